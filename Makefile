@@ -1,0 +1,35 @@
+# install: a virtual environment with everything that demo, test and check need.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RESULTS ?= results
+
+.PHONY: install demo test test-gpu check bench clean
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: install
+	$(BIN)/aiperf run demo gpu --precision quick --results $(RESULTS)
+
+test: install
+	$(BIN)/python -m pytest
+
+test-gpu: install
+	$(BIN)/python -m pytest tests/gpu
+
+check: install
+	$(BIN)/ruff format --check aiperf tests
+	$(BIN)/ruff check aiperf tests
+	$(BIN)/mypy
+
+bench: install
+	$(BIN)/python -m tests.bench
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find aiperf tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,99 @@
+"""One comparison: two summaries of a metric, the ratio and its interval, the second opinion.
+
+What must not live here: the verdict, and several comparisons at once.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from aiperf.analysis.crossover import Fit, fit, mde, pairs_needed
+from aiperf.analysis.outliers import NO_OUTLIERS, Outliers, mark
+from aiperf.analysis.pairs import ComparisonError, Reading, counted, log_ratios, per_iteration, reading, valid, values
+from aiperf.analysis.second import hodges_lehmann, signed_rank_interval
+from aiperf.analysis.verdict import statistical_word
+from aiperf.records import Case, Comparison, Pair, Summary
+
+
+def compare(
+    pairs: Sequence[Pair],
+    case: Case,
+    *,
+    metric: str,
+    side: str,
+    against: str,
+    alpha: float,
+    delta: float,
+    width: float,
+    scale: float = 1.0,
+) -> Comparison:
+    """Compare ``side`` with ``against`` over the pairs that count.
+
+    ``delta`` is the effective threshold as a ratio minus 1, ``width`` the half-width aimed at (log scale), ``scale``
+    the factor that calibration puts on the standard error. With fewer than 3 pairs the interval may be 0 to infinity.
+    Raises ComparisonError when no pair counts or a number is missing or not positive.
+    """
+    used = valid(pairs)
+    if not used:
+        raise ComparisonError(f"no pair of {case.id} counts: {len(pairs)} measured, all void.")
+    how = reading(used, case, metric=metric)
+    d, o = log_ratios(used, case, metric=metric, side=side, against=against)
+    fitted = fit(d, o, alpha=alpha, scale=scale)
+    second = signed_rank_interval(d, alpha=alpha)
+    return Comparison(
+        metric=metric,
+        unit=how.metric.unit,
+        better=how.metric.better,
+        before=summarise(used, against, how=how),
+        after=summarise(used, side, how=how),
+        pairs=len(used),
+        ratio=_exp(fitted.mu),
+        low=_exp(fitted.low),
+        high=_exp(fitted.high),
+        alpha=alpha,
+        sd=fitted.sd,
+        position=fitted.position,
+        position_low=fitted.position_low,
+        position_high=fitted.position_high,
+        mde=_exp(mde(fitted.se, df=fitted.df, alpha=alpha)) - 1,
+        pairs_needed=_needed(fitted, delta=delta, width=width, alpha=alpha, pairs=len(used)),
+        second_ratio=_exp(hodges_lehmann(d)),
+        second_low=_exp(second[0]) if second else None,
+        second_high=_exp(second[1]) if second else None,
+        log_ratios=tuple(d),
+    )
+
+
+def _needed(fitted: Fit, *, delta: float, width: float, alpha: float, pairs: int) -> int | None:
+    if statistical_word(_exp(fitted.low), _exp(fitted.high), threshold=delta) != "inconclusive":
+        return None
+    return pairs_needed(fitted, threshold=math.log1p(delta), width=width, alpha=alpha, pairs=pairs)
+
+
+def summarise(pairs: Sequence[Pair], side: str, *, how: Reading) -> Summary:
+    """Statistics of one side over its pairs, unit of the metric. Raises ComparisonError as ``values`` does."""
+    found = values(pairs, side, how=how)
+    marks = _outliers(pairs, side, how=how)
+    return Summary(
+        side=side,
+        value=math.exp(statistics.fmean(math.log(v) for v in found)),
+        low=min(found),
+        high=max(found),
+        samples=marks.samples or len(found),
+        outliers=marks.count,
+        outlier_share=marks.share,
+    )
+
+
+def _outliers(pairs: Sequence[Pair], side: str, *, how: Reading) -> Outliers:
+    if not how.field:
+        return NO_OUTLIERS
+    taken = [counted(p.samples, side, how.field) for p in pairs]
+    return sum((mark(per_iteration(s, how.field), [x.iterations for x in s]) for s in taken), NO_OUTLIERS)
+
+
+def _exp(log: float) -> float:
+    # math.exp raises where a ratio is beyond a float; an interval that wide is simply unbounded.
+    return math.exp(log) if log < 700 else math.inf

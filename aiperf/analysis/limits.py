@@ -1,0 +1,65 @@
+"""How near a side came to the measured ceilings of the host, and whether it claims to be beyond one.
+
+What must not live here: measuring a peak, or the verdict that follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from aiperf.records import Limit
+
+SLACK = 1.02
+"""METHOD 11: up to 2 % above a peak measured in the same run may be noise of the peak."""
+LAUNCH_SLACK = 1.5
+"""The launch floor is a few microseconds and events resolve half of one: a finer limit would flag honest kernels."""
+LAUNCH = "launch"
+
+
+class Peak(NamedTuple):
+    """A measured ceiling: amount per second."""
+
+    value: float
+    unit: str
+
+
+def limits(
+    work: Mapping[str, Any],
+    *,
+    seconds: float,
+    peaks: Mapping[str, Peak | tuple[float, str]],
+    side: str,
+    launches: float = 0,
+) -> tuple[Limit, ...]:
+    """Compute the share of every known peak that a side reached with ``seconds`` a step.
+
+    ``work["roofs"]`` maps a roof to the amount that one step charges to it; ``launches`` is charged to the roof
+    ``launch`` (peak: empty launches per second) unless the work declares its own. A roof without a peak is left out.
+    Raises ValueError when ``seconds`` is not positive.
+    """
+    if not seconds > 0:
+        raise ValueError(f"a limit needs a positive time per step, not {seconds:g}")
+    amounts: dict[str, float] = dict(work.get("roofs") or {})
+    if launches:
+        amounts.setdefault(LAUNCH, launches)
+    return tuple(
+        Limit(side=side, roof=roof, peak=peaks[roof][0], unit=peaks[roof][1], share=amount / seconds / peaks[roof][0])
+        for roof, amount in sorted(amounts.items())
+        if roof in peaks and amount > 0 and peaks[roof][0] > 0
+    )
+
+
+def is_beyond(limit: Limit) -> bool:
+    """Tell whether no machine with this peak can have done it."""
+    return limit.share > (LAUNCH_SLACK if limit.roof == LAUNCH else SLACK)
+
+
+def impossible(found: Sequence[Limit]) -> Limit | None:
+    """Find the limit that is broken by most; None when all hold."""
+    return max((x for x in found if is_beyond(x)), key=lambda x: x.share, default=None)
+
+
+def binding(found: Sequence[Limit]) -> Limit | None:
+    """Find the limit that binds: a broken one before all others, else the largest share. None without any."""
+    return impossible(found) or max(found, key=lambda x: x.share, default=None)

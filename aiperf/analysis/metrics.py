@@ -1,0 +1,59 @@
+"""The metrics that a pair can give, as declared data: name, unit, direction, where the number comes from.
+
+What must not live here: reading a sample or computing anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from aiperf.records import Better
+
+HEADLINE = "time"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One named quantity of a side in a pair."""
+
+    name: str
+    label: str
+    """As a sentence calls it."""
+    unit: Literal["s", "B"]
+    better: Better
+    source: str
+    """Where its number comes from, for people."""
+    readings: tuple[str, ...] = ()
+    """Fields of Sample that hold it, the preferred one first; empty when it is one number of a launch."""
+    steady: bool = False
+    """Whether it describes the steady state, so that a launch that never got there weakens it."""
+
+    @property
+    def is_time(self) -> bool:
+        """Whether "faster" and "slower" mean something for it."""
+        return self.unit == "s"
+
+
+METRICS: dict[str, Metric] = {
+    m.name: m
+    for m in (
+        Metric(
+            HEADLINE,
+            "time per iteration",
+            "s",
+            "lower",
+            "the device's clock where the case asks for it and it answered, else the wall clock",
+            ("device_s", "wall_s"),
+            steady=True,
+        ),
+        Metric("wall", "wall time per iteration", "s", "lower", "the wall clock", ("wall_s",), steady=True),
+        Metric("user", "user time per iteration", "s", "lower", "CPU time in user mode", ("user_s",), steady=True),
+        Metric(
+            "system", "system time per iteration", "s", "lower", "CPU time in the kernel", ("system_s",), steady=True
+        ),
+        Metric("first_iteration", "first iteration", "s", "lower", "the first iteration of the warm-up"),
+        Metric("peak_memory", "peak host memory", "B", "lower", "the largest resident set of the side"),
+        Metric("gpu_memory", "peak GPU memory", "B", "lower", "the largest GPU memory of the side"),
+    )
+}

@@ -1,0 +1,192 @@
+"""From pairs to one number per side and pair, and to one log-ratio per pair.
+
+What must not live here: anything that looks across pairs to judge them.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiperf.analysis.metrics import METRICS, Metric
+from aiperf.errors import AiperfError
+from aiperf.records import Case, Pair, Sample, SideRun, Statistic
+
+
+class ComparisonError(AiperfError):
+    """The pairs do not hold what a comparison of this metric needs; the message says what is missing where."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How one metric of one case is read from every pair."""
+
+    metric: Metric
+    field: str
+    """Field of Sample; empty for a number of the launch."""
+    statistic: Statistic
+    by_round: bool
+    """True: a pair's log-ratio is the median over rounds, paired within the round."""
+
+
+def valid(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+    """Keep the pairs that count, in pair order: those that no incident voids."""
+    return tuple(sorted((p for p in pairs if not p.void), key=lambda p: p.index))
+
+
+def case_clock(case: Case) -> str:
+    """``device`` or ``wall``: the case's clock with auto resolved by what it needs."""
+    if case.measure.clock != "auto":
+        return case.measure.clock
+    return "device" if case.needs.gpus else "wall"
+
+
+def reading(pairs: Sequence[Pair], case: Case, *, metric: str) -> Reading:
+    """Decide once, for all pairs and sides, which field holds a metric: clocks are never mixed in one comparison.
+
+    With the statistic ``median`` a wall-clock ratio is the median over rounds of the round's log-ratio: the two
+    turns of a round are neighbours in time, so a drift or burst hits both and cancels before the median is taken.
+    The device clock does not see the host's bursts, and exclusive sides share no rounds: there it is the median over
+    samples of each side. Raises ComparisonError for an unknown metric.
+    """
+    if metric not in METRICS:
+        raise ComparisonError(f'"{metric}" is not a metric. Allowed: {", ".join(METRICS)}.')
+    declared = METRICS[metric]
+    if not declared.readings:
+        return Reading(declared, "", case.measure.statistic, by_round=False)
+    field = declared.readings[-1]
+    if "device_s" in declared.readings and case_clock(case) == "device" and _all_have(pairs, "device_s"):
+        field = "device_s"
+    by_round = case.measure.statistic == "median" and field == "wall_s" and not case.measure.exclusive
+    return Reading(declared, field, case.measure.statistic, by_round)
+
+
+def _all_have(pairs: Sequence[Pair], field: str) -> bool:
+    """Whether every side of every pair was read by this clock."""
+    return all(counted(p.samples, run, field) for p in pairs for run in p.order)
+
+
+def counted(samples: Sequence[Sample], side: str, field: str = "") -> tuple[Sample, ...]:
+    """Keep the samples of one side that statistics may use: audited iterations are left out.
+
+    A device-clocked launch also takes wall readings, without holding the stream back: those have no device time, and
+    the wall time of the others holds the hold. So each field takes its own kind of sample.
+    """
+    own = tuple(s for s in samples if s.side == side and not s.audit)
+    if field == "device_s":
+        return tuple(s for s in own if s.device_s is not None)
+    if field == "wall_s":
+        return tuple(s for s in own if s.device_s is None) or own
+    return own
+
+
+def side_value(pair: Pair, side: str, *, how: Reading) -> float | None:
+    """T of a side in a pair, unit of the metric; None when it was not measured.
+
+    ``mean`` is the arithmetic mean over iterations (sum of times / sum of iterations: the total is what is paid),
+    ``median`` the median over samples of time per iteration.
+    """
+    if not how.field:
+        return _launch_value(pair, side, how.metric.name)
+    samples = counted(pair.samples, side, how.field)
+    if not samples or any(getattr(s, how.field) is None for s in samples):
+        return None
+    if how.statistic == "median":
+        return float(statistics.median(per_iteration(samples, how.field)))
+    return _mean(samples, how.field)
+
+
+def per_iteration(samples: Sequence[Sample], field: str) -> list[float]:
+    """Time per iteration of each sample, seconds."""
+    return [getattr(s, field) / s.iterations for s in samples]
+
+
+def _mean(samples: Sequence[Sample], field: str) -> float:
+    return math.fsum(getattr(s, field) for s in samples) / sum(s.iterations for s in samples)
+
+
+def _launch_value(pair: Pair, side: str, metric: str) -> float | None:
+    run = side_run(pair, side)
+    if metric == "first_iteration":
+        return run.warmup.first_iteration_s if run and run.warmup else None
+    if metric == "gpu_memory":
+        return run.peak_gpu_bytes if run else None
+    peaks = [s.peak_bytes for s in counted(pair.samples, side)] + [run.peak_bytes if run else None]
+    return max((p for p in peaks if p is not None), default=None)
+
+
+def side_run(pair: Pair, side: str) -> SideRun | None:
+    """Find what one side of a pair told besides its samples."""
+    return next((r for r in pair.runs if r.side == side), None)
+
+
+def has_metric(pairs: Sequence[Pair], case: Case, *, metric: str, sides: Sequence[str]) -> bool:
+    """Whether every pair that counts holds a positive number of this metric for each of the sides."""
+    used = valid(pairs)
+    how = reading(used, case, metric=metric)
+    return bool(used) and all((side_value(p, s, how=how) or 0) > 0 for p in used for s in sides)
+
+
+def values(pairs: Sequence[Pair], side: str, *, how: Reading) -> list[float]:
+    """``side_value`` of every pair. Raises ComparisonError where one is missing, zero or not finite."""
+    return [_positive(side_value(p, side, how=how), p, side, how) for p in pairs]
+
+
+def _positive(value: float | None, pair: Pair, side: str, how: Reading) -> float:
+    label = how.metric.label
+    if value is None:
+        raise ComparisonError(f"pair {pair.index} holds no {label} of {side}.")
+    if not (math.isfinite(value) and value > 0):
+        raise ComparisonError(f"{label} of {side} in pair {pair.index} is {value:g}: no ratio can be taken.")
+    return value
+
+
+def log_ratios(
+    pairs: Sequence[Pair], case: Case, *, metric: str, side: str, against: str
+) -> tuple[list[float], list[int]]:
+    """Log-ratio d and position o of every pair that counts, in pair order.
+
+    d_p = ln T_against - ln T_side for a metric where lower is better, else its negative: above 0 is better.
+    o_p = +1 when ``against`` comes before ``side`` in the pair's order, else -1 (METHOD 1).
+    Raises ComparisonError when a number is missing or not positive.
+    """
+    used = valid(pairs)
+    how = reading(used, case, metric=metric)
+    sign = 1.0 if how.metric.better == "lower" else -1.0
+    d = [sign * _log_ratio(p, side=side, against=against, how=how) for p in used]
+    o = [1 if p.order.index(against) < p.order.index(side) else -1 for p in used]
+    return d, o
+
+
+def _log_ratio(pair: Pair, *, side: str, against: str, how: Reading) -> float:
+    if how.by_round:
+        return round_log_ratio(pair, side=side, against=against, field=how.field)
+    value, base = (values([pair], s, how=how)[0] for s in (side, against))
+    return math.log(base) - math.log(value)
+
+
+def round_log_ratio(pair: Pair, *, side: str, against: str, field: str = "wall_s") -> float:
+    """Median over rounds of ln(T_against / T_side), T the mean time per iteration of a side's turn in that round.
+
+    Rounds that one of the sides lacks are left out. Raises ComparisonError when none is left or a time is zero.
+    """
+    turns = {name: _by_round(pair, name) for name in (side, against)}
+    shared = sorted(turns[side].keys() & turns[against].keys())
+    if not shared:
+        raise ComparisonError(f"pair {pair.index} has no round that holds both {against} and {side}.")
+    logs = []
+    for number in shared:
+        mine, base = (_mean(turns[name][number], field) for name in (side, against))
+        if mine <= 0 or base <= 0:
+            raise ComparisonError(f"round {number} of pair {pair.index} holds a time of zero: no ratio can be taken.")
+        logs.append(math.log(base) - math.log(mine))
+    return float(statistics.median(logs))
+
+
+def _by_round(pair: Pair, side: str) -> dict[int, list[Sample]]:
+    rounds: dict[int, list[Sample]] = {}
+    for sample in counted(pair.samples, side):
+        rounds.setdefault(sample.round, []).append(sample)
+    return rounds

@@ -1,0 +1,158 @@
+"""From the pairs of a case to its results and limits: one function for the run and for the recomputation.
+
+What must not live here: reading pairs or records from anywhere, deciding when to stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aiperf.analysis.calibration import effective_threshold
+from aiperf.analysis.compare import compare, summarise
+from aiperf.analysis.limits import Peak, binding, impossible, limits
+from aiperf.analysis.metrics import HEADLINE, METRICS
+from aiperf.analysis.outliers import two_groups
+from aiperf.analysis.pairs import has_metric, log_ratios, reading, side_run, valid
+from aiperf.analysis.verdict import decide
+from aiperf.records import Case, CaseRecord, CheckResult, Limit, Pair, Result
+
+Peaks = Mapping[str, Peak | tuple[float, str]]
+"""Roof -> (amount per second, unit)."""
+
+
+def recompute(
+    record: CaseRecord, pairs: Sequence[Pair], *, width: float, scale: float = 1.0, provisional: bool | None = None
+) -> tuple[Result, ...]:
+    """Conclude a stored case again from its raw pairs, samples included: equal to those of the run.
+
+    ``width`` and ``scale`` are the run's settings, which a case's record does not hold; the peaks are those its limits
+    were held against. Raises ComparisonError as ``conclude`` does.
+    """
+    if provisional is None:
+        provisional = any(r.verdict.provisional for r in record.results)
+    return conclude(
+        record.case,
+        pairs,
+        alpha=record.alpha,
+        delta=record.threshold,
+        width=width,
+        scale=scale,
+        provisional=provisional,
+        peaks={x.roof: Peak(x.peak, x.unit) for x in record.limits},
+    )
+
+
+def conclude(
+    case: Case,
+    pairs: Sequence[Pair],
+    *,
+    alpha: float,
+    delta: float,
+    width: float,
+    tau: float = 0.0,
+    scale: float = 1.0,
+    provisional: bool = False,
+    peaks: Peaks | None = None,
+) -> tuple[Result, ...]:
+    """Every result of a case: time first, then what else the pairs hold; each ladder step also against the previous.
+
+    ``delta`` is the threshold asked for and ``tau`` the noise between sittings; ``width`` and ``scale`` as in
+    ``compare``. Raises ComparisonError when no pair counts or the headline metric is missing or zero somewhere; other
+    metrics are left out then.
+    """
+    threshold = effective_threshold(delta, tau)
+    found = _all_limits(case, pairs, peaks or {})
+    results = []
+    for side, against in comparisons(case):
+        for metric in _metrics(case, pairs, sides=(side, against)):
+            comparison = compare(
+                pairs, case, metric=metric, side=side, against=against,
+                alpha=alpha, delta=threshold, width=width, scale=scale,
+            )  # fmt: skip
+            verdict = decide(
+                comparison,
+                threshold=threshold,
+                unsteady_share=_unsteady(pairs, metric, sides=(side, against)),
+                wrong_output=failed_check(case, pairs, sides=(side, against)),
+                over_limit=impossible([x for x in found if x.side in (side, against)]),
+                two_groups=_groups(case, pairs, metric=metric, side=side, against=against),
+                provisional=provisional,
+                expect=case.expect if metric == HEADLINE and against == case.sides[0].name else "",
+            )
+            results.append(Result(side, against, comparison, verdict, headline=metric == HEADLINE))
+    return tuple(results)
+
+
+def comparisons(case: Case) -> tuple[tuple[str, str], ...]:
+    """(side, against) of every comparison: each side with before, and with the previous one of a ladder."""
+    names = [s.name for s in case.sides]
+    found = []
+    for number, name in enumerate(names[1:], start=1):
+        found.append((name, names[0]))
+        if number > 1:
+            found.append((name, names[number - 1]))
+    return tuple(found)
+
+
+def case_limits(case: Case, pairs: Sequence[Pair], *, peaks: Peaks) -> tuple[Limit, ...]:
+    """Find the limit that binds each side, in the case's order; sides without a known roof are left out."""
+    found = _all_limits(case, pairs, peaks)
+    bound = (binding([x for x in found if x.side == s.name]) for s in case.sides)
+    return tuple(x for x in bound if x is not None)
+
+
+def _all_limits(case: Case, pairs: Sequence[Pair], peaks: Peaks) -> tuple[Limit, ...]:
+    used = valid(pairs)
+    if not used or not peaks:
+        return ()
+    how = reading(used, case, metric=HEADLINE)
+    # A cold device sample is one event pair around one step, so it cannot be shorter than an empty launch; batches can.
+    launches = 1 if how.field == "device_s" and case.measure.cache == "cold" else 0
+    found: list[Limit] = []
+    for side in (s.name for s in case.sides):
+        run = side_run(used[0], side)
+        seconds = summarise(used, side, how=how).value
+        found += limits(run.work if run else {}, seconds=seconds, peaks=peaks, side=side, launches=launches)
+    return tuple(found)
+
+
+def failed_check(case: Case, pairs: Sequence[Pair], *, sides: Sequence[str]) -> CheckResult | None:
+    """Find the first failed check that touches one of the sides; None when all passed.
+
+    A check begins with the side it is about; one that names no side of the case counts for all of them.
+    """
+    others = {s.name for s in case.sides} - set(sides)
+    failed = (c for p in valid(pairs) for c in p.checks if not c.passed)
+    return next((c for c in failed if c.compared.partition(" ")[0] not in others), None)
+
+
+def unsteady_share(pairs: Sequence[Pair], *, sides: Sequence[str]) -> float:
+    """Share of launches that never became steady, of the worse side; launches without warm-up do not count."""
+    shares = [0.0]
+    for side in sides:
+        runs = [side_run(p, side) for p in valid(pairs)]
+        warmups = [r.warmup for r in runs if r is not None and r.warmup is not None]
+        if warmups:
+            shares.append(sum(not w.steady for w in warmups) / len(warmups))
+    return max(shares)
+
+
+def _unsteady(pairs: Sequence[Pair], metric: str, *, sides: Sequence[str]) -> float:
+    return unsteady_share(pairs, sides=sides) if METRICS[metric].steady else 0.0
+
+
+def _metrics(case: Case, pairs: Sequence[Pair], *, sides: Sequence[str]) -> list[str]:
+    """List the headline metric, then every other one that all pairs hold and that says something of its own."""
+    left_out = {HEADLINE}
+    if reading(valid(pairs), case, metric=HEADLINE).field == "wall_s":
+        left_out.add("wall")
+    if case.measure.isolation == "in_process":
+        # Both sides share one process: its peaks belong to neither.
+        left_out |= {"peak_memory", "gpu_memory"}
+    others = (m for m in METRICS if m not in left_out)
+    return [HEADLINE, *(m for m in others if has_metric(pairs, case, metric=m, sides=sides))]
+
+
+def _groups(case: Case, pairs: Sequence[Pair], *, metric: str, side: str, against: str) -> bool:
+    d, o = log_ratios(pairs, case, metric=metric, side=side, against=against)
+    return METRICS[metric].is_time and two_groups(d, o)

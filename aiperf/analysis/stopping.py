@@ -1,0 +1,107 @@
+"""When to stop measuring a case: looks at fixed numbers of pairs, inside a budget.
+
+What must not live here: clocks, launching, and the verdicts themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from aiperf.records import Result
+from aiperf.units import format_duration
+
+Rule = Literal["verdict", "precision", "budget", "max_pairs"]
+
+
+@dataclass(frozen=True)
+class Continue:
+    """Measure until there are ``to_pairs`` pairs that count, then look again."""
+
+    to_pairs: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The case ends here, by this rule."""
+
+    rule: Rule
+    sentence: str
+    pairs_needed: int | None = None
+    """Pairs that a decision would need; None when decided or out of reach."""
+
+
+def next_step(
+    results: Sequence[Result],
+    *,
+    looks: Sequence[int],
+    pairs_done: int,
+    elapsed: float,
+    budget: float,
+    mean_pair_seconds: float,
+    width: float,
+    max_pairs: int | None = None,
+) -> Continue | Stop:
+    """Decide what to do after a look (METHOD 6).
+
+    Every look uses the same Pocock alpha, which is already in the results' intervals.
+
+    ``results`` may be empty before the first look; ``pairs_done`` are pairs that count; times in seconds since the
+    case began; ``mean_pair_seconds`` is the cost so far per pair, void ones included; ``width`` on the log scale;
+    ``max_pairs`` caps the last look.
+    """
+    headline = [r for r in results if r.headline]
+    open_results = [r for r in headline if r.verdict.word == "inconclusive"]
+    looked = bool(headline) and pairs_done >= min(looks[0], max_pairs or looks[0])
+    if looked and not open_results:
+        return Stop("verdict", f"every verdict was reached at {pairs_done} pairs")
+    needed = _needed(open_results)
+    if looked and all(half_width(r) <= width for r in open_results):
+        return Stop(
+            "precision", f"the interval is as narrow as asked (±{100 * width:.3g} %) at {pairs_done} pairs", needed
+        )
+    target = next_look(looks, pairs_done=pairs_done, max_pairs=max_pairs)
+    if target is None:
+        return Stop("max_pairs", f"{pairs_done} pairs were measured, the most allowed{_wish(needed)}", needed)
+    cost, left = (target - pairs_done) * mean_pair_seconds, budget - elapsed
+    if left <= 0 or cost > left:
+        affordable = _affordable(looks, pairs_done=pairs_done, left=left, mean_pair_seconds=mean_pair_seconds)
+        if affordable:
+            return Continue(affordable)
+        spare = f"{format_duration(max(left, 0))} of {format_duration(budget)} are left"
+        return Stop("budget", f"{target} pairs would take {format_duration(cost)} more, {spare}{_wish(needed)}", needed)
+    return Continue(target)
+
+
+def _affordable(looks: Sequence[int], *, pairs_done: int, left: float, mean_pair_seconds: float) -> int:
+    """Pairs for a last look that spends what is left of the budget; 0 when it was spent so, or buys less than two.
+
+    It takes the place of a planned look, so the number of looks that the Pocock alpha pays for is kept.
+    """
+    planned = pairs_done in looks
+    more = int(max(0.0, left) / mean_pair_seconds) if mean_pair_seconds > 0 else 0
+    return pairs_done + more - more % 2 if planned and more >= 2 else 0
+
+
+def next_look(looks: Sequence[int], *, pairs_done: int, max_pairs: int | None = None) -> int | None:
+    """Find the next number of pairs to look at; None when the last one is reached."""
+    last = min(looks[-1], max_pairs) if max_pairs else looks[-1]
+    return next((min(look, last) for look in looks if min(look, last) > pairs_done), None)
+
+
+def half_width(result: Result) -> float:
+    """Half the width of the interval on the log scale."""
+    low, high = result.comparison.low, result.comparison.high
+    return (math.log(high) - math.log(low)) / 2 if low > 0 and math.isfinite(high) else math.inf
+
+
+def _needed(open_results: Sequence[Result]) -> int | None:
+    wishes = [r.comparison.pairs_needed for r in open_results]
+    known = [w for w in wishes if w is not None]
+    return max(known) if known and len(known) == len(wishes) else None
+
+
+def _wish(needed: int | None) -> str:
+    return f"; a decision would need about {needed} pairs" if needed else ""

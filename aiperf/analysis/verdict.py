@@ -1,0 +1,166 @@
+"""The verdict: word, reason code and sentence of one comparison, decided before any table exists.
+
+What must not live here: how a sentence is worded, and anything that computes an interval.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from aiperf.analysis import wording
+from aiperf.analysis.metrics import METRICS
+from aiperf.records import CheckResult, Comparison, Limit, Verdict, Word
+
+FEWEST_PAIRS = 3
+UNSTEADY_CAP = 0.5
+"""A verdict is capped when more than this share of one side's launches never became steady. A launch is the replicate,
+so a few unsteady ones widen the interval by themselves; when most are, no steady state is being compared."""
+NO_SPREAD = 1e-12
+"""A pair-to-pair spread below this is the rounding of a float, not noise."""
+
+
+class Reason(StrEnum):
+    """Why a verdict is what it is."""
+
+    BEYOND_THRESHOLD = "beyond_threshold"
+    """improved or regressed: the whole interval lies beyond the threshold."""
+    WITHIN_THRESHOLD = "within_threshold"
+    """equivalent: the whole interval lies within the threshold on both sides of 1."""
+    INTERVAL_STRADDLES = "interval_straddles"
+    """inconclusive: the interval holds a threshold."""
+    TOO_FEW_PAIRS = "too_few_pairs"
+    """inconclusive: fewer than 3 pairs count."""
+    NO_SPREAD = "no_spread"
+    """inconclusive: a time whose ratio is exactly equal in every pair was not resolved by its clock."""
+    TWO_GROUPS = "two_groups"
+    """inconclusive: the pairs fall into two groups and are too few for a t interval to hold then."""
+    UNSTABLE = "unstable"
+    """inconclusive: the rank-based second opinion contradicts the interval."""
+    UNSTEADY = "unsteady"
+    """inconclusive: most launches of a side never reached a steady state."""
+    WRONG_OUTPUT = "wrong_output"
+    """invalid: the sides did not compute the same."""
+    BEYOND_LIMIT = "beyond_limit"
+    """invalid: a side would have been faster than this host can be."""
+
+
+def statistical_word(low: float, high: float, *, threshold: float) -> Word:
+    """Word for an interval of the ratio (above 1 is better) against ``threshold`` = delta > 0 (METHOD 8).
+
+    With D = ln(1 + delta) on the log scale: improved above +D, regressed below -D, equivalent inside (-D, D).
+    """
+    upper, lower = 1 + threshold, 1 / (1 + threshold)
+    if low > upper:
+        return "improved"
+    if high < lower:
+        return "regressed"
+    return "equivalent" if lower < low and high < upper else "inconclusive"
+
+
+def decide(
+    comparison: Comparison,
+    *,
+    threshold: float,
+    unsteady_share: float = 0.0,
+    wrong_output: CheckResult | None = None,
+    over_limit: Limit | None = None,
+    two_groups: bool = False,
+    provisional: bool = False,
+    expect: str = "",
+) -> Verdict:
+    """Decide one comparison.
+
+    ``threshold`` is the effective one, a ratio minus 1; ``unsteady_share`` the larger of both sides' shares of
+    launches that never became steady; ``wrong_output`` a failed check; ``over_limit`` a broken limit; ``expect`` the
+    word the scenario expects, which only adds a clause.
+    """
+    word, reason = _word(
+        comparison,
+        threshold=threshold,
+        unsteady_share=unsteady_share,
+        wrong_output=wrong_output,
+        over_limit=over_limit,
+        two_groups=two_groups,
+    )
+    sentence = _sentence(
+        comparison,
+        word=word,
+        reason=reason,
+        threshold=threshold,
+        unsteady_share=unsteady_share,
+        wrong_output=wrong_output,
+        over_limit=over_limit,
+    )
+    clauses = [sentence]
+    if expect and word not in (expect, "inconclusive", "invalid"):
+        clauses.append(f"the scenario expected {expect}")
+    if provisional and word != "invalid":
+        clauses.append("provisional: a quick look, confirm it at standard precision")
+    return Verdict(word, reason.value, "; ".join(clauses), provisional=provisional, threshold=threshold)
+
+
+def _word(
+    comparison: Comparison,
+    *,
+    threshold: float,
+    unsteady_share: float,
+    wrong_output: CheckResult | None,
+    over_limit: Limit | None,
+    two_groups: bool,
+) -> tuple[Word, Reason]:
+    word = statistical_word(comparison.low, comparison.high, threshold=threshold)
+    stops: tuple[tuple[bool, Word, Reason], ...] = (
+        (wrong_output is not None, "invalid", Reason.WRONG_OUTPUT),
+        (over_limit is not None, "invalid", Reason.BEYOND_LIMIT),
+        (comparison.pairs < FEWEST_PAIRS, "inconclusive", Reason.TOO_FEW_PAIRS),
+        (_is_time(comparison) and comparison.sd < NO_SPREAD, "inconclusive", Reason.NO_SPREAD),
+        (unsteady_share > UNSTEADY_CAP, "inconclusive", Reason.UNSTEADY),
+        (word == "inconclusive", "inconclusive", Reason.INTERVAL_STRADDLES),
+        (two_groups, "inconclusive", Reason.TWO_GROUPS),
+        (_contradicted(comparison, word, threshold), "inconclusive", Reason.UNSTABLE),
+        (word == "equivalent", "equivalent", Reason.WITHIN_THRESHOLD),
+    )
+    found = next(((w, r) for holds, w, r in stops if holds), None)
+    return found or (word, Reason.BEYOND_THRESHOLD)
+
+
+def _contradicted(comparison: Comparison, word: Word, threshold: float) -> bool:
+    """Whether the second opinion reaches another verdict, or its estimate lies outside this verdict's region."""
+    estimate = comparison.second_ratio
+    if statistical_word(estimate, estimate, threshold=threshold) != word:
+        return True
+    if comparison.second_low is None or comparison.second_high is None:
+        return False
+    second = statistical_word(comparison.second_low, comparison.second_high, threshold=threshold)
+    return second not in (word, "inconclusive")
+
+
+def _is_time(comparison: Comparison) -> bool:
+    return METRICS[comparison.metric].is_time
+
+
+def _sentence(
+    comparison: Comparison,
+    *,
+    word: Word,
+    reason: Reason,
+    threshold: float,
+    unsteady_share: float,
+    wrong_output: CheckResult | None,
+    over_limit: Limit | None,
+) -> str:
+    if reason is Reason.WRONG_OUTPUT and wrong_output is not None:
+        return wording.wrong_output(wrong_output)
+    if reason is Reason.BEYOND_LIMIT and over_limit is not None:
+        return wording.beyond_limit(over_limit)
+    if reason is Reason.UNSTEADY:
+        return wording.unsteady(comparison, unsteady_share)
+    if reason is Reason.INTERVAL_STRADDLES:
+        return wording.straddles(comparison, threshold)
+    if reason is Reason.UNSTABLE:
+        return wording.unstable(comparison, threshold)
+    if reason is Reason.TOO_FEW_PAIRS:
+        return wording.too_few(comparison, FEWEST_PAIRS)
+    if reason in (Reason.NO_SPREAD, Reason.TWO_GROUPS):
+        return wording.odd_spread(comparison, same=reason is Reason.NO_SPREAD)
+    return wording.decided(comparison, word, threshold)

@@ -1,0 +1,162 @@
+"""The sentences of verdicts: plain words with the figures that carry them.
+
+What must not live here: any decision; every function is told what was decided.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from aiperf.analysis.metrics import METRICS
+from aiperf.records import CheckResult, Comparison, Limit, Word
+from aiperf.units import format_rate, significant
+
+_LARGE = 2.0
+"""From here on a ratio is read more easily than a percentage."""
+
+
+def decided(comparison: Comparison, word: Word, threshold: float) -> str:
+    """Improved, regressed or equivalent: what, by how much, against which threshold, from how many pairs."""
+    side, base = comparison.after.side, comparison.before.side
+    metric = METRICS[comparison.metric]
+    ground = f"({comparison.pairs} pairs)"
+    if word == "equivalent":
+        span = change_interval(comparison)
+        return f"{metric.label} of {side} equals {base}'s within {percent(threshold)}: interval {span} {ground}"
+    if not metric.is_time:
+        lower = (comparison.better == "lower") == (word == "improved")
+        return (
+            f"{metric.label} of {side} is {'lower' if lower else 'higher'} than {base}'s: "
+            f"change {_figure(comparison, comparison.ratio)}, interval {change_interval(comparison)}, "
+            f"beyond the threshold of {percent(threshold)} {ground}"
+        )
+    # "faster" is said only here, where the interval supports it and the metric is a time.
+    direction = "faster" if word == "improved" else "slower"
+    bound = 1 + threshold if word == "improved" else 1 / (1 + threshold)
+    low, high, edge = _separate(comparison.low, comparison.high, bound, show=_times, first=3)
+    beyond = f"all {'above' if word == 'improved' else 'below'} {edge}"
+    what = "" if comparison.metric == "time" else f"{metric.label}: "
+    return (
+        f"{what}{side} is {direction} than {base}: speedup {times(comparison.ratio)}, "
+        f"interval {low} … {high}, {beyond} {ground}"
+    )
+
+
+def straddles(comparison: Comparison, threshold: float) -> str:
+    """Inconclusive: the direction if there is one, the interval, and what would decide."""
+    span = change_interval(comparison)
+    if comparison.low > 1:
+        lead = f"likely improved: interval {span} leaves out no change but not the threshold of {percent(threshold)}"
+    elif comparison.high < 1:
+        lead = f"likely regressed: interval {span} leaves out no change but not the threshold of {percent(threshold)}"
+    else:
+        lead = f"undecided: interval {span} holds no change and the threshold of {percent(threshold)}"
+    return f"{lead}; {_outlook(comparison)}"
+
+
+def unstable(comparison: Comparison, threshold: float) -> str:
+    """Inconclusive: both opinions."""
+    if comparison.second_low is None or comparison.second_high is None:
+        second = f"estimates {_figure(comparison, comparison.second_ratio)}"
+    else:
+        span = _span(*_ends(comparison, comparison.second_low, comparison.second_high))
+        second = f"gives {_figure(comparison, comparison.second_ratio)}, {span}"
+    return (
+        f"unstable: the t interval is {change_interval(comparison)}, but the rank-based second opinion {second}, "
+        f"against a threshold of {percent(threshold)} ({comparison.pairs} pairs)"
+    )
+
+
+def unsteady(comparison: Comparison, share: float) -> str:
+    """Inconclusive: launches that never became steady."""
+    return (
+        f"unsteady: {percent(share)} of one side's launches were still changing when their warm-up ended; "
+        f"interval {change_interval(comparison)} ({comparison.pairs} pairs); a longer warm-up may help"
+    )
+
+
+def too_few(comparison: Comparison, fewest: int) -> str:
+    """Inconclusive: not enough pairs for any interval."""
+    count = f"{comparison.pairs} pair{'' if comparison.pairs == 1 else 's'}"
+    return f"too few pairs: {count} counted, an interval needs at least {fewest}"
+
+
+def odd_spread(comparison: Comparison, *, same: bool) -> str:
+    """Inconclusive: the pairs do not scatter as an interval assumes."""
+    if same:
+        return (
+            f"the ratio is exactly {times(comparison.ratio)} in all {comparison.pairs} pairs: "
+            "the clock does not resolve this time; time more iterations per sample"
+        )
+    return (
+        f"the {comparison.pairs} pairs fall into two groups, where an interval from so few does not hold: "
+        f"{change_interval(comparison)}; at least 10 pairs are needed"
+    )
+
+
+def wrong_output(check: CheckResult) -> str:
+    """Invalid: the check's own words."""
+    return f"wrong output: {check.compared}" + (f": {check.detail}" if check.detail else "")
+
+
+def beyond_limit(limit: Limit) -> str:
+    """Invalid: the limit and how far beyond it."""
+    return (
+        f"impossible: {limit.side} would run at {100 * limit.share:.3g} % of {limit.roof} "
+        f"({format_rate(limit.peak, limit.unit)}, measured here); "
+        "it does less work than it declares, or its time is wrong"
+    )
+
+
+def _outlook(comparison: Comparison) -> str:
+    seen = f"{comparison.pairs} pairs can detect {percent(comparison.mde)}"
+    if comparison.pairs_needed is None:
+        return f"{seen}, a decision is out of reach"
+    return f"{seen}, a decision would need about {comparison.pairs_needed} pairs"
+
+
+def times(ratio: float) -> str:
+    """Show a ratio with three significant digits: ``2.81×``."""
+    return _times(ratio, 3)
+
+
+def _times(ratio: float, digits: int) -> str:
+    return "∞" if math.isinf(ratio) else f"{significant(ratio, digits)}×"
+
+
+def percent(share: float) -> str:
+    """Show a share as people write a threshold: ``2 %``."""
+    return f"{100 * share:.3g} %" if abs(share) < _LARGE else times(1 + share)
+
+
+def change_interval(comparison: Comparison) -> str:
+    """Show the interval in the terms of the metric: speedup less 1 for a time, change of the value for others."""
+    return _span(*_ends(comparison, comparison.low, comparison.high))
+
+
+def _ends(comparison: Comparison, low: float, high: float) -> tuple[float, float]:
+    if METRICS[comparison.metric].is_time or comparison.better == "higher":
+        return low, high
+    return 1 / high, 1 / low if low > 0 else float("inf")
+
+
+def _figure(comparison: Comparison, ratio: float) -> str:
+    value = _ends(comparison, ratio, ratio)[0]
+    return times(value) if value >= _LARGE else f"{_signed(value, 1)} %"
+
+
+def _signed(ratio: float, decimals: int) -> str:
+    return f"{100 * (ratio - 1):+.{decimals}f}"
+
+
+def _span(low: float, high: float) -> str:
+    if high >= _LARGE:
+        return " … ".join(_separate(low, high, show=_times, first=3))
+    return " … ".join(_separate(low, high, show=_signed, first=1)) + " %"
+
+
+def _separate(*numbers: float, show: Callable[[float, int], str], first: int) -> list[str]:
+    """All numbers with the fewest digits, from ``first`` on, that tell them apart."""
+    tries = [[show(n, digits) for n in numbers] for digits in range(first, first + 4)]
+    return next((texts for texts in tries if len(set(texts)) == len(texts)), tries[0])

@@ -1,0 +1,246 @@
+"""One case from its first pair to its record: measure, look, stop or go on, save.
+
+What must not live here: how a pair is measured, how a verdict is reached, and anything printed.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from aiperf.analysis.limits import Peak as Roof
+from aiperf.analysis.limits import is_beyond
+from aiperf.analysis.recompute import case_limits, conclude
+from aiperf.analysis.stopping import Continue, Stop, next_step
+from aiperf.errors import AiperfError, UserError
+from aiperf.launch.gang import LaunchFailed, LaunchSkipped
+from aiperf.order import orders
+from aiperf.records import Case, CaseRecord, Failure, Limit, Pair, Result
+from aiperf.settings import Settings
+
+_VOID_SHARE = 0.2
+"""Share of pairs that the environment may void before the host counts as unfit (METHOD 7)."""
+_FEWEST_VOIDS = 2
+_FAILURES_AFTER_SUCCESS = 1
+
+MeasurePair = Callable[[Case, int, tuple[str, ...], int], Pair]
+"""(case, index, order, seed) -> Pair. Raises LaunchFailed, LaunchSkipped, KeyboardInterrupt."""
+PairDone = Callable[["CaseState"], None]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What A/A calibration learned about this host for a case's mode of measuring."""
+
+    tau: float = 0.0
+    scale: float = 1.0
+
+
+@dataclass
+class CaseState:
+    """A case while it is measured; grows pair by pair and can be taken up again."""
+
+    case: Case
+    settings: Settings
+    host_id: str
+    noise: Noise
+    seed: int
+    started: str = field(default_factory=lambda: _now())
+    pairs: list[Pair] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    results: tuple[Result, ...] = ()
+    peaks: Mapping[str, Roof] = field(default_factory=dict)
+    seconds: float = 0.0
+    target: int = 0
+    """Pairs that count wanted at the next look."""
+    stop: str = ""
+    sentence: str = ""
+    skip_reason: str = ""
+
+    @property
+    def done(self) -> bool:
+        """Whether a rule has ended the case."""
+        return bool(self.stop)
+
+    @property
+    def valid(self) -> int:
+        """Pairs that count."""
+        return sum(not pair.void for pair in self.pairs)
+
+    @property
+    def delta(self) -> float:
+        """The threshold asked for: the scenario's own, else the precision's."""
+        own = self.case.measure.delta
+        return own if own is not None else self.settings.precision.delta
+
+
+def new_state(case: Case, settings: Settings, *, host_id: str, noise: Noise, seed: int) -> CaseState:
+    """State of a case before its first pair; its own seed is drawn from the run's and the case's name."""
+    own = random.Random(f"{seed}-{case.id}").randrange(2**31)
+    state = CaseState(case, settings, host_id, noise, own)
+    look(state, budget=settings.precision.case_seconds)
+    return state
+
+
+def advance(state: CaseState, measure: MeasurePair, pair_done: PairDone, *, budget: float | None = None) -> None:
+    """Measure pairs until the next look, or until the budget (seconds of the case; the precision's by default) cannot
+    hold another one. An interrupt is recorded in the state and raised again.
+    """
+    plan = orders([s.name for s in state.case.sides], count=4096, seed=state.seed)
+    limit = state.settings.precision.case_seconds if budget is None else budget
+    while state.valid < state.target and not state.done and not _spent(state, limit):
+        index = len(state.pairs) + len(state.failures)
+        began = time.monotonic()
+        try:
+            state.pairs.append(measure(state.case, index, plan[len(state.pairs)], state.seed + 1000 * index))
+        except LaunchFailed as error:
+            _failed(state, error.failure)
+        except LaunchSkipped as reason:
+            state.stop, state.skip_reason = "skipped", str(reason)
+        except UserError:
+            raise
+        except AiperfError as error:
+            _failed(state, Failure("", "start", "error", str(error)))
+        except KeyboardInterrupt:
+            state.stop = "interrupted"
+            raise
+        finally:
+            state.seconds += time.monotonic() - began
+        _judge_voids(state)
+        pair_done(state)
+
+
+def _spent(state: CaseState, limit: float) -> bool:
+    """Whether pairs became slower than the last look foresaw. The first look, and balanced orders, come first."""
+    if state.valid < state.settings.precision.looks[0] or state.valid % 2:
+        return False
+    return state.seconds + state.seconds / len(state.pairs) > limit
+
+
+def _failed(state: CaseState, failure: Failure) -> None:
+    state.failures.append(failure)
+    allowed = _FAILURES_AFTER_SUCCESS if state.valid else 0
+    if len(state.failures) > allowed:
+        state.stop = "failure"
+
+
+def _judge_voids(state: CaseState) -> None:
+    voids = len(state.pairs) - state.valid
+    if voids > max(_FEWEST_VOIDS, _VOID_SHARE * len(state.pairs)):
+        state.stop = "unfit"
+        state.sentence = f"{voids} of {len(state.pairs)} pairs were voided by the environment"
+
+
+def look(state: CaseState, *, budget: float) -> None:
+    """Conclude what there is and decide whether to go on; sets the next target or the stop rule."""
+    precision = state.settings.precision
+    refresh(state)
+    if state.done:
+        return
+    step = next_step(
+        state.results,
+        looks=precision.looks,
+        pairs_done=state.valid,
+        elapsed=state.seconds if state.pairs else 0.0,
+        budget=budget,
+        mean_pair_seconds=state.seconds / max(1, len(state.pairs)),
+        width=precision.width,
+        max_pairs=state.case.measure.max_pairs,
+    )
+    if isinstance(step, Continue):
+        state.target = step.to_pairs
+    elif isinstance(step, Stop):
+        state.stop, state.sentence = step.rule, step.sentence
+
+
+def refresh(state: CaseState) -> None:
+    """Conclude from the pairs there are, with the peaks known by now."""
+    if state.valid:
+        state.results = conclude(
+            state.case,
+            state.pairs,
+            alpha=state.settings.precision.alpha,
+            delta=state.delta,
+            width=state.settings.precision.width,
+            tau=state.noise.tau,
+            scale=state.noise.scale,
+            provisional=state.settings.precision.provisional,
+            peaks=state.peaks,
+        )
+
+
+def to_record(state: CaseState) -> CaseRecord:
+    """The record of a case as far as it went."""
+    status = {"failure": "failed", "skipped": "skipped", "interrupted": "interrupted"}.get(state.stop, "measured")
+    threshold = max((r.verdict.threshold for r in state.results), default=state.delta)
+    return CaseRecord(
+        case=state.case,
+        status=status,  # type: ignore[arg-type]
+        results=state.results,
+        pairs=tuple(state.pairs),
+        limits=case_limits(state.case, state.pairs, peaks=state.peaks) if state.valid else (),
+        stop=state.stop,
+        skip_reason=state.skip_reason,
+        failure=state.failures[-1] if state.stop == "failure" else None,
+        failures=tuple(state.failures),
+        notes=(state.sentence,) if state.sentence else (),
+        threshold=threshold,
+        alpha=state.settings.precision.alpha,
+        width=state.settings.precision.width,
+        scale=state.noise.scale,
+        precision=state.settings.precision.name,
+        seed=state.seed,
+        host_id=state.host_id,
+        seconds=state.seconds,
+        own_seconds=max(0.0, state.seconds - sum(p.worker_seconds for p in state.pairs)),
+        started=state.started,
+        finished=_now(),
+    )
+
+
+def skipped_record(case: Case, reason: str, fix: str, *, host_id: str, precision: str) -> CaseRecord:
+    """The record of a case that the plan skipped."""
+    now = _now()
+    return CaseRecord(
+        case=case,
+        status="skipped",
+        stop="skipped",
+        skip_reason=reason,
+        skip_fix=fix,
+        host_id=host_id,
+        precision=precision,
+        started=now,
+        finished=now,
+    )
+
+
+def interrupt(state: CaseState) -> None:
+    """End a case where it stands, unless a rule has ended it already."""
+    state.stop = state.stop or "interrupted"
+    refresh(state)
+
+
+def with_peaks(state: CaseState, peaks: Mapping[str, Roof]) -> None:
+    """Hold the case against these roofs from now on."""
+    state.peaks = peaks
+    refresh(state)
+
+
+def broken_limits(state: CaseState) -> tuple[Limit, ...]:
+    """Limits that a side of the case would be beyond."""
+    if not state.valid:
+        return ()
+    return tuple(limit for limit in case_limits(state.case, state.pairs, peaks=state.peaks) if is_beyond(limit))
+
+
+def roofs_of(state: CaseState) -> tuple[str, ...]:
+    """Names of the roofs that the sides charge."""
+    names = {roof for pair in state.pairs for run in pair.runs for roof in run.work.get("roofs", {})}
+    return tuple(sorted(names))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

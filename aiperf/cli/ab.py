@@ -1,0 +1,132 @@
+"""``aiperf ab``: two commands against each other, without a scenario file.
+
+What must not live here: measuring.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import time
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from aiperf.cli.options import (
+    Format,
+    FormatOption,
+    JsonOption,
+    PinOption,
+    PrecisionOption,
+    QuietOption,
+    ResultsOption,
+    SeedOption,
+    TimeoutOption,
+    make_settings,
+    time_of,
+    with_delta,
+)
+from aiperf.cli.output import print_run
+from aiperf.errors import Fault, UserError
+from aiperf.host.read import read_host
+from aiperf.pipeline import run_plan
+from aiperf.plan.plan import Plan
+from aiperf.records import Case, Check, Measure, Side
+from aiperf.report.live import choose_progress
+
+_DEFAULT_RESULTS = "results"
+
+
+def ab(
+    before: Annotated[str, typer.Option("--before", metavar="CMD", help="The program as it was.")],
+    after: Annotated[str, typer.Option("--after", metavar="CMD", help="The program as it is now.")],
+    env_before: Annotated[list[str], typer.Option("--env-before", metavar="NAME=VALUE")] = [],  # noqa: B006
+    env_after: Annotated[list[str], typer.Option("--env-after", metavar="NAME=VALUE")] = [],  # noqa: B006
+    slice_: Annotated[
+        str, typer.Option("--slice", help="auto: slice programs that only compute; off: run them one after the other.")
+    ] = "auto",
+    same_output: Annotated[bool, typer.Option("--same-output", help="Both must print the same bytes.")] = False,
+    delta: Annotated[float | None, typer.Option("--delta", help="Smallest ratio that matters, e.g. 0.02.")] = None,
+    budget: Annotated[str, typer.Option("--budget", help="Time to spend, e.g. 60s.")] = "80s",
+    precision: PrecisionOption = "standard",
+    seed: SeedOption = 0,
+    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    pin: PinOption = "auto",
+    timeout: TimeoutOption = "",
+    quiet: QuietOption = False,
+    form: FormatOption = Format.table,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two programs: wall, user and system time and peak memory, in about a minute."""
+    settings = make_settings(
+        precision=precision, results=results, seed=seed, pin=pin, timeout=timeout, slicing=_slicing(slice_)
+    )
+    settings = with_delta(settings, delta)
+    settings = replace(settings, precision=replace(settings.precision, case_seconds=time_of("--budget", budget)))
+    case = command_case(before, after, env_before, env_after, same_output=same_output)
+    host = read_host()
+    began = time.monotonic()
+    outcome = run_plan(
+        Plan((case,), ()), host=host, settings=settings, progress=choose_progress(quiet=quiet), argv=sys.argv
+    )
+    print_run(
+        outcome.run,
+        outcome.records,
+        form=Format.json if as_json else form,
+        seconds=time.monotonic() - began,
+        every_metric=True,
+        footer=[str(outcome.folder)],
+        warnings=outcome.problems,
+    )
+    raise typer.Exit(int(outcome.exit))
+
+
+def command_case(before: str, after: str, env_before: list[str], env_after: list[str], *, same_output: bool) -> Case:
+    """The case of two commands. Raises UserError with every mistake in them."""
+    faults: list[Fault] = []
+    sides = tuple(
+        Side(name, command=_command(f"--{name}", text, faults), env=_env(f"--env-{name}", env, faults))
+        for name, text, env in (("before", before, env_before), ("after", after, env_after))
+    )
+    if faults:
+        raise UserError(faults)
+    return Case(
+        scenario="ab",
+        id="ab",
+        title=f"{before} against {after}",
+        why="Asked at the command line.",
+        sides=sides,
+        measure=Measure(clock="wall"),
+        check=Check("bitwise") if same_output else Check("none", reason="programs may print what they like"),
+    )
+
+
+def _command(flag: str, text: str, faults: list[Fault]) -> tuple[str, ...]:
+    try:
+        parts = tuple(shlex.split(text))
+    except ValueError as error:
+        faults.append(Fault(flag, f'"{text}" is no command: {error}.', "Check the quotes."))
+        return ()
+    if not parts:
+        faults.append(Fault(flag, "is empty.", 'Give a command, e.g. "python script.py".'))
+    elif shutil.which(parts[0]) is None:
+        faults.append(Fault(flag, f'"{parts[0]}" is no program that can be found.', "Give its path, or check PATH."))
+    return parts
+
+
+def _env(flag: str, entries: list[str], faults: list[Fault]) -> dict[str, str]:
+    env = {}
+    for entry in entries:
+        name, equals, value = entry.partition("=")
+        if not equals or not name:
+            faults.append(Fault(flag, f'"{entry}" is not NAME=VALUE.', "Write for instance OMP_NUM_THREADS=1."))
+        env[name] = value
+    return env
+
+
+def _slicing(text: str) -> bool:
+    if text not in ("auto", "off"):
+        raise UserError(Fault("--slice", f'"{text}" is not a way of slicing.', "Allowed: auto, off."))
+    return text == "auto"

@@ -1,0 +1,130 @@
+"""The command: which subcommands there are, and the one place where errors become exit codes.
+
+What must not live here: what a subcommand does. Each is imported when it is called, so that help comes at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from typing import Any, NamedTuple
+
+import typer
+import typer.core
+
+from aiperf import __version__
+from aiperf.cli.namesake import refuse_namesake
+from aiperf.cli.signals import interruptible
+from aiperf.errors import AiperfError, Exit, UserError
+from aiperf.report.faults import print_faults
+
+
+class _Entry(NamedTuple):
+    module: str
+    function: str
+    help: str
+
+
+COMMANDS = {
+    "run": _Entry("run", "run", "Run scenarios by name, tag, path or glob; print the comparison table."),
+    "ab": _Entry("ab", "ab", "Compare two programs: wall, user and system time, peak memory."),
+    "list": _Entry("list", "list_command", "List the scenarios there are."),
+    "show": _Entry("show", "show", "Explain a scenario, or the verdict of a case of a run."),
+    "new": _Entry("new", "new", "Write a small working scenario and workload to edit."),
+    "report": _Entry("report", "report", "Print a stored run, recomputed from raw samples when asked."),
+    "peaks": _Entry("peaks", "peaks", "Measure the limits of this host."),
+    "calibrate": _Entry("calibrate", "calibrate", "Measure a side against its copy: what this host's noise does."),
+}
+
+
+class _Commands(typer.core.TyperGroup):
+    """Subcommands by name, imported on use."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        entry = COMMANDS[cmd_name]
+        single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        function = getattr(importlib.import_module(f"aiperf.cli.{entry.module}"), entry.function)
+        single.command(cmd_name)(function)
+        return typer.main.get_command(single)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+app = typer.Typer(
+    name="aiperf",
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Is the after really better than the before, by how much, and how sure are we? "
+    "Measures before/after pairs interleaved and checked, with an interval and a verdict.",
+    epilog="Exit codes: 0 fine, 2 usage or scenario error, 5 wrong output, impossible result or failed case, "
+    "6 host unfit, 77 everything skipped, 130 interrupted.",
+)
+
+
+class _State:
+    debug = False
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"aiperf {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
+    _State.debug = debug
+
+
+def entry() -> int:
+    """Run the command and return its exit code."""
+    code = _outcome()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Or Python would complain about it once more when it closes its files.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def _outcome() -> int:
+    """Exit code of every outcome. A reader that has seen enough (head, less) is no fault of the command."""
+    try:
+        with interruptible():
+            refuse_namesake()
+            app()
+    except UserError as error:
+        print_faults(error)
+        return _trace(Exit.USAGE)
+    except AiperfError as error:
+        print(f"aiperf: {error}", file=sys.stderr)
+        return _trace(Exit.USAGE)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except SystemExit as request:
+        # Typer's own word for a broken pipe is 1, which here means a regression.
+        if isinstance(request.__context__, BrokenPipeError):
+            return Exit.OK
+        return request.code if isinstance(request.code, int) else Exit.OK
+    return Exit.OK
+
+
+def _trace(code: Exit) -> Exit:
+    if _State.debug:
+        traceback.print_exc()
+    return code

@@ -1,0 +1,91 @@
+"""Options that several subcommands share, and the settings they make.
+
+What must not live here: options of a single subcommand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiperf.errors import usage
+from aiperf.host.placement import parse_cpus
+from aiperf.settings import Limits, Settings, load_precision
+from aiperf.units import parse_time
+
+
+class Format(StrEnum):
+    """How a table is printed."""
+
+    table = "table"
+    markdown = "markdown"
+    csv = "csv"
+    json = "json"
+
+
+PrecisionOption = Annotated[
+    str, typer.Option("--precision", help="quick (provisional), standard, rigorous, or a file like configs/measure/*.")
+]
+BudgetOption = Annotated[str, typer.Option("--budget", help="Time for the whole run, e.g. 10min.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed of orders, inputs and offsets; recorded.")]
+ResultsOption = Annotated[Path, typer.Option("--results", help="Folder that holds the runs.")]
+PinOption = Annotated[str, typer.Option("--pin", help="auto (quiet CPUs, both sides the same), none, or a CPU list.")]
+PeaksOption = Annotated[bool, typer.Option("--peaks/--no-peaks", help="Measure limits this host has not measured yet.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print the comparison table.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
+TimeoutOption = Annotated[str, typer.Option("--timeout", help="Limit of every phase of a worker, e.g. 2min.")]
+
+
+def make_settings(
+    *,
+    precision: str,
+    results: Path,
+    budget: str = "",
+    seed: int = 0,
+    pin: str = "auto",
+    peaks: bool = True,
+    timeout: str = "",
+    slicing: bool = True,
+) -> Settings:
+    """Settings from the flags. Raises UserError."""
+    limits = Limits()
+    if timeout:
+        seconds = time_of("--timeout", timeout)
+        limits = Limits(*(seconds,) * 7)
+    if pin not in ("auto", "none"):
+        parse_cpus(pin)
+    return Settings(
+        precision=load_precision(precision),
+        limits=limits,
+        budget=time_of("--budget", budget) if budget else None,
+        seed=seed,
+        pin=pin,
+        results=results,
+        peaks=peaks,
+        slice="auto" if slicing else "off",
+    )
+
+
+def with_delta(settings: Settings, delta: float | None) -> Settings:
+    """The settings with another threshold. Raises UserError when it is no sensible share."""
+    if delta is None:
+        return settings
+    if not 0 < delta < 1:
+        raise usage(f"{delta:g} is no threshold.", "Give a share between 0 and 1, e.g. 0.02.", where="--delta")
+    return replace(settings, precision=replace(settings.precision, delta=delta, width=delta / 2))
+
+
+def time_of(flag: str, text: str) -> float:
+    """Seconds above zero from a flag's text. Raises UserError."""
+    try:
+        seconds = parse_time(text)
+    except ValueError as error:
+        raise usage(str(error), where=flag) from None
+    if seconds <= 0:
+        raise usage(f'"{text}" is no time to measure in.', "Give more than zero.", where=flag)
+    return seconds

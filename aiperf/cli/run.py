@@ -1,0 +1,109 @@
+"""``aiperf run``: flags -> settings -> plan -> run -> table.
+
+What must not live here: planning and measuring.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from aiperf.cli.options import (
+    BudgetOption,
+    Format,
+    FormatOption,
+    JsonOption,
+    PeaksOption,
+    PinOption,
+    PrecisionOption,
+    QuietOption,
+    ResultsOption,
+    SeedOption,
+    TimeoutOption,
+    make_settings,
+)
+from aiperf.cli.output import print_run
+from aiperf.errors import Exit, usage
+from aiperf.host.read import read_host
+from aiperf.pipeline import run_plan
+from aiperf.plan.plan import Plan, estimate, make_plan
+from aiperf.report.console import show as show_lines
+from aiperf.report.console import terminal_width
+from aiperf.report.json_file import listing_json
+from aiperf.report.live import choose_progress
+from aiperf.report.plan_table import Estimate, plan_lines, plan_rows
+from aiperf.scenario.find import find_scenarios
+from aiperf.scenario.load import load_scenarios
+from aiperf.settings import Settings
+
+_DEFAULT_RESULTS = "results"
+
+
+def run(
+    selectors: Annotated[list[str], typer.Argument(metavar="NAME|TAG|PATH|GLOB ...", help="What to run.")],
+    only: Annotated[
+        list[str], typer.Option("--only", metavar="AXIS=VALUE", help="Keep the cases with this axis value.")
+    ] = [],  # noqa: B006 - typer reads the default and never changes it
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan with an estimate; measure nothing.")
+    ] = False,
+    precision: PrecisionOption = "standard",
+    budget: BudgetOption = "",
+    seed: SeedOption = 0,
+    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    pin: PinOption = "auto",
+    peaks: PeaksOption = True,
+    timeout: TimeoutOption = "",
+    quiet: QuietOption = False,
+    form: FormatOption = Format.table,
+    as_json: JsonOption = False,
+    every_metric: Annotated[
+        bool, typer.Option("--all-metrics", help="Show every metric, not only the headline.")
+    ] = False,
+) -> None:
+    """Run scenarios by name, tag, path or glob and print the comparison table."""
+    settings = make_settings(
+        precision=precision, results=results, budget=budget, seed=seed, pin=pin, peaks=peaks, timeout=timeout
+    )
+    host = read_host()
+    plan = make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=axis_values(only))
+    if dry_run:
+        _print_plan(plan, settings, as_json=as_json)
+        return
+    began = time.monotonic()
+    outcome = run_plan(plan, host=host, settings=settings, progress=choose_progress(quiet=quiet), argv=sys.argv)
+    print_run(
+        outcome.run,
+        outcome.records,
+        form=Format.json if as_json else form,
+        seconds=time.monotonic() - began,
+        every_metric=every_metric,
+        footer=[f"{outcome.folder} · aiperf report · aiperf show latest CASE explains a verdict"],
+        warnings=outcome.problems,
+    )
+    raise typer.Exit(int(outcome.exit))
+
+
+def axis_values(only: list[str]) -> dict[str, str]:
+    """``AXIS=VALUE`` arguments as a mapping. Raises UserError."""
+    values = {}
+    for text in only:
+        axis, equals, value = text.partition("=")
+        if not equals or not axis or not value:
+            raise usage(f'"{text}" is not AXIS=VALUE.', "Write for instance --only size=1MiB.", where="--only")
+        values[axis] = value
+    return values
+
+
+def _print_plan(plan: Plan, settings: Settings, *, as_json: bool) -> None:
+    planned = [(case, Estimate(*estimate(case, settings.precision))) for case in plan.cases]
+    rows = plan_rows(planned, plan.skips)
+    if as_json:
+        sys.stdout.write(listing_json(rows))
+        return
+    show_lines(plan_lines(rows, budget=settings.budget, width=terminal_width(sys.stdout)))
+    if not plan.cases:
+        raise typer.Exit(int(Exit.SKIPPED))

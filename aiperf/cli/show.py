@@ -1,0 +1,47 @@
+"""``aiperf show``: a scenario, or the verdict of a case, in sentences.
+
+What must not live here: the sentences.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from aiperf.cli.options import JsonOption, ResultsOption
+from aiperf.report.console import Line, terminal_width
+from aiperf.report.console import show as show_lines
+from aiperf.report.explain import explain_case
+from aiperf.report.json_file import listing_json
+from aiperf.report.scenarios import explain_scenario, scenario_plain
+from aiperf.scenario.find import find_scenarios
+from aiperf.scenario.load import load_scenario
+from aiperf.store.read import open_run, read_case
+
+_DEFAULT_RESULTS = "results"
+
+
+def show(
+    name: Annotated[str, typer.Argument(help="A scenario; or a run (its name, folder or latest) with a CASE.")],
+    case: Annotated[str, typer.Argument(metavar="[CASE]", help="A case of that run: explains its verdict.")] = "",
+    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    as_json: JsonOption = False,
+) -> None:
+    """Explain a scenario, or the verdict of a case of a run."""
+    width = terminal_width(sys.stdout)
+    if case:
+        stored = open_run(name, results=results)
+        record = read_case(stored, case)
+        if as_json:
+            sys.stdout.write(listing_json([record]))
+            return
+        show_lines([Line(text) for text in explain_case(stored.record, record, width=width).splitlines()])
+        return
+    scenarios = [load_scenario(path) for path in find_scenarios([name])]
+    if as_json:
+        sys.stdout.write(listing_json([scenario_plain(s) for s in scenarios]))
+        return
+    text = "\n".join(explain_scenario(s, width=width) for s in scenarios)
+    show_lines([Line(line) for line in text.splitlines()])

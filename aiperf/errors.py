@@ -1,0 +1,55 @@
+"""The errors a user can cause and the exit codes of the command.
+
+What must not live here: anything that decides when to raise, or prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of the command, as documented in the README."""
+
+    OK = 0
+    REGRESSION = 1
+    USAGE = 2
+    INCONCLUSIVE = 3
+    NO_BASELINE = 4
+    WRONG = 5
+    UNFIT = 6
+    SKIPPED = 77
+    INTERRUPTED = 130
+
+
+@dataclass(frozen=True, order=True)
+class Fault:
+    """One mistake: where it is, what is wrong, and the way out."""
+
+    where: str
+    """``path:line:column`` or the flag's name; empty when there is no place."""
+    what: str
+    """The value found against what is allowed, one sentence."""
+    hint: str = ""
+    """What to do about it, one sentence."""
+    line: int = 0
+    column: int = 0
+
+
+class AiperfError(Exception):
+    """Base of every error that aiperf raises on purpose."""
+
+
+class UserError(AiperfError):
+    """One or more mistakes of the user: printed without a traceback, exit code 2."""
+
+    def __init__(self, faults: Iterable[Fault] | Fault) -> None:
+        self.faults: tuple[Fault, ...] = (faults,) if isinstance(faults, Fault) else tuple(faults)
+        super().__init__("\n".join(f"{f.where}: {f.what}" if f.where else f.what for f in self.faults))
+
+
+def usage(what: str, hint: str = "", where: str = "") -> UserError:
+    """Build a UserError that holds a single fault."""
+    return UserError(Fault(where=where, what=what, hint=hint))

@@ -1,0 +1,134 @@
+"""What makes two measurements comparable: the host's identity, the software's versions, the state of a checkout.
+
+What must not live here: comparing fingerprints across runs, and secrets of the environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from aiperf.host import proc
+from aiperf.host.facts import HostFacts
+from aiperf.host.read import libraries
+
+_GIB = 1024**3
+_MUST_MATCH = ("torch", "triton", "cupy", "numpy", "nccl", "cudnn", "cublas")
+"""Libraries whose version changes what a kernel costs."""
+_SOFTWARE = (
+    *_MUST_MATCH,
+    "aiperf-ab",
+    "kvikio",
+    "cuda-core",
+    "nvtx",
+    "scipy",
+    "pandas",
+    "pyarrow",
+    "nvidia-ml-py",
+    "transformers",
+)
+_ENV_PREFIXES = (
+    *("AIPERF_", "CUDA_", "CUBLAS_", "GLOO_", "GOMP_", "KMP_", "MALLOC_", "MKL_", "NCCL_", "NVIDIA_TF32_", "NVSHMEM_"),
+    *("OMP_", "OPENBLAS_", "PYTORCH_", "SLURM_", "TORCH_", "TORCHINDUCTOR_", "TRITON_"),
+)
+_ENV_NAMES = ("LD_PRELOAD", "PYTHONHASHSEED", "PYTHONMALLOC", "PYTHONOPTIMIZE")
+_SECRET = ("TOKEN", "SECRET", "PASSW", "KEY", "CREDENTIAL", "AUTH", "COOKIE", "JWT")
+_UNTRACKED_LIMIT = 1024**2
+
+
+def fingerprint(facts: HostFacts, *, root: Path = proc.ROOT) -> tuple[str, dict[str, dict[str, Any]]]:
+    """A short hash of this host and the fields behind it: ``{"must_match": {...}, "record_only": {...}}``.
+
+    Only the must_match fields enter the hash (METHOD.md 10). They name the class of machine, not the one machine, so
+    equal nodes of a cluster and the same container started twice compare. Memory is in whole GiB, because the kernel
+    keeps a different sliver to itself at each boot.
+    """
+    nodes = [n for n, cpus in proc.numa_nodes(root).items() if set(cpus) & set(facts.cpus)]
+    must_match = {
+        "cpu_model": facts.cpu_model,
+        "cpus": len(facts.cpus),
+        "numa_nodes": len(nodes),
+        "governor": sorted({g for cpu in facts.cpus if (g := proc.governor(cpu, root))}),
+        "memory_gib": round(facts.memory_total / _GIB),
+        "gpus": [_gpu_class(gpu) for gpu in map(asdict, facts.gpus)],
+        "peer_access": facts.peer_access,
+        "driver": facts.driver,
+        "cuda_driver": facts.cuda_driver,
+        "python": facts.python,
+        "libraries": {name: facts.libraries[name] for name in _MUST_MATCH if name in facts.libraries},
+    }
+    record_only = {
+        "hostname": facts.hostname,
+        "system": facts.system,
+        "cpu_list": list(facts.cpus),
+        "gpu_uuids": [gpu.uuid for gpu in facts.gpus],
+        "container": facts.container,
+        "virtual": facts.virtual,
+        "gds_active": facts.gds_active,
+    }
+    text = json.dumps(must_match, sort_keys=True)
+    host_id = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return host_id, {"must_match": must_match, "record_only": record_only}
+
+
+def software_versions(installed: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Name -> version of what can change a measurement, from installed metadata; nothing is imported."""
+    found = libraries() if installed is None else installed
+    return {name: found[name] for name in _SOFTWARE if name in found}
+
+
+def environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables that can change a measurement: an allow-list, and never one whose name smells of a secret."""
+    env = os.environ if environ is None else environ
+    names = (n for n in env if n in _ENV_NAMES or n.startswith(_ENV_PREFIXES))
+    return {n: env[n] for n in sorted(names) if not any(word in n.upper() for word in _SECRET)}
+
+
+def git_state(folder: Path) -> dict[str, str]:
+    """``sha`` and, when the tree is dirty, ``diff`` (a hash of every change); {} without git or repository.
+
+    The hash covers staged, unstaged and untracked content (untracked files above 1 MiB by size only).
+    """
+    sha = _git(folder, "rev-parse", "HEAD")
+    if sha is None:
+        return {}
+    top = Path((_git(folder, "rev-parse", "--show-toplevel") or b"").decode(errors="replace").strip())
+    diff = _git(top, "diff", "HEAD", "--no-ext-diff", "--no-textconv", "--binary") or b""
+    untracked = _git(top, "ls-files", "--others", "--exclude-standard", "-z") or b""
+    state = {"sha": sha.decode().strip()}
+    if diff or untracked:
+        digest = hashlib.sha256(diff)
+        for name in filter(None, untracked.split(b"\0")):
+            digest.update(name + b"\0" + _content(top / os.fsdecode(name)))
+        state["diff"] = digest.hexdigest()[:12]
+    return state
+
+
+def _gpu_class(gpu: dict[str, Any]) -> dict[str, Any]:
+    fields = ("name", "compute_capability", "power_limit_w", "max_sm_clock_mhz", "ecc", "mig", "vbios")
+    return {name: gpu[name] for name in fields} | {"memory_gib": round(gpu["memory_total"] / _GIB)}
+
+
+def _git(folder: Path, *arguments: str) -> bytes | None:
+    """What git prints, or None when it fails; it takes no locks and asks nobody."""
+    env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, env=env, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _content(path: Path) -> bytes:
+    try:
+        size = path.lstat().st_size
+        return path.read_bytes() if size <= _UNTRACKED_LIMIT and path.is_file() else str(size).encode()
+    except OSError:
+        return b""

@@ -1,0 +1,219 @@
+"""The roofs of a host: which there are, how each is measured, and what was measured.
+
+What must not live here: running the workloads that measure them, and holding a result against them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from aiperf.host import keep
+from aiperf.records import Case, Measure, Needs, Side
+
+_KIND = "peaks"
+_KIB, _MIB, _GIB = 1024, 1024**2, 1024**3
+
+
+@dataclass(frozen=True)
+class Roof:
+    """One physical ceiling, and the workload whose best sample measures it on this host.
+
+    The best sample over all variants counts: a ceiling that a decent kernel can beat would call honest results
+    impossible.
+    """
+
+    name: str
+    """As in ``Work.roofs``."""
+    title: str
+    unit: str
+    """B/s or FLOP/s: amount / shortest time. s: the shortest time itself, a floor."""
+    workload: str
+    variants: tuple[dict[str, Any], ...] = ({},)
+    """Parameters of the workload, one way of reaching for the ceiling each."""
+    needs: Needs = field(default_factory=Needs)
+    ranks: int = 1
+    measure: Measure = field(default_factory=Measure)
+
+    @property
+    def floor(self) -> bool:
+        """Whether it is a shortest time instead of a highest rate."""
+        return self.unit == "s"
+
+
+@dataclass(frozen=True)
+class Peak:
+    """What one roof came to on one host."""
+
+    name: str
+    value: float
+    """The best sample."""
+    unit: str
+    low: float
+    """Slowest sample of the best variant (longest time for a floor)."""
+    high: float
+    """Fastest sample of the best variant."""
+    when: str
+    """ISO 8601, UTC."""
+    samples: int
+    conditions: dict[str, Any] = field(default_factory=dict)
+    """The variant, CPUs, threads, device: what must be known to repeat it."""
+
+
+_GPU = Needs(gpus=1, gpu_memory=4 * _GIB, libraries={"torch": ""})
+_PAIR = Needs(gpus=2, gpu_memory=4 * _GIB, libraries={"torch": ""})
+_CPU = Needs(memory=2 * _GIB, libraries={"torch": ""})
+_DISK = Needs(memory=_GIB, disk=2 * _GIB)
+_SIZES = ({"n": 4096}, {"n": 8192})
+
+
+def _gpu_from(capability: str) -> Needs:
+    return Needs(gpus=1, gpu_memory=4 * _GIB, libraries={"torch": ""}, compute_capability=capability)
+
+
+ROOFS: tuple[Roof, ...] = (
+    Roof(
+        "cpu_stream",
+        "CPU memory, read + written",
+        "B/s",
+        "peaks.cpu_stream",
+        tuple({"way": way, "size": _GIB} for way in ("copy", "sum", "dot")),
+        Needs(memory=3 * _GIB, libraries={"torch": ""}),
+    ),
+    Roof(
+        "cpu_gemm_fp32", "CPU matrix multiply, fp32", "FLOP/s", "peaks.cpu_gemm_fp32", ({"n": 1024}, {"n": 2048}), _CPU
+    ),
+    Roof(
+        "disk_read",
+        "Disk, cold sequential read",
+        "B/s",
+        "peaks.disk_read",
+        ({"threads": 1}, {"threads": 8}, {"threads": 8, "direct": False}),
+        _DISK,
+    ),
+    Roof(
+        "page_cache_read",
+        "Page cache, warm read",
+        "B/s",
+        "peaks.page_cache_read",
+        ({"block": 128 * _KIB}, {"block": _MIB}, {"block": 4 * _MIB}),
+        _DISK,
+    ),
+    Roof(
+        "dram",
+        "GPU memory, read + written",
+        "B/s",
+        "peaks.dram",
+        tuple({"way": way, "size": _GIB} for way in ("copy", "scale", "sum")),
+        _GPU,
+    ),
+    Roof("h2d", "Host to device, pinned", "B/s", "peaks.h2d", ({"size": 256 * _MIB},), _GPU),
+    Roof("d2h", "Device to host, pinned", "B/s", "peaks.d2h", ({"size": 256 * _MIB},), _GPU),
+    Roof(
+        "p2p",
+        "GPU to GPU copy, one way",
+        "B/s",
+        "peaks.p2p",
+        ({"size": 256 * _MIB}, {"size": _GIB}),
+        Needs(gpus=2, gpu_memory=4 * _GIB, libraries={"torch": ""}, peer_access=True),
+    ),
+    Roof(
+        "all_reduce_nccl",
+        "All-reduce over NCCL, bus bytes",
+        "B/s",
+        "peaks.all_reduce_nccl",
+        ({"size": 256 * _MIB}, {"size": _GIB}),
+        _PAIR,
+        ranks=2,
+    ),
+    Roof(
+        "all_reduce_gloo",
+        "All-reduce over Gloo, bus bytes",
+        "B/s",
+        "peaks.all_reduce_gloo",
+        ({"size": 4 * _MIB}, {"size": 64 * _MIB}, {"size": 256 * _MIB}),
+        _CPU,
+        ranks=2,
+    ),
+    Roof("gemm_fp32", "GPU matrix multiply, fp32", "FLOP/s", "peaks.gemm_fp32", _SIZES, _GPU),
+    Roof("gemm_tf32", "GPU matrix multiply, TF32", "FLOP/s", "peaks.gemm_tf32", _SIZES, _gpu_from(">=8.0")),
+    Roof("gemm_bf16", "GPU matrix multiply, bf16", "FLOP/s", "peaks.gemm_bf16", _SIZES, _gpu_from(">=8.0")),
+    Roof("gemm_fp16", "GPU matrix multiply, fp16", "FLOP/s", "peaks.gemm_fp16", _SIZES, _gpu_from(">=7.0")),
+    Roof("launch", "Smallest kernel", "s", "peaks.launch", ({},), _GPU, measure=Measure(statistic="median")),
+)
+
+
+def roof(name: str) -> Roof | None:
+    """The roof of that name."""
+    return next((r for r in ROOFS if r.name == name), None)
+
+
+def roof_case(roof: Roof, variant: int = 0) -> Case:
+    """A case with one side, ``peak``, that measures a variant of the roof through the ordinary path.
+
+    It asks for every CPU that this process may use: a ceiling measured on one quiet core would call a side that uses
+    more of them impossible.
+    """
+    params = roof.variants[variant]
+    shown = ",".join(f"{key}={value}" for key, value in params.items())
+    return Case(
+        scenario=f"peak-{roof.name}",
+        id=f"peak-{roof.name}[{shown}]" if shown else f"peak-{roof.name}",
+        title=roof.title,
+        why="The ceiling against which results are held.",
+        sides=(Side(name="peak", workload=roof.workload, params=dict(params), ranks=roof.ranks),),
+        axes=dict(params),
+        measure=roof.measure,
+        needs=replace(roof.needs, cpus=len(os.sched_getaffinity(0))),
+    )
+
+
+def peak_from(
+    roof: Roof, times: Sequence[float], *, amount: float = 0.0, conditions: dict[str, Any] | None = None
+) -> Peak:
+    """The peak from the times of one step (seconds) that charges ``amount`` (bytes, FLOPs) to the roof.
+
+    Raises ValueError without samples, with a time that is not positive, or when a rate lacks its amount.
+    """
+    if not times or min(times) <= 0 or (amount <= 0 and not roof.floor):
+        raise ValueError(f"{roof.name}: a peak needs positive times and an amount")
+    values = sorted(times) if roof.floor else [amount / t for t in sorted(times)]
+    when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return Peak(roof.name, values[0], roof.unit, values[-1], values[0], when, len(values), conditions or {})
+
+
+def better(roof: Roof, first: Peak | None, second: Peak | None) -> Peak | None:
+    """The peak that reaches further, of two variants or of two occasions; either may be missing."""
+    if first is None or second is None:
+        return first or second
+    choose = min if roof.floor else max
+    return choose(first, second, key=lambda peak: peak.value)
+
+
+def load_peaks(host_id: str) -> dict[str, Peak]:
+    """Roof name -> peak measured on this host. An unreadable file is renamed aside and counts as empty."""
+    entries = keep.load(keep.path_of(_KIND, host_id))
+    return {name: peak for name, entry in entries.items() if (peak := _peak(entry)) is not None}
+
+
+def save_peak(host_id: str, peak: Peak) -> None:
+    """Store one peak in place of the one before, atomically. Raises OSError when the state folder is read-only."""
+    keep.update(keep.path_of(_KIND, host_id), {peak.name: asdict(peak)})
+
+
+def unreadable_peaks(host_id: str) -> tuple[Path, ...]:
+    """Files of peaks that could not be read and were set aside."""
+    return keep.set_aside(_KIND, host_id)
+
+
+def _peak(entry: Any) -> Peak | None:
+    names = {f.name for f in fields(Peak)}
+    try:
+        peak = Peak(**{name: value for name, value in entry.items() if name in names})
+        return peak if peak.value > 0 else None
+    except (TypeError, AttributeError):
+        return None

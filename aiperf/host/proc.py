@@ -1,0 +1,159 @@
+"""Small readers of /proc and /sys text, each with a root folder so that recorded text can be read too.
+
+What must not live here: judging what was read, and anything that writes.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path("/")
+
+
+@dataclass(frozen=True)
+class CpuTime:
+    """Time of one CPU since boot, in clock ticks."""
+
+    busy: int
+    """Everything but idle and waiting for I/O; steal included, because the CPU was not ours then."""
+    steal: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process as /proc/PID/stat tells it."""
+
+    pid: int
+    parent: int
+    state: str
+    started_ticks: int
+    """Clock ticks between boot and start."""
+
+
+def read_text(path: Path) -> str | None:
+    """The file's text, or None when it is missing or may not be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def read_int(path: Path) -> int | None:
+    """The file's first word as an integer, or None when it is missing or says something else (``max``)."""
+    words = (read_text(path) or "").split()
+    return int(words[0]) if words and words[0].lstrip("-").isdigit() else None
+
+
+def parse_cpu_list(text: str) -> tuple[int, ...]:
+    """CPU numbers, sorted and unique, from the kernel's list notation ``0-3,5``. Raises ValueError."""
+    cpus: set[int] = set()
+    for part in text.strip().split(","):
+        first, dash, last = part.strip().partition("-")
+        low, high = int(first), int(last if dash else first)
+        if low < 0 or high < low or high > 65535:
+            raise ValueError(part)
+        cpus.update(range(low, high + 1))
+    return tuple(sorted(cpus))
+
+
+def cpu_times(root: Path = ROOT) -> dict[int, CpuTime]:
+    """CPU number -> time since boot, from /proc/stat; empty when it cannot be read."""
+    times = {}
+    for line in (read_text(root / "proc/stat") or "").splitlines():
+        name, *words = line.split() or [""]
+        if not (name.startswith("cpu") and name[3:].isdigit()):
+            continue
+        # user nice system idle iowait irq softirq steal; guest time is already inside user (proc(5)).
+        ticks = [int(word) for word in words[:8]] + [0] * (8 - len(words[:8]))
+        total = sum(ticks)
+        times[int(name[3:])] = CpuTime(busy=total - ticks[3] - ticks[4], steal=ticks[7], total=total)
+    return times
+
+
+def device_interrupts(root: Path = ROOT) -> dict[int, int]:
+    """CPU number -> interrupts of devices that it served since boot (timer ticks and IPIs left out)."""
+    lines = (read_text(root / "proc/interrupts") or "").splitlines()
+    if not lines:
+        return {}
+    cpus = [int(word[3:]) for word in lines[0].split() if word.startswith("CPU") and word[3:].isdigit()]
+    counts = dict.fromkeys(cpus, 0)
+    for line in lines[1:]:
+        name, _, rest = line.partition(":")
+        if not name.strip().isdigit():
+            continue
+        for cpu, word in zip(cpus, rest.split(), strict=False):
+            counts[cpu] += int(word) if word.isdigit() else 0
+    return counts
+
+
+def memory_info(root: Path = ROOT) -> dict[str, int]:
+    """Field -> bytes, from /proc/meminfo."""
+    fields = {}
+    for line in (read_text(root / "proc/meminfo") or "").splitlines():
+        name, _, rest = line.partition(":")
+        words = rest.split()
+        if words and words[0].isdigit():
+            fields[name] = int(words[0]) * (1024 if words[1:] == ["kB"] else 1)
+    return fields
+
+
+def process(pid: int, root: Path = ROOT) -> Process | None:
+    """What /proc says of one process, or None when there is none."""
+    text = read_text(root / "proc" / str(pid) / "stat")
+    if not text or ")" not in text:
+        return None
+    # The command name may hold spaces and brackets: the fields start after its last closing one.
+    words = text[text.rindex(")") + 1 :].split()
+    return Process(pid=pid, parent=int(words[1]), state=words[0], started_ticks=int(words[19]))
+
+
+def ancestors(pid: int, root: Path = ROOT) -> tuple[int, ...]:
+    """The parent, its parent, and so on up to the first process."""
+    chain: list[int] = []
+    current = process(pid, root)
+    while current is not None and current.parent > 0 and current.parent not in chain:
+        chain.append(current.parent)
+        current = process(current.parent, root)
+    return tuple(chain)
+
+
+def pids(root: Path = ROOT) -> tuple[int, ...]:
+    """Every process that /proc lists."""
+    try:
+        return tuple(sorted(int(name) for name in os.listdir(root / "proc") if name.isdigit()))
+    except OSError:
+        return ()
+
+
+def command_line(pid: int, root: Path = ROOT) -> tuple[str, ...]:
+    """The arguments of one process; empty for kernel threads, zombies and the dead."""
+    text = read_text(root / "proc" / str(pid) / "cmdline") or ""
+    return tuple(text.rstrip("\0").split("\0")) if text else ()
+
+
+def siblings(cpu: int, root: Path = ROOT) -> tuple[int, ...]:
+    """The hardware threads that share a core with ``cpu``, itself included."""
+    text = read_text(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    try:
+        return parse_cpu_list(text) if text else (cpu,)
+    except ValueError:
+        return (cpu,)
+
+
+def governor(cpu: int, root: Path = ROOT) -> str:
+    """The frequency governor of one CPU; empty where the machine has none to show."""
+    return (read_text(root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor") or "").strip()
+
+
+def numa_nodes(root: Path = ROOT) -> dict[int, tuple[int, ...]]:
+    """NUMA node -> its CPUs; empty when the kernel shows none."""
+    nodes = {}
+    for path in sorted((root / "sys/devices/system/node").glob("node[0-9]*/cpulist")):
+        try:
+            nodes[int(path.parent.name[4:])] = parse_cpu_list(read_text(path) or "")
+        except ValueError:
+            continue
+    return nodes

@@ -1,0 +1,335 @@
+"""Watches GPUs and CPUs while a pair runs, and judges what it saw of the environment.
+
+What must not live here: changing a clock or a process, and statistics over the sides' times.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from aiperf.host import proc
+from aiperf.host.facts import Gpu
+from aiperf.host.nvml import Nvml, open_nvml
+from aiperf.records import Incident
+
+PERIOD_S = 0.1
+_LARGEST_COST = 0.008
+"""Share of one core that reading may take; a slow NVML stretches the period instead."""
+_PROCESS_EVERY = 5
+_LONGEST_WAIT_S = 0.5
+_STEAL = 0.02
+_REASONS = {0x4: "sw_power_cap", 0x8: "hw_slowdown", 0x20: "sw_thermal", 0x40: "hw_thermal", 0x80: "hw_power_brake"}
+"""Bits of nvmlClocksEventReasons that slow a clock down (nvml.h)."""
+_VOIDING = {
+    "hw_thermal": ("thermal", "the GPU was too hot (hardware thermal slowdown)"),
+    "sw_thermal": ("thermal", "the GPU was too hot (software thermal slowdown)"),
+    "hw_power_brake": ("power_brake", "the power supply asked the GPU to slow down"),
+    "hw_slowdown": ("hw_slowdown", "the hardware slowed the GPU down"),
+}
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A compute process seen on a watched GPU, as it was when first seen."""
+
+    pid: int
+    gpu: int
+    command: str
+    owners: tuple[int, ...]
+    """Its ancestors, and the aiperf that its environment names as parent."""
+    sides: tuple[str, ...]
+    """Sides during whose turns it was there; "" between turns."""
+
+
+@dataclass(frozen=True)
+class Telemetry:
+    """What one Sampler saw between start and stop."""
+
+    sides: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Side -> name -> median reading, e.g. sm_clock_mhz, temperature_c, power_w; ``gpu1_`` in front with several GPUs.
+
+    Power, utilisation and CPU shares are means over the time since the reading before: they count for a side only when
+    it was active all that time.
+    """
+    overall: dict[str, float] = field(default_factory=dict)
+    """Name -> median over all readings, whichever side was active."""
+    readings: dict[str, int] = field(default_factory=dict)
+    """Side -> number of readings in its turns; "" between turns."""
+    reasons: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Side -> clock event reason -> readings that showed it on any GPU."""
+    processes: tuple[GpuProcess, ...] = ()
+    changes: tuple[str, ...] = ()
+    """Sentences about what must stand still and did not: application clocks, power limit, ECC errors."""
+    seconds: float = 0.0
+    cost: float = 0.0
+    """Share of one core that the sampling thread used."""
+    problem: str = ""
+    """Why readings are missing, or what ended the sampling."""
+
+
+class Sampler:
+    """A thread of the parent that reads about every 100 ms. One use: start, mark as the turns go, stop."""
+
+    def __init__(
+        self,
+        *,
+        gpus: Sequence[Gpu] = (),
+        cpus: Sequence[int] = (),
+        period: float = PERIOD_S,
+        library: Any = None,
+        root: Path = proc.ROOT,
+    ) -> None:
+        """Watch these GPUs (through ``library``, or pynvml) and these CPUs (all when none are given)."""
+        self._cpus, self._period, self._root = tuple(cpus), period, root
+        self._nvml, self._problem = open_nvml(library) if gpus else (None, "")
+        self._handles = _handles(self._nvml, gpus)
+        self._prefixes = {index: f"gpu{index}_" if len(gpus) > 1 else "" for index in self._handles}
+        self._side, self._turn = "", 0
+        self._values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self._overall: dict[str, list[float]] = defaultdict(list)
+        self._readings: Counter[str] = Counter()
+        self._reasons: dict[str, Counter[str]] = defaultdict(Counter)
+        self._processes: dict[tuple[int, int], GpuProcess] = {}
+        self._ticks: dict[int, proc.CpuTime] = {}
+        self._last_turn = -1
+        self._cpu_seconds = 0.0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="aiperf-telemetry", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._began = time.monotonic()
+        self._standing = _standing(self._nvml, self._handles)
+        self._thread.start()
+
+    def mark(self, side: str | None) -> None:
+        """Say whose turn it is from now on; None between turns. Cheap: two assignments."""
+        self._side, self._turn = side or "", self._turn + 1
+
+    def stop(self) -> Telemetry:
+        """End the thread after a last reading and return what was seen."""
+        self._end.set()
+        self._thread.join()
+        changes = _changes(self._standing, _standing(self._nvml, self._handles))
+        if self._nvml is not None:
+            self._nvml.close()
+        seconds = time.monotonic() - self._began
+        return Telemetry(
+            sides={side: _medians(values) for side, values in self._values.items() if side},
+            overall=_medians(self._overall),
+            readings=dict(self._readings),
+            reasons={side: dict(counts) for side, counts in self._reasons.items() if counts},
+            processes=tuple(self._processes.values()),
+            changes=changes,
+            seconds=seconds,
+            cost=self._cpu_seconds / seconds if seconds > 0 else 0.0,
+            problem=self._problem,
+        )
+
+    def _run(self) -> None:
+        try:
+            costs: list[float] = []
+            while True:
+                begin = time.thread_time()
+                self._read(processes=len(costs) % _PROCESS_EVERY == 0)
+                costs.append(time.thread_time() - begin)
+                self._cpu_seconds += costs[-1]
+                if self._end.is_set():
+                    return
+                # One slow reading (the first, a page fault) must not silence the rest: recent ones set the period.
+                usual = statistics.median(costs[-_PROCESS_EVERY:])
+                # A fixed period can beat in phase with the rounds and never meet one of the sides.
+                wait = min(max(self._period, usual / _LARGEST_COST), _LONGEST_WAIT_S)
+                self._end.wait(wait * random.uniform(0.5, 1.5))
+        except Exception as error:  # a thread's exception reaches nobody else: it is told in the telemetry
+            self._problem = f"sampling ended early: {type(error).__name__}: {error}"
+
+    def _read(self, *, processes: bool) -> None:
+        side, turn = self._side, self._turn
+        whole = turn == self._last_turn
+        self._readings[side] += 1
+        for index, handle in self._handles.items():
+            prefix = self._prefixes[index]
+            self._keep(side, prefix, _instant(self._nvml, handle))
+            self._keep(side if whole else "", prefix, _windowed(self._nvml, handle))
+            self._reasons[side].update(_reasons(self._nvml, handle))
+            if processes:
+                self._see_processes(index, handle, side)
+        self._keep(side if whole else "", "", self._cpu_shares())
+        self._keep(side, "", self._cpu_clock())
+        self._last_turn = turn
+
+    def _keep(self, side: str, prefix: str, values: dict[str, float]) -> None:
+        for name, value in values.items():
+            self._overall[prefix + name].append(value)
+            if side:
+                self._values[side][prefix + name].append(value)
+
+    def _see_processes(self, index: int, handle: Any, side: str) -> None:
+        for pid in self._nvml.compute_pids(handle) if self._nvml else ():
+            known = self._processes.get((index, pid)) or _gpu_process(pid, index, self._root)
+            if known is not None:
+                sides = known.sides if side in known.sides else (*known.sides, side)
+                self._processes[index, pid] = replace(known, sides=sides)
+
+    def _cpu_shares(self) -> dict[str, float]:
+        now = proc.cpu_times(self._root)
+        before, self._ticks = self._ticks, now
+        cpus = [cpu for cpu in self._cpus or now if cpu in before and cpu in now]
+        total = sum(now[cpu].total - before[cpu].total for cpu in cpus)
+        if total <= 0:
+            return {}
+        busy = sum(now[cpu].busy - before[cpu].busy for cpu in cpus)
+        steal = sum(now[cpu].steal - before[cpu].steal for cpu in cpus)
+        return {"cpu_busy": busy / total, "cpu_steal": steal / total}
+
+    def _cpu_clock(self) -> dict[str, float]:
+        paths = (self._root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq" for cpu in self._cpus)
+        clocks = [khz / 1000 for path in paths if (khz := proc.read_int(path)) is not None]
+        return {"cpu_clock_mhz": statistics.fmean(clocks)} if clocks else {}
+
+
+def judge(telemetry: Telemetry, own_pids: Collection[int]) -> tuple[Incident, ...]:
+    """What of the environment touched the pair, per METHOD.md 7.
+
+    Heat, a power brake, another process on the GPU, changed clocks: the pair is void. The power cap is a cost of the
+    code itself, and stolen CPU time is noise of both sides: told, not void. ``own_pids``: aiperf and its workers;
+    their descendants are own too.
+    """
+    incidents = [*_slowdowns(telemetry), *_foreign(telemetry, set(own_pids))]
+    incidents += [Incident("clock", "", change, voids=True) for change in telemetry.changes]
+    for side, values in telemetry.sides.items():
+        if values.get("cpu_steal", 0.0) > _STEAL:
+            share = f"{values['cpu_steal']:.1%} of the CPU time went to other virtual machines"
+            incidents.append(Incident("steal", side, share))
+    if telemetry.problem:
+        incidents.append(Incident("telemetry", "", telemetry.problem))
+    return tuple(incidents)
+
+
+def _slowdowns(telemetry: Telemetry) -> list[Incident]:
+    incidents = []
+    for side, counts in telemetry.reasons.items():
+        total = telemetry.readings.get(side, 0)
+        for reason, (kind, sentence) in _VOIDING.items():
+            if counts.get(reason):
+                incidents.append(Incident(kind, side, f"{sentence}: {counts[reason]} of {total} readings", voids=True))
+        if side and counts.get("sw_power_cap"):
+            detail = f"the GPU was at its power limit in {counts['sw_power_cap']} of {total} readings"
+            incidents.append(Incident("power_cap", side, detail))
+    return incidents
+
+
+def _foreign(telemetry: Telemetry, own: set[int]) -> list[Incident]:
+    """One incident a process, whichever GPUs and turns it was seen in; a side only when it met no other."""
+    foreign: dict[int, list[GpuProcess]] = defaultdict(list)
+    for seen in telemetry.processes:
+        if seen.pid not in own and not own & set(seen.owners):
+            foreign[seen.pid].append(seen)
+    incidents = []
+    for pid, places in foreign.items():
+        sides = {side for place in places for side in place.sides}
+        gpus = ", ".join(str(place.gpu) for place in places)
+        detail = f"process {pid} ({places[0].command}) used GPU {gpus}"
+        incidents.append(Incident("foreign_gpu_process", sides.pop() if len(sides) == 1 else "", detail, voids=True))
+    return incidents
+
+
+def _handles(nvml: Nvml | None, gpus: Sequence[Gpu]) -> dict[int, Any]:
+    if nvml is None:
+        return {}
+    by_uuid = {nvml.uuid(handle): handle for handle in nvml.devices()}
+    return {gpu.index: by_uuid[gpu.uuid] for gpu in gpus if gpu.uuid in by_uuid}
+
+
+def _named(values: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items() if value is not None}
+
+
+def _instant(nvml: Nvml | None, handle: Any) -> dict[str, float]:
+    if nvml is None:
+        return {}
+    sm, mem = nvml.constant("NVML_CLOCK_SM", 1), nvml.constant("NVML_CLOCK_MEM", 2)
+    return _named(
+        {
+            "sm_clock_mhz": nvml.ask("nvmlDeviceGetClockInfo", handle, sm),
+            "memory_clock_mhz": nvml.ask("nvmlDeviceGetClockInfo", handle, mem),
+            "temperature_c": nvml.ask("nvmlDeviceGetTemperature", handle, nvml.constant("NVML_TEMPERATURE_GPU", 0)),
+        }
+    )
+
+
+def _windowed(nvml: Nvml | None, handle: Any) -> dict[str, float]:
+    if nvml is None:
+        return {}
+    milliwatts = nvml.ask("nvmlDeviceGetPowerUsage", handle)
+    rates = nvml.ask("nvmlDeviceGetUtilizationRates", handle)
+    values = {"power_w": None if milliwatts is None else milliwatts / 1000}
+    return _named(values | {"gpu_busy": None if rates is None else rates.gpu / 100})
+
+
+def _reasons(nvml: Nvml | None, handle: Any) -> list[str]:
+    if nvml is None:
+        return []
+    bits = nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
+    if bits is None:  # its name before driver 535
+        bits = nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    return [name for bit, name in _REASONS.items() if (bits or 0) & bit]
+
+
+def _gpu_process(pid: int, gpu: int, root: Path) -> GpuProcess | None:
+    """None for a number that names no GPU process here: NVML may count in another PID namespace, or name the dead."""
+    found = proc.process(pid, root)
+    if found is None or found.state == "Z" or _holds_gpu(pid, root) is False:
+        return None
+    environ = (proc.read_text(root / "proc" / str(pid) / "environ") or "").split("\0")
+    named = [e.partition("=")[2] for e in environ if e.startswith("AIPERF_PARENT=")]
+    owners = (*proc.ancestors(pid, root), *(int(text) for text in named if text.isdigit()))
+    arguments = proc.command_line(pid, root)
+    return GpuProcess(pid, gpu, arguments[0] if arguments else "?", owners, ())
+
+
+def _holds_gpu(pid: int, root: Path) -> bool | None:
+    """Whether a process has an NVIDIA device open; None when that may not be read."""
+    try:
+        links = [path.readlink() for path in (root / "proc" / str(pid) / "fd").iterdir()]
+    except OSError:
+        return None
+    return any(str(link).startswith("/dev/nvidia") for link in links)
+
+
+def _standing(nvml: Nvml | None, handles: dict[int, Any]) -> dict[str, float]:
+    """What must not change within a pair, by name."""
+    values: dict[str, Any] = {}
+    for index, handle in handles.items():
+        if nvml is None:
+            continue
+        sm = nvml.constant("NVML_CLOCK_SM", 1)
+        uncorrected, volatile = nvml.constant("NVML_MEMORY_ERROR_TYPE_UNCORRECTED", 1), 0
+        thermal = nvml.ask("nvmlDeviceGetViolationStatus", handle, nvml.constant("NVML_PERF_POLICY_THERMAL", 1))
+        values |= {
+            f"application clock of GPU {index} (MHz)": nvml.ask("nvmlDeviceGetApplicationsClock", handle, sm),
+            f"power limit of GPU {index} (mW)": nvml.ask("nvmlDeviceGetEnforcedPowerLimit", handle),
+            f"uncorrected ECC errors of GPU {index}": nvml.ask(
+                "nvmlDeviceGetTotalEccErrors", handle, uncorrected, volatile
+            ),
+            f"time of GPU {index} under thermal slowdown (ns)": getattr(thermal, "violationTime", None),
+        }
+    return _named(values)
+
+
+def _changes(before: dict[str, float], after: dict[str, float]) -> tuple[str, ...]:
+    moved = (n for n, value in before.items() if after.get(n, value) != value)
+    return tuple(f"{name} went from {before[name]:g} to {after[name]:g}" for name in moved)
+
+
+def _medians(values: dict[str, list[float]]) -> dict[str, float]:
+    return {name: statistics.median(readings) for name, readings in values.items() if readings}

@@ -1,0 +1,1 @@
+"""Starts, talks to, times out and kills workers. No statistics."""

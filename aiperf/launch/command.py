@@ -1,0 +1,352 @@
+"""One pair of whole programs: chosen to be sliced against each other or queued, run, timed from exec to exit.
+
+What must not live here: statistics, how many pairs a case needs, and workers that take orders.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiperf.launch.child import Child, Ended, StartError
+from aiperf.launch.environment import pad_bytes, side_environment
+from aiperf.launch.guardian import Guardian
+from aiperf.launch.slicing import off_the_cores, run_sliced
+from aiperf.launch.trial import IO_BYTES, CommandPlan, Trial, choose
+from aiperf.launch.watchdog import family
+from aiperf.records import Case, CheckResult, Failure, Incident, Pair, Sample, Side, SideRun
+from aiperf.settings import Settings
+
+_LOOK_S = 0.05
+"""How often a program that is not sliced is looked at: memory peak, open devices, cancellation."""
+_FOREIGN_SHARE = 0.05
+_OUTPUT_CAP = 16 << 20
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """What every start of a program in one pair shares."""
+
+    case: Case
+    seed: int
+    settings: Settings
+    cpus: tuple[int, ...] | None
+    guardian: Guardian | None
+    cancel: threading.Event | None
+    folder: Path
+
+    def start(self, side: Side, index: int, *, phase: str = "measure") -> Child:
+        """Start run ``index`` of a side."""
+        try:
+            return Child.start(
+                side.command,
+                env=side_environment(side.env, seed=_seed(self.seed, side.name, phase, index)),
+                cpus=self.cpus,
+                stderr_path=self.folder / f"{side.name}.err",
+                stdout=self.output(side, index, phase) if self.case.check.kind == "bitwise" else subprocess.DEVNULL,
+                guardian=self.guardian,
+            )
+        except StartError as error:
+            raise _Stop(Failure(side.name, "start", "error", str(error))) from error
+
+    def output(self, side: Side, index: int = 0, phase: str = "measure") -> Path:
+        """Where the standard output of a run lies; the first measured one is what is compared."""
+        return self.folder / f"{side.name}-{phase}-{index}.out"
+
+
+@dataclass
+class _Run:
+    """One finished run of one side."""
+
+    side: str
+    index: int
+    child: Child
+    ended: Ended
+    wall_s: float
+    queued_s: float
+    total_s: float
+    """Time in which it was awake, whether it had the core or queued for it."""
+    slices: int = 1
+
+
+@dataclass
+class _Seen:
+    """What the looks at a running program saw."""
+
+    gpu: bool = field(default=False)
+
+
+class _Stop(Exception):
+    """Carries the failure of a program up to the pair."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def plan_commands(
+    case: Case, *, seed: int, settings: Settings, guardian: Guardian | None, cancel: threading.Event | None = None
+) -> CommandPlan | Failure:
+    """Run each side's program alone, untimed (this also warms the file caches), and choose how pairs are run.
+
+    A side that read from disk runs a second time, because the first reading may only have filled the cache.
+    Raises KeyboardInterrupt when cancelled.
+    """
+    with _Folder(guardian) as folder:
+        scene = _Scene(case, seed, settings, None, guardian, cancel, folder)
+        try:
+            trials = tuple(_trial(side, scene) for side in case.sides)
+        except _Stop as stop:
+            return stop.failure
+    return choose(trials, settings=settings, memory=_memory_available())
+
+
+def measure_command_pair(
+    case: Case,
+    *,
+    index: int,
+    order: Sequence[str],
+    seed: int,
+    settings: Settings,
+    cpus: tuple[int, ...] | None,
+    guardian: Guardian | None,
+    cancel: threading.Event | None = None,
+    plan: CommandPlan | None = None,
+) -> Pair | Failure:
+    """Measure one pair of programs. ``plan`` comes from ``plan_commands``, once per case; None makes one first.
+
+    Leaves no process and no file behind. Raises KeyboardInterrupt when cancelled.
+    """
+    began, started = time.monotonic(), time.time()
+    chosen = plan or plan_commands(case, seed=seed, settings=settings, guardian=guardian, cancel=cancel)
+    if isinstance(chosen, Failure):
+        return chosen
+    held = None if chosen.parallel and settings.pin == "auto" else cpus
+    with _Folder(guardian) as folder:
+        scene = _Scene(case, seed, settings, held, guardian, cancel, folder)
+        try:
+            runs = _sliced(scene, order, chosen) if chosen.sliced else _queued(scene, order, chosen)
+        except _Stop as stop:
+            return stop.failure
+        checks = _compare(scene, order)
+    by_side = {side.name: [run for run in runs if run.side == side.name] for side in case.sides}
+    return Pair(
+        index=index,
+        order=tuple(order),
+        seed=seed,
+        samples=tuple(_sample(run) for run in runs),
+        runs=tuple(_side_run(side, by_side[side.name], chosen, seed) for side in case.sides),
+        checks=checks,
+        incidents=tuple(i for name, side_runs in by_side.items() if (i := _crowded(name, side_runs)) is not None),
+        cpus=held or (),
+        started=started,
+        seconds=time.monotonic() - began,
+        worker_seconds=sum(run.total_s for run in runs),
+    )
+
+
+class _Folder:
+    """A scratch folder that goes away with the pair, or with the guardian."""
+
+    def __init__(self, guardian: Guardian | None) -> None:
+        self._guardian = guardian
+
+    def __enter__(self) -> Path:
+        self._path = Path(tempfile.gettempdir()).absolute() / f"aiperf-command-{secrets.token_hex(8)}"
+        if self._guardian is not None:
+            self._guardian.scratch(self._path)
+        self._path.mkdir(mode=0o700)
+        return self._path
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._path, ignore_errors=True)
+
+
+def _seed(seed: int, side: str, phase: str, index: int) -> int:
+    return random.Random(f"{seed}-{side}-{phase}-{index}").getrandbits(32)
+
+
+# ---- trial and choice ------------------------------------------------------------------------------------------------
+
+
+def _trial(side: Side, scene: _Scene) -> Trial:
+    trial = _one_trial(side, scene, 0)
+    return _one_trial(side, scene, 1) if trial.io_bytes > IO_BYTES else trial
+
+
+def _one_trial(side: Side, scene: _Scene, index: int) -> Trial:
+    seen = _Seen()
+    run = _alone(side, scene, index, phase="warm-up", seen=seen)
+    return Trial(
+        side=side.name,
+        wall_s=run.wall_s,
+        cpu_s=run.ended.user_s + run.ended.system_s,
+        queued_s=run.queued_s,
+        io_bytes=run.ended.read_bytes + run.ended.written_bytes,
+        sleeps=run.ended.voluntary_switches,
+        gpu=seen.gpu,
+        peak_bytes=run.ended.peak_bytes,
+    )
+
+
+def _memory_available() -> int:
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0)
+
+
+def _opens_gpu(pid: int) -> bool:
+    """Whether a process of this group holds an NVIDIA device open."""
+    return any(_holds_device(member) for member in family((pid,)))
+
+
+def _holds_device(pid: int) -> bool:
+    try:
+        with os.scandir(f"/proc/{pid}/fd") as entries:
+            return any(os.readlink(entry.path).startswith("/dev/nvidia") for entry in entries)
+    except OSError:
+        return False
+
+
+# ---- running ---------------------------------------------------------------------------------------------------------
+
+
+def _queued(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[_Run]:
+    sides = {side.name: side for side in scene.case.sides}
+    runs: list[_Run] = []
+    with off_the_cores(scene.cpus):
+        for index in range(plan.runs):
+            names = order if index % 2 == 0 else list(reversed(order))
+            runs += [_alone(sides[name], scene, index) for name in names]
+    return runs
+
+
+def _alone(side: Side, scene: _Scene, index: int, *, phase: str = "measure", seen: _Seen | None = None) -> _Run:
+    """Run a side's program once with nothing of ours beside it."""
+    limit = scene.settings.limits.command
+    with scene.start(side, index, phase=phase) as child:
+        while (ended := child.wait(_LOOK_S)) is None:
+            if scene.cancel is not None and scene.cancel.is_set():
+                raise KeyboardInterrupt
+            if time.perf_counter() - child.started > limit:
+                child.kill_group()
+                raise _Stop(_hang(side.name, phase, limit, child))
+            child.sample_peak()
+            if seen is not None and not seen.gpu:
+                seen.gpu = _opens_gpu(child.pid)
+    if ended.status != 0:
+        raise _Stop(_failure(side.name, phase, child))
+    wall_s = ended.ended - child.started
+    return _Run(side.name, index, child, ended, wall_s, ended.queued_s, total_s=wall_s)
+
+
+def _sliced(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[_Run]:
+    sides = {side.name: side for side in scene.case.sides}
+    limit = scene.settings.limits.command
+
+    def starter(name: str) -> Any:
+        return lambda index: scene.start(sides[name], index)
+
+    outcome = run_sliced(
+        [starter(name) for name in order],
+        runs=plan.runs,
+        seed=scene.seed,
+        cpus=scene.cpus,
+        limit_s=limit,
+        cancel=scene.cancel,
+    )
+    if outcome.cancelled:
+        raise KeyboardInterrupt
+    if outcome.hung is not None:
+        raise _Stop(_hang(order[outcome.hung.program], "measure", limit, outcome.hung.child))
+    if outcome.failed is not None:
+        raise _Stop(_failure(order[outcome.failed.program], "measure", outcome.failed.child))
+    return [
+        _Run(order[r.program], r.index, r.child, r.ended, r.active_s, r.queued_s, r.active_s + r.queued_s, r.slices)
+        for r in outcome.runs
+    ]
+
+
+def _hang(side: str, phase: str, limit: float, child: Child) -> Failure:
+    return Failure(side, phase, "hang", f"did not end within {limit:g} s and was killed", child.stderr_tail())
+
+
+def _failure(side: str, phase: str, child: Child) -> Failure:
+    kind, message = child.classify()
+    return Failure(side, phase, kind, message, child.stderr_tail(), exit_status=child.exit_status)
+
+
+# ---- telling ---------------------------------------------------------------------------------------------------------
+
+
+def _sample(run: _Run) -> Sample:
+    return Sample(
+        side=run.side,
+        round=run.index,
+        index=run.index,
+        iterations=1,
+        wall_s=run.wall_s,
+        user_s=run.ended.user_s,
+        system_s=run.ended.system_s,
+        peak_bytes=run.ended.peak_bytes,
+    )
+
+
+def _side_run(side: Side, runs: Sequence[_Run], plan: CommandPlan, seed: int) -> SideRun:
+    peaks = [run.ended.peak_bytes for run in runs if run.ended.peak_bytes is not None]
+    pads = [pad_bytes(_seed(seed, side.name, "measure", run.index)) for run in runs]
+    return SideRun(
+        side=side.name,
+        pids=tuple(run.child.pid for run in runs),
+        warmup=None,
+        setup_s=0.0,
+        reentry_iterations=0,
+        peak_bytes=max(peaks) if peaks else None,
+        facts={
+            "command": list(side.command),
+            "sliced": plan.sliced,
+            "why": plan.reason,
+            "slices": sum(run.slices for run in runs),
+            "queued_s": sum(run.queued_s for run in runs),
+            "environment_pad_bytes": pads,
+            "stragglers": sum(run.child.stragglers for run in runs),
+        },
+    )
+
+
+def _crowded(name: str, runs: Sequence[_Run]) -> Incident | None:
+    """Other processes had the core for a notable part of this side's time."""
+    share = sum(run.queued_s for run in runs) / max(sum(run.total_s for run in runs), 1e-9)
+    if share <= _FOREIGN_SHARE:
+        return None
+    return Incident("foreign_cpu", name, f"waited {100 * share:.0f} % of its time for a core that others used")
+
+
+def _compare(scene: _Scene, order: Sequence[str]) -> tuple[CheckResult, ...]:
+    if scene.case.check.kind != "bitwise":
+        return (CheckResult(True, "exit status 0 on all sides; what they print is not compared"),)
+    base = scene.case.sides[0]
+    return tuple(_same_output(scene, base, other) for other in scene.case.sides if other is not base)
+
+
+def _same_output(scene: _Scene, base: Side, other: Side) -> CheckResult:
+    files = [scene.output(base), scene.output(other)]
+    sizes = [file.stat().st_size for file in files]
+    with files[0].open("rb") as first, files[1].open("rb") as second:
+        heads = [first.read(_OUTPUT_CAP), second.read(_OUTPUT_CAP)]
+    part = f"first {_OUTPUT_CAP >> 20} MiB of " if max(sizes) > _OUTPUT_CAP else ""
+    compared = f"{part}standard output of {other.name} with {base.name}, bitwise"
+    if heads[0] == heads[1] and sizes[0] == sizes[1]:
+        return CheckResult(True, compared)
+    at = next((i for i, (a, b) in enumerate(zip(*heads, strict=False)) if a != b), min(sizes))
+    detail = f"differs from byte {at} on ({base.name} wrote {sizes[0]} bytes, {other.name} {sizes[1]})"
+    return CheckResult(False, compared, f"{other.name}: {detail}")

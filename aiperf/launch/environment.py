@@ -1,0 +1,40 @@
+"""The environment a side's processes get: the parent's, the side's own, and what marks and varies the launch.
+
+What must not live here: starting processes, and reading the host.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import uuid
+from collections.abc import Mapping
+
+from aiperf.launch.watchdog import LAUNCH_VARIABLE, PARENT_VARIABLE
+
+PAD_VARIABLE = "AIPERF_PAD"
+_PAD_BYTES = 4096
+_LOOPBACK = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+
+
+def side_environment(side_env: Mapping[str, str], *, seed: int, gang: bool = False) -> dict[str, str]:
+    """Return the whole environment of one launch of a side.
+
+    The size of an environment shifts the stack of the program below it and with that its speed (Mytkowicz et al.,
+    ASPLOS 2009), so a padding of 0 to 4095 bytes, drawn from ``seed``, makes that shift part of what replication
+    averages out. Two more variables mark the processes as this parent's, so that strays can be found and killed.
+    ``gang``: several ranks that meet over the loopback interface unless the user named another.
+    """
+    env = {**os.environ, **side_env}
+    if gang:
+        for name in _LOOPBACK:
+            env.setdefault(name, "lo")
+    env[PARENT_VARIABLE] = str(os.getpid())
+    env[LAUNCH_VARIABLE] = uuid.uuid4().hex
+    env[PAD_VARIABLE] = "x" * pad_bytes(seed)
+    return env
+
+
+def pad_bytes(seed: int) -> int:
+    """Size of the padding that ``side_environment`` draws from this seed, for the record."""
+    return random.Random(seed).randrange(_PAD_BYTES)

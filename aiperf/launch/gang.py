@@ -1,0 +1,271 @@
+"""One launch: a worker process, or a gang of ranks, and the talk with it over inherited pipes.
+
+What must not live here: what is measured in which order (see pair.py).
+
+Every rank has pipes of its own and gets the same commands, so a dead or hanging rank is seen at once, whichever it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from aiperf.errors import AiperfError
+from aiperf.launch.child import Child, StartError
+from aiperf.launch.guardian import Guardian
+from aiperf.launch.watchdog import family
+from aiperf.records import Failure
+
+_LONGEST_LINE = 64 << 20
+_PEER_GRACE_S = 0.3
+"""How long a rank that is about to die gets, when another one complains first."""
+
+
+class LaunchFailed(AiperfError):
+    """A launch could not be measured; carries the Failure."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class LaunchSkipped(AiperfError):
+    """A worker found out that this host cannot run the side; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class GangPlan:
+    """What a launch needs to start."""
+
+    name: str
+    """The side, or ``both`` in one process; names its log files."""
+    ranks: int
+    env: Mapping[str, str]
+    python: str
+    cpus: tuple[tuple[int, ...] | None, ...]
+    """CPUs of each rank; None leaves a rank free."""
+    folder: Path
+    """Holds the ranks' stderr logs."""
+
+
+@dataclass
+class _Rank:
+    index: int
+    child: Child
+    reader: int
+    writer: int
+    buffer: bytearray = field(default_factory=bytearray)
+
+
+class Gang:
+    """The living ranks of one launch."""
+
+    def __init__(self, plan: GangPlan, guardian: Guardian) -> None:
+        self.plan = plan
+        self.busy_s = 0.0
+        """Time inside commands, the slowest rank's."""
+        self.idle_cpu_s = 0.0
+        """CPU time that the ranks burnt between commands."""
+        self._guardian = guardian
+        self._ranks: list[_Rank] = []
+
+    def __enter__(self) -> Gang:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids by rank."""
+        return tuple(rank.child.pid for rank in self._ranks)
+
+    def start(self) -> None:
+        """Start every rank. Raises LaunchFailed."""
+        listener: socket.socket | None = None
+        port = 0
+        if self.plan.ranks > 1:
+            listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+            port = listener.getsockname()[1]
+        try:
+            for rank in range(self.plan.ranks):
+                self._start_rank(rank, port, listener if rank == 0 else None)
+        except StartError as error:
+            raise LaunchFailed(Failure(self.plan.name, "start", "error", str(error))) from error
+        finally:
+            if listener is not None:
+                listener.close()
+
+    def _start_rank(self, rank: int, port: int, listener: socket.socket | None) -> None:
+        commands_read, commands_write = os.pipe()
+        replies_read, replies_write = os.pipe()
+        listen_fd = listener.fileno() if listener is not None else -1
+        numbers = (commands_read, replies_write, rank, self.plan.ranks, port, listen_fd)
+        argv = [self.plan.python or sys.executable, "-m", "aiperf.worker", *(str(n) for n in numbers)]
+        env = {**self.plan.env, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.plan.ranks)}
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_import_root()), env.get("PYTHONPATH", "")]))
+        passed = [commands_read, replies_write, *([listen_fd] if listener is not None else [])]
+        try:
+            child = Child.start(
+                argv,
+                env=env,
+                cpus=self.plan.cpus[rank],
+                pass_fds=passed,
+                stderr_path=self.plan.folder / f"{self.plan.name}-{rank}.log",
+                guardian=self._guardian,
+            )
+        except BaseException:
+            os.close(commands_write)
+            os.close(replies_read)
+            raise
+        finally:
+            os.close(commands_read)
+            os.close(replies_write)
+        os.set_blocking(replies_read, False)
+        self._ranks.append(_Rank(rank, child, replies_read, commands_write))
+
+    def command(self, op: str, *, phase: str, limit: float, **arguments: Any) -> list[dict[str, Any]]:
+        """Send a command to every rank and wait for every answer, by rank. Raises LaunchFailed, LaunchSkipped."""
+        self.send(op, phase=phase, **arguments)
+        return self.collect(phase=phase, limit=limit)
+
+    def send(self, op: str, *, phase: str, **arguments: Any) -> None:
+        """Send a command to every rank without waiting."""
+        line = (json.dumps({"op": op, **arguments}) + "\n").encode()
+        for rank in self._ranks:
+            try:
+                _write_all(rank.writer, line)
+            except BrokenPipeError:
+                raise self._died(rank, phase) from None
+
+    def collect(self, *, phase: str, limit: float) -> list[dict[str, Any]]:
+        """Wait for one answer of every rank. The first rank that fails ends the wait."""
+        answers: dict[int, dict[str, Any]] = {}
+        deadline = monotonic() + limit
+        with selectors.DefaultSelector() as selector:
+            for rank in self._ranks:
+                selector.register(rank.reader, selectors.EVENT_READ, rank)
+            while len(answers) < len(self._ranks):
+                ready = selector.select(max(0.0, deadline - monotonic()))
+                if not ready:
+                    raise self._hung(sorted(set(range(len(self._ranks))) - set(answers)), phase, limit)
+                for key, _ in ready:
+                    answer = self._receive(key.data, phase)
+                    if answer is not None:
+                        answers[key.data.index] = answer
+                        selector.unregister(key.fileobj)
+        replies = [answers[index] for index in sorted(answers)]
+        self.busy_s += max((float(r.get("busy_s", 0.0)) for r in replies), default=0.0)
+        self.idle_cpu_s += sum(float(r.get("idle_cpu_s", 0.0)) for r in replies)
+        return replies
+
+    def _receive(self, rank: _Rank, phase: str) -> dict[str, Any] | None:
+        try:
+            chunk = os.read(rank.reader, 1 << 20)
+        except BlockingIOError:
+            return None
+        if not chunk:
+            raise self._died(rank, phase)
+        rank.buffer += chunk
+        if b"\n" not in rank.buffer:
+            if len(rank.buffer) > _LONGEST_LINE:
+                raise self._garbage(rank, phase)
+            return None
+        line, _, rest = bytes(rank.buffer).partition(b"\n")
+        try:
+            answer = json.loads(line)
+        except (ValueError, RecursionError):
+            raise self._garbage(rank, phase) from None
+        if rest or not isinstance(answer, dict) or "ok" not in answer:
+            raise self._garbage(rank, phase)
+        rank.buffer.clear()
+        if answer["ok"]:
+            return answer
+        if answer.get("kind") == "skip":
+            raise LaunchSkipped(str(answer.get("message")))
+        self._blame_the_dead(rank, phase)
+        raise self._failed(rank, phase, answer.get("kind", "error"), str(answer.get("message", "no message")))
+
+    def _blame_the_dead(self, complaining: _Rank, phase: str) -> None:
+        """Raise for another rank that is dead: a collective that lost its peer complains within the same moment."""
+        deadline = monotonic() + _PEER_GRACE_S
+        for rank in self._ranks:
+            if rank is not complaining and rank.child.wait(max(0.0, deadline - monotonic())) is not None:
+                raise self._died(rank, phase)
+
+    def _failed(self, rank: _Rank, phase: str, kind: Any, message: str) -> LaunchFailed:
+        who = f"rank {rank.index}: " if len(self._ranks) > 1 else ""
+        tail, status = rank.child.stderr_tail(), rank.child.exit_status
+        number = rank.index if len(self._ranks) > 1 else None
+        return LaunchFailed(Failure(self.plan.name, phase, kind, who + message, tail, number, status))
+
+    def _died(self, rank: _Rank, phase: str) -> LaunchFailed:
+        if rank.child.wait(1.0) is None:
+            return self._failed(rank, phase, "protocol", "closed its pipe to aiperf without ending")
+        kind, message = rank.child.classify()
+        if kind == "error":
+            kind, message = "crash", f"ended by itself with {message}"
+        return self._failed(rank, phase, "dead_rank" if len(self._ranks) > 1 else kind, message)
+
+    def _hung(self, missing: Sequence[int], phase: str, limit: float) -> LaunchFailed:
+        rank = self._ranks[missing[0]]
+        return self._failed(rank, phase, "hang", f"no answer within {limit:g} s")
+
+    def _garbage(self, rank: _Rank, phase: str) -> LaunchFailed:
+        shown = bytes(rank.buffer[:80]).decode("utf-8", "replace")
+        return self._failed(rank, phase, "protocol", f"wrote something else than an answer to its pipe: {shown!r}")
+
+    def pin(self, cpus: Sequence[tuple[int, ...] | None]) -> None:
+        """Bind each rank to its CPUs, with every thread and process that its side started so far.
+
+        What the side bound to some of these CPUs itself stays so.
+        """
+        for rank, wanted in zip(self._ranks, cpus, strict=True):
+            if wanted is None:
+                continue
+            for pid in family((rank.child.pid,)):
+                for thread in _threads(pid):
+                    with suppress(ProcessLookupError):
+                        if not os.sched_getaffinity(thread) <= set(wanted):
+                            os.sched_setaffinity(thread, wanted)
+
+    def close(self, limit: float) -> None:
+        """Ask the workers to end, then see that they did. Raises LaunchFailed when closing itself fails."""
+        self.command("close", phase="close", limit=limit)
+        for rank in self._ranks:
+            rank.child.wait(5.0)
+        self.kill()
+
+    def kill(self) -> None:
+        """End every rank and all it started, and close the pipes."""
+        for rank in self._ranks:
+            rank.child.kill_group()
+            os.close(rank.reader)
+            os.close(rank.writer)
+        self._ranks = []
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _threads(pid: int) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except FileNotFoundError:
+        return []
+
+
+def _import_root() -> Path:
+    """The folder from which a worker imports this very aiperf, whatever its working folder."""
+    return Path(__file__).resolve().parent.parent.parent

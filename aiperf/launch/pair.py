@@ -1,0 +1,302 @@
+"""One pair: a launch of every side, warmed up, measured in alternating rounds, audited, compared, closed.
+
+What must not live here: statistics, and how many pairs a case needs.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from time import monotonic, time
+from typing import Any
+
+from aiperf.launch.environment import side_environment
+from aiperf.launch.gang import Gang, GangPlan
+from aiperf.launch.guardian import Guardian
+from aiperf.launch.rounds import plan_audits, play_rounds
+from aiperf.launch.warmup import Turn, warm_up
+from aiperf.records import Case, CheckResult, Incident, Pair, Sample, Side, SideRun, Warmup
+from aiperf.settings import Settings
+
+_IDLE_SHARE = 0.10
+"""CPU time of an idle side, as a share of the measured time, from which it counts as busy."""
+_IDLE_FLOOR_S = 0.1
+_PAD_STEP = 256
+_PAD_STEPS = 4096
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a pair runs."""
+
+    cpus: tuple[int, ...] | None
+    """CPUs that both sides share; None leaves them free."""
+    all_cpus: tuple[int, ...]
+    scratch: Path
+    guardian: Guardian
+    mark: Callable[[str | None], None]
+    """Told which side is active now, for telemetry."""
+
+
+@dataclass
+class _Launched:
+    """The sides that live together, and what they told so far."""
+
+    gangs: dict[str, Gang]
+    setups: dict[str, float]
+    prepares: dict[str, bool]
+
+
+def measure_pair(case: Case, *, index: int, order: Sequence[str], seed: int, settings: Settings, where: Where) -> Pair:
+    """Measure one pair. Raises LaunchFailed or LaunchSkipped; leaves no process and no scratch file behind."""
+    folder = Path(tempfile.mkdtemp(prefix=f"pair-{index}-", dir=where.scratch))
+    try:
+        return _Session(case, index, tuple(order), seed, settings, where, folder).run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Session:
+    """The state of one pair while it is measured."""
+
+    def __init__(
+        self, case: Case, index: int, order: tuple[str, ...], seed: int, settings: Settings, where: Where, folder: Path
+    ) -> None:
+        self._case, self._index, self._order = case, index, order
+        self._seed, self._settings, self._where, self._folder = seed, settings, where, folder
+        self._sides = {side.name: side for side in case.sides}
+        self._samples: list[Sample] = []
+        self._runs: dict[str, SideRun] = {}
+        self._checks: list[CheckResult] = []
+        self._incidents: list[Incident] = []
+        self._worker_s = 0.0
+
+    def run(self) -> Pair:
+        began, started = monotonic(), time()
+        together = [(name,) for name in self._order] if self._case.measure.exclusive else [self._order]
+        for last, names in ((i == len(together) - 1, names) for i, names in enumerate(together)):
+            with ExitStack() as stack:
+                launched = self._launch(names, stack)
+                self._measure(names, launched)
+                if last:
+                    self._compare(launched.gangs)
+                self._close(launched)
+        return Pair(
+            index=self._index,
+            order=self._order,
+            seed=self._seed,
+            samples=tuple(self._samples),
+            runs=tuple(self._runs[name] for name in self._sides),
+            checks=tuple(self._checks),
+            incidents=tuple(self._incidents),
+            cpus=self._where.cpus or (),
+            started=started,
+            seconds=monotonic() - began,
+            worker_seconds=self._worker_s,
+        )
+
+    # ---- start and set-up --------------------------------------------------------------------------------------
+
+    def _launch(self, names: tuple[str, ...], stack: ExitStack) -> _Launched:
+        began = monotonic()
+        limits = self._settings.limits
+        hosts = self._start(names, stack)
+        for gang in _unique(hosts.values()):
+            gang.collect(phase="start", limit=limits.start)
+        launched = _Launched(hosts, {}, {})
+        one_process = len(_unique(hosts.values())) < len(hosts)
+        if not one_process:
+            for name in names:
+                hosts[name].send("setup", phase="set-up", **self._setup(self._sides[name]))
+        for name in names:
+            if one_process:
+                hosts[name].send("setup", phase="set-up", **self._setup(self._sides[name]))
+            replies = hosts[name].collect(phase="set-up", limit=limits.setup)
+            launched.setups[name] = max(float(r["setup_s"]) for r in replies)
+            launched.prepares[name] = any(r["prepares"] for r in replies)
+        for gang in _unique(hosts.values()):
+            gang.pin(self._cpus(gang.plan.ranks))
+            gang.busy_s = gang.idle_cpu_s = 0.0
+        self._worker_s += monotonic() - began
+        return launched
+
+    def _start(self, names: tuple[str, ...], stack: ExitStack) -> dict[str, Gang]:
+        gangs: dict[str, Gang] = {}
+        for place, name in enumerate(names):
+            if self._case.measure.isolation == "in_process" and gangs:
+                gangs[name] = next(iter(gangs.values()))
+                continue
+            side = self._sides[name]
+            shared = self._case.measure.isolation == "in_process"
+            plan = GangPlan(
+                name="both" if shared else name,
+                ranks=side.ranks,
+                env=side_environment(side.env, seed=self._seed + place, gang=side.ranks > 1),
+                python=side.python,
+                cpus=self._start_cpus(side.ranks, place),
+                folder=self._folder,
+            )
+            gangs[name] = stack.enter_context(Gang(plan, self._where.guardian))
+            gangs[name].start()
+        return gangs
+
+    def _cpus(self, ranks: int) -> tuple[tuple[int, ...] | None, ...]:
+        cpus = self._where.cpus
+        if cpus is None:
+            return (None,) * ranks
+        if len(cpus) < ranks:
+            return tuple((cpus[rank % len(cpus)],) for rank in range(ranks))
+        return tuple(cpus[rank::ranks] for rank in range(ranks))
+
+    def _start_cpus(self, ranks: int, place: int) -> tuple[tuple[int, ...] | None, ...]:
+        """As many CPUs as later, so that thread pools get their size; but sides of one CPU start on different ones,
+        so that they import and set up at the same time. They move together before anything is measured."""
+        cpus = self._where.cpus
+        everywhere = self._where.all_cpus
+        if cpus is None or ranks > 1 or len(cpus) > 1 or len(everywhere) < 2:
+            return self._cpus(ranks)
+        return ((everywhere[place % len(everywhere)],),)
+
+    def _setup(self, side: Side) -> dict[str, Any]:
+        measure, case = self._case.measure, self._case
+        draw = random.Random(f"{self._seed}-{side.name}-pad")
+        delta = measure.delta if measure.delta is not None else self._settings.precision.delta
+        order = {
+            "side": side.name,
+            "workload": side.workload,
+            "params": side.params,
+            "clock": measure.clock,
+            "cache": measure.cache,
+            "blocker": measure.blocker,
+            "delta": delta,
+            "rule": case.check.kind,
+            "reference": case.check.reference,
+            "slowdown": side.slowdown,
+        }
+        context = {
+            "device": "cuda" if case.needs.gpus else "cpu",
+            "seed": self._seed,
+            "scratch": str(self._folder / side.name),
+            "shared_scratch": str(self._folder / "shared"),
+            "pad": _PAD_STEP * draw.randrange(_PAD_STEPS),
+            "gpus": case.needs.gpus,
+        }
+        return {"order": order, "context": context}
+
+    # ---- warm-up, rounds, check --------------------------------------------------------------------------------
+
+    def _measure(self, names: tuple[str, ...], launched: _Launched) -> None:
+        single = any(launched.prepares.values())
+        warmups: dict[str, Warmup] = {}
+        turns: dict[str, Turn] = {}
+        for name in names:
+            warmups[name], turns[name] = warm_up(launched.gangs[name], name, self._case, self._settings, single=single)
+        for gang in _unique(launched.gangs.values()):
+            gang.idle_cpu_s = 0.0
+        audits = plan_audits(self._settings.precision.audits, self._seed, single=single)
+        played = play_rounds(
+            launched.gangs,
+            turns,
+            names,
+            audits,
+            seed=self._seed,
+            settings=self._settings,
+            wall_too=self._case.measure.clock == "device" and not single,
+            mark=self._where.mark,
+        )
+        self._samples += played.samples
+        rounds = 1 + max(sample.round for sample in played.samples)
+        for name in names:
+            skew = median(played.skews[name]) if played.skews[name] else None
+            self._tell(name, launched, warmups[name], turns[name].reentry * rounds, skew)
+        self._judge_idle(names, launched, played.samples)
+
+    def _tell(self, name: str, launched: _Launched, warmup: Warmup, reentry: int, skew: float | None) -> None:
+        gang, limit = launched.gangs[name], self._settings.limits.check
+        pids = gang.pids
+        told = gang.command("tell", phase="check", limit=limit, side=name)
+        saved = gang.command("save", phase="check", limit=limit, side=name, folder=str(self._folder / "saved" / name))
+        for fault in dict.fromkeys(f for reply in saved for f in reply["faults"]):
+            self._checks.append(CheckResult(False, f"{name} by itself", f"{name}: {fault}"))
+        self._runs[name] = SideRun(
+            side=name,
+            pids=pids,
+            warmup=warmup,
+            setup_s=launched.setups[name],
+            reentry_iterations=reentry,
+            work=told[0]["work"],
+            counters=told[0]["counters"],
+            peak_bytes=_sum(told, "peak_bytes"),
+            peak_gpu_bytes=_sum(told, "peak_gpu_bytes"),
+            skew=skew,
+            facts=told[0]["facts"],
+        )
+
+    def _judge_idle(self, names: tuple[str, ...], launched: _Launched, samples: list[Sample]) -> None:
+        measured = sum(sample.wall_s for sample in samples)
+        if len(_unique(launched.gangs.values())) < len(names):
+            return
+        for name in names:
+            burnt = launched.gangs[name].idle_cpu_s
+            if burnt > max(_IDLE_FLOOR_S, _IDLE_SHARE * measured):
+                detail = f"burnt {burnt:.2f} s of CPU between its own turns"
+                self._incidents.append(Incident("idle_side_busy", name, detail))
+
+    def _compare(self, alive: Mapping[str, Gang]) -> None:
+        check = self._case.check
+        if check.kind == "none":
+            return
+        rule = {k: v for k, v in asdict(check).items() if k != "reason"}
+        first, *others = self._sides
+        self._compare_work(first, others)
+        for other in others:
+            gang = alive.get(other) or next(iter(alive.values()))
+            replies = gang.command(
+                "check",
+                phase="check",
+                limit=self._settings.limits.check,
+                base=first,
+                other=other,
+                folder=str(self._folder / "saved"),
+                rule=rule,
+            )
+            self._checks.append(_worst_check(replies, other))
+
+    def _compare_work(self, first: str, others: Sequence[str]) -> None:
+        """Equal work on both sides: the items that a step delivers, as the workloads count them."""
+        want = self._runs[first].work
+        for other in others:
+            got = self._runs[other].work
+            if want.get("items") != got.get("items") or want.get("item") != got.get("item"):
+                detail = f"{other} does {got.get('items')} {got.get('item')} a step, {first} {want.get('items')}"
+                self._checks.append(CheckResult(False, "work per step", f"{detail} {want.get('item')}"))
+
+    def _close(self, launched: _Launched) -> None:
+        for gang in _unique(launched.gangs.values()):
+            self._worker_s += gang.busy_s
+            gang.close(self._settings.limits.close)
+
+
+def _unique(gangs: Any) -> list[Gang]:
+    return list({id(gang): gang for gang in gangs}.values())
+
+
+def _worst_check(replies: Sequence[Mapping[str, Any]], side: str) -> CheckResult:
+    """The first rank's failure, else what rank 0 compared; the largest error of any rank."""
+    index = next((i for i, r in enumerate(replies) if not r["passed"]), 0)
+    told = replies[index]
+    errors = [float(r["max_error"]) for r in replies if r["max_error"] is not None]
+    who = side if len(replies) == 1 else f"{side}, rank {index}"
+    detail = f"{who}: {told['detail']}" if told["detail"] else ""
+    return CheckResult(bool(told["passed"]), str(told["compared"]), detail, max(errors, default=None))
+
+
+def _sum(replies: Sequence[Mapping[str, Any]], key: str) -> int | None:
+    values = [r[key] for r in replies]
+    return None if any(v is None for v in values) else int(sum(values))

@@ -1,0 +1,143 @@
+"""The alternation of the sides of one pair: balanced random rounds, and the audits hidden in them.
+
+What must not live here: starting processes, and statistics.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from aiperf.launch.gang import Gang
+from aiperf.launch.warmup import Turn
+from aiperf.order import round_order
+from aiperf.records import Sample
+from aiperf.settings import Settings
+
+_FEWEST_ROUNDS = 4
+_FEWEST_LONG_ROUNDS = 2
+_LONG_TURN = 0.5
+
+
+@dataclass
+class Played:
+    """What the rounds of one pair gave."""
+
+    samples: list[Sample]
+    skews: dict[str, list[float]]
+    """Side -> slowest rank / median rank, sample by sample; empty for a single rank."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """One audit of a pair, the same for every side."""
+
+    seed: int
+    iterations: int
+    parity: int
+    """Of the number of steps before it, so that a step which works only every second time is seen."""
+
+
+def plan_audits(count: int, seed: int, *, single: bool) -> tuple[Audit, ...]:
+    """Seeds drawn from the pair's; the first two look at a single iteration after an even and an odd number of steps,
+    later ones at two, which shows what a step leaves for the next one. ``single``: one iteration each."""
+    draw = random.Random(f"{seed}-audits")
+    return tuple(Audit(draw.randrange(1, 2**31), 1 if single or i < 2 else 2, i % 2) for i in range(count))
+
+
+def round_count(turns: Mapping[str, Turn], settings: Settings) -> int:
+    """Rounds that give every side its measured time; even, so that orders balance."""
+    longest = max(turn.seconds for turn in turns.values())
+    fewest = _FEWEST_LONG_ROUNDS if longest > _LONG_TURN else _FEWEST_ROUNDS
+    wanted = int(settings.precision.side_seconds / max(longest, 1e-9))
+    count = max(fewest, min(settings.precision.rounds, wanted))
+    return count + count % 2
+
+
+def play_rounds(
+    gangs: Mapping[str, Gang],
+    turns: Mapping[str, Turn],
+    order: Sequence[str],
+    audits: Sequence[Audit],
+    *,
+    seed: int,
+    settings: Settings,
+    wall_too: bool,
+    mark: Callable[[str | None], None],
+) -> Played:
+    """Measure every side in alternating rounds; audits fall on rounds that the workload cannot foresee."""
+    rounds = round_count(turns, settings)
+    draw = random.Random(f"{seed}-rounds")
+    audited = dict(zip(sorted(draw.sample(range(rounds), min(rounds, len(audits)))), audits, strict=False))
+    left_over = list(audits[len(audited) :])
+    played = Played([], {side: [] for side in order})
+    steps = {side: turns[side].reentry + turns[side].iterations * (turns[side].samples + wall_too) for side in order}
+    done = dict.fromkeys(order, 0)
+    for index in range(rounds):
+        sides = round_order(order, index=index, seed=seed)
+        due = [audited[index]] if index in audited else []
+        due += left_over if index == rounds - 1 else []
+        for side in sides:
+            mark(side)
+            _turn(played, gangs[side], side, index, turns[side], settings, wall_too)
+            mark(None)
+            done[side] += steps[side]
+            for audit in due:
+                lead = (done[side] + audit.parity) % 2
+                played.samples += _audit(gangs[side], side, index, audit, lead, settings)
+                done[side] += lead + audit.iterations
+    return played
+
+
+def _turn(played: Played, gang: Gang, side: str, index: int, turn: Turn, settings: Settings, wall_too: bool) -> None:
+    replies = gang.command(
+        "turn",
+        phase="measure",
+        limit=settings.limits.measure,
+        side=side,
+        reentry=turn.reentry,
+        samples=turn.samples,
+        iterations=turn.iterations,
+        wall_too=wall_too,
+    )
+    walls, devices = _over_ranks(replies, "wall"), _over_ranks(replies, "device")
+    played.samples += [
+        Sample(side, index, i, turn.iterations, wall or 0.0, device)
+        for i, (wall, device) in enumerate(zip(walls, devices, strict=True))
+    ]
+    if wall_too:
+        block = max(float(r["wall_block"]) for r in replies)
+        played.samples.append(Sample(side, index, turn.samples, turn.iterations, block))
+    played.skews[side] += _skews(replies)
+
+
+def _audit(gang: Gang, side: str, index: int, audit: Audit, lead: int, settings: Settings) -> list[Sample]:
+    replies = gang.command(
+        "audit",
+        phase="check",
+        limit=settings.limits.check,
+        side=side,
+        seed=audit.seed,
+        lead=lead,
+        iterations=audit.iterations,
+    )
+    readings = zip(_over_ranks(replies, "wall"), _over_ranks(replies, "device"), strict=True)
+    return [Sample(side, index, -1, audit.iterations, wall or 0.0, device, audit=True) for wall, device in readings]
+
+
+def _over_ranks(replies: list[dict[str, Any]], key: str) -> list[float | None]:
+    """Maximum over ranks, sample by sample: a gang is as slow as its slowest rank. Ranks may have given up an audit."""
+    return [
+        None if any(v is None for v in values) else max(values)
+        for values in zip(*(r[key] for r in replies), strict=False)
+    ]
+
+
+def _skews(replies: list[dict[str, Any]]) -> list[float]:
+    if len(replies) < 2:
+        return []
+    key = "device" if replies[0]["device"] and replies[0]["device"][0] is not None else "wall"
+    return [max(times) / max(median(times), 1e-12) for times in zip(*(r[key] for r in replies), strict=True)]

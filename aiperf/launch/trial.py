@@ -1,0 +1,93 @@
+"""What programs did when tried alone, and how their pairs are therefore run: sliced or queued, and how often.
+
+What must not live here: starting programs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiperf.launch.slicing import SLICE_S
+from aiperf.settings import Settings
+
+_MOST_RUNS = 200
+_BUSY_LEAST = 0.9
+_BUSY_MOST = 1.1
+IO_BYTES = 1 << 20
+_MEMORY_SHARE = 0.5
+_SLEEPS = 20
+_SLEEPS_PER_S = 50
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one side's program did when it ran alone, on whatever cores it liked, before anything was measured."""
+
+    side: str
+    wall_s: float
+    cpu_s: float
+    queued_s: float
+    io_bytes: int
+    sleeps: int
+    gpu: bool
+    peak_bytes: int | None = None
+
+    @property
+    def busy(self) -> float:
+        """Cores it kept busy, on average; time spent waiting behind other processes left out."""
+        return self.cpu_s / max(self.wall_s - self.queued_s, 1e-9)
+
+    @property
+    def obstacle(self) -> str:
+        """Why this program must not be sliced; empty when it only computes on one core."""
+        if self.gpu:
+            return f"{self.side} opens a GPU"
+        if self.io_bytes > IO_BYTES:
+            return f"{self.side} moves {self.io_bytes / 2**20:.0f} MiB to or from disk"
+        if self.busy > _BUSY_MOST:
+            return f"{self.side} keeps {self.busy:.1f} cores busy"
+        if self.sleeps > _SLEEPS + _SLEEPS_PER_S * self.wall_s:
+            return f"{self.side} goes to sleep {self.sleeps} times in {self.wall_s:.2f} s"
+        if self.wall_s > 2 * SLICE_S and self.busy < _BUSY_LEAST:
+            return f"{self.side} computes in only {100 * self.busy:.0f} % of its time"
+        return ""
+
+
+@dataclass(frozen=True)
+class CommandPlan:
+    """How the programs of one case are run in every pair."""
+
+    sliced: bool
+    reason: str
+    runs: int
+    """Runs of each side in a pair."""
+    parallel: bool
+    """Some side keeps several cores busy, so a single chosen core must not hold it."""
+    trials: tuple[Trial, ...]
+
+
+def choose(trials: Sequence[Trial], *, settings: Settings, memory: int) -> CommandPlan:
+    """Choose how pairs of these programs are run: about ``side_seconds`` of each side, sliced where that is safe.
+
+    ``memory``: bytes that this host can give, of which programs that live together may take half.
+    """
+    typical = math.exp(sum(math.log(max(t.wall_s - t.queued_s, 1e-4)) for t in trials) / len(trials))
+    runs = max(1, min(_MOST_RUNS, round(settings.precision.side_seconds / typical)))
+    sliced, reason = _sliced(trials, settings, memory)
+    return CommandPlan(sliced, reason, runs, any(t.busy > _BUSY_MOST for t in trials), tuple(trials))
+
+
+def _sliced(trials: Sequence[Trial], settings: Settings, memory: int) -> tuple[bool, str]:
+    if settings.slice == "off":
+        return False, "slicing is off"
+    obstacles = [t.obstacle for t in trials if t.obstacle]
+    if obstacles:
+        return False, "; ".join(obstacles)
+    if sum(t.peak_bytes or 0 for t in trials) > _MEMORY_SHARE * memory:
+        return False, "together the sides would take more than half of the memory"
+    shortest = min(t.wall_s for t in trials)
+    if shortest < 2 * SLICE_S:
+        return False, f"runs of {1000 * shortest:.0f} ms alternate as finely as slices would"
+    return True, "all sides only compute, on one core"

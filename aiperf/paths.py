@@ -1,0 +1,41 @@
+"""Where the project's own data lies: beside the package in a checkout, inside it in an installed wheel.
+
+What must not live here: the user's folders.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def _data(name: str) -> Path:
+    checkout = _PACKAGE.parent / name
+    if (_PACKAGE.parent / "pyproject.toml").is_file() and checkout.is_dir():
+        return checkout
+    return _PACKAGE / "data" / name
+
+
+def scenario_folder() -> Path:
+    """The shipped scenarios."""
+    return _data("scenarios")
+
+
+def config_folder() -> Path:
+    """The shipped configurations."""
+    return _data("configs")
+
+
+def workload_folder() -> Path:
+    """The source of the shipped workloads, read (not imported) by the parent."""
+    return _PACKAGE / "workloads"
+
+
+def state_folder() -> Path:
+    """Where facts of this host are kept between runs (peaks, calibration): AIPERF_STATE or the user's state folder."""
+    if explicit := os.environ.get("AIPERF_STATE"):
+        return Path(explicit)
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "aiperf-ab"

@@ -1,0 +1,267 @@
+"""The recipe of `aiperf run`: one line per stage. What must not live here: the stages themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from aiperf.analysis.limits import Peak as Ceiling
+from aiperf.campaign import (
+    CaseState,
+    Noise,
+    advance,
+    broken_limits,
+    interrupt,
+    look,
+    new_state,
+    roofs_of,
+    skipped_record,
+    to_record,
+    with_peaks,
+)
+from aiperf.errors import AiperfError, Exit
+from aiperf.host.calibration import Calibration, calibration_for, load_calibration, mode_of
+from aiperf.host.facts import HostFacts
+from aiperf.host.findings import findings
+from aiperf.host.fingerprint import fingerprint, git_state, software_versions
+from aiperf.plan.plan import Plan
+from aiperf.records import Case, CaseRecord, RunRecord
+from aiperf.report.live import Progress
+from aiperf.roofs import ceilings, measure_roofs
+from aiperf.settings import Settings
+from aiperf.stand import Stand
+from aiperf.store.write import RunWriter, StoreError
+
+_Status = Literal["finished", "interrupted"]
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What a run came to."""
+
+    folder: Path
+    run: RunRecord
+    records: tuple[CaseRecord, ...]
+    exit: Exit
+    problems: tuple[str, ...] = ()
+    """What ended the run before its plan was done, besides an interrupt."""
+
+
+def run_plan(plan: Plan, *, host: HostFacts, settings: Settings, progress: Progress, argv: Sequence[str]) -> RunOutcome:
+    """Measure every case of a plan and save each as soon as it is done."""
+    writer, run = begin_run(plan, host=host, settings=settings, argv=argv)
+    progress.run_started((*plan.cases, *plan.skips))
+    for finding in run.findings:
+        progress.note(finding)
+    records: dict[str, CaseRecord] = {}
+    status: _Status = "interrupted"
+    problems: tuple[str, ...] = ()
+    try:
+        for skip in plan.skips:
+            _keep(
+                skipped_record(
+                    skip.case, skip.reason, skip.fix, host_id=run.host_id, precision=settings.precision.name
+                ),
+                writer,
+                records,
+                progress,
+            )
+        with Stand(host, settings) as stand:
+            _Sitting(stand, host, run, settings, progress, writer, records).measure(plan.cases)
+        status = "finished"
+    except KeyboardInterrupt:
+        # Saved by the sitting; the rest of the recipe reports it.
+        status = "interrupted"
+    except StoreError as error:
+        # What could not be saved is still shown.
+        problems = (str(error),)
+    finally:
+        progress.run_done()
+        run = end_run(writer, run, status)
+    done = tuple(records[name] for name in run.planned if name in records)
+    code = Exit.USAGE if problems else exit_code(done, status == "interrupted")
+    return RunOutcome(writer.folder, run, done, code, problems)
+
+
+def begin_run(plan: Plan, *, host: HostFacts, settings: Settings, argv: Sequence[str]) -> tuple[RunWriter, RunRecord]:
+    """Open a new run's folder and say in it what is going to be measured. Raises UserError when that cannot be."""
+    writer = RunWriter.create(settings.results, hostname=host.hostname)
+    run = _run_record(writer, plan, host, settings, argv)
+    writer.write_run(run)
+    return writer, run
+
+
+def end_run(writer: RunWriter, run: RunRecord, status: _Status) -> RunRecord:
+    """Close a run's record. On a disk that has filled up it stays as it was: the reason is told by whoever saw it."""
+    run = replace(run, finished=_now(), status=status)
+    with contextlib.suppress(StoreError):
+        writer.write_run(run)
+    return run
+
+
+class _Sitting:
+    """The measuring part of a run."""
+
+    def __init__(
+        self,
+        stand: Stand,
+        host: HostFacts,
+        run: RunRecord,
+        settings: Settings,
+        progress: Progress,
+        writer: RunWriter,
+        records: dict[str, CaseRecord],
+    ) -> None:
+        self._stand, self._host, self._run, self._settings = stand, host, run, settings
+        self._progress, self._writer, self._records = progress, writer, records
+        self._calibrations = load_calibration(run.host_id)
+        self._peaks: Mapping[str, Ceiling] = ceilings(run.host_id)
+        self._tried: set[str] = set()
+        self._closed: set[str] = set()
+        self._spent = 0.0
+
+    def measure(self, cases: Sequence[Case]) -> None:
+        """Without a budget each case runs to its end; with one, each gets its first look and the widest go on."""
+        waiting = [self._begin(case) for case in cases]
+        try:
+            self._measure(waiting)
+        except KeyboardInterrupt:
+            self._close(waiting)
+            raise
+
+    def _measure(self, waiting: Sequence[CaseState]) -> None:
+        if self._settings.budget is None:
+            for state in waiting:
+                while not state.done:
+                    self._advance(state)
+            return
+        for state in waiting:
+            self._advance(state)
+        while open_states := [state for state in waiting if not state.done]:
+            self._advance(max(open_states, key=_width))
+
+    def _begin(self, case: Case) -> CaseState:
+        noise = noise_for(case, self._calibrations)
+        return new_state(case, self._settings, host_id=self._run.host_id, noise=noise, seed=self._settings.seed)
+
+    def _advance(self, state: CaseState) -> None:
+        self._progress.case_started(state.case)
+        before = state.seconds
+        advance(state, self._stand.measure, self._pair_done, budget=self._budget_of(state))
+        self._hold_against_peaks(state)
+        self._spent += state.seconds - before
+        look(state, budget=self._budget_of(state))
+        self._save(state)
+
+    def _close(self, states: Sequence[CaseState]) -> None:
+        """Save what was measured of the cases that an interrupt leaves open."""
+        for state in states:
+            if state.seconds and state.case.id not in self._closed:
+                interrupt(state)
+                self._save(state)
+
+    def _budget_of(self, state: CaseState) -> float:
+        own = self._settings.precision.case_seconds
+        if self._settings.budget is None:
+            return own
+        return min(own, state.seconds + self._settings.budget - self._spent)
+
+    def _hold_against_peaks(self, state: CaseState) -> None:
+        """Find the limits of a case; a roof that it seems to break is measured again before anybody is accused."""
+        self._measure_roofs([name for name in roofs_of(state) if name not in self._peaks])
+        with_peaks(state, self._peaks)
+        broken = [limit.roof for limit in broken_limits(state)]
+        if broken and self._measure_roofs(broken):
+            with_peaks(state, self._peaks)
+
+    def _measure_roofs(self, names: Sequence[str]) -> bool:
+        wanted = [name for name in names if name not in self._tried]
+        if not wanted or not self._settings.peaks:
+            return False
+        self._tried.update(wanted)
+        note = self._progress.note
+        try:
+            measure_roofs(wanted, stand=self._stand, host=self._host, host_id=self._run.host_id, note=note)
+        except AiperfError as error:
+            # A run without limits is worth more than none.
+            note(str(error))
+        self._peaks = ceilings(self._run.host_id)
+        return True
+
+    def _pair_done(self, state: CaseState) -> None:
+        headline = next((r for r in state.results if r.headline), None)
+        interval = (headline.comparison.low, headline.comparison.high) if headline else None
+        mean = state.seconds / max(1, len(state.pairs))
+        left = mean * max(0, state.target - state.valid)
+        most = state.settings.precision.looks[-1]
+        self._progress.pair_done(state.case, state.valid, state.case.measure.max_pairs or most, interval, left)
+
+    def _save(self, state: CaseState) -> None:
+        record = to_record(state)
+        if state.done:
+            _keep(record, self._writer, self._records, self._progress)
+            self._closed.add(record.case.id)
+        else:
+            self._records[record.case.id] = record
+            self._writer.write_case(record)
+
+
+def noise_for(case: Case, calibrations: Sequence[Calibration]) -> Noise:
+    """What A/A calibration of this host says for a case's way of measuring; nothing when it was never calibrated."""
+    mode = "command" if case.is_command else mode_of(case.measure.isolation, case.measure.clock)
+    found = calibration_for(calibrations, mode=mode, scenario=case.scenario)
+    return Noise(found.tau, found.scale) if found else Noise()
+
+
+def exit_code(records: Sequence[CaseRecord], interrupted: bool) -> Exit:
+    """Exit code of a run: wrong or failed before unfit before all skipped. A regression is the gate's matter."""
+    if interrupted:
+        return Exit.INTERRUPTED
+    words = {r.verdict.word for record in records for r in record.results if r.headline}
+    if "invalid" in words or any(record.status == "failed" for record in records):
+        return Exit.WRONG
+    if any(record.stop == "unfit" for record in records):
+        return Exit.UNFIT
+    if records and all(record.status == "skipped" for record in records):
+        return Exit.SKIPPED
+    return Exit.OK
+
+
+def _keep(record: CaseRecord, writer: RunWriter, records: dict[str, CaseRecord], progress: Progress) -> None:
+    # In memory first: what cannot be written can still be shown.
+    records[record.case.id] = record
+    writer.write_case(record)
+    progress.case_done(record)
+
+
+def _width(state: CaseState) -> float:
+    """How far a case is from the width wanted: the widest interval gets the next pairs."""
+    spans = [r.comparison.high / r.comparison.low for r in state.results if r.headline and r.comparison.low > 0]
+    return max(spans, default=float("inf")) / max(state.settings.precision.width, 1e-9)
+
+
+def _run_record(writer: RunWriter, plan: Plan, host: HostFacts, settings: Settings, argv: Sequence[str]) -> RunRecord:
+    host_id, fields = fingerprint(host)
+    return RunRecord(
+        run=writer.name,
+        argv=tuple(argv),
+        started=_now(),
+        precision=settings.precision.name,
+        seed=settings.seed,
+        settings={**asdict(settings), "results": str(settings.results)},
+        host={**asdict(host), "fingerprint": fields},
+        host_id=host_id,
+        software={**software_versions(host.libraries), "python": sys.version.split()[0]},
+        git=git_state(Path.cwd()),
+        findings=tuple(f.sentence for f in findings(host, host_id=host_id) if f.level in ("warn", "unfit")),
+        planned=tuple(case.id for case in (*plan.cases, *(skip.case for skip in plan.skips))),
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,134 @@
+"""Scenario x axes -> cases: values merged, typed, named.
+
+What must not live here: whether the host can run them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from aiperf.errors import Fault, UserError
+from aiperf.records import Case, Measure, Needs, Side
+from aiperf.scenario.binding import bind
+from aiperf.scenario.load import interpreter
+from aiperf.scenario.model import Layer, Scenario, SideSpec
+from aiperf.scenario.text import axis_text
+from aiperf.scenario.wording import allowed, nearest
+
+
+def expand(scenario: Scenario, *, on_gpu: bool, only: Mapping[str, str] | None = None) -> list[Case]:
+    """The cases of a scenario, one for each point of its axes, in the order of the file.
+
+    ``on_gpu`` applies the gpu block. ``only`` keeps the cases whose axes have these values (as text). Raises UserError
+    for an axis or a value in ``only`` that the scenario does not have.
+    """
+    axes = {**scenario.axes, **scenario.gpu_axes} if on_gpu else dict(scenario.axes)
+    wanted = {k: axis_text(v) for k, v in (only or {}).items()}
+    _check_only(scenario, axes, wanted)
+    points = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+    return [
+        _case(scenario, point, on_gpu=on_gpu)
+        for point in points
+        if all(axis_text(point[k]) == text for k, text in wanted.items())
+    ]
+
+
+def case_id(name: str, point: Mapping[str, Any]) -> str:
+    """``name`` or ``name[size=1MiB,direction=h2d]``."""
+    inner = ",".join(f"{k}={axis_text(v)}" for k, v in point.items())
+    return f"{name}[{inner}]" if inner else name
+
+
+def _check_only(scenario: Scenario, axes: Mapping[str, tuple[Any, ...]], wanted: Mapping[str, str]) -> None:
+    faults = []
+    for key, text in wanted.items():
+        if key not in axes:
+            hint = nearest(key, axes) or f"Its axes: {allowed(axes) or 'none'}."
+            faults.append(Fault("", f"{scenario.name} has no axis {key}.", hint))
+        elif text not in (values := [axis_text(v) for v in axes[key]]):
+            faults.append(Fault("", f"{scenario.name} has no case with {key}={text}; allowed: {allowed(values)}."))
+    if faults:
+        raise UserError(faults)
+
+
+def _case(scenario: Scenario, point: dict[str, Any], *, on_gpu: bool) -> Case:
+    sides = tuple(_side(scenario, spec, point, on_gpu=on_gpu) for spec in scenario.sides)
+    return Case(
+        scenario=scenario.name,
+        id=case_id(scenario.name, point),
+        title=scenario.title,
+        why=scenario.why,
+        sides=sides,
+        axes=point,
+        measure=_measure(scenario, on_gpu=on_gpu),
+        check=scenario.check,
+        needs=_needs(scenario, sides, on_gpu=on_gpu),
+        moves=dict(scenario.moves),
+        expect=scenario.expect,
+        tags=scenario.tags,
+        book=scenario.book,
+        path=str(scenario.path),
+        scenario_hash=scenario.hash,
+    )
+
+
+def _measure(scenario: Scenario, *, on_gpu: bool) -> Measure:
+    device = on_gpu and not scenario.is_command and scenario.measure.clock != "wall"
+    return replace(scenario.measure, clock="device" if device else "wall")
+
+
+def _needs(scenario: Scenario, sides: tuple[Side, ...], *, on_gpu: bool) -> Needs:
+    """On GPUs, each rank of a gang has a GPU of its own."""
+    gpus = max(1, scenario.needs.gpus, *(s.ranks for s in sides)) if on_gpu else 0
+    return replace(scenario.needs, gpus=gpus)
+
+
+def _side(scenario: Scenario, spec: SideSpec, point: Mapping[str, Any], *, on_gpu: bool) -> Side:
+    swept = _swept(scenario, point)
+    layers = [scenario.shared, *([scenario.gpu] if on_gpu and scenario.gpu else []), swept, spec.own]
+    values = _merged(layer.params for layer in layers)
+    return Side(
+        name=spec.name,
+        workload=spec.workload,
+        params=bind(spec.signature, values) if spec.signature else {},
+        env=dict(_merged(layer.env for layer in layers)),
+        ranks=next((layer.ranks for layer in reversed(layers) if layer.ranks is not None), 1),
+        python=next((layer.python for layer in reversed(layers) if layer.python), ""),
+        ref=next((layer.ref for layer in reversed(layers) if layer.ref), ""),
+        command=spec.command,
+    )
+
+
+def _swept(scenario: Scenario, point: Mapping[str, Any]) -> Layer:
+    """One point of the axes as a layer; ``defines.UNROLL`` becomes an entry of ``defines``."""
+    params: dict[str, Any] = {}
+    env: dict[str, str] = {}
+    for key, value in point.items():
+        name, _, entry = key.partition(".")
+        if name == "env":
+            env[entry] = str(value)
+        elif entry:
+            params[name] = {**params.get(name, {}), entry: value}
+        else:
+            params[name] = value
+    python, venv = params.pop("python", ""), params.pop("venv", "")
+    return Layer(
+        params={k: v for k, v in params.items() if k not in ("ranks", "ref")},
+        env=env,
+        ranks=params.get("ranks"),
+        python=interpreter(python, venv, scenario.path.parent),
+        ref=params.get("ref", ""),
+    )
+
+
+def _merged(blocks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Later blocks win, key by key; mappings are merged entry by entry."""
+    result: dict[str, Any] = {}
+    for block in blocks:
+        for key, value in block.items():
+            both = isinstance(value, dict) and isinstance(result.get(key), dict)
+            result[key] = {**result[key], **value} if both else value
+    return result

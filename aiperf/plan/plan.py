@@ -1,0 +1,95 @@
+"""The plan of a run: which cases this host runs, which it skips and why, and how long it may take.
+
+What must not live here: starting anything, printing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.errors import usage
+from aiperf.host.facts import HostFacts
+from aiperf.plan.cases import expand
+from aiperf.plan.needs import unmet
+from aiperf.records import Case, Skip
+from aiperf.scenario.model import Scenario
+from aiperf.settings import Precision, Settings
+
+START_SECONDS = {"command": 0.1, "cpu": 2.0, "gpu": 6.0}
+"""Rough cost of starting one process of a side, imports and set-up included, by where it runs. Only the estimate of
+``--dry-run`` rests on it; nothing is measured with it."""
+_LEAST_WARMUP_SHARE = 0.1
+_CHECK_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one run will do."""
+
+    cases: tuple[Case, ...]
+    skips: tuple[Skip, ...]
+
+
+def make_plan(
+    scenarios: Iterable[Scenario], host: HostFacts, settings: Settings, *, only: Mapping[str, str] | None = None
+) -> Plan:
+    """Expand every scenario for this host and part what can run from what must be skipped.
+
+    ``only`` keeps the cases with these axis values. Raises UserError for axes that a scenario does not have, and when
+    two scenarios share a name.
+    """
+    cases: list[Case] = []
+    skips: list[Skip] = []
+    seen: dict[str, Path] = {}
+    for scenario in scenarios:
+        if seen.setdefault(scenario.name, scenario.path) != scenario.path:
+            what = f"two scenarios are called {scenario.name}: {seen[scenario.name]} and {scenario.path}."
+            raise usage(what, "Rename one: records carry the name.")
+        for case in host_cases(scenario, host, only=only):
+            found = unmet(case.needs, host, ranks=gang(case), folder=settings.results)
+            if found:
+                reasons, fixes = "; ".join(r for r, _ in found), "; ".join(dict.fromkeys(f for _, f in found))
+                skips.append(Skip(case, reasons, fixes))
+            else:
+                cases.append(case)
+    return Plan(tuple(cases), tuple(skips))
+
+
+def host_cases(scenario: Scenario, host: HostFacts, *, only: Mapping[str, str] | None = None) -> list[Case]:
+    """The cases in the lane that fits the host.
+
+    A scenario that needs GPUs is always a GPU scenario. One that only has a gpu block becomes one where the host has
+    enough GPUs for its smallest gang; elsewhere it keeps its CPU sizes.
+    """
+    if scenario.lane == "gpu":
+        return expand(scenario, on_gpu=True, only=only)
+    if scenario.lane == "either":
+        smallest = min(c.needs.gpus for c in expand(scenario, on_gpu=True))
+        return expand(scenario, on_gpu=len(host.gpus) >= smallest, only=only)
+    return expand(scenario, on_gpu=False, only=only)
+
+
+def gang(case: Case) -> int:
+    """Ranks of the case's largest side."""
+    return max(side.ranks for side in case.sides)
+
+
+def estimate(case: Case, precision: Precision) -> tuple[float, float]:
+    """Seconds that a case may take, from the fewest pairs and a short warm-up to the last look and a full one.
+
+    An estimate for ``--dry-run``: it knows the precision's looks and budgets, not the workload. One pair costs each
+    side its start, warm-up, measured time and check; sides set up one after the other. The budget of the case caps it.
+    """
+    place = "command" if case.is_command else "gpu" if case.needs.gpus else "cpu"
+    looks = [n for n in precision.looks if case.measure.max_pairs is None or n <= case.measure.max_pairs]
+    first, last = (looks[0], looks[-1]) if looks else (case.measure.max_pairs or precision.looks[0],) * 2
+    start = START_SECONDS[place]
+    check = 0.0 if case.check.kind == "none" else _CHECK_SECONDS
+    warmup = 0.0 if case.is_command else precision.warmup_seconds
+    low = start + warmup * _LEAST_WARMUP_SHARE + precision.side_seconds + check
+    high = start + warmup + precision.side_seconds + check
+    sides = len(case.sides)
+    cap = precision.case_seconds
+    return min(cap, first * sides * low), min(cap, last * sides * high)

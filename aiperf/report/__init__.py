@@ -1,0 +1,1 @@
+"""Records -> console, Markdown, CSV, JSON. Decides nothing."""

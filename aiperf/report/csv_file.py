@@ -1,0 +1,34 @@
+"""The table as CSV: one row a comparison or a case without one, raw numbers in SI units.
+
+What must not live here: rows being built, rounding, other dialects.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import fields
+from typing import Any
+
+from aiperf.report.numbers import known
+from aiperf.report.table import Row, Table
+
+COLUMNS = tuple(f.name for f in fields(Row))
+"""Header of the file: the fields of a row, in their order."""
+
+
+def render_csv(table: Table) -> str:
+    """Return the table as CSV with a header line; what was not measured is an empty field."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([_cell(getattr(row, name)) for name in COLUMNS] for row in table.rows)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return repr(value) if known(value) else ""
+    return "" if value is None else value

@@ -1,0 +1,186 @@
+"""One stored case told in plain sentences: what ran, how, what was found, and why this verdict and not its neighbour.
+
+What must not live here: deciding, reading files, tables.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from aiperf.paths import scenario_folder
+from aiperf.records import Case, CaseRecord, Incident, Limit, RunRecord, Side
+from aiperf.report.console import wrap
+from aiperf.report.numbers import clean
+from aiperf.report.reasons import result_sentences
+from aiperf.report.scenarios import check_sentence, clean_keep, measure_sentences, value_text
+from aiperf.report.table import failure_sentence
+from aiperf.scenario.text import axis_text
+from aiperf.units import format_duration, format_rate
+
+_STOPS = {
+    "verdict": "every verdict was reached",
+    "precision": "the interval was as narrow as asked",
+    "budget": "the next look did not fit into the budget",
+    "max_pairs": "the most pairs allowed were measured",
+    "interrupted": "it was interrupted",
+    "failure": "a launch failed",
+    "unfit": "the host disturbed too many pairs",
+}
+_PLAIN = 3
+"""How many incidents or failures are told one by one."""
+
+
+def explain_case(run: RunRecord, record: CaseRecord, *, width: int = 100) -> str:
+    """Tell one case of ``run``; ``record`` may be without samples. Lines have at most ``width`` cells."""
+    case = record.case
+    blocks: list[tuple[str, list[str]]] = [
+        (f"{case.id}: {case.title}", []),
+        ("", [f"Why: {case.why}"] if case.why else []),
+        ("What was run", side_sentences(case)),
+        ("What came of it", _outcome(record)),
+        ("How it was measured", _measured(record)),
+        ("What was checked", _checks(record)),
+        *((f"{r.comparison.metric}: {r.side} against {r.against}", result_sentences(r)) for r in record.results),
+        ("The limit", [_limit(limit) for limit in record.limits]),
+        ("What touched it", _touched(run, record)),
+        ("The book", [f"It covers {', '.join(case.book)}."] if case.book else []),
+        ("To reproduce it", reproduce(run, record)),
+    ]
+    texts = []
+    for title, lines in blocks:
+        indented = [f"  {line}" if title else line for line in lines]
+        if title.startswith(case.id) or lines:
+            said = [title] * bool(title) + indented
+            texts.append("\n".join(part for line in said for part in wrap(clean_keep(line), width, indent="    ")))
+    return "\n\n".join(texts) + "\n"
+
+
+def side_sentences(case: Case) -> list[str]:
+    """Say what each side does, what they share, and the keys in which they differ."""
+    views = {side.name: _view(side, case) for side in case.sides}
+    keys = list(dict.fromkeys(key for view in views.values() for key in view))
+    shared = [k for k in keys if len({value_text(v.get(k)) for v in views.values()}) == 1]
+    differing = [k for k in keys if k not in shared]
+    runs = {side.name: shlex.join(side.command) if side.command else side.workload for side in case.sides}
+    first = next(iter(runs.values()))
+    if len(set(runs.values())) == 1:
+        given = (
+            f" with {', '.join(f'{k} {value_text(views[case.sides[0].name][k])}' for k in shared)}" if shared else ""
+        )
+        said = [f"Every side runs {first}{given}."]
+    else:
+        said = [f"{name} runs {what}." for name, what in runs.items()]
+    for key in differing:
+        values = ", ".join(f"{name}: {value_text(view[key]) if key in view else '–'}" for name, view in views.items())
+        said.append(f"They differ in {key} ({values}).")
+    return said if differing or len(set(runs.values())) > 1 else [*said, "They do not differ: a negative control."]
+
+
+def reproduce(run: RunRecord, record: CaseRecord) -> list[str]:
+    """Give the commands that measure this case again."""
+    said = [f"The run: {shlex.join(run.argv)}"] if run.argv else []
+    if not record.case.is_command or record.case.path:
+        words = ["aiperf", "run", _named(record.case), "--precision", record.precision, "--seed", str(record.seed)]
+        words += [word for key, value in record.case.axes.items() for word in ("--only", f"{key}={axis_text(value)}")]
+        said.append(f"The case: {shlex.join(words)}")
+    return said
+
+
+def _named(case: Case) -> str:
+    """Name the scenario as ``aiperf run`` finds it: by name when it is shipped, else by its path."""
+    shipped = not case.path or Path(case.path).resolve().is_relative_to(scenario_folder().resolve())
+    return case.scenario if shipped else case.path
+
+
+def _view(side: Side, case: Case) -> dict[str, Any]:
+    """Everything a side may differ in; swept values as the user wrote them."""
+    params = {k: case.axes.get(k, v) if _shared(k, case) else v for k, v in side.params.items()}
+    view: dict[str, Any] = {**params, **{f"env {k}": v for k, v in side.env.items()}}
+    if side.ranks != 1 or any(s.ranks != 1 for s in case.sides):
+        view["ranks"] = side.ranks
+    view |= {key: value for key, value in (("python", side.python), ("ref", side.ref)) if value}
+    return view
+
+
+def _shared(key: str, case: Case) -> bool:
+    return len({value_text(s.params.get(key)) for s in case.sides}) == 1
+
+
+def _outcome(record: CaseRecord) -> list[str]:
+    if record.status == "skipped":
+        return [f"Skipped: {record.skip_reason}", *([f"To run it: {record.skip_fix}"] if record.skip_fix else [])]
+    if record.status == "failed":
+        why = failure_sentence(record.failure) if record.failure else "no reason was recorded"
+        tail = record.failure.stderr_tail.splitlines() if record.failure else []
+        return [f"Failed: {why}", *(f"  stderr: {clean(line)}" for line in tail[-8:] if clean(line))]
+    return ["It was interrupted; what was measured until then is below."] if record.status == "interrupted" else []
+
+
+def _measured(record: CaseRecord) -> list[str]:
+    if not record.pairs:
+        return []
+    used = [p for p in record.pairs if not p.void]
+    firsts = Counter(p.order[0] for p in used if p.order)
+    order = ", ".join(f"{side} went first in {count}" for side, count in sorted(firsts.items()))
+    voided = len(record.pairs) - len(used)
+    again = f"; {voided} more did not count" if voided else ""
+    said = [f"{len(used)} pairs{again}. {order}." if order else f"{len(used)} pairs{again}."]
+    said += measure_sentences(record.case.measure, programs=record.case.is_command)
+    said.append(_span(record))
+    unsteady = Counter(r.side for p in used for r in p.runs if r.warmup and not r.warmup.steady)
+    said += [f"{side} was not steady after its warm-up in {n} of {len(used)} pairs." for side, n in unsteady.items()]
+    return said
+
+
+def _span(record: CaseRecord) -> str:
+    stop = f" It ended because {_STOPS.get(record.stop, record.stop)}." if record.stop else ""
+    own = f", of which {format_duration(record.own_seconds)} were aiperf's own" if record.own_seconds >= 0.5 else ""
+    return f"Precision {record.precision}, seed {record.seed}; {format_duration(record.seconds)}{own}.{stop}"
+
+
+def _checks(record: CaseRecord) -> list[str]:
+    if not record.pairs:
+        return []
+    said = [check_sentence(record.case.check)]
+    checks = [c for p in record.pairs if not p.void for c in p.checks]
+    for compared in dict.fromkeys(c.compared for c in checks):
+        same = [c for c in checks if c.compared == compared]
+        errors = [c.max_error for c in same if c.max_error is not None]
+        largest = f", largest error {max(errors):.3g}" if errors else ""
+        said.append(f"{compared}: passed in {sum(c.passed for c in same)} of {len(same)}{largest}.")
+    said += [f"Not passed: {c.detail}" for c in checks if not c.passed and c.detail][:_PLAIN]
+    return said
+
+
+def _limit(limit: Limit) -> str:
+    peak = format_rate(limit.peak, limit.unit)
+    return f"{limit.side} reached {100 * limit.share:.3g} % of {limit.roof}: {peak}, measured on this host."
+
+
+def _touched(run: RunRecord, record: CaseRecord) -> list[str]:
+    said = list(_incidents(i for p in record.pairs for i in p.incidents))
+    retried = [f for f in record.failures if f != record.failure]
+    said += [f"A launch failed on the way: {failure_sentence(f)}" for f in retried[:_PLAIN]]
+    if len(retried) > _PLAIN:
+        said.append(f"{len(retried) - _PLAIN} more launches failed on the way.")
+    said += [f"Note: {note}" for note in record.notes]
+    return said + [f"Finding: {finding}" for finding in run.findings]
+
+
+def _incidents(incidents: Iterable[Incident]) -> list[str]:
+    groups: dict[tuple[str, str, bool], list[Incident]] = {}
+    for incident in incidents:
+        groups.setdefault((incident.kind, incident.side, incident.voids), []).append(incident)
+    return [_incident(group) for group in groups.values()]
+
+
+def _incident(group: Sequence[Incident]) -> str:
+    one = group[0]
+    times = f" ({len(group)} times)" if len(group) > 1 else ""
+    side = f" on {one.side}" if one.side else ""
+    void = "; the pair did not count" if one.voids else ""
+    return f"{one.kind.replace('_', ' ')}{side}{times}: {one.detail}{void}."

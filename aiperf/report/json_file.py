@@ -1,0 +1,32 @@
+"""The table as JSON for programs: the run, its rows with raw numbers, the counts, the warnings.
+
+What must not live here: rows being built, rounding, other dialects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from aiperf.records import SCHEMA_VERSION, CaseRecord, RunRecord
+from aiperf.report.summary import count_outcomes, summary_line
+from aiperf.report.table import Table
+from aiperf.store.codec import dump_json
+
+
+def render_json(run: RunRecord, table: Table, *, records: Sequence[CaseRecord], warnings: Sequence[str] = ()) -> str:
+    """Return the run as one JSON document; what was not measured is null."""
+    document: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "run": run,
+        "rows": table.rows,
+        "outcomes": count_outcomes(records),
+        "summary": summary_line(records),
+        "warnings": list(warnings),
+    }
+    return dump_json(document).decode("utf-8")
+
+
+def listing_json(rows: Sequence[Any]) -> str:
+    """Return any listing (scenarios, plan, peaks, calibrations) as a JSON array of its rows."""
+    return dump_json(list(rows)).decode("utf-8")

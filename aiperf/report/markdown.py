@@ -1,0 +1,65 @@
+"""The table as Markdown, for pull requests and wikis.
+
+What must not live here: rows being built, verdicts, other dialects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiperf.records import RunRecord
+from aiperf.report.numbers import confidence
+from aiperf.report.summary import header_lines
+from aiperf.report.table import Row, Table
+
+
+def render_markdown(run: RunRecord, table: Table, *, summary: str) -> str:
+    """Return the run as Markdown: what and where, the table, cases without a verdict, the summary line."""
+    parts = [f"## {_escape(run.run)}", "", *(f"{_escape(line)}  " for line in header_lines(run)), ""]
+    compared = [row for row in table.rows if row.verdict]
+    if compared:
+        parts += [*_table(table, compared), ""]
+    bare = [row for row in table.rows if not row.verdict]
+    if bare:
+        parts += [*(f"- {_escape(_bare(row))}" for row in bare), ""]
+    return "\n".join([*parts, f"**{_escape(summary)}**", ""])
+
+
+def _table(table: Table, rows: Sequence[Row]) -> list[str]:
+    interval = f"{confidence(table.alpha)} interval" if table.alpha is not None else "interval"
+    titles = ["scenario", "case", "metric", "before", "after", "speedup", interval, "change", "of limit", "verdict"]
+    rule = ["---"] * 3 + ["---:"] * 6 + ["---"]
+    return [_line(titles), _line(rule), *(_line([_escape(c) for c in _cells(row)]) for row in rows)]
+
+
+def _cells(row: Row) -> list[str]:
+    limit = f"{row.limit_text} ({row.limit_roof}, {row.limit_side})" if row.limit_roof else row.limit_text
+    case = row.name if row.headline else row.label
+    return [
+        row.scenario,
+        case if case != row.metric else "",
+        row.metric,
+        row.before_text,
+        row.after_text,
+        row.speedup_text,
+        row.interval_text,
+        row.change_text,
+        limit,
+        row.verdict_text,
+    ]
+
+
+def _bare(row: Row) -> str:
+    name = f"{row.scenario} {row.label}".strip()
+    fix = f"; {row.fix}" if row.fix else ""
+    return f"{name}: {row.status}: {row.sentence}{fix}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _escape(text: str) -> str:
+    for mark in ("\\", "|", "`", "*", "_", "<", "["):
+        text = text.replace(mark, f"\\{mark}")
+    return text

@@ -1,0 +1,120 @@
+"""Why a result has its verdict and not the neighbouring one, what would make it surer, and its diagnostics.
+
+What must not live here: deciding; every sentence restates figures of the record.
+"""
+
+from __future__ import annotations
+
+import math
+
+from aiperf.records import Comparison, Result, Summary
+from aiperf.report.numbers import (
+    confidence,
+    format_change,
+    format_change_interval,
+    format_interval,
+    format_percent,
+    format_ratio,
+    format_value,
+    known,
+)
+
+
+def result_sentences(result: Result) -> list[str]:
+    """Tell one result: figures, verdict, why not its neighbour, what would help, diagnostics."""
+    found, verdict = result.comparison, result.verdict
+    provisional = " (provisional)" if verdict.provisional else ""
+    said = [f"Verdict: {verdict.word}{provisional}. {_sentence(verdict.sentence)}", _figures(found)]
+    if not result.headline:
+        return said
+    said += [
+        *_neighbour(result),
+        *_surer(result),
+        *_second(found),
+        *_position(found),
+        *(_outliers(s) for s in (found.before, found.after) if s.outliers),
+    ]
+    return said
+
+
+def _figures(found: Comparison) -> str:
+    values = " and ".join(f"{s.side} {format_value(s.value, found.unit)}" for s in (found.before, found.after))
+    ratio = format_ratio(found.ratio, found.low, found.high)
+    sure = confidence(found.alpha)
+    span = format_interval(found.low, found.high)
+    return f"{values}; ratio {ratio} (above 1 is better), {sure} interval {span} from {found.pairs} pairs."
+
+
+def _neighbour(result: Result) -> list[str]:
+    """Say which end of the interval holds the verdict against which bound."""
+    found, verdict = result.comparison, result.verdict
+    upper = 1 + verdict.threshold
+    low, high = (f"{x:.4g}" for x in (found.low, found.high))
+    up, down = f"{upper:.4g}", f"{1 / upper:.4g}"
+    ground = f"The threshold is {format_percent(verdict.threshold)}: {up} upwards, {down} downwards."
+    if verdict.reason == "beyond_threshold" and verdict.word == "improved":
+        return [f"{ground} It is not inconclusive, because even the lower end, {low}, lies above {up}."]
+    if verdict.reason == "beyond_threshold":
+        return [f"{ground} It is not inconclusive, because even the upper end, {high}, lies below {down}."]
+    if verdict.reason == "within_threshold":
+        return [f"{ground} It is equivalent, not merely inconclusive, because both ends, {low} and {high}, lie within."]
+    if verdict.reason == "interval_straddles":
+        return [f"{ground} {_open(found, upper)}"]
+    return []
+
+
+def _open(found: Comparison, upper: float) -> str:
+    lower = 1 / upper
+    low, high = f"{found.low:.4g}", f"{found.high:.4g}"
+    if found.low <= lower and found.high >= upper:
+        return "The interval reaches beyond both, so it supports no verdict."
+    if found.high >= upper:
+        missed, end, other = f"improved, because the lower end, {low}, is not above {upper:.4g}", "upper", high
+    else:
+        missed, end, other = f"regressed, because the upper end, {high}, is not below {lower:.4g}", "lower", low
+    return f"It is not {missed}, and not equivalent, because the {end} end, {other}, lies beyond."
+
+
+def _surer(result: Result) -> list[str]:
+    found, verdict = result.comparison, result.verdict
+    if verdict.word == "invalid":
+        return ["No number of pairs mends this: the side itself must change."]
+    said = []
+    if found.pairs_needed is not None:
+        said.append(f"About {found.pairs_needed} pairs would decide it, if the noise stays as it was.")
+    elif verdict.word == "inconclusive" and verdict.reason == "interval_straddles":
+        said.append("More pairs are not likely to decide it: the difference is too near to the threshold.")
+    if known(found.mde) and not math.isinf(found.mde):
+        said.append(f"With {found.pairs} pairs a difference of {format_percent(found.mde)} can be told from none.")
+    if verdict.provisional:
+        said.append("The verdict is provisional: measure with --precision standard to confirm it.")
+    return [" ".join(said)] if said else []
+
+
+def _second(found: Comparison) -> list[str]:
+    if not known(found.second_ratio):
+        return []
+    span = ""
+    if known(found.second_low) and known(found.second_high):
+        span = f" (signed-rank interval {format_interval(found.second_low, found.second_high)})"
+    return [f"Second opinion, by ranks: {format_ratio(found.second_ratio)}{span}."]
+
+
+def _position(found: Comparison) -> list[str]:
+    if not (known(found.position) and known(found.position_low) and known(found.position_high)):
+        return []
+    effect, low, high = (math.expm1(x) for x in (found.position, found.position_low, found.position_high))
+    holds = low <= 0 <= high
+    judged = (
+        "no effect that this many pairs can tell" if holds else "the order matters here, and is taken out of the ratio"
+    )
+    return [f"Position effect {format_change(effect)} ({format_change_interval(low, high)}): {judged}."]
+
+
+def _outliers(summary: Summary) -> str:
+    part = format_percent(summary.outlier_share)
+    return f"{summary.outliers} of {summary.samples} samples of {summary.side} are outliers ({part} of its time); kept."
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""

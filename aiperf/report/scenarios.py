@@ -1,0 +1,199 @@
+"""What ``aiperf list`` and ``aiperf show NAME`` say of scenarios, for people and as JSON.
+
+What must not live here: loading scenarios, hosts, results (explain.py).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+from aiperf.records import Check, Measure, Needs
+from aiperf.report.columns import text_table
+from aiperf.report.console import Line, wrap
+from aiperf.report.numbers import clean, format_percent
+from aiperf.scenario.find import Listing
+from aiperf.scenario.model import Layer, Scenario, SideSpec
+from aiperf.store.codec import to_plain
+from aiperf.units import format_bytes
+
+_LANES = {"cpu": "CPU", "gpu": "GPU", "either": "CPU, or GPU where there is one"}
+_COUNTS = {"gpus": "GPU", "cpus": "CPU", "ranks": "rank"}
+_BYTES = ("memory", "gpu_memory", "disk")
+
+
+def list_lines(listings: Sequence[Listing], *, width: int = 100) -> list[Line]:
+    """Lay out the scenarios: name, where it runs, title or what is wrong; then the tags to select them by."""
+    if not listings:
+        return [Line("No scenario was found.")]
+    cells = [[x.name, _where(x), f"problem: {x.problem}" if x.problem else x.title] for x in listings]
+    tags = ", ".join(sorted({tag for x in listings for tag in x.tags}))
+    below = [f"Tags: {tags}"] if tags else []
+    below.append("aiperf show NAME explains one; aiperf run NAME or aiperf run TAG measures.")
+    lines = text_table(["scenario", "runs on", "title"], cells, width=width)
+    return [*lines, Line(""), *(Line(part) for text in below for part in wrap(text, width, indent="  "))]
+
+
+def scenario_plain(scenario: Scenario) -> dict[str, Any]:
+    """Return a scenario as JSON types: the file's content with every default filled in."""
+    plain: dict[str, Any] = to_plain(scenario)
+    return {**plain, "lane": scenario.lane, "cases": case_count(scenario)}
+
+
+def case_count(scenario: Scenario) -> int:
+    """Count the points of the scenario's axes."""
+    count = 1
+    for values in scenario.axes.values():
+        count *= len(values)
+    return count
+
+
+def explain_scenario(scenario: Scenario, *, width: int = 100) -> str:
+    """Say in sentences what a scenario asks, how its sides differ, what it needs and how it is judged."""
+    measured = measure_sentences(scenario.measure, programs=scenario.is_command)
+    parts = [
+        [f"{scenario.name}: {scenario.title}"],
+        [f"Why: {scenario.why}"],
+        ["What runs", *(f"  {line}" for line in _sides(scenario))],
+        ["How it is measured", *(f"  {line}" for line in measured)],
+        ["How it is checked", f"  {check_sentence(scenario.check)}"],
+        ["What it needs", f"  {needs_sentence(scenario.needs)}"],
+        ["Beside it", *(f"  {line}" for line in _beside(scenario))],
+        ["To run it", f"  aiperf run {scenario.name}"],
+    ]
+    blocks = ["\n".join(p for line in block for p in wrap(clean_keep(line), width, indent="    ")) for block in parts]
+    return "\n\n".join(blocks) + "\n"
+
+
+def clean_keep(line: str) -> str:
+    """``clean`` that keeps the indentation."""
+    return line[: len(line) - len(line.lstrip(" "))] + clean(line)
+
+
+def settings_text(values: Mapping[str, Any]) -> str:
+    """``direction h2d, pinned false``: parameters as people read them."""
+    return ", ".join(f"{key} {value_text(value)}" for key, value in values.items())
+
+
+def value_text(value: Any) -> str:
+    """Write one parameter's value as YAML would: ``true``, ``[1, 2]``, ``nothing`` for None."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(value_text(v) for v in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{k}: {value_text(v)}' for k, v in value.items())}}}"
+    return str(value)
+
+
+def measure_sentences(measure: Measure, *, programs: bool = False) -> list[str]:
+    """Say how a case is timed; ``programs`` when its sides are whole programs."""
+    if programs:
+        where = "Each side is a whole program, timed from start to exit"
+    elif measure.isolation == "in_process":
+        where = "Both sides in one process for each pair, in alternating rounds"
+    elif measure.exclusive:
+        where = "A fresh process for each side of each pair, one after the other"
+    else:
+        where = "A fresh process for each side of each pair, alive together, measured in alternating rounds"
+    clock = {"auto": "device clock on a GPU, else wall clock", "device": "device clock", "wall": "wall clock"}
+    how = f"{clock[measure.clock]}; {measure.cache} caches; {measure.statistic} over the iterations"
+    said = [f"{where}; {measure.statistic} over its starts." if programs else f"{where}; {how}."]
+    if measure.delta is not None:
+        said.append(f"Differences within {format_percent(measure.delta)} count as equivalent.")
+    if measure.max_pairs is not None:
+        said.append(f"At most {measure.max_pairs} pairs.")
+    return said
+
+
+def check_sentence(check: Check) -> str:
+    """Say how the outputs of the sides are compared."""
+    reason = f" The sides differ by design: {check.reason}" if check.reason and check.kind != "none" else ""
+    if check.kind == "bitwise":
+        said = "The outputs of the sides must be equal bit for bit."
+    elif check.kind == "named":
+        bound = f", at most {check.bound:.6g}" if check.bound is not None else ""
+        said = f"The workload's own check {check.name}{bound}."
+    elif check.kind == "none":
+        said = f"The outputs are not compared: {check.reason or 'no reason is given'}"
+    else:
+        rtol = "the coarser dtype's" if check.rtol is None else f"{check.rtol:g}"
+        atol = "the coarser dtype's" if check.atol is None else f"{check.atol:g}"
+        said = f"The outputs must agree within a relative tolerance ({rtol}) and an absolute one ({atol})."
+    reference = " Both sides are compared with the float64 reference too." if check.reference else ""
+    return said + reference + reason
+
+
+def needs_sentence(needs: Needs) -> str:
+    """Say what a host must have, or that any will do."""
+    said = [_need(f, getattr(needs, f.name)) for f in fields(Needs) if getattr(needs, f.name) != _default(f)]
+    return f"{', '.join(said)}." if said else "Any host will do."
+
+
+def _where(listing: Listing) -> str:
+    if listing.problem:
+        return "–"
+    if listing.gpus:
+        return f"{listing.gpus} GPU{'s' if listing.gpus > 1 else ''}"
+    return "CPU or GPU" if listing.gpu_sizes else "CPU"
+
+
+def _need(need: Field[Any], value: Any) -> str:
+    name = need.name.replace("_", " ")
+    if need.name in _COUNTS:
+        return f"{value} {_COUNTS[need.name]}{'s' if value > 1 else ''}"
+    if need.name in _BYTES:
+        return f"{name} {format_bytes(value)}"
+    if isinstance(value, dict):
+        return f"{name} {', '.join(f'{k} {v}'.strip() for k, v in value.items())}"
+    return name if value is True else f"{name} {value}"
+
+
+def _default(need: Field[Any]) -> Any:
+    return need.default if need.default_factory is MISSING else need.default_factory()
+
+
+def _sides(scenario: Scenario) -> list[str]:
+    lines = [_side(side, scenario) for side in scenario.sides]
+    if shared := _layer(scenario.shared):
+        lines.append(f"Both sides: {shared}.")
+    if scenario.axes:
+        swept = "; ".join(f"{k} in {value_text(v)}" for k, v in scenario.axes.items())
+        lines.append(f"Swept: {swept} ({case_count(scenario)} cases).")
+    if scenario.gpu is not None or scenario.gpu_axes:
+        on_gpu = [_layer(scenario.gpu) if scenario.gpu else ""]
+        on_gpu += [f"{k} in {value_text(v)}" for k, v in scenario.gpu_axes.items()]
+        lines.append(f"On a GPU instead: {'; '.join(p for p in on_gpu if p)}.")
+    return lines
+
+
+def _side(side: SideSpec, scenario: Scenario) -> str:
+    runs = shlex.join(side.command) if side.command else side.workload or scenario.workload
+    own = _layer(side.own)
+    return f"{side.name}: {runs}{' with ' + own if own else ''}"
+
+
+def _layer(layer: Layer) -> str:
+    said = [settings_text(layer.params)] if layer.params else []
+    said += [f"{name}={value} in its environment" for name, value in layer.env.items()]
+    said += [f"{layer.ranks} ranks"] if layer.ranks is not None else []
+    said += [f"python {layer.python}"] if layer.python else []
+    said += [f"git ref {layer.ref}"] if layer.ref else []
+    return ", ".join(said)
+
+
+def _beside(scenario: Scenario) -> list[str]:
+    said = [f"Runs on: {_LANES[scenario.lane]}.", f"File: {scenario.path}"]
+    if scenario.expect:
+        said.append(f"Expected: {scenario.expect}.")
+    if scenario.moves:
+        said.append(f"Counters that should move: {', '.join(f'{k} {v}' for k, v in scenario.moves.items())}.")
+    if scenario.tags:
+        said.append(f"Tags: {', '.join(scenario.tags)}.")
+    if scenario.book:
+        said.append(f"Book: {', '.join(scenario.book)}.")
+    return said

@@ -1,0 +1,101 @@
+"""The line under the table, and the lines above it: what came out in all, where and how it was measured.
+
+What must not live here: layout of rows, colours, files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from aiperf.records import CaseRecord, RunRecord
+from aiperf.report.numbers import clean, format_percent
+from aiperf.units import format_duration
+
+_ORDER = ("improved", "regressed", "equivalent", "inconclusive", "invalid", "interrupted", "skipped", "failed")
+
+
+def count_outcomes(records: Iterable[CaseRecord]) -> dict[str, int]:
+    """Outcome -> how often, in the order of the summary line; each headline result counts, zeros are left out."""
+    counts: Counter[str] = Counter()
+    for record in records:
+        words = [r.verdict.word for r in record.results if r.headline]
+        counts.update(words)
+        if record.status != "measured" or not words:
+            counts[record.status] += 1
+    known = [word for word in _ORDER if counts[word]]
+    return {word: counts[word] for word in [*known, *sorted(set(counts) - set(_ORDER))]}
+
+
+def summary_line(records: Sequence[CaseRecord], *, seconds: float | None = None) -> str:
+    """``12 improved · 3 equivalent · 1 inconclusive (needs about 55 pairs) · 4 m 12 s``.
+
+    ``seconds`` is the wall time of the run; without it the cases' own times are added up.
+    """
+    parts = []
+    for word, count in count_outcomes(records).items():
+        aside = _needs(records) if word == "inconclusive" else ""
+        parts.append(f"{count} {word}{aside}")
+    if any(r.verdict.provisional for record in records for r in record.results):
+        parts.append("verdicts provisional")
+    spent = sum(record.seconds for record in records) if seconds is None else seconds
+    return " · ".join([*(parts or ["nothing measured"]), format_duration(spent)])
+
+
+def header_lines(run: RunRecord) -> list[str]:
+    """Where and how a run was measured, as two lines."""
+    return [" · ".join(_where(run)), " · ".join(_how(run))]
+
+
+def _needs(records: Iterable[CaseRecord]) -> str:
+    needed = [
+        r.comparison.pairs_needed
+        for record in records
+        for r in record.results
+        if r.headline and r.verdict.word == "inconclusive" and r.comparison.pairs_needed
+    ]
+    if not needed:
+        return ""
+    return f" (needs {'up to ' if len(needed) > 1 else ''}about {max(needed)} pairs)"
+
+
+def _where(run: RunRecord) -> list[str]:
+    host, software = run.host, run.software
+    parts = [f"host {clean(str(host.get('hostname') or run.host_id or 'unknown'))}"]
+    parts.append(_gpus(host))
+    if host.get("driver"):
+        parts.append(f"driver {host['driver']}")
+    libraries = host.get("libraries")
+    torch = software.get("torch") or (libraries.get("torch") if isinstance(libraries, Mapping) else None)
+    if torch:
+        parts.append(f"torch {torch}")
+    count = len(run.findings)
+    if count:
+        parts.append(f"{count} finding{'s' if count > 1 else ''} of the host")
+    return [clean(p) for p in parts]
+
+
+def _gpus(host: Mapping[str, Any]) -> str:
+    names = [str(g.get("name")) for g in host.get("gpus") or () if isinstance(g, Mapping)]
+    if names:
+        counts = Counter(names)
+        return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts.items())
+    cpu = host.get("cpu_model")
+    return f"{cpu}, no GPU" if cpu else "no GPU"
+
+
+def _how(run: RunRecord) -> list[str]:
+    precision = run.settings.get("precision")
+    parts = [f"precision {run.precision}"]
+    if isinstance(precision, Mapping):
+        if precision.get("delta"):
+            parts.append(f"δ {format_percent(float(precision['delta']))}")
+        if precision.get("looks"):
+            parts.append(f"up to {list(precision['looks'])[-1]} pairs a case")
+    budget = run.settings.get("budget")
+    if budget:
+        parts.append(f"budget {format_duration(float(budget))}")
+    if run.status == "interrupted":
+        parts.append("interrupted")
+    return parts

@@ -1,0 +1,1 @@
+"""YAML -> Scenario: schema, strict loading, finding. Knows no host and no torch."""

@@ -1,0 +1,170 @@
+"""Holding a value against a parameter's annotation: is it allowed, and what is it in bytes, seconds, numbers.
+
+What must not live here: reading source files, places in a YAML file.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from aiperf.records import Signature
+from aiperf.scenario.wording import allowed, nearest, shown
+from aiperf.units import parse_size, parse_time
+
+
+def convert(value: Any, annotation: str) -> Any:
+    """``value`` as YAML gave it -> the typed value that the workload receives.
+
+    Sizes become bytes, times seconds; lists and mappings go element by element; an annotation that aiperf does not
+    know lets everything through. Raises ValueError with one sentence of fault and one of advice.
+    """
+    return _convert(value, _tree(annotation))
+
+
+def entry_annotation(annotation: str) -> str | None:
+    """Annotation of one entry of a mapping parameter; None when the parameter is no mapping."""
+    node = _tree(annotation)
+    if _name(node) in ("Any", ""):
+        return "Any"
+    if _name(node) not in ("dict", "Mapping"):
+        return None
+    parts = _parts(node)
+    return ast.unparse(parts[1]) if len(parts) == 2 else "Any"
+
+
+def missing(signature: Signature, given: set[str]) -> list[str]:
+    """Parameters without a default that nobody gave."""
+    return [p for p in signature.parameters if p not in signature.defaults and p not in given]
+
+
+def bind(signature: Signature, values: dict[str, Any]) -> dict[str, Any]:
+    """Typed values of one side. Raises ValueError for a name or value that the signature does not allow."""
+    for name in values:
+        if name not in signature.parameters:
+            raise ValueError(f"{shown(name)} is not a parameter; allowed: {allowed(signature.parameters)}.")
+    return {name: convert(value, signature.parameters[name]) for name, value in values.items()}
+
+
+@lru_cache(maxsize=4096)
+def _tree(annotation: str) -> ast.expr:
+    try:
+        return ast.parse(annotation or "Any", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Name("Any")
+
+
+def _name(node: ast.expr) -> str:
+    base = node.value if isinstance(node, ast.Subscript) else node
+    if isinstance(base, ast.Attribute):
+        return base.attr
+    return base.id if isinstance(base, ast.Name) else ""
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    if not isinstance(node, ast.Subscript):
+        return []
+    return list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+
+
+def _convert(value: Any, node: ast.expr) -> Any:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return _union(value, [node.left, node.right])
+    if isinstance(node, ast.Constant) and node.value is None:
+        return _none(value)
+    name = _name(node)
+    if name in ("Optional", "Union"):
+        return _union(value, _parts(node) + ([ast.Constant(None)] if name == "Optional" else []))
+    if value is None and name not in ("Any", ""):
+        raise ValueError("has no value. Write one, or remove the key.")
+    if name == "Literal":
+        return _literal(value, [p.value for p in _parts(node) if isinstance(p, ast.Constant)])
+    if name in ("list", "tuple", "Sequence", "dict", "Mapping"):
+        return _container(value, name, _parts(node))
+    return _PLAIN[name](value) if name in _PLAIN else value
+
+
+def _union(value: Any, options: list[ast.expr]) -> Any:
+    if value is None and any(isinstance(o, ast.Constant) and o.value is None for o in options):
+        return None
+    problem: ValueError | None = None
+    for option in options:
+        try:
+            return _convert(value, option)
+        except ValueError as error:
+            problem = problem or error
+    raise problem or ValueError(f"{shown(value)} is not allowed.")
+
+
+def _none(value: Any) -> None:
+    if value is not None:
+        raise ValueError(f"{shown(value)} is not allowed. Leave the value out, or write null.")
+
+
+def _literal(value: Any, options: list[Any]) -> Any:
+    for option in options:
+        if option == value and type(option) is type(value):
+            return value
+    hint = nearest(value, options) or f"Write one of {allowed(options)}."
+    if not isinstance(value, str) and str(value).lower() in [o.lower() for o in options if isinstance(o, str)]:
+        hint = f'Quote it: "{str(value).lower()}".'
+    raise ValueError(f"{shown(value)} is not allowed; allowed: {allowed(options)}. {hint}")
+
+
+def _container(value: Any, name: str, parts: list[ast.expr]) -> Any:
+    if name in ("dict", "Mapping"):
+        if not isinstance(value, dict):
+            raise ValueError(f"{shown(value)} is not a mapping. Write {{key: value}}.")
+        return {k: _convert(v, parts[1]) for k, v in value.items()} if len(parts) == 2 else value
+    if not isinstance(value, list):
+        raise ValueError(f"{shown(value)} is not a list. Write [{_bare(value)}].")
+    fixed = [p for p in parts if not (isinstance(p, ast.Constant) and p.value is Ellipsis)]
+    if name == "tuple" and fixed and len(fixed) == len(parts):
+        if len(value) != len(parts):
+            raise ValueError(f"{shown(value)} has {len(value)} entries. Write {len(parts)}.")
+        return [_convert(v, p) for v, p in zip(value, parts, strict=True)]
+    return [_convert(v, fixed[0]) for v in value] if fixed else value
+
+
+def _bare(value: Any) -> str:
+    return value if isinstance(value, str) else shown(value)
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{shown(value)} is not a whole number. Write digits only, without a unit.")
+    return value
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{shown(value)} is not a number. Write digits only, without a unit.")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{shown(value)} is too large for a float. Write a smaller number.") from None
+
+
+def _bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{shown(value)} is not true or false. Write true or false, without quotes.")
+    return value
+
+
+def _str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f'{shown(value)} is not text. Quote it: "{_bare(value)}".')
+    return value
+
+
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "Size": parse_size,
+    "Seconds": parse_time,
+    "int": _int,
+    "float": _float,
+    "bool": _bool,
+    "str": _str,
+}

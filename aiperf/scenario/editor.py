@@ -1,0 +1,64 @@
+"""The JSON Schema of scenario files, for editors; ``python -m aiperf.scenario.editor`` rewrites the shipped copy.
+
+What must not live here: anything that loading a scenario needs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from aiperf.paths import config_folder
+from aiperf.scenario.schema import ScenarioFile
+
+_CHECK_WORDS = {"enum": ["bitwise", "tolerance"]}
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a scenario file.
+
+    It knows keys, types and units; what only the workload's signature can tell stays with aiperf.
+    """
+    schema = ScenarioFile.model_json_schema()
+    check = schema["properties"]["check"]
+    text = check.get("description", "")
+    schema["properties"]["check"] = {
+        "description": text,
+        "anyOf": [_CHECK_WORDS, {"$ref": "#/$defs/CheckFile"}],
+    }
+    schema["oneOf"] = [{"required": ["after"]}, {"required": ["ladder"]}]
+    _strip(schema)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "aiperf scenario", **_rest(schema)}
+
+
+def schema_path() -> Path:
+    """Where the shipped copy lies."""
+    return config_folder() / "scenario.schema.json"
+
+
+def schema_text() -> str:
+    """The shipped copy's text."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _rest(schema: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in schema.items() if k not in ("$schema", "title")}
+
+
+def _strip(node: Any) -> None:
+    """Drop pydantic's titles, and defaults: they are the models' way to say "not given", not values in force."""
+    if isinstance(node, list):
+        for item in node:
+            _strip(item)
+    if not isinstance(node, dict):
+        return
+    for key, value in list(node.items()):
+        if key == "default" or (key == "title" and isinstance(value, str)):
+            del node[key]
+        else:
+            _strip(value)
+
+
+if __name__ == "__main__":
+    schema_path().write_text(schema_text(), encoding="utf-8")

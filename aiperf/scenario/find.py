@@ -1,0 +1,146 @@
+"""Finding scenario files by name, tag, path, folder or pattern, and listing them fast.
+
+What must not live here: checking scenarios; a file with faults is still found.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiperf.errors import Fault, UserError
+from aiperf.paths import scenario_folder
+from aiperf.scenario.document import read_document
+from aiperf.scenario.wording import allowed, nearest, shown_path
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One line of ``aiperf list``: what the file says of itself, unchecked."""
+
+    name: str
+    path: Path
+    title: str = ""
+    tags: tuple[str, ...] = ()
+    workload: str = ""
+    gpus: int = 0
+    """GPUs that it needs."""
+    gpu_sizes: bool = False
+    """It has a gpu block: it takes a GPU where there is one."""
+    axes: tuple[str, ...] = ()
+    book: tuple[str, ...] = ()
+    problem: str = ""
+    """Why the file cannot be read, where it cannot."""
+
+
+def list_scenarios(folders: Sequence[Path] | None = None) -> list[Listing]:
+    """What lies in ``folders`` (the shipped scenarios by default), by name. Reads YAML, checks nothing else."""
+    return sorted((_listing(p) for p in _files(folders)), key=lambda entry: (entry.name, str(entry.path)))
+
+
+def find_scenarios(selectors: Iterable[str], *, folders: Sequence[Path] | None = None) -> list[Path]:
+    """Scenario files that the selectors name: a name, a tag, a file, a folder, or a pattern of names or paths.
+
+    Without selectors: everything in ``folders`` (the shipped scenarios by default). Each file comes once, in the order
+    of the selectors. Raises UserError for every selector that finds nothing and for a name that two files share.
+    """
+    known = _files(folders)
+    found: dict[Path, None] = {}
+    faults: list[Fault] = []
+    asked = list(selectors)
+    for selector in asked:
+        paths = _matches(selector, known)
+        if not paths:
+            faults.append(_nothing(selector, known))
+        found.update(dict.fromkeys(p.resolve() for p in paths))
+    chosen = list(found) if asked else [p.resolve() for p in known]
+    faults += _clashes(chosen)
+    if faults:
+        raise UserError(faults)
+    return chosen
+
+
+def _files(folders: Sequence[Path] | None) -> list[Path]:
+    chosen = [scenario_folder()] if folders is None else folders
+    return [p for folder in chosen for p in _inside(Path(folder))]
+
+
+def _inside(folder: Path) -> list[Path]:
+    files = (p for suffix in _SUFFIXES for p in folder.rglob(f"*{suffix}"))
+    return sorted(p for p in files if not any(part.startswith(".") for part in p.relative_to(folder).parts))
+
+
+def _matches(selector: str, known: list[Path]) -> list[Path]:
+    if not selector:
+        return []
+    is_path = "/" in selector or selector.endswith(_SUFFIXES)
+    try:
+        if any(c in selector for c in "*?["):
+            if is_path:
+                hits = (Path(p) for p in glob.glob(selector, recursive=True))
+                return sorted(p for p in hits if p.suffix in _SUFFIXES)
+            return [p for p in known if fnmatch.fnmatch(p.stem, selector)]
+        path = Path(selector).expanduser()
+        if is_path:
+            return [path] if path.is_file() else _inside(path) if path.is_dir() else []
+        return _named(selector, known) or (_inside(path) if path.is_dir() else [])
+    except (OSError, ValueError, RuntimeError):
+        return []
+
+
+def _named(selector: str, known: list[Path]) -> list[Path]:
+    by_name = [p for p in known if p.stem == selector]
+    return by_name or [p for p in known if selector in _listing(p).tags]
+
+
+def _nothing(selector: str, known: list[Path]) -> Fault:
+    is_path = "/" in selector or selector.endswith(_SUFFIXES)
+    if is_path:
+        hint = "" if any(c in selector for c in "*?[") else "Give a .yaml file, or a folder that holds some."
+        return Fault("", f'"{selector}" finds no scenario file.', hint)
+    entries = [_listing(p) for p in known]
+    tags = sorted({t for e in entries for t in e.tags})
+    near = nearest(selector, [e.name for e in entries] + tags)
+    hint = near or (f"Tags: {allowed(tags)}. aiperf list shows all names." if tags else "aiperf list shows all names.")
+    return Fault("", f'"{selector}" is no scenario, tag, file or folder.', hint)
+
+
+def _clashes(paths: list[Path]) -> list[Fault]:
+    first: dict[str, Path] = {}
+    faults = []
+    for path in paths:
+        other = first.setdefault(path.stem, path)
+        if other != path:
+            what = f"two scenarios are called {path.stem}: {shown_path(other)} and {shown_path(path)}."
+            faults.append(Fault("", what, "Select one by its path, or rename one: records carry the name."))
+    return faults
+
+
+def _listing(path: Path) -> Listing:
+    try:
+        data = read_document(path).data
+    except UserError as error:
+        return Listing(path.stem, path, problem=str(error))
+    needs = data.get("needs")
+    gpus = needs.get("gpus") if isinstance(needs, dict) else 0
+    return Listing(
+        name=path.stem,
+        path=path,
+        title=str(data.get("title") or ""),
+        tags=_texts(data.get("tags")),
+        workload=str(data.get("workload") or ""),
+        gpus=gpus if isinstance(gpus, int) else 0,
+        gpu_sizes="gpu" in data,
+        axes=tuple(data["axes"]) if isinstance(data.get("axes"), dict) else (),
+        book=_texts(data.get("book")),
+    )
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(v for v in value if isinstance(v, str)) if isinstance(value, list) else ()

@@ -1,0 +1,158 @@
+"""From a path to a Scenario, or to all the faults of the file at once.
+
+What must not live here: the rules themselves, finding files, hosts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os.path
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from aiperf.errors import Fault, UserError
+from aiperf.records import Check, Measure, Needs
+from aiperf.scenario.document import Document, KeyPath, read_document
+from aiperf.scenario.model import Layer, Scenario, SideSpec
+from aiperf.scenario.outline import Outline, outline
+from aiperf.scenario.parameters import Resolved, parameter_faults, resolve_all
+from aiperf.scenario.rules import check_kind, rule_faults
+from aiperf.scenario.schema import RESERVED, ScenarioFile, SharedFile, SideFile
+from aiperf.scenario.translate import schema_faults
+from aiperf.scenario.wording import arranged
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Read, check and type one scenario file.
+
+    Raises UserError with every fault of the file, by line: YAML, keys, types, units, rules, workload parameters.
+    """
+    document = read_document(path)
+    parts = outline(document)
+    faults = list(document.faults)
+    file = None
+    try:
+        file = ScenarioFile.model_validate(document.data)
+    except ValidationError as error:
+        faults += schema_faults(document, error)
+    gpu, gpu_faults = _gpu_block(document, parts)
+    resolved, workload_faults = resolve_all(document, parts)
+    faults += [*gpu_faults, *rule_faults(document, parts), *workload_faults]
+    faults += parameter_faults(document, parts, resolved)
+    if faults or file is None:
+        raise UserError(arranged(_once_a_place(faults)))
+    return _scenario(document, file, gpu, resolved)
+
+
+def load_scenarios(paths: Iterable[Path]) -> list[Scenario]:
+    """Every scenario of ``paths``. Raises UserError with the faults of all files."""
+    loaded: list[Scenario] = []
+    faults: list[Fault] = []
+    for path in paths:
+        try:
+            loaded.append(load_scenario(path))
+        except UserError as error:
+            faults += error.faults
+    if faults:
+        raise UserError(faults)
+    return loaded
+
+
+def _gpu_block(document: Document, parts: Outline) -> tuple[SharedFile, list[Fault]]:
+    block = {k: v for k, v in parts.gpu.items() if k not in parts.axes}
+    try:
+        return SharedFile.model_validate(block), []
+    except ValidationError as error:
+        return SharedFile(), schema_faults(document, error, below=("gpu",))
+
+
+def _once_a_place(faults: list[Fault]) -> list[Fault]:
+    """One fault for each wrong value: sides that share it would each complain in almost the same words."""
+    first: dict[tuple[str, str], Fault] = {}
+    for fault in faults:
+        first.setdefault((fault.where, fault.what.partition(" ")[0]), fault)
+    return list(first.values())
+
+
+def _scenario(
+    document: Document, file: ScenarioFile, gpu: SharedFile, resolved: Mapping[KeyPath, Resolved]
+) -> Scenario:
+    sides: dict[KeyPath, SideFile] = {("before",): file.before}
+    if "after" in file.model_fields_set:
+        sides[("after",)] = file.after
+    sides |= {("ladder", name): side for name, side in file.ladder.items()}
+    axes = {k: _swept(document, ("axes", k), v) for k, v in file.axes.items()}
+    has_gpu = "gpu" in file.model_fields_set
+    return Scenario(
+        name=document.path.stem,
+        path=document.path.resolve(),
+        hash=_hash(document.data),
+        title=file.title,
+        why=file.why,
+        sides=tuple(_side(document, path, side, resolved.get(path)) for path, side in sides.items()),
+        book=tuple(file.book),
+        tags=tuple(file.tags),
+        workload=file.workload,
+        shared=_layer(document, ("params",), file.params),
+        axes=axes,
+        gpu=_layer(document, ("gpu",), gpu) if has_gpu else None,
+        gpu_axes={k: _swept(document, ("gpu", k), v) for k, v in file.gpu.items() if k in axes},
+        needs=Needs(**file.needs.model_dump()),
+        measure=Measure(**{k: getattr(file.measure, k) for k in file.measure.model_fields_set}),
+        check=_check(file),
+        moves=dict(file.moves),
+        expect=file.expect if "expect" in file.model_fields_set else "",
+    )
+
+
+def _swept(document: Document, path: KeyPath, values: list[Any]) -> tuple[Any, ...]:
+    if not str(path[-1]).startswith("env."):
+        return tuple(values)
+    return tuple(document.texts[(*path, i)] for i in range(len(values)))
+
+
+def _side(document: Document, path: KeyPath, side: SideFile, resolved: Resolved | None) -> SideSpec:
+    return SideSpec(
+        name=str(path[-1]),
+        own=_layer(document, path, side),
+        workload=resolved.name if resolved else "",
+        signature=resolved.signature if resolved else None,
+        command=side.command,
+    )
+
+
+def _layer(document: Document, path: KeyPath, block: SharedFile) -> Layer:
+    return Layer(
+        params={k: v for k, v in (block.model_extra or {}).items() if k not in RESERVED},
+        # Texts as written: a variable 010 must not arrive as 10.
+        env={k: document.texts.get((*path, "env", k), v) for k, v in block.env.items()},
+        ranks=block.ranks if "ranks" in block.model_fields_set else None,
+        python=interpreter(block.python, block.venv, document.path.parent),
+        ref=block.ref,
+    )
+
+
+def interpreter(python: str, venv: str, base: Path) -> str:
+    """The interpreter that ``python:`` or ``venv:`` means; a path is taken from the scenario's folder."""
+    text = os.path.join(venv, "bin", "python") if venv else python
+    if os.sep not in text:
+        return text
+    # Not resolved: a virtual environment's interpreter is a link, and what it links to is another environment.
+    return os.path.abspath(os.path.join(base, os.path.expanduser(text)))
+
+
+def _check(file: ScenarioFile) -> Check:
+    if "check" not in file.model_fields_set:
+        is_command = bool(file.before.command)
+        return Check(kind="none", reason="outputs of commands are not compared") if is_command else Check()
+    stated: dict[str, Any] = {k: getattr(file.check, k) for k in file.check.model_fields_set}
+    return Check(**{**stated, "kind": check_kind(stated)})
+
+
+def _hash(data: dict[str, Any]) -> str:
+    canonical = json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()[:16]

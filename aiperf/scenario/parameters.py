@@ -1,0 +1,132 @@
+"""Every parameter of a scenario file held against the signature of the workload that will receive it.
+
+What must not live here: reading signatures, merging values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiperf.errors import Fault, UserError
+from aiperf.records import Signature
+from aiperf.scenario.binding import convert, entry_annotation, missing
+from aiperf.scenario.document import Document, KeyPath
+from aiperf.scenario.outline import AXIS_KEYS, Outline, RawSide, entry, head
+from aiperf.scenario.schema import RESERVED
+from aiperf.scenario.signature import read_signature, resolve_workload
+from aiperf.scenario.wording import allowed, dotted, nearest, shown, split_advice
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A workload as one side names it."""
+
+    name: str
+    """Full name."""
+    text: str
+    """As the file has it."""
+    signature: Signature
+
+
+def resolve_all(document: Document, parts: Outline) -> tuple[dict[KeyPath, Resolved], list[Fault]]:
+    """The workload of every side that is no command, by the side's path, and what is wrong with them."""
+    found: dict[KeyPath, Resolved] = {}
+    faults: list[Fault] = []
+    for side in parts.sides:
+        at = (*side.path, "workload") if "workload" in side.data else ("workload",)
+        text = side.data.get("workload", document.data.get("workload"))
+        if side.is_command or not isinstance(text, str) or not text:
+            continue
+        try:
+            found[side.path] = _resolve(text, document.path.parent)
+        except UserError as error:
+            faults += [document.fault(at, f"{dotted(at)}: {f.what}", f.hint) for f in error.faults]
+    return found, faults
+
+
+def _resolve(text: str, base: Path) -> Resolved:
+    return Resolved(resolve_workload(text, base=base)[0], text, read_signature(text, base=base))
+
+
+def parameter_faults(document: Document, parts: Outline, resolved: Mapping[KeyPath, Resolved]) -> list[Fault]:
+    """Unknown names, wrong values and missing parameters, for every side whose workload is known."""
+    faults: list[Fault] = []
+    known = [(s, resolved[s.path]) for s in parts.sides if s.path in resolved]
+    for side, workload in known:
+        faults += _block(document, workload, side.path, side.params)
+        faults += _block(document, workload, ("params",), parts.params)
+        faults += _block(document, workload, ("axes",), parts.axes, swept=parts.axes)
+        faults += _block(document, workload, ("gpu",), parts.gpu, swept=parts.axes)
+    faults += _missing(document, parts, known)
+    return faults
+
+
+def _block(
+    document: Document,
+    workload: Resolved,
+    path: KeyPath,
+    block: Mapping[str, Any],
+    swept: Mapping[str, Any] | None = None,
+) -> Iterator[Fault]:
+    for key, value in block.items():
+        is_axis = swept is not None and key in swept
+        if head(key) in RESERVED and swept is not None:
+            continue
+        annotation = _annotation(workload.signature, key if is_axis else "", key)
+        if annotation is None:
+            yield _unknown(document, workload, (*path, key), key)
+        elif is_axis and isinstance(value, list):
+            for index, item in enumerate(value):
+                yield from _value(document, (*path, key, index), item, annotation)
+        elif not is_axis:
+            yield from _value(document, (*path, key), value, annotation)
+
+
+def _annotation(signature: Signature, axis: str, key: str) -> str | None:
+    if not axis or not entry(axis):
+        return signature.parameters.get(key)
+    whole = signature.parameters.get(head(axis))
+    return None if whole is None else entry_annotation(whole)
+
+
+def _unknown(document: Document, workload: Resolved, at: KeyPath, key: str) -> Fault:
+    names = list(workload.signature.parameters)
+    if entry(key) and head(key) in names:
+        what = f"{dotted(at)}: {head(key)} of {workload.text} is not a mapping, it has no entries."
+        return document.fault(at, what, f"Sweep {head(key)} itself.", key=True)
+    side_keys = [k for k in RESERVED if k not in ("command", "workload")] if at[0] == "params" else list(RESERVED)
+    if at[0] in ("axes", "gpu"):
+        side_keys = list(AXIS_KEYS)
+    what = f"{dotted(at)}: {workload.text} has no parameter {shown(key)}; allowed: {allowed(names) or 'none'}."
+    return document.fault(at, what, nearest(key, [*names, *side_keys]), key=True)
+
+
+def _value(document: Document, at: KeyPath, value: Any, annotation: str) -> Iterator[Fault]:
+    try:
+        convert(value, annotation)
+    except ValueError as error:
+        what, hint = split_advice(str(error))
+        yield document.fault(at, f"{dotted(at)} {what}" if what.startswith("has") else f"{dotted(at)}: {what}", hint)
+
+
+def _missing(document: Document, parts: Outline, known: list[tuple[RawSide, Resolved]]) -> Iterator[Fault]:
+    shared = {*parts.params, *(head(k) for k in parts.axes), *(parts.gpu if parts.gpus_needed else ())}
+    lacking = {side.path: missing(r.signature, {*shared, *side.data}) for side, r in known}
+    common: set[str] = set()
+    if known and len({r.name for _, r in known}) == 1:
+        common = set.intersection(*(set(names) for names in lacking.values()))
+    if common:
+        what = f"workload: {known[0][1].text} needs {_sentence(sorted(common))} not given."
+        yield document.fault(("workload",), what, "Write it in params, or in each side.")
+    for side, workload in known:
+        names = [n for n in lacking[side.path] if n not in common]
+        if names:
+            what = f"{dotted(side.path)}: {workload.text} needs {_sentence(names)} not given."
+            yield document.fault(side.path, what, "Write it in params, or in this side.", key=True)
+
+
+def _sentence(names: list[str]) -> str:
+    return f"{' and '.join(names)}, which {'is' if len(names) == 1 else 'are'}"

@@ -1,0 +1,208 @@
+"""Rules between the keys of a scenario file, each giving faults with a place.
+
+What must not live here: types of single keys (the schema's), parameters of workloads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from aiperf.errors import Fault
+from aiperf.scenario.document import Document
+from aiperf.scenario.outline import AXIS_KEYS, Outline, entry, head, holds
+from aiperf.scenario.schema import RESERVED
+from aiperf.scenario.text import axis_text
+from aiperf.scenario.wording import allowed, dotted, nearest, shown
+
+MAX_CASES = 1000
+
+
+def rule_faults(document: Document, parts: Outline) -> list[Fault]:
+    """Faults of every rule, in no order."""
+    rules = (_sides, _commands, _workloads, _interpreters, _axes, _gpu, _case_count, _check, _measure, _same)
+    return [fault for rule in rules for fault in rule(document, parts)]
+
+
+def _sides(document: Document, parts: Outline) -> Iterator[Fault]:
+    data = document.data
+    if "after" in data and "ladder" in data:
+        yield document.fault(("ladder",), "after and ladder are both given.", "Keep one of the two.", key=True)
+    elif "after" not in data and "ladder" not in data:
+        yield document.fault((), "after is missing.", "Write after: with what differs, or ladder: with named steps.")
+    ladder = data.get("ladder")
+    if isinstance(ladder, dict):
+        for name in {"before", "after"} & set(ladder):
+            what = f"ladder.{name}: {name} is not a name for a step."
+            yield document.fault(("ladder", name), what, "Name the step by what it does.", key=True)
+
+
+def _commands(document: Document, parts: Outline) -> Iterator[Fault]:
+    if not any(s.is_command for s in parts.sides):
+        return
+    hint = "Write it into the command, or as a variable in env."
+    for side in parts.sides:
+        if not side.is_command:
+            what = f"{dotted(side.path)} has no command, another side has one."
+            yield document.fault(side.path, what, "Give every side a command, or none.", key=True)
+            continue
+        for key in side.params:
+            yield document.fault((*side.path, key), f"{dotted((*side.path, key))}: a command takes no parameter.", hint)
+        if "workload" in side.data:
+            what = f"{dotted(side.path)} has a workload and a command."
+            yield document.fault((*side.path, "workload"), what, "Keep one of the two.", key=True)
+    if parts.is_command:
+        for key in parts.params:
+            yield document.fault(("params", key), f"params.{key}: a command takes no parameter.", hint, key=True)
+        if "workload" in document.data:
+            what = "workload is not used: every side is a command."
+            yield document.fault(("workload",), what, "Remove it.", key=True)
+
+
+def _workloads(document: Document, parts: Outline) -> Iterator[Fault]:
+    if "workload" in document.data:
+        return
+    lacking = [s for s in parts.sides if not s.is_command and "workload" not in s.data]
+    if lacking and not any(s.is_command for s in parts.sides):
+        hint = "Write workload: family.function, workload: ./file.py:function, or give every side a command."
+        yield document.fault((), "workload is missing.", hint)
+
+
+def _interpreters(document: Document, parts: Outline) -> Iterator[Fault]:
+    blocks = [(("params",), parts.shared), (("gpu",), parts.gpu), *((s.path, s.data) for s in parts.sides)]
+    for path, block in blocks:
+        if "python" in block and "venv" in block:
+            what = f"{dotted(path)} has both python and venv."
+            yield document.fault((*path, "venv"), what, "Keep one of the two.", key=True)
+
+
+def _axes(document: Document, parts: Outline) -> Iterator[Fault]:
+    for key, values in parts.axes.items():
+        at = ("axes", key)
+        if key in ("command", "workload", "env"):
+            hint = "Sweep one variable as env.NAME." if key == "env" else "Write a ladder to compare several."
+            yield document.fault(at, f"{dotted(at)}: {key} cannot be an axis.", hint, key=True)
+        elif entry(key) and head(key) in AXIS_KEYS:
+            yield document.fault(at, f"{dotted(at)}: {head(key)} has no entries.", f"Write {head(key)}.", key=True)
+        elif parts.is_command and head(key) not in (*AXIS_KEYS, "env"):
+            hint = f"Sweep {allowed(AXIS_KEYS)} or env.NAME."
+            yield document.fault(at, f"{dotted(at)}: a command takes no parameter.", hint, key=True)
+        for side in parts.sides:
+            if holds(side.data, key):
+                hint = f"Remove {key} from axes or from {dotted(side.path)}."
+                yield document.fault(at, f"axis {key} is fixed by {dotted(side.path)}.", hint, key=True)
+        if holds(parts.shared, key):
+            yield document.fault(at, f"{key} is in params and in axes.", "Keep one of the two.", key=True)
+        yield from _axis_values(document, ("axes", key), key, values)
+
+
+def _axis_values(document: Document, at: tuple[str, str], key: str, values: list[Any]) -> Iterator[Fault]:
+    texts: dict[str, int] = {}
+    for index, value in enumerate(values):
+        place = (*at, index)
+        if isinstance(value, dict):
+            yield document.fault(place, f"{dotted(place)} is a mapping.", "Sweep one entry as NAME.ENTRY.")
+            continue
+        if key == "ranks" and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1024):
+            yield document.fault(place, f"{dotted(place)}: {shown(value)} is no number of ranks.", "Write 1 to 1024.")
+        if head(key) in ("python", "venv", "ref") and (not isinstance(value, str) or not value):
+            yield document.fault(place, f"{dotted(place)}: {shown(value)} is not text.", "Quote it.")
+        if head(key) == "env" and (isinstance(value, bool | list) or value is None):
+            yield document.fault(place, f"{dotted(place)}: {shown(value)} is not text.", 'Quote it, e.g. "1".')
+        text = axis_text(value)
+        if text in texts:
+            what = f"{dotted(place)}: {shown(value)} cannot be told from value {texts[text] + 1}."
+            yield document.fault(place, what, "Remove it; every value of an axis names a case.")
+        texts.setdefault(text, index)
+
+
+def _gpu(document: Document, parts: Outline) -> Iterator[Fault]:
+    for key, value in parts.gpu.items():
+        at = ("gpu", key)
+        if key in ("command", "workload"):
+            hint = "The gpu block replaces shared parameters and axes."
+            yield document.fault(at, f"{dotted(at)}: {key} cannot be replaced for a GPU.", hint, key=True)
+        elif key in parts.axes:
+            if not isinstance(value, list) or not value:
+                what = f"{dotted(at)}: {shown(value)} is not a list of values, and {key} is an axis."
+                yield document.fault(at, what, "Write [first, second].")
+            else:
+                yield from _axis_values(document, at, key, value)
+        elif head(key) in RESERVED or not parts.sides:
+            continue
+        elif entry(key):
+            hint = nearest(key, parts.axes) or "Name a parameter, or an axis as axes has it."
+            yield document.fault(at, f"{dotted(at)}: {key} is not an axis.", hint, key=True)
+        elif not isinstance(value, dict) and all(key in s.data for s in parts.sides):
+            what = f"{dotted(at)} has no effect: every side states {key}."
+            yield document.fault(at, what, "Remove it, or state it in params instead of in the sides.", key=True)
+
+
+def _case_count(document: Document, parts: Outline) -> Iterator[Fault]:
+    for name, block in (("axes", {}), ("gpu", parts.gpu)):
+        sizes = [len(b) if isinstance(b := block.get(k), list) else len(v) for k, v in parts.axes.items()]
+        if math.prod(sizes) > MAX_CASES:
+            what = f"{name} gives {math.prod(sizes):,} cases; a scenario may have {MAX_CASES:,}."
+            yield document.fault((name,), what, "Sweep fewer values, or split the scenario.", key=True)
+            return
+
+
+def _check(document: Document, parts: Outline) -> Iterator[Fault]:
+    check = document.data.get("check")
+    if isinstance(check, str):
+        check = {"kind": check}
+    if not isinstance(check, dict):
+        return
+    kind = check_kind(check)
+    if kind == "none" and not check.get("reason"):
+        hint = "Write check: {kind: none, reason: why the outputs cannot be compared}."
+        yield document.fault(("check",), "check: none needs a reason.", hint)
+    if kind == "named" and not check.get("name"):
+        yield document.fault(("check",), "check: a named check needs its name.", "Write {name: …, bound: …}.")
+    fitting = {"tolerance": {"rtol", "atol"}, "named": {"name", "bound"}}.get(str(kind), set())
+    for key in ("rtol", "atol", "name", "bound"):
+        if key in check and key not in fitting:
+            what = f"check.{key} does not go with a {kind} check."
+            yield document.fault(("check", key), what, "Write {rtol: …, atol: …} or {name: …, bound: …}.", key=True)
+    if parts.is_command and kind != "none":
+        hint = "Leave check out; let the program itself fail when its output is wrong."
+        yield document.fault(("check",), "check: the outputs of commands are not compared.", hint, key=True)
+
+
+def check_kind(check: dict[str, Any]) -> Any:
+    """The kind that a check block states, or that its keys imply."""
+    if "kind" in check:
+        return check["kind"]
+    return "named" if "name" in check or "bound" in check else "tolerance"
+
+
+def _measure(document: Document, parts: Outline) -> Iterator[Fault]:
+    measure = document.data.get("measure")
+    if not isinstance(measure, dict):
+        return
+    clock = measure.get("clock")
+    if clock == "device" and parts.is_command:
+        what = "measure.clock: a command is timed from start to exit, by wall time."
+        yield document.fault(("measure", "clock"), what, "Write wall, or leave it out.")
+    elif clock == "device" and not parts.gpus_needed and "gpu" not in document.data:
+        what = "measure.clock: device needs a GPU, and the scenario does not ask for one."
+        yield document.fault(("measure", "clock"), what, "Write needs: {gpus: 1}, or a gpu: block.")
+    if measure.get("isolation") != "in_process":
+        return
+    hint = "Leave isolation out: each side then has its own process."
+    if parts.is_command:
+        yield document.fault(("measure", "isolation"), "measure.isolation: commands are processes.", hint)
+    for side in parts.sides:
+        for key in ("env", "ranks", "python", "venv", "ref"):
+            if key in side.data:
+                what = f"{dotted((*side.path, key))}: sides that share one process cannot differ in {key}."
+                yield document.fault((*side.path, key), what, hint, key=True)
+
+
+def _same(document: Document, parts: Outline) -> Iterator[Fault]:
+    if document.data.get("expect") == "equivalent" or "ladder" in document.data:
+        return
+    if len(parts.sides) == 2 and parts.sides[0].data == parts.sides[1].data:
+        hint = "State what differs; or write expect: equivalent to compare a side with itself."
+        yield document.fault(("after",), "after is the same as before.", hint, key=True)

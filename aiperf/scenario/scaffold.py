@@ -1,0 +1,107 @@
+"""``aiperf new``: a scenario and a workload of its own that run at once and teach by their comments.
+
+What must not live here: anything about existing scenarios.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from aiperf.errors import Fault, UserError, usage
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
+
+_SCENARIO = """\
+# One before/after question. Run it:  aiperf run ./{name}.yaml
+title: Norms of rows, one row at a time against all at once   # what is compared
+why: A call for each row pays the interpreter and the library's entry every time; one call pays them once.
+tags: [mine]
+
+# The code both sides run: file beside this one, and the function in it.
+workload: ./{name}.py:row_norms
+
+# The function's keyword parameters. params are shared; before and after say what differs, and nothing else does.
+params: {{columns: 256}}
+axes: {{rows: [1024, 8192]}}        # one case for each value
+before: {{method: by_row}}
+after: {{method: whole}}
+
+# Both sides get equal inputs, and their outputs must agree. Sides that agree to the last bit: check: bitwise
+check: {{rtol: 1e-5, reference: true}}
+expect: improved                  # what you think will come out: improved, equivalent or regressed
+
+# More that a scenario can say (aiperf show NAME prints one in full):
+# gpu: {{rows: [1048576]}}          # sizes to use instead where there is a GPU
+# needs: {{memory: 1GiB, libraries: {{torch: ">=2.6"}}}}
+# measure: {{cache: cold, delta: 0.01}}
+# Instead of after, a ladder of steps:  ladder: {{by_block: {{method: by_block}}, whole: {{method: whole}}}}
+"""
+
+_WORKLOAD = '''\
+"""The code that the sides of {name}.yaml run. A workload sets up, and hands back what to time and what to check."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from aiperf.workloads.contract import Context, Work, Workload
+
+
+def row_norms(
+    ctx: Context, *, rows: int = 1024, columns: int = 256, method: Literal["by_row", "whole"] = "whole"
+) -> Workload:
+    """Euclidean norm of every row of a matrix.
+
+    The parameters are those of the YAML file; their annotations are checked before anything starts. Besides int,
+    float, bool, str, list, dict and Literal there are Size (YAML: 256MiB) and Seconds (YAML: 2ms).
+    """
+    # Set-up is not timed. The seed is the same on both sides, so they get the same inputs.
+    matrix = np.random.default_rng(ctx.seed).standard_normal((rows, columns), dtype=np.float32)
+    norms = np.empty(rows, dtype=np.float32)
+
+    def by_row() -> None:
+        for i in range(rows):
+            norms[i] = np.sqrt(np.square(matrix[i]).sum())
+
+    def whole() -> None:
+        np.sqrt(np.square(matrix).sum(axis=1), out=norms)
+
+    return Workload(
+        # step is what is timed. Every call does the whole work anew and writes every output.
+        step={{"by_row": by_row, "whole": whole}}[method],
+        # What one step does: equal on both sides, or the comparison is not fair.
+        work=Work(bytes=matrix.nbytes + norms.nbytes, flops=2.0 * matrix.size, items=rows, item="rows"),
+        outputs=lambda: {{"norms": norms}},
+        # The harness redraws the inputs now and then, to see that step really reads them.
+        inputs=lambda: {{"matrix": matrix}},
+        reference=lambda: {{"norms": np.sqrt(np.square(matrix.astype(np.float64)).sum(axis=1))}},
+    )
+'''
+
+
+def scaffold(name: str, folder: Path) -> list[Path]:
+    """Write ``NAME.yaml`` and ``NAME.py`` into ``folder``, which is made when it is missing.
+
+    Raises UserError for a name that is none, and when a file is already there or cannot be written.
+    """
+    stem = name.removesuffix(".yaml").removesuffix(".yml")
+    if not _NAME.match(stem):
+        hint = "Use letters, digits, - and _, e.g. my-pair; the folder is given apart."
+        raise usage(f'"{name}" is not a name for a scenario.', hint)
+    texts = {folder / f"{stem}.yaml": _SCENARIO, folder / f"{stem}.py": _WORKLOAD}
+    taken = [p for p in texts if p.exists()]
+    if taken:
+        raise UserError(
+            [Fault(str(p), "is already there.", "Choose another name; nothing was written.") for p in taken]
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in texts.items():
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text.format(name=stem))
+    except OSError as error:
+        raise usage(f"cannot write: {error.strerror}.", where=str(error.filename or folder)) from None
+    return list(texts)

@@ -1,0 +1,234 @@
+"""The keys of a scenario file and the type of each, as pydantic models.
+
+What must not live here: rules between keys, the workload's own parameters, reading files.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated, Any, Literal
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from aiperf.records import Cache, Clock, Isolation, Statistic
+from aiperf.units import parse_size
+
+SIZE_PATTERN = r"^\s*[0-9]+(\.[0-9]+)?\s*(B|KiB|MiB|GiB|TiB|kB|KB|MB|GB|TB)?\s*$"
+RESERVED = ("env", "ranks", "python", "venv", "ref", "command", "workload")
+"""Side keys that are aiperf's own; every other key of a side is a parameter of its workload."""
+
+
+def _specifier(value: Any) -> str:
+    advice = 'Write it in quotes like ">=9.0".'
+    if not isinstance(value, str):
+        raise ValueError(f"{value} is not a version specifier. {advice}")
+    try:
+        SpecifierSet(value)
+    except InvalidSpecifier:
+        raise ValueError(f'"{value}" is not a version specifier. {advice}') from None
+    return value
+
+
+def _library(value: Any) -> str:
+    return "" if value in ("", "any") else _specifier(value)
+
+
+def _command(value: Any) -> tuple[str, ...]:
+    advice = "Write the program and its arguments as text or as a list."
+    if isinstance(value, str):
+        try:
+            words = shlex.split(value)
+        except ValueError:
+            raise ValueError(f"{value!r} has a quote that is not closed. {advice}") from None
+    elif isinstance(value, list) and all(isinstance(v, str) for v in value):
+        words = list(value)
+    else:
+        raise ValueError(f"is not a command. {advice}")
+    if not words or not words[0]:
+        raise ValueError(f"is an empty command. {advice}")
+    return tuple(words)
+
+
+def _env_text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError('is not text. Quote it, e.g. "1".')
+    return str(value)
+
+
+def _check(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value not in ("bitwise", "tolerance", "none"):
+        advice = "Write bitwise, {rtol: …, atol: …}, {name: …, bound: …} or {kind: none, reason: …}."
+        raise ValueError(f'"{value}" is not a check. {advice}')
+    return {"kind": value}
+
+
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": SIZE_PATTERN}]}),
+]
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Specifier = Annotated[str, BeforeValidator(_specifier), WithJsonSchema({"type": "string"})]
+Library = Annotated[str, BeforeValidator(_library), WithJsonSchema({"type": "string"})]
+EnvText = Annotated[str, BeforeValidator(_env_text), WithJsonSchema({"type": ["string", "number"]})]
+EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Command = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_command),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+            ]
+        }
+    ),
+]
+StepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+AxisValues = Annotated[list[Any], Field(min_length=1)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+Tolerance = Annotated[float, Field(ge=0)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False, defer_build=True
+    )
+
+
+class SharedFile(_Strict):
+    """Parameters of the workload that both sides share, and how both are started."""
+
+    model_config = ConfigDict(extra="allow")
+
+    env: dict[EnvName, EnvText] = {}
+    """Variables set before the process starts."""
+    ranks: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Processes started together with one rendezvous."""
+    python: Text = ""
+    """Interpreter that runs the side."""
+    venv: Text = ""
+    """Virtual environment that runs the side."""
+    ref: Text = ""
+    """Git ref of the code under test."""
+
+
+class SideFile(SharedFile):
+    """One side: parameters of the workload that differ, and how it is started."""
+
+    workload: Text = ""
+    """Workload of this side alone: family.function, or ./file.py:function."""
+    command: Command = ()
+    """A whole program, timed from start to exit; started without a shell."""
+
+
+class NeedsFile(_Strict):
+    """What the scenario asks of a host; where it is missing the scenario is skipped with a reason."""
+
+    gpus: Count = 0
+    """GPUs; 1 or more makes the scenario run on the GPU."""
+    compute_capability: Specifier = ""
+    """Version specifier over the GPU's compute capability, e.g. ">=9.0"."""
+    peer_access: bool = False
+    """GPUs that can read each other's memory."""
+    gds: bool = False
+    """GPUDirect Storage really active."""
+    libraries: dict[Text, Library] = {}
+    """Import name -> version specifier, "" for any version."""
+    cpus: Count = 0
+    """CPUs that aiperf may use."""
+    memory: Size = 0
+    """Free host memory."""
+    gpu_memory: Size = 0
+    """Free memory of one GPU."""
+    disk: Size = 0
+    """Free disk space where results and scratch files go."""
+    ranks: Count = 0
+    """Processes that must have a CPU each."""
+    root: bool = False
+    """The superuser's rights."""
+    compiler: bool = False
+    """A C++ compiler."""
+
+
+class MeasureFile(_Strict):
+    """How the scenario is timed."""
+
+    clock: Clock = "auto"
+    """auto takes the device's clock on a GPU, else wall time."""
+    cache: Cache = "hot"
+    """State of the caches before each iteration."""
+    isolation: Isolation = "process"
+    """A process for each side, or both sides in one."""
+    exclusive: bool = False
+    """The sides cannot live side by side."""
+    statistic: Statistic = "mean"
+    """How a side's iterations become one time."""
+    delta: Share = 0.02
+    """Practical threshold, e.g. 0.02 for 2 %."""
+    reentry: Count = 0
+    """Untimed iterations after a side's turn begins."""
+    blocker: bool = True
+    """Hold the stream back while launches queue."""
+    max_pairs: Annotated[int, Field(ge=3, le=10_000)] = 40
+    """Most launch pairs to measure."""
+
+
+class CheckFile(_Strict):
+    """How the outputs of the sides are compared; the kind follows from the keys."""
+
+    kind: Literal["bitwise", "tolerance", "named", "none"] = "tolerance"
+    """none needs a reason."""
+    rtol: Tolerance = 0.0
+    """Relative tolerance."""
+    atol: Tolerance = 0.0
+    """Absolute tolerance."""
+    reference: bool = False
+    """Compare with the workload's float64 reference too."""
+    name: Text = ""
+    """The workload's own named check."""
+    bound: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    """Largest value of the named check's quality metric that still passes."""
+    reason: Text = ""
+    """Why the sides differ by design."""
+
+
+class ScenarioFile(_Strict):
+    """One before/after question for aiperf."""
+
+    title: Text
+    """What is compared, for people."""
+    why: Text
+    """Why after should differ from before: the mechanism."""
+    before: SideFile
+    """The first side."""
+    after: SideFile = Field(default_factory=SideFile)
+    """The second side."""
+    ladder: Annotated[dict[StepName, SideFile], Field(min_length=1)] = {}
+    """Instead of after: named sides, each compared with before and with the previous one."""
+    book: list[Text] = []
+    """Rows of the book's catalogue that this covers."""
+    tags: list[Text] = []
+    """Words by which to select it."""
+    workload: Text = ""
+    """What both sides run: family.function, or ./file.py:function beside this file."""
+    params: SharedFile = Field(default_factory=SharedFile)
+    """Parameters shared by the sides."""
+    axes: dict[Text, AxisValues] = {}
+    """Parameter -> values to sweep; NAME.ENTRY sweeps one entry of a mapping."""
+    gpu: dict[str, Any] = {}
+    """Shared parameters and axes that are replaced when the device is a GPU."""
+    needs: NeedsFile = Field(default_factory=NeedsFile)
+    """What the host must have."""
+    measure: MeasureFile = Field(default_factory=MeasureFile)
+    """How to time it."""
+    check: Annotated[CheckFile, BeforeValidator(_check)] = Field(default_factory=CheckFile)
+    """How to compare the outputs: bitwise, tolerances, or a named check."""
+    moves: dict[Text, Literal["up", "down", "same"]] = {}
+    """Counters that prove the mechanism, and which way they go from before to after."""
+    expect: Literal["improved", "equivalent", "regressed"] = "improved"
+    """The verdict that this scenario should give."""

@@ -1,0 +1,220 @@
+"""A workload function's signature, read from its source text; nothing is imported or run.
+
+What must not live here: values of a scenario, places in a YAML file.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from aiperf.errors import usage
+from aiperf.paths import workload_folder
+from aiperf.records import Signature
+from aiperf.scenario.wording import allowed, nearest, shown, shown_path
+
+_SHIPPED = re.compile(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)\Z")
+_OWN = re.compile(r"(.+\.py):([A-Za-z_]\w*)\Z", re.DOTALL)
+_PACKAGE = "aiperf.workloads"
+_HOPS = 4
+_FORM = "Write family.function for a shipped workload, or ./file.py:function for your own."
+
+
+@dataclass(frozen=True)
+class _Module:
+    """One parsed source file."""
+
+    path: Path
+    tree: ast.Module
+
+
+def resolve_workload(workload: str, *, base: Path) -> tuple[str, Path, str]:
+    """The workload's full name, source file and function. ``base`` is the folder of the scenario file.
+
+    Raises UserError (without a place) for a name that is not one, a family or a file that is not there.
+    """
+    if own := _OWN.match(workload):
+        path = Path(own.group(1)).expanduser()
+        path = (path if path.is_absolute() else base / path).resolve()
+        if not path.is_file():
+            raise usage(f"{shown(workload)}: there is no file {shown_path(path)}.", "It is sought beside the scenario.")
+        return f"{path}:{own.group(2)}", path, own.group(2)
+    shipped = _SHIPPED.match(workload)
+    if shipped is None:
+        raise usage(f"{shown(workload)} is not a workload.", _FORM)
+    family, function = shipped.groups()
+    source = _source_of(family)
+    if source is None:
+        names = families()
+        raise usage(
+            f"{shown(workload)}: there is no workload family {family}; allowed: {allowed(names)}.",
+            nearest(family, names) or _FORM,
+        )
+    return workload, source, function
+
+
+def families() -> list[str]:
+    """Names of the shipped workload families."""
+    folder = workload_folder()
+    found = {p.stem for p in folder.glob("*.py")} | {p.parent.name for p in folder.glob("*/__init__.py")}
+    return sorted(n for n in found if not n.startswith("_") and n != "contract")
+
+
+def read_signature(workload: str, *, base: Path) -> Signature:
+    """Parameters, annotations and defaults of ``family.function`` or ``./file.py:function``.
+
+    Raises UserError (without a place) when there is no such function or its source cannot be read.
+    """
+    _, path, function = resolve_workload(workload, base=base)
+    module = _parse(path, path.stat().st_mtime_ns)
+    found = _find(module, function, _HOPS)
+    if found is None or not isinstance(found[1], ast.FunctionDef):
+        names = _functions(module)
+        what = f"{shown(workload)}: {path.name} has no function {function}; allowed: {allowed(names) or 'none'}."
+        raise usage(what, nearest(function, names) or _FORM)
+    return _signature(workload, found[0], found[1])
+
+
+def _source_of(family: str) -> Path | None:
+    folder = workload_folder()
+    if family.startswith("_") or family == "contract":
+        return None
+    options = (folder / f"{family}.py", folder / family / "__init__.py")
+    return next((p for p in options if p.is_file()), None)
+
+
+@lru_cache(maxsize=256)
+def _parse(path: Path, _mtime: int) -> _Module:
+    try:
+        with tokenize.open(path) as file:
+            return _Module(path, ast.parse(file.read()))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None) or 1
+        reason = getattr(error, "msg", None) or str(error)
+        raise usage(f"{shown_path(path)}:{line} is not valid Python: {reason}.") from None
+    except OSError as error:
+        raise usage(f"{shown_path(path)} cannot be read: {error.strerror}.") from None
+
+
+def _functions(module: _Module) -> list[str]:
+    return [n.name for n in module.tree.body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
+
+
+def _find(module: _Module, name: str, hops: int) -> tuple[_Module, ast.FunctionDef | ast.expr] | None:
+    """What ``name`` means at the top of a module: a function, or the expression assigned to it; follows imports."""
+    for node in module.tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return module, node
+        if (value := _assigned(node, name)) is not None:
+            return module, value
+        if isinstance(node, ast.ImportFrom) and hops:
+            for alias in node.names:
+                source = _imported(module, node) if (alias.asname or alias.name) == name else None
+                if source is not None:
+                    return _find(_parse(source, source.stat().st_mtime_ns), alias.name, hops - 1)
+    return None
+
+
+def _assigned(node: ast.stmt, name: str) -> ast.expr | None:
+    if isinstance(node, ast.Assign):
+        return node.value if any(isinstance(t, ast.Name) and t.id == name for t in node.targets) else None
+    if isinstance(node, ast.AnnAssign):
+        return node.value if isinstance(node.target, ast.Name) and node.target.id == name else None
+    return None
+
+
+def _imported(module: _Module, node: ast.ImportFrom) -> Path | None:
+    """Source file of a ``from`` import, when it is one of the shipped workloads or a neighbour of this file."""
+    if node.level:
+        base = module.path.parents[node.level - 1]
+        parts = (node.module or "").split(".")
+    elif (node.module or "").startswith(_PACKAGE):
+        base = workload_folder()
+        parts = (node.module or "")[len(_PACKAGE) :].strip(".").split(".")
+    else:
+        return None
+    target = base.joinpath(*[p for p in parts if p])
+    if target.name == "contract":
+        return None
+    options = (target.with_suffix(".py"), target / "__init__.py")
+    return next((p for p in options if p.is_file()), None)
+
+
+def _signature(workload: str, module: _Module, function: ast.FunctionDef) -> Signature:
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    if not positional:
+        raise usage(f"{shown(workload)}: {function.name} takes no context.", "Its first parameter must be the context.")
+    parameters: dict[str, str] = {}
+    defaults: dict[str, Any] = {}
+    for argument, default in _pairs(arguments, positional):
+        parameters[argument.arg] = _annotation(module, argument.annotation)
+        if default is not None:
+            defaults[argument.arg] = _value(module, default)
+    return Signature(parameters, defaults, ast.get_docstring(function) or "")
+
+
+def _pairs(arguments: ast.arguments, positional: list[ast.arg]) -> Iterator[tuple[ast.arg, ast.expr | None]]:
+    gap: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
+    yield from list(zip(positional, gap + list(arguments.defaults), strict=True))[1:]
+    yield from zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+
+
+def _annotation(module: _Module, node: ast.expr | None) -> str:
+    if node is None:
+        return "Any"
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return ast.unparse(_Aliases(module).visit(ast.parse(ast.unparse(node), mode="eval").body))
+
+
+class _Aliases(ast.NodeTransformer):
+    """Replaces names that the module assigns (``Pages = Literal[...]``) by what they stand for."""
+
+    def __init__(self, module: _Module, hops: int = _HOPS) -> None:
+        self.module = module
+        self.hops = hops
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        found = _find(self.module, node.id, _HOPS) if self.hops else None
+        if found is None or isinstance(found[1], ast.FunctionDef):
+            return node
+        copy = ast.parse(ast.unparse(found[1]), mode="eval").body
+        replaced: ast.expr = _Aliases(found[0], self.hops - 1).visit(copy)
+        return replaced
+
+
+def _value(module: _Module, node: ast.expr, hops: int = _HOPS) -> Any:
+    """A default as data; a text for what only running the module could tell."""
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        pass
+    if isinstance(node, ast.Name) and hops:
+        found = _find(module, node.id, _HOPS)
+        return _value(found[0], found[1], hops - 1) if found and isinstance(found[1], ast.expr) else node.id
+    if isinstance(node, ast.BinOp):
+        return _arithmetic(node, _value(module, node.left, hops), _value(module, node.right, hops))
+    return ast.unparse(node)
+
+
+def _arithmetic(node: ast.BinOp, left: Any, right: Any) -> Any:
+    """``256 * 1024`` and the like; what could grow without bound stays text."""
+    if not all(isinstance(v, int | float) and abs(v) < 2**63 for v in (left, right)):
+        return ast.unparse(node)
+    if isinstance(node.op, ast.Mult):
+        return left * right
+    if isinstance(node.op, ast.Add):
+        return left + right
+    if isinstance(node.op, ast.Sub):
+        return left - right
+    small = all(isinstance(v, int) and 0 <= v < 64 for v in (left, right))
+    if isinstance(node.op, ast.LShift | ast.Pow) and small:
+        return left << right if isinstance(node.op, ast.LShift) else left**right
+    return ast.unparse(node)

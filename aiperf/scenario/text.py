@@ -1,0 +1,29 @@
+"""Values of axes as text: in case names, in file names, in selectors.
+
+What must not live here: files, faults.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+_LONGEST = 40
+
+
+def axis_text(value: Any) -> str:
+    """A value of an axis as a case's name shows it: ``1MiB``, ``true``, ``1024x768``.
+
+    Two values with equal text cannot stand in one axis: their records would share a file. So characters that file
+    names should not hold are replaced, and a long text is cut and told apart by a hash.
+    """
+    if isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, list):
+        text = "x".join(axis_text(v) for v in value)
+    else:
+        text = "null" if value is None else str(value)
+    safe = "".join(c if c.isalnum() or c in "-_.=" else "_" for c in text)
+    if len(safe) > _LONGEST:
+        return f"{safe[: _LONGEST - 9]}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return safe

@@ -1,0 +1,124 @@
+"""The test stand of one run: host, guardian, scratch, CPUs, telemetry; turns (case, order, seed) into a measured pair.
+
+What must not live here: how many pairs to measure, statistics, records.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from aiperf.host.facts import HostFacts
+from aiperf.host.placement import place
+from aiperf.host.telemetry import Sampler, judge
+from aiperf.launch.command import measure_command_pair, plan_commands
+from aiperf.launch.gang import LaunchFailed
+from aiperf.launch.guardian import Guardian
+from aiperf.launch.pair import Where, measure_pair
+from aiperf.launch.trial import CommandPlan
+from aiperf.records import Case, Failure, Pair
+from aiperf.settings import Settings
+
+_REPROBE_PAIRS = 8
+"""Pairs after which the quiet CPUs are looked for again: a neighbour may have moved in."""
+_GPU_CPUS = 4
+"""CPUs of a rank that drives a GPU: launches, autograd, communication and loader threads."""
+
+
+@dataclass
+class _Cpus:
+    case: str
+    chosen: tuple[int, ...] | None
+    pairs: int = 0
+
+
+class Stand:
+    """Open for the length of a run; closing it ends every process and removes every scratch file."""
+
+    def __init__(self, host: HostFacts, settings: Settings) -> None:
+        self._host, self._settings = host, settings
+        self._guardian = Guardian()
+        self._scratch = _scratch_parent() / f"aiperf-{secrets.token_hex(8)}"
+        self._cpus: _Cpus | None = None
+        self._command_plans: dict[str, CommandPlan] = {}
+        self.cancel = threading.Event()
+
+    def __enter__(self) -> Stand:
+        self._guardian.start()
+        self._guardian.scratch(self._scratch)
+        self._scratch.mkdir(mode=0o700)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._guardian.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int) -> Pair:
+        """Measure one pair. Raises LaunchFailed, LaunchSkipped."""
+        cpus = self._place(case)
+        sampler = Sampler(gpus=self._host.gpus if case.needs.gpus else (), cpus=cpus or self._host.cpus)
+        sampler.start()
+        try:
+            pair = self._pair(case, index, order, seed, cpus, sampler.mark)
+        finally:
+            telemetry = sampler.stop()
+        own = {os.getpid()} | {pid for run in pair.runs for pid in run.pids}
+        return replace(
+            pair,
+            incidents=(*pair.incidents, *judge(telemetry, own)),
+            telemetry={**telemetry.sides, "": telemetry.overall},
+        )
+
+    def _pair(
+        self,
+        case: Case,
+        index: int,
+        order: tuple[str, ...],
+        seed: int,
+        cpus: tuple[int, ...] | None,
+        mark: Callable[[str | None], None],
+    ) -> Pair:
+        if case.is_command:
+            return self._command(case, index, order, seed, cpus)
+        where = Where(cpus, self._host.cpus, self._scratch, self._guardian, mark)
+        return measure_pair(case, index=index, order=order, seed=seed, settings=self._settings, where=where)
+
+    def _command(self, case: Case, index: int, order: tuple[str, ...], seed: int, cpus: tuple[int, ...] | None) -> Pair:
+        if case.id not in self._command_plans:
+            planned = plan_commands(
+                case, seed=seed, settings=self._settings, guardian=self._guardian, cancel=self.cancel
+            )
+            if isinstance(planned, Failure):
+                raise LaunchFailed(planned)
+            self._command_plans[case.id] = planned
+        measured = measure_command_pair(
+            case, index=index, order=order, seed=seed, settings=self._settings, cpus=cpus, guardian=self._guardian,
+            cancel=self.cancel, plan=self._command_plans[case.id],
+        )  # fmt: skip
+        if isinstance(measured, Failure):
+            raise LaunchFailed(measured)
+        return measured
+
+    def _place(self, case: Case) -> tuple[int, ...] | None:
+        kept = self._cpus
+        if kept is None or kept.case != case.id or kept.pairs >= _REPROBE_PAIRS:
+            kept = self._cpus = _Cpus(case.id, self._quiet(case))
+        kept.pairs += 1
+        return kept.chosen
+
+    def _quiet(self, case: Case) -> tuple[int, ...] | None:
+        ranks = max(side.ranks for side in case.sides)
+        each = max(case.needs.cpus, _GPU_CPUS if case.needs.gpus else 1)
+        found = place(self._settings.pin, ranks=1, cpus_wanted=ranks * each, allowed=self._host.cpus)
+        return None if found is None else found[0]
+
+
+def _scratch_parent() -> Path:
+    """Take AIPERF_SCRATCH, else the system's temporary folder: a disk, because storage scenarios read from it."""
+    return Path(os.environ.get("AIPERF_SCRATCH") or tempfile.gettempdir()).absolute()

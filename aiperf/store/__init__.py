@@ -1,0 +1,1 @@
+"""results/<run>/: atomic, versioned records and raw samples. No printing."""

@@ -1,0 +1,163 @@
+"""Finding and reading stored runs; a damaged record is named and passed over, the rest is shown.
+
+What must not live here: writing, printing, statistics.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.errors import UserError, usage
+from aiperf.records import CaseRecord, Pair, RunRecord
+from aiperf.store.codec import CorruptRecord, decode_case, decode_run
+from aiperf.store.samples import join_samples
+from aiperf.store.write import CASES, LATEST, RUN_FILE, SAMPLES, file_name
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """A stored file that could not be read."""
+
+    path: Path
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        """What to tell the reader of a table."""
+        return f"{self.path} {self.reason}; passed over"
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """One run on disk."""
+
+    folder: Path
+    record: RunRecord
+    warnings: tuple[Damaged, ...] = ()
+    """Damage to ``run.json`` itself."""
+
+    def iter_cases(self) -> Iterator[CaseRecord | Damaged]:
+        """Every case in plan order, then those that the plan does not name; samples stay on disk."""
+        return iter(self._entries())
+
+    def read_cases(self) -> tuple[tuple[CaseRecord, ...], tuple[Damaged, ...]]:
+        """Return the readable case records in plan order, and what was passed over."""
+        entries = self._entries()
+        damaged = tuple(e for e in entries if isinstance(e, Damaged))
+        return tuple(e for e in entries if isinstance(e, CaseRecord)), (*self.warnings, *damaged)
+
+    def _entries(self) -> list[CaseRecord | Damaged]:
+        entries = [_read_case(path) for path in case_files(self.folder)]
+        places = {case_id: place for place, case_id in enumerate(self.record.planned)}
+
+        def place(entry: CaseRecord | Damaged) -> int:
+            return places.get(entry.case.id, len(places)) if isinstance(entry, CaseRecord) else len(places) + 1
+
+        return sorted(entries, key=place)
+
+
+def find_runs(results: Path) -> tuple[Path, ...]:
+    """Folders of the stored runs in ``results``, oldest first by name. Empty when there are none."""
+    if not results.is_dir():
+        return ()
+    folders = (p for p in results.iterdir() if not p.name.startswith(".") and not p.is_symlink())
+    return tuple(sorted((p for p in folders if _is_run(p)), key=_age))
+
+
+def open_run(name: str | Path = LATEST, *, results: Path) -> StoredRun:
+    """Open the run called ``name``: a folder's path, a name in ``results``, a unique beginning of one, or ``latest``.
+
+    A damaged ``run.json`` is a warning of the run. Raises UserError when there is no such run or it is too new.
+    """
+    folder = _locate(str(name), results)
+    path = folder / RUN_FILE
+    blank = RunRecord(run=folder.name, argv=(), started="", status="interrupted")
+    try:
+        return StoredRun(folder, decode_run(path.read_bytes(), where=str(path)))
+    except CorruptRecord as error:
+        return StoredRun(folder, blank, (Damaged(path, str(error)),))
+    except OSError as error:
+        return StoredRun(folder, blank, (Damaged(path, f"cannot be read ({error.strerror})"),))
+
+
+def read_case(run: StoredRun, name: str) -> CaseRecord:
+    """Read the record of the case with the id ``name``, or of a scenario's only case. Raises UserError."""
+    records, damaged = run.read_cases()
+    exact = [r for r in records if r.case.id == name]
+    found = exact or [r for r in records if name in (r.case.scenario, file_name(r.case))]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        ids = ", ".join(r.case.id for r in found)
+        raise usage(f'"{name}" has {len(found)} cases in {run.folder}.', f"Name one of: {ids}.")
+    ids_known = [r.case.id for r in records]
+    near = difflib.get_close_matches(name, ids_known, n=3, cutoff=0.4) or ids_known[:5]
+    lost = f" {len(damaged)} damaged record(s) were passed over." if damaged else ""
+    raise usage(f'no case "{name}" in {run.folder}.{lost}', f"It holds: {', '.join(near)}." if near else "It is empty.")
+
+
+def read_pairs(run: StoredRun, case: CaseRecord) -> tuple[Pair, ...]:
+    """Read the pairs of ``case`` with their samples, equal to those that were measured. Raises UserError."""
+    if not case.pairs:
+        return ()
+    path = run.folder / SAMPLES / f"{file_name(case.case)}.parquet"
+    try:
+        return join_samples(case.pairs, path.read_bytes(), case=case.case.id)
+    except CorruptRecord as error:
+        raise usage(
+            f"{error}.", "The record itself can still be shown; measure again for samples.", str(path)
+        ) from None
+    except OSError as error:
+        what = f"the samples cannot be read ({error.strerror})."
+        raise usage(what, "The record itself can still be shown; measure again for samples.", str(path)) from None
+
+
+def case_files(folder: Path) -> tuple[Path, ...]:
+    """List the case records of a run's folder by name, without what a killed writer left behind."""
+    found = (folder / CASES).glob("*.json")
+    return tuple(sorted(p for p in found if not p.name.startswith(".")))
+
+
+def _read_case(path: Path) -> CaseRecord | Damaged:
+    try:
+        return decode_case(path.read_bytes(), where=str(path))
+    except CorruptRecord as error:
+        return Damaged(path, str(error))
+    except UserError as error:
+        return Damaged(path, error.faults[0].what.rstrip("."))
+    except OSError as error:
+        return Damaged(path, f"cannot be read ({error.strerror})")
+
+
+def _is_run(folder: Path) -> bool:
+    try:
+        return (folder / RUN_FILE).is_file() or (folder / CASES).is_dir()
+    except OSError:  # a name too long to be a file, a folder that may not be entered
+        return False
+
+
+def _age(folder: Path) -> tuple[str, int]:
+    """Sort key: the name, where -10 comes after -2."""
+    stem, _, count = folder.name.rpartition("-")
+    return (stem, int(count)) if count.isdigit() and len(count) < 4 else (folder.name, 1)
+
+
+def _locate(name: str, results: Path) -> Path:
+    for candidate in (results / name, Path(name)):
+        if name and _is_run(candidate):
+            return candidate.parent / candidate.readlink() if candidate.is_symlink() else candidate
+    runs = find_runs(results)
+    if name == LATEST and runs:
+        return runs[-1]
+    begun = [p for p in runs if name and p.name.startswith(name)]
+    if len(begun) == 1:
+        return begun[0]
+    if not runs:
+        raise usage(f"no run is stored in {results}.", "Measure something first: aiperf run NAME.")
+    if begun:
+        raise usage(f'"{name}" begins {len(begun)} runs.', f"Name one of: {', '.join(p.name for p in begun)}.")
+    newest = ", ".join(p.name for p in reversed(runs[-3:]))
+    raise usage(f'no run "{name}" in {results}.', f"The newest are: {newest}.")

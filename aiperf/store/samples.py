@@ -1,0 +1,89 @@
+"""Raw samples to Parquet and back: one row per sample, joined to its pair again when read.
+
+What must not live here: folders and names of files (write.py, read.py), statistics.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from aiperf.records import CaseRecord, Pair, Sample
+from aiperf.store.codec import CorruptRecord
+
+_SAMPLE = ("side", "round", "index", "iterations", "wall_s", "device_s", "user_s", "system_s", "peak_bytes", "audit")
+_TYPES = {
+    "case": "string",
+    "slot": "int64",
+    "pair": "int64",
+    "position": "int64",
+    "started": "float64",
+    "side": "string",
+    "round": "int64",
+    "index": "int64",
+    "iterations": "int64",
+    "wall_s": "float64",
+    "device_s": "float64",
+    "user_s": "float64",
+    "system_s": "float64",
+    "peak_bytes": "int64",
+    "audit": "bool",
+}
+"""Column -> Parquet type. slot: place of the pair in the record, unique even where a void pair's index is used again;
+position: place of the side in the pair's order; started: of the pair, seconds since the epoch."""
+
+
+def strip_samples(record: CaseRecord) -> CaseRecord:
+    """Return the record as its JSON holds it: pairs without their samples."""
+    return replace(record, pairs=tuple(replace(p, samples=()) for p in record.pairs))
+
+
+def encode_samples(record: CaseRecord) -> bytes:
+    """Parquet file of every sample of every pair, void pairs included, in the order in which they were taken."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, list[Any]] = {name: [] for name in _TYPES}
+    for slot, pair in enumerate(record.pairs):
+        places = {side: place for place, side in enumerate(pair.order)}
+        for sample in pair.samples:
+            columns["case"].append(record.case.id)
+            columns["slot"].append(slot)
+            columns["pair"].append(pair.index)
+            columns["position"].append(places.get(sample.side))
+            columns["started"].append(pair.started)
+            for name in _SAMPLE:
+                columns[name].append(getattr(sample, name))
+    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in _TYPES.items()])
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns, schema=schema), sink, compression="zstd")
+    return sink.getvalue()
+
+
+def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair, ...]:
+    """Join ``pairs`` with the samples of the Parquet file ``data``, equal to what was written.
+
+    ``case`` is the id of the case. Samples of later pairs are left out: a kill between the two files of a case leaves
+    more samples than its record knows. Raises CorruptRecord when the file is damaged or belongs to other pairs.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(io.BytesIO(data), columns=["case", "slot", "pair", *_SAMPLE])
+        columns = [table.column(name).to_pylist() for name in ("slot", "pair", *_SAMPLE)]
+        cases = set(table.column("case").unique().to_pylist())
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise CorruptRecord(f"is not a Parquet file of samples ({str(error).splitlines()[0]})") from None
+    if cases - {case}:
+        raise CorruptRecord(f"holds samples of another case, {(cases - {case}).pop()}")
+    samples: list[list[Sample]] = [[] for _ in pairs]
+    for slot, index, *values in zip(*columns, strict=True):
+        if slot >= len(pairs):
+            continue
+        if pairs[slot].index != index:
+            raise CorruptRecord(f"holds samples of pair {index} where the record has pair {pairs[slot].index}")
+        samples[slot].append(Sample(*values))
+    return tuple(replace(p, samples=tuple(s)) for p, s in zip(pairs, samples, strict=True))

@@ -1,0 +1,95 @@
+"""Sizes, times and ratios: parsing what users write, formatting what they read.
+
+What must not live here: knowledge of scenarios or metrics.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SIZE = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4, "kB": 10**3, "KB": 10**3}
+_SIZE |= {"MB": 10**6, "GB": 10**9, "TB": 10**12}
+_TIME = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
+_NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*$")
+
+
+def _parse(text: str, table: dict[str, float], kind: str, advice: str) -> float:
+    match = _NUMBER.match(text)
+    if match is None or match.group(2) not in table:
+        raise ValueError(f'"{text}" is not a {kind}. {advice}')
+    return float(match.group(1)) * table[match.group(2)]
+
+
+def parse_size(value: str | int) -> int:
+    """Bytes from ``256MiB``; a bare integer is bytes. Raises ValueError with advice."""
+    advice = "Write a number with B, KiB, MiB or GiB, e.g. 256MiB."
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError(f'"{value}" is not a size. {advice}')
+    if isinstance(value, int):
+        if value < 0:
+            raise ValueError(f'"{value}" is not a size. {advice}')
+        return value
+    size = _parse(value, {**{k: float(v) for k, v in _SIZE.items()}, "": 1.0}, "size", advice)
+    if size != int(size):
+        raise ValueError(f'"{value}" is not a whole number of bytes. {advice}')
+    return int(size)
+
+
+def parse_time(value: str) -> float:
+    """Seconds from ``2ms``; the unit is required. Raises ValueError with advice."""
+    advice = "Write a number with ns, us, ms, s, min or h, e.g. 2ms."
+    if not isinstance(value, str):
+        raise ValueError(f'"{value}" is not a time. {advice}')
+    return _parse(value, _TIME, "time", advice)
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """``value`` with a number of significant digits, never in exponent notation."""
+    if value == 0:
+        return "0"
+    text = f"{value:.{digits}g}"
+    if "e" in text:
+        text = f"{float(text):f}".rstrip("0").rstrip(".")
+    elif "." not in text and len(text.lstrip("-")) < digits:
+        text += "." + "0" * (digits - len(text.lstrip("-")))
+    elif "." in text:
+        shown = len(text.lstrip("-").replace(".", "").lstrip("0"))
+        text += "0" * max(0, digits - shown)
+    return text
+
+
+def format_time(seconds: float) -> str:
+    """Three significant digits and a unit: ``88.1 µs``."""
+    size = abs(seconds)
+    for limit, unit, scale in ((1e-6, "ns", 1e9), (1e-3, "µs", 1e6), (1.0, "ms", 1e3)):
+        if float(f"{size:.3g}") < limit:
+            return f"{significant(seconds * scale)} {unit}"
+    return f"{significant(seconds)} s"
+
+
+def format_bytes(size: float) -> str:
+    """Three significant digits and a binary unit: ``256 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return (
+                f"{significant(size).rstrip('0').rstrip('.') if '.' in significant(size) else significant(size)} {unit}"
+            )
+        size /= 1024
+    return f"{significant(size)} TiB"
+
+
+def format_rate(rate: float, unit: str = "B/s") -> str:
+    """Three significant digits with a decimal prefix: ``4.10 TB/s``."""
+    for prefix in ("", "k", "M", "G", "T"):
+        if abs(rate) < 1000 or prefix == "T":
+            return f"{significant(rate)} {prefix}{unit}"
+        rate /= 1000
+    raise AssertionError("unreachable")
+
+
+def format_duration(seconds: float) -> str:
+    """A wall duration for people: ``4 m 12 s``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} m {whole % 60:02d} s"

@@ -1,0 +1,41 @@
+"""Entry of a worker process: ``python -m aiperf.worker READ_FD WRITE_FD RANK WORLD_SIZE PORT LISTEN_FD``.
+
+What must not live here: anything but the loop from command to reply.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from aiperf.worker.channel import Channel
+from aiperf.worker.obey import Worker
+
+
+def main() -> int:
+    """Obey until told to close or until the parent is gone."""
+    read_fd, write_fd, rank, world_size, port, listen_fd = (int(a) for a in sys.argv[1:7])
+    # What a side prints belongs to its log, whatever it writes to stdout.
+    os.dup2(2, 1)
+    # Line by line, so that the last words of a side that crashes or hangs are among them.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    if listen_fd >= 0:
+        os.set_inheritable(listen_fd, False)
+    channel = Channel(read_fd, write_fd)
+    worker = Worker(rank=rank, world_size=world_size, store_port=port, listen_fd=listen_fd)
+    channel.send({"ok": True, "pid": os.getpid()})
+    while (command := channel.receive()) is not None:
+        try:
+            channel.send(worker.obey(command))
+        except BrokenPipeError:
+            return 1
+        if command["op"] == "close":
+            # Threads and atexit hooks of a side must not keep a closed worker alive.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""Arrays of torch, cupy and numpy as the audit handles them: poison, redraw, snapshot, digest.
+
+What must not live here: when an audit happens, and what counts as equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from typing import Any
+
+_PATTERN = 0x5A
+"""Byte written over integer outputs."""
+_SMALL = 16 << 20
+"""Bytes below which a digest is cryptographic."""
+_WEIGHT = 0x1E3779B97F4A7C15
+
+
+class LazyOutput(TypeError):
+    """An output is no plain array: it may not have been computed yet."""
+
+
+def kind(array: Any) -> str:
+    """``torch``, ``numpy`` or ``cupy``; by exact type, because a subclass may compute only when it is read.
+
+    Raises LazyOutput for anything else.
+    """
+    name = f"{type(array).__module__}.{type(array).__qualname__}"
+    if name in {"torch.Tensor", "torch.nn.parameter.Parameter"}:
+        return "torch"
+    if name == "numpy.ndarray":
+        return "numpy"
+    if name in {"cupy.ndarray", "cupy._core.core.ndarray"}:
+        return "cupy"
+    raise LazyOutput(f"{name} is no torch.Tensor, numpy.ndarray or cupy.ndarray")
+
+
+def poison(array: Any) -> None:
+    """Overwrite with NaN (floating and complex) or a pattern (integers, bools), in place."""
+    if kind(array) == "torch":
+        import torch
+
+        # A tensor born in inference mode can be written only there; the others can be written there too.
+        with torch.inference_mode():
+            array.fill_(float("nan") if array.is_floating_point() or array.is_complex() else _PATTERN)
+        return
+    array.fill(float("nan") if array.dtype.kind in "fc" else _PATTERN)
+
+
+def is_poisoned(array: Any) -> bool:
+    """Whether the array holds nothing but what ``poison`` writes."""
+    wanted = clone(array)
+    poison(wanted)
+    return digest(array) == digest(wanted)
+
+
+def is_floating(array: Any) -> bool:
+    """Whether the elements are real floating-point numbers."""
+    return bool(array.is_floating_point()) if kind(array) == "torch" else array.dtype.kind == "f"
+
+
+def moments(array: Any) -> tuple[float, float]:
+    """Mean and standard deviation of a floating array, in float32; not finite where an element is not, or none is."""
+    if kind(array) == "torch":
+        wide = array.detach().float()
+        return float(wide.mean()), float(wide.std(correction=0))
+    if not array.size:
+        return float("nan"), float("nan")
+    wide = array.astype("float32")
+    return float(wide.mean()), float(wide.std())
+
+
+def redraw(array: Any, *, name: str, seed: int, mean: float, std: float) -> None:
+    """Fill a floating array in place with normal noise of the given moments; equal seeds give equal values."""
+    own_seed = (seed * 1_000_003 + zlib.crc32(name.encode())) % 2**63
+    which = kind(array)
+    if which == "torch":
+        import torch
+
+        generator = torch.Generator(device=array.device)
+        generator.manual_seed(own_seed)
+        with torch.inference_mode():
+            fresh = torch.randn(array.shape, generator=generator, device=array.device, dtype=torch.float32)
+            array.copy_(fresh.mul_(std).add_(mean))
+        return
+    import numpy as np
+
+    fresh = np.random.default_rng(own_seed).standard_normal(array.shape, dtype=np.float32) * np.float32(std)
+    fresh += np.float32(mean)
+    if which == "numpy":
+        array[...] = fresh
+    else:
+        array.set(fresh.astype(array.dtype))
+
+
+def clone(array: Any) -> Any:
+    """A copy on the array's own device, queued behind what its stream already holds."""
+    which = kind(array)
+    return array.detach().clone() if which == "torch" else array.copy()
+
+
+def to_numpy(array: Any) -> tuple[Any, str]:
+    """A numpy array and the name of the original dtype; types numpy lacks widen to float32 without loss."""
+    which = kind(array)
+    if which == "torch":
+        host = array.detach().cpu()
+        dtype = str(host.dtype).removeprefix("torch.")
+        return (host.float() if dtype.startswith(("bfloat16", "float8")) else host).numpy(), dtype
+    if which == "cupy":
+        array = array.get()
+    return array, str(array.dtype)
+
+
+def digest(array: Any) -> str:
+    """A hash of shape, dtype and bytes; equal for equal arrays whatever library or device holds them."""
+    dtype = str(array.dtype).removeprefix("torch.")
+    state = hashlib.blake2b(f"{dtype}{tuple(array.shape)}".encode(), digest_size=16)
+    if kind(array) == "torch":
+        import torch
+
+        whole = array.detach().contiguous().reshape(-1).view(torch.uint8)
+        if whole.numel() < _SMALL:
+            state.update(whole.cpu().numpy().data)
+            return state.hexdigest()
+    else:
+        import numpy as np
+
+        host = np.ascontiguousarray(array if kind(array) == "numpy" else array.get())
+        whole = host.reshape(-1).view(np.uint8)
+        if whole.size < _SMALL:
+            state.update(whole.data)
+            return state.hexdigest()
+    state.update(str(_weighted_sum(whole)).encode())
+    return state.hexdigest()
+
+
+def _weighted_sum(octets: Any) -> int:
+    """Sum of 8-byte words times odd position weights, modulo 2^64: as fast as memory, and on the array's own device.
+
+    A cryptographic hash would take longer than the step it checks.
+    """
+    import numpy as np
+
+    on_torch = kind(octets) == "torch"
+    words = len(octets) // 8
+    total = int.from_bytes(bytes(octets[words * 8 :].tolist()), "little")
+    chunk = 1 << 22
+    for start in range(0, words, chunk):
+        part = octets[start * 8 : min(start + chunk, words) * 8]
+        if on_torch:
+            import torch
+
+            values = part.view(torch.int64)
+            weights = torch.arange(start, start + len(values), device=values.device).mul_(_WEIGHT).bitwise_or_(1)
+        else:
+            values = part.view(np.int64)
+            weights = np.arange(start, start + len(values), dtype=np.int64) * np.int64(_WEIGHT) | np.int64(1)
+        total += int((values * weights).sum())
+    return total % 2**64

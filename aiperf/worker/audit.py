@@ -1,0 +1,163 @@
+"""Audits: iterations timed like the others, whose inputs were redrawn and whose outputs were poisoned before.
+
+What must not live here: comparing two sides (see compare.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiperf.worker import arrays
+from aiperf.workloads.contract import Workload
+
+
+@dataclass
+class Snapshot:
+    """The outputs right after an audited iteration."""
+
+    arrays: dict[str, Any] = field(default_factory=dict)
+    dtypes: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    reference: dict[str, Any] = field(default_factory=dict)
+
+
+Timed = Callable[[Callable[[], object], Callable[[], object]], float]
+"""Times the audited iterations: calls the first argument just before them, the second at once after them; returns
+the seconds that the device went on working after the timed stream had ended."""
+
+
+_FEWEST_STRAYS = 2
+
+
+class Auditor:
+    """Audits one side and keeps its snapshots."""
+
+    def __init__(self, workload: Workload, *, keep_bytes: int) -> None:
+        self._workload = workload
+        self._keep_bytes = keep_bytes
+        self._moments: dict[str, tuple[float, float]] = {}
+        self._kept = 0
+        self.snapshots: list[Snapshot] = []
+        self._faults: list[str] = []
+        self._strays: list[float] = []
+        if workload.inputs is not None and workload.redraw is None:
+            found = {name: arrays.moments(a) for name, a in workload.inputs().items() if arrays.is_floating(a)}
+            # A mask of infinities has no moments to draw from: it stays as it is.
+            self._moments = {name: m for name, m in found.items() if all(map(math.isfinite, m))}
+
+    def run(self, seed: int, timed: Timed, *, want_reference: bool) -> None:
+        """One audit. A step that cannot be audited becomes a fault, not an exception."""
+        if self._workload.reset is not None:
+            self._workload.reset()
+        self._redraw(seed)
+        before = self._input_digests()
+        try:
+            self._poison()
+            self._see_poison()
+            clones: dict[str, Any] = {}
+            stray = timed(self._poison, lambda: clones.update(self._clones()))
+            self.snapshots.append(self._snapshot(clones, want_reference))
+        except arrays.LazyOutput as error:
+            self._faults.append(f"an output may not have been computed when the step ended: {error}")
+            return
+        if self._input_digests() != before:
+            self._faults.append("the step changed its inputs")
+        self._strays.append(stray)
+
+    @property
+    def faults(self) -> list[str]:
+        """What the audits found wrong with the side by itself."""
+        # Once may be the host, kept from looking; work that leaves the timed stream does so in every audit.
+        if len(self._strays) < _FEWEST_STRAYS or min(self._strays) <= 0:
+            return list(self._faults)
+        shortest = min(self._strays) * 1e6
+        return [*self._faults, f"the device went on working for {shortest:.0f} us after the timed stream had ended"]
+
+    def _redraw(self, seed: int) -> None:
+        if self._workload.redraw is not None:
+            self._workload.redraw(seed)
+        elif self._workload.inputs is not None:
+            for name, array in self._workload.inputs().items():
+                if name in self._moments:
+                    mean, std = self._moments[name]
+                    arrays.redraw(array, name=name, seed=seed, mean=mean, std=std)
+
+    def _poison(self) -> None:
+        if self._workload.poison:
+            for array in self._own_outputs().values():
+                arrays.poison(array)
+
+    def _own_outputs(self) -> dict[str, Any]:
+        """The outputs that are not inputs at the same time: those must survive until the step."""
+        inputs = {id(a) for a in (self._workload.inputs() if self._workload.inputs else {}).values()}
+        return {name: array for name, array in self._workload.outputs().items() if id(array) not in inputs}
+
+    def _see_poison(self) -> None:
+        """Outputs that are computed when they are read lose their poison without a step."""
+        if not self._workload.poison:
+            return
+        first = {name: arrays.digest(a) for name, a in self._workload.outputs().items()}
+        self._poison()
+        again = {name: arrays.digest(a) for name, a in self._workload.outputs().items()}
+        if first != again or not all(arrays.is_poisoned(a) for a in self._own_outputs().values()):
+            self._faults.append("outputs() changed without a step: it computes, or copies, when it is read")
+
+    def _clones(self) -> dict[str, Any]:
+        outputs = self._workload.outputs()
+        return {name: arrays.clone(array) for name, array in outputs.items()}
+
+    def _input_digests(self) -> dict[str, str]:
+        inputs = self._workload.inputs() if self._workload.inputs is not None else {}
+        return {name: arrays.digest(array) for name, array in inputs.items()}
+
+    def _snapshot(self, clones: dict[str, Any], want_reference: bool) -> Snapshot:
+        snapshot = Snapshot()
+        for name, array in clones.items():
+            snapshot.digests[name] = arrays.digest(array)
+            snapshot.dtypes[name] = str(array.dtype).removeprefix("torch.")
+            if self._kept + array.nbytes > self._keep_bytes:
+                continue
+            host, _ = arrays.to_numpy(array)
+            if self._kept + host.nbytes <= self._keep_bytes:
+                self._kept += host.nbytes
+                snapshot.arrays[name] = host
+        if want_reference and self._workload.reference is not None:
+            snapshot.reference = {k: arrays.to_numpy(v)[0] for k, v in self._workload.reference().items()}
+        return snapshot
+
+    def save(self, folder: Path) -> None:
+        """Write every snapshot: arrays as .npz, digests and dtypes as .json."""
+        import json
+
+        import numpy as np
+
+        folder.mkdir(parents=True, exist_ok=True)
+        for index, snapshot in enumerate(self.snapshots):
+            stored = {f"array:{name}": a for name, a in snapshot.arrays.items()}
+            stored |= {f"reference:{name}": a for name, a in snapshot.reference.items()}
+            np.savez(folder / f"{index}.npz", **stored)
+            meta = {"digests": snapshot.digests, "dtypes": snapshot.dtypes}
+            (folder / f"{index}.json").write_text(json.dumps(meta), encoding="utf-8")
+
+
+def load_snapshots(folder: Path) -> list[Snapshot]:
+    """What another worker's ``save`` wrote, in order. No pickle is read."""
+    import json
+
+    import numpy as np
+
+    snapshots = []
+    for meta_path in sorted(folder.glob("*.json"), key=lambda p: int(p.stem)):
+        meta = json.loads(meta_path.read_text(encoding="utf-8"))
+        with np.load(meta_path.with_suffix(".npz"), allow_pickle=False) as stored:
+            found = {kind: _of_kind(stored, kind) for kind in ("array", "reference")}
+        snapshots.append(Snapshot(found["array"], meta["dtypes"], meta["digests"], found["reference"]))
+    return snapshots
+
+
+def _of_kind(stored: Any, kind: str) -> dict[str, Any]:
+    return {key.partition(":")[2]: stored[key] for key in stored.files if key.startswith(f"{kind}:")}

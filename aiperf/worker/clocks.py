@@ -1,0 +1,220 @@
+"""The two clocks: wall time synchronised at block edges, and device time between events on a held-back stream.
+
+What must not live here: deciding how many samples to take, and what the workload is.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol
+
+_CYCLES_PER_SECOND = 2.0e9
+"""Upper bound of an SM clock: a sleep of so many cycles lasts at least a second."""
+_LONGEST_HOLD = 0.02
+_TRIES = 10
+_CLEARLY = 1.5
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One timed reading, seconds for all its iterations."""
+
+    wall_s: float
+    device_s: float | None = None
+    stray_s: float = 0.0
+    """Time that the device went on working after the timed stream had finished."""
+
+
+Around = tuple[Callable[[], object], Callable[[], object]]
+"""What an audit does just before and right after its iterations, untimed, on the timed stream."""
+
+
+class Clock(Protocol):
+    """What times a step."""
+
+    def read(self, step: Callable[[], object], iterations: int, around: Around | None = None) -> Reading:
+        """Time ``iterations`` calls of step; ``around`` runs just before the first and at once after the last."""
+        ...
+
+    def flush(self) -> None:
+        """Evict the last-level cache, untimed."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until the device is idle."""
+        ...
+
+
+@contextmanager
+def quiet_interpreter() -> Iterator[None]:
+    """No garbage collection while timing."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+class WallClock:
+    """perf_counter around a block of iterations; all streams of the side's GPUs are synchronised at both edges."""
+
+    def __init__(self, device: str, *, gpus: int = 1) -> None:
+        """``gpus``: how many GPUs, from the first on, this process may drive; a rank of a gang drives its own only."""
+        self._cuda = _torch_cuda(device) if device.startswith("cuda") else None
+        self._driven = [device] if gpus <= 1 else [f"cuda:{index}" for index in range(gpus)]
+        self._evictor: Any = None
+        self._device = device
+
+    def settle(self) -> None:
+        """Wait until the device is idle; nothing to do on a CPU."""
+        if self._cuda is not None:
+            for device in self._driven:
+                self._cuda.synchronize(device)
+
+    def flush(self) -> None:
+        """Write twice the last-level cache."""
+        if self._evictor is None:
+            self._evictor = _cuda_evictor(self._device) if self._cuda is not None else _cpu_evictor()
+        self._evictor()
+        self.settle()
+
+    def read(self, step: Callable[[], object], iterations: int, around: Around | None = None) -> Reading:
+        """Wall seconds of ``iterations`` steps."""
+        if around is not None:
+            around[0]()
+        self.settle()
+        start = perf_counter()
+        for _ in range(iterations):
+            step()
+        self.settle()
+        wall = perf_counter() - start
+        if around is not None:
+            around[1]()
+        return Reading(wall)
+
+
+class DeviceClock:
+    """CUDA events around the steps while a sleeping kernel holds the stream back, so that launch cost stays outside.
+
+    Method: METHOD of nvbench's cold measurement (event, blocking kernel); the hold is a sleep kernel, and a reading
+    counts as held when the host had queued the first launches before the sleep ended.
+    """
+
+    def __init__(self, device: str, *, hold: bool) -> None:
+        import torch
+
+        self._torch = torch
+        self._device = torch.device(device)
+        torch.cuda.set_device(self._device)
+        self._hold = hold
+        self._hold_s = 50e-6
+        self._events = tuple(torch.cuda.Event(enable_timing=True) for _ in range(4))
+        self._evict: Callable[[], object] | None = None
+        self.held = 0
+        self.unheld = 0
+
+    def settle(self) -> None:
+        """Wait until the device is idle."""
+        self._torch.cuda.synchronize(self._device)
+
+    def flush(self) -> None:
+        """Write twice the L2; queued on the current stream ahead of the step."""
+        if self._evict is None:
+            self._evict = _cuda_evictor(str(self._device))
+        self._evict()
+
+    def read(self, step: Callable[[], object], iterations: int, around: Around | None = None) -> Reading:
+        """Device seconds of ``iterations`` steps; redone with a longer hold when the host was too slow.
+
+        With ``around`` there is one attempt only, so that what follows the last step follows this reading.
+        """
+        tries = 1 if around is not None or not self._hold else _TRIES
+        for _ in range(tries):
+            reading, held = self._once(step, iterations, around)
+            if held:
+                self.held += 1
+                return reading
+            if self._hold_s >= _LONGEST_HOLD:
+                break
+            self._hold_s = min(self._hold_s * 2, _LONGEST_HOLD)
+        self.unheld += 1
+        return reading
+
+    def _once(self, step: Callable[[], object], iterations: int, around: Around | None) -> tuple[Reading, bool]:
+        cuda = self._torch.cuda
+        hold, start, end, tail = self._events
+        hold.record()
+        began = perf_counter()
+        if self._hold:
+            cuda._sleep(int(self._hold_s * _CYCLES_PER_SECOND))
+        if around is not None:
+            # Behind the hold: a kernel that escaped to another stream runs meanwhile, and is overwritten.
+            around[0]()
+        start.record()
+        first = 0.0
+        for _ in range(iterations):
+            step()
+            first = first or perf_counter() - began
+        end.record()
+        queued = perf_counter() - began
+        if around is not None:
+            around[1]()
+        tail.record()
+        # Up to here the timed stream itself had work; what the device does beyond it is stray.
+        tail.synchronize()
+        finished = perf_counter()
+        cuda.synchronize(self._device)
+        stray = perf_counter() - finished
+        device = start.elapsed_time(end) * 1e-3
+        held = not self._hold or _was_held(hold.elapsed_time(start) * 1e-3, first, queued, device)
+        return Reading(finished - began, device, stray), held
+
+
+def _was_held(hold: float, first: float, queued: float, device: float) -> bool:
+    """Whether launch cost stayed outside the reading.
+
+    Either all was queued before the hold ended; or the first launch was, and from then on the device took clearly
+    longer for its work than the host for queueing it, so that it never waited.
+    """
+    return hold > queued or (hold > first and device > _CLEARLY * (queued - first))
+
+
+def _torch_cuda(device: str) -> Any:
+    import torch
+
+    torch.cuda.set_device(torch.device(device))
+    return torch.cuda
+
+
+def _cuda_evictor(device: str) -> Callable[[], object]:
+    import torch
+
+    size = torch.cuda.get_device_properties(torch.device(device)).L2_cache_size
+    buffer = torch.empty(2 * size, dtype=torch.int8, device=device)
+    return lambda: buffer.fill_(1)
+
+
+def _cpu_evictor() -> Callable[[], object]:
+    import numpy as np
+
+    buffer = np.zeros(2 * _last_level_cache(), dtype=np.int8)
+
+    def evict() -> None:
+        buffer[:] = 1
+
+    return evict
+
+
+def _last_level_cache() -> int:
+    """Bytes of the last-level cache; 64 MiB when the system does not say."""
+    try:
+        return max(os.sysconf("SC_LEVEL3_CACHE_SIZE"), os.sysconf("SC_LEVEL2_CACHE_SIZE")) or 64 << 20
+    except (ValueError, OSError):
+        return 64 << 20

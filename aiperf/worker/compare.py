@@ -1,0 +1,190 @@
+"""Did two sides compute the same? Snapshots in, one answer out.
+
+What must not live here: producing outputs, and any tolerance that depends on who wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiperf.worker.audit import Snapshot
+from aiperf.workloads.contract import Outcome
+
+_RTOL = {
+    "float64": 1e-9,
+    "float32": 1e-4,
+    "float16": 1e-2,
+    "bfloat16": 2e-2,
+    "complex64": 1e-4,
+    "complex128": 1e-9,
+}
+_COARSEST = 0.15
+"""Relative tolerance of the 8-bit floats."""
+
+NamedCheck = Callable[[Mapping[str, Any], Mapping[str, Any]], Outcome]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """records.Check, as it crosses the pipe."""
+
+    kind: str
+    rtol: float | None = None
+    atol: float | None = None
+    name: str = ""
+    bound: float | None = None
+    reference: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """records.CheckResult, as it crosses the pipe."""
+
+    passed: bool
+    compared: str
+    detail: str = ""
+    max_error: float | None = None
+
+
+def compare(
+    ours: list[Snapshot], theirs: list[Snapshot], rule: Rule, checks: Mapping[str, NamedCheck], names: tuple[str, str]
+) -> Answer:
+    """Compare every audit of ``theirs`` (names[0]) with the same audit of ``ours`` (names[1])."""
+    if rule.kind == "none":
+        return Answer(True, "nothing: the scenario says why")
+    if not ours or len(ours) != len(theirs):
+        return Answer(False, "audits", f"{names[0]} has {len(theirs)} audited outputs, {names[1]} has {len(ours)}")
+    told = f"{names[1]} with {names[0]}, {len(ours)} audits, {_describe(rule)}"
+    worst: float | None = None
+    for index, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+        detail, error = _one(mine, other, rule, checks, names)
+        worst = error if worst is None else max(worst, error or 0.0)
+        if detail:
+            return Answer(False, told, f"audit {index}: {detail}", worst)
+    return Answer(True, told, "", worst)
+
+
+def _describe(rule: Rule) -> str:
+    if rule.kind == "bitwise":
+        return "bit for bit"
+    if rule.kind == "named":
+        return f"check {rule.name}" + (f", bound {rule.bound:g}" if rule.bound is not None else "")
+    text = f"relative tolerance {rule.rtol:g}" if rule.rtol is not None else "tolerance of the coarser dtype"
+    return text + (", and both with the reference" if rule.reference else "")
+
+
+def _one(
+    mine: Snapshot, other: Snapshot, rule: Rule, checks: Mapping[str, NamedCheck], names: tuple[str, str]
+) -> tuple[str, float | None]:
+    if rule.kind == "named":
+        return _named(mine, other, rule, checks)
+    if mine.digests.keys() != other.digests.keys():
+        return f"{names[0]} gives {sorted(other.digests)}, {names[1]} gives {sorted(mine.digests)}", None
+    if not mine.digests:
+        return "there are no outputs to compare", None
+    if rule.kind == "bitwise":
+        differing = [name for name, digest in mine.digests.items() if other.digests[name] != digest]
+        return (_where(mine, other, differing[0]) if differing else _poison_left(mine)), None
+    worst = 0.0
+    for name in mine.digests:
+        if name not in mine.arrays or name not in other.arrays:
+            if mine.digests[name] != other.digests[name]:
+                return f"{name} is too large to keep and its digest differs; use check: bitwise or a named check", None
+            continue
+        detail, error = _close(mine, other, name, rule)
+        worst = max(worst, error)
+        if detail:
+            return detail, worst
+    return _poison_left(mine), worst
+
+
+def _named(mine: Snapshot, other: Snapshot, rule: Rule, checks: Mapping[str, NamedCheck]) -> tuple[str, float | None]:
+    if rule.name not in checks:
+        known = ", ".join(sorted(checks)) or "none"
+        return f'the workload has no check "{rule.name}" (it has: {known})', None
+    outcome = checks[rule.name](other.arrays, mine.arrays)
+    if not outcome.passed:
+        return outcome.detail or f"check {rule.name} failed", outcome.value
+    if rule.bound is not None and (outcome.value is None or not outcome.value <= rule.bound):
+        return f"{rule.name} is {outcome.value}, bound {rule.bound:g}", outcome.value
+    return "", outcome.value
+
+
+def _where(mine: Snapshot, other: Snapshot, name: str) -> str:
+    import numpy as np
+
+    a, b = other.arrays.get(name), mine.arrays.get(name)
+    if a is None or b is None:
+        return f"{name} differs"
+    if a.shape != b.shape or mine.dtypes[name] != other.dtypes[name]:
+        return f"{name} is {other.dtypes[name]}{a.shape} against {mine.dtypes[name]}{b.shape}"
+    wrong = ~((a == b) | (_nan(a) & _nan(b)))
+    if not wrong.any():
+        return f"{name} differs in bits that compare equal: the sign of a zero, or the payload of a NaN"
+    first = tuple(int(i[0]) for i in np.nonzero(wrong)) if a.ndim else ()
+    return f"{name} differs in {int(wrong.sum())} of {a.size} elements, first at {first}"
+
+
+def _nan(a: Any) -> Any:
+    import numpy as np
+
+    return np.isnan(a) if a.dtype.kind in "fc" else np.zeros(a.shape, dtype=bool)
+
+
+def _poison_left(snapshot: Snapshot) -> str:
+    for name, array in snapshot.arrays.items():
+        if array.dtype.kind in "fc" and _nan(array).any():
+            return f"{name} still holds NaN on both sides: the step did not write all of it"
+    return ""
+
+
+def _close(mine: Snapshot, other: Snapshot, name: str, rule: Rule) -> tuple[str, float]:
+    import numpy as np
+
+    a, b = other.arrays[name], mine.arrays[name]
+    if a.shape != b.shape:
+        return f"{name} has shape {a.shape} against {b.shape}", float("inf")
+    if a.dtype.kind not in "fc" and b.dtype.kind not in "fc":
+        return (_where(mine, other, name) if not np.array_equal(a, b) else ""), 0.0
+    rtol = rule.rtol if rule.rtol is not None else max(_tolerance(s.dtypes[name]) for s in (mine, other))
+    pairs = [(a, b)]
+    if rule.reference:
+        truth = mine.reference.get(name)
+        if truth is None:
+            return f"the workload gives no reference for {name}", float("inf")
+        pairs += [(truth, a), (truth, b)]
+    worst = 0.0
+    for want, got in pairs:
+        detail, error = _within(np.asarray(want), np.asarray(got), rtol, rule.atol)
+        worst = max(worst, error)
+        if detail:
+            return f"{name} {detail}", worst
+    return "", worst
+
+
+def _tolerance(dtype: str) -> float:
+    return _RTOL.get(dtype, _COARSEST if dtype.startswith("float8") else 0.0)
+
+
+def _within(want: Any, got: Any, rtol: float, atol: float | None) -> tuple[str, float]:
+    """|got - want| <= atol + rtol |want|; atol defaults to rtol times the root mean square of ``want``."""
+    import numpy as np
+
+    wide = np.complex128 if want.dtype.kind == "c" else np.float64
+    want, got = want.astype(wide), got.astype(wide)
+    if not (np.isfinite(want).all() and np.isfinite(got).all()):
+        count = int((~np.isfinite(want)).sum() + (~np.isfinite(got)).sum())
+        return f"holds {count} values that are not finite (poison counts)", float("inf")
+    scale = float(np.sqrt(np.mean(np.abs(want) ** 2))) if want.size else 0.0
+    floor = rtol * scale if atol is None else atol
+    error = np.abs(got - want)
+    allowed = floor + rtol * np.abs(want)
+    relative = float((error / np.maximum(np.abs(want), max(scale, 1e-300))).max()) if want.size else 0.0
+    wrong = error > allowed
+    if not wrong.any():
+        return "", relative
+    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(error - allowed)), want.shape))
+    share = f"{int(wrong.sum())} of {want.size} elements"
+    return f"differs in {share}, worst at {at}: {want[at]:.9g} against {got[at]:.9g}", relative

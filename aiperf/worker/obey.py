@@ -1,0 +1,182 @@
+"""What a worker does with each command of its parent: one method per command.
+
+What must not live here: the pipe, and how a side is timed (see slot.py).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import traceback
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+from aiperf.worker.audit import load_snapshots
+from aiperf.worker.compare import Rule, compare
+from aiperf.worker.ranges import Ranges
+from aiperf.worker.slot import Order, Slot
+from aiperf.workloads.contract import Context, SkipSide
+
+
+class Worker:
+    """One rank of one launch; it holds one side, or both with ``in_process``."""
+
+    def __init__(self, *, rank: int, world_size: int, store_port: int, listen_fd: int) -> None:
+        self._rank = rank
+        self._world_size = world_size
+        self._store_port = store_port
+        self._listen_fd = listen_fd
+        self._store: Any = None
+        self._slots: dict[str, Slot] = {}
+        self._busy_until = process_time()
+        self._ranges = Ranges.open(force=os.environ.get("AIPERF_NVTX") == "on")
+
+    def obey(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Carry out one command; an exception becomes a reply that says what went wrong."""
+        idle = process_time() - self._busy_until
+        began = perf_counter()
+        try:
+            told: dict[str, Any] = getattr(self, f"on_{command['op']}")(
+                **{k: v for k, v in command.items() if k != "op"}
+            )
+            return {"ok": True, "busy_s": perf_counter() - began, "idle_cpu_s": idle, **told}
+        except SkipSide as reason:
+            return {"ok": False, "kind": "skip", "message": str(reason)}
+        except Exception as error:
+            traceback.print_exc()
+            message = f"{type(error).__name__}: {error}".strip()
+            return {"ok": False, "kind": _kind(error), "message": message.splitlines()[0][:500]}
+        finally:
+            self._busy_until = process_time()
+
+    def on_setup(self, *, order: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
+        """Set a side up."""
+        self._listen()
+        seed = int(context["seed"])
+        random.seed(seed)
+        for module, function in (("numpy.random", "seed"), ("torch", "manual_seed")):
+            if module in sys.modules:
+                getattr(sys.modules[module], function)(seed % 2**32)
+        paths = {
+            "scratch": Path(context["scratch"]) / str(self._rank),
+            "shared_scratch": Path(context["shared_scratch"]),
+        }
+        for path in paths.values():
+            path.mkdir(parents=True, exist_ok=True)
+        where = Context(
+            **{**context, **paths, "device": self._device(context["device"])},
+            rank=self._rank,
+            world_size=self._world_size,
+            store_port=self._store_port,
+        )
+        slot = Slot(Order(**order), where, self._ranges)
+        self._slots[slot.order.side] = slot
+        return {"setup_s": slot.setup_s, "prepares": slot.workload.prepare is not None, "pid": os.getpid()}
+
+    def _device(self, kind: str) -> str:
+        if kind != "cuda":
+            return kind
+        import torch
+
+        torch.cuda.set_device(self._rank)
+        return f"cuda:{self._rank}"
+
+    def _listen(self) -> None:
+        if self._world_size < 2 or self._rank != 0 or self._store is not None:
+            return
+        import torch.distributed as dist
+
+        self._store = dist.TCPStore(
+            "127.0.0.1",
+            self._store_port,
+            self._world_size,
+            is_master=True,
+            wait_for_workers=False,
+            master_listen_fd=self._listen_fd,
+        )
+
+    def on_first(self, *, side: str) -> dict[str, Any]:
+        """The first iteration of a side."""
+        return self._slots[side].first()
+
+    def on_warmup(self, *, side: str, readings: int, iterations: int, window: int) -> dict[str, Any]:
+        """Warm up for a number of readings."""
+        return self._slots[side].warm_up(readings=readings, iterations=iterations, window=window)
+
+    def on_turn(self, *, side: str, reentry: int, samples: int, iterations: int, wall_too: bool) -> dict[str, Any]:
+        """A side's turn in a round."""
+        return self._slots[side].turn(reentry=reentry, samples=samples, iterations=iterations, wall_too=wall_too)
+
+    def on_audit(self, *, side: str, seed: int, lead: int, iterations: int) -> dict[str, Any]:
+        """Audited iterations, after ``lead`` untimed ones."""
+        return self._slots[side].audit(seed, iterations, lead=lead)
+
+    def on_save(self, *, side: str, folder: str) -> dict[str, Any]:
+        """Write the audited outputs where the check finds them."""
+        slot = self._slots[side]
+        slot.save(Path(folder) / str(self._rank))
+        return {"faults": slot.auditor.faults}
+
+    def on_check(self, *, base: str, other: str, folder: str, rule: dict[str, Any]) -> dict[str, Any]:
+        """Compare what this rank of two sides saved below ``folder``; any worker of the pair can do it.
+
+        A named check is the other side's own where that lives here. A rank that only one side has compares nothing.
+        """
+        folders = {side: Path(folder) / side / str(self._rank) for side in (base, other)}
+        if self._rank > 0 and not all(path.is_dir() for path in folders.values()):
+            return {"passed": True, "compared": "", "detail": "", "max_error": None}
+        saved = {side: load_snapshots(path) for side, path in folders.items()}
+        slot = self._slots.get(other) or next(iter(self._slots.values()))
+        return compare(saved[other], saved[base], Rule(**rule), slot.workload.checks, (base, other)).__dict__
+
+    def on_tell(self, *, side: str) -> dict[str, Any]:
+        """Work, counters, facts, peak memory."""
+        told = self._slots[side].told()
+        told["facts"] = {**_software(), **told["facts"]}
+        told["peak_bytes"] = _host_peak()
+        told["peak_gpu_bytes"] = _gpu_peak()
+        return told
+
+    def on_close(self) -> dict[str, Any]:
+        """Let every side go; the process ends after the reply."""
+        for slot in self._slots.values():
+            slot.close()
+        dist = sys.modules.get("torch.distributed")
+        if dist is not None and dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()
+        return {}
+
+
+def _kind(error: BaseException) -> str:
+    """Which FailureKind an exception is, by type."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
+        return "oom_device"
+    if type(error).__module__.startswith("cupy") and type(error).__name__ == "OutOfMemoryError":
+        return "oom_device"
+    return "oom_host" if isinstance(error, MemoryError) else "error"
+
+
+def _software() -> dict[str, Any]:
+    facts: dict[str, Any] = {"python": sys.version.split()[0], "cpus": sorted(os.sched_getaffinity(0))}
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        facts |= {"torch": torch.__version__, "threads": torch.get_num_threads()}
+    return facts
+
+
+def _host_peak() -> int | None:
+    """Largest resident set of this process. Not ru_maxrss: Linux hands the starter's own peak on to that."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _gpu_peak() -> int | None:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return None
+    return int(torch.cuda.max_memory_reserved())

@@ -1,0 +1,174 @@
+"""NVTX ranges of domain ``aiperf``: which tool call makes them, and context managers for side, phase and iteration.
+
+What must not live here: when a phase begins or ends, timing of workloads, anything a profiler writes.
+
+Sides and phases are start/end ranges, which belong to the process; push/pop ranges belong to a thread and would lose
+the kernels that autograd and DataParallel launch from other threads. ncu syntax: ``aiperf@before`` selects a side,
+``aiperf@iteration/`` (slash) the push/pop ranges.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from statistics import median
+from types import TracebackType
+from typing import Any
+
+from aiperf.worker.nvtx_tools import DOMAIN, TOOLS, Tool
+
+SWITCH = "AIPERF_NVTX"
+INJECTION = ("NVTX_INJECTION64_PATH", "NVTX_INJECTION32_PATH")
+ITERATION = "iteration"
+
+__all__ = ["DOMAIN", "Ranges", "cost_per_range", "range_name", "wanted"]
+
+
+def range_name(text: str) -> str:
+    """``text`` in lower case with every character outside ``[a-z0-9_-]`` made ``_``: ncu needs no escapes then.
+
+    ``before.measure`` becomes ``before_measure``. Raises ValueError for an empty text.
+    """
+    if not text:
+        raise ValueError("a range needs a name")
+    return re.sub(r"[^a-z0-9_-]", "_", text.lower())
+
+
+def wanted() -> tuple[bool, str]:
+    """Whether this process should emit ranges, and why: a tool is attached, or AIPERF_NVTX is on (off wins)."""
+    switch = os.environ.get(SWITCH, "").lower()
+    if switch in ("off", "0", "no"):
+        return False, f"{SWITCH} is {switch}"
+    if os.environ.get("NVTX_DISABLE"):
+        return False, "NVTX_DISABLE is set"
+    for name in INJECTION:
+        if os.environ.get(name):
+            return True, f"{name} is set"
+    if switch:
+        return True, f"{SWITCH} is {switch}"
+    return False, "no tool is attached"
+
+
+class _Nothing:
+    """A context that does nothing; one instance serves every call of ranges that are off."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+_NOTHING = _Nothing()
+
+
+class _Span:
+    """One start/end range around a block, ended also when the block raises."""
+
+    __slots__ = ("_end", "_handle", "_name", "_start")
+
+    def __init__(self, name: str, start: Callable[[str], object], end: Callable[[Any], object]) -> None:
+        self._name, self._start, self._end = name, start, end
+        self._handle: object = None
+
+    def __enter__(self) -> None:
+        self._handle = self._start(self._name)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._end(self._handle)
+
+
+class _Nested:
+    """Push/pop around a block; keeps no state, so one instance serves every iteration."""
+
+    __slots__ = ("_pop", "_push")
+
+    def __init__(self, push: Callable[[str], object], pop: Callable[[], object]) -> None:
+        self._push, self._pop = push, pop
+
+    def __enter__(self) -> None:
+        self._push(ITERATION)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._pop()
+
+
+class Ranges:
+    """The ranges of one worker process. Open them with ``Ranges.open()``; off, every call is an empty one."""
+
+    def __init__(self, tool: Tool | None, reason: str) -> None:
+        self.backend = tool.name if tool else "none"
+        """Which call makes the ranges: nvtx, nvtx (forced), libnvtx3interop, torch.cuda.nvtx, none."""
+        self.domain = tool.domain if tool else ""
+        """Empty when the backend knows no domains: then a profiler's filter is the bare range name."""
+        self.reason = reason
+        """Why this backend, or why none."""
+        self._tool = tool
+        self._iteration = _Nested(tool.push, tool.pop) if tool else _NOTHING
+
+    @classmethod
+    def open(cls, force: bool = False, *, tools: Sequence[Callable[[], Tool]] = TOOLS) -> Ranges:
+        """Ranges through the first tool that works, or silent ones when none is wanted or none works.
+
+        ``force`` emits them even with no profiler attached. Never raises: a profiler's absence must not end a run.
+        """
+        want, reason = wanted()
+        if not (want or force):
+            return cls(None, reason)
+        refusals: list[str] = []
+        for make in tools:
+            try:
+                tool = make()
+            except Exception as error:
+                # Any failure of a third-party library only means that the next one is tried.
+                refusals.append(f"{make.__name__}: {type(error).__name__}: {error}")
+                continue
+            return cls(tool, reason if want else "forced")
+        return cls(None, "; ".join(refusals))
+
+    @property
+    def on(self) -> bool:
+        """Whether ranges are emitted."""
+        return self._tool is not None
+
+    def start(self, name: str) -> object:
+        """Begin a process-wide range and return its handle for ``end``."""
+        return self._tool.start(range_name(name)) if self._tool else None
+
+    def end(self, handle: object) -> None:
+        """End the range of this handle, from any thread."""
+        if self._tool:
+            self._tool.end(handle)
+
+    def side(self, name: str) -> AbstractContextManager[None]:
+        """Wrap everything a side does in a process-wide range, named as the side."""
+        return _Span(range_name(name), self._tool.start, self._tool.end) if self._tool else _NOTHING
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Wrap one phase of a side in a process-wide range: ``before.measure`` is emitted as ``before_measure``."""
+        return self.side(name)
+
+    def iteration(self) -> AbstractContextManager[None]:
+        """Wrap one call of step in a push/pop range of this thread."""
+        return self._iteration
+
+
+def cost_per_range(n: int = 20_000, *, on: bool) -> float:
+    """Seconds that one iteration range costs, the loop included: median of five batches of ``n``.
+
+    ``on`` forces the ranges; with no tool attached this is what a range costs when nobody listens.
+    """
+    ranges = Ranges.open(force=True) if on else Ranges(None, "asked to be off")
+    batches = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        for _ in range(n):
+            with ranges.iteration():
+                pass
+        batches.append((time.perf_counter() - begin) / n)
+    return median(batches)

@@ -1,0 +1,199 @@
+"""One side inside a worker: its workload, its clock, its warm-up and its audits.
+
+What must not live here: the pipe, and anything about the other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from aiperf.worker.audit import Auditor
+from aiperf.worker.clocks import Clock, DeviceClock, Reading, WallClock, quiet_interpreter
+from aiperf.worker.inject import slowed
+from aiperf.worker.load import set_up
+from aiperf.worker.ranges import Ranges
+from aiperf.worker.steady import Reading as Warm
+from aiperf.worker.steady import Steadiness
+from aiperf.workloads.contract import Context
+
+_STRAY_FLOOR = 100e-6
+_STRAY_SHARE = 0.2
+_KEEP_BYTES = {"bitwise": 64 << 20, "tolerance": 2 << 30, "named": 2 << 30, "none": 0}
+"""Outputs kept for the comparison; a bitwise one needs them only to say where they differ."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the parent asks when it sets a side up."""
+
+    side: str
+    workload: str
+    params: dict[str, Any]
+    clock: str
+    cache: str
+    blocker: bool
+    delta: float
+    rule: str
+    """Kind of the check; ``none`` keeps no outputs."""
+    reference: bool
+    slowdown: float = 0.0
+    """Calibration: share by which every step is lengthened."""
+
+
+class Slot:
+    """A side, set up."""
+
+    def __init__(self, order: Order, context: Context, ranges: Ranges) -> None:
+        began = perf_counter()
+        self.order = order
+        self._ranges = ranges
+        with ranges.side(order.side), ranges.phase("setup"):
+            self.workload = set_up(order.workload, context, order.params)
+            self.clock: Clock
+            if order.clock == "device":
+                # Ranks that redo a reading on their own would call a collective a different number of times.
+                hold = order.blocker and context.world_size == 1
+                self.clock = DeviceClock(context.device, hold=hold)
+            else:
+                self.clock = WallClock(context.device, gpus=context.gpus if context.world_size == 1 else 1)
+            if order.slowdown:
+                self.workload = slowed(self.workload, order.slowdown, order.clock)
+            self.clock.settle()
+        self.setup_s = perf_counter() - began
+        self._steady: Steadiness | None = None
+        self._auditor: Auditor | None = None
+
+    @property
+    def auditor(self) -> Auditor:
+        """Made after the first step, because only then do outputs exist."""
+        if self._auditor is None:
+            self._auditor = Auditor(self.workload, keep_bytes=_KEEP_BYTES[self.order.rule])
+        return self._auditor
+
+    def first(self) -> dict[str, Any]:
+        """The very first iteration, on the wall clock: compilation, lazy loading and allocation included."""
+        with self._ranges.side(self.order.side), self._ranges.phase("first_iteration"):
+            return {"seconds": self._wall_of_one()}
+
+    def warm_up(self, *, readings: int, iterations: int, window: int) -> dict[str, Any]:
+        """Iterations read only to judge whether the side is steady over the last ``window`` readings."""
+        if self._steady is None or self._steady.window != window:
+            self._steady = Steadiness(window=window, delta=self.order.delta)
+        began = perf_counter()
+        with self._ranges.side(self.order.side), self._ranges.phase("warmup"), quiet_interpreter():
+            taken = [self._read(iterations) for _ in range(readings)]
+        wall = (perf_counter() - began) / readings
+        for reading in taken:
+            self._steady.feed(Warm(_seconds(reading) / iterations, **_moving()))
+        steady, reason = self._steady.verdict()
+        seconds = [_seconds(r) / iterations for r in taken]
+        return {"seconds": seconds, "reading_s": wall, "steady": steady, "reason": reason}
+
+    def _wall_of_one(self) -> float:
+        if self.workload.prepare is not None:
+            self.workload.prepare()
+        self.clock.settle()
+        began = perf_counter()
+        self.workload.step()
+        self.clock.settle()
+        return perf_counter() - began
+
+    def turn(self, *, reentry: int, samples: int, iterations: int, wall_too: bool) -> dict[str, Any]:
+        """This side's turn in a round: untimed re-entry, then the samples."""
+        with self._ranges.side(self.order.side), quiet_interpreter():
+            with self._ranges.phase("reentry"):
+                for _ in range(reentry):
+                    self._untimed()
+                self.clock.settle()
+            with self._ranges.phase("measure"):
+                taken = [self._read(iterations) for _ in range(samples)]
+                wall = self._wall_block(iterations) if wall_too else None
+        return {"wall": [r.wall_s for r in taken], "device": [r.device_s for r in taken], "wall_block": wall}
+
+    def _untimed(self) -> None:
+        if self.workload.prepare is not None:
+            self.workload.prepare()
+        self.workload.step()
+
+    def _wall_block(self, iterations: int) -> float:
+        """Wall seconds of the same iterations without holding the stream back, all streams synchronised."""
+        if self.order.cache == "cold":
+            self.clock.flush()
+        self.clock.settle()
+        began = perf_counter()
+        for _ in range(iterations):
+            self.workload.step()
+        self.clock.settle()
+        return perf_counter() - began
+
+    def _read(self, iterations: int) -> Reading:
+        if self.workload.prepare is not None:
+            self.workload.prepare()
+        if self.order.cache == "cold":
+            self.clock.flush()
+        return self.clock.read(self.workload.step, iterations)
+
+    def audit(self, seed: int, iterations: int, *, lead: int = 0) -> dict[str, Any]:
+        """Audited iterations, timed like the others, after ``lead`` untimed ones; no reading when the outputs cannot
+        be audited."""
+        taken: list[Reading] = []
+
+        def timed(before: Callable[[], object], after: Callable[[], object]) -> float:
+            if self.workload.prepare is not None:
+                self.workload.prepare()
+            if self.order.cache == "cold":
+                self.clock.flush()
+            reading = self.clock.read(self.workload.step, iterations, (before, after))
+            taken.append(reading)
+            return reading.stray_s if reading.stray_s > _STRAY_FLOOR + _STRAY_SHARE * _seconds(reading) else 0.0
+
+        with self._ranges.side(self.order.side), self._ranges.phase("audit"), quiet_interpreter():
+            for _ in range(lead):
+                self._untimed()
+            self.auditor.run(seed, timed, want_reference=self.order.reference)
+        return {"wall": [r.wall_s for r in taken], "device": [r.device_s for r in taken]}
+
+    def save(self, folder: Path) -> None:
+        """Write the audited outputs where the other side's worker finds them; a rank has a folder of its own."""
+        self.auditor.save(folder)
+
+    def told(self) -> dict[str, Any]:
+        """What the workload says of itself: work, counters, facts."""
+        work = self.workload.work
+        told = {"bytes": work.bytes, "flops": work.flops, "items": work.items, "item": work.item}
+        counters = dict(self.workload.counters()) if self.workload.counters is not None else {}
+        facts = dict(self.workload.facts)
+        if isinstance(self.clock, DeviceClock):
+            facts |= {"readings_held": self.clock.held, "readings_unheld": self.clock.unheld}
+        return {"work": {**told, "roofs": dict(work.roofs)}, "counters": counters, "facts": facts}
+
+    def close(self) -> None:
+        """Let the workload go."""
+        if self.workload.close is not None:
+            self.workload.close()
+
+
+def _seconds(reading: Reading) -> float:
+    return reading.device_s if reading.device_s is not None else reading.wall_s
+
+
+def _moving() -> dict[str, int]:
+    """What must be flat in steady state: compilations so far, bytes reserved on the GPU, allocation retries."""
+    import sys
+
+    flags = {"compile_events": 0, "allocator_bytes": 0, "alloc_retries": 0}
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return flags
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        stats = torch.cuda.memory_stats()
+        flags["allocator_bytes"] = int(stats.get("reserved_bytes.all.current", 0))
+        flags["alloc_retries"] = int(stats.get("num_alloc_retries", 0))
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is not None:
+        flags["compile_events"] = int(dynamo.counters["stats"].get("unique_graphs", 0))
+    return flags

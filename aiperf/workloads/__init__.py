@@ -1,0 +1,1 @@
+"""What the sides run, one module per family. No timing, no printing."""

@@ -1,0 +1,94 @@
+"""A pool of processes that multiply matrices in shared memory: the parent's half.
+
+What must not live here: timing, or what a worker computes (_matmul_worker.py).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aiperf.workloads._seeded import generator
+
+_WORKER = Path(__file__).with_name("_matmul_worker.py")
+
+
+def _threads(wanted: str, workers: int) -> str:
+    if wanted == "cores_per_worker":
+        return str(max(1, len(os.sched_getaffinity(0)) // workers))
+    if wanted != "default" and not wanted.isdigit():
+        raise ValueError(f'threads_each "{wanted}" is neither default, cores_per_worker nor a number')
+    return wanted
+
+
+class MatmulPool:
+    """``workers`` processes, each with its share of ``units`` products of float32 n x n matrices.
+
+    Inputs and outputs lie in one anonymous shared mapping, so that the parent can redraw and overwrite them in place.
+    """
+
+    def __init__(self, *, seed: int, workers: int, units: int, n: int, threads_each: str) -> None:
+        if units % workers:
+            raise ValueError(f"{units} units cannot be shared equally by {workers} workers")
+        each = units * n * n * 4
+        descriptor = os.memfd_create("aiperf-matmul")
+        os.ftruncate(descriptor, 3 * each)
+        area = mmap.mmap(descriptor, 3 * each)
+        self.left, self.right, self.products = (
+            np.frombuffer(area, np.float32, units * n * n, k * each).reshape(units, n, n) for k in range(3)
+        )
+        self.left[:] = generator(seed, "left").standard_normal(self.left.shape, dtype=np.float32)
+        self.right[:] = generator(seed, "right").standard_normal(self.right.shape, dtype=np.float32)
+        threads, share = _threads(threads_each, workers), units // workers
+        self.workers = [
+            subprocess.Popen(
+                # -P keeps this folder, whose files have everyday names, off the worker's import path
+                [sys.executable, "-P", str(_WORKER), *map(str, (descriptor, units, n, k * share, share)), threads],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=(descriptor,),
+                bufsize=0,
+            )
+            for k in range(workers)
+        ]
+        os.close(descriptor)
+        self.threads = [int(self._answer(worker)) for worker in self.workers]
+
+    @staticmethod
+    def _answer(worker: subprocess.Popen[bytes]) -> bytes:
+        assert worker.stdout is not None
+        line: bytes = worker.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a matmul worker ended with status {worker.wait()}")
+        return line
+
+    def step(self) -> None:
+        """All workers start together; the step ends with the last one."""
+        for worker in self.workers:
+            assert worker.stdin is not None
+            worker.stdin.write(b"go\n")
+        for worker in self.workers:
+            self._answer(worker)
+
+    def reference(self) -> Any:
+        """The products in float64."""
+        return self.left.astype(np.float64) @ self.right.astype(np.float64)
+
+    def facts(self) -> dict[str, Any]:
+        """Threads in force in each worker, and the cores they share."""
+        return {"threads_each": self.threads, "workers": len(self.workers), "cores": len(os.sched_getaffinity(0))}
+
+    def close(self) -> None:
+        """End the workers: they leave when their input ends."""
+        for worker in self.workers:
+            assert worker.stdin is not None
+            assert worker.stdout is not None
+            worker.stdin.close()
+            worker.wait(timeout=10)
+            worker.stdout.close()

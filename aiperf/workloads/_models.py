@@ -1,0 +1,175 @@
+"""Random-weight models by preset name, their batches and their losses.
+
+What must not live here: optimizers, process groups, timing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from aiperf.workloads._seeded import own_seed
+
+TRANSFORMERS: dict[str, dict[str, int]] = {
+    "tiny": {"layers": 2, "width": 128, "heads": 4, "vocab": 1024},
+    "small": {"layers": 4, "width": 256, "heads": 8, "vocab": 4096},
+    "base": {"layers": 12, "width": 768, "heads": 12, "vocab": 32768},
+}
+PERCEPTRONS: dict[str, list[int]] = {
+    "mlp:small": [1024, 256, 1],
+    "mlp:medium": [1024, 1024, 1024, 1],
+    "mlp:large": [4096] * 9,
+}
+
+
+class Block(nn.Module):
+    """Pre-norm causal attention and a feed-forward part four times as wide."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.merge = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Any) -> Any:
+        """Tokens in, tokens out: [batch, seq, width]."""
+        batch, seq, width = x.shape
+        parts = self.qkv(self.norm1(x)).view(batch, seq, 3, self.heads, width // self.heads)
+        q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
+        seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.merge(seen.transpose(1, 2).reshape(batch, seq, width))
+        return x + self.down(functional.gelu(self.up(self.norm2(x))))
+
+
+class Transformer(nn.Module):
+    """A decoder-only language model without positions: token ids [batch, seq] to logits [batch, seq, vocab]."""
+
+    def __init__(self, *, layers: int, width: int, heads: int, vocab: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocab, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
+
+    def forward(self, tokens: Any) -> Any:
+        """Logits of every position."""
+        return self.head(self.norm(self.blocks(self.embed(tokens))))
+
+
+def _perceptron(widths: list[int]) -> nn.Module:
+    layers: list[nn.Module] = []
+    for fan_in, fan_out in itertools.pairwise(widths):
+        layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def _token_loss(logits: Any, targets: Any) -> Any:
+    return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model with one batch: what a training or inference step works on."""
+
+    module: nn.Module
+    batch: Any
+    targets: Any
+    loss: Callable[[Any, Any], Any]
+    """(prediction, targets) -> mean loss."""
+    redraw: Callable[[int], None]
+    """New batch and targets, in place."""
+    parameters: int
+    forward_flops: float
+    """One forward pass of the whole global batch: 2 per weight and token, and attention's two products."""
+    train_flops: float
+    """Forward and backward: three times as much, less the gradient of the model's input, which nobody asks for."""
+    items: int
+    """Of the whole global batch."""
+    item: str
+
+
+def _flops(name: str, *, weights: int, rows: int, seq: int) -> tuple[float, float]:
+    """FLOPs of a forward pass and of a training step over ``rows`` tokens or samples.
+
+    2 per matrix weight and row; attention adds 4 x width per allowed query-key pair and layer.
+    """
+    flops = 2.0 * weights * rows
+    if name in PERCEPTRONS:
+        first, second = PERCEPTRONS[name][:2]
+        return flops, 3 * flops - 2.0 * first * second * rows
+    shape = TRANSFORMERS[name]
+    flops += 4.0 * shape["layers"] * shape["width"] * rows * (seq + 1) / 2
+    return flops, 3 * flops
+
+
+def build(name: str, *, seed: int, device: str, batch: int, seq: int, part: int = 0, parts: int = 1) -> Task:
+    """The model called ``name`` with the ``part``-th of ``parts`` equal slices of a global batch of ``batch`` samples.
+
+    Weights and the global batch depend on the seed alone, so that every split of one batch is the same problem.
+    Raises ValueError for an unknown name or a batch that cannot be cut.
+    """
+    if name not in TRANSFORMERS and name not in PERCEPTRONS:
+        raise ValueError(f'model "{name}" is not known; there are {", ".join([*TRANSFORMERS, *PERCEPTRONS])}')
+    if batch % parts:
+        raise ValueError(f"a batch of {batch} cannot be cut into {parts} equal parts")
+    words = name in TRANSFORMERS
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(own_seed(seed, "weights"))
+        module: Any = Transformer(**TRANSFORMERS[name]) if words else _perceptron(PERCEPTRONS[name])
+    module = module.to(device)
+    mine = slice(part * (batch // parts), (part + 1) * (batch // parts))
+
+    def draw(seed: int, which: str) -> Any:
+        source = torch.Generator().manual_seed(own_seed(seed, which))
+        if words:
+            return torch.randint(TRANSFORMERS[name]["vocab"], (batch, seq), generator=source)[mine]
+        width = PERCEPTRONS[name][0 if which == "batch" else -1]
+        return torch.randn(batch, width, generator=source)[mine]
+
+    held = {which: draw(seed, which).to(device).clone() for which in ("batch", "targets")}
+
+    def redraw(seed: int) -> None:
+        for which, tensor in held.items():
+            tensor.copy_(draw(seed, which))
+
+    rows = batch * seq if words else batch
+    weights = sum(p.numel() for n, p in module.named_parameters() if p.dim() > 1 and not n.startswith("embed"))
+    forward, train = _flops(name, weights=weights, rows=rows, seq=seq)
+    return Task(
+        module=module,
+        batch=held["batch"],
+        targets=held["targets"],
+        loss=_token_loss if words else functional.mse_loss,
+        redraw=redraw,
+        parameters=sum(p.numel() for p in module.parameters()),
+        forward_flops=forward,
+        train_flops=train,
+        items=rows,
+        item="tokens" if words else "samples",
+    )
+
+
+def snapshot(module: nn.Module, optimizer: Any = None) -> Callable[[], None]:
+    """A function that puts parameters and optimizer state back, in place, to what they are now (state: to zero)."""
+    saved = [p.detach().clone() for p in module.parameters()]
+
+    def restore() -> None:
+        with torch.no_grad():
+            for parameter, value in zip(module.parameters(), saved, strict=True):
+                parameter.copy_(value)
+        for state in optimizer.state.values() if optimizer is not None else ():
+            for value in state.values():
+                value.zero_()
+
+    return restore
+
+
+def gradients(module: nn.Module) -> dict[str, Any]:
+    """The gradients by parameter name; empty before the first backward pass."""
+    return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}

@@ -1,0 +1,91 @@
+"""The kernel's page cache for given files: put a data set on disk, evict it, prove that it is gone.
+
+What must not live here: timing, or anything that needs root.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from aiperf.workloads.contract import SkipSide
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+
+
+def fill_once(folder: Path, write: Callable[[Path], None]) -> Path:
+    """``folder`` with what ``write`` puts into it; whoever comes first fills it elsewhere and renames it."""
+    if folder.is_dir():
+        return folder
+    draft = folder.with_name(f"{folder.name}.{os.getpid()}.part")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    write(draft)
+    try:
+        draft.rename(folder)
+    except OSError:
+        shutil.rmtree(draft)
+        if not folder.is_dir():
+            raise
+    return folder
+
+
+def write_synced(path: Path, content: bytes | memoryview) -> None:
+    """Write and fsync: only clean pages can be evicted."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def evict(paths: Iterable[Path]) -> None:
+    """Ask the kernel to drop the cached pages of these files; names and inodes stay cached (that would need root)."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def _resident_pages(path: Path) -> tuple[int, int]:
+    size = path.stat().st_size
+    pages = -(-size // mmap.PAGESIZE)
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), size) as mapped:
+        anchor = ctypes.c_char.from_buffer(mapped)
+        seen = (ctypes.c_ubyte * pages)()
+        failed = _LIBC.mincore(ctypes.addressof(anchor), size, seen)
+        del anchor
+    if failed:
+        raise OSError(ctypes.get_errno(), f"mincore failed for {path}")
+    return sum(page & 1 for page in bytes(seen)), pages
+
+
+def resident_share(paths: Iterable[Path]) -> float:
+    """Share of the files' pages that sit in the page cache now, by mincore(2)."""
+    counts = [_resident_pages(path) for path in paths]
+    return sum(here for here, _ in counts) / sum(pages for _, pages in counts)
+
+
+def require_evictable(paths: list[Path]) -> None:
+    """Raise SkipSide when this file system keeps its pages whatever is asked, as tmpfs does."""
+    evict(paths)
+    left = resident_share(paths)
+    if left > 0:
+        raise SkipSide(
+            f"the page cache of {paths[0].parent} cannot be dropped: {left:.0%} stayed after POSIX_FADV_DONTNEED"
+        )
+
+
+def disk_bytes() -> int:
+    """Bytes that this process has caused to be fetched from storage so far (read_bytes of /proc/self/io)."""
+    for line in Path("/proc/self/io").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "read_bytes":
+            return int(value)
+    return 0

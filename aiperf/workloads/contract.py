@@ -1,0 +1,125 @@
+"""What a workload is: a function from (context, typed keywords) to a Workload.
+
+What must not live here: any workload, any timing, torch at import time.
+
+A workload module imports only this contract, numpy and GPU libraries (torch, cupy, kvikio). The function's keyword
+parameters are annotated with plain names that aiperf can read from the source without importing it: ``Size`` (bytes),
+``Seconds``, ``int``, ``float``, ``bool``, ``str``, ``list[...]``, ``dict[...]`` and ``Literal[...]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Size = int
+"""A size in bytes; YAML writes ``256MiB``."""
+Seconds = float
+"""A time in seconds; YAML writes ``2ms``."""
+Array = Any
+"""A torch.Tensor, numpy.ndarray or cupy.ndarray."""
+
+
+class SkipSide(Exception):
+    """Raised in set-up when only the worker can find out that this host cannot run the side; carries the reason."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one step of the whole gang does; every rank returns the same."""
+
+    bytes: float = 0
+    """Useful bytes, counted once."""
+    flops: float = 0
+    items: float = 0
+    item: str = "items"
+    """What an item is: tokens, samples, elements, messages."""
+    roofs: Mapping[str, float] = field(default_factory=dict)
+    """Roof of the host -> amount charged to it by one step (bytes, or FLOPs for gemm_*). Names: cpu_stream (read +
+    written bytes of host memory past the caches), cpu_gemm_fp32, disk_read, page_cache_read, dram (GPU, read +
+    written), h2d, d2h, p2p, all_reduce_nccl, all_reduce_gloo (bus bytes), gemm_fp32, gemm_tf32, gemm_bf16, gemm_fp16.
+    Leave a roof out when the working set sits in a cache above it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a workload's own named check found."""
+
+    passed: bool
+    detail: str
+    value: float | None = None
+    """The quality metric, when there is one."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a side runs. Plain callables, so that it can be driven from a notebook too."""
+
+    step: Callable[[], object]
+    """The timed region: one iteration. May leave device work queued on the current stream."""
+    work: Work
+    outputs: Callable[[], Mapping[str, Array]]
+    """The arrays that the latest step produced, by name. Written anew, whole, by every step."""
+    inputs: Callable[[], Mapping[str, Array]] | None = None
+    """The arrays that step reads and must leave unchanged. The harness redraws float ones in place for an audit."""
+    redraw: Callable[[int], None] | None = None
+    """Redraw the inputs in place from a seed, when scaled normal noise would not do. Equal seeds, equal inputs."""
+    reset: Callable[[], None] | None = None
+    """Back to the state after set-up (parameters, optimizer), before an audit; for steps with state."""
+    prepare: Callable[[], None] | None = None
+    """Untimed preparation before every iteration, e.g. drop the page cache. Forces one iteration a sample."""
+    reference: Callable[[], Mapping[str, Array]] | None = None
+    """float64 truth for the current inputs, keys as in outputs."""
+    counters: Callable[[], Mapping[str, float]] | None = None
+    """Structural counts of one step: launches, syncs, graph breaks, files opened."""
+    checks: Mapping[str, Callable[[Mapping[str, Array], Mapping[str, Array]], Outcome]] = field(default_factory=dict)
+    """Named checks: (outputs of before, outputs of this side) as numpy arrays -> Outcome."""
+    poison: bool = True
+    """False when overwriting the outputs would break the step (they are state); say why in the docstring."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What was really in force, read back: backend, transport, page kind, GDS active, registers, worker count."""
+    close: Callable[[], None] | None = None
+
+
+@dataclass
+class Context:
+    """Where a workload is set up."""
+
+    device: str = "cpu"
+    """``cpu`` or ``cuda:N`` (N already this rank's)."""
+    rank: int = 0
+    world_size: int = 1
+    seed: int = 0
+    """Equal on both sides of a pair."""
+    scratch: Path = Path(".")
+    """A private folder of this rank, removed after the pair."""
+    shared_scratch: Path = Path(".")
+    """A folder shared by all sides and ranks of the pair; the first to come fills it (write elsewhere, then rename)."""
+    pad: int = 0
+    """Bytes by which to offset large buffers: randomised per launch so that addresses are not a hidden constant."""
+    gpus: int = 0
+    """GPUs that this side may use."""
+    store_port: int = 0
+    """Port of the gang's rendezvous on loopback; 0 for one rank."""
+
+    def process_group(self, backend: Literal["gloo", "nccl"]) -> None:
+        """Join the gang's default process group (torch.distributed); destroyed by the harness at close.
+
+        Raises RuntimeError when the side has one rank only.
+        """
+        if self.world_size < 2:
+            raise RuntimeError("a process group needs ranks: 2 or more on this side")
+        import datetime
+
+        import torch
+        import torch.distributed as dist
+
+        if dist.is_initialized():
+            return
+        store = dist.TCPStore(
+            "127.0.0.1", self.store_port, self.world_size, is_master=False, timeout=datetime.timedelta(seconds=60)
+        )
+        device = torch.device(self.device) if backend == "nccl" else None
+        dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.world_size, device_id=device)

@@ -1,0 +1,127 @@
+"""Family host.task: work of the host itself: touching memory by page size, and processes that share its cores.
+
+What must not live here: devices, models, timing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from aiperf.workloads import _pages as page_kinds
+from aiperf.workloads._matmul_pool import MatmulPool
+from aiperf.workloads._seeded import generator, memory_roof
+from aiperf.workloads.contract import Context, Size, Work, Workload
+
+_PAGE = 4096
+_ROW = 1 << 17
+_PATTERN = 1 << 20
+
+
+def _fill(buffer: Any, seed: int) -> None:
+    """Repeat one seeded block over the buffer: the values matter less than every page being written."""
+    block = generator(seed, "block").standard_normal(min(_PATTERN, len(buffer)))
+    for at in range(0, len(buffer), len(block)):
+        part = buffer[at : at + len(block)]
+        part[:] = block[: len(part)]
+
+
+def _touch_held(context: Context, *, size: int, kind: str, access: str, touches: int) -> Workload:
+    """Reads of a buffer that is already in memory, at random places or from end to end."""
+    buffer = page_kinds.fresh(size, pages=kind)
+    _fill(buffer, context.seed)
+    index = generator(context.seed, "index").integers(0, len(buffer), touches)
+    rows = buffer.reshape(-1, _ROW)
+    out = np.zeros(touches if access == "random" else len(rows))
+
+    def random() -> None:
+        np.take(buffer, index, out=out, mode="clip")
+
+    def sequential() -> None:
+        np.add.reduce(rows, axis=1, out=out)
+
+    work = Work(bytes=touches * 8.0, items=touches, item="touches")
+    if access == "sequential":
+        work = Work(
+            bytes=float(size),
+            items=size // 8,
+            item="elements",
+            roofs=memory_roof("cpu", moved=size, working_set=size),
+        )
+    inputs = {"buffer": buffer, "index": index} if access == "random" else {"buffer": buffer}
+    return Workload(
+        step=random if access == "random" else sequential,
+        work=work,
+        outputs=lambda: {"out": out},
+        inputs=lambda: inputs,
+        redraw=lambda seed: _fill(buffer, seed),
+        facts={"pages": kind, "anon_huge_bytes": page_kinds.huge_bytes(buffer)},
+    )
+
+
+def _touch_first(context: Context, *, size: int, kind: str) -> Workload:
+    """Map fresh memory and write one value into each 4 KiB of it; the previous mapping goes back in the same step."""
+    values = generator(context.seed, "values").standard_normal(size // _PAGE)
+    held: dict[str, Any] = {}
+
+    def step() -> None:
+        held.pop("buffer", None)
+        buffer = page_kinds.fresh(size, pages=kind)
+        buffer[:: _PAGE // 8] = values
+        held["buffer"] = buffer
+
+    step()
+    return Workload(
+        step=step,
+        work=Work(bytes=float(size), items=size // _PAGE, item="4 KiB pages"),
+        outputs=lambda: {"out": held["buffer"][:: _PAGE // 8]},
+        inputs=lambda: {"values": values},
+        facts={"pages": kind, "anon_huge_bytes": page_kinds.huge_bytes(held["buffer"])},
+        close=held.clear,
+    )
+
+
+def _matmul(context: Context, *, workers: int, units: int, n: int, threads_each: str) -> Workload:
+    pool = MatmulPool(seed=context.seed, workers=workers, units=units, n=n, threads_each=threads_each)
+    flops = 2.0 * n**3 * units
+    return Workload(
+        step=pool.step,
+        work=Work(flops=flops, items=units, item="products", roofs={"cpu_gemm_fp32": flops}),
+        outputs=lambda: {"products": pool.products},
+        inputs=lambda: {"left": pool.left, "right": pool.right},
+        reference=lambda: {"products": pool.reference()},
+        facts=pool.facts(),
+        close=pool.close,
+    )
+
+
+def task(
+    context: Context,
+    *,
+    work: Literal["touch", "matmul"],
+    bytes: Size = 256 << 20,
+    pages: Literal["4k", "thp"] = "4k",
+    access: Literal["random", "sequential", "first_touch"] = "random",
+    touches: int = 262144,
+    workers: int = 2,
+    units: int = 4,
+    n: int = 512,
+    threads_each: str = "cores_per_worker",
+) -> Workload:
+    """One of two pieces of host work.
+
+    ``touch``: ``touches`` random reads, one sequential pass, or the first touch of ``bytes`` of memory with the page
+    size asked for by madvise (``bytes`` in whole MiB); what the kernel gave is read back into ``anon_huge_bytes``.
+    ``matmul``: ``workers`` processes multiply ``units`` pairs of float32 n x n matrices between them;
+    ``threads_each`` is ``default`` (torch's own choice), ``cores_per_worker`` or a number.
+    """
+    if work == "matmul":
+        return _matmul(context, workers=workers, units=units, n=n, threads_each=threads_each)
+    if bytes % (_ROW * 8):
+        raise ValueError("bytes must be whole MiB")
+    if pages == "thp":
+        page_kinds.require_huge_pages()
+    if access == "first_touch":
+        return _touch_first(context, size=bytes, kind=pages)
+    return _touch_held(context, size=bytes, kind=pages, access=access, touches=touches)

@@ -1,0 +1,55 @@
+import pytest
+
+from aiperf.analysis.limits import Peak, binding, impossible, limits
+
+PEAKS = {"dram": Peak(4.0e12, "B/s"), "h2d": (50e9, "B/s"), "launch": Peak(250e3, "launches/s")}
+WORK = {"bytes": 8e9, "roofs": {"dram": 8e9, "h2d": 1e9, "gemm_bf16": 1e12}}
+
+
+def shares(**kwargs):
+    found = limits(WORK, peaks=PEAKS, side="after", **kwargs)
+    return {x.roof: x.share for x in found}
+
+
+def test_share_is_achieved_over_peak_for_every_roof_that_was_measured():
+    assert shares(seconds=0.04) == pytest.approx({"dram": 0.05, "h2d": 0.5})
+    assert limits(WORK, seconds=1.0, peaks={}, side="after") == ()
+    assert limits({}, seconds=1.0, peaks=PEAKS, side="after") == ()
+
+
+def test_the_limit_that_binds_has_the_largest_share():
+    found = limits(WORK, seconds=0.04, peaks=PEAKS, side="after")
+    assert binding(found).roof == "h2d"
+    assert (binding(found).peak, binding(found).unit, binding(found).side) == (50e9, "B/s", "after")
+    assert binding(()) is None
+
+
+def test_two_percent_beyond_a_peak_is_noise_and_more_is_impossible():
+    assert impossible(limits(WORK, seconds=0.02 / 1.019, peaks=PEAKS, side="after")) is None
+    assert impossible(limits(WORK, seconds=0.02 / 1.021, peaks=PEAKS, side="after")).roof == "h2d"
+
+
+def test_a_step_may_not_be_much_shorter_than_an_empty_launch():
+    kernel = {"roofs": {}}
+    floor = 4e-6
+    honest = limits(kernel, seconds=floor / 1.4, peaks=PEAKS, side="after", launches=1)
+    assert impossible(honest) is None
+    cheat = limits(kernel, seconds=floor / 1.6, peaks=PEAKS, side="after", launches=1)
+    assert impossible(cheat).roof == "launch"
+    declared = limits({"roofs": {"launch": 3}}, seconds=floor, peaks=PEAKS, side="after", launches=1)
+    assert declared[0].share == pytest.approx(3.0)
+    assert limits(kernel, seconds=floor / 9, peaks=PEAKS, side="after") == ()
+
+
+def test_a_broken_limit_binds_before_a_larger_share_that_holds():
+    work = {"roofs": {"h2d": 1.1 * 50e9 * 4e-6}}
+    found = limits(
+        work, seconds=4e-6 / 1.0, peaks={**PEAKS, "launch": (250e3 / 1.3, "launches/s")}, side="a", launches=1
+    )
+    assert {x.roof: round(x.share, 2) for x in found} == {"h2d": 1.1, "launch": 1.3}
+    assert binding(found).roof == "h2d"
+
+
+def test_a_time_of_zero_is_an_error():
+    with pytest.raises(ValueError, match="positive"):
+        limits(WORK, seconds=0.0, peaks=PEAKS, side="after")

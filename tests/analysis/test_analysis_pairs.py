@@ -1,0 +1,144 @@
+import math
+from dataclasses import replace
+
+import pytest
+from analysis_maker import make_case, make_pair, make_pairs, make_run
+
+from aiperf.analysis.metrics import METRICS
+from aiperf.analysis.pairs import ComparisonError, log_ratios, reading, side_value, values
+from aiperf.records import Pair, Sample
+
+CASE = make_case()
+MEDIAN = make_case(statistic="median")
+
+
+def samples(side, *readings, audit=False, **fields):
+    return tuple(Sample(side, r, 0, n, t, audit=audit, **fields) for r, (n, t) in enumerate(readings))
+
+
+def pair_of(*groups, order=("before", "after"), runs=(), index=0):
+    return Pair(index, order, 0, tuple(s for g in groups for s in g), tuple(runs))
+
+
+def value(pair, side, case=CASE, metric="time"):
+    return side_value(pair, side, how=reading([pair], case, metric=metric))
+
+
+def ratios(pairs, case=CASE, metric="time", side="after", against="before"):
+    return log_ratios(pairs, case, metric=metric, side=side, against=against)
+
+
+def test_mean_is_total_time_over_total_iterations():
+    pair = pair_of(samples("before", (1, 4.0), (3, 6.0)))
+    assert value(pair, "before") == pytest.approx(10.0 / 4)
+
+
+def test_median_is_over_samples_of_time_per_iteration():
+    pair = pair_of(samples("before", (1, 4.0), (3, 6.0), (10, 10.0)))
+    assert value(pair, "before", MEDIAN) == pytest.approx(2.0)
+
+
+def test_audited_samples_never_count():
+    pair = pair_of(samples("before", (1, 1.0)), samples("before", (1, 100.0), audit=True))
+    assert value(pair, "before") == 1.0
+
+
+def test_device_clock_is_used_only_when_every_side_was_read_by_it():
+    case = make_case(gpus=1)
+    full = pair_of(samples("before", (1, 2.0), device_s=1.0), samples("after", (1, 2.0), device_s=0.5))
+    assert value(full, "before", case) == 1.0
+    assert value(full, "before", make_case(gpus=1, clock="wall")) == 2.0
+    assert value(full, "before", CASE) == 2.0, "without a GPU auto means the wall clock"
+    half = pair_of(samples("before", (1, 2.0), device_s=1.0) + samples("before", (1, 2.0)), samples("after", (1, 2.0)))
+    assert ratios([half], case)[0] == [0.0], "one side by device and the other by wall would be -ln 2"
+
+
+def test_a_device_clocked_launch_keeps_its_wall_readings_apart():
+    case = make_case(gpus=1)
+    both = [
+        *samples("before", (1, 9.0), device_s=1.0),
+        *samples("before", (1, 3.0)),
+        *samples("after", (1, 9.0), device_s=1.0),
+        *samples("after", (1, 2.0)),
+    ]
+    pair = pair_of(both)
+    assert value(pair, "before", case) == 1.0, "the wall reading must not enter the device time"
+    assert value(pair, "before", case, metric="wall") == 3.0, "the held-back sample's wall time holds the hold"
+
+
+def test_metrics_are_read_from_where_the_table_says():
+    group = samples("before", (2, 8.0), (2, 4.0), user_s=3.0, system_s=1.0, peak_bytes=70)
+    run = make_run("before", first=0.5, peak=90, gpu=11)
+    pair = pair_of(group, runs=[run])
+    found = {name: value(pair, "before", metric=name) for name in METRICS}
+    assert found == {
+        "time": 3.0, "wall": 3.0, "user": 1.5, "system": 0.5,
+        "first_iteration": 0.5, "peak_memory": 90, "gpu_memory": 11,
+    }  # fmt: skip
+    assert value(pair_of(group), "before", metric="peak_memory") == 70
+    assert value(pair_of(group), "before", metric="gpu_memory") is None
+
+
+def test_log_ratio_is_above_zero_when_after_is_faster_and_position_tells_who_was_first():
+    pairs = [make_pair(0, {"before": 2.0, "after": 1.0}), make_pair(1, {"before": 2.0, "after": 1.0})]
+    d, o = ratios(pairs)
+    assert d == pytest.approx([math.log(2)] * 2)
+    assert o == [1, -1]
+    d, o = ratios(pairs, side="before", against="after")
+    assert d == pytest.approx([-math.log(2)] * 2)
+    assert o == [-1, 1]
+
+
+def test_void_pairs_are_left_out_and_pairs_come_in_pair_order():
+    pairs = make_pairs([0.1, 0.2, 0.3])
+    pairs[1] = make_pair(1, {"before": 5.0, "after": 1.0}, void=True)
+    d, _ = ratios(pairs[::-1])
+    assert d == pytest.approx([0.1, 0.3])
+
+
+def test_median_on_the_wall_clock_pairs_within_the_round_so_that_drift_cancels():
+    before = samples("before", (1, 1.1), (1, 2.2), (1, 44.0), (1, 8.8))
+    after = samples("after", (1, 1.0), (1, 2.0), (1, 4.0), (1, 8.0))
+    assert ratios([pair_of(before, after)], MEDIAN)[0] == pytest.approx([math.log(1.1)])
+    exclusive = make_case(statistic="median", exclusive=True)
+    assert ratios([pair_of(before, after)], exclusive)[0] == pytest.approx([math.log(5.5 / 3.0)])
+
+
+def test_a_round_that_one_side_lacks_is_left_out_of_the_round_ratio():
+    before = samples("before", (1, 1.1), (1, 9.0))
+    after = samples("after", (1, 1.0))
+    assert ratios([pair_of(before, after)], MEDIAN)[0] == pytest.approx([math.log(1.1)])
+
+
+def test_median_on_the_device_clock_is_per_side():
+    case = make_case(gpus=1, statistic="median")
+    before = tuple(replace(s, device_s=d) for s, d in zip(samples("before", *[(1, 9.0)] * 3), (1, 2, 30), strict=True))
+    after = tuple(replace(s, device_s=d) for s, d in zip(samples("after", *[(1, 9.0)] * 3), (10, 4, 3), strict=True))
+    assert ratios([pair_of(before, after)], case)[0] == pytest.approx([math.log(2 / 4)])
+
+
+@pytest.mark.parametrize("case", [CASE, MEDIAN])
+def test_a_time_of_zero_is_a_clean_error(case):
+    pair = pair_of(samples("before", (1, 1.0)), samples("after", (1, 0.0)))
+    with pytest.raises(ComparisonError, match="no ratio can be taken"):
+        ratios([pair], case)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0])
+def test_a_time_that_is_no_time_is_a_clean_error(bad):
+    pair = pair_of(samples("before", (1, 1.0)), samples("after", (1, bad)))
+    with pytest.raises(ComparisonError, match="after in pair 0"):
+        ratios([pair])
+
+
+def test_a_missing_side_names_pair_and_side():
+    pair = pair_of(samples("before", (1, 1.0)), index=7)
+    with pytest.raises(ComparisonError, match="pair 7 holds no time per iteration of after"):
+        values([pair], "after", how=reading([pair], CASE, metric="time"))
+    with pytest.raises(ComparisonError, match="no round"):
+        ratios([pair], MEDIAN)
+
+
+def test_an_unknown_metric_lists_the_known_ones():
+    with pytest.raises(ComparisonError, match="peak_memory"):
+        reading([], CASE, metric="memory")

@@ -1,0 +1,203 @@
+import math
+from dataclasses import replace
+
+import pytest
+from analysis_maker import SETTINGS, make_case, make_pair, make_pairs
+
+from aiperf.analysis.compare import compare
+from aiperf.analysis.metrics import METRICS
+from aiperf.analysis.verdict import Reason, decide, statistical_word
+from aiperf.records import CheckResult, Comparison, Limit, Summary
+
+WRONG = CheckResult(False, "after with before, 3 audits, rtol 1e-5", "y[3] is 0.5, not 0.7")
+BEYOND = Limit("after", "dram", 4.1e12, "B/s", 1.31)
+
+
+def build(ratio, low, high, *, pairs=12, metric="time", second=None, ends=(None, None), sd=0.01, needed=40, mde=0.025):
+    """A comparison with these figures; the second opinion agrees unless told otherwise."""
+    declared = METRICS[metric]
+    sides = [Summary(n, v, v, v, 100, 0, 0.0) for n, v in (("before", ratio), ("after", 1.0))]
+    return Comparison(
+        metric, declared.unit, declared.better, *sides, pairs, ratio, low, high, 0.0158, sd, 0.0, -0.01, 0.01, mde,
+        needed, second or ratio, *ends, (),
+    )  # fmt: skip
+
+
+def word(comparison, **given):
+    verdict = decide(comparison, threshold=0.02, **given)
+    return verdict.word, verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (1.021, 1.05, "improved"),
+        (1.02, 1.05, "inconclusive"),
+        (0.95, 0.98, "regressed"),
+        (0.95, 1 / 1.02, "inconclusive"),
+        (0.981, 1.019, "equivalent"),
+        (1 / 1.02, 1.01, "inconclusive"),
+        (0.99, 1.02, "inconclusive"),
+        (1.001, 1.019, "equivalent"),
+        (0.9, 1.1, "inconclusive"),
+        (1.011, 1.04, "inconclusive"),
+        (0.0, math.inf, "inconclusive"),
+    ],
+)
+def test_words_follow_the_interval_against_the_threshold(low, high, expected):
+    assert statistical_word(low, high, threshold=0.02) == expected
+
+
+GOLDEN = [
+    (
+        build(1.034, 1.0231, 1.0449), {}, "improved", Reason.BEYOND_THRESHOLD,
+        "after is faster than before: speedup 1.03×, interval 1.023× … 1.045×, all above 1.020× (12 pairs)",
+    ),
+    (
+        build(0.9, 0.88, 0.92), {}, "regressed", Reason.BEYOND_THRESHOLD,
+        "after is slower than before: speedup 0.900×, interval 0.880× … 0.920×, all below 0.980× (12 pairs)",
+    ),
+    (
+        build(2.81, 2.77, 2.84, metric="first_iteration"), {}, "improved", Reason.BEYOND_THRESHOLD,
+        "first iteration: after is faster than before: speedup 2.81×, interval 2.77× … 2.84×, "
+        "all above 1.02× (12 pairs)",
+    ),
+    (
+        build(1.001, 0.994, 1.008), {}, "equivalent", Reason.WITHIN_THRESHOLD,
+        "time per iteration of after equals before's within 2 %: interval -0.6 … +0.8 % (12 pairs)",
+    ),
+    (
+        build(1.25, 1.2, 1.3, metric="peak_memory"), {}, "improved", Reason.BEYOND_THRESHOLD,
+        "peak host memory of after is lower than before's: change -20.0 %, interval -23.1 … -16.7 %, "
+        "beyond the threshold of 2 % (12 pairs)",
+    ),
+    (
+        build(0.2, 0.19, 0.21, metric="gpu_memory"), {}, "regressed", Reason.BEYOND_THRESHOLD,
+        "peak GPU memory of after is higher than before's: change 5.00×, interval 4.76× … 5.26×, "
+        "beyond the threshold of 2 % (12 pairs)",
+    ),
+    (
+        build(1.025, 1.011, 1.04, needed=56), {}, "inconclusive", Reason.INTERVAL_STRADDLES,
+        "likely improved: interval +1.1 … +4.0 % leaves out no change but not the threshold of 2 %; "
+        "12 pairs can detect 2.5 %, a decision would need about 56 pairs",
+    ),
+    (
+        build(0.975, 0.96, 0.99, needed=None), {}, "inconclusive", Reason.INTERVAL_STRADDLES,
+        "likely regressed: interval -4.0 … -1.0 % leaves out no change but not the threshold of 2 %; "
+        "12 pairs can detect 2.5 %, a decision is out of reach",
+    ),
+    (
+        build(1.01, 0.97, 1.05), {}, "inconclusive", Reason.INTERVAL_STRADDLES,
+        "undecided: interval -3.0 … +5.0 % holds no change and the threshold of 2 %; "
+        "12 pairs can detect 2.5 %, a decision would need about 40 pairs",
+    ),
+    (
+        build(1.05, 1.03, 1.07, second=1.01, ends=(0.99, 1.03)), {}, "inconclusive", Reason.UNSTABLE,
+        "unstable: the t interval is +3.0 … +7.0 %, but the rank-based second opinion gives +1.0 %, -1.0 … +3.0 %, "
+        "against a threshold of 2 % (12 pairs)",
+    ),
+    (
+        build(1.05, 1.03, 1.07), {"unsteady_share": 0.75}, "inconclusive", Reason.UNSTEADY,
+        "unsteady: 75 % of one side's launches were still changing when their warm-up ended; interval +3.0 … +7.0 % "
+        "(12 pairs); a longer warm-up may help",
+    ),
+    (
+        build(1.05, 1.03, 1.07, pairs=2), {}, "inconclusive", Reason.TOO_FEW_PAIRS,
+        "too few pairs: 2 pairs counted, an interval needs at least 3",
+    ),
+    (
+        build(1.05, 1.05, 1.05, sd=0.0), {}, "inconclusive", Reason.NO_SPREAD,
+        "the ratio is exactly 1.05× in all 12 pairs: the clock does not resolve this time; "
+        "time more iterations per sample",
+    ),
+    (
+        build(1.05, 1.03, 1.07, pairs=6), {"two_groups": True}, "inconclusive", Reason.TWO_GROUPS,
+        "the 6 pairs fall into two groups, where an interval from so few does not hold: +3.0 … +7.0 %; "
+        "at least 10 pairs are needed",
+    ),
+    (
+        build(1.05, 1.03, 1.07), {"wrong_output": WRONG}, "invalid", Reason.WRONG_OUTPUT,
+        "wrong output: after with before, 3 audits, rtol 1e-5: y[3] is 0.5, not 0.7",
+    ),
+    (
+        build(1.05, 1.03, 1.07), {"over_limit": BEYOND}, "invalid", Reason.BEYOND_LIMIT,
+        "impossible: after would run at 131 % of dram (4.10 TB/s, measured here); "
+        "it does less work than it declares, or its time is wrong",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("comparison", "given_", "expected", "reason", "sentence"), GOLDEN)
+def test_word_reason_and_sentence_are_exactly_these(comparison, given_, expected, reason, sentence):
+    verdict = decide(comparison, threshold=0.02, **given_)
+    assert (verdict.word, verdict.reason, verdict.sentence) == (expected, reason, sentence)
+    assert verdict.threshold == 0.02
+
+
+def test_every_reason_code_has_a_golden_sentence():
+    assert {row[3] for row in GOLDEN} == set(Reason)
+
+
+def test_faster_and_slower_are_said_only_of_decided_times():
+    for comparison, _, expected, _, sentence in GOLDEN:
+        said = "faster" in sentence or "slower" in sentence
+        decided = expected in ("improved", "regressed")
+        assert said == (decided and METRICS[comparison.metric].is_time)
+
+
+def test_the_second_opinion_may_be_wide_but_must_not_decide_otherwise():
+    improved = build(1.05, 1.03, 1.07)
+    assert word(replace(improved, second_low=0.9, second_high=1.3)) == ("improved", "beyond_threshold")
+    assert word(replace(improved, second_low=1.03, second_high=1.08)) == ("improved", "beyond_threshold")
+    assert word(replace(improved, second_ratio=1.019)) == ("inconclusive", "unstable")
+    assert word(replace(improved, second_low=0.99, second_high=1.01)) == ("inconclusive", "unstable")
+    equal = build(1.0, 0.99, 1.01)
+    assert word(replace(equal, second_ratio=1.03)) == ("inconclusive", "unstable")
+
+
+def test_wrong_output_outranks_the_limit_and_both_outrank_statistics():
+    few = build(1.05, 1.03, 1.07, pairs=1)
+    assert word(few, wrong_output=WRONG, over_limit=BEYOND) == ("invalid", "wrong_output")
+    assert word(few, over_limit=BEYOND) == ("invalid", "beyond_limit")
+
+
+def test_half_of_the_launches_unsteady_still_counts_and_more_does_not():
+    assert word(build(1.05, 1.03, 1.07), unsteady_share=0.5)[0] == "improved"
+    assert word(build(1.05, 1.03, 1.07), unsteady_share=0.51) == ("inconclusive", "unsteady")
+
+
+def test_memory_that_is_equal_in_every_pair_is_a_fact_not_a_coarse_clock():
+    assert word(build(1.25, 1.25, 1.25, metric="peak_memory", sd=0.0)) == ("improved", "beyond_threshold")
+
+
+def test_provisional_and_expectation_add_clauses_without_changing_the_word():
+    verdict = decide(build(1.05, 1.03, 1.07), threshold=0.02, provisional=True, expect="equivalent")
+    assert verdict.word == "improved"
+    assert verdict.provisional
+    assert verdict.sentence.endswith(
+        "; the scenario expected equivalent; provisional: a quick look, confirm it at standard precision"
+    )
+    met = decide(build(1.05, 1.03, 1.07), threshold=0.02, expect="improved")
+    assert "expected" not in met.sentence
+
+
+def test_an_unbounded_interval_reads_as_one():
+    sentence = decide(build(1.0, 0.0, math.inf, mde=math.inf, needed=None), threshold=0.02).sentence
+    assert sentence.startswith("undecided: interval 0× … ∞ holds")
+    assert "can detect ∞, a decision is out of reach" in sentence
+
+
+def test_identical_times_on_both_sides_are_not_called_equivalent():
+    pairs = make_pairs([0.0] * 6)
+    c = compare(pairs, make_case(), metric="time", side="after", against="before", **SETTINGS)
+    assert (c.ratio, c.sd) == (1.0, 0.0)
+    assert word(c) == ("inconclusive", "no_spread")
+
+
+def test_two_pairs_are_too_few_and_three_may_decide():
+    def outcome(times):
+        pairs = [make_pair(i, {"before": t, "after": 1.0}) for i, t in enumerate(times)]
+        return word(compare(pairs, make_case(), metric="time", side="after", against="before", **SETTINGS))
+
+    assert outcome([2.0, 2.001]) == ("inconclusive", "too_few_pairs")
+    assert outcome([2.0, 2.001, 2.002]) == ("improved", "beyond_threshold")

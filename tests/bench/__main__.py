@@ -1,0 +1,63 @@
+"""``python -m tests.bench [PART ...]``: measure the figures and print one table.
+
+What must not live here: how a figure is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.bench import calibrate, device, overhead, peers, ranges, startup
+from tests.bench.figures import Figure, table
+from tests.bench.shell import keep, say
+
+PARTS = ("startup", "ranges", "overhead", "peers", "calibrate", "device")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all without any (hours)")
+    parser.add_argument("--out", type=Path, default=Path("build/bench"), help="what was measured; taken up again")
+    parser.add_argument("--fresh", action="store_true", help="overhead: measure again what is kept")
+    parser.add_argument("--sittings", type=int, default=12, help="peers: sittings of each kind")
+    parser.add_argument("--scenario", default="same-vs-same", help="calibrate: which scenario")
+    parser.add_argument("--aa", type=int, default=40, help="calibrate: A/A sittings")
+    parser.add_argument("--power", type=int, default=10, help="calibrate: sittings of each slowdown")
+    parser.add_argument("--device-aa", type=int, default=15, help="device: A/A sittings of each control")
+    parser.add_argument("--device-power", type=int, default=4, help="device: sittings of each slowdown and control")
+    options = parser.parse_args()
+    if unknown := [part for part in options.parts if part not in PARTS]:
+        parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    return options
+
+
+def main() -> int:
+    """Measure the parts asked for; 1 when a figure was missed."""
+    options = _options()
+    out: Path = options.out.resolve()
+    how: dict[str, Callable[[], list[Figure]]] = {
+        "startup": lambda: startup.measure(out),
+        "ranges": lambda: ranges.measure(out),
+        "overhead": lambda: overhead.measure(out, fresh=options.fresh),
+        "peers": lambda: peers.measure(out, sittings=options.sittings),
+        "calibrate": lambda: calibrate.measure(
+            out, scenario=options.scenario, sittings=options.aa, power_sittings=options.power
+        ),
+        "device": lambda: device.measure(out, sittings=options.device_aa, power_sittings=options.device_power),
+    }
+    figures: list[Figure] = []
+    for part in options.parts or PARTS:
+        say(f"part {part}")
+        found = how[part]()
+        keep(out / f"figures-{part}.json", [asdict(f) for f in found])
+        figures += found
+    print(table(figures))
+    return 1 if any(f.ok is False for f in figures) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,198 @@
+"""The bench's own arithmetic: known ratios, counting of verdicts, rows that cannot pass by being few.
+
+What must not live here: running the bench.
+"""
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from aiperf.analysis.calibration import Sitting, calibrate, power
+from tests.bench import shell
+from tests.bench.figures import (
+    Figure,
+    aiperf_figures,
+    at_least,
+    calibration_figures,
+    holds,
+    is_false,
+    peer_figures,
+    power_figure,
+    seconds,
+    sittings_figure,
+    table,
+    true_ratio,
+    turns_for,
+    under,
+)
+from tests.bench.tools import welch_ratio
+
+
+def row(kind="equal", word="equivalent", *, tool="aiperf", truth=1.0, ratio=1.0, low=0.99, high=1.01, spent=60.0):
+    said = {"tool": tool, "kind": kind, "word": word, "seconds": spent}
+    return {**said, "truth": truth, "ratio": ratio, "low": low, "high": high}
+
+
+def full(sittings=12):
+    rows = [row() for _ in range(sittings)]
+    rows += [row("plus2", "inconclusive", truth=1.02, ratio=1.02, low=1.0, high=1.04) for _ in range(sittings)]
+    return rows + [row("plus5", "improved", truth=1.05, ratio=1.05, low=1.03, high=1.07) for _ in range(sittings)]
+
+
+def answers(rows):
+    return [f.ok for f in aiperf_figures(rows, sittings=12)]
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.02, 1.05])
+def test_the_turns_give_the_whole_program_the_ratio_not_only_its_loop(ratio):
+    slow = turns_for(ratio, base=20_000_000, start_s=0.05, turn_s=25e-9)
+    assert true_ratio(slow, 20_000_000, start_s=0.05, turn_s=25e-9) == pytest.approx(ratio, abs=1e-6)
+    assert slow / 20_000_000 == pytest.approx(ratio + (ratio - 1) * 0.1, abs=1e-6)
+
+
+def test_a_verdict_is_false_only_when_the_truth_forbids_it():
+    false = {(kind, word) for kind in ("equal", "plus2", "plus5") for word in WORDS if is_false(kind, word)}
+    assert false == {
+        *(("equal", word) for word in ("improved", "regressed", "invalid")),
+        *(("plus2", word) for word in ("regressed", "invalid")),
+        *(("plus5", word) for word in ("equivalent", "regressed", "invalid")),
+    }
+
+
+WORDS = ("improved", "regressed", "equivalent", "inconclusive", "invalid")
+
+
+def test_a_full_table_of_right_sittings_is_ok_throughout():
+    assert answers(full()) == [True, True, True, True]
+
+
+def test_too_few_sittings_are_never_ok():
+    assert answers(full()[:-1]) == [False, False, False, False]
+
+
+def test_one_false_verdict_misses_the_first_figure_only():
+    rows = full()
+    rows[0] = row(word="regressed")
+    found = aiperf_figures(rows, sittings=12)
+    assert [f.ok for f in found] == [False, True, True, True]
+    assert found[0].measured == "1 of 36 (equal regressed)"
+
+
+def test_two_intervals_may_miss_the_truth_and_a_third_may_not():
+    rows = full()
+    rows[0] = row(low=1.001)
+    rows[1] = row(low=1.001)
+    assert answers(rows) == [True, True, True, True]
+    rows[2] = row(high=0.999)
+    assert answers(rows) == [True, False, True, True]
+
+
+def test_nine_of_twelve_found_are_enough_and_eight_are_not():
+    rows = full()
+    for place in (24, 25, 26):
+        rows[place] = {**rows[place], "word": "inconclusive"}
+    assert answers(rows) == [True, True, True, True]
+    rows[27] = {**rows[27], "word": "inconclusive"}
+    assert answers(rows) == [True, True, False, True]
+
+
+def test_a_failed_sitting_is_no_false_verdict_and_still_not_ok():
+    rows = full()
+    rows[0] = row(word="failed", ratio=None, low=None, high=None)
+    assert answers(rows) == [False, True, True, False]
+
+
+def test_a_long_sitting_misses_the_time():
+    rows = full()
+    rows[5] = row(spent=90.0)
+    assert answers(rows) == [True, True, True, False]
+
+
+def test_sittings_of_other_tools_do_not_count_for_aiperf():
+    rows = full() + [row(word="different", tool="pyperf", low=None, high=None, spent=200) for _ in range(12)]
+    assert answers(rows) == [True, True, True, True]
+
+
+def test_an_interval_that_is_missing_holds_nothing():
+    assert not holds(row(low=None, high=None))
+    assert holds(row(low=1.0, high=1.0))
+    assert not holds(row(low=1.0001, high=1.1))
+
+
+def test_each_tool_is_shown_with_its_extremes_and_its_words():
+    rows = [row(tool="pyperf", word=word, ratio=r, low=None, high=None) for word, r in SEEN]
+    assert peer_figures(rows) == [
+        Figure("equal, pyperf", "true 1.000", "0.900 to 1.200; 2 different, 1 same; 60 s each", None)
+    ]
+
+
+SEEN = (("different", 1.2), ("same", 1.0), ("different", 0.9))
+
+
+def test_welch_gives_the_ratio_of_the_means_and_covers_about_as_often_as_it_says():
+    draw = random.Random(7)
+    covered = 0
+    for _ in range(400):
+        before, after = ([draw.gauss(mean, 0.02) for _ in range(10)] for mean in (1.02, 1.0))
+        ratio, low, high = welch_ratio(before, after)
+        assert low < ratio < high
+        covered += low <= 1.02 <= high
+    assert 0.92 <= covered / 400 <= 0.98
+
+
+def sitting(estimate, *, half=0.01, word="equivalent"):
+    return Sitting(estimate, half / 2, 10, estimate - half, estimate + half, word)
+
+
+def test_one_false_verdict_in_forty_misses_and_says_the_bound():
+    sittings = [sitting(0.001 * (-1) ** n) for n in range(39)]
+    right = calibration_figures("x", calibrate([*sittings, sitting(0.0)], delta=0.02))
+    wrong = calibration_figures("x", calibrate([*sittings, sitting(0.05, word="improved")], delta=0.02))
+    assert (right[0].ok, right[1].ok) == (True, True)
+    assert (wrong[0].ok, wrong[1].ok) == (False, True)
+    assert (right[0].measured, wrong[0].measured) == ("0 of 40 (at most 7.22 %)", "1 of 40 (at most 11.3 %)")
+
+
+def test_five_percent_must_always_be_found_and_two_percent_in_four_of_five():
+    nine = [sitting(-0.05, word="regressed")] * 9 + [sitting(0.0)]
+    assert power_figure("x", power(nine, slowdown=0.05)).ok is False
+    assert power_figure("x", power(nine, slowdown=0.02)).ok is True
+    assert power_figure("x", power([*nine[2:], sitting(0.0), sitting(0.0)], slowdown=0.02)).ok is False
+
+
+def test_fifty_nine_sittings_without_a_flag_are_needed():
+    assert [sittings_figure(*given).ok for given in ((58, 0), (59, 0), (59, 1), (0, 0))] == [False, True, False, None]
+
+
+def test_a_limit_reached_is_a_miss():
+    assert under("x", 0.35, 0.35, seconds).ok is False
+    assert under("x", 0.349, 0.35, seconds) == Figure("x", "< 350 ms", "349 ms", True)
+    assert at_least("x", 8, 12, 9) == Figure("x", ">= 9 of 12", "8 of 12", False)
+
+
+def test_times_are_shown_in_the_unit_that_fits():
+    assert [seconds(s) for s in (12.0, 0.0123, 1.5e-5, 1.16e-7)] == ["12 s", "12.3 ms", "15 us", "116 ns"]
+
+
+def test_the_table_has_one_aligned_line_for_each_figure():
+    text = table(
+        [Figure("a figure", "< 1", "0.5", True), Figure("b", "shown", "7", None), Figure("c", "0", "1", False)]
+    )
+    assert text.splitlines() == [
+        "figure    target  measured",
+        "a figure  < 1     0.5       ok",
+        "b         shown   7         -",
+        "c         0       1         MISS",
+    ]
+
+
+def test_what_is_kept_can_be_read_again_and_leaves_no_part_behind(tmp_path):
+    path = tmp_path / "folder" / "x.json"
+    assert shell.kept(path) is None
+    shell.keep(path, {"ratio": 1.02})
+    assert shell.kept(path) == {"ratio": 1.02}
+    assert [p.name for p in path.parent.iterdir()] == ["x.json"]

@@ -1,0 +1,172 @@
+"""Somebody who types commands in a folder of tiny scenarios.
+
+What must not live here: tests and fixtures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+WORKLOAD = """
+import os
+import time
+
+import numpy as np
+
+from aiperf.workloads.contract import Context, Work, Workload
+
+
+def add(context: Context, *, items: int = 256, wrong: bool = False, fails: bool = False, pause: float = 0.0):
+    if fails:
+        raise RuntimeError("the model file is missing")
+    x = np.random.default_rng(context.seed).standard_normal(items)
+    out = np.empty_like(x)
+
+    def step() -> None:
+        np.add(x, 1.0 + wrong, out=out)
+        if pause:
+            time.sleep(pause)
+
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: {"x": x})
+"""
+SCENARIO = """\
+title: Add against add
+why: Both sides are the same, so that nothing but the command is tried.
+tags: [mine]
+workload: ./work.py:add
+before: {}
+after: {}
+expect: equivalent
+"""
+PRECISION = """\
+looks: [3]
+alpha: 0.05
+delta: 0.9
+width: 5
+case_seconds: 20
+rounds: 2
+side_seconds: 0.01
+warmup_seconds: 0.05
+warmup_window: 5
+audits: 1
+provisional: true
+"""
+ENDLESS = (
+    PRECISION.replace("looks: [3]", "looks: [3, 1000]")
+    .replace("alpha: 0.05", "alpha: 1.0e-12")
+    .replace("0.9", "0.000001")
+    .replace("width: 5", "width: 1.0e-9")
+)
+"""No verdict can be reached: also by chance an interval at this alpha does not leave 1 out."""
+
+
+CALM = {"equivalent", "inconclusive"}
+"""What three pairs of equal sides may come to; a wide threshold keeps noise from the other words."""
+
+
+@dataclass(frozen=True)
+class Typed:
+    """What came of a command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def plain(self) -> bool:
+        """Whether neither stream holds a traceback or a control character."""
+        both = self.out + self.err
+        return "Traceback" not in both and "\x1b" not in both and "\r" not in both
+
+
+@dataclass
+class User:
+    """Types commands in a folder that holds tiny.yaml, its workload and two precisions."""
+
+    folder: Path
+    env: dict[str, str] = field(default_factory=dict)
+    done: Typed = Typed(0, "", "")
+    """What the last command of a prepared user came to."""
+
+    def __post_init__(self) -> None:
+        self.write("work.py", WORKLOAD)
+        self.write("tiny.yaml", SCENARIO)
+        self.write("fast.yaml", PRECISION)
+        self.write("endless.yaml", ENDLESS)
+
+    def write(self, name: str, text: str | bytes) -> Path:
+        """Write a file of the folder."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    def scenario(self, name: str, **blocks: str) -> str:
+        """Write tiny.yaml with other blocks under another name; the path to type."""
+        kept = dict(line.split(": ", 1) for line in SCENARIO.splitlines()) | blocks
+        self.write(f"{name}.yaml", "".join(f"{k}: {v}\n" for k, v in kept.items() if v))
+        return f"./{name}.yaml"
+
+    def environment(self) -> dict[str, str]:
+        """The environment of what is typed."""
+        return {**os.environ, "PYTHONPATH": str(CHECKOUT), **self.env}
+
+    def start(self, *argv: str, **more: Any) -> subprocess.Popen[str]:
+        """Start a command in a process group of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "aiperf", *argv],
+            cwd=self.folder, env=self.environment(), start_new_session=True, text=True,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
+        )  # fmt: skip
+
+    def types(self, *argv: str, **more: Any) -> Typed:
+        """Type a command and wait for its end."""
+        with self.start(*argv, **more) as process:
+            out, err = process.communicate(timeout=60)
+        return Typed(process.returncode, out or "", err or "")
+
+    def runs(self, *argv: str) -> Typed:
+        """Type a run of the fast precision, without limits being measured."""
+        return self.types("run", *argv, "--precision", "fast.yaml", "--no-peaks")
+
+    def latest(self) -> Path:
+        """The newest run's folder."""
+        return (self.folder / "results" / "latest").resolve()
+
+    def record(self, case: str = "tiny") -> dict[str, Any]:
+        """A case of the newest run as stored."""
+        return json.loads((self.latest() / "cases" / f"{case}.json").read_text())
+
+    def run_record(self) -> dict[str, Any]:
+        """The newest run's own record."""
+        return json.loads((self.latest() / "run.json").read_text())
+
+
+def processes_with(marker: str) -> list[int]:
+    """Live processes with a text in their environment: a run's workers, programs and guardian carry their folder."""
+    found = []
+    for entry_ in Path("/proc").iterdir():
+        if entry_.name.isdigit() and int(entry_.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                state = (entry_ / "stat").read_bytes().rpartition(b")")[2].split()[0]
+                if marker.encode() in (entry_ / "environ").read_bytes() and state != b"Z":
+                    found.append(int(entry_.name))
+    return found
+
+
+def until(true: Callable[[], Any], *, seconds: float = 20.0) -> Any:
+    """Wait for something to become true; its value, false when the time is up."""
+    deadline = time.monotonic() + seconds
+    while not (value := true()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return value

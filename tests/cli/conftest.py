@@ -1,0 +1,53 @@
+"""A user with a folder of tiny scenarios, who types commands."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cli_user import Typed, User, processes_with
+
+from aiperf.cli.main import entry
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> User:
+    return User(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> User:
+    """A user who has measured once; for tests that only look at the run."""
+    user = User(tmp_path_factory.mktemp("reader"))
+    user.done = user.runs("tiny.yaml")
+    return user
+
+
+@pytest.fixture
+def here(user: User, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Typed]:
+    """Type a command that measures nothing, in this process: any exception it does not handle fails the test."""
+    monkeypatch.chdir(user.folder)
+
+    def types(*argv: str) -> Typed:
+        monkeypatch.setattr(sys, "argv", ["aiperf", *argv])
+        capsys.readouterr()
+        code = entry()
+        told = capsys.readouterr()
+        return Typed(int(code), told.out, told.err)
+
+    return types
+
+
+@pytest.fixture
+def marked(user: User) -> Iterator[User]:
+    """A user whose processes can be told from all others; those left at the end are killed."""
+    user.env["AIPERF_TEST_MARK"] = f"mark-{os.getpid()}-{user.folder.name}"
+    yield user
+    for pid in processes_with(user.env["AIPERF_TEST_MARK"]):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,71 @@
+"""``aiperf ab``: two programs against each other."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+
+PYTHON = f"{sys.executable} -I -S -c"
+
+
+def test_equal_programs_are_compared_by_wall_user_and_system_time_and_memory(user) -> None:
+    program = f"{PYTHON} {shlex.quote('bytearray(150 << 20); sum(range(3000000)); print(1)')}"
+    argv = (
+        "ab",
+        "--before",
+        program,
+        "--after",
+        program,
+        "--precision",
+        "fast.yaml",
+        "--same-output",
+        "--json",
+        "--slice",
+        "off",
+    )
+    done = user.types(*argv, "--env-after", "COLOUR=blue", "--budget", "20s")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert {row["metric"] for row in told["rows"]} >= {"time", "user", "system", "peak_memory"}
+    assert next(row for row in told["rows"] if row["headline"])["verdict"] in ("equivalent", "inconclusive")
+    record = user.record("ab")
+    assert [side["env"] for side in record["case"]["sides"]] == [{}, {"COLOUR": "blue"}]
+    assert len(record["pairs"]) == 3
+
+
+def test_a_side_gets_its_own_environment_and_other_output_is_wrong_output(user) -> None:
+    program = f"{PYTHON} {shlex.quote('import os; print(os.environ.get(str(42)))')}"
+    argv = ("ab", "--before", program, "--after", program, "--precision", "fast.yaml", "--same-output", "-q")
+    done = user.types(*argv, "--env-after", "42=x")
+    assert done.code == 5
+    assert "differs from byte 0" in " ".join(done.out.split())
+
+
+def test_a_program_that_fails_is_a_failed_case_with_its_last_words(user) -> None:
+    bad = f"{PYTHON} {shlex.quote('import sys; sys.exit(chr(110) + chr(111))')}"
+    done = user.types("ab", "--before", "true", "--after", bad, "--precision", "fast.yaml")
+    assert done.code == 5
+    assert done.plain
+    failure = user.record("ab")["failure"]
+    assert (failure["side"], failure["kind"], failure["exit_status"]) == ("after", "error", 1)
+    assert failure["stderr_tail"] == "no"
+
+
+def test_every_mistake_in_the_commands_is_told_at_once(here, user) -> None:
+    told = here("ab", "--before", "nosuchprogram -x", "--after", "sh -c 'x", "--env-before", "A", "--env-after", "=b")
+    assert told.code == 2
+    for fragment in ('"nosuchprogram" is no program', "No closing quotation", '"A" is not NAME', '"=b" is not NAME'):
+        assert fragment in told.err
+    assert not (user.folder / "results").exists()
+
+
+def test_flags_that_make_no_sense_are_mistakes(here, user) -> None:
+    pair = ("ab", "--before", "true", "--after", "true")
+    for flag, value in (("--slice", "on"), ("--budget", "0s"), ("--budget", "soon"), ("--delta", "2"), ("--pin", "x")):
+        told = here(*pair, flag, value)
+        assert told.code == 2
+        assert flag in told.err
+        assert f'"{value}"' in told.err or f"{value} is no" in told.err
+    assert here("ab", "--before", "", "--after", "true").code == 2
+    assert not (user.folder / "results").exists()

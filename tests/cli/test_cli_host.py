@@ -1,0 +1,56 @@
+"""``aiperf peaks`` and ``aiperf calibrate``: what is learned of this host and kept."""
+
+from __future__ import annotations
+
+import json
+
+
+def test_a_measured_limit_is_told_and_kept_for_this_host(user) -> None:
+    user.env["AIPERF_STATE"] = str(user.folder / "state")
+    done = user.types("peaks", "page_cache_read", "--json")
+    assert done.code == 0, done.err
+    assert "measuring the limit page_cache_read" in done.err
+    peak = json.loads(done.out)[0]
+    assert 1e8 < peak["value"] < 1e13
+    stored = user.types("peaks", "--stored", "--json")
+    assert stored.err == ""
+    assert json.loads(stored.out) == [peak]
+
+
+def test_an_unknown_roof_is_a_mistake_that_names_the_known_ones(here) -> None:
+    told = here("peaks", "warp_drive")
+    assert told.code == 2
+    assert "cpu_stream" in told.err
+
+
+def test_sittings_of_a_side_against_its_copy_calibrate_the_host(user) -> None:
+    user.env["AIPERF_STATE"] = str(user.folder / "state")
+    argv = ("calibrate", "tiny.yaml", "--precision", "fast.yaml", "--sittings", "2", "--power-sittings", "2")
+    done = user.types(*argv, "--inject", "2")
+    assert done.code == 0, done.err
+    assert done.plain
+    assert "2 sittings of a side against its copy" in done.out
+    assert "+200 %" in done.out
+    assert "tiny A/A 2/2" in done.err
+    assert user.run_record()["status"] == "finished"
+    assert len(list((user.latest() / "cases").iterdir())) == 4
+    kept = json.loads(next((user.folder / "state" / "calibration").iterdir()).read_text())
+    assert "tiny" in json.dumps(kept)
+
+
+def test_a_side_that_fails_cannot_be_calibrated(user) -> None:
+    broken = user.scenario("broken", before="{fails: true}", after="{fails: true}")
+    done = user.types("calibrate", broken, "--precision", "fast.yaml", "--sittings", "2", "--inject", "")
+    assert done.code == 5
+    assert done.plain
+    assert "the model file is missing" in done.err
+    assert user.run_record()["status"] == "finished"
+
+
+def test_calibration_mistakes_are_told_before_anything_is_measured(here, user) -> None:
+    for flag, value in (("--inject", "wrong"), ("--inject", "-1"), ("--sittings", "1"), ("--precision", "nope")):
+        told = here("calibrate", "tiny.yaml", flag, value)
+        assert told.code == 2
+        assert value in told.err or flag in told.err
+    assert here("calibrate", user.scenario("big", needs="{gpus: 9}")).code == 77
+    assert not (user.folder / "results").exists()

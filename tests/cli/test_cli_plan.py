@@ -1,0 +1,51 @@
+"""What is chosen and planned, before anything is measured."""
+
+from __future__ import annotations
+
+import json
+
+
+def planned(here, *argv: str) -> list[str]:
+    told = here("run", *argv, "--dry-run", "--json")
+    assert told.code in (0, 77), told.err
+    return [row["case"] for row in json.loads(told.out)]
+
+
+def test_a_dry_run_prints_the_cases_with_an_estimate_and_stores_nothing(here, user) -> None:
+    user.scenario("sized", axes="{items: [16, 32]}")
+    told = here("run", "sized.yaml", "--dry-run", "--precision", "fast.yaml")
+    assert told.code == 0
+    assert "2 cases to measure" in told.out
+    assert " s" in told.out
+    assert not (user.folder / "results").exists()
+
+
+def test_names_tags_paths_folders_and_globs_find_scenarios(here, user) -> None:
+    assert planned(here, "same-vs-same") == ["same-vs-same"]
+    assert set(planned(here, "control")) >= {"same-vs-same", "no-grad-inside-inference-mode"}
+    assert planned(here, "*-inside-*") == ["no-grad-inside-inference-mode"]
+    user.scenario("mine/a"), user.scenario("mine/b")
+    user.write("mine/work.py", (user.folder / "work.py").read_text())
+    assert planned(here, "./mine") == planned(here, "./mine/*.yaml") == ["a", "b"]
+    assert planned(here, "tiny.yaml", "./mine/a.yaml") == ["tiny", "a"]
+
+
+def test_the_plan_says_why_a_case_is_skipped_and_what_would_help(here, user) -> None:
+    told = here("run", user.scenario("big", needs="{gpus: 9}"), "tiny.yaml", "--dry-run")
+    assert told.code == 0
+    assert "skipped" in told.out
+    assert "9" in told.out
+    alone = here("run", "./big.yaml", "--dry-run")
+    assert alone.code == 77
+
+
+def test_only_keeps_one_value_of_an_axis(here, user) -> None:
+    user.scenario("sized", axes="{items: [16, 32]}")
+    assert planned(here, "./sized.yaml", "--only", "items=16") == ["sized[items=16]"]
+
+
+def test_a_value_that_the_axis_does_not_have_is_a_mistake(here, user) -> None:
+    user.scenario("sized", axes="{items: [16, 32]}")
+    told = here("run", "./sized.yaml", "--only", "items=17", "--dry-run")
+    assert told.code == 2
+    assert "16" in told.err

@@ -1,0 +1,107 @@
+"""``aiperf report`` and ``aiperf show RUN CASE`` on a stored run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+
+import pyarrow.parquet as pq
+import pytest
+from cli_user import CALM
+
+from aiperf.cli.main import entry
+
+
+@pytest.fixture
+def run(reader, user, here):
+    """A copy of the measured run, to read or to spoil."""
+    shutil.copytree(reader.folder / "results", user.folder / "results", symlinks=True)
+    return here
+
+
+def test_the_latest_run_is_told_again_word_for_word(run, user) -> None:
+    told = run("report")
+    assert told.code == 0
+    assert "(provisional)" in told.out
+    assert run("report", user.latest().name).out == run("report", f"results/{user.latest().name}").out == told.out
+
+
+def test_a_run_comes_in_every_dialect(run) -> None:
+    outcomes = json.loads(run("report", "--json").out)["outcomes"]
+    assert set(outcomes) <= CALM
+    assert run("report", "--format", "json").out == run("report", "--json").out
+    rows = list(csv.DictReader(io.StringIO(run("report", "--format", "csv").out)))
+    assert rows[0]["scenario"] == "tiny"
+    assert f"| {next(iter(outcomes))}" in run("report", "--format", "markdown").out
+    assert len(run("report", "--all-metrics").out) > len(run("report").out)
+
+
+def test_recomputing_from_the_raw_samples_comes_out_the_same(run) -> None:
+    told = run("report", "--recompute")
+    assert told.code == 0
+    assert "1 of 1 cases the same" in told.out
+
+
+def test_other_samples_give_another_result_and_exit_with_5(run, user) -> None:
+    path = user.latest() / "samples" / "tiny.parquet"
+    table = pq.read_table(path)
+    rows = table.select(["side", "wall_s"]).to_pylist()
+    slower = [row["wall_s"] * (3 if row["side"] == "after" else 1) for row in rows]
+    place = table.column_names.index("wall_s")
+    pq.write_table(table.set_column(place, table.schema.field("wall_s"), [slower]), path)
+    told = run("report", "--recompute")
+    assert told.code == 5
+    assert "tiny differs from what was stored" in told.out
+
+
+def test_a_record_that_claims_more_than_its_samples_show_exits_with_5(run, user) -> None:
+    path = user.latest() / "cases" / "tiny.json"
+    record = json.loads(path.read_text())
+    record["results"][0]["comparison"]["ratio"] = 2.0
+    record["results"][0]["verdict"]["word"] = "improved"
+    path.write_text(json.dumps(record))
+    assert "improved" in run("report").out
+    told = run("report", "--recompute")
+    assert told.code == 5
+    assert "tiny differs" in told.out
+
+
+@pytest.mark.parametrize("spoil", ["unlink", "write"])
+def test_samples_that_are_gone_or_garbage_are_told_without_a_traceback(run, user, spoil) -> None:
+    path = user.latest() / "samples" / "tiny.parquet"
+    path.unlink() if spoil == "unlink" else path.write_bytes(b"PAR1 no such thing")
+    assert run("report").code == 0
+    told = run("report", "--recompute")
+    assert told.code == 2
+    assert "tiny.parquet" in told.err
+
+
+def test_a_damaged_record_is_named_and_passed_over(run, user) -> None:
+    (user.latest() / "cases" / "tiny.json").write_text('{"case": ')
+    told = run("report")
+    assert told.code == 0
+    assert "tiny.json" in told.err
+    assert "passed over" in told.err
+
+
+def test_the_verdict_of_a_case_is_explained(run) -> None:
+    told = run("show", "latest", "tiny")
+    assert told.code == 0
+    assert len(told.out.splitlines()) > 5
+    assert json.loads(run("show", "latest", "tiny", "--json").out)[0]["case"]["id"] == "tiny"
+
+
+def test_runs_and_cases_that_are_not_there_are_mistakes_that_name_those_that_are(run, user) -> None:
+    assert user.latest().name in run("report", "yesterday").err
+    told = run("show", "latest", "tinny")
+    assert (told.code, "tiny" in told.err) == (2, True)
+    nothing = run("report", "--results", "elsewhere")
+    assert (nothing.code, "no run is stored in elsewhere" in nothing.err) == (2, True)
+
+
+def test_entry_is_the_one_place_that_turns_outcomes_into_codes(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("sys.argv", ["aiperf", "--version"])
+    assert entry() == 0
+    assert capsys.readouterr().out.startswith("aiperf 0.")

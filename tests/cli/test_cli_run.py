@@ -1,0 +1,100 @@
+"""``aiperf run`` as it is typed: what it measures, prints, stores and exits with."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+from cli_user import CALM
+
+
+def test_a_run_prints_its_table_and_stores_every_file_of_it(reader) -> None:
+    done, folder = reader.done, reader.latest()
+    assert done.code == 0, done.err
+    assert done.plain
+    assert "(provisional)" in done.out
+    assert "[1/1] tiny" in done.err
+    stored = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+    assert stored == ["cases/tiny.json", "run.json", "samples/tiny.parquet"]
+    assert (reader.folder / "results" / "latest").is_symlink()
+    assert f"results/{folder.name}" in done.out
+    run = reader.run_record()
+    assert (run["status"], run["precision"], run["planned"]) == ("finished", "fast", ["tiny"])
+    assert len(reader.record()["pairs"]) == 3
+
+
+def test_json_is_one_document_on_stdout_and_a_seed_fixes_orders_and_seeds_of_the_pairs(user, reader) -> None:
+    drawn = []
+    for extra in (["--json"], ["--quiet"]):
+        done = user.runs("tiny.yaml", "--seed", "7", *extra)
+        assert done.code == 0
+        drawn.append([(p["order"], p["seed"]) for p in user.record()["pairs"]])
+        if "--json" in extra:
+            told = json.loads(done.out)
+            assert told["run"]["planned"] == ["tiny"]
+            assert set(told["outcomes"]) <= CALM
+            assert "[1/1] tiny" in done.err
+        else:
+            assert done.err == ""
+            assert "tiny" in done.out
+    assert user.run_record()["seed"] == 7
+    assert drawn[0] == drawn[1] != [(p["order"], p["seed"]) for p in reader.record()["pairs"]]
+    assert drawn[0][0][0] == drawn[0][1][0][::-1]
+
+
+def test_a_glob_and_an_axis_value_choose_what_is_run(user) -> None:
+    user.scenario("sized", axes="{items: [16, 32]}")
+    done = user.runs("./si*.yaml", "--only", "items=32", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    assert done.code == 0
+    assert {row["case"] for row in rows} == {"sized[items=32]"}
+    assert user.record("sized[items=32]")["case"]["sides"][0]["params"] == {"items": 32}
+
+
+def test_a_budget_gives_every_case_its_first_look(user) -> None:
+    first, second = user.scenario("first"), user.scenario("second")
+    done = user.types("run", first, second, "--precision", "endless.yaml", "--no-peaks", "--budget", "1s")
+    assert done.code == 0, done.err
+    assert all(len(user.record(name)["pairs"]) >= 3 for name in ("first", "second"))
+    assert user.record("first")["stop"] == user.record("second")["stop"] == "budget"
+
+
+def test_wrong_output_is_told_and_exits_with_5(user) -> None:
+    done = user.runs(user.scenario("wrong", after="{wrong: true}", expect=""))
+    assert done.code == 5
+    assert "invalid" in done.out
+    assert "out differs in 256 of 256 elements" in " ".join(done.out.split())
+    assert user.record("wrong")["results"][0]["verdict"]["reason"] == "wrong_output"
+
+
+def test_a_failing_case_is_recorded_and_the_run_goes_on(user) -> None:
+    broken, big = user.scenario("broken", after="{fails: true}", expect=""), user.scenario("big", needs="{gpus: 9}")
+    done = user.runs(broken, big, "tiny.yaml")
+    assert done.code == 5
+    assert done.plain
+    assert "the model file is missing" in done.out
+    failure = user.record("broken")["failure"]
+    assert (failure["side"], failure["phase"], failure["kind"]) == ("after", "set-up", "error")
+    assert "RuntimeError" in failure["stderr_tail"]
+    assert [user.record(name)["status"] for name in ("big", "tiny")] == ["skipped", "measured"]
+    assert user.run_record()["planned"] == ["broken", "tiny", "big"]
+
+
+def test_a_host_that_can_run_nothing_exits_with_77_and_says_what_is_missing(user) -> None:
+    done = user.runs(user.scenario("big", needs="{gpus: 9}"))
+    assert done.code == 77
+    assert "needs 9" in done.out
+    assert user.record("big")["status"] == "skipped"
+    assert user.run_record()["status"] == "finished"
+
+
+def test_two_runs_at_once_into_one_folder_keep_apart(user) -> None:
+    argv = ("run", "tiny.yaml", "--precision", "fast.yaml", "--no-peaks", "--quiet")
+    both = [user.start(*argv), user.start(*argv)]
+    codes = [(p.communicate(timeout=60), p.returncode)[1] for p in both]
+    assert codes == [0, 0]
+    folders = [p for p in (user.folder / "results").iterdir() if not p.is_symlink()]
+    assert len(folders) == 2
+    assert all((p / "cases" / "tiny.json").is_file() and (p / "samples" / "tiny.parquet").is_file() for p in folders)
+    assert user.latest() in [p.resolve() for p in folders]

@@ -1,0 +1,120 @@
+import inspect
+import multiprocessing
+import os
+
+import pytest
+import torch
+
+from aiperf.host.peaks import ROOFS
+from aiperf.workloads import peaks
+from aiperf.workloads.contract import Context, SkipSide
+
+MIB = 1024**2
+
+
+@pytest.fixture
+def context(tmp_path):
+    return Context(scratch=tmp_path, shared_scratch=tmp_path, seed=5, pad=64)
+
+
+def gang(rank, port, results):
+    context = Context(rank=rank, world_size=2, seed=5, store_port=port)
+    workload = peaks.all_reduce_gloo(context, size=MIB)
+    before = workload.outputs()["target"].clone()
+    workload.step()
+    results.put((rank, before[:8].tolist(), workload.outputs()["target"][:8].tolist(), dict(workload.work.roofs)))
+    torch.distributed.destroy_process_group()
+
+
+def test_every_roof_names_a_workload_that_takes_its_parameters():
+    for roof in ROOFS:
+        function = getattr(peaks, roof.workload.removeprefix("peaks."))
+        for variant in roof.variants:
+            inspect.signature(function).bind(Context(), **variant)
+
+
+@pytest.mark.parametrize(("way", "moved"), [("copy", 2 * MIB), ("sum", MIB), ("dot", 2 * MIB)])
+def test_cpu_stream_does_what_it_charges(context, way, moved):
+    workload = peaks.cpu_stream(context, way=way, size=MIB)
+    workload.step()
+    assert workload.work.roofs == {"cpu_stream": moved}
+    assert workload.facts["threads"] == len(os.sched_getaffinity(0))
+    inputs, target = workload.inputs(), workload.outputs()["target"]
+    first = inputs["first"].double()
+    expected = {"copy": first, "sum": first.sum(), "dot": (first * inputs.get("second", first).double()).sum()}[way]
+    torch.testing.assert_close(target.double().squeeze(), expected, rtol=1e-4, atol=0)
+
+
+def test_equal_seeds_give_equal_inputs_and_others_do_not(context):
+    first = peaks.cpu_stream(context, size=MIB).inputs()["first"]
+    again = peaks.cpu_stream(context, size=MIB).inputs()["first"]
+    context.seed = 6
+    other = peaks.cpu_stream(context, size=MIB).inputs()["first"]
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert first.data_ptr() % 4 == 0
+
+
+def test_host_buffers_larger_than_the_random_block_are_filled_to_the_end(context):
+    first = peaks.cpu_stream(context, size=40 * MIB).inputs()["first"]
+    assert first.numel() == 10 * MIB
+    assert bool(((first >= 0.5) & (first <= 1.5)).all())
+
+
+def test_the_cpu_matrix_multiply_matches_its_float64_reference(context):
+    workload = peaks.cpu_gemm_fp32(context, n=96)
+    workload.step()
+    assert workload.work.roofs == {"cpu_gemm_fp32": 2.0 * 96**3}
+    torch.testing.assert_close(
+        workload.outputs()["product"].double(), workload.reference()["product"], rtol=1e-4, atol=1e-3
+    )
+
+
+@pytest.mark.parametrize(("threads", "direct"), [(1, True), (3, True), (2, False)])
+def test_a_disk_read_reads_every_block_of_its_file(context, threads, direct):
+    workload = peaks.disk_read(context, size=4 * MIB, block=MIB, threads=threads, direct=direct)
+    workload.prepare()
+    workload.step()
+    data = (context.shared_scratch / f"peak-{4 * MIB}.bin").read_bytes()
+    last = (3 // threads) * threads  # the block that thread 0 read last
+    assert workload.outputs()["block"].tobytes() == data[last * MIB : (last + 1) * MIB]
+    assert len(set(data[:4096])) > 200
+    assert workload.facts["direct"] in ((True, False) if direct else (False,))
+    workload.close()
+
+
+def test_a_disk_read_on_memory_is_skipped_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(peaks, "_file_system", lambda folder: "tmpfs")
+    with pytest.raises(SkipSide, match="on tmpfs: memory, not a disk"):
+        peaks.disk_read(Context(scratch=tmp_path, shared_scratch=tmp_path), size=MIB)
+
+
+def test_a_file_that_shrank_is_an_error_and_not_a_fast_read(context):
+    workload = peaks.page_cache_read(context, size=4 * MIB, block=MIB)
+    os.truncate(context.shared_scratch / f"peak-{4 * MIB}.bin", MIB)
+    with pytest.raises(RuntimeError, match=f"read {MIB} of {4 * MIB} bytes"):
+        workload.step()
+    workload.close()
+
+
+def test_gpu_workloads_without_a_gpu_skip_with_the_reason(context):
+    for function in (peaks.dram, peaks.h2d, peaks.d2h, peaks.p2p, peaks.gemm_bf16, peaks.launch):
+        with pytest.raises(SkipSide, match="no GPU was given"):
+            function(context)
+
+
+def test_a_gloo_all_reduce_takes_the_maximum_and_charges_bus_bytes():
+    import torch.distributed as dist
+
+    store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
+    spawn = multiprocessing.get_context("spawn")
+    results = spawn.SimpleQueue()
+    ranks = [spawn.Process(target=gang, args=(rank, store.port, results)) for rank in range(2)]
+    for process in ranks:
+        process.start()
+    first, second = sorted(results.get() for _ in ranks)
+    for process in ranks:
+        process.join(30)
+    assert first[1] != second[1]
+    assert first[2] == second[2] == [max(pair) for pair in zip(first[1], second[1], strict=True)]
+    assert first[3] == {"all_reduce_gloo": MIB}

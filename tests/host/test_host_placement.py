@@ -1,0 +1,95 @@
+import os
+import time
+from itertools import pairwise
+
+import pytest
+from host_recorded import machine, write
+
+from aiperf.errors import UserError
+from aiperf.host.placement import CpuProbe, format_cpus, others, parse_cpus, place, probe_cpus, quiet_cpus
+
+
+def test_a_cpu_list_is_read_as_the_kernel_writes_it():
+    assert parse_cpus("0-3,5", allowed=range(8)) == (0, 1, 2, 3, 5)
+    assert parse_cpus(" 5, 1 ,5", allowed=range(8)) == (1, 5)
+
+
+@pytest.mark.parametrize("text", ["", "a", "3-1", "-1", "1,", "0-", "1;2", "0x1", "0-99999999999"])
+def test_a_bad_cpu_list_is_one_clear_mistake(text):
+    with pytest.raises(UserError) as caught:
+        parse_cpus(text, allowed=(0, 1))
+    fault = caught.value.faults[0]
+    assert fault.where == "--pin"
+    assert f'"{text}"' in fault.what
+    assert "0-3,5" in fault.hint
+
+
+def test_a_cpu_that_may_not_be_used_is_named_beside_those_that_may():
+    with pytest.raises(UserError, match=r"CPU 2,9 is not among the CPUs this process may use \(0-1,4\)"):
+        parse_cpus("1,2,9", allowed=(0, 1, 4))
+
+
+@pytest.mark.parametrize("cpus", [(), (3,), (0, 1, 2), (0, 2, 3, 7)])
+def test_cpu_lists_survive_writing_and_reading(cpus):
+    text = format_cpus(cpus)
+    assert (parse_cpus(text, allowed=range(8)) if cpus else ()) == cpus
+
+
+def test_none_pins_nothing():
+    assert place("none", ranks=2) is None
+
+
+def test_a_list_is_dealt_out_over_the_ranks():
+    assert place("0-3", ranks=1, allowed=range(8)) == ((0, 1, 2, 3),)
+    assert place("0-3", ranks=2, allowed=range(8)) == ((0, 1), (2, 3))
+    assert place("0,1", ranks=3, allowed=range(8)) == ((0, 1), (0, 1), (0, 1))
+
+
+def test_a_case_that_wants_all_or_more_than_all_gets_the_cpus_unprobed():
+    begin = time.perf_counter()
+    assert place("auto", cpus_wanted=0, allowed=(0, 1, 2, 3), probe_seconds=30) == ((0, 1, 2, 3),)
+    assert place("auto", ranks=2, cpus_wanted=4, allowed=(0, 1, 2, 3), probe_seconds=30) == ((0, 1), (2, 3))
+    assert time.perf_counter() - begin < 1
+
+
+def test_auto_gives_one_rank_one_of_the_allowed_cpus_and_restores_the_affinity():
+    home = os.sched_getaffinity(0)
+    placed = place("auto", probe_seconds=0.02)
+    assert os.sched_getaffinity(0) == home
+    assert placed is not None
+    assert len(placed) == 1
+    assert len(placed[0]) == 1
+    assert set(placed[0]) <= home
+
+
+def test_aiperf_itself_stays_off_the_chosen_cpus_where_it_can():
+    assert others(((0,), (2,)), (0, 1, 2, 3)) == (1, 3)
+    assert others(((0, 1),), (0, 1)) == (0, 1)
+    assert others(None, (0, 1)) == (0, 1)
+
+
+def test_cpus_are_ranked_by_score_and_measured_in_units_of_the_best_chunk():
+    probes = probe_cpus(sorted(os.sched_getaffinity(0)), probe_seconds=0.05)
+    measured = [probe for probe in probes if probe.loss is not None]
+    assert measured
+    assert all(a.score <= b.score for a, b in pairwise(measured))
+    assert all(probe.loss >= 0 for probe in measured)
+
+
+def test_a_cpu_that_serves_the_interrupts_scores_worse_than_an_equal_one_that_does_not():
+    quiet = CpuProbe(0, loss=0.01, jitter=0.01, busy=0.0, interrupts=0.0)
+    serving = CpuProbe(1, loss=0.01, jitter=0.01, busy=0.0, interrupts=1.0)
+    assert quiet.score < serving.score
+
+
+def test_hardware_threads_of_one_core_are_not_taken_together(tmp_path):
+    # CPUs that this machine has not: they refuse the thread, so they are watched only and keep their order.
+    ghost = max(os.sched_getaffinity(0)) + 1000
+    pairs = {ghost: ghost, ghost + 1: ghost, ghost + 2: ghost + 2, ghost + 3: ghost + 2}
+    folder = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    root = write(machine(tmp_path), {folder.format(cpu): f"{core}-{core + 1}\n" for cpu, core in pairs.items()})
+    assert quiet_cpus(2, candidates=range(ghost, ghost + 4), probe_seconds=0.01, root=root) == (ghost, ghost + 2)
+
+
+def test_as_many_candidates_as_wanted_are_taken_unprobed():
+    assert quiet_cpus(2, candidates=(4, 9), probe_seconds=30) == (4, 9)

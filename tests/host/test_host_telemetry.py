@@ -1,0 +1,164 @@
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from host_fake_nvml import EVERY_DEVICE_CALL, LIBRARY_NOT_FOUND, FakeGpu, FakeNvml
+from host_recorded import machine, process
+
+from aiperf.host.facts import Gpu
+from aiperf.host.telemetry import Sampler, Telemetry, judge
+
+
+def facts_of(*fakes):
+    return [Gpu(index, "NVIDIA H200", fake.uuid, "9.0", 1, 1) for index, fake in enumerate(fakes)]
+
+
+def watch(fake, root, *, seconds=0.12, side="before", meanwhile=lambda: None, **options):
+    sampler = Sampler(gpus=facts_of(fake), library=FakeNvml(fake, **options), period=0.01, root=root)
+    sampler.start()
+    sampler.mark(side)
+    time.sleep(seconds)
+    meanwhile()
+    return sampler.stop()
+
+
+def kinds(telemetry, own=()):
+    return {(i.kind, i.side, i.voids) for i in judge(telemetry, own)}
+
+
+def test_readings_are_kept_for_the_side_whose_turn_it_is(tmp_path):
+    gpu = FakeGpu()
+    sampler = Sampler(gpus=facts_of(gpu), library=FakeNvml(gpu), period=0.01, root=machine(tmp_path))
+    sampler.start()
+    for side, clock in (("before", 1980), ("after", 1500)):
+        gpu.sm_clock = clock
+        sampler.mark(side)
+        time.sleep(0.4)
+    sampler.mark(None)
+    telemetry = sampler.stop()
+    assert telemetry.sides["before"]["sm_clock_mhz"] == 1980
+    assert telemetry.sides["after"]["sm_clock_mhz"] == 1500
+    assert telemetry.sides["after"]["power_w"] == pytest.approx(493.772)
+    assert telemetry.readings["before"] > 2
+    assert telemetry.problem == ""
+
+
+def test_a_reading_that_spans_two_turns_counts_for_neither_side(tmp_path):
+    gpu = FakeGpu()
+    sampler = Sampler(gpus=facts_of(gpu), library=FakeNvml(gpu), period=0.05, root=machine(tmp_path))
+    sampler.start()
+    for turn in range(80):
+        sampler.mark(("before", "after")[turn % 2])
+        time.sleep(0.005)
+    telemetry = sampler.stop()
+    assert "power_w" not in telemetry.sides["before"]
+    assert "sm_clock_mhz" in telemetry.sides["before"]
+    assert telemetry.overall["power_w"] == pytest.approx(493.772)
+
+
+@pytest.mark.parametrize(
+    ("bits", "expected"),
+    [
+        (0x20, ("thermal", "before", True)),
+        (0x40, ("thermal", "before", True)),
+        (0x80, ("power_brake", "before", True)),
+        (0x8, ("hw_slowdown", "before", True)),
+        (0x4, ("power_cap", "before", False)),
+    ],
+)
+def test_heat_and_brakes_void_a_pair_and_the_power_cap_does_not(tmp_path, bits, expected):
+    found = kinds(watch(FakeGpu(reasons=bits), machine(tmp_path)))
+    assert expected in found
+    assert {kind for kind, _, _ in found} == {expected[0]}
+
+
+def test_an_idle_gpu_is_no_incident(tmp_path):
+    assert judge(watch(FakeGpu(reasons=0x1), machine(tmp_path)), ()) == ()
+
+
+def test_a_foreign_process_on_the_gpu_voids_and_own_descendants_do_not(tmp_path):
+    root = machine(tmp_path)
+    process(root, 10, parent=1)
+    process(root, 11, parent=10)
+    process(root, 12, parent=11, arguments=("python3", "train.py"))
+    process(root, 20, parent=1, environ=("AIPERF_PARENT=10",))
+    telemetry = watch(FakeGpu(pids=[11, 12, 20, 999]), root)
+    assert kinds(telemetry, own=[10]) == set()
+    assert kinds(telemetry, own=[11]) == {("foreign_gpu_process", i.side, True) for i in judge(telemetry, [11])}
+    details = [i.detail for i in judge(telemetry, [777])]
+    assert "process 12 (python3) used GPU 0" in details
+    assert len(details) == 3
+    assert not any("999" in detail for detail in details)
+
+
+def test_a_number_that_names_a_process_without_a_gpu_here_is_not_counted(tmp_path):
+    root = process(machine(tmp_path), 30)
+    (root / "proc/30/fd").mkdir()
+    (root / "proc/30/fd/0").symlink_to("/dev/null")
+    assert judge(watch(FakeGpu(pids=[30]), root), ()) == ()
+    (root / "proc/30/fd/3").symlink_to("/dev/nvidia0")
+    assert {i.kind for i in judge(watch(FakeGpu(pids=[30]), root), ())} == {"foreign_gpu_process"}
+
+
+def test_clocks_and_ecc_errors_that_change_within_a_pair_void_it(tmp_path):
+    gpu = FakeGpu()
+
+    def change():
+        gpu.application_clock, gpu.ecc_errors = 1500, 2
+
+    details = [i.detail for i in judge(watch(gpu, machine(tmp_path), meanwhile=change), ()) if i.voids]
+    assert details == [
+        "application clock of GPU 0 (MHz) went from 1980 to 1500",
+        "uncorrected ECC errors of GPU 0 went from 0 to 2",
+    ]
+
+
+@pytest.mark.parametrize("call", EVERY_DEVICE_CALL)
+def test_any_call_may_be_unsupported_without_an_incident(tmp_path, call):
+    telemetry = watch(FakeGpu(), machine(tmp_path), seconds=0.02, silent=[call])
+    assert judge(telemetry, ()) == (), telemetry
+
+
+def test_without_nvml_the_cpus_are_still_read():
+    cpu = min(os.sched_getaffinity(0))
+    sampler = Sampler(cpus=(cpu,), library=FakeNvml(init_error=LIBRARY_NOT_FOUND), period=0.02)
+    sampler.start()
+    sampler.mark("before")
+    home = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    end = time.perf_counter() + 0.4
+    while time.perf_counter() < end:
+        pass
+    os.sched_setaffinity(0, home)
+    telemetry = sampler.stop()
+    assert telemetry.sides["before"]["cpu_busy"] > 0.5
+    assert "sm_clock_mhz" not in telemetry.overall
+
+
+def test_stolen_time_is_told_but_does_not_void():
+    telemetry = Telemetry(sides={"before": {"cpu_steal": 0.1}, "after": {"cpu_steal": 0.0}})
+    (incident,) = judge(telemetry, ())
+    assert (incident.kind, incident.side, incident.voids) == ("steal", "before", False)
+    assert incident.detail == "10.0% of the CPU time went to other virtual machines"
+
+
+def test_a_sampler_that_breaks_says_so(tmp_path):
+    class Broken(FakeNvml):
+        def nvmlDeviceGetTemperature(self, gpu, sensor):
+            raise OSError("gone")
+
+    gpu = FakeGpu()
+    sampler = Sampler(gpus=facts_of(gpu), library=Broken(gpu), root=machine(tmp_path))
+    sampler.start()
+    (incident,) = judge(sampler.stop(), ())
+    assert (incident.kind, incident.voids) == ("telemetry", False)
+    assert incident.detail == "sampling ended early: OSError: gone"
+
+
+def test_sampling_costs_less_than_one_percent_of_a_core():
+    code = "from aiperf.host.telemetry import Sampler; import time, os\n"
+    code += "s = Sampler(cpus=tuple(os.sched_getaffinity(0))); s.start(); time.sleep(1.5); print(s.stop().cost)"
+    cost = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert float(cost) < 0.01

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from aiperf.launch.command import measure_command_pair, plan_commands
+from aiperf.launch.guardian import Guardian
+from aiperf.launch.trial import CommandPlan, Trial, choose
+from aiperf.records import Case, Check, Failure, Pair, Side
+from aiperf.settings import Limits, Precision, Settings
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+CPU = (max(os.sched_getaffinity(0)),)
+QUICK = Settings(precision=Precision(side_seconds=0.2), limits=Limits(command=20))
+QUEUED = CommandPlan(False, "a test", 2, False, ())
+SLICED = CommandPlan(True, "a test", 2, False, ())
+QUIET = Trial("after", wall_s=0.5, cpu_s=0.5, queued_s=0.0, io_bytes=0, sleeps=3, gpu=False, peak_bytes=1 << 20)
+
+
+def program(name: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-S", str(PROGRAMS / name), *arguments)
+
+
+def case(
+    before: tuple[str, ...], after: tuple[str, ...], *, kind: str = "none", env: dict[str, str] | None = None
+) -> Case:
+    sides = (Side("before", command=before), Side("after", command=after, env=env or {}))
+    return Case("pair", "pair", "", "", sides, check=Check(kind=kind))  # type: ignore[arg-type]
+
+
+def measure(
+    pair: Case, plan: CommandPlan | None, *, settings: Settings = QUICK, **more: threading.Event
+) -> Pair | Failure:
+    with Guardian() as guardian:
+        return measure_command_pair(
+            pair, index=0, order=("after", "before"), seed=1, settings=settings, cpus=CPU, guardian=guardian, plan=plan,
+            **more,
+        )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = {child.pid for child in psutil.Process().children()}
+    yield
+    assert list(tmp_path.glob("aiperf-command-*")) == []
+    assert [child for child in psutil.Process().children() if child.pid not in before] == []
+
+
+@pytest.mark.parametrize("plan", [QUEUED, SLICED], ids=["queued", "sliced"])
+def test_a_pair_holds_the_runs_of_both_sides(plan: CommandPlan) -> None:
+    pair = measure(case(program("spin_known.py", "6000000"), program("spin_known.py", "3000000")), plan)
+    assert isinstance(pair, Pair)
+    walls = {n: [s.wall_s for s in pair.samples if s.side == n] for n in ("before", "after")}
+    assert [len(walls["before"]), len(walls["after"])] == [2, 2]
+    assert 1.3 < sum(walls["before"]) / sum(walls["after"]) < 3
+    assert [run.side for run in pair.runs] == ["before", "after"]
+    assert all(run.facts["sliced"] == plan.sliced for run in pair.runs)
+    assert all(s.user_s is not None and s.user_s < 2 * s.wall_s + 0.1 for s in pair.samples)
+    assert pair.order == ("after", "before")
+    assert 0 < pair.worker_seconds <= pair.seconds
+    assert pair.cpus == CPU
+
+
+def test_queued_programs_take_turns_in_the_pairs_order_and_back() -> None:
+    pair = measure(case(program("spin_known.py", "1"), program("spin_known.py", "1")), QUEUED)
+    assert isinstance(pair, Pair)
+    assert [s.side for s in pair.samples] == ["after", "before", "before", "after"]
+
+
+def test_programs_that_only_compute_are_sliced_and_short_ones_run_often() -> None:
+    plan = plan_commands(
+        case(program("spin_known.py", "5000000"), program("spin_known.py", "5000000")),
+        seed=1, settings=QUICK, guardian=None,
+    )  # fmt: skip
+    assert isinstance(plan, CommandPlan)
+    assert plan.sliced, plan.reason
+    short = case(program("spin_known.py", "1"), program("spin_known.py", "1"))
+    plan = plan_commands(short, seed=1, settings=QUICK, guardian=None)
+    assert isinstance(plan, CommandPlan)
+    assert not plan.sliced
+    assert plan.runs >= 4
+
+
+@pytest.mark.parametrize(
+    ("trial", "word"),
+    [
+        (replace(QUIET, gpu=True), "GPU"),
+        (replace(QUIET, io_bytes=50 << 20), "50 MiB"),
+        (replace(QUIET, cpu_s=0.9), "1.8 cores"),
+        (replace(QUIET, cpu_s=0.3), "60 %"),
+        (replace(QUIET, sleeps=500), "500 times"),
+        (replace(QUIET, wall_s=0.01, cpu_s=0.01), "10 ms"),
+        (replace(QUIET, peak_bytes=9 << 30), "memory"),
+    ],
+)
+def test_a_program_that_does_more_than_compute_is_queued_with_the_reason(trial: Trial, word: str) -> None:
+    plan = choose([QUIET, trial], settings=QUICK, memory=8 << 30)
+    assert not plan.sliced
+    assert word in plan.reason
+    assert choose([QUIET, QUIET], settings=QUICK, memory=8 << 30).sliced
+    assert not choose([QUIET, QUIET], settings=replace(QUICK, slice="off"), memory=8 << 30).sliced
+
+
+def test_time_spent_behind_other_processes_does_not_make_a_program_idle() -> None:
+    crowded = replace(QUIET, wall_s=1.0, queued_s=0.5)
+    assert choose([QUIET, crowded], settings=QUICK, memory=8 << 30).sliced
+
+
+def test_a_program_on_several_cores_is_not_held_on_one() -> None:
+    pair = measure(case(program("spin_known.py", "1"), program("spin_known.py", "1")), replace(QUEUED, parallel=True))
+    assert isinstance(pair, Pair)
+    assert pair.cpus == ()
+
+
+@pytest.mark.parametrize("plan", [QUEUED, SLICED, None], ids=["queued", "sliced", "trial"])
+@pytest.mark.parametrize(
+    ("name", "kind", "message", "tail", "status"),
+    [
+        ("exit3.py", "error", "exit status 3", "nothing to do here", 3),
+        ("crash.py", "crash", "killed by SIGSEGV", "about to crash", -11),
+    ],
+)
+def test_a_failing_program_is_a_failure_with_its_reason(
+    plan: CommandPlan | None, name: str, kind: str, message: str, tail: str, status: int
+) -> None:
+    failure = measure(case(program("spin_known.py", "1000"), program(name)), plan)
+    assert isinstance(failure, Failure)
+    assert (failure.side, failure.kind, failure.message, failure.stderr_tail) == ("after", kind, message, tail)
+    assert failure.phase == ("measure" if plan else "warm-up")
+    assert failure.exit_status == status
+
+
+@pytest.mark.parametrize("plan", [QUEUED, SLICED], ids=["queued", "sliced"])
+def test_a_program_that_never_ends_is_killed_at_the_limit(plan: CommandPlan) -> None:
+    settings = replace(QUICK, limits=Limits(command=0.4))
+    failure = measure(case(program("spin_known.py", "1"), program("ignore_term.py")), plan, settings=settings)
+    assert isinstance(failure, Failure)
+    assert (failure.side, failure.kind) == ("after", "hang")
+    assert "0.4 s" in failure.message
+
+
+def test_a_program_that_does_not_exist_is_a_failure_at_the_start() -> None:
+    failure = measure(case(("no-such-program",), program("exit3.py")), None)
+    assert isinstance(failure, Failure)
+    assert (failure.side, failure.phase) == ("before", "start")
+    assert "No such file" in failure.message
+
+
+@pytest.mark.parametrize("plan", [QUEUED, SLICED], ids=["queued", "sliced"])
+def test_cancelling_kills_both_programs(plan: CommandPlan) -> None:
+    cancel = threading.Event()
+    timer = threading.Timer(0.3, cancel.set)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        measure(case(program("hang.py"), program("hang.py")), plan, cancel=cancel)
+    timer.join()
+
+
+def test_outputs_are_compared_when_asked() -> None:
+    say = (sys.executable, "-S", "-c", "import os; print('x' * 9 + os.environ.get('MORE', ''))")
+    same = measure(case(say, say, kind="bitwise"), QUEUED)
+    other = measure(case(say, say, kind="bitwise", env={"MORE": "y"}), QUEUED)
+    loose = measure(case(say, say, env={"MORE": "y"}), QUEUED)
+    assert isinstance(same, Pair)
+    assert isinstance(other, Pair)
+    assert isinstance(loose, Pair)
+    assert same.checks[0].passed
+    assert "standard output of after with before" in same.checks[0].compared
+    assert not other.checks[0].passed
+    assert "byte 9" in other.checks[0].detail
+    assert loose.checks[0].passed
+    assert "not compared" in loose.checks[0].compared
+
+
+def test_the_output_of_a_run_beyond_those_that_count_is_not_what_is_compared() -> None:
+    def say(turns: int) -> tuple[str, ...]:
+        return (sys.executable, "-S", "-c", f"print('x' * 5000, flush=True); sum(range({turns}))")
+
+    for _ in range(3):
+        sliced = measure(case(say(1_000_000), say(4_000_000), kind="bitwise"), SLICED)
+        assert isinstance(sliced, Pair)
+        assert sliced.checks[0].passed, sliced.checks[0].detail
+
+
+def test_a_program_may_leave_grandchildren_but_they_do_not_stay() -> None:
+    pair = measure(case(program("fork_child.py"), program("fork_child.py")), QUEUED)
+    assert isinstance(pair, Pair)
+    assert all(run.facts["stragglers"] >= 2 for run in pair.runs)
+
+
+INTERRUPTED = """
+import sys
+from aiperf.launch.command import measure_command_pair
+from aiperf.launch.guardian import Guardian
+from aiperf.launch.trial import CommandPlan
+from aiperf.records import Case, Side
+from aiperf.settings import Settings
+hang = (sys.executable, "-S", sys.argv[1])
+case = Case("hang", "hang", "", "", (Side("before", command=hang), Side("after", command=hang)))
+plan = CommandPlan(True, "a test", 1, False, ())
+with Guardian() as guardian:
+    print("ready", flush=True)
+    measure_command_pair(case, index=0, order=("before", "after"), seed=1, settings=Settings(), cpus=None,
+                         guardian=guardian, plan=plan)
+"""
+
+
+def carrying(variable: str, value: str) -> list[int]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(variable) == value:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill -9"])
+def test_ending_aiperf_in_the_middle_of_a_pair_leaves_no_program(tmp_path: Path, number: int) -> None:
+    argv = [sys.executable, "-c", INTERRUPTED, str(PROGRAMS / "hang.py")]
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen(argv, env=env, cwd=PROGRAMS.parents[1], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert parent.stdout is not None
+    parent.stdout.readline()
+    deadline = time.monotonic() + 10
+    while len(carrying("AIPERF_PARENT", str(parent.pid))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert len(carrying("AIPERF_PARENT", str(parent.pid))) == 2
+    parent.send_signal(number)
+    parent.wait()
+    parent.stdout.close()
+    while carrying("AIPERF_PARENT", str(parent.pid)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert carrying("AIPERF_PARENT", str(parent.pid)) == []
+    # A killed parent's files go with its guardian, which removes them after the programs.
+    while list(tmp_path.glob("aiperf-command-*")) and time.monotonic() < deadline:
+        time.sleep(0.02)

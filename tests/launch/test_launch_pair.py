@@ -1,0 +1,334 @@
+"""One pair of real workers: what both sides get, in which order they run, what is checked, and what is left behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from aiperf.launch.gang import LaunchFailed, LaunchSkipped
+from aiperf.launch.guardian import Guardian
+from aiperf.launch.pair import Where, measure_pair
+from aiperf.launch.rounds import plan_audits
+from aiperf.records import Case, Check, Measure, Pair, Side, SideRun
+from aiperf.settings import Limits, Precision, Settings
+
+SIDES = Path(__file__).with_name("launch_sides.py")
+ALL = tuple(sorted(os.sched_getaffinity(0)))
+PRECISION = Precision(
+    name="tiny", looks=(3,), rounds=4, side_seconds=0.02, round_seconds=0.002, warmup_seconds=0.3, warmup_window=6,
+    audits=2,
+)  # fmt: skip
+BITWISE = Check("bitwise")
+SETTINGS = Settings(precision=PRECISION, limits=Limits(start=30, setup=30, warmup=20, measure=20, check=20, close=10))
+
+
+@pytest.fixture(scope="module")
+def guardian() -> Iterator[Guardian]:
+    with Guardian() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(guardian: Guardian, tmp_path: Path) -> Iterator[None]:
+    descriptors = len(os.listdir("/proc/self/fd"))
+    before = {p.pid for p in psutil.Process().children(recursive=True)} | {guardian.pid}
+    yield
+    assert [p.cmdline() for p in psutil.Process().children(recursive=True) if p.pid not in before] == []
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert list(tmp_path.iterdir()) == []
+
+
+Measured = Callable[..., Pair]
+
+
+@pytest.fixture
+def measured(guardian: Guardian, tmp_path: Path) -> Measured:
+    def run(
+        *sides: Side, order: tuple[str, ...] = (), seed: int = 3, cpus: tuple[int, ...] | None = ALL[-1:],
+        check: Check = BITWISE, mark: Callable[[str | None], None] = lambda _: None,
+        settings: Settings = SETTINGS, **measure: Any,
+    ) -> Pair:  # fmt: skip
+        case = Case("s", "s", "t", "w", sides, measure=Measure(clock="wall", **measure), check=check)
+        where = Where(cpus, ALL, tmp_path, guardian, mark)
+        names = order or tuple(side.name for side in sides)
+        return measure_pair(case, index=0, order=names, seed=seed, settings=settings, where=where)
+
+    return run
+
+
+def side(name: str, function: str = "vector", **fields: Any) -> Side:
+    params = fields.pop("params", {})
+    return Side(name, workload=f"{SIDES}:{function}", params=params, **fields)
+
+
+def both(function: str = "vector", **fields: Any) -> tuple[Side, Side]:
+    return side("before", function, **fields), side("after", function, **fields)
+
+
+def facts(pair: Pair) -> tuple[dict[str, Any], dict[str, Any]]:
+    first, second = (run.facts for run in pair.runs)
+    return first, second
+
+
+def failed(pair: Pair) -> list[str]:
+    return [c.detail for c in pair.checks if not c.passed]
+
+
+# ---- what both sides get -------------------------------------------------------------------------------------------
+
+
+def test_a_pair_of_healthy_sides_is_measured_and_passes_its_check(measured: Measured) -> None:
+    pair = measured(*both())
+    assert {s.side for s in pair.samples} == {"before", "after"}
+    assert all(s.wall_s > 0 and s.device_s is None for s in pair.samples)
+    assert failed(pair) == []
+    assert [c.compared for c in pair.checks] == ["after with before, 2 audits, bit for bit"]
+    assert [run.side for run in pair.runs] == ["before", "after"]
+    assert all(run.warmup is not None and run.warmup.first_iteration_s > 0 for run in pair.runs)
+    assert all(run.peak_bytes is not None and run.peak_bytes > 10 << 20 for run in pair.runs)
+    assert all(run.work["items"] == 2000 for run in pair.runs)
+    assert pair.cpus == ALL[-1:]
+
+
+def test_the_time_inside_the_workers_is_most_of_the_time_of_the_pair_but_not_more(measured: Measured) -> None:
+    settings = replace(SETTINGS, precision=replace(PRECISION, side_seconds=0.5, round_seconds=0.12))
+    pair = measured(*both(), settings=settings)
+    inside = sum(s.wall_s for s in pair.samples) + sum(r.warmup.seconds for r in pair.runs if r.warmup)
+    assert inside < pair.worker_seconds < pair.seconds
+    assert pair.worker_seconds > 0.5 * pair.seconds
+
+
+def test_sides_share_the_seed_and_the_inputs_but_no_addresses_and_no_scratch(measured: Measured) -> None:
+    before, after = facts(measured(*both(), seed=11))
+    assert before["seed"] == after["seed"] == 11
+    assert before["first"] == after["first"]
+    assert before["pad"] != after["pad"]
+    assert before["pad"] % 256 == after["pad"] % 256 == 0
+    assert before["padding"] != after["padding"]
+    assert before["scratch"] != after["scratch"]
+    assert before["shared"] == after["shared"]
+    assert before["cpus"] == after["cpus"] == [ALL[-1]]
+
+
+def test_both_sides_are_audited_with_the_planned_seeds(measured: Measured) -> None:
+    pair = measured(*both(), seed=5)
+    planned = [a.seed for a in plan_audits(2, 5, single=False)]
+    assert [found["audits"] for found in facts(pair)] == [planned, planned]
+    lengths = {name: [s.iterations for s in pair.samples if s.audit and s.side == name] for name in ("before", "after")}
+    assert lengths["before"] == lengths["after"] == [a.iterations for a in plan_audits(2, 5, single=False)]
+
+
+def test_the_same_seed_gives_the_same_order_of_turns_and_the_pairs_own_order_comes_first(measured: Measured) -> None:
+    def turns(pair: Pair) -> list[tuple[str, int]]:
+        return list(dict.fromkeys((s.side, s.round) for s in pair.samples if not s.audit))
+
+    first, again = (measured(*both(), order=("after", "before"), seed=8) for _ in range(2))
+    assert turns(first) == turns(again)
+    assert turns(first)[:4] == [("after", 0), ("before", 0), ("before", 1), ("after", 1)]
+    assert first.order == ("after", "before")
+    assert [run.side for run in first.runs] == ["before", "after"]
+
+
+def test_a_side_has_its_own_environment_before_its_interpreter_starts(measured: Measured) -> None:
+    before = side("before", env={"PYTHONHASHSEED": "1", "TEST_X": "b"})
+    pair = measured(before, side("after", env={"PYTHONHASHSEED": "2", "TEST_X": "a"}))
+    one, two = facts(pair)
+    assert one["hash"] != two["hash"]
+    assert (one["env"], two["env"]) == ({"TEST_X": "b"}, {"TEST_X": "a"})
+    same = facts(measured(before, replace(before, name="after")))
+    assert same[0]["hash"] == same[1]["hash"] == one["hash"]
+    assert "TEST_X" not in os.environ
+
+
+def test_a_side_may_have_its_own_interpreter(measured: Measured, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("bin") / "python"
+    other.write_text(f'#!/bin/sh\nTEST_WRAPPED=1 exec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    before, after = facts(measured(side("before"), side("after", python=str(other))))
+    assert (before["env"], after["env"]) == ({}, {"TEST_WRAPPED": "1"})
+
+
+def test_cpus_that_are_left_free_stay_free(measured: Measured) -> None:
+    pair = measured(*both(), cpus=None)
+    assert [found["cpus"] for found in facts(pair)] == [list(ALL)] * 2
+    assert pair.cpus == ()
+
+
+# ---- isolation -----------------------------------------------------------------------------------------------------
+
+
+def test_sides_live_in_processes_of_their_own(measured: Measured) -> None:
+    before, after = (run.pids for run in measured(*both("alone")).runs)
+    assert len(before) == len(after) == 1
+    assert before != after
+
+
+def test_in_process_puts_both_sides_into_one_process(measured: Measured) -> None:
+    pair = measured(side("before"), side("after", params={"offset": 1.0}), isolation="in_process")
+    before, after = (run.pids for run in pair.runs)
+    assert before == after
+    assert {s.side for s in pair.samples if not s.audit} == {"before", "after"}
+    assert len(failed(pair)) == 1
+    assert failed(pair)[0].startswith("after: audit 0: out differs in 2000 of 2000 elements")
+
+
+def test_exclusive_sides_never_live_at_the_same_time_and_are_compared_all_the_same(measured: Measured) -> None:
+    pair = measured(*both("alone"), order=("after", "before"), exclusive=True)
+    before, after = facts(pair)
+    assert after["earlier"] == []
+    assert len(before["earlier"]) == 1
+    assert before["alive"] == []
+    assert [c.passed for c in pair.checks] == [True]
+    names = [s.side for s in pair.samples]
+    assert names == sorted(names)
+    together = facts(measured(*both("alone"), order=("after", "before")))
+    assert together[0]["alive"] or together[1]["alive"] or not together[0]["earlier"] + together[1]["earlier"]
+
+
+def test_exclusive_sides_are_audited_alike_even_if_only_one_prepares(measured: Measured) -> None:
+    pair = measured(side("before"), side("after", "prepares"), exclusive=True)
+    before, after = facts(pair)
+    assert before["audits"] == after["audits"] != []
+    assert failed(pair) == []
+
+
+def test_preparation_on_one_side_gives_both_one_iteration_a_sample(measured: Measured) -> None:
+    pair = measured(side("before"), side("after", "prepares"))
+    assert {s.iterations for s in pair.samples} == {1}
+    batched = measured(*both())
+    assert min(s.iterations for s in batched.samples if not s.audit) > 1
+
+
+# ---- warm-up and idling --------------------------------------------------------------------------------------------
+
+
+def test_an_unsteady_side_is_recorded_with_what_still_moved(measured: Measured) -> None:
+    precision = replace(PRECISION, warmup_window=20, warmup_seconds=0.1)
+    pair = measured(side("before"), side("after", "slower_and_slower"), settings=replace(SETTINGS, precision=precision))
+    warmup = pair.runs[1].warmup
+    assert warmup is not None
+    assert not warmup.steady
+    assert warmup.reason.startswith("times still rising")
+    assert warmup.iterations >= 22
+
+
+def test_a_side_that_burns_cpu_while_the_other_is_measured_is_an_incident(measured: Measured) -> None:
+    settings = replace(SETTINGS, precision=replace(PRECISION, side_seconds=0.5, round_seconds=0.1))
+    pair = measured(side("before"), side("after", "busy_when_idle"), settings=settings)
+    assert [(i.kind, i.side, i.voids) for i in pair.incidents] == [("idle_side_busy", "after", False)]
+
+
+# ---- the check -----------------------------------------------------------------------------------------------------
+
+
+def test_different_outputs_are_a_failed_check_that_names_the_side(measured: Measured) -> None:
+    pair = measured(side("before"), side("after", params={"offset": 0.5}), order=("after", "before"))
+    (check,) = pair.checks
+    assert not check.passed
+    assert check.compared.startswith("after with before")
+    assert check.detail.startswith("after: audit 0: out differs in 2000 of 2000 elements")
+
+
+def test_unequal_work_is_a_failed_check(measured: Measured) -> None:
+    pair = measured(side("before"), side("after", params={"work": 1000}))
+    assert failed(pair) == ["after does 1000 items a step, before 2000 items"]
+
+
+def test_every_step_of_a_ladder_is_compared_with_the_first(measured: Measured) -> None:
+    pair = measured(side("naive"), side("tiled"), side("fused", params={"offset": 1.0}))
+    assert [(c.passed, c.compared.split(",")[0]) for c in pair.checks] == [
+        (True, "tiled with naive"),
+        (False, "fused with naive"),
+    ]
+
+
+@pytest.mark.parametrize("order", [("before", "after"), ("after", "before")])
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_a_named_check_is_found_whichever_side_starts(
+    measured: Measured, order: tuple[str, str], exclusive: bool
+) -> None:
+    check = Check("named", name="near", bound=0.6)
+    pair = measured(
+        side("before"), side("after", params={"offset": 0.5}), order=order, check=check, exclusive=exclusive
+    )
+    assert [(c.passed, c.max_error) for c in pair.checks] == [(True, 0.5)]
+    assert pair.checks[0].compared == "after with before, 2 audits, check near, bound 0.6"
+
+
+@pytest.mark.parametrize("order", [("before", "after"), ("after", "before")])
+@pytest.mark.parametrize("isolation", ["process", "in_process"])
+def test_a_named_check_is_the_later_sides_own(measured: Measured, order: tuple[str, str], isolation: str) -> None:
+    pair = measured(
+        side("before"), side("after", "other_vector", params={"offset": 0.5}), order=order, isolation=isolation,
+        check=Check("named", name="mine"),
+    )  # fmt: skip
+    assert failed(pair) == []
+
+
+def test_a_check_that_is_left_out_compares_nothing(measured: Measured) -> None:
+    assert measured(side("before"), side("after", params={"offset": 0.5}), check=Check("none", reason="x")).checks == ()
+
+
+# ---- gangs ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_rank_is_compared_with_the_same_rank_of_the_other_side(measured: Measured) -> None:
+    pair = measured(*both("sharded", ranks=2))
+    assert failed(pair) == []
+    assert [len(run.pids) for run in pair.runs] == [2, 2]
+    spoilt = measured(side("before", "sharded", ranks=2), side("after", "sharded", ranks=2, params={"spoil": 1}))
+    assert len(failed(spoilt)) == 1
+    assert failed(spoilt)[0].startswith("after, rank 1: audit 0: out differs in")
+
+
+def test_a_gang_against_a_single_process_compares_what_both_have(measured: Measured) -> None:
+    pair = measured(side("before"), side("after", ranks=2), order=("after", "before"))
+    assert [c.passed for c in pair.checks] == [True]
+    assert [len(run.pids) for run in pair.runs] == [1, 2]
+
+
+def test_the_skew_of_a_gang_is_told(measured: Measured) -> None:
+    def skew(run: SideRun) -> float | None:
+        return run.skew
+
+    pair = measured(side("before"), side("after", "uneven", ranks=2), cpus=ALL if len(ALL) > 1 else None)
+    assert skew(pair.runs[0]) is None
+    assert skew(pair.runs[1]) == pytest.approx(4 / 2.5, rel=0.25)
+
+
+# ---- failures ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("isolation", ["process", "in_process"])
+def test_a_failing_side_is_named_with_its_phase(measured: Measured, isolation: str) -> None:
+    with pytest.raises(LaunchFailed) as caught:
+        measured(side("before"), side("after", "broken"), isolation=isolation)
+    failure = caught.value.failure
+    assert (failure.phase, failure.kind, failure.message) == ("warm-up", "error", "ValueError: broken batch")
+    assert failure.side == ("after" if isolation == "process" else "both")
+    assert "broken batch" in failure.stderr_tail
+
+
+def test_a_side_that_refuses_this_host_skips_the_pair(measured: Measured) -> None:
+    with pytest.raises(LaunchSkipped, match="no O_DIRECT"):
+        measured(side("before"), side("after", "refuses"))
+
+
+def test_an_interrupt_in_the_middle_leaves_nothing_behind(measured: Measured) -> None:
+    seen: list[str | None] = []
+
+    def interrupt(name: str | None) -> None:
+        seen.append(name)
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measured(*both(), mark=interrupt)
+    assert seen == ["before", None, "after", None]

@@ -1,0 +1,189 @@
+"""Rounds against gangs whose answers are given: balanced orders, audits that both sides share, samples and skews."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from aiperf.launch.rounds import Played, plan_audits, play_rounds, round_count
+from aiperf.launch.warmup import Turn
+from aiperf.settings import Limits, Precision, Settings
+
+SETTINGS = Settings(precision=Precision(rounds=20, side_seconds=1.0), limits=Limits(measure=11.0, check=22.0))
+
+
+class Answers:
+    """A gang that writes down what it is asked and answers with made-up times."""
+
+    def __init__(self, log: list[tuple[Any, ...]], *, ranks: int = 1, device: bool = False, lazy: bool = False) -> None:
+        self._log, self._ranks, self._device, self._lazy = log, ranks, device, lazy
+
+    def command(self, op: str, *, phase: str, limit: float, side: str, **arguments: Any) -> list[dict[str, Any]]:
+        self._log.append((op, side, phase, limit, arguments))
+        count = arguments.get("samples", 0 if self._lazy else 1)
+        return [self._answer(count, rank, arguments) for rank in range(self._ranks)]
+
+    def _answer(self, count: int, rank: int, arguments: dict[str, Any]) -> dict[str, Any]:
+        wall = [(1.0 + i) * (1 + 2 * rank) for i in range(count)]
+        device = [w / 2 for w in wall] if self._device else [None] * count
+        return {"wall": wall, "device": device, "wall_block": 9.0 + rank if arguments.get("wall_too") else None}
+
+
+def play(
+    *, seed: int = 1, order: tuple[str, ...] = ("after", "before"), audits: int = 3, wall_too: bool = False,
+    seconds: float = 0.05, marks: list[str | None] | None = None, **kind: Any,
+) -> tuple[Played, list[tuple[Any, ...]]]:  # fmt: skip
+    log: list[tuple[Any, ...]] = []
+    gang = Answers(log, **kind)
+    turn = Turn(reentry=4, samples=3, iterations=7, seconds=seconds)
+    played = play_rounds(
+        dict.fromkeys(order, gang), dict.fromkeys(order, turn), order, plan_audits(audits, seed, single=False),
+        seed=seed, settings=SETTINGS, wall_too=wall_too, mark=(marks if marks is not None else []).append,
+    )  # type: ignore[arg-type]  # fmt: skip
+    return played, log
+
+
+def turns(log: list[tuple[Any, ...]]) -> list[str]:
+    return [entry[1] for entry in log if entry[0] == "turn"]
+
+
+def audits(log: list[tuple[Any, ...]]) -> dict[str, list[tuple[int, int]]]:
+    found: dict[str, list[tuple[int, int]]] = {}
+    for op, side, _, _, arguments in log:
+        if op == "audit":
+            found.setdefault(side, []).append((arguments["seed"], arguments["iterations"]))
+    return found
+
+
+def test_every_side_has_one_turn_in_every_round_and_the_first_two_hold_the_order_and_its_reverse() -> None:
+    _, log = play()
+    sequence = turns(log)
+    rounds = [tuple(sequence[i : i + 2]) for i in range(0, len(sequence), 2)]
+    assert len(rounds) == 20
+    assert all(sorted(r) == ["after", "before"] for r in rounds)
+    assert rounds[:2] == [("after", "before"), ("before", "after")]
+
+
+def test_orders_of_the_rounds_are_balanced_and_no_fixed_pattern() -> None:
+    patterns = set()
+    for seed in range(12):
+        _, log = play(seed=seed)
+        sequence = turns(log)
+        rounds = [tuple(sequence[i : i + 2]) for i in range(0, len(sequence), 2)]
+        assert set(Counter(rounds).values()) == {10}
+        patterns.add(tuple(rounds))
+    assert len(patterns) > 8
+
+
+def test_the_same_seed_gives_the_same_rounds_and_another_seed_others() -> None:
+    assert play(seed=5)[1] == play(seed=5)[1]
+    assert play(seed=5)[0] == play(seed=5)[0]
+    assert play(seed=5)[1] != play(seed=6)[1]
+
+
+def test_a_ladder_gives_every_step_its_turns() -> None:
+    _, log = play(order=("naive", "tiled", "fused"))
+    assert Counter(turns(log)) == {"naive": 20, "tiled": 20, "fused": 20}
+
+
+def test_both_sides_get_the_same_audits_in_the_same_rounds() -> None:
+    played, log = play(seed=3, audits=4)
+    found = audits(log)
+    assert found["before"] == found["after"] == [(a.seed, a.iterations) for a in plan_audits(4, 3, single=False)]
+    rounds = {side: [s.round for s in played.samples if s.audit and s.side == side] for side in ("before", "after")}
+    assert rounds["before"] == rounds["after"]
+    assert len(set(rounds["before"])) == 4
+
+
+def test_audits_fall_on_other_rounds_in_other_pairs() -> None:
+    seen = {tuple(s.round for s in play(seed=seed)[0].samples if s.audit and s.side == "after") for seed in range(10)}
+    assert len(seen) > 5
+
+
+def test_audits_that_find_no_round_of_their_own_share_the_last_one() -> None:
+    played, log = play(audits=7, seconds=0.4)
+    assert len(turns(log)) == 2 * 4
+    assert len(audits(log)["after"]) == len(audits(log)["before"]) == 7
+    assert audits(log)["after"] == audits(log)["before"]
+    assert sum(s.audit and s.round == 3 for s in played.samples) == 2 * 4
+
+
+def test_audits_look_at_one_iteration_on_both_parities_and_then_at_two_in_a_row() -> None:
+    drawn = plan_audits(5, 1, single=False)
+    assert [(a.iterations, a.parity) for a in drawn] == [(1, 0), (1, 1), (2, 0), (2, 1), (2, 0)]
+    assert len({a.seed for a in plan_audits(200, 1, single=False)}) == 200
+    assert {a.iterations for a in plan_audits(5, 1, single=True)} == {1}
+    assert [a.seed for a in plan_audits(5, 1, single=True)] == [a.seed for a in drawn]
+
+
+@pytest.mark.parametrize("wall_too", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_audits_follow_an_even_and_an_odd_number_of_steps_in_turn(seed: int, wall_too: bool) -> None:
+    _, log = play(seed=seed, wall_too=wall_too, audits=4)
+    done: dict[str, int] = {"before": 0, "after": 0}
+    seen: dict[str, list[int]] = {"before": [], "after": []}
+    for op, name, _, _, asked in log:
+        if op == "audit":
+            done[name] += asked["lead"]
+            seen[name].append(done[name] % 2)
+            done[name] += asked["iterations"]
+        else:
+            done[name] += asked["reentry"] + asked["iterations"] * (asked["samples"] + asked["wall_too"])
+    assert seen == {"before": [0, 1, 0, 1], "after": [0, 1, 0, 1]}
+
+
+def test_samples_keep_their_side_round_and_iterations_and_audits_are_marked() -> None:
+    played, _ = play(audits=1)
+    first = [s for s in played.samples if s.round == 0 and s.side == "after" and not s.audit]
+    assert [(s.index, s.iterations, s.wall_s, s.device_s) for s in first] == [
+        (0, 7, 1.0, None), (1, 7, 2.0, None), (2, 7, 3.0, None),
+    ]  # fmt: skip
+    (audit,) = [s for s in played.samples if s.audit and s.side == "before"]
+    assert (audit.index, audit.wall_s) == (-1, 1.0)
+    assert audit.iterations in (1, 2)
+
+
+def test_an_audit_that_a_side_refuses_gives_no_sample() -> None:
+    played, log = play(lazy=True)
+    assert len(audits(log)["after"]) == 3
+    assert not any(s.audit for s in played.samples)
+
+
+def test_device_times_come_with_a_wall_block_after_them() -> None:
+    played, _ = play(device=True, wall_too=True, audits=0)
+    first = [s for s in played.samples if s.round == 0 and s.side == "after"]
+    assert [(s.index, s.wall_s, s.device_s) for s in first] == [
+        (0, 1.0, 0.5), (1, 2.0, 1.0), (2, 3.0, 1.5), (3, 9.0, None),
+    ]  # fmt: skip
+
+
+def test_a_gang_is_as_slow_as_its_slowest_rank_and_its_skew_is_told() -> None:
+    played, _ = play(ranks=3, audits=0)
+    assert [s.wall_s for s in played.samples[:3]] == [5.0, 10.0, 15.0]
+    assert played.skews["after"][:3] == [pytest.approx(5 / 3)] * 3
+    assert play(audits=0)[0].skews == {"after": [], "before": []}
+
+
+def test_telemetry_is_told_whose_turn_it_is_and_audits_belong_to_nobody() -> None:
+    marks: list[str | None] = []
+    _, log = play(marks=marks, audits=20)
+    assert marks[1::2] == [None] * 40
+    assert marks[::2] == turns(log)
+
+
+def test_every_command_has_the_limit_of_its_phase() -> None:
+    _, log = play()
+    assert {(op, phase, limit) for op, _, phase, limit, _ in log} == {
+        ("turn", "measure", 11.0),
+        ("audit", "check", 22.0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rounds"), [(0.001, 20), (0.1, 10), (0.09, 12), (0.3, 4), (0.49, 4), (0.51, 2), (60.0, 2)]
+)
+def test_rounds_fill_the_measured_time_and_are_even(seconds: float, rounds: int) -> None:
+    short = Turn(1, 1, 1, 0.0001)
+    assert round_count({"before": short, "after": Turn(1, 1, 1, seconds)}, SETTINGS) == rounds

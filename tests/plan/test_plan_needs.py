@@ -1,0 +1,116 @@
+"""Needs against hosts: every unmet one with a reason in plain words and a fix."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aiperf.plan.needs import unmet
+from aiperf.records import Needs
+
+GIB = 1024**3
+
+
+def test_nine_gpus_on_a_host_without_one(host):
+    assert unmet(Needs(gpus=9), host()) == [
+        ("needs 9 GPUs, this host has 0 (no NVML library)", "run it on a host with 9 GPUs")
+    ]
+
+
+def test_nine_gpus_on_a_host_with_eight(host):
+    assert unmet(Needs(gpus=9), host(8))[0][0] == "needs 9 GPUs, this host has 8"
+
+
+def test_a_host_that_has_everything_meets_everything(host):
+    rich = host(
+        2, peer_access=True, gds_active=True, root=True, compiler="/usr/bin/c++", libraries={"torch": "2.11.0+cu130"}
+    )
+    needs = Needs(
+        gpus=2,
+        compute_capability=">=9.0,<10",
+        peer_access=True,
+        gds=True,
+        libraries={"torch": ">=2.11"},
+        cpus=2,
+        memory=GIB,
+        gpu_memory=GIB,
+        disk=1,
+        ranks=2,
+        root=True,
+        compiler=True,
+    )
+    assert unmet(needs, rich, ranks=2) == []
+
+
+UNMET = {
+    "capability": (Needs(gpus=1, compute_capability=">=10.0"), "needs compute capability >=10.0, NVIDIA H200 has 9.0"),
+    "gpu memory": (Needs(gpus=1, gpu_memory=120 * GIB), "needs 120 GiB of free GPU memory, 100 GiB is free"),
+    "peers unknown": (
+        Needs(gpus=2, peer_access=True),
+        "needs peer access between GPUs, this host does not tell whether it has it",
+    ),
+    "gds": (Needs(gds=True), "GPUDirect Storage is not active (nvidia-fs not loaded)"),
+    "library": (Needs(libraries={"cupy": ""}), "needs cupy, which is not installed"),
+    "library version": (Needs(libraries={"torch": ">=3"}), "needs torch >=3, 2.11.0+cu130 is installed"),
+    "cpus": (Needs(cpus=3), "needs 3 CPUs, aiperf may use 2"),
+    "memory": (Needs(memory=21 * GIB), "needs 21 GiB of free memory, 20 GiB is free"),
+    "ranks": (Needs(ranks=3), "3 ranks need a CPU each, this host gives 2"),
+    "root": (Needs(root=True), "needs the superuser's rights"),
+    "compiler": (Needs(compiler=True), "needs a C++ compiler, none is on PATH"),
+}
+
+
+@pytest.mark.parametrize("case", UNMET)
+def test_one_unmet_need_gives_one_reason_and_a_fix(host, case):
+    needs, reason = UNMET[case]
+    found = unmet(needs, host(2, gds_problem="nvidia-fs not loaded", libraries={"torch": "2.11.0+cu130"}))
+    assert [r for r, _ in found] == [reason]
+    assert all(fix for _, fix in found)
+
+
+def test_peer_access_that_the_host_denies(host):
+    needs = Needs(gpus=2, peer_access=True)
+    assert "does not allow it" in unmet(needs, host(2, peer_access=False))[0][0]
+    assert "fewer than two" in unmet(replace(needs, gpus=1), host(1))[0][0]
+
+
+def test_a_gang_on_gpus_needs_a_gpu_a_rank(host):
+    assert unmet(Needs(gpus=1), host(1), ranks=2) == [
+        ("2 ranks need a GPU each, this host has 1", "run it on a host with 2 GPUs")
+    ]
+    assert unmet(Needs(gpus=1), host(4), ranks=4) == []
+
+
+def test_a_gang_on_cpus_needs_a_cpu_a_rank(host):
+    assert unmet(Needs(), host(), ranks=2) == []
+    assert unmet(Needs(), host(), ranks=4)[0][0] == "4 ranks need a CPU each, this host gives 2"
+
+
+def test_several_unmet_needs_are_all_told_gpus_first(host):
+    found = unmet(Needs(gpus=1, gds=True, cpus=64), host())
+    assert [r.split(",")[0] for r, _ in found] == [
+        "needs 1 GPU",
+        "GPUDirect Storage is not active",
+        "needs 64 CPUs",
+    ]
+
+
+def test_capability_of_no_gpu_is_told_once_by_the_gpu_itself(host):
+    assert len(unmet(Needs(gpus=1, compute_capability=">=9.0", gpu_memory=GIB), host())) == 1
+
+
+def test_disk_is_asked_of_the_results_folder_even_before_it_exists(host, tmp_path):
+    folder = tmp_path / "not" / "yet"
+    assert unmet(Needs(disk=1), host(), folder=folder) == []
+    (reason, fix), *rest = unmet(Needs(disk=900 * 2**40), host(), folder=folder)
+    assert reason.startswith(f"needs 900 TiB of free disk, {tmp_path} has ")
+    assert (fix, rest) == ("free space, or put results elsewhere", [])
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("version", "meets"), [("2.11.0+cu130", True), ("2.11.0a0+git", True), ("2.10", False), ("?", False)]
+)
+def test_local_and_early_versions_count_by_their_release(host, version, meets):
+    assert (unmet(Needs(libraries={"Torch": ">=2.11"}), host(libraries={"torch": version})) == []) is meets

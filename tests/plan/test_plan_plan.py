@@ -1,0 +1,80 @@
+"""The plan: cases and skips for a host, and what it may cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aiperf.errors import UserError
+from aiperf.plan.cases import expand
+from aiperf.plan.plan import estimate, make_plan
+from aiperf.settings import Precision, Settings
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Settings(results=tmp_path / "results")
+
+
+def test_a_scenario_that_needs_nine_gpus_is_skipped_with_reason_and_fix(scenario, host, settings):
+    plan = make_plan([scenario("needs: {gpus: 9}\n")], host(), settings)
+    assert plan.cases == ()
+    assert [(s.case.id, s.reason, s.fix) for s in plan.skips] == [
+        ("x", "needs 9 GPUs, this host has 0 (no NVML library)", "run it on a host with 9 GPUs")
+    ]
+
+
+def test_a_gpu_block_is_used_where_there_is_a_gpu(scenario, host, settings):
+    made = [scenario("gpu: {size: 1GiB}\n")]
+    sizes = [make_plan(made, host(n), settings).cases[0].sides[0].params["size"] for n in (0, 1)]
+    assert sizes == [1024**2, 1024**3]
+
+
+def test_a_gang_with_a_gpu_block_stays_on_the_cpu_where_gpus_are_too_few(scenario, host, settings):
+    made = [scenario("gpu: {size: 1GiB}\n", params="{size: 1, ranks: 2}")]
+    assert [make_plan(made, host(n), settings).cases[0].needs.gpus for n in (0, 1, 2)] == [0, 0, 2]
+
+
+def test_of_an_axis_of_ranks_the_gangs_that_fit_run_and_the_rest_is_skipped(scenario, host, settings):
+    plan = make_plan([scenario("axes: {ranks: [1, 2, 4]}\n")], host(), settings)
+    assert [c.id for c in plan.cases] == ["x[ranks=1]", "x[ranks=2]"]
+    assert [s.reason for s in plan.skips] == ["4 ranks need a CPU each, this host gives 2"]
+
+
+def test_a_skip_names_all_its_reasons(scenario, host, settings):
+    (skip,) = make_plan([scenario("needs: {gpus: 1, gds: true}\n")], host(), settings).skips
+    assert skip.reason == "needs 1 GPU, this host has 0 (no NVML library); GPUDirect Storage is not active"
+    assert skip.fix.count(";") == 1
+
+
+def test_two_scenarios_of_one_name_are_refused(scenario, host, settings, tmp_path):
+    first = scenario()
+    with pytest.raises(UserError, match="two scenarios are called x"):
+        make_plan([first, replace(first, path=tmp_path / "other" / "x.yaml")], host(), settings)
+
+
+def test_only_reaches_the_cases(scenario, host, settings):
+    plan = make_plan([scenario("axes: {n: [1, 2]}\n")], host(), settings, only={"n": "2"})
+    assert [c.id for c in plan.cases] == ["x[n=2]"]
+
+
+def test_an_estimate_grows_with_looks_sides_and_care_up_to_the_budget(scenario):
+    (case,) = expand(scenario(), on_gpu=False)
+    low, high = estimate(case, Precision())
+    assert 0 < low < high <= Precision().case_seconds
+    assert estimate(replace(case, sides=(*case.sides, case.sides[1])), Precision())[0] > low
+    assert estimate(case, Precision(looks=(12, 24)))[0] == pytest.approx(2 * low)
+    assert estimate(case, Precision(case_seconds=3)) == (3, 3)
+
+
+def test_an_estimate_knows_max_pairs_commands_and_gpus(scenario):
+    (case,) = expand(scenario(), on_gpu=False)
+    precision = Precision(case_seconds=1e9)
+    few = replace(case, measure=replace(case.measure, max_pairs=6))
+    assert estimate(few, precision)[0] == estimate(case, precision)[0]
+    assert estimate(few, precision)[1] == pytest.approx(estimate(case, precision)[1] * 6 / 40)
+    made = scenario(workload="", params="", before="{command: a}", after="{command: b}")
+    assert estimate(expand(made, on_gpu=False)[0], precision)[1] < estimate(case, precision)[1]
+    on_gpu = replace(case, needs=replace(case.needs, gpus=1))
+    assert estimate(on_gpu, precision)[0] > estimate(case, precision)[0]

@@ -1,0 +1,6 @@
+"""Never ends by itself."""
+
+import signal
+
+while True:
+    signal.pause()

@@ -1,0 +1,101 @@
+"""Cases, and a way of measuring that hands out pairs made by hand.
+
+What must not live here: tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from aiperf.host.facts import HostFacts
+from aiperf.launch.gang import LaunchFailed
+from aiperf.records import Case, CheckResult, Failure, Incident, Measure, Pair, Sample, Side, SideRun
+from aiperf.report.live import SilentProgress
+from aiperf.settings import Precision, Settings
+
+SECONDS = 1e-3
+FAST = Precision("fast", looks=(4, 6, 8), alpha=0.05, delta=0.02, width=1e-6, case_seconds=1e6)
+HOST = HostFacts("h", "Linux", "c", (0, 1), 1 << 34, 1 << 33)
+
+
+def make_case(name: str = "s", **measure: object) -> Case:
+    sides = (Side("before", workload="x.y"), Side("after", workload="x.y"))
+    return Case(name, name, "title", "why", sides, measure=Measure(clock="wall", **measure))
+
+
+def make_settings(results: Path = Path("unused"), **changes: object) -> Settings:
+    return replace(Settings(precision=FAST, results=results), **changes)
+
+
+def make_pair(
+    index: int, order: Sequence[str], seed: int, *, ratio: float = 1.0, void: bool = False, passed: bool = True,
+    roofs: dict[str, float] | None = None,
+) -> Pair:  # fmt: skip
+    """A pair whose before side takes ``ratio`` times as long as its after side."""
+    times = {"before": ratio * SECONDS, "after": SECONDS}
+    samples = tuple(Sample(side, r, 0, 10, 10 * times[side]) for r in range(4) for side in order)
+    runs = tuple(SideRun(side, (1,), None, 0.0, 0, work={"roofs": roofs or {}}) for side in ("before", "after"))
+    checks = (CheckResult(passed, "after with before", "" if passed else "out differs"),)
+    incidents = (Incident("thermal", "after", "hot", voids=True),) if void else ()
+    return Pair(index, tuple(order), seed, samples, runs, checks, incidents, worker_seconds=0.0, seconds=0.0)
+
+
+@dataclass
+class Bench:
+    """Stands for the stand: each call takes the next step of a script, then the last one for ever."""
+
+    script: list[Callable[[int, Sequence[str], int], Pair]]
+    calls: list[tuple[str, int, tuple[str, ...], int]] = field(default_factory=list)
+
+    def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int) -> Pair:
+        step = self.script[min(len(self.calls), len(self.script) - 1)]
+        self.calls.append((case.id, index, order, seed))
+        return step(index, order, seed)
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+def pair(*, ratio: float = 1.0, spread: float = 0.001, **how: object) -> Callable[[int, Sequence[str], int], Pair]:
+    """Pairs that scatter around a ratio, evenly over both orders."""
+
+    def step(index: int, order: Sequence[str], seed: int) -> Pair:
+        away = 1 + spread if index // 2 % 2 else 1 / (1 + spread)
+        return make_pair(index, order, seed, ratio=ratio * away, **how)
+
+    return step
+
+
+def noisy(spread: float) -> Callable[[int, Sequence[str], int], Pair]:
+    """Pairs of equal sides that scatter too much for a verdict."""
+    return pair(spread=spread)
+
+
+def raises(error: BaseException) -> Callable[[int, Sequence[str], int], Pair]:
+    def step(index: int, order: Sequence[str], seed: int) -> Pair:
+        raise error
+
+    return step
+
+
+def failing(message: str = "no such model") -> Callable[[int, Sequence[str], int], Pair]:
+    return raises(LaunchFailed(Failure("after", "set-up", "error", message, "last words")))
+
+
+class Told(SilentProgress):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.done: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def case_done(self, record) -> None:
+        self.done.append(record.case.id)

@@ -1,0 +1,207 @@
+"""One case from its first pair to its record, with pairs made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from recipes_made import Bench, failing, make_case, make_settings, noisy, pair, raises
+
+from aiperf.campaign import CaseState, Noise, advance, interrupt, look, new_state, skipped_record, to_record
+from aiperf.errors import AiperfError, usage
+from aiperf.launch.gang import LaunchSkipped
+
+
+def begin(tau: float = 0.0, *, seed: int = 0, name: str = "s", **measure) -> CaseState:
+    return new_state(make_case(name, **measure), make_settings(), host_id="h", noise=Noise(tau), seed=seed)
+
+
+def sit(state: CaseState, bench: Bench, *, budget: float = 1e6, seen: list[int] | None = None) -> None:
+    while not state.done:
+        advance(state, bench.measure, lambda s: None if seen is None else seen.append(s.valid))
+        look(state, budget=budget)
+
+
+def test_a_clear_effect_ends_at_the_first_look() -> None:
+    state, bench = begin(), Bench([pair(ratio=1.5)])
+    sit(state, bench)
+    assert (state.valid, state.stop) == (4, "verdict")
+    record = to_record(state)
+    assert (record.status, record.results[0].verdict.word) == ("measured", "improved")
+    assert record.results[0].comparison.ratio == pytest.approx(1.5, rel=0.01)
+
+
+def test_an_open_question_is_looked_at_again_and_ends_at_the_last_look() -> None:
+    state, bench, targets = begin(), Bench([noisy(0.04)]), []
+    while not state.done:
+        targets.append(state.target)
+        advance(state, bench.measure, lambda _: None)
+        look(state, budget=1e6)
+    assert targets == [4, 6, 8]
+    assert (state.valid, state.stop) == (8, "max_pairs")
+
+
+def test_the_scenario_can_cap_its_pairs() -> None:
+    state = begin(max_pairs=5)
+    sit(state, Bench([noisy(0.04)]))
+    assert (state.valid, state.stop) == (5, "max_pairs")
+
+
+def test_a_spent_budget_ends_the_case_and_says_so() -> None:
+    state, bench = begin(), Bench([noisy(0.04)])
+    advance(state, bench.measure, lambda _: None)
+    state.seconds = 100.0
+    look(state, budget=100.0)
+    assert (state.valid, state.stop) == (4, "budget")
+    assert "would take" in to_record(state).notes[0]
+
+
+def test_pairs_that_become_slow_between_two_looks_end_with_the_budget() -> None:
+    state, bench = begin(), Bench([noisy(0.04)])
+    advance(state, bench.measure, lambda _: None)
+    look(state, budget=100.0)
+    assert state.target == 6
+    state.seconds = 90.0
+    advance(state, bench.measure, lambda _: None, budget=100.0)
+    assert state.valid == 4, "a fifth pair at 22 s each does not fit into what is left"
+    look(state, budget=100.0)
+    assert state.stop == "budget"
+
+
+def test_a_budget_never_cuts_the_first_look_short() -> None:
+    state = begin()
+    state.seconds = 90.0
+    advance(state, Bench([noisy(0.04)]).measure, lambda _: None, budget=1.0)
+    assert state.valid == 4
+
+
+def test_orders_come_in_reversed_twos_and_every_pair_has_a_seed_of_its_own() -> None:
+    state, bench = begin(seed=3), Bench([pair(ratio=1.5)])
+    sit(state, bench)
+    orders = [order for _, _, order, _ in bench.calls]
+    assert orders[0] == orders[1][::-1]
+    assert orders[2] == orders[3][::-1]
+    assert len({seed for *_, seed in bench.calls}) == 4
+
+
+def test_the_same_seed_draws_the_same_orders_and_another_case_or_seed_draws_others() -> None:
+    def drawn(**how) -> list:
+        bench = Bench([noisy(0.04)])
+        sit(begin(**how), bench)
+        return [call[1:] for call in bench.calls]
+
+    assert drawn(seed=3) == drawn(seed=3)
+    assert drawn(seed=3) != drawn(seed=4)
+    assert drawn(seed=3) != drawn(seed=3, name="other")
+
+
+def test_a_failure_before_the_first_pair_ends_the_case() -> None:
+    state, bench = begin(), Bench([failing()])
+    sit(state, bench)
+    record = to_record(state)
+    assert (len(bench.calls), record.status, record.stop) == (1, "failed", "failure")
+    assert (record.failure.message, record.failure.stderr_tail) == ("no such model", "last words")
+    assert record.results == ()
+
+
+def test_one_failure_after_a_success_is_kept_and_the_case_goes_on() -> None:
+    state, bench = begin(), Bench([pair(ratio=1.5), failing(), pair(ratio=1.5)])
+    sit(state, bench)
+    record = to_record(state)
+    assert (record.status, len(record.pairs), len(record.failures), record.failure) == ("measured", 4, 1, None)
+    assert [index for _, index, _, _ in bench.calls] == [0, 1, 2, 3, 4]
+    orders = [p.order for p in record.pairs]
+    assert orders[0] == orders[1][::-1]
+
+
+def test_a_second_failure_ends_the_case_with_its_pairs_kept() -> None:
+    state, bench = begin(), Bench([pair(ratio=1.5), failing("first"), failing("second")])
+    sit(state, bench)
+    record = to_record(state)
+    assert (record.status, len(record.pairs)) == ("failed", 1)
+    assert [f.message for f in record.failures] == ["first", "second"]
+    assert record.failure.message == "second"
+
+
+def test_a_fault_of_the_launching_itself_is_a_failed_case() -> None:
+    state = begin()
+    sit(state, Bench([raises(AiperfError("process 7 does not die"))]))
+    assert (to_record(state).status, to_record(state).failure.message) == ("failed", "process 7 does not die")
+
+
+def test_a_mistake_of_the_user_is_no_failed_case() -> None:
+    with pytest.raises(AiperfError):
+        sit(begin(), Bench([raises(usage("no such CPU"))]))
+
+
+def test_void_pairs_do_not_count_and_are_measured_again() -> None:
+    state, seen = begin(), []
+    sit(state, Bench([pair(ratio=1.5), pair(ratio=9.0, void=True), pair(ratio=1.5)]), seen=seen)
+    record = to_record(state)
+    assert (len(record.pairs), record.results[0].comparison.pairs, record.stop) == (5, 4, "verdict")
+    assert record.results[0].comparison.ratio == pytest.approx(1.5, rel=0.01)
+    assert seen == [1, 1, 2, 3, 4]
+
+
+def test_a_host_that_voids_pair_after_pair_is_unfit() -> None:
+    state, bench = begin(), Bench([pair(void=True)])
+    sit(state, bench)
+    record = to_record(state)
+    assert (len(bench.calls), record.stop) == (3, "unfit")
+    assert record.notes == ("3 of 3 pairs were voided by the environment",)
+
+
+def test_a_worker_that_finds_that_the_host_cannot_run_the_side_skips_the_case() -> None:
+    state = begin()
+    sit(state, Bench([raises(LaunchSkipped("io_uring is switched off"))]))
+    record = to_record(state)
+    assert (record.status, record.skip_reason, record.failure) == ("skipped", "io_uring is switched off", None)
+
+
+def test_an_interrupt_keeps_the_pairs_measured_so_far_and_concludes_from_them() -> None:
+    state, bench = begin(), Bench([*[pair(ratio=1.5)] * 3, raises(KeyboardInterrupt())])
+    with pytest.raises(KeyboardInterrupt):
+        advance(state, bench.measure, lambda _: None)
+    interrupt(state)
+    record = to_record(state)
+    assert (record.status, record.stop, len(record.pairs)) == ("interrupted", "interrupted", 3)
+    assert record.results[0].comparison.pairs == 3
+
+
+def test_an_interrupt_does_not_overrule_a_rule_that_ended_the_case() -> None:
+    state = begin()
+    sit(state, Bench([pair(ratio=1.5)]))
+    interrupt(state)
+    assert to_record(state).status == "measured"
+
+
+def test_wrong_output_makes_every_verdict_invalid() -> None:
+    state = begin()
+    sit(state, Bench([pair(ratio=1.5, passed=False)]))
+    assert {r.verdict.word for r in state.results} == {"invalid"}
+
+
+def test_what_aiperf_added_is_the_time_that_no_worker_had() -> None:
+    state = begin()
+    sit(state, Bench([pair(ratio=1.5)]))
+    assert 0 < to_record(state).own_seconds == to_record(state).seconds
+    state.seconds = 10.0
+    state.pairs = [replace(p, worker_seconds=2.0) for p in state.pairs]
+    assert to_record(state).own_seconds == pytest.approx(2.0)
+    state.pairs = [replace(p, worker_seconds=99.0) for p in state.pairs]
+    assert to_record(state).own_seconds == 0.0
+
+
+def test_what_calibration_learned_raises_the_threshold() -> None:
+    calm, loud = begin(), begin(0.3)
+    for state in (calm, loud):
+        sit(state, Bench([pair(ratio=1.5)]))
+    assert to_record(calm).threshold == pytest.approx(0.02)
+    assert to_record(loud).threshold > 0.5
+    assert loud.results[0].verdict.word != "improved"
+
+
+def test_a_skip_of_the_plan_becomes_a_record_with_reason_and_way_out() -> None:
+    record = skipped_record(make_case(), "needs 9 GPUs", "use another host", host_id="h", precision="fast")
+    assert (record.status, record.skip_reason, record.skip_fix) == ("skipped", "needs 9 GPUs", "use another host")
+    assert record.started == record.finished != ""

@@ -1,0 +1,169 @@
+"""The recipe of a run with a stand that hands out pairs made by hand: what is stored, told and returned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from recipes_made import HOST, Bench, Told, failing, make_case, make_settings, noisy, pair, raises
+
+from aiperf import pipeline
+from aiperf.analysis.limits import Peak
+from aiperf.errors import AiperfError, Exit
+from aiperf.host.calibration import Calibration
+from aiperf.pipeline import exit_code, noise_for, run_plan
+from aiperf.plan.plan import Plan
+from aiperf.records import Measure, Side, Skip
+from aiperf.store.read import open_run, read_pairs
+from aiperf.store.write import RunWriter, StoreError
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run cases with the pairs of a script; what came of it, and the stored run."""
+
+    def _run(script, *cases, skips=(), **settings):
+        bench, told = Bench(script), Told()
+        monkeypatch.setattr(pipeline, "Stand", lambda host, settings: bench)
+        outcome = run_plan(
+            Plan(tuple(cases) or (make_case("a"),), tuple(skips)),
+            host=HOST,
+            settings=make_settings(tmp_path, **settings),
+            progress=told,
+            argv=["aiperf", "run", "a"],
+        )
+        stored = open_run(results=tmp_path)
+        return SimpleNamespace(outcome=outcome, stored=stored, bench=bench, told=told, cases=stored.read_cases()[0])
+
+    return _run
+
+
+def test_every_case_of_the_plan_is_measured_stored_and_told_in_order(run) -> None:
+    skip = Skip(make_case("c"), "needs 9 GPUs", "use another host")
+    done = run([pair(ratio=1.5)], make_case("a"), make_case("b"), skips=[skip])
+    assert done.outcome.exit is Exit.OK
+    assert [r.case.id for r in done.cases] == ["a", "b", "c"]
+    assert [r.status for r in done.cases] == ["measured", "measured", "skipped"]
+    assert done.told.done == ["c", "a", "b"]
+    assert done.stored.record.status == "finished"
+    assert done.stored.record.argv == ("aiperf", "run", "a")
+    assert {r.case.id: r.results for r in done.outcome.records} == {r.case.id: r.results for r in done.cases}
+    assert [len(p.samples) for p in read_pairs(done.stored, done.cases[0])] == [8] * 4
+
+
+def test_a_failed_case_does_not_stop_the_next_one(run) -> None:
+    done = run([failing(), pair(ratio=1.5)], make_case("a"), make_case("b"))
+    assert [r.status for r in done.cases] == ["failed", "measured"]
+    assert done.outcome.exit is Exit.WRONG
+
+
+def test_an_interrupt_ends_the_run_and_keeps_every_case_begun(run) -> None:
+    script = [*[pair(ratio=1.5)] * 4, *[pair(ratio=1.5)] * 2, raises(KeyboardInterrupt())]
+    done = run(script, make_case("a"), make_case("b"), make_case("c"))
+    assert done.outcome.exit is Exit.INTERRUPTED
+    assert [(r.case.id, r.status, len(r.pairs)) for r in done.cases] == [("a", "measured", 4), ("b", "interrupted", 2)]
+    assert done.stored.record.status == "interrupted"
+    assert len(read_pairs(done.stored, done.cases[1])) == 2
+
+
+def test_an_interrupt_under_a_budget_marks_every_open_case_as_interrupted(run) -> None:
+    script = [*[noisy(0.04)] * 8, raises(KeyboardInterrupt())]
+    done = run(script, make_case("a"), make_case("b"), budget=1e6)
+    assert sorted((r.case.id, r.status, len(r.pairs)) for r in done.cases) == [
+        ("a", "interrupted", 4),
+        ("b", "interrupted", 4),
+    ]
+
+
+def test_an_interrupt_while_a_limit_is_measured_loses_no_pair(run, monkeypatch) -> None:
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline, "measure_roofs", interrupted)
+    done = run([pair(ratio=1.5, roofs={"cpu_stream": 1e6})])
+    assert [(r.status, len(r.pairs)) for r in done.cases] == [("interrupted", 4)]
+    assert done.cases[0].results[0].comparison.ratio == pytest.approx(1.5, rel=0.01)
+
+
+def test_a_disk_that_fills_up_ends_the_run_and_what_was_measured_is_still_returned(run, monkeypatch) -> None:
+    real = RunWriter.write_case
+
+    def full(writer, record):
+        if record.case.id == "b":
+            raise StoreError("b could not be saved: no space left on device", saved=writer.saved, lost="b")
+        return real(writer, record)
+
+    monkeypatch.setattr(RunWriter, "write_case", full)
+    done = run([pair(ratio=1.5)], make_case("a"), make_case("b"), make_case("c"))
+    assert done.outcome.exit is Exit.USAGE
+    assert done.outcome.problems == ("b could not be saved: no space left on device",)
+    assert [r.case.id for r in done.outcome.records] == ["a", "b"]
+    assert done.outcome.records[1].results[0].verdict.word == "improved"
+    assert done.stored.record.status == "interrupted"
+
+
+def test_limits_that_cannot_be_kept_are_told_and_cost_only_the_limits(run, monkeypatch) -> None:
+    def broken(*_, **__):
+        raise AiperfError("the peaks of this host cannot be kept: read-only file system")
+
+    monkeypatch.setattr(pipeline, "measure_roofs", broken)
+    done = run([pair(ratio=1.5, roofs={"cpu_stream": 1e6})])
+    assert done.outcome.exit is Exit.OK
+    assert "the peaks of this host cannot be kept: read-only file system" in done.told.notes
+
+
+def test_a_roof_is_measured_once_a_run_and_not_at_all_when_unwanted(run, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(pipeline, "measure_roofs", lambda names, **_: asked.append(list(names)))
+    run([pair(ratio=1.5, roofs={"cpu_stream": 1e6})], make_case("a"), make_case("b"))
+    assert asked == [["cpu_stream"]]
+    run([pair(ratio=1.5, roofs={"cpu_stream": 1e6})], peaks=False)
+    assert asked == [["cpu_stream"]]
+
+
+def test_a_result_beyond_the_limit_is_impossible_and_exits_with_5(run, monkeypatch) -> None:
+    monkeypatch.setattr(pipeline, "measure_roofs", lambda *_, **__: None)
+    monkeypatch.setattr(pipeline, "ceilings", lambda host_id: {"cpu_stream": Peak(1e8, "B/s")})
+    done = run([pair(ratio=1.5, roofs={"cpu_stream": 1e6})])
+    assert done.outcome.exit is Exit.WRONG
+    assert done.cases[0].results[0].verdict.reason == "beyond_limit"
+
+
+def test_a_budget_gives_each_case_a_look_and_then_the_widest_interval_goes_on(run) -> None:
+    done = run([*[noisy(0.03)] * 4, *[noisy(0.2)] * 4, noisy(0.2)], make_case("calm"), make_case("wild"), budget=1e6)
+    order = [name for name, *_ in done.bench.calls]
+    assert order[:4] == ["calm"] * 4
+    assert order[4:8] == ["wild"] * 4
+    assert order[8] == "wild"
+    assert {r.stop for r in done.cases} == {"max_pairs"}
+
+
+def test_findings_of_the_host_are_told_and_recorded(run, monkeypatch) -> None:
+    finding = SimpleNamespace(level="warn", sentence="1 worker(s) of an earlier aiperf still run: 7.")
+    fine = SimpleNamespace(level="ok", sentence="Swap is not in use.")
+    monkeypatch.setattr(pipeline, "findings", lambda host, **_: (finding, fine))
+    done = run([pair(ratio=1.5)])
+    assert done.stored.record.findings == (finding.sentence,)
+    assert done.told.notes == [finding.sentence]
+
+
+def test_the_exit_code_ranks_wrong_before_unfit_before_skipped(run) -> None:
+    measured = run([pair(ratio=1.5)]).cases[0]
+    skipped, failed = replace(measured, status="skipped", results=()), replace(measured, status="failed", results=())
+    unfit = replace(measured, stop="unfit")
+    assert exit_code((measured, skipped), False) is Exit.OK
+    assert exit_code((skipped, skipped), False) is Exit.SKIPPED
+    assert exit_code((measured, unfit), False) is Exit.UNFIT
+    assert exit_code((unfit, failed), False) is Exit.WRONG
+    assert exit_code((failed,), True) is Exit.INTERRUPTED
+    assert exit_code((), False) is Exit.OK
+
+
+def test_calibration_is_used_for_the_same_way_of_measuring_only() -> None:
+    known = (Calibration("process+wall", "s", 20, 0, 0.1, 0.03, 0.06, "now", scale=1.4),)
+    assert noise_for(make_case(), known).tau == 0.03
+    assert noise_for(make_case("other"), known).scale == 1.4
+    assert noise_for(replace(make_case(), measure=Measure(clock="device")), known).tau == 0.0
+    sides = tuple(Side(n, command=("true",)) for n in ("before", "after"))
+    assert noise_for(replace(make_case(), sides=sides), known).tau == 0.0

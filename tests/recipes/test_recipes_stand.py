@@ -1,0 +1,50 @@
+"""The test stand: what it opens, closes and adds to a pair."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import replace
+
+import pytest
+from recipes_made import HOST, make_case, make_settings
+
+from aiperf.launch.gang import LaunchFailed
+from aiperf.records import Check, Side
+from aiperf.stand import Stand
+
+
+def commands(before: str, after: str):
+    sides = tuple(Side(name, command=tuple(shlex.split(text))) for name, text in (("before", before), ("after", after)))
+    return replace(make_case(), sides=sides, check=Check("none"))
+
+
+@pytest.fixture
+def stand(tmp_path, monkeypatch):
+    monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
+    settings = make_settings(precision=replace(make_settings().precision, side_seconds=0.01))
+    host = replace(HOST, cpus=tuple(sorted(os.sched_getaffinity(0))))
+    with Stand(host, settings) as opened:
+        yield opened
+
+
+def test_scratch_lies_where_asked_and_goes_away(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
+    with Stand(HOST, make_settings()):
+        assert len(list(tmp_path.iterdir())) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pair_of_programs_carries_its_order_samples_and_the_telemetry(stand) -> None:
+    measured = stand.measure(commands("true", "true"), 0, ("after", "before"), 7)
+    assert (measured.index, measured.order, measured.seed) == (0, ("after", "before"), 7)
+    assert {s.side for s in measured.samples} == {"before", "after"}
+    assert "" in measured.telemetry
+
+
+def test_a_program_that_fails_carries_its_failure(stand) -> None:
+    bad = f"{sys.executable} -I -S -c {shlex.quote('raise SystemExit(3)')}"
+    with pytest.raises(LaunchFailed) as caught:
+        stand.measure(commands("true", bad), 0, ("before", "after"), 7)
+    assert (caught.value.failure.side, caught.value.failure.exit_status) == ("after", 3)

@@ -1,0 +1,222 @@
+"""The table to the character: at every width, without colour, when piped."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from factory_of_records import make_case, make_comparison, make_result, make_run, measured, sample_records, with_check
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiperf.records import CaseRecord, Check, Side
+from aiperf.report.console import STYLES, plain, run_lines, show, table_lines, terminal_width, wrap
+from aiperf.report.summary import count_outcomes, summary_line
+from aiperf.report.table import build_table
+
+AT_100 = """\
+host gpu-07 · 2 × NVIDIA H200 · driver 580.159 · torch 2.11+cu130 · 2 findings of the host
+precision standard · δ 2 % · up to 40 pairs a case · budget 10 m 00 s
+
+ scenario / case   before    after  speedup  98.4 % interval  of limit   change  verdict
+ pageable-vs-pinned-copy
+   h2d 1MiB       88.1 µs  31.4 µs    2.81×      2.77 … 2.84      61 %  −64.4 %  improved
+   h2d 256MiB     15.3 ms  4.95 ms    3.10×      3.05 … 3.13      97 %  −67.7 %  improved
+ all-reduce-after-backward-vs-ddp-overlap
+   ranks=2        41.2 ms  40.9 ms   1.007×      0.99 … 1.02         –  −0.70 %  equivalent
+ tip-that-may-help
+   time            2.00 s   1.96 s   1.020×    0.998 … 1.041         –  −1.96 %  inconclusive
+ host-bounce-vs-gpudirect-storage   skipped: GPUDirect Storage is not active (nvidia-fs not loaded);
+     aiperf show host-bounce-vs-gpudirect-storage says what it needs
+ time-slicing-vs-mps   failed: before, set-up: CUDA out of memory (asked 4.0 GiB, 1.2 GiB free) and
+     more; stderr kept
+
+2 improved · 1 equivalent · 1 inconclusive (needs about 55 pairs) · 1 skipped · 1 failed · 1 m 28 s
+results/x · aiperf report
+"""
+AT_80 = """\
+ scenario / case   before     after  speedup  98.4 % interval  verdict
+ pageable-vs-pinned-copy
+   h2d 1MiB       88.1 µs   31.4 µs    2.81×      2.77 … 2.84  improved
+   h2d 256MiB     15.3 ms   4.95 ms    3.10×      3.05 … 3.13  improved
+     peak_memory  1.5 GiB  1.25 GiB  −16.7 %  −17.4 … −16.0 %  improved
+"""
+AT_60 = """\
+ scenario / case   before    after  speedup  verdict
+ pageable-vs-pinned-copy
+   h2d 1MiB       88.1 µs  31.4 µs    2.81×  improved
+   h2d 256MiB     15.3 ms  4.95 ms    3.10×  improved
+"""
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def lines_at(width: int, records: list[CaseRecord] | None = None, *, every_metric: bool = False) -> list[str]:
+    table = build_table(sample_records() if records is None else records)
+    return plain(table_lines(table, width=width, every_metric=every_metric)).splitlines()
+
+
+def test_a_run_at_100_columns_is_this_to_the_character() -> None:
+    records = sample_records()
+    lines = run_lines(
+        make_run(), build_table(records), summary=summary_line(records), footer=["results/x · aiperf report"]
+    )
+    assert plain(lines) == AT_100
+
+
+def test_a_terminal_of_80_columns_loses_columns_from_the_right_but_not_the_verdict() -> None:
+    assert lines_at(80, sample_records()[:2], every_metric=True) == AT_80.splitlines()
+
+
+def test_a_terminal_of_60_columns_keeps_the_ratio_and_the_verdict() -> None:
+    assert lines_at(60, sample_records()[:2]) == AT_60.splitlines()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+def test_no_line_is_wider_than_the_terminal_and_every_verdict_is_whole(width: int) -> None:
+    lines = lines_at(width, every_metric=True)
+    assert max(map(len, lines)) <= width
+    words = [line.split()[-1] for line in lines if line.startswith("   ") and line[3] != " "]
+    assert words == ["improved", "improved", "equivalent", "inconclusive"]
+
+
+def test_a_long_case_name_is_cut_and_not_the_verdict() -> None:
+    case = make_case(axes={"shape": "x" * 200})
+    record = measured(case, make_result(make_comparison(2e-3, 1e-3, interval=(1.9, 2.1))))
+    lines = lines_at(100, [record])
+    assert "…" in lines[-1]
+    assert lines[-1].endswith("improved")
+    assert max(map(len, lines)) <= 100
+
+
+def test_a_pipe_gets_no_control_character(capsys: pytest.CaptureFixture[str]) -> None:
+    show(run_lines(make_run(), build_table(sample_records()), summary="done"))
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert all(c == "\n" or c.isprintable() for c in out)
+
+
+def test_a_terminal_gets_colour_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = table_lines(build_table(sample_records()))
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    coloured, bare = Terminal(), Terminal()
+    show(lines, file=coloured)
+    assert "\x1b[32mimproved\x1b[0m" in coloured.getvalue()
+    monkeypatch.setenv("NO_COLOR", "1")
+    show(lines, file=bare)
+    assert bare.getvalue() == plain(lines)
+
+
+def test_colour_changes_no_character_of_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.text import Text
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = table_lines(build_table(sample_records()), width=100)
+    out = Terminal()
+    show(lines, file=out)
+    assert Text.from_ansi(out.getvalue().rstrip("\n")).plain == plain(lines).rstrip("\n")
+
+
+def test_a_stream_of_ascii_is_written_and_not_a_crash() -> None:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="ascii")
+    show(table_lines(build_table(sample_records())), file=out)
+    out.flush()
+    assert b"improved" in raw.getvalue()
+
+
+def test_a_pipe_is_100_wide_whatever_the_terminal_unless_columns_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert terminal_width(io.StringIO()) == 100
+    monkeypatch.setenv("COLUMNS", "72")
+    assert terminal_width(io.StringIO()) == 72
+
+
+def test_a_ladder_shows_each_step_against_what_it_was_compared_with() -> None:
+    case = make_case("gemm-ladder", sides=tuple(Side(n, workload="g.g") for n in ("before", "tiled", "cluster")))
+    steps = [("tiled", "before"), ("cluster", "before"), ("cluster", "tiled")]
+    results = [make_result(make_comparison(3e-3, 2e-3, interval=(1.4, 1.6)), side=s, against=a) for s, a in steps]
+    labels = [line[3:20].strip() for line in lines_at(100, [measured(case, *results)])[2:]]
+    assert labels == ["tiled", "cluster", "cluster vs tiled"]
+
+
+def test_sides_that_differ_by_design_show_their_quality_beside_the_speedup() -> None:
+    check = Check(kind="named", name="top1_loss", bound=0.01, reason="half of the weights are zero")
+    lines = lines_at(100, [with_check(check, max_error=0.00312)])
+    assert "     check: top1_loss 0.00312 (at most 0.01): half of the weights are zero" in lines
+
+
+def test_outputs_that_are_not_compared_add_no_line_of_quality() -> None:
+    check = Check(kind="none", reason="programs may print what they like")
+    assert not [line for line in lines_at(100, [with_check(check, max_error=0.0)]) if "check:" in line]
+
+
+def test_an_invalid_row_says_why_and_an_unexpected_one_what_was_expected() -> None:
+    wrong = make_result(
+        make_comparison(2e-3, 1e-3, interval=(1.9, 2.1)), "invalid", verdict={"sentence": "wrong output: y[3]"}
+    )
+    slow = make_result(make_comparison(1e-3, 2e-3, interval=(0.48, 0.52)), "regressed")
+    lines = lines_at(100, [measured(make_case("a"), wrong), measured(make_case("b"), slow)])
+    assert "     wrong output: y[3]" in lines
+    assert "     the scenario expects: improved" in lines
+    assert len(lines) == 7
+
+
+def test_a_provisional_verdict_says_so_in_words() -> None:
+    result = make_result(make_comparison(2e-3, 1e-3, interval=(1.9, 2.1)), verdict={"provisional": True})
+    record = measured(make_case(), result)
+    assert lines_at(100, [record])[-1].endswith("improved (provisional)")
+    assert summary_line([record]) == "1 improved · verdicts provisional · 21 s"
+
+
+def test_skips_of_one_scenario_with_one_reason_are_one_line() -> None:
+    skipped = [
+        CaseRecord(case=make_case(axes={"size": size}), status="skipped", skip_reason="no GPU") for size in ("1", "2")
+    ]
+    assert lines_at(100, skipped) == [" pageable-vs-pinned-copy   skipped: no GPU (2 cases)"]
+    skipped[1] = replace(skipped[1], skip_reason="no memory")
+    assert len(lines_at(100, skipped)) == 3
+
+
+def test_an_interrupted_case_keeps_its_figures_and_one_without_says_how_far_it_came() -> None:
+    record = measured(make_case(), make_result(make_comparison(2e-3, 1e-3, interval=(1.9, 2.1))), status="interrupted")
+    assert count_outcomes([record]) == {"improved": 1, "interrupted": 1}
+    assert "interrupted: after 6 pairs" in lines_at(100, [replace(record, results=())])[0]
+
+
+def test_several_inconclusive_cases_name_the_most_pairs_needed() -> None:
+    results = [
+        make_result(make_comparison(2.0, 1.96, interval=(0.9, 1.1), pairs_needed=n), "inconclusive") for n in (12, 55)
+    ]
+    records = [measured(make_case(n), r) for n, r in zip("ab", results, strict=True)]
+    assert "2 inconclusive (needs up to about 55 pairs)" in summary_line(records, seconds=1)
+
+
+def test_nothing_measured_is_said_in_words() -> None:
+    assert summary_line([]) == "nothing measured · 0 s"
+    assert lines_at(100, []) == []
+
+
+def test_every_outcome_has_a_style() -> None:
+    assert set(STYLES) >= {"improved", "regressed", "equivalent", "inconclusive", "invalid", "skipped", "failed"}
+
+
+@given(st.text(st.characters(categories=["L", "N", "Zs"], include_characters=" …×"), max_size=200), st.integers(8, 60))
+def test_wrapping_loses_nothing_but_spaces_and_keeps_to_the_width(text: str, width: int) -> None:
+    from rich.cells import cell_len
+
+    lines = wrap(text, width, indent="  ")
+    assert max(map(cell_len, lines)) <= width
+    assert "".join("".join(lines).split()) == "".join(text.split())

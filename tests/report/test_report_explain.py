@@ -1,0 +1,185 @@
+"""The story of a case holds every figure that carries its verdict, and none that does not exist."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from factory_of_records import (
+    make_case,
+    make_comparison,
+    make_pair,
+    make_result,
+    make_run,
+    measured,
+    sample_records,
+    voided,
+)
+
+from aiperf.records import CaseRecord, CheckResult, Failure, Incident, Limit, Result, Side, SideRun, Warmup
+from aiperf.report.explain import explain_case
+from aiperf.report.reasons import result_sentences
+
+
+def told(record: CaseRecord, *, width: int = 100) -> str:
+    return explain_case(make_run(), record, width=width)
+
+
+def flat(record: CaseRecord) -> str:
+    return " ".join(told(record).split())
+
+
+def straddling(low: float, high: float, *, needed: int | None = None) -> Result:
+    return make_result(make_comparison(1.0, 0.98, interval=(low, high), pairs_needed=needed), "inconclusive")
+
+
+def test_the_sides_and_their_differing_keys_are_named() -> None:
+    case = make_case(
+        sides=(
+            Side("before", workload="transfer.copy", params={"size": 2**20, "pinned": False}),
+            Side("after", workload="transfer.copy", params={"size": 2**20, "pinned": True}, env={"A": "1"}, ranks=2),
+        ),
+        axes={"size": "1MiB"},
+    )
+    text = flat(measured(case))
+    assert "Every side runs transfer.copy with size 1MiB." in text
+    assert "They differ in pinned (before: false, after: true)." in text
+    assert "They differ in env A (before: –, after: 1)." in text
+    assert "They differ in ranks (before: 1, after: 2)." in text
+
+
+def test_equal_sides_are_called_a_negative_control() -> None:
+    sides = tuple(Side(name, workload="gemm.gemm", params={"n": 8}) for name in ("before", "after"))
+    assert "They do not differ: a negative control." in flat(measured(make_case(sides=sides)))
+
+
+def test_commands_are_shown_as_they_were_started_and_reproduced_by_the_call_of_the_run() -> None:
+    sides = (Side("before", command=("python", "-c", "a b")), Side("after", command=("python", "b.py")))
+    text = flat(measured(make_case("ab", sides=sides, path="")))
+    assert "before runs python -c 'a b'. after runs python b.py." in text
+    assert "Each side is a whole program, timed from start to exit; mean over its starts." in text
+    assert "alternating rounds" not in text
+    assert "The run: aiperf run memory" in text
+    assert "The case:" not in text
+
+
+def test_pairs_order_and_stop_are_told() -> None:
+    record = measured(make_case(), own_seconds=1.2)
+    record = replace(record, pairs=(*record.pairs, voided(6)))
+    text = flat(record)
+    assert "6 pairs; 1 more did not count. after went first in 3, before went first in 3." in text
+    assert "21 s, of which 1 s were aiperf's own. It ended because every verdict was reached." in text
+    assert "thermal on after: hot: 91 C; the pair did not count." in text
+
+
+def test_unsteady_sides_are_told() -> None:
+    run = SideRun("after", (1,), Warmup(9, 1.0, 0.1, False, "still compiling"), 0.1, 0)
+    record = measured(make_case(), pairs=(make_pair(0, runs=(run,)), make_pair(1)))
+    assert "after was not steady after its warm-up in 1 of 2 pairs." in flat(record)
+
+
+def test_what_the_check_compared_and_found_is_told() -> None:
+    good = CheckResult(True, "after with before, 3 audits", max_error=1e-6)
+    bad = CheckResult(False, "after with before, 3 audits", detail="y[3]: 1.0 against 2.0", max_error=0.5)
+    record = measured(make_case(), pairs=(make_pair(0, checks=(good,)), make_pair(1, checks=(bad,))))
+    text = flat(record)
+    assert "after with before, 3 audits: passed in 1 of 2, largest error 0.5." in text
+    assert "Not passed: y[3]: 1.0 against 2.0" in text
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (
+            make_result(make_comparison(2.0, 1.0, interval=(1.9, 2.1))),
+            "It is not inconclusive, because even the lower end, 1.9, lies above 1.02.",
+        ),
+        (
+            make_result(make_comparison(1.0, 2.0, interval=(0.48, 0.52)), "regressed"),
+            "It is not inconclusive, because even the upper end, 0.52, lies below 0.9804.",
+        ),
+        (
+            make_result(make_comparison(1.0, 1.0, interval=(0.99, 1.01)), "equivalent"),
+            "It is equivalent, not merely inconclusive, because both ends, 0.99 and 1.01, lie within.",
+        ),
+        (
+            straddling(0.998, 1.04, needed=55),
+            "It is not improved, because the lower end, 0.998, is not above 1.02, and not equivalent, because the "
+            "upper end, 1.04, lies beyond. About 55 pairs would decide it",
+        ),
+        (
+            straddling(0.96, 1.01),
+            "It is not regressed, because the upper end, 1.01, is not below 0.9804, and not equivalent, because the "
+            "lower end, 0.96, lies beyond. More pairs are not likely to decide it",
+        ),
+        (straddling(0.9, 1.1), "The interval reaches beyond both, so it supports no verdict."),
+        (
+            make_result(make_comparison(2.0, 1.0, interval=(1.9, 2.1)), "invalid"),
+            "No number of pairs mends this: the side itself must change.",
+        ),
+    ],
+)
+def test_the_verdict_is_told_apart_from_its_neighbour(result: Result, said: str) -> None:
+    assert said in " ".join(result_sentences(result))
+
+
+def test_diagnostics_stand_under_the_verdict() -> None:
+    comparison = make_comparison(2.0, 1.0, interval=(1.9, 2.1), second_low=1.8, second_high=2.2)
+    text = " ".join(result_sentences(make_result(comparison)))
+    assert "98.4 % interval 1.90 … 2.10 from 6 pairs." in text
+    assert "Second opinion, by ranks: 2.00× (signed-rank interval 1.80 … 2.20)." in text
+    assert "Position effect +0.10 % (−0.40 … +0.60 %): no effect that this many pairs can tell." in text
+    assert "3 of 360 samples of before are outliers (0.4 % of its time); kept." in text
+    assert "samples of after" not in text
+    ordered = replace(comparison, position_low=0.0005)
+    assert "the order matters here" in " ".join(result_sentences(make_result(ordered)))
+
+
+def test_an_informing_metric_is_told_in_two_lines() -> None:
+    memory = make_comparison(2.0**30, 2.0**29, interval=(1.9, 2.1), metric="peak_memory", unit="B")
+    lines = result_sentences(make_result(memory, headline=False))
+    assert len(lines) == 2
+    assert "before 1 GiB and after 512 MiB" in lines[1]
+
+
+def test_limits_failures_notes_and_findings_are_told() -> None:
+    record = measured(
+        make_case(book=("ch03/pageable",)),
+        limits=(Limit("after", "h2d", 55e9, "B/s", 0.97),),
+        failures=(Failure("after", "measure", "hang", "no answer in 300 s", rank=1),),
+        notes=("slicing was off",),
+    )
+    record = replace(record, pairs=(make_pair(0, incidents=(Incident("clock", "before", "1.2 GHz"),) * 2),))
+    text = flat(record)
+    assert "after reached 97 % of h2d: 55.0 GB/s, measured on this host." in text
+    assert "clock on before (2 times): 1.2 GHz." in text
+    assert "A launch failed on the way: after, measure (rank 1): no answer in 300 s" in text
+    assert "Note: slicing was off" in text
+    assert "Finding: persistence mode is off" in text
+    assert "It covers ch03/pageable." in text
+
+
+def test_the_command_that_measures_the_case_again_is_given() -> None:
+    record = measured(make_case(axes={"size": "1MiB", "n": 2}, path=""), seed=3, precision="rigorous")
+    said = "aiperf run pageable-vs-pinned-copy --precision rigorous --seed 3 --only size=1MiB --only n=2"
+    assert said in flat(record)
+    own = measured(make_case("mine", path="/home/me/mine.yaml"))
+    assert "aiperf run /home/me/mine.yaml --precision" in flat(own)
+
+
+def test_a_skip_and_a_failure_are_told_with_their_reason() -> None:
+    *_, skipped, failed = sample_records()
+    assert "Skipped: GPUDirect Storage is not active" in flat(skipped)
+    assert "To run it: aiperf show" in flat(skipped)
+    assert "Failed: before, set-up: CUDA out of memory" in flat(failed)
+    assert "stderr: Traceback ..." in flat(failed)
+    assert "How it was measured" not in told(failed)
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_the_story_keeps_to_the_width_and_has_no_control_character(width: int) -> None:
+    for record in sample_records():
+        text = told(record, width=width)
+        assert max(map(len, text.splitlines())) <= width
+        assert not re.search(r"[\x00-\x09\x0b-\x1f]", text)

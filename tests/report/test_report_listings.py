@@ -1,0 +1,225 @@
+"""Plan, peaks, calibration, scenarios and faults: the smaller tables, to the character."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+from factory_of_records import make_case
+
+from aiperf.analysis.calibration import Calibration, IntervalScale, Power, SittingNoise, rate
+from aiperf.errors import Fault, UserError
+from aiperf.host.calibration import Calibration as Stored
+from aiperf.records import Check, Measure, Needs, Skip
+from aiperf.report.calibration_table import calibration_lines, stored_lines
+from aiperf.report.console import plain
+from aiperf.report.faults import fault_lines, print_faults
+from aiperf.report.json_file import listing_json
+from aiperf.report.peaks_table import PeakRow, peaks_lines
+from aiperf.report.plan_table import Estimate, plan_lines, plan_rows
+from aiperf.report.scenarios import check_sentence, explain_scenario, list_lines, needs_sentence, scenario_plain
+from aiperf.scenario.find import Listing
+from aiperf.scenario.model import Layer, Scenario, SideSpec
+
+PLAN = """\
+ pageable-vs-pinned-copy h2d 1MiB  20 s to 5 m 00 s
+ same-vs-same                      about 12 s
+ data-parallel-vs-ddp   skipped: needs 2 GPUs, this host has 0; run it on a host with 2 GPUs
+
+2 cases to measure · 1 skipped · 32 s to 5 m 12 s
+"""
+PEAKS = """\
+ roof             peak  spread  measured (UTC)    what
+ cpu_stream  21.4 GB/s   3.1 %  2026-11-20 18:05  CPU memory, read + written; way copy
+ mine          2.10 µs       –                    a floor
+ dram: no GPU
+"""
+CALIBRATION = """\
+same-vs-same (process+wall): 59 sittings of a side against its copy
+                               seen      bound
+ false verdicts                0 of 59   at most 4.95 %, 95 % sure
+ intervals that exclude 1      1 of 59   at most 7.79 %, 95 % sure
+ intervals that hold 1         58 of 59  at least 92.2 %
+ noise between sittings (tau)  0.2 %     at most 0.31 %
+ interval scale                × 1.12    standard errors are too small by this factor (59 sittings)
+ effective threshold           2 %       verdicts on this host use it
+This many sittings show a false-positive rate of at most 5 %.
+
+ injected  beyond zero  called regressed  interval holds it
+ +5 %      10 of 10     9 of 10           10 of 10
+"""
+SCENARIO = """\
+copy: Pageable vs pinned
+
+Why: The engine reads pinned memory.
+
+What runs
+  before: transfer.copy with pinned false
+  after: transfer.copy with pinned true, A=1 in its environment
+  Both sides: direction h2d.
+  Swept: size in [1MiB, 256MiB] (2 cases).
+  On a GPU instead: size in [1GiB].
+
+How it is measured
+  A fresh process for each side of each pair, one after the other; device clock; cold caches; mean
+    over the iterations.
+  Differences within 1 % count as equivalent.
+
+How it is checked
+  The outputs of the sides must be equal bit for bit.
+
+What it needs
+  1 GPU, libraries cupy >=13, memory 2 GiB, root.
+
+Beside it
+  Runs on: GPU.
+  File: scenarios/copy.yaml
+  Expected: improved.
+  Counters that should move: h2d_bandwidth up.
+  Tags: memory.
+  Book: ch03/copy.
+
+To run it
+  aiperf run copy
+"""
+
+
+def make_scenario() -> Scenario:
+    before = SideSpec("before", Layer({"pinned": False}), workload="transfer.copy")
+    after = SideSpec("after", Layer({"pinned": True}, env={"A": "1"}), workload="transfer.copy")
+    return Scenario(
+        name="copy",
+        path=Path("scenarios/copy.yaml"),
+        hash="abc",
+        title="Pageable vs pinned",
+        why="The engine reads pinned memory.",
+        sides=(before, after),
+        book=("ch03/copy",),
+        tags=("memory",),
+        shared=Layer({"direction": "h2d"}),
+        axes={"size": ("1MiB", "256MiB")},
+        gpu_axes={"size": ("1GiB",)},
+        needs=Needs(gpus=1, memory=2**31, libraries={"cupy": ">=13"}, root=True),
+        measure=Measure(clock="device", cache="cold", exclusive=True, delta=0.01),
+        check=Check(kind="bitwise"),
+        moves={"h2d_bandwidth": "up"},
+        expect="improved",
+    )
+
+
+def test_the_plan_is_this_to_the_character() -> None:
+    small = make_case(axes={"direction": "h2d", "size": "1MiB"})
+    planned = [(small, Estimate(20, 300)), (make_case("same-vs-same"), Estimate(12, 12))]
+    skip = Skip(make_case("data-parallel-vs-ddp"), "needs 2 GPUs, this host has 0", "run it on a host with 2 GPUs")
+    rows = plan_rows(planned, [skip])
+    assert plain(plan_lines(rows)) == PLAN
+    assert plain(plan_lines(rows, budget=60)).splitlines()[-1].endswith("32 s to 1 m 00 s (budget)")
+    assert json.loads(listing_json(rows))[2]["skip_reason"] == "needs 2 GPUs, this host has 0"
+
+
+def test_a_plan_of_nothing_says_so() -> None:
+    assert plain(plan_lines([])) == "\n0 cases to measure · nothing to do\n"
+
+
+def test_the_peaks_are_this_to_the_character() -> None:
+    rows = [
+        PeakRow("cpu_stream", 21.4e9, "B/s", 0.031, "2026-11-20T18:05:03+00:00", "way copy"),
+        PeakRow("mine", 2.1e-6, "s", detail="a floor"),
+    ]
+    assert plain(peaks_lines(rows, problems=["dram: no GPU"])) == PEAKS
+    assert plain(peaks_lines([])) == "No roof of this host has been measured yet: run aiperf peaks.\n"
+
+
+def test_the_calibration_is_this_to_the_character() -> None:
+    found = Calibration(
+        beyond_zero=rate(1, 59),
+        beyond_threshold=rate(0, 59),
+        coverage=rate(58, 59),
+        scale=IntervalScale(1.25, 1.02, 1.118, 59),
+        noise=SittingNoise(0.002, 0.0031),
+        threshold=0.02,
+    )
+    powers = [Power(0.05, beyond_zero=rate(10, 10), beyond_threshold=rate(9, 10), covered=rate(10, 10))]
+    assert plain(calibration_lines(found, powers, name="same-vs-same", mode="process+wall")) == CALIBRATION
+
+
+def test_few_sittings_say_how_many_would_prove_five_per_cent() -> None:
+    found = Calibration(
+        rate(0, 20), rate(0, 20), rate(20, 20), IntervalScale(1.0, 0.6, 1.0, 20), SittingNoise(0.0, 0.003), 0.02
+    )
+    text = plain(calibration_lines(found, name="a", mode="b"))
+    assert "at most 13.9 %, 95 % sure" in text
+    assert "To show a rate of at most 5 % with 0 false verdicts takes 59 sittings." in text
+    assert "× 1.00" not in text.replace("× 1 ", "")
+
+
+def test_stored_calibrations_are_listed() -> None:
+    stored = Stored("process+wall", "same-vs-same", 20, 0, 0.139, 0.001, 0.02, "2026-11-20T18:05:03+00:00")
+    assert plain(stored_lines([stored])).splitlines() == [
+        " scenario      mode          false verdicts              tau  threshold  when (UTC)",
+        " same-vs-same  process+wall  0 of 20 (at most 13.9 %)  0.1 %        2 %  2026-11-20 18:05",
+    ]
+    assert "has not been calibrated yet" in plain(stored_lines([]))
+
+
+def test_a_scenario_is_explained_to_the_character() -> None:
+    assert explain_scenario(make_scenario()) == SCENARIO
+
+
+def test_a_scenario_is_json_with_every_default() -> None:
+    document = json.loads(listing_json([scenario_plain(make_scenario())]))[0]
+    assert (document["lane"], document["cases"], document["needs"]["root"]) == ("gpu", 2, True)
+    assert document["axes"] == {"size": ["1MiB", "256MiB"]}
+
+
+def test_the_list_names_where_each_runs_and_what_is_wrong() -> None:
+    listings = [
+        Listing("a", Path("a.yaml"), "First", ("cpu", "demo")),
+        Listing("bcd", Path("b.yaml"), "Second", ("gpu",), gpus=2),
+        Listing("c", Path("c.yaml"), "Third", gpu_sizes=True),
+        Listing("d", Path("d.yaml"), problem="not UTF-8"),
+    ]
+    assert plain(list_lines(listings)).splitlines() == [
+        " scenario  runs on     title",
+        " a         CPU         First",
+        " bcd       2 GPUs      Second",
+        " c         CPU or GPU  Third",
+        " d         –           problem: not UTF-8",
+        "",
+        "Tags: cpu, demo, gpu",
+        "aiperf show NAME explains one; aiperf run NAME or aiperf run TAG measures.",
+    ]
+    assert plain(list_lines([])) == "No scenario was found.\n"
+
+
+def test_checks_and_needs_read_as_sentences() -> None:
+    assert needs_sentence(Needs()) == "Any host will do."
+    assert check_sentence(Check(kind="none", reason="nothing to compare")).endswith("nothing to compare")
+    assert "(0.001)" in check_sentence(Check(rtol=1e-3))
+    named = check_sentence(Check(kind="named", name="loss", bound=0.1, reason="bf16", reference=True))
+    assert "own check loss, at most 0.1." in named
+    assert "float64 reference" in named
+    assert "by design: bf16" in named
+
+
+def test_faults_are_sorted_by_line_and_each_has_its_way_out() -> None:
+    faults = [
+        Fault("a.yaml:10:3", "x is unknown.", "Did you mean y?"),
+        Fault("a.yaml:9:1", "z is missing."),
+        Fault("", "no GPU\x1b[0m."),
+        Fault("a.yaml:9:1", "z is missing."),
+    ]
+    out = io.StringIO()
+    print_faults(UserError(faults), file=out)
+    assert out.getvalue().splitlines() == [
+        "no GPU.",
+        "a.yaml:9:1: z is missing.",
+        "a.yaml:10:3: x is unknown.",
+        "  Did you mean y?",
+    ]
+
+
+def test_a_place_given_by_line_and_column_sorts_like_one_in_the_text() -> None:
+    faults = [Fault("b.yaml", "late", line=12), Fault("b.yaml", "early", line=2), Fault("a.yaml:99:1", "other")]
+    assert fault_lines(faults) == ["a.yaml:99:1: other", "b.yaml: early", "b.yaml: late"]

@@ -1,0 +1,204 @@
+"""Every fault of a scenario file, to the character: place, value, what is allowed, the way out."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiperf.errors import UserError
+from aiperf.scenario.load import load_scenario, load_scenarios
+
+PARAMETERS = "size, direction, pinned, wait, n, share, label, shape, defines, limit"
+
+
+def test_a_wrong_unit_is_said_in_one_line(faults, good):
+    assert faults(good.replace("{pinned: false}", "\n  pinned: false\n  limit: 12Q")) == [
+        'x.yaml:7:10: before.limit: "12Q" is not a size. Write a number with B, KiB, MiB or GiB, e.g. 256MiB.'
+    ]
+
+
+def test_all_faults_come_at_once_by_line(faults):
+    text = (
+        "title: 3\nworkload: ./bench.py:copy\nparams: {size: 1MiB, directon: h2d}\n"
+        "before: {pinned: off}\nafter: {direction: h2x}\nmeasure: {clok: wall}\nexpect: better\n"
+    )
+    assert faults(text) == [
+        "x.yaml:1:1: why is missing. Write why: and name the mechanism that should make the sides differ.",
+        'x.yaml:1:8: title: 3 is not text. Quote it if it is meant as text, e.g. "1".',
+        f'x.yaml:3:22: params.directon: ./bench.py:copy has no parameter "directon"; allowed: {PARAMETERS}. '
+        "Did you mean direction?",
+        'x.yaml:4:18: before.pinned: "off" is not true or false. Write true or false, without quotes.',
+        'x.yaml:5:20: after.direction: "h2x" is not allowed; allowed: h2d, d2h. Did you mean h2d?',
+        'x.yaml:6:11: measure.clok: "clok" is not a key of measure; allowed: clock, cache, isolation, exclusive, '
+        "statistic, delta, reentry, blocker, max_pairs. Did you mean clock?",
+        'x.yaml:7:9: expect: "better" is not allowed; allowed: improved, equivalent, regressed. '
+        "Write one of improved, equivalent, regressed.",
+    ]
+
+
+CASES = {
+    "unknown top key": ("befor: {}\n", 'x.yaml:7:1: befor: "befor" is not a key of a scenario; allowed: '),
+    "axis with no value": ("axes: {direction: }\n", "x.yaml:7:19: axes.direction has no value. Write [first, second]."),
+    "axis with an empty list": (
+        "axes: {direction: []}\n",
+        "x.yaml:7:19: axes.direction: [] is empty. Write at least one value, or remove the key.",
+    ),
+    "axis that is no list": (
+        "axes: {direction: h2d}\n",
+        'x.yaml:7:19: axes.direction: "h2d" is not a list. Write [first, second].',
+    ),
+    "axis with a wrong value": ("axes: {n: [1, 2.5]}\n", "x.yaml:7:15: axes.n[2]: 2.5 is not a whole number."),
+    "axis with a value twice": (
+        "axes: {n: [1, 1]}\n",
+        "x.yaml:7:15: axes.n[2]: 1 cannot be told from value 1. Remove it; every value of an axis names a case.",
+    ),
+    "axis that a side fixes": (
+        "axes: {pinned: [true]}\n",
+        "x.yaml:7:8: axis pinned is fixed by before. Remove pinned from axes or from before.",
+    ),
+    "axis that params fixes": ("axes: {size: [1]}\n", "x.yaml:7:8: size is in params and in axes."),
+    "axis of an unknown parameter": ("axes: {nn: [1]}\n", 'x.yaml:7:8: axes.nn: ./bench.py:copy has no parameter "nn"'),
+    "axis of an entry of a plain parameter": (
+        "axes: {n.A: [1]}\n",
+        "x.yaml:7:8: axes.n.A: n of ./bench.py:copy is not a mapping, it has no entries. Sweep n itself.",
+    ),
+    "too many cases": (
+        f"axes: {{n: {list(range(100))}, share: {list(range(100))}}}\n",
+        "x.yaml:7:1: axes gives 10,000 cases; a scenario may have 1,000.",
+    ),
+    "both after and ladder": ("ladder: {a: {n: 1}}\n", "x.yaml:7:1: after and ladder are both given."),
+    "check none without a reason": (
+        "check: none\n",
+        "x.yaml:7:8: check: none needs a reason. Write check: {kind: none, reason: why the outputs cannot",
+    ),
+    "check of an unknown word": ("check: exact\n", 'x.yaml:7:8: check: "exact" is not a check. Write bitwise, '),
+    "check with keys of two kinds": ("check: {name: a, rtol: 1}\n", "x.yaml:7:18: check.rtol does not go with a named"),
+    "negative tolerance": (
+        "check: {rtol: -1}\n",
+        "x.yaml:7:15: check.rtol: -1 is out of range; it must be at least 0.",
+    ),
+    "gpu axis that is no list": (
+        "axes: {n: [1, 2]}\ngpu: {n: 3}\n",
+        "x.yaml:8:10: gpu.n: 3 is not a list of values, and n is an axis. Write [first, second].",
+    ),
+    "gpu key without effect": (
+        "gpu: {pinned: true}\n",
+        "x.yaml:7:7: gpu.pinned has no effect: every side states pinned.",
+    ),
+    "gpu ranks of a wrong type": ("gpu: {ranks: two}\n", 'x.yaml:7:14: gpu.ranks: "two" is not a whole number.'),
+    "device clock without a GPU": ("measure: {clock: device}\n", "x.yaml:7:18: measure.clock: device needs a GPU"),
+    "needs of a wrong type": ("needs: {gpus: true}\n", "x.yaml:7:15: needs.gpus: true is not a whole number."),
+    "needs of a wrong unit": ("needs: {disk: 2 PB}\n", 'x.yaml:7:15: needs.disk: "2 PB" is not a size. Write a number'),
+    "needs a bare capability": (
+        "needs: {compute_capability: 9.0}\n",
+        'x.yaml:7:29: needs.compute_capability: 9.0 is not a version specifier. Write it in quotes like ">=9.0".',
+    ),
+    "a counter that moves sideways": (
+        "moves: {launches: sideways}\n",
+        'x.yaml:7:19: moves.launches: "sideways" is not allowed; allowed: up, down, same.',
+    ),
+    "empty tag": ('tags: [""]\n', 'x.yaml:7:8: tags[1]: "" is empty.'),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_fault_is_found_and_said(faults, good, case):
+    extra, says = CASES[case]
+    lines = faults(good + extra)
+    assert [line for line in lines if line.startswith(says)], lines
+
+
+SIDES = {
+    "missing parameter": (
+        ("params: {size: 1MiB}\n", ""),
+        "x.yaml:3:11: workload: ./bench.py:copy needs size, which is not given. Write it in params, or in each side.",
+    ),
+    "missing parameter of one side": (
+        ("after: {", "after: {workload: './bench.py:other', "),
+        "x.yaml:6:1: after: ./bench.py:other needs depth, which is not given. Write it in params, or in this side.",
+    ),
+    "missing side": (("before: {pinned: false}\n", ""), "x.yaml:1:1: before is missing. Write before: with the param"),
+    "no second side": (("after: {pinned: true}\n", ""), "x.yaml:1:1: after is missing. Write after: with what differs"),
+    "side without a value": (("{pinned: false}", ""), "x.yaml:5:8: before has no value. Write {key: value}"),
+    "equal sides": (("pinned: true", "pinned: false"), "x.yaml:6:1: after is the same as before. State what differs"),
+    "unknown family": (("./bench.py:copy", "transfr.copy"), 'x.yaml:3:11: workload: "transfr.copy": there is no '),
+    "unknown function": (
+        ("bench.py:copy", "bench.py:cpy"),
+        'x.yaml:3:11: workload: "./bench.py:cpy": bench.py has no function cpy; allowed: copy, other, nothing. '
+        "Did you mean copy?",
+    ),
+    "unknown file": (
+        ("bench.py:", "bnch.py:"),
+        'x.yaml:3:11: workload: "./bnch.py:copy": there is no file bnch.py. It is sought beside the scenario.',
+    ),
+    "no workload": (("workload: ./bench.py:copy\n", ""), "x.yaml:1:1: workload is missing. Write workload: family"),
+    "no context": (("bench.py:copy", "bench.py:nothing"), 'x.yaml:3:11: workload: "./bench.py:nothing": nothing takes'),
+    "not a workload": (("./bench.py:copy", "copy"), 'x.yaml:3:11: workload: "copy" is not a workload. Write family.'),
+    "ranks of nothing": (("pinned: true", "ranks: 0"), "x.yaml:6:16: after.ranks: 0 is out of range; it must be at"),
+    "env that is no text": (("pinned: true", "env: {A: true}"), "x.yaml:6:18: after.env.A is not text. Quote it"),
+    "env name that is none": (("pinned: true", "env: {A-B: 1}"), 'x.yaml:6:15: after.env: "A-B" is not a name.'),
+    "python and venv": (("pinned: true", "python: p, venv: v"), "x.yaml:6:20: after has both python and venv."),
+    "time without a unit": (("pinned: true", "wait: 2"), 'x.yaml:6:15: after.wait: "2" is not a time. Write a number'),
+    "text that is a number": (("pinned: true", "label: 2"), 'x.yaml:6:16: after.label: 2 is not text. Quote it: "2".'),
+    "list entry": (("pinned: true", "shape: [1, b]"), 'x.yaml:6:16: after.shape: "b" is not a whole number.'),
+    "command beside a workload": (("{pinned: true}", "{command: ls}"), "x.yaml:5:1: before has no command, another"),
+    "empty command": (("{pinned: true}", "{command: ''}"), "x.yaml:6:18: after.command is an empty command."),
+    "open quote": (("{pinned: true}", '{command: "a \'b"}'), 'x.yaml:6:18: after.command: "a \'b" has a quote'),
+}
+
+
+@pytest.mark.parametrize("case", SIDES)
+def test_a_fault_of_sides_is_found_and_said(faults, good, case):
+    (old, new), says = SIDES[case]
+    assert old in good
+    lines = faults(good.replace(old, new))
+    assert [line for line in lines if line.startswith(says)], lines
+
+
+def test_a_value_that_both_sides_would_refuse_is_one_fault(faults, good):
+    assert len(faults(good.replace("1MiB", "1Mb"))) == 1
+
+
+def test_an_axis_of_one_entry_minds_only_sides_that_state_this_entry(faults, write, good):
+    swept = good + "axes: {defines.K: [1, 2]}\n"
+    assert load_scenario(write(swept.replace("pinned: true", "defines: {A: 1}"))).name == "x"
+    lines = faults(swept.replace("pinned: true", "defines: {K: 1}"))
+    assert lines == [
+        "x.yaml:7:8: axis defines.K is fixed by after. Remove defines.K from axes or from after.",
+    ]
+
+
+def test_a_command_takes_no_parameter_no_workload_and_no_check(faults):
+    text = (
+        "title: t\nwhy: w\nworkload: a.b\nparams: {n: 1}\naxes: {m: [1], env.A: [1, 2]}\ncheck: bitwise\n"
+        "before: {command: ls -l}\nafter: {command: [ls], x: 1}\nmeasure: {clock: device}\n"
+    )
+    assert [line.split(": ", 1)[1].split(". ")[0] for line in faults(text)] == [
+        "workload is not used: every side is a command",
+        "params.n: a command takes no parameter",
+        "axes.m: a command takes no parameter",
+        "check: the outputs of commands are not compared",
+        "after.x: a command takes no parameter",
+        "measure.clock: a command is timed from start to exit, by wall time",
+    ]
+
+
+def test_sides_in_one_process_cannot_differ_in_what_starts_it(faults, good):
+    lines = faults(good.replace("pinned: true", "env: {A: 1}") + "measure: {isolation: in_process}\n")
+    assert lines[0].startswith("x.yaml:6:9: after.env: sides that share one process cannot differ in env.")
+
+
+def test_thousands_of_faults_are_cut_to_what_somebody_would_read(faults, good):
+    lines = faults(good + "".join(f"key{i}: 1\n" for i in range(3000)))
+    assert len(lines) == 51
+    assert lines[-1] == "x.yaml: has 2950 further faults. Mend these first."
+
+
+def test_several_files_give_their_faults_together(write, good):
+    paths = [write(good.replace("title", "titel"), "a.yaml"), write(good), write("", "b.yaml")]
+    with pytest.raises(UserError) as caught:
+        load_scenarios(paths)
+    assert {f.where.split(":")[0] for f in caught.value.faults} == {"a.yaml", "b.yaml"}
+
+
+def test_a_good_file_has_no_fault(write, good):
+    assert load_scenario(write(good)).name == "x"

@@ -1,0 +1,94 @@
+"""Finding scenario files by every kind of selector."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from aiperf.errors import UserError
+from aiperf.scenario.find import find_scenarios, list_scenarios
+
+
+@pytest.fixture
+def shelf(write, good, folder):
+    write(good + "tags: [demo, memory]\n", "shelf/a/pinned.yaml")
+    write(good + "tags: [demo]\nneeds: {gpus: 1}\ngpu: {}\naxes: {n: [1]}\n", "shelf/b/overlap.yml")
+    write("title: [broken\n", "shelf/b/broken.yaml")
+    write(good, "shelf/.hidden/secret.yaml")
+    (folder / "shelf" / "notes.txt").write_text("no scenario")
+    return folder / "shelf"
+
+
+def names(selectors, shelf):
+    return [p.stem for p in find_scenarios(selectors, folders=[shelf])]
+
+
+@pytest.mark.parametrize(
+    ("selectors", "found"),
+    [
+        ([], ["pinned", "broken", "overlap"]),
+        (["overlap"], ["overlap"]),
+        (["demo"], ["pinned", "overlap"]),
+        (["overlap", "demo"], ["overlap", "pinned"]),
+        (["*in*"], ["pinned"]),
+        (["./shelf/a/pinned.yaml"], ["pinned"]),
+        (["shelf/b/"], ["broken", "overlap"]),
+        (["shelf"], ["pinned", "broken", "overlap"]),
+        (["shelf/**/*.yml"], ["overlap"]),
+    ],
+)
+def test_selectors_find_by_name_tag_pattern_file_and_folder(shelf, selectors, found):
+    assert names(selectors, shelf) == found
+
+
+def test_a_name_goes_before_a_tag_of_the_same_word(shelf, write, good):
+    write(good, "shelf/demo.yaml")
+    assert names(["demo"], shelf) == ["demo"]
+
+
+def test_every_unknown_selector_gets_its_fault_and_the_nearest_name(shelf):
+    with pytest.raises(UserError) as caught:
+        find_scenarios(["overlab", "./nowhere.yaml", "qqq"], folders=[shelf])
+    assert [(f.what, f.hint) for f in caught.value.faults] == [
+        ('"overlab" is no scenario, tag, file or folder.', "Did you mean overlap?"),
+        ('"./nowhere.yaml" finds no scenario file.', "Give a .yaml file, or a folder that holds some."),
+        ('"qqq" is no scenario, tag, file or folder.', "Tags: demo, memory. aiperf list shows all names."),
+    ]
+
+
+@pytest.mark.parametrize("selector", ["", "[", "a\0b", "~nobody/x", "x" * 5000])
+def test_odd_selectors_are_faults_too(shelf, selector):
+    with pytest.raises(UserError):
+        find_scenarios([selector], folders=[shelf])
+
+
+def test_two_files_of_one_name_clash(shelf, write, good):
+    write(good, "mine/pinned.yaml")
+    with pytest.raises(UserError, match=r"two .* pinned: shelf/a/pinned\.yaml and mine/pinned\.yaml"):
+        find_scenarios(["pinned", "mine/pinned.yaml"], folders=[shelf])
+
+
+def test_one_file_named_twice_comes_once(shelf):
+    assert names(["pinned", "./shelf/a/../a/pinned.yaml"], shelf) == ["pinned"]
+
+
+def test_a_listing_tells_what_the_file_says_and_keeps_broken_files(shelf):
+    broken, overlap, pinned = list_scenarios([shelf])
+    assert broken.problem.startswith("shelf/b/broken.yaml:2:1: is not valid YAML")
+    assert (overlap.gpus, overlap.gpu_sizes, overlap.axes, overlap.tags) == (1, True, ("n",), ("demo",))
+    assert (pinned.title, pinned.workload) == ("Pageable against pinned", "./bench.py:copy")
+
+
+def test_thirty_files_are_listed_in_a_blink(write, good, folder):
+    for i in range(30):
+        write(good + f"tags: [t{i}]\n" + "axes: {n: [1, 2, 3]}\n" * 1, f"many/s{i}.yaml")
+    started = time.process_time()
+    assert len(list_scenarios([folder / "many"])) == 30
+    assert time.process_time() - started < 0.4
+
+
+def test_an_unreadable_folder_entry_does_not_stop_the_listing(shelf):
+    os.symlink(shelf / "gone.yaml", shelf / "dangling.yaml")
+    assert "dangling" in [entry.name for entry in list_scenarios([shelf])]

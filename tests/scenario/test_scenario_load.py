@@ -1,0 +1,77 @@
+"""What a good file becomes: typed, merged with nothing, told apart by content."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiperf.records import Check, Measure, Needs
+from aiperf.scenario.load import load_scenario
+
+
+def test_blocks_that_are_not_written_take_their_defaults(write):
+    scenario = load_scenario(write())
+    assert (scenario.measure, scenario.check, scenario.needs) == (Measure(), Check(), Needs())
+    assert (scenario.expect, scenario.gpu, scenario.lane) == ("", None, "cpu")
+
+
+def test_sizes_in_needs_become_bytes_and_any_version_becomes_empty(write, good):
+    scenario = load_scenario(write(good + "needs: {gpus: 2, memory: 4GiB, libraries: {cupy: any, torch: '>=2.6'}}\n"))
+    assert scenario.needs == Needs(gpus=2, memory=4 * 1024**3, libraries={"cupy": "", "torch": ">=2.6"})
+    assert scenario.lane == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("text", "check"),
+    [
+        ("bitwise", Check(kind="bitwise")),
+        ("{rtol: 1e-3, atol: 0, reference: true}", Check(rtol=1e-3, atol=0.0, reference=True)),
+        ("{name: perplexity, bound: 2}", Check(kind="named", name="perplexity", bound=2.0)),
+        ("{kind: none, reason: order differs}", Check(kind="none", reason="order differs")),
+        ("{reference: true}", Check(reference=True)),
+    ],
+)
+def test_the_kind_of_a_check_follows_from_its_keys(write, good, text, check):
+    assert load_scenario(write(good + f"check: {text}\n")).check == check
+
+
+def test_measure_keeps_what_is_written_and_leaves_the_rest_open(write, good):
+    scenario = load_scenario(write(good + "measure: {cache: cold, delta: 0.01, blocker: false, max_pairs: 10}\n"))
+    assert scenario.measure == Measure(cache="cold", delta=0.01, blocker=False, max_pairs=10)
+
+
+def test_a_ladder_gives_its_sides_in_the_order_of_the_file(write, good):
+    text = good.replace("after: {pinned: true}", "ladder: {z: {pinned: true}, a: {pinned: true, n: 2}}")
+    scenario = load_scenario(write(text))
+    assert [s.name for s in scenario.sides] == ["before", "z", "a"]
+    assert scenario.is_ladder
+
+
+def test_commands_are_split_without_a_shell_and_have_nothing_to_compare(write):
+    text = "title: t\nwhy: w\nbefore: {command: \"python -c 'print(1)'\"}\nafter: {command: [ls, '*']}\n"
+    scenario = load_scenario(write(text))
+    assert [s.command for s in scenario.sides] == [("python", "-c", "print(1)"), ("ls", "*")]
+    assert scenario.check.kind == "none"
+
+
+def test_variables_keep_the_text_of_the_file(write, good):
+    text = good.replace("params: {", "params: {env: {A: 010, B: 1e3, C: 'x'}, ")
+    assert load_scenario(write(text)).shared.env == {"A": "010", "B": "1e3", "C": "x"}
+
+
+def test_an_interpreter_given_as_a_path_is_taken_from_the_scenario_folder(write, good, folder):
+    text = good.replace("pinned: false", "venv: ./env").replace("pinned: true", "python: python3.12")
+    before, after = load_scenario(write(text, "sub/y.yaml".replace("sub/", ""))).sides
+    assert before.own.python == str(folder / "env" / "bin" / "python")
+    assert after.own.python == "python3.12"
+
+
+def test_the_hash_sees_content_and_not_layout(write, good):
+    one = load_scenario(write(good)).hash
+    lines = good.splitlines()
+    assert load_scenario(write("# note\n" + "\n\n".join(reversed(lines)) + "\n")).hash == one
+    assert load_scenario(write(good.replace("1MiB", "2MiB"))).hash != one
+
+
+def test_a_scenario_is_frozen(write):
+    with pytest.raises(AttributeError):
+        load_scenario(write()).title = "x"

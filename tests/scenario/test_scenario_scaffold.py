@@ -1,0 +1,68 @@
+"""``aiperf new``: files that load, run and check out as they are."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import jsonschema
+import numpy as np
+import pytest
+
+from aiperf.errors import UserError
+from aiperf.plan.cases import expand
+from aiperf.scenario.document import read_document
+from aiperf.scenario.editor import json_schema
+from aiperf.scenario.load import load_scenario
+from aiperf.scenario.scaffold import scaffold
+from aiperf.workloads.contract import Context
+
+
+def test_the_scaffold_loads_and_both_sides_do_equal_checked_work(tmp_path):
+    yaml_path, code_path = scaffold("my-pair", tmp_path / "new")
+    scenario = load_scenario(yaml_path)
+    spec = importlib.util.spec_from_file_location("scaffolded", code_path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    before, after = (module.row_norms(Context(seed=3), **s.params) for s in expand(scenario, on_gpu=False)[0].sides)
+    for side in (before, after):
+        side.outputs()["norms"].fill(np.nan)
+        side.step()
+        np.testing.assert_allclose(side.outputs()["norms"], side.reference()["norms"], rtol=1e-5)
+    assert before.work == after.work
+    np.testing.assert_array_equal(before.inputs()["matrix"], after.inputs()["matrix"])
+
+
+def test_the_scaffold_suits_the_editor(tmp_path):
+    path = scaffold("pair.yaml", tmp_path)[0]
+    assert path.name == "pair.yaml"
+    jsonschema.validate(read_document(path).data, json_schema())
+
+
+def test_every_line_that_the_scaffold_teaches_in_a_comment_is_valid(tmp_path):
+    path = scaffold("pair", tmp_path)[0]
+    lines = path.read_text().splitlines()
+    taught = [line[2:] for line in lines if line.startswith(("# gpu:", "# needs:", "# measure:"))]
+    assert len(taught) == 3
+    path.write_text("\n".join([*lines, *taught]) + "\n")
+    assert load_scenario(path).needs.libraries == {"torch": ">=2.6"}
+
+
+@pytest.mark.parametrize("taken", ["pair.yaml", "pair.py"])
+def test_nothing_is_overwritten(tmp_path, taken):
+    (tmp_path / taken).write_text("mine")
+    with pytest.raises(UserError, match="is already there"):
+        scaffold("pair", tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == [taken]
+    assert (tmp_path / taken).read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a b", ".yaml", "a/b", "x" * 200])
+def test_a_name_that_is_none_is_refused(tmp_path, name):
+    with pytest.raises(UserError, match="is not a name for a scenario"):
+        scaffold(name, tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_a_fault(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write"):
+        scaffold("pair", tmp_path / "file" / "sub")

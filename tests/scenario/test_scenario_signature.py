@@ -1,0 +1,173 @@
+"""Signatures read from source, and values held against them."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from aiperf.errors import UserError
+from aiperf.scenario import signature as module
+from aiperf.scenario.binding import bind, convert, entry_annotation, missing
+from aiperf.scenario.signature import families, read_signature, resolve_workload
+
+
+@pytest.fixture
+def shipped(tmp_path, monkeypatch):
+    """A folder of shipped workloads of this test's own."""
+    (tmp_path / "w").mkdir()
+    monkeypatch.setattr(module, "workload_folder", lambda: tmp_path / "w")
+    return tmp_path / "w"
+
+
+def test_parameters_annotations_and_defaults_come_from_the_source(folder):
+    found = read_signature("./bench.py:copy", base=folder)
+    assert found.parameters["size"] == "Size"
+    assert found.parameters["direction"] == "Literal['h2d', 'd2h']"
+    assert found.parameters["limit"] == "Size | None"
+    assert found.defaults["n"] == 4096
+    assert found.defaults["shape"] == [2, 2]
+    assert "size" not in found.defaults
+    assert "ctx" not in found.parameters
+    assert found.doc == "Copies a buffer."
+
+
+def test_nothing_of_the_workload_is_run(folder):
+    (folder / "loud.py").write_text("raise SystemExit('ran')\nimport torch\ndef f(ctx, *, n: int): ...\n")
+    before = set(sys.modules)
+    assert read_signature("./loud.py:f", base=folder).parameters == {"n": "int"}
+    assert not {m for m in set(sys.modules) - before if m.startswith(("torch", "loud"))}
+
+
+def test_a_shipped_workload_is_found_in_a_file_or_a_package(shipped):
+    (shipped / "transfer.py").write_text("def copy(ctx, *, n: int = 1): ...\n")
+    (shipped / "cuda").mkdir()
+    (shipped / "cuda" / "__init__.py").write_text("from aiperf.workloads.cuda.kernel import kernel\n")
+    (shipped / "cuda" / "kernel.py").write_text(
+        "from .kinds import Kind, SIZE\ndef kernel(ctx, *, k: Kind, s=SIZE): ...\n"
+    )
+    (shipped / "cuda" / "kinds.py").write_text("Kind = Literal['a']\nSIZE = 2 * 3\n")
+    (shipped / "contract.py").write_text("")
+    assert families() == ["cuda", "transfer"]
+    assert read_signature("transfer.copy", base=shipped).parameters == {"n": "int"}
+    kernel = read_signature("cuda.kernel", base=shipped)
+    assert (kernel.parameters["k"], kernel.defaults["s"]) == ("Literal['a']", 6)
+
+
+def test_an_unknown_family_names_the_nearest(shipped):
+    (shipped / "transfer.py").write_text("def copy(ctx): ...\n")
+    with pytest.raises(UserError) as caught:
+        resolve_workload("transfr.copy", base=shipped)
+    fault = caught.value.faults[0]
+    assert fault.what == '"transfr.copy": there is no workload family transfr; allowed: transfer.'
+    assert fault.hint == "Did you mean transfer?"
+
+
+def test_the_contract_and_private_modules_are_no_families(shipped):
+    (shipped / "contract.py").write_text("def f(ctx): ...\n")
+    (shipped / "_x.py").write_text("def f(ctx): ...\n")
+    for name in ("contract.f", "_x.f"):
+        with pytest.raises(UserError, match="no workload family"):
+            read_signature(name, base=shipped)
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("def f(ctx:\n", "b.py:1 is not valid Python"),
+        ("f = 3\n", "has no function f"),
+        ("class f: ...\n", "has no function f"),
+        ("x = '\0'\n", "is not valid Python"),
+        ("def f(): ...\n", "takes no context"),
+    ],
+)
+def test_source_that_is_no_workload_is_a_fault(folder, source, says):
+    (folder / "b.py").write_text(source)
+    with pytest.raises(UserError, match=says):
+        read_signature("./b.py:f", base=folder)
+
+
+def test_aliases_that_go_in_circles_end(folder):
+    (folder / "b.py").write_text("A = B\nB = A\nX = X\ndef f(ctx, *, a: A = A, x: X = X + 1): ...\n")
+    assert set(read_signature("./b.py:f", base=folder).parameters) == {"a", "x"}
+
+
+def test_defaults_that_would_grow_without_bound_stay_text(folder):
+    (folder / "b.py").write_text("def f(ctx, *, a=10**10**10, b=1 << 20, c=2**70): ...\n")
+    assert read_signature("./b.py:f", base=folder).defaults == {"a": "10 ** 10 ** 10", "b": 2**20, "c": "2 ** 70"}
+
+
+def test_an_edited_file_is_read_again(folder):
+    import os
+
+    read_signature("./bench.py:copy", base=folder)
+    (folder / "bench.py").write_text("def copy(ctx, *, fresh: int): ...\n")
+    os.utime(folder / "bench.py", ns=(1, 1))
+    assert set(read_signature("./bench.py:copy", base=folder).parameters) == {"fresh"}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "typed"),
+    [
+        ("Size", "1MiB", 1024**2),
+        ("Size", 7, 7),
+        ("Seconds", "2ms", 0.002),
+        ("float", 2, 2.0),
+        ("int", 2, 2),
+        ("bool", False, False),
+        ("list[Size]", ["1KiB", 2], [1024, 2]),
+        ("dict[str, Seconds]", {"a": "1s"}, {"a": 1.0}),
+        ("dict", {"a": 1}, {"a": 1}),
+        ("tuple[int, ...]", [1, 2], [1, 2]),
+        ("Literal['a', 2, True]", 2, 2),
+        ("Size | None", None, None),
+        ("Optional[Size]", "1KiB", 1024),
+        ("int | str", "x", "x"),
+        ("contract.Size", "1KiB", 1024),
+        ("np.dtype", "anything", "anything"),
+        ("Any", None, None),
+    ],
+)
+def test_values_become_what_the_workload_receives(annotation, value, typed):
+    converted = convert(value, annotation)
+    assert converted == typed
+    assert type(converted) is type(typed)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "says"),
+    [
+        ("Size", "12Q", '"12Q" is not a size.'),
+        ("Size", -1, '"-1" is not a size.'),
+        ("Seconds", 2, '"2" is not a time.'),
+        ("int", True, "true is not a whole number."),
+        ("int", 1.0, "1.0 is not a whole number."),
+        ("float", "1", '"1" is not a number.'),
+        ("bool", 1, "1 is not true or false."),
+        ("str", 1, '1 is not text. Quote it: "1".'),
+        ("Literal['1', '2']", 1, '1 is not allowed; allowed: 1, 2. Quote it: "1".'),
+        ("Literal[1, True]", 1.0, "1.0 is not allowed; allowed: 1, true."),
+        ("list[int]", 1, "1 is not a list. Write [1]."),
+        ("list[int]", ["a"], '"a" is not a whole number.'),
+        ("tuple[int, int]", [1], "[1] has 1 entries. Write 2."),
+        ("dict[str, int]", {"a": "b"}, '"b" is not a whole number.'),
+        ("dict[str, int]", [1], "[1] is not a mapping."),
+        ("int", None, "has no value."),
+        ("Size | None", "x", '"x" is not a size.'),
+    ],
+)
+def test_values_of_another_kind_are_refused_with_advice(annotation, value, says):
+    with pytest.raises(ValueError, match="^" + __import__("re").escape(says)):
+        convert(value, annotation)
+
+
+def test_entries_of_mappings_have_an_annotation_and_other_parameters_have_none():
+    assert [entry_annotation(a) for a in ("dict[str, int]", "dict", "int", "Any")] == ["int", "Any", None, "Any"]
+
+
+def test_bind_refuses_unknown_names_and_missing_names_the_rest(folder):
+    found = read_signature("./bench.py:copy", base=folder)
+    assert missing(found, {"n"}) == ["size"]
+    assert bind(found, {"size": "1KiB"}) == {"size": 1024}
+    with pytest.raises(ValueError, match='"sise" is not a parameter'):
+        bind(found, {"sise": 1})

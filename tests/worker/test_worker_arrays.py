@@ -1,0 +1,184 @@
+"""Arrays: what poison writes, what a redraw repeats, and digests that agree across libraries and catch permutations."""
+
+import numpy as np
+import pytest
+import torch
+
+from aiperf.worker import arrays
+
+FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn]
+WHOLE = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_poison_makes_every_float_nan(dtype):
+    array = torch.zeros(7, 3).to(dtype)
+    assert not arrays.is_poisoned(array)
+    arrays.poison(array)
+    assert torch.isnan(array.float()).all()
+    assert arrays.is_poisoned(array)
+    array[6, 2] = 0.0
+    assert not arrays.is_poisoned(array)
+
+
+@pytest.mark.parametrize("dtype", WHOLE)
+def test_poison_writes_a_pattern_over_integers(dtype):
+    array = torch.zeros(5, dtype=dtype)
+    arrays.poison(array)
+    assert array.tolist() == [0x5A] * 5
+    assert arrays.is_poisoned(array)
+    array[3] = 1
+    assert not arrays.is_poisoned(array)
+
+
+def test_poison_fills_bools_and_complex_numbers():
+    flags, waves = torch.zeros(3, dtype=torch.bool), torch.zeros(3, dtype=torch.complex64)
+    arrays.poison(flags)
+    arrays.poison(waves)
+    assert flags.all()
+    assert torch.isnan(waves).all()
+    assert arrays.is_poisoned(flags)
+    assert arrays.is_poisoned(waves)
+
+
+def test_poison_reaches_tensors_of_inference_mode_and_parameters():
+    with torch.inference_mode():
+        born_there = torch.zeros(3)
+    weight = torch.nn.Parameter(torch.zeros(3))
+    for array in (born_there, weight):
+        arrays.poison(array)
+        assert torch.isnan(array).all()
+    assert weight.requires_grad
+    assert not weight.is_inference()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8", "bool", "complex64"])
+def test_poison_works_on_numpy(dtype):
+    array = np.zeros((2, 3), dtype=dtype)
+    assert not arrays.is_poisoned(array)
+    arrays.poison(array)
+    assert arrays.is_poisoned(array)
+    assert np.isnan(array).all() if array.dtype.kind in "fc" else (array != 0).all()
+
+
+@pytest.mark.parametrize("make", [torch.zeros, np.zeros], ids=["torch", "numpy"])
+def test_equal_seeds_redraw_equal_values_and_names_and_seeds_matter(make):
+    a, b, c, d = (make(1000) for _ in range(4))
+    arrays.redraw(a, name="x", seed=3, mean=0.0, std=1.0)
+    arrays.redraw(b, name="x", seed=3, mean=0.0, std=1.0)
+    arrays.redraw(c, name="y", seed=3, mean=0.0, std=1.0)
+    arrays.redraw(d, name="x", seed=4, mean=0.0, std=1.0)
+    assert (a == b).all()
+    assert not (a == c).any()
+    assert not (a == d).any()
+
+
+@pytest.mark.parametrize("array", [torch.zeros(40_000, dtype=torch.float64), np.zeros(40_000, np.float16)])
+def test_a_redraw_keeps_the_moments(array):
+    arrays.redraw(array, name="x", seed=1, mean=5.0, std=0.25)
+    assert arrays.moments(array) == pytest.approx((5.0, 0.25), abs=0.01)
+
+
+def test_a_redraw_reaches_tensors_of_inference_mode_and_parameters():
+    with torch.inference_mode():
+        born_there = torch.zeros(50)
+    weight = torch.nn.Parameter(torch.zeros(50))
+    for array in (born_there, weight):
+        arrays.redraw(array, name="w", seed=1, mean=0.0, std=1.0)
+        assert array.std() > 0.5
+    weight.sum().backward()
+    assert weight.grad is not None
+
+
+@pytest.mark.parametrize("one", [torch.tensor([2.5]), np.array([2.5]), torch.tensor(2.5), np.array(2.5)])
+def test_a_single_number_has_no_spread_and_stays_what_it_is(one):
+    mean, std = arrays.moments(one)
+    assert (mean, std) == (2.5, 0.0)
+    arrays.redraw(one, name="scale", seed=1, mean=mean, std=std)
+    assert one.item() == 2.5
+
+
+@pytest.mark.parametrize("array", [torch.tensor([0.0, -np.inf]), np.array([0.0, -np.inf]), np.empty(0)])
+def test_moments_say_when_there_is_nothing_to_draw_from(array):
+    with np.errstate(invalid="ignore"):
+        assert not np.isfinite(arrays.moments(array)).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "int8", "bool", "complex64"])
+def test_numpy_and_torch_give_one_digest_for_equal_arrays(dtype):
+    array = (np.random.default_rng(0).standard_normal((33, 5)) * 50).astype(dtype)
+    assert arrays.digest(array) == arrays.digest(torch.from_numpy(array))
+    assert arrays.digest(np.asfortranarray(array)) == arrays.digest(array)
+    changed = array.copy()
+    changed[32, 4] = not changed[32, 4]
+    assert arrays.digest(changed) != arrays.digest(array)
+
+
+def test_a_digest_tells_shapes_dtypes_and_single_values_apart():
+    base = np.arange(12, dtype=np.int32)
+    same = [base, base.reshape(3, 4), base.view(np.uint32), base.view(np.float32), base[:0], base[:1], base[0:1][0:1]]
+    digests = [arrays.digest(a) for a in same]
+    assert len(set(digests)) == 6
+    assert arrays.digest(torch.tensor(3.0)) == arrays.digest(np.array(3.0, np.float32))
+    assert arrays.digest(torch.empty(0)) == arrays.digest(np.empty(0, np.float32))
+
+
+@pytest.fixture(scope="module")
+def large():
+    array = np.random.default_rng(1).standard_normal(5_000_003, dtype=np.float32)
+    assert array.nbytes > 16 << 20
+    assert array.nbytes % 8
+    return array
+
+
+def test_large_arrays_have_one_digest_in_numpy_and_torch(large):
+    assert arrays.digest(large) == arrays.digest(torch.from_numpy(large))
+    assert arrays.digest(large) == arrays.digest(large.copy())
+
+
+@pytest.mark.parametrize("change", ["reversed", "swapped", "rolled", "far swap", "first", "last", "sign"])
+def test_a_large_array_that_was_permuted_or_touched_has_another_digest(large, change):
+    other = large.copy()
+    if change == "reversed":
+        other = other[::-1].copy()
+    elif change == "swapped":
+        other[[0, 1]] = other[[1, 0]]
+    elif change == "rolled":
+        other = np.roll(other, 2)
+    elif change == "far swap":
+        other[[10, 4_600_010]] = other[[4_600_010, 10]]
+    elif change == "first":
+        other[0] = np.nextafter(other[0], np.float32(9))
+    elif change == "last":
+        other[-1] = np.nextafter(other[-1], np.float32(9))
+    else:
+        other[2_500_000] *= -1
+    assert arrays.digest(other) != arrays.digest(large)
+
+
+def test_what_numpy_lacks_widens_without_loss_and_keeps_its_name():
+    for dtype in (torch.bfloat16, torch.float8_e5m2):
+        array = torch.randn(20).to(dtype)
+        wide, name = arrays.to_numpy(array)
+        assert wide.dtype == np.float32
+        assert f"torch.{name}" == str(dtype)
+        assert torch.equal(torch.from_numpy(wide), array.float())
+
+
+def test_a_clone_shares_no_memory():
+    for array in (torch.zeros(3, requires_grad=True), np.zeros(3)):
+        copy = arrays.clone(array)
+        copy[0] = 1.0
+        assert array[0].item() == 0.0
+
+
+def test_only_exact_array_types_are_arrays():
+    class Sub(torch.Tensor):
+        pass
+
+    masked = np.ma.zeros(3)
+    assert arrays.kind(torch.nn.Parameter(torch.zeros(1))) == "torch"
+    assert arrays.kind(np.zeros(1)) == "numpy"
+    for lazy in (torch.zeros(1).as_subclass(Sub), masked, [1.0], 3.0, np.float32(1)):
+        with pytest.raises(arrays.LazyOutput, match=r"is no torch\.Tensor"):
+            arrays.kind(lazy)

@@ -1,0 +1,238 @@
+"""Audits: honest steps pass, and each way of not computing in the step becomes a fault."""
+
+import numpy as np
+import pytest
+import torch
+
+from aiperf.worker import arrays
+from aiperf.worker.audit import Auditor, load_snapshots
+from aiperf.workloads.contract import Work, Workload
+
+
+def workload(step, outputs, x=None, **fields):
+    inputs = None if x is None else lambda: {"x": x}
+    return Workload(step, Work(), outputs=outputs, inputs=inputs, **fields)
+
+
+def tanh_of(x, out, **fields):
+    return workload(lambda: np.tanh(x, out=out), lambda: {"out": out}, x, **fields)
+
+
+def timed_by(step, *, times=1, stray=0.0):
+    def timed(before, after):
+        before()
+        for _ in range(times):
+            step()
+        after()
+        return stray
+
+    return timed
+
+
+def audited(given, *, seeds=(5,), keep=1 << 30, reference=False, **timing):
+    auditor = Auditor(given, keep_bytes=keep)
+    for seed in seeds:
+        auditor.run(seed, timed_by(given.step, **timing), want_reference=reference)
+    return auditor
+
+
+@pytest.fixture
+def x():
+    return np.random.default_rng(0).standard_normal(100)
+
+
+def test_an_honest_step_leaves_a_snapshot_and_no_fault(x):
+    out = np.empty_like(x)
+    auditor = audited(tanh_of(x, out), seeds=(5, 6))
+    assert auditor.faults == []
+    first, second = (s.arrays["out"] for s in auditor.snapshots)
+    assert np.array_equal(second, np.tanh(x))
+    assert not np.isnan(first).any()
+    assert (first != second).all()
+    assert auditor.snapshots[0].dtypes == {"out": "float64"}
+
+
+def test_the_inputs_of_an_audit_depend_on_its_seed_only(x):
+    once = audited(tanh_of(x, np.empty_like(x)), seeds=(5, 6))
+    other = np.random.default_rng(0).standard_normal(100)
+    again = audited(tanh_of(other, np.empty_like(x)), seeds=(5, 6))
+    assert [s.digests for s in once.snapshots] == [s.digests for s in again.snapshots]
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_step_that_changes_its_inputs_is_caught(x, library):
+    x, out = (x, np.empty_like(x)) if library == "numpy" else (torch.from_numpy(x), torch.empty(100))
+
+    def step():
+        out[:] = x
+        x[7] += 1e-9
+
+    assert audited(workload(step, lambda: {"out": out}, x)).faults == ["the step changed its inputs"]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64, np.bool_, np.complex64])
+def test_outputs_computed_on_reading_are_caught_whatever_their_dtype(x, dtype):
+    out = np.zeros(100, dtype)
+
+    def outputs():
+        out[:] = (x * 100).clip(0).astype(dtype)
+        return {"out": out}
+
+    auditor = audited(workload(lambda: None, outputs, x))
+    assert auditor.faults == ["outputs() changed without a step: it computes, or copies, when it is read"]
+
+
+def test_outputs_that_are_new_copies_at_each_reading_are_caught(x):
+    out = np.empty_like(x)
+    auditor = audited(workload(lambda: np.tanh(x, out=out), lambda: {"out": out.copy()}, x))
+    assert [fault.partition(":")[0] for fault in auditor.faults] == ["outputs() changed without a step"]
+
+
+def test_an_input_that_is_passed_through_as_an_output_is_not_poisoned(x):
+    out = np.empty_like(x)
+    auditor = audited(workload(lambda: np.tanh(x, out=out), lambda: {"out": out, "x": x}, x))
+    assert auditor.faults == []
+    assert np.array_equal(auditor.snapshots[0].arrays["out"], np.tanh(x))
+
+
+def test_what_computes_when_read_is_no_output(x):
+    class Lazy:
+        shape, dtype = x.shape, x.dtype
+
+        def __array__(self, dtype=None, copy=None):
+            return np.tanh(x)
+
+    auditor = audited(workload(lambda: None, lambda: {"out": Lazy()}, x))
+    assert len(auditor.faults) == 1
+    assert auditor.faults[0].startswith("an output may not have been computed when the step ended")
+    assert "Lazy is no torch.Tensor" in auditor.faults[0]
+    assert auditor.snapshots == []
+
+
+def test_an_output_that_turns_lazy_in_the_step_is_caught(x):
+    class Sub(torch.Tensor):
+        pass
+
+    made = {"out": torch.empty(3)}
+
+    def step():
+        made["out"] = torch.zeros(3).as_subclass(Sub)
+
+    auditor = audited(workload(step, lambda: made, x))
+    assert "Sub is no torch.Tensor" in auditor.faults[0]
+
+
+def test_a_step_that_writes_half_of_its_output_leaves_poison_in_the_snapshot(x):
+    out = np.empty_like(x)
+    auditor = audited(workload(lambda: np.tanh(x[:50], out=out[:50]), lambda: {"out": out}, x))
+    assert np.isnan(auditor.snapshots[0].arrays["out"]).tolist() == [False] * 50 + [True] * 50
+
+
+def test_outputs_that_are_state_are_left_alone(x):
+    total = np.zeros(1)
+
+    def step():
+        total[0] += 1
+
+    auditor = audited(workload(step, lambda: {"total": total}, x, poison=False), seeds=(1, 2))
+    assert auditor.faults == []
+    assert [float(s.arrays["total"][0]) for s in auditor.snapshots] == [1.0, 2.0]
+
+
+def test_reset_is_called_before_each_audit(x):
+    total = np.zeros(1)
+    calls = []
+
+    def step():
+        total[0] += 1
+
+    def reset():
+        calls.append(float(total[0]))
+        total[0] = 0
+
+    given = workload(step, lambda: {"total": total}, x, poison=False, reset=reset)
+    auditor = audited(given, seeds=(1, 2), times=2)
+    assert calls == [0.0, 2.0]
+    assert [float(s.arrays["total"][0]) for s in auditor.snapshots] == [2.0, 2.0]
+
+
+def test_a_workload_with_its_own_redraw_draws_its_inputs_itself():
+    x, seeds = np.array([1, 2, 3]), []
+
+    def redraw(seed):
+        seeds.append(seed)
+        x[:] = seed
+
+    auditor = audited(tanh_of(x, np.empty(3), redraw=redraw), seeds=(7, 9))
+    assert seeds == [7, 9]
+    assert auditor.snapshots[1].arrays["out"].tolist() == np.tanh([9.0] * 3).tolist()
+
+
+def test_integers_and_masks_of_infinities_stay_what_they_are(x):
+    mask, index, out = np.where(x > 0, 0.0, -np.inf), np.arange(100), np.empty_like(x)
+    kept = mask.copy()
+
+    def step():
+        np.copyto(out, np.exp(x + mask)[index])
+
+    given = Workload(
+        step, Work(), outputs=lambda: {"out": out}, inputs=lambda: {"x": x, "mask": mask, "index": index}
+    )  # fmt: skip
+    former = x.copy()
+    with np.errstate(invalid="ignore"):
+        auditor = audited(given)
+    assert np.array_equal(mask, kept)
+    assert index.tolist() == list(range(100))
+    assert (x != former).all()
+    assert np.isfinite(auditor.snapshots[0].arrays["out"]).all()
+
+
+def test_device_work_after_the_timed_stream_in_every_audit_is_a_fault(x):
+    auditor = audited(tanh_of(x, np.empty_like(x)), seeds=(5, 6), stray=2e-3)
+    assert auditor.faults == ["the device went on working for 2000 us after the timed stream had ended"]
+
+
+def test_a_host_that_was_once_late_to_look_accuses_nobody(x):
+    given = tanh_of(x, np.empty_like(x))
+    auditor = audited(given, seeds=(5,), stray=2e-3)
+    auditor.run(6, timed_by(given.step, stray=0.0), want_reference=False)
+    assert auditor.faults == []
+    assert audited(given, seeds=(5,), stray=2e-3).faults == []
+
+
+def test_outputs_beyond_the_memory_to_spare_are_kept_as_digests_only(x):
+    small, big = np.empty(10), np.empty_like(x)
+
+    def step():
+        np.tanh(x, out=big)
+        np.copyto(small, x[:10])
+
+    given = workload(step, lambda: {"big": big, "small": small}, x)
+    auditor = audited(given, keep=100 + small.nbytes)
+    assert list(auditor.snapshots[0].arrays) == ["small"]
+    assert auditor.snapshots[0].digests["big"] == arrays.digest(big)
+
+
+def test_the_reference_is_asked_for_only_where_it_is_wanted(x):
+    given = tanh_of(x, np.empty_like(x), reference=lambda: {"out": np.tanh(x)})
+    assert audited(given).snapshots[0].reference == {}
+    assert np.array_equal(audited(given, reference=True).snapshots[0].reference["out"], np.tanh(x))
+
+
+def test_snapshots_survive_the_way_to_disk(x, tmp_path):
+    out, half = np.empty_like(x), torch.empty(100, dtype=torch.bfloat16)
+
+    def step():
+        np.tanh(x, out=out)
+        half.copy_(torch.from_numpy(x))
+
+    given = workload(step, lambda: {"out": out, "half/1": half}, x, reference=lambda: {"out": np.tanh(x)})
+    auditor = audited(given, seeds=tuple(range(12)), reference=True)
+    auditor.save(tmp_path)
+    read = load_snapshots(tmp_path)
+    assert [s.digests for s in read] == [s.digests for s in auditor.snapshots]
+    for got, want in zip(read, auditor.snapshots, strict=True):
+        assert got.dtypes == {"out": "float64", "half/1": "bfloat16"}
+        assert np.array_equal(got.arrays["out"], want.arrays["out"])
+        assert np.array_equal(got.arrays["half/1"], want.arrays["half/1"])
+        assert np.array_equal(got.reference["out"], want.reference["out"])

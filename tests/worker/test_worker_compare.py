@@ -1,0 +1,207 @@
+"""The check: which differences between two sides' audited outputs pass, under each rule, and how a failure is told."""
+
+import numpy as np
+import pytest
+import torch
+
+from aiperf.worker import arrays
+from aiperf.worker.audit import Snapshot
+from aiperf.worker.compare import Rule, compare
+from aiperf.workloads.contract import Outcome
+
+BITWISE, CLOSE = Rule("bitwise"), Rule("tolerance")
+
+
+def shot(*, kept=True, reference=None, **given):
+    snapshot = Snapshot(reference=reference or {})
+    for name, array in given.items():
+        snapshot.digests[name] = arrays.digest(array)
+        snapshot.dtypes[name] = str(array.dtype).removeprefix("torch.")
+        if kept:
+            snapshot.arrays[name] = arrays.to_numpy(array)[0]
+    return snapshot
+
+
+def held(before, after, rule=CLOSE, checks=None):
+    return compare([after], [before], rule, checks or {}, ("before", "after"))
+
+
+@pytest.fixture
+def base():
+    return np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+
+
+def test_equal_outputs_pass_every_rule_and_say_what_was_compared(base):
+    assert held(shot(out=base), shot(out=base.copy()), BITWISE).compared == "after with before, 1 audits, bit for bit"
+    answer = held(shot(out=base), shot(out=base.copy()))
+    assert (answer.passed, answer.detail, answer.max_error) == (True, "", 0.0)
+    assert answer.compared == "after with before, 1 audits, tolerance of the coarser dtype"
+
+
+def test_the_rule_none_compares_nothing(base):
+    assert held(shot(out=base), shot(out=base + 1), Rule("none")).passed
+
+
+def test_bitwise_sees_the_last_bit_and_says_where(base):
+    other = base.copy()
+    other[3, 2] = np.nextafter(other[3, 2], np.float32(9))
+    answer = held(shot(out=base), shot(out=other), BITWISE)
+    assert not answer.passed
+    assert answer.detail == "audit 0: out differs in 1 of 32 elements, first at (3, 2)"
+
+
+def test_bitwise_sees_the_sign_of_a_zero_and_another_dtype():
+    zeros = np.zeros(3)
+    assert "the sign of a zero" in held(shot(out=zeros), shot(out=-zeros), BITWISE).detail
+    other = held(shot(out=zeros), shot(out=zeros.astype(np.float32)), BITWISE)
+    assert other.detail == "audit 0: out is float64(3,) against float32(3,)"
+
+
+def test_bitwise_needs_no_kept_arrays(base):
+    assert held(shot(kept=False, out=base), shot(kept=False, out=base), BITWISE).passed
+    answer = held(shot(kept=False, out=base), shot(kept=False, out=base + 1), BITWISE)
+    assert (answer.passed, answer.detail) == (False, "audit 0: out differs")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "tolerance"),
+    [
+        (torch.float64, torch.float64, 1e-9),
+        (torch.float64, torch.float32, 1e-4),
+        (torch.float32, torch.float16, 1e-2),
+        (torch.bfloat16, torch.float32, 2e-2),
+        (torch.float16, torch.bfloat16, 2e-2),
+        (torch.float32, torch.float8_e4m3fn, 0.15),
+    ],
+)
+def test_the_coarser_dtype_sets_the_tolerance_whichever_side_has_it(before, after, tolerance):
+    def at(factor):
+        ones = torch.ones(4, dtype=torch.float64)
+        a, b = shot(out=ones), shot(out=ones * (1 + factor))
+        a.dtypes["out"], b.dtypes["out"] = (str(d).removeprefix("torch.") for d in (before, after))
+        return held(a, b), held(b, a)
+
+    assert [answer.passed for answer in at(1.8 * tolerance)] == [True, True]
+    assert [answer.passed for answer in at(3.0 * tolerance)] == [False, False]
+
+
+def test_stated_tolerances_replace_the_default_and_the_error_is_told(base):
+    other = base.copy()
+    other[1, 1] += 0.01
+    rule = Rule("tolerance", rtol=0.0, atol=0.02)
+    assert held(shot(out=base), shot(out=other), rule).passed
+    answer = held(shot(out=base), shot(out=other), Rule("tolerance", rtol=0.0, atol=0.005))
+    assert answer.detail.startswith("audit 0: out differs in 1 of 32 elements, worst at (1, 1): ")
+    assert answer.max_error == pytest.approx(0.01 / max(abs(base[1, 1]), np.sqrt((base**2).mean())), rel=1e-3)
+    assert answer.compared.endswith("relative tolerance 0")
+
+
+@pytest.mark.parametrize("rule", [BITWISE, CLOSE])
+def test_nan_left_over_on_both_sides_fails(base, rule):
+    base[7:] = np.nan
+    answer = held(shot(out=base), shot(out=base.copy()), rule)
+    assert not answer.passed
+    assert "NaN" in answer.detail or "not finite" in answer.detail
+
+
+def test_nan_on_one_side_fails_whatever_the_tolerance(base):
+    other = base.copy()
+    other[0, 0] = np.nan
+    for a, b in ((base, other), (other, base)):
+        answer = held(shot(out=a), shot(out=b), Rule("tolerance", rtol=1e9, atol=1e9))
+        assert answer.detail == "audit 0: out holds 1 values that are not finite (poison counts)"
+
+
+def test_another_shape_or_another_set_of_outputs_fails(base):
+    assert held(shot(out=base), shot(out=base[:4])).detail == "audit 0: out has shape (8, 4) against (4, 4)"
+    answer = held(shot(out=base), shot(out=base, more=base))
+    assert answer.detail == "audit 0: before gives ['out'], after gives ['more', 'out']"
+    assert held(shot(), shot()).detail == "audit 0: there are no outputs to compare"
+
+
+def test_integers_must_be_equal_under_a_tolerance_too():
+    a = np.arange(10)
+    b = a.copy()
+    b[9] = 8
+    assert held(shot(out=a), shot(out=a.copy()), Rule("tolerance", rtol=1.0, atol=1.0)).passed
+    answer = held(shot(out=a), shot(out=b), Rule("tolerance", rtol=1.0, atol=1.0))
+    assert answer.detail == "audit 0: out differs in 1 of 10 elements, first at (9,)"
+
+
+def test_a_wrong_later_output_or_audit_fails_too(base):
+    wrong = base + 1
+    answer = held(shot(a=base, b=base), shot(a=base, b=wrong))
+    assert answer.detail.startswith("audit 0: b differs")
+    good, bad = shot(out=base), shot(out=wrong)
+    answer = compare([good, bad], [good, good], CLOSE, {}, ("before", "after"))
+    assert answer.detail.startswith("audit 1: out differs")
+
+
+def test_missing_audits_fail(base):
+    one = shot(out=base)
+    answer = compare([one], [one, one], CLOSE, {}, ("before", "after"))
+    assert (answer.passed, answer.detail) == (False, "before has 2 audited outputs, after has 1")
+    assert not compare([], [], CLOSE, {}, ("before", "after")).passed
+
+
+def test_outputs_too_large_to_keep_are_compared_by_digest(base):
+    assert held(shot(kept=False, out=base), shot(out=base)).passed
+    answer = held(shot(kept=False, out=base), shot(out=base + 1e-7))
+    assert "too large to keep" in answer.detail
+
+
+def test_with_a_reference_both_sides_must_be_near_the_truth(base):
+    rule = Rule("tolerance", rtol=1e-3, reference=True)
+    truth = {"out": base.astype(np.float64)}
+    same = base * np.float32(1.1)
+    assert held(shot(out=base), shot(out=base, reference=truth), rule).passed
+    assert "differs in" in held(shot(out=same), shot(out=same, reference=truth), rule).detail
+    assert held(shot(out=base), shot(out=base), rule).detail == "audit 0: the workload gives no reference for out"
+
+
+def worst_difference(limit):
+    def check(before, after):
+        worst = float(np.abs(before["out"] - after["out"]).max())
+        return Outcome(worst < limit, f"worst is {worst:.3f}", worst)
+
+    return {"worst": check}
+
+
+def test_a_named_check_decides_and_its_value_is_told(base):
+    answer = held(shot(out=base), shot(out=base + np.float32(0.5)), Rule("named", name="worst"), worst_difference(1.0))
+    assert (answer.passed, answer.max_error) == (True, pytest.approx(0.5))
+    assert answer.compared == "after with before, 1 audits, check worst"
+    answer = held(shot(out=base), shot(out=base + 2), Rule("named", name="worst"), worst_difference(1.0))
+    assert (answer.passed, answer.detail) == (False, "audit 0: worst is 2.000")
+
+
+def test_the_bound_of_a_named_check_holds_beside_its_own_opinion(base):
+    near, far = (Rule("named", name="worst", bound=bound) for bound in (0.6, 0.4))
+    after = shot(out=base + np.float32(0.5))
+    assert held(shot(out=base), after, near, worst_difference(1.0)).passed
+    answer = held(shot(out=base), after, far, worst_difference(1.0))
+    assert answer.detail.startswith("audit 0: worst is 0.5")
+    assert answer.detail.endswith(", bound 0.4")
+    for value in (None, float("nan")):
+        blind = {"worst": lambda a, b, value=value: Outcome(True, "", value)}
+        assert not held(shot(out=base), after, near, blind).passed
+
+
+def test_a_check_that_the_workload_lacks_is_named_with_those_it_has(base):
+    answer = held(shot(out=base), shot(out=base), Rule("named", name="perplexity"), worst_difference(1.0))
+    assert answer.detail == 'audit 0: the workload has no check "perplexity" (it has: worst)'
+
+
+def test_a_named_check_gets_before_first(base):
+    seen = []
+    checks = {"look": lambda a, b: (seen.append((a["out"][0, 0], b["out"][0, 0])), Outcome(True, ""))[1]}
+    held(shot(out=base * 0 + 1), shot(out=base * 0 + 2), Rule("named", name="look"), checks)
+    assert seen == [(1.0, 2.0)]
+
+
+def test_complex_and_single_numbers_are_compared(base):
+    wave = base.astype(np.complex64) + 1j
+    assert held(shot(out=wave), shot(out=wave * np.complex64(1 + 1e-6))).passed
+    assert not held(shot(out=wave), shot(out=wave.conj())).passed
+    assert held(shot(out=np.array(1.0)), shot(out=np.array(1.0))).passed
+    assert "worst at (): 1 against 2" in held(shot(out=np.array(1.0)), shot(out=np.array(2.0))).detail
