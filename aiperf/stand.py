@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from aiperf.errors import usage
 from aiperf.host.facts import HostFacts
 from aiperf.host.placement import place
 from aiperf.host.telemetry import Sampler, judge
@@ -52,7 +53,14 @@ class Stand:
     def __enter__(self) -> Stand:
         self._guardian.start()
         self._guardian.scratch(self._scratch)
-        self._scratch.mkdir(mode=0o700)
+        try:
+            self._scratch.mkdir(mode=0o700)
+        except OSError as error:
+            self._guardian.close()
+            what = f"no scratch folder can be made here: {error.strerror}."
+            raise usage(
+                what, "Set AIPERF_SCRATCH to a folder that can be written.", str(self._scratch.parent)
+            ) from None
         return self
 
     def __exit__(self, *_: object) -> None:

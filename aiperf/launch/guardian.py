@@ -62,7 +62,7 @@ class Guardian:
                 self._send(f"-{pgid}\n".encode())
 
     def scratch(self, path: Path) -> None:
-        """Remove this folder when the guardian ends; told before the folder is made, a kill in between leaves nothing."""
+        """Remove this folder when the guardian ends; told before it is made, a kill in between leaves nothing."""
         if not path.is_absolute() or path.parent == path or "\n" in str(path):
             raise ValueError(f"{path!s} cannot be a scratch folder: it must be absolute and not the root")
         with self._lock:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from recipes_made import HOST, make_case, make_settings
 
+from aiperf.errors import UserError
 from aiperf.launch.gang import LaunchFailed
 from aiperf.records import Check, Side
 from aiperf.stand import Stand
@@ -34,6 +35,14 @@ def test_scratch_lies_where_asked_and_goes_away(tmp_path, monkeypatch) -> None:
     with Stand(HOST, make_settings()):
         assert len(list(tmp_path.iterdir())) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scratch_folder_that_cannot_be_made_is_the_users_mistake_and_leaves_no_process(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path / "missing"))
+    stand = Stand(HOST, make_settings())
+    with pytest.raises(UserError, match="no scratch folder"), stand:
+        pass
+    assert stand._guardian.pid is None
 
 
 def test_a_pair_of_programs_carries_its_order_samples_and_the_telemetry(stand) -> None:
