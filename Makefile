@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RESULTS ?= results
 
-.PHONY: install demo test test-gpu check bench clean
+.PHONY: install demo test test-gpu test-browser check bench clean
 
 install: $(VENV)/.installed
 
@@ -21,6 +21,10 @@ test: install
 
 test-gpu: install
 	$(BIN)/python -m pytest tests/gpu
+
+# Needs Debian's chromium and chromium-driver (or CHROMIUM and CHROMEDRIVER naming others).
+test-browser: install
+	$(BIN)/python -m pytest tests/browser
 
 check: install
 	$(BIN)/ruff format --check aiperf tests

@@ -12,8 +12,8 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "aiperf"
 GROUND = {"errors", "units", "records", "settings", "paths", "order"}
 ROOMS = ("scenario", "host", "plan", "launch", "analysis", "store", "report", "cli")
-RECIPES = {"pipeline", "campaign", "stand", "roofs", "sittings"}
-HEAVY = {"torch", "cupy", "kvikio", "triton", "numpy", "scipy", "pandas", "pyarrow", "pydantic", "rich"}
+RECIPES = {"pipeline", "campaign", "stand", "roofs", "sittings", "checkouts", "gating", "checkup"}
+HEAVY = {"torch", "cupy", "kvikio", "triton", "numpy", "scipy", "pandas", "pyarrow", "pydantic", "rich", "duckdb", "jinja2"}
 SIDE_LIBRARIES = {"torch", "cupy", "kvikio", "triton"}
 
 

@@ -84,6 +84,7 @@ def summarise(pairs: Sequence[Pair], side: str, *, how: Reading) -> Summary:
         samples=marks.samples or len(found),
         outliers=marks.count,
         outlier_share=marks.share,
+        log_sd=statistics.stdev(math.log(v) for v in found) if len(found) > 1 else None,
     )
 
 

@@ -34,6 +34,13 @@ COMMANDS = {
     "show": _Entry("show", "show", "Explain a scenario, or the verdict of a case of a run."),
     "new": _Entry("new", "new", "Write a small working scenario and workload to edit."),
     "report": _Entry("report", "report", "Print a stored run, recomputed from raw samples when asked."),
+    "compare": _Entry("compare", "compare", "Hold stored runs against each other, case by case."),
+    "gate": _Entry("gate", "gate", "Pass or fail a change: against a git ref, or a stored baseline."),
+    "history": _Entry("history", "history", "The trend of a scenario over stored runs, with its change points."),
+    "query": _Entry("query", "query", "Ask the stored runs in SQL."),
+    "export": _Entry("export", "export", "Write stored runs into one Parquet, CSV or JSON file."),
+    "import": _Entry("import_", "import_", "Store results of pyperf, hyperfine, nvbench, pytest-benchmark, google/benchmark."),
+    "doctor": _Entry("doctor", "doctor", "Read this host and say what is wrong with it, and how to fix it."),
     "peaks": _Entry("peaks", "peaks", "Measure the limits of this host."),
     "calibrate": _Entry("calibrate", "calibrate", "Measure a side against its copy: what this host's noise does."),
 }

@@ -1,0 +1,42 @@
+"""The frozen data that travels between the stages: case, sample, pair, comparison, verdict, record.
+
+What must not live here: behaviour beyond small derived properties, and any import of a room.
+Times are seconds, sizes bytes, ratios plain numbers; None means "not measured", never zero.
+"""
+
+from aiperf.records.asked import Cache, Case, Check, Clock, Isolation, Measure, Needs, Side, Signature, Skip, Statistic
+from aiperf.records.concluded import Better, Comparison, Limit, Result, Summary, Verdict, Word
+from aiperf.records.measured import CheckResult, Failure, FailureKind, Incident, Pair, Sample, SideRun, Warmup
+from aiperf.records.stored import SCHEMA_VERSION, CaseRecord, RunRecord
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Better",
+    "Cache",
+    "Case",
+    "CaseRecord",
+    "Check",
+    "CheckResult",
+    "Clock",
+    "Comparison",
+    "Failure",
+    "FailureKind",
+    "Incident",
+    "Isolation",
+    "Limit",
+    "Measure",
+    "Needs",
+    "Pair",
+    "Result",
+    "RunRecord",
+    "Sample",
+    "Side",
+    "SideRun",
+    "Signature",
+    "Skip",
+    "Statistic",
+    "Summary",
+    "Verdict",
+    "Warmup",
+    "Word",
+]

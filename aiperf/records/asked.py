@@ -1,0 +1,157 @@
+"""What is asked: a case, its sides, what it needs, how it is timed and checked. Sizes are bytes, times seconds.
+
+What must not live here: anything measured or concluded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Clock = Literal["auto", "device", "wall"]
+Cache = Literal["cold", "hot"]
+Isolation = Literal["process", "in_process"]
+Statistic = Literal["mean", "median"]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a case asks of a host; the plan turns an unmet need into a skip."""
+
+    gpus: int = 0
+    compute_capability: str = ""
+    """A version specifier over the GPU's compute capability, e.g. ``>=9.0``."""
+    peer_access: bool = False
+    gds: bool = False
+    """GPUDirect Storage active (nvidia-fs loaded); cuFile's compatibility mode does not count."""
+    libraries: dict[str, str] = field(default_factory=dict)
+    """Import name -> version specifier ("" for any)."""
+    cpus: int = 0
+    memory: int = 0
+    gpu_memory: int = 0
+    disk: int = 0
+    ranks: int = 0
+    root: bool = False
+    compiler: bool = False
+    """A working C++ compiler on PATH (torch.compile on a CPU needs one)."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How a case is timed; a scenario's ``measure:`` block with every default filled in."""
+
+    clock: Clock = "auto"
+    """auto: device when the case needs a GPU, else wall."""
+    cache: Cache = "hot"
+    isolation: Isolation = "process"
+    exclusive: bool = False
+    """Sides cannot live together: they run one after the other within a pair."""
+    statistic: Statistic = "mean"
+    """How the iteration times of one side of one pair become its one time."""
+    delta: float | None = None
+    """Practical threshold of this scenario; None takes the precision's."""
+    reentry: int | None = None
+    """Untimed iterations after a side's turn begins; None lets the harness choose."""
+    blocker: bool = True
+    """device clock: hold the stream back while launches queue; off for steps that synchronise."""
+    max_pairs: int | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """How the outputs of two sides are compared."""
+
+    kind: Literal["bitwise", "tolerance", "named", "none"] = "tolerance"
+    rtol: float | None = None
+    """None takes the tolerance of the coarser dtype of the two sides."""
+    atol: float | None = None
+    name: str = ""
+    """kind named: which of the workload's own checks."""
+    bound: float | None = None
+    """kind named: largest value of the quality metric that still passes."""
+    reference: bool = False
+    """Compare both sides with the workload's float64 reference too."""
+    reason: str = ""
+    """Why the sides may differ by design, shown beside the speedup."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The parameters of a workload function, read from its source without importing it."""
+
+    parameters: dict[str, str]
+    """Name -> annotation text, keyword parameters only (the context is left out)."""
+    defaults: dict[str, Any]
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One half of a case: a workload with parameters, or a command."""
+
+    name: str
+    """before, after, or a ladder step's name."""
+    workload: str = ""
+    """``family.function`` of aiperf.workloads, or ``/abs/path.py:function``; empty for a command."""
+    params: dict[str, Any] = field(default_factory=dict)
+    """Typed values: sizes already bytes, times already seconds."""
+    env: dict[str, str] = field(default_factory=dict)
+    ranks: int = 1
+    python: str = ""
+    """Interpreter to start; empty takes the parent's."""
+    ref: str = ""
+    """Git ref whose checkout this side runs; empty for the code as it lies."""
+    folder: str = ""
+    """Folder that its processes start in; empty takes the parent's."""
+    command: tuple[str, ...] = ()
+    slowdown: float = 0.0
+    """Calibration only: share by which the harness lengthens every step, so that a known effect can be looked for."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scenario at one point of its axes: what is planned, measured, recorded."""
+
+    scenario: str
+    """Name: the file's stem."""
+    id: str
+    """``scenario`` or ``scenario[key=value,...]``; unique in a run, safe as a file name after ``file_stem``."""
+    title: str
+    why: str
+    sides: tuple[Side, ...]
+    """before first; two for a pair, more for a ladder."""
+    axes: dict[str, Any] = field(default_factory=dict)
+    """Axis -> value as the user wrote it."""
+    measure: Measure = field(default_factory=Measure)
+    check: Check = field(default_factory=Check)
+    needs: Needs = field(default_factory=Needs)
+    moves: dict[str, str] = field(default_factory=dict)
+    expect: str = ""
+    tags: tuple[str, ...] = ()
+    book: tuple[str, ...] = ()
+    path: str = ""
+    scenario_hash: str = ""
+
+    @property
+    def file_stem(self) -> str:
+        """``id`` with every character that a file name should not hold replaced."""
+        return "".join(c if c.isalnum() or c in "-_.=,[]" else "_" for c in self.id)
+
+    @property
+    def label(self) -> str:
+        """The axes as people read them, e.g. ``h2d 1MiB``; empty without axes."""
+        return " ".join(str(v) if isinstance(v, str) else f"{k}={v}" for k, v in self.axes.items())
+
+    @property
+    def is_command(self) -> bool:
+        """Whether the sides are whole programs."""
+        return bool(self.sides[0].command)
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A case that this host cannot run: a result with a reason."""
+
+    case: Case
+    reason: str
+    fix: str = ""

@@ -1,0 +1,127 @@
+"""What is measured: samples, launches, pairs, and what went wrong. Times are seconds; None is "not measured".
+
+What must not live here: anything computed across pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+FailureKind = Literal[
+    "crash", "signal", "hang", "oom_host", "oom_device", "dead_rank", "protocol", "error", "check", "store"
+]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One timed reading of one side: ``iterations`` calls of step. Gangs: the maximum over ranks."""
+
+    side: str
+    round: int
+    index: int
+    iterations: int
+    wall_s: float
+    device_s: float | None = None
+    user_s: float | None = None
+    system_s: float | None = None
+    peak_bytes: int | None = None
+    audit: bool = False
+    """An audited iteration: inputs redrawn and outputs poisoned before; never part of the statistics."""
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """How a side reached steady state."""
+
+    iterations: int
+    seconds: float
+    first_iteration_s: float
+    steady: bool
+    reason: str
+    """Why warm-up ended: ``steady`` or what was still moving when the budget ended."""
+
+
+@dataclass(frozen=True)
+class SideRun:
+    """What one side of one pair told besides its samples."""
+
+    side: str
+    pids: tuple[int, ...]
+    warmup: Warmup | None
+    setup_s: float
+    reentry_iterations: int
+    work: dict[str, Any] = field(default_factory=dict)
+    """bytes, flops, items, item, roofs (roof name -> amount per step of the whole gang)."""
+    counters: dict[str, float] = field(default_factory=dict)
+    peak_bytes: int | None = None
+    peak_gpu_bytes: int | None = None
+    skew: float | None = None
+    """Gangs: median over samples of slowest rank / median rank."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Versions, device name, thread counts: read from inside the worker."""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Whether two sides computed the same."""
+
+    passed: bool
+    compared: str
+    """What was compared with what, and how, e.g. ``after with before, 3 audits, rtol 1e-5``."""
+    detail: str = ""
+    """On failure: which output, where, by how much."""
+    max_error: float | None = None
+    """Largest relative error seen (tolerance), or the quality metric (named)."""
+
+
+@dataclass(frozen=True)
+class Incident:
+    """Something of the environment that touched a pair."""
+
+    kind: str
+    """thermal, power_cap, foreign_gpu_process, clock, idle_side_busy, foreign_cpu, stray_work, ..."""
+    side: str
+    detail: str
+    voids: bool = False
+    """True: the pair does not count and is measured again."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One launch of each side, measured against each other: the replicate."""
+
+    index: int
+    order: tuple[str, ...]
+    """Sides in the order in which they were set up and took their first turn."""
+    seed: int
+    samples: tuple[Sample, ...]
+    runs: tuple[SideRun, ...]
+    checks: tuple[CheckResult, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    cpus: tuple[int, ...] = ()
+    telemetry: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Side -> name -> median reading (sm_clock_mhz, temperature_c, power_w, ...)."""
+    started: float = 0.0
+    seconds: float = 0.0
+    worker_seconds: float = 0.0
+    """Time inside set-up, warm-up, rounds and checks of the workers; the rest is aiperf's own."""
+
+    @property
+    def void(self) -> bool:
+        """Whether an incident takes this pair out of the statistics."""
+        return any(i.voids for i in self.incidents)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a pair could not be measured."""
+
+    side: str
+    phase: str
+    """start, set-up, warm-up, measure, check, close."""
+    kind: FailureKind
+    message: str
+    stderr_tail: str = ""
+    rank: int | None = None
+    exit_status: int | None = None

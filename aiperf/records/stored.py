@@ -1,0 +1,77 @@
+"""What is stored: the record of a case and of a run, with the version of their schema.
+
+What must not live here: reading or writing files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from aiperf.records.asked import Case
+from aiperf.records.concluded import Limit, Result
+from aiperf.records.measured import Failure, Pair
+
+SCHEMA_VERSION = 2
+"""1: the first. 2: ``Summary.log_sd``, ``Side.folder``, ``CaseRecord.replicate`` and the status ``imported``."""
+
+
+@dataclass(frozen=True)
+class CaseRecord:
+    """Everything about one case of one run, as stored; raw samples sit beside it in Parquet."""
+
+    case: Case
+    status: Literal["measured", "skipped", "failed", "interrupted", "imported"]
+    """imported: another tool's numbers of one side; they have no pairs of sides and so no verdict of their own."""
+    results: tuple[Result, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    """Without their samples: those are in the Parquet file."""
+    limits: tuple[Limit, ...] = ()
+    stop: str = ""
+    """Which rule ended the case: verdict, precision, budget, max_pairs, interrupted, failure."""
+    skip_reason: str = ""
+    skip_fix: str = ""
+    failure: Failure | None = None
+    failures: tuple[Failure, ...] = ()
+    """Every failed launch, also those after which the case went on."""
+    notes: tuple[str, ...] = ()
+    threshold: float = 0.02
+    alpha: float = 0.0158
+    width: float = 0.01
+    """Half-width of the log interval at which the case would have stopped."""
+    scale: float = 1.0
+    """Factor on standard errors that A/A calibration asked for."""
+    precision: str = "standard"
+    seed: int = 0
+    replicate: str = "launch pair"
+    """The unit of replication: what is independent of what (imported: process, run, round, repetition, sample)."""
+    host_id: str = ""
+    seconds: float = 0.0
+    own_seconds: float = 0.0
+    """Part of ``seconds`` that aiperf added to its workers' own time."""
+    started: str = ""
+    finished: str = ""
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One ``aiperf run``: how it was called, where, with what."""
+
+    run: str
+    """Folder name."""
+    argv: tuple[str, ...]
+    started: str
+    finished: str = ""
+    status: Literal["running", "finished", "interrupted"] = "running"
+    precision: str = "standard"
+    seed: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+    host: dict[str, Any] = field(default_factory=dict)
+    host_id: str = ""
+    software: dict[str, str] = field(default_factory=dict)
+    git: dict[str, str] = field(default_factory=dict)
+    findings: tuple[str, ...] = ()
+    planned: tuple[str, ...] = ()
+    """Case ids in plan order."""
+    schema_version: int = SCHEMA_VERSION
