@@ -70,7 +70,7 @@ def next_step(
         affordable = _affordable(looks, pairs_done=pairs_done, left=left, mean_pair_seconds=mean_pair_seconds)
         if affordable:
             return Continue(affordable)
-        spare = f"{format_duration(max(left, 0))} of {format_duration(budget)} are left"
+        spare = f"{format_duration(max(left, 0))} of {format_duration(max(budget, 0))} are left"
         return Stop("budget", f"{target} pairs would take {format_duration(cost)} more, {spare}{_wish(needed)}", needed)
     return Continue(target)
 

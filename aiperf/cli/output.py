@@ -29,7 +29,7 @@ def print_run(
     warnings: Sequence[str] = (),
 ) -> None:
     """Print the comparison table of a run to stdout."""
-    table = build_table(records)
+    table = build_table(records, run=run)
     summary = summary_line(records, seconds=seconds)
     if form is Format.json:
         sys.stdout.write(render_json(run, table, records=records, warnings=warnings))

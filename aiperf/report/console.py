@@ -28,6 +28,7 @@ STYLES = {
     "failed": "bold red",
     "skipped": "dim",
     "interrupted": "yellow",
+    "not begun": "dim",
 }
 _GAP = 2
 _MIN_LABEL = 12

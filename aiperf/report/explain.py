@@ -84,7 +84,8 @@ def reproduce(run: RunRecord, record: CaseRecord) -> list[str]:
     """Give the commands that measure this case again."""
     said = [f"The run: {shlex.join(run.argv)}"] if run.argv else []
     if not record.case.is_command or record.case.path:
-        words = ["aiperf", "run", _named(record.case), "--precision", record.precision, "--seed", str(record.seed)]
+        # The run's seed: each case draws its own from it.
+        words = ["aiperf", "run", _named(record.case), "--precision", record.precision, "--seed", str(run.seed)]
         words += [word for key, value in record.case.axes.items() for word in ("--only", f"{key}={axis_text(value)}")]
         said.append(f"The case: {shlex.join(words)}")
     return said

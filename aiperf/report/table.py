@@ -5,11 +5,11 @@ What must not live here: verdicts being decided, layout, files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from aiperf.analysis.limits import binding
-from aiperf.records import CaseRecord, Comparison, Failure, Limit, Result
+from aiperf.records import CaseRecord, Comparison, Failure, Limit, Result, RunRecord
 from aiperf.report.numbers import (
     DASH,
     clean,
@@ -35,7 +35,7 @@ class Row:
     label: str
     """The axes as people read them; empty for a case without axes."""
     status: str
-    """measured, skipped, failed or interrupted."""
+    """measured, skipped, failed, interrupted or imported; "not begun" for a planned case that has no record."""
     metric: str = ""
     unit: str = ""
     side: str = ""
@@ -147,9 +147,27 @@ class Table:
         return list(by_name.items())
 
 
-def build_table(records: Iterable[CaseRecord]) -> Table:
-    """Rows of every record: one a result, or one that says why there is none."""
-    return Table(tuple(row for record in records for row in _rows(record)))
+def build_table(records: Iterable[CaseRecord], *, run: RunRecord | None = None) -> Table:
+    """Rows of every record: one a result, or one that says why there is none.
+
+    With its ``run``, also a row for every case that an unfinished run planned and has no record of.
+    """
+    found = list(records)
+    rows = [row for record in found for row in _rows(record)]
+    return Table((*rows, *(_not_begun(run, {r.case.id for r in found}) if run else ())))
+
+
+def _not_begun(run: RunRecord, known: Collection[str]) -> list[Row]:
+    if run.status == "finished":
+        return []
+    why = "the run was interrupted before it" if run.status == "interrupted" else "the run has not come to it"
+    missing = [case for case in run.planned if case not in known]
+    # A case's id is its scenario's name and its axes in brackets.
+    return [
+        Row(scenario=name, case=case, label=axes.rstrip("]").replace(",", " "), status="not begun", sentence=why)
+        for case in missing
+        for name, _, axes in [case.partition("[")]
+    ]
 
 
 def failure_sentence(failure: Failure) -> str:

@@ -220,3 +220,16 @@ def test_wrapping_loses_nothing_but_spaces_and_keeps_to_the_width(text: str, wid
     lines = wrap(text, width, indent="  ")
     assert max(map(cell_len, lines)) <= width
     assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [("interrupted", "the run was interrupted before it"), ("running", "the run has not come to it")],
+)
+def test_cases_that_an_unfinished_run_never_came_to_are_listed(status: str, why: str) -> None:
+    (record, *_) = sample_records()
+    planned = (record.case.id, "last-one[size=1MiB,n=2]")
+    run = make_run(status=status, planned=planned)
+    text = plain(table_lines(build_table([record], run=run)))
+    assert f"last-one   not begun: {why}" in text
+    assert "not begun" not in plain(table_lines(build_table([record], run=make_run(planned=planned))))
