@@ -24,13 +24,15 @@ from aiperf.campaign import (
     to_record,
     with_peaks,
 )
+from aiperf.checkouts import check_refs, names_refs, with_checkouts
 from aiperf.errors import AiperfError, Exit
-from aiperf.host.calibration import Calibration, calibration_for, load_calibration, mode_of
+from aiperf.host.calibration import Calibration, load_calibration, of_case
 from aiperf.host.facts import HostFacts
 from aiperf.host.findings import findings
 from aiperf.host.fingerprint import fingerprint, git_state, software_versions
+from aiperf.launch.gang import LaunchFailed
 from aiperf.plan.plan import Plan
-from aiperf.records import Case, CaseRecord, RunRecord
+from aiperf.records import Case, CaseRecord, Failure, RunRecord
 from aiperf.report.live import Progress
 from aiperf.roofs import ceilings, measure_roofs
 from aiperf.settings import Settings
@@ -53,7 +55,8 @@ class RunOutcome:
 
 
 def run_plan(plan: Plan, *, host: HostFacts, settings: Settings, progress: Progress, argv: Sequence[str]) -> RunOutcome:
-    """Measure every case of a plan and save each as soon as it is done."""
+    """Measure every case of a plan and save each as soon as it is done. Raises UserError for refs that mean nothing."""
+    check_refs(plan.cases)
     writer, run = begin_run(plan, host=host, settings=settings, argv=argv)
     progress.run_started((*plan.cases, *plan.skips))
     for finding in run.findings:
@@ -127,7 +130,7 @@ class _Sitting:
 
     def measure(self, cases: Sequence[Case]) -> None:
         """Without a budget each case runs to its end; with one, each gets its first look and the widest go on."""
-        waiting = [self._begin(case) for case in cases]
+        waiting = [state for case in cases if not (state := self._begin(case)).done]
         try:
             self._measure(waiting)
         except KeyboardInterrupt:
@@ -146,8 +149,23 @@ class _Sitting:
             self._advance(max(open_states, key=_width))
 
     def _begin(self, case: Case) -> CaseState:
-        noise = noise_for(case, self._calibrations)
-        return new_state(case, self._settings, host_id=self._run.host_id, noise=noise, seed=self._settings.seed)
+        ready, failure = self._checked_out(case)
+        noise = noise_for(ready, self._calibrations)
+        state = new_state(ready, self._settings, host_id=self._run.host_id, noise=noise, seed=self._settings.seed)
+        if failure is not None:
+            state.failures.append(failure)
+            state.stop = "failure"
+            self._save(state)
+        return state
+
+    def _checked_out(self, case: Case) -> tuple[Case, Failure | None]:
+        """The case with its refs checked out; as it was, and why, when one cannot be."""
+        if not names_refs(case):
+            return case, None
+        try:
+            return with_checkouts([case], self._stand.worktrees, progress=self._progress.note)[0], None
+        except LaunchFailed as error:
+            return case, error.failure
 
     def _advance(self, state: CaseState) -> None:
         self._progress.case_started(state.case)
@@ -213,8 +231,7 @@ class _Sitting:
 
 def noise_for(case: Case, calibrations: Sequence[Calibration]) -> Noise:
     """What A/A calibration of this host says for a case's way of measuring; nothing when it was never calibrated."""
-    mode = "command" if case.is_command else mode_of(case.measure.isolation, case.measure.clock)
-    found = calibration_for(calibrations, mode=mode, scenario=case.scenario)
+    found = of_case(case, calibrations)
     return Noise(found.tau, found.scale) if found else Noise()
 
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from aiperf.analysis.calibration import Calibration, Power, Sitting, calibrate, power, sitting
 from aiperf.campaign import CaseState, Noise, advance, look, new_state, to_record
+from aiperf.checkouts import with_checkouts
 from aiperf.errors import AiperfError
 from aiperf.host.calibration import Calibration as Stored
 from aiperf.host.calibration import mode_of, save_calibration
@@ -53,17 +54,16 @@ def calibrate_case(
     case: Case, wanted: Wanted, *, stand: Stand, settings: Settings, host_id: str, writer: RunWriter, done: SittingDone
 ) -> CalibrationOutcome:
     """Measure A/A sittings and injected slowdowns of the case's before side; keep the result for this host."""
-    same = equal_sides(case)
+    (same,) = with_checkouts([equal_sides(case)], stand.worktrees)
     found = _sittings(same, wanted.sittings, "A/A", stand, settings, host_id, writer, done)
     powers = []
     for slowdown in wanted.slowdowns:
-        slower = equal_sides(case, slowdown=slowdown)
+        (slower,) = with_checkouts([equal_sides(case, slowdown=slowdown)], stand.worktrees)
         taken = _sittings(slower, wanted.power_sittings, f"+{slowdown:.0%}", stand, settings, host_id, writer, done)
         powers.append(power(taken, slowdown=slowdown))
     delta = case.measure.delta if case.measure.delta is not None else settings.precision.delta
     judged = calibrate(found, delta=delta)
-    mode = "command" if case.is_command else mode_of(case.measure.isolation, case.measure.clock)
-    outcome = CalibrationOutcome(case, mode, judged, tuple(powers))
+    outcome = CalibrationOutcome(case, mode_of(case), judged, tuple(powers))
     try:
         save_calibration(host_id, _stored(outcome))
     except OSError as error:

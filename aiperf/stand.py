@@ -8,11 +8,9 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from aiperf.errors import usage
 from aiperf.host.facts import HostFacts
@@ -23,6 +21,8 @@ from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.pair import Where, measure_pair
 from aiperf.launch.trial import CommandPlan
+from aiperf.launch.worktrees import Worktrees, scratch_area
+from aiperf.plan.refs import unchecked
 from aiperf.records import Case, Failure, Pair
 from aiperf.settings import Settings
 
@@ -45,10 +45,12 @@ class Stand:
     def __init__(self, host: HostFacts, settings: Settings) -> None:
         self._host, self._settings = host, settings
         self._guardian = Guardian()
-        self._scratch = _scratch_parent() / f"aiperf-{secrets.token_hex(8)}"
+        self._scratch = scratch_area() / f"aiperf-{secrets.token_hex(8)}"
         self._cpus: _Cpus | None = None
         self._command_plans: dict[str, CommandPlan] = {}
         self.cancel = threading.Event()
+        self.worktrees = Worktrees(self._guardian)
+        """The checkouts of this stand's sides; they go when it closes."""
 
     def __enter__(self) -> Stand:
         self._guardian.start()
@@ -64,11 +66,15 @@ class Stand:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.worktrees.close()
         self._guardian.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int) -> Pair:
         """Measure one pair. Raises LaunchFailed, LaunchSkipped."""
+        if side := unchecked(case):
+            what = f"its ref {side.ref} was not checked out, so it would run the code as it lies"
+            raise LaunchFailed(Failure(side.name, "start", "error", what))
         cpus = self._place(case)
         sampler = Sampler(gpus=self._host.gpus if case.needs.gpus else (), cpus=cpus or self._host.cpus)
         sampler.start()
@@ -125,8 +131,3 @@ class Stand:
         each = max(case.needs.cpus, _GPU_CPUS if case.needs.gpus else 1)
         found = place(self._settings.pin, ranks=1, cpus_wanted=ranks * each, allowed=self._host.cpus)
         return None if found is None else found[0]
-
-
-def _scratch_parent() -> Path:
-    """Take AIPERF_SCRATCH, else the system's temporary folder: a disk, because storage scenarios read from it."""
-    return Path(os.environ.get("AIPERF_SCRATCH") or tempfile.gettempdir()).absolute()

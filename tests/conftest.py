@@ -13,5 +13,7 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("AIPERF_STATE", str(tmp_path_factory.mktemp("state")))
         patch.setenv("NO_COLOR", "1")
         patch.delenv("COLUMNS", raising=False)
-        patch.delenv("AIPERF_SCRATCH", raising=False)
+        # In GitHub Actions annotations go to stderr, where tests expect nothing.
+        for name in ("AIPERF_SCRATCH", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+            patch.delenv(name, raising=False)
         yield

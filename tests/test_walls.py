@@ -11,9 +11,9 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "aiperf"
 GROUND = {"errors", "units", "records", "settings", "paths", "order"}
-ROOMS = ("scenario", "host", "plan", "launch", "analysis", "store", "report", "cli")
-RECIPES = {"pipeline", "campaign", "stand", "roofs", "sittings", "checkouts", "gating", "checkup"}
-HEAVY = {"torch", "cupy", "kvikio", "triton", "numpy", "scipy", "pandas", "pyarrow", "pydantic", "rich", "duckdb", "jinja2"}
+ROOMS = ("scenario", "host", "plan", "launch", "profilers", "analysis", "store", "report", "cli")
+RECIPES = {"pipeline", "campaign", "stand", "roofs", "sittings", "checkouts", "gating", "checkup", "profiling"}
+HEAVY = {"torch", "cupy", "kvikio", "triton", "numpy", "scipy", "pandas", "pyarrow", "pydantic", "rich"} | {"duckdb", "jinja2"}
 SIDE_LIBRARIES = {"torch", "cupy", "kvikio", "triton"}
 
 
@@ -116,7 +116,9 @@ def _name(path: Path) -> str:
 
 def test_the_parent_process_loads_no_library_of_a_side() -> None:
     code = (
-        "import sys, aiperf.cli.run, aiperf.cli.ab, aiperf.cli.calibrate, aiperf.cli.report, aiperf.cli.peaks; "
+        "import sys, aiperf.cli.run, aiperf.cli.ab, aiperf.cli.calibrate, aiperf.cli.report, aiperf.cli.peaks, "
+        "aiperf.cli.compare, aiperf.cli.history, aiperf.cli.query, aiperf.cli.gate, aiperf.cli.export, "
+        "aiperf.cli.import_, aiperf.cli.doctor; "
         "bad = {'torch', 'cupy', 'pandas', 'scipy', 'aiperf.worker', 'aiperf.workloads'} & set(sys.modules); "
         "print(sorted(bad)); sys.exit(bool(bad))"
     )

@@ -85,6 +85,7 @@ def summarise(pairs: Sequence[Pair], side: str, *, how: Reading) -> Summary:
         outliers=marks.count,
         outlier_share=marks.share,
         log_sd=statistics.stdev(math.log(v) for v in found) if len(found) > 1 else None,
+        replicates=len(found),
     )
 
 

@@ -14,6 +14,15 @@ from typing import Annotated
 
 import typer
 
+from aiperf.cli.ci import (
+    CiPaths,
+    DashboardOption,
+    GitlabOption,
+    JunitOption,
+    MetricsOption,
+    print_and_write,
+    told_to_ci,
+)
 from aiperf.cli.options import (
     Format,
     FormatOption,
@@ -28,7 +37,6 @@ from aiperf.cli.options import (
     time_of,
     with_delta,
 )
-from aiperf.cli.output import print_run
 from aiperf.errors import Fault, UserError
 from aiperf.host.read import read_host
 from aiperf.pipeline import run_plan
@@ -58,27 +66,31 @@ def ab(
     quiet: QuietOption = False,
     form: FormatOption = Format.table,
     as_json: JsonOption = False,
+    junit: JunitOption = None,
+    gitlab: GitlabOption = None,
+    metrics: MetricsOption = None,
+    dashboard: DashboardOption = None,
 ) -> None:
     """Compare two programs: wall, user and system time and peak memory, in about a minute."""
-    settings = make_settings(
-        precision=precision, results=results, seed=seed, pin=pin, timeout=timeout, slicing=_slicing(slice_)
-    )
-    settings = with_delta(settings, delta)
-    settings = replace(settings, precision=replace(settings.precision, case_seconds=time_of("--budget", budget)))
-    case = command_case(before, after, env_before, env_after, same_output=same_output)
-    host = read_host()
-    began = time.monotonic()
-    outcome = run_plan(
-        Plan((case,), ()), host=host, settings=settings, progress=choose_progress(quiet=quiet), argv=sys.argv
-    )
-    print_run(
-        outcome.run,
-        outcome.records,
+    paths = CiPaths(junit=junit, gitlab=gitlab, metrics=metrics, dashboard=dashboard)
+    with told_to_ci("aiperf ab", paths):
+        settings = make_settings(
+            precision=precision, results=results, seed=seed, pin=pin, timeout=timeout, slicing=_slicing(slice_)
+        )
+        settings = with_delta(settings, delta)
+        settings = replace(settings, precision=replace(settings.precision, case_seconds=time_of("--budget", budget)))
+        plan = Plan((command_case(before, after, env_before, env_after, same_output=same_output),), ())
+        host = read_host()
+        began = time.monotonic()
+        outcome = run_plan(plan, host=host, settings=settings, progress=choose_progress(quiet=quiet), argv=sys.argv)
+    print_and_write(
+        outcome,
+        title="aiperf ab",
         form=Format.json if as_json else form,
         seconds=time.monotonic() - began,
         every_metric=True,
         footer=[str(outcome.folder)],
-        warnings=outcome.problems,
+        paths=paths,
     )
     raise typer.Exit(int(outcome.exit))
 

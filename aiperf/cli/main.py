@@ -34,12 +34,14 @@ COMMANDS = {
     "show": _Entry("show", "show", "Explain a scenario, or the verdict of a case of a run."),
     "new": _Entry("new", "new", "Write a small working scenario and workload to edit."),
     "report": _Entry("report", "report", "Print a stored run, recomputed from raw samples when asked."),
+    "profile": _Entry("profile", "profile", "Say why: run both sides under nsys, ncu, torch.profiler and perf."),
+    "clean": _Entry("clean", "clean", "Remove raw profiler reports of stored runs."),
     "compare": _Entry("compare", "compare", "Hold stored runs against each other, case by case."),
     "gate": _Entry("gate", "gate", "Pass or fail a change: against a git ref, or a stored baseline."),
     "history": _Entry("history", "history", "The trend of a scenario over stored runs, with its change points."),
     "query": _Entry("query", "query", "Ask the stored runs in SQL."),
     "export": _Entry("export", "export", "Write stored runs into one Parquet, CSV or JSON file."),
-    "import": _Entry("import_", "import_", "Store results of pyperf, hyperfine, nvbench, pytest-benchmark, google/benchmark."),
+    "import": _Entry("import_", "import_", "Store results that another benchmark tool wrote."),
     "doctor": _Entry("doctor", "doctor", "Read this host and say what is wrong with it, and how to fix it."),
     "peaks": _Entry("peaks", "peaks", "Measure the limits of this host."),
     "calibrate": _Entry("calibrate", "calibrate", "Measure a side against its copy: what this host's noise does."),
@@ -75,8 +77,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Is the after really better than the before, by how much, and how sure are we? "
     "Measures before/after pairs interleaved and checked, with an interval and a verdict.",
-    epilog="Exit codes: 0 fine, 2 usage or scenario error, 5 wrong output, impossible result or failed case, "
-    "6 host unfit, 77 everything skipped, 130 interrupted.",
+    epilog="Exit codes: 0 fine, 1 confirmed regression (gate), 2 usage or scenario error, 3 inconclusive where the "
+    "gate forbids it, 4 no or incomparable baseline, 5 wrong output, impossible result or failed case, 6 host unfit, "
+    "77 everything skipped, 130 interrupted.",
 )
 
 
@@ -128,6 +131,11 @@ def _outcome() -> int:
         if isinstance(request.__context__, BrokenPipeError):
             return Exit.OK
         return request.code if isinstance(request.code, int) else Exit.OK
+    except Exception as error:
+        # Python's own exit code for this is 1, which here means a regression.
+        where = "" if _State.debug else "; aiperf --debug shows where"
+        print(f"aiperf: a fault of aiperf itself: {type(error).__name__}: {error}{where}", file=sys.stderr)
+        return _trace(Exit.USAGE)
     return Exit.OK
 
 

@@ -11,6 +11,15 @@ from typing import Annotated
 
 import typer
 
+from aiperf.cli.ci import (
+    CiPaths,
+    DashboardOption,
+    GitlabOption,
+    JunitOption,
+    MetricsOption,
+    print_and_write,
+    told_to_ci,
+)
 from aiperf.cli.options import (
     BudgetOption,
     Format,
@@ -25,7 +34,6 @@ from aiperf.cli.options import (
     TimeoutOption,
     make_settings,
 )
-from aiperf.cli.output import print_run
 from aiperf.errors import Exit, usage
 from aiperf.host.read import read_host
 from aiperf.pipeline import run_plan
@@ -63,26 +71,34 @@ def run(
     every_metric: Annotated[
         bool, typer.Option("--all-metrics", help="Show every metric, not only the headline.")
     ] = False,
+    junit: JunitOption = None,
+    gitlab: GitlabOption = None,
+    metrics: MetricsOption = None,
+    dashboard: DashboardOption = None,
 ) -> None:
     """Run scenarios by name, tag, path or glob and print the comparison table."""
-    settings = make_settings(
-        precision=precision, results=results, budget=budget, seed=seed, pin=pin, peaks=peaks, timeout=timeout
-    )
-    host = read_host()
-    plan = make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=axis_values(only))
-    if dry_run:
+    paths = CiPaths(junit=junit, gitlab=gitlab, metrics=metrics, dashboard=dashboard)
+    with told_to_ci("aiperf run", paths):
+        _refuse_files_of_nothing(paths, dry_run=dry_run)
+        settings = make_settings(
+            precision=precision, results=results, budget=budget, seed=seed, pin=pin, peaks=peaks, timeout=timeout
+        )
+        host = read_host()
+        plan = make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=axis_values(only))
+        began = time.monotonic()
+        progress = choose_progress(quiet=quiet)
+        outcome = None if dry_run else run_plan(plan, host=host, settings=settings, progress=progress, argv=sys.argv)
+    if outcome is None:
         _print_plan(plan, settings, as_json=as_json)
         return
-    began = time.monotonic()
-    outcome = run_plan(plan, host=host, settings=settings, progress=choose_progress(quiet=quiet), argv=sys.argv)
-    print_run(
-        outcome.run,
-        outcome.records,
+    print_and_write(
+        outcome,
+        title="aiperf run",
         form=Format.json if as_json else form,
         seconds=time.monotonic() - began,
         every_metric=every_metric,
         footer=[f"{outcome.folder} · aiperf report · aiperf show latest CASE explains a verdict"],
-        warnings=outcome.problems,
+        paths=paths,
     )
     raise typer.Exit(int(outcome.exit))
 
@@ -96,6 +112,11 @@ def axis_values(only: list[str]) -> dict[str, str]:
             raise usage(f'"{text}" is not AXIS=VALUE.', "Write for instance --only size=1MiB.", where="--only")
         values[axis] = value
     return values
+
+
+def _refuse_files_of_nothing(paths: CiPaths, *, dry_run: bool) -> None:
+    if dry_run and any(paths.values()):
+        raise usage("a dry run measures nothing that a report could hold.", "Leave the files out.", where="--dry-run")
 
 
 def _print_plan(plan: Plan, settings: Settings, *, as_json: bool) -> None:

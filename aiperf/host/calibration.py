@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from aiperf.host import keep
+from aiperf.records import Case
 
 _KIND = "calibration"
 
@@ -40,9 +41,9 @@ class Calibration:
     """Injected slowdown (``0.05``) -> share of sittings that found it."""
 
 
-def mode_of(isolation: str, clock: str) -> str:
-    """The name under which a way of measuring is calibrated."""
-    return f"{isolation}+{clock}"
+def mode_of(case: Case) -> str:
+    """The name under which a case's way of measuring is calibrated."""
+    return "command" if case.is_command else f"{case.measure.isolation}+{case.measure.clock}"
 
 
 def load_calibration(host_id: str) -> tuple[Calibration, ...]:
@@ -62,6 +63,11 @@ def calibration_for(stored: Iterable[Calibration], *, mode: str, scenario: str) 
     same = [c for c in stored if c.mode == mode]
     own = [c for c in same if c.scenario == scenario]
     return max(own or same, key=lambda c: c.threshold, default=None)
+
+
+def of_case(case: Case, stored: Iterable[Calibration]) -> Calibration | None:
+    """The calibration that speaks for a case's way of measuring; None when it was never calibrated."""
+    return calibration_for(stored, mode=mode_of(case), scenario=case.scenario)
 
 
 def _calibration(entry: Any) -> Calibration | None:

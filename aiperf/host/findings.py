@@ -113,15 +113,9 @@ def _load(cpus: Sequence[int], root: Path) -> Finding:
 
 def _quota(cpus: int, root: Path) -> Finding:
     """A cgroup's CPU quota stops every thread for the rest of a period once it is used up."""
-    words = (proc.read_text(root / "sys/fs/cgroup/cpu.max") or "").split()
-    if len(words) == 2:
-        quota, period = words
-    else:
-        quota = str(proc.read_int(root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us") or "")
-        period = str(proc.read_int(root / "sys/fs/cgroup/cpu/cpu.cfs_period_us") or "")
-    if not quota.isdigit() or not period.isdigit() or int(quota) <= 0 or int(period) <= 0:
+    allowed = proc.cpu_quota(root)
+    if allowed is None:
         return Finding("cpu_quota", "ok", "No cgroup quota limits the CPU time.")
-    allowed = int(quota) / int(period)
     if allowed >= cpus:
         return Finding("cpu_quota", "ok", f"The cgroup's quota of {allowed:g} CPUs covers all {cpus}.")
     return Finding(

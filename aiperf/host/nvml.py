@@ -5,6 +5,7 @@ What must not live here: calls that change a GPU, and judging what was read.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 _REASONS = {
@@ -12,6 +13,16 @@ _REASONS = {
     12: "no NVML library (libnvidia-ml.so.1)",
     18: "the NVML library and the NVIDIA driver have different versions",
 }
+
+SLOWDOWNS = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+"""Bits of nvmlClocksEventReasons that slow a clock down (nvml.h), in words."""
+FABRIC_STATES = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
 
 
 class Nvml:
@@ -76,6 +87,41 @@ class Nvml:
         """Processes with a compute context on the device, as numbered by NVML."""
         processes = self.ask("nvmlDeviceGetComputeRunningProcesses", handle) or ()
         return tuple(sorted({int(p.pid) for p in processes}))
+
+    def whole(self, handle: Any) -> Any:
+        """The GPU that a MIG slice is cut from; the handle itself when it is a whole GPU."""
+        return self.ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle) or handle
+
+    def bus_id(self, handle: Any) -> str:
+        """The PCI address as /sys writes it (``0000:17:00.0``), or empty."""
+        bus = getattr(self.ask("nvmlDeviceGetPciInfo", self.whole(handle)), "busId", "")
+        text = bus.decode() if isinstance(bus, bytes) else str(bus)
+        # NVML writes the domain with eight digits, the kernel with four.
+        return text[-12:].lower()
+
+    def slowdowns(self, handle: Any) -> tuple[str, ...] | None:
+        """What slows the clocks down now, in words; None when the device does not tell."""
+        bits = self.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
+        if bits is None:  # its name before driver 535
+            bits = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+        return None if bits is None else tuple(word for bit, word in SLOWDOWNS.items() if bits & bit)
+
+    def fields(self, handle: Any, numbers: Sequence[int]) -> dict[int, int]:
+        """Number of an NVML field -> its value, for those that the device answers."""
+        values = self.ask("nvmlDeviceGetFieldValues", handle, list(numbers)) or ()
+        return {int(v.fieldId): int(v.value.ullVal) for v in values if int(v.nvmlReturn) == 0}
+
+    def fabric(self, handle: Any) -> tuple[str, int, str] | None:
+        """State (of FABRIC_STATES), clique and cluster of the NVSwitch fabric; None when the device does not tell."""
+        make = getattr(self.library, "c_nvmlGpuFabricInfo_v2_t", None)
+        if make is None:
+            return None
+        told = make()
+        asked = getattr(self.library, "byref", lambda value: value)(told)
+        if self.ask("nvmlDeviceGetGpuFabricInfoV", handle, asked) is None:
+            return None
+        state = FABRIC_STATES.get(int(told.state), f"state {int(told.state)}")
+        return state, int(told.cliqueId), bytes(told.clusterUuid).hex()
 
     def close(self) -> None:
         """Give the library back; harmless when the driver went away meanwhile."""

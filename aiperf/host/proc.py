@@ -67,7 +67,7 @@ def cpu_times(root: Path = ROOT) -> dict[int, CpuTime]:
         if not (name.startswith("cpu") and name[3:].isdigit()):
             continue
         # user nice system idle iowait irq softirq steal; guest time is already inside user (proc(5)).
-        ticks = [int(word) for word in words[:8]] + [0] * (8 - len(words[:8]))
+        ticks = [int(word) if word.isdigit() else 0 for word in words[:8]] + [0] * (8 - len(words[:8]))
         total = sum(ticks)
         times[int(name[3:])] = CpuTime(busy=total - ticks[3] - ticks[4], steal=ticks[7], total=total)
     return times
@@ -157,3 +157,54 @@ def numa_nodes(root: Path = ROOT) -> dict[int, tuple[int, ...]]:
         except ValueError:
             continue
     return nodes
+
+
+def status(root: Path = ROOT) -> dict[str, str]:
+    """Field -> text, from /proc/self/status."""
+    lines = (read_text(root / "proc/self/status") or "").splitlines()
+    return {name: rest.strip() for name, _, rest in (line.partition(":") for line in lines)}
+
+
+def limit(name: str, root: Path = ROOT) -> tuple[str, str] | None:
+    """Soft and hard limit of this process as /proc/self/limits words them: a number or ``unlimited``."""
+    for line in (read_text(root / "proc/self/limits") or "").splitlines():
+        words = line.removeprefix(name).split()
+        if line.startswith(name) and len(words) >= 2:
+            return words[0], words[1]
+    return None
+
+
+def cpu_quota(root: Path = ROOT) -> float | None:
+    """CPUs' worth of time that the tightest cgroup (version 1 or 2) above this process allows; None without a quota."""
+    quotas = [quota for folder in cgroup_folders("cpu", root) if (quota := _quota_of(folder)) is not None]
+    return min(quotas, default=None)
+
+
+def cgroup_folders(controller: str, root: Path = ROOT) -> list[Path]:
+    """Folders that may hold a controller's files for this process, its own first, then those above it."""
+    groups: dict[Path, str] = {root / "sys/fs/cgroup": "/", root / "sys/fs/cgroup" / controller: "/"}
+    for line in (read_text(root / "proc/self/cgroup") or "").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            groups[root / "sys/fs/cgroup"] = path
+        elif controller in controllers.split(","):
+            groups[root / "sys/fs/cgroup" / controllers] = path
+            groups[root / "sys/fs/cgroup" / controller] = path
+    folders = []
+    for base, path in groups.items():
+        parts = [part for part in path.split("/") if part and part != ".."]
+        folders += [base.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
+    return folders
+
+
+def _quota_of(folder: Path) -> float | None:
+    words = (read_text(folder / "cpu.max") or "").split()
+    if len(words) == 2:
+        quota, period = words
+    else:
+        quota = str(read_int(folder / "cpu.cfs_quota_us") or "")
+        period = str(read_int(folder / "cpu.cfs_period_us") or "")
+    if not quota.isdigit() or not period.isdigit() or int(quota) <= 0 or int(period) <= 0:
+        return None
+    return int(quota) / int(period)

@@ -24,6 +24,7 @@ from aiperf.launch.guardian import Guardian
 from aiperf.launch.slicing import off_the_cores, run_sliced
 from aiperf.launch.trial import IO_BYTES, CommandPlan, Trial, choose
 from aiperf.launch.watchdog import family
+from aiperf.plan.refs import commit_facts
 from aiperf.records import Case, CheckResult, Failure, Incident, Pair, Sample, Side, SideRun
 from aiperf.settings import Settings
 
@@ -51,6 +52,7 @@ class _Scene:
             return Child.start(
                 side.command,
                 env=side_environment(side.env, seed=_seed(self.seed, side.name, phase, index)),
+                cwd=Path(side.folder) if side.folder else None,
                 cpus=self.cpus,
                 stderr_path=self.folder / f"{side.name}.err",
                 stdout=self.output(side, index, phase) if self.case.check.kind == "bitwise" else subprocess.DEVNULL,
@@ -319,6 +321,7 @@ def _side_run(side: Side, runs: Sequence[_Run], plan: CommandPlan, seed: int) ->
             "queued_s": sum(run.queued_s for run in runs),
             "environment_pad_bytes": pads,
             "stragglers": sum(run.child.stragglers for run in runs),
+            **commit_facts(side),
         },
     )
 

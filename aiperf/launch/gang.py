@@ -55,6 +55,9 @@ class GangPlan:
     """CPUs of each rank; None leaves a rank free."""
     folder: Path
     """Holds the ranks' stderr logs."""
+    cwd: Path | None = None
+    """Folder that the ranks start in, for sides that run a checkout: what their PYTHONPATH names then comes before the
+    folder of this package, which may hold an installed copy of the code under test. None: the parent's."""
 
 
 @dataclass
@@ -112,12 +115,14 @@ class Gang:
         numbers = (commands_read, replies_write, rank, self.plan.ranks, port, listen_fd)
         argv = [self.plan.python or sys.executable, "-m", "aiperf.worker", *(str(n) for n in numbers)]
         env = {**self.plan.env, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.plan.ranks)}
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_import_root()), env.get("PYTHONPATH", "")]))
+        places = [str(import_root()), env.get("PYTHONPATH", "")]
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, reversed(places) if self.plan.cwd else places))
         passed = [commands_read, replies_write, *([listen_fd] if listener is not None else [])]
         try:
             child = Child.start(
                 argv,
                 env=env,
+                cwd=self.plan.cwd,
                 cpus=self.plan.cpus[rank],
                 pass_fds=passed,
                 stderr_path=self.plan.folder / f"{self.plan.name}-{rank}.log",
@@ -266,6 +271,6 @@ def _threads(pid: int) -> list[int]:
         return []
 
 
-def _import_root() -> Path:
+def import_root() -> Path:
     """The folder from which a worker imports this very aiperf, whatever its working folder."""
     return Path(__file__).resolve().parent.parent.parent

@@ -5,7 +5,6 @@ What must not live here: statistics, and how many pairs a case needs.
 
 from __future__ import annotations
 
-import random
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -20,15 +19,15 @@ from aiperf.launch.environment import side_environment
 from aiperf.launch.gang import Gang, GangPlan
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.rounds import plan_audits, play_rounds
+from aiperf.launch.setup import setup_of
 from aiperf.launch.warmup import Turn, warm_up
+from aiperf.plan.refs import commit_facts
 from aiperf.records import Case, CheckResult, Incident, Pair, Sample, Side, SideRun, Warmup
 from aiperf.settings import Settings
 
 _IDLE_SHARE = 0.10
 """CPU time of an idle side, as a share of the measured time, from which it counts as busy."""
 _IDLE_FLOOR_S = 0.1
-_PAD_STEP = 256
-_PAD_STEPS = 4096
 
 
 @dataclass(frozen=True)
@@ -141,6 +140,7 @@ class _Session:
                 python=side.python,
                 cpus=self._start_cpus(side.ranks, place),
                 folder=self._folder,
+                cwd=Path(side.folder) if side.folder else None,
             )
             gangs[name] = stack.enter_context(Gang(plan, self._where.guardian))
             gangs[name].start()
@@ -164,30 +164,9 @@ class _Session:
         return ((everywhere[place % len(everywhere)],),)
 
     def _setup(self, side: Side) -> dict[str, Any]:
-        measure, case = self._case.measure, self._case
-        draw = random.Random(f"{self._seed}-{side.name}-pad")
-        delta = measure.delta if measure.delta is not None else self._settings.precision.delta
-        order = {
-            "side": side.name,
-            "workload": side.workload,
-            "params": side.params,
-            "clock": measure.clock,
-            "cache": measure.cache,
-            "blocker": measure.blocker,
-            "delta": delta,
-            "rule": case.check.kind,
-            "reference": case.check.reference,
-            "slowdown": side.slowdown,
-        }
-        context = {
-            "device": "cuda" if case.needs.gpus else "cpu",
-            "seed": self._seed,
-            "scratch": str(self._folder / side.name),
-            "shared_scratch": str(self._folder / "shared"),
-            "pad": _PAD_STEP * draw.randrange(_PAD_STEPS),
-            "gpus": case.needs.gpus,
-        }
-        return {"order": order, "context": context}
+        own = self._case.measure.delta
+        delta = own if own is not None else self._settings.precision.delta
+        return setup_of(self._case, side, seed=self._seed, delta=delta, folder=self._folder)
 
     # ---- warm-up, rounds, check --------------------------------------------------------------------------------
 
@@ -235,7 +214,7 @@ class _Session:
             peak_bytes=_sum(told, "peak_bytes"),
             peak_gpu_bytes=_sum(told, "peak_gpu_bytes"),
             skew=skew,
-            facts=told[0]["facts"],
+            facts={**told[0]["facts"], **commit_facts(self._sides[name])},
         )
 
     def _judge_idle(self, names: tuple[str, ...], launched: _Launched, samples: list[Sample]) -> None:

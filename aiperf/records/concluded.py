@@ -30,6 +30,8 @@ class Summary:
     """Share of the total time that the outliers hold."""
     log_sd: float | None = None
     """Standard deviation over pairs of the natural logarithm of the pair's value; None with one pair."""
+    replicates: int | None = None
+    """Independent values behind it: pairs, or what another tool repeats; None in records that do not say."""
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from aiperf.records.asked import Case
-from aiperf.records.concluded import Limit, Result
+from aiperf.records.concluded import Limit, Result, Summary
 from aiperf.records.measured import Failure, Pair
 
 SCHEMA_VERSION = 2
-"""1: the first. 2: ``Summary.log_sd``, ``Side.folder``, ``CaseRecord.replicate`` and the status ``imported``."""
+"""1: the first. 2: ``Summary.log_sd``, ``Side.folder``, ``CaseRecord.replicate`` and ``summaries``, the status
+``imported``."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class CaseRecord:
     seed: int = 0
     replicate: str = "launch pair"
     """The unit of replication: what is independent of what (imported: process, run, round, repetition, sample)."""
+    summaries: tuple[Summary, ...] = ()
+    """Imported: the time per iteration of each side, by its replicates; a measured side's is in ``results``."""
     host_id: str = ""
     seconds: float = 0.0
     own_seconds: float = 0.0

@@ -14,7 +14,7 @@ from typing import Any
 from aiperf.paths import scenario_folder
 from aiperf.records import Case, CaseRecord, Incident, Limit, RunRecord, Side
 from aiperf.report.console import wrap
-from aiperf.report.numbers import clean
+from aiperf.report.numbers import clean, format_percent, format_value
 from aiperf.report.reasons import result_sentences
 from aiperf.report.scenarios import check_sentence, clean_keep, measure_sentences, value_text
 from aiperf.report.table import failure_sentence
@@ -36,14 +36,14 @@ _PLAIN = 3
 
 def explain_case(run: RunRecord, record: CaseRecord, *, width: int = 100) -> str:
     """Tell one case of ``run``; ``record`` may be without samples. Lines have at most ``width`` cells."""
-    case = record.case
+    case, imported = record.case, record.status == "imported"
     blocks: list[tuple[str, list[str]]] = [
         (f"{case.id}: {case.title}", []),
         ("", [f"Why: {case.why}"] if case.why else []),
-        ("What was run", side_sentences(case)),
+        ("What was run", [] if imported else side_sentences(case)),
         ("What came of it", _outcome(record)),
-        ("How it was measured", _measured(record)),
-        ("What was checked", _checks(record)),
+        ("How it was measured", _told(record) if imported else _measured(record)),
+        ("What was checked", [] if imported else _checks(record)),
         *((f"{r.comparison.metric}: {r.side} against {r.against}", result_sentences(r)) for r in record.results),
         ("The limit", [_limit(limit) for limit in record.limits]),
         ("What touched it", _touched(run, record)),
@@ -83,7 +83,7 @@ def side_sentences(case: Case) -> list[str]:
 def reproduce(run: RunRecord, record: CaseRecord) -> list[str]:
     """Give the commands that measure this case again."""
     said = [f"The run: {shlex.join(run.argv)}"] if run.argv else []
-    if not record.case.is_command or record.case.path:
+    if record.status != "imported" and (not record.case.is_command or record.case.path):
         # The run's seed: each case draws its own from it.
         words = ["aiperf", "run", _named(record.case), "--precision", record.precision, "--seed", str(run.seed)]
         words += [word for key, value in record.case.axes.items() for word in ("--only", f"{key}={axis_text(value)}")]
@@ -141,6 +141,15 @@ def _span(record: CaseRecord) -> str:
     stop = f" It ended because {_STOPS.get(record.stop, record.stop)}." if record.stop else ""
     own = f", of which {format_duration(record.own_seconds)} were aiperf's own" if record.own_seconds >= 0.5 else ""
     return f"Precision {record.precision}, seed {record.seed}; {format_duration(record.seconds)}{own}.{stop}"
+
+
+def _told(record: CaseRecord) -> list[str]:
+    """Say what another tool's file told of one side."""
+    said = [f"By another tool, which repeats the {record.replicate}: {len(record.pairs)} in its file."]
+    for summary in record.summaries:
+        spread = "its spread is not known" if summary.log_sd is None else f"spread {format_percent(summary.log_sd)}"
+        said.append(f"{summary.side}: {format_value(summary.value, 's')}, {spread}.")
+    return [*said, "Nothing was checked by aiperf; no side was run against another."]
 
 
 def _checks(record: CaseRecord) -> list[str]:

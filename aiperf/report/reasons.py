@@ -19,6 +19,9 @@ from aiperf.report.numbers import (
     known,
 )
 
+_HUGE_LOG = 20.0
+"""A log-ratio beyond this is no statement about an order, and not far from what a float can hold as a ratio."""
+
 
 def result_sentences(result: Result) -> list[str]:
     """Tell one result: figures, verdict, why not its neighbour, what would help, diagnostics."""
@@ -103,6 +106,8 @@ def _second(found: Comparison) -> list[str]:
 def _position(found: Comparison) -> list[str]:
     if not (known(found.position) and known(found.position_low) and known(found.position_high)):
         return []
+    if max(map(abs, (found.position, found.position_low, found.position_high))) > _HUGE_LOG:
+        return ["Position effect: too few pairs to tell it."]
     effect, low, high = (math.expm1(x) for x in (found.position, found.position_low, found.position_high))
     holds = low <= 0 <= high
     judged = (

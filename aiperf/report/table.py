@@ -196,6 +196,7 @@ def _bare_row(record: CaseRecord) -> Row:
         "skipped": (record.skip_reason, record.skip_fix),
         "failed": (failure_sentence(record.failure) if record.failure else "no reason was recorded", ""),
         "interrupted": (f"after {_count(len(record.pairs), 'pair')}", ""),
+        "imported": (_imported(record), ""),
         "measured": ("no result", ""),
     }[record.status]
     return Row(
@@ -207,6 +208,13 @@ def _bare_row(record: CaseRecord) -> Row:
         fix=clean(fix),
         expect=case.expect,
     )
+
+
+def _imported(record: CaseRecord) -> str:
+    values = ", ".join(f"{s.side} {format_value(s.value, 's')}" for s in record.summaries)
+    count = next((s.replicates for s in record.summaries if s.replicates), None)
+    repeated = f"{count} × {record.replicate}" if count else "its spread is not known"
+    return f"{values or 'no value'} ({repeated}); aiperf compare holds it against a run"
 
 
 def _result_row(record: CaseRecord, result: Result) -> Row:

@@ -114,7 +114,7 @@ class SharedFile(_Strict):
     venv: Text = ""
     """Virtual environment that runs the side."""
     ref: Text = ""
-    """Git ref of the code under test."""
+    """Branch, tag or commit of the repository that holds this file, or working-tree; empty runs the code as it lies."""
 
 
 class SideFile(SharedFile):

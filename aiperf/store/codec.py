@@ -1,4 +1,4 @@
-"""Records to JSON and back, exactly; the schema version is checked here.
+"""Records to JSON and back, exactly; the schema version is checked here and older records are migrated.
 
 What must not live here: files and folders (write.py, read.py), raw samples (samples.py), printing.
 """
@@ -16,9 +16,10 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 
 from aiperf.errors import AiperfError, usage
 from aiperf.records import SCHEMA_VERSION, CaseRecord, RunRecord
+from aiperf.store.migrate import FIRST_VERSION, migrated
 
 T = TypeVar("T")
-Decoder = Callable[[Any, str], Any]
+Decoder = Callable[[Any], Any]
 
 
 class CorruptRecord(AiperfError):
@@ -78,6 +79,15 @@ def _dump(record: CaseRecord | RunRecord) -> bytes:
 
 
 def _load(kind: type[T], data: bytes, where: str) -> T:
+    plain = load_plain(data, where=where)
+    try:
+        return cast(T, _decoder(cast(Any, kind))(plain))
+    except _Misfit as misfit:
+        raise CorruptRecord(misfit.sentence) from None
+
+
+def load_plain(data: bytes, *, where: str = "") -> dict[str, Any]:
+    """Parse a record into the plain dict of today's schema, migrated but not checked. Raises as ``decode_case``."""
     try:
         plain = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -90,7 +100,25 @@ def _load(kind: type[T], data: bytes, where: str) -> T:
     if version > SCHEMA_VERSION:
         what = f"was written with schema version {version}; this aiperf reads up to {SCHEMA_VERSION}."
         raise usage(what, "Update aiperf, or read it with the version that wrote it.", where)
-    return cast(T, _decoder(cast(Any, kind))(plain, ""))
+    if version < FIRST_VERSION:
+        raise CorruptRecord(f"has schema version {version}, which never was")
+    return migrated(plain)
+
+
+class _Misfit(Exception):
+    """A value that its field does not allow; each container that it lies in puts its own name before the path."""
+
+    def __init__(self, what: str, at: str = "") -> None:
+        super().__init__(what)
+        self.what, self.at = what, at
+
+    def inside(self, part: str) -> _Misfit:
+        self.at = part + self.at
+        return self
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.at.lstrip('.') or 'the record'} {self.what}"
 
 
 @cache
@@ -104,11 +132,11 @@ def _decoder(kind: Any) -> Decoder:
     if origin in (Union, types.UnionType):
         return _optional(kind)
     if origin is tuple:
-        return _tuple(_decoder(get_args(kind)[0]))
+        return _tuple(get_args(kind)[0])
     if origin is dict:
         return _dict(_decoder(get_args(kind)[1]))
     if kind is Any:
-        return lambda value, _: value
+        return lambda value: value
     if kind is float:
         return _float
     return _exact(kind)
@@ -116,26 +144,46 @@ def _decoder(kind: Any) -> Decoder:
 
 def _dataclass(kind: type[Any]) -> Decoder:
     hints = get_type_hints(kind)
-    parts = [
-        (f.name, _decoder(hints[f.name]), f.default is MISSING and f.default_factory is MISSING) for f in fields(kind)
-    ]
+    # Most values are of a plain type as they come: those need no call each, and a history has a million of them.
+    parts = [(f.name, _as_it_comes(hints[f.name]), _decoder(hints[f.name])) for f in fields(kind)]
+    required = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+    at_once = not hasattr(kind, "__post_init__") and not hasattr(kind, "__slots__")
 
-    def decode(value: Any, at: str) -> Any:
-        _expect(isinstance(value, dict), at, "an object", value)
+    def decode(value: Any) -> Any:
+        _expect(type(value) is dict, "an object", value)
         found = {}
-        for name, decoder, required in parts:
+        for name, plain, decoder in parts:
             if name in value:
-                found[name] = decoder(value[name], f"{at}.{name}")
-            elif required:
-                raise CorruptRecord(f"{at.lstrip('.') or 'the record'} has no {name}")
+                item = value[name]
+                if type(item) is not plain:
+                    try:
+                        item = decoder(item)
+                    except _Misfit as misfit:
+                        raise misfit.inside(f".{name}") from None
+                found[name] = item
+            elif name in required:
+                raise _Misfit(f"has no {name}")
+        if at_once and len(found) == len(parts):
+            # A frozen dataclass sets its fields one by one, which takes longer than the rest of decoding together.
+            made = object.__new__(kind)
+            made.__dict__.update(found)
+            return made
         return kind(**found)
 
     return decode
 
 
+def _as_it_comes(kind: Any) -> type | None:
+    """The type whose values JSON hands over finished; None where each has to be looked at."""
+    kinds = [k for k in get_args(kind) if k is not type(None)] if get_origin(kind) is types.UnionType else [kind]
+    return kinds[0] if kinds[0] in (str, float, int, bool) else None
+
+
 def _literal(allowed: tuple[Any, ...]) -> Decoder:
-    def decode(value: Any, at: str) -> Any:
-        _expect(value in allowed, at, f"one of {', '.join(map(str, allowed))}", value)
+    told = f"one of {', '.join(map(str, allowed))}"
+
+    def decode(value: Any) -> Any:
+        _expect(value in allowed, told, value)
         return value
 
     return decode
@@ -144,40 +192,51 @@ def _literal(allowed: tuple[Any, ...]) -> Decoder:
 def _optional(kind: Any) -> Decoder:
     (inner,) = [a for a in get_args(kind) if a is not type(None)]
     decoder = _decoder(inner)
-    return lambda value, at: None if value is None else decoder(value, at)
+    return lambda value: None if value is None else decoder(value)
 
 
-def _tuple(item: Decoder) -> Decoder:
-    def decode(value: Any, at: str) -> Any:
-        _expect(isinstance(value, list), at, "a list", value)
-        return tuple(item(v, f"{at}[{i}]") for i, v in enumerate(value))
+def _tuple(item: Any) -> Decoder:
+    plain, decoder = _as_it_comes(item), _decoder(item)
+
+    def decode(value: Any) -> Any:
+        _expect(type(value) is list, "a list", value)
+        return tuple([v if type(v) is plain else _inside(decoder, v, f"[{i}]") for i, v in enumerate(value)])
 
     return decode
 
 
 def _dict(item: Decoder) -> Decoder:
-    def decode(value: Any, at: str) -> Any:
-        _expect(isinstance(value, dict), at, "an object", value)
-        return {k: item(v, f"{at}.{k}") for k, v in value.items()}
+    def decode(value: Any) -> Any:
+        _expect(type(value) is dict, "an object", value)
+        return {k: _inside(item, v, f".{k}") for k, v in value.items()}
 
     return decode
 
 
-def _float(value: Any, at: str) -> float:
+def _inside(decoder: Decoder, value: Any, part: str) -> Any:
+    try:
+        return decoder(value)
+    except _Misfit as misfit:
+        raise misfit.inside(part) from None
+
+
+def _float(value: Any) -> float:
     if value is None:
         return math.nan  # the field needs a number and the writer had none that JSON can hold
-    _expect(isinstance(value, int | float) and not isinstance(value, bool), at, "a number", value)
+    _expect(isinstance(value, int | float) and not isinstance(value, bool), "a number", value)
     return float(value)
 
 
 def _exact(kind: Any) -> Decoder:
-    def decode(value: Any, at: str) -> Any:
-        _expect(type(value) is kind, at, {str: "text", int: "a whole number", bool: "true or false"}[kind], value)
+    allowed = {str: "text", int: "a whole number", bool: "true or false"}[kind]
+
+    def decode(value: Any) -> Any:
+        _expect(type(value) is kind, allowed, value)
         return value
 
     return decode
 
 
-def _expect(good: bool, at: str, allowed: str, value: Any) -> None:
+def _expect(good: bool, allowed: str, value: Any) -> None:
     if not good:
-        raise CorruptRecord(f"{at.lstrip('.') or 'the record'} is {str(value)[:40]!r}, not {allowed}")
+        raise _Misfit(f"is {str(value)[:40]!r}, not {allowed}")

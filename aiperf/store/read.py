@@ -6,6 +6,7 @@ What must not live here: writing, printing, statistics.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,13 @@ class Damaged:
     def sentence(self) -> str:
         """What to tell the reader of a table."""
         return f"{self.path} {self.reason}; passed over"
+
+    @classmethod
+    def by(cls, error: CorruptRecord | UserError | OSError, path: Path) -> Damaged:
+        """What an error of reading ``path`` says of it."""
+        if isinstance(error, OSError):
+            return cls(path, f"cannot be read ({error.strerror})")
+        return cls(path, error.faults[0].what.rstrip(".") if isinstance(error, UserError) else str(error))
 
 
 @dataclass(frozen=True)
@@ -61,10 +69,24 @@ class StoredRun:
 
 def find_runs(results: Path) -> tuple[Path, ...]:
     """Folders of the stored runs in ``results``, oldest first by name. Empty when there are none."""
-    if not results.is_dir():
+    return tuple(folder for folder in run_folders(results) if _is_run(folder))
+
+
+def run_folders(results: Path) -> tuple[Path, ...]:
+    """Folders that may be runs, oldest first by name: one listing, and no look into any of them.
+
+    Raises UserError when ``results`` is there but may not be read.
+    """
+    try:
+        with os.scandir(results) as found:
+            names = [e.name for e in found if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError):
         return ()
-    folders = (p for p in results.iterdir() if not p.name.startswith(".") and not p.is_symlink())
-    return tuple(sorted((p for p in folders if _is_run(p)), key=_age))
+    except OSError as error:
+        raise usage(
+            f"the results cannot be read ({error.strerror}).", "Name another folder: --results PATH.", str(results)
+        ) from None
+    return tuple(sorted((results / name for name in names), key=age))
 
 
 def open_run(name: str | Path = LATEST, *, results: Path) -> StoredRun:
@@ -77,10 +99,8 @@ def open_run(name: str | Path = LATEST, *, results: Path) -> StoredRun:
     blank = RunRecord(run=folder.name, argv=(), started="", status="interrupted")
     try:
         return StoredRun(folder, decode_run(path.read_bytes(), where=str(path)))
-    except CorruptRecord as error:
-        return StoredRun(folder, blank, (Damaged(path, str(error)),))
-    except OSError as error:
-        return StoredRun(folder, blank, (Damaged(path, f"cannot be read ({error.strerror})"),))
+    except (CorruptRecord, OSError) as error:
+        return StoredRun(folder, blank, (Damaged.by(error, path),))
 
 
 def read_case(run: StoredRun, name: str) -> CaseRecord:
@@ -124,12 +144,8 @@ def case_files(folder: Path) -> tuple[Path, ...]:
 def _read_case(path: Path) -> CaseRecord | Damaged:
     try:
         return decode_case(path.read_bytes(), where=str(path))
-    except CorruptRecord as error:
-        return Damaged(path, str(error))
-    except UserError as error:
-        return Damaged(path, error.faults[0].what.rstrip("."))
-    except OSError as error:
-        return Damaged(path, f"cannot be read ({error.strerror})")
+    except (CorruptRecord, UserError, OSError) as error:
+        return Damaged.by(error, path)
 
 
 def _is_run(folder: Path) -> bool:
@@ -139,8 +155,8 @@ def _is_run(folder: Path) -> bool:
         return False
 
 
-def _age(folder: Path) -> tuple[str, int]:
-    """Sort key: the name, where -10 comes after -2."""
+def age(folder: Path) -> tuple[str, int]:
+    """Sort key of a run's folder: the name, where -10 comes after -2."""
     stem, _, count = folder.name.rpartition("-")
     return (stem, int(count)) if count.isdigit() and len(count) < 4 else (folder.name, 1)
 

@@ -6,13 +6,16 @@ What must not live here: folders and names of files (write.py, read.py), statist
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from aiperf.records import CaseRecord, Pair, Sample
 from aiperf.store.codec import CorruptRecord
 
+_MAGIC = b"PAR1"
 _SAMPLE = ("side", "round", "index", "iterations", "wall_s", "device_s", "user_s", "system_s", "peak_bytes", "audit")
 _TYPES = {
     "case": "string",
@@ -76,7 +79,7 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
         columns = [table.column(name).to_pylist() for name in ("slot", "pair", *_SAMPLE)]
         cases = set(table.column("case").unique().to_pylist())
     except (pa.ArrowException, OSError, KeyError) as error:
-        raise CorruptRecord(f"is not a Parquet file of samples ({str(error).splitlines()[0]})") from None
+        raise CorruptRecord(_no_samples(error)) from None
     if cases - {case}:
         raise CorruptRecord(f"holds samples of another case, {(cases - {case}).pop()}")
     samples: list[list[Sample]] = [[] for _ in pairs]
@@ -87,3 +90,42 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
             raise CorruptRecord(f"holds samples of pair {index} where the record has pair {pairs[slot].index}")
         samples[slot].append(Sample(*values))
     return tuple(replace(p, samples=tuple(s)) for p, s in zip(pairs, samples, strict=True))
+
+
+def looks_whole(path: Path) -> str:
+    """Whether ``path`` begins and ends as a Parquet file does: empty, or why not. Reads sixteen bytes of it."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            size = os.fstat(handle).st_size
+            head, tail = os.pread(handle, 4, 0), os.pread(handle, 8, max(0, size - 8))
+        finally:
+            os.close(handle)
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    footer = int.from_bytes(tail[:4], "little") + len(_MAGIC) + len(tail)
+    whole = head == tail[4:] == _MAGIC and footer <= size
+    return "" if whole else "is not a Parquet file of samples (cut short, or something else)"
+
+
+def why_unreadable(path: Path) -> str:
+    """What keeps every sample of ``path`` from being read: empty when nothing does. Reads all of it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    wanted = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in _TYPES.items()])
+    try:
+        # As bytes: of a path pyarrow takes parts like size=1 for columns.
+        found = pq.read_table(io.BytesIO(path.read_bytes()))
+    except OSError as error:
+        return f"cannot be read ({error.strerror})" if error.strerror else _no_samples(error)
+    except pa.ArrowException as error:
+        return _no_samples(error)
+    if not found.schema.equals(wanted):
+        return "holds other columns than samples have"
+    return ""
+
+
+def _no_samples(error: Exception) -> str:
+    said = (str(error).splitlines() or [""])[0]
+    return f"is not a Parquet file of samples ({said})"

@@ -23,6 +23,7 @@ from aiperf.store.samples import encode_samples, strip_samples
 CASES, SAMPLES, RUN_FILE, LATEST = "cases", "samples", "run.json", "latest"
 TEMPORARY = ".part"
 _NAME_BYTES = 200
+_MARK_DIGITS = 8
 _PROBE = b"\0" * 65536
 _TRIES = 1000
 
@@ -47,9 +48,19 @@ def file_name(case: Case) -> str:
     stem = case.file_stem
     if stem == case.id and len(stem.encode()) <= _NAME_BYTES - 8 and not stem.startswith("."):
         return stem
-    mark = "-" + hashlib.sha256(case.id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    room = _NAME_BYTES - 8 - len(mark)
-    return stem.lstrip(".").encode("utf-8", "ignore")[:room].decode("utf-8", "ignore") + mark
+    mark = "-" + hashlib.sha256(case.id.encode("utf-8", "surrogatepass")).hexdigest()[:_MARK_DIGITS]
+    return _short(stem) + mark
+
+
+def name_stem(name: str) -> str:
+    """Beginning that the files of every case of the scenario ``name``, or of the case with that id, share."""
+    return _short(Case(scenario=name, id=name, title="", why="", sides=()).file_stem)
+
+
+def _short(stem: str) -> str:
+    """``stem`` cut so that the hash and the extension find room behind it."""
+    room = _NAME_BYTES - 8 - 1 - _MARK_DIGITS
+    return stem.lstrip(".").encode("utf-8", "ignore")[:room].decode("utf-8", "ignore")
 
 
 def open_new(path: Path) -> BinaryIO:

@@ -23,7 +23,9 @@ from aiperf.workloads.contract import Context, SkipSide
 class Worker:
     """One rank of one launch; it holds one side, or both with ``in_process``."""
 
-    def __init__(self, *, rank: int, world_size: int, store_port: int, listen_fd: int) -> None:
+    def __init__(
+        self, *, rank: int, world_size: int, store_port: int, listen_fd: int, ranges: Ranges | None = None
+    ) -> None:
         self._rank = rank
         self._world_size = world_size
         self._store_port = store_port
@@ -31,7 +33,7 @@ class Worker:
         self._store: Any = None
         self._slots: dict[str, Slot] = {}
         self._busy_until = process_time()
-        self._ranges = Ranges.open(force=os.environ.get("AIPERF_NVTX") == "on")
+        self._ranges = ranges or Ranges.open(force=os.environ.get("AIPERF_NVTX") == "on")
 
     def obey(self, command: dict[str, Any]) -> dict[str, Any]:
         """Carry out one command; an exception becomes a reply that says what went wrong."""
@@ -96,6 +98,10 @@ class Worker:
             wait_for_workers=False,
             master_listen_fd=self._listen_fd,
         )
+
+    def slot(self, side: str) -> Slot:
+        """A side that was set up, for whoever drives it without a parent."""
+        return self._slots[side]
 
     def on_first(self, *, side: str) -> dict[str, Any]:
         """The first iteration of a side."""

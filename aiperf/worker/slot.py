@@ -157,6 +157,30 @@ class Slot:
             self.auditor.run(seed, timed, want_reference=self.order.reference)
         return {"wall": [r.wall_s for r in taken], "device": [r.device_s for r in taken]}
 
+    def profiled(self, iterations: int, ranges: Ranges) -> None:
+        """Iterations for a profiler, inside this side's range and nothing else of ours in it.
+
+        What comes between cold or prepared iterations stays outside: then each has a range of its own.
+        """
+        if self.workload.prepare is None and self.order.cache != "cold":
+            self.clock.settle()
+            with ranges.side(self.order.side):
+                for _ in range(iterations):
+                    with ranges.iteration():
+                        self.workload.step()
+                self.clock.settle()
+            return
+        for _ in range(iterations):
+            if self.workload.prepare is not None:
+                self.workload.prepare()
+            if self.order.cache == "cold":
+                self.clock.flush()
+            self.clock.settle()
+            with ranges.side(self.order.side):
+                with ranges.iteration():
+                    self.workload.step()
+                self.clock.settle()
+
     def save(self, folder: Path) -> None:
         """Write the audited outputs where the other side's worker finds them; a rank has a folder of its own."""
         self.auditor.save(folder)

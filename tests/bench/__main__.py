@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench import calibrate, device, overhead, peers, ranges, startup
+from tests.bench import calibrate, device, gate, overhead, peers, ranges, startup
 from tests.bench.figures import Figure, table
 from tests.bench.shell import keep, say
 
-PARTS = ("startup", "ranges", "overhead", "peers", "calibrate", "device")
+PARTS = ("startup", "ranges", "overhead", "peers", "calibrate", "device", "gate")
 
 
 def _options() -> argparse.Namespace:
@@ -29,6 +29,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--power", type=int, default=10, help="calibrate: sittings of each slowdown")
     parser.add_argument("--device-aa", type=int, default=15, help="device: A/A sittings of each control")
     parser.add_argument("--device-power", type=int, default=4, help="device: sittings of each slowdown and control")
+    parser.add_argument("--gates", type=int, default=20, help="gate: runs of each kind of commit")
+    parser.add_argument("--kinds", default="", help="gate: only these, e.g. plus5,noop,noisy,neighbour")
     options = parser.parse_args()
     if unknown := [part for part in options.parts if part not in PARTS]:
         parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
@@ -49,6 +51,7 @@ def main() -> int:
         ),
         "device": lambda: device.measure(out, sittings=options.device_aa, power_sittings=options.device_power),
     }
+    how["gate"] = lambda: gate.measure(out, gates=options.gates, kinds=[k for k in options.kinds.split(",") if k])
     figures: list[Figure] = []
     for part in options.parts or PARTS:
         say(f"part {part}")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from aiperf.host.calibration import Calibration, calibration_for, load_calibration, mode_of, save_calibration
+from aiperf.host.calibration import Calibration, calibration_for, load_calibration, save_calibration
 from aiperf.host.peaks import (
     ROOFS,
     Peak,
@@ -107,7 +107,7 @@ def test_every_roof_has_a_name_of_its_own_and_a_case_that_asks_for_what_it_needs
 
 
 def test_calibrations_are_kept_per_mode_and_scenario():
-    other = replace(NOISE, mode=mode_of("in_process", "device"))
+    other = replace(NOISE, mode="in_process+device")
     save_calibration("host", NOISE)
     save_calibration("host", other)
     save_calibration("host", replace(NOISE, tau=0.01))

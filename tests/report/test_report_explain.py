@@ -160,6 +160,11 @@ def test_limits_failures_notes_and_findings_are_told() -> None:
     assert "It covers ch03/pageable." in text
 
 
+def test_a_position_effect_that_no_float_holds_is_told_in_words() -> None:
+    wild = replace(make_comparison(1.0, 0.98, interval=(0.9, 1.1)), position=0.1, position_low=-900.0, position_high=900.0)
+    assert "Position effect: too few pairs to tell it." in result_sentences(make_result(wild, "inconclusive"))
+
+
 def test_the_command_that_measures_the_case_again_is_given() -> None:
     record = measured(make_case(axes={"size": "1MiB", "n": 2}, path=""), seed=3, precision="rigorous")
     said = "aiperf run pageable-vs-pinned-copy --precision rigorous --seed 11 --only size=1MiB --only n=2"

@@ -1,0 +1,269 @@
+"""One sitting of a case held against its bound: a row for each gated metric, before any confirmation.
+
+What must not live here: several sittings, the correction for many rows, exit codes, reading baselines.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from aiperf.analysis import gate_wording as wording
+from aiperf.analysis.across import (
+    FEWEST_SITTINGS,
+    Change,
+    Estimate,
+    change,
+    expectation,
+    ratio_estimate,
+    regression_p,
+    value_estimate,
+)
+from aiperf.analysis.calibration import effective_threshold
+from aiperf.analysis.crossover import Fit, pairs_needed
+from aiperf.analysis.gate import GateRow, Level, Standing
+from aiperf.analysis.gate_base import Baseline, BaselineEntry, stored_logs, stored_noise, stored_ratio
+from aiperf.analysis.metrics import METRICS
+from aiperf.analysis.outliers import two_groups
+from aiperf.analysis.pairs import valid
+from aiperf.analysis.verdict import Reason
+from aiperf.plan.gates import MetricRule
+from aiperf.records import Case, CaseRecord, Comparison, Result
+
+_WEAK = (Reason.TOO_FEW_PAIRS, Reason.NO_SPREAD, Reason.UNSTEADY, Reason.TWO_GROUPS)
+"""Reasons of the run's own verdict for which its interval supports nothing, whatever it is held against."""
+
+
+@dataclass(frozen=True)
+class Against:
+    """What the cases of a sitting are held against."""
+
+    level: Level = "rebuild"
+    baseline: Baseline | None = None
+    """Of the levels ratio and absolute."""
+    side: str = ""
+    """Only this side is gated; empty: every side that is compared with the first."""
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """How much worse a metric of a case may become, as ratios minus 1."""
+
+    threshold: float
+    """The effective one: never below what A/A has shown."""
+    allow: float
+
+    @property
+    def loss(self) -> float:
+        """The loss that is still no regression."""
+        return max(self.threshold, self.allow)
+
+
+@dataclass(frozen=True)
+class _Shift:
+    """Head against base by the rule of the level."""
+
+    ratio: float
+    """Above 1 is better; so are its ends."""
+    low: float
+    high: float
+    p: float
+    base_value: float
+    """Value of the metric; at the level ratio the speedups of then and now."""
+    head_value: float
+
+
+def judge_case(
+    record: CaseRecord, rules: Sequence[MetricRule], *, against: Against, tau: float = 0.0
+) -> tuple[GateRow, ...]:
+    """Rows of one case, one for each gated metric that it has; a case without results has a single row.
+
+    ``tau`` is the noise between sittings of times that calibration knows (log-ratio). A row "regressed" has only been
+    flagged: its ``p`` is not adjusted yet and nothing has confirmed it.
+
+    A gate asks one question of the run's interval: is it worse than allowed? With the bound B = 1 / (1 + loss) a row
+    is regressed when the interval lies below B, has passed when it lies above, and is inconclusive when it holds B. So
+    an interval that is only open upwards passes, though the run's own verdict is inconclusive.
+    """
+    if (bare := _without_results(record, rules)) is not None:
+        return (bare,)
+    base = record.case.sides[0].name
+    results = [r for r in record.results if r.against == base and _is_gated(r, against)]
+    found = [(result, rule) for rule in rules for result in results if result.comparison.metric == rule.metric]
+    if not found:
+        told = f"none of the gated metrics is measured here: {', '.join(rule.metric for rule in rules)}"
+        return (replace(blank_row(record.case, rules[0].metric, "inconclusive", told), seconds=record.seconds),)
+    return tuple(_row(record, result, rule, against, tau) for result, rule in found)
+
+
+def missing_metrics(record: CaseRecord, rules: Sequence[MetricRule]) -> tuple[str, ...]:
+    """Gated metrics that a measured case does not have."""
+    has = {r.comparison.metric for r in record.results}
+    return tuple(r.metric for r in rules if r.metric not in has) if record.results else ()
+
+
+def _is_gated(result: Result, against: Against) -> bool:
+    return against.level == "rebuild" or result.side == (against.side or result.side)
+
+
+def _without_results(record: CaseRecord, rules: Sequence[MetricRule]) -> GateRow | None:
+    """The row of a case that was skipped, failed, or ended before there was anything to judge."""
+    standing: Standing
+    if record.status == "skipped":
+        fix = f"; {record.skip_fix}" if record.skip_fix else ""
+        standing, sentence = "skipped", record.skip_reason + fix
+    elif record.status == "failed":
+        standing, sentence = "failed", wording.failure(record.failure)
+    elif record.stop == "unfit":
+        standing, sentence = "unfit", next(iter(record.notes), "the host disturbed too many pairs")
+    elif not record.results:
+        standing, sentence = "inconclusive", f"nothing was concluded: {record.stop or record.status}"
+    else:
+        return None
+    return replace(blank_row(record.case, rules[0].metric, standing, sentence), seconds=record.seconds)
+
+
+def refuse_case(case: Case, rules: Sequence[MetricRule], *, against: Against) -> GateRow | None:
+    """The row of a case that the baseline cannot be held against, whatever would be measured; None when it can."""
+    if against.baseline is None:
+        return None
+    sides = [side.name for side in case.sides[1:] if side.name == (against.side or side.name)]
+    asked = [(side, rule.metric) for rule in rules for side in sides]
+    found = [_refusal(case, side, metric, against.baseline, level=against.level) for side, metric in asked]
+    if not found or None in found:
+        return None
+    return blank_row(case, rules[0].metric, *(found[0] or ("no_baseline", "")))
+
+
+def blank_row(case: Case, metric: str, standing: Standing, sentence: str) -> GateRow:
+    """A row without a number."""
+    return GateRow(case.id, case.scenario, metric, METRICS[metric].unit, standing, sentence, path=case.path)
+
+
+def _row(record: CaseRecord, result: Result, rule: MetricRule, against: Against, tau: float) -> GateRow:
+    metric = result.comparison.metric
+    tau = tau if METRICS[metric].is_time else 0.0
+    own = rule.threshold if rule.threshold is not None else record.threshold
+    bound = _Bound(effective_threshold(own, tau), rule.allowed(record.case.scenario, record.case.id))
+    row = replace(
+        blank_row(record.case, metric, "inconclusive", result.verdict.sentence),
+        seconds=record.seconds,
+        side=against.side if against.level == "rebuild" else result.side,
+        threshold=bound.loss,
+        pairs=result.comparison.pairs,
+    )
+    if result.verdict.word == "invalid":
+        return replace(row, standing="invalid")
+    entry = None
+    if against.baseline is not None:
+        entry = against.baseline.entry(record.case.id, result.side, metric)
+        if refusal := _refusal(record.case, result.side, metric, against.baseline, level=against.level):
+            return replace(row, standing=refusal[0], sentence=refusal[1])
+    shift = _shift(result, entry, level=against.level, loss=bound.loss, tau=tau)
+    return row if shift is None else _judged(row, record, result, shift, bound, against)
+
+
+def _refusal(case: Case, side: str, metric: str, baseline: Baseline, *, level: Level) -> tuple[Standing, str] | None:
+    """Why there is nothing to hold a metric against; None when there is."""
+    stored, entry = baseline.hash_of(case.id), baseline.entry(case.id, side, metric)
+    if stored is not None and stored != case.scenario_hash:
+        return "not_comparable", wording.other_scenario(stored, case.scenario_hash)
+    if entry is None:
+        return "no_baseline", wording.no_entry(case.id, metric)
+    if level == "absolute" and len(entry.sittings) < FEWEST_SITTINGS:
+        return "no_baseline", wording.too_few_sittings(len(entry.sittings), FEWEST_SITTINGS)
+    return None
+
+
+def _shift(result: Result, entry: BaselineEntry | None, *, level: Level, loss: float, tau: float) -> _Shift | None:
+    """Head against base by the level's own rule (METHOD 10); None when the interval has no end."""
+    c = result.comparison
+    now = ratio_estimate(c)
+    if now is None:
+        return None
+    if entry is None:
+        p = regression_p(now, delta=loss)
+        return _Shift(c.ratio, c.low, c.high, p, c.before.value, c.after.value)
+    if level == "ratio":
+        base, noise = stored_ratio(entry), max(tau, stored_noise(entry))
+        held = change(now, base, alpha=c.alpha, delta=loss, tau=noise)
+        return _from(held, base_value=math.exp(base.log), head_value=c.ratio)
+    sign = -1.0 if c.better == "lower" else 1.0
+    value = value_estimate(c.after, pairs=c.pairs, better=c.better) or Estimate(sign * math.log(c.after.value), 0.0, 1)
+    held = expectation(value, stored_logs(entry), alpha=c.alpha, delta=loss)
+    typical = statistics.geometric_mean(s.value for s in entry.sittings)
+    return _from(held, base_value=typical, head_value=c.after.value)
+
+
+def _from(held: Change, *, base_value: float, head_value: float) -> _Shift:
+    return _Shift(held.ratio, held.low, held.high, held.p, base_value, head_value)
+
+
+def _judged(
+    row: GateRow, record: CaseRecord, result: Result, shift: _Shift, bound: _Bound, against: Against
+) -> GateRow:
+    view = _view(record, result, shift, loss=bound.loss, level=against.level)
+    row = replace(
+        row, ratio=shift.ratio, low=shift.low, high=shift.high, alpha=result.comparison.alpha,
+        base_value=shift.base_value, head_value=shift.head_value,
+    )  # fmt: skip
+    edge = 1 / (1 + bound.loss)
+    standing: Standing = "regressed" if view.high < edge else "passed" if view.low > edge else "inconclusive"
+    if doubt := _doubt(record, result, view, standing, loss=bound.loss, level=against.level):
+        return replace(row, sentence=doubt)
+    row = replace(row, standing=standing, p=shift.p)
+    if standing == "regressed":
+        return replace(row, sentence=wording.regressed(view, loss=bound.loss, allow=bound.allow))
+    if standing == "passed":
+        return replace(row, sentence=wording.passed(view, threshold=bound.threshold, loss=bound.loss))
+    told = wording.undecided(view, loss=bound.loss, more_sittings=against.level != "rebuild")
+    return replace(row, sentence=told, pairs_needed=view.pairs_needed)
+
+
+def _view(record: CaseRecord, result: Result, shift: _Shift, *, loss: float, level: Level) -> Comparison:
+    """The result as a comparison of head with base, for the sentences that comparisons have."""
+    c = result.comparison
+    base = "base" if level == "rebuild" else "the baseline"
+    return replace(
+        c,
+        before=replace(c.before, side=base),
+        after=replace(c.after, side="head"),
+        ratio=shift.ratio,
+        low=shift.low,
+        high=shift.high,
+        pairs_needed=_needed(record, c, loss=loss) if level == "rebuild" else None,
+    )
+
+
+def _needed(record: CaseRecord, c: Comparison, *, loss: float) -> int | None:
+    """Pairs that would tell on which side of the bound the ratio lies; METHOD 6 with the gap to this one bound."""
+    sd = c.sd * record.scale
+    unused = dict.fromkeys(("position", "low", "high", "position_low", "position_high"), 0.0)
+    spread = Fit(mu=0.0, sd=sd, se=sd / math.sqrt(c.pairs), df=c.pairs - 2, **unused)
+    gap = abs(math.log(c.ratio) + math.log1p(loss))
+    return pairs_needed(spread, threshold=gap, width=record.width, alpha=c.alpha, pairs=c.pairs)
+
+
+def _doubt(
+    record: CaseRecord, result: Result, view: Comparison, standing: Standing, *, loss: float, level: Level
+) -> str:
+    """Why the interval supports nothing, besides holding the bound; empty when it does."""
+    groups = METRICS[view.metric].is_time and two_groups(view.log_ratios, _positions(record, result))
+    if groups or result.verdict.reason in _WEAK:
+        return wording.own_doubt(result, two_groups=groups)
+    if level == "rebuild" and standing != "inconclusive" and _contradicted(view, standing, edge=1 / (1 + loss)):
+        return wording.unstable(view, loss=loss)
+    return ""
+
+
+def _positions(record: CaseRecord, result: Result) -> list[int]:
+    """+1 for a pair whose first side went before ``result.side``, else -1; of the pairs that count."""
+    orders = [p.order for p in valid(record.pairs)]
+    return [1 if o.index(result.against) < o.index(result.side) else -1 for o in orders]
+
+
+def _contradicted(view: Comparison, standing: Standing, *, edge: float) -> bool:
+    """Whether the rank-based second opinion lies on the other side of the bound."""
+    return view.second_ratio >= edge if standing == "regressed" else view.second_ratio <= edge

@@ -1,0 +1,158 @@
+"""From the rows of a first and a fresh sitting to what the gate says: confirmation, Holm over all rows, exit code.
+
+What must not live here: judging one sitting, measuring, printing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from aiperf.analysis import gate_wording as wording
+from aiperf.analysis.across import holm
+from aiperf.analysis.gate import GateRow, Level
+from aiperf.errors import Exit
+from aiperf.plan.gates import OnInconclusive
+
+_PRECEDENCE = (Exit.USAGE, Exit.WRONG, Exit.REGRESSION, Exit.UNFIT, Exit.NO_BASELINE, Exit.INCONCLUSIVE)
+_EXIT_OF = {
+    "invalid": Exit.WRONG,
+    "failed": Exit.WRONG,
+    "regressed": Exit.REGRESSION,
+    "unfit": Exit.UNFIT,
+    "no_baseline": Exit.NO_BASELINE,
+    "not_comparable": Exit.NO_BASELINE,
+}
+MEANING = {
+    Exit.OK: "fine",
+    Exit.REGRESSION: "confirmed regression",
+    Exit.USAGE: "usage error, or nothing could be saved",
+    Exit.INCONCLUSIVE: "inconclusive where the gate forbids it",
+    Exit.NO_BASELINE: "no or incomparable baseline",
+    Exit.WRONG: "wrong output, impossible result or failed case",
+    Exit.UNFIT: "host unfit",
+    Exit.SKIPPED: "everything skipped",
+    Exit.INTERRUPTED: "interrupted",
+}
+
+
+def flagged(rows: Sequence[GateRow]) -> tuple[GateRow, ...]:
+    """Rows that look worse than allowed: they are measured again before anything fails."""
+    return tuple(row for row in rows if row.standing == "regressed")
+
+
+def settle(first: Sequence[GateRow], again: Sequence[GateRow]) -> tuple[GateRow, ...]:
+    """Rows of the first sitting, the flagged ones as the fresh sitting leaves them, all p-values Holm-adjusted.
+
+    A flagged row was picked for looking bad, the fresh sitting was not: so its word stands, but only a row that both
+    sittings call regressed can fail. Its p is that of both sittings together, p = q (1 - ln q), q = p1 p2 (Fisher),
+    adjusted over every row that was tested.
+    """
+    fresh = {_key(row): row for row in again}
+    # A case that came to no result the second time has one row, whatever was flagged.
+    lone = {row.case: row for row in again if row.ratio is None}
+    rows = [
+        _confirmed(row, fresh.get(_key(row)) or lone.get(row.case)) if row.standing == "regressed" else row
+        for row in first
+    ]
+    tested = [place for place, row in enumerate(rows) if row.p is not None]
+    adjusted = holm([rows[place].p or 0.0 for place in tested])
+    for place, p in zip(tested, adjusted, strict=True):
+        rows[place] = _corrected(replace(rows[place], p=p), count=len(tested))
+    return tuple(rows)
+
+
+def _key(row: GateRow) -> tuple[str, str, str]:
+    return row.case, row.side, row.metric
+
+
+def _confirmed(first: GateRow, again: GateRow | None) -> GateRow:
+    if again is None:
+        return replace(first, standing="inconclusive", confirmed=False, sentence=wording.once(first.sentence))
+    seconds = first.seconds + again.seconds
+    if again.standing == "regressed":
+        told = wording.confirmed(first.sentence, again.sentence)
+        return replace(again, sentence=told, p=_both(first.p, again.p), confirmed=True, seconds=seconds)
+    told = wording.not_confirmed(first.sentence, again.sentence)
+    # What looked worse and then could not be looked at is not skipped: it is open.
+    standing = "inconclusive" if again.standing == "skipped" else again.standing
+    return replace(
+        again, metric=first.metric, side=first.side, unit=first.unit, standing=standing, sentence=told,
+        confirmed=False, seconds=seconds,
+    )  # fmt: skip
+
+
+def _both(first: float | None, again: float | None) -> float:
+    q = (1.0 if first is None else first) * (1.0 if again is None else again)
+    return q * (1 - math.log(q)) if q > 0 else 0.0
+
+
+def _corrected(row: GateRow, *, count: int) -> GateRow:
+    """A regression that so many rows would show by chance is none that was found."""
+    if row.standing != "regressed" or row.p is None or row.alpha is None or row.p < row.alpha:
+        return row
+    told = wording.not_after_holm(row.sentence, p=row.p, alpha=row.alpha, rows=count)
+    return replace(row, standing="inconclusive", sentence=told)
+
+
+def gate_exit(
+    rows: Sequence[GateRow],
+    *,
+    on_inconclusive: OnInconclusive,
+    level: Level = "rebuild",
+    interrupted: bool = False,
+    unsaved: bool = False,
+) -> Exit:
+    """Exit code of the rows: 2 before 5, 1, 6, 4, 3, 0; 77 when every row was skipped; 130 when interrupted.
+
+    Without a baseline means new at head where base was rebuilt: that lets the others decide, as long as there are any.
+    """
+    if interrupted:
+        return Exit.INTERRUPTED
+    new_at_head = level == "rebuild" and any(row.ratio is not None for row in rows)
+    standings = {row.standing for row in rows} - ({"no_baseline"} if new_at_head else set())
+    codes = {_EXIT_OF[standing] for standing in standings if standing in _EXIT_OF}
+    if unsaved:
+        codes.add(Exit.USAGE)
+    if on_inconclusive == "fail" and any(row.standing == "inconclusive" for row in rows):
+        codes.add(Exit.INCONCLUSIVE)
+    if codes:
+        return next(code for code in _PRECEDENCE if code in codes)
+    return Exit.SKIPPED if rows and all(row.standing == "skipped" for row in rows) else Exit.OK
+
+
+def gate_sentence(rows: Sequence[GateRow], code: Exit, *, on_inconclusive: OnInconclusive) -> str:
+    """The last line: the reason, and what the exit code means."""
+    return f"{_reason(rows, code, on_inconclusive)} · exit code {int(code)}: {MEANING[code]}"
+
+
+def _reason(rows: Sequence[GateRow], code: Exit, on_inconclusive: OnInconclusive) -> str:
+    if code is Exit.INTERRUPTED:
+        return f"interrupted with {_count(len(rows), 'row')} judged"
+    if code is Exit.USAGE:
+        return "what was measured could not be saved"
+    if code is Exit.SKIPPED:
+        return f"skipped: none of {_count(len(rows), 'case')} can run here"
+    if code is Exit.OK:
+        return _fine(rows, on_inconclusive)
+    names = [standing for standing, its in _EXIT_OF.items() if its is code] or ["inconclusive"]
+    guilty = [row for row in rows if row.standing in names]
+    more = f", and {len(guilty) - 1} more" if len(guilty) > 1 else ""
+    return f"{guilty[0].standing.replace('_', ' ')}: {guilty[0].metric} of {guilty[0].case}{more}"
+
+
+def _fine(rows: Sequence[GateRow], on_inconclusive: OnInconclusive) -> str:
+    passed = sum(row.standing == "passed" for row in rows)
+    parts = [f"passed: {_count(passed, 'row')} no worse than allowed" if passed else "nothing failed"]
+    if open_ := sum(row.standing == "inconclusive" for row in rows):
+        parts.append(f"{open_} inconclusive, let pass" + (" with a warning" if on_inconclusive == "warn" else ""))
+    if new := sum(row.standing == "no_baseline" for row in rows):
+        parts.append(f"{new} new at head")
+    if skipped := sum(row.standing == "skipped" for row in rows):
+        parts.append(f"{skipped} skipped")
+    return ", ".join(parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

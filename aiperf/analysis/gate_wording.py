@@ -1,0 +1,101 @@
+"""The sentences of a gate's rows: what was held against what, and what follows.
+
+What must not live here: any decision; every function is told what was decided.
+"""
+
+from __future__ import annotations
+
+from aiperf.analysis import wording
+from aiperf.analysis.metrics import METRICS
+from aiperf.analysis.verdict import statistical_word
+from aiperf.analysis.wording import change_interval, percent
+from aiperf.records import Comparison, Failure, Result
+
+_HASH = 8
+
+
+def regressed(shift: Comparison, *, loss: float, allow: float) -> str:
+    """Worse than allowed. ``shift`` is head (``after``) against base, ``loss`` the bound as a ratio minus 1."""
+    declared = f"; a loss of {percent(allow)} is declared" if allow else ""
+    return wording.decided(shift, "regressed", loss) + declared
+
+
+def passed(shift: Comparison, *, threshold: float, loss: float) -> str:
+    """Not worse than allowed: improved, equal, or merely not worse."""
+    word = statistical_word(shift.low, shift.high, threshold=threshold)
+    if word in ("improved", "equivalent"):
+        return wording.decided(shift, word, threshold)
+    label, span, pairs = METRICS[shift.metric].label, change_interval(shift), f"({shift.pairs} pairs)"
+    if loss > threshold and shift.low <= 1 / (1 + threshold):
+        return f"{label}: within the loss of {percent(loss)} that is declared: interval {span} {pairs}"
+    return f"{label}: no worse than the threshold of {percent(threshold)} allows: interval {span} {pairs}"
+
+
+def undecided(shift: Comparison, *, loss: float, more_sittings: bool) -> str:
+    """The interval holds the bound: which way it leans, and what would decide."""
+    lean = "likely worse" if shift.high < 1 else "undecided"
+    lead = f"{METRICS[shift.metric].label}: {lean}: interval {change_interval(shift)} holds a loss of {percent(loss)}"
+    if more_sittings:
+        return f"{lead} ({shift.pairs} pairs); more sittings in the baseline would narrow it"
+    if shift.pairs_needed is None:
+        return f"{lead}; {shift.pairs} pairs were measured, a decision is out of reach"
+    return f"{lead}; {shift.pairs} pairs were measured, a decision would need about {shift.pairs_needed}"
+
+
+def unstable(shift: Comparison, *, loss: float) -> str:
+    """The second opinion contradicts the interval."""
+    return wording.unstable(shift, loss)
+
+
+def own_doubt(result: Result, *, two_groups: bool) -> str:
+    """Why the run itself would not stand by its interval."""
+    return wording.odd_spread(result.comparison, same=False) if two_groups else result.verdict.sentence
+
+
+def failure(found: Failure | None) -> str:
+    """Where and why a launch failed."""
+    if found is None:
+        return "a launch failed; no reason was recorded"
+    place = ", ".join(part for part in (found.side, found.phase) if part)
+    rank = f" (rank {found.rank})" if found.rank is not None else ""
+    return f"{place}{rank}: {found.message.rstrip('.')}"
+
+
+def other_scenario(then: str, now: str) -> str:
+    """The scenario's text changed."""
+    return (
+        f"the scenario is not the one that was stored: its hash was {then[:_HASH]} and is {now[:_HASH]}; "
+        "promote runs of the new one"
+    )
+
+
+def no_entry(case: str, metric: str) -> str:
+    """The baseline lacks it."""
+    return f"the baseline holds no {metric} of {case}: promote a run that measured it"
+
+
+def too_few_sittings(has: int, needs: int) -> str:
+    """Absolute values need several sittings."""
+    missing = needs - has
+    more = "1 more sitting is missing" if missing == 1 else f"{missing} more sittings are missing"
+    return f"the baseline holds {has} of the {needs} sittings that an absolute value needs: {more}"
+
+
+def once(first: str) -> str:
+    """Flagged, and nobody measured it again."""
+    return f"looked worse in one sitting, which was not confirmed: {first}"
+
+
+def not_confirmed(first: str, again: str) -> str:
+    """Flagged, and the fresh sitting found otherwise."""
+    return f"in a fresh sitting {again}; the first sitting had flagged it: {first}"
+
+
+def confirmed(first: str, again: str) -> str:
+    """Flagged twice."""
+    return f"{again}; confirmed: the first sitting said {first}"
+
+
+def not_after_holm(sentence: str, *, p: float, alpha: float, rows: int) -> str:
+    """Both sittings agree, but among so many rows that is not enough."""
+    return f"{sentence}; but corrected for {rows} gated rows p is {p:.2g}, not below {alpha:.3g}"

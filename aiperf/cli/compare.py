@@ -1,0 +1,69 @@
+"""``aiperf compare``: stored runs held against the first of them, case by case.
+
+What must not live here: what compares, what a change comes to, and any layout.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiperf.analysis.across import hold_runs
+from aiperf.cli.options import Format, FormatOption, JsonOption, ResultsOption
+from aiperf.errors import Exit, usage
+from aiperf.host.calibration import load_calibration
+from aiperf.report.compare_rows import compare_rows
+from aiperf.report.compare_table import compare_csv, compare_json, compare_lines, compare_markdown
+from aiperf.report.console import show, terminal_width
+from aiperf.store.read import StoredRun, open_run
+
+_DEFAULT_RESULTS = "results"
+
+
+def compare(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN [RUN ...]", help="Names, folders or latest.")],
+    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    form: FormatOption = Format.table,
+    as_json: JsonOption = False,
+    every_metric: Annotated[
+        bool, typer.Option("--all-metrics", help="Show every metric, not only the headline.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compare although host or scenario differ; every figure then says so.")
+    ] = False,
+) -> None:
+    """Hold stored runs against the first one: what differs around them, then every case."""
+    stored = _open(runs, results)
+    read = [run.read_cases() for run in stored]
+    calibrations = {run.record.host_id: load_calibration(run.record.host_id) for run in stored if run.record.host_id}
+    across = hold_runs(
+        [(run.record, own) for run, (own, _) in zip(stored, read, strict=True)], calibrations=calibrations, force=force
+    )
+    rows = compare_rows(across)
+    warnings = [damaged.sentence for _, found in read for damaged in found]
+    if as_json or form is Format.json:
+        sys.stdout.write(compare_json(across, rows, warnings=warnings))
+    elif form is Format.table:
+        show(compare_lines(across, rows, width=terminal_width(sys.stdout), every_metric=every_metric))
+    else:
+        sys.stdout.write(compare_csv(rows) if form is Format.csv else compare_markdown(across, rows))
+    if not (as_json or form is Format.json):
+        for warning in warnings:
+            print(warning, file=sys.stderr)
+    if not across.comparable:
+        raise typer.Exit(int(Exit.NO_BASELINE))
+
+
+def _open(names: list[str], results: Path) -> list[StoredRun]:
+    """Every run once, in the order given. Raises UserError."""
+    if len(names) < 2:
+        raise usage("compare needs at least two runs.", "Name the older one first: aiperf compare RUN latest.")
+    stored = [open_run(name, results=results) for name in names]
+    folders = [run.folder.resolve() for run in stored]
+    twice = next((run.folder.name for run, own in zip(stored, folders, strict=True) if folders.count(own) > 1), "")
+    if twice:
+        raise usage(f"{twice} is named twice.", "A run says nothing about itself; name two different ones.")
+    return stored

@@ -1,0 +1,59 @@
+"""``aiperf export``: stored runs as one table in one file.
+
+What must not live here: rows, and formats of files.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiperf.cli.options import ResultsOption
+from aiperf.report.numbers import clean
+from aiperf.store.export import STDOUT, choose_runs, export_file, export_stream
+
+_DEFAULT_RESULTS = "results"
+
+
+class What(StrEnum):
+    """What a row of the table is."""
+
+    comparisons = "comparisons"
+    samples = "samples"
+    cases = "cases"
+
+
+class TextForm(StrEnum):
+    """How a table is written to stdout."""
+
+    csv = "csv"
+    json = "json"
+
+
+def export(
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.parquet, .csv or .json; - for stdout.")],
+    runs: Annotated[
+        list[str], typer.Argument(metavar="[RUN...]", help="Runs (name, folder or latest); default latest.")
+    ] = [],  # noqa: B006
+    every: Annotated[bool, typer.Option("--all", help="Every stored run.")] = False,
+    what: Annotated[
+        What, typer.Option("--what", help="One row a comparison, a raw sample or a case.")
+    ] = What.comparisons,
+    form: Annotated[TextForm, typer.Option("--format", help="With --output -: csv or json.")] = TextForm.csv,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+) -> None:
+    """Write stored runs into one Parquet, CSV or JSON file: one tidy table, raw numbers in seconds and bytes."""
+    chosen, problems = choose_runs(runs, every=every, results=Path(results))
+    if str(output) == STDOUT:
+        done = export_stream(chosen, sys.stdout, form=form.value, what=what.value, clean=clean)
+    else:
+        done = export_file(chosen, output, what=what.value, clean=clean, force=force)
+    for problem in (*problems, *done.problems):
+        print(problem, file=sys.stderr)
+    ending = "" if done.runs == 1 else "s"
+    print(f"{output}: {done.rows} rows ({what.value}) of {done.runs} run{ending}", file=sys.stderr)

@@ -1,0 +1,226 @@
+"""``aiperf gate``: flags -> gate -> outcome -> table and exit code; ``--promote`` writes a baseline file.
+
+What must not live here: measuring, judging, reading baselines.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from aiperf.analysis.gate import GateOutcome
+from aiperf.cli.ci import (
+    CiPaths,
+    DashboardOption,
+    GitlabOption,
+    JunitOption,
+    MetricsOption,
+    told_to_ci,
+    write_ci,
+)
+from aiperf.cli.options import (
+    BudgetOption,
+    Format,
+    JsonOption,
+    PeaksOption,
+    PinOption,
+    QuietOption,
+    ResultsOption,
+    SeedOption,
+    TimeoutOption,
+    make_settings,
+)
+from aiperf.cli.run import axis_values
+from aiperf.errors import Exit, Fault, UserError, usage
+from aiperf.gating import Gate, promote_runs, run_gate
+from aiperf.host.read import read_host
+from aiperf.plan.gates import DEFAULT_GATE, ON_INCONCLUSIVE, GateConfig, load_gate
+from aiperf.plan.plan import estimate, make_plan
+from aiperf.report.ci.entries import entries_of_gate
+from aiperf.report.console import Line, terminal_width
+from aiperf.report.console import show as show_lines
+from aiperf.report.gate_table import gate_json, gate_lines, gate_markdown, promoted_lines
+from aiperf.report.json_file import listing_json
+from aiperf.report.live import choose_progress
+from aiperf.report.plan_table import Estimate, plan_lines, plan_rows
+from aiperf.scenario.find import find_scenarios
+from aiperf.scenario.load import load_scenarios
+from aiperf.settings import Settings
+
+_DEFAULT_RESULTS = "results"
+_TITLE = "aiperf gate"
+
+
+_Selectors = Annotated[
+    list[str], typer.Argument(metavar="[NAME|TAG|PATH|GLOB ...]", help="What to gate; with --promote: runs.")
+]
+_Config = Annotated[
+    str, typer.Option("--config", metavar="NAME|FILE", help="A gate of configs/gates, or a file like them.")
+]
+_Against = Annotated[
+    str, typer.Option("--against", metavar="GIT_REF", help="Base: rebuilt and interleaved with head, here and now.")
+]
+_Head = Annotated[str, typer.Option("--head", metavar="GIT_REF", help="What is gated; the tree as it lies by default.")]
+_Build = Annotated[str, typer.Option("--build", metavar="CMD", help="Builds a checkout, run in its folder.")]
+_Side = Annotated[str, typer.Option("--side", help="Which side of a scenario is gated; its last one by default.")]
+_Baseline = Annotated[
+    str, typer.Option("--baseline", metavar="FILE", help="Hold speedups against stored ones instead of a ref.")
+]
+_Absolute = Annotated[
+    bool, typer.Option("--absolute", help="Hold values against the baseline: same hardware, 5 sittings or more.")
+]
+_OnInconclusive = Annotated[
+    str, typer.Option("--on-inconclusive", metavar="pass|warn|fail", help="What doubt does; fail is exit code 3.")
+]
+_Only = Annotated[list[str], typer.Option("--only", metavar="AXIS=VALUE", help="Keep the cases with this axis value.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be gated; measure nothing.")]
+_Promote = Annotated[bool, typer.Option("--promote", help="Add stored runs to the file of --baseline, a sitting each.")]
+_Why = Annotated[str, typer.Option("--why", help="--promote: the reason, for those who review the file.")]
+_Who = Annotated[str, typer.Option("--who", help="--promote: who; git's user.name by default.")]
+_Precision = Annotated[
+    str, typer.Option("--precision", help="quick, standard, rigorous, or a file; the gate's own by default.")
+]
+_Form = Annotated[Format, typer.Option("--format", help="table, markdown or json.")]
+
+
+def gate(
+    selectors: _Selectors = [],  # noqa: B006 - typer reads the default and never changes it
+    config: _Config = DEFAULT_GATE,
+    against: _Against = "",
+    head: _Head = "",
+    build: _Build = "",
+    side: _Side = "",
+    baseline: _Baseline = "",
+    absolute: _Absolute = False,
+    on_inconclusive: _OnInconclusive = "",
+    only: _Only = [],  # noqa: B006
+    dry_run: _DryRun = False,
+    promote: _Promote = False,
+    why: _Why = "",
+    who: _Who = "",
+    precision: _Precision = "",
+    budget: BudgetOption = "",
+    seed: SeedOption = 0,
+    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    pin: PinOption = "auto",
+    peaks: PeaksOption = True,
+    timeout: TimeoutOption = "",
+    quiet: QuietOption = False,
+    form: _Form = Format.table,
+    as_json: JsonOption = False,
+    junit: JunitOption = None,
+    gitlab: GitlabOption = None,
+    metrics: MetricsOption = None,
+    dashboard: DashboardOption = None,
+) -> None:
+    """Pass or fail a change: base and head rebuilt and interleaved here, or held against a baseline file.
+
+    What looks worse is measured again in a fresh sitting: only what both sittings find worse than allowed fails.
+    """
+    paths = CiPaths(junit=junit, gitlab=gitlab, metrics=metrics, dashboard=dashboard)
+    form = Format.json if as_json else form
+    if promote:
+        _promote(selectors, results=results, baseline=baseline, who=who, why=why, form=form)
+        return
+    with told_to_ci(_TITLE, paths):
+        _refuse(form, paths, dry_run=dry_run, why=why, who=who)
+        given = {
+            "against": against, "head": head, "build": build, "side": side, "precision": precision,
+            "on_inconclusive": on_inconclusive, "baseline": baseline,
+        }  # fmt: skip
+        asked = _config(load_gate(config), given, absolute=absolute)
+        settings = make_settings(
+            precision=asked.precision, results=results, budget=budget, seed=seed, pin=pin, peaks=peaks, timeout=timeout
+        )
+        wanted = _gate(asked, selectors, axis_values(only), settings, quiet=quiet)
+        if dry_run:
+            _print_plan(wanted, form)
+            return
+        outcome = run_gate(wanted)
+    _print(outcome, form)
+    entries = entries_of_gate(outcome)
+    write_ci(entries, title=_TITLE, exit_code=outcome.exit, summary=gate_markdown(outcome), **paths)
+    raise typer.Exit(int(outcome.exit))
+
+
+def _gate(config: GateConfig, selectors: list[str], only: dict[str, str], settings: Settings, *, quiet: bool) -> Gate:
+    chosen = selectors or list(config.scenarios)
+    if not chosen:
+        raise usage("there is nothing to gate.", "Name scenarios, or list them under scenarios: in a gate's file.")
+    host = read_host()
+    plan = make_plan(load_scenarios(find_scenarios(chosen)), host, settings, only=only)
+    return Gate(config, plan, host, settings, lambda: choose_progress(quiet=quiet), tuple(sys.argv))
+
+
+def _config(config: GateConfig, given: dict[str, str], *, absolute: bool) -> GateConfig:
+    """The gate's file with the flags over it. Raises UserError with every flag that makes no sense."""
+    faults = []
+    if given["on_inconclusive"] not in ("", *ON_INCONCLUSIVE):
+        what = f'"{given["on_inconclusive"]}" is not a way out of doubt.'
+        faults.append(Fault("--on-inconclusive", what, f"Allowed: {', '.join(ON_INCONCLUSIVE)}."))
+    if given["against"] and given["baseline"]:
+        faults.append(Fault("--baseline", "excludes --against.", "Give a git ref or a file."))
+    if absolute and not (given["baseline"] or config.baseline):
+        faults.append(Fault("--absolute", "needs values to hold against.", "Give --baseline FILE."))
+    if (given["head"] or given["build"]) and given["baseline"]:
+        faults.append(Fault("--baseline", "measures the tree as it lies.", "Leave --head and --build out."))
+    if faults:
+        raise UserError(faults)
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value}
+    if given["against"]:
+        changes |= {"baseline": "", "absolute": False}
+    elif given["baseline"]:
+        changes |= {"against": "", "absolute": absolute}
+    elif absolute:
+        changes |= {"absolute": True}
+    return replace(config, **changes)
+
+
+def _refuse(form: Format, paths: CiPaths, *, dry_run: bool, why: str, who: str) -> None:
+    if form is Format.csv:
+        raise usage("a gate is no table of numbers.", "Choose table, markdown or json.", where="--format")
+    if why or who:
+        raise usage("only a promotion has a reason and an author.", "Add --promote.", where="--why" if why else "--who")
+    if dry_run and any(paths.values()):
+        raise usage("a dry run measures nothing that a report could hold.", "Leave the files out.", where="--dry-run")
+
+
+def _print(outcome: GateOutcome, form: Format) -> None:
+    if form is Format.json:
+        sys.stdout.write(gate_json(outcome))
+    elif form is Format.markdown:
+        sys.stdout.write(gate_markdown(outcome))
+    else:
+        show_lines(gate_lines(outcome, width=terminal_width(sys.stdout)))
+
+
+def _print_plan(wanted: Gate, form: Format) -> None:
+    planned = [(case, Estimate(*estimate(case, wanted.settings.precision))) for case in wanted.plan.cases]
+    rows = plan_rows(planned, wanted.plan.skips)
+    if form is Format.json:
+        sys.stdout.write(listing_json(rows))
+        return
+    config = wanted.config
+    base = f"against {config.against}" if wanted.level == "rebuild" else f"{wanted.level} against {config.baseline}"
+    show_lines([Line(f"gate {config.name}: {base or 'nothing'}"), Line("")])
+    show_lines(plan_lines(rows, budget=wanted.settings.budget, width=terminal_width(sys.stdout)))
+    if not wanted.plan.cases:
+        raise typer.Exit(int(Exit.SKIPPED))
+
+
+def _promote(names: list[str], *, results: Path, baseline: str, who: str, why: str, form: Format) -> None:
+    faults = [] if names else [Fault("--promote", "names no run.", "Name stored runs: aiperf gate --promote RUN ...")]
+    faults += [] if baseline else [Fault("--baseline", "is missing.", "Name the file to write.")]
+    faults += [] if why.strip() else [Fault("--why", "is missing.", "Say why these runs are the new baseline.")]
+    if faults:
+        raise UserError(faults)
+    grown = promote_runs(names, results=results, baseline=Path(baseline), who=who, why=why)
+    if form is Format.json:
+        sys.stdout.write(listing_json(grown.entries))
+        return
+    show_lines(promoted_lines(grown, path=shlex.quote(baseline), width=terminal_width(sys.stdout)))

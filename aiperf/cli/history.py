@@ -1,0 +1,83 @@
+"""``aiperf history``: the trend of a scenario over the stored runs, host by host.
+
+What must not live here: finding change points, any layout.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiperf.analysis.trend import Series, all_series, latest_hosts, metrics_of
+from aiperf.cli.options import JsonOption, ResultsOption
+from aiperf.errors import UserError, usage
+from aiperf.records import CaseRecord, RunRecord
+from aiperf.report.console import show, terminal_width
+from aiperf.report.history_table import can_draw, history_json, history_lines
+from aiperf.scenario.wording import allowed, nearest
+from aiperf.store.history import entries
+
+_DEFAULT_RESULTS = "results"
+
+
+def history(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A scenario, or the id of one of its cases.")],
+    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    case: Annotated[str, typer.Option("--case", help="Only this case (its id).")] = "",
+    metric: Annotated[str, typer.Option("--metric", help="time, first_iteration, peak_memory, ...")] = "time",
+    host: Annotated[str, typer.Option("--host", help="Only this host: its id, the beginning of it, or its name.")] = "",
+    all_hosts: Annotated[
+        bool, typer.Option("--all-hosts", help="Every host, not only that of the newest run; never mixed.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the trend of a scenario: every run, what changed between them, and where the level changed."""
+    stored = entries(results, scenario=name)
+    taken = [(entry.run, entry.record) for entry in stored.entries]
+    if not taken:
+        raise _nothing(name, results, damaged=len(stored.damaged))
+    taken = _of_case(taken, case)
+    known = metrics_of(taken)
+    if known and metric not in known:
+        raise usage(f'no run of {name} holds the metric "{metric}".', f"They hold: {allowed(known)}.", "--metric")
+    found = all_series(taken, metric=metric)
+    shown = _of_host(found, host) if host else found if all_hosts else latest_hosts(found)
+    hidden = [] if host else [series for series in found if series not in shown]
+    warnings = [damaged.sentence for damaged in stored.damaged]
+    if as_json:
+        sys.stdout.write(history_json(shown, hidden=hidden, warnings=warnings))
+        return
+    plain = not can_draw(sys.stdout.encoding)
+    show(history_lines(shown, hidden=hidden, width=terminal_width(sys.stdout), ascii_only=plain))
+    for warning in warnings:
+        print(warning, file=sys.stderr)
+
+
+def _nothing(name: str, results: Path, *, damaged: int) -> UserError:
+    """What to say where no record of that name can be read."""
+    everything = entries(results)
+    names = sorted({entry.record.case.scenario for entry in everything.entries})
+    lost = f" {damaged} damaged record(s) of it were passed over." if damaged else ""
+    if not names:
+        return usage(f"no run is stored in {results}.{lost}", f"Measure something first: aiperf run {name}.")
+    hint = nearest(name, names) or f"There are runs of: {allowed(names[:10])}{', ...' if len(names) > 10 else ''}."
+    return usage(f'no stored run of "{name}" in {results}.{lost}', hint)
+
+
+def _of_case(taken: list[tuple[RunRecord, CaseRecord]], case: str) -> list[tuple[RunRecord, CaseRecord]]:
+    ids = list(dict.fromkeys(record.case.id for _, record in taken))
+    if case and case not in ids:
+        raise usage(f'no case "{case}" in these runs.', nearest(case, ids) or f"They hold: {allowed(ids)}.", "--case")
+    return [(run, record) for run, record in taken if case in ("", record.case.id)]
+
+
+def _of_host(found: Sequence[Series], host: str) -> list[Series]:
+    chosen = [series for series in found if series.host.startswith(host) or host in series.hostnames]
+    if not chosen:
+        hosts = dict.fromkeys(f"{series.host} ({', '.join(series.hostnames)})" for series in found)
+        raise usage(f'no run was measured on "{host}".', f"Hosts: {allowed(hosts)}.", "--host")
+    return chosen

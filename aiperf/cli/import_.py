@@ -1,0 +1,67 @@
+"""``aiperf import``: results of other tools into the store.
+
+What must not live here: formats, and what becomes of the numbers.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiperf.cli.options import JsonOption, ResultsOption
+from aiperf.errors import UserError, usage
+from aiperf.report.console import show, terminal_width
+from aiperf.report.import_table import import_lines, import_plain
+from aiperf.report.json_file import listing_json
+from aiperf.store.foreign.keep import ImportOptions, import_files
+from aiperf.store.foreign.unpaired import Against
+
+_DEFAULT_RESULTS = "results"
+
+
+class Tool(StrEnum):
+    """Whose file it is."""
+
+    auto = "auto"
+    pyperf = "pyperf"
+    hyperfine = "hyperfine"
+    nvbench = "nvbench"
+    pytest_benchmark = "pytest-benchmark"
+    google_benchmark = "google-benchmark"
+
+
+def import_(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="JSON files of other tools; .gz too.")],
+    tool: Annotated[
+        Tool, typer.Option("--tool", help="The tool that wrote them; auto: told by what they hold.")
+    ] = Tool.auto,
+    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    host_id: Annotated[
+        str, typer.Option("--host-id", help="Name of the machine they were measured on; else taken from the file.")
+    ] = "",
+    again: Annotated[bool, typer.Option("--again", help="Import a file though its content is stored already.")] = False,
+    before: Annotated[
+        str, typer.Option("--before", help="A benchmark of the file: one more case holds AFTER against it.")
+    ] = "",
+    after: Annotated[str, typer.Option("--after", help="The benchmark that is held against it, unpaired.")] = "",
+    name: Annotated[str, typer.Option("--name", help="Name of that case.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Store results of pyperf, hyperfine, nvbench, pytest-benchmark and google/benchmark, one run a file."""
+    if bool(before) != bool(after) or (name and not before):
+        raise usage("--before and --after belong together, --name to both.", "Give both or neither.", where="--before")
+    against = Against(before, after, name) if before else None
+    options = ImportOptions(results, tool.value, host_id, again=again, argv=tuple(sys.argv), against=against)
+    imported, faults = import_files(files, options)
+    if as_json:
+        sys.stdout.write(listing_json([import_plain(i.path, i.folder, i.run, i.records) for i in imported]))
+    else:
+        width = terminal_width(sys.stdout)
+        for i in imported:
+            show(import_lines(i.path, i.folder, i.run, i.records, width=width))
+    if faults:
+        raise UserError(faults)

@@ -1,0 +1,115 @@
+"""A side's launch without a parent that talks to it: its spec, command, environment, and what it reported.
+
+What must not live here: any profiler, and the process itself (child.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiperf.launch.child import Child, Ended
+from aiperf.launch.environment import side_environment
+from aiperf.launch.gang import import_root
+from aiperf.launch.guardian import Guardian
+from aiperf.launch.setup import setup_of
+from aiperf.records import Case, Side
+
+
+@dataclass(frozen=True)
+class Solo:
+    """How one side is to run by itself."""
+
+    case: Case
+    side: Side
+    folder: Path
+    """A folder of its own: spec, reports, scratch."""
+    seed: int = 0
+    warmup_seconds: float = 1.0
+    target_seconds: float = 0.3
+    """Length aimed at for the profiled iterations."""
+    most_iterations: int = 50
+    trace: bool = False
+    """Whether torch.profiler records it."""
+    control: bool = False
+    """Whether perf is switched on and off through FIFOs."""
+
+    @property
+    def fifos(self) -> tuple[Path, Path]:
+        """Commands to perf, and its acknowledgements."""
+        return self.folder / "control.fifo", self.folder / "answer.fifo"
+
+    @property
+    def traces(self) -> tuple[Path, ...]:
+        """Where torch.profiler writes, by rank."""
+        return tuple(self.folder / f"trace-{rank}.json.gz" for rank in range(self.side.ranks))
+
+    @property
+    def reports(self) -> tuple[Path, ...]:
+        """Where the ranks say what they did."""
+        return tuple(self.folder / f"report-{rank}.json" for rank in range(self.side.ranks))
+
+    def prepare(self) -> Path:
+        """Make the folder, the FIFOs and the spec; returns the spec's path. Raises OSError."""
+        (self.folder / "shared").mkdir(parents=True, exist_ok=True)
+        if self.control:
+            for fifo in self.fifos:
+                os.mkfifo(fifo, 0o600)
+        spec: dict[str, Any] = {
+            **setup_of(self.case, self.side, seed=self.seed, delta=0.02, folder=self.folder),
+            "ranks": self.side.ranks,
+            "warmup_seconds": self.warmup_seconds,
+            "target_seconds": self.target_seconds,
+            "most_iterations": self.most_iterations,
+            "report": str(self.folder / "report-{rank}.json"),
+        }
+        if self.trace:
+            spec["trace"] = str(self.folder / "trace-{rank}.json.gz")
+        if self.control:
+            spec["control"] = [str(fifo) for fifo in self.fifos]
+        path = self.folder / "spec.json"
+        path.write_text(json.dumps(spec), encoding="utf-8")
+        return path
+
+    def argv(self, spec: Path) -> list[str]:
+        """Command that runs the side."""
+        return [self.side.python or sys.executable, "-m", "aiperf.worker.solo", str(spec)]
+
+    def environment(self) -> dict[str, str]:
+        """Whole environment of the side, before a profiler's allow-list."""
+        env = side_environment(self.side.env, seed=self.seed, gang=self.side.ranks > 1)
+        places = [str(import_root()), env.get("PYTHONPATH", "")]
+        # A checkout's own packages come before whatever copy of them may be installed beside aiperf.
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, reversed(places) if self.side.folder else places))
+        return env
+
+    def told(self) -> list[dict[str, Any]]:
+        """What each rank reported; a rank that never came to it reports an error."""
+        return [_report(path) for path in self.reports]
+
+
+def _report(path: Path) -> dict[str, Any]:
+    try:
+        told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {"error": "it ended before it reported anything"}
+    return told
+
+
+def run_to_end(
+    argv: list[str], *, env: Mapping[str, str], log: Path, limit: float, guardian: Guardian, cwd: Path | None = None
+) -> tuple[Ended | None, str]:
+    """Run a program to its end, at most ``limit`` seconds; (None, tail of its output) when it was killed for that.
+
+    Raises StartError, and KeyboardInterrupt after killing it.
+    """
+    with Child.start(argv, env=env, cwd=cwd, stderr_path=log, guardian=guardian) as child:
+        ended = child.wait(limit)
+        if ended is None:
+            child.kill_group()
+    return ended, child.stderr_tail()

@@ -1,0 +1,45 @@
+"""One side of a case, at two commits: the case that a gate measures instead of a stored baseline.
+
+What must not live here: git, and the gate's rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aiperf.errors import usage
+from aiperf.records import Case, Check
+from aiperf.scenario.wording import allowed, nearest
+
+
+def rebuild_case(case: Case, *, base: str, head: str, side: str = "") -> Case:
+    """The case whose before is a side of ``case`` at ``base`` and whose after is the same side at ``head``.
+
+    ``side`` is the last one by default: after, or a ladder's last step. What the scenario says about before against
+    after (expectation, book, counters that must move, outputs that differ by design) does not hold between two commits
+    and is dropped. Two commits never share a process. Raises UserError for a side that the case does not have.
+    """
+    by_name = {each.name: each for each in case.sides}
+    name = side or case.sides[-1].name
+    if name not in by_name:
+        what = f"{case.scenario} has no side {name}; its sides: {allowed(by_name)}."
+        raise usage(what, nearest(name, by_name))
+    chosen = by_name[name]
+    return replace(
+        case,
+        title=f"{case.scenario}: base {base} against head {head}",
+        why=f"Both run the side {name} of this scenario, at two commits.",
+        sides=(replace(chosen, name="before", ref=base), replace(chosen, name="after", ref=head)),
+        measure=replace(case.measure, isolation="process"),
+        check=_same(case.check),
+        moves={},
+        expect="",
+        book=(),
+    )
+
+
+def _same(check: Check) -> Check:
+    """Two commits of one side must compute the same; a check that cannot be made at all is not invented."""
+    if check.kind == "none" or (check.kind != "named" and not check.reason):
+        return check
+    return Check(reference=check.reference)

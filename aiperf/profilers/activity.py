@@ -1,0 +1,244 @@
+"""What a tracer saw: GPU work with the call that launched it, host calls, ranges; and the side that they add up to.
+
+What must not live here: any tool's format. nsys and torch.profiler both end in these shapes, so that rows, summaries
+and timelines are made once. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from aiperf.profilers.classify import side_bound
+from aiperf.profilers.intervals import Interval, length, overlap, place, union
+from aiperf.records.profiled import CounterRow, Kind, SideProfile, Span
+from aiperf.records.profiled import Tool as ToolName
+
+COLLECTIVE = re.compile(r"nccl|nvshmem|gloo|rccl|cross_device_reduce|one_shot|two_shot|multimem", re.IGNORECASE)
+"""Anywhere in a kernel's name: prefixes change between releases."""
+_LAUNCH = re.compile(r"cu(da)?(Launch(?!HostFunc)|GraphLaunch)")
+_SYNC = re.compile(r"Synchronize")
+"""Calls in which the host waits: cudaStreamWaitEvent makes only a stream wait, cudaEventQuery returns at once."""
+_MOST_SPANS = 4000
+"""Bars of one side's timeline; a picture of more shows nothing."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One operation on a GPU."""
+
+    kind: Kind
+    name: str
+    start: float
+    end: float
+    device: int
+    stream: int
+    rank: int
+    launched: float | None
+    """When the call that launched it began; None when the trace has none."""
+    launched_end: float | None = None
+    thread: int | None = None
+    bytes: float | None = None
+    grid: int | None = None
+    block: int | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call on the host."""
+
+    name: str
+    start: float
+    end: float
+    rank: int
+    thread: int
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What lies inside the ranges of one side."""
+
+    side: str
+    iterations: int
+    ranges: dict[int, list[Interval]]
+    """Rank -> disjoint ranges."""
+    work: tuple[Work, ...] = ()
+    calls: tuple[Call, ...] = ()
+    lost: str = ""
+
+
+def kernel_kind(name: str) -> Kind:
+    """``collective`` for a kernel of a communication library, else ``kernel``."""
+    return "collective" if COLLECTIVE.search(name) else "kernel"
+
+
+def rows_of(scene: Scene, *, tool: ToolName) -> tuple[CounterRow, ...]:
+    """One row for each kind, name, rank and device, the longest first."""
+    groups: dict[tuple[str, str, int, int], list[Work]] = {}
+    for work in scene.work:
+        groups.setdefault((work.kind, work.name, work.rank, work.device), []).append(work)
+    ranks = len(scene.ranges)
+    rows = [_row(scene.side, tool, works, ranked=ranks > 1) for works in groups.values()]
+    return tuple(sorted(rows, key=lambda row: -(row.time_s or 0.0)))
+
+
+def _row(side: str, tool: ToolName, works: Sequence[Work], *, ranked: bool) -> CounterRow:
+    one = works[0]
+    times = [work.end - work.start for work in works]
+    moved = [work.bytes for work in works if work.bytes is not None]
+    total = sum(moved) if moved else None
+    return CounterRow(
+        side=side,
+        tool=tool,
+        kind=one.kind,
+        name=one.name,
+        rank=one.rank if ranked else None,
+        device=one.device,
+        count=len(works),
+        time_s=sum(times),
+        median_s=statistics.median(times),
+        bytes=total,
+        bytes_per_s=total / sum(times) if total and sum(times) > 0 else None,
+        grid=one.grid,
+        block=one.block,
+        registers=one.registers,
+        shared_bytes=one.shared_bytes,
+    )
+
+
+def side_of(scene: Scene, *, tool: ToolName) -> SideProfile:
+    """The side as a whole, ranks merged: the slowest wall, the smallest communication, means over devices elsewhere."""
+    ranks = [_rank_profile(scene, rank, tool) for rank in sorted(scene.ranges)]
+    merged = ranks[0] if len(ranks) == 1 else _merged(ranks)
+    bound, why = side_bound(merged)
+    return replace(merged, bound=bound, why=why, lost=scene.lost)
+
+
+def _rank_profile(scene: Scene, rank: int, tool: ToolName) -> SideProfile:
+    work = [w for w in scene.work if w.rank == rank]
+    calls = [c for c in scene.calls if c.rank == rank]
+    wall = length(scene.ranges[rank])
+    blank = SideProfile(scene.side, tool, scene.iterations, wall_s=wall)
+    launches = [c for c in calls if _LAUNCH.match(c.name)]
+    syncs = [c for c in calls if _SYNC.search(c.name)]
+    blank = replace(
+        blank,
+        launches=len(launches) if calls else None,
+        launch_interval_s=wall / len(launches) if launches else None,
+        syncs=len(syncs) if calls else None,
+        sync_s=length(union((c.start, c.end) for c in syncs)) if calls else None,
+    )
+    return _with_gpu(blank, work, scene.ranges[rank]) if work else blank
+
+
+def _with_gpu(side: SideProfile, work: Sequence[Work], ranges: Sequence[Interval]) -> SideProfile:
+    devices = sorted({w.device for w in work})
+    kernels = [w for w in work if w.kind in ("kernel", "graph", "collective")]
+    per = [_Device([w for w in work if w.device == device], ranges) for device in devices]
+    communication = sum(d.communication for d in per)
+    shared = sum(d.hidden for d in per)
+    return replace(
+        side,
+        gpu_span_s=statistics.fmean(d.span for d in per),
+        gpu_busy_s=statistics.fmean(d.busy for d in per),
+        host_wait_s=statistics.fmean(d.host_wait for d in per),
+        other_wait_s=statistics.fmean(d.other_wait for d in per),
+        compute_s=statistics.fmean(d.compute for d in per),
+        copy_s=statistics.fmean(d.copy for d in per),
+        kernels=len(kernels),
+        mean_kernel_s=statistics.fmean(w.end - w.start for w in kernels) if kernels else None,
+        communication_s=communication / len(per) if communication else None,
+        exposed_s=(communication - shared) / len(per) if communication else None,
+        overlap_pct=100 * shared / communication if communication else None,
+        threads=len({w.thread for w in work if w.thread is not None}) or None,
+    )
+
+
+class _Device:
+    """Times of one device under one rank."""
+
+    def __init__(self, work: Sequence[Work], ranges: Sequence[Interval]) -> None:
+        compute = _times(w for w in work if w.kind in ("kernel", "graph"))
+        collective = _times(w for w in work if w.kind == "collective")
+        self.busy = length(_times(work))
+        self.compute = length(compute)
+        self.communication = length(collective)
+        self.hidden = overlap(collective, compute)
+        self.copy = length(_times(w for w in work if w.kind in ("memcpy", "memset")))
+        # What lies between two ranges is not the side's: the span is taken range by range.
+        groups: list[list[Work]] = [[] for _ in ranges]
+        for w in work:
+            index = None if w.launched is None else place(w.launched, ranges)
+            if index is not None:
+                groups[index].append(w)
+        self.span = sum(max(w.end for w in g) - min(w.start for w in g) for g in groups if g)
+        self.host_wait, self.other_wait = (sum(x) for x in zip(*map(_waits, groups), strict=True))
+
+
+def _waits(work: Sequence[Work]) -> tuple[float, float]:
+    """Idle time before operations that were launched too late, and before others (HTA's rule)."""
+    late = other = 0.0
+    end: float | None = None
+    for w in sorted(work, key=lambda w: w.start):
+        if end is not None and w.start > end:
+            if w.launched is not None and w.launched > end:
+                late += w.start - end
+            else:
+                other += w.start - end
+        end = w.end if end is None else max(end, w.end)
+    return late, other
+
+
+def _times(work: Iterable[Work]) -> list[Interval]:
+    return union((w.start, w.end) for w in work)
+
+
+def _merged(ranks: Sequence[SideProfile]) -> SideProfile:
+    """Ranks of one side as one. A rank that arrives early at a collective waits in it: the transfer is the smallest."""
+    slowest = max(ranks, key=lambda r: r.wall_s or 0.0)
+    communication = [r.communication_s for r in ranks if r.communication_s is not None]
+    return replace(
+        slowest,
+        ranks=len(ranks),
+        gpu_span_s=_mean(r.gpu_span_s for r in ranks),
+        gpu_busy_s=_mean(r.gpu_busy_s for r in ranks),
+        host_wait_s=_mean(r.host_wait_s for r in ranks),
+        other_wait_s=_mean(r.other_wait_s for r in ranks),
+        compute_s=_mean(r.compute_s for r in ranks),
+        copy_s=_mean(r.copy_s for r in ranks),
+        communication_s=min(communication, default=None),
+        skew_s=max(communication) - min(communication) if communication else None,
+        exposed_s=min((r.exposed_s for r in ranks if r.exposed_s is not None), default=None),
+        overlap_pct=_mean(r.overlap_pct for r in ranks),
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return statistics.fmean(known) if known else None
+
+
+def spans_of(scene: Scene) -> tuple[Span, ...]:
+    """Bars of the timeline from the start of each rank's first range; the longest when there are too many."""
+    spans = []
+    for rank, ranges in scene.ranges.items():
+        zero = ranges[0][0]
+        named = len(scene.ranges) > 1
+        own = rank if named else None
+        lead = f"rank {rank} " if named else ""
+        spans += [Span(scene.side, f"{lead}range", "range", scene.side, a - zero, b - zero, own) for a, b in ranges]
+        for w in scene.work:
+            if w.rank == rank:
+                lane = f"{lead}GPU {w.device} stream {w.stream}"
+                spans.append(Span(scene.side, lane, w.kind, w.name, w.start - zero, w.end - zero, own))
+        for c in scene.calls:
+            if c.rank == rank:
+                kind = "launch" if _LAUNCH.match(c.name) else "sync" if _SYNC.search(c.name) else "op"
+                spans.append(Span(scene.side, f"{lead}host", kind, c.name, c.start - zero, c.end - zero, own))
+    if len(spans) > _MOST_SPANS:
+        spans = sorted(spans, key=lambda s: s.start_s - s.end_s)[:_MOST_SPANS]
+    return tuple(sorted(spans, key=lambda s: (s.lane, s.start_s)))

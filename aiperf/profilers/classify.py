@@ -1,0 +1,91 @@
+"""Bottleneck class of a kernel (from counters) and of a side (from a trace), with the rule and numbers that decided.
+
+What must not live here: reading reports, wording for tables. Thresholds are NVIDIA's where NVIDIA publishes one.
+"""
+
+from __future__ import annotations
+
+from aiperf.records.profiled import Bound, CounterRow, SideProfile
+
+LATENCY_PCT = 60.0
+"""Below, neither SM nor memory is what limits (Nsight Compute's SpeedOfLight rule)."""
+BALANCED_POINTS = 10.0
+"""SM and memory closer than this are balanced (the same rule)."""
+TENSOR_PCT = 60.0
+"""A pipe this busy is highly utilised (Nsight Compute's HighPipeUtilization rule)."""
+SECTOR_PCT = 50.0
+"""Less of each sector used than this is called uncoalesced."""
+FEW_WARPS_PCT = 50.0
+IDLE_PCT = 50.0
+"""A GPU busy for less of its span is idle (nsys's gpu-low-util rule)."""
+LAUNCH_INTERVAL_S = 30e-6
+"""Launches further apart than this are not what limits: a launch costs 5 to 20 microseconds."""
+FEWEST_LAUNCHES = 10
+EXPOSED_PCT = 20.0
+"""Of the wall: exposed communication that is the bottleneck. Our own choice."""
+COPY_PCT = 50.0
+"""Of the wall: copies that are the bottleneck. Our own choice."""
+
+
+def kernel_bound(row: CounterRow) -> tuple[Bound, str]:
+    """Class of a kernel from its counters; an empty class when they were not read."""
+    sm, dram, tensor = row.sm_pct, row.dram_pct or 0.0, row.tensor_pct or 0.0
+    levels = {"DRAM": row.dram_pct, "L2": row.l2_pct, "L1 and shared memory": row.l1_pct}
+    memory = row.memory_pct if row.memory_pct is not None else max((v for v in levels.values() if v), default=None)
+    if sm is None or memory is None:
+        return "", "no throughput counters"
+    if max(sm, memory) < LATENCY_PCT:
+        return "latency", _latency(row, sm, memory)
+    known = {name: value for name, value in levels.items() if value is not None}
+    # The memory figure is the largest of its parts: the level whose own figure equals it is the one that limits.
+    level = min(known, key=lambda name: abs(known[name] - memory), default="memory")
+    # A wgmma GEMM keeps shared memory as busy as the tensor cores while DRAM idles: its operands stream through it.
+    if tensor >= TENSOR_PCT and tensor >= sm - BALANCED_POINTS and dram < LATENCY_PCT:
+        return "compute", f"tensor pipe {tensor:.0f} %, DRAM {dram:.0f} %"
+    if abs(sm - memory) < BALANCED_POINTS:
+        return "balanced", f"SM {sm:.0f} %, {level} {memory:.0f} %"
+    if sm > memory:
+        pipe = "tensor pipe" if tensor >= sm - BALANCED_POINTS else "FMA and ALU pipes"
+        return "compute", f"SM {sm:.0f} % ({pipe}), memory {memory:.0f} %"
+    return "memory", f"{level} {memory:.0f} %, SM {sm:.0f} %{_uncoalesced(row, level)}"
+
+
+def _latency(row: CounterRow, sm: float, memory: float) -> str:
+    numbers = f"SM {sm:.0f} %, memory {memory:.0f} %, both below {LATENCY_PCT:.0f} %"
+    if row.waves is not None and row.waves < 1:
+        return f"{numbers}: the grid is smaller than one wave ({row.waves:.2g})"
+    if row.occupancy_pct is not None and row.occupancy_pct < FEW_WARPS_PCT:
+        return f"{numbers}: too few warps (occupancy {row.occupancy_pct:.0f} %)"
+    return numbers
+
+
+def _uncoalesced(row: CounterRow, level: str) -> str:
+    if row.sector_use_pct is None or row.sector_use_pct >= SECTOR_PCT or level.startswith("L1"):
+        return ""
+    return f"; uncoalesced: {row.sector_use_pct:.3g} % of each sector used"
+
+
+def side_bound(side: SideProfile) -> tuple[Bound, str]:
+    """Class of a side: exposed communication, copies, an idle GPU, else the GPU; empty without GPU work."""
+    wall, busy, span = side.wall_s, side.gpu_busy_s, side.gpu_span_s
+    if not wall or busy is None or not span:
+        return "", "no GPU work in its range"
+    exposed = 100 * (side.exposed_s or 0.0) / wall
+    if exposed >= EXPOSED_PCT:
+        return "communication", f"{exposed:.0f} % of the wall is communication that nothing hides"
+    copies = 100 * (side.copy_s or 0.0) / wall
+    if copies >= COPY_PCT and (side.copy_s or 0.0) > (side.compute_s or 0.0):
+        return "transfer", f"copies are {copies:.0f} % of the wall"
+    used = 100 * busy / span
+    if used >= IDLE_PCT:
+        return "gpu", f"the GPU is busy for {used:.0f} % of its span; kernel counters would say with what"
+    return _idle(side, used)
+
+
+def _idle(side: SideProfile, used: float) -> tuple[Bound, str]:
+    interval, kernel = side.launch_interval_s, side.mean_kernel_s
+    short = interval is not None and kernel is not None and interval <= LAUNCH_INTERVAL_S and kernel < interval
+    if short and interval and kernel and (side.launches or 0) >= FEWEST_LAUNCHES:
+        return "launch", f"a launch every {interval * 1e6:.3g} µs, kernels of {kernel * 1e6:.3g} µs"
+    rate = f", one launch per {interval * 1e6:.3g} µs" if interval else ""
+    return "host", f"the GPU is busy for {used:.0f} % of its span{rate}"

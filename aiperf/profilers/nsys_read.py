@@ -1,0 +1,278 @@
+"""Reads an nsys sqlite export: which GPU work and host calls lie inside each side's range.
+
+What must not live here: summing any of it up (activity.py), cleaning the export (scrub.py).
+
+Works on the schemas 3.0.0 (nsys 2022.4) and 3.20 (2025.3) alike. Tables are absent when they would be empty.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from aiperf.profilers.activity import Call, Scene, Work, kernel_kind, rows_of, side_of, spans_of
+from aiperf.profilers.intervals import Interval, inside, union
+from aiperf.profilers.reading import Pass, Reading, UnreadableReport
+from aiperf.records.profiled import Kind
+
+_PROCESS = 0xFFFFFFFFFF000000 - (1 << 64)
+"""Mask of the process in a global thread id, as the signed number that sqlite keeps."""
+_START_END, _DOMAIN_CREATED = 60, 75
+_S = 1e-9
+_DIRECTIONS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP", 11: "unified HtoD", 12: "unified DtoH"}
+_MEMORY = {0: "pageable", 1: "pinned", 4: "managed"}
+_LOST = re.compile(r"not all|dropped|lost|overflow|incomplete", re.IGNORECASE)
+_ERROR = 3
+_MOST_OS_ROWS = 30
+
+
+def read_nsys(path: Path, launched: Sequence[Pass]) -> Reading:
+    """Rows, summaries and bars of every side in a report, whose launches described themselves in ``launched``.
+
+    A side without any range of its own gets no row and a note. Raises UnreadableReport.
+    """
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as base:
+            return _Report(base).read(launched)
+    except sqlite3.DatabaseError as error:
+        raise UnreadableReport(f"{path.name} is not an nsys export ({error})") from None
+
+
+@dataclass(frozen=True)
+class _Range:
+    name: str
+    start: float
+    end: float
+    pid: int
+
+
+class _Report:
+    """One export, opened."""
+
+    def __init__(self, base: sqlite3.Connection) -> None:
+        self._base = base
+        self._tables = {row[0] for row in self._rows("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
+        if "StringIds" not in self._tables:
+            raise UnreadableReport("the file has no table StringIds: it is not an nsys export")
+
+    def read(self, launched: Sequence[Pass]) -> Reading:
+        """Everything of every side."""
+        work, calls, system = self._work(), self._calls(), self._system_calls()
+        orphans = sum(w.launched is None for w in work)
+        parts, notes = [], []
+        for one in launched:
+            ranges = self._ranges(one)
+            if not ranges:
+                seen = sorted({r.name for r in self._all_ranges(one.domain)})
+                told = f"the ranges of domain {one.domain!r} are {', '.join(seen)}" if seen else "there are no ranges"
+                notes.append(f"nsys saw no range of {one.side}: {told}")
+                continue
+            parts.append(_side(one, ranges, work, calls, system, lost=self._lost(orphans)))
+        return Reading(
+            rows=tuple(row for part in parts for row in part.rows),
+            sides=tuple(side for part in parts for side in part.sides),
+            spans=tuple(span for part in parts for span in part.spans),
+            notes=tuple(notes),
+            facts={"schema": self._schema(), "without_launch": orphans, "gpu_records": len(work), **self._gpus()},
+        )
+
+    # ---- ranges ----------------------------------------------------------------------------------------------------
+
+    def _ranges(self, one: Pass) -> dict[int, list[Interval]]:
+        """Rank -> the ranges of a side; a process that is no rank of this launch is another side's."""
+        found: dict[int, list[Interval]] = {}
+        for item in self._all_ranges(one.domain):
+            rank = one.ranks.get(item.pid, None if one.ranks else 0)
+            if item.name == one.side and rank is not None:
+                found.setdefault(rank, []).append((item.start, item.end))
+        return {rank: union(ranges) for rank, ranges in found.items()}
+
+    def _all_ranges(self, domain: str) -> list[_Range]:
+        table = self._resolve("NVTX_EVENTS")
+        if table is None:
+            return []
+        text = "coalesce(e.text, (SELECT value FROM StringIds WHERE id = e.textId))"
+        domains = {
+            (pid, number)
+            for number, pid, name in self._rows(
+                f"SELECT e.domainId, e.globalTid & {_PROCESS}, {text} FROM {table} e WHERE e.eventType = ?",
+                _DOMAIN_CREATED,
+            )
+            if name == domain
+        }
+        rows = self._rows(
+            f"SELECT {text}, e.start, e.end, e.globalTid & {_PROCESS}, e.domainId FROM {table} e "
+            "WHERE e.eventType = ? AND e.end IS NOT NULL ORDER BY e.start",
+            _START_END,
+        )
+        # Domain 0 is the one without a name.
+        return [
+            _Range(str(name), start * _S, end * _S, _pid(process))
+            for name, start, end, process, number in rows
+            if ((process, number) in domains if domain else not number)
+        ]
+
+    # ---- GPU work and host calls -----------------------------------------------------------------------------------
+
+    def _work(self) -> list[Work]:
+        found = self._kernels() + self._copies() + self._sets() + self._graphs()
+        return sorted(found, key=lambda w: w.start)
+
+    def _launches(self) -> dict[tuple[int, int], tuple[float, float, int]]:
+        """(process, correlation) -> begin, end and thread of the call on the host."""
+        if "CUPTI_ACTIVITY_KIND_RUNTIME" not in self._tables:
+            return {}
+        if not hasattr(self, "_launch_calls"):
+            rows = self._rows("SELECT correlationId, globalTid, start, end FROM CUPTI_ACTIVITY_KIND_RUNTIME")
+            self._launch_calls = {(tid & _PROCESS, c): (a * _S, b * _S, tid) for c, tid, a, b in rows}
+        return self._launch_calls
+
+    def _activity(self, table: str, columns: str) -> list[tuple[Any, ...]]:
+        if table not in self._tables:
+            return []
+        common = "k.start, k.end, k.deviceId, k.streamId, k.correlationId, k.globalPid"
+        return self._rows(f"SELECT {common}, {columns} FROM {table} k")
+
+    def _made(self, kind: Kind, name: str, common: Sequence[Any], **more: Any) -> Work:
+        start, end, device, stream, correlation, process = common
+        began, ended, thread = self._launches().get((process, correlation), (None, None, None))
+        return Work(
+            kind, name, start * _S, end * _S, device, stream, _pid(process), began,
+            launched_end=ended, thread=thread, **more,
+        )  # fmt: skip
+
+    def _kernels(self) -> list[Work]:
+        columns = (
+            "(SELECT value FROM StringIds WHERE id = k.shortName), k.gridX * k.gridY * k.gridZ, "
+            "k.blockX * k.blockY * k.blockZ, k.registersPerThread, k.staticSharedMemory + k.dynamicSharedMemory"
+        )
+        return [
+            self._made(
+                kernel_kind(str(name)), str(name), common, grid=grid, block=block, registers=regs, shared_bytes=shared
+            )
+            for *common, name, grid, block, regs, shared in self._activity("CUPTI_ACTIVITY_KIND_KERNEL", columns)
+        ]
+
+    def _copies(self) -> list[Work]:
+        rows = self._activity("CUPTI_ACTIVITY_KIND_MEMCPY", "k.bytes, k.copyKind, k.srcKind, k.dstKind")
+        return [
+            self._made("memcpy", _copy_name(kind, source, target), common, bytes=float(size))
+            for *common, size, kind, source, target in rows
+        ]
+
+    def _sets(self) -> list[Work]:
+        rows = self._activity("CUPTI_ACTIVITY_KIND_MEMSET", "k.bytes")
+        return [self._made("memset", "memset", common, bytes=float(size)) for *common, size in rows]
+
+    def _graphs(self) -> list[Work]:
+        rows = self._activity("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "k.graphId")
+        return [self._made("graph", "CUDA graph", common) for *common, _ in rows]
+
+    def _calls(self) -> list[Call]:
+        if "CUPTI_ACTIVITY_KIND_RUNTIME" not in self._tables:
+            return []
+        return self._host_calls("CUPTI_ACTIVITY_KIND_RUNTIME")
+
+    def _system_calls(self) -> list[Call]:
+        return self._host_calls("OSRT_API") if "OSRT_API" in self._tables else []
+
+    def _host_calls(self, table: str) -> list[Call]:
+        rows = self._rows(
+            f"SELECT s.value, r.start, r.end, r.globalTid FROM {table} r JOIN StringIds s ON s.id = r.nameId"
+        )
+        return [
+            Call(re.sub(r"_v\d+$", "", str(name)), start * _S, end * _S, _pid(tid & _PROCESS), tid)
+            for name, start, end, tid in rows
+            if end is not None
+        ]
+
+    # ---- about the report ------------------------------------------------------------------------------------------
+
+    def _lost(self, orphans: int) -> str:
+        said = [f"{orphans} GPU records have no launch"] if orphans else []
+        if "DIAGNOSTIC_EVENT" in self._tables:
+            rows = self._rows("SELECT severity, text FROM DIAGNOSTIC_EVENT")
+            said += [" ".join(str(text).split()) for level, text in rows if level >= _ERROR or _LOST.search(str(text))]
+        return "; ".join(dict.fromkeys(said))
+
+    def _schema(self) -> str:
+        for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
+            if table in self._tables:
+                for (value,) in self._rows(f"SELECT value FROM {table} WHERE name = 'EXPORT_SCHEMA_VERSION'"):
+                    return str(value)
+        return ""
+
+    def _gpus(self) -> dict[str, Any]:
+        if "TARGET_INFO_GPU" not in self._tables:
+            return {}
+        rows = self._rows("SELECT name, memoryBandwidth, smCount FROM TARGET_INFO_GPU ORDER BY id")
+        return {"gpus": [{"name": n, "memory_bytes_per_s": b, "sm": count} for n, b, count in rows]}
+
+    def _resolve(self, name: str) -> str | None:
+        """A table by its name, or by that of a newer schema: NVTX_EVENTS_V2."""
+        if name in self._tables:
+            return name
+        newer = [t for t in self._tables if re.fullmatch(rf"{name}_V\d+", t)]
+        return max(newer, key=lambda t: int(t.rpartition("V")[2]), default=None)
+
+    def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self._base.execute(sql, values).fetchall()
+
+
+def _side(
+    one: Pass,
+    ranges: Mapping[int, list[Interval]],
+    work: Sequence[Work],
+    calls: Sequence[Call],
+    system: Sequence[Call],
+    *,
+    lost: str,
+) -> Reading:
+    """A side's part: what was launched, from any thread, inside its ranges."""
+    rank_of = one.ranks or dict.fromkeys({w.rank for w in work} | {c.rank for c in (*calls, *system)}, 0)
+    mine = [
+        replace(w, rank=rank_of[w.rank])
+        for w in work
+        if w.rank in rank_of and w.launched is not None and inside(w.launched, ranges.get(rank_of[w.rank], []))
+    ]
+    called = _within(calls, ranges, rank_of)
+    scene = Scene(one.side, one.iterations, dict(ranges), tuple(mine), tuple(called), lost)
+    rows = rows_of(scene, tool="nsys")
+    summary = side_of(scene, tool="nsys")
+    if not mine:
+        waits = _within(system, ranges, rank_of)
+        scene = replace(scene, calls=tuple(waits))
+        rows += _system_rows(one.side, waits)
+    return Reading(rows, (summary,), spans_of(scene))
+
+
+def _within(calls: Sequence[Call], ranges: Mapping[int, list[Interval]], rank_of: Mapping[int, int]) -> list[Call]:
+    return [
+        replace(c, rank=rank_of[c.rank])
+        for c in calls
+        if c.rank in rank_of and inside(c.start, ranges.get(rank_of[c.rank], []))
+    ]
+
+
+def _system_rows(side: str, calls: Sequence[Call]) -> tuple[Any, ...]:
+    """Calls to the operating system, where there is no GPU to look at."""
+    # A call is neither on a device nor of a rank's own: the work of a row is only its time.
+    work = [Work("op", c.name, c.start, c.end, 0, 0, 0, c.start) for c in calls]
+    rows = rows_of(Scene(side, 0, {0: []}, tuple(work)), tool="nsys")
+    return tuple(replace(row, device=None) for row in rows[:_MOST_OS_ROWS])
+
+
+def _copy_name(kind: int, source: int, target: int) -> str:
+    direction = _DIRECTIONS.get(kind, f"copy kind {kind}")
+    host = source if direction.endswith("HtoD") else target if direction.endswith("DtoH") else None
+    memory = _MEMORY.get(host, "") if host is not None else ""
+    return f"{direction} {memory}".strip()
+
+
+def _pid(process: int) -> int:
+    return process >> 24 & 0xFFFFFF

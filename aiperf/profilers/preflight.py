@@ -1,0 +1,125 @@
+"""What each profiler can do on this host and how to fix what it cannot: ``aiperf profile --check``.
+
+What must not live here: changing any of it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.host.facts import HostFacts
+from aiperf.profilers.tools import Tool, find_tool, has_ncu_report, importers, missing_libraries, packages_of
+
+TOOLS = ("nsys", "ncu", "torch", "perf")
+_CAP_SYS_ADMIN, _CAP_PERFMON = 21, 38
+
+
+@dataclass(frozen=True)
+class Ability:
+    """One profiler here."""
+
+    tool: str
+    usable: bool
+    where: str
+    """Path and version, or what was looked for."""
+    reason: str
+    """What it can do here, or why it cannot be used."""
+    fix: str = ""
+    found: Tool | None = None
+
+
+def abilities(
+    host: HostFacts, *, environ: Mapping[str, str] | None = None, root: Path = Path("/")
+) -> tuple[Ability, ...]:
+    """One entry for each profiler, in the order of TOOLS. ``root`` stands in for the file system of /proc."""
+    env = os.environ if environ is None else environ
+    return (_nsys(host, env), _ncu(host, env, root), _torch(host), _perf(env, root))
+
+
+def _nsys(host: HostFacts, env: Mapping[str, str]) -> Ability:
+    tool = find_tool("nsys", environ=env)
+    if tool is None:
+        fix = "Install Nsight Systems (package nsight-systems), or name it in AIPERF_NSYS."
+        return Ability("nsys", False, "not on PATH nor in the usual places", "nsys was not found", fix)
+    where = f"{tool.path} {tool.version_text}"
+    complete = [missing_libraries(path, env=env) for path in importers(tool.path)]
+    if complete and all(complete):
+        lacking = min(complete, key=len)
+        return Ability("nsys", False, where, f"its importer lacks {', '.join(lacking)}", packages_of(lacking), tool)
+    what = "CUDA calls, kernels, copies and ranges" if host.gpus else "system calls, samples and ranges; no GPU here"
+    return Ability("nsys", True, where, f"traces {what}", found=tool)
+
+
+def _ncu(host: HostFacts, env: Mapping[str, str], root: Path) -> Ability:
+    tool = find_tool("ncu", environ=env)
+    if tool is None:
+        fix = "Install Nsight Compute (it comes with the CUDA toolkit), or name it in AIPERF_NCU."
+        return Ability("ncu", False, "not on PATH nor in the usual places", "ncu was not found", fix)
+    where = f"{tool.path} {tool.version_text}"
+    if not host.gpus:
+        return Ability("ncu", False, where, f"no GPU here ({host.gpu_problem or 'none found'})", "", tool)
+    if has_ncu_report(tool) is None:
+        fix = "pip install 'aiperf-ab[profile]'"
+        return Ability("ncu", False, where, "its reports cannot be read: no ncu_report module", fix, tool)
+    if not _may_read_counters(root):
+        fix = (
+            "As root: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, then reload the driver; "
+            "in a container: --cap-add=SYS_ADMIN."
+        )
+        return Ability("ncu", False, where, "GPU counters are for administrators only (ERR_NVGPUCTRPERM)", fix, tool)
+    return Ability("ncu", True, where, "reads GPU counters, one kernel at a time", found=tool)
+
+
+def _may_read_counters(root: Path) -> bool:
+    """Whether the driver lets this process read counters: it does not restrict them, or this process is privileged."""
+    try:
+        text = (root / "proc/driver/nvidia/params").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return True
+    restricted = any(line.replace(" ", "") == "RmProfilingAdminOnly:1" for line in text.splitlines())
+    return not restricted or _capable(_CAP_SYS_ADMIN, root)
+
+
+def _capable(number: int, root: Path) -> bool:
+    try:
+        lines = (root / "proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return os.geteuid() == 0
+    mask = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
+    return bool(mask >> number & 1)
+
+
+def _torch(host: HostFacts) -> Ability:
+    version = host.libraries.get("torch", "")
+    if importlib.util.find_spec("torch") is None:
+        return Ability("torch", False, "torch", "torch is not installed", "pip install torch")
+    what = "operators and kernels" if host.gpus else "operators on the CPU"
+    return Ability("torch", True, f"torch {version}".strip(), f"torch.profiler records {what}")
+
+
+def _perf(env: Mapping[str, str], root: Path) -> Ability:
+    tool = find_tool("perf", environ=env)
+    if tool is None:
+        fix = "Install the linux-perf or linux-tools package, or name it in AIPERF_PERF."
+        return Ability("perf", False, "not on PATH nor in the usual places", "perf was not found", fix)
+    where = f"{tool.path} {tool.version_text}"
+    if not tool.can("--control"):
+        return Ability(
+            "perf", False, where, "it is too old to be switched on for the profiled part (--control)", "", tool
+        )
+    paranoid = _paranoid(root)
+    if paranoid > 2 and not (_capable(_CAP_PERFMON, root) or _capable(_CAP_SYS_ADMIN, root)):
+        fix = "As root: sysctl kernel.perf_event_paranoid=2"
+        return Ability("perf", False, where, f"the kernel forbids it (perf_event_paranoid is {paranoid})", fix, tool)
+    return Ability("perf", True, where, "counts events and samples the host's CPU time", found=tool)
+
+
+def _paranoid(root: Path) -> int:
+    try:
+        return int((root / "proc/sys/kernel/perf_event_paranoid").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0

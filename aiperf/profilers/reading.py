@@ -1,0 +1,42 @@
+"""What reading one tool's report came to, whichever tool it was.
+
+What must not live here: any tool's format, and joining the reports of several tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiperf.errors import AiperfError
+from aiperf.records.profiled import CounterRow, SideProfile, Span
+
+
+class UnreadableReport(AiperfError):
+    """A report that is not what its tool writes; the text says what was found."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a profiled launch said of itself: the worker's own reports, one for each rank."""
+
+    side: str
+    iterations: int
+    ranks: Mapping[int, int] = field(default_factory=dict)
+    """Process id -> rank."""
+    domain: str = "aiperf"
+    """NVTX domain of the side's range; empty when the backend knows none."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Rows, side summaries and timeline bars of one report."""
+
+    rows: tuple[CounterRow, ...] = ()
+    sides: tuple[SideProfile, ...] = ()
+    spans: tuple[Span, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the reader could not tell, or passed over, in sentences."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Schema version, device names, peak bandwidth as the tool tells it, records without a launch."""

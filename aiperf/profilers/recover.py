@@ -1,0 +1,79 @@
+"""From what nsys left behind to a clean sqlite export: import by hand when its importer was not found, export, scrub.
+
+What must not live here: profiling itself, and reading the export.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from aiperf.errors import AiperfError
+from aiperf.profilers.commands import nsys_export
+from aiperf.profilers.scrub import scrub
+from aiperf.profilers.tools import Tool, importers, missing_libraries, packages_of
+
+_IMPORT_S = 300.0
+
+
+class NoReport(AiperfError):
+    """A profiler left nothing that can be read; the text says why, and what would help."""
+
+
+def nsys_sqlite(nsys: Tool, output: Path, *, env: Mapping[str, str]) -> Path:
+    """The scrubbed sqlite export of the report ``output`` (a path without ending).
+
+    nsys exits with 0 whether or not it made a report, so only the file counts. The .qdstrm, which can be gigabytes,
+    is removed. Raises NoReport.
+    """
+    report, raw = output.with_name(f"{output.name}.nsys-rep"), output.with_name(f"{output.name}.qdstrm")
+    try:
+        if not report.is_file():
+            _import(nsys, raw, report, env)
+    finally:
+        raw.unlink(missing_ok=True)
+    sqlite = output.with_name(f"{output.name}.sqlite")
+    said = _run(nsys_export(nsys, report, output=sqlite), env)
+    if not sqlite.is_file():
+        raise NoReport(f"nsys export wrote nothing{_because(said)}")
+    try:
+        scrub(sqlite)
+    except sqlite3.DatabaseError as error:
+        sqlite.unlink()
+        raise NoReport(f"what nsys exported is no database ({error})") from None
+    return sqlite
+
+
+def _import(nsys: Tool, raw: Path, report: Path, env: Mapping[str, str]) -> None:
+    if not raw.is_file():
+        raise NoReport("nsys left neither a report nor a .qdstrm")
+    reasons = []
+    for importer in importers(nsys.path):
+        missing = missing_libraries(importer, env=env)
+        if missing:
+            reasons.append(f"{importer} lacks {', '.join(missing)}: {packages_of(missing)}")
+            continue
+        said = _run([str(importer), "--input-file", str(raw), "--output-file", str(report), "--force-overwrite"], env)
+        if report.is_file():
+            return
+        reasons.append(f"{importer} made no report{_because(said)}")
+    raise NoReport("; ".join(reasons) or f"no QdstrmImporter lies near {nsys.path}: the installation is not whole")
+
+
+def _run(command: list[str], env: Mapping[str, str]) -> str:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_IMPORT_S, env=dict(env), check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"no end within {_IMPORT_S:g} s"
+    except OSError as error:
+        return str(error)
+    return (done.stderr or done.stdout).strip()
+
+
+def _because(said: str) -> str:
+    last = said.splitlines()[-1].strip() if said else ""
+    return f" ({last[:300]})" if last else ""

@@ -1,0 +1,218 @@
+"""Reads traces of torch.profiler (Kineto's Chrome format): operators of the host, and GPU work with its launches.
+
+What must not live here: summing GPU work up (activity.py), and starting the profiler (the worker's solo.py).
+
+The window is the host's annotation ``aiperf@SIDE``; GPU work belongs to it when the call that launched it, through the
+runtime or the driver, on any thread, lies inside. Kineto's own GPU annotations miss what other threads launch.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from aiperf.profilers.activity import COLLECTIVE, Call, Scene, Work, kernel_kind, rows_of, side_of, spans_of
+from aiperf.profilers.intervals import Interval, inside, union
+from aiperf.profilers.reading import Pass, Reading, UnreadableReport
+from aiperf.records.profiled import CounterRow, HotSpot, Kind
+
+PREFIX = "aiperf@"
+_US = 1e-6
+_GPU: dict[str, Kind] = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
+_LAUNCHERS = ("cuda_runtime", "cuda_driver")
+_HOT = 8
+_MOST_OPS = 40
+
+
+def read_torch(paths: Sequence[Path], launched: Pass) -> Reading:
+    """One side of a launch: one trace a rank, in rank order. Raises UnreadableReport."""
+    work: list[Work] = []
+    calls: list[Call] = []
+    rows: list[CounterRow] = []
+    ranges: dict[int, list[Interval]] = {}
+    hot: dict[str, float] = {}
+    for rank, path in enumerate(paths):
+        trace = _Trace(_load(path), launched, rank)
+        if not trace.ranges:
+            continue
+        ranges[rank] = trace.ranges
+        work += trace.work()
+        calls += trace.calls()
+        rows += trace.operators(ranked=len(paths) > 1)
+        for name, seconds in trace.self_times().items():
+            hot[name] = hot.get(name, 0.0) + seconds
+    if not ranges:
+        return Reading(notes=(f"torch.profiler saw no range of {launched.side}",))
+    scene = Scene(launched.side, launched.iterations, ranges, tuple(work), tuple(calls))
+    total = sum(hot.values())
+    ranked = sorted(hot.items(), key=lambda item: -item[1])[:_HOT]
+    # Without GPU work the host's calls to CUDA say nothing about launches.
+    summary = replace(
+        side_of(scene if work else replace(scene, calls=()), tool="torch"),
+        hot=tuple(HotSpot(name, seconds / total) for name, seconds in ranked) if total else (),
+    )
+    return Reading((*rows_of(scene, tool="torch"), *rows), (summary,), spans_of(scene))
+
+
+def _load(path: Path) -> list[dict[str, Any]]:
+    try:
+        data = path.read_bytes()
+        document = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        return [event for event in document["traceEvents"] if event.get("ph") == "X" and "dur" in event]
+    except OSError as error:
+        raise UnreadableReport(f"{path.name} cannot be read ({error.strerror or error})") from None
+    except (ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+        raise UnreadableReport(f"{path.name} is not a torch.profiler trace ({error})") from None
+
+
+class _Trace:
+    """The events of one rank."""
+
+    def __init__(self, events: Sequence[dict[str, Any]], launched: Pass, rank: int) -> None:
+        self._events, self._rank, self._side = events, rank, launched.side
+        windows = [
+            e
+            for e in events
+            if e.get("cat") == "user_annotation" and e["name"] in (f"{PREFIX}{self._side}", self._side)
+        ]
+        self._pid = windows[0]["pid"] if windows else None
+        self.ranges = union((e["ts"] * _US, (e["ts"] + e["dur"]) * _US) for e in windows)
+
+    def _inside(self, events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [e for e in events if inside(e["ts"] * _US, self.ranges)]
+
+    def work(self) -> list[Work]:
+        """GPU work that was launched inside the window."""
+        launches: dict[int, dict[str, Any]] = {}
+        for event in self._events:
+            if event.get("cat") in _LAUNCHERS and event["pid"] == self._pid and "correlation" in event.get("args", {}):
+                launches.setdefault(event["args"]["correlation"], event)
+        found = []
+        for event in self._events:
+            if event.get("cat") in _GPU:
+                launch = launches.get(event["args"].get("correlation"))
+                if launch is not None and inside(launch["ts"] * _US, self.ranges):
+                    found.append(self._one(event, launch))
+        return found
+
+    def _one(self, event: dict[str, Any], launch: dict[str, Any]) -> Work:
+        told = event["args"]
+        kind = _GPU[event["cat"]]
+        name = (
+            _copy_name(event["name"]) if kind == "memcpy" else "memset" if kind == "memset" else _short(event["name"])
+        )
+        return Work(
+            kernel_kind(event["name"]) if kind == "kernel" else kind,
+            name,
+            event["ts"] * _US,
+            (event["ts"] + event["dur"]) * _US,
+            int(told.get("device", 0)),
+            int(told.get("stream", 0)),
+            self._rank,
+            launch["ts"] * _US,
+            launched_end=(launch["ts"] + launch["dur"]) * _US,
+            thread=launch["tid"] if isinstance(launch["tid"], int) else None,
+            bytes=float(told["bytes"]) if "bytes" in told else None,
+            grid=_product(told.get("grid")),
+            block=_product(told.get("block")),
+            registers=told.get("registers per thread"),
+            shared_bytes=told.get("shared memory"),
+        )
+
+    def calls(self) -> list[Call]:
+        """Calls to CUDA inside the window; without any, the operators, so that a timeline has something to show."""
+        own = [e for e in self._events if e.get("cat") in _LAUNCHERS and e["pid"] == self._pid]
+        return [
+            Call(e["name"], e["ts"] * _US, (e["ts"] + e["dur"]) * _US, self._rank, _number(e["tid"]))
+            for e in self._inside(own) or self._host()
+        ]
+
+    def _host(self) -> list[dict[str, Any]]:
+        return self._inside(e for e in self._events if e.get("cat") == "cpu_op" and e["pid"] == self._pid)
+
+    def self_times(self) -> dict[str, float]:
+        """Operator -> seconds in it and in no operator below it."""
+        totals: dict[str, float] = {}
+        for name, seconds in self._selves():
+            totals[name] = totals.get(name, 0.0) + seconds
+        return totals
+
+    def _selves(self) -> list[tuple[str, float]]:
+        """(operator, self seconds) of every call: a thread's calls nest, so each is charged to the innermost."""
+        found: list[tuple[str, float]] = []
+        by_thread: dict[Any, list[dict[str, Any]]] = {}
+        for event in self._host():
+            by_thread.setdefault(event["tid"], []).append(event)
+        for events in by_thread.values():
+            open_calls: list[list[Any]] = []
+            for event in sorted(events, key=lambda e: (e["ts"], -e["dur"])):
+                while open_calls and open_calls[-1][1] <= event["ts"]:
+                    found.append(_closed(open_calls.pop()))
+                if open_calls:
+                    open_calls[-1][2] -= event["dur"]
+                open_calls.append([event["name"], event["ts"] + event["dur"], event["dur"]])
+            found += [_closed(call) for call in open_calls]
+        return found
+
+    def operators(self, *, ranked: bool) -> list[CounterRow]:
+        """One row for each operator, by self time, and for each collective that the host runs."""
+        groups: dict[tuple[Kind, str], list[float]] = {}
+        for name, seconds in self._selves():
+            groups.setdefault(("op", name), []).append(seconds)
+        for event in self._inside(e for e in self._events if e.get("cat") == "user_annotation"):
+            if COLLECTIVE.search(event["name"]) and event["pid"] == self._pid:
+                groups.setdefault(("collective", event["name"]), []).append(event["dur"] * _US)
+        rows = [
+            CounterRow(
+                side=self._side,
+                tool="torch",
+                kind=kind,
+                name=name,
+                rank=self._rank if ranked else None,
+                count=len(times),
+                time_s=sum(times),
+                median_s=statistics.median(times),
+            )
+            for (kind, name), times in groups.items()
+        ]
+        return sorted(rows, key=lambda row: -(row.time_s or 0.0))[:_MOST_OPS]
+
+
+def _closed(call: Sequence[Any]) -> tuple[str, float]:
+    return str(call[0]), max(0.0, float(call[2])) * _US
+
+
+def _copy_name(text: str) -> str:
+    """``HtoD pageable`` for ``Memcpy HtoD (Pageable -> Device)``: the names that other tools give."""
+    match = re.match(r"Memcpy (\w+)(?: \((\w+) -> (\w+)\))?", text)
+    if match is None:
+        return text
+    direction, source, target = match.groups()
+    memory = source if direction == "HtoD" else target if direction == "DtoH" else None
+    known = memory and memory.lower() in ("pageable", "pinned", "managed")
+    return f"{direction} {memory.lower()}" if memory and known else direction
+
+
+def _short(name: str) -> str:
+    """A kernel's name without return type, namespaces' arguments and parameters: what nsys calls it."""
+    bare = re.sub(r"^(void|static) ", "", name)
+    return re.split(r"[<(]", bare, maxsplit=1)[0].rpartition("::")[2] or name
+
+
+def _product(numbers: Any) -> int | None:
+    if not isinstance(numbers, list) or not numbers:
+        return None
+    total = 1
+    for number in numbers:
+        total *= int(number)
+    return total
+
+
+def _number(thread: Any) -> int:
+    return thread if isinstance(thread, int) else 0

@@ -1,0 +1,94 @@
+"""What an import came to, for people and for programs: each case with its value, spread and unit of replication.
+
+What must not live here: reading foreign files, storing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from aiperf.records import CaseRecord, RunRecord
+from aiperf.report.columns import text_table
+from aiperf.report.console import Line, wrap
+from aiperf.report.numbers import DASH, clean, format_percent, format_value
+from aiperf.report.table import failure_sentence
+
+_TITLES = ("case", "time", "spread", "replicates")
+_NAMED = 3
+"""How many cases of a note are named; more are counted."""
+
+
+def import_lines(
+    path: Path, folder: Path, run: RunRecord, records: Sequence[CaseRecord], *, width: int = 100
+) -> list[Line]:
+    """Lay out one imported file: a line a case, and below what is said of all or some of them."""
+    head = f"{path.name} · {run.host.get('imported_from')} · host {run.host_id} · {folder}"
+    lines = [Line(part, "bold") for part in wrap(clean(head), width)]
+    lines += text_table(_TITLES, [_cells(record) for record in records], width=width, right=(1, 2))
+    return lines + [Line(part) for note in _notes(records) for part in wrap(f" {clean(note)}", width, indent="   ")]
+
+
+def import_plain(path: Path, folder: Path, run: RunRecord, records: Sequence[CaseRecord]) -> dict[str, Any]:
+    """Return one imported file with raw numbers, seconds; what is not known is None."""
+    return {
+        "file": str(path),
+        "imported_from": run.host.get("imported_from"),
+        "run": run.run,
+        "folder": str(folder),
+        "started": run.started,
+        "host_id": run.host_id,
+        "cases": [_plain(record) for record in records],
+    }
+
+
+def _plain(record: CaseRecord) -> dict[str, Any]:
+    return {
+        "case": record.case.id,
+        "title": record.case.title,
+        "status": record.status,
+        "sides": record.summaries,
+        "replicate": record.replicate,
+        "replicates": len(record.pairs),
+        "reason": _reason(record),
+        "notes": record.notes,
+    }
+
+
+def _notes(records: Sequence[CaseRecord]) -> list[str]:
+    """Each note once, those of all cases last; the others with the cases that they are of."""
+    cases: dict[str, list[str]] = {}
+    for record in records:
+        for note in record.notes:
+            cases.setdefault(note, []).append(record.case.id)
+    some = [f"{_of(ids)}: {note}" for note, ids in cases.items() if len(ids) < len(records)]
+    return some + [note for note, ids in cases.items() if len(ids) == len(records)]
+
+
+def _of(ids: Sequence[str]) -> str:
+    return ", ".join(ids) if len(ids) <= _NAMED else f"{len(ids)} cases"
+
+
+def _cells(record: CaseRecord) -> tuple[str, ...]:
+    values = [format_value(s.value, "s") for s in record.summaries]
+    spreads = [format_percent(s.log_sd) if s.log_sd is not None else DASH for s in record.summaries]
+    return record.case.id, _sides(values), _sides(spreads), _reason(record) or _replicates(record)
+
+
+def _replicates(record: CaseRecord) -> str:
+    """``3 × process``; ``834 × 3 rounds`` where a replicate is a block of the tool's own."""
+    size = max((s.round + 1 for pair in record.pairs for s in pair.samples), default=0)
+    unit = f"{size} {record.replicate}s" if size > 1 else record.replicate
+    return f"{len(record.pairs)} × {unit}" if record.pairs else DASH
+
+
+def _sides(cells: Sequence[str]) -> str:
+    """One cell of what each side has: before, then after."""
+    return " / ".join(cells) or DASH
+
+
+def _reason(record: CaseRecord) -> str:
+    if record.status == "skipped":
+        return f"skipped: {record.skip_reason}"
+    return f"failed: {failure_sentence(record.failure)}" if record.failure else ""

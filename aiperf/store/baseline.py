@@ -1,0 +1,218 @@
+"""Baseline files: what earlier runs found, promoted on purpose, sorted and rounded so that people can review a change.
+
+What must not live here: holding anything against a baseline, printing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from aiperf.analysis.differences import differing
+from aiperf.analysis.gate_base import Baseline, BaselineEntry, BaselineSitting, Promotion, sitting_of
+from aiperf.errors import Fault, UserError, usage
+from aiperf.records import CaseRecord, RunRecord
+from aiperf.store.codec import CorruptRecord, _decoder, _Misfit, dump_json
+from aiperf.store.write import write_whole
+
+VERSION = 1
+_DIGITS = 7
+"""Significant digits that are kept: finer than any interval, short enough to read."""
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """One stored run to be promoted."""
+
+    run: RunRecord
+    records: tuple[CaseRecord, ...]
+    tau: Mapping[str, float]
+    """Case -> noise between sittings that this host's calibration knows."""
+
+    @property
+    def fingerprint(self) -> Mapping[str, Any]:
+        """Fields of the host that it was measured on."""
+        found = self.run.host.get("fingerprint")
+        return found if isinstance(found, Mapping) else {}
+
+
+def read_baseline(path: Path) -> Baseline:
+    """Read a baseline file. Raises UserError when it is missing, damaged, or of a newer aiperf."""
+    try:
+        plain = json.loads(path.read_bytes().decode("utf-8"))
+        if not isinstance(plain, dict) or type(plain.get("baseline_version")) is not int:
+            raise CorruptRecord("has no baseline_version")
+        version = plain.pop("baseline_version")
+        if version > VERSION:
+            raise usage(
+                f"was written as version {version}; this aiperf reads up to {VERSION}.", "Update aiperf.", str(path)
+            )
+        return cast(Baseline, _decoder(Baseline)(plain))
+    except FileNotFoundError:
+        hint = "Write one: aiperf gate --promote RUN [RUN ...] --baseline FILE --why TEXT."
+        raise usage("there is no such baseline.", hint, str(path)) from None
+    except OSError as error:
+        raise usage(f"cannot be read: {error.strerror}.", where=str(path)) from None
+    except (ValueError, RecursionError, CorruptRecord, _Misfit) as error:
+        said = error.sentence if isinstance(error, _Misfit) else str(error)
+        hint = "Take the version that was committed, or promote again into a new file."
+        raise usage(f"is no baseline: {said}.", hint, str(path)) from None
+
+
+def write_baseline(path: Path, baseline: Baseline) -> None:
+    """Write a baseline, whole or not at all. Raises UserError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, encode_baseline(baseline))
+    except OSError as error:
+        raise usage(f"cannot be written: {error.strerror}.", "Choose another file.", str(path)) from None
+
+
+def encode_baseline(baseline: Baseline) -> bytes:
+    """The file's bytes: the same for the same baseline, keys in order, numbers rounded, a newline at the end."""
+    entries = sorted(baseline.entries, key=lambda e: (e.case, e.side, e.metric))
+    entries = [replace(e, sittings=tuple(_rounded(s) for s in e.sittings)) for e in entries]
+    tau = {case: _round(value) for case, value in sorted(baseline.tau.items())}
+    ordered = replace(baseline, entries=tuple(entries), tau=tau, must_match=_sorted(baseline.must_match))
+    return dump_json({"baseline_version": VERSION, **ordered.__dict__})
+
+
+def promote(sittings: Sequence[Sitting], *, who: str, why: str, when: str, into: Baseline | None) -> Baseline:
+    """A baseline with these sittings added to what it holds.
+
+    Raises UserError with everything that speaks against it: no reason, other hosts, cases that failed, were invalid,
+    were changed since, compare two commits, or are in it already.
+    """
+    faults = [] if why.strip() else [Fault("--why", "is empty.", "Say why these runs are the new baseline.")]
+    faults += [] if who.strip() else [Fault("--who", "is empty.", "Say who promotes: git knows no user.name here.")]
+    for sitting in sittings:
+        faults += _against_sitting(sitting)
+    first = into.must_match if into is not None else dict(_must_match(sittings[0]))
+    faults += [fault for sitting in sittings for fault in _against_host(sitting, first, into)]
+    held = into or Baseline(sittings[0].run.host_id, first)
+    faults += _against_known(sittings, held)
+    entries = {(e.case, e.side, e.metric): e for e in held.entries}
+    for sitting in sittings:
+        faults += _add(sitting, entries)
+    if faults:
+        raise UserError(faults)
+    git = sittings[-1].run.git
+    runs = tuple(sitting.run.run for sitting in sittings)
+    told = Promotion(who.strip(), why.strip(), when, git.get("sha", ""), git.get("diff", ""), runs)
+    tau = dict(held.tau)
+    for sitting in sittings:
+        for case, value in sitting.tau.items():
+            tau[case] = max(value, tau.get(case, 0.0))
+    return replace(held, promotions=(*held.promotions, told), entries=tuple(entries.values()), tau=tau)
+
+
+def _against_sitting(sitting: Sitting) -> list[Fault]:
+    """What is wrong with a run by itself."""
+    where, faults = sitting.run.run, []
+    if sitting.run.status != "finished":
+        faults.append(
+            Fault(where, f"the run is {sitting.run.status}, not finished.", "Promote one that came to its end.")
+        )
+    if not any(record.results for record in sitting.records):
+        faults.append(Fault(where, "the run holds no result.", "Promote one that measured something."))
+    for record in sitting.records:
+        if wrong := _wrong(record):
+            faults.append(Fault(where, f"{record.case.id} {wrong}.", "A baseline holds good results only."))
+    return faults
+
+
+def _wrong(record: CaseRecord) -> str:
+    if record.status == "skipped":
+        return ""
+    if record.status != "measured":
+        return f"is {record.status}"
+    if record.stop == "unfit":
+        return "was measured on a host that disturbed it"
+    if any(r.verdict.word == "invalid" for r in record.results):
+        return "is invalid"
+    if not record.case.scenario_hash:
+        return "comes from no scenario file, so no gate can ask for it again"
+    if any(side.ref for side in record.case.sides):
+        return "compares commits, not the sides of its scenario"
+    return ""
+
+
+def _against_host(sitting: Sitting, must_match: Mapping[str, Any], into: Baseline | None) -> list[Fault]:
+    found = differing({"must_match": must_match}, sitting.fingerprint)
+    if not found:
+        return []
+    told = "; ".join(f"{d.name}: {d.then} there, {d.now} here" for d in found[:_SHOWN])
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    other = "the baseline" if into is not None else "the first run"
+    hint = "Keep one baseline file for each kind of host."
+    return [Fault(sitting.run.run, f"was measured on another host than {other}: {told}{more}.", hint)]
+
+
+def _against_known(sittings: Sequence[Sitting], held: Baseline) -> list[Fault]:
+    known = {s.run for e in held.entries for s in e.sittings}
+    faults = []
+    for sitting in sittings:
+        if sitting.run.run in known:
+            faults.append(
+                Fault(sitting.run.run, "is in the baseline already.", "Each run is one sitting: leave it out.")
+            )
+        known.add(sitting.run.run)
+    return faults
+
+
+def _must_match(sitting: Sitting) -> Mapping[str, Any]:
+    found = sitting.fingerprint.get("must_match")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _add(sitting: Sitting, entries: dict[tuple[str, str, str], BaselineEntry]) -> list[Fault]:
+    """Add every result of a run to ``entries``, in place; what its scenarios contradict comes back as faults."""
+    faults = []
+    stale = {
+        record.case.id
+        for record in sitting.records
+        for entry in entries.values()
+        if entry.case == record.case.id and entry.scenario_hash != record.case.scenario_hash
+    }
+    for case in sorted(stale):
+        what = f"{case} is another scenario than the one in the baseline: its file has changed."
+        faults.append(Fault(sitting.run.run, what, "Promote the new runs into a new file."))
+    for record in sitting.records:
+        base = record.case.sides[0].name
+        for result in record.results:
+            key = (record.case.id, result.side, result.comparison.metric)
+            found = sitting_of(result, run=sitting.run.run, when=sitting.run.started, precision=record.precision)
+            if result.against != base or found is None or not math.isfinite(found.se):
+                continue
+            entries[key] = _with(entries.get(key), record, result.comparison.unit, result.comparison.better, key, found)
+    return faults
+
+
+def _with(
+    entry: BaselineEntry | None, record: CaseRecord, unit: str, better: Any, key: tuple[str, str, str],
+    found: BaselineSitting,
+) -> BaselineEntry:  # fmt: skip
+    if entry is not None:
+        return replace(entry, sittings=(*entry.sittings, found))
+    case = record.case
+    return BaselineEntry(case.id, case.scenario, case.scenario_hash, key[1], key[2], unit, better, (found,))
+
+
+def _rounded(sitting: BaselineSitting) -> BaselineSitting:
+    return replace(sitting, ratio=_round(sitting.ratio), se=_round(sitting.se), value=_round(sitting.value))
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _sorted(value: Any) -> Any:
+    """Mappings with their keys in order, all the way down."""
+    if isinstance(value, Mapping):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,205 @@
+"""SQL over the stored runs: DuckDB, which can neither write nor see any other file, over the views a question names.
+
+What must not live here: what the views hold (query_load.py), what is said of bad SQL (query_sql.py), printing.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from aiperf.errors import usage
+from aiperf.store.query_load import Loaded, SampleFile, load, without_unreadable
+from aiperf.store.query_sql import is_of_the_text, mentioned, only_select, sql_fault
+from aiperf.store.read import Damaged
+from aiperf.store.views import SAMPLES, View
+
+MEMORY_LIMIT = "256MiB"
+"""DuckDB's own; what does not fit goes to a temporary folder."""
+_THREADS = 4
+_CHUNK = 2048
+_PART = 10_000
+_ZONED = "WITH TIME ZONE"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What SQL came to. ``rows`` can be gone through once, while the question is open."""
+
+    columns: tuple[str, ...]
+    kinds: tuple[str, ...]
+    """DuckDB's type of each column."""
+    rows: Iterator[tuple[Any, ...]]
+    damaged: tuple[Damaged, ...] = ()
+    """Stored files that were passed over."""
+
+
+@contextmanager
+def ask(sql: str, *, results: Path, limit: int | None = None) -> Iterator[Answer]:
+    """Run the one SELECT ``sql`` over the runs in ``results``; at most ``limit`` rows.
+
+    Damaged files are passed over and named. Raises UserError for SQL that is wrong or does more than read and when no
+    run is stored; while the rows are gone through also for what only a later row shows, e.g. a cast that fails.
+    """
+    with _as_user_errors(sql):
+        select = only_select(sql)
+    views = mentioned(sql)
+    loaded = load(results.absolute(), views)
+    if not loaded.runs:
+        raise usage(f"no run is stored in {results}.", "Measure something first: aiperf run NAME.")
+    with tempfile.TemporaryDirectory(prefix="aiperf-query-") as spill:
+        with _as_user_errors(sql):
+            connection, answer = _started(select, views, loaded, limit=limit, spill=spill)
+        with closing(connection):
+            yield replace(answer, rows=_guarded(answer.rows, sql, loaded))
+
+
+def _started(
+    select: str, views: Sequence[View], loaded: Loaded, *, limit: int | None, spill: str
+) -> tuple[Any, Answer]:
+    """Start the query; where files of samples turn out to be damaged inside, once more without them."""
+    import duckdb
+
+    try:
+        return _start(select, views, loaded, limit=limit, spill=spill)
+    except duckdb.Error as error:
+        if is_of_the_text(error):
+            raise
+        readable = without_unreadable(loaded)
+        if readable.samples == loaded.samples:
+            raise
+    return _start(select, views, readable, limit=limit, spill=spill)
+
+
+def _start(select: str, views: Sequence[View], loaded: Loaded, *, limit: int | None, spill: str) -> tuple[Any, Answer]:
+    """Fill the views, lock everything else away, and fetch the first rows: most of what can fail has failed then."""
+    import duckdb
+
+    threads = min(_THREADS, len(os.sched_getaffinity(0)))
+    config = {"memory_limit": MEMORY_LIMIT, "threads": threads, "temp_directory": spill}
+    connection = duckdb.connect(":memory:", config=config)
+    try:
+        for view in views:
+            _fill(connection, view, loaded)
+        _lock(connection, loaded.samples)
+        described = connection.execute(f"DESCRIBE SELECT * FROM (\n{select}\n)").fetchall()
+        names, kinds = [row[0] for row in described], [row[1] for row in described]
+        shown = ", ".join(_column(name, kind) for name, kind in zip(names, kinds, strict=True))
+        # Inside brackets a WITH that writes (COPY ... TO a file of samples) is no SQL.
+        text = f"SELECT {shown} FROM (\n{select}\n)" + ("" if limit is None else f" LIMIT {limit}")
+        first = connection.execute(text).fetchmany(_CHUNK)
+        rows = chain(first, _rest(connection))
+        return connection, Answer(tuple(names), tuple(kinds), rows, loaded.damaged)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _lock(connection: Any, samples: Sequence[SampleFile]) -> None:
+    """Leave only the files of samples to read: no other file, no extension, no setting, no write."""
+    connection.execute(f"SET allowed_paths = {_paths(samples)}")
+    connection.execute("SET python_enable_replacements = false")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    connection.execute("BEGIN TRANSACTION READ ONLY")
+
+
+def _fill(connection: Any, view: View, loaded: Loaded) -> None:
+    columns = ", ".join(f"{_quoted(c.name)} {c.kind}" for c in view.columns)
+    if view == SAMPLES and loaded.samples:
+        _fill_samples(connection, loaded.samples)
+        return
+    connection.execute(f"CREATE TABLE {view.name} ({columns})")
+    _insert(connection, view.name, [c.kind for c in view.columns], loaded.columns.get(view.name, ([],)))
+
+
+def _insert(connection: Any, table: str, kinds: Sequence[str], columns: Sequence[list[Any]]) -> None:
+    each = ", ".join(f"unnest(${place}::{kind}[])" for place, kind in enumerate(kinds, start=1))
+    # By parts: on their way values take ten times the room that they take in the table.
+    for begin in range(0, len(columns[0]), _PART):
+        connection.execute(
+            f"INSERT INTO {table} SELECT {each}", [_utf8(values[begin : begin + _PART]) for values in columns]
+        )
+
+
+def _fill_samples(connection: Any, samples: Sequence[SampleFile]) -> None:
+    """A view that reads the files when it is asked; of each only the pairs that its record knows."""
+    connection.execute("CREATE SCHEMA stored")
+    connection.execute(
+        "CREATE TABLE stored.files (filename VARCHAR, run VARCHAR, scenario VARCHAR, pairs BIGINT, void BIGINT[])"
+    )
+    files: list[list[Any]] = [
+        [str(s.path) for s in samples],
+        [s.run for s in samples],
+        [s.scenario for s in samples],
+        [s.pairs for s in samples],
+        [list(s.void) for s in samples],
+    ]
+    _insert(connection, "stored.files", ("VARCHAR", "VARCHAR", "VARCHAR", "BIGINT", "BIGINT[]"), files)
+    made = {"run": "f.run", "scenario": "f.scenario", "void": "list_contains(f.void, s.slot)"}
+    shown = ", ".join(f"{made.get(c.name, f's.{_quoted(c.name)}')} AS {_quoted(c.name)}" for c in SAMPLES.columns)
+    connection.execute(
+        f"CREATE VIEW samples AS SELECT {shown} FROM read_parquet({_paths(samples)}, filename = true, "
+        "hive_partitioning = false) AS s JOIN stored.files AS f USING (filename) WHERE s.slot < f.pairs"
+    )
+
+
+def _column(name: str, kind: str) -> str:
+    """A column of the answer; Python's times with a zone would ask for a library that DuckDB does not bring."""
+    return f"CAST({_quoted(name)} AS VARCHAR) AS {_quoted(name)}" if _ZONED in kind else _quoted(name)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _paths(samples: Sequence[SampleFile]) -> str:
+    return "[" + ", ".join("'" + str(s.path).replace("'", "''") + "'" for s in samples) + "]"
+
+
+def _utf8(values: list[Any]) -> list[Any]:
+    """The values with text as DuckDB can hold it: bytes of a worker that were no UTF-8 become their escapes."""
+    return [_text(v) if isinstance(v, str) else list(map(_text, v)) if _is_texts(v) else v for v in values]
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], str)
+
+
+def _text(value: str) -> str:
+    return value.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _rest(connection: Any) -> Iterator[tuple[Any, ...]]:
+    while chunk := connection.fetchmany(_CHUNK):
+        yield from chunk
+
+
+def _guarded(rows: Iterator[tuple[Any, ...]], sql: str, loaded: Loaded) -> Iterator[tuple[Any, ...]]:
+    with _as_user_errors(sql, loaded):
+        yield from rows
+
+
+@contextmanager
+def _as_user_errors(sql: str, loaded: Loaded | None = None) -> Iterator[None]:
+    """Turn what DuckDB raises into a user's mistake, an interrupted query into an interrupt."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        if loaded and loaded.samples and not is_of_the_text(error):
+            bad = without_unreadable(loaded).damaged[len(loaded.damaged) :]
+            if bad:
+                raise usage(f"{bad[0].reason}.", "Move the file away and ask again.", str(bad[0].path)) from None
+        raise sql_fault(error, sql) from None
+    except RuntimeError as error:
+        if "interrupted" in str(error).lower():
+            raise KeyboardInterrupt from None
+        raise

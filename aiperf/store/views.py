@@ -1,0 +1,182 @@
+"""The views that SQL can ask of the stored runs: their names, columns, and what each means.
+
+What must not live here: how a view is filled (view_rows.py), running SQL (query.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_TEXT, _REAL, _WHOLE, _FLAG = "VARCHAR", "DOUBLE", "BIGINT", "BOOLEAN"
+_TIME, _JSON, _TEXTS = "TIMESTAMP", "JSON", "VARCHAR[]"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a view."""
+
+    name: str
+    kind: str
+    """DuckDB's type."""
+    meaning: str
+
+
+@dataclass(frozen=True)
+class View:
+    """One view."""
+
+    name: str
+    meaning: str
+    columns: tuple[Column, ...]
+
+
+_RUN = Column("run", _TEXT, "name of the run's folder")
+_CASE = Column("case", _TEXT, 'id of the case; a word of SQL, so write "case" or c.case')
+_SCENARIO = Column("scenario", _TEXT, "name of the scenario")
+_SLOT = Column("slot", _WHOLE, "place of the pair in the record, from 0")
+_PAIR = Column("pair", _WHOLE, "number of the pair; one that was measured again keeps it")
+_SIDE = Column("side", _TEXT, "before, after, or a step of a ladder")
+_HOST = Column("host_id", _TEXT, "fingerprint of the class of host")
+
+RUNS = View(
+    "runs",
+    "one row for each run",
+    (
+        _RUN,
+        Column("started", _TIME, "when it began, UTC"),
+        Column("finished", _TIME, "when it ended, UTC"),
+        Column("status", _TEXT, "running, finished, interrupted"),
+        Column("precision", _TEXT, "quick, standard, rigorous, or a file's name"),
+        Column("seed", _WHOLE, "seed of orders, inputs and offsets"),
+        Column("argv", _TEXT, "the command line"),
+        Column("host", _TEXT, "host name"),
+        _HOST,
+        Column("gpus", _TEXTS, "names of the GPUs"),
+        Column("software", _JSON, "name -> version"),
+        Column("git", _JSON, "state of the checkout"),
+        Column("settings", _JSON, "how it measured"),
+        Column("planned", _WHOLE, "cases planned"),
+        Column("cases", _WHOLE, "case records that can be read"),
+        Column("folder", _TEXT, "path of the run's folder"),
+    ),
+)
+CASES = View(
+    "cases",
+    "one row for each case of each run",
+    (
+        _RUN,
+        _CASE,
+        _SCENARIO,
+        Column("title", _TEXT, "title of the scenario"),
+        Column("axes", _JSON, "axis -> value, e.g. axes->>'size'"),
+        Column("tags", _TEXTS, "tags of the scenario"),
+        Column("expect", _TEXT, "verdict that the scenario expects"),
+        Column("status", _TEXT, "measured, skipped, failed, interrupted, imported"),
+        Column("stop", _TEXT, "rule that ended the case: verdict, precision, budget, ..."),
+        Column("skip_reason", _TEXT, "why it was skipped"),
+        Column("failure_kind", _TEXT, "crash, hang, oom_device, ..."),
+        Column("failure_side", _TEXT, "side that failed"),
+        Column("failure_phase", _TEXT, "phase in which it failed"),
+        Column("failure_message", _TEXT, "what it said"),
+        Column("notes", _TEXTS, "what the run noted on the case"),
+        Column("pairs", _WHOLE, "pairs in the record, void ones too"),
+        Column("void_pairs", _WHOLE, "pairs that do not count"),
+        Column("replicate", _TEXT, "unit of replication"),
+        Column("precision", _TEXT, "quick, standard, rigorous, or a file's name"),
+        Column("threshold", _REAL, "threshold asked for, as a ratio minus 1"),
+        Column("alpha", _REAL, "two-sided error of the intervals"),
+        Column("seed", _WHOLE, "seed of the case"),
+        Column("seconds", _REAL, "time that the case took"),
+        Column("own_seconds", _REAL, "part of it that aiperf added to its workers' own"),
+        _HOST,
+        Column("started", _TIME, "when the case began, UTC"),
+        Column("finished", _TIME, "when it ended, UTC"),
+    ),
+)
+COMPARISONS = View(
+    "comparisons",
+    "one row for each metric of each two sides compared",
+    (
+        _RUN,
+        _CASE,
+        _SCENARIO,
+        Column("metric", _TEXT, "time, peak_memory, user, ..."),
+        Column("side", _TEXT, "the side that is judged"),
+        Column("against", _TEXT, "the side it is held against"),
+        Column("headline", _FLAG, "the metric that the case is about"),
+        Column("unit", _TEXT, "unit of before and after"),
+        Column("better", _TEXT, "lower or higher"),
+        Column("before", _REAL, "value of the side held against"),
+        Column("after", _REAL, "value of the side judged"),
+        Column("ratio", _REAL, "above 1 is better, whatever the metric"),
+        Column("low", _REAL, "lower end of the ratio's interval"),
+        Column("high", _REAL, "upper end"),
+        Column("alpha", _REAL, "the interval covers with 1 - alpha"),
+        Column("sd", _REAL, "standard deviation of a pair's log-ratio"),
+        Column("pairs", _WHOLE, "pairs that count"),
+        Column("pairs_needed", _WHOLE, "pairs that a decision would need"),
+        Column("mde", _REAL, "smallest effect that could be found, as a ratio minus 1"),
+        Column("second_ratio", _REAL, "the second estimate (Hodges-Lehmann)"),
+        Column("verdict", _TEXT, "improved, regressed, equivalent, inconclusive, invalid"),
+        Column("reason", _TEXT, "code of the reason"),
+        Column("sentence", _TEXT, "the verdict in words"),
+        Column("threshold", _REAL, "threshold it was held against, as a ratio minus 1"),
+        Column("provisional", _FLAG, "a quick look, to be confirmed"),
+        _HOST,
+        Column("started", _TIME, "when the run began, UTC"),
+    ),
+)
+SAMPLES = View(
+    "samples",
+    "one row for each timed reading; read from the Parquet files as they are asked for",
+    (
+        _RUN,
+        _CASE,
+        _SCENARIO,
+        _SLOT,
+        _PAIR,
+        Column("void", _FLAG, "the pair does not count"),
+        Column("position", _WHOLE, "place of the side in the pair's order"),
+        Column("started", _REAL, "when the pair began, seconds since the epoch"),
+        _SIDE,
+        Column("round", _WHOLE, "alternation within the pair"),
+        Column("index", _WHOLE, "place of the sample within the side"),
+        Column("iterations", _WHOLE, "calls of step in this reading"),
+        Column("wall_s", _REAL, "wall time of all iterations, seconds"),
+        Column("device_s", _REAL, "device time of all iterations, seconds"),
+        Column("user_s", _REAL, "user CPU time, seconds"),
+        Column("system_s", _REAL, "system CPU time, seconds"),
+        Column("peak_bytes", _WHOLE, "peak memory, bytes"),
+        Column("audit", _FLAG, "an audited iteration: never part of the statistics"),
+    ),
+)
+COUNTERS = View(
+    "counters",
+    "one row for each count that a side of a pair told of itself",
+    (
+        _RUN,
+        _CASE,
+        _SCENARIO,
+        _SLOT,
+        _PAIR,
+        _SIDE,
+        Column("name", _TEXT, "name of the counter"),
+        Column("value", _REAL, "its value"),
+    ),
+)
+FINDINGS = View(
+    "findings",
+    "one row for each finding of a run's host and each incident of a pair",
+    (
+        _RUN,
+        _CASE,
+        _SCENARIO,
+        _SLOT,
+        _PAIR,
+        _SIDE,
+        Column("kind", _TEXT, "host (of the run as a whole), thermal, foreign_cpu, ..."),
+        Column("voids", _FLAG, "the pair does not count because of it"),
+        Column("detail", _TEXT, "the finding in words"),
+    ),
+)
+VIEWS = (RUNS, CASES, COMPARISONS, SAMPLES, COUNTERS, FINDINGS)

@@ -1,0 +1,196 @@
+"""A worker without a parent to obey: ``python -m aiperf.worker.solo SPEC.json`` runs one side for a profiler.
+
+What must not live here: timing that anybody compares, and anything a profiler writes. The spec (JSON) holds ``order``,
+``context`` (both as in the ``setup`` command), ``ranks``, ``warmup_seconds``, ``target_seconds``, ``most_iterations``,
+``report`` (where each rank says what it did, ``{rank}`` in the name), and optionally ``trace`` (torch.profiler writes
+it, ``{rank}`` in the name) and ``control`` (the two FIFOs of perf: command, acknowledgement).
+
+Set-up and warm-up run outside any range: the range ``aiperf@SIDE`` holds the profiled iterations and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic, perf_counter, sleep
+from typing import Any
+
+from aiperf.worker.obey import Worker
+from aiperf.worker.ranges import Ranges
+
+_FEWEST_WARM = 2
+_MOST_WARM = 200
+_PLAN_WAIT_S = 120.0
+_PEER_GRACE_S = 1.0
+
+
+def main() -> int:
+    """Run the side of a spec; with several ranks, start and await one process for each."""
+    path = Path(sys.argv[1])
+    spec = json.loads(path.read_text(encoding="utf-8"))
+    if spec["ranks"] == 1:
+        return _rank(spec, rank=0, port=0, listen_fd=-1)
+    if len(sys.argv) == 5:
+        rank, port, listen_fd = (int(text) for text in sys.argv[2:5])
+        return _rank(spec, rank=rank, port=port, listen_fd=listen_fd)
+    return _gang(path, spec["ranks"])
+
+
+def _gang(path: Path, ranks: int) -> int:
+    """Start every rank below this process, so that a profiler of it sees them all; the first failure ends the rest."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+        port, fd = listener.getsockname()[1], listener.fileno()
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-m", "aiperf.worker.solo", str(path), str(rank), str(port), str(-1 if rank else fd)],
+                env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)},
+                pass_fds=() if rank else (fd,),
+            )
+            for rank in range(ranks)
+        ]
+    code = 0
+    try:
+        while not code and any(child.poll() is None for child in started):
+            sleep(0.02)
+            code = next((child.returncode for child in started if child.returncode), 0)
+    finally:
+        _end(started)
+    return abs(code)
+
+
+def _end(started: list[subprocess.Popen[bytes]]) -> None:
+    """The ranks that a failed one leaves waiting get a moment to say what they saw, then they are ended."""
+    deadline = monotonic() + _PEER_GRACE_S
+    for child in started:
+        try:
+            child.wait(max(0.0, deadline - monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def _rank(spec: dict[str, Any], *, rank: int, port: int, listen_fd: int) -> int:
+    report = Path(spec["report"].format(rank=rank))
+    told: dict[str, Any] = {"rank": rank, "pid": os.getpid()}
+    try:
+        told |= _Solo(spec, rank=rank, port=port, listen_fd=listen_fd).run()
+    except _Failed as error:
+        # The worker has printed the traceback already.
+        told["error"] = str(error)
+    except Exception as error:
+        traceback.print_exc()
+        told["error"] = f"{type(error).__name__}: {error}".splitlines()[0][:500]
+    part = report.with_suffix(".part")
+    part.write_text(json.dumps(told, default=str), encoding="utf-8")
+    part.replace(report)
+    return 1 if "error" in told else 0
+
+
+class _Failed(Exception):
+    """A command of the worker failed; the text says how."""
+
+
+class _Solo:
+    """One rank of one side, from set-up to close."""
+
+    def __init__(self, spec: dict[str, Any], *, rank: int, port: int, listen_fd: int) -> None:
+        self._spec, self._rank = spec, rank
+        self._side = spec["order"]["side"]
+        self._ranges = Ranges.open(force=True)
+        silent = Ranges(None, "only the profiled iterations are marked")
+        self._worker = Worker(rank=rank, world_size=spec["ranks"], store_port=port, listen_fd=listen_fd, ranges=silent)
+
+    def run(self) -> dict[str, Any]:
+        """Set up, warm up, run the profiled iterations, and say what was done."""
+        self._command("setup", order=self._spec["order"], context=self._spec["context"])
+        first = float(self._command("first", side=self._side)["seconds"])
+        warm, iterations = self._plan(first)
+        self._command("warmup", side=self._side, readings=warm, iterations=1, window=5)
+        wall = self._profiled(iterations)
+        told = self._command("tell", side=self._side)
+        self._command("close")
+        ranges = {"backend": self._ranges.backend, "domain": self._ranges.domain, "why": self._ranges.reason}
+        return {**told, "iterations": iterations, "wall_s": wall, "ranges": ranges}
+
+    def _command(self, op: str, **arguments: Any) -> dict[str, Any]:
+        reply = self._worker.obey({"op": op, **arguments})
+        if not reply["ok"]:
+            raise _Failed(f"{op}: {reply['message']}")
+        return reply
+
+    def _plan(self, first: float) -> tuple[int, int]:
+        """(warm-up readings, profiled iterations): rank 0 decides from a warm iteration, for all ranks alike."""
+        where = Path(self._spec["context"]["shared_scratch"]) / f"solo-{self._side}.json"
+        if self._rank:
+            deadline = monotonic() + _PLAN_WAIT_S
+            while not where.exists():
+                if monotonic() > deadline:
+                    raise _Failed("rank 0 did not say how many iterations to run")
+                sleep(0.005)
+            warm, iterations = json.loads(where.read_text(encoding="utf-8"))
+            return int(warm), int(iterations)
+        if self._spec["ranks"] == 1:
+            # A second iteration tells more than the first, which compiles and allocates; a gang must agree beforehand.
+            first = float(self._command("warmup", side=self._side, readings=1, iterations=1, window=5)["seconds"][0])
+        each = max(first, 1e-6)
+        warm = min(_MOST_WARM, max(_FEWEST_WARM, round(self._spec["warmup_seconds"] / each)))
+        iterations = min(self._spec["most_iterations"], max(1, round(self._spec["target_seconds"] / each)))
+        if self._spec["ranks"] > 1:
+            part = where.with_suffix(".part")
+            part.write_text(json.dumps([warm, iterations]), encoding="utf-8")
+            part.replace(where)
+        return warm, iterations
+
+    def _profiled(self, iterations: int) -> float:
+        slot = self._worker.slot(self._side)
+        began = perf_counter()
+        with self._recorder(), self._counting():
+            slot.profiled(iterations, self._ranges)
+        return perf_counter() - began
+
+    @contextlib.contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Let perf count only while the profiled iterations run."""
+        if not self._spec.get("control"):
+            yield
+            return
+        commands, answers = self._spec["control"]
+        with open(commands, "w", encoding="ascii") as tell, open(answers, encoding="ascii") as told:
+            _ask(tell, told, "enable")
+            yield
+            _ask(tell, told, "disable")
+
+    @contextlib.contextmanager
+    def _recorder(self) -> Iterator[None]:
+        """torch.profiler around the iterations, when the spec asks for its trace."""
+        if not self._spec.get("trace"):
+            yield
+            return
+        import torch
+        from torch.profiler import ProfilerActivity, profile, record_function
+
+        activities = [ProfilerActivity.CPU]
+        if torch.cuda.is_available():
+            activities.append(ProfilerActivity.CUDA)
+        recorded = profile(activities=activities, record_shapes=True, acc_events=True)
+        with recorded, record_function(f"aiperf@{self._side}"):
+            yield
+        recorded.export_chrome_trace(self._spec["trace"].format(rank=self._rank))
+
+
+def _ask(tell: Any, told: Any, word: str) -> None:
+    print(word, file=tell, flush=True)
+    answer: Callable[[], str] = told.readline
+    if not answer():
+        raise _Failed(f"perf went away at {word}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

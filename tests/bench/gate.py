@@ -1,0 +1,192 @@
+"""Gate runs in a small repository whose commits are known: slower, the same, noisy, the same beside a busy neighbour.
+
+What must not live here: how a gate measures or judges.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.bench.figures import Figure, seconds
+from tests.bench.shell import aiperf, keep, kept, machine, say
+
+PROGRAM_S = 0.15
+"""Length of the program at base: a pair of some 0.7 s holds two runs a side."""
+LONGEST_S = 30.0
+PRECISION = """\
+# Four looks (Pocock), twenty seconds a sitting at most: one sitting and its checkouts fit into half a minute.
+looks: [6, 10, 16, 24]
+alpha: 0.0182
+delta: 0.02
+width: 0.01
+case_seconds: 20
+side_seconds: 0.3
+"""
+GATE = "precision: precision.yaml\nmetrics: {time: {}}\n"
+LOOP = "import random\nturns = {turns}\ntotal = 0\nfor i in range(turns):\n    total += i * i % 7\n"
+SCENARIO = """\
+title: A loop
+why: Its commits are known.
+before: {{command: [{python}, -I, -S, loop.py]}}
+after: {{command: [{python}, -I, -S, loop.py]}}
+expect: equivalent
+"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of commit, and what a gate must say of it."""
+
+    name: str
+    told: str
+    turns: str
+    """The program's work at this commit, as it stands in its source; ``{n}`` is that of base."""
+    code: int
+    share: float = 1.0
+    """Of the gate runs that must end with this code: noise centred on the bound is called by chance in one of 20."""
+    on_inconclusive: str = "warn"
+    busy: bool = False
+
+
+KINDS = (
+    Kind("plus5", "+5 % work", "round({n} * 1.05)", 1),
+    Kind("noop", "no-op", "{n}  # the same", 0),
+    Kind("noisy", "random work at each start", "round({n} * random.uniform(0.2, 1.9))", 3, 0.9, "fail"),
+    Kind("neighbour", "no-op beside a busy core", "{n}  # the same", 0, busy=True),
+)
+
+
+def measure(out: Path, *, gates: int, kinds: Sequence[str] = ()) -> list[Figure]:
+    """Gate each kind of commit until ``gates`` runs of it are kept, in turns; then the rows of the table."""
+    folder = out / "gate"
+    repo = _repository(folder / "repo")
+    chosen = [kind for kind in KINDS if kind.name in (kinds or [k.name for k in KINDS])]
+    for number in range(1, gates + 1):
+        for kind in chosen:
+            _gate_once(folder, repo, kind, number)
+    return figures(folder, gates=gates, kinds=chosen)
+
+
+def figures(folder: Path, *, gates: int, kinds: Sequence[Kind] = KINDS) -> list[Figure]:
+    """How often each exit code came, and how long a gate run took."""
+    rows = []
+    for kind in kinds:
+        found = [kept(path) for path in sorted(folder.glob(f"{kind.name}-*.json"))][:gates]
+        codes = Counter(row["exit"] for row in found)
+        told = ", ".join(f"{count} × exit {code}" for code, count in sorted(codes.items()))
+        fewest = math.ceil(kind.share * gates)
+        right = codes[kind.code] >= fewest and not (codes[1] and kind.code != 1)
+        said = Counter(row["standing"] for row in found)
+        words = ", ".join(f"{count} {word}" for word, count in said.most_common())
+        rows.append(
+            Figure(
+                f"gate, {kind.told}", f"exit {kind.code} in {fewest} of {gates}", f"{told or 'none yet'} ({words})",
+                right and len(found) == gates,
+            )
+        )  # fmt: skip
+        if found:
+            middle = statistics.median(row["seconds"] for row in found)
+            target = f"<= {LONGEST_S:.0f} s"
+            rows.append(Figure(f"gate, {kind.told}: median", target, seconds(middle), middle <= LONGEST_S))
+    return rows
+
+
+def _gate_once(folder: Path, repo: Path, kind: Kind, number: int) -> None:
+    path = folder / f"{kind.name}-{number:02d}.json"
+    if path.is_file():
+        return
+    around = machine()
+    with _neighbour() if kind.busy else contextlib.nullcontext():
+        done = aiperf(
+            "gate", str(repo / "loop.yaml"), "--config", str(repo / "gate.yaml"),
+            *("--against", "base", "--head", kind.name, "--seed", str(1000 * number)),
+            *("--on-inconclusive", kind.on_inconclusive, "--no-peaks", "--quiet", "--json"),
+            *("--results", str(folder / "results")),
+            state=folder / "state",
+        )  # fmt: skip
+    row = _row(done.out)
+    told = {name: row.get(name) for name in ("standing", "sentence", "ratio", "low", "high", "pairs", "confirmed", "p")}
+    keep(
+        path, {"kind": kind.name, **around, "exit": done.code, "seconds": done.seconds, "err": done.err[-500:], **told}
+    )
+    ratio = (
+        f"{row['ratio']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+        if row.get("ratio")
+        else told["sentence"] or done.err[-200:]
+    )
+    say(f"{number:2d} {kind.name:9} exit {done.code}  {told['standing']}  {ratio}  {done.seconds:.0f} s")
+
+
+def _row(text: str) -> dict[str, Any]:
+    try:
+        row: dict[str, Any] = json.loads(text)["rows"][0]
+    except (ValueError, LookupError):
+        return {"standing": "nothing"}
+    return row
+
+
+@contextlib.contextmanager
+def _neighbour() -> Iterator[None]:
+    """Keep the last CPU busy."""
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    os.sched_setaffinity(busy.pid, {max(os.sched_getaffinity(0))})
+    try:
+        yield
+    finally:
+        busy.kill()
+        busy.wait()
+
+
+def _repository(folder: Path) -> Path:
+    """A repository with the tag base and a branch for each kind; made once, so that a broken bench goes on with it."""
+    if (folder / ".done").is_file():
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    turns = _turns(PROGRAM_S)
+    say(f"a loop of {turns} turns takes about {PROGRAM_S} s")
+    _git(folder, "init", "-q", "-b", "main")
+    (folder / "loop.yaml").write_text(SCENARIO.format(python=sys.executable))
+    (folder / "precision.yaml").write_text(PRECISION)
+    (folder / "gate.yaml").write_text(GATE)
+    (folder / ".gitignore").write_text(".done\n")
+    _commit(folder, str(turns), "base")
+    _git(folder, "tag", "base")
+    for kind in KINDS:
+        _git(folder, "checkout", "-q", "-b", kind.name, "base")
+        _commit(folder, kind.turns.format(n=turns), kind.name)
+    (folder / ".done").touch()
+    return folder
+
+
+def _commit(folder: Path, turns: str, message: str) -> None:
+    (folder / "loop.py").write_text(LOOP.format(turns=turns))
+    _git(folder, "add", "-A")
+    _git(folder, "commit", "-q", "-m", message)
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    identity = ("-c", "user.name=bench", "-c", "user.email=bench@localhost")
+    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+def _turns(wanted: float) -> int:
+    """Turns of the loop that take about this many seconds here, by the fastest of five: noise only lengthens."""
+    source = compile(LOOP.format(turns=200_000), "loop", "exec")
+    best = float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        exec(source, {})
+        best = min(best, time.perf_counter() - began)
+    return int(round(200_000 * wanted / best, -3))

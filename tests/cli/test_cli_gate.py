@@ -1,0 +1,160 @@
+"""``aiperf gate`` as somebody types it, in a small repository of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from cli_user import User
+
+LOOP = "total = 0\nfor i in range({turns}):\n    total += i\n"
+SCENARIO = """\
+title: A loop
+why: To be gated.
+before: {{command: [{python}, -I, -S, loop.py]}}
+after: {{command: [{python}, -I, -S, loop.py]}}
+expect: equivalent
+"""
+PRECISION = """\
+looks: [4, 6, 10, 16, 24]
+alpha: 0.05
+delta: 0.3
+width: 1.0e-6
+case_seconds: 15
+side_seconds: 0.05
+provisional: true
+"""
+"""A threshold far beyond the noise of a test machine, and pairs enough for a loop ten times as long."""
+
+
+def git(user, *arguments):
+    identity = ("-c", "user.name=Ada", "-c", "user.email=a@b")
+    done = subprocess.run(["git", *identity, *arguments], cwd=user.folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repo(user: User) -> User:
+    """A user whose folder is a repository: one commit with a loop of some 20 ms and its scenario."""
+    user.env["AIPERF_STATE"] = str(user.folder.parent / "state")
+    user.write("loop.py", LOOP.format(turns=200_000))
+    user.write("loop.yaml", SCENARIO.format(python=sys.executable))
+    user.write("wide.yaml", PRECISION)
+    user.write("time.yaml", "metrics: {time: {}}\n")
+    user.write(".gitignore", "results/\n__pycache__/\n")
+    git(user, "init", "-q", "-b", "main")
+    git(user, "config", "user.name", "Ada")
+    git(user, "add", "-A")
+    git(user, "commit", "-qm", "one")
+    return user
+
+
+def gates(user, *argv, precision="wide.yaml"):
+    # Of a program this short the peak of memory is not always seen.
+    return user.types("gate", *argv, "--config", "time.yaml", "--precision", precision, "--no-peaks")
+
+
+def test_a_change_that_multiplies_the_work_is_a_confirmed_regression(repo):
+    repo.write("loop.py", LOOP.format(turns=2_000_000))
+    done = gates(repo, "./loop.yaml", "--against", "main", "--junit", "out/junit.xml", "--json")
+    assert done.code == 1, done.err
+    found = json.loads(done.out)
+    (time,) = found["rows"]
+    assert (time["standing"], time["confirmed"]) == ("regressed", True)
+    assert len(found["runs"]) == 2
+    assert time["reproduce"].startswith(
+        f"aiperf gate loop.yaml --config time.yaml --against {git(repo, 'rev-parse', 'main')[:12]}"
+    )
+    assert 'failures="1"' in (repo.folder / "out/junit.xml").read_text()
+    assert git(repo, "status", "--porcelain") == "M loop.py\n?? out/"
+    assert git(repo, "worktree", "list").count("\n") == 0
+
+
+def test_a_change_that_does_nothing_passes_and_says_so_last(repo):
+    repo.write("loop.py", LOOP.format(turns=200_000) + "# nothing\n")
+    done = gates(repo, "./loop.yaml", "--against", "main", precision="fast.yaml")
+    assert done.code == 0, done.out
+    assert done.plain
+    assert done.out.splitlines()[-1].endswith("exit code 0: fine")
+
+
+def test_a_program_that_fails_at_head_is_exit_code_5(repo):
+    repo.write("loop.py", "raise SystemExit(3)\n")
+    done = gates(repo, "./loop.yaml", "--against", "main")
+    assert done.code == 5
+    assert "exit status 3" in done.out
+    assert done.out.splitlines()[-1].endswith("exit code 5: wrong output, impossible result or failed case")
+
+
+def test_runs_are_promoted_and_held_against_and_a_baseline_of_another_host_never_yields_a_number(repo, here):
+    assert repo.types("run", "./loop.yaml", "--precision", "fast.yaml", "--no-peaks").code == 0
+    done = here("gate", "--promote", "latest", "--baseline", "base.json", "--why", "the first")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[-1].endswith("promoted by Ada: the first")
+    again = here("gate", "--promote", "latest", "--baseline", "base.json", "--why", "the first")
+    assert again.code == 2
+    assert "is in the baseline already" in again.err
+    held = gates(repo, "./loop.yaml", "--baseline", "base.json", precision="fast.yaml")
+    assert held.code == 0, held.out
+    assert "speedups against stored speedups" in held.out
+    few = here("gate", "./loop.yaml", "--baseline", "base.json", "--absolute")
+    assert few.code == 4
+    assert "4 more sittings are missing" in " ".join(few.out.split())
+    stored = json.loads((repo.folder / "base.json").read_text())
+    stored["must_match"]["cpus"] = 4096
+    repo.write("base.json", json.dumps(stored))
+    other = here("gate", "./loop.yaml", "--baseline", "base.json", "--json")
+    assert other.code == 4
+    found = json.loads(other.out)
+    assert found["differences"][0]["name"] == "cpus"
+    assert [row["ratio"] for row in found["rows"]] == [None]
+    assert found["runs"] == []
+
+
+# ---- nothing is measured ---------------------------------------------------------------------------------------------
+
+
+def test_a_gate_file_with_three_faults_prints_all_three(user, here):
+    user.write("gate.yaml", "agains: main\nconfirm: perhaps\nmetrics: {tme: {}}\n")
+    done = here("gate", "./tiny.yaml", "--config", "gate.yaml")
+    assert done.code == 2
+    assert [line.split(":")[:2] for line in done.err.splitlines() if line.startswith("gate.yaml")] == [
+        ["gate.yaml", "1"], ["gate.yaml", "2"], ["gate.yaml", "3"],
+    ]  # fmt: skip
+    assert "Did you mean against?" in done.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        ((), "there is nothing to gate"),
+        (("./tiny.yaml", "--against", "main", "--baseline", "b.json"), "excludes --against"),
+        (("./tiny.yaml", "--absolute"), "needs values to hold against"),
+        (("./tiny.yaml", "--baseline", "b.json"), "there is no such baseline"),
+        (("./tiny.yaml", "--baseline", "b.json", "--head", "x"), "measures the tree as it lies"),
+        (("./tiny.yaml", "--against", "main"), "in no git repository"),
+        (("./tiny.yaml", "--on-inconclusive", "maybe"), "Allowed: pass, warn, fail"),
+        (("./tiny.yaml", "--format", "csv"), "a gate is no table of numbers"),
+        (("./tiny.yaml", "--why", "x"), "only a promotion has a reason"),
+        (("./tiny.yaml", "--config", "nowhere"), 'gate "nowhere" is not known'),
+        (("./tiny.yaml", "--dry-run", "--junit", "x.xml"), "a dry run measures nothing"),
+        (("--promote",), "names no run"),
+        (("--promote", "latest", "--baseline", "b.json"), "Say why"),
+        (("--promote", "latest", "--baseline", "b.json", "--why", "x"), "no run is stored"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_measured(user, here, argv, told):
+    done = here("gate", *argv)
+    assert done.code == 2
+    assert told in done.err
+    assert not (user.folder / "results").exists()
+
+
+def test_a_dry_run_says_what_would_be_gated(here):
+    done = here("gate", "./tiny.yaml", "--against", "main", "--dry-run", "--precision", "fast.yaml")
+    assert done.code == 0, done.err
+    assert "gate default: against main" in done.out
+    assert "1 case to measure" in done.out
+    assert json.loads(here("gate", "./tiny.yaml", "--dry-run", "--json").out)[0]["case"] == "tiny"

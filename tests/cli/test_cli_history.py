@@ -1,0 +1,95 @@
+"""``aiperf history`` on stored runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+
+@pytest.fixture
+def stored(reader, user):
+    """The measured run on three days, the last one by another host."""
+    for day, host in ((1, "h-1"), (2, "h-1"), (3, "h-2")):
+        folder = user.folder / "results" / f"2026-11-0{day}T00-00-00-{host}"
+        shutil.copytree(reader.latest(), folder)
+        path = folder / "run.json"
+        run = json.loads(path.read_text())
+        run |= {"run": folder.name, "started": f"2026-11-0{day}T00:00:00+00:00", "host_id": host}
+        run["host"]["hostname"] = f"{host}-node"
+        path.write_text(json.dumps(run))
+    return user
+
+
+def test_the_history_is_that_of_the_newest_host_and_counts_the_others(here, stored) -> None:
+    told = here("history", "tiny")
+    assert (told.code, told.plain) == (0, True)
+    assert "host h-2 (h-2-node)" in told.out
+    assert "1 run, 2026-11-03" in told.out
+    assert "host h-1 with 2 runs not shown: --all-hosts" in told.out
+
+
+def test_all_hosts_have_blocks_of_their_own_and_one_can_be_named(here, stored) -> None:
+    told = here("history", "tiny", "--all-hosts")
+    assert told.out.count("tiny · host") == 2
+    assert "not shown" not in told.out
+    for name in ("h-1", "h-1-node"):
+        one = here("history", "tiny", "--host", name).out
+        assert "2 runs, 2026-11-01 … 2026-11-02" in one
+        assert "h-2" not in one
+
+
+def test_json_holds_every_run_with_its_numbers(here, stored) -> None:
+    document = json.loads(here("history", "tiny", "--all-hosts", "--json").out)
+    assert [[p["run"][:10] for p in s["points"]] for s in document["series"]] == [
+        ["2026-11-01", "2026-11-02"], ["2026-11-03"],
+    ]  # fmt: skip
+    assert all(p["ratio"] > 0 and p["after"] > 0 for s in document["series"] for p in s["points"])
+
+
+def test_another_metric_and_a_single_case_can_be_asked_for(here, stored) -> None:
+    assert "peak_memory" in here("history", "tiny", "--metric", "peak_memory").out
+    assert here("history", "tiny", "--case", "tiny").out == here("history", "tiny").out
+
+
+@pytest.mark.parametrize(
+    ("words", "fault", "way_out"),
+    [
+        (["tinny"], 'no stored run of "tinny"', "Did you mean tiny?"),
+        (["zzz"], 'no stored run of "zzz"', "There are runs of: tiny."),
+        (["tiny", "--results", "elsewhere"], "no run is stored in elsewhere", "aiperf run tiny"),
+        (["tiny", "--metric", "speed"], 'no run of tiny holds the metric "speed"', "They hold: time"),
+        (["tiny", "--case", "tinny"], 'no case "tinny"', "Did you mean tiny?"),
+        (["tiny", "--host", "h-9"], 'no run was measured on "h-9"', "h-1 (h-1-node), h-2 (h-2-node)"),
+    ],
+)
+def test_mistakes_are_told_in_a_line_with_the_way_out_and_exit_with_2(here, stored, words, fault, way_out) -> None:
+    told = here("history", *words)
+    assert (told.code, told.out, told.plain) == (2, "", True)
+    assert fault in told.err
+    assert way_out in told.err
+
+
+def test_a_damaged_record_is_named_and_the_others_are_shown(here, stored) -> None:
+    (stored.folder / "results/2026-11-01T00-00-00-h-1/cases/tiny.json").write_text("{")
+    told = here("history", "tiny", "--host", "h-1")
+    assert told.code == 0
+    assert "1 run, 2026-11-02" in told.out
+    assert "2026-11-01T00-00-00-h-1" in told.err
+
+
+def test_records_that_are_all_damaged_are_not_the_same_as_none(here, stored) -> None:
+    for path in (stored.folder / "results").glob("*/cases/tiny.json"):
+        path.write_text("{")
+    told = here("history", "tiny")
+    assert told.code == 2
+    assert "3 damaged record(s) of it were passed over" in told.err
+
+
+def test_a_pipe_that_cannot_hold_the_picture_gets_ascii(stored) -> None:
+    stored.env["PYTHONIOENCODING"] = "ascii"
+    told = stored.types("history", "tiny", "--all-hosts")
+    assert told.code == 0
+    assert told.out.isascii()
+    assert any(line.startswith("speedup  ==  ") for line in told.out.splitlines())

@@ -1,0 +1,63 @@
+"""The checklist as data, and the walk over it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from host_shelf import check
+
+from aiperf.errors import AiperfError
+from aiperf.host import checklist
+from aiperf.host.checklist import load_checklist
+from aiperf.host.probes.every import PROBES
+from aiperf.host.walk import walk
+from aiperf.scenario.find import Listing
+
+ITEMS = load_checklist()
+
+
+def test_the_items_that_a_probe_can_check_are_the_probes_there_are() -> None:
+    assert {item.id for item in ITEMS if item.auto == "probe"} == {probe.id for probe in PROBES}
+
+
+def test_the_checklist_holds_every_item_of_the_book_once() -> None:
+    assert Counter(item.auto for item in ITEMS) == {"probe": 72, "scenario": 90, "process": 29}
+    assert len({item.id for item in ITEMS}) == len(ITEMS)
+    assert sum(not item.parent for item in ITEMS) == 180
+    assert {item.parent for item in ITEMS if item.parent} <= {item.id for item in ITEMS}
+
+
+def test_an_item_says_how_it_is_checked() -> None:
+    for item in ITEMS:
+        assert item.lines.replace("-", "").isdigit()
+        assert bool(item.ask) == (item.auto == "process"), item.id
+        assert not item.ask or item.ask.endswith("?"), item.id
+        assert item.pair or item.auto != "scenario", item.id
+        assert item.item
+        assert item.book == f"{item.section}, line {item.lines}"
+
+
+def test_a_damaged_checklist_is_told(tmp_path, monkeypatch) -> None:
+    (tmp_path / "doctor").mkdir()
+    (tmp_path / "doctor" / "checklist.yaml").write_text("- {section: a, items: [{id: x, wrong: 1}]}\n")
+    monkeypatch.setattr(checklist, "config_folder", lambda: tmp_path)
+    with pytest.raises(AiperfError, match=r"checklist\.yaml cannot be read"):
+        load_checklist()
+
+
+def test_the_walk_has_a_verdict_a_scenario_or_a_question_for_every_item(tmp_path) -> None:
+    listings = [
+        Listing("thp-pair", Path("a.yaml"), book=("app/small-pages-vs-thp", "ch03/other")),
+        Listing("pageable-vs-pinned-h2d", Path("b.yaml")),
+    ]
+    steps = {step.id: step for step in walk(ITEMS, check(tmp_path, "laptop"), listings)}
+    assert list(steps) == [item.id for item in ITEMS]
+    assert (steps["thp"].level, steps["thp"].said, steps["thp"].scenarios) == (
+        "warn", "never, defrag madvise", ("thp-pair",),
+    )  # fmt: skip
+    assert steps["pinned-host-memory"].scenarios == ("pageable-vs-pinned-h2d",)
+    assert (steps["streams"].scenarios, steps["streams"].pair) == ((), "one-stream-vs-multi-stream")
+    assert steps["plan-data-locality"].said.startswith("Is tightly coupled work")
+    assert steps["mig"].said == "NVML does not answer nvmlDeviceGetMigMode on this GPU"

@@ -1,0 +1,119 @@
+"""Older records: read as they were meant, their numbers untouched; what never was is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory_of_stored_records import make_record
+
+from aiperf.analysis.recompute import recompute
+from aiperf.records import SCHEMA_VERSION, CaseRecord
+from aiperf.store.codec import CorruptRecord, decode_case, encode_case, to_plain
+from aiperf.store.migrate import FIRST_VERSION, STEPS, migrated
+from aiperf.store.read import StoredRun, open_run, read_pairs
+from aiperf.store.same import same_results
+
+VERSION_1 = Path(__file__).with_name("version_1")
+"""Written by the first aiperf; its host, its paths and its command line were made anonymous."""
+
+
+@pytest.fixture(scope="module")
+def run() -> StoredRun:
+    return open_run(results=VERSION_1)
+
+
+@pytest.fixture(scope="module")
+def record(run: StoredRun) -> CaseRecord:
+    (record,), damaged = run.read_cases()
+    assert damaged == ()
+    return record
+
+
+def stored_plain(run: StoredRun) -> dict[str, Any]:
+    return json.loads((run.folder / "cases" / "tiny.json").read_bytes())
+
+
+def kept(old: Any, new: Any) -> bool:
+    """Whether everything of the old record is in the new one."""
+    if isinstance(old, dict):
+        return all(name in new and kept(value, new[name]) for name, value in old.items())
+    if isinstance(old, list):
+        return len(old) == len(new) and all(map(kept, old, new))
+    return bool(old == new)
+
+
+def test_a_record_of_version_1_reads_with_every_number_it_has(run: StoredRun, record: CaseRecord) -> None:
+    old = stored_plain(run)
+    assert old.pop("schema_version") == 1
+    assert "log_sd" not in old["results"][0]["comparison"]["before"]
+    assert kept(old, to_plain(record))
+    assert record.results[0].comparison.before.value == old["results"][0]["comparison"]["before"]["value"]
+
+
+def test_what_version_1_did_not_know_is_said_to_be_unknown(record: CaseRecord) -> None:
+    assert record.schema_version == SCHEMA_VERSION
+    assert record.results[0].comparison.before.log_sd is None
+    assert record.replicate == "launch pair"
+    assert {side.folder for side in record.case.sides} == {""}
+
+
+def test_a_run_of_version_1_reads_too(run: StoredRun) -> None:
+    assert (run.record.schema_version, run.record.status, run.warnings) == (SCHEMA_VERSION, "finished", ())
+
+
+def test_a_record_of_version_1_written_again_is_one_of_today(record: CaseRecord) -> None:
+    assert decode_case(encode_case(record)) == record
+
+
+def test_a_record_of_version_1_recomputed_from_its_samples_is_the_same(run: StoredRun, record: CaseRecord) -> None:
+    fresh = recompute(record, read_pairs(run, record), width=record.width, scale=record.scale)
+    assert to_plain(fresh) != to_plain(record.results), "the fixture no longer shows what it is for"
+    assert same_results(record.results, fresh)
+
+
+def test_any_other_difference_is_one(record: CaseRecord) -> None:
+    first, *others = record.results
+    comparison = first.comparison
+    for changed in (
+        replace(comparison, ratio=math.nextafter(comparison.ratio, 2)),
+        replace(comparison, pairs_needed=None if comparison.pairs_needed else 7),
+        replace(comparison, second_low=0.5),
+        replace(comparison, log_ratios=comparison.log_ratios[:-1]),
+        replace(comparison, before=replace(comparison.before, value=1.0)),
+    ):
+        assert not same_results(record.results, (replace(first, comparison=changed), *others))
+    assert not same_results(record.results, record.results[:-1])
+
+
+def test_a_field_that_both_know_is_compared_and_not_a_number_equals_itself(record: CaseRecord) -> None:
+    def with_spread(log_sd: float) -> Any:
+        comparison = record.results[0].comparison
+        before = replace(comparison.before, log_sd=log_sd)
+        return (replace(record.results[0], comparison=replace(comparison, before=before, high=math.nan)),)
+
+    assert same_results(with_spread(0.1), with_spread(0.1))
+    assert not same_results(with_spread(0.1), with_spread(0.2))
+
+
+def test_every_version_up_to_today_has_its_step() -> None:
+    assert list(STEPS) == list(range(FIRST_VERSION, SCHEMA_VERSION))
+
+
+def test_steps_are_taken_in_order_from_the_records_own_version() -> None:
+    steps = {1: lambda p: {**p, "a": 1}, 2: lambda p: {**p, "b": p["a"] + 1}, 3: lambda p: {**p, "a": 0}}
+    assert migrated({"schema_version": 1}, steps=steps, to=4) == {"schema_version": 4, "a": 0, "b": 2}
+    assert migrated({"schema_version": 2, "a": 7}, steps=steps, to=3) == {"schema_version": 3, "a": 7, "b": 8}
+    today = {"schema_version": 4, "x": 1}
+    assert migrated(today, steps=steps, to=4) is today
+
+
+@pytest.mark.parametrize("version", [0, -1])
+def test_a_version_that_never_was_is_damage(version: int) -> None:
+    data = encode_case(replace(make_record(), schema_version=version))
+    with pytest.raises(CorruptRecord, match="which never was"):
+        decode_case(data)
