@@ -17,11 +17,11 @@ from aiperf.analysis.gate_base import Baseline
 from aiperf.analysis.gate_judge import Against, blank_row, judge_case, missing_metrics, refuse_case
 from aiperf.analysis.gate_settle import flagged, gate_exit, gate_sentence, settle
 from aiperf.errors import usage
-from aiperf.host.calibration import load_calibration
+from aiperf.host.calibration import Calibration, load_calibration, of_case
 from aiperf.host.facts import HostFacts
 from aiperf.host.fingerprint import fingerprint, git_state
 from aiperf.launch.git import WORKING_TREE, CheckoutFailed, git, repo_of, resolve
-from aiperf.pipeline import RunOutcome, noise_for, run_plan
+from aiperf.pipeline import RunOutcome, run_plan
 from aiperf.plan.gates import GateConfig, gate_command
 from aiperf.plan.plan import Plan
 from aiperf.plan.rebuild import rebuild_case
@@ -264,7 +264,7 @@ def _sit(gate: Gate, base: _Base, plan: Plan, *, again: bool, left: float | None
             record,
             gate.config.metrics,
             against=base.against,
-            tau=max(noise_for(record.case, known).tau, stored.get(record.case.id, 0.0)),
+            tau=max(_tau(record.case, known), stored.get(record.case.id, 0.0)),
         )
     ]
     absent = sorted({(m, r.case.id) for r in done.records for m in missing_metrics(r, gate.config.metrics)})
@@ -333,7 +333,7 @@ def promote_runs(names: Sequence[str], *, results: Path, baseline: Path, who: st
         if damaged:
             raise usage(damaged[0].sentence, "Promote a run that can be read whole.", name)
         known = load_calibration(stored.record.host_id)
-        tau = {record.case.id: noise_for(record.case, known).tau for record in records if record.results}
+        tau = {record.case.id: _tau(record.case, known) for record in records if record.results}
         sittings.append(Sitting(stored.record, records, tau))
     into = read_baseline(baseline) if baseline.exists() else None
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -347,3 +347,9 @@ def _user_name() -> str:
         return git(Path.cwd(), "config", "user.name").strip()
     except CheckoutFailed:
         return ""
+
+
+def _tau(case: Case, known: Sequence[Calibration]) -> float:
+    """Noise between sittings that a gate must allow for: the upper bound of what calibration found (METHOD 9)."""
+    found = of_case(case, known)
+    return max(found.tau, found.tau_upper) if found else 0.0

@@ -54,8 +54,19 @@ class RunOutcome:
     """What ended the run before its plan was done, besides an interrupt."""
 
 
-def run_plan(plan: Plan, *, host: HostFacts, settings: Settings, progress: Progress, argv: Sequence[str]) -> RunOutcome:
-    """Measure every case of a plan and save each as soon as it is done. Raises UserError for refs that mean nothing."""
+def run_plan(
+    plan: Plan,
+    *,
+    host: HostFacts,
+    settings: Settings,
+    progress: Progress,
+    argv: Sequence[str],
+    build: Sequence[str] = (),
+) -> RunOutcome:
+    """Measure every case of a plan and save each as soon as it is done. Raises UserError for refs that mean nothing.
+
+    ``build`` is run in each checkout of a side that names a ref: an argv, or a line for the shell.
+    """
     check_refs(plan.cases)
     writer, run = begin_run(plan, host=host, settings=settings, argv=argv)
     progress.run_started((*plan.cases, *plan.skips))
@@ -75,7 +86,7 @@ def run_plan(plan: Plan, *, host: HostFacts, settings: Settings, progress: Progr
                 progress,
             )
         with Stand(host, settings) as stand:
-            _Sitting(stand, host, run, settings, progress, writer, records).measure(plan.cases)
+            _Sitting(stand, host, run, settings, progress, writer, records, build).measure(plan.cases)
         status = "finished"
     except KeyboardInterrupt:
         # Saved by the sitting; the rest of the recipe reports it.
@@ -119,8 +130,9 @@ class _Sitting:
         progress: Progress,
         writer: RunWriter,
         records: dict[str, CaseRecord],
+        build: Sequence[str] = (),
     ) -> None:
-        self._stand, self._host, self._run, self._settings = stand, host, run, settings
+        self._stand, self._host, self._run, self._settings, self._build = stand, host, run, settings, build
         self._progress, self._writer, self._records = progress, writer, records
         self._calibrations = load_calibration(run.host_id)
         self._peaks: Mapping[str, Ceiling] = ceilings(run.host_id)
@@ -163,7 +175,9 @@ class _Sitting:
         if not names_refs(case):
             return case, None
         try:
-            return with_checkouts([case], self._stand.worktrees, progress=self._progress.note)[0], None
+            return with_checkouts([case], self._stand.worktrees, build=self._build, progress=self._progress.note)[
+                0
+            ], None
         except LaunchFailed as error:
             return case, error.failure
 

@@ -129,6 +129,7 @@ def _stored(outcome: CalibrationOutcome) -> Stored:
         false_positives=judged.beyond_threshold.count,
         bound=judged.beyond_threshold.high,
         tau=judged.noise.tau,
+        tau_upper=judged.noise.tau_upper,
         threshold=judged.threshold,
         when=datetime.now(UTC).isoformat(timespec="seconds"),
         excludes_one=judged.beyond_zero.count,

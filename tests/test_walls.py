@@ -13,7 +13,10 @@ PACKAGE = Path(__file__).resolve().parent.parent / "aiperf"
 GROUND = {"errors", "units", "records", "settings", "paths", "order"}
 ROOMS = ("scenario", "host", "plan", "launch", "profilers", "analysis", "store", "report", "cli")
 RECIPES = {"pipeline", "campaign", "stand", "roofs", "sittings", "checkouts", "gating", "checkup", "profiling"}
-HEAVY = {"torch", "cupy", "kvikio", "triton", "numpy", "scipy", "pandas", "pyarrow", "pydantic", "rich"} | {"duckdb", "jinja2"}
+HEAVY = {"torch", "cupy", "kvikio", "triton", "numpy", "scipy", "pandas", "pyarrow", "pydantic", "rich"} | {
+    "duckdb",
+    "jinja2",
+}
 SIDE_LIBRARIES = {"torch", "cupy", "kvikio", "triton"}
 
 

@@ -20,6 +20,7 @@ from aiperf.cli.ci import (
     GitlabOption,
     JunitOption,
     MetricsOption,
+    then_written,
     told_to_ci,
     write_ci,
 )
@@ -142,9 +143,9 @@ def gate(
             _print_plan(wanted, form)
             return
         outcome = run_gate(wanted)
-    _print(outcome, form)
-    entries = entries_of_gate(outcome)
-    write_ci(entries, title=_TITLE, exit_code=outcome.exit, summary=gate_markdown(outcome), **paths)
+    entries, summary = entries_of_gate(outcome), gate_markdown(outcome)
+    with then_written(lambda: write_ci(entries, title=_TITLE, exit_code=outcome.exit, summary=summary, **paths)):
+        _print(outcome, form)
     raise typer.Exit(int(outcome.exit))
 
 

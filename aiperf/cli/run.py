@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from aiperf.checkouts import check_refs
 from aiperf.cli.ci import (
     CiPaths,
     DashboardOption,
@@ -87,6 +88,8 @@ def run(
         plan = make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=axis_values(only))
         began = time.monotonic()
         progress = choose_progress(quiet=quiet)
+        if dry_run:
+            check_refs(plan.cases)
         outcome = None if dry_run else run_plan(plan, host=host, settings=settings, progress=progress, argv=sys.argv)
     if outcome is None:
         _print_plan(plan, settings, as_json=as_json)

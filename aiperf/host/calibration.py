@@ -35,6 +35,8 @@ class Calibration:
     """ISO 8601, UTC."""
     excludes_one: int = 0
     """Sittings whose interval excluded 1."""
+    tau_upper: float = 0.0
+    """Upper 90 % bound of tau, for gates (METHOD 9); 0 where it was not kept."""
     scale: float = 1.0
     """Factor on the standard error that the sittings' z values ask for."""
     power: dict[str, float] = field(default_factory=dict)

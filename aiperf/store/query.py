@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -25,6 +26,7 @@ MEMORY_LIMIT = "256MiB"
 _THREADS = 4
 _CHUNK = 2048
 _PART = 10_000
+_AGAIN_S = 0.05
 _ZONED = "WITH TIME ZONE"
 
 
@@ -93,7 +95,7 @@ def _start(select: str, views: Sequence[View], loaded: Loaded, *, limit: int | N
         shown = ", ".join(_column(name, kind) for name, kind in zip(names, kinds, strict=True))
         # Inside brackets a WITH that writes (COPY ... TO a file of samples) is no SQL.
         text = f"SELECT {shown} FROM (\n{select}\n)" + ("" if limit is None else f" LIMIT {limit}")
-        first = connection.execute(text).fetchmany(_CHUNK)
+        first = _interruptible(connection, lambda: connection.execute(text).fetchmany(_CHUNK))
         rows = chain(first, _rest(connection))
         return connection, Answer(tuple(names), tuple(kinds), rows, loaded.damaged)
     except BaseException:
@@ -177,8 +179,21 @@ def _text(value: str) -> str:
 
 
 def _rest(connection: Any) -> Iterator[tuple[Any, ...]]:
-    while chunk := connection.fetchmany(_CHUNK):
+    while chunk := _interruptible(connection, lambda: connection.fetchmany(_CHUNK)):
         yield from chunk
+
+
+def _interruptible(connection: Any, work: Callable[[], list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
+    """Do ``work`` in another thread: the one that runs DuckDB may not look at signals until its share is done."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            # An interrupt that comes just before the query begins would be forgotten.
+            while not wait([future], timeout=_AGAIN_S).done:
+                connection.interrupt()
+            raise
 
 
 def _guarded(rows: Iterator[tuple[Any, ...]], sql: str, loaded: Loaded) -> Iterator[tuple[Any, ...]]:
@@ -188,7 +203,7 @@ def _guarded(rows: Iterator[tuple[Any, ...]], sql: str, loaded: Loaded) -> Itera
 
 @contextmanager
 def _as_user_errors(sql: str, loaded: Loaded | None = None) -> Iterator[None]:
-    """Turn what DuckDB raises into a user's mistake, an interrupted query into an interrupt."""
+    """Turn what DuckDB raises into a user's mistake."""
     import duckdb
 
     try:
@@ -199,7 +214,3 @@ def _as_user_errors(sql: str, loaded: Loaded | None = None) -> Iterator[None]:
             if bad:
                 raise usage(f"{bad[0].reason}.", "Move the file away and ask again.", str(bad[0].path)) from None
         raise sql_fault(error, sql) from None
-    except RuntimeError as error:
-        if "interrupted" in str(error).lower():
-            raise KeyboardInterrupt from None
-        raise

@@ -61,7 +61,9 @@ def _between_semicolons(text: bytes, tokens: list[tuple[int, Any]]) -> str:
 
 def is_of_the_text(error: Exception) -> bool:
     """Whether the SQL is at fault: no other data would change that."""
-    return type(error).__name__ in _KINDS_OF_SQL or bool(_WRITES.search(str(error)))
+    said = str(error)
+    kind = type(error).__name__
+    return (kind in _KINDS_OF_SQL and "while reading file" not in said) or bool(_WRITES.search(said))
 
 
 def sql_fault(error: Exception, sql: str) -> UserError:

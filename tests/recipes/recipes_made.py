@@ -11,6 +11,7 @@ from pathlib import Path
 
 from aiperf.host.facts import HostFacts
 from aiperf.launch.gang import LaunchFailed
+from aiperf.launch.worktrees import Worktrees
 from aiperf.records import Case, CheckResult, Failure, Incident, Measure, Pair, Sample, Side, SideRun
 from aiperf.report.live import SilentProgress
 from aiperf.settings import Precision, Settings
@@ -48,6 +49,7 @@ class Bench:
 
     script: list[Callable[[int, Sequence[str], int], Pair]]
     calls: list[tuple[str, int, tuple[str, ...], int]] = field(default_factory=list)
+    worktrees: Worktrees = field(default_factory=Worktrees)
 
     def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int) -> Pair:
         step = self.script[min(len(self.calls), len(self.script) - 1)]

@@ -10,7 +10,7 @@ from factory_of_records import make_case, make_comparison, make_result, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf.records import CaseRecord, Check, Side
+from aiperf.records import CaseRecord, Check, Side, Summary
 from aiperf.report.console import STYLES, plain, run_lines, show, table_lines, terminal_width, wrap
 from aiperf.report.summary import count_outcomes, summary_line
 from aiperf.report.table import build_table
@@ -233,3 +233,10 @@ def test_cases_that_an_unfinished_run_never_came_to_are_listed(status: str, why:
     text = plain(table_lines(build_table([record], run=run)))
     assert f"last-one   not begun: {why}" in text
     assert "not begun" not in plain(table_lines(build_table([record], run=make_run(planned=planned))))
+
+
+def test_an_imported_value_is_a_row_with_its_unit_of_replication() -> None:
+    summary = Summary("after", 0.0123, 0.012, 0.013, 60, 0, 0.0, 0.004, 20)
+    record = CaseRecord(make_case("sorted"), "imported", summaries=(summary,), replicate="process")
+    text = " ".join(plain(table_lines(build_table([record]))).split())
+    assert "imported: after 12.3 ms (20 × process)" in text

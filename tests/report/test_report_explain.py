@@ -161,7 +161,8 @@ def test_limits_failures_notes_and_findings_are_told() -> None:
 
 
 def test_a_position_effect_that_no_float_holds_is_told_in_words() -> None:
-    wild = replace(make_comparison(1.0, 0.98, interval=(0.9, 1.1)), position=0.1, position_low=-900.0, position_high=900.0)
+    found = make_comparison(1.0, 0.98, interval=(0.9, 1.1))
+    wild = replace(found, position=0.1, position_low=-900.0, position_high=900.0)
     assert "Position effect: too few pairs to tell it." in result_sentences(make_result(wild, "inconclusive"))
 
 

@@ -209,6 +209,10 @@ def test_every_sample_is_drawn_where_its_time_stands_and_counted_in_the_caption(
     assert "before: 80 samples in 4 pairs; after: 80 samples in 4 pairs" in drawn.caption
     assert "Every sample is drawn" in drawn.caption
     assert len(drawn_dots(drawn.chart)) == 160
+    room = panels([[t for s in found if s.side == n for t in s.times] for n in (0, 1)], top=16, bottom=396)
+    assert sorted(y for _, y in drawn_dots(drawn.chart)) == sorted(
+        room.scales[s.side](t) for s in found for t in s.times
+    )
     upper = min(y for _, y in drawn_dots(drawn.chart))
     slowest = max((t, s.side) for s in found for t in s.times)
     assert slowest[1] == 0
@@ -233,6 +237,9 @@ def test_too_many_samples_are_thinned_by_a_number_that_is_told_and_the_extremes_
     drawn = distribution_chart(found, ("before", "after"))
     assert f"one sample in {every} of each strip is drawn, and its smallest and largest" in drawn.caption
     assert len(drawn.chart) < 250_000
+    room = panels([[t for s in found if s.side == n for t in s.times] for n in (0, 1)], top=16, bottom=396)
+    kept = {y for _, y in drawn_dots(drawn.chart)}
+    assert {room.scales[s.side](end) for s in found for end in (min(s.times), max(s.times))} <= kept
     whole = distribution_chart(strips(case, sampled(case, pairs=6, samples=40, times=TIMES)), ("before", "after"))
     assert "Thinned" not in whole.caption
 
@@ -385,5 +392,6 @@ def test_each_combination_of_the_other_axes_is_a_line_of_its_own_and_those_left_
 def test_an_interval_without_an_end_reaches_the_edge_of_the_curve_and_not_just_its_point() -> None:
     records = [*swept("size", ["1MiB", "2MiB"]), with_ratio(math.nan, 2.0, math.nan, axes={"size": "4MiB"})]
     (found,) = sweeps(records)
-    spans = [int(low) - int(high) for low, high in re.findall(r'class="bar" d="M\d+ (\d+)V(\d+)', found.chart)]
-    assert spans[2] > 200 > spans[0]
+    bars = [(int(low), int(high)) for low, high in re.findall(r'class="bar" d="M\d+ (\d+)V(\d+)', found.chart)]
+    assert bars[2] == (240, 22)
+    assert all(low < 240 and high > 22 and low - high < 60 for low, high in bars[:2])

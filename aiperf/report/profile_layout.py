@@ -1,0 +1,86 @@
+"""A table that loses columns, not words: those that must stay, those that go first, and lines under a row.
+
+What must not live here: what any column says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiperf.report.console import Line, _cells, _cut, _pad, wrap
+from aiperf.report.numbers import DASH, clean
+
+_LEAST_NAME = 20
+_GAP = 2
+_UNDER = "     "
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: a title and a cell for each row."""
+
+    title: str
+    cells: tuple[str, ...]
+    keep: bool = False
+    """Whether it stays while others go."""
+
+    @property
+    def size(self) -> int:
+        """Width of its widest cell."""
+        return max(_cells(text) for text in (self.title, *self.cells))
+
+
+def fitted(
+    name: Column, columns: Sequence[Column], *, width: int, under: Sequence[Sequence[str]] = ()
+) -> tuple[list[Line], list[str]]:
+    """Lines of at most ``width`` cells, and the titles of the columns that found no room.
+
+    Columns in which nothing was read are not shown. Names are cut in the middle: kernels differ at their ends.
+    ``under`` are sentences below each row.
+    """
+    shown = [column for column in columns if any(cell not in (DASH, "") for cell in column.cells)]
+    lost: list[str] = []
+    while (room := width - 1 - sum(_GAP + c.size for c in shown)) < min(_LEAST_NAME, name.size):
+        spare = [column for column in shown if not column.keep] or shown
+        if not spare:
+            break
+        lost.insert(0, spare[-1].title)
+        shown.remove(spare[-1])
+    size = max(1, min(name.size, room))
+    lines = [_line(name.title, [c.title for c in shown], shown, size, width=width, style="bold")]
+    for place, text in enumerate(name.cells):
+        lines.append(_line(text, [c.cells[place] for c in shown], shown, size, width=width))
+        for sentence in under[place] if under else ():
+            lines += [Line(part) for part in wrap(f"{_UNDER}{clean(sentence)}", width, indent=_UNDER)]
+    return lines, lost
+
+
+def middle_cut(text: str, size: int) -> str:
+    """``text`` in at most ``size`` cells; what goes is from its middle."""
+    if _cells(text) <= size:
+        return text
+    if size < 5:
+        return _cut(text, size)
+    tail = text
+    while _cells(tail) > (size - 1) // 2:
+        tail = tail[1:]
+    return _cut(text, size - _cells(tail) - 1, mark="") + "…" + tail
+
+
+def said(text: str, width: int, *, lead: str = " ", indent: str = "   ", style: str = "") -> list[Line]:
+    """One sentence, wrapped."""
+    return [Line(part, style) for part in wrap(f"{lead}{clean(text)}", width, indent=indent)]
+
+
+def left_out(titles: Sequence[str], width: int) -> list[Line]:
+    """Say which columns found no room."""
+    return said(f"no room for {', '.join(titles)}: widen the terminal or export", width, style="dim") if titles else []
+
+
+def _line(
+    name: str, cells: Sequence[str], columns: Sequence[Column], size: int, *, width: int, style: str = ""
+) -> Line:
+    parts = [_pad(middle_cut(clean(name), size), size)]
+    parts += [_pad(cell, column.size, right=True) for cell, column in zip(cells, columns, strict=True)]
+    return Line(_cut((" " + (" " * _GAP).join(parts)).rstrip(), width), style)

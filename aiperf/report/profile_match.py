@@ -1,0 +1,126 @@
+"""The rows of a profile by what they are of: one activity of one tool, its ranks folded, before held against after.
+
+What must not live here: wording, layout, any bottleneck being decided.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from aiperf.records.profiled import CounterRow, Profile, SideProfile, Tool
+
+TOOLS: tuple[Tool, ...] = ("nsys", "torch", "ncu", "perf", "aiperf")
+COUNTED_WITH: tuple[Tool, ...] = ("perf", "aiperf")
+"""Tools whose rows are events, not activities."""
+_TOTALS = ("count", "time_s", "bytes")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One activity under one side, one row for each rank and device that it ran on."""
+
+    rows: tuple[CounterRow, ...]
+    iterations: int | None
+    """What totals are divided by; None when they are of everything that was profiled."""
+
+    def number(self, field: str) -> float | None:
+        """Value of a column: totals per iteration, of several ranks or devices the mean. None when it was not read."""
+        if field == "bytes_per_s":
+            return self._rate()
+        value = mean(getattr(row, field) for row in self.rows)
+        return value / max(1, self.iterations) if value is not None and self.iterations and field in _TOTALS else value
+
+    @property
+    def each_s(self) -> float | None:
+        """Mean time of a call."""
+        known = [(r.time_s, r.count) for r in self.rows if r.time_s is not None and r.count]
+        return sum(seconds for seconds, _ in known) / sum(count for _, count in known) if known else None
+
+    @property
+    def longest(self) -> CounterRow:
+        """The rank's row that took the most time: its words stand for all."""
+        return max(self.rows, key=lambda row: row.time_s or 0.0)
+
+    def _rate(self) -> float | None:
+        known = [(r.bytes, r.time_s) for r in self.rows if r.bytes is not None and r.time_s]
+        if known:
+            return sum(amount for amount, _ in known) / sum(seconds for _, seconds in known)
+        return mean(row.bytes_per_s for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Match:
+    """One activity of one tool under two sides, or under the one of them that has it."""
+
+    kind: str
+    name: str
+    rank: int | None
+    before: Seen | None
+    after: Seen | None
+
+    @property
+    def both(self) -> tuple[Seen | None, Seen | None]:
+        """The two in order."""
+        return self.before, self.after
+
+    @property
+    def size(self) -> float:
+        """The larger of the two times."""
+        return max((seen.number("time_s") or 0.0 for seen in self.both if seen), default=0.0)
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Mean of what is known; None when nothing is."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def sides_of(profile: Profile) -> tuple[str, ...]:
+    """Names of the sides, in the order in which they were profiled."""
+    names = [a.side for a in profile.artefacts] + [s.side for s in profile.sides] + [r.side for r in profile.rows]
+    names += [span.side for span in profile.spans]
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def pairs_of(profile: Profile) -> list[tuple[str, str]]:
+    """Each later side with the first; a profile of one side has an empty second."""
+    first, *rest = sides_of(profile) or ("",)
+    return [(first, other) for other in rest] or [(first, "")]
+
+
+def side_of(profile: Profile, side: str, tool: str) -> SideProfile | None:
+    """What one tool told of one side as a whole."""
+    return next((s for s in profile.sides if s.side == side and s.tool == tool), None)
+
+
+def iterations_of(profile: Profile, side: str, tool: str) -> int | None:
+    """Profiled iterations that a tool's totals are of; None when the profile does not say."""
+    found = side_of(profile, side, tool)
+    return found.iterations if found and found.iterations > 0 else None
+
+
+def matched(profile: Profile, tool: Tool, before: str, after: str, *, fold: bool = True) -> list[Match]:
+    """Activities of two sides by kind and name (and rank, unless folded), those that take the most time first.
+
+    Totals are per iteration where the iterations of every side with rows are known, else of all that was profiled.
+    """
+    rows = [row for row in profile.rows if row.tool == tool and row.side in (before, after)]
+    each = {side: iterations_of(profile, side, tool) for side in dict.fromkeys(row.side for row in rows)}
+    comparable = all(count is not None for count in each.values())
+    groups: dict[tuple[str, str, int | None], dict[str, list[CounterRow]]] = {}
+    ranked = not fold and any(row.rank is not None for row in rows)
+    for row in rows:
+        # A side of a single process has no ranks: held against several, it is rank 0.
+        key = (row.kind, row.name, (row.rank or 0) if ranked else None)
+        groups.setdefault(key, {}).setdefault(row.side, []).append(row)
+
+    def seen(found: Sequence[CounterRow] | None, side: str) -> Seen | None:
+        return Seen(tuple(found), each[side] if comparable else None) if found else None
+
+    made = [
+        Match(kind, name, rank, seen(sides.get(before), before), seen(sides.get(after), after))
+        for (kind, name, rank), sides in groups.items()
+    ]
+    return sorted(made, key=lambda match: -match.size)

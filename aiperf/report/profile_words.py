@@ -1,0 +1,138 @@
+"""The words of a profile: quantities of a side, bottleneck classes with their rules, numbers as a table writes them.
+
+What must not live here: layout, and any class being decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiperf.profilers.classify import (
+    BALANCED_POINTS,
+    COPY_PCT,
+    EXPOSED_PCT,
+    FEWEST_LAUNCHES,
+    IDLE_PCT,
+    LATENCY_PCT,
+    LAUNCH_INTERVAL_S,
+    TENSOR_PCT,
+)
+from aiperf.records.profiled import SideProfile
+from aiperf.report.numbers import DASH, format_change, format_share, format_value, known
+from aiperf.units import significant
+
+RESULT = {
+    "moved": "as claimed",
+    "did_not_move": "did not move",
+    "opposite": "against the claim",
+    "not_readable": "not readable here",
+}
+"""State of a mechanism -> its word."""
+SIDE_RULES = {
+    "communication": f"communication that nothing hides is at least {EXPOSED_PCT:.0f} % of the wall",
+    "transfer": f"copies are at least {COPY_PCT:.0f} % of the wall and take longer than computation",
+    "launch": f"the GPU is busy for less than {IDLE_PCT:.0f} % of its span, with at least {FEWEST_LAUNCHES} launches "
+    f"at most {LAUNCH_INTERVAL_S * 1e6:.0f} µs apart and kernels shorter than that",
+    "host": f"the GPU is busy for less than {IDLE_PCT:.0f} % of its span, and not for the cost of launches",
+    "gpu": f"the GPU is busy for at least {IDLE_PCT:.0f} % of its span",
+}
+"""Class of a side -> what decides it; a class of kernels is decided by theirs."""
+KERNEL_RULES = {
+    "latency": f"SM and memory are both below {LATENCY_PCT:.0f} %",
+    "balanced": f"SM and memory are less than {BALANCED_POINTS:.0f} points apart",
+    "compute": f"SM is at least {BALANCED_POINTS:.0f} points above memory, or the tensor pipe is at {TENSOR_PCT:.0f} % "
+    f"with DRAM below {LATENCY_PCT:.0f} %",
+    "memory": f"memory is at least {BALANCED_POINTS:.0f} points above SM",
+}
+"""Class of a kernel -> what decides it."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One line of the side summary."""
+
+    name: str
+    unit: str
+    """s, B, %, or empty for a count."""
+    read: Callable[[SideProfile], float | None]
+
+
+def _total(field: str) -> Callable[[SideProfile], float | None]:
+    def read(side: SideProfile) -> float | None:
+        value: float | None = getattr(side, field)
+        return value / max(1, side.iterations) if value is not None else None
+
+    return read
+
+
+def _plain(field: str) -> Callable[[SideProfile], float | None]:
+    def read(side: SideProfile) -> float | None:
+        value: float | None = getattr(side, field)
+        return value
+
+    return read
+
+
+def _idle(side: SideProfile) -> float | None:
+    if side.gpu_busy_s is None or not side.gpu_span_s:
+        return None
+    return 100 * (1 - side.gpu_busy_s / side.gpu_span_s)
+
+
+QUANTITIES = (
+    Quantity("wall", "s", _total("wall_s")),
+    Quantity("GPU span", "s", _total("gpu_span_s")),
+    Quantity("GPU busy", "s", _total("gpu_busy_s")),
+    Quantity("GPU idle, of its span", "%", _idle),
+    Quantity("GPU waits for a launch", "s", _total("host_wait_s")),
+    Quantity("GPU waits otherwise", "s", _total("other_wait_s")),
+    Quantity("computation", "s", _total("compute_s")),
+    Quantity("copies and sets", "s", _total("copy_s")),
+    Quantity("launches", "", _total("launches")),
+    Quantity("launch interval, mean", "s", _plain("launch_interval_s")),
+    Quantity("kernels", "", _total("kernels")),
+    Quantity("kernel, mean", "s", _plain("mean_kernel_s")),
+    Quantity("waiting calls", "", _total("syncs")),
+    Quantity("time in waiting calls", "s", _total("sync_s")),
+    Quantity("communication", "s", _total("communication_s")),
+    Quantity("communication exposed", "s", _total("exposed_s")),
+    Quantity("communication hidden", "%", _plain("overlap_pct")),
+    Quantity("skew of ranks", "s", _total("skew_s")),
+    Quantity("launching threads", "", _plain("threads")),
+    Quantity("ranks", "", lambda side: side.ranks if side.ranks > 1 else None),
+    Quantity("peak memory", "B", _plain("peak_bytes")),
+)
+
+
+def written(value: float | None, unit: str) -> str:
+    """A quantity as a table writes it; a dash when it was not read."""
+    if unit == "%":
+        return percent(value)
+    if unit:
+        return format_value(value, unit)
+    return count(value)
+
+
+def count(value: float | None) -> str:
+    """``300``, or three significant digits of a mean."""
+    if value is None or not known(value):
+        return DASH
+    return f"{value:.0f}" if value == round(value) else significant(value)
+
+
+def percent(value: float | None) -> str:
+    """``88 %``: a percentage of 0 to 100."""
+    return format_share(None if value is None else value / 100)
+
+
+def points(value: float | None) -> str:
+    """A percentage without its sign, for a column that has it in its title."""
+    return percent(value).removesuffix(" %")
+
+
+def change(before: float | None, after: float | None) -> str:
+    """Relative change; a dash where one is missing or it would be of nothing."""
+    if before is None or after is None or not before:
+        return DASH
+    return format_change(after / before - 1)

@@ -1,0 +1,133 @@
+"""Writers that are killed, and several at once: what is there is whole, what was finished is there."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from aiperf.store.history import entries
+from aiperf.store.query import ask
+from aiperf.store.read import case_files, find_runs, open_run, read_pairs
+
+HERE = Path(__file__).parent
+SAMPLES_A_PAIR = 4
+
+
+@dataclass
+class Writers:
+    """Starts and kills writers of one results folder."""
+
+    results: Path
+    process: subprocess.Popen[str]
+    saved: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(run, case) -> pairs of the latest record that a writer told to be saved."""
+
+    def start(self, name: str) -> int:
+        """Start a writer; its pid."""
+        return int(self._ask(f"start {name}", "pid").split()[1])
+
+    def kill(self, pid: int) -> None:
+        """End a writer without warning, and take in all that it had told."""
+        os.kill(pid, signal.SIGKILL)
+        self._ask(f"reap {pid}", "dead")
+
+    def _ask(self, line: str, answer: str) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        while told := self.process.stdout.readline().strip():
+            if told.startswith(answer):
+                return told
+            _, run, case, pairs = told.split()
+            self.saved[run, case] = int(pairs)
+        raise AssertionError("the writers are gone")
+
+
+@pytest.fixture
+def writers(tmp_path: Path) -> Iterator[Writers]:
+    path = os.pathsep.join([str(HERE.parents[1]), str(HERE)])
+    results = tmp_path / "results"
+    with subprocess.Popen(
+        [sys.executable, str(HERE / "store_writers.py"), str(results)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": path}, start_new_session=True,
+    ) as process:  # fmt: skip
+        yield Writers(results, process)
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def readable(results: Path) -> dict[tuple[str, str], int]:
+    """(run, case) -> pairs of every record there is; each joined with its samples."""
+    found = {}
+    # A writer that was killed before its first case may have left no more than its folder.
+    for folder in (folder for folder in find_runs(results) if case_files(folder)):
+        run = open_run(folder, results=results)
+        records, damaged = run.read_cases()
+        assert damaged == (), "a record is half written"
+        for record in records:
+            pairs = read_pairs(run, record)
+            assert [len(pair.samples) for pair in pairs] == [SAMPLES_A_PAIR] * len(record.pairs)
+            found[folder.name, record.case.id] = len(pairs)
+    return found
+
+
+def missing(writers: Writers, there: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+    """What a writer told to be saved and nobody can read."""
+    return {key: pairs for key, pairs in writers.saved.items() if there.get(key, 0) < pairs}
+
+
+def leftovers(results: Path) -> list[Path]:
+    return [path for path in results.rglob("*") if path.name.startswith(".") and path.is_file()]
+
+
+def test_a_writer_killed_at_twenty_random_moments_leaves_whole_cases_and_loses_none(writers: Writers) -> None:
+    moments = random.Random(2026)
+    for number in range(20):
+        pid = writers.start(f"writer{number}")
+        time.sleep(moments.uniform(0.02, 0.3))
+        writers.kill(pid)
+        there = readable(writers.results)
+        assert missing(writers, there) == {}
+    assert len(writers.saved) > 20
+    assert len(leftovers(writers.results)) >= 5, "hardly a kill came in the middle of a file"
+    history = entries(writers.results)
+    assert history.damaged == ()
+    assert {(e.run.run, e.record.case.id) for e in history.entries} == set(there)
+    with ask('SELECT run, "case", count(*) FROM samples GROUP BY ALL', results=writers.results) as answer:
+        assert {(run, case): count for run, case, count in answer.rows} == {
+            key: pairs * SAMPLES_A_PAIR for key, pairs in there.items()
+        }
+        assert answer.damaged == ()
+
+
+def test_two_writers_in_one_folder_and_a_reader_do_not_meet(writers: Writers) -> None:
+    pids = [writers.start("one"), writers.start("two")]
+    seen = 0
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and (seen < 12 or len(find_runs(writers.results)) < 2):
+        history = entries(writers.results)
+        assert history.damaged == ()
+        assert len(history.entries) >= seen, "a case that was there is gone"
+        seen = len(history.entries)
+        if seen:
+            sql = "SELECT count(*), (SELECT sum(pairs) FROM cases) FROM samples"
+            with ask(sql, results=writers.results) as answer:
+                ((samples, pairs),) = answer.rows
+                assert answer.damaged == ()
+            assert samples == pairs * SAMPLES_A_PAIR
+    for pid in pids:
+        writers.kill(pid)
+    there = readable(writers.results)
+    assert missing(writers, there) == {}
+    assert len({run for run, _ in there}) == 2
+    assert min(sum(run == name for run, _ in there) for name in {run for run, _ in there}) > 2
