@@ -18,8 +18,8 @@ from aiperf.records import SCHEMA_VERSION, RunRecord
 from aiperf.report.columns import text_table
 from aiperf.report.compare_rows import NEW, NOT_COMPARED, VANISHED, CompareRow, field_count, letters_of
 from aiperf.report.console import STYLES, Line, wrap
-from aiperf.report.csv_file import _cell
-from aiperf.report.markdown import _escape
+from aiperf.report.csv_file import plain_cell
+from aiperf.report.markdown import escape
 from aiperf.report.numbers import clean, confidence, format_percent
 from aiperf.report.summary import header_lines
 from aiperf.store.codec import dump_json
@@ -75,7 +75,7 @@ def compare_csv(rows: Sequence[CompareRow]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     names = [f.name for f in fields(CompareRow)]
     writer.writerow(names)
-    writer.writerows([_cell(getattr(row, name)) for name in names] for row in rows)
+    writer.writerows([plain_cell(getattr(row, name)) for name in names] for row in rows)
     return out.getvalue()
 
 
@@ -83,7 +83,7 @@ def compare_markdown(across: Across, rows: Sequence[CompareRow]) -> str:
     """Return the comparison as Markdown: what differs first, then the table, the summary and what to know."""
     letters = letters_of(across)
     loud = [f"**{FORCED}**", ""] if across.forced else []
-    parts = ["## Runs compared", "", *loud, *(f"- {_escape(text)}" for text in _head(across, letters)), ""]
+    parts = ["## Runs compared", "", *loud, *(f"- {escape(text)}" for text in _head(across, letters)), ""]
     for letter, found in zip(letters[1:], across.differences, strict=True):
         told = [("must match", d) for d in found.must_match] + [("recorded", d) for d in found.record_only]
         if told:
@@ -94,7 +94,7 @@ def compare_markdown(across: Across, rows: Sequence[CompareRow]) -> str:
         label, *cells, verdict = row.cells()
         said = f"{verdict}: {row.sentence}" if row.sentence and _telling(row) else verdict
         parts.append(_cells_line([row.case, row.metric, label.strip(), *cells, said]))
-    return "\n".join([*parts, "", *(f"{_escape(t)}  " for t in [*summaries(across, rows), *notes(across, rows)]), ""])
+    return "\n".join([*parts, "", *(f"{escape(t)}  " for t in [*summaries(across, rows), *notes(across, rows)]), ""])
 
 
 def summaries(across: Across, rows: Sequence[CompareRow]) -> list[str]:
@@ -254,4 +254,4 @@ def _run_plain(run: RunRecord, letter: str) -> dict[str, Any]:
 
 
 def _cells_line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(_escape(cell) for cell in cells)} |"
+    return f"| {' | '.join(escape(cell) for cell in cells)} |"

@@ -22,11 +22,12 @@ def render_csv(table: Table) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([_cell(getattr(row, name)) for name in COLUMNS] for row in table.rows)
+    writer.writerows([plain_cell(getattr(row, name)) for name in COLUMNS] for row in table.rows)
     return out.getvalue()
 
 
-def _cell(value: Any) -> Any:
+def plain_cell(value: Any) -> Any:
+    """A value as a CSV cell holds it: text without control characters, everything else as it is."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

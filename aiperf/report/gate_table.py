@@ -12,6 +12,7 @@ from aiperf.analysis.gate_base import Baseline
 from aiperf.analysis.metrics import METRICS
 from aiperf.report.columns import text_table
 from aiperf.report.console import STYLES, Line, wrap
+from aiperf.report.markdown import escape, table_row
 from aiperf.report.numbers import clean, confidence, format_percent, format_ratio
 from aiperf.report.table import Row
 from aiperf.store.codec import dump_json
@@ -52,22 +53,22 @@ def gate_lines(outcome: GateOutcome, *, width: int = 100) -> list[Line]:
 
 def gate_markdown(outcome: GateOutcome) -> str:
     """The outcome as Markdown."""
-    parts = ["## aiperf gate", "", _escape(_header(outcome)), ""]
+    parts = ["## aiperf gate", "", escape(_header(outcome)), ""]
     if outcome.rows:
         titles = ["case", "metric", "base", "head", "ratio", _interval_title(outcome.rows), "p", "standing"]
-        parts += [_cells(titles), _cells(["---"] * 2 + ["---:"] * 5 + ["---"])]
+        parts += [table_row(titles), table_row(["---"] * 2 + ["---:"] * 5 + ["---"])]
         for row in outcome.rows:
             base, head, ratio, interval = _texts(row, outcome)
             p = "" if row.p is None else f"{row.p:.2g}"
             shown = [clean(row.case), _metric(row), base, head, ratio, interval, p, _word(row)]
-            parts.append(_cells([_escape(text) for text in shown]))
+            parts.append(table_row([escape(text) for text in shown]))
         parts.append("")
-    told = [f"- {_escape(text.strip())}" for row in outcome.rows for text in _told(row)]
+    told = [f"- {escape(text.strip())}" for row in outcome.rows for text in _told(row)]
     parts += [*told, ""] if told else []
-    differing = [f"- {_escape(f'{d.name}: {d.then} then, {d.now} now')}" for d in outcome.differences]
+    differing = [f"- {escape(f'{d.name}: {d.then} then, {d.now} now')}" for d in outcome.differences]
     parts += [*differing, ""] if differing else []
-    parts += [f"{_escape(clean(note))}  " for note in (*outcome.notes, _runs(outcome)) if note]
-    return "\n".join([*parts, "", f"**{_escape(clean(outcome.sentence))}**", ""])
+    parts += [f"{escape(clean(note))}  " for note in (*outcome.notes, _runs(outcome)) if note]
+    return "\n".join([*parts, "", f"**{escape(clean(outcome.sentence))}**", ""])
 
 
 def gate_json(outcome: GateOutcome) -> str:
@@ -182,13 +183,3 @@ def _told(row: GateRow) -> list[str]:
     said = [f" {_word(row)}: {clean(row.case)}: {clean(row.sentence)}"]
     again = row.standing in ("regressed", "inconclusive", "invalid", "failed") and row.reproduce
     return [*said, f"     to reproduce: {clean(row.reproduce)}"] if again else said
-
-
-def _cells(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(texts)} |"
-
-
-def _escape(text: str) -> str:
-    for mark in ("\\", "|", "`", "*", "_", "<", "["):
-        text = text.replace(mark, f"\\{mark}")
-    return text

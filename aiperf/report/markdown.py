@@ -15,21 +15,21 @@ from aiperf.report.table import Row, Table
 
 def render_markdown(run: RunRecord, table: Table, *, summary: str) -> str:
     """Return the run as Markdown: what and where, the table, cases without a verdict, the summary line."""
-    parts = [f"## {_escape(run.run)}", "", *(f"{_escape(line)}  " for line in header_lines(run)), ""]
+    parts = [f"## {escape(run.run)}", "", *(f"{escape(line)}  " for line in header_lines(run)), ""]
     compared = [row for row in table.rows if row.verdict]
     if compared:
         parts += [*_table(table, compared), ""]
     bare = [row for row in table.rows if not row.verdict]
     if bare:
-        parts += [*(f"- {_escape(_bare(row))}" for row in bare), ""]
-    return "\n".join([*parts, f"**{_escape(summary)}**", ""])
+        parts += [*(f"- {escape(_bare(row))}" for row in bare), ""]
+    return "\n".join([*parts, f"**{escape(summary)}**", ""])
 
 
 def _table(table: Table, rows: Sequence[Row]) -> list[str]:
     interval = f"{confidence(table.alpha)} interval" if table.alpha is not None else "interval"
     titles = ["scenario", "case", "metric", "before", "after", "speedup", interval, "change", "of limit", "verdict"]
     rule = ["---"] * 3 + ["---:"] * 6 + ["---"]
-    return [_line(titles), _line(rule), *(_line([_escape(c) for c in _cells(row)]) for row in rows)]
+    return [table_row(titles), table_row(rule), *(table_row([escape(c) for c in _cells(row)]) for row in rows)]
 
 
 def _cells(row: Row) -> list[str]:
@@ -55,11 +55,13 @@ def _bare(row: Row) -> str:
     return f"{name}: {row.status}: {row.sentence}{fix}"
 
 
-def _line(cells: Sequence[str]) -> str:
+def table_row(cells: Sequence[str]) -> str:
+    """One line of a Markdown table; the cells are escaped already."""
     return f"| {' | '.join(cells)} |"
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """``text`` as Markdown shows it, whatever marks it holds."""
     for mark in ("\\", "|", "`", "*", "_", "<", "["):
         text = text.replace(mark, f"\\{mark}")
     return text

@@ -15,7 +15,7 @@ from typing import Any
 
 from aiperf.report.columns import text_table
 from aiperf.report.console import Line, wrap
-from aiperf.report.markdown import _escape, _line
+from aiperf.report.markdown import escape, table_row
 from aiperf.report.numbers import DASH, clean
 from aiperf.store.codec import to_plain
 from aiperf.store.views import View
@@ -43,10 +43,10 @@ def query_lines(columns: Sequence[str], kinds: Sequence[str], rows: Rows, *, wid
 
 def query_markdown(columns: Sequence[str], kinds: Sequence[str], rows: Rows) -> Iterator[str]:
     """Rows as lines of a Markdown table."""
-    yield f"{_line([_escape(clean(name)) for name in columns])}\n"
-    yield f"{_line(['---:' if _is_number(kind) else '---' for kind in kinds])}\n"
+    yield f"{table_row([escape(clean(name)) for name in columns])}\n"
+    yield f"{table_row(['---:' if _is_number(kind) else '---' for kind in kinds])}\n"
     for row in rows:
-        yield f"{_line([_escape(_cell(value)) for value in row])}\n"
+        yield f"{table_row([escape(_cell(value)) for value in row])}\n"
 
 
 def query_csv(columns: Sequence[str], rows: Rows) -> Iterator[str]:

@@ -6,6 +6,8 @@ import pytest
 from host_shelf import check, recorded
 
 from aiperf.host.probes.packages import at_least
+from aiperf.host.probes.watch import Moment, Watch
+from aiperf.host.proc import CpuTime
 
 
 def found(root, name, probe, **changes):
@@ -178,3 +180,34 @@ def test_shared_memory_without_a_size_is_half_of_the_memory_and_in_percent_its_s
 )
 def test_versions_are_compared_by_their_numbers(version, least, enough) -> None:
     assert at_least(version, least) is enough
+
+
+def test_an_xid_event_alone_is_a_warning_and_a_silent_log_is_said(tmp_path) -> None:
+    told = {"dmesg": {"code": 0, "out": "NVRM: Xid (PCI:0000:06:00): 31, pid=7, name=python, MMU Fault\n"}}
+    row = found(tmp_path / "a", "h200-vm", "anomaly-alerts", commands=told)
+    assert (row.level, "1 Xid events, last 31" in row.value) == ("warn", True)
+    row = found(tmp_path / "b", "h200-vm", "anomaly-alerts", commands={"dmesg": {"code": 1, "out": ""}})
+    assert (row.level, "the kernel log may not be read" in row.value) == ("ok", True)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"proc/self/cgroup": "0::/job/step", "sys/fs/cgroup/job/cpu.max": "200000 100000",
+         "sys/fs/cgroup/job/step/cpu.max": "800000 100000", "sys/fs/cgroup/cpu.max": "max 100000"},
+        {"proc/self/cgroup": "4:cpu,cpuacct:/box", "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_quota_us": "200000",
+         "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_period_us": "100000", "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1"},
+    ],
+)  # fmt: skip
+def test_the_tightest_quota_above_the_process_counts(tmp_path, files) -> None:
+    row = found(tmp_path, "h200-vm", "container-cpu-limit", files=files)
+    assert (row.level, row.value) == ("warn", "2 of 16 CPUs allowed")
+
+
+def test_what_aiperf_itself_used_is_not_other_work() -> None:
+    def moment(busy, own, at):
+        return Moment({0: CpuTime(busy=busy, steal=0, total=at * 100)}, {}, {}, {}, None, own, at)
+
+    seen = Watch(moment(0, 0.0, 0), moment(60, 40.0, 1), ())
+    assert seen.busy((0,)) == pytest.approx(0.2)
+    assert seen.busy((5,)) is None

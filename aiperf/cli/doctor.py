@@ -1,0 +1,108 @@
+"""``aiperf doctor``: what this host is fit for, and what would fix it.
+
+What must not live here: probes, judging, layout.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiperf.checkup import encode, examine, load, save, walk_checklist
+from aiperf.cli.options import JsonOption
+from aiperf.errors import Exit, usage
+from aiperf.host.checkup import Checkup, differences
+from aiperf.host.probes.probe import GROUPS
+from aiperf.host.probes.sight import Sight
+from aiperf.report.checklist_table import checklist_lines, checklist_markdown
+from aiperf.report.console import show as show_lines
+from aiperf.report.console import terminal_width
+from aiperf.report.doctor_table import (
+    checkup_lines,
+    checkup_markdown,
+    difference_lines,
+    difference_markdown,
+    difference_plain,
+)
+from aiperf.report.json_file import listing_json
+
+
+class Form(StrEnum):
+    """How the findings are printed."""
+
+    table = "table"
+    markdown = "markdown"
+    json = "json"
+
+
+def doctor(
+    group: Annotated[
+        str, typer.Option("--group", help=f"Only one: {', '.join(GROUPS)}. The beginning of its name will do.")
+    ] = "",
+    every: Annotated[bool, typer.Option("--all", help="Also what is good, and what does not apply here.")] = False,
+    form: Annotated[Form, typer.Option("--format", help="How to print it.")] = Form.table,
+    as_json: JsonOption = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 6 when a finding says unfit.")] = False,
+    checklist: Annotated[
+        bool, typer.Option("--checklist", help="Walk the book's whole checklist: probes, scenarios, questions.")
+    ] = False,
+    data: Annotated[Path, typer.Option("--data", help="Folder whose disk and checkout are judged.")] = Path(),
+    keep: Annotated[Path | None, typer.Option("--save", help="Also write everything to this file, as JSON.")] = None,
+    diff: Annotated[
+        tuple[Path, Path] | None, typer.Option("--diff", metavar="A B", help="Compare two saved checkups instead.")
+    ] = None,
+) -> None:
+    """Read this host and judge it. Changes nothing, starts nothing on a GPU."""
+    form = Form.json if as_json else form
+    if diff is not None:
+        if group or checklist or strict or keep is not None:
+            hint = "Leave --group, --checklist, --strict and --save out."
+            raise usage("--diff compares two files and looks at no host.", hint, where="--diff")
+        _print_difference(load(diff[0]), load(diff[1]), form)
+        return
+    if checklist and group:
+        raise usage("--checklist walks every group.", "Leave --group out.", where="--group")
+    if not data.is_dir():
+        raise usage(f'"{data}" is no folder.', where="--data")
+    checkup = examine(Sight(data=data.resolve()), group=group)
+    if keep is not None:
+        save(checkup, keep)
+    if checklist:
+        _print_checklist(checkup, form)
+    else:
+        _print(checkup, form, every)
+    if strict and checkup.count().get("unfit"):
+        raise typer.Exit(int(Exit.UNFIT))
+
+
+def _print(checkup: Checkup, form: Form, every: bool) -> None:
+    if form is Form.json:
+        sys.stdout.write(encode(checkup))
+    elif form is Form.markdown:
+        sys.stdout.write(checkup_markdown(checkup, every=every))
+    else:
+        show_lines(checkup_lines(checkup, every=every, width=terminal_width(sys.stdout)))
+
+
+def _print_checklist(checkup: Checkup, form: Form) -> None:
+    steps = walk_checklist(checkup)
+    if form is Form.json:
+        sys.stdout.write(listing_json(steps))
+    elif form is Form.markdown:
+        sys.stdout.write(checklist_markdown(steps))
+    else:
+        show_lines(checklist_lines(steps, width=terminal_width(sys.stdout)))
+
+
+def _print_difference(before: Checkup, after: Checkup, form: Form) -> None:
+    changes = differences(before, after)
+    if form is Form.json:
+        sys.stdout.write(listing_json(difference_plain(changes)))
+    elif form is Form.markdown:
+        sys.stdout.write(difference_markdown(before, after, changes))
+    else:
+        show_lines(difference_lines(before, after, changes, width=terminal_width(sys.stdout)))

@@ -1,0 +1,216 @@
+"""Probes of the CPUs: clocks, load, isolation, hardware threads, priority, balance with the GPUs.
+
+What must not live here: memory, quotas of a container (container.py).
+"""
+
+from __future__ import annotations
+
+import math
+
+from aiperf.host import proc
+from aiperf.host.placement import format_cpus
+from aiperf.host.probes.probe import Level, Probe, Reading, percent
+from aiperf.host.probes.sight import Sight, Unreadable
+from aiperf.host.read import memory
+from aiperf.units import format_bytes
+
+_CALM_LOAD = 0.5
+_FULL_LOAD = 1.0
+_PRESSURE = 10.0
+_BUSY = 0.5
+_FEW_CPUS = 8
+"""On a host with fewer CPUs there are none to spare for the system."""
+_LOADER_CPUS = 4
+_SYS_NICE = 23
+"""Bit of the capability CAP_SYS_NICE (linux/capability.h)."""
+_POLICIES = {0: "normal", 1: "FIFO", 2: "round robin", 3: "batch", 5: "idle", 6: "deadline"}
+
+
+def _governor(sight: Sight) -> Reading:
+    found = sorted({g for cpu in sight.cpus if (g := proc.governor(cpu, sight.root))})
+    where = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
+    kernel = f"kernel {sight.maybe('proc/sys/kernel/osrelease') or 'unknown'}"
+    if not found:
+        virtual = "hypervisor" in sight.maybe("proc/cpuinfo")
+        owner = "the hypervisor owns the clocks of this virtual machine" if virtual else "the kernel shows no cpufreq"
+        raise Unreadable(f"there is no governor to read: {owner} ({kernel})", where)
+    good = found == ["performance"]
+    return Reading("ok" if good else "warn", f"{', '.join(found)}, {kernel}", where)
+
+
+def _load(sight: Sight) -> float:
+    words = sight.text("proc/loadavg").split()
+    try:
+        return float(words[0])
+    except (IndexError, ValueError):
+        raise Unreadable("/proc/loadavg says no number", "/proc/loadavg") from None
+
+
+def _machine_cpus(sight: Sight) -> int:
+    """CPUs of the whole machine: the load average counts the work on all of them."""
+    return len(proc.cpu_times(sight.root)) or len(sight.cpus)
+
+
+def _services(sight: Sight) -> Reading:
+    load, cpus = _load(sight), _machine_cpus(sight)
+    level: Level = "ok" if load / cpus < _CALM_LOAD else "warn"
+    note = "the services that run cannot be counted: systemctl does not answer"
+    told = sight.command(("systemctl", "list-units", "--type=service", "--state=running", "--no-legend", "--plain"))
+    if told is not None and told.code == 0:
+        note = f"{len(told.out.splitlines())} services run"
+    return Reading(level, f"load {load:.2f} on {cpus} CPUs", "/proc/loadavg", note)
+
+
+def _oversubscription(sight: Sight) -> Reading:
+    load, cpus = _load(sight), _machine_cpus(sight)
+    some = sight.maybe("proc/pressure/cpu").partition("avg10=")[2].split(" ")[0]
+    pressure = float(some) if some else None
+    busy = sight.watch.busy(sight.cpus)
+    level: Level = "ok"
+    if load / cpus >= _FULL_LOAD or (pressure or 0) >= _PRESSURE:
+        level = "warn"
+    if busy is not None and busy > _BUSY:
+        level = "unfit"
+    said = [f"load {load:.2f} on {cpus} CPUs"]
+    said += [f"pressure {pressure:g} %"] if pressure is not None else []
+    said += [f"CPU {format_cpus(sight.cpus)} {percent(busy)} busy with other work"] if busy is not None else []
+    return Reading(level, ", ".join(said), "/proc/loadavg, /proc/pressure/cpu, /proc/stat over half a second")
+
+
+def _isolation(sight: Sight) -> Reading:
+    base = "sys/devices/system/cpu"
+    isolated, tickless = sight.maybe(f"{base}/isolated"), sight.maybe(f"{base}/nohz_full")
+    asked = [w for w in sight.maybe("proc/cmdline").split() if w.startswith(("isolcpus=", "nohz_full="))]
+    where = f"/{base}/isolated, nohz_full, /proc/cmdline"
+    said = [f"isolated {isolated}"] if isolated else []
+    said += [f"tickless {tickless}"] if tickless not in ("", "(null)") else []
+    said += asked
+    if said:
+        return Reading("ok", ", ".join(said), where)
+    cpus, mine = _machine_cpus(sight), len(sight.cpus)
+    if mine < cpus:
+        return Reading(
+            "ok", f"this process may use {mine} of {cpus} CPUs", "/proc/self/status", "the rest is left over"
+        )
+    if cpus < _FEW_CPUS:
+        return Reading("ok", "none isolated", where, f"{cpus} CPUs have none to spare")
+    fix = f"taskset -c 2-{cpus - 1} COMMAND, or at boot: isolcpus=2-{cpus - 1} nohz_full=2-{cpus - 1}"
+    return Reading("warn", f"none of {cpus} CPUs is kept free for the system", where, fix=fix)
+
+
+def _smt(sight: Sight) -> Reading:
+    where = "/sys/devices/system/cpu/smt/active, cpu*/topology/thread_siblings_list"
+    cores = {proc.siblings(cpu, sight.root) for cpu in sight.cpus}
+    shared = [core for core in cores if len(set(core) & set(sight.cpus)) > 1]
+    active = sight.maybe("sys/devices/system/cpu/smt/active")
+    if not active and not any(len(core) > 1 for core in cores):
+        told = sight.maybe(f"sys/devices/system/cpu/cpu{sight.cpus[0]}/topology/thread_siblings_list")
+        if not told:
+            raise Unreadable("the kernel shows no topology of its CPUs", where)
+    if not shared:
+        return Reading("ok", "off" if active != "1" else "on, but no two of the allowed CPUs share a core", where)
+    return Reading("warn", f"on: {len(sight.cpus)} CPUs on {len(cores)} cores", where)
+
+
+def _priority(sight: Sight) -> Reading:
+    text = sight.text("proc/self/stat")
+    words = text[text.rindex(")") + 1 :].split() if ")" in text else []
+    if len(words) < 39:
+        raise Unreadable("/proc/self/stat is cut short", "/proc/self/stat")
+    nice, policy = int(words[16]), _POLICIES.get(int(words[38]), words[38])
+    limit = proc.limit("Max nice priority", sight.root)
+    capable = int(proc.status(sight.root).get("CapEff", "0"), 16) >> _SYS_NICE & 1
+    rights = bool(capable) or (limit is not None and limit[0].isdigit() and int(limit[0]) > 20)
+    may = "loaders may be raised" if rights else "loaders may not be raised (no CAP_SYS_NICE, no nice limit)"
+    level: Level = "warn" if nice > 0 or policy == "idle" else "ok"
+    return Reading(level, f"nice {nice}, {policy} policy; {may}", "/proc/self/stat, limits, status")
+
+
+def _balance(sight: Sight) -> Reading:
+    gpus, cpus = sight.gpus, len(sight.cpus)
+    infos = [gpu.need("nvmlDeviceGetMemoryInfo") for gpu in gpus]
+    on_gpus, on_host = sum(int(info.total) for info in infos), memory(sight.root)[0]
+    each = cpus / len(gpus)
+    quota = proc.cpu_quota(sight.root)
+    each = min(each, quota / len(gpus)) if quota is not None else each
+    level: Level = "ok" if each >= _LOADER_CPUS and on_host >= on_gpus else "warn" if each >= 1 else "unfit"
+    value = (
+        f"{math.floor(each * 10) / 10:g} CPUs a GPU, {format_bytes(on_host)} for {format_bytes(on_gpus)} of GPU memory"
+    )
+    return Reading(level, value, "/proc/self/status, /proc/meminfo, cgroup, nvmlDeviceGetMemoryInfo")
+
+
+PROBES = (
+    Probe(
+        "hpc-kernel-governor",
+        "CPU",
+        "Frequency governor and kernel",
+        "cpufreq/scaling_governor of every allowed CPU, kernel release",
+        "performance on every CPU",
+        "Any other governor lets the clock follow the load, so that the first milliseconds of a step run slower.",
+        "sudo cpupower frequency-set -g performance",
+        _governor,
+    ),
+    Probe(
+        "background-services",
+        "CPU",
+        "Background services",
+        "/proc/loadavg, running systemd services",
+        "load below 0.5 a CPU",
+        "Services that nobody needs take CPU time and cache from data loading.",
+        "systemctl list-units --type=service --state=running; sudo systemctl disable --now NAME",
+        _services,
+        steady=False,
+    ),
+    Probe(
+        "cpu-oversubscription",
+        "CPU",
+        "Work of others on the CPUs",
+        "/proc/loadavg, /proc/pressure/cpu, /proc/stat over half a second",
+        "load below 1 a CPU, pressure below 10 %, CPUs not half taken",
+        "More runnable threads than CPUs starve the loaders and the launching thread: the GPU waits.",
+        "top -o %CPU; end or move what is not yours to wait for, or choose CPUs with --pin",
+        _oversubscription,
+        steady=False,
+    ),
+    Probe(
+        "isolate-system-tasks",
+        "CPU",
+        "CPUs kept free for the system",
+        "isolated, nohz_full, /proc/cmdline, allowed CPUs",
+        "some CPUs of a large host are not the job's",
+        "Interrupts and daemons that share the job's CPUs show up as slow iterations.",
+        "taskset -c LIST COMMAND, or isolcpus= and nohz_full= at boot",
+        _isolation,
+    ),
+    Probe(
+        "hyperthreading",
+        "CPU",
+        "Hardware threads (SMT)",
+        "smt/active and the siblings of every allowed CPU",
+        "one thread a core for CPU-bound pipelines that need steady threads",
+        "Two threads on a core share its units and caches: each is slower, and by how much depends on the other.",
+        "echo off | sudo tee /sys/devices/system/cpu/smt/control, or choose one thread a core with --pin",
+        _smt,
+    ),
+    Probe(
+        "thread-priority",
+        "CPU",
+        "Priority of this process",
+        "nice value and policy of /proc/self/stat, CAP_SYS_NICE, RLIMIT_NICE",
+        "nice 0 or lower, normal policy",
+        "Loaders that yield to everything else leave the GPU without input; children inherit the priority.",
+        "sudo renice -n 0 -p $$ (then start again from that shell)",
+        _priority,
+    ),
+    Probe(
+        "cpu-gpu-balance",
+        "CPU",
+        "CPUs and memory for each GPU",
+        "allowed CPUs, cgroup quota, memory of host and GPUs",
+        "at least one CPU a GPU, four with data loaders; as much host memory as GPU memory",
+        "Too few CPUs cannot prepare what a GPU eats; too little memory cannot stage what it holds.",
+        "give the job more CPUs (Slurm: --cpus-per-gpu=8; Docker: --cpus) and memory, or fewer GPUs",
+        _balance,
+    ),
+)

@@ -1,0 +1,216 @@
+"""Probes of the file system and the disk under the data.
+
+What must not live here: measuring a rate (aiperf peaks), finding the disk (disks.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from aiperf.host.probes.disks import NETWORK, PARALLEL, Disk, Mount, disk_of, mount_of
+from aiperf.host.probes.memory import chosen
+from aiperf.host.probes.probe import Level, Probe, Reading, percent
+from aiperf.host.probes.sight import Absent, Sight, Unreadable
+from aiperf.units import format_bytes, format_rate
+
+_READ_AHEAD = 1024
+"""KiB."""
+_KIB = 1024
+_BUSY = 0.5
+_VIRTUAL = ("vd", "xvd")
+_LOCAL = ("ext4", "xfs", "btrfs", "zfs", "f2fs")
+
+
+def _noatime(sight: Sight) -> Reading:
+    mount = mount_of(sight, sight.data)
+    level, word = _atime(mount)
+    fix = f"sudo mount -o remount,noatime {mount.point}; for good: noatime in /etc/fstab"
+    return Reading(level, f"{word} on {mount.point} ({mount.kind})", "/proc/self/mountinfo", fix=fix)
+
+
+def _atime(mount: Mount) -> tuple[Level, str]:
+    if "ro" in mount.options:
+        return "ok", "read-only"
+    found = next((word for word in ("noatime", "relatime") if word in mount.options), "")
+    return ("ok", found) if found else ("warn", "strictatime")
+
+
+def _read_ahead_of(sight: Sight) -> tuple[int, str, str]:
+    """KiB, the file that says so, and what it belongs to. Raises Unreadable."""
+    mount = mount_of(sight, sight.data)
+    try:
+        disk = disk_of(sight, sight.data)
+        path, name = f"{disk.folder}/queue/read_ahead_kb", disk.name
+    except Unreadable:
+        path, name = f"sys/class/bdi/{mount.device}/read_ahead_kb", f"{mount.point} ({mount.kind})"
+    return sight.number(path), path, name
+
+
+def _read_ahead(sight: Sight) -> Reading:
+    found, path, name = _read_ahead_of(sight)
+    level: Level = "ok" if found >= _READ_AHEAD else "warn"
+    fix = f"echo {_READ_AHEAD} | sudo tee /{path}"
+    return Reading(level, f"{format_bytes(found * _KIB)} on {name}", f"/{path}", fix=fix)
+
+
+def _scheduler(sight: Sight) -> Reading:
+    disk = disk_of(sight, sight.data)
+    path = f"{disk.folder}/queue/scheduler"
+    found = chosen(sight.text(path))
+    spins = sight.maybe(f"{disk.folder}/queue/rotational") == "1" and not _virtual(disk)
+    good = ("mq-deadline", "bfq") if spins else ("none", "mq-deadline")
+    fix = f"echo {good[0]} | sudo tee /{path}"
+    return Reading("ok" if found in good else "warn", f"{found} on {disk.name}", f"/{path}", fix=fix)
+
+
+def _virtual(disk: Disk) -> bool:
+    return disk.name.startswith(_VIRTUAL)
+
+
+def _fast(sight: Sight) -> Reading:
+    mount = mount_of(sight, sight.data)
+    if mount.kind in PARALLEL:
+        return Reading("ok", f"{mount.kind} on {mount.point}", "/proc/self/mountinfo")
+    if mount.kind in NETWORK:
+        fix = "copy the data to a local NVMe disk before the job, or use a parallel file system"
+        return Reading("warn", f"{mount.kind} on {mount.point}", "/proc/self/mountinfo", fix=fix)
+    disk = disk_of(sight, sight.data)
+    where = f"/{disk.folder}/queue/rotational"
+    if _virtual(disk):
+        reason = f"{disk.name} is a virtual disk: what lies under it is not seen from here"
+        raise Unreadable(reason, where, "aiperf peaks disk_read")
+    spins = sight.number(f"{disk.folder}/queue/rotational") == 1
+    kind = "a spinning disk" if spins else "NVMe" if disk.name.startswith("nvme") else "solid state, not NVMe"
+    return Reading("ok" if kind == "NVMe" else "warn", f"{disk.name}: {kind}", where)
+
+
+def _gds(sight: Sight) -> Reading:
+    _ = sight.gpus
+    sight.require_gpu()
+    loaded = sight.facts.gds_active
+    config = sight.environ.get("CUFILE_ENV_PATH_JSON", "/etc/cufile.json")
+    compat = _compat(sight.maybe(config.lstrip("/")))
+    value = f"nvidia-fs {'loaded' if loaded else 'not loaded'}, compatibility mode {compat}"
+    note = "" if loaded else "files reach the GPU through host memory; that is not GPUDirect"
+    return Reading("ok" if loaded else "warn", value, f"/proc/modules, {config}", note)
+
+
+def _compat(text: str) -> str:
+    """What cufile.json says of the mode that copies through the host; comments are allowed there."""
+    lines = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("//"))
+    try:
+        found = json.loads(lines)["properties"]["allow_compat_mode"]
+    except (ValueError, KeyError, TypeError):
+        return "not told" if text else "at its default"
+    return "allowed" if found else "forbidden"
+
+
+def _input_rate(sight: Sight) -> Reading:
+    disk = disk_of(sight, sight.data)
+    rate, busy = sight.watch.read_rate(disk.name), sight.watch.disk_busy(disk.name)
+    if rate is None or busy is None:
+        raise Unreadable(f"/proc/diskstats does not count {disk.name}", "/proc/diskstats")
+    note = "read this while a job loads data: a GPU below 95 % beside a busy disk waits for input"
+    value = f"{disk.name} reads {format_rate(rate)}, {percent(busy)} of the time busy"
+    return Reading("warn" if busy > _BUSY else "ok", value, "/proc/diskstats over half a second", note)
+
+
+def _filesystem(sight: Sight) -> Reading:
+    mount = mount_of(sight, sight.data)
+    level, word = _atime(mount)
+    ahead, path, _ = _read_ahead_of(sight)
+    good = level == "ok" and ahead >= _READ_AHEAD and mount.kind in (*_LOCAL, *PARALLEL)
+    value = f"{mount.kind} on {mount.point}, {word}, read-ahead {format_bytes(ahead * _KIB)}"
+    wants = [] if level == "ok" else [f"sudo mount -o remount,noatime {mount.point}"]
+    wants += [] if ahead >= _READ_AHEAD else [f"echo {_READ_AHEAD} | sudo tee /{path}"]
+    if not good and not wants:
+        wants = ["keep the data on ext4, xfs or a parallel file system"]
+    return Reading("ok" if good else "warn", value, f"/proc/self/mountinfo, /{path}", fix="; ".join(wants))
+
+
+def _on_disk(read: Callable[[Sight], Reading]) -> Callable[[Sight], Reading]:
+    """A probe that does not apply to data in memory."""
+
+    def checked(sight: Sight) -> Reading:
+        mount = mount_of(sight, sight.data)
+        if mount.kind in ("tmpfs", "ramfs"):
+            raise Absent(f"{sight.data} lies in memory ({mount.kind} on {mount.point})")
+        return read(sight)
+
+    return checked
+
+
+PROBES = (
+    Probe(
+        "io-noatime",
+        "storage",
+        "Access times",
+        "options of the data's mount in /proc/self/mountinfo",
+        "noatime; relatime will do",
+        "With strictatime every read of a file writes to its inode.",
+        "sudo mount -o remount,noatime MOUNT",
+        _noatime,
+    ),
+    Probe(
+        "io-read-ahead",
+        "storage",
+        "Read-ahead",
+        "queue/read_ahead_kb of the data's disk",
+        "at least 1 MiB for streaming",
+        "A larger read-ahead turns a stream of small reads into few large ones.",
+        "echo 1024 | sudo tee /sys/block/DISK/queue/read_ahead_kb",
+        _on_disk(_read_ahead),
+    ),
+    Probe(
+        "io-scheduler",
+        "storage",
+        "I/O scheduler",
+        "queue/scheduler of the data's disk",
+        "none or mq-deadline on solid state, mq-deadline or bfq on a spinning disk",
+        "An NVMe disk orders its queue itself; sorting it before costs CPU time and latency.",
+        "echo none | sudo tee /sys/block/DISK/queue/scheduler",
+        _on_disk(_scheduler),
+    ),
+    Probe(
+        "tune-filesystem",
+        "storage",
+        "File system of the data",
+        "type and options of the mount, read-ahead",
+        "a local or parallel file system, noatime or relatime, read-ahead of 1 MiB",
+        "Defaults suit desktops: many small reads, every access noted.",
+        "see io-noatime and io-read-ahead",
+        _on_disk(_filesystem),
+    ),
+    Probe(
+        "fast-storage",
+        "storage",
+        "Disk of the data",
+        "queue/rotational and name of the disk, type of the file system",
+        "local NVMe, or a parallel file system",
+        "A GPU eats hundreds of MB/s of training data; a spinning disk seeks a hundred times a second.",
+        "copy the data to an NVMe disk before the job",
+        _on_disk(_fast),
+    ),
+    Probe(
+        "gds-available",
+        "storage",
+        "GPUDirect Storage",
+        "nvidia_fs in /proc/modules, allow_compat_mode of cufile.json",
+        "nvidia-fs loaded",
+        "With it a file goes to GPU memory without a stop in host memory; compatibility mode makes that stop.",
+        "sudo modprobe nvidia-fs (package nvidia-gds); then /usr/local/cuda/gds/tools/gdscheck -p",
+        _gds,
+    ),
+    Probe(
+        "measure-input-throughput",
+        "storage",
+        "Input rate now",
+        "/proc/diskstats over half a second",
+        "a disk that is not busy before a measurement; while training, GPUs above 95 % busy",
+        "Whether input is the limit shows in disk and GPU together.",
+        "sudo iotop -o, or pidstat -d 1 (show who reads); wait for it",
+        _on_disk(_input_rate),
+        steady=False,
+    ),
+)

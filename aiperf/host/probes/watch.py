@@ -1,0 +1,150 @@
+"""Half a second of a host's counters: what moved meanwhile.
+
+What must not live here: judging what moved.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.host import proc
+
+_READINGS = 5
+_PERIOD_S = 0.1
+_SECTOR = 512
+"""/proc/diskstats counts these bytes whatever the disk's own sectors are (Documentation/admin-guide/iostats.rst)."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Counters at one time."""
+
+    cpus: dict[int, proc.CpuTime]
+    network: dict[str, tuple[int, ...]]
+    """Interface -> the sixteen columns of /proc/net/dev."""
+    disks: dict[str, tuple[int, ...]]
+    """Disk -> the columns of /proc/diskstats after its name."""
+    tcp: dict[str, int]
+    throttled: int | None
+    """Periods in which the cgroup's quota stopped this process's group."""
+    own_ticks: float
+    """CPU time that aiperf itself has used."""
+    at: float
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Two moments and what lies between."""
+
+    first: Moment
+    last: Moment
+    gpu_busy: tuple[tuple[int | None, ...], ...]
+    """Reading by reading, per cent busy of each visible GPU."""
+
+    @property
+    def seconds(self) -> float:
+        """Time between the two moments."""
+        return max(self.last.at - self.first.at, 1e-9)
+
+    def busy(self, cpus: Iterable[int]) -> float | None:
+        """Share of these CPUs' time that others than aiperf used; None when /proc/stat did not tell."""
+        seen = [cpu for cpu in cpus if cpu in self.first.cpus and cpu in self.last.cpus]
+        total = sum(self.last.cpus[cpu].total - self.first.cpus[cpu].total for cpu in seen)
+        if total <= 0:
+            return None
+        busy = sum(self.last.cpus[cpu].busy - self.first.cpus[cpu].busy for cpu in seen)
+        return min(1.0, max(0.0, busy - (self.last.own_ticks - self.first.own_ticks)) / total)
+
+    def network(self, name: str) -> tuple[int, ...] | None:
+        """What each column of /proc/net/dev gained; None for an unknown interface."""
+        return _gained(self.first.network.get(name), self.last.network.get(name))
+
+    def read_rate(self, disk: str) -> float | None:
+        """Bytes read a second."""
+        gained = _gained(self.first.disks.get(disk), self.last.disks.get(disk))
+        return None if gained is None or len(gained) < 10 else gained[2] * _SECTOR / self.seconds
+
+    def disk_busy(self, disk: str) -> float | None:
+        """Share of the time in which the disk had something to do."""
+        gained = _gained(self.first.disks.get(disk), self.last.disks.get(disk))
+        return None if gained is None or len(gained) < 10 else min(1.0, gained[9] / 1000 / self.seconds)
+
+    def tcp(self, name: str) -> int | None:
+        """What one counter of /proc/net/snmp gained."""
+        return None if name not in self.last.tcp else self.last.tcp[name] - self.first.tcp.get(name, 0)
+
+    @property
+    def throttled(self) -> int | None:
+        """Periods in which the quota stopped this cgroup meanwhile."""
+        if self.first.throttled is None or self.last.throttled is None:
+            return None
+        return self.last.throttled - self.first.throttled
+
+
+def watch(
+    root: Path, gpu_busy: Callable[[], tuple[int | None, ...]], wait: Callable[[float], None] | None = None
+) -> Watch:
+    """Read the counters, read the GPUs every 100 ms, read the counters again."""
+    pause = wait or time.sleep
+    first = _moment(root)
+    readings = []
+    for _ in range(_READINGS):
+        pause(_PERIOD_S)
+        readings.append(gpu_busy())
+    return Watch(first, _moment(root), tuple(readings))
+
+
+def _moment(root: Path) -> Moment:
+    times = os.times()
+    own = times.user + times.system + times.children_user + times.children_system
+    return Moment(
+        cpus=proc.cpu_times(root),
+        network=_network(root),
+        disks=_disks(root),
+        tcp=_tcp(root),
+        throttled=_throttled(root),
+        own_ticks=own * os.sysconf("SC_CLK_TCK") if root == proc.ROOT else 0.0,
+        at=time.monotonic(),
+    )
+
+
+def _network(root: Path) -> dict[str, tuple[int, ...]]:
+    lines = (proc.read_text(root / "proc/net/dev") or "").splitlines()
+    pairs = (line.partition(":") for line in lines if ":" in line)
+    return {name.strip(): _ints(rest.split()) for name, _, rest in pairs}
+
+
+def _disks(root: Path) -> dict[str, tuple[int, ...]]:
+    lines = (proc.read_text(root / "proc/diskstats") or "").splitlines()
+    return {words[2]: _ints(words[3:]) for line in lines if len(words := line.split()) > 3}
+
+
+def _tcp(root: Path) -> dict[str, int]:
+    rows = [
+        line.split()[1:]
+        for line in (proc.read_text(root / "proc/net/snmp") or "").splitlines()
+        if line.startswith("Tcp:")
+    ]
+    return dict(zip(rows[0], _ints(rows[1]), strict=False)) if len(rows) == 2 else {}
+
+
+def _throttled(root: Path) -> int | None:
+    for folder in proc.cgroup_folders("cpu", root):
+        for line in (proc.read_text(folder / "cpu.stat") or "").splitlines():
+            if line.startswith("nr_throttled "):
+                return int(line.split()[1])
+    return None
+
+
+def _ints(words: Iterable[str]) -> tuple[int, ...]:
+    return tuple(int(word) if word.lstrip("-").isdigit() else 0 for word in words)
+
+
+def _gained(before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    if before is None or after is None:
+        return None
+    return tuple(b - a for a, b in zip(before, after, strict=False))

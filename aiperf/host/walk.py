@@ -1,0 +1,58 @@
+"""The whole checklist against this host: what a probe verified here, what a scenario can show, what a team must answer.
+
+What must not live here: probes, running scenarios, printing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from aiperf.host.checklist import Item
+from aiperf.host.checkup import Checkup
+from aiperf.scenario.find import Listing
+
+
+@dataclass(frozen=True)
+class Step:
+    """One item of the checklist, and what is known of it here."""
+
+    id: str
+    section: str
+    item: str
+    lines: str
+    auto: str
+    """probe, scenario or process."""
+    level: str = ""
+    """The probe's level; empty for the others."""
+    said: str = ""
+    """What the probe read, or why it could not; the question of a process item."""
+    pair: str = ""
+    scenarios: tuple[str, ...] = ()
+    """Scenarios that show what the item is worth."""
+
+
+def walk(items: Iterable[Item], checkup: Checkup, listings: Sequence[Listing]) -> tuple[Step, ...]:
+    """Every item in the order of the book."""
+    rows = {row.id: row for row in checkup.rows}
+    shown = _covered(listings)
+    steps = []
+    for item in items:
+        row = rows.get(item.id) if item.auto == "probe" else None
+        said = (row.value or row.reason) if row is not None else item.ask
+        level = row.level if row is not None else ""
+        found = shown.get(item.pair, ()) if item.pair else ()
+        steps.append(
+            Step(item.id, item.section, item.item, item.lines, item.auto, level, said, item.pair, tuple(found))
+        )
+    return tuple(steps)
+
+
+def _covered(listings: Sequence[Listing]) -> dict[str, list[str]]:
+    """Pair -> names of the scenarios that are called so, or that name it among their rows (``app/PAIR``)."""
+    found: dict[str, list[str]] = {}
+    for listing in listings:
+        pairs = {listing.name, *(row.partition("/")[2] for row in listing.book)}
+        for pair in sorted(pairs):
+            found.setdefault(pair, []).append(listing.name)
+    return found
