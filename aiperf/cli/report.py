@@ -1,11 +1,16 @@
-"""``aiperf report``: a stored run as a table, recomputed from its raw samples when asked.
+"""``aiperf report``: a stored run as a table or an HTML page, recomputed from its raw samples when asked.
 
 What must not live here: reading or concluding.
 """
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,10 +18,12 @@ import typer
 from aiperf.analysis.recompute import recompute
 from aiperf.cli.options import Format, FormatOption, JsonOption, ResultsOption
 from aiperf.cli.output import print_run
-from aiperf.errors import Exit
+from aiperf.errors import Exit, usage
 from aiperf.records import CaseRecord
+from aiperf.report.html.page import render_html
 from aiperf.store.codec import to_plain
-from aiperf.store.read import StoredRun, open_run, read_pairs
+from aiperf.store.read import StoredRun, open_run, read_case, read_pairs
+from aiperf.store.write import file_name, write_whole
 
 _DEFAULT_RESULTS = "results"
 
@@ -32,8 +39,16 @@ def report(
     again: Annotated[
         bool, typer.Option("--recompute", help="Conclude again from the raw samples, and say whether it differs.")
     ] = False,
+    html: Annotated[bool, typer.Option("--html", help="Write one self-contained HTML page instead.")] = False,
+    output: Annotated[
+        str, typer.Option("--output", metavar="PATH", help="Where the page goes; else into the run's folder.")
+    ] = "",
+    cases: Annotated[
+        list[str] | None, typer.Option("--case", metavar="ID", help="The page shows only these cases in full.")
+    ] = None,
 ) -> None:
-    """Print a stored run's comparison table."""
+    """Print a stored run's comparison table, or write it as a page."""
+    _check_flags(html=html, output=output, cases=cases, form=form)
     stored = open_run(run, results=results)
     records, damaged = stored.read_cases()
     differing: list[str] = []
@@ -45,14 +60,19 @@ def report(
         records = fresh
     told = [f"recomputed from raw samples: {len(records) - len(differing)} of {len(records)} cases the same"]
     told += [f"{name} differs from what was stored" for name in differing]
-    print_run(
-        stored.record,
-        records,
-        form=Format.json if as_json else form,
-        every_metric=every_metric,
-        footer=told if again else [],
-        warnings=[d.sentence for d in damaged],
-    )
+    warnings = [d.sentence for d in damaged]
+    if html:
+        path = _write_page(stored, records, output=output, cases=cases or (), warnings=[*warnings, *told[1:]])
+        sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if as_json else f"{path}\n")
+    else:
+        print_run(
+            stored.record,
+            records,
+            form=Format.json if as_json else form,
+            every_metric=every_metric,
+            footer=told if again else [],
+            warnings=warnings,
+        )
     if differing:
         raise typer.Exit(int(Exit.WRONG))
 
@@ -62,3 +82,35 @@ def _recomputed(stored: StoredRun, record: CaseRecord) -> CaseRecord:
         return record
     pairs = read_pairs(stored, record)
     return replace(record, results=recompute(record, pairs, width=record.width, scale=record.scale))
+
+
+def _check_flags(*, html: bool, output: str, cases: Sequence[str] | None, form: Format) -> None:
+    """Refuse flags that the other form of the report would not heed. Raises UserError."""
+    if not html and (output or cases):
+        raise usage("only a page has this.", "Add --html.", where="--output" if output else "--case")
+    if html and form is not Format.table:
+        raise usage("a page is no table of text.", "Give --html or --format, not both.", where="--format")
+
+
+def _page_name(named: Sequence[str]) -> str:
+    """File of a page: that of some cases does not take the place of the whole run's."""
+    if not named:
+        return "report.html"
+    return f"report-{named[0]}.html" if len(named) == 1 else "report-cases.html"
+
+
+def _write_page(
+    stored: StoredRun, records: Sequence[CaseRecord], *, output: str, cases: Sequence[str], warnings: Sequence[str]
+) -> Path:
+    named = [read_case(stored, name).case for name in cases]
+    path = Path(output) if output else stored.folder / _page_name([file_name(case) for case in named])
+    only = [case.id for case in named]
+    page = render_html(stored.record, records, pairs=partial(read_pairs, stored), warnings=warnings, only=only)
+    try:
+        # A name that is no UTF-8 still has a place on a page.
+        write_whole(path, page.encode("utf-8", "replace"))
+    except OSError as error:
+        raise usage(f"the page cannot be written ({error.strerror}).", "Give another --output.", str(path)) from None
+    for warning in warnings:
+        print(warning, file=sys.stderr)
+    return path

@@ -36,8 +36,19 @@ _PLAIN = 3
 
 def explain_case(run: RunRecord, record: CaseRecord, *, width: int = 100) -> str:
     """Tell one case of ``run``; ``record`` may be without samples. Lines have at most ``width`` cells."""
+    texts = []
+    for title, lines in case_blocks(run, record):
+        indented = [f"  {line}" if title else line for line in lines]
+        if title.startswith(record.case.id) or lines:
+            said = [title] * bool(title) + indented
+            texts.append("\n".join(part for line in said for part in wrap(clean_keep(line), width, indent="    ")))
+    return "\n\n".join(texts) + "\n"
+
+
+def case_blocks(run: RunRecord, record: CaseRecord) -> list[tuple[str, list[str]]]:
+    """Everything there is to tell of a case: (title, sentences), blocks without sentences included."""
     case, imported = record.case, record.status == "imported"
-    blocks: list[tuple[str, list[str]]] = [
+    return [
         (f"{case.id}: {case.title}", []),
         ("", [f"Why: {case.why}"] if case.why else []),
         ("What was run", [] if imported else side_sentences(case)),
@@ -50,13 +61,6 @@ def explain_case(run: RunRecord, record: CaseRecord, *, width: int = 100) -> str
         ("The book", [f"It covers {', '.join(case.book)}."] if case.book else []),
         ("To reproduce it", reproduce(run, record)),
     ]
-    texts = []
-    for title, lines in blocks:
-        indented = [f"  {line}" if title else line for line in lines]
-        if title.startswith(case.id) or lines:
-            said = [title] * bool(title) + indented
-            texts.append("\n".join(part for line in said for part in wrap(clean_keep(line), width, indent="    ")))
-    return "\n\n".join(texts) + "\n"
 
 
 def side_sentences(case: Case) -> list[str]:
@@ -83,12 +87,18 @@ def side_sentences(case: Case) -> list[str]:
 def reproduce(run: RunRecord, record: CaseRecord) -> list[str]:
     """Give the commands that measure this case again."""
     said = [f"The run: {shlex.join(run.argv)}"] if run.argv else []
+    command = reproduce_command(run, record)
+    return [*said, f"The case: {command}"] if command else said
+
+
+def reproduce_command(run: RunRecord, record: CaseRecord) -> str:
+    """Give the one command that measures this case again; empty when there is none."""
     if record.status != "imported" and (not record.case.is_command or record.case.path):
         # The run's seed: each case draws its own from it.
         words = ["aiperf", "run", _named(record.case), "--precision", record.precision, "--seed", str(run.seed)]
         words += [word for key, value in record.case.axes.items() for word in ("--only", f"{key}={axis_text(value)}")]
-        said.append(f"The case: {shlex.join(words)}")
-    return said
+        return shlex.join(words)
+    return ""
 
 
 def _named(case: Case) -> str:

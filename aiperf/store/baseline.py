@@ -16,7 +16,7 @@ from aiperf.analysis.differences import differing
 from aiperf.analysis.gate_base import Baseline, BaselineEntry, BaselineSitting, Promotion, sitting_of
 from aiperf.errors import Fault, UserError, usage
 from aiperf.records import CaseRecord, RunRecord
-from aiperf.store.codec import CorruptRecord, _decoder, _Misfit, dump_json
+from aiperf.store.codec import CorruptRecord, dump_json, from_plain
 from aiperf.store.write import write_whole
 
 VERSION = 1
@@ -52,16 +52,15 @@ def read_baseline(path: Path) -> Baseline:
             raise usage(
                 f"was written as version {version}; this aiperf reads up to {VERSION}.", "Update aiperf.", str(path)
             )
-        return cast(Baseline, _decoder(Baseline)(plain))
+        return from_plain(Baseline, plain)
     except FileNotFoundError:
         hint = "Write one: aiperf gate --promote RUN [RUN ...] --baseline FILE --why TEXT."
         raise usage("there is no such baseline.", hint, str(path)) from None
     except OSError as error:
         raise usage(f"cannot be read: {error.strerror}.", where=str(path)) from None
-    except (ValueError, RecursionError, CorruptRecord, _Misfit) as error:
-        said = error.sentence if isinstance(error, _Misfit) else str(error)
+    except (ValueError, RecursionError, CorruptRecord) as error:
         hint = "Take the version that was committed, or promote again into a new file."
-        raise usage(f"is no baseline: {said}.", hint, str(path)) from None
+        raise usage(f"is no baseline: {error}.", hint, str(path)) from None
 
 
 def write_baseline(path: Path, baseline: Baseline) -> None:

@@ -79,7 +79,11 @@ def _dump(record: CaseRecord | RunRecord) -> bytes:
 
 
 def _load(kind: type[T], data: bytes, where: str) -> T:
-    plain = load_plain(data, where=where)
+    return from_plain(kind, load_plain(data, where=where))
+
+
+def from_plain(kind: type[T], plain: Any) -> T:
+    """Make a dataclass of what ``to_plain`` made of one. Raises CorruptRecord, naming the field that does not fit."""
     try:
         return cast(T, _decoder(cast(Any, kind))(plain))
     except _Misfit as misfit:

@@ -148,7 +148,7 @@ def _fill_samples(connection: Any, samples: Sequence[SampleFile]) -> None:
     shown = ", ".join(f"{made.get(c.name, f's.{_quoted(c.name)}')} AS {_quoted(c.name)}" for c in SAMPLES.columns)
     connection.execute(
         f"CREATE VIEW samples AS SELECT {shown} FROM read_parquet({_paths(samples)}, filename = true, "
-        "hive_partitioning = false) AS s JOIN stored.files AS f USING (filename) WHERE s.slot < f.pairs"
+        "hive_partitioning = false) AS s JOIN stored.files AS f USING (filename)"
     )
 
 

@@ -19,7 +19,7 @@ from factory_of_runs import make_measured
 from aiperf.records import RunRecord
 from aiperf.store.write import RunWriter, open_new
 
-_PIECE = 256
+_PIECE = 1024
 
 
 class SlowDisk:
@@ -41,7 +41,7 @@ class SlowDisk:
         for begin in range(0, len(data), _PIECE):
             self._file.write(data[begin : begin + _PIECE])
             self._file.flush()
-            time.sleep(0.0001)
+            time.sleep(0.0005)
         return len(data)
 
 

@@ -1,0 +1,187 @@
+"""What the page says of one case: sentences, small tables and charts, ready to be laid out.
+
+What must not live here: deciding, reading files, HTML beyond the charts.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from aiperf.errors import AiperfError
+from aiperf.records import CaseRecord, Pair, Result, RunRecord
+from aiperf.report.explain import case_blocks, reproduce_command, side_sentences
+from aiperf.report.html.differences import differences, differences_chart
+from aiperf.report.html.distribution import Drawn, distribution_chart
+from aiperf.report.html.interval import interval_chart
+from aiperf.report.html.outcome import glyph, outcome_class
+from aiperf.report.html.readings import Strip, clock_of, strips
+from aiperf.report.html.rounds import rounds_chart
+from aiperf.report.html.view import row_words
+from aiperf.report.html.warmup import WarmupLine, warmup_chart, warmup_lines
+from aiperf.report.numbers import DASH, clean
+from aiperf.report.reasons import result_sentences
+from aiperf.report.table import Row, build_table, failure_sentence
+from aiperf.units import significant
+
+_HOST_WIDE = "Finding: "
+"""The page lists the findings of the host once, not in every case."""
+
+
+@dataclass(frozen=True)
+class ResultView:
+    """One headline result of a case: its sentences and its two charts."""
+
+    heading: str
+    css: str
+    glyph: str
+    sentences: tuple[str, ...]
+    interval: str
+    differences: str
+    running: bool
+    """Whether the chart holds an interval that closes in."""
+    order: str
+    """What a triangle and a disc stand for; empty when the record does not tell."""
+
+
+@dataclass(frozen=True)
+class TelemetryLine:
+    """One reading of the device or host, as medians over the pairs, by side."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CaseView:
+    """Everything that the page shows of one case."""
+
+    id: str
+    title: str
+    why: str
+    words: tuple[tuple[str, str, str], ...]
+    """Class, shape and word of every outcome."""
+    sides: tuple[str, ...]
+    what: tuple[str, ...]
+    came: tuple[str, ...]
+    stderr: tuple[str, ...]
+    results: tuple[ResultView, ...]
+    metrics: tuple[Row, ...]
+    clock: str
+    drawn: Drawn
+    rounds: str
+    warmup: tuple[WarmupLine, ...]
+    warmup_chart: str
+    watched: tuple[str, ...]
+    """Whose telemetry there is: sides, or the whole host."""
+    telemetry: tuple[TelemetryLine, ...]
+    measured: tuple[str, ...]
+    checks: tuple[str, ...]
+    limits: tuple[str, ...]
+    touched: tuple[str, ...]
+    moves: str
+    book: tuple[str, ...]
+    command: str
+    trouble: str
+    """Why the samples could not be drawn, if so."""
+
+
+def case_view(run: RunRecord, record: CaseRecord, *, pairs: Callable[[CaseRecord], tuple[Pair, ...]]) -> CaseView:
+    """Build the view of one case; ``pairs`` reads its samples and may fail with an AiperfError, which is then told."""
+    trouble = ""
+    sampled: tuple[Pair, ...] = ()
+    found: tuple[Strip, ...] = ()
+    try:
+        sampled = pairs(record)
+        found = strips(record.case, sampled)
+    except AiperfError as error:
+        trouble = f"The samples could not be read: {error}"
+    case, told = record.case, _told(run, record)
+    sides = tuple(s.name for s in case.sides)
+    watched = tuple(dict.fromkeys(side for p in record.pairs for side in p.telemetry))
+    rows = build_table([record]).rows
+    words = list(dict.fromkeys(word for row in rows if row.headline for word in row_words(row)))
+    return CaseView(
+        id=case.id,
+        title=case.title,
+        why=case.why,
+        words=tuple((outcome_class(w), glyph(w), w) for w in words),
+        sides=sides,
+        what=tuple(side_sentences(case)),
+        came=_came(record),
+        stderr=_stderr(record),
+        results=tuple(_result(record, r) for r in record.results if r.headline),
+        metrics=tuple(replace(row, headline=True) for row in rows if row.verdict),
+        clock=clock_of(case, sampled) if found else "",
+        drawn=distribution_chart(found, sides),
+        rounds=rounds_chart(found, sides),
+        warmup=tuple(warmup_lines(record, found)),
+        warmup_chart=warmup_chart(record, found),
+        watched=watched,
+        telemetry=_telemetry(record, watched),
+        measured=told.get("How it was measured", ()),
+        checks=told.get("What was checked", ()),
+        limits=told.get("The limit", ()),
+        touched=tuple(x for x in told.get("What touched it", ()) if not x.startswith(_HOST_WIDE)),
+        moves=", ".join(f"{k} {v}" for k, v in case.moves.items()),
+        book=case.book,
+        command=reproduce_command(run, record),
+        trouble=trouble,
+    )
+
+
+def _told(run: RunRecord, record: CaseRecord) -> dict[str, tuple[str, ...]]:
+    """Sentences of the terminal's story of a case, by the heading that they stand under."""
+    return {title: tuple(clean(line) for line in lines) for title, lines in case_blocks(run, record)}
+
+
+def _came(record: CaseRecord) -> tuple[str, ...]:
+    if record.status == "skipped":
+        fix = (f"To run it: {record.skip_fix}",) if record.skip_fix else ()
+        return (f"Skipped: {record.skip_reason}", *fix)
+    if record.status == "failed":
+        why = failure_sentence(record.failure) if record.failure else "no reason was recorded"
+        return (f"Failed: {why}",)
+    if record.status == "interrupted":
+        return ("It was interrupted; what was measured until then is below.",)
+    return ()
+
+
+def _stderr(record: CaseRecord) -> tuple[str, ...]:
+    tail = record.failure.stderr_tail if record.failure else ""
+    return tuple(clean(line) for line in tail.splitlines())
+
+
+def _result(record: CaseRecord, result: Result) -> ResultView:
+    found = differences(record, result)
+    ladder = f"{result.side} against {result.against}: " if len(record.case.sides) > 2 else ""
+    order = f"▲ {result.against} went first, ● {result.side} went first" if found.orders else ""
+    return ResultView(
+        heading=f"{ladder}{result.verdict.word}{' (provisional)' if result.verdict.provisional else ''}",
+        css=outcome_class(result.verdict.word),
+        glyph=glyph(result.verdict.word),
+        sentences=tuple(result_sentences(result)),
+        interval=interval_chart(result),
+        differences=differences_chart(record, result, found),
+        running=bool(found.running),
+        order=order,
+    )
+
+
+def _telemetry(record: CaseRecord, sides: Sequence[str]) -> tuple[TelemetryLine, ...]:
+    used = [p for p in record.pairs if not p.void]
+    names = dict.fromkeys(name for p in used for side in p.telemetry.values() for name in side)
+    lines = []
+    for name in names:
+        values = []
+        for side in sides:
+            found = [p.telemetry[side][name] for p in used if name in p.telemetry.get(side, {})]
+            values.append(_span(found) if found else DASH)
+        lines.append(TelemetryLine(name.replace("_", " "), tuple(values)))
+    return tuple(lines)
+
+
+def _span(found: Sequence[float]) -> str:
+    middle = significant(statistics.median(found))
+    return middle if min(found) == max(found) else f"{middle} ({significant(min(found))} … {significant(max(found))})"

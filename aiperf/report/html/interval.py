@@ -1,0 +1,97 @@
+"""One interval against the threshold: the tiny bar of a table row, and the drawing of a case.
+
+What must not live here: verdicts being decided, the chart of many cases (speedups.py).
+"""
+
+from __future__ import annotations
+
+import math
+
+from aiperf.records import Comparison, Result
+from aiperf.report.html.scale import Scale, bent, drawable, ratio_ticks, ratios
+from aiperf.report.html.svg import figure, label, path, rect, x_axis
+from aiperf.report.numbers import confidence, format_interval, format_percent, format_ratio, known
+
+BAR_WIDTH = 90
+"""Of the tiny bar, in pixels; style.css draws the threshold's band behind it, between ``BAND``."""
+BAND = (38, 52)
+_REACH = bent(1000.0, math.log1p(0.02))
+_WIDTH, _TOP, _BOTTOM, _EDGE = 540, 14, 66, 16
+
+
+def tiny_bar(ratio: float, low: float, high: float, *, threshold: float) -> str:
+    """Draw an interval in units of its own threshold, so that the band has one place in every row.
+
+    Empty where there is no number or no threshold.
+    """
+    if not (drawable(ratio) and threshold > 0):
+        return ""
+    unit = math.log1p(threshold)
+    ends = [_bar_place(end, unit) for end in (low, high)] if known(low) and known(high) else [0, BAR_WIDTH]
+    first = min(ends[0], BAR_WIDTH - 1)
+    return f'<svg><path d="M{first} 7H{max(ends[1], first + 1)}M{_bar_place(ratio, unit)} 2v10"/></svg>'
+
+
+def interval_chart(result: Result) -> str:
+    """Draw the interval of a result, its estimate and the second opinion against the threshold's band."""
+    found, threshold = result.comparison, result.verdict.threshold
+    if not drawable(found.ratio):
+        return ""
+    ends = [x for x in (found.low, found.high, found.ratio, found.second_low, found.second_high) if drawable(x)]
+    scale = ratios(min(ends), max(ends), start=_EDGE, end=_WIDTH - _EDGE, threshold=threshold)
+    body = [
+        *band(scale, threshold, _TOP, _BOTTOM),
+        x_axis(ratio_ticks(scale, apart=52), start=_EDGE, end=_WIDTH - _EDGE, top=_TOP, bottom=_BOTTOM),
+        path(f"M{scale(1)} {_TOP - 4}V{_BOTTOM}", "one"),
+        f'<g class="v {result.verdict.word}">{_marks(found, scale)}</g>',
+        *_second(found, scale),
+    ]
+    said = (
+        f"Ratio {format_ratio(found.ratio, found.low, found.high)}, {confidence(found.alpha)} interval "
+        f"{format_interval(found.low, found.high)}, threshold {format_percent(threshold)}: {result.verdict.word}."
+    )
+    return figure(body, width=_WIDTH, height=_BOTTOM + 24, title="Interval against the threshold", description=said)
+
+
+def band(scale: Scale, threshold: float, top: float, bottom: float) -> list[str]:
+    """Draw what counts as equivalent; nothing without a threshold."""
+    if threshold <= 0:
+        return []
+    first, last = scale(1 / (1 + threshold)), scale(1 + threshold)
+    return [rect(first, top, last - first, bottom - top, "band")]
+
+
+def _marks(found: Comparison, scale: Scale) -> str:
+    low = scale(found.low) if drawable(found.low) else round(scale.start)
+    high = scale(found.high) if drawable(found.high) else round(scale.end)
+    middle = scale(found.ratio)
+    return path(f"M{low} 32H{max(high, low + 1)}M{low} 26v12M{high} 26v12", "bar") + path(
+        f"M{middle} 25l7 7-7 7-7-7z", "mark"
+    )
+
+
+def _second(found: Comparison, scale: Scale) -> list[str]:
+    if not (drawable(found.second_low) and drawable(found.second_high)):
+        return []
+    low, high = scale(found.second_low), scale(found.second_high)
+    return [path(f"M{low} 54H{max(high, low + 1)}M{low} 50v8M{high} 50v8", "second"), _beside(low, high)]
+
+
+def _beside(low: int, high: int) -> str:
+    """Name the thin bar on the side that has room."""
+    if high < _WIDTH - 170:
+        return label(high + 8, 58, "second opinion, by ranks", "small")
+    return label(low - 8, 58, "second opinion, by ranks", "small end")
+
+
+def _bar_place(ratio: float, unit: float) -> int:
+    """Pixel of a ratio in the tiny bar: the band's edges are one threshold from the middle."""
+    if ratio <= 0:
+        return 0
+    edge, half = BAR_WIDTH / 2 - BAND[0], BAR_WIDTH / 2
+    away = bent(ratio, unit)
+    near = math.asinh(1.0)
+    if abs(away) <= near:
+        return round(half + edge * away / near)
+    far = min(1.0, (abs(away) - near) / (_REACH - near))
+    return round(half + math.copysign(edge + far * (half - edge), away))

@@ -1,0 +1,180 @@
+"""The HTML page of a run: one self-contained file, with as many cases in full as its size allows.
+
+What must not live here: what is said of a run (view.py) or of a case (case_view.py), drawing, files being written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aiperf import __version__
+from aiperf.records import CaseRecord, Pair, RunRecord
+from aiperf.report.html.case_view import case_view
+from aiperf.report.html.outcome import GLYPHS, need, outcome_class
+from aiperf.report.html.speedups import MOST_NAMED, speedup_chart
+from aiperf.report.html.sweep import sweeps
+from aiperf.report.html.view import Overview, command, facts, libraries, overview, row_words
+from aiperf.report.numbers import clean, confidence
+from aiperf.report.summary import header_lines, summary_line
+from aiperf.report.table import Table
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MOST_BYTES = 2_950_000
+"""Of the whole file; the table of all cases is never cut, details of cases are."""
+_HERE = Path(__file__).parent
+_LINK_BYTES = 24
+"""What a row grows by when its case is shown in full."""
+
+
+@dataclass(frozen=True)
+class _Detail:
+    """A case in full, as HTML, and the scenario that it stands under."""
+
+    anchor: str
+    scenario: str
+    html: str
+
+
+@dataclass(frozen=True)
+class _Section:
+    """A scenario's curves over its axes, as HTML, and its cases in full."""
+
+    scenario: str
+    sweeps: str
+    details: tuple[str, ...]
+
+
+def render_html(
+    run: RunRecord,
+    records: Sequence[CaseRecord],
+    *,
+    pairs: Callable[[CaseRecord], tuple[Pair, ...]],
+    warnings: Sequence[str] = (),
+    only: Collection[str] = (),
+    most_bytes: int = MOST_BYTES,
+) -> str:
+    """Return the page of ``run``, which needs nothing but itself.
+
+    ``pairs`` reads the samples of a case and is called for those that are shown in full: in the order of need, until
+    ``most_bytes`` are used up. ``only`` names the ids of the cases to show in full instead.
+    """
+    environment = _environment()
+    found = overview(run, records, warnings=warnings)
+    base = _page(environment, run, records, found, warnings=warnings, only=only, details={}, curves={})
+    room = most_bytes - len(base.encode("utf-8", "replace"))
+    details, curves = _details(environment, run, _in_need(records, only, found), records, pairs=pairs, room=room)
+    return _page(environment, run, records, found, warnings=warnings, only=only, details=details, curves=curves)
+
+
+def _in_need(records: Sequence[CaseRecord], only: Collection[str], found: Overview) -> list[CaseRecord]:
+    """The cases to show in full: the worst outcomes first, the rest in plan order."""
+    words: dict[str, set[str]] = {}
+    for row in found.rows:
+        words.setdefault(row.case, set()).update(row_words(row))
+    wanted = [r for r in records if not only or r.case.id in only]
+    return sorted(wanted, key=lambda r: need(words[r.case.id]))
+
+
+def _details(
+    environment: Environment,
+    run: RunRecord,
+    wanted: Sequence[CaseRecord],
+    records: Sequence[CaseRecord],
+    *,
+    pairs: Callable[[CaseRecord], tuple[Pair, ...]],
+    room: int,
+) -> tuple[dict[str, _Detail], dict[str, str]]:
+    """Cases in full by id and curves by scenario, until the room is used up."""
+    places = {r.case.id: place for place, r in enumerate(records)}
+    by_scenario: dict[str, list[CaseRecord]] = {}
+    for record in records:
+        by_scenario.setdefault(record.case.scenario, []).append(record)
+    details: dict[str, _Detail] = {}
+    curves: dict[str, str] = {}
+    for record in wanted:
+        scenario, anchor = record.case.scenario, f"c{places[record.case.id]}"
+        view = case_view(run, record, pairs=pairs)
+        html = environment.get_template("case.html.j2").render(case=view, anchor=anchor)
+        curve = "" if scenario in curves else _curves(environment, by_scenario[scenario])
+        room -= len(html.encode("utf-8", "replace")) + len(curve.encode("utf-8", "replace")) + _LINK_BYTES
+        if room < 0:
+            break
+        details[record.case.id] = _Detail(anchor, scenario, html)
+        curves.setdefault(scenario, curve)
+    return details, curves
+
+
+def _curves(environment: Environment, records: Sequence[CaseRecord]) -> str:
+    found = sweeps(records)
+    sides = list(dict.fromkeys(s.name for r in records for s in r.case.sides))
+    return environment.get_template("sweep.html.j2").render(sweeps=found, sides=sides) if found else ""
+
+
+def _page(
+    environment: Environment,
+    run: RunRecord,
+    records: Sequence[CaseRecord],
+    found: Overview,
+    *,
+    warnings: Sequence[str],
+    only: Collection[str],
+    details: dict[str, _Detail],
+    curves: dict[str, str],
+) -> str:
+    table = Table(found.rows)
+    anchors = {case_id: detail.anchor for case_id, detail in details.items()}
+    return environment.get_template("page.html.j2").render(
+        run=run,
+        version=__version__,
+        header=header_lines(run),
+        summary=summary_line(records),
+        found=found,
+        interval=f"{confidence(table.alpha)} interval" if table.alpha is not None else "interval",
+        chart=speedup_chart(found.rows, found.thresholds),
+        most_named=MOST_NAMED,
+        anchors=anchors,
+        sections=_sections(records, details, curves),
+        left_out=len([r for r in records if not only or r.case.id in only]) - len(details),
+        not_named=len(records) - len([r for r in records if r.case.id in only]) if only else 0,
+        command=command(run),
+        facts=facts(run),
+        libraries=libraries(run),
+        warnings=warnings,
+        style=(_HERE / "style.css").read_text(encoding="utf-8"),
+        script=(_HERE / "script.js").read_text(encoding="utf-8"),
+        glyphs={outcome_class(word): shape for word, shape in GLYPHS.items()},
+    )
+
+
+def _sections(
+    records: Sequence[CaseRecord], details: dict[str, _Detail], curves: dict[str, str]
+) -> tuple[_Section, ...]:
+    by_scenario: dict[str, list[str]] = {}
+    for record in records:
+        if record.case.id in details:
+            by_scenario.setdefault(record.case.scenario, []).append(details[record.case.id].html)
+    return tuple(_Section(name, curves.get(name, ""), tuple(html)) for name, html in by_scenario.items())
+
+
+def _environment() -> Environment:
+    """Templates of this folder; every text is escaped, on one line and without control characters."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_tidy,
+    )
+
+
+def _tidy(value: Any) -> Any:
+    """Clean a text that somebody else wrote; what the page itself made is left as it is."""
+    return clean(value) if type(value) is str and not value.isprintable() else value
