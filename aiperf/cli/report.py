@@ -21,8 +21,8 @@ from aiperf.cli.output import print_run
 from aiperf.errors import Exit, usage
 from aiperf.records import CaseRecord
 from aiperf.report.html.page import render_html
-from aiperf.store.codec import to_plain
 from aiperf.store.read import StoredRun, open_run, read_case, read_pairs
+from aiperf.store.same import same_results
 from aiperf.store.write import file_name, write_whole
 
 _DEFAULT_RESULTS = "results"
@@ -54,9 +54,8 @@ def report(
     differing: list[str] = []
     if again:
         fresh = tuple(_recomputed(stored, record) for record in records)
-        # As they are stored: an interval without an end is not a number, and that equals nothing, not even itself.
         pairs = zip(records, fresh, strict=True)
-        differing = [a.case.id for a, b in pairs if to_plain(a.results) != to_plain(b.results)]
+        differing = [a.case.id for a, b in pairs if not same_results(a.results, b.results)]
         records = fresh
     told = [f"recomputed from raw samples: {len(records) - len(differing)} of {len(records)} cases the same"]
     told += [f"{name} differs from what was stored" for name in differing]

@@ -33,12 +33,13 @@ def query_lines(columns: Sequence[str], kinds: Sequence[str], rows: Rows, *, wid
         return [Line(part) for part in wrap(f" no rows ({', '.join(columns)})", width, indent=" ")]
     sizes = [max(len(name), *(len(row[i]) for row in cells)) for i, name in enumerate(columns)]
     right = [i for i, kind in enumerate(kinds) if _is_number(kind)]
-    last = sizes[-1] if len(columns) - 1 in right else min(sizes[-1], _LAST_COLUMN)
-    if 1 + sum(size + 2 for size in sizes[:-1]) + last <= width:
-        if len(columns) - 1 in right:
-            cells = [[*row[:-1], row[-1].rjust(sizes[-1])] for row in cells]
-        return text_table(columns, cells, width=width, right=right)
-    return _blocks(columns, cells, width=width)
+    ends_in_number = len(columns) - 1 in right
+    wanted = 1 + sum(size + 2 for size in sizes[:-1])
+    if wanted + (sizes[-1] if ends_in_number else min(sizes[-1], _LAST_COLUMN)) > width:
+        return _blocks(columns, cells, width=width)
+    if ends_in_number:  # a table takes its last column for text: behind a number comes an empty one
+        columns, cells = [*columns, ""], [[*row, ""] for row in cells]
+    return text_table(columns, cells, width=width, right=right)
 
 
 def query_markdown(columns: Sequence[str], kinds: Sequence[str], rows: Rows) -> Iterator[str]:
@@ -110,8 +111,9 @@ def _csv_cell(value: Any) -> Any:
 
 def _csv_line(cells: Sequence[Any]) -> str:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow(cells)
-    return out.getvalue()
+    # With this end csv quotes a lone carriage return, which readers take for the end of a row.
+    csv.writer(out, lineterminator="\r\n").writerow(cells)
+    return out.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _json_value(value: Any, kind: str) -> Any:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from aiperf.analysis.differences import differing
 from aiperf.analysis.gate_base import Baseline, BaselineEntry, BaselineSitting, Promotion, sitting_of

@@ -17,7 +17,7 @@ from typing import Any
 
 from aiperf.errors import usage
 from aiperf.store.query_load import Loaded, SampleFile, load, without_unreadable
-from aiperf.store.query_sql import is_of_the_text, mentioned, only_select, sql_fault
+from aiperf.store.query_sql import mentioned, only_select, sql_fault, would_fail_again
 from aiperf.store.read import Damaged
 from aiperf.store.views import SAMPLES, View
 
@@ -65,18 +65,18 @@ def ask(sql: str, *, results: Path, limit: int | None = None) -> Iterator[Answer
 def _started(
     select: str, views: Sequence[View], loaded: Loaded, *, limit: int | None, spill: str
 ) -> tuple[Any, Answer]:
-    """Start the query; where files of samples turn out to be damaged inside, once more without them."""
+    """Start the query; when reading fails, once more without the files of samples that are damaged inside.
+
+    Also when none is: a run that goes on may have put a new file in the place of one that was being read.
+    """
     import duckdb
 
     try:
         return _start(select, views, loaded, limit=limit, spill=spill)
     except duckdb.Error as error:
-        if is_of_the_text(error):
+        if not loaded.samples or would_fail_again(error):
             raise
-        readable = without_unreadable(loaded)
-        if readable.samples == loaded.samples:
-            raise
-    return _start(select, views, readable, limit=limit, spill=spill)
+    return _start(select, views, without_unreadable(loaded), limit=limit, spill=spill)
 
 
 def _start(select: str, views: Sequence[View], loaded: Loaded, *, limit: int | None, spill: str) -> tuple[Any, Answer]:
@@ -148,7 +148,7 @@ def _fill_samples(connection: Any, samples: Sequence[SampleFile]) -> None:
     shown = ", ".join(f"{made.get(c.name, f's.{_quoted(c.name)}')} AS {_quoted(c.name)}" for c in SAMPLES.columns)
     connection.execute(
         f"CREATE VIEW samples AS SELECT {shown} FROM read_parquet({_paths(samples)}, filename = true, "
-        "hive_partitioning = false) AS s JOIN stored.files AS f USING (filename)"
+        "hive_partitioning = false) AS s JOIN stored.files AS f USING (filename) WHERE s.slot < f.pairs"
     )
 
 
@@ -209,7 +209,7 @@ def _as_user_errors(sql: str, loaded: Loaded | None = None) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        if loaded and loaded.samples and not is_of_the_text(error):
+        if loaded and loaded.samples and not would_fail_again(error):
             bad = without_unreadable(loaded).damaged[len(loaded.damaged) :]
             if bad:
                 raise usage(f"{bad[0].reason}.", "Move the file away and ask again.", str(bad[0].path)) from None

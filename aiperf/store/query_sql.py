@@ -15,7 +15,10 @@ from aiperf.store.views import VIEWS, View
 _NAMES = ", ".join(view.name for view in VIEWS)
 _LISTED = "aiperf query --schema lists every view and column"
 _READS = f"Ask one SELECT over the views {_NAMES}."
-_KINDS_OF_SQL = ("ParserException", "BinderException", "CatalogException", "ConversionException", "PermissionException")
+_NOT_OF_FILES = {
+    *("ParserException", "BinderException", "CatalogException", "ConversionException", "PermissionException"),
+    *("OutOfMemoryException", "InterruptException"),
+}
 _WRITES = re.compile(r"read-only mode|must be at the top level|cannot write", re.IGNORECASE)
 _NOT_FOUND = re.compile(r'(?:name|column|table|alias) "?([\w ]+?)"? (?:not found|does not exist|was not found)')
 
@@ -59,11 +62,11 @@ def _between_semicolons(text: bytes, tokens: list[tuple[int, Any]]) -> str:
     return text[begin:end].decode("utf-8")
 
 
-def is_of_the_text(error: Exception) -> bool:
-    """Whether the SQL is at fault: no other data would change that."""
+def would_fail_again(error: Exception) -> bool:
+    """Whether the SQL is at fault, or the memory: the same files in a better state would not change that."""
     said = str(error)
     kind = type(error).__name__
-    return (kind in _KINDS_OF_SQL and "while reading file" not in said) or bool(_WRITES.search(said))
+    return (kind in _NOT_OF_FILES and "while reading file" not in said) or bool(_WRITES.search(said))
 
 
 def sql_fault(error: Exception, sql: str) -> UserError:

@@ -72,11 +72,11 @@ def writers(tmp_path: Path) -> Iterator[Writers]:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def readable(results: Path) -> dict[tuple[str, str], int]:
-    """(run, case) -> pairs of every record there is; each joined with its samples."""
+def readable(results: Path, *, writer: str = "") -> dict[tuple[str, str], int]:
+    """(run, case) -> pairs of every record there is, or of one writer's; each joined with its samples."""
     found = {}
     # A writer that was killed before its first case may have left no more than its folder.
-    for folder in (folder for folder in find_runs(results) if case_files(folder)):
+    for folder in (f for f in find_runs(results) if f.name.endswith(writer) and case_files(f)):
         run = open_run(folder, results=results)
         records, damaged = run.read_cases()
         assert damaged == (), "a record is half written"
@@ -87,9 +87,10 @@ def readable(results: Path) -> dict[tuple[str, str], int]:
     return found
 
 
-def missing(writers: Writers, there: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+def missing(writers: Writers, there: dict[tuple[str, str], int], *, writer: str = "") -> dict[tuple[str, str], int]:
     """What a writer told to be saved and nobody can read."""
-    return {key: pairs for key, pairs in writers.saved.items() if there.get(key, 0) < pairs}
+    told = {key: pairs for key, pairs in writers.saved.items() if key[0].endswith(writer)}
+    return {key: pairs for key, pairs in told.items() if there.get(key, 0) < pairs}
 
 
 def leftovers(results: Path) -> list[Path]:
@@ -99,13 +100,15 @@ def leftovers(results: Path) -> list[Path]:
 def test_a_writer_killed_at_twenty_random_moments_leaves_whole_cases_and_loses_none(writers: Writers) -> None:
     moments = random.Random(2026)
     for number in range(20):
-        pid = writers.start(f"writer{number}")
+        name = f"-writer{number}"
+        pid = writers.start(name[1:])
         if number % 4:  # the others die while they begin
             writers.wait_for_a_case()
         time.sleep(moments.uniform(0, 0.15))
         writers.kill(pid)
-        there = readable(writers.results)
-        assert missing(writers, there) == {}
+        assert missing(writers, readable(writers.results, writer=name), writer=name) == {}
+    there = readable(writers.results)
+    assert missing(writers, there) == {}
     assert len(writers.saved) > 20
     assert len(leftovers(writers.results)) >= 5, "hardly a kill came in the middle of a file"
     history = entries(writers.results)
