@@ -5,38 +5,42 @@ What must not live here: a tool's commands or formats. Nothing here is timed for
 
 from __future__ import annotations
 
+import secrets
+import shlex
 import shutil
-import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from aiperf.analysis.limits import Peak as Ceiling
+from aiperf.checkouts import with_checkouts
 from aiperf.errors import AiperfError
 from aiperf.launch.child import StartError
+from aiperf.launch.gang import LaunchFailed, import_root
 from aiperf.launch.guardian import Guardian
-from aiperf.launch.solo import Solo, run_to_end
-from aiperf.profilers.commands import ncu_profile, nsys_profile, perf_record, perf_report, perf_stat
+from aiperf.launch.solo import run_to_end
+from aiperf.launch.worktrees import Worktrees, scratch_area
 from aiperf.profilers.counters import Told, mechanisms
 from aiperf.profilers.environment import profiled_environment, with_libraries
 from aiperf.profilers.merge import merged
-from aiperf.profilers.ncu_read import read_ncu
-from aiperf.profilers.nsys_read import read_nsys
-from aiperf.profilers.perf_read import read_samples, read_stat
+from aiperf.profilers.passes import ToolPass, passes
 from aiperf.profilers.preflight import Ability
 from aiperf.profilers.reading import Pass, Reading
-from aiperf.profilers.recover import NoReport, nsys_sqlite
-from aiperf.profilers.tools import Tool, has_ncu_report
-from aiperf.profilers.torch_read import read_torch
-from aiperf.records import Case, Side
+from aiperf.profilers.recover import NoReport
+from aiperf.profilers.tools import Tool
+from aiperf.records import Case, CaseRecord, Side
 from aiperf.records.profiled import Artefact, Profile
 from aiperf.records.profiled import Tool as ToolName
+from aiperf.report.roofline import roofline_svg
+from aiperf.report.timeline import timeline_svg
+from aiperf.roofs import ceilings
+from aiperf.store.profiles import raw_folder, read_profiles, write_profile
+from aiperf.store.write import StoreError
 
 KEEP_BYTES = 64 << 20
 """A raw report larger than this is not kept."""
-_NCU_LAUNCHES = 50
-_REPORT_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -48,19 +52,18 @@ class Wish:
     limit: float = 300.0
     """Seconds for one pass of one tool over one side."""
     seed: int = 0
-    peaks: Mapping[str, float] = field(default_factory=dict)
-    """Roofs of this host, for the picture."""
+    roofs: Mapping[str, Ceiling] = field(default_factory=dict)
+    """Limits of this host, for the roofline."""
 
 
 @dataclass(frozen=True)
-class _Pass:
-    """One tool over one side: the launch, the command around it, and what reads the outcome."""
+class _Done:
+    """One launch that was read: what the tool told, and what the workload told of itself."""
 
-    solo: Solo
-    command: Callable[[list[str]], list[str]]
-    read: Callable[[Pass, Mapping[str, str]], Reading]
-    files: Callable[[], Sequence[Path]]
-    """Raw reports worth keeping."""
+    command: list[str]
+    reading: Reading
+    counts: dict[str, float]
+    work: dict[str, Any]
 
 
 def profile_case(
@@ -73,6 +76,7 @@ def profile_case(
     artefacts: list[Artefact] = []
     readings: list[Reading] = []
     own: dict[str, dict[str, float]] = {}
+    work: dict[str, dict[str, Any]] = {}
     for ability in wish.abilities:
         refused = _refusal(case, ability)
         if refused is not None:
@@ -80,10 +84,12 @@ def profile_case(
             continue
         for side in case.sides:
             note(f"{case.id}: {ability.tool} over {side.name}")
-            artefact, parts, counts = _pass_all(case, side, ability, wish, scratch=scratch, raw=raw, guardian=guardian)
+            artefact, done = _pass_all(case, side, ability, wish, scratch=scratch, raw=raw, guardian=guardian)
             artefacts.append(artefact)
-            readings += parts
-            own.setdefault(side.name, {}).update(counts)
+            readings += [one.reading for one in done]
+            for one in done:
+                own.setdefault(side.name, {}).update(one.counts)
+                work[side.name] = one.work
     whole = merged(readings)
     return Profile(
         case=case.id,
@@ -93,8 +99,8 @@ def profile_case(
         spans=whole.spans,
         mechanism=_mechanism(case, whole, own),
         notes=whole.notes,
-        peaks=dict(wish.peaks),
-        facts=dict(whole.facts),
+        peaks={name: roof.value for name, roof in wish.roofs.items()},
+        facts={**whole.facts, "work": work},
     )
 
 
@@ -124,32 +130,27 @@ def _refusal(case: Case, ability: Ability) -> Artefact | None:
 
 def _pass_all(
     case: Case, side: Side, ability: Ability, wish: Wish, *, scratch: Path, raw: Path, guardian: Guardian
-) -> tuple[Artefact, list[Reading], dict[str, float]]:
+) -> tuple[Artefact, list[_Done]]:
     """Every launch that a tool needs for one side, joined into one artefact."""
     began = time.monotonic()
     name: ToolName = ability.tool  # type: ignore[assignment]
-    readings: list[Reading] = []
-    counts: dict[str, float] = {}
+    done: list[_Done] = []
     blank = Artefact(name, side.name, "read", version=ability.found.version_text if ability.found else "")
-    for number, one in enumerate(_passes(case, side, ability, wish, scratch)):
+    for number, one in enumerate(passes(case, side, ability, seed=wish.seed, scratch=scratch)):
         try:
-            command, reading, told = _run(one, wish, guardian, tool=ability.found)
+            done.append(_run(one, wish, guardian, tool=ability.found))
         except (NoReport, AiperfError, StartError, OSError) as error:
             failed = replace(blank, status="failed", reason=str(error), seconds=time.monotonic() - began)
-            return failed, readings, counts
-        counts.update(told)
-        readings.append(reading)
-        blank = replace(blank, command=blank.command or tuple(command))
+            return failed, done
+        blank = replace(blank, command=blank.command or tuple(done[0].command))
         blank = replace(blank, files=(*blank.files, *_keep(one.files(), raw, f"{case.file_stem}-{side.name}-{number}")))
-    seen = any(reading.rows or reading.sides for reading in readings)
-    reason = "" if seen else "; ".join(note for reading in readings for note in reading.notes) or "nothing was recorded"
+    seen = any(one.reading.rows or one.reading.sides for one in done)
+    reason = "" if seen else "; ".join(note for one in done for note in one.reading.notes) or "nothing was recorded"
     status: Any = "read" if seen else "empty"
-    return replace(blank, status=status, reason=reason, seconds=time.monotonic() - began), readings, counts
+    return replace(blank, status=status, reason=reason, seconds=time.monotonic() - began), done
 
 
-def _run(
-    one: _Pass, wish: Wish, guardian: Guardian, *, tool: Tool | None
-) -> tuple[list[str], Reading, dict[str, float]]:
+def _run(one: ToolPass, wish: Wish, guardian: Guardian, *, tool: Tool | None) -> _Done:
     """Start, await and read one launch. Raises NoReport and what reading raises."""
     spec = one.solo.prepare()
     command = one.command(one.solo.argv(spec))
@@ -174,7 +175,7 @@ def _run(
     reading = one.read(launched, env)
     if told[0]["ranges"]["backend"] == "none":
         reading = replace(reading, notes=(*reading.notes, f"no ranges were emitted: {told[0]['ranges']['why']}"))
-    return command, reading, counts
+    return _Done(command, reading, counts, dict(told[0]["work"]))
 
 
 def _last(tail: str) -> str:
@@ -194,77 +195,91 @@ def _keep(files: Sequence[Path], raw: Path, stem: str) -> tuple[str, ...]:
     return tuple(kept)
 
 
-# ---- the passes of each tool -----------------------------------------------------------------------------------------
+# ---- several cases ---------------------------------------------------------------------------------------------------
 
 
-def _passes(case: Case, side: Side, ability: Ability, wish: Wish, scratch: Path) -> list[_Pass]:
-    def solo(name: str, **more: Any) -> Solo:
-        return Solo(case, side, scratch / f"{name}-{side.name}", wish.seed, **more)
-
-    tool = ability.found
-    if ability.tool == "torch":
-        return [_torch(solo("torch", trace=True, most_iterations=20))]
-    assert tool is not None, f"{ability.tool} counts as usable but was not found"
-    if ability.tool == "nsys":
-        return [_nsys(tool, solo("nsys"), gpu=bool(case.needs.gpus))]
-    if ability.tool == "ncu":
-        # One iteration: counters are read per launch, and both sides' sums are then of one iteration.
-        return [_ncu(tool, solo("ncu", most_iterations=1, warmup_seconds=0.3), cold=case.measure.cache == "cold")]
-    # Two launches: counting and sampling disturb each other.
-    more: dict[str, Any] = {"control": True, "target_seconds": 1.0, "most_iterations": 100_000}
-    return [_perf(tool, solo("perf", **more)), _perf_samples(tool, solo("perf-samples", **more))]
-
-
-def _torch(solo: Solo) -> _Pass:
-    return _Pass(solo, lambda argv: argv, lambda told, _: read_torch(solo.traces, told), lambda: solo.traces)
-
-
-def _nsys(nsys: Tool, solo: Solo, *, gpu: bool) -> _Pass:
-    output = solo.folder / "nsys"
-    return _Pass(
-        solo,
-        lambda argv: nsys_profile(nsys, argv, output=output, gpu=gpu),
-        lambda told, env: read_nsys(nsys_sqlite(nsys, output, env=env), [told]),
-        lambda: [output.with_name("nsys.nsys-rep")],
-    )
+def profile_cases(
+    cases: Sequence[Case],
+    wish: Wish,
+    *,
+    run: Path,
+    note: Callable[[str], None],
+    done: Callable[[Profile], None],
+) -> tuple[Profile, ...]:
+    """Profile cases into a run's folder, each saved when it is done; those that the run has already are taken as they
+    are. Raises KeyboardInterrupt with what was done saved, and StoreError when a profile cannot be.
+    """
+    stored = {profile.case: profile for profile in read_profiles(run)[0]}
+    profiles: list[Profile] = []
+    with Guardian() as guardian, Worktrees(guardian) as worktrees:
+        for number, case in enumerate(cases):
+            profile = stored.get(case.id)
+            if profile is None:
+                scratch = scratch_area() / f"aiperf-profile-{secrets.token_hex(8)}"
+                guardian.scratch(scratch)
+                scratch.mkdir(mode=0o700)
+                try:
+                    profile = _one(case, wish, worktrees, scratch=scratch, run=run, guardian=guardian, note=note)
+                finally:
+                    shutil.rmtree(scratch, ignore_errors=True)
+                _save(run, case, profile, wish, saved=tuple(c.id for c in cases[:number]))
+            profiles.append(profile)
+            done(profile)
+    return tuple(profiles)
 
 
-def _ncu(ncu: Tool, solo: Solo, *, cold: bool) -> _Pass:
-    output = solo.folder / "ncu"
-    report = output.with_name("ncu.ncu-rep")
-
-    def read(told: Pass, _: Mapping[str, str]) -> Reading:
-        if not report.is_file():
-            raise NoReport("ncu wrote no report: no kernel ran inside the side's range")
-        extras = has_ncu_report(ncu)
-        return read_ncu(report, [told], extras=extras if extras and extras.parts else None)
-
-    return _Pass(
-        solo,
-        lambda argv: ncu_profile(
-            ncu, argv, output=output, side=solo.side.name, ranks=solo.side.ranks, launches=_NCU_LAUNCHES, cold=cold
-        ),
-        read,
-        lambda: [report],
-    )
+def profile_measured(
+    records: Sequence[CaseRecord], wish: Wish, *, run: Path, host_id: str, note: Callable[[str], None]
+) -> tuple[Profile, ...]:
+    """Profile what a run has measured, into its folder; an interrupt ends it and keeps what there is."""
+    done: list[Profile] = []
+    cases = [record.case for record in records if record.status == "measured"]
+    try:
+        profile_cases(cases, replace(wish, roofs=ceilings(host_id)), run=run, note=note, done=done.append)
+    except KeyboardInterrupt:
+        note("profiling was interrupted; what was profiled is saved")
+    return tuple(done)
 
 
-def _perf(perf: Tool, solo: Solo) -> _Pass:
-    output = solo.folder / "perf.stat"
-    return _Pass(
-        solo,
-        lambda argv: perf_stat(perf, argv, output=output, control=solo.fifos),
-        lambda told, _: read_stat(output.read_text(encoding="utf-8"), told),
-        lambda: [],
-    )
+def commands_of(cases: Sequence[Case], wish: Wish, *, folder: Path) -> Iterator[str]:
+    """Lines of a shell that do what the passes do, for use by hand; their specs are written into ``folder``."""
+    for case in cases:
+        yield f"# {case.id}"
+        for ability in wish.abilities:
+            if _refusal(case, ability) is not None:
+                continue
+            for side in case.sides:
+                for one in passes(case, side, ability, seed=wish.seed, scratch=folder.absolute() / case.file_stem):
+                    spec = one.solo.prepare()
+                    given = [f"{name}={value}" for name, value in side.env.items()]
+                    root = f"PYTHONPATH={import_root()}"
+                    yield shlex.join(["env", root, *given, *one.command(one.solo.argv(spec))])
 
 
-def _perf_samples(perf: Tool, solo: Solo) -> _Pass:
-    output = solo.folder / "perf.data"
+def _one(
+    case: Case,
+    wish: Wish,
+    worktrees: Worktrees,
+    *,
+    scratch: Path,
+    run: Path,
+    guardian: Guardian,
+    note: Callable[[str], None],
+) -> Profile:
+    try:
+        (ready,) = with_checkouts([case], worktrees, progress=note)
+    except LaunchFailed as error:
+        failed = Artefact("aiperf", error.failure.side, "failed", str(error))
+        return Profile(case.id, artefacts=(failed,))
+    return profile_case(ready, wish, scratch=scratch, raw=raw_folder(run), guardian=guardian, note=note)
 
-    def read(told: Pass, env: Mapping[str, str]) -> Reading:
-        command = perf_report(perf, output)
-        done = subprocess.run(command, env=dict(env), capture_output=True, text=True, timeout=_REPORT_S, check=False)
-        return read_samples(done.stdout, told)
 
-    return _Pass(solo, lambda argv: perf_record(perf, argv, output=output, control=solo.fifos), read, lambda: [output])
+def _save(run: Path, case: Case, profile: Profile, wish: Wish, *, saved: tuple[str, ...]) -> None:
+    pictures = {"timeline": timeline_svg(profile), "roofline": roofline_svg(profile, roofs=wish.roofs)}
+    try:
+        write_profile(run, case, profile, pictures={name: text for name, text in pictures.items() if text})
+    except OSError as error:
+        message = (
+            f"the profile of {case.id} could not be saved: {error.strerror}; {len(saved)} saved before it in {run}"
+        )
+        raise StoreError(message, saved=saved, lost=case.id) from None

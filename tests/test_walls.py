@@ -12,7 +12,10 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "aiperf"
 GROUND = {"errors", "units", "records", "settings", "paths", "order"}
 ROOMS = ("scenario", "host", "plan", "launch", "profilers", "analysis", "store", "report", "cli")
-RECIPES = {"pipeline", "campaign", "stand", "roofs", "sittings", "checkouts", "gating", "checkup", "profiling"}
+RECIPES = {"pipeline", "campaign", "stand", "roofs", "sittings", "checkouts", "gating", "checkup"} | {
+    "profiling",
+    "foreign_profiles",
+}
 HEAVY = {"torch", "cupy", "kvikio", "triton", "numpy", "scipy", "pandas", "pyarrow", "pydantic", "rich"} | {
     "duckdb",
     "jinja2",

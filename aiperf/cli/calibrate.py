@@ -19,9 +19,9 @@ from aiperf.cli.options import (
     QuietOption,
     ResultsOption,
     SeedOption,
+    axis_values,
     make_settings,
 )
-from aiperf.cli.run import axis_values
 from aiperf.errors import Exit, usage
 from aiperf.host.read import read_host
 from aiperf.pipeline import begin_run, end_run

@@ -18,6 +18,7 @@ from aiperf.cli.options import Format
 from aiperf.cli.output import print_run
 from aiperf.errors import AiperfError, Exit, Fault, UserError
 from aiperf.pipeline import RunOutcome
+from aiperf.records.profiled import Profile
 from aiperf.report.ci.dashboard import render_speedups, render_values, speedups_beside
 from aiperf.report.ci.entries import Entry, entries_of_faults, entries_of_run, entry_of_error
 from aiperf.report.ci.github import annotation_lines, fit_summary, step_summary
@@ -100,6 +101,7 @@ def print_and_write(
     every_metric: bool,
     footer: Sequence[str],
     paths: CiPaths,
+    profiles: Sequence[Profile] = (),
 ) -> None:
     """Print a run's table and write its files: these also when the table finds no reader or cannot be rendered."""
     records = outcome.records
@@ -125,6 +127,7 @@ def print_and_write(
             every_metric=every_metric,
             footer=footer,
             warnings=outcome.problems,
+            profiles=profiles,
         )
 
 

@@ -34,9 +34,9 @@ from aiperf.cli.options import (
     ResultsOption,
     SeedOption,
     TimeoutOption,
+    axis_values,
     make_settings,
 )
-from aiperf.cli.run import axis_values
 from aiperf.errors import Exit, Fault, UserError, usage
 from aiperf.gating import Gate, promote_runs, run_gate
 from aiperf.host.read import read_host

@@ -5,6 +5,8 @@ What must not live here: options of a single subcommand.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -89,3 +91,19 @@ def time_of(flag: str, text: str) -> float:
     if seconds <= 0:
         raise usage(f'"{text}" is no time to measure in.', "Give more than zero.", where=flag)
     return seconds
+
+
+def axis_values(only: list[str]) -> dict[str, str]:
+    """``AXIS=VALUE`` arguments as a mapping. Raises UserError."""
+    values = {}
+    for text in only:
+        axis, equals, value = text.partition("=")
+        if not equals or not axis or not value:
+            raise usage(f'"{text}" is not AXIS=VALUE.', "Write for instance --only size=1MiB.", where="--only")
+        values[axis] = value
+    return values
+
+
+def progress_note(quiet: bool) -> Callable[[str], None]:
+    """What tells of progress in single lines on stderr, or nothing."""
+    return (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr, flush=True))

@@ -10,10 +10,14 @@ from collections.abc import Sequence
 
 from aiperf.cli.options import Format
 from aiperf.records import CaseRecord, RunRecord
-from aiperf.report.console import run_lines, show, terminal_width
+from aiperf.records.profiled import Profile
+from aiperf.report.console import Line, run_lines, show, terminal_width
 from aiperf.report.csv_file import render_csv
-from aiperf.report.json_file import render_json
+from aiperf.report.json_file import listing_json, render_json
 from aiperf.report.markdown import render_markdown
+from aiperf.report.profile_export import profile_markdown, profile_rows
+from aiperf.report.profile_table import profile_lines
+from aiperf.report.query_table import query_csv
 from aiperf.report.summary import summary_line
 from aiperf.report.table import build_table
 
@@ -27,9 +31,10 @@ def print_run(
     every_metric: bool = False,
     footer: Sequence[str] = (),
     warnings: Sequence[str] = (),
+    profiles: Sequence[Profile] = (),
 ) -> None:
-    """Print the comparison table of a run to stdout."""
-    table = build_table(records, run=run)
+    """Print the comparison table of a run to stdout; ``profiles`` tell whether the claimed counters moved."""
+    table = build_table(records, run=run, profiles={profile.case: profile for profile in profiles})
     summary = summary_line(records, seconds=seconds)
     if form is Format.json:
         sys.stdout.write(render_json(run, table, records=records, warnings=warnings))
@@ -44,3 +49,18 @@ def print_run(
     if form is not Format.json:
         for warning in warnings:
             print(warning, file=sys.stderr)
+
+
+def print_profiles(profiles: Sequence[Profile], form: Format, *, every_row: bool = False, footer: str = "") -> None:
+    """Print profiles in the dialect that was asked for."""
+    if form is Format.json:
+        sys.stdout.write(listing_json(profiles))
+    elif form is Format.csv:
+        rows = profile_rows(profiles)
+        sys.stdout.writelines(query_csv(list(rows[0]) if rows else [], [list(row.values()) for row in rows]))
+    elif form is Format.markdown:
+        sys.stdout.write("\n".join(profile_markdown(profile) for profile in profiles))
+    else:
+        width = terminal_width(sys.stdout)
+        lines = [line for p in profiles for line in (*profile_lines(p, width=width, every_row=every_row), Line(""))]
+        show([*lines, *([Line(footer)] if footer else [])])

@@ -17,10 +17,12 @@ import typer
 
 from aiperf.analysis.recompute import recompute
 from aiperf.cli.options import Format, FormatOption, JsonOption, ResultsOption
-from aiperf.cli.output import print_run
+from aiperf.cli.output import print_profiles, print_run
 from aiperf.errors import Exit, usage
 from aiperf.records import CaseRecord
+from aiperf.records.profiled import Profile
 from aiperf.report.html.page import render_html
+from aiperf.store.profiles import read_profiles
 from aiperf.store.read import StoredRun, open_run, read_case, read_pairs
 from aiperf.store.same import same_results
 from aiperf.store.write import file_name, write_whole
@@ -38,6 +40,9 @@ def report(
     ] = False,
     again: Annotated[
         bool, typer.Option("--recompute", help="Conclude again from the raw samples, and say whether it differs.")
+    ] = False,
+    with_profiles: Annotated[
+        bool, typer.Option("--profiles", help="Print what the profilers told below the table.")
     ] = False,
     html: Annotated[bool, typer.Option("--html", help="Write one self-contained HTML page instead.")] = False,
     output: Annotated[
@@ -59,9 +64,12 @@ def report(
         records = fresh
     told = [f"recomputed from raw samples: {len(records) - len(differing)} of {len(records)} cases the same"]
     told += [f"{name} differs from what was stored" for name in differing]
-    warnings = [d.sentence for d in damaged]
+    profiles, spoilt = read_profiles(stored.folder)
+    warnings = [d.sentence for d in (*damaged, *spoilt)]
     if html:
-        path = _write_page(stored, records, output=output, cases=cases or (), warnings=[*warnings, *told[1:]])
+        path = _write_page(
+            stored, records, output=output, cases=cases or (), warnings=[*warnings, *told[1:]], profiles=profiles
+        )
         sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if as_json else f"{path}\n")
     else:
         print_run(
@@ -71,7 +79,10 @@ def report(
             every_metric=every_metric,
             footer=told if again else [],
             warnings=warnings,
+            profiles=profiles,
         )
+        if with_profiles and form is Format.table and not as_json:
+            print_profiles(profiles, form)
     if differing:
         raise typer.Exit(int(Exit.WRONG))
 
@@ -99,12 +110,20 @@ def _page_name(named: Sequence[str]) -> str:
 
 
 def _write_page(
-    stored: StoredRun, records: Sequence[CaseRecord], *, output: str, cases: Sequence[str], warnings: Sequence[str]
+    stored: StoredRun,
+    records: Sequence[CaseRecord],
+    *,
+    output: str,
+    cases: Sequence[str],
+    warnings: Sequence[str],
+    profiles: Sequence[Profile],
 ) -> Path:
     named = [read_case(stored, name).case for name in cases]
     path = Path(output) if output else stored.folder / _page_name([file_name(case) for case in named])
     only = [case.id for case in named]
-    page = render_html(stored.record, records, pairs=partial(read_pairs, stored), warnings=warnings, only=only)
+    page = render_html(
+        stored.record, records, pairs=partial(read_pairs, stored), warnings=warnings, only=only, profiles=profiles
+    )
     try:
         # A name that is no UTF-8 still has a place on a page.
         write_whole(path, page.encode("utf-8", "replace"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -33,12 +34,17 @@ from aiperf.cli.options import (
     ResultsOption,
     SeedOption,
     TimeoutOption,
+    axis_values,
     make_settings,
+    progress_note,
 )
 from aiperf.errors import Exit, usage
 from aiperf.host.read import read_host
 from aiperf.pipeline import run_plan
 from aiperf.plan.plan import Plan, estimate, make_plan
+from aiperf.profilers.preflight import abilities, chosen
+from aiperf.profiling import Wish, profile_measured
+from aiperf.records.profiled import Profile
 from aiperf.report.console import show as show_lines
 from aiperf.report.console import terminal_width
 from aiperf.report.json_file import listing_json
@@ -66,6 +72,9 @@ def run(
     pin: PinOption = "auto",
     peaks: PeaksOption = True,
     timeout: TimeoutOption = "",
+    profilers: Annotated[
+        str, typer.Option("--profile", metavar="TOOLS", help="Profile afterwards, with nsys,ncu,torch,perf or all.")
+    ] = "",
     quiet: QuietOption = False,
     form: FormatOption = Format.table,
     as_json: JsonOption = False,
@@ -85,6 +94,7 @@ def run(
             precision=precision, results=results, budget=budget, seed=seed, pin=pin, peaks=peaks, timeout=timeout
         )
         host = read_host()
+        wish = Wish(chosen(abilities(host), profilers), seed=seed) if profilers else None
         plan = make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=axis_values(only))
         began = time.monotonic()
         progress = choose_progress(quiet=quiet)
@@ -94,6 +104,10 @@ def run(
     if outcome is None:
         _print_plan(plan, settings, as_json=as_json)
         return
+    profiles: Sequence[Profile] = ()
+    if wish is not None and outcome.exit is not Exit.INTERRUPTED:
+        note = progress_note(quiet)
+        profiles = profile_measured(outcome.records, wish, run=outcome.folder, host_id=outcome.run.host_id, note=note)
     print_and_write(
         outcome,
         title="aiperf run",
@@ -102,19 +116,9 @@ def run(
         every_metric=every_metric,
         footer=[f"{outcome.folder} · aiperf report · aiperf show latest CASE explains a verdict"],
         paths=paths,
+        profiles=profiles,
     )
     raise typer.Exit(int(outcome.exit))
-
-
-def axis_values(only: list[str]) -> dict[str, str]:
-    """``AXIS=VALUE`` arguments as a mapping. Raises UserError."""
-    values = {}
-    for text in only:
-        axis, equals, value = text.partition("=")
-        if not equals or not axis or not value:
-            raise usage(f'"{text}" is not AXIS=VALUE.', "Write for instance --only size=1MiB.", where="--only")
-        values[axis] = value
-    return values
 
 
 def _refuse_files_of_nothing(paths: CiPaths, *, dry_run: bool) -> None:

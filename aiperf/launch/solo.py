@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from aiperf.launch.gang import import_root
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.setup import setup_of
 from aiperf.records import Case, Side
+
+_SILENT = "it ended before it reported anything"
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ class Solo:
         return self.folder / "control.fifo", self.folder / "answer.fifo"
 
     @property
+    def temporary(self) -> Path:
+        """TMPDIR of the launch: what a killed profiler leaves there, environments among it, goes with the folder."""
+        return self.folder / "tmp"
+
+    @property
     def traces(self) -> tuple[Path, ...]:
         """Where torch.profiler writes, by rank."""
         return tuple(self.folder / f"trace-{rank}.json.gz" for rank in range(self.side.ranks))
@@ -56,7 +63,8 @@ class Solo:
 
     def prepare(self) -> Path:
         """Make the folder, the FIFOs and the spec; returns the spec's path. Raises OSError."""
-        (self.folder / "shared").mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder / "shared", self.temporary):
+            folder.mkdir(parents=True, exist_ok=True)
         if self.control:
             for fifo in self.fifos:
                 os.mkfifo(fifo, 0o600)
@@ -86,7 +94,9 @@ class Solo:
         places = [str(import_root()), env.get("PYTHONPATH", "")]
         # A checkout's own packages come before whatever copy of them may be installed beside aiperf.
         env["PYTHONPATH"] = os.pathsep.join(filter(None, reversed(places) if self.side.folder else places))
-        return env
+        # A lone rank knows its rank as in a gang; the ranks of a gang get theirs from the process that starts them.
+        env |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(self.side.ranks)}
+        return {**env, "TMPDIR": self.side.env.get("TMPDIR", str(self.temporary))}
 
     def told(self) -> list[dict[str, Any]]:
         """What each rank reported; a rank that never came to it reports an error."""
@@ -97,8 +107,15 @@ def _report(path: Path) -> dict[str, Any]:
     try:
         told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return {"error": "it ended before it reported anything"}
+        return {"error": _SILENT}
     return told
+
+
+def failure(told: Sequence[Mapping[str, Any]]) -> str:
+    """What went wrong in a launch, in the words of the rank that has any; empty when nothing did."""
+    errors = [str(report["error"]) for report in told if "error" in report]
+    # Peers of a rank that died are ended by force and say nothing.
+    return next((error for error in errors if error != _SILENT), errors[0] if errors else "")
 
 
 def run_to_end(
@@ -106,10 +123,18 @@ def run_to_end(
 ) -> tuple[Ended | None, str]:
     """Run a program to its end, at most ``limit`` seconds; (None, tail of its output) when it was killed for that.
 
-    Raises StartError, and KeyboardInterrupt after killing it.
+    Errors go to ``log``, the output to a file of the same name that ends in ``.out``; the tail has the errors first,
+    because profilers print their verdict to the output. Raises StartError, and KeyboardInterrupt after killing it.
     """
-    with Child.start(argv, env=env, cwd=cwd, stderr_path=log, guardian=guardian) as child:
+    output = log.with_name(f"{log.name}.out")
+    with Child.start(argv, env=env, cwd=cwd, stderr_path=log, stdout=output, guardian=guardian) as child:
         ended = child.wait(limit)
         if ended is None:
             child.kill_group()
-    return ended, child.stderr_tail()
+    return ended, "\n".join(filter(None, [child.stderr_tail(), _tail(output)]))
+
+
+def _tail(path: Path, *, lines: int = 20, most_bytes: int = 8192) -> str:
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
+        return "\n".join(file.read().decode("utf-8", errors="replace").splitlines()[-lines:])

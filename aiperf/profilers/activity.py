@@ -224,7 +224,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def spans_of(scene: Scene) -> tuple[Span, ...]:
     """Bars of the timeline from the start of each rank's first range; the longest when there are too many."""
-    spans = []
+    spans: list[Span] = []
     for rank, ranges in scene.ranges.items():
         zero = ranges[0][0]
         named = len(scene.ranges) > 1
@@ -235,10 +235,27 @@ def spans_of(scene: Scene) -> tuple[Span, ...]:
             if w.rank == rank:
                 lane = f"{lead}GPU {w.device} stream {w.stream}"
                 spans.append(Span(scene.side, lane, w.kind, w.name, w.start - zero, w.end - zero, own))
-        for c in scene.calls:
-            if c.rank == rank:
-                kind = "launch" if _LAUNCH.match(c.name) else "sync" if _SYNC.search(c.name) else "op"
-                spans.append(Span(scene.side, f"{lead}host", kind, c.name, c.start - zero, c.end - zero, own))
+        calls = [c for c in scene.calls if c.rank == rank]
+        lanes = _host_lanes(calls, lead)
+        for c in calls:
+            kind = "launch" if _LAUNCH.match(c.name) else "sync" if _SYNC.search(c.name) else "op"
+            spans.append(Span(scene.side, lanes[c.thread], kind, c.name, c.start - zero, c.end - zero, own))
     if len(spans) > _MOST_SPANS:
         spans = sorted(spans, key=lambda s: s.start_s - s.end_s)[:_MOST_SPANS]
     return tuple(sorted(spans, key=lambda s: (s.lane, s.start_s)))
+
+
+def _host_lanes(calls: Sequence[Call], lead: str) -> dict[int, str]:
+    """Thread -> lane, the thread that called first at the top; bars of two threads in one lane would overlap."""
+    threads = list(dict.fromkeys(c.thread for c in sorted(calls, key=lambda c: c.start)))
+    if len(threads) < 2:
+        return dict.fromkeys(threads, f"{lead}host")
+    return {thread: f"{lead}host thread {number}" for number, thread in enumerate(threads, 1)}
+
+
+def cut_note(scene: Scene) -> str:
+    """What a timeline leaves out, as a sentence; empty when it shows everything."""
+    bars = sum(map(len, scene.ranges.values())) + len(scene.work) + len(scene.calls)
+    if bars <= _MOST_SPANS:
+        return ""
+    return f"the timeline of {scene.side} shows the {_MOST_SPANS} longest of {bars} bars"

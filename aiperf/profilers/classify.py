@@ -29,19 +29,20 @@ COPY_PCT = 50.0
 
 def kernel_bound(row: CounterRow) -> tuple[Bound, str]:
     """Class of a kernel from its counters; an empty class when they were not read."""
-    sm, dram, tensor = row.sm_pct, row.dram_pct or 0.0, row.tensor_pct or 0.0
+    sm, tensor = row.sm_pct, row.tensor_pct or 0.0
     levels = {"DRAM": row.dram_pct, "L2": row.l2_pct, "L1 and shared memory": row.l1_pct}
-    memory = row.memory_pct if row.memory_pct is not None else max((v for v in levels.values() if v), default=None)
+    known = {name: value for name, value in levels.items() if value is not None}
+    memory = row.memory_pct if row.memory_pct is not None else max(known.values(), default=None)
     if sm is None or memory is None:
         return "", "no throughput counters"
     if max(sm, memory) < LATENCY_PCT:
         return "latency", _latency(row, sm, memory)
-    known = {name: value for name, value in levels.items() if value is not None}
     # The memory figure is the largest of its parts: the level whose own figure equals it is the one that limits.
     level = min(known, key=lambda name: abs(known[name] - memory), default="memory")
     # A wgmma GEMM keeps shared memory as busy as the tensor cores while DRAM idles: its operands stream through it.
-    if tensor >= TENSOR_PCT and tensor >= sm - BALANCED_POINTS and dram < LATENCY_PCT:
-        return "compute", f"tensor pipe {tensor:.0f} %, DRAM {dram:.0f} %"
+    if tensor >= TENSOR_PCT and tensor >= sm - BALANCED_POINTS and (row.dram_pct or 0.0) < LATENCY_PCT:
+        beside = f"memory {memory:.0f} %" if row.dram_pct is None else f"DRAM {row.dram_pct:.0f} %"
+        return "compute", f"tensor pipe {tensor:.0f} %, {beside}"
     if abs(sm - memory) < BALANCED_POINTS:
         return "balanced", f"SM {sm:.0f} %, {level} {memory:.0f} %"
     if sm > memory:

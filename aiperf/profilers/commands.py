@@ -43,16 +43,14 @@ def nsys_profile(
 ) -> list[str]:
     """Trace a program and all it starts into ``output``.nsys-rep, ranks of a gang on one clock.
 
-    On a GPU nothing but CUDA and NVTX: sampling and symbols need rights, and made reports of gigabytes. On a CPU the
-    operating system's calls and samples are all there is. ``graphs``: node makes the kernels of CUDA graphs visible,
-    graph leaves their timing alone.
+    CUDA and NVTX on a GPU, calls of the operating system and NVTX on a CPU, and no sampling or context switches on
+    either: they need rights, make reports of gigabytes, and with them the agent of nsys 2022.4 often never ends (it
+    spins on the closed perf events of a program that is gone). perf samples. ``graphs``: node makes the kernels of CUDA
+    graphs visible, graph leaves their timing alone.
     """
     command = [str(nsys.path), "profile", "-o", str(output), "--force-overwrite=true"]
-    if gpu:
-        command += ["--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", f"--cuda-graph-trace={graphs}"]
-    else:
-        command += ["--trace=nvtx,osrt", "--sample=process-tree", "--cpuctxsw=process-tree"]
-    command += ["--backtrace=none", "--resolve-symbols=false"]
+    command += ["--trace=cuda,nvtx", f"--cuda-graph-trace={graphs}"] if gpu else ["--trace=nvtx,osrt"]
+    command += ["--sample=none", "--cpuctxsw=none", "--backtrace=none", "--resolve-symbols=false"]
     return [*command, *(["--wait=primary"] if nsys.can("--wait") else []), *argv]
 
 

@@ -6,6 +6,7 @@ a tool's own metric (``smsp__...``), so a scenario can always name what is not i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -80,7 +81,8 @@ def _copy_rate(direction: str) -> Read:
 
 def _copied(told: Told, tool: Tool) -> float | None:
     side = _side(told, tool)
-    if side is None:
+    if side is None or (side.gpu_busy_s is None and side.launches is None):
+        # Where no CUDA was traced, no copy was seen and none was absent.
         return None
     return sum(r.bytes or 0.0 for r in _rows(told, tool, "memcpy")) / max(1, side.iterations)
 
@@ -112,7 +114,7 @@ _WITH_METRICS: tuple[Tool, ...] = ("ncu", "perf")
 COUNTERS = {
     c.name: c
     for c in (
-        Counter("launches", "", "calls that launch GPU work, per iteration", _TRACES, _per_iteration("launches")),
+        Counter("launches", "", "launches of kernels and graphs, per iteration", _TRACES, _per_iteration("launches")),
         Counter("kernels", "", "kernels per iteration", _TRACES, _per_iteration("kernels")),
         Counter("syncs", "", "calls that wait for the GPU, per iteration", _TRACES, _per_iteration("syncs")),
         Counter("gpu_idle", "%", "idle share of the GPU's span", _TRACES,
@@ -153,9 +155,9 @@ def mechanisms(moves: Mapping[str, str], before: Told, after: Told) -> tuple[Mec
 
 def _judge(name: str, claim: Claim, before: Told, after: Told) -> Mechanism:
     for tool, unit, read in _readers(name):
-        values = read(before, tool), read(after, tool)
-        if values[0] is not None and values[1] is not None:
-            return _moved(name, claim, values[0], values[1], unit, tool)
+        first, last = read(before, tool), read(after, tool)
+        if first is not None and last is not None and math.isfinite(first) and math.isfinite(last):
+            return _moved(name, claim, first, last, unit, tool)
     return Mechanism(name, claim, "not_readable", sentence=f"{name} was not readable here{_wanted(name)}")
 
 
@@ -172,7 +174,7 @@ def _readers(name: str) -> Iterable[tuple[Tool, str, Read]]:
 
 
 def _moved(name: str, claim: Claim, before: float, after: float, unit: str, tool: Tool) -> Mechanism:
-    change = (after - before) / abs(before) if before else (0.0 if after == before else float("inf"))
+    change = (after - before) / abs(before) if before else math.copysign(math.inf, after) if after else 0.0
     direction: Claim = "same" if abs(change) < MOVED else "up" if change > 0 else "down"
     if direction == claim:
         state: Literal["moved", "did_not_move", "opposite"] = "moved"

@@ -42,6 +42,18 @@ def overlap(one: Sequence[Interval], other: Sequence[Interval]) -> float:
     return shared
 
 
+def within(start: float, end: float, disjoint: Sequence[Interval]) -> list[Interval]:
+    """The parts of one interval that lie in sorted, disjoint ones."""
+    parts = []
+    for index in range(max(0, bisect_right(disjoint, (start, float("inf"))) - 1), len(disjoint)):
+        first, last = max(start, disjoint[index][0]), min(end, disjoint[index][1])
+        if disjoint[index][0] >= end:
+            break
+        if last > first:
+            parts.append((first, last))
+    return parts
+
+
 def place(point: float, disjoint: Sequence[Interval]) -> int | None:
     """Which of some sorted, disjoint intervals holds a point, both ends included; None when none does."""
     index = bisect_right(disjoint, (point, float("inf"))) - 1

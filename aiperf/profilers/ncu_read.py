@@ -9,6 +9,7 @@ no report without complaint and without a kernel, so only kernels count as succe
 from __future__ import annotations
 
 import importlib
+import math
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -71,25 +72,45 @@ def read_ncu(path: Path, launched: Sequence[Pass], *, extras: Path | None = None
     ``extras``: folder of Nsight Compute that holds ncu_report, for when it is not installed. Raises UnreadableReport.
     """
     library = _library(extras)
+    sides = {one.side: one for one in launched}
     try:
-        context = library.load_report(str(path))
+        found = [
+            None if side is None else _row(action, side)
+            for action in _actions(library.load_report(str(path)))
+            for side in [_side_of(action, sides)]
+        ]
     except Exception as error:
         # The module raises whatever its C++ side throws.
         raise UnreadableReport(f"{path.name} is not a report that ncu_report reads ({error})") from None
+    if not found:
+        raise UnreadableReport(f"{path.name} holds no kernel: it is cut short, or no report of ncu")
     groups: dict[tuple[str, str, Kind, int | None], list[CounterRow]] = {}
-    sides = {one.side: one for one in launched}
-    strangers = 0
-    for action in _actions(context):
-        side = _side_of(action, sides)
-        if side is None:
-            strangers += 1
-            continue
-        row = _row(action, side)
-        groups.setdefault((row.side, row.name, row.kind, row.device), []).append(row)
+    for row in found:
+        if row is not None:
+            groups.setdefault((row.side, row.name, row.kind, row.device), []).append(row)
+    strangers = sum(row is None for row in found)
     notes = [f"ncu profiled no kernel of {side}" for side in sides if not any(key[0] == side for key in groups)]
-    notes += [f"{strangers} kernels lie outside every side's range"] if strangers else []
+    notes += [f"kernels outside every side's range: {strangers}"] if strangers else []
     rows = sorted((_mean(rows) for rows in groups.values()), key=lambda row: -(row.time_s or 0.0))
     return Reading(rows=tuple(rows), notes=tuple(notes))
+
+
+def ncu_ranges(path: Path, domain: str, *, extras: Path | None = None) -> tuple[str, ...]:
+    """Names of the outermost ranges of a domain that hold kernels. Raises UnreadableReport."""
+    library = _library(extras)
+    try:
+        return tuple(
+            dict.fromkeys(
+                str(ranges[0])
+                for action in _actions(library.load_report(str(path)))
+                if (state := action.nvtx_state()) is not None
+                for number in state.domains()
+                if (found := state.domain_by_id(number)) is not None and found.name() == domain
+                if (ranges := found.start_end_ranges())
+            )
+        )
+    except Exception as error:
+        raise UnreadableReport(f"{path.name} is not a report that ncu_report reads ({error})") from None
 
 
 def _library(extras: Path | None) -> Any:
@@ -158,15 +179,16 @@ def _value(action: Any, names: Sequence[str]) -> float | None:
     for name in names:
         metric = action.metric_by_name(name)
         if metric is not None and metric.has_value() and isinstance(metric.value(), int | float):
-            return float(metric.value())
+            number = float(metric.value())
+            # ncu divides by zero into NaN.
+            return number if math.isfinite(number) else None
     return None
 
 
 def _seconds(action: Any) -> float | None:
-    metric = action.metric_by_name(_TIME)
-    if metric is None or not metric.has_value():
-        return None
-    return float(metric.value()) * _SECONDS[(metric.unit() or "ns")[0]]
+    number = _value(action, (_TIME,))
+    unit = _SECONDS.get(action.metric_by_name(_TIME).unit() or "ns") if number is not None else None
+    return number * unit if number is not None and unit is not None else None
 
 
 def _rule(action: Any) -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from aiperf.profilers.activity import Call, Scene, Work, kernel_kind, rows_of, side_of, spans_of
-from aiperf.profilers.intervals import Interval, inside, union
+from aiperf.profilers.activity import Call, Scene, Work, cut_note, kernel_kind, rows_of, side_of, spans_of
+from aiperf.profilers.intervals import Interval, inside, union, within
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
 from aiperf.records.profiled import Kind
 
@@ -29,6 +29,8 @@ _MEMORY = {0: "pageable", 1: "pinned", 4: "managed"}
 _LOST = re.compile(r"not all|dropped|lost|overflow|incomplete", re.IGNORECASE)
 _ERROR = 3
 _MOST_OS_ROWS = 30
+_COMMON = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
+_NO_DEVICE = (1 << 31) - 1
 
 
 def read_nsys(path: Path, launched: Sequence[Pass]) -> Reading:
@@ -36,10 +38,24 @@ def read_nsys(path: Path, launched: Sequence[Pass]) -> Reading:
 
     A side without any range of its own gets no row and a note. Raises UnreadableReport.
     """
+    with _opened(path) as report:
+        return report.read(launched)
+
+
+def nsys_ranges(path: Path, domain: str) -> tuple[str, ...]:
+    """Names of the start/end ranges of a domain, in the order of their first begin. Raises UnreadableReport."""
+    with _opened(path) as report:
+        return tuple(dict.fromkeys(found.name for found in report.all_ranges(domain)))
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[_Report]:
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as base:
-            return _Report(base).read(launched)
-    except sqlite3.DatabaseError as error:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:
+            # A process may hand over any bytes as a name.
+            base.text_factory = lambda data: data.decode("utf-8", errors="replace")
+            yield _Report(base)
+    except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
         raise UnreadableReport(f"{path.name} is not an nsys export ({error})") from None
 
 
@@ -47,7 +63,8 @@ def read_nsys(path: Path, launched: Sequence[Pass]) -> Reading:
 class _Range:
     name: str
     start: float
-    end: float
+    end: float | None
+    """None when the trace ended before it."""
     pid: int
 
 
@@ -59,40 +76,34 @@ class _Report:
         self._tables = {row[0] for row in self._rows("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
         if "StringIds" not in self._tables:
             raise UnreadableReport("the file has no table StringIds: it is not an nsys export")
+        self._launches = self._launch_calls()
+        self._timeless = 0
 
     def read(self, launched: Sequence[Pass]) -> Reading:
         """Everything of every side."""
-        work, calls, system = self._work(), self._calls(), self._system_calls()
+        work, calls, system = (
+            self._work(),
+            self._host_calls("CUPTI_ACTIVITY_KIND_RUNTIME"),
+            self._host_calls("OSRT_API"),
+        )
         orphans = sum(w.launched is None for w in work)
         parts, notes = [], []
         for one in launched:
-            ranges = self._ranges(one)
-            if not ranges:
-                seen = sorted({r.name for r in self._all_ranges(one.domain)})
-                told = f"the ranges of domain {one.domain!r} are {', '.join(seen)}" if seen else "there are no ranges"
-                notes.append(f"nsys saw no range of {one.side}: {told}")
-                continue
-            parts.append(_side(one, ranges, work, calls, system, lost=self._lost(orphans)))
+            found = self.all_ranges(one.domain)
+            ranges = _ranges(one, found)
+            notes += _doubts(one, found, ranges)
+            if ranges:
+                parts.append(_side(one, ranges, work, calls, system, lost=self._lost(orphans)))
         return Reading(
             rows=tuple(row for part in parts for row in part.rows),
             sides=tuple(side for part in parts for side in part.sides),
             spans=tuple(span for part in parts for span in part.spans),
-            notes=tuple(notes),
+            notes=(*notes, *(note for part in parts for note in part.notes)),
             facts={"schema": self._schema(), "without_launch": orphans, "gpu_records": len(work), **self._gpus()},
         )
 
-    # ---- ranges ----------------------------------------------------------------------------------------------------
-
-    def _ranges(self, one: Pass) -> dict[int, list[Interval]]:
-        """Rank -> the ranges of a side; a process that is no rank of this launch is another side's."""
-        found: dict[int, list[Interval]] = {}
-        for item in self._all_ranges(one.domain):
-            rank = one.ranks.get(item.pid, None if one.ranks else 0)
-            if item.name == one.side and rank is not None:
-                found.setdefault(rank, []).append((item.start, item.end))
-        return {rank: union(ranges) for rank, ranges in found.items()}
-
-    def _all_ranges(self, domain: str) -> list[_Range]:
+    def all_ranges(self, domain: str) -> list[_Range]:
+        """Start/end ranges of one domain, by begin."""
         table = self._resolve("NVTX_EVENTS")
         if table is None:
             return []
@@ -107,12 +118,12 @@ class _Report:
         }
         rows = self._rows(
             f"SELECT {text}, e.start, e.end, e.globalTid & {_PROCESS}, e.domainId FROM {table} e "
-            "WHERE e.eventType = ? AND e.end IS NOT NULL ORDER BY e.start",
+            "WHERE e.eventType = ? ORDER BY e.start",
             _START_END,
         )
         # Domain 0 is the one without a name.
         return [
-            _Range(str(name), start * _S, end * _S, _pid(process))
+            _Range(str(name), start * _S, None if end is None else end * _S, _pid(process))
             for name, start, end, process, number in rows
             if ((process, number) in domains if domain else not number)
         ]
@@ -123,65 +134,79 @@ class _Report:
         found = self._kernels() + self._copies() + self._sets() + self._graphs()
         return sorted(found, key=lambda w: w.start)
 
-    def _launches(self) -> dict[tuple[int, int], tuple[float, float, int]]:
+    def _launch_calls(self) -> dict[tuple[int, int], tuple[float, float | None, int]]:
         """(process, correlation) -> begin, end and thread of the call on the host."""
-        if "CUPTI_ACTIVITY_KIND_RUNTIME" not in self._tables:
-            return {}
-        if not hasattr(self, "_launch_calls"):
-            rows = self._rows("SELECT correlationId, globalTid, start, end FROM CUPTI_ACTIVITY_KIND_RUNTIME")
-            self._launch_calls = {(tid & _PROCESS, c): (a * _S, b * _S, tid) for c, tid, a, b in rows}
-        return self._launch_calls
+        table = self._resolve("CUPTI_ACTIVITY_KIND_RUNTIME")
+        rows = self._rows(f"SELECT correlationId, globalTid, start, end FROM {table}") if table else []
+        return {(tid & _PROCESS, c): (a * _S, None if b is None else b * _S, tid) for c, tid, a, b in rows}
 
-    def _activity(self, table: str, columns: str) -> list[tuple[Any, ...]]:
-        if table not in self._tables:
+    def _activity(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
+        """Rows of a table with GPU work; a column that this schema has not is NULL."""
+        table = self._resolve(name)
+        if table is None:
             return []
-        common = "k.start, k.end, k.deviceId, k.streamId, k.correlationId, k.globalPid"
-        return self._rows(f"SELECT {common}, {columns} FROM {table} k")
+        known = {row[1] for row in self._rows(f"PRAGMA table_info({table})")}
+        asked = [*_COMMON, *columns]
+        wanted = [c if all(word in known for word in re.findall(r"[a-z]\w+", c)) else "NULL" for c in asked]
+        rows = self._rows(f"SELECT {', '.join(wanted)} FROM {table}")
+        # Both times are 0 where the driver could not tell them, and a device beyond every number means the host.
+        told = [row for row in rows if row[1] and row[1] > row[0] and row[2] != _NO_DEVICE]
+        self._timeless += len(rows) - len(told)
+        return told
 
     def _made(self, kind: Kind, name: str, common: Sequence[Any], **more: Any) -> Work:
         start, end, device, stream, correlation, process = common
-        began, ended, thread = self._launches().get((process, correlation), (None, None, None))
+        began, ended, thread = self._launches.get((process, correlation), (None, None, None))
         return Work(
-            kind, name, start * _S, end * _S, device, stream, _pid(process), began,
+            kind, name, start * _S, end * _S, device, stream or 0, _pid(process), began,
             launched_end=ended, thread=thread, **more,
         )  # fmt: skip
 
     def _kernels(self) -> list[Work]:
-        columns = (
-            "(SELECT value FROM StringIds WHERE id = k.shortName), k.gridX * k.gridY * k.gridZ, "
-            "k.blockX * k.blockY * k.blockZ, k.registersPerThread, k.staticSharedMemory + k.dynamicSharedMemory"
+        rows = self._activity(
+            "CUPTI_ACTIVITY_KIND_KERNEL",
+            "shortName",
+            "gridX * gridY * gridZ",
+            "blockX * blockY * blockZ",
+            "registersPerThread",
+            "staticSharedMemory + dynamicSharedMemory",
         )
+        names = self._names({row[len(_COMMON)] for row in rows})
         return [
             self._made(
-                kernel_kind(str(name)), str(name), common, grid=grid, block=block, registers=regs, shared_bytes=shared
+                kernel_kind(names[name]),
+                names[name],
+                common,
+                grid=grid,
+                block=block,
+                registers=regs,
+                shared_bytes=shared,
             )
-            for *common, name, grid, block, regs, shared in self._activity("CUPTI_ACTIVITY_KIND_KERNEL", columns)
+            for *common, name, grid, block, regs, shared in rows
         ]
 
+    def _names(self, numbers: set[int | None]) -> dict[int | None, str]:
+        told = dict(self._rows("SELECT id, value FROM StringIds"))
+        return {number: str(told.get(number, "a kernel without a name")) for number in numbers}
+
     def _copies(self) -> list[Work]:
-        rows = self._activity("CUPTI_ACTIVITY_KIND_MEMCPY", "k.bytes, k.copyKind, k.srcKind, k.dstKind")
+        rows = self._activity("CUPTI_ACTIVITY_KIND_MEMCPY", "bytes", "copyKind", "srcKind", "dstKind")
         return [
-            self._made("memcpy", _copy_name(kind, source, target), common, bytes=float(size))
+            self._made("memcpy", _copy_name(kind, source, target), common, bytes=_float(size))
             for *common, size, kind, source, target in rows
         ]
 
     def _sets(self) -> list[Work]:
-        rows = self._activity("CUPTI_ACTIVITY_KIND_MEMSET", "k.bytes")
-        return [self._made("memset", "memset", common, bytes=float(size)) for *common, size in rows]
+        rows = self._activity("CUPTI_ACTIVITY_KIND_MEMSET", "bytes")
+        return [self._made("memset", "memset", common, bytes=_float(size)) for *common, size in rows]
 
     def _graphs(self) -> list[Work]:
-        rows = self._activity("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "k.graphId")
-        return [self._made("graph", "CUDA graph", common) for *common, _ in rows]
+        return [self._made("graph", "CUDA graph", row) for row in self._activity("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")]
 
-    def _calls(self) -> list[Call]:
-        if "CUPTI_ACTIVITY_KIND_RUNTIME" not in self._tables:
+    def _host_calls(self, name: str) -> list[Call]:
+        table = self._resolve(name)
+        if table is None:
             return []
-        return self._host_calls("CUPTI_ACTIVITY_KIND_RUNTIME")
-
-    def _system_calls(self) -> list[Call]:
-        return self._host_calls("OSRT_API") if "OSRT_API" in self._tables else []
-
-    def _host_calls(self, table: str) -> list[Call]:
         rows = self._rows(
             f"SELECT s.value, r.start, r.end, r.globalTid FROM {table} r JOIN StringIds s ON s.id = r.nameId"
         )
@@ -195,9 +220,11 @@ class _Report:
 
     def _lost(self, orphans: int) -> str:
         said = [f"{orphans} GPU records have no launch"] if orphans else []
-        if "DIAGNOSTIC_EVENT" in self._tables:
-            rows = self._rows("SELECT severity, text FROM DIAGNOSTIC_EVENT")
-            said += [" ".join(str(text).split()) for level, text in rows if level >= _ERROR or _LOST.search(str(text))]
+        said += [f"{self._timeless} GPU records have no times"] if self._timeless else []
+        table = self._resolve("DIAGNOSTIC_EVENT")
+        if table is not None:
+            rows = self._rows(f"SELECT severity, text FROM {table}")
+            said += [" ".join(str(text).split()) for level, text in rows if level == _ERROR or _LOST.search(str(text))]
         return "; ".join(dict.fromkeys(said))
 
     def _schema(self) -> str:
@@ -224,6 +251,39 @@ class _Report:
         return self._base.execute(sql, values).fetchall()
 
 
+def _ranges(one: Pass, found: Sequence[_Range]) -> dict[int, list[Interval]]:
+    """Rank -> the ranges of a side; a process that is no rank of this launch is another side's."""
+    ranges: dict[int, list[Interval]] = {}
+    for item in found:
+        rank = _rank_of(one, item)
+        if item.name == one.side and rank is not None and item.end is not None and item.end > item.start:
+            ranges.setdefault(rank, []).append((item.start, item.end))
+    return {rank: union(parts) for rank, parts in ranges.items()}
+
+
+def _rank_of(one: Pass, item: _Range) -> int | None:
+    return one.ranks.get(item.pid, None if one.ranks else 0)
+
+
+def _doubts(one: Pass, found: Sequence[_Range], ranges: Mapping[int, list[Interval]]) -> list[str]:
+    """Sentences on ranges that are not there, never ended, or belong to other processes."""
+    mine = [item for item in found if item.name == one.side and _rank_of(one, item) is not None]
+    notes = []
+    if any(item.end is None for item in mine):
+        notes.append(f"a range of {one.side} never ended: its work is left out")
+    absent = sorted(set(one.ranks.values()) - set(ranges)) if ranges else []
+    if absent:
+        notes.append(f"nsys saw no range of {one.side} in rank {', '.join(map(str, absent))}")
+    if not ranges and not notes:
+        seen = sorted({item.name for item in found})
+        told = f"the ranges of domain {one.domain!r} are {', '.join(seen)}" if seen else "there are no ranges"
+        if one.side in seen:
+            pids = ", ".join(map(str, sorted({item.pid for item in found if item.name == one.side})))
+            told = f"those in process {pids} are another launch's"
+        notes.append(f"nsys saw no range of {one.side}: {told}")
+    return notes
+
+
 def _side(
     one: Pass,
     ranges: Mapping[int, list[Interval]],
@@ -245,10 +305,11 @@ def _side(
     rows = rows_of(scene, tool="nsys")
     summary = side_of(scene, tool="nsys")
     if not mine:
-        waits = _within(system, ranges, rank_of)
-        scene = replace(scene, calls=tuple(waits))
+        waits = _clipped(system, ranges, rank_of)
+        scene = replace(scene, calls=(*called, *waits))
         rows += _system_rows(one.side, waits)
-    return Reading(rows, (summary,), spans_of(scene))
+    note = cut_note(scene)
+    return Reading(rows, (summary,), spans_of(scene), (note,) if note else ())
 
 
 def _within(calls: Sequence[Call], ranges: Mapping[int, list[Interval]], rank_of: Mapping[int, int]) -> list[Call]:
@@ -256,6 +317,16 @@ def _within(calls: Sequence[Call], ranges: Mapping[int, list[Interval]], rank_of
         replace(c, rank=rank_of[c.rank])
         for c in calls
         if c.rank in rank_of and inside(c.start, ranges.get(rank_of[c.rank], []))
+    ]
+
+
+def _clipped(calls: Sequence[Call], ranges: Mapping[int, list[Interval]], rank_of: Mapping[int, int]) -> list[Call]:
+    """The parts of calls that lie in the ranges: a thread of a pool waits from before the side until after it."""
+    return [
+        replace(c, rank=rank, start=start, end=end)
+        for c in calls
+        if (rank := rank_of.get(c.rank)) is not None
+        for start, end in within(c.start, c.end, ranges.get(rank, []))
     ]
 
 
@@ -267,11 +338,15 @@ def _system_rows(side: str, calls: Sequence[Call]) -> tuple[Any, ...]:
     return tuple(replace(row, device=None) for row in rows[:_MOST_OS_ROWS])
 
 
-def _copy_name(kind: int, source: int, target: int) -> str:
-    direction = _DIRECTIONS.get(kind, f"copy kind {kind}")
+def _copy_name(kind: int | None, source: int | None, target: int | None) -> str:
+    direction = _DIRECTIONS.get(kind or 0, f"copy kind {kind}")
     host = source if direction.endswith("HtoD") else target if direction.endswith("DtoH") else None
     memory = _MEMORY.get(host, "") if host is not None else ""
     return f"{direction} {memory}".strip()
+
+
+def _float(size: int | None) -> float | None:
+    return None if size is None else float(size)
 
 
 def _pid(process: int) -> int:

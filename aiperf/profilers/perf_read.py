@@ -5,6 +5,7 @@ What must not live here: commands, and switching perf on and off (the worker's s
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,11 +36,20 @@ def counted(text: str) -> Counted:
             continue
         # A suffix such as :u says that only user mode was counted.
         name = match["event"].partition(":")[0]
-        try:
-            events[name] = float(match["value"])
-        except ValueError:
+        number = _number(match["value"])
+        if number is None:
             unreadable.append(name)
+        else:
+            events[name] = number
     return Counted(events, tuple(unreadable))
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def hot_spots(text: str) -> tuple[HotSpot, ...]:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aiperf.errors import usage
 from aiperf.host.facts import HostFacts
-from aiperf.profilers.tools import Tool, find_tool, has_ncu_report, importers, missing_libraries, packages_of
+from aiperf.profilers.environment import with_libraries
+from aiperf.profilers.tools import Tool, find_tool, has_ncu_report, importers, missing_libraries, named, packages_of
 
 TOOLS = ("nsys", "ncu", "torch", "perf")
 _CAP_SYS_ADMIN, _CAP_PERFMON = 21, 38
@@ -40,13 +42,33 @@ def abilities(
     return (_nsys(host, env), _ncu(host, env, root), _torch(host), _perf(env, root))
 
 
+def _absent(name: str, env: Mapping[str, str], install: str) -> Ability:
+    variable, path = named(name, environ=env)
+    if path:
+        reason = f"{variable} names {path}, which is no {name} that answers"
+        return Ability(name, False, path, reason, f"Correct {variable}, or unset it to have {name} looked for.")
+    fix = f"{install}, or name it in {variable}."
+    return Ability(name, False, "not on PATH nor in the usual places", f"{name} was not found", fix)
+
+
+def chosen(found: Sequence[Ability], wanted: str) -> tuple[Ability, ...]:
+    """The tools that a flag names, usable or not; ``all`` or nothing: every usable one. Raises UserError."""
+    if wanted in ("", "all"):
+        return tuple(ability for ability in found if ability.usable)
+    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    for name in names:
+        if name not in TOOLS:
+            raise usage(f'"{name}" is no profiler.', f"Choose among {', '.join(TOOLS)}, or all.")
+    return tuple(ability for ability in found if ability.tool in names)
+
+
 def _nsys(host: HostFacts, env: Mapping[str, str]) -> Ability:
     tool = find_tool("nsys", environ=env)
     if tool is None:
-        fix = "Install Nsight Systems (package nsight-systems), or name it in AIPERF_NSYS."
-        return Ability("nsys", False, "not on PATH nor in the usual places", "nsys was not found", fix)
+        return _absent("nsys", env, "Install Nsight Systems (package nsight-systems)")
     where = f"{tool.path} {tool.version_text}"
-    complete = [missing_libraries(path, env=env) for path in importers(tool.path)]
+    supplied = with_libraries(env, [tool.libraries])
+    complete = [missing_libraries(path, env=supplied) for path in importers(tool.path)]
     if complete and all(complete):
         lacking = min(complete, key=len)
         return Ability("nsys", False, where, f"its importer lacks {', '.join(lacking)}", packages_of(lacking), tool)
@@ -57,8 +79,7 @@ def _nsys(host: HostFacts, env: Mapping[str, str]) -> Ability:
 def _ncu(host: HostFacts, env: Mapping[str, str], root: Path) -> Ability:
     tool = find_tool("ncu", environ=env)
     if tool is None:
-        fix = "Install Nsight Compute (it comes with the CUDA toolkit), or name it in AIPERF_NCU."
-        return Ability("ncu", False, "not on PATH nor in the usual places", "ncu was not found", fix)
+        return _absent("ncu", env, "Install Nsight Compute (it comes with the CUDA toolkit)")
     where = f"{tool.path} {tool.version_text}"
     if not host.gpus:
         return Ability("ncu", False, where, f"no GPU here ({host.gpu_problem or 'none found'})", "", tool)
@@ -104,8 +125,7 @@ def _torch(host: HostFacts) -> Ability:
 def _perf(env: Mapping[str, str], root: Path) -> Ability:
     tool = find_tool("perf", environ=env)
     if tool is None:
-        fix = "Install the linux-perf or linux-tools package, or name it in AIPERF_PERF."
-        return Ability("perf", False, "not on PATH nor in the usual places", "perf was not found", fix)
+        return _absent("perf", env, "Install the linux-perf or linux-tools package")
     where = f"{tool.path} {tool.version_text}"
     if not tool.can("--control"):
         return Ability(

@@ -34,15 +34,24 @@ def nsys_sqlite(nsys: Tool, output: Path, *, env: Mapping[str, str]) -> Path:
             _import(nsys, raw, report, env)
     finally:
         raw.unlink(missing_ok=True)
-    sqlite = output.with_name(f"{output.name}.sqlite")
-    said = _run(nsys_export(nsys, report, output=sqlite), env)
+    return exported(nsys, report, output=output.with_name(f"{output.name}.sqlite"), env=env)
+
+
+def exported(nsys: Tool, report: Path, *, output: Path, env: Mapping[str, str]) -> Path:
+    """The scrubbed sqlite export of a finished report, written to ``output``. Raises NoReport."""
+    sqlite = output
+    status, said = _run(nsys_export(nsys, report, output=sqlite), env)
     if not sqlite.is_file():
         raise NoReport(f"nsys export wrote nothing{_because(said)}")
+    if status:
+        # What it left is cut short, and an export that was never scrubbed must not lie about.
+        sqlite.unlink()
+        raise NoReport(f"nsys export did not come to its end{_because(said)}")
     try:
         scrub(sqlite)
     except sqlite3.DatabaseError as error:
         sqlite.unlink()
-        raise NoReport(f"what nsys exported is no database ({error})") from None
+        raise NoReport(f"what nsys exported cannot be scrubbed ({error})") from None
     return sqlite
 
 
@@ -55,23 +64,25 @@ def _import(nsys: Tool, raw: Path, report: Path, env: Mapping[str, str]) -> None
         if missing:
             reasons.append(f"{importer} lacks {', '.join(missing)}: {packages_of(missing)}")
             continue
-        said = _run([str(importer), "--input-file", str(raw), "--output-file", str(report), "--force-overwrite"], env)
+        command = [str(importer), "--input-file", str(raw), "--output-file", str(report), "--force-overwrite"]
+        _, said = _run(command, env)
         if report.is_file():
             return
         reasons.append(f"{importer} made no report{_because(said)}")
     raise NoReport("; ".join(reasons) or f"no QdstrmImporter lies near {nsys.path}: the installation is not whole")
 
 
-def _run(command: list[str], env: Mapping[str, str]) -> str:
+def _run(command: list[str], env: Mapping[str, str]) -> tuple[int, str]:
+    """Exit status and what was said."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_IMPORT_S, env=dict(env), check=False
         )
     except subprocess.TimeoutExpired:
-        return f"no end within {_IMPORT_S:g} s"
+        return 1, f"no end within {_IMPORT_S:g} s"
     except OSError as error:
-        return str(error)
-    return (done.stderr or done.stdout).strip()
+        return 1, str(error)
+    return done.returncode, (done.stderr or done.stdout).strip()
 
 
 def _because(said: str) -> str:

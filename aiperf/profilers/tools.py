@@ -70,16 +70,21 @@ class Tool:
 
 
 def find_tool(name: str, *, environ: Mapping[str, str] | None = None) -> Tool | None:
-    """Find the one that AIPERF_NSYS, AIPERF_NCU or AIPERF_PERF names, else the newest that answers."""
+    """Find the newest that answers; where AIPERF_NSYS, AIPERF_NCU or AIPERF_PERF names one, that one or none."""
     env = os.environ if environ is None else environ
-    named = env.get(f"AIPERF_{name.upper()}")
     found = [tool for path in candidates(name, environ=env) if (tool := _ask(name, path, env)) is not None]
-    chosen = max(found, key=lambda tool: (str(tool.path) == named, tool.version), default=None)
-    return chosen
+    return max(found, key=lambda tool: tool.version, default=None)
+
+
+def named(name: str, *, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Variable that may name this tool, and what it names; empty when it names nothing."""
+    variable = f"AIPERF_{name.upper()}"
+    return variable, environ.get(variable, "")
 
 
 def candidates(name: str, *, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Executables of this name in the order of search, each real file once."""
+    """Executables of this name in the order of search, each real file once; a named one stands alone."""
+    _, own = named(name, environ=environ)
     cuda = [
         environ.get("CUDA_HOME"),
         environ.get("CUDA_PATH"),
@@ -87,8 +92,8 @@ def candidates(name: str, *, environ: Mapping[str, str]) -> Iterator[Path]:
         *sorted(glob.glob("/usr/local/cuda-*")),
     ]
     patterns = (place.format(cuda=root) for place in _PLACES[name] for root in cuda if root)
-    paths = [environ.get(f"AIPERF_{name.upper()}"), shutil.which(name, path=environ.get("PATH"))]
-    paths += [found for pattern in patterns for found in sorted(glob.glob(pattern), reverse=True)]
+    paths = [own or shutil.which(name, path=environ.get("PATH"))]
+    paths += [found for pattern in patterns for found in sorted(glob.glob(pattern), reverse=True)] if not own else []
     seen: set[str] = set()
     for path in paths:
         if path and os.access(path, os.X_OK) and os.path.isfile(path) and os.path.realpath(path) not in seen:
@@ -108,9 +113,8 @@ def has_ncu_report(ncu: Tool | None) -> Path | None:
 
 def importers(nsys: Path) -> tuple[Path, ...]:
     """Every QdstrmImporter beside an nsys, beside what it links to, and in the host folders around both."""
-    roots = [
-        p / up for p in (Path(os.path.realpath(nsys)).parent, nsys.absolute().parent) for up in (".", "..", "../..")
-    ]
+    homes = Path(os.path.realpath(nsys)).parent, nsys.absolute().parent
+    roots = [root for home in homes for root in (home, home.parent, home.parent.parent)]
     roots += [Path("/usr/lib/nsight-systems"), *map(Path, sorted(glob.glob("/opt/nvidia/nsight-systems/*")))]
     found: dict[str, Path] = {}
     for root in roots:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 import statistics
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aiperf.profilers.activity import COLLECTIVE, Call, Scene, Work, kernel_kind, rows_of, side_of, spans_of
+from aiperf.profilers.activity import COLLECTIVE, Call, Scene, Work, cut_note, kernel_kind, rows_of, side_of, spans_of
 from aiperf.profilers.intervals import Interval, inside, union
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
 from aiperf.records.profiled import CounterRow, HotSpot, Kind
@@ -32,54 +34,84 @@ _MOST_OPS = 40
 
 def read_torch(paths: Sequence[Path], launched: Pass) -> Reading:
     """One side of a launch: one trace a rank, in rank order. Raises UnreadableReport."""
+    traces = [_opened(path, launched, rank) for rank, path in enumerate(paths)]
+    try:
+        return _read([trace for trace in traces if trace.ranges], launched, len(paths))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise UnreadableReport(f"a trace of {launched.side} is not one of torch.profiler ({error!r})") from None
+
+
+def torch_ranges(path: Path) -> tuple[str, ...]:
+    """Names of the annotations ``aiperf@NAME`` of a trace, without the prefix. Raises UnreadableReport."""
+    named = (str(e.get("name")) for e in _load(path) if e.get("cat") == "user_annotation")
+    return tuple(dict.fromkeys(name.removeprefix(PREFIX) for name in named if name.startswith(PREFIX)))
+
+
+def _opened(path: Path, launched: Pass, rank: int) -> _Trace:
+    events = _load(path)
+    try:
+        return _Trace(events, launched, rank)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnreadableReport(f"{path.name} is not a torch.profiler trace ({error!r})") from None
+
+
+def _read(traces: Sequence[_Trace], launched: Pass, expected: int) -> Reading:
     work: list[Work] = []
     calls: list[Call] = []
     rows: list[CounterRow] = []
     ranges: dict[int, list[Interval]] = {}
     hot: dict[str, float] = {}
-    for rank, path in enumerate(paths):
-        trace = _Trace(_load(path), launched, rank)
-        if not trace.ranges:
-            continue
-        ranges[rank] = trace.ranges
+    for trace in traces:
+        ranges[trace.rank] = trace.ranges
         work += trace.work()
         calls += trace.calls()
-        rows += trace.operators(ranked=len(paths) > 1)
+        rows += trace.operators(ranked=expected > 1)
         for name, seconds in trace.self_times().items():
             hot[name] = hot.get(name, 0.0) + seconds
     if not ranges:
         return Reading(notes=(f"torch.profiler saw no range of {launched.side}",))
-    scene = Scene(launched.side, launched.iterations, ranges, tuple(work), tuple(calls))
+    absent = ", ".join(str(rank) for rank in range(expected) if rank not in ranges)
     total = sum(hot.values())
     ranked = sorted(hot.items(), key=lambda item: -item[1])[:_HOT]
-    # Without GPU work the host's calls to CUDA say nothing about launches.
+    scene = Scene(launched.side, launched.iterations, ranges, tuple(work), tuple(calls) if work else ())
     summary = replace(
-        side_of(scene if work else replace(scene, calls=()), tool="torch"),
+        side_of(scene, tool="torch"),
         hot=tuple(HotSpot(name, seconds / total) for name, seconds in ranked) if total else (),
     )
-    return Reading((*rows_of(scene, tool="torch"), *rows), (summary,), spans_of(scene))
+    if not work:
+        # Without GPU work the operators are what a timeline can show, and calls to CUDA say nothing about launches.
+        scene = replace(scene, calls=tuple(call for trace in traces for call in trace.operator_calls()))
+    notes = [f"torch.profiler saw no range of {launched.side} in rank {absent}"] if absent else []
+    notes += [note] if (note := cut_note(scene)) else []
+    return Reading((*rows_of(scene, tool="torch"), *rows), (summary,), spans_of(scene), tuple(notes))
 
 
 def _load(path: Path) -> list[dict[str, Any]]:
     try:
         data = path.read_bytes()
         document = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-        return [event for event in document["traceEvents"] if event.get("ph") == "X" and "dur" in event]
+        return [event for event in document["traceEvents"] if event.get("ph") == "X" and _timed(event)]
     except OSError as error:
         raise UnreadableReport(f"{path.name} cannot be read ({error.strerror or error})") from None
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError, zlib.error) as error:
         raise UnreadableReport(f"{path.name} is not a torch.profiler trace ({error})") from None
+
+
+def _timed(event: dict[str, Any]) -> bool:
+    """Whether an event has a begin and a length that are numbers: the writer leaves NaN where it could not tell."""
+    times = event.get("ts"), event.get("dur")
+    return all(isinstance(time, int | float) and math.isfinite(time) for time in times)
 
 
 class _Trace:
     """The events of one rank."""
 
     def __init__(self, events: Sequence[dict[str, Any]], launched: Pass, rank: int) -> None:
-        self._events, self._rank, self._side = events, rank, launched.side
-        windows = [
-            e
-            for e in events
-            if e.get("cat") == "user_annotation" and e["name"] in (f"{PREFIX}{self._side}", self._side)
+        self._events, self.rank, self._side = events, rank, launched.side
+        named = [e for e in events if e.get("cat") == "user_annotation"]
+        # A trace that was made elsewhere may name its sides without the prefix.
+        windows = [e for e in named if e["name"] == f"{PREFIX}{self._side}"] or [
+            e for e in named if e["name"] == self._side
         ]
         self._pid = windows[0]["pid"] if windows else None
         self.ranges = union((e["ts"] * _US, (e["ts"] + e["dur"]) * _US) for e in windows)
@@ -112,9 +144,10 @@ class _Trace:
             name,
             event["ts"] * _US,
             (event["ts"] + event["dur"]) * _US,
-            int(told.get("device", 0)),
-            int(told.get("stream", 0)),
-            self._rank,
+            # Copies between devices say inDevice instead; the process of a GPU event is its device, too.
+            int(told.get("device", told.get("inDevice", event["pid"]))),
+            int(told.get("stream", event["tid"])),
+            self.rank,
             launch["ts"] * _US,
             launched_end=(launch["ts"] + launch["dur"]) * _US,
             thread=launch["tid"] if isinstance(launch["tid"], int) else None,
@@ -126,11 +159,18 @@ class _Trace:
         )
 
     def calls(self) -> list[Call]:
-        """Calls to CUDA inside the window; without any, the operators, so that a timeline has something to show."""
-        own = [e for e in self._events if e.get("cat") in _LAUNCHERS and e["pid"] == self._pid]
+        """Calls to CUDA inside the window."""
+        return self._called(
+            self._inside(e for e in self._events if e.get("cat") in _LAUNCHERS and e["pid"] == self._pid)
+        )
+
+    def operator_calls(self) -> list[Call]:
+        """Operators inside the window."""
+        return self._called(self._host())
+
+    def _called(self, events: Iterable[dict[str, Any]]) -> list[Call]:
         return [
-            Call(e["name"], e["ts"] * _US, (e["ts"] + e["dur"]) * _US, self._rank, _number(e["tid"]))
-            for e in self._inside(own) or self._host()
+            Call(e["name"], e["ts"] * _US, (e["ts"] + e["dur"]) * _US, self.rank, _number(e["tid"])) for e in events
         ]
 
     def _host(self) -> list[dict[str, Any]]:
@@ -174,7 +214,7 @@ class _Trace:
                 tool="torch",
                 kind=kind,
                 name=name,
-                rank=self._rank if ranked else None,
+                rank=self.rank if ranked else None,
                 count=len(times),
                 time_s=sum(times),
                 median_s=statistics.median(times),
@@ -201,7 +241,7 @@ def _copy_name(text: str) -> str:
 
 def _short(name: str) -> str:
     """A kernel's name without return type, namespaces' arguments and parameters: what nsys calls it."""
-    bare = re.sub(r"^(void|static) ", "", name)
+    bare = re.sub(r"^(void|static) ", "", name).replace("(anonymous namespace)::", "")
     return re.split(r"[<(]", bare, maxsplit=1)[0].rpartition("::")[2] or name
 
 

@@ -119,24 +119,27 @@ def wrap(text: str, width: int, *, indent: str = "") -> list[str]:
     lines, current = [], lead
     for word in text.split(" ")[len(lead) :]:
         trial = f"{current} {word}" if current.strip() else current + word
-        if _cells(trial) > width and current.strip():
+        if cell_count(trial) > width and current.strip():
             lines.append(current)
             current = indent + word
         else:
             current = trial
-        while _cells(current) > width:
-            lines.append(_cut(current, width, mark=""))
+        while cell_count(current) > width:
+            lines.append(cut_to(current, width, mark=""))
             current = indent + current[len(lines[-1]) :]
     return [*lines, current]
 
 
 def _columns(table: Table) -> list[_Column]:
     interval = f"{confidence(table.alpha)} interval" if table.alpha is not None else "interval"
+    # Lost before the interval, after the limit and the change: who profiled wants to see it.
+    mechanism = [_Column("mechanism", lambda r: r.mechanism)] if any(r.mechanism for r in table.rows) else []
     return [
         _Column("before", lambda r: r.before_text),
         _Column("after", lambda r: r.after_text),
         _Column("speedup", lambda r: r.speedup_text),
         _Column(interval, lambda r: r.interval_text),
+        *mechanism,
         _Column("of limit", lambda r: r.limit_text),
         _Column("change", lambda r: r.change_text),
         _Column("verdict", lambda r: r.verdict_text),
@@ -145,10 +148,10 @@ def _columns(table: Table) -> list[_Column]:
 
 def _fit(rows: Sequence[Row], columns: list[_Column], width: int) -> tuple[list[_Column], int, list[int]]:
     """Columns that fit beside the longest label, the label's width and theirs."""
-    label = min(_MAX_LABEL, max([_cells(" scenario / case"), *(_cells(_label(r)) for r in rows)]))
+    label = min(_MAX_LABEL, max([cell_count(" scenario / case"), *(cell_count(_label(r)) for r in rows)]))
     kept = list(columns)
     while True:
-        sizes = [max([_cells(c.title), *(_cells(c.cell(r)) for r in rows)]) for c in kept]
+        sizes = [max([cell_count(c.title), *(cell_count(c.cell(r)) for r in rows)]) for c in kept]
         room = width - sum(size + _GAP for size in sizes)
         if room >= label or (room >= _MIN_LABEL and _squeeze(kept)):
             return kept, min(label, room), sizes
@@ -168,7 +171,7 @@ def _group_lines(
     with_values = [row for row in rows if row.verdict]
     if not with_values and len({(r.status, r.sentence) for r in rows}) == 1:
         return _bare_lines(f" {name}", rows[0], width=width, count=len(rows))
-    lines = [Line(_cut(f" {name}", width))]
+    lines = [Line(cut_to(f" {name}", width))]
     for row in rows:
         if not row.verdict:
             lines.extend(_bare_lines(_label(row), row, width=width))
@@ -197,6 +200,8 @@ def _notes(row: Row) -> list[str]:
         notes.append(row.sentence)
     if row.quality:
         notes.append(f"check: {row.quality}")
+    if row.mechanism_note:
+        notes.append(row.mechanism_note)
     if row.expect and row.headline and row.verdict not in (row.expect, "inconclusive", "invalid"):
         notes.append(f"the scenario expects: {row.expect}")
     return [note for note in notes if note]
@@ -208,26 +213,29 @@ def _label(row: Row) -> str:
 
 def _join(label: str, cells: Sequence[str], size: int, sizes: Sequence[int]) -> str:
     """One line: the label to the left, values to the right of their columns, the verdict to the left of its own."""
-    parts = [_pad(_cut(label, size), size)]
-    parts += [_pad(cell, width, right=True) for cell, width in zip(cells[:-1], sizes[:-1], strict=True)]
+    parts = [pad(cut_to(label, size), size)]
+    parts += [pad(cell, width, right=True) for cell, width in zip(cells[:-1], sizes[:-1], strict=True)]
     return (" " * _GAP).join([*parts, cells[-1]])
 
 
-def _pad(text: str, size: int, *, right: bool = False) -> str:
-    space = " " * max(0, size - _cells(text))
+def pad(text: str, size: int, *, right: bool = False) -> str:
+    """``text`` filled up with spaces to ``size`` cells."""
+    space = " " * max(0, size - cell_count(text))
     return space + text if right else text + space
 
 
-def _cut(text: str, size: int, *, mark: str = "…") -> str:
-    if _cells(text) <= size:
+def cut_to(text: str, size: int, *, mark: str = "…") -> str:
+    """``text`` in at most ``size`` cells; ``mark`` stands for what was cut."""
+    if cell_count(text) <= size:
         return text
     kept = text
-    while kept and _cells(kept) + len(mark) > size:
+    while kept and cell_count(kept) + len(mark) > size:
         kept = kept[:-1]
     return kept + mark if size > len(mark) else mark
 
 
-def _cells(text: str) -> int:
+def cell_count(text: str) -> int:
+    """Cells that a text takes on a terminal: two for a wide character."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

@@ -19,6 +19,8 @@ def render_markdown(run: RunRecord, table: Table, *, summary: str) -> str:
     compared = [row for row in table.rows if row.verdict]
     if compared:
         parts += [*_table(table, compared), ""]
+    flagged = [f"- {escape(f'{row.case}: {row.mechanism_note}')}" for row in compared if row.mechanism_note]
+    parts += [*flagged, ""] if flagged else []
     bare = [row for row in table.rows if not row.verdict]
     if bare:
         parts += [*(f"- {escape(_bare(row))}" for row in bare), ""]
@@ -29,7 +31,11 @@ def _table(table: Table, rows: Sequence[Row]) -> list[str]:
     interval = f"{confidence(table.alpha)} interval" if table.alpha is not None else "interval"
     titles = ["scenario", "case", "metric", "before", "after", "speedup", interval, "change", "of limit", "verdict"]
     rule = ["---"] * 3 + ["---:"] * 6 + ["---"]
-    return [table_row(titles), table_row(rule), *(table_row([escape(c) for c in _cells(row)]) for row in rows)]
+    told = any(row.mechanism for row in table.rows)
+    if told:
+        titles, rule = [*titles, "mechanism"], [*rule, "---"]
+    cells = [[*_cells(row), *([row.mechanism] if told else [])] for row in rows]
+    return [table_row(titles), table_row(rule), *(table_row([escape(c) for c in row]) for row in cells)]
 
 
 def _cells(row: Row) -> list[str]:

@@ -5,7 +5,7 @@ What must not live here: matching (profile_match.py), any class being decided.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aiperf.records.profiled import Profile, Tool
 from aiperf.report.console import Line
@@ -23,6 +23,14 @@ PERCENTAGES = (
     ("occ. %", "occupancy_pct"),
 )
 """Title and field of what a kernel profiler reads, the most telling first."""
+_MEANING = "of peak; sector: share of each loaded sector that was asked for; occ.: achieved occupancy"
+_MORE = (
+    ("launches", "count", ""),
+    ("rate", "bytes_per_s", "B/s"),
+    ("registers", "registers", ""),
+    ("grid", "grid", ""),
+    ("block", "block", ""),
+)
 _ARROW = " → "
 
 
@@ -37,12 +45,16 @@ def activity_lines(
         return []
     shown = found[:most]
     sides = [side for side in (before, after) if side]
-    columns = [_column(f"n {side}", shown, place, "count", "") for place, side in enumerate(sides)]
+    columns = [
+        _column(f"n {side}", shown, place, "count", "", group="numbers of calls") for place, side in enumerate(sides)
+    ]
     columns += [_column(f"time {side}", shown, place, "time_s", "s", keep=True) for place, side in enumerate(sides)]
     if after:
         columns.append(Column("change", tuple(_mark(m, before, after) for m in shown), keep=True))
-    columns += [_column(f"rate {side}", shown, place, "bytes_per_s", "B/s") for place, side in enumerate(sides)]
-    columns += [_column(f"bytes {side}", shown, place, "bytes", "B") for place, side in enumerate(sides)]
+    columns += [
+        _column(f"rate {side}", shown, place, "bytes_per_s", "B/s", group="rates") for place, side in enumerate(sides)
+    ]
+    columns += [_column(f"bytes {side}", shown, place, "bytes", "B", group="bytes") for place, side in enumerate(sides)]
     title = said(f"Activities, by {tool}; {_per(profile, tool, sides, found)}", width, style="bold")
     table, lost = fitted(Column("", tuple(_label(m) for m in shown)), columns, width=width)
     return [*title, *table, *left_out(lost, width), *_rest(found[len(shown) :], before, after, width)]
@@ -54,25 +66,19 @@ def counter_lines(profile: Profile, tool: Tool, before: str, after: str, *, widt
     if not found or tool in COUNTED_WITH:
         return []
     shown = found[:most]
-    columns = [Column(title, tuple(_both(m, field, after) for m in shown)) for title, field in PERCENTAGES]
-    columns = [Column("", tuple(_only(m, before, after) for m in shown), keep=True), *columns]
-    columns += [
-        Column(
-            "a launch", tuple(_joined([written(s.each_s if s else None, "s") for s in _sides(m, after)]) for m in shown)
-        ),
-        Column("launches", tuple(_joined([_of(s, "count", "") for s in _sides(m, after)]) for m in shown)),
-        Column("rate", tuple(_joined([_of(s, "bytes_per_s", "B/s") for s in _sides(m, after)]) for m in shown)),
-        *(
-            Column(title, tuple(_joined([_of(s, field, "") for s in _sides(m, after)]) for m in shown))
-            for title, field in (("registers", "registers"), ("grid", "grid"), ("block", "block"))
-        ),
+    columns = [
+        Column("", tuple(_only(m, before, after) for m in shown), keep=True),
+        *(_joint(title, field, "", shown, write=points) for title, field in PERCENTAGES),
+        Column("a launch", tuple(_joined([written(seen.each_s, "s") for seen in _present(m)]) for m in shown)),
+        *(_joint(title, field, unit, shown) for title, field, unit in _MORE),
     ]
     under = [_reasons(m, before, after) for m in shown]
     sides = f"{before}{_ARROW}{after}" if after else before
-    title = said(f"Counters, by {tool}, of peak; {sides}; means over the profiled launches", width, style="bold")
+    title = said(f"Counters, by {tool}; {sides}; means over the profiled launches", width, style="bold")
     table, lost = fitted(Column("", tuple(_label(m) for m in shown)), columns, width=width, under=under)
     rest = _rest(found[len(shown) :], before, after, width)
-    return [*title, *table, *_rules(shown, width), *left_out(lost, width), *rest]
+    meaning = said(_MEANING, width, style="dim")
+    return [*title, *table, *meaning, *_rules(shown, width), *left_out(lost, width), *rest]
 
 
 def event_lines(profile: Profile, tool: Tool, before: str, after: str, *, width: int, most: int | None) -> list[Line]:
@@ -111,8 +117,18 @@ def _label(match: Match) -> str:
     return f"{'' if match.name.startswith(match.kind) else kind}{match.name}{rank}"
 
 
-def _column(title: str, shown: Sequence[Match], place: int, field: str, unit: str, *, keep: bool = False) -> Column:
-    return Column(title, tuple(_of(m.both[place], field, unit) for m in shown), keep=keep)
+def _column(
+    title: str, shown: Sequence[Match], place: int, field: str, unit: str, *, keep: bool = False, group: str = ""
+) -> Column:
+    return Column(title, tuple(_of(m.both[place], field, unit) for m in shown), keep=keep, group=group)
+
+
+def _joint(
+    title: str, field: str, unit: str, shown: Sequence[Match], *, write: Callable[[float | None], str] | None = None
+) -> Column:
+    """Both sides in one cell."""
+    put = write or (lambda value: written(value, unit))
+    return Column(title, tuple(_joined([put(seen.number(field)) for seen in _present(m)]) for m in shown))
 
 
 def _of(seen: Seen | None, field: str, unit: str) -> str:
@@ -136,12 +152,9 @@ def _measured(match: Match) -> bool:
     return any(seen.number(field) is not None for seen in match.both if seen for _, field in PERCENTAGES)
 
 
-def _sides(match: Match, after: str) -> tuple[Seen | None, ...]:
-    return match.both if after else (match.before,)
-
-
-def _both(match: Match, field: str, after: str) -> str:
-    return _joined([points(s.number(field) if s else None) for s in _sides(match, after)])
+def _present(match: Match) -> tuple[Seen, ...]:
+    """Sides of a match that have it: where one is missing, the row is marked."""
+    return tuple(seen for seen in match.both if seen)
 
 
 def _joined(cells: Sequence[str]) -> str:

@@ -5,10 +5,11 @@ What must not live here: what any column says.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aiperf.report.console import Line, _cells, _cut, _pad, wrap
+from aiperf.report.console import Line, cell_count, cut_to, pad, wrap
 from aiperf.report.numbers import DASH, clean
 
 _LEAST_NAME = 20
@@ -24,11 +25,13 @@ class Column:
     cells: tuple[str, ...]
     keep: bool = False
     """Whether it stays while others go."""
+    group: str = ""
+    """Columns of one group go together, under this name."""
 
     @property
     def size(self) -> int:
         """Width of its widest cell."""
-        return max(_cells(text) for text in (self.title, *self.cells))
+        return max(cell_count(text) for text in (self.title, *self.cells))
 
 
 def fitted(
@@ -45,12 +48,17 @@ def fitted(
         spare = [column for column in shown if not column.keep] or shown
         if not spare:
             break
-        lost.insert(0, spare[-1].title)
-        shown.remove(spare[-1])
+        last = spare[-1]
+        lost.insert(0, last.group or last.title)
+        shown = [c for c in shown if c is not last and not (last.group and c.group == last.group)]
     size = max(1, min(name.size, room))
+    # Kernels of one library may differ only where the cut falls: those are told in full.
+    cuts = Counter(middle_cut(clean(text), size) for text in dict.fromkeys(name.cells))
     lines = [_line(name.title, [c.title for c in shown], shown, size, width=width, style="bold")]
     for place, text in enumerate(name.cells):
         lines.append(_line(text, [c.cells[place] for c in shown], shown, size, width=width))
+        if cuts[middle_cut(clean(text), size)] > 1:
+            lines += said(text, width, lead=_UNDER, indent=_UNDER, style="dim")
         for sentence in under[place] if under else ():
             lines += [Line(part) for part in wrap(f"{_UNDER}{clean(sentence)}", width, indent=_UNDER)]
     return lines, lost
@@ -58,14 +66,14 @@ def fitted(
 
 def middle_cut(text: str, size: int) -> str:
     """``text`` in at most ``size`` cells; what goes is from its middle."""
-    if _cells(text) <= size:
+    if cell_count(text) <= size:
         return text
     if size < 5:
-        return _cut(text, size)
+        return cut_to(text, size)
     tail = text
-    while _cells(tail) > (size - 1) // 2:
+    while cell_count(tail) > (size - 1) // 2:
         tail = tail[1:]
-    return _cut(text, size - _cells(tail) - 1, mark="") + "…" + tail
+    return cut_to(text, size - cell_count(tail) - 1, mark="") + "…" + tail
 
 
 def said(text: str, width: int, *, lead: str = " ", indent: str = "   ", style: str = "") -> list[Line]:
@@ -81,6 +89,6 @@ def left_out(titles: Sequence[str], width: int) -> list[Line]:
 def _line(
     name: str, cells: Sequence[str], columns: Sequence[Column], size: int, *, width: int, style: str = ""
 ) -> Line:
-    parts = [_pad(middle_cut(clean(name), size), size)]
-    parts += [_pad(cell, column.size, right=True) for cell, column in zip(cells, columns, strict=True)]
-    return Line(_cut((" " + (" " * _GAP).join(parts)).rstrip(), width), style)
+    parts = [pad(middle_cut(clean(name), size), size)]
+    parts += [pad(cell, column.size, right=True) for cell, column in zip(cells, columns, strict=True)]
+    return Line(cut_to((" " + (" " * _GAP).join(parts)).rstrip(), width), style)

@@ -5,11 +5,13 @@ What must not live here: verdicts being decided, layout, files.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from aiperf.analysis.limits import binding
 from aiperf.records import CaseRecord, Comparison, Failure, Limit, Result, RunRecord
+from aiperf.records.profiled import Profile
+from aiperf.report.mechanism import flag, mechanism_cell
 from aiperf.report.numbers import (
     DASH,
     clean,
@@ -72,6 +74,10 @@ class Row:
     expect: str = ""
     quality: str = ""
     """How far the outputs differ where the sides differ by design."""
+    mechanism: str = ""
+    """Whether the counters that the scenario names moved as it claims; empty without a claim or any profile."""
+    mechanism_note: str = ""
+    """Says so where a side improved and they did not."""
 
     @property
     def is_time(self) -> bool:
@@ -147,14 +153,25 @@ class Table:
         return list(by_name.items())
 
 
-def build_table(records: Iterable[CaseRecord], *, run: RunRecord | None = None) -> Table:
+def build_table(
+    records: Iterable[CaseRecord], *, run: RunRecord | None = None, profiles: Mapping[str, Profile] | None = None
+) -> Table:
     """Rows of every record: one a result, or one that says why there is none.
 
+    ``profiles``, by case id, tell the mechanisms; without any the rows say nothing of them.
     With its ``run``, also a row for every case that an unfinished run planned and has no record of.
     """
     found = list(records)
-    rows = [row for record in found for row in _rows(record)]
+    rows = [_with_mechanism(row, record, profiles) for record in found for row in _rows(record)]
     return Table((*rows, *(_not_begun(run, {r.case.id for r in found}) if run else ())))
+
+
+def _with_mechanism(row: Row, record: CaseRecord, profiles: Mapping[str, Profile] | None) -> Row:
+    # A profile holds the last side against the first: on the rungs between it has nothing to say.
+    if not profiles or not row.headline or not row.verdict or row.side != record.case.sides[-1].name:
+        return row
+    profile = profiles.get(record.case.id)
+    return replace(row, mechanism=mechanism_cell(record, profile), mechanism_note=flag(record, profile))
 
 
 def _not_begun(run: RunRecord, known: Collection[str]) -> list[Row]:

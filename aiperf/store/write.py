@@ -26,6 +26,7 @@ _NAME_BYTES = 200
 _MARK_DIGITS = 8
 _PROBE = b"\0" * 65536
 _TRIES = 1000
+_GIT_IGNORES = b"# aiperf: runs are data, not source. Curated ones go into reference/.\n*\n!reference/\n!reference/**\n"
 
 Opener = Callable[[Path], BinaryIO]
 
@@ -117,7 +118,7 @@ class RunWriter:
         name = f"{stamp}-{_host_part(hostname or socket.gethostname())}"
         made: list[Path] = []
         try:
-            results.mkdir(parents=True, exist_ok=True)
+            _make_results(results)
             writer = cls(_new_folder(results, name), opener=opener)
             made.append(writer.folder)
             for part in (CASES, SAMPLES):
@@ -184,6 +185,16 @@ class RunWriter:
         except OSError:
             with contextlib.suppress(OSError):
                 part.unlink()
+
+
+def _make_results(results: Path) -> None:
+    """Make the folder that holds the runs. In a new one git overlooks everything but ``reference/``: a run must not
+    make the checkout that it measures look changed."""
+    if results.is_dir():
+        return
+    results.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError), open_new(results / ".gitignore") as file:
+        file.write(_GIT_IGNORES)
 
 
 def _host_part(hostname: str) -> str:

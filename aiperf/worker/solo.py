@@ -3,7 +3,8 @@
 What must not live here: timing that anybody compares, and anything a profiler writes. The spec (JSON) holds ``order``,
 ``context`` (both as in the ``setup`` command), ``ranks``, ``warmup_seconds``, ``target_seconds``, ``most_iterations``,
 ``report`` (where each rank says what it did, ``{rank}`` in the name), and optionally ``trace`` (torch.profiler writes
-it, ``{rank}`` in the name) and ``control`` (the two FIFOs of perf: command, acknowledgement).
+it, ``{rank}`` in the name) and ``control`` (the two FIFOs of perf: command, acknowledgement; rank 0 alone uses them,
+because acknowledgements do not say whose they are).
 
 Set-up and warm-up run outside any range: the range ``aiperf@SIDE`` holds the profiled iterations and nothing else.
 """
@@ -17,10 +18,11 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
-from typing import Any
+from typing import Any, BinaryIO
 
 from aiperf.worker.obey import Worker
 from aiperf.worker.ranges import Ranges
@@ -29,6 +31,7 @@ _FEWEST_WARM = 2
 _MOST_WARM = 200
 _PLAN_WAIT_S = 120.0
 _PEER_GRACE_S = 1.0
+_LOOK_S = 0.02
 
 
 def main() -> int:
@@ -55,14 +58,15 @@ def _gang(path: Path, ranks: int) -> int:
             )
             for rank in range(ranks)
         ]
-    code = 0
     try:
-        while not code and any(child.poll() is None for child in started):
-            sleep(0.02)
-            code = next((child.returncode for child in started if child.returncode), 0)
+        while True:
+            codes = [child.poll() for child in started]
+            failed = [code for code in codes if code]
+            if failed or None not in codes:
+                return abs(failed[0]) if failed else 0
+            sleep(_LOOK_S)
     finally:
         _end(started)
-    return abs(code)
 
 
 def _end(started: list[subprocess.Popen[bytes]]) -> None:
@@ -77,7 +81,7 @@ def _end(started: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _rank(spec: dict[str, Any], *, rank: int, port: int, listen_fd: int) -> int:
-    report = Path(spec["report"].format(rank=rank))
+    report = Path(_of_rank(spec["report"], rank))
     told: dict[str, Any] = {"rank": rank, "pid": os.getpid()}
     try:
         told |= _Solo(spec, rank=rank, port=port, listen_fd=listen_fd).run()
@@ -91,6 +95,10 @@ def _rank(spec: dict[str, Any], *, rank: int, port: int, listen_fd: int) -> int:
     part.write_text(json.dumps(told, default=str), encoding="utf-8")
     part.replace(report)
     return 1 if "error" in told else 0
+
+
+def _of_rank(name: str, rank: int) -> str:
+    return name.replace("{rank}", str(rank))
 
 
 class _Failed(Exception):
@@ -126,7 +134,7 @@ class _Solo:
         return reply
 
     def _plan(self, first: float) -> tuple[int, int]:
-        """(warm-up readings, profiled iterations): rank 0 decides from a warm iteration, for all ranks alike."""
+        """(warm-up readings, profiled iterations): rank 0 decides, for all ranks alike."""
         where = Path(self._spec["context"]["shared_scratch"]) / f"solo-{self._side}.json"
         if self._rank:
             deadline = monotonic() + _PLAN_WAIT_S
@@ -151,44 +159,60 @@ class _Solo:
     def _profiled(self, iterations: int) -> float:
         slot = self._worker.slot(self._side)
         began = perf_counter()
-        with self._recorder(), self._counting():
-            slot.profiled(iterations, self._ranges)
+        with self._recorder() as ranges, self._counting():
+            slot.profiled(iterations, ranges)
         return perf_counter() - began
 
     @contextlib.contextmanager
     def _counting(self) -> Iterator[None]:
         """Let perf count only while the profiled iterations run."""
-        if not self._spec.get("control"):
+        if self._rank or not self._spec.get("control"):
             yield
             return
         commands, answers = self._spec["control"]
-        with open(commands, "w", encoding="ascii") as tell, open(answers, encoding="ascii") as told:
+        with open(commands, "wb", buffering=0) as tell, open(answers, "rb") as told:
             _ask(tell, told, "enable")
             yield
             _ask(tell, told, "disable")
 
     @contextlib.contextmanager
-    def _recorder(self) -> Iterator[None]:
-        """torch.profiler around the iterations, when the spec asks for its trace."""
+    def _recorder(self) -> Iterator[Ranges]:
+        """torch.profiler around the iterations, when the spec asks for its trace; the ranges to run them in."""
         if not self._spec.get("trace"):
-            yield
+            yield self._ranges
             return
         import torch
-        from torch.profiler import ProfilerActivity, profile, record_function
+        from torch.profiler import ProfilerActivity, profile
 
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
         recorded = profile(activities=activities, record_shapes=True, acc_events=True)
-        with recorded, record_function(f"aiperf@{self._side}"):
-            yield
-        recorded.export_chrome_trace(self._spec["trace"].format(rank=self._rank))
+        with recorded:
+            yield _Recorded()
+        recorded.export_chrome_trace(_of_rank(self._spec["trace"], self._rank))
 
 
-def _ask(tell: Any, told: Any, word: str) -> None:
-    print(word, file=tell, flush=True)
-    answer: Callable[[], str] = told.readline
-    if not answer():
+class _Recorded(Ranges):
+    """Ranges that torch.profiler sees: what runs between two of them is not the side's."""
+
+    def __init__(self) -> None:
+        super().__init__(None, "torch.profiler records them")
+
+    def side(self, name: str) -> AbstractContextManager[None]:
+        """Wrap a part of a side in an annotation of torch.profiler."""
+        from torch.profiler import record_function
+
+        return record_function(f"aiperf@{name}")
+
+
+def _ask(tell: BinaryIO, told: BinaryIO, word: str) -> None:
+    try:
+        tell.write(f"{word}\n".encode())
+        answer = told.readline()
+    except BrokenPipeError:
+        answer = b""
+    if not answer:
         raise _Failed(f"perf went away at {word}")
 
 

@@ -20,7 +20,7 @@ from aiperf.report.numbers import clean
 from aiperf.store import export
 from aiperf.store.export import Exported, choose_runs, export_file, export_stream
 from aiperf.store.export_rows import columns_of
-from aiperf.store.read import open_run
+from aiperf.store.read import find_runs, open_run
 from aiperf.store.write import RunWriter
 
 COMPARISON = Comparison(
@@ -286,7 +286,7 @@ def test_rows_are_written_in_portions(results: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_runs_are_chosen_by_name_or_all_and_never_twice(results: Path) -> None:
-    names = sorted(p.name for p in results.iterdir() if not p.is_symlink())
+    names = sorted(p.name for p in find_runs(results))
     assert [r.folder.name for r in choose_runs([], every=True, results=results)[0]] == names
     latest = choose_runs([], every=False, results=results)[0]
     assert [r.folder for r in latest] == [open_run("latest", results=results).folder]
@@ -299,7 +299,7 @@ def test_runs_are_chosen_by_name_or_all_and_never_twice(results: Path) -> None:
 
 
 def test_a_run_of_a_newer_aiperf_is_named_and_passed_over(results: Path) -> None:
-    path = next(p for p in results.iterdir() if not p.is_symlink()) / "run.json"
+    path = find_runs(results)[0] / "run.json"
     path.write_text(path.read_text().replace('"schema_version": ', '"schema_version": 9'))
     runs, problems = choose_runs([], every=True, results=results)
     assert (len(runs), len(problems)) == (2, 1)

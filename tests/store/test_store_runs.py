@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -377,3 +378,20 @@ def test_a_thousand_records_are_read_in_seconds(tmp_path: Path) -> None:
     records, damaged = open_run(results=tmp_path).read_cases()
     assert (len(records), len(damaged)) == (1000, 0)
     assert time.perf_counter() - started < 10
+
+
+def test_git_overlooks_the_runs_of_a_new_results_folder_and_sees_curated_ones(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    results = tmp_path / "results"
+    RunWriter.create(results)
+    (results / "reference" / "h200").mkdir(parents=True)
+    (results / "reference" / "h200" / "run.json").write_text("{}")
+    told = subprocess.run(
+        ["git", "-C", str(tmp_path), "status", "--porcelain", "-uall"], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.split() == ["??", "results/reference/h200/run.json"]
+
+
+def test_a_results_folder_that_was_there_keeps_its_own_rules(tmp_path: Path) -> None:
+    RunWriter.create(tmp_path)
+    assert not (tmp_path / ".gitignore").exists()

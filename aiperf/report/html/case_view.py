@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 from aiperf.errors import AiperfError
 from aiperf.records import CaseRecord, Pair, Result, RunRecord
+from aiperf.records.profiled import Profile
+from aiperf.report.console import plain
 from aiperf.report.explain import case_blocks, reproduce_command, side_sentences
 from aiperf.report.html.differences import differences, differences_chart
 from aiperf.report.html.distribution import Drawn, distribution_chart
@@ -21,12 +23,16 @@ from aiperf.report.html.rounds import rounds_chart
 from aiperf.report.html.view import row_words
 from aiperf.report.html.warmup import WarmupLine, warmup_chart, warmup_lines
 from aiperf.report.numbers import DASH, clean
+from aiperf.report.profile_table import profile_lines
 from aiperf.report.reasons import result_sentences
+from aiperf.report.roofline import roofline_svg
 from aiperf.report.table import Row, build_table, failure_sentence
+from aiperf.report.timeline import timeline_svg
 from aiperf.units import significant
 
 _HOST_WIDE = "Finding: "
 """The page lists the findings of the host once, not in every case."""
+_PROFILE_WIDTH = 120
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,15 @@ class TelemetryLine:
 
     name: str
     values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ProfileView:
+    """What profilers told of a case."""
+
+    text: str
+    timeline: str
+    roofline: str
 
 
 @dataclass(frozen=True)
@@ -83,11 +98,18 @@ class CaseView:
     moves: str
     book: tuple[str, ...]
     command: str
+    profile: ProfileView | None
     trouble: str
     """Why the samples could not be drawn, if so."""
 
 
-def case_view(run: RunRecord, record: CaseRecord, *, pairs: Callable[[CaseRecord], tuple[Pair, ...]]) -> CaseView:
+def case_view(
+    run: RunRecord,
+    record: CaseRecord,
+    *,
+    pairs: Callable[[CaseRecord], tuple[Pair, ...]],
+    profile: Profile | None = None,
+) -> CaseView:
     """Build the view of one case; ``pairs`` reads its samples and may fail with an AiperfError, which is then told."""
     trouble = ""
     sampled: tuple[Pair, ...] = ()
@@ -127,8 +149,14 @@ def case_view(run: RunRecord, record: CaseRecord, *, pairs: Callable[[CaseRecord
         moves=", ".join(f"{k} {v}" for k, v in case.moves.items()),
         book=case.book,
         command=reproduce_command(run, record),
+        profile=_profile(profile) if profile else None,
         trouble=trouble,
     )
+
+
+def _profile(profile: Profile) -> ProfileView:
+    lines = profile_lines(profile, width=_PROFILE_WIDTH)
+    return ProfileView(plain(lines), timeline_svg(profile), roofline_svg(profile, roofs=profile.peaks))
 
 
 def _told(run: RunRecord, record: CaseRecord) -> dict[str, tuple[str, ...]]:

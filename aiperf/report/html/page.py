@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from aiperf import __version__
 from aiperf.records import CaseRecord, Pair, RunRecord
-from aiperf.report.html.case_view import case_view
+from aiperf.records.profiled import Profile
+from aiperf.report.html.case_view import CaseView, case_view
 from aiperf.report.html.outcome import GLYPHS, need, outcome_class
 from aiperf.report.html.speedups import MOST_NAMED, speedup_chart
 from aiperf.report.html.sweep import sweeps
@@ -56,18 +57,25 @@ def render_html(
     pairs: Callable[[CaseRecord], tuple[Pair, ...]],
     warnings: Sequence[str] = (),
     only: Collection[str] = (),
+    profiles: Sequence[Profile] = (),
     most_bytes: int = MOST_BYTES,
 ) -> str:
     """Return the page of ``run``, which needs nothing but itself.
 
     ``pairs`` reads the samples of a case and is called for those that are shown in full: in the order of need, until
     ``most_bytes`` are used up. ``only`` names the ids of the cases to show in full instead.
+    ``profiles`` are those of its cases.
     """
     environment = _environment()
     found = overview(run, records, warnings=warnings)
     base = _page(environment, run, records, found, warnings=warnings, only=only, details={}, curves={})
     room = most_bytes - len(base.encode("utf-8", "replace"))
-    details, curves = _details(environment, run, _in_need(records, only, found), records, pairs=pairs, room=room)
+    told = {profile.case: profile for profile in profiles}
+
+    def view(record: CaseRecord) -> CaseView:
+        return case_view(run, record, pairs=pairs, profile=told.get(record.case.id))
+
+    details, curves = _details(environment, _in_need(records, only, found), records, view=view, room=room)
     return _page(environment, run, records, found, warnings=warnings, only=only, details=details, curves=curves)
 
 
@@ -82,11 +90,10 @@ def _in_need(records: Sequence[CaseRecord], only: Collection[str], found: Overvi
 
 def _details(
     environment: Environment,
-    run: RunRecord,
     wanted: Sequence[CaseRecord],
     records: Sequence[CaseRecord],
     *,
-    pairs: Callable[[CaseRecord], tuple[Pair, ...]],
+    view: Callable[[CaseRecord], CaseView],
     room: int,
 ) -> tuple[dict[str, _Detail], dict[str, str]]:
     """Cases in full by id and curves by scenario, until the room is used up."""
@@ -98,8 +105,7 @@ def _details(
     curves: dict[str, str] = {}
     for record in wanted:
         scenario, anchor = record.case.scenario, f"c{places[record.case.id]}"
-        view = case_view(run, record, pairs=pairs)
-        html = environment.get_template("case.html.j2").render(case=view, anchor=anchor)
+        html = environment.get_template("case.html.j2").render(case=view(record), anchor=anchor)
         curve = "" if scenario in curves else _curves(environment, by_scenario[scenario])
         room -= len(html.encode("utf-8", "replace")) + len(curve.encode("utf-8", "replace")) + _LINK_BYTES
         if room < 0:

@@ -1,0 +1,178 @@
+"""``aiperf profile``: why it won. Runs both sides under profilers and says what ran, what bound it, and what moved.
+
+What must not live here: profiling, reading reports, drawing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiperf.cli.options import (
+    Format,
+    FormatOption,
+    JsonOption,
+    QuietOption,
+    ResultsOption,
+    SeedOption,
+    axis_values,
+    make_settings,
+    progress_note,
+    time_of,
+)
+from aiperf.cli.output import print_profiles
+from aiperf.errors import Exit, usage
+from aiperf.foreign_profiles import import_reports, parse_range, profile_program
+from aiperf.host.facts import HostFacts
+from aiperf.host.fingerprint import fingerprint
+from aiperf.host.read import read_host
+from aiperf.pipeline import begin_run, end_run
+from aiperf.plan.plan import make_plan
+from aiperf.profilers.preflight import Ability, abilities, chosen
+from aiperf.profiling import Wish, commands_of, profile_cases
+from aiperf.records.profiled import Profile
+from aiperf.report.columns import text_table
+from aiperf.report.console import show as show_lines
+from aiperf.report.console import terminal_width
+from aiperf.report.json_file import listing_json
+from aiperf.roofs import ceilings
+from aiperf.scenario.find import find_scenarios
+from aiperf.scenario.load import load_scenarios
+from aiperf.store.read import open_run
+
+_DEFAULT_RESULTS = "results"
+
+
+def profile(
+    selectors: Annotated[
+        list[str], typer.Argument(metavar="[NAME|TAG|PATH|GLOB ...] [-- COMMAND ...]", help="What to profile.")
+    ] = [],  # noqa: B006 - typer reads the default and never changes it
+    tools: Annotated[
+        str, typer.Option("--with", metavar="TOOLS", help="nsys,ncu,torch,perf; default: all usable.")
+    ] = "",
+    only: Annotated[
+        list[str], typer.Option("--only", metavar="AXIS=VALUE", help="Keep the cases with this axis value.")
+    ] = [],  # noqa: B006
+    check: Annotated[
+        bool, typer.Option("--check", help="Say what each profiler can do here, and how to fix it.")
+    ] = False,
+    print_commands: Annotated[
+        bool, typer.Option("--print-commands", help="Print the commands, for use by hand; run nothing.")
+    ] = False,
+    imported: Annotated[
+        list[Path],
+        typer.Option("--import", metavar="FILE", help="Read an existing .nsys-rep, .sqlite, .ncu-rep or trace."),
+    ] = [],  # noqa: B006
+    ranges: Annotated[
+        list[str], typer.Option("--range", metavar="[DOMAIN@]NAME", help="A range of a program or report: a side.")
+    ] = [],  # noqa: B006
+    resume: Annotated[
+        str, typer.Option("--resume", metavar="RUN", help="Go on in this run: its profiles are kept.")
+    ] = "",
+    limit: Annotated[str, typer.Option("--timeout", help="Limit of one pass of one tool, e.g. 2min.")] = "5min",
+    every_row: Annotated[bool, typer.Option("--all-rows", help="Print every kernel and operator.")] = False,
+    seed: SeedOption = 0,
+    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    quiet: QuietOption = False,
+    form: FormatOption = Format.table,
+    as_json: JsonOption = False,
+) -> None:
+    """Profile both sides: what ran, where the time went, what bound it, and whether the claimed counters moved."""
+    selectors, command = _split(selectors)
+    form = Format.json if as_json else form
+    host = read_host()
+    found = abilities(host)
+    if check:
+        _print_abilities(found, form)
+        return
+    wish = Wish(
+        chosen(found, tools), limit=time_of("--timeout", limit), seed=seed, roofs=ceilings(fingerprint(host)[0])
+    )
+    sides = [parse_range(text) for text in ranges]
+    if imported:
+        print_profiles([import_reports(imported, found, ranges=sides)], form, every_row=every_row)
+        return
+    if command:
+        told = profile_program(
+            command, wish.abilities, gpu=bool(host.gpus), ranges=sides, limit=wish.limit, note=progress_note(quiet)
+        )
+        print_profiles([told], form, every_row=every_row)
+        raise typer.Exit(int(_code([told])))
+    _profile_scenarios(
+        selectors, only, wish, host, results=results, resume=resume, quiet=quiet, form=form,
+        every_row=every_row, print_commands=print_commands,
+    )  # fmt: skip
+
+
+def _profile_scenarios(
+    selectors: Sequence[str],
+    only: list[str],
+    wish: Wish,
+    host: HostFacts,
+    *,
+    results: Path,
+    resume: str,
+    quiet: bool,
+    form: Format,
+    every_row: bool,
+    print_commands: bool,
+) -> None:
+    if not selectors:
+        raise usage("nothing to profile was named.", "Name a scenario, or a program after --: aiperf profile -- ./prog")
+    settings = make_settings(precision="standard", results=results, seed=wish.seed)
+    plan = make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=axis_values(only))
+    for skip in plan.skips:
+        print(f"{skip.case.id} skipped: {skip.reason}", file=sys.stderr)
+    if not plan.cases:
+        raise typer.Exit(int(Exit.SKIPPED))
+    if print_commands:
+        for line in commands_of(plan.cases, wish, folder=results / "profile-by-hand"):
+            print(line)
+        return
+    done: list[Profile] = []
+    code = Exit.OK
+    if resume:
+        writer, folder = None, open_run(resume, results=results).folder
+    else:
+        writer, run = begin_run(plan, host=host, settings=settings, argv=sys.argv)
+        folder = writer.folder
+    try:
+        profile_cases(plan.cases, wish, run=folder, note=progress_note(quiet), done=done.append)
+    except KeyboardInterrupt:
+        print("interrupted: what was profiled is saved", file=sys.stderr)
+        code = Exit.INTERRUPTED
+    finally:
+        if writer is not None:
+            end_run(writer, run, "interrupted" if code is Exit.INTERRUPTED else "finished")
+    print_profiles(done, form, every_row=every_row, footer=str(folder))
+    raise typer.Exit(int(code if code is not Exit.OK else _code(done)))
+
+
+def _code(profiles: Sequence[Profile]) -> Exit:
+    """A pass that failed or told nothing is no success, whatever the tool's own exit code was."""
+    states = {artefact.status for profile in profiles for artefact in profile.artefacts}
+    if states & {"failed", "empty"}:
+        return Exit.WRONG
+    return Exit.OK if "read" in states else Exit.SKIPPED
+
+
+def _split(selectors: list[str]) -> tuple[list[str], list[str]]:
+    """What stands before ``--``, and the program after it."""
+    # click drops the mark itself, so it is looked for where it was typed.
+    typed = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
+    return selectors[: len(selectors) - len(typed)], typed
+
+
+def _print_abilities(found: Sequence[Ability], form: Format) -> None:
+    if form is Format.json:
+        sys.stdout.write(listing_json(found))
+        return
+    rows = [
+        (a.tool, "yes" if a.usable else "no", f"{a.reason}. {a.where}{f'. To fix it: {a.fix}' if a.fix else ''}")
+        for a in found
+    ]
+    show_lines(text_table(("tool", "usable", "what it can do here"), rows, width=terminal_width(sys.stdout)))

@@ -1,0 +1,191 @@
+"""Profiles for programs and for pull requests: flat rows in SI units, and Markdown.
+
+What must not live here: rounding in rows, the terminal's layout.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+from aiperf.records.profiled import CounterRow, Profile, SideProfile
+from aiperf.report.markdown import escape, table_row
+from aiperf.report.numbers import DASH, clean, format_share
+from aiperf.report.profile_activities import PERCENTAGES
+from aiperf.report.profile_match import (
+    COUNTED_WITH,
+    TOOLS,
+    Match,
+    Seen,
+    iterations_of,
+    matched,
+    pairs_of,
+    side_of,
+    sides_of,
+)
+from aiperf.report.profile_words import QUANTITIES, RESULT, change, count, points, written
+
+_TEXT = ("case", "scenario", "side", "tool", "kind", "name", "bound", "why", "tool_says", "metrics", "hot", "lost")
+_WHOLE = ("iterations", "rank", "device", "count", "grid", "block", "registers", "shared_bytes")
+_WHOLE_OF_SIDES = ("iterations", "launches", "kernels", "syncs", "threads", "ranks", "peak_bytes")
+_LEAD = ("scenario", "case", "side", "tool", "iterations")
+
+
+def _columns(record: type[Any], whole: Sequence[str]) -> dict[str, str]:
+    names = dict.fromkeys((*_LEAD, *(f.name for f in fields(record))))
+    return {name: "text" if name in _TEXT else "whole" if name in whole else "number" for name in names}
+
+
+PROFILE_COLUMNS = _columns(CounterRow, _WHOLE)
+"""Column -> kind (text, whole, number), in order: one row an activity of a side. ``metrics`` is a JSON object."""
+SIDE_COLUMNS = _columns(SideProfile, _WHOLE_OF_SIDES)
+"""The same of one row a side and tool. ``hot`` is a JSON array of name and share."""
+
+
+def profile_rows(profiles: Iterable[Profile]) -> list[dict[str, Any]]:
+    """Every counter row as read: totals over ``iterations``, seconds, bytes, per cent; None is what was not read."""
+    return [
+        _row(PROFILE_COLUMNS, profile, row, iterations=iterations_of(profile, row.side, row.tool))
+        for profile in profiles
+        for row in profile.rows
+    ]
+
+
+def side_rows(profiles: Iterable[Profile]) -> list[dict[str, Any]]:
+    """Every side of every tool as read, in the same manner."""
+    return [
+        _row(SIDE_COLUMNS, profile, side, iterations=side.iterations) for profile in profiles for side in profile.sides
+    ]
+
+
+def _row(columns: dict[str, str], profile: Profile, record: Any, *, iterations: int | None) -> dict[str, Any]:
+    lead = {"scenario": profile.case.partition("[")[0], "case": profile.case, "iterations": iterations}
+    return {name: _cell(lead[name] if name in lead else getattr(record, name)) for name in columns}
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, dict):
+        finite = {key: number for key, number in sorted(value.items()) if math.isfinite(number)}
+        return json.dumps(finite, ensure_ascii=False) if finite else None
+    if isinstance(value, tuple):
+        spots = [{"name": spot.name, "share": spot.share} for spot in value]
+        return json.dumps(spots, ensure_ascii=False) if spots else None
+    if isinstance(value, str):
+        return clean(value) or None
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def profile_markdown(profile: Profile) -> str:
+    """Return the profile as Markdown: tools, mechanism, sides, activities and counters before beside after."""
+    parts = [f"### {escape(clean(profile.case))}", "", *_tools(profile), ""]
+    for block in (_mechanism(profile), *(b for tool in TOOLS for b in _tool_blocks(profile, tool))):
+        parts += [*block, ""] if block else []
+    notes = [f"Lost ({s.tool}, {s.side}): {s.lost}" for s in profile.sides if s.lost]
+    notes += [f"Note: {note}" for note in profile.notes]
+    return "\n".join([*parts, *(f"- {escape(clean(note))}" for note in notes)]).rstrip("\n") + "\n"
+
+
+def _tools(profile: Profile) -> Iterator[str]:
+    for one in profile.artefacts:
+        name = " ".join(part for part in (one.tool, one.version, one.side) if part)
+        yield f"- {escape(clean(f'{name}: {one.status}' + (f': {one.reason}' if one.reason else '')))}"
+
+
+def _mechanism(profile: Profile) -> list[str]:
+    cells = [
+        [m.counter, m.claimed, written(m.before, m.unit), written(m.after, m.unit), m.tool, RESULT[m.state]]
+        for m in profile.mechanism
+    ]
+    return _table(["mechanism", "claimed", "before", "after", "read by", "result"], cells)
+
+
+def _tool_blocks(profile: Profile, tool: Any) -> Iterator[list[str]]:
+    yield _sides(profile, tool)
+    yield _hot(profile, tool)
+    if tool in COUNTED_WITH:
+        yield _events(profile, tool)
+        return
+    for before, after in pairs_of(profile):
+        found = [m for m in matched(profile, tool, before, after, fold=False) if m.kind != "range"]
+        yield _activities(tool, before, after, found)
+
+
+def _sides(profile: Profile, tool: str) -> list[str]:
+    found = [s for name in sides_of(profile) if (s := side_of(profile, name, tool)) is not None]
+    cells = [
+        [q.name, *(written(q.read(s), q.unit) for s in found)]
+        for q in QUANTITIES
+        if any(q.read(s) is not None for s in found)
+    ]
+    if not cells:
+        return []
+    cells += [["profiled iterations", *(str(s.iterations) for s in found)]]
+    cells += (
+        [["class", *(f"{s.bound or 'none'}: {s.why}" for s in found)]] if any(s.bound or s.why for s in found) else []
+    )
+    return _table([f"side, by {tool}, per iteration", *(s.side for s in found)], cells)
+
+
+def _hot(profile: Profile, tool: str) -> list[str]:
+    found = {s.side: {spot.name: spot.share for spot in s.hot} for s in profile.sides if s.tool == tool and s.hot}
+    names = dict.fromkeys(name for spots in found.values() for name in spots)
+    cells = [[name, *(format_share(spots.get(name)) for spots in found.values())] for name in names]
+    return _table([f"host hot spot, by {tool}", *found], cells)
+
+
+def _events(profile: Profile, tool: str) -> list[str]:
+    rows = {row.side: row.metrics for row in profile.rows if row.tool == tool}
+    names = dict.fromkeys(name for metrics in rows.values() for name in metrics)
+    cells = [[name, *(count(metrics.get(name)) for metrics in rows.values())] for name in names]
+    return _table([f"event per iteration, by {tool}", *rows], cells)
+
+
+def _activities(tool: str, before: str, after: str, found: Sequence[Match]) -> list[str]:
+    sides = [side for side in (before, after) if side]
+    shown = [
+        (title, field)
+        for title, field in PERCENTAGES
+        if any(s.number(field) is not None for m in found for s in _seen(m))
+    ]
+    divided = all(seen.iterations for match in found for seen in _seen(match))
+    titles = [f"{tool}, {'per iteration' if divided else 'all launches'}", "kind"]
+    titles += [f"{what} {side}" for what in ("n", "time", "rate", *(t for t, _ in shown), "class") for side in sides]
+    cells = []
+    for match in found:
+        both = match.both[: len(sides)]
+        rank = f" (rank {match.rank})" if match.rank is not None else ""
+        line = [f"{match.name}{rank}", match.kind]
+        for field, unit in (("count", ""), ("time_s", "s"), ("bytes_per_s", "B/s")):
+            line += [written(seen.number(field) if seen else None, unit) for seen in both]
+        line += [points(seen.number(field) if seen else None) for _, field in shown for seen in both]
+        line += [_class(seen) for seen in both]
+        cells.append([*line, _mark(match, sides)] if after else line)
+    return _table([*titles, "change of time"] if after else titles, cells)
+
+
+def _seen(match: Match) -> Iterator[Seen]:
+    return (seen for seen in match.both if seen)
+
+
+def _class(seen: Seen | None) -> str:
+    row = seen.longest if seen else None
+    if row is None or not row.bound:
+        return DASH
+    return f"{row.bound}: {row.why}{f'; NVIDIA says: {row.tool_says}' if row.tool_says else ''}"
+
+
+def _mark(match: Match, sides: Sequence[str]) -> str:
+    if match.before is None or match.after is None:
+        return f"only {sides[0] if match.before else sides[1]}"
+    return change(match.before.number("time_s"), match.after.number("time_s"))
+
+
+def _table(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    if not cells:
+        return []
+    rule = ["---", *(["---:"] * (len(titles) - 1))]
+    lines = [[escape(clean(cell)) for cell in row] for row in (titles, *cells)]
+    return [table_row(lines[0]), table_row(rule), *(table_row(row) for row in lines[1:])]

@@ -1,0 +1,324 @@
+"""The roofline of a profile as one SVG: what each side reached, under the roofs that this host was measured to have.
+
+What must not live here: measuring roofs, counting work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aiperf.records.profiled import CounterRow, Profile, SideProfile
+from aiperf.report.html.scale import Scale, logarithmic, value_ticks
+from aiperf.report.html.svg import discs, safe, triangles
+from aiperf.report.numbers import clean, format_share, format_value
+from aiperf.report.picture import Colours, note_of, picture, words, wrapped
+from aiperf.report.profile_layout import middle_cut
+from aiperf.report.profile_match import TOOLS, side_of, sides_of
+from aiperf.units import format_rate, format_time, significant
+
+_MEMORY = {"gpu": ("dram",), "cpu": ("cpu_stream",)}
+_COMPUTE = {"gpu": "gemm_", "cpu": "cpu_gemm_"}
+_COLOURS: Colours = {
+    "s0": ("#5a6470", "#b4bdc8"),
+    "s1": ("#2b47c9", "#9db0ff"),
+    "s2": ("#8a4b08", "#f0b072"),
+    "s3": ("#7a2f9c", "#d7a0f0"),
+}
+_LEFT, _TOP, _RIGHT, _PLOT_W, _PLOT_H = 100, 44, 230, 620, 400
+_LINE, _APART = 17, 16
+_SHAPE_WORDS = ("disc", "triangle", "square", "diamond")
+
+
+class Valued(Protocol):
+    """A measured peak: its value is an amount per second."""
+
+    @property
+    def value(self) -> float:
+        """Bytes or FLOPs per second."""
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Where one side, or its only kernel, stands."""
+
+    side: str
+    place: int
+    flops: float
+    """Per iteration, or per launch."""
+    bytes: float
+    seconds: float
+    said: str
+
+    @property
+    def intensity(self) -> float:
+        return self.flops / self.bytes
+
+    @property
+    def rate(self) -> float:
+        return self.flops / self.seconds
+
+
+@dataclass(frozen=True)
+class _Roofs:
+    """Roofs of the device that a profile's work ran on."""
+
+    memory: dict[str, float]
+    compute: dict[str, float]
+
+    def binding(self, point: _Point, named: Sequence[str]) -> tuple[str, float]:
+        """The roof over a point and the share of it that was reached.
+
+        Of several compute roofs that which the work names, else the lowest that the point does not exceed.
+        """
+        own = {name: self.compute[name] for name in named if name in self.compute} or self.compute
+        above = {name: rate for name, rate in own.items() if rate >= point.rate} or {_top(own): own[_top(own)]}
+        compute = min(above, key=lambda name: above[name])
+        memory = _top(self.memory)
+        reachable = {compute: own[compute], memory: self.memory[memory] * point.intensity}
+        name = min(reachable, key=lambda roof: reachable[roof])
+        return name, point.rate / reachable[name]
+
+
+def roofline_svg(profile: Profile, *, roofs: Mapping[str, Valued | float]) -> str:
+    """Draw what can be placed; the picture says what cannot, and why, when that is everything.
+
+    FLOPs and bytes of a step come from ``profile.facts["work"]``: side -> {"flops", "bytes", "roofs"}.
+    """
+    title = f"Roofline of {profile.case}"
+    device = "gpu" if any(side.gpu_busy_s for side in profile.sides) else "cpu"
+    points, problems = _points(profile, device)
+    known, missing = _roofs(roofs, device)
+    if missing or not points:
+        return note_of(f"It cannot be drawn: {'; '.join([*missing, *problems])}.", title=title)
+    return _drawn(profile, title, known, points, problems)
+
+
+def _roofs(roofs: Mapping[str, Valued | float], device: str) -> tuple[_Roofs, list[str]]:
+    rates = {name: value for name, roof in roofs.items() if (value := _value(roof)) > 0 and math.isfinite(value)}
+    found = _Roofs(
+        {name: rates[name] for name in _MEMORY[device] if name in rates},
+        {name: rate for name, rate in rates.items() if name.startswith(_COMPUTE[device])},
+    )
+    absent = [*([] if found.memory else _MEMORY[device]), *([] if found.compute else [f"{_COMPUTE[device]}*"])]
+    said = f"not measured on this host: {' and '.join(absent)} (aiperf peaks measures them)"
+    return found, [said] if absent else []
+
+
+def _value(roof: Valued | float) -> float:
+    return float(roof) if isinstance(roof, int | float) else float(roof.value)
+
+
+# ---- points ----------------------------------------------------------------------------------------------------------
+
+
+def _points(profile: Profile, device: str) -> tuple[list[_Point], list[str]]:
+    """One point a side, and why a side has none."""
+    points, problems = [], []
+    for place, side in enumerate(sides_of(profile)):
+        found = _point(profile, side, place, device)
+        if isinstance(found, _Point):
+            points.append(found)
+        else:
+            problems.append(found)
+    return points, problems or ([] if points else ["no side was profiled"])
+
+
+def _point(profile: Profile, side: str, place: int, device: str) -> _Point | str:
+    work = _work(profile, side)
+    flops = work.get("flops")
+    if not flops:
+        return f"{side} declares no FLOPs"
+    timed = next((s for tool in TOOLS if (s := side_of(profile, side, tool)) and _seconds(s)), None)
+    if timed is None:
+        return f"no tracer timed {side}"
+    places = _places(profile, timed)
+    alone = _only_kernel(profile, side, timed) if places == 1 else None
+    if alone is not None:
+        row, launches = alone
+        said = f"{side}: its only kernel {row.name}, with bytes and time by ncu and the FLOPs that the side declares"
+        count = row.count or 1
+        return _Point(side, place, flops / launches, (row.bytes or 0.0) / count, (row.time_s or 0.0) / count, said)
+    amount, meaning = _moved(work, device)
+    if not amount:
+        return f"{side} declares no bytes, and its DRAM traffic was not read"
+    where = "on the GPU" if timed.gpu_busy_s else "of wall time"
+    said = f"{side} as a whole{f', per GPU or rank of {places}' if places > 1 else ''}: "
+    said += f"{format_rate(flops / places, 'FLOP')} and {format_value(amount / places, 'B')} {meaning} declared per "
+    said += (
+        f"iteration, {format_time(_seconds(timed))} {where} by {timed.tool}; FLOPs of its kernels apart are not known"
+    )
+    return _Point(side, place, flops / places, amount / places, _seconds(timed), said)
+
+
+def _moved(work: Mapping[str, Any], device: str) -> tuple[float, str]:
+    """What a step reads and writes in memory; where it declares no such traffic, its useful bytes."""
+    charged = work.get("roofs")
+    found = charged.get(_MEMORY[device][0]) if isinstance(charged, Mapping) else None
+    return (found, "to and from memory") if found else (work.get("bytes") or 0.0, "of useful data")
+
+
+def _places(profile: Profile, timed: SideProfile) -> int:
+    """GPUs or ranks that share the work of a step: a roof is of one, and the times are means over them."""
+    rows = [r for r in profile.rows if r.side == timed.side and r.tool == timed.tool and r.device is not None]
+    return max(timed.ranks, len({row.device for row in rows}), 1)
+
+
+def _work(profile: Profile, side: str) -> dict[str, Any]:
+    work = profile.facts.get("work")
+    found = work.get(side) if isinstance(work, Mapping) else None
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def _seconds(side: SideProfile) -> float:
+    """Device time of an iteration; of a side without GPU work its wall."""
+    return (side.gpu_busy_s or side.wall_s or 0.0) / max(1, side.iterations)
+
+
+def _only_kernel(profile: Profile, side: str, timed: SideProfile) -> tuple[CounterRow, float] | None:
+    """The one kernel that a side runs and its launches per iteration: then the side's FLOPs are that kernel's."""
+    traced = {r.name for r in profile.rows if r.side == side and r.tool == timed.tool and r.kind in ("kernel", "graph")}
+    read = [r for r in profile.rows if r.side == side and r.tool == "ncu" and r.kind == "kernel"]
+    launches = (timed.kernels or 0) / max(1, timed.iterations)
+    if (
+        len(read) == 1
+        and traced == {read[0].name}
+        and read[0].bytes
+        and read[0].time_s
+        and launches
+        and timed.ranks == 1
+    ):
+        return read[0], launches
+    return None
+
+
+# ---- drawing ---------------------------------------------------------------------------------------------------------
+
+
+def _drawn(profile: Profile, title: str, roofs: _Roofs, points: Sequence[_Point], problems: Sequence[str]) -> str:
+    x, y = _scales(roofs, points)
+    bottom = _TOP + _PLOT_H
+    body = [words(16, 26, title, "ink", "head"), *_axes(x, y, bottom), *_roof_lines(roofs, x, y)]
+    shares = {point.side: roofs.binding(point, _named(profile, point.side)) for point in points}
+    for point, at in zip(points, _spread([_label_y(p, x, y) for p in points], _APART), strict=True):
+        name, share = shares[point.side]
+        body += _mark(point, f"{clean(point.side)}: {format_share(share)} of {name}", x, y, at)
+    told = [f"{_SHAPE_WORDS[p.place % 4]}: {p.said}" for p in points] + [f"Not drawn: {why}" for why in problems]
+    lines = [line for text in told for line in wrapped(clean(text), 130)]
+    body += [words(16, bottom + 62 + n * _LINE, line) for n, line in enumerate(lines)]
+    described = "; ".join(
+        f"{p.side} {format_rate(p.rate, 'FLOP/s')}, {format_share(shares[p.side][1])} of {shares[p.side][0]}"
+        for p in points
+    )
+    return picture(
+        body,
+        width=_LEFT + _PLOT_W + _RIGHT,
+        height=bottom + 62 + len(lines) * _LINE,
+        title=title,
+        description=described,
+        fills=_COLOURS,
+        strokes={},
+    )
+
+
+def _named(profile: Profile, side: str) -> Sequence[str]:
+    named = _work(profile, side).get("roofs")
+    return tuple(named) if isinstance(named, Mapping) else ()
+
+
+def _scales(roofs: _Roofs, points: Sequence[_Point]) -> tuple[Scale, Scale]:
+    ridges = [rate / max(roofs.memory.values()) for rate in roofs.compute.values()]
+    xs = [p.intensity for p in points] + ridges
+    ys = [p.rate for p in points] + list(roofs.compute.values())
+    low_x, high_x = min(xs) / 4, max(xs) * 6
+    x = logarithmic(low_x, high_x, start=_LEFT, end=_LEFT + _PLOT_W)
+    return x, logarithmic(min(ys) / 4, max(ys) * 2, start=_TOP + _PLOT_H, end=_TOP)
+
+
+def _axes(x: Scale, y: Scale, bottom: int) -> list[str]:
+    across = "".join(f"M{place} {_TOP}V{bottom}" for place, _ in value_ticks(x, unit="", count=6))
+    up = "".join(f"M{_LEFT} {place}H{_LEFT + _PLOT_W}" for place, _ in value_ticks(y, unit="FLOP/s", count=6))
+    parts = [f'<path class="ap-grid" d="{across}{up}"/>']
+    parts.append(f'<path class="ap-axis" d="M{_LEFT} {_TOP}V{bottom}H{_LEFT + _PLOT_W}"/>')
+    parts += [words(place, bottom + 17, text, "text", "mid") for place, text in value_ticks(x, unit="", count=6)]
+    parts += [
+        words(_LEFT - 8, place + 4, text, "text", "end") for place, text in value_ticks(y, unit="FLOP/s", count=6)
+    ]
+    return [*parts, words(_LEFT + _PLOT_W / 2, bottom + 38, "FLOP per byte to and from memory", "text", "mid")]
+
+
+def _roof_lines(roofs: _Roofs, x: Scale, y: Scale) -> list[str]:
+    top = max(roofs.compute.values())
+    name = _top(roofs.memory)
+    speed = roofs.memory[name]
+    first = max(x.low, y.low / speed)
+    ridge = top / speed
+    parts = [f'<path class="ap-axis" stroke-width="2" d="M{x(first)} {y(first * speed)}L{x(ridge)} {y(top)}"/>']
+    middle = math.sqrt(first * ridge)
+    at_x, at_y = x(middle), y(middle * speed)
+    angle = math.degrees(math.atan2(y(top) - y(first * speed), x(ridge) - x(first)))
+    turned = words(at_x, at_y - 8, f"{name} {format_rate(speed)}", "ink", "mid")
+    parts.append(f'<g transform="rotate({angle:.1f} {at_x} {at_y})">{turned}</g>')
+    ordered = sorted(roofs.compute.items(), key=lambda item: -item[1])
+    places = _spread([y(rate) + 4 for _, rate in ordered], 15)
+    for (roof, rate), place in zip(ordered, places, strict=True):
+        end = _LEFT + _PLOT_W
+        parts.append(
+            f'<path class="ap-axis" stroke-width="2" d="M{x(rate / speed)} {y(rate)}H{end}L{end + 8} {place - 4}"/>'
+        )
+        parts.append(words(end + 12, place, f"{roof} {format_rate(rate, 'FLOP/s')}", "ink"))
+    return parts
+
+
+def _mark(point: _Point, text: str, x: Scale, y: Scale, label_y: int) -> list[str]:
+    at_x, at_y = x(point.intensity), y(point.rate)
+    right = _is_left(at_x)
+    shape = _SHAPES[point.place % len(_SHAPES)]([(at_x, at_y)])
+    tip = f"{format_rate(point.rate, 'FLOP/s')} at {significant(point.intensity)} FLOP/B"
+    line = f'<path class="ap-s{point.place % 4}" d="{shape}"><title>{safe(point.side)}</title></path>'
+    label = words(
+        at_x + (12 if right else -12), label_y, middle_cut(f"{text}; {tip}", 70), "ink", *(() if right else ("end",))
+    )
+    return [line, label]
+
+
+def _is_left(at_x: int) -> bool:
+    return at_x < _LEFT + _PLOT_W * 0.65
+
+
+def _label_y(point: _Point, x: Scale, y: Scale) -> int:
+    # Right of a slope there is room below it, left of the compute roofs above them.
+    return y(point.rate) + (16 if _is_left(x(point.intensity)) else -10)
+
+
+def _squares(points: Sequence[tuple[int, int]]) -> str:
+    return "".join(f"M{x - 5} {y - 5}h10v10h-10z" for x, y in points)
+
+
+def _diamonds(points: Sequence[tuple[int, int]]) -> str:
+    return "".join(f"M{x} {y - 7}l7 7-7 7-7-7z" for x, y in points)
+
+
+_SHAPES: tuple[Callable[[Sequence[tuple[int, int]]], str], ...] = (
+    lambda points: discs(points, size=6),
+    lambda points: triangles(points, size=7),
+    _squares,
+    _diamonds,
+)
+
+
+def _spread(places: Sequence[int], apart: int) -> list[int]:
+    """Move labels down so that none lies on another, in their order from top to bottom."""
+    found = list(places)
+    last: int | None = None
+    for index in sorted(range(len(found)), key=lambda i: found[i]):
+        if last is not None and found[index] < last + apart:
+            found[index] = last + apart
+        last = found[index]
+    return found
+
+
+def _top(rates: Mapping[str, float]) -> str:
+    return max(rates, key=lambda name: rates[name])

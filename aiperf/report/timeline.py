@@ -1,0 +1,247 @@
+"""The timeline of a profile as one SVG: before above after on one time scale, a lane a stream, the host and the ranges.
+
+What must not live here: reading traces, tables.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from aiperf.records.profiled import Profile, Span
+from aiperf.report.html.scale import Scale, value_ticks
+from aiperf.report.numbers import clean
+from aiperf.report.picture import Colours, block, note_of, picture, words
+from aiperf.report.profile_layout import middle_cut
+from aiperf.report.profile_match import sides_of
+from aiperf.units import format_time
+
+MOST_BARS = 2000
+"""Of a whole picture; above, bars are merged over more than a pixel."""
+KINDS: Colours = {
+    "range": ("#6b7480", "#98a2ad"),
+    "op": ("#0b6570", "#62cbd7"),
+    "launch": ("#2b47c9", "#9db0ff"),
+    "sync": ("#b0350a", "#ff9a70"),
+    "kernel": ("#176f30", "#5fd385"),
+    "graph": ("#4b6a00", "#b4d45e"),
+    "collective": ("#7a2f9c", "#d7a0f0"),
+    "memcpy": ("#735200", "#e5b94f"),
+    "memset": ("#8f2f4f", "#f3a0b8"),
+}
+"""Kind of a bar -> its colour in light and in dark."""
+_WORDS = {"op": "call", "sync": "waiting call", "memcpy": "copy", "memset": "set", "collective": "collective"}
+_OTHER = ("#535c66", "#a9b2bd")
+_GUTTER, _RIGHT = 176, 24
+_BAR, _LANE_GAP, _MOST_DEEP = 13, 8, 4
+_LETTER = 6.7
+_FEWEST_LETTERS = 10
+"""A name cut shorter tells nothing."""
+_LONGEST_NAME = 120
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """One bar, of one span or of several that are too narrow to tell apart."""
+
+    spans: tuple[Span, ...]
+    deep: int
+
+    @property
+    def start(self) -> float:
+        return self.spans[0].start_s
+
+    @property
+    def end(self) -> float:
+        return max(span.end_s for span in self.spans)
+
+    @property
+    def kind(self) -> str:
+        """What most of its time is."""
+        times: dict[str, float] = {}
+        for span in self.spans:
+            times[span.kind] = times.get(span.kind, 0.0) + span.end_s - span.start_s
+        return max(times, key=lambda kind: times[kind])
+
+    @property
+    def tip(self) -> str:
+        """Name and time; of a merged one how many of what."""
+        if len(self.spans) == 1:
+            one = self.spans[0]
+            name = middle_cut(clean(one.name), _LONGEST_NAME)
+            return f"{name}: {format_time(one.end_s - one.start_s)}, from {format_time(max(0.0, one.start_s))}"
+        kinds = Counter(span.kind for span in self.spans)
+        told = ", ".join(f"{n} × {_word(kind)}" for kind, n in kinds.most_common())
+        together = sum(span.end_s - span.start_s for span in self.spans)
+        name = middle_cut(clean(max(self.spans, key=lambda s: s.end_s - s.start_s).name), _LONGEST_NAME)
+        return f"{told}: {format_time(together)} together, from {format_time(max(0.0, self.start))}; longest {name}"
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """All spans of one lane with how deep each lies in others."""
+
+    name: str
+    spans: tuple[tuple[Span, int], ...]
+
+    @property
+    def rows(self) -> int:
+        return 1 + max(deep for _, deep in self.spans)
+
+    def bars(self, least: float) -> list[_Bar]:
+        """Bars in which no two that are narrower than ``least`` seconds lie within as much of each other."""
+        return [
+            bar for deep in range(self.rows) for bar in _merged([s for s, d in self.spans if d == deep], deep, least)
+        ]
+
+
+def timeline_svg(profile: Profile, *, width: int = 1200) -> str:
+    """Draw every side that has bars, the first above; without any the picture says why there is none."""
+    spans = [s for s in profile.spans if math.isfinite(s.start_s) and math.isfinite(s.end_s) and s.end_s >= s.start_s]
+    end = max((span.end_s for span in spans), default=0.0)
+    title = f"Timeline of {profile.case}"
+    if not end > 0:
+        return note_of(_why_none(profile), title=title)
+    sides = [(side, _lanes(s for s in spans if s.side == side)) for side in sides_of(profile)]
+    sides = [(side, lanes) for side, lanes in sides if lanes]
+    scale = Scale(0.0, end, _GUTTER, width - _RIGHT, float)
+    least = _resolution([lane for _, lanes in sides for lane in lanes], end / (scale.end - scale.start))
+    kinds = [kind for kind in KINDS if any(s.kind == kind for s in spans)]
+    kinds += sorted({s.kind for s in spans} - set(KINDS))
+    legend, top = _legend(kinds, width)
+    body = [words(16, 26, title, "ink", "head"), *legend]
+    for side, lanes in sides:
+        drawn, top = _side(side, lanes, scale, top, least)
+        body += drawn
+    notes = [note for note in profile.notes if note.startswith("the timeline of")]
+    body += [words(16, top + 20 + 17 * n, note) for n, note in enumerate(notes)]
+    fills = {_class(kind): KINDS.get(kind, _OTHER) for kind in kinds}
+    described = "; ".join(f"{side}: {format_time(_end(lanes))} in {len(lanes)} lanes" for side, lanes in sides)
+    height = top + 10 + 17 * len(notes)
+    return picture(body, width=width, height=height, title=title, description=described, fills=fills, strokes={})
+
+
+def _why_none(profile: Profile) -> str:
+    reasons = [f"{a.tool}: {a.reason}" for a in profile.artefacts if a.reason and a.tool in ("nsys", "torch")]
+    return "; ".join(["No tracer recorded anything to draw", *(clean(r) for r in dict.fromkeys(reasons))]) + "."
+
+
+def _end(lanes: Sequence[_Lane]) -> float:
+    return max(span.end_s for lane in lanes for span, _ in lane.spans)
+
+
+def _word(kind: str) -> str:
+    return _WORDS.get(kind, clean(kind))
+
+
+def _class(kind: str) -> str:
+    # A kind that no version knows yet must not become CSS.
+    return f"k-{kind}" if kind in KINDS else "k-other"
+
+
+# ---- lanes and bars --------------------------------------------------------------------------------------------------
+
+
+def _lanes(spans: Iterable[Span]) -> list[_Lane]:
+    groups: dict[str, list[Span]] = {}
+    for span in spans:
+        groups.setdefault(span.lane, []).append(span)
+    return [_Lane(name, _deep(groups[name])) for name in sorted(groups, key=_lane_key)]
+
+
+def _lane_key(name: str) -> tuple[int, int, list[int], str]:
+    """By rank, then ranges, the host, GPUs; numbers as numbers."""
+    rank = re.match(r"rank ([0-9]+) ", name)
+    rest = name[rank.end() :] if rank else name
+    order = next((n for n, start in enumerate(("range", "host", "GPU")) if rest.startswith(start)), 3)
+    return int(rank[1]) if rank else -1, order, [int(part) for part in re.findall(r"[0-9]+", rest)], rest
+
+
+def _deep(spans: Sequence[Span]) -> tuple[tuple[Span, int], ...]:
+    """Each span with the number of spans that it lies in, at most so many as are drawn."""
+    found, open_ends = [], list[float]()
+    for span in sorted(spans, key=lambda s: (s.start_s, -s.end_s)):
+        open_ends = [end for end in open_ends if end > span.start_s]
+        found.append((span, min(len(open_ends), _MOST_DEEP - 1)))
+        open_ends.append(span.end_s)
+    return tuple(found)
+
+
+def _merged(spans: Sequence[Span], deep: int, least: float) -> list[_Bar]:
+    bars: list[list[Span]] = []
+    end = -math.inf
+    for span in spans:
+        narrow = span.end_s - span.start_s < least
+        after_narrow = bool(bars) and bars[-1][-1].end_s - bars[-1][-1].start_s < least
+        if narrow and after_narrow and span.start_s - end < least:
+            bars[-1].append(span)
+        else:
+            bars.append([span])
+        end = max(end, span.end_s)
+    return [_Bar(tuple(found), deep) for found in bars]
+
+
+def _resolution(lanes: Sequence[_Lane], pixel: float) -> float:
+    """Seconds below which bars are merged: a pixel, or so many that the picture stays small."""
+    least = pixel
+    while sum(len(lane.bars(least)) for lane in lanes) > MOST_BARS and least < 64 * pixel:
+        least *= 2
+    return least
+
+
+# ---- drawing ---------------------------------------------------------------------------------------------------------
+
+
+def _legend(kinds: Sequence[str], width: int) -> tuple[list[str], int]:
+    parts, x, y = [], 16.0, 50
+    for kind in kinds:
+        size = 34 + _LETTER * 1.1 * len(_word(kind))
+        if x + size > width - 16 and x > 16:
+            x, y = 16.0, y + 20
+        parts += [block(x, y - 10, 12, 12, _class(kind)), words(x + 17, y, _word(kind))]
+        x += size
+    return parts, y + 18
+
+
+def _side(side: str, lanes: Sequence[_Lane], scale: Scale, top: int, least: float) -> tuple[list[str], int]:
+    """One side's heading, lanes and axis; returns where it ends."""
+    body = [words(16, top + 18, f"{side}, {format_time(_end(lanes))}", "ink", "head")]
+    first = y = top + 28
+    drawn: list[str] = []
+    for place, lane in enumerate(lanes):
+        # Ranks stand a little apart.
+        y += 6 if place and _lane_key(lane.name)[0] != _lane_key(lanes[place - 1].name)[0] else 0
+        height = lane.rows * _BAR + _LANE_GAP
+        drawn.append(block(_GUTTER, y, scale.end - _GUTTER, height - 3, "panel"))
+        drawn.append(words(_GUTTER - 8, y + 14, middle_cut(clean(lane.name), 26), "text", "end"))
+        for bar in lane.bars(least):
+            drawn += _bar(bar, scale, y + 2 + bar.deep * _BAR)
+        y += height
+    grid = "".join(f"M{x} {first}V{y}" for x, _ in _ticks(scale))
+    axis = [f'<path class="ap-axis" d="M{_GUTTER} {y}H{scale.end:g}"/>']
+    axis += [words(x, y + 16, text, "text", "mid") for x, text in _ticks(scale)]
+    # Grid lines over the lanes' ground and under their bars.
+    grounds = [part for part in drawn if "ap-panel" in part]
+    rest = [part for part in drawn if "ap-panel" not in part]
+    return [*body, *grounds, f'<path class="ap-grid" d="{grid}"/>', *rest, *axis], y + 26
+
+
+def _ticks(scale: Scale) -> list[tuple[int, str]]:
+    return [(x, "0" if place == 0 else text) for place, (x, text) in enumerate(value_ticks(scale, unit="s", count=10))]
+
+
+def _bar(bar: _Bar, scale: Scale, y: float) -> list[str]:
+    per_second = (scale.end - scale.start) / (scale.high - scale.low)
+    x = round(scale.start + max(0.0, bar.start) * per_second, 1)
+    width = round(max(0.8, (bar.end - max(0.0, bar.start)) * per_second), 1)
+    # A hair of ground between neighbours, or equal bars would look like one.
+    drawn = [block(x, y, width - 0.4 if width > 3 else width, _BAR - 1, _class(bar.kind), tip=bar.tip)]
+    letters = int((width - 10) / _LETTER)
+    if letters >= _FEWEST_LETTERS:
+        many = len(bar.spans) > 1
+        name = f"{len(bar.spans)} × {_word(bar.kind)}" if many else clean(bar.spans[0].name)
+        drawn.append(words(x + 4, y + 9.5, middle_cut(name, letters), "in"))
+    return drawn

@@ -1,0 +1,164 @@
+"""What a trace adds up to: devices, ranks, waits, lanes; times here are whole seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiperf.profilers.activity import Call, Scene, Work, cut_note, kernel_kind, rows_of, side_of, spans_of
+from aiperf.records.profiled import SideProfile
+
+
+def work(start: float, end: float, *, launched: float | None = None, kind: Any = "kernel", **more: Any) -> Work:
+    told = {"device": 0, "stream": 7, "rank": 0, "thread": 1, "name": "k", **more}
+    return Work(kind=kind, start=start, end=end, launched=start - 1 if launched is None else launched, **told)
+
+
+def call(name: str, start: float, end: float, *, rank: int = 0, thread: int = 1) -> Call:
+    return Call(name, start, end, rank, thread)
+
+
+def profile(*parts: Work | Call, ranges: dict[int, list[tuple[float, float]]] | None = None) -> SideProfile:
+    return side_of(scene(*parts, ranges=ranges), tool="nsys")
+
+
+def scene(*parts: Work | Call, ranges: dict[int, list[tuple[float, float]]] | None = None) -> Scene:
+    done = tuple(part for part in parts if isinstance(part, Work))
+    calls = tuple(part for part in parts if isinstance(part, Call))
+    return Scene("before", 1, ranges or {0: [(0.0, 100.0)]}, done, calls)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("ncclKernel_AllReduce", "collective"), ("ncclDevKernel_Broadcast", "collective"), ("my_NCCL_thing", "collective"),
+     ("cross_device_reduce", "collective"), ("multimem_all_reduce_kernel", "collective"), ("gemm", "kernel")],
+)  # fmt: skip
+def test_collectives_are_known_wherever_the_librarys_name_stands(name: str, kind: str):
+    assert kernel_kind(name) == kind
+
+
+def test_a_gap_is_the_hosts_when_the_next_launch_came_after_the_gpu_had_gone_idle():
+    late = profile(work(10, 20, launched=5), work(30, 40, launched=25))
+    assert (late.gpu_span_s, late.gpu_busy_s, late.host_wait_s, late.other_wait_s) == (30, 20, 10, 0)
+    queued = profile(work(10, 20, launched=5), work(30, 40, launched=15))
+    assert (queued.host_wait_s, queued.other_wait_s) == (0, 10)
+    at_the_end = profile(work(10, 20, launched=5), work(30, 40, launched=20))
+    assert (at_the_end.host_wait_s, at_the_end.other_wait_s) == (0, 10)
+
+
+def test_work_that_overlaps_is_busy_once_and_leaves_no_gap_behind_the_longer_one():
+    side = profile(work(10, 40), work(15, 20), work(30, 35, launched=29))
+    assert (side.gpu_busy_s, side.gpu_span_s, side.host_wait_s) == (30, 30, 0)
+
+
+def test_what_lies_between_two_ranges_is_neither_span_nor_wait():
+    side = profile(work(10, 20, launched=5), work(60, 70, launched=55), ranges={0: [(0, 25), (50, 75)]})
+    assert (side.wall_s, side.gpu_span_s, side.gpu_busy_s, side.host_wait_s) == (50, 20, 20, 0)
+
+
+def test_figures_of_several_devices_are_means_and_work_of_one_hides_nothing_of_the_other():
+    side = profile(
+        work(10, 30, kind="collective"), work(10, 30, device=1), work(30, 40, device=1, kind="memcpy", thread=2)
+    )
+    assert (side.gpu_busy_s, side.compute_s, side.copy_s, side.communication_s) == (25, 10, 5, 10)
+    assert (side.exposed_s, side.overlap_pct, side.threads, side.kernels) == (10, 0.0, 2, 2)
+
+
+def test_communication_is_hidden_as_far_as_the_same_device_computes_meanwhile():
+    side = profile(work(10, 30, kind="collective"), work(20, 60), work(0, 11, kind="memcpy"))
+    assert (side.communication_s, side.exposed_s, side.overlap_pct) == (20, 10, 50.0)
+
+
+def test_without_communication_overlap_and_skew_are_none():
+    side = profile(work(10, 20))
+    assert (side.communication_s, side.exposed_s, side.overlap_pct, side.skew_s) == (None,) * 4
+
+
+def test_without_gpu_work_there_are_no_gpu_figures():
+    side = profile()
+    told = (side.gpu_busy_s, side.gpu_span_s, side.kernels, side.compute_s, side.copy_s, side.launches, side.syncs)
+    assert told == (None,) * 7
+    assert (side.wall_s, side.bound) == (100.0, "")
+
+
+def test_calls_without_launches_are_no_launches_and_no_interval():
+    side = profile(work(10, 20, kind="memcpy"), call("cudaMemcpyAsync", 5, 6))
+    assert (side.launches, side.launch_interval_s, side.syncs, side.mean_kernel_s) == (0, None, 0, None)
+
+
+def test_waits_of_two_threads_at_once_count_once():
+    side = profile(call("cudaDeviceSynchronize", 10, 30), call("cudaStreamSynchronize", 20, 40, thread=2))
+    assert (side.syncs, side.sync_s) == (2, 30)
+
+
+def test_of_several_ranks_the_slowest_wall_counts_and_the_smallest_communication():
+    side = profile(
+        work(10, 20, kind="collective"), work(10, 40, kind="collective", rank=1, device=1), work(50, 60),
+        call("cudaLaunchKernel", 1, 2), call("cudaLaunchKernel", 1, 2, rank=1), call("cudaLaunchKernel", 3, 4, rank=1),
+        ranges={0: [(0.0, 70.0)], 1: [(0.0, 90.0)]},
+    )  # fmt: skip
+    assert (side.ranks, side.wall_s, side.launches) == (2, 90, 2)
+    assert (side.communication_s, side.skew_s, side.exposed_s) == (10, 20, 10)
+    assert (side.gpu_busy_s, side.compute_s) == (25, 5)
+
+
+def test_a_rank_without_gpu_work_takes_no_part_in_the_means():
+    side = profile(work(10, 20), ranges={0: [(0.0, 70.0)], 1: [(0.0, 90.0)]})
+    assert (side.gpu_busy_s, side.ranks) == (10, 2)
+
+
+def test_rows_are_one_for_each_kind_name_rank_and_device_the_longest_first():
+    rows = rows_of(
+        scene(
+            work(0, 5), work(10, 25), work(0, 30, device=1), work(0, 1, name="HtoD", kind="memcpy", bytes=10.0),
+            work(2, 5, name="HtoD", kind="memcpy", bytes=30.0), work(6, 8, name="memset", kind="memset"),
+        ),
+        tool="nsys",
+    )  # fmt: skip
+    told = [(r.kind, r.name, r.device, r.rank, r.count, r.time_s, r.median_s, r.bytes, r.bytes_per_s) for r in rows]
+    assert told == [
+        ("kernel", "k", 1, None, 1, 30, 30, None, None),
+        ("kernel", "k", 0, None, 2, 20, 10, None, None),
+        ("memcpy", "HtoD", 0, None, 2, 4, 2, 40.0, 10.0),
+        ("memset", "memset", 0, None, 1, 2, 2, None, None),
+    ]
+
+
+def test_rows_name_the_rank_as_soon_as_there_are_two():
+    rows = rows_of(scene(work(0, 5), work(0, 9, rank=1), ranges={0: [(0, 9)], 1: [(0, 9)]}), tool="nsys")
+    assert [(row.rank, row.time_s) for row in rows] == [(1, 9), (0, 5)]
+
+
+def test_bars_begin_at_the_start_of_their_ranks_own_range():
+    spans = spans_of(
+        scene(
+            work(12, 20), call("cudaLaunchKernel", 11, 12), call("cudaDeviceSynchronize", 13, 21),
+            work(55, 60, rank=1, device=1), ranges={0: [(10, 30)], 1: [(50, 70), (80, 90)]},
+        )
+    )  # fmt: skip
+    assert [(s.lane, s.kind, s.start_s, s.end_s, s.rank) for s in spans] == [
+        ("rank 0 GPU 0 stream 7", "kernel", 2, 10, 0),
+        ("rank 0 host", "launch", 1, 2, 0),
+        ("rank 0 host", "sync", 3, 11, 0),
+        ("rank 0 range", "range", 0, 20, 0),
+        ("rank 1 GPU 1 stream 7", "kernel", 5, 10, 1),
+        ("rank 1 range", "range", 0, 20, 1),
+        ("rank 1 range", "range", 30, 40, 1),
+    ]
+
+
+def test_threads_of_the_host_have_lanes_of_their_own_in_the_order_in_which_they_called():
+    spans = spans_of(scene(call("read", 20, 30, thread=5), call("write", 10, 25, thread=9)))
+    assert {s.lane: s.name for s in spans if s.kind == "op"} == {"host thread 1": "write", "host thread 2": "read"}
+
+
+def test_too_many_bars_are_cut_to_the_longest_and_the_cut_is_told():
+    parts = [work(n, n + (0.5 if n % 2 else 0.9)) for n in range(5000)]
+    whole = scene(*parts, ranges={0: [(0.0, 6000.0)]})
+    spans = spans_of(whole)
+    assert len(spans) == 4000
+    assert sum(round(s.end_s - s.start_s, 1) == 0.9 for s in spans) == 2500
+    assert [s.kind for s in spans].count("range") == 1
+    assert cut_note(whole) == "the timeline of before shows the 4000 longest of 5001 bars"
+    assert cut_note(scene(*parts[:10])) == ""

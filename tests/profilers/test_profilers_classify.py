@@ -1,0 +1,103 @@
+"""Every rule of the bottleneck classes and both sides of every threshold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from profilers_made import row, side
+
+from aiperf.profilers.classify import kernel_bound, side_bound
+
+BELOW, AT = 59.9, 60.0
+
+
+@pytest.mark.parametrize(
+    ("counters", "bound", "why"),
+    [
+        # Latency: below 60 % on both, and what is said of it.
+        ({"sm_pct": BELOW, "memory_pct": BELOW}, "latency", "SM 60 %, memory 60 %, both below 60 %"),
+        ({"sm_pct": 10.0, "memory_pct": 20.0, "waves": 0.99}, "latency",
+         "SM 10 %, memory 20 %, both below 60 %: the grid is smaller than one wave (0.99)"),
+        ({"sm_pct": 10.0, "memory_pct": 20.0, "waves": 1.0, "occupancy_pct": 49.9}, "latency",
+         "SM 10 %, memory 20 %, both below 60 %: too few warps (occupancy 50 %)"),
+        ({"sm_pct": 10.0, "memory_pct": 20.0, "waves": 1.0, "occupancy_pct": 50.0}, "latency",
+         "SM 10 %, memory 20 %, both below 60 %"),
+        ({"sm_pct": 0.0, "dram_pct": 0.0}, "latency", "SM 0 %, memory 0 %, both below 60 %"),
+        # One of them at 60 % is enough.
+        ({"sm_pct": AT, "memory_pct": 20.0}, "compute", "SM 60 % (FMA and ALU pipes), memory 20 %"),
+        ({"sm_pct": 20.0, "memory_pct": AT, "dram_pct": AT}, "memory", "DRAM 60 %, SM 20 %"),
+        # Balanced: closer than 10 points.
+        ({"sm_pct": 70.0, "memory_pct": 79.9, "l2_pct": 79.9}, "balanced", "SM 70 %, L2 80 %"),
+        ({"sm_pct": 70.0, "memory_pct": 80.0, "l2_pct": 80.0}, "memory", "L2 80 %, SM 70 %"),
+        ({"sm_pct": 80.0, "memory_pct": 70.0}, "compute", "SM 80 % (FMA and ALU pipes), memory 70 %"),
+        ({"sm_pct": 79.9, "memory_pct": 70.0}, "balanced", "SM 80 %, memory 70 %"),
+        # The tensor pipe: 60 % busy, within 10 points of SM, DRAM below 60 %.
+        ({"sm_pct": 93.0, "memory_pct": 95.0, "tensor_pct": 93.0, "dram_pct": 19.0, "l1_pct": 95.0}, "compute",
+         "tensor pipe 93 %, DRAM 19 %"),
+        ({"sm_pct": 60.0, "memory_pct": 95.0, "tensor_pct": 59.9, "dram_pct": 19.0, "l1_pct": 95.0}, "memory",
+         "L1 and shared memory 95 %, SM 60 %"),
+        ({"sm_pct": 70.0, "memory_pct": 95.0, "tensor_pct": 60.0, "l1_pct": 95.0}, "compute",
+         "tensor pipe 60 %, memory 95 %"),
+        ({"sm_pct": 70.1, "memory_pct": 95.0, "tensor_pct": 60.0, "l1_pct": 95.0}, "memory",
+         "L1 and shared memory 95 %, SM 70 %"),
+        ({"sm_pct": 70.0, "memory_pct": 95.0, "tensor_pct": 65.0, "dram_pct": 59.9, "l1_pct": 95.0}, "compute",
+         "tensor pipe 65 %, DRAM 60 %"),
+        ({"sm_pct": 70.0, "memory_pct": 95.0, "tensor_pct": 65.0, "dram_pct": 60.0, "l1_pct": 95.0}, "memory",
+         "L1 and shared memory 95 %, SM 70 %"),
+        ({"sm_pct": 95.0, "memory_pct": 70.0, "tensor_pct": 85.0, "dram_pct": 70.0}, "compute",
+         "SM 95 % (tensor pipe), memory 70 %"),
+        # The level that limits is the one whose figure equals the memory figure, not the largest.
+        ({"sm_pct": 8.0, "memory_pct": 88.0, "dram_pct": 88.0, "l2_pct": 92.0, "l1_pct": 29.0}, "memory",
+         "DRAM 88 %, SM 8 %"),
+        # Sectors: below half used is uncoalesced, but for what never leaves the SM.
+        ({"sm_pct": 8.0, "memory_pct": 97.0, "l2_pct": 97.0, "sector_use_pct": 49.9}, "memory",
+         "L2 97 %, SM 8 %; uncoalesced: 49.9 % of each sector used"),
+        ({"sm_pct": 8.0, "memory_pct": 97.0, "l2_pct": 97.0, "sector_use_pct": 50.0}, "memory", "L2 97 %, SM 8 %"),
+        ({"sm_pct": 8.0, "memory_pct": 97.0, "l1_pct": 97.0, "sector_use_pct": 12.5}, "memory",
+         "L1 and shared memory 97 %, SM 8 %"),
+        # Without the memory figure its largest part stands in; without either nothing is said.
+        ({"sm_pct": 8.0, "dram_pct": 61.0, "l2_pct": 70.0}, "memory", "L2 70 %, SM 8 %"),
+        ({"sm_pct": 80.0}, "", "no throughput counters"),
+        ({"memory_pct": 80.0}, "", "no throughput counters"),
+        ({}, "", "no throughput counters"),
+    ],
+)  # fmt: skip
+def test_a_kernels_class_and_the_numbers_that_decided_it(counters: dict[str, Any], bound: str, why: str):
+    assert kernel_bound(row(**counters)) == (bound, why)
+
+
+GPU = "the GPU is busy for {} % of its span; kernel counters would say with what"
+
+
+@pytest.mark.parametrize(
+    ("told", "bound", "why"),
+    [
+        ({"exposed_s": 0.2, "communication_s": 0.3}, "communication",
+         "20 % of the wall is communication that nothing hides"),
+        ({"exposed_s": 0.199, "communication_s": 0.3}, "gpu", GPU.format(100)),
+        # Communication is asked before copies, copies before idleness.
+        ({"exposed_s": 0.2, "copy_s": 0.9, "compute_s": 0.1}, "communication",
+         "20 % of the wall is communication that nothing hides"),
+        ({"copy_s": 0.5, "compute_s": 0.49}, "transfer", "copies are 50 % of the wall"),
+        ({"copy_s": 0.499, "compute_s": 0.1}, "gpu", GPU.format(100)),
+        ({"copy_s": 0.5, "compute_s": 0.5}, "gpu", GPU.format(100)),
+        ({"copy_s": 0.6, "compute_s": 0.1, "gpu_busy_s": 0.3}, "transfer", "copies are 60 % of the wall"),
+        ({"gpu_busy_s": 0.5}, "gpu", GPU.format(50)),
+        ({"gpu_busy_s": 0.499, "launch_interval_s": 30e-6, "mean_kernel_s": 29e-6, "launches": 10}, "launch",
+         "a launch every 30 µs, kernels of 29 µs"),
+        ({"gpu_busy_s": 0.1, "launch_interval_s": 30.1e-6, "mean_kernel_s": 1e-6, "launches": 10}, "host",
+         "the GPU is busy for 10 % of its span, one launch per 30.1 µs"),
+        ({"gpu_busy_s": 0.1, "launch_interval_s": 30e-6, "mean_kernel_s": 30e-6, "launches": 10}, "host",
+         "the GPU is busy for 10 % of its span, one launch per 30 µs"),
+        ({"gpu_busy_s": 0.1, "launch_interval_s": 30e-6, "mean_kernel_s": 1e-6, "launches": 9}, "host",
+         "the GPU is busy for 10 % of its span, one launch per 30 µs"),
+        ({"gpu_busy_s": 0.1, "launches": 0}, "host", "the GPU is busy for 10 % of its span"),
+        ({"gpu_busy_s": 0.1, "gpu_span_s": 0.1}, "gpu", GPU.format(100)),
+        ({"gpu_busy_s": None}, "", "no GPU work in its range"),
+        ({"gpu_span_s": None}, "", "no GPU work in its range"),
+        ({"wall_s": None}, "", "no GPU work in its range"),
+    ],
+)  # fmt: skip
+def test_a_sides_class_and_the_numbers_that_decided_it(told: dict[str, Any], bound: str, why: str):
+    assert side_bound(side(**told)) == (bound, why)

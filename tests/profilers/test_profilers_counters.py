@@ -1,0 +1,151 @@
+"""The table of counters: each is readable where it says, and held against a claim."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from profilers_made import row, side
+
+from aiperf.profilers.counters import COUNTERS, Told, mechanisms
+from aiperf.records.profiled import Mechanism
+
+MIB = float(1 << 20)
+
+
+def everything(tool: str) -> Told:
+    """A side of which every tool told everything: two iterations."""
+    whole = side(
+        tool=tool, iterations=2, wall_s=2.0, gpu_span_s=1.6, gpu_busy_s=1.2, host_wait_s=0.2, launches=20, kernels=40,
+        syncs=6, exposed_s=0.5, overlap_pct=75.0,
+    )  # fmt: skip
+    copies = [
+        row(tool=tool, kind="memcpy", name=name, bytes=moved, time_s=seconds)
+        for name, moved, seconds in (
+            ("HtoD pinned", 100.0, 2.0), ("HtoD pageable", 50.0, 3.0), ("DtoH pinned", 40.0, 2.0), ("DtoD", 30.0, 0.1),
+            ("PtoP", 20.0, 0.1),
+        )
+    ]  # fmt: skip
+    kernels = [
+        row(time_s=1.0, bytes=100.0, sector_use_pct=100.0, tensor_pct=10.0, dram_pct=20.0, l2_pct=30.0, sm_pct=40.0,
+            occupancy_pct=50.0, metrics={"lts__t_sector_hit_rate.pct": 61.0}),
+        row(time_s=3.0, bytes=300.0, sector_use_pct=20.0, tensor_pct=50.0, dram_pct=60.0, l2_pct=70.0, sm_pct=80.0,
+            occupancy_pct=90.0),
+        row(time_s=None, bytes=None, sector_use_pct=3.0),
+    ]  # fmt: skip
+    names = ("context-switches", "cpu-migrations", "page-faults", "cache-misses", "dTLB-load-misses", "branch-misses")
+    events = {name: float(number) for number, name in enumerate((*names, "instructions"), 1)}
+    perf = row(tool="perf", kind="range", metrics=events)
+    return Told((*copies, *kernels, perf), (whole,), {"graph_breaks": 3})
+
+
+EXPECTED = {
+    "launches": 10, "kernels": 20, "syncs": 3, "gpu_idle": 25.0, "host_wait": 12.5, "exposed_communication": 25.0,
+    "overlap": 75.0, "h2d_bandwidth": 30.0, "d2h_bandwidth": 20.0, "d2d_bandwidth": 300.0, "p2p_bandwidth": 200.0,
+    "copied_bytes": 120.0, "dram_bytes": 400.0, "sector_use": 40.0, "tensor_pipe": 40.0, "dram_throughput": 50.0,
+    "l2_throughput": 60.0, "sm_throughput": 70.0, "occupancy": 80.0, "context_switches": 1.0, "cpu_migrations": 2.0,
+    "page_faults": 3.0, "cache_misses": 4.0, "dtlb_load_misses": 5.0, "branch_misses": 6.0, "instructions": 7.0,
+}  # fmt: skip
+
+
+def judged(name: str, claim: str, before: Told, after: Told) -> Mechanism:
+    (mechanism,) = mechanisms({name: claim}, before, after)
+    return mechanism
+
+
+def test_every_counter_of_the_table_has_an_expected_value_here():
+    assert set(EXPECTED) == set(COUNTERS)
+
+
+@pytest.mark.parametrize(("name", "tool"), [(c.name, tool) for c in COUNTERS.values() for tool in c.tools])
+def test_every_counter_is_readable_from_each_of_its_tools(name: str, tool: str):
+    told = everything(tool)
+    assert COUNTERS[name].read(told, tool) == pytest.approx(EXPECTED[name])
+    mechanism = judged(name, "same", told, told)
+    assert (mechanism.state, mechanism.before, mechanism.unit, mechanism.tool) == (
+        "moved", pytest.approx(EXPECTED[name]), COUNTERS[name].unit, tool
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(COUNTERS))
+def test_a_counter_of_which_nothing_was_told_is_not_readable_and_never_zero(name: str):
+    mechanism = judged(name, "down", Told(), everything(COUNTERS[name].tools[0]))
+    assert (mechanism.state, mechanism.before, mechanism.after, mechanism.tool) == ("not_readable", None, None, "")
+    assert mechanism.sentence == f"{name} was not readable here: it takes {' or '.join(COUNTERS[name].tools)}"
+
+
+@pytest.mark.parametrize("name", sorted(COUNTERS))
+def test_a_side_without_gpu_work_has_no_gpu_counters(name: str):
+    blank = side(gpu_span_s=None, gpu_busy_s=None)
+    assert COUNTERS[name].read(Told((), (blank,)), "nsys") is None
+
+
+def test_gpu_work_without_copies_copied_nothing():
+    assert COUNTERS["copied_bytes"].read(Told((), (side(),)), "nsys") == 0.0
+
+
+def launches(number: float) -> Told:
+    return Told((), (side(launches=number),))
+
+
+@pytest.mark.parametrize(
+    ("claim", "before", "after", "state", "sentence"),
+    [
+        ("down", 100, 1, "moved", "launches went down, as claimed"),
+        ("up", 100, 1, "opposite", "launches went down, against the claim"),
+        ("same", 100, 1, "did_not_move", "launches went down, not as claimed"),
+        ("up", 100, 101.9, "did_not_move", "launches stayed the same, not as claimed"),
+        ("up", 100, 102, "moved", "launches went up, as claimed"),
+        ("down", 100, 98.1, "did_not_move", "launches stayed the same, not as claimed"),
+        ("down", 100, 98, "moved", "launches went down, as claimed"),
+        ("same", 100, 101.9, "moved", "launches stayed the same, as claimed"),
+        ("same", 0, 0, "moved", "launches stayed the same, as claimed"),
+        ("up", 0, 1, "moved", "launches went up, as claimed"),
+        ("down", 1, 0, "moved", "launches went down, as claimed"),
+        ("down", 0, 1, "opposite", "launches went up, against the claim"),
+    ],
+)
+def test_a_claim_is_held_against_what_moved(claim: str, before: float, after: float, state: str, sentence: str):
+    mechanism = judged("launches", claim, launches(before), launches(after))
+    assert (mechanism.state, mechanism.sentence) == (state, sentence)
+    assert (mechanism.before, mechanism.after, mechanism.tool) == (before, after, "nsys")
+
+
+def test_both_sides_are_read_with_the_same_tool():
+    before = Told((), (side(launches=100), side(tool="torch", launches=110)))
+    after = Told((), (side(tool="torch", launches=11),))
+    mechanism = judged("launches", "down", before, after)
+    assert (mechanism.tool, mechanism.before, mechanism.after) == ("torch", 110, 11)
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf")])
+def test_what_is_no_number_is_not_readable(odd: float):
+    assert judged("mine", "down", Told(own={"mine": odd}), Told(own={"mine": 1.0})).state == "not_readable"
+    assert judged("mine", "down", Told(own={"mine": 1.0}), Told(own={"mine": odd})).state == "not_readable"
+
+
+def test_the_workloads_own_counts_stand_in_for_a_name_that_no_tool_told():
+    before, after = Told(own={"launches": 12, "graph_breaks": 3}), Told(own={"launches": 1, "graph_breaks": 0})
+    assert judged("launches", "down", before, after).tool == "aiperf"
+    own = judged("graph_breaks", "down", before, after)
+    assert (own.state, own.tool, own.before, own.after) == ("moved", "aiperf", 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "tool"),
+    [
+        ("smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct", 40.0, "ncu"),
+        ("sm__warps_active.avg.pct_of_peak_sustained_active", 80.0, "ncu"),
+        ("lts__t_sector_hit_rate.pct", 61.0, "ncu"),
+        ("dTLB-load-misses", 5.0, "perf"),
+    ],
+)
+def test_a_tools_own_name_for_a_metric_is_good_too(name: str, value: float, tool: str):
+    told = everything("nsys")
+    mechanism = judged(name, "same", told, told)
+    assert (mechanism.state, mechanism.before, mechanism.tool) == ("moved", pytest.approx(value), tool)
+
+
+def test_a_name_that_nobody_knows_is_not_readable():
+    told: Any = everything("nsys")
+    assert judged("nonsense", "up", told, told).sentence == "nonsense was not readable here"

@@ -1,0 +1,67 @@
+"""Readings of several tools as one."""
+
+from __future__ import annotations
+
+from profilers_made import row, side
+
+from aiperf.profilers.merge import merged
+from aiperf.profilers.reading import Reading
+from aiperf.records.profiled import Span
+
+
+def bar(name: str, of: str = "before") -> Span:
+    return Span(of, "host", "op", name, 0.0, 1.0)
+
+
+def test_tools_come_in_a_fixed_order_whatever_the_order_of_reading():
+    perf = Reading(rows=(row(tool="perf", kind="range"),), notes=("perf said", "both said"))
+    ncu = Reading(rows=(row(),), notes=("both said",))
+    torch = Reading(sides=(side(tool="torch"),))
+    nsys = Reading(rows=(row(tool="nsys"),))
+    empty = Reading(notes=("nothing read",))
+    whole = merged([empty, perf, ncu, torch, nsys])
+    assert [r.tool for r in whole.rows] == ["nsys", "ncu", "perf"]
+    assert [s.tool for s in whole.sides] == ["torch"]
+    assert whole.notes == ("both said", "perf said", "nothing read")
+
+
+def test_a_sides_timeline_is_the_first_tracers_that_has_one():
+    nsys = Reading(rows=(row(tool="nsys"),), spans=(bar("nsys"),))
+    torch = Reading(rows=(row(tool="torch"),), spans=(bar("torch"), bar("torch", "after")))
+    whole = merged([torch, nsys])
+    assert [(s.side, s.name) for s in whole.spans] == [("before", "nsys"), ("after", "torch")]
+
+
+def test_facts_of_the_first_tool_win():
+    nsys = Reading(rows=(row(tool="nsys"),), facts={"schema": "3", "gpus": 2})
+    torch = Reading(rows=(row(tool="torch"),), facts={"gpus": 1, "torch": "2.9"})
+    assert merged([torch, nsys]).facts == {"schema": "3", "gpus": 2, "torch": "2.9"}
+
+
+KERNELS = (
+    row(name="gemm", bound="compute", why="tensor pipe 93 %", time_s=6.0),
+    row(name="copy", bound="memory", why="DRAM 88 %", time_s=3.0),
+    row(name="copy2", bound="memory", why="L2 97 %", time_s=4.0),
+    row(side="after", name="other", bound="latency", why="small", time_s=99.0),
+    row(name="unread", bound="", time_s=50.0),
+    row(tool="nsys", name="gemm", bound="", time_s=500.0),
+)
+
+
+def test_a_busy_gpus_class_is_its_kernels_by_time():
+    (told,) = merged([Reading(sides=(side(bound="gpu", why="busy"),)), Reading(rows=KERNELS)]).sides
+    assert (told.bound, told.why) == ("memory", "54 % of kernel time; copy2: L2 97 %")
+
+
+def test_every_other_class_stands():
+    (told,) = merged([Reading(sides=(side(bound="launch", why="w"),)), Reading(rows=KERNELS)]).sides
+    assert (told.bound, told.why) == ("launch", "w")
+
+
+def test_without_kernel_counters_a_busy_gpu_stays_just_that():
+    (told,) = merged([Reading(sides=(side(bound="gpu", why="busy"),)), Reading(rows=KERNELS[3:])]).sides
+    assert (told.bound, told.why) == ("gpu", "busy")
+
+
+def test_nothing_read_is_nothing():
+    assert merged([]) == Reading()

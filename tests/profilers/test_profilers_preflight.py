@@ -1,0 +1,189 @@
+"""What each profiler can do on made-up hosts, and how to fix what it cannot."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from profilers_made import host, program
+
+from aiperf.profilers import preflight, tools
+from aiperf.profilers.preflight import TOOLS, Ability, abilities
+
+ROOT_CAPS, NO_CAPS, PERFMON = "000001ffffffffff", "0000000000000000", "0000004000000000"
+
+
+@pytest.fixture(autouse=True)
+def _no_usual_places(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tools, "_PLACES", dict.fromkeys(tools._PLACES, ()))
+    monkeypatch.setattr(preflight, "has_ncu_report", lambda tool: Path())
+    monkeypatch.setattr(preflight, "importers", lambda path: ())
+
+
+class Machine:
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "root"
+        self.path = folder / "bin"
+        self.environ = {"PATH": f"{self.path}:{os.environ['PATH']}"}
+
+    def has(self, name: str, text: str) -> Path:
+        return program(self.path / name, f"cat <<'END'\n{text}\nEND")
+
+    def proc(self, name: str, text: str) -> None:
+        file = self.root / "proc" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def capable(self, mask: str) -> None:
+        self.proc("self/status", f"Name:\tpython\nCapInh:\t{NO_CAPS}\nCapEff:\t{mask}\n")
+
+    def told(self, name: str, *, gpu: bool = True, **environ: str) -> Ability:
+        own = {**self.environ, **environ}
+        if not self.path.exists():
+            own["PATH"] = "/nowhere"
+        return dict(zip(TOOLS, abilities(host(gpu=gpu), environ=own, root=self.root), strict=True))[name]
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    # Tools of this machine's own PATH are out of sight.
+    monkeypatch.setattr(tools.shutil, "which", lambda name, path: str(tmp_path / "bin" / name))
+    return Machine(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "package"),
+    [("nsys", "AIPERF_NSYS", "Install Nsight Systems"), ("ncu", "AIPERF_NCU", "Install Nsight Compute"),
+     ("perf", "AIPERF_PERF", "Install the linux-perf")],
+)  # fmt: skip
+def test_a_tool_that_is_not_here_says_what_to_install(machine: Machine, name: str, variable: str, package: str):
+    ability = machine.told(name)
+    assert (ability.usable, ability.reason, ability.found) == (False, f"{name} was not found", None)
+    assert ability.fix.startswith(package)
+    assert ability.fix.endswith(f"or name it in {variable}.")
+
+
+def test_a_variable_that_names_no_tool_is_what_is_wrong(machine: Machine):
+    machine.has("nsys", "version 2025.3.1")
+    ability = machine.told("nsys", AIPERF_NSYS="/no/nsys")
+    assert (ability.usable, ability.where) == (False, "/no/nsys")
+    assert ability.reason == "AIPERF_NSYS names /no/nsys, which is no nsys that answers"
+    assert ability.fix == "Correct AIPERF_NSYS, or unset it to have nsys looked for."
+
+
+@pytest.mark.parametrize(("gpu", "what"), [(True, "kernels"), (False, "no GPU here")])
+def test_nsys_is_usable_and_says_what_it_traces(machine: Machine, gpu: bool, what: str):
+    path = machine.has("nsys", "NVIDIA Nsight Systems version 2025.3.1.90")
+    ability = machine.told("nsys", gpu=gpu)
+    assert (ability.usable, ability.where) == (True, f"{path} 2025.3.1")
+    assert what in ability.reason
+
+
+def lacking(machine: Machine, monkeypatch: pytest.MonkeyPatch, *importers: str) -> None:
+    """The linker finds libdw in /my/libs alone; an importer named whole needs none."""
+    machine.has("nsys", "version 2025.3.1")
+    monkeypatch.setattr(preflight, "importers", lambda path: tuple(map(Path, importers)))
+    program(
+        machine.path / "ldd",
+        'case "$1:$LD_LIBRARY_PATH" in whole*|*:/my/libs*) ;; *) printf "\\tlibdw.so.1 => not found\\n";; esac',
+    )
+
+
+def test_nsys_without_its_importers_libraries_is_not_usable(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    lacking(machine, monkeypatch, "one", "two")
+    ability = machine.told("nsys")
+    assert (ability.usable, ability.reason) == (False, "its importer lacks libdw.so.1")
+    assert ability.fix == "apt-get install libdw1, or name a folder that holds them in AIPERF_LIBS"
+    assert ability.found is not None
+
+
+def test_the_folder_that_the_user_names_may_hold_the_libraries(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    lacking(machine, monkeypatch, "one")
+    assert machine.told("nsys", AIPERF_LIBS="/my/libs").usable
+
+
+def test_one_whole_importer_is_enough(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    lacking(machine, monkeypatch, "one", "whole")
+    assert machine.told("nsys").usable
+
+
+def test_ncu_needs_a_gpu(machine: Machine):
+    machine.has("ncu", "Version 2025.3.1.0")
+    ability = machine.told("ncu", gpu=False)
+    assert (ability.usable, ability.reason) == (False, "no GPU here (no NVML library)")
+
+
+def test_ncu_needs_the_module_that_reads_its_reports(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    machine.has("ncu", "Version 2025.3.1.0")
+    monkeypatch.setattr(preflight, "has_ncu_report", lambda tool: None)
+    ability = machine.told("ncu")
+    assert (ability.usable, ability.fix) == (False, "pip install 'aiperf-ab[profile]'")
+
+
+@pytest.mark.parametrize(
+    ("params", "mask", "usable"),
+    [
+        ("RmProfilingAdminOnly: 1\n", NO_CAPS, False),
+        ("RmProfilingAdminOnly: 1\n", PERFMON, False),
+        ("RmProfilingAdminOnly: 1\n", ROOT_CAPS, True),
+        ("Other: 1\nRmProfilingAdminOnly: 0\n", NO_CAPS, True),
+        ("RmProfilingAdminOnly: 10\n", NO_CAPS, True),
+        (None, NO_CAPS, True),
+    ],
+)
+def test_ncu_needs_the_right_to_read_counters(machine: Machine, params: str | None, mask: str, usable: bool):
+    machine.has("ncu", "Version 2025.3.1.0")
+    machine.capable(mask)
+    if params is not None:
+        machine.proc("driver/nvidia/params", params)
+    ability = machine.told("ncu")
+    assert ability.usable == usable
+    if not usable:
+        assert "ERR_NVGPUCTRPERM" in ability.reason
+        assert "NVreg_RestrictProfilingToAdminUsers=0" in ability.fix
+        assert "--cap-add=SYS_ADMIN" in ability.fix
+
+
+def test_where_the_kernel_tells_no_capabilities_root_may(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    machine.has("ncu", "Version 2025.3.1.0")
+    machine.proc("driver/nvidia/params", "RmProfilingAdminOnly: 1\n")
+    for user, usable in ((0, True), (1000, False)):
+        monkeypatch.setattr(preflight.os, "geteuid", lambda user=user: user)
+        assert machine.told("ncu").usable == usable
+
+
+@pytest.mark.parametrize(
+    ("paranoid", "mask", "usable"),
+    [("4", NO_CAPS, False), ("3", NO_CAPS, False), ("2", NO_CAPS, True), ("-1", NO_CAPS, True), ("4", PERFMON, True),
+     ("4", ROOT_CAPS, True), ("what", NO_CAPS, True)],
+)  # fmt: skip
+def test_perf_needs_the_kernels_leave(machine: Machine, paranoid: str, mask: str, usable: bool):
+    machine.has("perf", "perf version 6.1.187\n  --control <fd:ctl>")
+    machine.capable(mask)
+    machine.proc("sys/kernel/perf_event_paranoid", f"{paranoid}\n")
+    ability = machine.told("perf")
+    assert ability.usable == usable
+    if not usable:
+        assert ability.reason == f"the kernel forbids it (perf_event_paranoid is {paranoid})"
+        assert ability.fix == "As root: sysctl kernel.perf_event_paranoid=2"
+
+
+def test_a_perf_that_cannot_be_switched_on_and_off_is_too_old(machine: Machine):
+    machine.has("perf", "perf version 4.15.18\n  --delay <n>")
+    ability = machine.told("perf")
+    assert ability.usable is False
+    assert "too old" in ability.reason
+
+
+@pytest.mark.parametrize(("gpu", "what"), [(True, "operators and kernels"), (False, "operators on the CPU")])
+def test_torch_is_usable_where_it_is_installed(machine: Machine, gpu: bool, what: str):
+    ability = machine.told("torch", gpu=gpu)
+    assert (ability.usable, ability.where) == (True, "torch 2.9")
+    assert ability.reason.endswith(what)
+
+
+def test_without_torch_its_profiler_is_not_here(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(preflight.importlib.util, "find_spec", lambda name: None)
+    ability = machine.told("torch")
+    assert (ability.usable, ability.fix) == (False, "pip install torch")

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+
+import pyarrow as pa
+from factory_of_profiles import LONG, made
+
+from aiperf.records.profiled import CounterRow, Profile, SideProfile
+from aiperf.report.profile_export import PROFILE_COLUMNS, SIDE_COLUMNS, profile_markdown, profile_rows, side_rows
+from aiperf.store.codec import to_plain
+
+
+def test_every_field_of_a_row_is_a_column_and_every_row_has_them_all() -> None:
+    rows = profile_rows([made(), replace(made(), case="other")])
+    assert {f.name for f in fields(CounterRow)} < set(PROFILE_COLUMNS)
+    assert all(list(row) == list(PROFILE_COLUMNS) for row in rows)
+    assert [row["case"] for row in rows] == ["launches-vs-graph[n=300]"] * 9 + ["other"] * 9
+    assert rows[0]["scenario"] == "launches-vs-graph"
+
+
+def test_what_was_not_read_is_null_and_numbers_are_as_they_were_read() -> None:
+    first = profile_rows([made()])[0]
+    assert (first["count"], first["time_s"], first["iterations"]) == (300, 3e-4, 5)
+    unread = ("bytes", "dram_pct", "sector_use_pct", "grid", "rank", "bound", "why", "tool_says", "metrics")
+    assert [first[name] for name in unread] == [None] * len(unread)
+
+
+def test_counters_by_the_tools_own_name_are_one_json_object() -> None:
+    row = next(row for row in profile_rows([made()]) if row["tool"] == "perf")
+    assert json.loads(row["metrics"]) == {"context-switches": 3.5, "page-faults": 0.0}
+
+
+def test_a_number_that_is_none_is_null_too() -> None:
+    row = CounterRow("before", "perf", "range", "x", time_s=float("nan"), metrics={"a": float("inf"), "b": 1.0})
+    (made_row,) = profile_rows([Profile("c", rows=(row,))])
+    assert made_row["time_s"] is None
+    assert made_row["metrics"] == '{"b": 1.0}'
+
+
+def test_iterations_are_null_where_the_tool_told_none() -> None:
+    assert {row["iterations"] for row in profile_rows([made()]) if row["tool"] == "ncu"} == {None}
+
+
+def test_the_columns_kinds_hold_what_the_rows_hold() -> None:
+    kinds = {"text": pa.string(), "whole": pa.int64(), "number": pa.float64()}
+    for columns, rows in ((PROFILE_COLUMNS, profile_rows([made()])), (SIDE_COLUMNS, side_rows([made()]))):
+        schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+        assert pa.Table.from_pylist(rows, schema=schema).num_rows == len(rows)
+
+
+def test_every_field_of_a_side_is_a_column() -> None:
+    assert {f.name for f in fields(SideProfile)} < set(SIDE_COLUMNS)
+    first = side_rows([made()])[0]
+    assert (first["wall_s"], first["iterations"], first["lost"], first["peak_bytes"]) == (0.01, 5, "12 records", None)
+    spots = side_rows([made()])[2]["hot"]
+    assert json.loads(spots)[0] == {"name": "interpreter (python)", "share": 0.4}
+
+
+def test_a_profile_is_json_through_the_codec() -> None:
+    plain = to_plain(made())
+    assert plain["rows"][0]["dram_pct"] is None
+    assert plain["mechanism"][2]["before"] is None
+
+
+def test_markdown_holds_every_table_and_marks_what_only_one_side_has() -> None:
+    told = profile_markdown(made())
+    assert "| tensor\\_pipe | up | – | – |  | not readable here |" in told
+    assert "| wall | 2.00 ms | 400 µs |" in told
+    assert "| gone\\_kernel | kernel | 1 | – | 20.0 µs | – | – | – | – | – | only before |" in told
+    assert "| context-switches | 3.50 | 0.500 |" in told
+    assert "| interpreter (python) | 40 % | 20 % |" in told
+    assert "- Lost (nsys, before): 12 records" in told
+    assert "- perf: skipped: perf is not installed. apt install linux-perf" in told
+    assert "NVIDIA says: Long Scoreboard" in told
+
+
+def test_markdown_of_a_kernel_cannot_break_its_table() -> None:
+    row = CounterRow("before", "nsys", "kernel", "a|b\n<script>`x`", count=1, time_s=1.0)
+    told = profile_markdown(Profile("c|d", rows=(row,)))
+    assert "a\\|b \\<script>\\`x\\`" in told
+    assert "### c\\|d" in told
+
+
+def test_markdown_tables_are_rectangular() -> None:
+    told = profile_markdown(made())
+    for block in told.split("\n\n"):
+        if block.startswith("|"):
+            assert len({line.replace("\\|", "").count("|") for line in block.splitlines()}) == 1
+    assert LONG.split("<")[0].split("::")[0] in told

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from aiperf.analysis.limits import Peak
+from aiperf.records.profiled import CounterRow, Profile, SideProfile
+from aiperf.report.roofline import roofline_svg
+
+SVG = "{http://www.w3.org/2000/svg}"
+ROOFS = {"dram": Peak(4e12, "B/s"), "gemm_bf16": Peak(800e12, "FLOP/s"), "gemm_fp32": Peak(50e12, "FLOP/s")}
+
+
+def texts(told: str) -> list[str]:
+    return [e.text or "" for e in ET.fromstring(told).iter(f"{SVG}text")]
+
+
+def side(name: str, busy: float, *, iterations: int = 10, kernels: int = 10) -> SideProfile:
+    return SideProfile(name, "nsys", iterations, wall_s=2 * busy, gpu_busy_s=busy, kernels=kernels)
+
+
+def profile(work: dict[str, dict[str, Any]], *sides: SideProfile, rows: tuple[CounterRow, ...] = ()) -> Profile:
+    return Profile("c", rows=rows, sides=sides, facts={"work": work})
+
+
+def whole() -> Profile:
+    """Before: 2 GFLOP over 1 GB in 1 ms; after: 100 GFLOP over the same in 0.25 ms."""
+    work = {"before": {"flops": 2e9, "bytes": 1e9}, "after": {"flops": 1e11, "bytes": 1e9}}
+    return profile(work, side("before", 0.01), side("after", 0.0025))
+
+
+def label(told: str, start: str) -> str:
+    return next(text for text in texts(told) if text.startswith(start))
+
+
+def test_a_side_as_a_whole_is_told_with_the_share_of_the_roof_that_binds() -> None:
+    told = roofline_svg(whole(), roofs=ROOFS)
+    # 2e12 FLOP/s of 4e12 B/s x 2 FLOP/B; 4e14 of 4e12 B/s x 100 FLOP/B, below the bf16 roof.
+    assert label(told, "before:") == "before: 25 % of dram; 2.00 TFLOP/s at 2.00 FLOP/B"
+    assert label(told, "after:") == "after: 100 % of dram; 400 TFLOP/s at 100 FLOP/B"
+    assert "before as a whole: 2.00 GFLOP and 954 MiB of useful data declared per iteration" in " ".join(texts(told))
+    assert "FLOPs of its kernels apart are not known" in " ".join(texts(told))
+
+
+def test_the_compute_roof_binds_right_of_the_ridge() -> None:
+    found = profile({"after": {"flops": 4e11, "bytes": 1e8}}, side("after", 0.1))
+    assert label(roofline_svg(found, roofs=ROOFS), "after:") == "after: 80 % of gemm_fp32; 40.0 TFLOP/s at 4000 FLOP/B"
+
+
+def test_a_point_above_one_compute_roof_is_held_against_the_next() -> None:
+    found = profile({"after": {"flops": 4e11, "bytes": 1e8}}, side("after", 0.05))
+    assert label(roofline_svg(found, roofs=ROOFS), "after:").startswith("after: 10 % of gemm_bf16;")
+
+
+def test_the_compute_roof_that_the_work_names_is_the_one_that_counts() -> None:
+    work = {"after": {"flops": 4e11, "bytes": 1e8, "roofs": {"gemm_bf16": 4e12}}}
+    assert label(roofline_svg(profile(work, side("after", 0.1)), roofs=ROOFS), "after:").startswith(
+        "after: 5.0 % of gemm_bf16;"
+    )
+
+
+def test_the_traffic_charged_to_memory_counts_before_the_useful_bytes() -> None:
+    work = {"before": {"flops": 2e9, "bytes": 1.0, "roofs": {"dram": 1e9, "h2d": 5.0}}}
+    told = roofline_svg(profile(work, side("before", 0.01)), roofs=ROOFS)
+    assert label(told, "before:").endswith("at 2.00 FLOP/B")
+    assert "to and from memory declared" in " ".join(texts(told))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_work_of_several_gpus_is_held_against_the_roof_of_one(ranks: int) -> None:
+    """A step's work is the whole gang's; here over two GPUs, of one process or of two."""
+    rows = tuple(CounterRow("before", "nsys", "kernel", "k", device=d, count=1, time_s=1.0) for d in (0, 1))
+    timed = replace(side("before", 0.01), ranks=ranks)
+    told = roofline_svg(profile({"before": {"flops": 2e9, "bytes": 1e9}}, timed, rows=rows), roofs=ROOFS)
+    assert label(told, "before:") == "before: 12 % of dram; 1.00 TFLOP/s at 2.00 FLOP/B"
+    assert "per GPU or rank of 2" in " ".join(texts(told))
+
+
+def only(side_name: str, name: str = "gemm", *, count: int = 4) -> tuple[CounterRow, ...]:
+    traced = CounterRow(side_name, "nsys", "kernel", name, count=20, time_s=0.02)
+    read = CounterRow(side_name, "ncu", "kernel", name, count=count, time_s=1e-3 * count, bytes=5e8 * count)
+    return traced, read
+
+
+def test_the_only_kernel_of_a_side_has_the_sides_flops_and_its_own_bytes_and_time() -> None:
+    """Two launches an iteration: half of the FLOPs each, over the bytes that ncu counted."""
+    found = profile({"after": {"flops": 2e12, "bytes": 1.0}}, side("after", 0.02, kernels=20), rows=only("after"))
+    told = roofline_svg(found, roofs=ROOFS)
+    assert label(told, "after:").endswith("1000 TFLOP/s at 2000 FLOP/B")
+    assert "its only kernel gemm" in " ".join(texts(told))
+
+
+def test_with_another_kernel_the_flops_are_nobodys_own() -> None:
+    other = CounterRow("after", "nsys", "kernel", "other", count=1, time_s=1e-6)
+    work = {"after": {"flops": 2e12, "bytes": 1e9}}
+    found = profile(work, side("after", 0.02, kernels=20), rows=(*only("after"), other))
+    assert "after as a whole" in " ".join(texts(roofline_svg(found, roofs=ROOFS)))
+
+
+def test_before_and_after_differ_in_shape_and_word() -> None:
+    told = roofline_svg(whole(), roofs=ROOFS)
+    shapes = [e.get("d", "") for e in ET.fromstring(told).iter(f"{SVG}path") if "ap-s" in e.get("class", "")]
+    assert len(shapes) == 2
+    assert [("a" in shape, "l" in shape) for shape in shapes] == [(True, False), (False, True)]
+    assert any(text.startswith("disc: before") for text in texts(told))
+    assert any(text.startswith("triangle: after") for text in texts(told))
+
+
+def test_a_side_without_gpu_work_is_held_against_the_cpu() -> None:
+    found = profile({"before": {"flops": 1e6, "bytes": 1e6}}, SideProfile("before", "torch", 2, wall_s=2e-3))
+    told = roofline_svg(found, roofs={**ROOFS, "cpu_stream": 2e10, "cpu_gemm_fp32": 1e11})
+    assert label(told, "before:") == "before: 5.0 % of cpu_stream; 1.00 GFLOP/s at 1.00 FLOP/B"
+    assert "dram" not in told
+
+
+@pytest.mark.parametrize(
+    ("found", "roofs", "why"),
+    [
+        (profile({}, side("before", 1.0)), ROOFS, "before declares no FLOPs"),
+        (Profile("c", sides=(side("before", 1.0),)), ROOFS, "before declares no FLOPs"),
+        (Profile("c"), ROOFS, "no side was profiled"),
+        (
+            profile({"b": {"flops": 1e9}}, side("b", 1.0)),
+            ROOFS,
+            "b declares no bytes, and its DRAM traffic was not read",
+        ),
+        (profile({"b": {"flops": 1e9, "bytes": 1.0}}, SideProfile("b", "perf", 1)), ROOFS, "no tracer timed b"),
+        (whole(), {}, "not measured on this host: dram and gemm_* (aiperf peaks measures them)"),
+        (whole(), {"dram": 4e12}, "not measured on this host: gemm_* (aiperf peaks measures them)"),
+    ],
+)
+def test_a_picture_that_cannot_be_drawn_says_why(found: Profile, roofs: dict[str, float], why: str) -> None:
+    told = " ".join(texts(roofline_svg(found, roofs=roofs)))
+    assert "It cannot be drawn:" in told
+    assert why in told
+
+
+def test_a_side_that_has_no_point_is_told_beside_the_one_that_has() -> None:
+    found = profile({"before": {"flops": 2e9, "bytes": 1e9}}, side("before", 0.01), side("after", 0.01))
+    told = roofline_svg(found, roofs=ROOFS)
+    assert "Not drawn: after declares no FLOPs" in texts(told)
+    assert label(told, "before:")
+
+
+def test_every_roof_is_named_with_its_rate_and_no_two_names_overlap() -> None:
+    told = roofline_svg(whole(), roofs={**ROOFS, "gemm_fp16": 801e12, "gemm_tf32": 799e12})
+    roots = [e for e in ET.fromstring(told).iter(f"{SVG}text") if (e.text or "").startswith("gemm_")]
+    assert {e.text for e in roots} >= {"gemm_bf16 800 TFLOP/s", "gemm_fp32 50.0 TFLOP/s"}
+    places = sorted(float(e.get("y", 0)) for e in roots)
+    assert min(b - a for a, b in pairwise(places)) >= 15
+
+
+def test_what_is_drawn_lies_inside_the_picture() -> None:
+    root = ET.fromstring(roofline_svg(whole(), roofs=ROOFS))
+    width, height = float(root.get("width", 0)), float(root.get("height", 0))
+    for e in root.iter(f"{SVG}text"):
+        assert 0 <= float(e.get("x", -1)) <= width
+        assert 0 <= float(e.get("y", -1)) <= height
+
+
+def test_the_picture_needs_nothing_from_outside_and_escapes_names() -> None:
+    evil = "<script>&"
+    found = profile({evil: {"flops": 1e9, "bytes": 1e9}}, side(evil, 0.01))
+    told = roofline_svg(found, roofs=ROOFS)
+    ET.fromstring(told)
+    assert "<script" not in told
+    assert not re.search(r"href|src=|@import|url\(", told)
+    assert "@media (prefers-color-scheme:dark)" in told

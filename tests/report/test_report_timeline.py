@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+from factory_of_profiles import LONG, made
+
+from aiperf.records.profiled import Artefact, Profile, Span
+from aiperf.report.timeline import MOST_BARS, timeline_svg
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(profile: Profile, width: int = 1200) -> ET.Element:
+    return ET.fromstring(timeline_svg(profile, width=width))
+
+
+def texts(root: ET.Element) -> list[str]:
+    return [e.text or "" for e in root.iter(f"{SVG}text")]
+
+
+def bars(root: ET.Element) -> list[tuple[str, float, float, float, str]]:
+    """Class, x, y, width and title of every bar."""
+    return [
+        (e.get("class", ""), float(e.get("x", 0)), float(e.get("y", 0)), float(e.get("width", 0)), title.text or "")
+        for e in root.iter(f"{SVG}rect")
+        if (title := e.find(f"{SVG}title")) is not None
+    ]
+
+
+def of(*spans: Span, notes: tuple[str, ...] = ()) -> Profile:
+    return Profile("c", spans=spans, notes=notes)
+
+
+def test_before_stands_above_after_on_one_time_scale() -> None:
+    found = bars(drawn(made()))
+    ranges = [bar for bar in found if bar[0] == "ap-k-range"]
+    assert [bar[4] for bar in ranges] == ["before: 10.0 ms, from 0 ns", "after: 4.00 ms, from 0 ns"]
+    (_, x, y, width, _), (_, other_x, other_y, other_width, _) = ranges
+    assert x == other_x
+    assert y < other_y
+    assert other_width / width == pytest.approx(0.4, abs=0.01)
+    assert x + width <= 1200
+
+
+def test_a_bar_lies_where_its_time_is() -> None:
+    kernel = next(bar for bar in bars(drawn(made())) if bar[0] == "ap-k-kernel")
+    whole = next(bar for bar in bars(drawn(made())) if bar[0] == "ap-k-range")
+    assert (kernel[1] - whole[1]) / whole[3] == pytest.approx(0.2, abs=0.005)
+    assert kernel[3] / whole[3] == pytest.approx(0.6, abs=0.005)
+    assert kernel[4].endswith(": 6.00 ms, from 2.00 ms")
+
+
+def test_lanes_go_by_rank_then_ranges_host_and_streams_as_numbers() -> None:
+    names = [
+        "rank 10 GPU 10 stream 7",
+        "rank 2 GPU 2 stream 17",
+        "rank 2 GPU 2 stream 7",
+        "rank 2 host",
+        "rank 2 range",
+    ]
+    root = drawn(of(*(Span("before", name, "kernel", "k", 0.0, 1.0) for name in names)))
+    lanes = [t for t in texts(root) if t.startswith("rank")]
+    assert lanes == [names[4], names[3], names[2], names[1], names[0]]
+
+
+def test_lanes_of_any_name_have_an_order() -> None:
+    lanes = ["7", "seven", "GPU", "host", "host 2 of 3", "rank x"]
+    root = drawn(of(*(Span("before", name, "op", "k", 0.0, 1.0) for name in lanes)))
+    assert {t for t in texts(root) if t in lanes} == set(lanes)
+
+
+def test_every_kind_that_is_drawn_is_named_in_the_legend_and_no_other() -> None:
+    said = texts(drawn(made()))
+    assert {"range", "launch", "kernel"} <= set(said)
+    assert not {"copy", "waiting call", "collective"} & set(said)
+
+
+def test_bars_too_narrow_to_tell_apart_become_one_with_a_count() -> None:
+    spans = [Span("before", "GPU 0 stream 7", "kernel", "tiny", 1e-6 * n, 1e-6 * n + 5e-7) for n in range(1000)]
+    last = Span("before", "range", "range", "before", 0.0, 1.0)
+    found = [bar for bar in bars(drawn(of(*spans, last))) if bar[0] == "ap-k-kernel"]
+    assert len(found) == 1
+    assert found[0][4] == "1000 × kernel: 500 µs together, from 0 ns; longest tiny"
+
+
+def test_narrow_bars_with_a_gap_between_them_stay_apart() -> None:
+    spans = [Span("before", "GPU 0 stream 7", "kernel", "tiny", 0.1 * n, 0.1 * n + 1e-6) for n in range(10)]
+    found = [bar for bar in bars(drawn(of(*spans))) if bar[0] == "ap-k-kernel"]
+    assert len(found) == 10
+    assert min(bar[3] for bar in found) > 0
+
+
+def test_a_call_inside_a_call_is_drawn_below_it() -> None:
+    outer = Span("before", "host", "op", "outer", 0.0, 1.0)
+    inner = Span("before", "host", "op", "inner", 0.2, 0.4)
+    later = Span("before", "host", "op", "later", 1.0, 1.2)
+    places = {bar[4].partition(":")[0]: bar[2] for bar in bars(drawn(of(outer, inner, later)))}
+    assert places["inner"] > places["outer"] == places["later"]
+
+
+def test_ticks_are_round() -> None:
+    said = texts(drawn(made()))
+    assert said[said.index("0") : said.index("0") + 4] == ["0", "1 ms", "2 ms", "3 ms"]
+
+
+@pytest.mark.parametrize("lanes", [1, 40])
+def test_thousands_of_bars_stay_a_small_picture(lanes: int) -> None:
+    spans = [
+        Span(side, f"GPU 0 stream {n % lanes}", "kernel", LONG * 3, n * 1e-3, n * 1e-3 + 9e-4)
+        for side in ("before", "after")
+        for n in range(4000)
+    ]
+    told = timeline_svg(of(*spans))
+    assert len(told.encode()) < 500_000
+    assert len(bars(ET.fromstring(told))) <= MOST_BARS
+
+
+def test_names_are_escaped_wherever_they_stand() -> None:
+    evil = '<script>alert("1")</script>&\x1b[31m'
+    profile = of(Span("before", evil, "kernel", evil, 0.0, 1.0), Span("before", "x", evil, evil, 0.0, 1.0))
+    told = timeline_svg(replace(profile, case=evil))
+    assert "<script" not in told
+    assert "\x1b" not in told
+    root = ET.fromstring(told)
+    assert any(bar[4].startswith('<script>alert("1")</script>&') for bar in bars(root))
+    assert "script" not in (root.find(f"{SVG}style").text or "")  # type: ignore[union-attr]
+
+
+def test_the_picture_needs_nothing_from_outside_and_knows_dark() -> None:
+    told = timeline_svg(made())
+    assert not re.search(r"href|src=|@import|<script|<image|url\(", told)
+    assert re.findall(r"https?://[^\"]*", told) == ["http://www.w3.org/2000/svg"]
+    assert "@media (prefers-color-scheme:dark)" in told
+
+
+def test_what_the_timeline_leaves_out_is_told_below_it() -> None:
+    note = "the timeline of before shows the 4000 longest of 9000 bars"
+    profile = of(Span("before", "host", "op", "x", 0.0, 1.0), notes=(note, "something else"))
+    assert note in texts(drawn(profile))
+    assert "something else" not in texts(drawn(profile))
+
+
+def test_without_bars_the_picture_says_why() -> None:
+    profile = Profile("c", artefacts=(Artefact("nsys", "", "skipped", "nsys is not installed"),))
+    said = " ".join(texts(drawn(profile)))
+    assert "No tracer recorded anything to draw; nsys: nsys is not installed." in said
+
+
+@pytest.mark.parametrize("start", [float("nan"), float("-inf"), 3.0])
+def test_a_bar_without_a_time_is_not_drawn(start: float) -> None:
+    good = Span("before", "host", "op", "good", 0.0, 1.0)
+    bad = Span("before", "host", "op", "bad", start, 2.0)
+    assert [bar[4].partition(":")[0] for bar in bars(drawn(of(good, bad)))] == ["good"]
+
+
+@pytest.mark.parametrize("width", [600, 1200])
+def test_no_bar_passes_the_edge(width: int) -> None:
+    assert max(bar[1] + bar[3] for bar in bars(drawn(made(), width))) <= width - 24

@@ -1,0 +1,341 @@
+"""A side that runs by itself: what lies in its ranges, how many iterations, whom it obeys, how it fails."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiperf.worker import ranges, solo
+from aiperf.worker.nvtx_tools import Tool
+from aiperf.worker.ranges import Ranges
+
+SIDES = Path(__file__).parents[1] / "launch" / "launch_sides.py"
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is emitted and run, in order."""
+    log: list[str] = []
+
+    def start(name: str) -> str:
+        log.append(f"<{name}")
+        return name
+
+    tool = Tool(
+        "made", start, lambda name: log.append(f"{name}>"), lambda name: log.append("("), lambda: log.append(")")
+    )
+    monkeypatch.setattr(solo.Ranges, "open", classmethod(lambda cls, force=False: Ranges(tool, "made")))
+    # A workload logs its steps through a file of this process.
+    monkeypatch.setattr(ranges, "log_of_the_test", log, raising=False)
+    return log
+
+
+WORKLOAD = """
+import time
+from aiperf.worker import ranges
+from aiperf.workloads.contract import Context, Work, Workload
+
+def logged(context, *, seconds=0.0, prepares=False, first=0.0):
+    log = ranges.log_of_the_test
+    pause = [first, seconds]
+    def step():
+        log.append("step")
+        time.sleep(pause.pop(0) if len(pause) > 1 else pause[0])
+    prepare = (lambda: log.append("prepare")) if prepares else None
+    return Workload(step, Work(items=1), outputs=dict, counters=lambda: {"launches": 3},
+                    facts={"odd": object()}, prepare=prepare, close=lambda: log.append("close"))
+"""
+
+
+def spec(
+    folder: Path, workload: str = "", *, params: dict[str, Any] | None = None, ranks: int = 1, **more: Any
+) -> dict[str, Any]:
+    own = folder / "logged.py"
+    own.write_text(WORKLOAD)
+    (folder / "shared").mkdir(exist_ok=True)
+    order = {
+        "side": "before", "workload": workload or f"{own}:logged", "params": params or {}, "clock": "wall",
+        "cache": "hot",
+        "blocker": False, "delta": 0.02, "rule": "none", "reference": False, "slowdown": 0.0,
+    }  # fmt: skip
+    context = {
+        "device": "cpu", "seed": 3, "scratch": str(folder / "before"), "shared_scratch": str(folder / "shared"),
+        "pad": 0,
+        "gpus": 0,
+    }  # fmt: skip
+    told = {
+        "order": order, "context": context, "ranks": ranks, "warmup_seconds": 0.0, "target_seconds": 0.0,
+        "most_iterations": 50, "report": str(folder / "report-{rank}.json"),
+    }  # fmt: skip
+    return {**told, **more}
+
+
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, **fields: Any) -> tuple[int, dict[str, Any]]:
+    path = folder / "spec.json"
+    path.write_text(json.dumps(spec(folder, **fields)))
+    monkeypatch.setattr(sys, "argv", ["solo", str(path), *arguments])
+    code = solo.main()
+    return code, json.loads((folder / "report-0.json").read_text())
+
+
+def test_the_range_holds_the_profiled_iterations_and_neither_set_up_nor_warm_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[str]
+):
+    code, told = run(tmp_path, monkeypatch, params={"seconds": 0.001}, target_seconds=0.003)
+    assert code == 0
+    number = told["iterations"]
+    assert 1 <= number <= 3
+    # First, one to plan with, two to warm up.
+    assert seen == ["step"] * 4 + ["<before", *["(", "step", ")"] * number, "before>", "close"]
+
+
+def test_iterations_that_need_preparing_have_a_range_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[str]
+):
+    _, told = run(
+        tmp_path, monkeypatch, params={"prepares": True, "seconds": 0.001}, target_seconds=0.01, most_iterations=2
+    )
+    assert told["iterations"] == 2
+    assert seen[-13:] == [*["prepare", "<before", "(", "step", ")", "before>"] * 2, "close"]
+    assert seen.count("<before") == 2
+
+
+def test_a_slow_first_iteration_does_not_count_for_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[str]
+):
+    fields = {"warmup_seconds": 0.05, "target_seconds": 0.1, "most_iterations": 7}
+    _, told = run(tmp_path, monkeypatch, params={"first": 0.5, "seconds": 0.001}, **fields)
+    assert told["iterations"] == 7
+    assert seen.index("<before") > 10
+
+
+def test_one_iteration_is_the_fewest_and_two_readings_warm_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[str]
+):
+    _, told = run(tmp_path, monkeypatch, params={"seconds": 0.01}, target_seconds=0.001)
+    assert (told["iterations"], seen.index("<before")) == (1, 4)
+
+
+def test_the_report_tells_who_ran_what_for_how_long_through_which_ranges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[str]
+):
+    _, told = run(tmp_path, monkeypatch, params={"seconds": 0.01}, target_seconds=0.02)
+    assert (told["rank"], told["pid"], told["counters"]) == (0, os.getpid(), {"launches": 3})
+    assert told["ranges"] == {"backend": "made", "domain": "aiperf", "why": "made"}
+    assert told["wall_s"] >= 0.009 * told["iterations"]
+    assert told["work"]["items"] == 1
+    assert told["facts"]["odd"].startswith("<object")
+    assert told["peak_bytes"] > 1 << 20
+    assert told["peak_gpu_bytes"] is None
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_braces_in_a_folders_name_are_only_braces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[str]):
+    folder = tmp_path / "{0} {x}"
+    folder.mkdir()
+    assert run(folder, monkeypatch)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        ("broken", "first: ValueError: broken batch"),
+        ("refuses", "setup: this disk has no O_DIRECT"),
+        ("absent", "setup: "),
+    ],
+)
+def test_a_failing_side_is_told_in_the_words_of_the_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[str], function: str, error: str
+):
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "AIPERF_PAD"):
+        monkeypatch.setenv(name, "0")
+    code, told = run(tmp_path, monkeypatch, workload=f"{SIDES}:{function}")
+    assert code == 1
+    assert told["error"].startswith(error)
+    assert "iterations" not in told
+
+
+def test_a_failure_of_the_profiled_iterations_is_told_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[str], capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(solo._Solo, "_profiled", lambda self, iterations: 1 / 0)
+    code, told = run(tmp_path, monkeypatch)
+    assert (code, told["error"]) == (1, "ZeroDivisionError: division by zero")
+    assert "Traceback" in capsys.readouterr().err
+
+
+# ---- torch.profiler --------------------------------------------------------------------------------------------------
+
+
+def test_the_trace_marks_each_prepared_iteration_and_not_what_lies_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[str]
+):
+    code, told = run(
+        tmp_path, monkeypatch, params={"prepares": True, "seconds": 0.002}, target_seconds=1.0, most_iterations=3,
+        trace=str(tmp_path / "trace-{rank}.json.gz"),
+    )  # fmt: skip
+    assert (code, told["ranges"]["backend"]) == (0, "made")
+    events = json.loads(gzip.decompress((tmp_path / "trace-0.json.gz").read_bytes()))["traceEvents"]
+    marks = sorted((e["ts"], e["dur"]) for e in events if e.get("name") == "aiperf@before")
+    assert len(marks) == 3
+    assert all(dur >= 2000 for _, dur in marks)
+    assert all(ts + dur <= later for (ts, dur), (later, _) in pairwise(marks))
+
+
+# ---- perf's FIFOs ----------------------------------------------------------------------------------------------------
+
+
+class FakePerf(threading.Thread):
+    """The other end of the FIFOs: answers every word, or goes away after some."""
+
+    def __init__(self, folder: Path, *, answers: int = 99) -> None:
+        super().__init__(daemon=True)
+        self.fifos = [str(folder / "control.fifo"), str(folder / "answer.fifo")]
+        for fifo in self.fifos:
+            os.mkfifo(fifo)
+        self.words: list[str] = []
+        self._answers = answers
+        self.start()
+
+    def run(self) -> None:
+        with open(self.fifos[0]) as asked, open(self.fifos[1], "w") as told:
+            for word in asked:
+                if len(self.words) == self._answers:
+                    return
+                self.words.append(word.strip())
+                told.write("ack\n")
+                told.flush()
+
+
+def test_perf_counts_from_just_before_the_range_until_just_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[str]
+):
+    perf = FakePerf(tmp_path)
+    heard = solo._ask
+    monkeypatch.setattr(solo, "_ask", lambda tell, told, word: (seen.append(word), heard(tell, told, word)))
+    assert run(tmp_path, monkeypatch, control=perf.fifos)[0] == 0
+    perf.join(5)
+    assert perf.words == ["enable", "disable"]
+    first, last = seen.index("enable"), seen.index("disable")
+    assert seen[first : first + 2] == ["enable", "<before"]
+    assert seen[last - 1 : last + 2] == ["before>", "disable", "close"]
+
+
+@pytest.mark.parametrize(("answers", "word"), [(0, "enable"), (1, "disable")])
+def test_a_perf_that_goes_away_is_a_failure_and_no_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[str], answers: int, word: str
+):
+    perf = FakePerf(tmp_path, answers=answers)
+    code, told = run(tmp_path, monkeypatch, control=perf.fifos)
+    assert (code, told["error"]) == (1, f"perf went away at {word}")
+
+
+def test_only_rank_0_talks_to_perf(tmp_path: Path):
+    one = object.__new__(solo._Solo)
+    one._spec, one._rank = {"control": [str(tmp_path / "no"), str(tmp_path / "fifo")]}, 1
+    with one._counting():
+        pass
+    one._rank = 0
+    with pytest.raises(FileNotFoundError), one._counting():
+        pass
+
+
+# ---- a gang ----------------------------------------------------------------------------------------------------------
+
+
+def gang(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *scripts: str
+) -> tuple[int, float, list[subprocess.Popen[bytes]]]:
+    """Exit status and seconds of a gang whose ranks are these Python scripts."""
+    real, started = subprocess.Popen, []
+
+    def popen(argv: list[str], **more: Any) -> subprocess.Popen[bytes]:
+        assert argv[1:4] == ["-m", "aiperf.worker.solo", str(tmp_path)]
+        rank = int(argv[4])
+        assert more["env"]["RANK"] == more["env"]["LOCAL_RANK"] == str(rank)
+        assert more["env"]["WORLD_SIZE"] == str(len(scripts))
+        # The socket on which the ranks meet is rank 0's.
+        assert (int(argv[6]) in more["pass_fds"]) == (rank == 0)
+        started.append(real([sys.executable, "-c", scripts[rank]], **more))
+        return started[-1]
+
+    monkeypatch.setattr(solo.subprocess, "Popen", popen)
+    began = time.monotonic()
+    return solo._gang(tmp_path, len(scripts)), time.monotonic() - began, started
+
+
+WAITS = "import time; time.sleep(60)"
+
+
+@pytest.mark.parametrize(
+    ("scripts", "code"),
+    [
+        (("pass", "pass"), 0),
+        (("pass", "raise SystemExit(3)"), 3),
+        (("raise SystemExit(3)", "pass"), 3),
+        (("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "pass"), 9),
+    ],
+)
+def test_a_gangs_status_is_that_of_the_rank_that_failed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scripts: tuple[str, ...], code: int
+):
+    assert gang(monkeypatch, tmp_path, *scripts)[0] == code
+
+
+@pytest.mark.parametrize("dying", [0, 1])
+def test_a_rank_that_dies_takes_the_waiting_ones_with_it_whichever_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dying: int
+):
+    scripts = [WAITS, WAITS]
+    scripts[dying] = "raise SystemExit(7)"
+    code, seconds, started = gang(monkeypatch, tmp_path, *scripts)
+    assert code == 7
+    assert seconds < 20
+    assert started[1 - dying].returncode == -9
+
+
+def test_the_peers_of_a_dead_rank_get_a_moment_to_say_what_they_saw(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    late = f"import time, pathlib; time.sleep(0.3); pathlib.Path({str(tmp_path / 'said')!r}).write_text('x')"
+    assert gang(monkeypatch, tmp_path, late, "raise SystemExit(7)")[0] == 7
+    assert (tmp_path / "said").exists()
+
+
+def test_an_interrupted_gang_leaves_no_rank(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    ranks: list[subprocess.Popen[bytes]] = []
+    ended = solo._end
+    monkeypatch.setattr(solo, "_end", lambda started: (ranks.extend(started), ended(started)))
+    monkeypatch.setattr(solo, "_PEER_GRACE_S", 0.05)
+    monkeypatch.setattr(solo, "sleep", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        gang(monkeypatch, tmp_path, WAITS, WAITS)
+    assert [rank.returncode for rank in ranks] == [-9, -9]
+
+
+def test_a_rank_follows_the_plan_of_rank_0(tmp_path: Path):
+    one = object.__new__(solo._Solo)
+    one._rank, one._side = 1, "before"
+    one._spec = {"context": {"shared_scratch": str(tmp_path)}, "ranks": 2}
+    threading.Timer(0.1, lambda: (tmp_path / "solo-before.json").write_text("[4, 9]")).start()
+    assert one._plan(0.5) == (4, 9)
+
+
+def test_a_rank_that_hears_nothing_from_rank_0_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(solo, "_PLAN_WAIT_S", 0.05)
+    one = object.__new__(solo._Solo)
+    one._rank, one._side = 1, "before"
+    one._spec = {"context": {"shared_scratch": str(tmp_path)}, "ranks": 2}
+    with pytest.raises(solo._Failed, match="rank 0 did not say how many iterations to run"):
+        one._plan(0.5)
