@@ -199,7 +199,10 @@ class _Program:
         return read_ncu(report, _launched([one]), extras=extras if extras and extras.parts else None)
 
     def _run(self, argv: list[str], tool: Tool) -> dict[str, str]:
+        # What a profiler leaves in its temporary folder holds environments, so it goes with ours.
+        (self._folder / "tmp").mkdir(exist_ok=True)
         env = with_libraries(profiled_environment(side_environment({}, seed=0)), [tool.libraries])
+        env["TMPDIR"] = str(self._folder / "tmp")
         log = self._folder / f"{tool.name}.log"
         ended, tail = run_to_end(argv, env=env, log=log, limit=self._limit, guardian=self._guardian)
         if ended is None:

@@ -20,7 +20,7 @@ from aiperf.errors import AiperfError
 from aiperf.launch.child import StartError
 from aiperf.launch.gang import LaunchFailed, import_root
 from aiperf.launch.guardian import Guardian
-from aiperf.launch.solo import run_to_end
+from aiperf.launch.solo import failure, run_to_end
 from aiperf.launch.worktrees import Worktrees, scratch_area
 from aiperf.profilers.counters import Told, mechanisms
 from aiperf.profilers.environment import profiled_environment, with_libraries
@@ -162,9 +162,9 @@ def _run(one: ToolPass, wish: Wish, guardian: Guardian, *, tool: Tool | None) ->
     if ended is None:
         raise NoReport(f"no end within {wish.limit:g} s; {_last(tail)}")
     told = one.solo.told()
-    errors = [report["error"] for report in told if "error" in report]
-    if errors:
-        raise NoReport(f"the profiled launch failed: {errors[0]} (exit status {ended.status}); {_last(tail)}")
+    error = failure(told)
+    if error:
+        raise NoReport(f"the profiled launch failed: {error} (exit status {ended.status}); {_last(tail)}")
     launched = Pass(
         one.solo.side.name,
         int(told[0]["iterations"]),

@@ -129,8 +129,7 @@ def run_to_end(
     output = log.with_name(f"{log.name}.out")
     with Child.start(argv, env=env, cwd=cwd, stderr_path=log, stdout=output, guardian=guardian) as child:
         ended = child.wait(limit)
-        if ended is None:
-            child.kill_group()
+    # Leaving the block has killed what still ran, agents in sessions of their own among it.
     return ended, "\n".join(filter(None, [child.stderr_tail(), _tail(output)]))
 
 

@@ -72,7 +72,7 @@ def read_ncu(path: Path, launched: Sequence[Pass], *, extras: Path | None = None
     ``extras``: folder of Nsight Compute that holds ncu_report, for when it is not installed. Raises UnreadableReport.
     """
     library = _library(extras)
-    sides = {one.side: one for one in launched}
+    sides = {name: one for one in launched for name in one.names}
     try:
         found = [
             None if side is None else _row(action, side)
@@ -88,8 +88,9 @@ def read_ncu(path: Path, launched: Sequence[Pass], *, extras: Path | None = None
     for row in found:
         if row is not None:
             groups.setdefault((row.side, row.name, row.kind, row.device), []).append(row)
+    told = dict.fromkeys(one.side for one in launched)
     strangers = sum(row is None for row in found)
-    notes = [f"ncu profiled no kernel of {side}" for side in sides if not any(key[0] == side for key in groups)]
+    notes = [f"ncu profiled no kernel of {side}" for side in told if not any(key[0] == side for key in groups)]
     notes += [f"kernels outside every side's range: {strangers}"] if strangers else []
     rows = sorted((_mean(rows) for rows in groups.values()), key=lambda row: -(row.time_s or 0.0))
     return Reading(rows=tuple(rows), notes=tuple(notes))
@@ -137,7 +138,8 @@ def _side_of(action: Any, sides: dict[str, Pass]) -> str | None:
     """The side whose start/end range holds a kernel; with one side only, a report without NVTX state is that side's."""
     state = action.nvtx_state()
     if state is None:
-        return next(iter(sides)) if len(sides) == 1 else None
+        only = {one.side for one in sides.values()}
+        return only.pop() if len(only) == 1 else None
     for number in state.domains():
         domain = state.domain_by_id(number)
         if domain is None:

@@ -256,7 +256,7 @@ def _ranges(one: Pass, found: Sequence[_Range]) -> dict[int, list[Interval]]:
     ranges: dict[int, list[Interval]] = {}
     for item in found:
         rank = _rank_of(one, item)
-        if item.name == one.side and rank is not None and item.end is not None and item.end > item.start:
+        if item.name in one.names and rank is not None and item.end is not None and item.end > item.start:
             ranges.setdefault(rank, []).append((item.start, item.end))
     return {rank: union(parts) for rank, parts in ranges.items()}
 
@@ -267,7 +267,7 @@ def _rank_of(one: Pass, item: _Range) -> int | None:
 
 def _doubts(one: Pass, found: Sequence[_Range], ranges: Mapping[int, list[Interval]]) -> list[str]:
     """Sentences on ranges that are not there, never ended, or belong to other processes."""
-    mine = [item for item in found if item.name == one.side and _rank_of(one, item) is not None]
+    mine = [item for item in found if item.name in one.names and _rank_of(one, item) is not None]
     notes = []
     if any(item.end is None for item in mine):
         notes.append(f"a range of {one.side} never ended: its work is left out")
@@ -277,8 +277,8 @@ def _doubts(one: Pass, found: Sequence[_Range], ranges: Mapping[int, list[Interv
     if not ranges and not notes:
         seen = sorted({item.name for item in found})
         told = f"the ranges of domain {one.domain!r} are {', '.join(seen)}" if seen else "there are no ranges"
-        if one.side in seen:
-            pids = ", ".join(map(str, sorted({item.pid for item in found if item.name == one.side})))
+        if set(one.names) & set(seen):
+            pids = ", ".join(map(str, sorted({item.pid for item in found if item.name in one.names})))
             told = f"those in process {pids} are another launch's"
         notes.append(f"nsys saw no range of {one.side}: {told}")
     return notes

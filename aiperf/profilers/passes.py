@@ -17,7 +17,7 @@ from aiperf.profilers.ncu_read import read_ncu
 from aiperf.profilers.nsys_read import read_nsys
 from aiperf.profilers.perf_read import read_samples, read_stat
 from aiperf.profilers.preflight import Ability
-from aiperf.profilers.reading import Pass, Reading
+from aiperf.profilers.reading import Pass, Reading, range_name
 from aiperf.profilers.recover import NoReport, nsys_sqlite
 from aiperf.profilers.tools import Tool, has_ncu_report
 from aiperf.profilers.torch_read import read_torch
@@ -46,7 +46,8 @@ def passes(case: Case, side: Side, ability: Ability, *, seed: int, scratch: Path
 
     tool = ability.found
     if ability.tool == "torch":
-        return [_torch(solo("torch", trace=True, most_iterations=20))]
+        # A loop of small operators makes a hundred thousand events in a tenth of a second, and each is a line of JSON.
+        return [_torch(solo("torch", trace=True, target_seconds=0.1, most_iterations=20))]
     assert tool is not None, f"{ability.tool} counts as usable but was not found"
     if ability.tool == "nsys":
         return [_nsys(tool, solo("nsys"), gpu=bool(case.needs.gpus))]
@@ -78,14 +79,21 @@ def _ncu(ncu: Tool, solo: Solo, *, cold: bool) -> ToolPass:
 
     def read(told: Pass, _: Mapping[str, str]) -> Reading:
         if not report.is_file():
-            raise NoReport("ncu wrote no report: no kernel ran inside the side's range")
+            nameless = "" if told.domain else " (ranges can have no domain here, and ncu was asked for one of aiperf's)"
+            raise NoReport(f"ncu wrote no report: no kernel ran inside the side's range{nameless}")
         extras = has_ncu_report(ncu)
         return read_ncu(report, [told], extras=extras if extras and extras.parts else None)
 
     return ToolPass(
         solo,
         lambda argv: ncu_profile(
-            ncu, argv, output=output, side=solo.side.name, ranks=solo.side.ranks, launches=_NCU_LAUNCHES, cold=cold
+            ncu,
+            argv,
+            output=output,
+            side=range_name(solo.side.name),
+            ranks=solo.side.ranks,
+            launches=_NCU_LAUNCHES,
+            cold=cold,
         ),
         read,
         lambda: [report],
@@ -106,8 +114,15 @@ def _perf_samples(perf: Tool, solo: Solo) -> ToolPass:
     output = solo.folder / "perf.data"
 
     def read(told: Pass, env: Mapping[str, str]) -> Reading:
-        command = perf_report(perf, output)
-        done = subprocess.run(command, env=dict(env), capture_output=True, text=True, timeout=_REPORT_S, check=False)
+        try:
+            done = subprocess.run(
+                perf_report(perf, output), env=dict(env), capture_output=True, text=True, errors="replace",
+                timeout=_REPORT_S, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise NoReport(f"perf report had no end within {_REPORT_S:g} s") from None
+        if done.returncode:
+            raise NoReport(f"perf report failed (exit status {done.returncode}): {done.stderr.strip()[-300:]}")
         return read_samples(done.stdout, told)
 
     return ToolPass(

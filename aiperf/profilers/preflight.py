@@ -72,7 +72,7 @@ def _nsys(host: HostFacts, env: Mapping[str, str]) -> Ability:
     if complete and all(complete):
         lacking = min(complete, key=len)
         return Ability("nsys", False, where, f"its importer lacks {', '.join(lacking)}", packages_of(lacking), tool)
-    what = "CUDA calls, kernels, copies and ranges" if host.gpus else "system calls, samples and ranges; no GPU here"
+    what = "CUDA calls, kernels, copies and ranges" if host.gpus else "system calls and ranges; no GPU here"
     return Ability("nsys", True, where, f"traces {what}", found=tool)
 
 

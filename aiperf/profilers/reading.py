@@ -5,6 +5,7 @@ What must not live here: any tool's format, and joining the reports of several t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,14 @@ class UnreadableReport(AiperfError):
     """A report that is not what its tool writes; the text says what was found."""
 
 
+def range_name(side: str) -> str:
+    """What the worker calls the range of a side: ``warp_v2`` for ``Warp.v2``.
+
+    Its own rule, in worker/ranges.py, is out of this room's reach; a test holds the two together.
+    """
+    return re.sub(r"[^a-z0-9_-]", "_", side.lower())
+
+
 @dataclass(frozen=True)
 class Pass:
     """What a profiled launch said of itself: the worker's own reports, one for each rank."""
@@ -27,6 +36,11 @@ class Pass:
     """Process id -> rank."""
     domain: str = "aiperf"
     """NVTX domain of the side's range; empty when the backend knows none."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its range: the side's own in a program that is not aiperf's, else what the worker makes of it."""
+        return tuple(dict.fromkeys((self.side, range_name(self.side))))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import statistics
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -179,10 +180,11 @@ class _Trace:
     def self_times(self) -> dict[str, float]:
         """Operator -> seconds in it and in no operator below it."""
         totals: dict[str, float] = {}
-        for name, seconds in self._selves():
+        for name, seconds in self._selves:
             totals[name] = totals.get(name, 0.0) + seconds
         return totals
 
+    @cached_property
     def _selves(self) -> list[tuple[str, float]]:
         """(operator, self seconds) of every call: a thread's calls nest, so each is charged to the innermost."""
         found: list[tuple[str, float]] = []
@@ -203,7 +205,7 @@ class _Trace:
     def operators(self, *, ranked: bool) -> list[CounterRow]:
         """One row for each operator, by self time, and for each collective that the host runs."""
         groups: dict[tuple[Kind, str], list[float]] = {}
-        for name, seconds in self._selves():
+        for name, seconds in self._selves:
             groups.setdefault(("op", name), []).append(seconds)
         for event in self._inside(e for e in self._events if e.get("cat") == "user_annotation"):
             if COLLECTIVE.search(event["name"]) and event["pid"] == self._pid:

@@ -12,8 +12,10 @@ Set-up and warm-up run outside any range: the range ``aiperf@SIDE`` holds the pr
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -187,10 +189,16 @@ class _Solo:
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
-        recorded = profile(activities=activities, record_shapes=True, acc_events=True)
+        recorded = profile(activities=activities, record_shapes=True)
         with recorded:
             yield _Recorded()
-        recorded.export_chrome_trace(_of_rank(self._spec["trace"], self._rank))
+        trace = Path(_of_rank(self._spec["trace"], self._rank))
+        plain = trace.with_suffix("")
+        recorded.export_chrome_trace(str(plain))
+        # torch compresses line by line, which takes ten times as long.
+        with plain.open("rb") as whole, gzip.open(trace, "wb", compresslevel=1) as packed:
+            shutil.copyfileobj(whole, packed, 1 << 20)
+        plain.unlink()
 
 
 class _Recorded(Ranges):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 
 from cli_user import CALM
+
+from aiperf.store.read import find_runs
 
 
 def test_a_run_prints_its_table_and_stores_every_file_of_it(reader) -> None:
@@ -94,7 +97,21 @@ def test_two_runs_at_once_into_one_folder_keep_apart(user) -> None:
     both = [user.start(*argv), user.start(*argv)]
     codes = [(p.communicate(timeout=60), p.returncode)[1] for p in both]
     assert codes == [0, 0]
-    folders = [p for p in (user.folder / "results").iterdir() if not p.is_symlink()]
+    folders = find_runs(user.folder / "results")
     assert len(folders) == 2
     assert all((p / "cases" / "tiny.json").is_file() and (p / "samples" / "tiny.parquet").is_file() for p in folders)
     assert user.latest() in [p.resolve() for p in folders]
+
+
+def test_findings_of_the_host_are_judged_for_each_case_unless_that_is_switched_off(user) -> None:
+    # A nice value above 0 is a finding that touches every case, on any host.
+    niced = user.types("run", "tiny.yaml", "--precision", "fast.yaml", "--no-peaks", preexec_fn=lambda: os.nice(1))
+    assert niced.code == 0, niced.err
+    found = user.record()["findings"]
+    assert any(text.startswith("warn: Priority of this process: nice ") for text in found)
+    assert user.run_record()["settings"]["fit"] == "warn"
+    told = user.types("show", "latest", "tiny")
+    assert "Finding, warn: Priority of this process" in told.out
+    assert user.types("run", "tiny.yaml", "--precision", "fast.yaml", "--no-peaks", "--fit", "off").code == 0
+    assert user.record()["findings"] == []
+    assert user.types("run", "tiny.yaml", "--fit", "lenient").code == 2

@@ -11,7 +11,7 @@ import pytest
 from profilers_made import FIXTURES, SHARED
 
 from aiperf.profilers import ncu_read
-from aiperf.profilers.ncu_read import read_ncu
+from aiperf.profilers.ncu_read import ncu_ranges, read_ncu
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
 
 ELAPSED = "avg.pct_of_peak_sustained_elapsed"
@@ -236,6 +236,13 @@ def test_a_report_without_ranges_is_the_only_sides_and_nobodys_when_there_are_tw
     assert two.notes[-1] == "kernels outside every side's range: 1"
 
 
+def test_a_step_of_a_ladder_is_found_under_the_name_that_the_worker_makes_of_it(monkeypatch: pytest.MonkeyPatch):
+    reading = told(monkeypatch, Action(side="warp_v2"), Action(side=None), launched=(Pass("Warp.v2", 1),))
+    assert [(row.side, row.count) for row in reading.rows] == [("Warp.v2", 2)]
+    assert reading.notes == ()
+    assert told(monkeypatch, Action(side="My Range"), launched=(Pass("My Range", 1),)).rows[0].side == "My Range"
+
+
 def test_collectives_are_told_from_other_kernels(monkeypatch: pytest.MonkeyPatch):
     assert told(monkeypatch, Action("ncclDevKernel_AllReduce")).rows[0].kind == "collective"
 
@@ -268,3 +275,13 @@ def test_the_module_of_nsight_compute_itself_is_used_when_none_is_installed(
     monkeypatch.setattr(sys, "path", [place for place in sys.path if "site-packages" not in place])
     with pytest.raises(UnreadableReport, match=f"the ncu_report of {tmp_path} cannot be imported"):
         read_ncu(FIXTURES / "r_range.ncu-rep", [BEFORE], extras=tmp_path)
+
+
+def test_the_ranges_that_hold_kernels_are_listed():
+    assert ncu_ranges(FIXTURES / "r_range.ncu-rep", "aiperf") == ("gemm",)
+    assert ncu_ranges(FIXTURES / "r_range.ncu-rep", "other") == ()
+
+
+def test_ranges_of_what_is_not_there_are_refused(tmp_path: Path):
+    with pytest.raises(UnreadableReport, match="is not a report that ncu_report reads"):
+        ncu_ranges(tmp_path / "r.ncu-rep", "aiperf")

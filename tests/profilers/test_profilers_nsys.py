@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from profilers_made import FIXTURES, PID, SHARED, Export, tid
 
-from aiperf.profilers.nsys_read import read_nsys
+from aiperf.profilers.nsys_read import nsys_ranges, read_nsys
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
 from aiperf.records.profiled import CounterRow, SideProfile
 
@@ -223,6 +223,15 @@ def test_a_domains_number_is_only_good_in_its_own_process(made: Export):
     assert only(read_nsys(made.done(), [Pass("before", 1, {PID: 0, 900: 1})])).ranks == 1
 
 
+def test_a_step_of_a_ladder_is_found_under_the_name_that_the_worker_makes_of_it(made: Export):
+    path = made.range("two_stage_v2", 1000, 2000).done()
+    assert only(read_nsys(path, [Pass("Two.Stage.v2", 1, {PID: 0})])).wall_s == pytest.approx(1e-6)
+
+
+def test_a_range_of_a_foreign_program_is_found_under_its_own_name(made: Export):
+    assert only(read_nsys(made.range("My Range", 1000, 2000).done(), [Pass("My Range", 1)])).side == "My Range"
+
+
 def test_a_backend_without_domains_has_its_ranges_in_the_default_one(made: Export):
     made.range("before", 1000, 2000, number=0).range("before", 5000, 9000)
     path = made.done()
@@ -244,6 +253,12 @@ def test_columns_that_a_schema_has_not_are_not_read_and_not_zero(tmp_path: Path)
     kernel, copy = read_nsys(made.done(), [BEFORE]).rows
     assert (kernel.registers, kernel.shared_bytes, kernel.grid) == (None, None, 8)
     assert (copy.name, copy.bytes_per_s) == ("HtoD", pytest.approx(1e9))
+
+
+def test_a_copy_of_unknown_size_has_no_size(tmp_path: Path):
+    made = Export(tmp_path / "old.sqlite", without=("bytes",)).domain().range("before", 1000, 9000)
+    (copy,) = read_nsys(made.copy(4000, 5000, 1000, launched=3500).done(), [BEFORE]).rows
+    assert (copy.count, copy.bytes, copy.bytes_per_s) == (1, None, None)
 
 
 def test_a_graph_traced_as_one_is_a_row_of_its_own(made: Export):
@@ -369,3 +384,17 @@ def test_fifty_ranges_and_a_hundred_thousand_kernels_take_seconds(made: Export):
     assert only(reading).kernels == 50 * 1501 + 1
     assert len(reading.spans) == 4000
     assert reading.notes == (f"the timeline of before shows the 4000 longest of {50 + 2 * (50 * 1501 + 1)} bars",)
+
+
+# ---- which ranges a report has ---------------------------------------------------------------------------------------
+
+
+def test_the_ranges_of_a_domain_are_listed_in_the_order_in_which_they_began():
+    assert nsys_ranges(FIXTURES / "h200_s.sqlite", "aiperf") == SIDES
+    assert nsys_ranges(FIXTURES / "h200_d.sqlite", "aiperf") == ("before", "after")
+    assert nsys_ranges(FIXTURES / "h200_s.sqlite", "other") == ()
+
+
+def test_ranges_of_what_is_no_export_are_refused(tmp_path: Path):
+    with pytest.raises(UnreadableReport, match="is not an nsys export"):
+        nsys_ranges(broken(tmp_path / "r.sqlite", "cut short"), "aiperf")

@@ -58,6 +58,8 @@ def test_nothing_of_a_secret_is_left_anywhere_in_an_export(tmp_path: Path):
     assert scrub(path) >= 8
     assert TOKEN.encode() not in path.read_bytes()
     assert [other.name for other in tmp_path.iterdir()] == ["r.sqlite"]
+    with sqlite3.connect(path) as base:
+        assert base.execute("PRAGMA freelist_count").fetchone() == (0,)
     assert scrub(path) == 0
 
 

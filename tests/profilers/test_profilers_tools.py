@@ -65,7 +65,9 @@ def test_a_named_one_that_does_not_answer_is_not_replaced_by_another(tmp_path: P
         named.write_text("x")
     elif kind == "a folder":
         named.mkdir()
-    assert find_tool("nsys", environ={"PATH": f"{tmp_path}/path", "AIPERF_NSYS": str(named)}) is None
+    nsys(tmp_path / "cuda" / "bin" / "nsys", "2025.3.1")
+    environ = {"PATH": f"{tmp_path}/path", "CUDA_HOME": f"{tmp_path}/cuda", "AIPERF_NSYS": str(named)}
+    assert find_tool("nsys", environ=environ) is None
 
 
 def test_each_real_file_is_asked_once_in_the_order_of_search(tmp_path: Path):

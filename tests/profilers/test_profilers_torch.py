@@ -11,7 +11,7 @@ import pytest
 from profilers_made import FIXTURES, PID, kineto
 
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
-from aiperf.profilers.torch_read import read_torch
+from aiperf.profilers.torch_read import read_torch, torch_ranges
 from aiperf.records.profiled import SideProfile
 
 US = 1e-6
@@ -219,3 +219,9 @@ def test_a_trace_that_torch_writes_here_is_read(tmp_path: Path):
     names = {row.name: row.count for row in reading.rows}
     assert names["aten::mm"] == 2
     assert not {"aten::add", "aten::sub"} & set(names)
+
+
+def test_the_sides_of_a_trace_are_listed(tmp_path: Path):
+    other = [{**WINDOW, "name": name} for name in ("aiperf@after", "mine", "aiperf@before")]
+    assert torch_ranges(kineto(tmp_path / "trace.json", [WINDOW, *other])) == ("before", "after")
+    assert torch_ranges(FIXTURES / "h200_kineto.json.gz") == ()

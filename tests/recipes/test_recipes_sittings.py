@@ -9,7 +9,7 @@ from recipes_made import Bench, failing, make_case, make_settings, pair
 
 from aiperf.host.calibration import load_calibration
 from aiperf.sittings import SittingFailed, Wanted, calibrate_case, equal_sides
-from aiperf.store.read import open_run
+from aiperf.store.read import find_runs, open_run
 from aiperf.store.write import RunWriter
 
 
@@ -45,7 +45,7 @@ def test_sittings_and_injections_are_stored_and_kept_for_the_host(calibrate, tmp
     ]
     kept = load_calibration("host")
     assert [(c.mode, c.scenario, c.sittings, c.false_positives) for c in kept] == [("process+wall", "s", 3, 0)]
-    folder = next((tmp_path / "results").iterdir())
+    (folder,) = find_runs(tmp_path / "results")
     assert len(open_run(folder, results=tmp_path).read_cases()[0]) == 5
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import subprocess
@@ -238,6 +239,13 @@ def test_a_perf_that_goes_away_is_a_failure_and_no_wait(
     perf = FakePerf(tmp_path, answers=answers)
     code, told = run(tmp_path, monkeypatch, control=perf.fifos)
     assert (code, told["error"]) == (1, f"perf went away at {word}")
+
+
+def test_a_perf_that_has_closed_its_end_is_a_failure_in_the_same_words():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb", buffering=0) as tell, pytest.raises(solo._Failed, match="perf went away at disable"):
+        solo._ask(tell, io.BytesIO(b"ack\n"), "disable")
 
 
 def test_only_rank_0_talks_to_perf(tmp_path: Path):

@@ -1,0 +1,111 @@
+"""The launches of each tool, and what becomes of an outcome that is not there; perf and ncu are stand-ins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profilers_made import program
+
+from aiperf.profilers import passes as module
+from aiperf.profilers.passes import ToolPass, passes
+from aiperf.profilers.preflight import Ability
+from aiperf.profilers.reading import Pass, range_name
+from aiperf.profilers.recover import NoReport
+from aiperf.profilers.tools import Tool
+from aiperf.records import Case, Measure, Needs, Side
+from aiperf.worker import ranges
+
+BEFORE = Side("before", workload="tensor.op")
+
+
+def launches(tmp_path: Path, tool: str, script: str = "", *, side: Side = BEFORE, **case: object) -> list[ToolPass]:
+    found = Tool(tool, program(tmp_path / tool, script), (1, 2))
+    one = Case("s", "s", "t", "w", (BEFORE, side), **case)  # type: ignore[arg-type]
+    ability = Ability(tool, True, "here", "", found=found)
+    made = passes(one, side, ability, seed=3, scratch=tmp_path / "scratch")
+    for launch in made:
+        launch.solo.prepare()
+    return made
+
+
+def test_every_launch_has_a_folder_of_its_own(tmp_path: Path):
+    folders = [launch.solo.folder.name for tool in module_tools() for launch in launches(tmp_path / tool, tool)]
+    assert folders == ["nsys-before", "ncu-before", "torch-before", "perf-before", "perf-samples-before"]
+
+
+def module_tools() -> tuple[str, ...]:
+    return ("nsys", "ncu", "torch", "perf")
+
+
+def test_only_perf_is_switched_on_and_off_and_only_torch_writes_a_trace(tmp_path: Path):
+    for tool in module_tools():
+        for launch in launches(tmp_path / tool, tool):
+            assert (launch.solo.control, launch.solo.trace) == (tool == "perf", tool == "torch")
+
+
+def test_ncu_reads_one_iteration_with_cold_caches_where_the_case_measures_cold(tmp_path: Path):
+    for cache, control in (("cold", "all"), ("hot", "none")):
+        (launch,) = launches(tmp_path / cache, "ncu", measure=Measure(cache=cache), needs=Needs(gpus=1))
+        command = launch.command(["python"])
+        assert launch.solo.most_iterations == 1
+        assert command[command.index("--cache-control") + 1] == control
+        assert command[command.index("--nvtx-include") + 1] == "aiperf@before"
+
+
+def test_ncu_is_asked_for_the_range_as_the_worker_names_it(tmp_path: Path):
+    (launch,) = launches(tmp_path, "ncu", side=Side("Warp.v2", workload="tensor.op"))
+    command = launch.command(["python"])
+    assert command[command.index("--nvtx-include") + 1] == "aiperf@warp_v2"
+
+
+@given(st.text(min_size=1))
+def test_this_room_and_the_worker_name_a_sides_range_alike(side: str):
+    assert range_name(side) == ranges.range_name(side)
+
+
+def test_nsys_traces_cuda_only_where_the_case_needs_a_gpu(tmp_path: Path):
+    for gpus, trace in ((0, "--trace=nvtx,osrt"), (1, "--trace=cuda,nvtx")):
+        (launch,) = launches(tmp_path / str(gpus), "nsys", needs=Needs(gpus=gpus))
+        assert trace in launch.command(["python"])
+
+
+@pytest.mark.parametrize(("domain", "said"), [("aiperf", "range$"), ("", r"range \(ranges can have no domain here")])
+def test_an_ncu_that_wrote_nothing_has_failed(tmp_path: Path, domain: str, said: str):
+    (launch,) = launches(tmp_path, "ncu")
+    with pytest.raises(NoReport, match=f"ncu wrote no report: no kernel ran inside the side's {said}"):
+        launch.read(Pass("before", 1, domain=domain), {})
+
+
+def test_a_torch_trace_and_raw_reports_are_what_is_kept(tmp_path: Path):
+    names = {
+        tool: [[f.name for f in one.files()] for one in launches(tmp_path / tool, tool)] for tool in module_tools()
+    }
+    assert names == {
+        "nsys": [["nsys.nsys-rep"]], "ncu": [["ncu.ncu-rep"]], "torch": [["trace-0.json.gz"]],
+        "perf": [[], ["perf.data"]],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo 'incompatible file format' >&2; exit 1", "perf report failed .exit status 1.: incompatible file format"),
+        ("exec sleep 60", "perf report had no end within 0.2 s"),
+    ],
+)
+def test_a_perf_report_that_fails_or_hangs_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
+):
+    monkeypatch.setattr(module, "_REPORT_S", 0.2 if "sleep" in script else 30.0)
+    _, launch = launches(tmp_path, "perf", script)
+    with pytest.raises(NoReport, match=said):
+        launch.read(Pass("before", 1), {"PATH": "/usr/bin:/bin"})
+
+
+def test_what_perf_report_prints_is_read_whatever_its_bytes(tmp_path: Path):
+    _, launch = launches(tmp_path, "perf", r"printf '  60.00%%  lib.so  [.] a\377b\n  30.00%%  lib.so  [.] c\n'")
+    (side,) = launch.read(Pass("before", 1), {"PATH": "/usr/bin:/bin"}).sides
+    assert [(spot.name, spot.share) for spot in side.hot] == [("a\ufffdb (lib.so)", 0.6), ("c (lib.so)", 0.3)]
