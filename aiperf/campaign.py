@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from aiperf.analysis.drift import drift_sentence, drifts
 from aiperf.analysis.limits import Peak as Roof
 from aiperf.analysis.limits import is_beyond
 from aiperf.analysis.recompute import case_limits, conclude
@@ -175,6 +176,8 @@ def refresh(state: CaseState) -> None:
 def to_record(state: CaseState) -> CaseRecord:
     """The record of a case as far as it went."""
     status = {"failure": "failed", "skipped": "skipped", "interrupted": "interrupted"}.get(state.stop, "measured")
+    if state.stop == "unfit" and not state.pairs:
+        status = "failed"
     threshold = max((r.verdict.threshold for r in state.results), default=state.delta)
     return CaseRecord(
         case=state.case,
@@ -184,9 +187,9 @@ def to_record(state: CaseState) -> CaseRecord:
         limits=case_limits(state.case, state.pairs, peaks=state.peaks) if state.valid else (),
         stop=state.stop,
         skip_reason=state.skip_reason,
-        failure=state.failures[-1] if state.stop == "failure" else None,
+        failure=state.failures[-1] if status == "failed" else None,
         failures=tuple(state.failures),
-        notes=(state.sentence,) if state.sentence else (),
+        notes=tuple(note for note in (state.sentence, _drift_note(state)) if note),
         threshold=threshold,
         alpha=state.settings.precision.alpha,
         width=state.settings.precision.width,
@@ -199,6 +202,20 @@ def to_record(state: CaseState) -> CaseRecord:
         started=state.started,
         finished=_now(),
     )
+
+
+def refuse(state: CaseState, reason: str) -> None:
+    """End a case before its first pair, because the host is unfit for it."""
+    state.failures.append(Failure("", "start", "error", reason))
+    state.stop = "unfit"
+
+
+def _drift_note(state: CaseState) -> str:
+    """What to say of a drift over the pairs; changes of less than half the threshold are nobody's business."""
+    if not state.results:
+        return ""
+    found = drifts(state.case, state.pairs, least=state.delta / 2)
+    return drift_sentence(found, sides=len(state.case.sides))
 
 
 def skipped_record(case: Case, reason: str, fix: str, *, host_id: str, precision: str) -> CaseRecord:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,6 +17,7 @@ from aiperf.host.checkup import Checkup, Row, check_host
 from aiperf.host.probes.every import PROBES
 from aiperf.host.probes.probe import GROUPS, Level
 from aiperf.host.probes.sight import Sight
+from aiperf.host.roof_rows import roof_rows
 from aiperf.host.walk import Step, walk
 from aiperf.scenario.find import list_scenarios
 from aiperf.store.codec import dump_json
@@ -30,7 +31,8 @@ def examine(sight: Sight, *, group: str = "") -> Checkup:
     if group and len(wanted) != 1:
         what = "may be several groups" if wanted else "is no group"
         raise usage(f'"{group}" {what} of probes.', f"Groups: {', '.join(wanted or GROUPS)}.", where="--group")
-    return check_host([p for p in PROBES if p.group in wanted], sight, items=load_checklist())
+    checkup = check_host([p for p in PROBES if p.group in wanted], sight, items=load_checklist())
+    return replace(checkup, rows=(*checkup.rows, *(row for row in roof_rows(sight) if row.group in wanted)))
 
 
 def walk_checklist(checkup: Checkup) -> tuple[Step, ...]:

@@ -19,6 +19,7 @@ from aiperf.campaign import (
     interrupt,
     look,
     new_state,
+    refuse,
     roofs_of,
     skipped_record,
     to_record,
@@ -28,9 +29,12 @@ from aiperf.checkouts import check_refs, names_refs, with_checkouts
 from aiperf.errors import AiperfError, Exit
 from aiperf.host.calibration import Calibration, load_calibration, of_case
 from aiperf.host.facts import HostFacts
-from aiperf.host.findings import findings
+from aiperf.host.findings import Finding, findings
 from aiperf.host.fingerprint import fingerprint, git_state, software_versions
+from aiperf.host.relevance import Fact, Fit, Touch, load_rules, touching, wanted
+from aiperf.host.survey import survey
 from aiperf.launch.gang import LaunchFailed
+from aiperf.launch.worktrees import scratch_area
 from aiperf.plan.plan import Plan
 from aiperf.records import Case, CaseRecord, Failure, RunRecord
 from aiperf.report.live import Progress
@@ -62,16 +66,20 @@ def run_plan(
     progress: Progress,
     argv: Sequence[str],
     build: Sequence[str] = (),
+    fit: Fit = Fit.off,
 ) -> RunOutcome:
     """Measure every case of a plan and save each as soon as it is done. Raises UserError for refs that mean nothing.
 
-    ``build`` is run in each checkout of a side that names a ref: an argv, or a line for the shell.
+    ``build`` is run in each checkout of a side that names a ref: an argv, or a line for the shell. ``fit`` says what is
+    done about findings of the host that can bias a case.
     """
     check_refs(plan.cases)
-    writer, run = begin_run(plan, host=host, settings=settings, argv=argv)
+    told = findings(host, host_id=fingerprint(host)[0])
+    writer, run = begin_run(plan, host=host, settings=settings, argv=argv, told=told, fit=fit)
     progress.run_started((*plan.cases, *plan.skips))
     for finding in run.findings:
         progress.note(finding)
+    touch = _Touch(fit, _facts(told, fit, plan, progress))
     records: dict[str, CaseRecord] = {}
     status: _Status = "interrupted"
     problems: tuple[str, ...] = ()
@@ -86,7 +94,7 @@ def run_plan(
                 progress,
             )
         with Stand(host, settings) as stand:
-            _Sitting(stand, host, run, settings, progress, writer, records, build).measure(plan.cases)
+            _Sitting(stand, host, run, settings, progress, writer, records, build, touch).measure(plan.cases)
         status = "finished"
     except KeyboardInterrupt:
         # Saved by the sitting; the rest of the recipe reports it.
@@ -102,10 +110,36 @@ def run_plan(
     return RunOutcome(writer.folder, run, done, code, problems)
 
 
-def begin_run(plan: Plan, *, host: HostFacts, settings: Settings, argv: Sequence[str]) -> tuple[RunWriter, RunRecord]:
-    """Open a new run's folder and say in it what is going to be measured. Raises UserError when that cannot be."""
+def begin_run(
+    plan: Plan,
+    *,
+    host: HostFacts,
+    settings: Settings,
+    argv: Sequence[str],
+    told: Sequence[Finding] | None = None,
+    fit: Fit = Fit.off,
+) -> tuple[RunWriter, RunRecord]:
+    """Open a new run's folder and say in it what is going to be measured. Raises UserError when that cannot be.
+
+    ``told`` are the host's findings where they have been made already.
+    """
     writer = RunWriter.create(settings.results, hostname=host.hostname)
-    run = _run_record(writer, plan, host, settings, argv)
+    host_id, fields = fingerprint(host)
+    told = findings(host, host_id=host_id) if told is None else told
+    run = RunRecord(
+        run=writer.name,
+        argv=tuple(argv),
+        started=_now(),
+        precision=settings.precision.name,
+        seed=settings.seed,
+        settings={**asdict(settings), "results": str(settings.results), "fit": fit.value},
+        host={**asdict(host), "fingerprint": fields},
+        host_id=host_id,
+        software={**software_versions(host.libraries), "python": sys.version.split()[0]},
+        git=git_state(Path.cwd()),
+        findings=tuple(f.sentence for f in told if f.level in ("warn", "unfit")),
+        planned=tuple(case.id for case in (*plan.cases, *(skip.case for skip in plan.skips))),
+    )
     writer.write_run(run)
     return writer, run
 
@@ -116,6 +150,27 @@ def end_run(writer: RunWriter, run: RunRecord, status: _Status) -> RunRecord:
     with contextlib.suppress(StoreError):
         writer.write_run(run)
     return run
+
+
+@dataclass(frozen=True)
+class _Touch:
+    """What was found of the host, and what to do about it."""
+
+    fit: Fit
+    facts: tuple[Fact, ...] = ()
+
+    def of(self, case: Case, roofs: Sequence[str] = ()) -> tuple[Touch, ...]:
+        """What of it can bias a case."""
+        return touching(self.facts, load_rules(), case, roofs=roofs) if self.facts else ()
+
+
+def _facts(told: Sequence[Finding], fit: Fit, plan: Plan, progress: Progress) -> tuple[Fact, ...]:
+    if fit is Fit.off or not plan.cases:
+        return ()
+    found = survey(wanted(load_rules()), told, data=scratch_area())
+    if found.late:
+        progress.note(f"not read of the host in time, so not judged: {', '.join(found.late)}")
+    return found.facts
 
 
 class _Sitting:
@@ -131,9 +186,10 @@ class _Sitting:
         writer: RunWriter,
         records: dict[str, CaseRecord],
         build: Sequence[str] = (),
+        touch: _Touch = _Touch(Fit.off),
     ) -> None:
         self._stand, self._host, self._run, self._settings, self._build = stand, host, run, settings, build
-        self._progress, self._writer, self._records = progress, writer, records
+        self._progress, self._writer, self._records, self._touch = progress, writer, records, touch
         self._calibrations = load_calibration(run.host_id)
         self._peaks: Mapping[str, Ceiling] = ceilings(run.host_id)
         self._tried: set[str] = set()
@@ -161,14 +217,25 @@ class _Sitting:
             self._advance(max(open_states, key=_width))
 
     def _begin(self, case: Case) -> CaseState:
-        ready, failure = self._checked_out(case)
+        unfit = self._unfit(case)
+        ready, failure = (case, None) if unfit else self._checked_out(case)
         noise = noise_for(ready, self._calibrations)
         state = new_state(ready, self._settings, host_id=self._run.host_id, noise=noise, seed=self._settings.seed)
+        if unfit:
+            refuse(state, unfit)
+            self._save(state)
         if failure is not None:
             state.failures.append(failure)
             state.stop = "failure"
             self._save(state)
         return state
+
+    def _unfit(self, case: Case) -> str:
+        """Why a case must not be measured on this host now; empty when it may."""
+        if self._touch.fit is not Fit.strict:
+            return ""
+        said = [touch.sentence for touch in self._touch.of(case) if touch.level == "unfit"]
+        return f"the host is unfit for this case: {' '.join(said)}" if said else ""
 
     def _checked_out(self, case: Case) -> tuple[Case, Failure | None]:
         """The case with its refs checked out; as it was, and why, when one cannot be."""
@@ -234,7 +301,8 @@ class _Sitting:
         self._progress.pair_done(state.case, state.valid, state.case.measure.max_pairs or most, interval, left)
 
     def _save(self, state: CaseState) -> None:
-        record = to_record(state)
+        touches = self._touch.of(state.case, roofs_of(state))
+        record = replace(to_record(state), findings=tuple(touch.told for touch in touches))
         if state.done:
             _keep(record, self._writer, self._records, self._progress)
             self._closed.add(record.case.id)
@@ -254,7 +322,7 @@ def exit_code(records: Sequence[CaseRecord], interrupted: bool) -> Exit:
     if interrupted:
         return Exit.INTERRUPTED
     words = {r.verdict.word for record in records for r in record.results if r.headline}
-    if "invalid" in words or any(record.status == "failed" for record in records):
+    if "invalid" in words or any(record.status == "failed" and record.stop != "unfit" for record in records):
         return Exit.WRONG
     if any(record.stop == "unfit" for record in records):
         return Exit.UNFIT
@@ -274,24 +342,6 @@ def _width(state: CaseState) -> float:
     """How far a case is from the width wanted: the widest interval gets the next pairs."""
     spans = [r.comparison.high / r.comparison.low for r in state.results if r.headline and r.comparison.low > 0]
     return max(spans, default=float("inf")) / max(state.settings.precision.width, 1e-9)
-
-
-def _run_record(writer: RunWriter, plan: Plan, host: HostFacts, settings: Settings, argv: Sequence[str]) -> RunRecord:
-    host_id, fields = fingerprint(host)
-    return RunRecord(
-        run=writer.name,
-        argv=tuple(argv),
-        started=_now(),
-        precision=settings.precision.name,
-        seed=settings.seed,
-        settings={**asdict(settings), "results": str(settings.results)},
-        host={**asdict(host), "fingerprint": fields},
-        host_id=host_id,
-        software={**software_versions(host.libraries), "python": sys.version.split()[0]},
-        git=git_state(Path.cwd()),
-        findings=tuple(f.sentence for f in findings(host, host_id=host_id) if f.level in ("warn", "unfit")),
-        planned=tuple(case.id for case in (*plan.cases, *(skip.case for skip in plan.skips))),
-    )
 
 
 def _now() -> str:

@@ -5,29 +5,58 @@ What must not live here: which roofs exist (host/peaks.py), and holding results 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from aiperf.analysis.crossover import t_quantile
 from aiperf.analysis.limits import Peak as Ceiling
-from aiperf.errors import AiperfError
+from aiperf.errors import AiperfError, Exit
 from aiperf.host.facts import HostFacts
-from aiperf.host.peaks import ROOFS, Peak, Roof, better, load_peaks, peak_from, roof, roof_case, save_peak
+from aiperf.host.peaks import (
+    FEWEST_LAUNCHES,
+    ROOFS,
+    Peak,
+    Roof,
+    better,
+    kept,
+    load_peaks,
+    peak_from,
+    roof,
+    roof_case,
+    save_peak,
+)
 from aiperf.launch.gang import LaunchFailed, LaunchSkipped
 from aiperf.plan.needs import unmet
 from aiperf.records import Case, Check, Pair
 from aiperf.stand import Stand
 
 Note = Callable[[str], None]
+_ALPHA = 0.05
+"""Two-sided error of a roof's interval."""
 
 
 @dataclass(frozen=True)
 class RoofOutcome:
-    """A roof's peak, or why there is none."""
+    """What came of measuring a roof."""
 
     roof: Roof
     peak: Peak | None
+    """The best that is known by now, of this occasion or of one before."""
     problem: str = ""
+    """Why nothing was measured now."""
     fresh: bool = False
+    """Whether it was measured now."""
+    skipped: bool = False
+    """Whether this host cannot have it, rather than that measuring it failed."""
+
+
+def roofs_exit(outcomes: Sequence[RoofOutcome]) -> Exit:
+    """Exit code of measuring roofs: one that was measured is enough; else a failure counts before a skip."""
+    if not outcomes or any(outcome.fresh for outcome in outcomes):
+        return Exit.OK
+    return Exit.SKIPPED if all(outcome.skipped for outcome in outcomes) else Exit.WRONG
 
 
 def ceilings(host_id: str) -> dict[str, Ceiling]:
@@ -49,30 +78,73 @@ def measure_roofs(
     return [_measure(r, stand, host, host_id, note) for r in ROOFS if r.name in set(names)]
 
 
+def over_launches(roof: Roof, launches: Sequence[Peak]) -> Peak:
+    """The peak of several launches of one variant, with an interval over them (Student's t of the logarithms).
+
+    The launch is what is independent of the next one, so its best sample counts once. Two launches give no interval
+    worth telling. Raises ValueError without any.
+    """
+    best: Peak | None = None
+    for one in launches:
+        best = better(roof, best, one)
+    if best is None:
+        raise ValueError(f"{roof.name}: no launch, no peak")
+    ends = [end for one in launches for end in (one.low, one.high)]
+    low, high = (max(ends), min(ends)) if roof.floor else (min(ends), max(ends))
+    samples = sum(one.samples for one in launches)
+    span = _interval([one.value for one in launches]) if len(launches) >= FEWEST_LAUNCHES else (0.0, 0.0)
+    told = replace(best, low=low, high=high, samples=samples, latest=best.value, launches=len(launches))
+    return replace(told, interval_low=span[0], interval_high=span[1])
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float]:
+    logs = [math.log(value) for value in values]
+    middle, error = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
+    half = t_quantile(1 - _ALPHA / 2, len(logs) - 1) * error
+    return math.exp(middle - half), math.exp(middle + half)
+
+
 def _measure(declared: Roof, stand: Stand, host: HostFacts, host_id: str, note: Note) -> RoofOutcome:
+    old = load_peaks(host_id).get(declared.name)
     missing = unmet(declared.needs, host, ranks=declared.ranks)
     if missing:
-        return RoofOutcome(declared, None, missing[0][0])
-    note(f"measuring the limit {declared.name} of this host, once ({declared.title})")
-    best: Peak | None = load_peaks(host_id).get(declared.name)
-    problem = ""
-    for variant in range(len(declared.variants)):
-        case = _with_clock(roof_case(declared, variant))
-        try:
-            pair = stand.measure(case, 0, ("peak",), variant)
-        except (LaunchFailed, LaunchSkipped) as error:
-            problem = str(error)
-            continue
-        best = better(declared, best, _peak(declared, case, pair))
-    if problem:
-        note(f"the limit {declared.name} was not measured as meant: {problem}")
-    if best is None:
-        return RoofOutcome(declared, None, problem)
+        return RoofOutcome(declared, old, missing[0][0], skipped=True)
+    note(f"measuring the limit {declared.name} of this host ({declared.title})")
+    found, problems = _variants(declared, stand)
+    if problems:
+        note(f"the limit {declared.name} was not measured as meant: {problems[-1]}")
+    if found is None:
+        skipped = all(isinstance(problem, LaunchSkipped) for problem in problems)
+        return RoofOutcome(declared, old, str(problems[-1]), skipped=skipped)
+    best = kept(declared, old, found)
     try:
         save_peak(host_id, best)
     except OSError as error:
         raise AiperfError(f"the peaks of this host cannot be kept: {error}") from None
     return RoofOutcome(declared, best, fresh=True)
+
+
+def _variants(declared: Roof, stand: Stand) -> tuple[Peak | None, list[Exception]]:
+    """Launch every variant once and the best one again, so that its launches give an interval."""
+    problems: list[Exception] = []
+    first = [_launch(declared, stand, variant, 0, problems) for variant in range(len(declared.variants))]
+    best: Peak | None = None
+    for one in first:
+        best = better(declared, best, one)
+    if best is None:
+        return None, problems
+    variant = first.index(best)
+    again = [_launch(declared, stand, variant, number, problems) for number in range(1, FEWEST_LAUNCHES)]
+    return over_launches(declared, [best, *(one for one in again if one is not None)]), problems
+
+
+def _launch(declared: Roof, stand: Stand, variant: int, number: int, problems: list[Exception]) -> Peak | None:
+    case = _with_clock(roof_case(declared, variant))
+    try:
+        return _peak(declared, case, stand.measure(case, number, ("peak",), variant + 100 * number))
+    except (LaunchFailed, LaunchSkipped) as error:
+        problems.append(error)
+        return None
 
 
 def _peak(declared: Roof, case: Case, pair: Pair) -> Peak:

@@ -15,6 +15,9 @@ import yaml
 from aiperf.errors import Fault, UserError, usage
 from aiperf.paths import config_folder
 
+ENERGY_SECONDS = 5.0
+"""METHOD 11: an energy reading shorter than this, or than 50 updates of a counter, is not reported."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -77,6 +80,8 @@ class Settings:
     """Measure a roof that a case needs and this host has not measured yet."""
     nvtx: bool = False
     """Emit ranges even when no profiler is attached."""
+    energy_seconds: float = 0.0
+    """Seconds for which each side of each pair runs alone under the energy counters; 0 leaves that phase out."""
 
 
 def load_precision(name: str) -> Precision:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from aiperf.errors import usage
+from aiperf.host.energy import EnergyMeter, cpu_meter, gpu_meter
 from aiperf.host.facts import HostFacts
 from aiperf.host.placement import place
 from aiperf.host.telemetry import Sampler, judge
@@ -100,8 +101,22 @@ class Stand:
     ) -> Pair:
         if case.is_command:
             return self._command(case, index, order, seed, cpus)
-        where = Where(cpus, self._host.cpus, self._scratch, self._guardian, mark)
-        return measure_pair(case, index=index, order=order, seed=seed, settings=self._settings, where=where)
+        meter = self._meter(case)
+        where = Where(cpus, self._host.cpus, self._scratch, self._guardian, mark, meter)
+        try:
+            return measure_pair(case, index=index, order=order, seed=seed, settings=self._settings, where=where)
+        finally:
+            if meter is not None:
+                meter.close()
+
+    def _meter(self, case: Case) -> EnergyMeter | None:
+        """The counters of what a case uses: its GPUs' alone, or the CPU packages' where it needs no GPU."""
+        if self._settings.energy_seconds <= 0:
+            return None
+        if not case.needs.gpus:
+            return cpu_meter()
+        used = max(case.needs.gpus, *(side.ranks for side in case.sides))
+        return gpu_meter(self._host.gpus[:used])
 
     def _command(self, case: Case, index: int, order: tuple[str, ...], seed: int, cpus: tuple[int, ...] | None) -> Pair:
         if case.id not in self._command_plans:

@@ -20,7 +20,7 @@ class Metric:
     name: str
     label: str
     """As a sentence calls it."""
-    unit: Literal["s", "B"]
+    unit: Literal["s", "B", "J"]
     better: Better
     source: str
     """Where its number comes from, for people."""
@@ -55,5 +55,13 @@ METRICS: dict[str, Metric] = {
         Metric("first_iteration", "first iteration", "s", "lower", "the first iteration of the warm-up"),
         Metric("peak_memory", "peak host memory", "B", "lower", "the largest resident set of the side"),
         Metric("gpu_memory", "peak GPU memory", "B", "lower", "the largest GPU memory of the side"),
+        Metric(
+            "energy",
+            "energy per iteration",
+            "J",
+            "lower",
+            "the energy counters of the case's devices while the side ran alone",
+            steady=True,
+        ),
     )
 }

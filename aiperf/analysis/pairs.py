@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aiperf.analysis.energy import gross_joules
 from aiperf.analysis.metrics import METRICS, Metric
 from aiperf.errors import AiperfError
 from aiperf.records import Case, Pair, Sample, SideRun, Statistic
@@ -108,6 +109,8 @@ def _mean(samples: Sequence[Sample], field: str) -> float:
 
 
 def _launch_value(pair: Pair, side: str, metric: str) -> float | None:
+    if metric == "energy":
+        return gross_joules(pair.energy.get(side))
     run = side_run(pair, side)
     if metric == "first_iteration":
         return run.warmup.first_iteration_s if run and run.warmup else None

@@ -27,7 +27,7 @@ from aiperf.report.ci.junit import render_junit
 from aiperf.report.ci.places import repository
 from aiperf.report.markdown import render_markdown
 from aiperf.report.summary import summary_line
-from aiperf.report.table import build_table
+from aiperf.report.table import Extras, build_table
 
 JunitOption = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML, one test a case.")]
 GitlabOption = Annotated[
@@ -102,6 +102,7 @@ def print_and_write(
     footer: Sequence[str],
     paths: CiPaths,
     profiles: Sequence[Profile] = (),
+    extras: Extras | None = None,
 ) -> None:
     """Print a run's table and write its files: these also when the table finds no reader or cannot be rendered."""
     records = outcome.records
@@ -128,6 +129,7 @@ def print_and_write(
             footer=footer,
             warnings=outcome.problems,
             profiles=profiles,
+            extras=extras,
         )
 
 

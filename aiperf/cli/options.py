@@ -40,6 +40,15 @@ PeaksOption = Annotated[bool, typer.Option("--peaks/--no-peaks", help="Measure l
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the comparison table.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
+ColumnsOption = Annotated[
+    str,
+    typer.Option(
+        "--columns", metavar="NAMES", help="More columns: energy (run: half a minute more a pair), cost, goodput."
+    ),
+]
+CostOption = Annotated[
+    str, typer.Option("--cost", metavar="FILE", help="Your prices, a file like configs/cost/example.yaml.")
+]
 TimeoutOption = Annotated[str, typer.Option("--timeout", help="Limit of every phase of a worker, e.g. 2min.")]
 
 

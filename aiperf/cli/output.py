@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from aiperf.cli.options import Format
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.records.profiled import Profile
 from aiperf.report.console import Line, run_lines, show, terminal_width
 from aiperf.report.csv_file import render_csv
+from aiperf.report.extra_columns import extra_lines
 from aiperf.report.json_file import listing_json, render_json
 from aiperf.report.markdown import render_markdown
 from aiperf.report.profile_export import profile_markdown, profile_rows
 from aiperf.report.profile_table import profile_lines
 from aiperf.report.query_table import query_csv
 from aiperf.report.summary import summary_line
-from aiperf.report.table import build_table
+from aiperf.report.table import Extras, build_table
 
 
 def print_run(
@@ -32,9 +34,11 @@ def print_run(
     footer: Sequence[str] = (),
     warnings: Sequence[str] = (),
     profiles: Sequence[Profile] = (),
+    extras: Extras | None = None,
 ) -> None:
     """Print the comparison table of a run to stdout; ``profiles`` tell whether the claimed counters moved."""
-    table = build_table(records, run=run, profiles={profile.case: profile for profile in profiles})
+    built = build_table(records, run=run, profiles={profile.case: profile for profile in profiles})
+    table = replace(built, extras=extras)
     summary = summary_line(records, seconds=seconds)
     if form is Format.json:
         sys.stdout.write(render_json(run, table, records=records, warnings=warnings))
@@ -45,7 +49,7 @@ def print_run(
     else:
         width = terminal_width(sys.stdout)
         lines = run_lines(run, table, summary=summary, width=width, every_metric=every_metric, footer=footer)
-        show(lines)
+        show([*lines, *extra_lines(extras, width=width)])
     if form is not Format.json:
         for warning in warnings:
             print(warning, file=sys.stderr)

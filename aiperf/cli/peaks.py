@@ -11,16 +11,17 @@ from typing import Annotated
 
 import typer
 
-from aiperf.cli.options import JsonOption, QuietOption, make_settings
-from aiperf.errors import usage
+from aiperf.cli.options import JsonOption, QuietOption, make_settings, progress_note
+from aiperf.errors import Exit, usage
+from aiperf.host.datasheets import held_against, load_datasheets
 from aiperf.host.fingerprint import fingerprint
-from aiperf.host.peaks import ROOFS, Peak, load_peaks
+from aiperf.host.peaks import ROOFS, load_peaks
 from aiperf.host.read import read_host
 from aiperf.report.console import show as show_lines
 from aiperf.report.console import terminal_width
 from aiperf.report.json_file import listing_json
-from aiperf.report.peaks_table import PeakRow, peaks_lines
-from aiperf.roofs import measure_roofs
+from aiperf.report.peaks_table import peak_row, peaks_lines
+from aiperf.roofs import measure_roofs, roofs_exit
 from aiperf.stand import Stand
 
 
@@ -30,31 +31,26 @@ def peaks(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure the ceilings of this host: memory, GEMM, copies, all-reduce, disk, launches."""
+    """Measure the ceilings of this host and hold them against its datasheet: memory, GEMM, copies, disk, launches."""
     known = [r.name for r in ROOFS]
     if unknown := [n for n in names if n not in known]:
         raise usage(f'"{unknown[0]}" is no roof.', f"Known: {', '.join(known)}.")
     host = read_host()
     host_id, _ = fingerprint(host)
     problems: list[str] = []
+    code = Exit.OK
     if not stored:
         settings = make_settings(precision="standard", results=Path("results"), pin="none")
         with Stand(host, settings) as stand:
-            outcomes = measure_roofs(names or known, stand=stand, host=host, host_id=host_id, note=_note(quiet))
-        problems = [f"{o.roof.name}: {o.problem}" for o in outcomes if o.peak is None]
+            note = progress_note(quiet)
+            outcomes = measure_roofs(names or known, stand=stand, host=host, host_id=host_id, note=note)
+        problems = [f"{o.roof.name}: {o.problem}" for o in outcomes if not o.fresh]
+        code = roofs_exit(outcomes)
     found = load_peaks(host_id)
-    rows = [_row(found[n]) for n in known if n in found and (not names or n in names)]
+    held = held_against(host, found, load_datasheets())
+    rows = [peak_row(found[n], held.get(n)) for n in known if n in found and (not names or n in names)]
     if as_json:
         sys.stdout.write(listing_json(rows))
-        return
-    show_lines(peaks_lines(rows, problems=problems, width=terminal_width(sys.stdout)))
-
-
-def _note(quiet: bool):  # type: ignore[no-untyped-def]
-    return (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr))
-
-
-def _row(peak: Peak) -> PeakRow:
-    spread = abs(peak.high - peak.low) / peak.value if peak.value else None
-    shown = ", ".join(f"{k}={v}" for k, v in peak.conditions.items() if k not in ("cpus", "torch"))
-    return PeakRow(peak.name, peak.value, peak.unit, spread, peak.when, shown)
+    else:
+        show_lines(peaks_lines(rows, problems=problems, width=terminal_width(sys.stdout)))
+    raise typer.Exit(int(code))

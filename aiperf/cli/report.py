@@ -16,11 +16,13 @@ from typing import Annotated
 import typer
 
 from aiperf.analysis.recompute import recompute
-from aiperf.cli.options import Format, FormatOption, JsonOption, ResultsOption
+from aiperf.cli.options import ColumnsOption, CostOption, Format, FormatOption, JsonOption, ResultsOption
 from aiperf.cli.output import print_profiles, print_run
 from aiperf.errors import Exit, usage
-from aiperf.records import CaseRecord
+from aiperf.plan.costs import load_prices
+from aiperf.records import CaseRecord, Pair
 from aiperf.records.profiled import Profile
+from aiperf.report.extra_columns import build_extras, chosen_columns
 from aiperf.report.html.page import render_html
 from aiperf.store.profiles import read_profiles
 from aiperf.store.read import StoredRun, open_run, read_case, read_pairs
@@ -44,6 +46,8 @@ def report(
     with_profiles: Annotated[
         bool, typer.Option("--profiles", help="Print what the profilers told below the table.")
     ] = False,
+    columns: ColumnsOption = "",
+    cost: CostOption = "",
     html: Annotated[bool, typer.Option("--html", help="Write one self-contained HTML page instead.")] = False,
     output: Annotated[
         str, typer.Option("--output", metavar="PATH", help="Where the page goes; else into the run's folder.")
@@ -53,7 +57,9 @@ def report(
     ] = None,
 ) -> None:
     """Print a stored run's comparison table, or write it as a page."""
-    _check_flags(html=html, output=output, cases=cases, form=form)
+    wanted = chosen_columns(columns, cost=cost)
+    prices = load_prices(cost) if cost else None
+    _check_flags(html=html, output=output, cases=cases, form=form, columns=columns)
     stored = open_run(run, results=results)
     records, damaged = stored.read_cases()
     differing: list[str] = []
@@ -80,11 +86,16 @@ def report(
             footer=told if again else [],
             warnings=warnings,
             profiles=profiles,
+            extras=build_extras(records, wanted, prices=prices, pairs_of=partial(_pairs, stored, wanted)),
         )
         if with_profiles and form is Format.table and not as_json:
             print_profiles(profiles, form)
     if differing:
         raise typer.Exit(int(Exit.WRONG))
+
+
+def _pairs(stored: StoredRun, wanted: Sequence[str], record: CaseRecord) -> Sequence[Pair]:
+    return read_pairs(stored, record) if "goodput" in wanted and record.results else record.pairs
 
 
 def _recomputed(stored: StoredRun, record: CaseRecord) -> CaseRecord:
@@ -94,10 +105,12 @@ def _recomputed(stored: StoredRun, record: CaseRecord) -> CaseRecord:
     return replace(record, results=recompute(record, pairs, width=record.width, scale=record.scale))
 
 
-def _check_flags(*, html: bool, output: str, cases: Sequence[str] | None, form: Format) -> None:
+def _check_flags(*, html: bool, output: str, cases: Sequence[str] | None, form: Format, columns: str) -> None:
     """Refuse flags that the other form of the report would not heed. Raises UserError."""
     if not html and (output or cases):
         raise usage("only a page has this.", "Add --html.", where="--output" if output else "--case")
+    if html and columns:
+        raise usage("a page has no columns on demand.", "Give --html or --columns, not both.", where="--columns")
     if html and form is not Format.table:
         raise usage("a page is no table of text.", "Give --html or --format, not both.", where="--format")
 

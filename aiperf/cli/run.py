@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -24,6 +25,8 @@ from aiperf.cli.ci import (
 )
 from aiperf.cli.options import (
     BudgetOption,
+    ColumnsOption,
+    CostOption,
     Format,
     FormatOption,
     JsonOption,
@@ -40,19 +43,22 @@ from aiperf.cli.options import (
 )
 from aiperf.errors import Exit, usage
 from aiperf.host.read import read_host
+from aiperf.host.relevance import Fit
 from aiperf.pipeline import run_plan
+from aiperf.plan.costs import load_prices
 from aiperf.plan.plan import Plan, estimate, make_plan
 from aiperf.profilers.preflight import abilities, chosen
 from aiperf.profiling import Wish, profile_measured
 from aiperf.records.profiled import Profile
 from aiperf.report.console import show as show_lines
 from aiperf.report.console import terminal_width
+from aiperf.report.extra_columns import build_extras, chosen_columns
 from aiperf.report.json_file import listing_json
 from aiperf.report.live import choose_progress
 from aiperf.report.plan_table import Estimate, plan_lines, plan_rows
 from aiperf.scenario.find import find_scenarios
 from aiperf.scenario.load import load_scenarios
-from aiperf.settings import Settings
+from aiperf.settings import ENERGY_SECONDS, Settings
 
 _DEFAULT_RESULTS = "results"
 
@@ -72,6 +78,9 @@ def run(
     pin: PinOption = "auto",
     peaks: PeaksOption = True,
     timeout: TimeoutOption = "",
+    fit: Annotated[
+        Fit, typer.Option("--fit", help="Findings of this host that can bias a case: strict measures no unfit case.")
+    ] = Fit.warn,
     profilers: Annotated[
         str, typer.Option("--profile", metavar="TOOLS", help="Profile afterwards, with nsys,ncu,torch,perf or all.")
     ] = "",
@@ -81,6 +90,8 @@ def run(
     every_metric: Annotated[
         bool, typer.Option("--all-metrics", help="Show every metric, not only the headline.")
     ] = False,
+    columns: ColumnsOption = "",
+    cost: CostOption = "",
     junit: JunitOption = None,
     gitlab: GitlabOption = None,
     metrics: MetricsOption = None,
@@ -89,10 +100,13 @@ def run(
     """Run scenarios by name, tag, path or glob and print the comparison table."""
     paths = CiPaths(junit=junit, gitlab=gitlab, metrics=metrics, dashboard=dashboard)
     with told_to_ci("aiperf run", paths):
-        _refuse_files_of_nothing(paths, dry_run=dry_run)
+        _refuse_files_of_nothing(paths, dry_run=dry_run, columns=columns)
+        wanted = chosen_columns(columns, cost=cost)
+        prices = load_prices(cost) if cost else None
         settings = make_settings(
             precision=precision, results=results, budget=budget, seed=seed, pin=pin, peaks=peaks, timeout=timeout
         )
+        settings = replace(settings, energy_seconds=ENERGY_SECONDS if "energy" in wanted else 0.0)
         host = read_host()
         wish = Wish(chosen(abilities(host), profilers), seed=seed) if profilers else None
         plan = make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=axis_values(only))
@@ -100,7 +114,9 @@ def run(
         progress = choose_progress(quiet=quiet)
         if dry_run:
             check_refs(plan.cases)
-        outcome = None if dry_run else run_plan(plan, host=host, settings=settings, progress=progress, argv=sys.argv)
+        outcome = None
+        if not dry_run:
+            outcome = run_plan(plan, host=host, settings=settings, progress=progress, argv=sys.argv, fit=fit)
     if outcome is None:
         _print_plan(plan, settings, as_json=as_json)
         return
@@ -117,13 +133,16 @@ def run(
         footer=[f"{outcome.folder} · aiperf report · aiperf show latest CASE explains a verdict"],
         paths=paths,
         profiles=profiles,
+        extras=build_extras(outcome.records, wanted, prices=prices, pairs_of=lambda record: record.pairs),
     )
     raise typer.Exit(int(outcome.exit))
 
 
-def _refuse_files_of_nothing(paths: CiPaths, *, dry_run: bool) -> None:
+def _refuse_files_of_nothing(paths: CiPaths, *, dry_run: bool, columns: str) -> None:
     if dry_run and any(paths.values()):
         raise usage("a dry run measures nothing that a report could hold.", "Leave the files out.", where="--dry-run")
+    if dry_run and columns:
+        raise usage("a dry run measures nothing that columns could show.", "Leave --columns out.", where="--dry-run")
 
 
 def _print_plan(plan: Plan, settings: Settings, *, as_json: bool) -> None:

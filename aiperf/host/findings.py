@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from aiperf.host import keep, proc
+from aiperf.host.datasheets import FAR_BELOW, compared, shortfalls
 from aiperf.host.facts import HostFacts
 from aiperf.host.nvml import open_nvml
+from aiperf.host.peaks import load_peaks
 from aiperf.host.placement import format_cpus
 from aiperf.host.stale import stale_workers
 from aiperf.units import format_bytes
@@ -40,6 +42,7 @@ _DEBUG = (
     "PYTHONTRACEMALLOC",
     "PYTHONPROFILEIMPORTTIME",
 )
+ROOF_ADVICE = "Look at clocks, power cap, MIG and PCIe width with aiperf doctor, then measure again: aiperf peaks"
 _HARMLESS = {"", "0", "OFF", "WARN", "VERSION", "ERROR", "NONE"}
 
 
@@ -77,6 +80,7 @@ def findings(
         _debug(env),
         *_gpu_processes(facts, root, library),
         *_kept(host_id),
+        *_roofs(facts, host_id),
     )
 
 
@@ -179,3 +183,13 @@ def _kept(host_id: str) -> list[Finding]:
         Finding("state", "warn", f"{path} could not be read and was set aside.", "Measure again, then delete the file.")
         for path in aside
     ]
+
+
+def _roofs(facts: HostFacts, host_id: str) -> list[Finding]:
+    """Measured roofs that stay far behind the datasheet of the GPU: something holds it down, or it is another GPU."""
+    peaks = load_peaks(host_id) if host_id and facts.gpus else {}
+    if far := shortfalls(facts, peaks):
+        return [Finding("roofs", "warn", sentence, f"{ROOF_ADVICE} {name}") for name, sentence in far]
+    if count := compared(facts, peaks):
+        return [Finding("roofs", "ok", f"{count} measured roofs reach {FAR_BELOW:.0%} of the datasheet or more.")]
+    return []

@@ -16,6 +16,8 @@ from aiperf.host import keep
 from aiperf.records import Case, Measure, Needs, Side
 
 _KIND = "peaks"
+FEWEST_LAUNCHES = 3
+"""Launches of a roof's best variant on one occasion."""
 _KIB, _MIB, _GIB = 1024, 1024**2, 1024**3
 
 
@@ -62,6 +64,13 @@ class Peak:
     samples: int
     conditions: dict[str, Any] = field(default_factory=dict)
     """The variant, CPUs, threads, device: what must be known to repeat it."""
+    latest: float = 0.0
+    """Best sample of the latest occasion, which ``value`` may surpass; 0 where it was not kept."""
+    launches: int = 0
+    """Launches of the best variant on the latest occasion; 0 where they were not told apart."""
+    interval_low: float = 0.0
+    interval_high: float = 0.0
+    """95 % interval of what the best sample of a launch comes to, over those launches; 0 where there was none."""
 
 
 _GPU = Needs(gpus=1, gpu_memory=4 * _GIB, libraries={"torch": ""})
@@ -184,6 +193,13 @@ def peak_from(
     values = sorted(times) if roof.floor else [amount / t for t in sorted(times)]
     when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return Peak(roof.name, values[0], roof.unit, values[-1], values[0], when, len(values), conditions or {})
+
+
+def kept(roof: Roof, old: Peak | None, new: Peak) -> Peak:
+    """What is known after another occasion: the further reach of both, and how the latest occasion went."""
+    best = better(roof, old, new) or new
+    latest = {name: getattr(new, name) for name in ("latest", "launches", "interval_low", "interval_high")}
+    return replace(best, **latest)
 
 
 def better(roof: Roof, first: Peak | None, second: Peak | None) -> Peak | None:

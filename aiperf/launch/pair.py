@@ -15,6 +15,8 @@ from statistics import median
 from time import monotonic, time
 from typing import Any
 
+from aiperf.host.energy import EnergyMeter
+from aiperf.launch.energy import measure_energy
 from aiperf.launch.environment import side_environment
 from aiperf.launch.gang import Gang, GangPlan
 from aiperf.launch.guardian import Guardian
@@ -22,7 +24,7 @@ from aiperf.launch.rounds import plan_audits, play_rounds
 from aiperf.launch.setup import setup_of
 from aiperf.launch.warmup import Turn, warm_up
 from aiperf.plan.refs import commit_facts
-from aiperf.records import Case, CheckResult, Incident, Pair, Sample, Side, SideRun, Warmup
+from aiperf.records import Case, CheckResult, EnergyReading, Incident, Pair, Sample, Side, SideRun, Warmup
 from aiperf.settings import Settings
 
 _IDLE_SHARE = 0.10
@@ -41,6 +43,8 @@ class Where:
     guardian: Guardian
     mark: Callable[[str | None], None]
     """Told which side is active now, for telemetry."""
+    meter: EnergyMeter | None = None
+    """Energy counters of what the case uses; None when energy is not asked for."""
 
 
 @dataclass
@@ -74,6 +78,7 @@ class _Session:
         self._runs: dict[str, SideRun] = {}
         self._checks: list[CheckResult] = []
         self._incidents: list[Incident] = []
+        self._energy: dict[str, EnergyReading] = {}
         self._worker_s = 0.0
 
     def run(self) -> Pair:
@@ -95,6 +100,7 @@ class _Session:
             checks=tuple(self._checks),
             incidents=tuple(self._incidents),
             cpus=self._where.cpus or (),
+            energy=self._energy,
             started=started,
             seconds=monotonic() - began,
             worker_seconds=self._worker_s,
@@ -195,6 +201,18 @@ class _Session:
             skew = median(played.skews[name]) if played.skews[name] else None
             self._tell(name, launched, warmups[name], turns[name].reentry * rounds, skew)
         self._judge_idle(names, launched, played.samples)
+        # Last: what the sides told of memory and counters is about the rounds.
+        self._energy |= measure_energy(
+            launched.gangs,
+            names,
+            played.samples,
+            case=self._case,
+            seed=self._seed,
+            settings=self._settings,
+            meter=self._where.meter,
+            prepares=single,
+            mark=self._where.mark,
+        )
 
     def _tell(self, name: str, launched: _Launched, warmup: Warmup, reentry: int, skew: float | None) -> None:
         gang, limit = launched.gangs[name], self._settings.limits.check

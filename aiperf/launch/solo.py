@@ -67,6 +67,8 @@ class Solo:
             folder.mkdir(parents=True, exist_ok=True)
         if self.control:
             for fifo in self.fifos:
+                # A spec that was printed before is prepared again.
+                fifo.unlink(missing_ok=True)
                 os.mkfifo(fifo, 0o600)
         spec: dict[str, Any] = {
             **setup_of(self.case, self.side, seed=self.seed, delta=0.02, folder=self.folder),

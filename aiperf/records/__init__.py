@@ -6,7 +6,17 @@ Times are seconds, sizes bytes, ratios plain numbers; None means "not measured",
 
 from aiperf.records.asked import Cache, Case, Check, Clock, Isolation, Measure, Needs, Side, Signature, Skip, Statistic
 from aiperf.records.concluded import Better, Comparison, Limit, Result, Summary, Verdict, Word
-from aiperf.records.measured import CheckResult, Failure, FailureKind, Incident, Pair, Sample, SideRun, Warmup
+from aiperf.records.measured import (
+    CheckResult,
+    EnergyReading,
+    Failure,
+    FailureKind,
+    Incident,
+    Pair,
+    Sample,
+    SideRun,
+    Warmup,
+)
 from aiperf.records.stored import SCHEMA_VERSION, CaseRecord, RunRecord
 
 __all__ = [
@@ -19,6 +29,7 @@ __all__ = [
     "CheckResult",
     "Clock",
     "Comparison",
+    "EnergyReading",
     "Failure",
     "FailureKind",
     "Incident",

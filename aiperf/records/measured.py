@@ -88,6 +88,33 @@ class Incident:
 
 
 @dataclass(frozen=True)
+class EnergyReading:
+    """What the energy counters told of one side that ran alone: the sum over its windows of one pair."""
+
+    source: str
+    """``NVML, GPU 0`` or ``RAPL, package-0``."""
+    windows: int = 0
+    updates: int = 0
+    """Changes of the slowest counter inside the windows."""
+    seconds: float = 0.0
+    """Length of the windows, each from an update to an update."""
+    joules: float = 0.0
+    """Energy in the windows, all devices of the case together: gross."""
+    iterations: int = 0
+    """Iterations of the continuous runs that the windows lie in."""
+    run_seconds: float = 0.0
+    """Wall time of those iterations."""
+    idle_watts: float | None = None
+    """Power in windows of the same pair in which no side ran, both alive."""
+    limit_watts: float | None = None
+    """Power limit of all devices together."""
+    idle_cpus: float | None = None
+    """CPU counters: CPUs that something used while no side ran."""
+    problem: str = ""
+    """Why there is no reading."""
+
+
+@dataclass(frozen=True)
 class Pair:
     """One launch of each side, measured against each other: the replicate."""
 
@@ -102,6 +129,8 @@ class Pair:
     cpus: tuple[int, ...] = ()
     telemetry: dict[str, dict[str, float]] = field(default_factory=dict)
     """Side -> name -> median reading (sm_clock_mhz, temperature_c, power_w, ...)."""
+    energy: dict[str, EnergyReading] = field(default_factory=dict)
+    """Side -> what the energy phase read; empty when it was not asked for."""
     started: float = 0.0
     seconds: float = 0.0
     worker_seconds: float = 0.0

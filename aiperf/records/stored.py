@@ -14,7 +14,7 @@ from aiperf.records.measured import Failure, Pair
 
 SCHEMA_VERSION = 2
 """1: the first. 2: ``Summary.log_sd``, ``Side.folder``, ``CaseRecord.replicate`` and ``summaries``, the status
-``imported``."""
+``imported``; later, with a default, so that a record without it reads on: ``CaseRecord.findings``."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class CaseRecord:
     failures: tuple[Failure, ...] = ()
     """Every failed launch, also those after which the case went on."""
     notes: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    """What was found of the host at the run's start that can bias this very case, ``warn:`` or ``unfit:`` first."""
     threshold: float = 0.02
     alpha: float = 0.0158
     width: float = 0.01

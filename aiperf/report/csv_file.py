@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any
 
 from aiperf.report.numbers import known
-from aiperf.report.table import Row, Table
+from aiperf.report.table import Extras, Row, Table
 
 COLUMNS = tuple(f.name for f in fields(Row))
 """Header of the file: the fields of a row, in their order."""
@@ -21,8 +21,12 @@ def render_csv(table: Table) -> str:
     """Return the table as CSV with a header line; what was not measured is an empty field."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([plain_cell(getattr(row, name)) for name in COLUMNS] for row in table.rows)
+    extras = table.extras or Extras()
+    writer.writerow([*COLUMNS, *extras.names])
+    for row in table.rows:
+        more = extras.of(row)
+        own = [plain_cell(getattr(row, name)) for name in COLUMNS]
+        writer.writerow([*own, *(plain_cell(more.get(name)) for name in extras.names)])
     return out.getvalue()
 
 

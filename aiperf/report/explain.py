@@ -188,7 +188,16 @@ def _touched(run: RunRecord, record: CaseRecord) -> list[str]:
     if len(retried) > _PLAIN:
         said.append(f"{len(retried) - _PLAIN} more launches failed on the way.")
     said += [f"Note: {note}" for note in record.notes]
-    return said + [f"Finding: {finding}" for finding in run.findings]
+    return said + _found(run, record)
+
+
+def _found(run: RunRecord, record: CaseRecord) -> list[str]:
+    """Say what was found of the host: for this case where that was judged, else all that was found at the start."""
+    if run.settings.get("fit", "off") == "off":
+        return [f"Finding: {finding}" for finding in run.findings]
+    if record.findings:
+        return [f"Finding, {finding}" for finding in record.findings]
+    return ["No finding of the host touches this case."] if record.pairs else []
 
 
 def _incidents(incidents: Iterable[Incident]) -> list[str]:

@@ -24,6 +24,8 @@ def render_json(run: RunRecord, table: Table, *, records: Sequence[CaseRecord], 
         "summary": summary_line(records),
         "warnings": list(warnings),
     }
+    if table.extras is not None:
+        document["columns"] = table.extras.values
     return dump_json(document).decode("utf-8")
 
 

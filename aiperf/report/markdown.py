@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from aiperf.records import RunRecord
 from aiperf.report.numbers import confidence
 from aiperf.report.summary import header_lines
-from aiperf.report.table import Row, Table
+from aiperf.report.table import Block, Row, Table
 
 
 def render_markdown(run: RunRecord, table: Table, *, summary: str) -> str:
@@ -21,6 +21,8 @@ def render_markdown(run: RunRecord, table: Table, *, summary: str) -> str:
         parts += [*_table(table, compared), ""]
     flagged = [f"- {escape(f'{row.case}: {row.mechanism_note}')}" for row in compared if row.mechanism_note]
     parts += [*flagged, ""] if flagged else []
+    for block in table.extras.blocks if table.extras else ():
+        parts += [*_block(block), ""]
     bare = [row for row in table.rows if not row.verdict]
     if bare:
         parts += [*(f"- {escape(_bare(row))}" for row in bare), ""]
@@ -53,6 +55,13 @@ def _cells(row: Row) -> list[str]:
         limit,
         row.verdict_text,
     ]
+
+
+def _block(block: Block) -> list[str]:
+    lines = [block.titles, *block.lines] if block.lines else []
+    rows = [table_row([escape(cell) for cell in line]) for line in lines]
+    rule = [table_row(["---"] * len(block.titles))] if rows else []
+    return [*rows[:1], *rule, *rows[1:], *([""] if rows else []), *(f"- {escape(note)}" for note in block.notes)]
 
 
 def _bare(row: Row) -> str:

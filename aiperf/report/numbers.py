@@ -16,6 +16,7 @@ _MINUS = "−"
 _ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|.)")
 _NEAR_ONE = 0.1
 _MORE_DECIMALS = 4
+_PREFIXES = ((1e-6, 1e9, "n"), (1e-3, 1e6, "µ"), (1.0, 1e3, "m"))
 
 
 def clean(text: str) -> str:
@@ -39,7 +40,22 @@ def format_value(value: float | None, unit: str) -> str:
         return format_bytes(value)
     if unit.endswith("/s"):
         return format_rate(value, unit)
+    if unit == "J":
+        return format_si(value, unit)
     return f"{significant(value)} {unit}".rstrip()
+
+
+def format_si(value: float | None, unit: str) -> str:
+    """``12.3 mJ``: three significant digits and a decimal prefix; a dash when it was not measured."""
+    if value is None:
+        return DASH
+    size = abs(value)
+    for limit, scale, prefix in _PREFIXES if unit and size else ():
+        if float(f"{size:.3g}") < limit:
+            return f"{significant(value * scale)} {prefix}{unit}"
+    if size < 1 and not unit:
+        return f"{value:.3g}"
+    return f"{'-' if value < 0 else ''}{format_rate(size, unit)}".rstrip()
 
 
 def format_interval(low: float | None, high: float | None) -> str:

@@ -1,17 +1,26 @@
-"""The table of ``aiperf peaks``: each roof of this host, how far it spread, when and how it was measured.
+"""The table of ``aiperf peaks``: each roof of this host, its interval, its share of the datasheet, how it was measured.
 
 What must not live here: measuring a roof, judging one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aiperf.host.peaks import ROOFS
+from aiperf.host.datasheets import Held
+from aiperf.host.peaks import ROOFS, Peak
 from aiperf.report.columns import text_table
 from aiperf.report.console import Line, wrap
-from aiperf.report.numbers import DASH, format_percent, format_value
+from aiperf.report.numbers import DASH, format_percent, format_share, format_value
+
+_RIGHT = ("peak", "spread", "95 %", "of sheet")
+_OPTIONAL = ("95 %", "of sheet")
+_FIRST_TO_GO = ("spread", "measured (UTC)")
+"""Columns that a narrow terminal does without; --json has them."""
+_LEAST = 20
+"""Cells that the last column needs."""
 
 
 @dataclass(frozen=True)
@@ -27,21 +36,98 @@ class PeakRow:
     when: str = ""
     detail: str = ""
     """The conditions under which it was reached."""
+    launches: int = 0
+    """Launches of the latest occasion that the interval is over."""
+    low: float | None = None
+    """95 % interval of a launch's best sample, over those launches."""
+    high: float | None = None
+    model: str = ""
+    """The GPU whose datasheet it is held against."""
+    datasheet: float | None = None
+    """The datasheet's figure, in ``unit``."""
+    datasheet_source: str = ""
+    share: float | None = None
+    """The latest occasion's best sample over the datasheet's figure."""
+    far_below: bool = False
+    """Whether the share is so small that it is a finding."""
+    book: float | None = None
+    """What the book claims, in ``unit``."""
+    book_lines: str = ""
+    book_error: str = ""
+    """What is known to be wrong with the book's claim."""
+
+
+def peak_row(peak: Peak, held: Held | None = None) -> PeakRow:
+    """The row of a peak, beside the datasheet that it is held against."""
+    spread = abs(peak.high - peak.low) / peak.value if peak.value else None
+    shown = ", ".join(f"{k}={v}" for k, v in peak.conditions.items() if k not in ("cpus", "torch"))
+    figure, claim = (held.figure, held.claim) if held is not None else (None, None)
+    return PeakRow(
+        peak.name,
+        peak.value,
+        peak.unit,
+        spread,
+        peak.when,
+        shown,
+        launches=peak.launches,
+        low=peak.interval_low or None,
+        high=peak.interval_high or None,
+        model=held.model if held is not None else "",
+        datasheet=figure.value if figure is not None else None,
+        datasheet_source=figure.source if figure is not None else "",
+        share=held.share if held is not None else None,
+        far_below=held is not None and held.far_below,
+        book=claim.value if claim is not None else None,
+        book_lines=claim.lines if claim is not None else "",
+        book_error=claim.error if claim is not None else "",
+    )
 
 
 def peaks_lines(rows: Sequence[PeakRow], *, problems: Sequence[str] = (), width: int = 100) -> list[Line]:
-    """Lay the roofs out, then why any could not be measured."""
+    """Lay the roofs out, then what they are held against, then why any was not measured."""
     titles = {roof.name: roof.title for roof in ROOFS}
-    cells = [
-        [
-            row.roof,
-            format_value(row.value, row.unit),
-            format_percent(row.spread) if row.spread is not None else DASH,
-            row.when[:16].replace("T", " "),
-            "; ".join(part for part in (titles.get(row.roof, ""), row.detail) if part),
-        ]
-        for row in rows
+    columns = [
+        ("roof", [row.roof for row in rows]),
+        ("peak", [format_value(row.value, row.unit) for row in rows]),
+        ("spread", [format_percent(row.spread) if row.spread is not None else DASH for row in rows]),
+        ("95 %", [_half_width(row) for row in rows]),
+        ("of sheet", [format_share(row.share) for row in rows]),
+        ("measured (UTC)", [row.when[:16].replace("T", " ") for row in rows]),
+        ("what", ["; ".join(part for part in (titles.get(row.roof, ""), row.detail) if part) for row in rows]),
     ]
-    lines = text_table(["roof", "peak", "spread", "measured (UTC)", "what"], cells, width=width, right=(1, 2))
+    # A host without a known GPU, or peaks of an older version, have nothing to say in some columns.
+    shown = [(title, cells) for title, cells in columns if title not in _OPTIONAL or set(cells) != {DASH}]
+    for title in _FIRST_TO_GO:
+        if 1 + sum(max(map(len, (name, *column))) + 2 for name, column in shown[:-1]) + _LEAST > width:
+            shown = [entry for entry in shown if entry[0] != title]
+    heads = [title for title, _ in shown]
+    cells = [list(row) for row in zip(*(column for _, column in shown), strict=True)]
+    lines = text_table(heads, cells, width=width, right=[n for n, title in enumerate(heads) if title in _RIGHT])
     lines = lines or [Line("No roof of this host has been measured yet: run aiperf peaks.")]
+    lines += [_styled(row, part) for row in rows for note in _notes(row) for part in wrap(note, width, indent="     ")]
     return lines + [Line(part, "dim") for problem in problems for part in wrap(f" {problem}", width, indent="     ")]
+
+
+def _half_width(row: PeakRow) -> str:
+    if not row.low or not row.high:
+        return DASH
+    return f"± {format_percent(math.sqrt(row.high / row.low) - 1)}"
+
+
+def _notes(row: PeakRow) -> list[str]:
+    """What there is to say of a roof beside its numbers: its interval, its datasheet, the book."""
+    said = []
+    if row.low and row.high:
+        span = f"{format_value(row.low, row.unit)} … {format_value(row.high, row.unit)}"
+        said.append(f"the best of a launch lies in {span} (95 %, {row.launches} launches)")
+    if row.datasheet is not None:
+        share = f"FAR BELOW its datasheet ({format_share(row.share)})" if row.far_below else "datasheet"
+        said.append(f"{share}: {format_value(row.datasheet, row.unit)} for {row.model}, {row.datasheet_source}")
+    if row.book is not None:
+        error = f", but {row.book_error}" if row.book_error else ""
+        said.append(f"claimed by the book: {format_value(row.book, row.unit)} (line {row.book_lines}){error}")
+    return [f" {row.roof}: {'; '.join(said)}"] if said else []
+
+
+def _styled(row: PeakRow, text: str) -> Line:
+    return Line(text, "yellow" if row.far_below else "dim")

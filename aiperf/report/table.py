@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from aiperf.analysis.limits import binding
 from aiperf.records import CaseRecord, Comparison, Failure, Limit, Result, RunRecord
@@ -134,10 +135,39 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Block:
+    """Columns of one kind that were asked for, beside the table's own: one line a side of a case."""
+
+    titles: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+    """What the numbers are, and what they are not."""
+
+
+@dataclass(frozen=True)
+class Extras:
+    """All the columns that were asked for, laid out for people and plain for programs."""
+
+    blocks: tuple[Block, ...] = ()
+    names: tuple[str, ...] = ()
+    """Names of the plain values, in their order."""
+    values: tuple[dict[str, Any], ...] = ()
+    """One a comparison: ``case``, ``side``, ``against``, then every one of ``names``; None is not measured."""
+
+    def of(self, row: Row) -> dict[str, Any]:
+        """The plain values of a row; empty for rows of other metrics than the case is about."""
+        key = (row.case, row.side, row.against)
+        found = (v for v in self.values if (v["case"], v["side"], v["against"]) == key)
+        return next(found, {}) if row.headline else {}
+
+
+@dataclass(frozen=True)
 class Table:
     """All rows of a run, in the order of its records."""
 
     rows: tuple[Row, ...]
+    extras: Extras | None = None
+    """Columns on demand."""
 
     @property
     def alpha(self) -> float | None:

@@ -73,7 +73,7 @@ def test_metrics_are_read_from_where_the_table_says():
     found = {name: value(pair, "before", metric=name) for name in METRICS}
     assert found == {
         "time": 3.0, "wall": 3.0, "user": 1.5, "system": 0.5,
-        "first_iteration": 0.5, "peak_memory": 90, "gpu_memory": 11,
+        "first_iteration": 0.5, "peak_memory": 90, "gpu_memory": 11, "energy": None,
     }  # fmt: skip
     assert value(pair_of(group), "before", metric="peak_memory") == 70
     assert value(pair_of(group), "before", metric="gpu_memory") is None

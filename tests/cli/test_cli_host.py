@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from cli_user import CHECKOUT
+
 
 def test_a_measured_limit_is_told_and_kept_for_this_host(user) -> None:
     user.env["AIPERF_STATE"] = str(user.folder / "state")
@@ -54,3 +56,29 @@ def test_calibration_mistakes_are_told_before_anything_is_measured(here, user) -
         assert value in told.err or flag in told.err
     assert here("calibrate", user.scenario("big", needs="{gpus: 9}")).code == 77
     assert not (user.folder / "results").exists()
+
+
+def test_roofs_that_this_host_cannot_have_exit_with_77_and_say_why(user) -> None:
+    user.env |= {"AIPERF_STATE": str(user.folder / "state"), "CUDA_VISIBLE_DEVICES": ""}
+    done = user.types("peaks", "h2d", "gemm_bf16")
+    assert done.code == 77
+    assert done.plain
+    assert "h2d: " in done.out
+    assert "GPU" in done.out
+
+
+def test_a_roof_whose_every_launch_fails_exits_with_5(user) -> None:
+    user.env["AIPERF_STATE"] = str(user.folder / "state")
+    # A scratch folder without room: the workload cannot write its file.
+    user.env["AIPERF_SCRATCH"] = "/proc"
+    told = user.types("peaks", "page_cache_read")
+    assert told.code == 2
+    user.env["AIPERF_SCRATCH"] = str(user.folder)
+    user.write(
+        "sitecustomize.py", "import os\nif 'aiperf.worker' in ' '.join(__import__('sys').orig_argv): os._exit(3)\n"
+    )
+    user.env["PYTHONPATH"] = f"{user.folder}:{CHECKOUT}"
+    done = user.types("peaks", "page_cache_read")
+    assert done.code == 5, done.err
+    assert "page_cache_read: " in done.out
+    assert done.plain

@@ -1,3 +1,4 @@
+import json
 import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -10,6 +11,7 @@ from aiperf.host.peaks import (
     ROOFS,
     Peak,
     better,
+    kept,
     load_peaks,
     peak_from,
     roof,
@@ -63,6 +65,28 @@ def test_entries_that_make_no_peak_are_left_out_and_the_others_are_read(state):
     path = state / "peaks" / "host.json"
     path.write_text(path.read_text().replace('"dram": {', '"a": {"name": "a"}, "b": 7, "dram": {"later_field": 1,', 1))
     assert load_peaks("host") == {"dram": PEAK}
+
+
+def test_peaks_that_an_older_version_kept_are_read_without_an_interval(state):
+    save_peak("host", PEAK)
+    path = state / "peaks" / "host.json"
+    entries = json.loads(path.read_text())
+    for name in ("latest", "launches", "interval_low", "interval_high"):
+        del entries["dram"][name]
+    path.write_text(json.dumps(entries))
+    assert load_peaks("host") == {"dram": PEAK}
+    assert (PEAK.latest, PEAK.launches, PEAK.interval_low) == (0.0, 0, 0.0)
+
+
+def test_the_further_reach_is_kept_and_the_latest_occasion_told():
+    old = replace(PEAK, value=4.2e12, latest=4.2e12, launches=3, interval_low=4.1e12, interval_high=4.2e12)
+    new = replace(
+        PEAK, value=3.0e12, latest=3.0e12, launches=3, interval_low=2.9e12, interval_high=3.1e12, when="later"
+    )
+    found = kept(roof("dram"), old, new)
+    assert (found.value, found.when) == (4.2e12, old.when)
+    assert (found.latest, found.interval_low, found.interval_high) == (3.0e12, 2.9e12, 3.1e12)
+    assert kept(roof("dram"), None, new) == new
 
 
 def test_many_processes_that_save_at_once_lose_nothing(state):

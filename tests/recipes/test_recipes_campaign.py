@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 from recipes_made import Bench, failing, make_case, make_settings, noisy, pair, raises
 
-from aiperf.campaign import CaseState, Noise, advance, interrupt, look, new_state, skipped_record, to_record
+from aiperf.campaign import CaseState, Noise, advance, interrupt, look, new_state, refuse, skipped_record, to_record
 from aiperf.errors import AiperfError, usage
 from aiperf.launch.gang import LaunchSkipped
 
@@ -205,3 +206,35 @@ def test_a_skip_of_the_plan_becomes_a_record_with_reason_and_way_out() -> None:
     record = skipped_record(make_case(), "needs 9 GPUs", "use another host", host_id="h", precision="fast")
     assert (record.status, record.skip_reason, record.skip_fix) == ("skipped", "needs 9 GPUs", "use another host")
     assert record.started == record.finished != ""
+
+
+def drifting(total: float, count: int = 8):
+    """Pairs of equal sides whose every next one takes longer; noisy enough that no verdict ends the case."""
+
+    def step(index, order, seed):
+        made = noisy(0.04)(index, order, seed)
+        slower = math.exp(total * index / (count - 1))
+        samples = tuple(replace(s, wall_s=s.wall_s * slower) for s in made.samples)
+        return replace(made, samples=samples)
+
+    return step
+
+
+def test_a_drift_over_the_pairs_is_a_note_and_changes_no_result() -> None:
+    calm, moved = begin(), begin()
+    sit(calm, Bench([noisy(0.04)]))
+    sit(moved, Bench([drifting(0.5)]))
+    assert not any("slowed" in note for note in to_record(calm).notes)
+    (told,) = [note for note in to_record(moved).notes if "slowed" in note]
+    assert told.startswith("both sides slowed by 6")
+    assert [r.verdict.word for r in to_record(moved).results] == [r.verdict.word for r in to_record(calm).results]
+    assert to_record(moved).results[0].comparison.ratio == pytest.approx(to_record(calm).results[0].comparison.ratio)
+
+
+def test_a_refused_case_is_a_failed_one_that_measured_nothing() -> None:
+    state = begin()
+    refuse(state, "the host is unfit for this case: it is busy.")
+    record = to_record(state)
+    assert state.done
+    assert (record.status, record.stop, record.pairs) == ("failed", "unfit", ())
+    assert record.failure.message == "the host is unfit for this case: it is busy."

@@ -12,9 +12,11 @@ from aiperf import pipeline
 from aiperf.analysis.limits import Peak
 from aiperf.errors import AiperfError, Exit
 from aiperf.host.calibration import Calibration
+from aiperf.host.relevance import Fact, Fit
+from aiperf.host.survey import Survey
 from aiperf.pipeline import exit_code, noise_for, run_plan
 from aiperf.plan.plan import Plan
-from aiperf.records import Measure, Side, Skip
+from aiperf.records import Measure, Needs, Side, Skip
 from aiperf.store.read import open_run, read_pairs
 from aiperf.store.write import RunWriter, StoreError
 
@@ -23,7 +25,7 @@ from aiperf.store.write import RunWriter, StoreError
 def run(tmp_path, monkeypatch):
     """Run cases with the pairs of a script; what came of it, and the stored run."""
 
-    def _run(script, *cases, skips=(), **settings):
+    def _run(script, *cases, skips=(), fit=Fit.off, **settings):
         bench, told = Bench(script), Told()
         monkeypatch.setattr(pipeline, "Stand", lambda host, settings: bench)
         outcome = run_plan(
@@ -32,6 +34,7 @@ def run(tmp_path, monkeypatch):
             settings=make_settings(tmp_path, **settings),
             progress=told,
             argv=["aiperf", "run", "a"],
+            fit=fit,
         )
         stored = open_run(results=tmp_path)
         return SimpleNamespace(outcome=outcome, stored=stored, bench=bench, told=told, cases=stored.read_cases()[0])
@@ -167,3 +170,93 @@ def test_calibration_is_used_for_the_same_way_of_measuring_only() -> None:
     assert noise_for(replace(make_case(), measure=Measure(clock="device")), known).tau == 0.0
     sides = tuple(Side(n, command=("true",)) for n in ("before", "after"))
     assert noise_for(replace(make_case(), sides=sides), known).tau == 0.0
+
+
+BUSY = Fact("cpu-oversubscription", "unfit", "CPU 0-1 97 % busy")
+DISK = Fact("io-scheduler", "warn", "I/O scheduler: bfq")
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """What the survey of a run finds; also how often it was made, and when."""
+
+    def _found(*facts, late=()):
+        calls = []
+
+        def look(wanted, told, *, data):
+            calls.append(data)
+            return Survey(facts, late)
+
+        monkeypatch.setattr(pipeline, "survey", look)
+        return calls
+
+    return _found
+
+
+def test_findings_that_touch_a_case_are_stored_with_it_and_others_are_not(run, found) -> None:
+    calls = found(BUSY, DISK)
+    done = run([pair(ratio=1.5)], make_case("a"), replace(make_case("b"), tags=("storage",)), fit=Fit.warn)
+    assert done.outcome.exit is Exit.OK
+    plain, storage = done.cases
+    assert [text.partition(":")[0] for text in plain.findings] == ["unfit"]
+    assert "CPU 0-1 97 % busy" in plain.findings[0]
+    assert [text.partition(":")[0] for text in storage.findings] == ["unfit", "warn"]
+    assert len(calls) == 1
+    assert done.stored.record.settings["fit"] == "warn"
+
+
+def test_a_roof_that_a_side_charges_makes_a_finding_touch_it(run, found, monkeypatch) -> None:
+    monkeypatch.setattr(pipeline, "measure_roofs", lambda *_, **__: None)
+    found(DISK)
+    done = run([pair(ratio=1.5, roofs={"disk_read": 1e6})], fit=Fit.warn)
+    assert [text.partition(":")[0] for text in done.cases[0].findings] == ["warn"]
+
+
+def test_strict_measures_no_case_that_the_host_is_unfit_for_and_exits_with_6(run, found) -> None:
+    found(replace(BUSY, id="gpu_processes"))
+    gpu = replace(make_case("g"), needs=Needs(gpus=1))
+    done = run([pair(ratio=1.5)], make_case("a"), gpu, fit=Fit.strict)
+    assert [(r.case.id, r.status) for r in done.cases] == [("a", "measured"), ("g", "failed")]
+    assert {name for name, *_ in done.bench.calls} == {"a"}
+    assert done.outcome.exit is Exit.UNFIT
+    refused = done.cases[1]
+    assert refused.failure.message.startswith(
+        "the host is unfit for this case: CPU 0-1 97 % busy: other work on the GPU"
+    )
+    assert refused.findings
+    assert "g" in done.told.done
+
+
+def test_strict_measures_what_is_only_warned_of(run, found) -> None:
+    found(replace(BUSY, level="warn"))
+    done = run([pair(ratio=1.5)], fit=Fit.strict)
+    assert done.outcome.exit is Exit.OK
+    assert done.cases[0].findings[0].startswith("warn: ")
+
+
+def test_off_looks_at_nothing_and_a_run_of_nothing_does_neither(run, found) -> None:
+    calls = found(BUSY)
+    assert run([pair(ratio=1.5)]).cases[0].findings == ()
+    assert calls == []
+
+
+def test_the_host_is_surveyed_before_the_first_pair(run, found, monkeypatch) -> None:
+    calls = found(BUSY)
+    seen = []
+    done = run([lambda *args: seen.append(len(calls)) or pair(ratio=1.5)(*args)], fit=Fit.warn)
+    assert done.outcome.exit is Exit.OK
+    assert set(seen) == {1}
+
+
+def test_probes_without_an_answer_in_time_are_named(run, found) -> None:
+    found(late=("numa-awareness",))
+    done = run([pair(ratio=1.5)], fit=Fit.warn)
+    assert "not read of the host in time, so not judged: numa-awareness" in done.told.notes
+
+
+def test_a_failure_counts_before_a_refused_case(run) -> None:
+    measured = run([pair(ratio=1.5)]).cases[0]
+    refused = replace(measured, status="failed", stop="unfit", results=())
+    failed = replace(measured, status="failed", stop="failure", results=())
+    assert exit_code((measured, refused), False) is Exit.UNFIT
+    assert exit_code((failed, refused), False) is Exit.WRONG

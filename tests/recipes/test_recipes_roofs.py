@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from dataclasses import replace
 
 import pytest
-from recipes_made import HOST, Bench, failing, make_pair
+from recipes_made import HOST, Bench, failing, make_pair, raises
 
-from aiperf.errors import AiperfError
-from aiperf.host.peaks import load_peaks
+from aiperf.errors import AiperfError, Exit
+from aiperf.host.peaks import load_peaks, roof
+from aiperf.launch.gang import LaunchSkipped
 from aiperf.records import Sample, SideRun
-from aiperf.roofs import ceilings, measure_roofs
+from aiperf.roofs import RoofOutcome, ceilings, measure_roofs, roofs_exit
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +55,56 @@ def test_the_better_of_old_and_new_is_kept() -> None:
     assert load_peaks("h")["page_cache_read"].value == pytest.approx(1e9)
     measure([reads(0.5e-3)])
     assert load_peaks("h")["page_cache_read"].value == pytest.approx(2e9)
+
+
+def test_the_best_variant_is_launched_again_and_its_launches_give_an_interval() -> None:
+    # Three variants, the second the best; then two more launches of it.
+    script = [reads(2e-3), reads(1e-3), reads(4e-3), reads(1.1e-3), reads(0.9e-3)]
+    outcomes, _, bench = measure(script)
+    ids = [case_id for case_id, *_ in bench.calls]
+    assert len(ids) == 5
+    assert len(set(ids[:3])) == 3
+    assert ids[3:] == [ids[1]] * 2
+    assert [index for _, index, *_ in bench.calls] == [0, 0, 0, 1, 2]
+    assert len({seed for *_, seed in bench.calls}) == 5
+    peak = outcomes[0].peak
+    logs = [math.log(1e6 / t) for t in (1e-3, 1.1e-3, 0.9e-3)]
+    half = 4.302653 * statistics.stdev(logs) / math.sqrt(3)
+    assert math.log(peak.interval_low) == pytest.approx(statistics.fmean(logs) - half)
+    assert math.log(peak.interval_high) == pytest.approx(statistics.fmean(logs) + half)
+    assert (peak.launches, peak.samples) == (3, 60)
+    assert peak.value == peak.latest == peak.high == pytest.approx(1e6 / 0.9e-3)
+    assert peak.low == pytest.approx(1e6 / 1.1e-3)
+
+
+def test_a_repeat_that_fails_leaves_a_peak_without_an_interval_and_is_told() -> None:
+    outcomes, notes, _ = measure([reads(1e-3), reads(2e-3), reads(2e-3), failing("no space left")])
+    peak = outcomes[0].peak
+    assert (peak.launches, peak.interval_low, peak.interval_high) == (1, 0.0, 0.0)
+    assert peak.value == pytest.approx(1e9)
+    assert "no space left" in notes[-1]
+
+
+def test_a_roof_that_fails_now_keeps_what_was_known_and_is_not_fresh() -> None:
+    measure([reads(1e-3)])
+    outcomes, _, _ = measure([failing("no such file")])
+    assert (outcomes[0].fresh, outcomes[0].skipped, outcomes[0].problem) == (False, False, "no such file")
+    assert outcomes[0].peak.value == pytest.approx(1e9)
+
+
+def test_a_roof_that_its_worker_finds_impossible_here_is_skipped() -> None:
+    outcomes, _, _ = measure([raises(LaunchSkipped("the scratch folder is on tmpfs"))])
+    assert (outcomes[0].skipped, outcomes[0].problem) == (True, "the scratch folder is on tmpfs")
+
+
+def test_one_measured_roof_is_enough_else_a_failure_counts_before_a_skip() -> None:
+    fresh = RoofOutcome(roof("dram"), None, fresh=True)
+    failed = RoofOutcome(roof("h2d"), None, "it crashed")
+    skipped = RoofOutcome(roof("d2h"), None, "needs 1 GPU", skipped=True)
+    assert roofs_exit([fresh, failed, skipped]) is Exit.OK
+    assert roofs_exit([failed, skipped]) is Exit.WRONG
+    assert roofs_exit([skipped, skipped]) is Exit.SKIPPED
+    assert roofs_exit([]) is Exit.OK
 
 
 def test_a_roof_that_this_host_cannot_have_says_why_and_starts_nothing() -> None:

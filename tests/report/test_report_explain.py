@@ -160,6 +160,21 @@ def test_limits_failures_notes_and_findings_are_told() -> None:
     assert "It covers ch03/pageable." in text
 
 
+def test_a_judged_case_tells_only_the_findings_that_touch_it() -> None:
+    run = make_run(settings={"fit": "warn"})
+    record = measured(
+        make_case(), findings=("unfit: CPU 0-1 97 % busy: other work takes CPU time.",), pairs=(make_pair(0),)
+    )
+    text = " ".join(explain_case(run, record).split())
+    assert "Finding, unfit: CPU 0-1 97 % busy: other work takes CPU time." in text
+    assert "persistence mode is off" not in text
+    calm = " ".join(explain_case(run, replace(record, findings=())).split())
+    assert "No finding of the host touches this case." in calm
+    assert "persistence mode is off" not in calm
+    unjudged = " ".join(explain_case(make_run(settings={"fit": "off"}), record).split())
+    assert "Finding: persistence mode is off" in unjudged
+
+
 def test_a_position_effect_that_no_float_holds_is_told_in_words() -> None:
     found = make_comparison(1.0, 0.98, interval=(0.9, 1.1))
     wild = replace(found, position=0.1, position_low=-900.0, position_high=900.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from factory_of_records import make_case
@@ -11,12 +12,14 @@ from factory_of_records import make_case
 from aiperf.analysis.calibration import Calibration, IntervalScale, Power, SittingNoise, rate
 from aiperf.errors import Fault, UserError
 from aiperf.host.calibration import Calibration as Stored
+from aiperf.host.datasheets import Claim, Figure, Held
+from aiperf.host.peaks import Peak
 from aiperf.records import Check, Measure, Needs, Skip
 from aiperf.report.calibration_table import calibration_lines, stored_lines
 from aiperf.report.console import plain
 from aiperf.report.faults import fault_lines, print_faults
 from aiperf.report.json_file import listing_json
-from aiperf.report.peaks_table import PeakRow, peaks_lines
+from aiperf.report.peaks_table import PeakRow, peak_row, peaks_lines
 from aiperf.report.plan_table import Estimate, plan_lines, plan_rows
 from aiperf.report.scenarios import check_sentence, explain_scenario, list_lines, needs_sentence, scenario_plain
 from aiperf.scenario.find import Listing
@@ -34,6 +37,15 @@ PEAKS = """\
  cpu_stream  21.4 GB/s   3.1 %  2026-11-20 18:05  CPU memory, read + written; way copy
  mine          2.10 µs       –                    a floor
  dram: no GPU
+"""
+HELD = """\
+ roof       peak  spread      95 %  of sheet  measured (UTC)    what
+ dram  4.10 TB/s  2.44 %  ± 1.23 %      85 %  2026-11-20 18:05  GPU memory, read + written; way=copy
+ h2d   20.0 GB/s     5 %         –      42 %  2026-11-20 18:05  Host to device, pinned
+ dram: the best of a launch lies in 4.05 TB/s … 4.15 TB/s (95 %, 3 launches); datasheet: 4.80 TB/s
+     for H200 SXM, NVIDIA H200 Tensor Core GPU Datasheet
+ h2d: FAR BELOW its datasheet (42 %): 4.80 TB/s for H200 SXM, NVIDIA H200 Tensor Core GPU Datasheet;
+     claimed by the book: 64.0 GB/s (line 622), but it is wrong
 """
 CALIBRATION = """\
 same-vs-same (process+wall): 59 sittings of a side against its copy
@@ -129,6 +141,21 @@ def test_the_peaks_are_this_to_the_character() -> None:
     ]
     assert plain(peaks_lines(rows, problems=["dram: no GPU"])) == PEAKS
     assert plain(peaks_lines([])) == "No roof of this host has been measured yet: run aiperf peaks.\n"
+
+
+def test_the_peaks_of_a_known_gpu_are_held_against_its_datasheet_to_the_character() -> None:
+    peak = Peak("dram", 4.1e12, "B/s", 4.0e12, 4.1e12, "2026-11-20T18:05:03+00:00", 60, {"way": "copy", "cpus": [0]})
+    peak = replace(peak, latest=4.1e12, launches=3, interval_low=4.05e12, interval_high=4.15e12)
+    sheet = Figure(4.8e12, "B/s", "NVIDIA H200 Tensor Core GPU Datasheet")
+    book = Claim(64e9, "B/s", "622", "it is wrong")
+    near = peak_row(peak, Held("dram", "H200 SXM", sheet, 4.1 / 4.8))
+    slow = Peak("h2d", 2.0e10, "B/s", 1.9e10, 2.0e10, peak.when, 20)
+    far = peak_row(slow, Held("h2d", "H200 SXM", sheet, 0.42, book))
+    lines = peaks_lines([near, far])
+    assert plain(lines) == HELD
+    assert {line.style for line in lines if "FAR" in line.text} == {"yellow"}
+    assert max(len(line) for line in plain(peaks_lines([near, far], width=80)).splitlines()) <= 80
+    assert json.loads(listing_json([far]))[0]["share"] == 0.42
 
 
 def test_the_calibration_is_this_to_the_character() -> None:

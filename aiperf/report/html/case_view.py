@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from aiperf.errors import AiperfError
 from aiperf.records import CaseRecord, Pair, Result, RunRecord
 from aiperf.records.profiled import Profile
-from aiperf.report.console import plain
 from aiperf.report.explain import case_blocks, reproduce_command, side_sentences
 from aiperf.report.html.differences import differences, differences_chart
 from aiperf.report.html.distribution import Drawn, distribution_chart
@@ -63,7 +62,8 @@ class TelemetryLine:
 class ProfileView:
     """What profilers told of a case."""
 
-    text: str
+    lines: tuple[str, ...]
+    """As the terminal shows them."""
     timeline: str
     roofline: str
 
@@ -155,8 +155,8 @@ def case_view(
 
 
 def _profile(profile: Profile) -> ProfileView:
-    lines = profile_lines(profile, width=_PROFILE_WIDTH)
-    return ProfileView(plain(lines), timeline_svg(profile), roofline_svg(profile, roofs=profile.peaks))
+    lines = tuple(line.text for line in profile_lines(profile, width=_PROFILE_WIDTH))
+    return ProfileView(lines, timeline_svg(profile), roofline_svg(profile, roofs=profile.peaks))
 
 
 def _told(run: RunRecord, record: CaseRecord) -> dict[str, tuple[str, ...]]:

@@ -1,0 +1,184 @@
+"""Energy counters of the devices that a case uses, and windows over them that begin and end with an update.
+
+What must not live here: which side runs in a window, and what follows from the joules.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiperf.host import proc
+from aiperf.host.facts import Gpu
+from aiperf.host.nvml import Nvml, open_nvml
+from aiperf.host.rapl import rapl_packages
+
+_POLL_S = 0.01
+_LONGEST_UPDATE_S = 0.5
+"""A counter that stands still longer than this under load is not one that a window can be cut from."""
+
+
+@dataclass(frozen=True)
+class EnergyCounter:
+    """One device's counter."""
+
+    name: str
+    read: Callable[[], float | None]
+    """Joules since some moment, never falling; None when it does not answer."""
+    limit_watts: float | None = None
+
+
+@dataclass(frozen=True)
+class Window:
+    """What all counters together told in one window."""
+
+    ended: float = 0.0
+    """The clock's time of the last update that counts."""
+    seconds: float = 0.0
+    """From the first update to the last one, of the counter that saw the least."""
+    joules: float = 0.0
+    """Sum over the devices of their mean power between their own updates, times ``seconds``."""
+    updates: int = 0
+    """Changes of the slowest counter after its first."""
+    busy_cpus: float | None = None
+    """CPUs' worth of time that the whole machine used meanwhile."""
+    problem: str = ""
+
+
+@dataclass
+class _Edge:
+    """A counter while it is watched."""
+
+    last: float
+    first_at: float | None = None
+    first: float = 0.0
+    last_at: float = 0.0
+    updates: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return 0.0 if self.first_at is None else self.last_at - self.first_at
+
+
+class EnergyMeter:
+    """The counters of one case. Energy is the sum over its devices (METHOD 11)."""
+
+    def __init__(
+        self,
+        counters: Sequence[EnergyCounter],
+        *,
+        source: str = "",
+        problem: str = "",
+        close: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        root: Path = proc.ROOT,
+    ) -> None:
+        """Watch these counters; ``problem`` says why there are none."""
+        self.source, self.problem, self.close = source, problem, close
+        self._counters, self._clock, self._sleep, self._root = tuple(counters), clock, sleep, root
+        limits = [counter.limit_watts for counter in counters]
+        self.limit_watts = sum(x for x in limits if x is not None) if limits and None not in limits else None
+
+    def rest(self, seconds: float) -> None:
+        """Wait by the meter's own clock."""
+        self._sleep(seconds)
+
+    def now(self) -> float:
+        """Time of the meter's own clock."""
+        return self._clock()
+
+    def window(self, seconds: float) -> Window:
+        """Watch the counters until each has told at least ``seconds`` between its first update and its last.
+
+        A counter tells its energy as of its latest update, up to 100 ms ago on a GPU: a window cut anywhere else
+        would hold energy of before it began and miss some of its end.
+        """
+        began, ticks = self._clock(), proc.cpu_times(self._root)
+        edges: list[_Edge] = []
+        for counter in self._counters:
+            value = counter.read()
+            if value is None:
+                return Window(problem=f"{counter.name} does not answer")
+            edges.append(_Edge(value))
+        while min(edge.seconds for edge in edges) < seconds:
+            self._sleep(_POLL_S)
+            now = self._clock()
+            if told := self._look(edges, now):
+                return Window(problem=told)
+            if now - began > seconds + 2 * _LONGEST_UPDATE_S:
+                slowest = min(zip(edges, self._counters, strict=True), key=lambda pair: pair[0].seconds)[1]
+                return Window(problem=f"{slowest.name} did not change for {_LONGEST_UPDATE_S:g} s and longer")
+        return self._window(edges, _busy_cpus(ticks, proc.cpu_times(self._root), self._clock() - began))
+
+    def _look(self, edges: Sequence[_Edge], now: float) -> str:
+        for edge, counter in zip(edges, self._counters, strict=True):
+            value = counter.read()
+            if value is None:
+                return f"{counter.name} stopped answering"
+            if value < edge.last:
+                return f"{counter.name} went backwards, from {edge.last:.3f} to {value:.3f} J"
+            if value == edge.last:
+                continue
+            if edge.first_at is None:
+                edge.first_at, edge.first = now, value
+            else:
+                edge.updates += 1
+            edge.last, edge.last_at = value, now
+        return ""
+
+    def _window(self, edges: Sequence[_Edge], busy: float | None) -> Window:
+        seconds = min(edge.seconds for edge in edges)
+        watts = sum((edge.last - edge.first) / edge.seconds for edge in edges)
+        ended = max(edge.last_at for edge in edges)
+        return Window(ended, seconds, watts * seconds, min(edge.updates for edge in edges), busy)
+
+
+def gpu_meter(gpus: Sequence[Gpu], *, library: Any = None, **clocks: Any) -> EnergyMeter:
+    """The meter of these GPUs (through ``library``, or pynvml): NVML's total energy counter, in mJ."""
+    source = f"NVML, GPU {', '.join(str(gpu.index) for gpu in gpus)}"
+    if cut := [gpu.index for gpu in gpus if gpu.mig]:
+        told = f"GPU {cut[0]} is cut into MIG slices, and its counter holds the energy of all of them"
+        return EnergyMeter((), source=source, problem=told)
+    nvml, problem = open_nvml(library)
+    if nvml is None:
+        return EnergyMeter((), source=source, problem=problem)
+    by_uuid = {nvml.uuid(handle): handle for handle in nvml.devices()}
+    counters = []
+    for gpu in gpus:
+        handle = by_uuid.get(gpu.uuid)
+        counter = None if handle is None else _gpu_counter(nvml, handle, gpu)
+        if counter is None:
+            nvml.close()
+            return EnergyMeter((), source=source, problem=f"GPU {gpu.index} has no energy counter that NVML shows")
+        counters.append(counter)
+    return EnergyMeter(counters, source=source, close=nvml.close, **clocks)
+
+
+def _gpu_counter(nvml: Nvml, handle: Any, gpu: Gpu) -> EnergyCounter | None:
+    def read() -> float | None:
+        millijoules = nvml.ask("nvmlDeviceGetTotalEnergyConsumption", handle)
+        return None if millijoules is None else millijoules / 1000
+
+    limit = nvml.ask("nvmlDeviceGetEnforcedPowerLimit", handle)
+    watts = limit / 1000 if limit else gpu.power_limit_w
+    return EnergyCounter(f"the energy counter of GPU {gpu.index}", read, watts) if read() is not None else None
+
+
+def cpu_meter(root: Path = proc.ROOT, **clocks: Any) -> EnergyMeter:
+    """The meter of every CPU package of this machine: RAPL, the whole machine's and not one process's."""
+    packages, problem = rapl_packages(root)
+    counters = [EnergyCounter(f"RAPL {p.name}", p.read, p.limit_watts) for p in packages]
+    source = f"RAPL, {', '.join(p.name for p in packages)}" if packages else "RAPL"
+    return EnergyMeter(counters, source=source, problem=problem, root=root, **clocks)
+
+
+def _busy_cpus(before: dict[int, proc.CpuTime], after: dict[int, proc.CpuTime], seconds: float) -> float | None:
+    shared = before.keys() & after.keys()
+    total = sum(after[cpu].total - before[cpu].total for cpu in shared)
+    if not shared or total <= 0 or seconds <= 0:
+        return None
+    return len(shared) * sum(after[cpu].busy - before[cpu].busy for cpu in shared) / total

@@ -1,0 +1,165 @@
+"""The energy phase of a pair: each side runs alone for continuous windows, between windows in which nobody runs.
+
+What must not live here: the counters, and what a reading is worth.
+
+Why a phase of its own: in the rounds of a pair the sides take turns of 10 to 50 ms, while a GPU's counter is updated
+about every 100 ms, so each update holds energy of both sides. To split it by their shares of the time would give both
+the same power: a guess from the times, not a measurement.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from aiperf.host.energy import EnergyMeter, Window
+from aiperf.launch.gang import Gang
+from aiperf.order import round_order
+from aiperf.records import Case, EnergyReading, Sample
+from aiperf.settings import Settings
+
+WINDOWS = 4
+IDLE = ""
+_LEAD_S = 0.3
+"""The side runs this long before a window: sensors lag behind the load, and clocks have to settle."""
+_PHASE_S = 0.1
+"""Random wait on top: the power sensor looks at a part of each update only, always the same (arXiv 2312.02741)."""
+_SLACK_S = 0.7
+"""The side runs this much longer than its window, which begins and ends with an update."""
+_SPARE = 1.1
+
+
+@dataclass
+class _Account:
+    """What one side's windows gave so far."""
+
+    windows: list[Window] = field(default_factory=list)
+    iterations: int = 0
+    run_seconds: float = 0.0
+    problem: str = ""
+
+
+def measure_energy(
+    gangs: Mapping[str, Gang],
+    names: Sequence[str],
+    samples: Sequence[Sample],
+    *,
+    case: Case,
+    seed: int,
+    settings: Settings,
+    meter: EnergyMeter | None,
+    prepares: bool,
+    mark: Callable[[str | None], None],
+) -> dict[str, EnergyReading]:
+    """Measure every side in ``WINDOWS`` windows that alternate with idle ones, in balanced random order.
+
+    ``samples`` are those of the rounds: they say how long an iteration lasts. Raises LaunchFailed.
+    """
+    if settings.energy_seconds <= 0 or meter is None:
+        return {}
+    if reason := meter.problem or _unfit(case, prepares):
+        return {name: EnergyReading(meter.source, problem=reason) for name in names}
+    phase = _Phase(gangs, settings, meter, mark, random.Random(f"{seed}-energy"))
+    accounts = {name: _Account() for name in (IDLE, *names)}
+    pace = {name: phase.pace(name, samples) for name in names}
+    for index in range(WINDOWS):
+        for name in round_order((IDLE, *names), index=index, seed=seed):
+            if name == IDLE:
+                phase.idle(accounts[name])
+            else:
+                phase.run(name, accounts[name], pace)
+    return {name: _reading(accounts[name], accounts[IDLE], meter, needs_gpu=bool(case.needs.gpus)) for name in names}
+
+
+def _unfit(case: Case, prepares: bool) -> str:
+    """Why a case's iterations cannot fill a window by themselves; empty when they can."""
+    if prepares:
+        return "every iteration needs preparation, whose energy would be in the window"
+    if case.measure.cache == "cold":
+        return "the caches are flushed before every iteration, and the flush's energy would be in the window"
+    return ""
+
+
+class _Phase:
+    def __init__(
+        self,
+        gangs: Mapping[str, Gang],
+        settings: Settings,
+        meter: EnergyMeter,
+        mark: Callable[[str | None], None],
+        draw: random.Random,
+    ) -> None:
+        self._gangs, self._settings, self._meter, self._mark, self._draw = gangs, settings, meter, mark, draw
+        self._window = settings.energy_seconds / WINDOWS
+
+    def pace(self, name: str, samples: Sequence[Sample]) -> float:
+        """Seconds of an iteration in a continuous run: no reading between the iterations, no stream held back."""
+        seen = [s.wall_s / s.iterations for s in samples if s.side == name and not s.audit and s.wall_s > 0]
+        iterations = max(1, math.ceil(_LEAD_S / max(median(seen), 1e-9)))
+        seconds, _ = self._turn(name, iterations)
+        return seconds / iterations
+
+    def idle(self, account: _Account) -> None:
+        self._mark(None)
+        self._meter.rest(_LEAD_S + self._draw.uniform(0, _PHASE_S))
+        _keep(account, self._meter.window(self._window))
+
+    def run(self, name: str, account: _Account, pace: dict[str, float]) -> None:
+        """One window inside one run; a run that ends before its window gives nothing, and says so."""
+        iterations = math.ceil(_SPARE * (_LEAD_S + _PHASE_S + self._window + _SLACK_S) / max(pace[name], 1e-9))
+        # A mark of its own: clocks and power of these long runs are not those of the rounds.
+        self._mark(f"energy of {name}")
+        began = self._meter.now()
+        self._send(name, iterations)
+        self._meter.rest(_LEAD_S + self._draw.uniform(0, _PHASE_S))
+        window = self._meter.window(self._window)
+        seconds, busy = self._collect(name)
+        self._mark(None)
+        pace[name] = seconds / iterations
+        if not window.problem and began + busy < window.ended:
+            account.problem = account.problem or "an iteration became so much faster that its run ended too early"
+            return
+        _keep(account, window)
+        account.iterations += iterations
+        account.run_seconds += seconds
+
+    def _turn(self, name: str, iterations: int) -> tuple[float, float]:
+        self._send(name, iterations)
+        return self._collect(name)
+
+    def _send(self, name: str, iterations: int) -> None:
+        # No samples, only the block of iterations that follow one another without a reading.
+        told = {"side": name, "reentry": 0, "samples": 0, "iterations": iterations, "wall_too": True}
+        self._gangs[name].send("turn", phase="measure", **told)
+
+    def _collect(self, name: str) -> tuple[float, float]:
+        replies = self._gangs[name].collect(phase="measure", limit=self._settings.limits.measure)
+        return max(float(r["wall_block"]) for r in replies), min(float(r["busy_s"]) for r in replies)
+
+
+def _keep(account: _Account, window: Window) -> None:
+    if window.problem:
+        account.problem = account.problem or window.problem
+    else:
+        account.windows.append(window)
+
+
+def _reading(account: _Account, idle: _Account, meter: EnergyMeter, *, needs_gpu: bool) -> EnergyReading:
+    rested = sum(w.seconds for w in idle.windows)
+    busy = [w.busy_cpus for w in idle.windows if w.busy_cpus is not None]
+    return EnergyReading(
+        source=meter.source,
+        windows=len(account.windows),
+        updates=sum(w.updates for w in account.windows),
+        seconds=sum(w.seconds for w in account.windows),
+        joules=sum(w.joules for w in account.windows),
+        iterations=account.iterations,
+        run_seconds=account.run_seconds,
+        idle_watts=sum(w.joules for w in idle.windows) / rested if rested > 0 else None,
+        limit_watts=meter.limit_watts,
+        idle_cpus=None if needs_gpu or not busy else median(busy),
+        problem=account.problem or idle.problem,
+    )

@@ -1,0 +1,160 @@
+"""Columns on demand: what a reader sees of energy, cost and goodput, and the reasons where there is none."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from factory_of_records import make_case, make_comparison, make_pair, make_result, make_run, measured
+
+from aiperf.errors import UserError
+from aiperf.plan.costs import Prices
+from aiperf.records import EnergyReading, Limit, Needs, SideRun, Warmup
+from aiperf.report.console import plain
+from aiperf.report.csv_file import render_csv
+from aiperf.report.extra_columns import build_extras, chosen_columns, extra_lines, format_si
+from aiperf.report.json_file import render_json
+from aiperf.report.markdown import render_markdown
+from aiperf.report.table import build_table
+
+PRICES = Prices("mine.yaml", "EUR", "our invoice", "2026-03-01", gpu_hour=3.6)
+READING = EnergyReading(
+    "NVML, GPU 0", windows=4, updates=52, seconds=5.0, joules=2000.0, iterations=1000, run_seconds=8.0,
+    idle_watts=100.0, limit_watts=700.0,
+)  # fmt: skip
+
+
+def record(*, items=2000.0, energy=True, after=READING, ratio=True, **changes):
+    work = {"items": items, "item": "tokens"}
+    runs = tuple(SideRun(s, (1,), Warmup(20, 0.5, 0.2, True, "steady"), 0.1, 3, work=work) for s in ("before", "after"))
+    readings = {"before": READING, "after": after} if energy else {}
+    pairs = tuple(make_pair(i, runs=runs, energy=readings) for i in range(2))
+    results = [make_result(make_comparison(8e-3, 4e-3, interval=(1.9, 2.1)))]
+    if energy and ratio:
+        found = make_comparison(3.2, 2.56, interval=(1.24, 1.26), ratio=1.25, metric="energy", unit="J")
+        results.append(make_result(found, headline=False))
+    case = make_case("tokens-a-second", needs=Needs(gpus=1))
+    return measured(case, *results, pairs=pairs, limits=(Limit("after", "dram", 4e12, "B/s", 0.61),), **changes)
+
+
+def extras_of(found, *wanted, prices=PRICES):
+    return build_extras([found], wanted, prices=prices, pairs_of=lambda r: r.pairs)
+
+
+def shown(found, *wanted, width=160, **more):
+    return plain(extra_lines(extras_of(found, *wanted, **more), width=width))
+
+
+def test_energy_is_told_a_side_with_its_ratio_and_its_source() -> None:
+    halved = replace(READING, joules=1600.0)
+    lines = [line.split() for line in shown(record(after=halved), "energy").splitlines() if line.strip()]
+    assert lines[1] == ["tokens-a-second", "before", "3.20", "J", "2.40", "J", "1.60", "mJ", "625", "400", "W"]
+    after = " ".join(lines[2])
+    assert after.startswith("tokens-a-second after 2.56 J 1.76 J 1.28 mJ 781 320 W before / after 1.25×")
+    assert after.endswith("[1.24 … 1.26], improved")
+    assert "Source: NVML, GPU 0." in " ".join(" ".join(line) for line in lines)
+
+
+def test_a_reading_that_breaks_a_rule_shows_its_reason_and_no_number() -> None:
+    text = shown(record(after=replace(READING, updates=9), ratio=False), "energy")
+    line = next(x for x in text.splitlines() if " after " in x)
+    assert "the counter was updated 9 times" in line
+    assert " J" not in line.split("the counter")[0].split("after", 1)[1]
+
+
+def test_a_run_that_measured_no_energy_says_how_to_measure_it() -> None:
+    text = shown(record(energy=False), "energy")
+    assert "aiperf run --columns energy measures it" in text
+    assert "Source" not in text
+
+
+def test_costs_name_the_prices_and_say_why_one_is_missing() -> None:
+    text = shown(record(), "cost")
+    # 8 ms for 2000 tokens on one GPU at 3.6 an hour: 4 s a million, 0.004; half of it on the other side.
+    assert "before" in text
+    assert "0.00400 EUR" in text
+    assert "0.00200 EUR" in text
+    assert "mine.yaml (our invoice, 2026-03-01)" in text
+    missing = shown(record(energy=False), "cost", prices=replace(PRICES, kwh=0.2))
+    assert missing.count("prices energy (kwh), and energy was not measured") == 2
+    assert "EUR" not in missing
+
+
+def test_goodput_tells_both_numbers_and_the_share_of_the_limit() -> None:
+    text = shown(record(), "goodput")
+    before, after = (line.split() for line in text.splitlines() if "tokens-a-second" in line)
+    assert before[2:4] == ["250", "k"]
+    assert "61 %" in " ".join(after)
+    assert before[-1] == "tokens"
+    # A launch: 10 timed iterations of 2000 tokens in 0.1 + 0.2 + 0.5 s, a sample and an audit of 1 ms each.
+    whole = extras_of(record(), "goodput").values[0]["goodput_whole_before"]
+    assert whole == pytest.approx(2000 * 10 / 0.802, rel=1e-4)
+
+
+def test_work_without_items_has_no_goodput_no_cost_and_still_energy() -> None:
+    found = extras_of(record(items=0), "energy", "cost", "goodput").values[0]
+    assert found["goodput_after"] is found["cost_per_million_after"] is found["items_per_joule_after"] is None
+    assert found["cost_problem_after"] == "the workload counts no items"
+    assert found["energy_j_after"] == pytest.approx(3.2)
+
+
+def test_programs_get_plain_numbers_in_every_dialect() -> None:
+    found = record()
+    table = replace(build_table([found]), extras=extras_of(found, "energy", "goodput"))
+    first, second = csv.DictReader(io.StringIO(render_csv(table)))
+    assert float(first["energy_j_before"]) == pytest.approx(3.2)
+    assert float(first["energy_ratio"]) == 1.25
+    assert second["metric"] == "energy"
+    assert second["energy_j_before"] == ""
+    document = json.loads(render_json(make_run(), table, records=[found]))
+    assert document["columns"][0]["items_per_joule_after"] == pytest.approx(625)
+    markdown = render_markdown(make_run(), table, summary="s")
+    assert "| energy | side |" in markdown
+    assert "| goodput | side |" in markdown
+
+
+def test_nothing_changes_in_any_dialect_when_no_column_is_asked_for() -> None:
+    found = record()
+    table = build_table([found])
+    assert extras_of(found) is None
+    assert extra_lines(None, width=80) == []
+    assert "columns" not in json.loads(render_json(make_run(), table, records=[found]))
+    assert "energy_j" not in render_csv(table)
+
+
+def test_a_program_of_its_own_has_no_windows() -> None:
+    found = record(energy=False)
+    sides = tuple(replace(s, workload="", command=("true",)) for s in found.case.sides)
+    text = shown(replace(found, case=replace(found.case, sides=sides)), "energy")
+    assert "slice by slice" in text
+
+
+def test_columns_are_named_in_any_order_once() -> None:
+    assert chosen_columns(" goodput,energy,,goodput ") == ("goodput", "energy")
+    assert chosen_columns("") == ()
+    assert chosen_columns("cost", cost="mine.yaml") == ("cost",)
+
+
+@pytest.mark.parametrize(
+    ("text", "cost", "told"),
+    [("watts", "", '"watts"'), ("cost", "", "without your prices"), ("energy", "mine.yaml", "for the column cost")],
+)
+def test_a_column_that_is_not_there_or_has_no_prices_is_a_mistake(text, cost, told) -> None:
+    with pytest.raises(UserError) as caught:
+        chosen_columns(text, cost=cost)
+    assert told in caught.value.faults[0].what
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "told"),
+    [
+        (3.2, "J", "3.20 J"), (1.6e-3, "J", "1.60 mJ"), (2.5e-6, "J", "2.50 µJ"), (1234.0, "J", "1.23 kJ"),
+        (0.0, "J", "0 J"), (-2e-3, "J", "-2.00 mJ"), (-2.0, "J", "-2.00 J"), (None, "J", "–"), (0.0021, "", "0.0021"),
+        (625.0, "", "625"), (9.9999e-4, "J", "1.00 mJ"),
+    ],
+)  # fmt: skip
+def test_joules_have_three_digits_and_a_prefix(value, unit, told) -> None:
+    assert format_si(value, unit) == told
