@@ -45,9 +45,17 @@ class AiperfError(Exception):
 class UserError(AiperfError):
     """One or more mistakes of the user: printed without a traceback, exit code 2."""
 
+    exit = Exit.USAGE
+
     def __init__(self, faults: Iterable[Fault] | Fault) -> None:
         self.faults: tuple[Fault, ...] = (faults,) if isinstance(faults, Fault) else tuple(faults)
         super().__init__("\n".join(f"{f.where}: {f.what}" if f.where else f.what for f in self.faults))
+
+
+class NoBaseline(UserError):
+    """There is no baseline to hold against: exit code 4."""
+
+    exit = Exit.NO_BASELINE
 
 
 def usage(what: str, hint: str = "", where: str = "") -> UserError:

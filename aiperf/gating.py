@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from aiperf.analysis.across import FEWEST_SITTINGS
 from aiperf.analysis.differences import differing
 from aiperf.analysis.gate import Difference, GateOutcome, GateRow, Level
 from aiperf.analysis.gate_base import Baseline
@@ -62,6 +63,12 @@ class Gate:
         return "absolute" if self.config.absolute else "ratio"
 
 
+def check_gate(gate: Gate) -> None:
+    """Raise the UserError that run_gate would raise before it measures: unknown refs, sides, baselines."""
+    _check_side(gate)
+    _base_of(gate)
+
+
 def run_gate(gate: Gate) -> GateOutcome:
     """Measure, measure again what looks worse, settle. Raises UserError before anything is measured."""
     began = time.monotonic()
@@ -75,7 +82,7 @@ def run_gate(gate: Gate) -> GateOutcome:
     again = _Sat()
     if suspects and not first.interrupted and gate.config.confirm:
         again = _fresh(gate, base, tuple(c for c in cases if c.id in suspects), began)
-    rows = [*settle(first.rows, again.rows), *refused]
+    rows = [*settle(first.rows, again.rows, level=gate.level), *refused]
     return _outcome(gate, base, rows, began=began, sat=(first, again))
 
 
@@ -127,12 +134,12 @@ def _base_of(gate: Gate) -> _Base:
 
 def _of_few_sittings(gate: Gate, stored: Baseline) -> tuple[str, ...]:
     """Say that noise between sittings is unknown: an interval without it is too narrow (METHOD 10, level 2)."""
-    single = any(len(entry.sittings) < 2 for entry in stored.entries)
-    if gate.level != "ratio" or not single or load_calibration(stored.host_id):
+    few = any(len(entry.sittings) < FEWEST_SITTINGS for entry in stored.entries)
+    if gate.level != "ratio" or not few or load_calibration(stored.host_id):
         return ()
     return (
-        "noise between sittings counts as zero here: this host was never calibrated and the baseline holds one "
-        "sitting; run aiperf calibrate, or promote more runs",
+        f"little is known of the noise between sittings: this host was never calibrated and the baseline holds fewer "
+        f"than {FEWEST_SITTINGS} of some case; run aiperf calibrate, or promote more runs",
     )
 
 

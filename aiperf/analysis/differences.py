@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiperf.analysis.gate import Difference
-from aiperf.records import CaseRecord, RunRecord
+from aiperf.records import CaseRecord, RunRecord, Side
 
 NONE = "none"
 """Stands for a field that one of the two does not have."""
 UNKNOWN = "not recorded"
+_OF_A_CHECKOUT = ("PYTHONPATH", "AIPERF_COMMIT")
 _HASH = 12
 """Characters of a commit or hash that are shown."""
 
@@ -97,9 +98,17 @@ def _short(git: Mapping[str, str]) -> dict[str, str]:
 
 
 def _sides(record: CaseRecord, *, whole: bool) -> dict[str, Any]:
-    given = {s.name: {"params": s.params, "env": s.env, "ranks": s.ranks} for s in record.case.sides}
+    given = {
+        s.name: {"params": s.params, "env": _env(s), "ranks": s.ranks} | ({"ref": s.ref} if s.ref else {})
+        for s in record.case.sides
+    }
     runs = {s.name: {"workload": s.workload, "command": shlex.join(s.command), "ref": s.ref} for s in record.case.sides}
     return {name: {**runs[name], **fields} if whole else fields for name, fields in given.items()}
+
+
+def _env(side: Side) -> dict[str, str]:
+    """What a side was given; a checkout lies in another folder, and a ref moves, from run to run."""
+    return {k: v for k, v in side.env.items() if not side.ref or k not in _OF_A_CHECKOUT}
 
 
 def _compared(name: str, then: Any, now: Any, *, missing: tuple[bool, bool] = (False, False)) -> list[Difference]:

@@ -42,7 +42,7 @@ def flagged(rows: Sequence[GateRow]) -> tuple[GateRow, ...]:
     return tuple(row for row in rows if row.standing == "regressed")
 
 
-def settle(first: Sequence[GateRow], again: Sequence[GateRow]) -> tuple[GateRow, ...]:
+def settle(first: Sequence[GateRow], again: Sequence[GateRow], *, level: Level = "rebuild") -> tuple[GateRow, ...]:
     """Rows of the first sitting, the flagged ones as the fresh sitting leaves them, all p-values Holm-adjusted.
 
     A flagged row was picked for looking bad, the fresh sitting was not: so its word stands, but only a row that both
@@ -53,7 +53,7 @@ def settle(first: Sequence[GateRow], again: Sequence[GateRow]) -> tuple[GateRow,
     # A case that came to no result the second time has one row, whatever was flagged.
     lone = {row.case: row for row in again if row.ratio is None}
     rows = [
-        _confirmed(row, fresh.get(_key(row)) or lone.get(row.case)) if row.standing == "regressed" else row
+        _confirmed(row, fresh.get(_key(row)) or lone.get(row.case), level=level) if row.standing == "regressed" else row
         for row in first
     ]
     tested = [place for place, row in enumerate(rows) if row.p is not None]
@@ -67,13 +67,15 @@ def _key(row: GateRow) -> tuple[str, str, str]:
     return row.case, row.side, row.metric
 
 
-def _confirmed(first: GateRow, again: GateRow | None) -> GateRow:
+def _confirmed(first: GateRow, again: GateRow | None, *, level: Level) -> GateRow:
     if again is None:
         return replace(first, standing="inconclusive", confirmed=False, sentence=wording.once(first.sentence))
     seconds = first.seconds + again.seconds
     if again.standing == "regressed":
         told = wording.confirmed(first.sentence, again.sentence)
-        return replace(again, sentence=told, p=_both(first.p, again.p), confirmed=True, seconds=seconds)
+        # Held against one stored baseline the sittings are not independent: the fresh one speaks alone.
+        p = _both(first.p, again.p) if level == "rebuild" else again.p
+        return replace(again, sentence=told, p=p, confirmed=True, seconds=seconds)
     told = wording.not_confirmed(first.sentence, again.sentence)
     # What looked worse and then could not be looked at is not skipped: it is open.
     standing = "inconclusive" if again.standing == "skipped" else again.standing

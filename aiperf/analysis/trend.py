@@ -120,7 +120,9 @@ def all_series(entries: Iterable[tuple[RunRecord, CaseRecord]], *, metric: str =
     """
     groups: dict[tuple[str, str], list[tuple[RunRecord, CaseRecord]]] = {}
     for run, record in entries:
-        groups.setdefault((record.case.id, _host(run, record)), []).append((run, record))
+        # A gate's sittings hold two commits of one side against each other: another question than the scenario's.
+        name = f"{record.case.id} between commits" if record.case.rebuilt else record.case.id
+        groups.setdefault((name, _host(run, record)), []).append((run, record))
     found = []
     for (case, host), members in groups.items():
         keys = dict.fromkeys(key for _, record in members for key in _comparisons(record, metric))

@@ -158,8 +158,8 @@ def told_to_ci(title: str, paths: CiPaths) -> Iterator[None]:
         _write_errors([entry_of_error(name, said, word="interrupted")], title, Exit.INTERRUPTED, paths)
         raise
     except UserError as error:
-        faults = _write_errors(entries_of_faults(name, error.faults), title, Exit.USAGE, paths)
-        raise UserError((*error.faults, *faults)) from error
+        faults = _write_errors(entries_of_faults(name, error.faults), title, error.exit, paths)
+        raise type(error)((*error.faults, *faults)) from error
     except Exception as error:
         fault = "" if isinstance(error, AiperfError) else f"aiperf itself failed: {type(error).__name__}: "
         _write_errors([entry_of_error(name, f"{fault}{error}")], title, Exit.USAGE, paths)

@@ -38,7 +38,7 @@ from aiperf.cli.options import (
     make_settings,
 )
 from aiperf.errors import Exit, Fault, UserError, usage
-from aiperf.gating import Gate, promote_runs, run_gate
+from aiperf.gating import Gate, check_gate, promote_runs, run_gate
 from aiperf.host.read import read_host
 from aiperf.plan.gates import DEFAULT_GATE, ON_INCONCLUSIVE, GateConfig, load_gate
 from aiperf.plan.plan import estimate, make_plan
@@ -126,6 +126,8 @@ def gate(
     paths = CiPaths(junit=junit, gitlab=gitlab, metrics=metrics, dashboard=dashboard)
     form = Format.json if as_json else form
     if promote:
+        if dry_run:
+            raise usage("a promotion is written at once.", "Leave it out; git shows what changed.", where="--dry-run")
         _promote(selectors, results=results, baseline=baseline, who=who, why=why, form=form)
         return
     with told_to_ci(_TITLE, paths):
@@ -140,6 +142,7 @@ def gate(
         )
         wanted = _gate(asked, selectors, axis_values(only), settings, quiet=quiet)
         if dry_run:
+            check_gate(wanted)
             _print_plan(wanted, form)
             return
         outcome = run_gate(wanted)

@@ -120,7 +120,7 @@ def _outcome() -> int:
             app()
     except UserError as error:
         print_faults(error)
-        return _trace(Exit.USAGE)
+        return _trace(error.exit)
     except AiperfError as error:
         print(f"aiperf: {error}", file=sys.stderr)
         return _trace(Exit.USAGE)

@@ -94,8 +94,9 @@ def profile(
     )
     sides = [parse_range(text) for text in ranges]
     if imported:
-        print_profiles([import_reports(imported, found, ranges=sides)], form, every_row=every_row)
-        return
+        read = import_reports(imported, found, ranges=sides)
+        print_profiles([read], form, every_row=every_row)
+        raise typer.Exit(int(_code([read])))
     if command:
         told = profile_program(
             command, wish.abilities, gpu=bool(host.gpus), ranges=sides, limit=wish.limit, note=progress_note(quiet)

@@ -92,7 +92,7 @@ def gate_command(config: GateConfig, case: Case, *, base: str, seed: int) -> str
     """The command that gates one case again; ``base`` is the commit it was held against, empty with a baseline."""
     words = ["aiperf", "gate", shown_path(Path(case.path)) if case.path else case.scenario]
     words += [word for key, value in case.axes.items() for word in ("--only", f"{key}={axis_text(value)}")]
-    if config.path and config.name != DEFAULT_GATE:
+    if config.path and Path(config.path) != config_folder() / "gates" / f"{DEFAULT_GATE}.yaml":
         words += ["--config", shown_path(Path(config.path))]
     if config.baseline:
         words += ["--baseline", shown_path(Path(config.baseline)), *(["--absolute"] if config.absolute else [])]

@@ -35,6 +35,7 @@ def rebuild_case(case: Case, *, base: str, head: str, side: str = "") -> Case:
         moves={},
         expect="",
         book=(),
+        rebuilt=True,
     )
 
 

@@ -131,6 +131,8 @@ class Case:
     book: tuple[str, ...] = ()
     path: str = ""
     scenario_hash: str = ""
+    rebuilt: bool = False
+    """Made by a gate: both sides are one side of the scenario, at two commits."""
 
     @property
     def file_stem(self) -> str:

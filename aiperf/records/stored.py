@@ -29,7 +29,7 @@ class CaseRecord:
     """Without their samples: those are in the Parquet file."""
     limits: tuple[Limit, ...] = ()
     stop: str = ""
-    """Which rule ended the case: verdict, precision, budget, max_pairs, interrupted, failure."""
+    """Which rule ended the case: verdict, precision, budget, max_pairs, interrupted, failure, unfit."""
     skip_reason: str = ""
     skip_fix: str = ""
     failure: Failure | None = None

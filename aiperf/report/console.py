@@ -29,6 +29,7 @@ STYLES = {
     "skipped": "dim",
     "interrupted": "yellow",
     "not begun": "dim",
+    "no record": "bold red",
 }
 _GAP = 2
 _MIN_LABEL = 12

@@ -86,7 +86,7 @@ def side_sentences(case: Case) -> list[str]:
 
 def reproduce(run: RunRecord, record: CaseRecord) -> list[str]:
     """Give the commands that measure this case again."""
-    said = [f"The run: {shlex.join(run.argv)}"] if run.argv else []
+    said = [f"The run: {shlex.join(['aiperf', *run.argv[1:]])}"] if run.argv else []
     command = reproduce_command(run, record)
     return [*said, f"The case: {command}"] if command else said
 
@@ -95,10 +95,17 @@ def reproduce_command(run: RunRecord, record: CaseRecord) -> str:
     """Give the one command that measures this case again; empty when there is none."""
     if record.status != "imported" and (not record.case.is_command or record.case.path):
         # The run's seed: each case draws its own from it.
-        words = ["aiperf", "run", _named(record.case), "--precision", record.precision, "--seed", str(run.seed)]
+        gated = "gate" in run.argv[1:3] and record.case.sides[0].ref
+        words = ["aiperf", *(_gate_words(record.case) if gated else ["run", _named(record.case)])]
+        words += ["--precision", record.precision, "--seed", str(run.seed)]
         words += [word for key, value in record.case.axes.items() for word in ("--only", f"{key}={axis_text(value)}")]
         return shlex.join(words)
     return ""
+
+
+def _gate_words(case: Case) -> list[str]:
+    base, head = (side.ref for side in case.sides)
+    return ["gate", case.path, "--against", base, *(["--head", head] if head != "working-tree" else [])]
 
 
 def _named(case: Case) -> str:

@@ -8,14 +8,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
+from pathlib import Path
 from typing import Any
 
+from aiperf.paths import scenario_folder
 from aiperf.records import Check, Measure, Needs
 from aiperf.report.columns import text_table
 from aiperf.report.console import Line, wrap
 from aiperf.report.numbers import clean, format_percent
 from aiperf.scenario.find import Listing
 from aiperf.scenario.model import Layer, Scenario, SideSpec
+from aiperf.scenario.wording import shown_path
 from aiperf.store.codec import to_plain
 from aiperf.units import format_bytes
 
@@ -42,6 +45,12 @@ def scenario_plain(scenario: Scenario) -> dict[str, Any]:
     return {**plain, "lane": scenario.lane, "cases": case_count(scenario)}
 
 
+def _selector(scenario: Scenario) -> str:
+    """What aiperf run finds it by: its name when it is shipped, else its file."""
+    shipped = Path(scenario.path).resolve().is_relative_to(scenario_folder().resolve())
+    return scenario.name if shipped else shlex.quote(shown_path(Path(scenario.path)))
+
+
 def case_count(scenario: Scenario) -> int:
     """Count the points of the scenario's axes."""
     count = 1
@@ -61,7 +70,7 @@ def explain_scenario(scenario: Scenario, *, width: int = 100) -> str:
         ["How it is checked", f"  {check_sentence(scenario.check)}"],
         ["What it needs", f"  {needs_sentence(scenario.needs)}"],
         ["Beside it", *(f"  {line}" for line in _beside(scenario))],
-        ["To run it", f"  aiperf run {scenario.name}"],
+        ["To run it", f"  aiperf run {_selector(scenario)}"],
     ]
     blocks = ["\n".join(p for line in block for p in wrap(clean_keep(line), width, indent="    ")) for block in parts]
     return "\n\n".join(blocks) + "\n"

@@ -24,6 +24,7 @@ from aiperf.report.numbers import (
     format_value,
 )
 
+_INTERRUPTED = "the run was interrupted before it"
 TIME_UNITS = ("s",)
 """A metric in one of these units has a speedup; any other prints its change."""
 
@@ -205,13 +206,16 @@ def _with_mechanism(row: Row, record: CaseRecord, profiles: Mapping[str, Profile
 
 
 def _not_begun(run: RunRecord, known: Collection[str]) -> list[Row]:
-    if run.status == "finished":
+    if run.status == "finished" and not known:
+        # A run that only profiled holds no record at all.
         return []
-    why = "the run was interrupted before it" if run.status == "interrupted" else "the run has not come to it"
+    ended = {"finished": "the run planned it and holds none that can be read", "interrupted": _INTERRUPTED}
+    why = ended.get(run.status, "the run has not come to it")
+    status = "no record" if run.status == "finished" else "not begun"
     missing = [case for case in run.planned if case not in known]
     # A case's id is its scenario's name and its axes in brackets.
     return [
-        Row(scenario=name, case=case, label=axes.rstrip("]").replace(",", " "), status="not begun", sentence=why)
+        Row(scenario=name, case=case, label=axes.rstrip("]").replace(",", " "), status=status, sentence=why)
         for case in missing
         for name, _, axes in [case.partition("[")]
     ]

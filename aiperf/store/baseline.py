@@ -14,7 +14,7 @@ from typing import Any
 
 from aiperf.analysis.differences import differing
 from aiperf.analysis.gate_base import Baseline, BaselineEntry, BaselineSitting, Promotion, sitting_of
-from aiperf.errors import Fault, UserError, usage
+from aiperf.errors import Fault, NoBaseline, UserError, usage
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.store.codec import CorruptRecord, dump_json, from_plain
 from aiperf.store.write import write_whole
@@ -55,7 +55,7 @@ def read_baseline(path: Path) -> Baseline:
         return from_plain(Baseline, plain)
     except FileNotFoundError:
         hint = "Write one: aiperf gate --promote RUN [RUN ...] --baseline FILE --why TEXT."
-        raise usage("there is no such baseline.", hint, str(path)) from None
+        raise NoBaseline(Fault(str(path), "there is no such baseline.", hint)) from None
     except OSError as error:
         raise usage(f"cannot be read: {error.strerror}.", where=str(path)) from None
     except (ValueError, RecursionError, CorruptRecord) as error:

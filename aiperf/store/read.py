@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import UserError, usage
-from aiperf.records import CaseRecord, Pair, RunRecord
+from aiperf.records import Case, CaseRecord, Pair, RunRecord
 from aiperf.store.codec import CorruptRecord, decode_case, decode_run
 from aiperf.store.samples import join_samples
 from aiperf.store.write import CASES, LATEST, RUN_FILE, SAMPLES, file_name
@@ -107,7 +107,7 @@ def read_case(run: StoredRun, name: str) -> CaseRecord:
     """Read the record of the case with the id ``name``, or of a scenario's only case. Raises UserError."""
     records, damaged = run.read_cases()
     exact = [r for r in records if r.case.id == name]
-    found = exact or [r for r in records if name in (r.case.scenario, file_name(r.case))]
+    found = exact or [r for r in records if name in (r.case.scenario, file_name(r.case), _label(r.case))]
     if len(found) == 1:
         return found[0]
     if found:
@@ -117,6 +117,11 @@ def read_case(run: StoredRun, name: str) -> CaseRecord:
     near = difflib.get_close_matches(name, ids_known, n=3, cutoff=0.4) or ids_known[:5]
     lost = f" {len(damaged)} damaged record(s) were passed over." if damaged else ""
     raise usage(f'no case "{name}" in {run.folder}.{lost}', f"It holds: {', '.join(near)}." if near else "It is empty.")
+
+
+def _label(case: Case) -> str:
+    """What tables print for a case: its axes, without its scenario."""
+    return case.id.partition("[")[2].removesuffix("]").replace(",", " ")
 
 
 def read_pairs(run: StoredRun, case: CaseRecord) -> tuple[Pair, ...]:

@@ -147,14 +147,18 @@ def test_a_gate_file_with_three_faults_prints_all_three(user, here):
 )
 def test_a_mistake_is_told_before_anything_is_measured(user, here, argv, told):
     done = here("gate", *argv)
-    assert done.code == 2
+    assert done.code == (4 if "no such baseline" in told else 2)
     assert told in done.err
     assert not (user.folder / "results").exists()
 
 
-def test_a_dry_run_says_what_would_be_gated(here):
+def test_a_dry_run_says_what_would_be_gated_and_refuses_what_could_not_be(repo, here):
     done = here("gate", "./tiny.yaml", "--against", "main", "--dry-run", "--precision", "fast.yaml")
     assert done.code == 0, done.err
     assert "gate default: against main" in done.out
     assert "1 case to measure" in done.out
-    assert json.loads(here("gate", "./tiny.yaml", "--dry-run", "--json").out)[0]["case"] == "tiny"
+    plan = json.loads(here("gate", "./tiny.yaml", "--against", "main", "--dry-run", "--json").out)
+    assert plan[0]["case"] == "tiny"
+    for wrong, code in ((("--against", "nosuch"), 2), (("--against", "main", "--side", "nosuch"), 2)):
+        assert here("gate", "./tiny.yaml", *wrong, "--dry-run").code == code
+    assert here("gate", "./tiny.yaml", "--baseline", "nosuch.json", "--dry-run").code == 4

@@ -117,7 +117,8 @@ def test_the_command_that_gates_a_case_again_names_what_it_was_held_against(tmp_
         "aiperf gate s.yaml --only n=1 --config mine.yaml --against abc --head 'v 2' --build 'make -j' --side after "
         "--precision standard --seed 1"
     )
-    held = GateConfig("default", "x", baseline=str(tmp_path / "b.json"), absolute=True, precision="quick")
+    shipped = str(config_folder() / "gates" / "default.yaml")
+    held = GateConfig("default", shipped, baseline=str(tmp_path / "b.json"), absolute=True, precision="quick")
     assert gate_command(held, case, base="", seed=0) == (
         "aiperf gate s.yaml --only n=1 --baseline b.json --absolute --precision quick --seed 0"
     )

@@ -307,7 +307,7 @@ def test_a_speedup_is_held_against_promoted_runs_and_confirmed(repo, promoted):
 
 def test_a_single_stored_sitting_says_that_noise_between_sittings_is_unknown(repo, promoted):
     outcome = gate(repo, Fake({"a": [2.0]}), baseline=str(promoted(2.0)))
-    assert "counts as zero" in outcome.notes[0]
+    assert "never calibrated" in outcome.notes[0]
 
 
 @pytest.mark.parametrize("absolute", [False, True])

@@ -109,7 +109,13 @@ def entries_of_run(run: RunRecord, records: Sequence[CaseRecord], *, problems: S
 
 def entries_of_gate(outcome: GateOutcome) -> tuple[Entry, ...]:
     """Entries of a gate: one a row, and one for the gate itself when it fails for no single row's sake."""
-    entries = [_of_row(outcome, row) for row in outcome.rows]
+    seen: set[str] = set()
+    entries = []
+    for row in outcome.rows:
+        entry = _of_row(outcome, row)
+        # A case was measured once, whatever the number of its metrics.
+        entries.append(replace(entry, seconds=0.0) if row.case in seen else entry)
+        seen.add(row.case)
     if outcome.exit not in (Exit.OK, Exit.SKIPPED) and not any(e.red for e in entries):
         differing = [f"{d.name}: {d.then} then, {d.now} now" for d in outcome.differences]
         text = "\n".join([outcome.sentence, *differing, *outcome.notes])

@@ -1,0 +1,320 @@
+"""What a GPU's public datasheet says of it, what the book's table says, and how near a measured roof came to them.
+
+What must not live here: measuring a roof, and the judgement of anything but its share of the datasheet.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from aiperf.errors import Fault, UserError
+from aiperf.host.facts import HostFacts
+from aiperf.host.peaks import Peak
+from aiperf.paths import config_folder
+from aiperf.units import format_rate
+
+FAR_BELOW = 0.6
+"""Share of its datasheet below which a roof is a finding."""
+_LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_UNITS = {"memory_bandwidth": "B/s", "l2": "B", "sms": "", "tdp": "W"} | dict.fromkeys(
+    ("fp32", "tf32", "bf16", "fp16", "fp8"), "FLOP/s"
+)
+_LINKS = {"pcie": "B/s", "nvlink": "B/s", "nvlink_total": "B/s"}
+FIGURE_OF = {
+    "dram": "memory_bandwidth",
+    "h2d": "pcie",
+    "d2h": "pcie",
+    "p2p": "nvlink",
+    "all_reduce_nccl": "nvlink",
+    **{f"gemm_{dtype}": dtype for dtype in ("fp32", "tf32", "bf16", "fp16")},
+}
+"""Roof -> the figure that it reaches for; links count one way."""
+_GIGATRANSFERS = {3: 8.0, 4: 16.0, 5: 32.0}
+"""Per second and lane, by PCIe generation; all of these send 130 bits for 128 (PCI-SIG)."""
+_QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?) ([kMGTP]?)(B/s|FLOP/s|B|W)$")
+_PREFIX = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of a document."""
+
+    value: float
+    unit: str
+    """B/s, FLOP/s, B, W; empty for a count."""
+    source: str
+    """Title of the document."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the book says of one figure."""
+
+    value: float
+    unit: str
+    lines: str
+    """Of the book's text."""
+    error: str = ""
+    """What is known to be wrong with it."""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One model of GPU."""
+
+    model: str
+    names: tuple[str, ...]
+    """Patterns of NVML's name."""
+    figures: Mapping[str, Figure]
+    """Figure -> number; dense, links one way (``nvlink_total``: both ways added up)."""
+    book: Mapping[str, Claim] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A measured roof held against the datasheet of the GPU that it was measured on."""
+
+    roof: str
+    model: str
+    figure: Figure | None
+    """None where no document that we know states it."""
+    share: float | None
+    """Of the figure: the best sample of the latest occasion."""
+    claim: Claim | None = None
+    """What the book says of it."""
+
+    @property
+    def far_below(self) -> bool:
+        """Whether the roof is so far below its datasheet that something is likely to hold it down."""
+        return self.share is not None and self.share < FAR_BELOW
+
+
+def load_datasheets(folder: Path | None = None) -> tuple[Sheet, ...]:
+    """Every model of ``configs/hardware``. Raises UserError with every fault of every file."""
+    place = folder or config_folder() / "hardware"
+    if folder is not None:
+        return _load(place)
+    return _shipped(place)
+
+
+def sheet_of(name: str, sheets: Iterable[Sheet]) -> Sheet | None:
+    """The model that NVML calls ``name``; None for an unknown one and for a MIG slice, which is less than its GPU."""
+    if " MIG " in name:
+        return None
+    return next((s for s in sheets if any(fnmatchcase(name, pattern) for pattern in s.names)), None)
+
+
+def held_against(facts: HostFacts, peaks: Mapping[str, Peak], sheets: Iterable[Sheet]) -> dict[str, Held]:
+    """Roof -> how near it came to the datasheet of this host's first GPU, which is where roofs are measured.
+
+    Empty without a GPU, for an unknown one, and while MIG cuts it into slices.
+    """
+    if not facts.gpus or facts.gpus[0].mig:
+        return {}
+    sheet = sheet_of(facts.gpus[0].name, sheets)
+    if sheet is None:
+        return {}
+    return {name: held for name, peak in peaks.items() if (held := _held(peak, sheet)) is not None}
+
+
+def shortfalls(facts: HostFacts, peaks: Mapping[str, Peak]) -> tuple[tuple[str, str], ...]:
+    """(roof, sentence) of every roof that came out far below the datasheet of this host's GPU."""
+    held = held_against(facts, peaks, load_datasheets())
+    return tuple((name, _sentence(entry, peaks[name])) for name, entry in held.items() if entry.far_below)
+
+
+def compared(facts: HostFacts, peaks: Mapping[str, Peak]) -> int:
+    """How many measured roofs of this host have a datasheet's figure beside them."""
+    return sum(held.share is not None for held in held_against(facts, peaks, load_datasheets()).values())
+
+
+def _sentence(held: Held, peak: Peak) -> str:
+    figure = held.figure
+    if figure is None or held.share is None:
+        return ""
+    reached, stated = format_rate(peak.latest or peak.value, peak.unit), format_rate(figure.value, figure.unit)
+    return f"{held.roof} reached {reached} here, {held.share * 100:.0f} % of the {stated} in the {figure.source}."
+
+
+def _held(peak: Peak, sheet: Sheet) -> Held | None:
+    wanted = FIGURE_OF.get(peak.name, "")
+    figure, claim = sheet.figures.get(wanted), sheet.book.get(wanted)
+    if figure is None and claim is None:
+        return None
+    share = (peak.latest or peak.value) / figure.value if figure is not None else None
+    return Held(peak.name, sheet.model, figure, share, claim)
+
+
+@lru_cache(maxsize=4)
+def _shipped(folder: Path) -> tuple[Sheet, ...]:
+    return _load(folder)
+
+
+def _load(folder: Path) -> tuple[Sheet, ...]:
+    faults: list[Fault] = []
+    sheets = [sheet for path in sorted(folder.glob("*.yaml")) for sheet in _file(path, faults)]
+    seen: dict[str, str] = {}
+    for sheet in sheets:
+        for pattern in sheet.names:
+            if pattern in seen:
+                faults.append(Fault(str(folder), f'"{pattern}" names both {seen[pattern]} and {sheet.model}.'))
+            seen[pattern] = sheet.model
+    if faults:
+        raise UserError(faults)
+    return tuple(sheets)
+
+
+class _Reader:
+    """Takes keys out of one mapping and gathers what is wrong with it."""
+
+    def __init__(self, where: str, data: Any, faults: list[Fault]) -> None:
+        self.where, self.faults = where, faults
+        self.data: dict[Any, Any] = dict(data) if isinstance(data, dict) else {}
+        if not isinstance(data, dict):
+            self.fault("", "is not a mapping.")
+
+    def fault(self, key: str, what: str) -> None:
+        """Note a mistake."""
+        self.faults.append(Fault(f"{self.where}: {key}" if key else self.where, what))
+
+    def take(self, key: str, kind: type, *, needed: bool = True) -> Any:
+        """The value of a key, or None with a fault."""
+        value = self.data.pop(key, None)
+        if value is None and not needed:
+            return None
+        if not isinstance(value, kind) or isinstance(value, bool) or (kind in (str, list) and not value):
+            noun = {str: "a text", list: "a list", dict: "a mapping", int: "a whole number"}[kind]
+            self.fault(key, "is missing." if value is None else f'"{value}" is not {noun}.')
+            return None
+        return value
+
+    def quantity(self, key: str, unit: str) -> float | None:
+        """A number with its unit, such as ``3.35 TB/s``; a bare whole number for a count."""
+        if not unit:
+            count = self.take(key, int)
+            return None if count is None else float(count)
+        text = self.take(key, str)
+        if text is None:
+            return None
+        match = _QUANTITY.match(text)
+        if match is None or match[3] != unit or not float(match[1]) > 0:
+            self.fault(key, f'"{text}" is no number in {unit}; write for instance "3.35 T{unit}".')
+            return None
+        return float(match[1]) * _PREFIX[match[2]]
+
+    def end(self) -> None:
+        """Refuse the keys that nobody took."""
+        for key in self.data:
+            self.fault(str(key), "is not a known key.")
+
+
+def _file(path: Path, faults: list[Fault]) -> list[Sheet]:
+    try:
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        faults.append(Fault(str(path), f"cannot be read as YAML: {' '.join(str(error).split())}."))
+        return []
+    top = _Reader(str(path), data, faults)
+    top.take("family", str)
+    documents = top.take("documents", dict) or {}
+    for name, title in documents.items():
+        if not isinstance(title, str) or not title:
+            top.fault(f"documents: {name}", "is not the title of a document.")
+    models = top.take("models", list) or []
+    top.end()
+    return [_sheet(_Reader(f"{path}: model {place}", entry, faults), documents) for place, entry in enumerate(models)]
+
+
+def _sheet(entry: _Reader, documents: Mapping[str, str]) -> Sheet:
+    model = entry.take("model", str) or ""
+    names = entry.take("names", list) or []
+    if not all(isinstance(name, str) and name for name in names):
+        entry.fault("names", "are not all texts.")
+    figures = {
+        name: found
+        for name, plain in (entry.take("figures", dict) or {}).items()
+        if (found := _figure(entry, str(name), plain, documents)) is not None
+    }
+    figures |= _pcie(entry, documents) | _nvlink(entry, documents)
+    book = _book(entry)
+    entry.end()
+    return Sheet(model, tuple(map(str, names)), figures, book)
+
+
+def _figure(entry: _Reader, name: str, plain: Any, documents: Mapping[str, str]) -> Figure | None:
+    if name not in _UNITS:
+        entry.fault(f"figures: {name}", f"is no figure. Known: {', '.join(_UNITS)}.")
+        return None
+    part = _Reader(f"{entry.where}: figures: {name}", plain, entry.faults)
+    value, source = part.quantity("value", _UNITS[name]), _source(part, documents)
+    part.end()
+    return None if value is None else Figure(value, _UNITS[name], source)
+
+
+def _pcie(entry: _Reader, documents: Mapping[str, str]) -> dict[str, Figure]:
+    plain = entry.take("pcie", dict, needed=False)
+    if plain is None:
+        return {}
+    part = _Reader(f"{entry.where}: pcie", plain, entry.faults)
+    generation, lanes, source = part.take("generation", int), part.take("lanes", int), _source(part, documents)
+    part.end()
+    if generation is None or lanes is None:
+        return {}
+    if generation not in _GIGATRANSFERS or lanes not in (1, 2, 4, 8, 16):
+        part.fault("", f"generation {generation} with {lanes} lanes is not known.")
+        return {}
+    return {"pcie": Figure(_GIGATRANSFERS[generation] * 1e9 * 128 / 130 / 8 * lanes, "B/s", source)}
+
+
+def _nvlink(entry: _Reader, documents: Mapping[str, str]) -> dict[str, Figure]:
+    plain = entry.take("nvlink", dict, needed=False)
+    if plain is None:
+        return {}
+    part = _Reader(f"{entry.where}: nvlink", plain, entry.faults)
+    one_way, total = part.quantity("one_way", "B/s"), part.quantity("total", "B/s")
+    source = _source(part, documents)
+    part.end()
+    if one_way is None or total is None:
+        return {}
+    if not math.isclose(total, 2 * one_way):
+        part.fault("total", "is not twice one_way.")
+    return {"nvlink": Figure(one_way, "B/s", source), "nvlink_total": Figure(total, "B/s", source)}
+
+
+def _book(entry: _Reader) -> dict[str, Claim]:
+    """The book's claims; where it gives NVLink both ways only, half of that is its claim one way."""
+    found: dict[str, Claim] = {}
+    for place, plain in enumerate(entry.take("book", list, needed=False) or []):
+        part = _Reader(f"{entry.where}: book {place}", plain, entry.faults)
+        name = part.take("figure", str) or ""
+        unit = (_UNITS | _LINKS).get(name)
+        if unit is None:
+            part.fault("figure", f'"{name}" is no figure. Known: {", ".join(_UNITS | _LINKS)}.')
+            continue
+        value, lines, error = (
+            part.quantity("value", unit),
+            part.take("lines", str),
+            part.take("error", str, needed=False),
+        )
+        part.end()
+        if value is not None and lines is not None:
+            found[name] = Claim(value, unit, lines, error or "")
+    if (both := found.get("nvlink_total")) is not None:
+        found.setdefault("nvlink", replace(both, value=both.value / 2))
+    return found
+
+
+def _source(part: _Reader, documents: Mapping[str, str]) -> str:
+    named = part.take("source", str)
+    if named is not None and named not in documents:
+        part.fault("source", f'"{named}" is none of the documents.')
+    return str(documents.get(named or "", ""))

@@ -1,0 +1,165 @@
+"""Which findings touch which case, by the shipped rules; and what a damaged file of rules is told."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from host_shelf import recorded, sight_of
+
+from aiperf.errors import UserError
+from aiperf.host.findings import Finding
+from aiperf.host.probes.every import PROBES
+from aiperf.host.probes.probe import Reading
+from aiperf.host.probes.sight import Sight
+from aiperf.host.relevance import FINDINGS, Fact, kinds_of, load_rules, touching, wanted
+from aiperf.host.survey import LIMIT_S, survey
+from aiperf.paths import config_folder
+from aiperf.records import Case, Needs, Side
+from aiperf.scenario.find import find_scenarios
+from aiperf.scenario.load import load_scenario
+
+RULES = load_rules()
+SHIPPED = (config_folder() / "doctor" / "relevance.yaml").read_text()
+
+
+def case(*, gpus: int = 0, ranks: int = 1, tags: tuple[str, ...] = (), workload: str = "x.y", **needs: int) -> Case:
+    sides = tuple(Side(name, workload=workload, ranks=ranks) for name in ("before", "after"))
+    return Case("s", "s", "t", "w", sides, tags=tags, needs=Needs(gpus=gpus, **needs))
+
+
+def touched(name: str, of: Case, *roofs: str, level: str = "warn") -> str:
+    """The level at which one finding touches a case; empty where it does not."""
+    found = touching([Fact(name, level, "It is so.")], RULES, of, roofs=roofs)
+    return found[0].level if found else ""
+
+
+def test_a_case_is_called_by_what_it_needs_its_sides_its_tags_and_its_roofs() -> None:
+    assert kinds_of(case()) == {"any", "cpu", "workload:x"}
+    many = case(gpus=2, ranks=2, tags=("a",), workload="/p/w.py:f", disk=1)
+    assert kinds_of(many, ["h2d"]) == {"any", "gpu", "gpus", "ranks", "disk", "tag:a", "roof:h2d"}
+    command = Case("s", "s", "t", "w", (Side("before", command=("true",)), Side("after", command=("true",))))
+    assert kinds_of(command) == {"any", "cpu", "command"}
+
+
+@pytest.mark.parametrize("name", ["cpu-oversubscription", "swap-disabled", "hpc-kernel-governor", "stale_workers"])
+def test_what_takes_cpu_or_memory_touches_every_case(name) -> None:
+    assert touched(name, case()) == touched(name, case(gpus=1)) == "warn"
+    assert touched(name, case(), level="unfit") == "unfit"
+
+
+@pytest.mark.parametrize(
+    "name", ["gpu_processes", "monitor-utilisation", "ecc-enabled", "gpu-clocks", "persistence-mode"]
+)
+def test_what_is_about_the_gpu_touches_no_case_without_one(name) -> None:
+    assert touched(name, case(gpus=1), level="unfit") == "unfit"
+    assert touched(name, case(), level="unfit") == ""
+
+
+def test_links_between_gpus_touch_only_cases_that_use_two() -> None:
+    assert touched("high-bandwidth-interconnect", case(gpus=1)) == ""
+    assert touched("high-bandwidth-interconnect", case(gpus=2)) == "warn"
+    assert touched("nccl-env", case(gpus=2, tags=("collective",))) == "warn"
+    assert touched("nccl-env", case(ranks=2, tags=("distributed",))) == ""
+
+
+def test_mig_is_a_warning_for_one_gpu_and_unfit_for_two() -> None:
+    assert touched("mig", case(gpus=1)) == "warn"
+    (touch,) = touching([Fact("mig", "warn", "MIG: on.")], RULES, case(gpus=2))
+    assert touch.level == "unfit"
+    assert touch.told == "unfit: MIG: on: MIG switches off what GPUs use to reach each other."
+
+
+def test_the_disk_touches_what_reads_files_once_its_roof_is_known_too() -> None:
+    assert touched("io-scheduler", case()) == ""
+    assert touched("io-scheduler", case(), "disk_read") == "warn"
+    assert touched("io-scheduler", case(tags=("storage",))) == "warn"
+    assert touched("measure-input-throughput", case(tags=("storage",)), "page_cache_read") == ""
+
+
+def test_a_debug_variable_is_unfit_where_launches_or_messages_are_measured() -> None:
+    assert touched("debug_env", case()) == "warn"
+    assert touched("debug_env", case(gpus=1, tags=("launch",))) == "unfit"
+
+
+def test_facts_for_people_touch_nothing() -> None:
+    everything = case(gpus=2, ranks=2, tags=("storage", "collective", "transfer"), disk=1)
+    assert touched("version-control", everything) == touched("nvtx-markers", everything) == ""
+    assert touched("unheard-of", everything) == ""
+
+
+def test_unfit_findings_come_first() -> None:
+    facts = [Fact("thp", "warn", "a"), Fact("swap-disabled", "warn", "b"), Fact("cpu-oversubscription", "unfit", "c")]
+    assert [t.id for t in touching(facts, RULES, case())] == ["cpu-oversubscription", "thp", "swap-disabled"]
+
+
+def test_every_probe_and_finding_has_a_rule_and_half_of_the_probes_touch_something() -> None:
+    named = [name for rule in RULES for name in rule.ids]
+    assert sorted(named) == sorted([*(probe.id for probe in PROBES), *FINDINGS])
+    assert set(FINDINGS) < wanted(RULES) < set(named)
+
+
+def test_every_tag_of_the_rules_is_a_tag_of_a_shipped_scenario() -> None:
+    used = {kind for rule in RULES for kind in rule.touches} | {
+        kind for rule in RULES for ruling in (*rule.unfit, *rule.fit) for kind in ruling.touches
+    }
+    tags = {tag for path in find_scenarios(["*"]) for tag in load_scenario(path).tags}
+    assert {kind.removeprefix("tag:") for kind in used if kind.startswith("tag:")} <= tags
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts"),
+    [
+        ("- ids: [thp]", "- ids: [thp2]", ['"thp2" is neither', '"thp" has no rule']),
+        ("- ids: [thp]", "- ids: [thp, mig]", ['"mig" is named twice']),
+        ("[cpu, roof:h2d, roof:d2h]", "[cpus, roof:h3d]", ['"cpus" is no kind', '"roof:h3d" is no kind']),
+        ("  why: large buffers", "  reason: large buffers", ['"reason" is not a known key', "has no why"]),
+        ("      reason: MIG switches off", "      because: MIG switches off", [": unfit has no reason", "because"]),
+        ("- ids: [thp]", "- ids: [thp", ["cannot be read as YAML"]),
+    ],
+)  # fmt: skip
+def test_every_fault_of_the_rules_is_told(tmp_path, old, new, parts) -> None:
+    assert old in SHIPPED
+    path = tmp_path / "relevance.yaml"
+    path.write_text(SHIPPED.replace(old, new, 1))
+    with pytest.raises(UserError) as caught:
+        load_rules(path)
+    told = "\n".join(f"{fault.where} {fault.what}" for fault in caught.value.faults)
+    for part in parts:
+        assert part in told
+
+
+def test_a_survey_keeps_what_is_bad_of_the_wanted_probes_and_findings(tmp_path) -> None:
+    sight = sight_of(tmp_path, recorded("numa-server"))
+    told = (
+        Finding("debug_env", "warn", "NCCL_DEBUG=INFO."),
+        Finding("swap", "warn", "a probe tells it"),
+        Finding("stale_workers", "ok", "none"),
+    )
+    found = survey(wanted(RULES), told, data=tmp_path, sight=sight, limit=20)
+    ids = [fact.id for fact in found.facts]
+    assert ids[-1] == "debug_env"
+    assert {"swap", "stale_workers", "version-control"}.isdisjoint(ids)
+    assert {fact.level for fact in found.facts} <= {"warn", "unfit"}
+    assert Fact("gpu-power-limit", "warn", "Power limit: 225 W (default 250 W) on each of 2 GPUs") in found.facts
+    threads = next(fact for fact in found.facts if fact.id == "cpu-library-threads")
+    assert threads.sentence.endswith("(16 threads share 8 CPUs)")
+    assert survey({"thp"}, told, data=tmp_path, sight=sight, limit=20).facts == ()
+
+
+def test_a_survey_starts_no_command_and_waits_no_longer_than_its_limit(monkeypatch) -> None:
+    looks = []
+    monkeypatch.setattr("aiperf.host.survey.Sight", lambda **given: looks.append(Sight(**given)) or looks[-1])
+    began = time.monotonic()
+    survey(wanted(RULES), (), data=Path("/tmp"))
+    assert time.monotonic() - began < LIMIT_S + 0.5
+    assert [(look.data, look.command(("true",))) for look in looks] == [(Path("/tmp"), None)]
+
+
+def test_probes_that_are_late_are_named_and_not_judged(tmp_path, monkeypatch) -> None:
+    slow = replace(PROBES[0], read=lambda sight: time.sleep(0.3) or Reading("warn", "slow", "here"))
+    monkeypatch.setattr("aiperf.host.survey.PROBES", (slow, *PROBES[1:3]))
+    found = survey({slow.id}, (), data=tmp_path, sight=sight_of(tmp_path, recorded("laptop")), limit=0.05)
+    assert (found.facts, found.late) == ((), (slow.id,))
