@@ -76,14 +76,14 @@ def run_plan(
     check_refs(plan.cases)
     told = findings(host, host_id=fingerprint(host)[0])
     writer, run = begin_run(plan, host=host, settings=settings, argv=argv, told=told, fit=fit)
-    progress.run_started((*plan.cases, *plan.skips))
-    for finding in run.findings:
-        progress.note(finding)
-    touch = _Touch(fit, _facts(told, fit, plan, progress))
     records: dict[str, CaseRecord] = {}
     status: _Status = "interrupted"
     problems: tuple[str, ...] = ()
     try:
+        progress.run_started((*plan.cases, *plan.skips))
+        for finding in run.findings:
+            progress.note(finding)
+        touch = _Touch(fit, _facts(told, fit, plan, progress))
         for skip in plan.skips:
             _keep(
                 skipped_record(
