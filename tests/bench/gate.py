@@ -33,7 +33,7 @@ delta: 0.02
 width: 0.01
 case_seconds: 30
 side_seconds: 0.3
-warmup_seconds: 0.3
+warmup_seconds: 0.05
 audits: 2
 """
 _PROBE = 10_000
