@@ -107,7 +107,8 @@ def test_a_roof_is_held_against_the_figure_it_reaches_for() -> None:
         "dram": 0.85, "gemm_bf16": 0.78, "h2d": 0.84, "p2p": 0.86,
     }  # fmt: skip
     assert not any(entry.far_below for entry in found.values())
-    assert found["dram"].figure.source == "NVIDIA H200 Tensor Core GPU Datasheet"
+    # A figure that nobody held against its document says so wherever it is shown.
+    assert found["dram"].figure.source == "NVIDIA H200 Tensor Core GPU Datasheet [from memory, unchecked]"
 
 
 def test_the_latest_occasion_counts_where_it_is_known() -> None:
