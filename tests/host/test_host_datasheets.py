@@ -180,7 +180,8 @@ def test_a_roof_far_below_is_a_finding_of_the_run_with_its_numbers(tmp_path) -> 
     found = [f for f in findings(HOST, host_id="h", root=tmp_path, environ={}, library=NO_NVML) if f.kind == "roofs"]
     assert [f.level for f in found] == ["warn"]
     assert found[0].sentence == (
-        "dram reached 2.00 TB/s here, 42 % of the 4.80 TB/s in the NVIDIA H200 Tensor Core GPU Datasheet."
+        "dram reached 2.00 TB/s here, 42 % of the 4.80 TB/s in the NVIDIA H200 Tensor Core GPU Datasheet "
+        "[from memory, unchecked]."
     )
     assert found[0].advice.endswith("aiperf peaks dram")
 
