@@ -26,6 +26,7 @@ from aiperf.host.peaks import (
     roof,
     roof_case,
     save_peak,
+    shared_case,
 )
 from aiperf.launch.gang import LaunchFailed, LaunchSkipped
 from aiperf.plan.needs import unmet
@@ -75,7 +76,9 @@ def measure_roofs(
     names: Iterable[str], *, stand: Stand, host: HostFacts, host_id: str, note: Note
 ) -> list[RoofOutcome]:
     """Measure these roofs and keep the better of old and new."""
-    return [_measure(r, stand, host, host_id, note) for r in ROOFS if r.name in set(names)]
+    chosen = [r for r in ROOFS if r.name in set(names)]
+    found = _in_one_process([r for r in chosen if r.shares and not _missing(r, host)], stand, note)
+    return [_measure(r, found.get(r.name), stand, host, host_id, note) for r in chosen]
 
 
 def over_launches(roof: Roof, launches: Sequence[Peak]) -> Peak:
@@ -104,13 +107,45 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
     return math.exp(middle - half), math.exp(middle + half)
 
 
-def _measure(declared: Roof, stand: Stand, host: HostFacts, host_id: str, note: Note) -> RoofOutcome:
+def _missing(declared: Roof, host: HostFacts) -> str:
+    lacking = unmet(declared.needs, host, ranks=declared.ranks)
+    return lacking[0][0] if lacking else ""
+
+
+def _in_one_process(roofs: Sequence[Roof], stand: Stand, note: Note) -> dict[str, Peak]:
+    """The peaks of roofs that can share a process, by name; none when that fails: then each is measured by itself."""
+    if len(roofs) < 2:
+        return {}
+    note(f"measuring the limits {', '.join(r.name for r in roofs)} of this host")
+    case, of_side = shared_case(roofs)
+    case = _with_clock(case)
+    names = [side.name for side in case.sides]
+    launches: dict[str, list[Peak]] = {name: [] for name in names}
+    for number in range(FEWEST_LAUNCHES):
+        try:
+            pair = stand.measure(case, number, tuple(names), number)
+        except (LaunchFailed, LaunchSkipped) as error:
+            note(f"the limits are measured one by one, because together they were not: {error}")
+            return {}
+        for name, (declared, _) in of_side.items():
+            launches[name].append(_peak(declared, case, pair, side=name))
+    found: dict[str, Peak] = {}
+    for name, (declared, _) in of_side.items():
+        one = over_launches(declared, launches[name])
+        found[declared.name] = better(declared, found.get(declared.name), one) or one
+    return found
+
+
+def _measure(
+    declared: Roof, found: Peak | None, stand: Stand, host: HostFacts, host_id: str, note: Note
+) -> RoofOutcome:
     old = load_peaks(host_id).get(declared.name)
-    missing = unmet(declared.needs, host, ranks=declared.ranks)
-    if missing:
-        return RoofOutcome(declared, old, missing[0][0], skipped=True)
-    note(f"measuring the limit {declared.name} of this host ({declared.title})")
-    found, problems = _variants(declared, stand)
+    if missing := _missing(declared, host):
+        return RoofOutcome(declared, old, missing, skipped=True)
+    problems: list[Exception] = []
+    if found is None:
+        note(f"measuring the limit {declared.name} of this host ({declared.title})")
+        found, problems = _variants(declared, stand)
     if problems:
         note(f"the limit {declared.name} was not measured as meant: {problems[-1]}")
     if found is None:
@@ -147,13 +182,15 @@ def _launch(declared: Roof, stand: Stand, variant: int, number: int, problems: l
         return None
 
 
-def _peak(declared: Roof, case: Case, pair: Pair) -> Peak:
+def _peak(declared: Roof, case: Case, pair: Pair, *, side: str = "peak") -> Peak:
     device = case.measure.clock == "device"
-    taken = [s for s in pair.samples if not s.audit and (not device or s.device_s is not None)]
+    mine = [s for s in pair.samples if s.side == side and not s.audit]
+    taken = [s for s in mine if not device or s.device_s is not None]
     times = [(s.device_s if device else s.wall_s) / s.iterations for s in taken]  # type: ignore[operator]
-    run = pair.runs[0]
+    run = next(run for run in pair.runs if run.side == side)
     amount = float(run.work.get("roofs", {}).get(declared.name, 0.0))
-    conditions = {**case.sides[0].params, "cpus": list(pair.cpus), **_plain(run.facts)}
+    params = next(s.params for s in case.sides if s.name == side)
+    conditions = {**params, "cpus": list(pair.cpus), **_plain(run.facts)}
     return peak_from(declared, times, amount=amount, conditions=conditions)
 
 

@@ -42,6 +42,11 @@ class Roof:
     measure: Measure = field(default_factory=Measure)
 
     @property
+    def shares(self) -> bool:
+        """Whether it may be measured in one process with others: waking a GPU takes seconds, measuring tenths."""
+        return self.needs.gpus == 1 and self.ranks == 1
+
+    @property
     def floor(self) -> bool:
         """Whether it is a shortest time instead of a highest rate."""
         return self.unit == "s"
@@ -179,6 +184,23 @@ def roof_case(roof: Roof, variant: int = 0) -> Case:
         measure=roof.measure,
         needs=replace(roof.needs, cpus=len(os.sched_getaffinity(0))),
     )
+
+
+def shared_case(roofs: Sequence[Roof]) -> tuple[Case, dict[str, tuple[Roof, int]]]:
+    """One case whose sides are all variants of these roofs, in one process; and which side is which variant."""
+    of_side = {f"{r.name}-{number}": (r, number) for r in roofs for number in range(len(r.variants))}
+    each = {name: roof_case(r, number) for name, (r, number) in of_side.items()}
+    first = next(iter(each.values()))
+    case = replace(
+        first,
+        scenario="peaks",
+        id="peaks",
+        title="The ceilings against which results are held",
+        sides=tuple(replace(case.sides[0], name=name) for name, case in each.items()),
+        axes={},
+        measure=Measure(isolation="in_process"),
+    )
+    return case, of_side
 
 
 def peak_from(

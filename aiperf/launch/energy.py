@@ -30,6 +30,8 @@ _PHASE_S = 0.1
 _SLACK_S = 0.7
 """The side runs this much longer than its window, which begins and ends with an update."""
 _SPARE = 1.1
+_PREPARES = "every iteration needs preparation, whose energy would be in the window"
+"""Why such a case's iterations cannot fill a window. Those of ``cache: cold`` can: nothing is flushed between them."""
 
 
 @dataclass
@@ -60,7 +62,7 @@ def measure_energy(
     """
     if settings.energy_seconds <= 0 or meter is None:
         return {}
-    if reason := meter.problem or _unfit(case, prepares):
+    if reason := meter.problem or (_PREPARES if prepares else ""):
         return {name: EnergyReading(meter.source, problem=reason) for name in names}
     phase = _Phase(gangs, settings, meter, mark, random.Random(f"{seed}-energy"))
     accounts = {name: _Account() for name in (IDLE, *names)}
@@ -72,15 +74,6 @@ def measure_energy(
             else:
                 phase.run(name, accounts[name], pace)
     return {name: _reading(accounts[name], accounts[IDLE], meter, needs_gpu=bool(case.needs.gpus)) for name in names}
-
-
-def _unfit(case: Case, prepares: bool) -> str:
-    """Why a case's iterations cannot fill a window by themselves; empty when they can."""
-    if prepares:
-        return "every iteration needs preparation, whose energy would be in the window"
-    if case.measure.cache == "cold":
-        return "the caches are flushed before every iteration, and the flush's energy would be in the window"
-    return ""
 
 
 class _Phase:

@@ -245,7 +245,16 @@ class Gang:
 
     def close(self, limit: float) -> None:
         """Ask the workers to end, then see that they did. Raises LaunchFailed when closing itself fails."""
-        self.command("close", phase="close", limit=limit)
+        self.begin_close()
+        self.end_close(limit)
+
+    def begin_close(self) -> None:
+        """Ask the workers to end: several gangs can be asked before any is waited for. Raises LaunchFailed."""
+        self.send("close", phase="close")
+
+    def end_close(self, limit: float) -> None:
+        """See that the workers that were asked to end did. Raises LaunchFailed when closing itself fails."""
+        self.collect(phase="close", limit=limit)
         for rank in self._ranks:
             rank.child.wait(5.0)
         self.kill()

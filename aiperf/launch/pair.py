@@ -275,9 +275,12 @@ class _Session:
                 self._checks.append(CheckResult(False, "work per step", f"{detail} {want.get('item')}"))
 
     def _close(self, launched: _Launched) -> None:
-        for gang in _unique(launched.gangs.values()):
+        gangs = _unique(launched.gangs.values())
+        for gang in gangs:
             self._worker_s += gang.busy_s
-            gang.close(self._settings.limits.close)
+            gang.begin_close()
+        for gang in gangs:
+            gang.end_close(self._settings.limits.close)
 
 
 def _unique(gangs: Any) -> list[Gang]:

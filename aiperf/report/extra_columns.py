@@ -35,6 +35,7 @@ _TITLES = {
     "cost": ("cost", "side", "per 1e6 items", "of it energy", "item"),
     "goodput": ("goodput", "side", "items / s", "of limit", "with set-up and warm-up", "item"),
 }
+_WARM = "Nothing is flushed in those windows: the energy is that of warm caches, also where times are of cold ones."
 _NUMERIC = {"energy": (2, 3, 4, 5, 6), "cost": (2, 3), "goodput": (2, 3, 4)}
 _NOTES = {
     "energy": "energy: each side alone in windows of its own, mean power times time per iteration. A power sensor is "
@@ -236,7 +237,8 @@ def _notes(column: str, sides: Sequence[_Side], prices: Prices | None) -> tuple[
     sources = sorted({r.source for s, r in readings if s.values.get("energy_j") is not None})
     if not sources:
         return ()
-    return (f"{_NOTES['energy']} Source: {clean('; '.join(sources))}.",)
+    warm = f" {_WARM}" if any(s.record.case.measure.cache == "cold" for s, _ in readings) else ""
+    return (f"{_NOTES['energy']}{warm} Source: {clean('; '.join(sources))}.",)
 
 
 def _money(value: float | None, currency: str) -> str:

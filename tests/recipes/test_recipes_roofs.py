@@ -10,6 +10,7 @@ import pytest
 from recipes_made import HOST, Bench, failing, make_pair, raises
 
 from aiperf.errors import AiperfError, Exit
+from aiperf.host.facts import Gpu
 from aiperf.host.peaks import load_peaks, roof
 from aiperf.launch.gang import LaunchSkipped
 from aiperf.records import Sample, SideRun
@@ -118,6 +119,65 @@ def test_a_roof_whose_every_way_fails_says_why_and_keeps_nothing() -> None:
     outcomes, _, _ = measure([failing("no such file")])
     assert (outcomes[0].peak, outcomes[0].problem) == (None, "no such file")
     assert load_peaks("h") == {}
+
+
+GPU_HOST = replace(HOST, gpus=(Gpu(0, "NVIDIA H200", "GPU-0", "9.0", 1 << 37, 1 << 37),), libraries={"torch": "2.11"})
+
+
+def of_all_sides(seconds):
+    """A pair of roofs that share a process: ``seconds`` says what an iteration of a side takes in that launch."""
+
+    def step(index, order, seed):
+        names = {name: name.rsplit("-", 1)[0] for name in order}
+        samples = tuple(Sample(n, r, 0, 1, 9.0, device_s=seconds(n, index)) for r in range(20) for n in order)
+        runs = tuple(SideRun(n, (1,), None, 0.0, 0, work={"roofs": {roof: 1e6}}) for n, roof in names.items())
+        return replace(make_pair(index, ("before", "after"), seed), order=tuple(order), samples=samples, runs=runs)
+
+    return step
+
+
+def measure_on_a_gpu(script, *names):
+    notes: list[str] = []
+    bench = Bench(script)
+    outcomes = measure_roofs(names, stand=bench, host=GPU_HOST, host_id="h", note=notes.append)
+    return {o.roof.name: o for o in outcomes}, notes, bench
+
+
+def test_roofs_of_one_gpu_share_a_process_and_each_keeps_its_own_best_variant() -> None:
+    takes = {"dram-0": 2e-3, "dram-1": 1e-3, "dram-2": 4e-3, "h2d-0": 0.5e-3}
+    found, notes, bench = measure_on_a_gpu(
+        [of_all_sides(lambda name, index: takes[name] * (1 + 0.1 * index))], "dram", "h2d"
+    )
+    assert [(case, index) for case, index, *_ in bench.calls] == [("peaks", n) for n in range(3)]
+    assert {order for _, _, order, _ in bench.calls} == {tuple(takes)}
+    dram, h2d = found["dram"].peak, found["h2d"].peak
+    assert (dram.value, h2d.value) == (pytest.approx(1e9), pytest.approx(2e9))
+    assert dram.conditions["way"] == "scale"
+    assert (dram.launches, h2d.launches) == (3, 3)
+    assert 0 < dram.interval_low < dram.interval_high
+    assert load_peaks("h").keys() == {"dram", "h2d"}
+    assert len(notes) == 1
+
+
+def test_roofs_that_fail_together_are_measured_one_by_one_and_that_is_told() -> None:
+    alone = of_all_sides(lambda name, index: 1e-3)
+
+    def one(index, order, seed):
+        pair = alone(index, ("h2d-0",) if index or seed else ("d2h-0",), seed)
+        return replace(
+            pair,
+            samples=tuple(replace(s, side="peak") for s in pair.samples),
+            runs=tuple(replace(r, side="peak", work={"roofs": {"h2d": 1e6, "d2h": 1e6}}) for r in pair.runs),
+        )
+
+    found, notes, bench = measure_on_a_gpu([failing("out of memory"), one], "h2d", "d2h")
+    assert [case for case, *_ in bench.calls] == [
+        "peaks",
+        *["peak-h2d[size=268435456]"] * 3,
+        *["peak-d2h[size=268435456]"] * 3,
+    ]
+    assert any("one by one" in note and "out of memory" in note for note in notes)
+    assert [o.fresh for o in found.values()] == [True, True]
 
 
 def test_peaks_that_cannot_be_kept_are_an_error_that_says_so(monkeypatch) -> None:

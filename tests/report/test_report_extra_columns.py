@@ -58,6 +58,13 @@ def test_energy_is_told_a_side_with_its_ratio_and_its_source() -> None:
     assert "Source: NVML, GPU 0." in " ".join(" ".join(line) for line in lines)
 
 
+def test_energy_of_a_case_with_cold_caches_says_that_nothing_is_flushed_in_its_windows() -> None:
+    cold = record()
+    cold = replace(cold, case=replace(cold.case, measure=replace(cold.case.measure, cache="cold")))
+    assert "the energy is that of warm caches" in " ".join(shown(cold, "energy").split())
+    assert "warm caches" not in shown(record(), "energy")
+
+
 def test_a_reading_that_breaks_a_rule_shows_its_reason_and_no_number() -> None:
     text = shown(record(after=replace(READING, updates=9), ratio=False), "energy")
     line = next(x for x in text.splitlines() if " after " in x)
