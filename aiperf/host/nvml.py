@@ -106,8 +106,8 @@ class Nvml:
             bits = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
         return None if bits is None else tuple(word for bit, word in SLOWDOWNS.items() if bits & bit)
 
-    def fields(self, handle: Any, numbers: Sequence[int]) -> dict[int, int]:
-        """Number of an NVML field -> its value, for those that the device answers."""
+    def fields(self, handle: Any, numbers: Sequence[int | tuple[int, int]]) -> dict[int, int]:
+        """Number of an NVML field (or number and scope) -> its value, for those that the device answers."""
         values = self.ask("nvmlDeviceGetFieldValues", handle, list(numbers)) or ()
         return {int(v.fieldId): int(v.value.ullVal) for v in values if int(v.nvmlReturn) == 0}
 

@@ -12,12 +12,15 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aiperf.host import proc
 from aiperf.host.facts import Gpu
 from aiperf.host.nvml import Nvml, open_nvml
+from aiperf.host.rates import Rates, gpu_counters, load_average, system_counters
+from aiperf.host.xids import XidWatch
 from aiperf.records import Incident
 
 PERIOD_S = 0.1
@@ -56,8 +59,9 @@ class Telemetry:
     sides: dict[str, dict[str, float]] = field(default_factory=dict)
     """Side -> name -> median reading, e.g. sm_clock_mhz, temperature_c, power_w; ``gpu1_`` in front with several GPUs.
 
-    Power, utilisation and CPU shares are means over the time since the reading before: they count for a side only when
-    it was active all that time.
+    What was marked with words (``warm-up of before``, ``set-up phase``) is a phase, not a side's turns. Power,
+    utilisation, CPU shares and what ends in ``_per_s`` are means over the time since the reading before: they count
+    for a side only when it was active all that time.
     """
     overall: dict[str, float] = field(default_factory=dict)
     """Name -> median over all readings, whichever side was active."""
@@ -68,6 +72,8 @@ class Telemetry:
     processes: tuple[GpuProcess, ...] = ()
     changes: tuple[str, ...] = ()
     """Sentences about what must stand still and did not: application clocks, power limit, ECC errors."""
+    xids: tuple[str, ...] = ()
+    """Sentences about errors that the driver reported of a watched GPU."""
     seconds: float = 0.0
     cost: float = 0.0
     """Share of one core that the sampling thread used."""
@@ -99,6 +105,9 @@ class Sampler:
         self._reasons: dict[str, Counter[str]] = defaultdict(Counter)
         self._processes: dict[tuple[int, int], GpuProcess] = {}
         self._ticks: dict[int, proc.CpuTime] = {}
+        self._system = Rates(lambda: system_counters(root))
+        self._traffic = {index: Rates(partial(_traffic, self._nvml, handle)) for index, handle in self._handles.items()}
+        self._xids = XidWatch(self._nvml, self._handles)
         self._last_turn = -1
         self._cpu_seconds = 0.0
         self._end = threading.Event()
@@ -119,6 +128,8 @@ class Sampler:
         self._end.set()
         self._thread.join()
         changes = _changes(self._standing, _standing(self._nvml, self._handles))
+        xids = tuple(self._xids.seen())
+        self._xids.close()
         if self._nvml is not None:
             self._nvml.close()
         seconds = time.monotonic() - self._began
@@ -129,6 +140,7 @@ class Sampler:
             reasons={side: dict(counts) for side, counts in self._reasons.items() if counts},
             processes=tuple(self._processes.values()),
             changes=changes,
+            xids=xids,
             seconds=seconds,
             cost=self._cpu_seconds / seconds if seconds > 0 else 0.0,
             problem=self._problem,
@@ -160,11 +172,12 @@ class Sampler:
             prefix = self._prefixes[index]
             self._keep(side, prefix, _instant(self._nvml, handle))
             self._keep(side if whole else "", prefix, _windowed(self._nvml, handle))
+            self._keep(side if whole else "", prefix, self._traffic[index].since_last())
             self._reasons[side].update(_reasons(self._nvml, handle))
             if processes:
                 self._see_processes(index, handle, side)
-        self._keep(side if whole else "", "", self._cpu_shares())
-        self._keep(side, "", self._cpu_clock())
+        self._keep(side if whole else "", "", self._cpu_shares() | self._system.since_last())
+        self._keep(side, "", self._cpu_clock() | load_average(self._root))
         self._last_turn = turn
 
     def _keep(self, side: str, prefix: str, values: dict[str, float]) -> None:
@@ -197,6 +210,11 @@ class Sampler:
         return {"cpu_clock_mhz": statistics.fmean(clocks)} if clocks else {}
 
 
+def is_phase(mark: str) -> bool:
+    """Whether a mark names a phase in words rather than a side, whose names hold no space."""
+    return " " in mark
+
+
 def judge(telemetry: Telemetry, own_pids: Collection[int]) -> tuple[Incident, ...]:
     """What of the environment touched the pair, per METHOD.md 7.
 
@@ -206,8 +224,9 @@ def judge(telemetry: Telemetry, own_pids: Collection[int]) -> tuple[Incident, ..
     """
     incidents = [*_slowdowns(telemetry), *_foreign(telemetry, set(own_pids))]
     incidents += [Incident("clock", "", change, voids=True) for change in telemetry.changes]
+    incidents += [Incident("xid", "", error, voids=True) for error in telemetry.xids]
     for side, values in telemetry.sides.items():
-        if values.get("cpu_steal", 0.0) > _STEAL:
+        if values.get("cpu_steal", 0.0) > _STEAL and not is_phase(side):
             share = f"{values['cpu_steal']:.1%} of the CPU time went to other virtual machines"
             incidents.append(Incident("steal", side, share))
     if telemetry.problem:
@@ -222,7 +241,7 @@ def _slowdowns(telemetry: Telemetry) -> list[Incident]:
         for reason, (kind, sentence) in _VOIDING.items():
             if counts.get(reason):
                 incidents.append(Incident(kind, side, f"{sentence}: {counts[reason]} of {total} readings", voids=True))
-        if side and counts.get("sw_power_cap"):
+        if side and not is_phase(side) and counts.get("sw_power_cap"):
             detail = f"the GPU was at its power limit in {counts['sw_power_cap']} of {total} readings"
             incidents.append(Incident("power_cap", side, detail))
     return incidents
@@ -252,6 +271,10 @@ def _handles(nvml: Nvml | None, gpus: Sequence[Gpu]) -> dict[int, Any]:
 
 def _named(values: dict[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if value is not None}
+
+
+def _traffic(nvml: Nvml | None, handle: Any) -> dict[str, float]:
+    return {} if nvml is None else gpu_counters(nvml, handle)
 
 
 def _instant(nvml: Nvml | None, handle: Any) -> dict[str, float]:

@@ -27,6 +27,8 @@ from aiperf.plan.refs import commit_facts
 from aiperf.records import Case, CheckResult, EnergyReading, Incident, Pair, Sample, Side, SideRun, Warmup
 from aiperf.settings import Settings
 
+SETTING_UP, CHECKING = "set-up phase", "check phase"
+"""Marks of phases, told apart from sides by their words."""
 _IDLE_SHARE = 0.10
 """CPU time of an idle side, as a share of the measured time, from which it counts as busy."""
 _IDLE_FLOOR_S = 0.1
@@ -42,7 +44,7 @@ class Where:
     scratch: Path
     guardian: Guardian
     mark: Callable[[str | None], None]
-    """Told which side is active now, for telemetry."""
+    """Told whose turn it is; a phase goes by words (``warm-up of before``), a side by its name, neither by None."""
     meter: EnergyMeter | None = None
     """Energy counters of what the case uses; None when energy is not asked for."""
 
@@ -86,8 +88,10 @@ class _Session:
         together = [(name,) for name in self._order] if self._case.measure.exclusive else [self._order]
         for last, names in ((i == len(together) - 1, names) for i, names in enumerate(together)):
             with ExitStack() as stack:
+                self._where.mark(SETTING_UP)
                 launched = self._launch(names, stack)
                 self._measure(names, launched)
+                self._where.mark(CHECKING)
                 if last:
                     self._compare(launched.gangs)
                 self._close(launched)
@@ -181,7 +185,9 @@ class _Session:
         warmups: dict[str, Warmup] = {}
         turns: dict[str, Turn] = {}
         for name in names:
+            self._where.mark(f"warm-up of {name}")
             warmups[name], turns[name] = warm_up(launched.gangs[name], name, self._case, self._settings, single=single)
+        self._where.mark(None)
         for gang in _unique(launched.gangs.values()):
             gang.idle_cpu_s = 0.0
         audits = plan_audits(self._settings.precision.audits, self._seed, single=single)

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench import calibrate, device, gate, overhead, peers, ranges, startup, store
+from tests.bench import calibrate, device, gate, overhead, peers, ranges, startup, store, telemetry
 from tests.bench.figures import Figure, table
 from tests.bench.shell import keep, say
 
-PARTS = ("startup", "store", "ranges", "overhead", "peers", "calibrate", "device", "gate")
+PARTS = ("startup", "store", "ranges", "telemetry", "overhead", "peers", "calibrate", "device", "gate")
 
 
 def _options() -> argparse.Namespace:
@@ -45,6 +45,7 @@ def main() -> int:
         "startup": lambda: startup.measure(out),
         "store": lambda: store.measure(out),
         "ranges": lambda: ranges.measure(out),
+        "telemetry": telemetry.measure,
         "overhead": lambda: overhead.measure(out, fresh=options.fresh),
         "peers": lambda: peers.measure(out, sittings=options.sittings),
         "calibrate": lambda: calibrate.measure(

@@ -74,6 +74,25 @@ def test_heat_and_brakes_void_a_pair_and_the_power_cap_does_not(tmp_path, bits, 
     assert {kind for kind, _, _ in found} == {expected[0]}
 
 
+def test_a_phase_has_readings_of_its_own_and_its_power_cap_is_nobodys_cost(tmp_path):
+    telemetry = watch(FakeGpu(reasons=0x4), machine(tmp_path), side="warm-up of before")
+    assert telemetry.sides["warm-up of before"]["sm_clock_mhz"] == 1980
+    assert judge(telemetry, ()) == ()
+    hot = watch(FakeGpu(reasons=0x20), machine(tmp_path), side="set-up phase")
+    assert ("thermal", "set-up phase", True) in kinds(hot)
+
+
+def test_what_the_machine_did_meanwhile_is_told_per_second(tmp_path):
+    root = machine(tmp_path, **{"proc/vmstat": "pgfault 1000\n", "proc/loadavg": "0.50 1 1 2/90 7\n"})
+
+    def fault():
+        (root / "proc/vmstat").write_text("pgfault 500000\n")
+
+    telemetry = watch(FakeGpu(), root, meanwhile=fault, side="before")
+    assert telemetry.sides["before"]["load"] == 0.5
+    assert telemetry.overall["page_faults_per_s"] >= 0
+
+
 def test_an_idle_gpu_is_no_incident(tmp_path):
     assert judge(watch(FakeGpu(reasons=0x1), machine(tmp_path)), ()) == ()
 
