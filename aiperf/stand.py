@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from aiperf.errors import usage
 from aiperf.host.energy import EnergyMeter, cpu_meter, gpu_meter
 from aiperf.host.facts import HostFacts
-from aiperf.host.placement import place
+from aiperf.host.near import deal, near_cpus
+from aiperf.host.placement import others, place
 from aiperf.host.telemetry import Sampler, judge
 from aiperf.launch.command import measure_command_pair, plan_commands
 from aiperf.launch.gang import LaunchFailed
@@ -48,6 +49,7 @@ class Stand:
         self._guardian = Guardian()
         self._scratch = scratch_area() / f"aiperf-{secrets.token_hex(8)}"
         self._cpus: _Cpus | None = None
+        self._near: tuple[tuple[int, ...], ...] | None = None
         self._command_plans: dict[str, CommandPlan] = {}
         self.cancel = threading.Event()
         self.worktrees = Worktrees(self._guardian)
@@ -77,7 +79,11 @@ class Stand:
             what = f"its ref {side.ref} was not checked out, so it would run the code as it lies"
             raise LaunchFailed(Failure(side.name, "start", "error", what))
         cpus = self._place(case)
-        sampler = Sampler(gpus=self._host.gpus if case.needs.gpus else (), cpus=cpus or self._host.cpus)
+        sampler = Sampler(
+            gpus=self._host.gpus if case.needs.gpus else (),
+            cpus=cpus or self._host.cpus,
+            home=others((cpus,), self._host.cpus) if cpus else (),
+        )
         sampler.start()
         try:
             pair = self._pair(case, index, order, seed, cpus, sampler.mark)
@@ -142,7 +148,22 @@ class Stand:
         return kept.chosen
 
     def _quiet(self, case: Case) -> tuple[int, ...] | None:
+        """Quiet CPUs, on the NUMA node of the GPUs that are used where that suffices for all ranks."""
         ranks = max(side.ranks for side in case.sides)
         each = max(case.needs.cpus, _GPU_CPUS if case.needs.gpus else 1)
-        found = place(self._settings.pin, ranks=1, cpus_wanted=ranks * each, allowed=self._host.cpus)
+        allowed = self._host.cpus
+        if case.needs.gpus and self._settings.pin == "auto":
+            near = self._near_gpus()[: max(case.needs.gpus, ranks)]
+            if len(set(near)) > 1 and ranks == len(near):
+                # GPUs of several nodes: each rank beside its own GPU counts for more than the quietest CPUs.
+                if (dealt := deal(near, each)) is not None:
+                    return dealt
+            elif len(set(near)) == 1 and len(near[0]) >= ranks * each:
+                allowed = near[0]
+        found = place(self._settings.pin, ranks=1, cpus_wanted=ranks * each, allowed=allowed)
         return None if found is None else found[0]
+
+    def _near_gpus(self) -> tuple[tuple[int, ...], ...]:
+        if self._near is None:
+            self._near = near_cpus(self._host.gpus, allowed=self._host.cpus)
+        return self._near

@@ -5,12 +5,14 @@ What must not live here: changing a clock or a process, and statistics over the 
 
 from __future__ import annotations
 
+import os
 import random
 import statistics
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -89,12 +91,16 @@ class Sampler:
         *,
         gpus: Sequence[Gpu] = (),
         cpus: Sequence[int] = (),
+        home: Collection[int] = (),
         period: float = PERIOD_S,
         library: Any = None,
         root: Path = proc.ROOT,
     ) -> None:
-        """Watch these GPUs (through ``library``, or pynvml) and these CPUs (all when none are given)."""
-        self._cpus, self._period, self._root = tuple(cpus), period, root
+        """Watch these GPUs (through ``library``, or pynvml) and these CPUs (all when none are given).
+
+        ``home``: CPUs on which the reading itself is to run, so that it takes no time from the sides.
+        """
+        self._cpus, self._home, self._period, self._root = tuple(cpus), set(home), period, root
         self._nvml, self._problem = open_nvml(library) if gpus else (None, "")
         self._handles = _handles(self._nvml, gpus)
         self._prefixes = {index: f"gpu{index}_" if len(gpus) > 1 else "" for index in self._handles}
@@ -148,6 +154,9 @@ class Sampler:
 
     def _run(self) -> None:
         try:
+            if self._home:
+                with suppress(OSError):  # a CPU that left meanwhile: better read than not
+                    os.sched_setaffinity(0, self._home)
             costs: list[float] = []
             while True:
                 begin = time.thread_time()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from time import monotonic, time
 from typing import Any
 
 from aiperf.host.energy import EnergyMeter
+from aiperf.host.placement import format_cpus
 from aiperf.launch.energy import measure_energy
 from aiperf.launch.environment import side_environment
 from aiperf.launch.gang import Gang, GangPlan
@@ -224,6 +225,7 @@ class _Session:
         gang, limit = launched.gangs[name], self._settings.limits.check
         pids = gang.pids
         told = gang.command("tell", phase="check", limit=limit, side=name)
+        self._incidents += _strays(name, told, self._cpus(gang.plan.ranks))
         saved = gang.command("save", phase="check", limit=limit, side=name, folder=str(self._folder / "saved" / name))
         for fault in dict.fromkeys(f for reply in saved for f in reply["faults"]):
             self._checks.append(CheckResult(False, f"{name} by itself", f"{name}: {fault}"))
@@ -287,6 +289,18 @@ class _Session:
             gang.begin_close()
         for gang in gangs:
             gang.end_close(self._settings.limits.close)
+
+
+def _strays(
+    side: str, told: Sequence[Mapping[str, Any]], wanted: Sequence[tuple[int, ...] | None]
+) -> Iterator[Incident]:
+    """Ranks that say that they may run elsewhere than they were bound to; fewer CPUs are a side's own choice."""
+    for rank, (reply, cpus) in enumerate(zip(told, wanted, strict=True)):
+        stray = set(reply["facts"].get("cpus", ())) - set(cpus or reply["facts"].get("cpus", ()))
+        if stray:
+            who = f"rank {rank} may run" if len(told) > 1 else "it may run"
+            detail = f"{who} on CPU {format_cpus(sorted(stray))} too, though it was bound to {format_cpus(cpus or ())}"
+            yield Incident("affinity", side, detail)
 
 
 def _unique(gangs: Any) -> list[Gang]:

@@ -9,6 +9,8 @@ import os
 import random
 import sys
 import traceback
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -167,10 +169,26 @@ def _kind(error: BaseException) -> str:
 
 def _software() -> dict[str, Any]:
     facts: dict[str, Any] = {"python": sys.version.split()[0], "cpus": sorted(os.sched_getaffinity(0))}
+    if nodes := _pages_by_node():
+        facts["memory_nodes"] = nodes
     torch = sys.modules.get("torch")
     if torch is not None:
         facts |= {"torch": torch.__version__, "threads": torch.get_num_threads()}
     return facts
+
+
+def _pages_by_node() -> dict[str, float]:
+    """Share of this process's memory pages on each NUMA node; empty on a machine of one node."""
+    if not Path("/sys/devices/system/node/node1").is_dir():
+        return {}
+    pages: Counter[str] = Counter()
+    with suppress(OSError):
+        for word in Path("/proc/self/numa_maps").read_text(encoding="ascii", errors="replace").split():
+            name, equals, count = word.partition("=")
+            if equals and name[:1] == "N" and name[1:].isdigit() and count.isdigit():
+                pages[name[1:]] += int(count)
+    total = sum(pages.values())
+    return {node: round(count / total, 3) for node, count in sorted(pages.items())} if total else {}
 
 
 def _host_peak() -> int | None:

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from aiperf.launch import pair as pair_module
 from aiperf.launch.gang import LaunchFailed, LaunchSkipped
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.pair import Where, measure_pair
@@ -204,6 +205,14 @@ def test_preparation_on_one_side_gives_both_one_iteration_a_sample(measured: Mea
     assert {s.iterations for s in pair.samples} == {1}
     batched = measured(*both())
     assert min(s.iterations for s in batched.samples if not s.audit) > 1
+
+
+def test_a_rank_that_left_the_cpus_it_was_bound_to_is_told_and_one_that_uses_fewer_is_not() -> None:
+    told = [{"facts": {"cpus": [4]}}, {"facts": {"cpus": [2, 3]}}, {"facts": {}}]
+    found = list(pair_module._strays("after", told, [(4, 5), (3,), (6,)]))
+    assert [(i.kind, i.side, i.voids) for i in found] == [("affinity", "after", False)]
+    assert found[0].detail == "rank 1 may run on CPU 2 too, though it was bound to 3"
+    assert list(pair_module._strays("after", told, [None, None, None])) == []
 
 
 # ---- warm-up and idling --------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from recipes_made import HOST, make_case, make_settings
 
 from aiperf.errors import UserError
 from aiperf.launch.gang import LaunchFailed
-from aiperf.records import Check, Side
+from aiperf.records import Check, Needs, Side
 from aiperf.stand import Stand
 
 
@@ -57,3 +57,43 @@ def test_a_program_that_fails_carries_its_failure(stand) -> None:
     with pytest.raises(LaunchFailed) as caught:
         stand.measure(commands("true", bad), 0, ("before", "after"), 7)
     assert (caught.value.failure.side, caught.value.failure.exit_status) == ("after", 3)
+
+
+def placed(monkeypatch, near, *, gpus, ranks=1, pin="auto"):
+    """The CPUs that a case of so many GPUs and ranks gets on a machine of sixteen CPUs."""
+    asked: list[tuple[int, ...]] = []
+
+    def quietest(pin, *, ranks, cpus_wanted, allowed):
+        asked.append(tuple(allowed))
+        return None if pin == "none" else (tuple(allowed)[:cpus_wanted],)
+
+    monkeypatch.setattr("aiperf.stand.near_cpus", lambda found, *, allowed: near)
+    monkeypatch.setattr("aiperf.stand.place", quietest)
+    case = make_case()
+    sides = tuple(replace(side, ranks=ranks) for side in case.sides)
+    host = replace(HOST, cpus=tuple(range(16)))
+    bench = Stand(host, make_settings(pin=pin))
+    return bench._quiet(replace(case, sides=sides, needs=Needs(gpus=gpus))), asked
+
+
+LEFT, RIGHT = tuple(range(8)), tuple(range(8, 16))
+
+
+def test_a_case_on_one_gpu_is_placed_among_the_cpus_next_to_it(monkeypatch) -> None:
+    chosen, asked = placed(monkeypatch, (RIGHT, LEFT), gpus=1)
+    assert asked == [RIGHT]
+    assert set(chosen) <= set(RIGHT)
+
+
+def test_ranks_on_gpus_of_two_sockets_are_each_beside_their_own(monkeypatch) -> None:
+    chosen, asked = placed(monkeypatch, (LEFT, RIGHT), gpus=2, ranks=2)
+    assert asked == []
+    assert set(chosen[0::2]) <= set(LEFT)
+    assert set(chosen[1::2]) <= set(RIGHT)
+    assert len(set(chosen)) == len(chosen)
+
+
+def test_a_case_that_needs_no_gpu_or_is_pinned_by_hand_is_placed_anywhere(monkeypatch) -> None:
+    assert placed(monkeypatch, (RIGHT,), gpus=0)[1] == [tuple(range(16))]
+    assert placed(monkeypatch, (RIGHT,), gpus=1, pin="none") == (None, [tuple(range(16))])
+    assert placed(monkeypatch, ((3,),), gpus=1)[1] == [tuple(range(16))]
