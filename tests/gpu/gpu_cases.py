@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
+import gc
+import statistics
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 import torch
 
-from aiperf.scenario.binding import bind
+from aiperf.plan.cases import expand
 from aiperf.scenario.load import load_scenario
 from aiperf.worker import arrays
 from aiperf.worker.audit import Snapshot
@@ -31,20 +33,20 @@ class OneCase:
     rule: Rule
 
 
-def one_gpu_cases() -> Iterator[OneCase]:
-    """Every case of scenarios/gpu and scenarios/controls-gpu."""
-    for path in sorted([*ROOT.glob("scenarios/gpu/*.yaml"), *ROOT.glob("scenarios/controls-gpu/*.yaml")]):
-        scenario = load_scenario(path)
-        check = scenario.check
+def cases_of(path: Path) -> Iterator[OneCase]:
+    """Every case of a scenario file, as it is planned on a GPU."""
+    for case in expand(load_scenario(path), on_gpu=True):
+        check = case.check
         rule = Rule(check.kind, check.rtol, check.atol, check.name, check.bound)
-        for values in itertools.product(*scenario.axes.values()):
-            point = dict(zip(scenario.axes, values, strict=True))
-            sides = []
-            for side in scenario.sides:
-                assert side.signature is not None
-                given = {**scenario.shared.params, **point, **side.own.params}
-                sides.append((side.workload, bind(side.signature, given)))
-            yield OneCase("-".join([path.stem, *map(str, values)]), tuple(sides), rule)
+        sides = tuple((side.workload, dict(side.params)) for side in case.sides)
+        yield OneCase(case.id, sides, rule)
+
+
+def one_gpu_cases(*names: str) -> Iterator[OneCase]:
+    """Every case of these scenarios of scenarios/gpu, and of the controls."""
+    paths = [ROOT / f"scenarios/gpu/{name}.yaml" for name in names] or ROOT.glob("scenarios/controls-gpu/*.yaml")
+    for path in sorted(paths):
+        yield from cases_of(path)
 
 
 def gpu_context(folder: Path) -> Context:
@@ -80,15 +82,45 @@ def _audit(workload: Workload, seed: int) -> Snapshot:
     return snapshot
 
 
-def check_case(case: OneCase, context: Context) -> None:
-    """Both sides agree, leave their inputs alone, and can be told from a side that does nothing. May raise SkipSide."""
-    before, after = (set_up(name, context, params) for name, params in case.sides)
-    theirs, ours = audited(before), audited(after)
-    names = ("before", "after")
-    found = compare(ours, theirs, case.rule, after.checks, names)
-    assert found.passed, found.detail
-    idle = audited(replace(after, step=lambda: None))
-    assert not compare(idle, theirs, case.rule, after.checks, names).passed
-    for side in (before, after):
-        if side.close is not None:
-            side.close()
+def check_case(case: OneCase, context: Context) -> dict[str, float]:
+    """All sides agree with the first, leave their inputs alone, and can be told from a side that does nothing.
+
+    Returns the seconds of a step of each, the median of a few: for a first look only. May raise SkipSide.
+    """
+    (first_name, first_params), *others = case.sides
+    first = set_up(first_name, context, first_params)
+    theirs = audited(first)
+    seconds = {"before": step_seconds(first)}
+    idle = audited(replace(first, step=lambda: None))
+    assert not compare(idle, theirs, case.rule, first.checks, ("before", "idle")).passed, "the check passes idleness"
+    _close(first)
+    for number, (name, params) in enumerate(others):
+        other = set_up(name, context, params)
+        ours = audited(other)
+        found = compare(ours, theirs, case.rule, other.checks, ("before", f"after {number}"))
+        assert found.passed, found.detail
+        assert other.work.items == first.work.items, f"items {other.work.items} and {first.work.items}"
+        seconds[f"after {number}"] = step_seconds(other)
+        _close(other)
+    return seconds
+
+
+def step_seconds(workload: Workload, times: int = 5) -> float:
+    """Median wall seconds of a step with the device synchronised around it."""
+    taken = []
+    for _ in range(times):
+        if workload.prepare is not None:
+            workload.prepare()
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        workload.step()
+        torch.cuda.synchronize()
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken)
+
+
+def _close(workload: Workload) -> None:
+    if workload.close is not None:
+        workload.close()
+    gc.collect()
+    torch.cuda.empty_cache()

@@ -12,7 +12,10 @@ from gpu_cases import OneCase, check_case, gpu_context, one_gpu_cases
 from aiperf.workloads import cuda, launch, linalg, transfer
 from aiperf.workloads.contract import Context, Workload
 
-CASES = [case for case in one_gpu_cases() if not case.name.startswith("host-bounce")]
+CASES = [
+    *one_gpu_cases(),
+    *one_gpu_cases("strided-vs-coalesced-access", "pageable-vs-pinned-copy", "eager-vs-cuda-graph-elementwise"),
+]
 
 
 @pytest.fixture

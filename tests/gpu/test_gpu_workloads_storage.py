@@ -12,7 +12,7 @@ from gpu_cases import OneCase, check_case, gpu_context, one_gpu_cases
 from aiperf.workloads import gds
 from aiperf.workloads.contract import Context, SkipSide
 
-CASES = [c for c in one_gpu_cases() if c.name.startswith("host-bounce") and not c.name.endswith("gpudirect-storage")]
+CASES = list(one_gpu_cases("host-bounce-vs-cufile-compat", "host-bounce-vs-kvikio-compat"))
 REASONS = ("kvikio", "nvidia-fs", "does not open", "does not read", "is active", "fall back unseen")
 
 

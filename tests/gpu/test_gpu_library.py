@@ -1,0 +1,17 @@
+"""Every scenario of one GPU: its first case is set up, its sides agree, and a side that does nothing is caught."""
+
+from __future__ import annotations
+
+import pytest
+from library import Outcome, check_all, names
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, Outcome]:
+    return check_all(names())
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_sides_of_a_scenario_agree_and_idleness_is_caught(name: str, outcomes: dict[str, Outcome]) -> None:
+    found = outcomes[name]
+    assert found.status == "passed" or (found.status == "skipped" and found.detail), found.detail
