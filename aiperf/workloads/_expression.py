@@ -1,4 +1,4 @@
-"""Small arithmetic of scenario files, such as ``2 * n`` or ``a + 3 * b``, over numbers or arrays.
+"""Small arithmetic of scenario files, such as ``2 * n`` or ``a + sqrt(b)``, over numbers or arrays.
 
 What must not live here: eval, and knowledge of what the names stand for.
 """
@@ -21,7 +21,10 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def evaluate(text: str, names: Mapping[str, Any]) -> Any:
-    """Value of ``text``: numbers, the given names, + - * / // % and brackets. Raises ValueError for anything else."""
+    """Value of ``text``: numbers, the given names, + - * / // % and brackets, and calls of names that are functions.
+
+    Raises ValueError for anything else.
+    """
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except SyntaxError:
@@ -40,4 +43,8 @@ def _value(node: ast.expr, names: Mapping[str, Any], text: str) -> Any:
         return _BINARY[type(node.op)](_value(node.left, names, text), _value(node.right, names, text))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_value(node.operand, names, text)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+        function = names.get(node.func.id)
+        if callable(function):
+            return function(*(_value(argument, names, text) for argument in node.args))
     raise ValueError(f'"{text}" may hold numbers, names, + - * / // % and brackets only')

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import mmap
 import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from aiperf.workloads._child import Child
 from aiperf.workloads._seeded import generator
-
-_WORKER = Path(__file__).with_name("_matmul_worker.py")
 
 
 def _threads(wanted: str, workers: int) -> str:
@@ -47,34 +43,18 @@ class MatmulPool:
         self.right[:] = generator(seed, "right").standard_normal(self.right.shape, dtype=np.float32)
         threads, share = _threads(threads_each, workers), units // workers
         self.workers = [
-            subprocess.Popen(
-                # -P keeps this folder, whose files have everyday names, off the worker's import path
-                [sys.executable, "-P", str(_WORKER), *map(str, (descriptor, units, n, k * share, share)), threads],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                pass_fds=(descriptor,),
-                bufsize=0,
-            )
+            Child("_matmul_worker.py", (descriptor, units, n, k * share, share, threads), pass_fds=(descriptor,))
             for k in range(workers)
         ]
         os.close(descriptor)
-        self.threads = [int(self._answer(worker)) for worker in self.workers]
-
-    @staticmethod
-    def _answer(worker: subprocess.Popen[bytes]) -> bytes:
-        assert worker.stdout is not None
-        line: bytes = worker.stdout.readline()
-        if not line:
-            raise RuntimeError(f"a matmul worker ended with status {worker.wait()}")
-        return line
+        self.threads = [int(worker.answer()) for worker in self.workers]
 
     def step(self) -> None:
         """All workers start together; the step ends with the last one."""
         for worker in self.workers:
-            assert worker.stdin is not None
-            worker.stdin.write(b"go\n")
+            worker.tell()
         for worker in self.workers:
-            self._answer(worker)
+            worker.answer()
 
     def reference(self) -> Any:
         """The products in float64."""
@@ -87,8 +67,4 @@ class MatmulPool:
     def close(self) -> None:
         """End the workers: they leave when their input ends."""
         for worker in self.workers:
-            assert worker.stdin is not None
-            assert worker.stdout is not None
-            worker.stdin.close()
-            worker.wait(timeout=10)
-            worker.stdout.close()
+            worker.leave()

@@ -6,15 +6,19 @@ What must not live here: optimizers, process groups, timing.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils import checkpoint as checkpointing
 
 from aiperf.workloads._seeded import own_seed
+from aiperf.workloads.contract import Outcome
 
 TRANSFORMERS: dict[str, dict[str, int]] = {
     "tiny": {"layers": 2, "width": 128, "heads": 4, "vocab": 1024},
@@ -51,6 +55,9 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """A decoder-only language model without positions: token ids [batch, seq] to logits [batch, seq, vocab]."""
 
+    checkpoint: Literal["none", "blocks", "all"] = "none"
+    """What is recomputed in the backward pass instead of kept: nothing, each block, or each layer of any kind."""
+
     def __init__(self, *, layers: int, width: int, heads: int, vocab: int) -> None:
         super().__init__()
         self.embed = nn.Embedding(vocab, width)
@@ -59,7 +66,15 @@ class Transformer(nn.Module):
 
     def forward(self, tokens: Any) -> Any:
         """Logits of every position."""
-        return self.head(self.norm(self.blocks(self.embed(tokens))))
+        x = self._layer(self.embed, tokens)
+        for block in self.blocks:
+            x = self._layer(block, x)
+        return self._layer(self.head, self._layer(self.norm, x))
+
+    def _layer(self, layer: Any, x: Any) -> Any:
+        if self.checkpoint == "none" or (self.checkpoint == "blocks" and not isinstance(layer, Block)):
+            return layer(x)
+        return checkpointing.checkpoint(layer, x, use_reentrant=False)
 
 
 def _perceptron(widths: list[int]) -> nn.Module:
@@ -108,10 +123,21 @@ def _flops(name: str, *, weights: int, rows: int, seq: int) -> tuple[float, floa
     return flops, 3 * flops
 
 
-def build(name: str, *, seed: int, device: str, batch: int, seq: int, part: int = 0, parts: int = 1) -> Task:
+def build(
+    name: str,
+    *,
+    seed: int,
+    device: str,
+    batch: int,
+    seq: int,
+    part: int = 0,
+    parts: int = 1,
+    rows: slice | None = None,
+) -> Task:
     """The model called ``name`` with the ``part``-th of ``parts`` equal slices of a global batch of ``batch`` samples.
 
-    Weights and the global batch depend on the seed alone, so that every split of one batch is the same problem.
+    ``rows`` cuts another slice than an equal one. Weights and the global batch depend on the seed alone, so that every
+    split of one batch is the same problem.
     Raises ValueError for an unknown name or a batch that cannot be cut.
     """
     if name not in TRANSFORMERS and name not in PERCEPTRONS:
@@ -123,7 +149,7 @@ def build(name: str, *, seed: int, device: str, batch: int, seq: int, part: int 
         torch.manual_seed(own_seed(seed, "weights"))
         module: Any = Transformer(**TRANSFORMERS[name]) if words else _perceptron(PERCEPTRONS[name])
     module = module.to(device)
-    mine = slice(part * (batch // parts), (part + 1) * (batch // parts))
+    mine = rows or slice(part * (batch // parts), (part + 1) * (batch // parts))
 
     def draw(seed: int, which: str) -> Any:
         source = torch.Generator().manual_seed(own_seed(seed, which))
@@ -138,9 +164,9 @@ def build(name: str, *, seed: int, device: str, batch: int, seq: int, part: int 
         for which, tensor in held.items():
             tensor.copy_(draw(seed, which))
 
-    rows = batch * seq if words else batch
+    count = batch * seq if words else batch
     weights = sum(p.numel() for n, p in module.named_parameters() if p.dim() > 1 and not n.startswith("embed"))
-    forward, train = _flops(name, weights=weights, rows=rows, seq=seq)
+    forward, train = _flops(name, weights=weights, rows=count, seq=seq)
     return Task(
         module=module,
         batch=held["batch"],
@@ -150,7 +176,7 @@ def build(name: str, *, seed: int, device: str, batch: int, seq: int, part: int 
         parameters=sum(p.numel() for p in module.parameters()),
         forward_flops=forward,
         train_flops=train,
-        items=rows,
+        items=count,
         item="tokens" if words else "samples",
     )
 
@@ -173,3 +199,72 @@ def snapshot(module: nn.Module, optimizer: Any = None) -> Callable[[], None]:
 def gradients(module: nn.Module) -> dict[str, Any]:
     """The gradients by parameter name; empty before the first backward pass."""
     return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+
+
+def saved_bytes(task: Task, samples: int) -> float:
+    """Bytes that a forward pass over the first ``samples`` keeps for its backward pass; each storage counts once.
+
+    Parameters are left out.
+    """
+    weights = {p.untyped_storage().data_ptr() for p in task.module.parameters()}
+    kept: dict[int, Any] = {}
+
+    def pack(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            # Held until the end, so that no address is used twice.
+            kept[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = task.loss(task.module(task.batch[:samples]), task.targets[:samples])
+    total = float(sum(storage.nbytes() for storage in kept.values()))
+    del loss
+    return total
+
+
+_LOSS_SHARE = 0.01
+
+
+def gradients_close(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
+    """How far gradients in a lower precision lie from the others, all read as one vector, relative to its length.
+
+    0.045 is where the cosine of two vectors of equal length falls below 0.999. The loss, where there is one among the
+    outputs, may differ by a hundredth.
+    """
+    names = sorted((before.keys() & after.keys()) - {"loss"})
+    if before.keys() != after.keys() or not names:
+        return Outcome(False, f"one side gives {sorted(before)}, the other {sorted(after)}")
+    distance = _distance(*([side[name] for name in names] for side in (before, after)))
+    if "loss" in before and not np.allclose(before["loss"], after["loss"], rtol=_LOSS_SHARE):
+        return Outcome(
+            False, f"the loss is {np.mean(before['loss']):.6g} against {np.mean(after['loss']):.6g}", distance
+        )
+    return Outcome(math.isfinite(distance), f"the gradients differ by {distance:.3g} of their length", distance)
+
+
+def _distance(one: list[Any], other: list[Any]) -> float:
+    """Length of the difference of two lists of arrays over the length of the first, in float64."""
+    pairs = [
+        (np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)) for a, b in zip(one, other, strict=True)
+    ]
+    length = math.sqrt(sum(float(np.vdot(a, a)) for a, _ in pairs))
+    apart = math.sqrt(sum(float(np.vdot(b - a, b - a)) for a, b in pairs))
+    return apart / length if length else math.nan
+
+
+def update_close(module: nn.Module) -> Callable[[Mapping[str, Any], Mapping[str, Any]], Outcome]:
+    """A check of weights after training: how far the two updates lie apart, relative to their own length.
+
+    Both are read from the weights as they are now, before any training; 0.05 means that the second way of training
+    went 5 % of the distance elsewhere.
+    """
+    start = {name: p.detach().cpu().double().numpy().copy() for name, p in module.named_parameters()}
+
+    def check(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
+        if before.keys() != start.keys() or after.keys() != start.keys():
+            return Outcome(False, f"one side gives {sorted(before)}, the other {sorted(after)}")
+        distance = _distance(*([side[n] - start[n] for n in sorted(start)] for side in (before, after)))
+        return Outcome(math.isfinite(distance), f"the updates differ by {distance:.3g} of their length", distance)
+
+    return check

@@ -1,107 +1,182 @@
-"""Family attention.forward: scaled dot-product attention by a stated backend.
+"""Family attention.forward: scaled dot-product attention by a stated backend, mask and layout of the batch.
 
-What must not live here: timing, training steps, caches of keys and values.
+What must not live here: the backends (_attention.py), masks (_masks.py), timing, training steps.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from aiperf.workloads._seeded import normal, torch_dtype
-from aiperf.workloads.contract import Context, SkipSide, Work, Workload
+from aiperf.workloads import _attention as backends
+from aiperf.workloads._masks import Mask
+from aiperf.workloads._seeded import empty, memory_roof, own_seed, torch_dtype
+from aiperf.workloads.contract import Context, Work, Workload
 
 _GEMM_ROOF = {"float32": "gemm_fp32", "bfloat16": "gemm_bf16", "float16": "gemm_fp16"}
-_FUSED = {
-    "math": "MATH",
-    "flash": "FLASH_ATTENTION",
-    "efficient": "EFFICIENT_ATTENTION",
-    "cudnn": "CUDNN_ATTENTION",
-}
-
-
-def _composed(q: Any, k: Any, v: Any, *, hidden: Any, scale: float) -> Callable[[], Any]:
-    """Attention as three calls; the whole score matrix is written out between them."""
-    import torch
-
-    def run() -> Any:
-        scores = torch.matmul(q, k.transpose(-1, -2)) * scale
-        if hidden is not None:
-            scores = scores.masked_fill(hidden, float("-inf"))
-        return torch.matmul(torch.softmax(scores, dim=-1), v)
-
-    return run
-
-
-def _fused(q: Any, k: Any, v: Any, *, backend: str, causal: bool) -> Callable[[], Any]:
-    """One call of scaled_dot_product_attention, held to one backend unless that is ``default``."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.nn.functional import scaled_dot_product_attention
-
-    pinned = getattr(SDPBackend, _FUSED[backend]) if backend in _FUSED else None
-
-    def run() -> Any:
-        with sdpa_kernel(pinned) if pinned is not None else contextlib.nullcontext():
-            return scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-    try:
-        run()
-    except RuntimeError as error:
-        raise SkipSide(f"attention backend {backend} does not take these inputs here: {error}") from error
-    return run
 
 
 def forward(
     context: Context,
     *,
-    backend: Literal["composed", "math", "flash", "efficient", "cudnn", "default"] = "default",
+    backend: Literal["composed", "math", "flash", "efficient", "cudnn", "default", "flex"] = "default",
     batch: int = 1,
     heads: int = 8,
+    kv_heads: int = 0,
+    kv_distinct: int = 0,
     head_dim: int = 64,
+    q_len: int = 0,
     kv_len: int = 1024,
-    mask: Literal["none", "causal"] = "causal",
+    lengths: list[int] | None = None,
+    layout: Literal["contiguous", "padded", "jagged"] = "contiguous",
+    mask: Literal["none", "causal", "sliding", "document"] = "causal",
+    window: int = 0,
     dtype: Literal["float32", "bfloat16", "float16"] = "float32",
 ) -> Workload:
-    """Self-attention over ``kv_len`` positions, forward only; the inputs ask for no gradients.
+    """Attention of ``q_len`` queries (0: as many as keys) over ``kv_len`` positions, forward only, without gradients.
 
-    FLOPs count the allowed query-key pairs only (4 x batch x heads x pairs x head_dim): under a causal mask a backend
-    that computes the hidden half earns nothing for it.
+    Queries stand at the end of the keys, so that ``q_len: 1`` is a decoding step. ``kv_heads`` (0: as many as heads)
+    are shared by equal groups of heads; with ``kv_distinct`` only so many of them differ and the rest repeat them, so
+    that fewer KV heads can be held against more with equal results. ``sliding`` sees the ``window`` newest keys,
+    ``document`` those of the own document of ``window`` tokens. ``lengths`` are sequences that attend to themselves
+    without a mask: ``padded`` to the longest, or ``jagged``, one behind the other (book, chapters 9 and 13).
+
+    FLOPs count the allowed query-key pairs of valid tokens only (4 x heads x pairs x head_dim): a backend that
+    computes what the mask or the padding hides earns nothing for it. Bytes are Q and the result once, and K and V
+    as stored once, as far as any query sees them.
     """
-    import torch
+    if bool(lengths) != (layout != "contiguous"):
+        raise ValueError("lengths and layout padded or jagged go together")
+    if lengths:
+        if min(lengths) < 1 or mask != "none" or backend != "default" or kv_heads or q_len:
+            raise ValueError("lengths are 1 or more and go with mask none, backend default and no q_len or kv_heads")
+        return _unequal(context, lengths=lengths, layout=layout, heads=heads, head_dim=head_dim, dtype=dtype)
+    kv_heads = kv_heads or heads
+    distinct = kv_distinct or kv_heads
+    if heads % kv_heads or kv_heads % distinct:
+        raise ValueError(
+            f"heads, kv_heads and kv_distinct are {heads}, {kv_heads}, {distinct}; each divides the former"
+        )
+    seen = Mask(mask, q_len or kv_len, kv_len, window)
+    shapes = {"q": (batch, heads, seen.q_len, head_dim)} | dict.fromkeys("kv", (batch, kv_heads, kv_len, head_dim))
+    arrays = {name: empty(context, shape, torch_dtype(dtype)) for name, shape in shapes.items()}
 
-    causal = mask == "causal"
-    kind, shape = torch_dtype(dtype), (batch, heads, kv_len, head_dim)
-    q, k, v = (normal(context, name, shape, dtype=kind) for name in "qkv")
-    hidden = torch.ones(kv_len, kv_len, dtype=torch.bool, device=context.device).triu(1) if causal else None
-    scale = head_dim**-0.5
-    if backend == "composed":
-        run = _composed(q, k, v, hidden=hidden, scale=scale)
-    else:
-        run = _fused(q, k, v, backend=backend, causal=causal)
+    def redraw(seed: int) -> None:
+        _draw(arrays["q"], seed, "q")
+        for name in "kv":
+            _draw(arrays[name], seed, name, distinct=distinct)
+
+    redraw(context.seed)
+    q, k, v = (arrays[name] for name in "qkv")
+    run = _backend(backend, q, k, v, seen)
     latest: dict[str, Any] = {}
 
     def step() -> None:
         latest["out"] = run()
 
     def reference() -> dict[str, Any]:
-        wide = _composed(q.double(), k.double(), v.double(), hidden=hidden, scale=scale)
-        return {"out": wide()}
+        return {"out": backends.composed(q.double(), k.double(), v.double(), mask=seen)()}
 
-    pairs = kv_len * (kv_len + 1) // 2 if causal else kv_len * kv_len
-    flops = 4.0 * batch * heads * pairs * head_dim
+    return Workload(
+        step=step,
+        work=_work(context, q, kv_heads, seen, dtype),
+        outputs=lambda: dict(latest),
+        inputs=lambda: dict(arrays),
+        redraw=redraw,
+        reference=reference,
+        facts={
+            "backend": backend,
+            "score_bytes": batch * heads * seen.q_len * kv_len * q.element_size(),
+            "kv_bytes": 2 * k.numel() * k.element_size(),
+        },
+    )
+
+
+def _backend(name: str, q: Any, k: Any, v: Any, mask: Mask) -> Callable[[], Any]:
+    if name == "composed":
+        return backends.composed(q, k, v, mask=mask)
+    if name == "flex":
+        return backends.flex(q, k, v, mask=mask)
+    return backends.fused(q, k, v, backend=name, mask=mask)
+
+
+def _work(context: Context, q: Any, kv_heads: int, mask: Mask, dtype: str) -> Work:
+    batch, heads, q_len, head_dim = q.shape
+    flops = 4.0 * batch * heads * mask.pairs() * head_dim
+    kept = 2.0 * batch * kv_heads * mask.keys_seen() * head_dim * q.element_size()
+    moved = 2.0 * q.numel() * q.element_size() + kept
+    roofs = _gemm_roof(context, dtype, flops)
+    # One query a head reads K and V for 2 FLOPs a byte: memory binds it, whatever computes.
+    if q_len == 1:
+        roofs = memory_roof(context.device, moved=moved, working_set=moved)
+    return Work(bytes=moved, flops=flops, items=batch * q_len, item="tokens", roofs=roofs)
+
+
+def _gemm_roof(context: Context, dtype: str, flops: float) -> dict[str, float]:
     roof = _GEMM_ROOF[dtype] if context.device.startswith("cuda") else f"cpu_{_GEMM_ROOF[dtype]}"
+    return {} if roof in ("cpu_gemm_bf16", "cpu_gemm_fp16") else {roof: flops}
+
+
+def _unequal(
+    context: Context, *, lengths: Sequence[int], layout: str, heads: int, head_dim: int, dtype: str
+) -> Workload:
+    """Self-attention of a batch of sequences of unequal lengths."""
+    import torch
+
+    total, longest = sum(lengths), max(lengths)
+    shape = (len(lengths), heads, longest, head_dim) if layout == "padded" else (total, heads, head_dim)
+    arrays = {name: empty(context, shape, torch_dtype(dtype)) for name in "qkv"}
+
+    def redraw(seed: int) -> None:
+        for name, array in arrays.items():
+            packed = torch.empty((total, heads, head_dim), dtype=array.dtype, device=array.device)
+            _draw(packed, seed, name)
+            if layout == "jagged":
+                array.copy_(packed)
+                continue
+            array.zero_()
+            for i, part in enumerate(packed.split(list(lengths))):
+                array[i, :, : len(part)] = part.transpose(0, 1)
+
+    redraw(context.seed)
+    run = (backends.padded if layout == "padded" else backends.jagged)(*arrays.values(), lengths=lengths)
+    latest: dict[str, Any] = {}
+
+    def step() -> None:
+        latest.update({f"sequence_{i}": out for i, out in enumerate(run())})
+
+    def reference() -> dict[str, Any]:
+        wide = [array.double() for array in arrays.values()]
+        once = (backends.padded if layout == "padded" else backends.jagged)(*wide, lengths=lengths)
+        return {f"sequence_{i}": out for i, out in enumerate(once())}
+
+    pairs = sum(length**2 for length in lengths)
+    flops = 4.0 * heads * pairs * head_dim
+    element = arrays["q"].element_size()
     return Workload(
         step=step,
         work=Work(
-            bytes=4.0 * q.numel() * q.element_size(),
+            bytes=4.0 * total * heads * head_dim * element,
             flops=flops,
-            items=batch * kv_len,
+            items=total,
             item="tokens",
-            roofs={} if roof in ("cpu_gemm_bf16", "cpu_gemm_fp16") else {roof: flops},
+            roofs=_gemm_roof(context, dtype, flops),
         ),
         outputs=lambda: dict(latest),
-        inputs=lambda: {"q": q, "k": k, "v": v},
-        reference=reference,
-        facts={"backend": backend, "score_bytes": batch * heads * kv_len**2 * q.element_size()},
+        inputs=lambda: dict(arrays),
+        redraw=redraw,
+        reference=None if context.device.startswith("cuda") else reference,
+        facts={"layout": layout, "padding": 1 - total / (len(lengths) * longest)},
     )
+
+
+def _draw(array: Any, seed: int, name: str, *, distinct: int = 0) -> None:
+    """Standard normal values in place; of [batch, kv_heads, ...] draw only ``distinct`` KV heads and repeat them."""
+    import torch
+
+    shape = list(array.shape)
+    source = torch.Generator(array.device).manual_seed(own_seed(seed, name))
+    if distinct:
+        shape[1] = distinct
+    drawn = torch.randn(shape, generator=source, device=array.device)
+    array.copy_(drawn.repeat_interleave(array.shape[1] // distinct, dim=1) if distinct else drawn)

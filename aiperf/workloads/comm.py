@@ -5,6 +5,7 @@ What must not live here: gradients (parallel.py), timing, process start-up.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -33,6 +34,50 @@ def _backend(context: Context, wanted: str) -> Literal["gloo", "nccl"]:
     return "nccl" if wanted == "nccl" else "gloo"
 
 
+class _Groups:
+    """Where a step gets its process group from, and how many it made."""
+
+    def __init__(self, context: Context, backend: Literal["gloo", "nccl"], *, setup: str, groups: str) -> None:
+        self._context, self._backend, self._setup, self._groups = context, backend, setup, groups
+        self._cached: Any = None
+        self._ever = self.made = 0
+        self._store: Any = None
+        if setup == "each_call":
+            self._store = dist.TCPStore("127.0.0.1", context.store_port, context.world_size, is_master=False)
+            return
+        context.process_group(backend)
+        if groups == "cached":
+            self._cached = dist.new_group()
+
+    def call(self, collective: Callable[[Any], object]) -> None:
+        """Run one collective, with the group made for it and destroyed after it where the side says so."""
+        if self._setup == "each_call":
+            self._join()
+            collective(None)
+            dist.destroy_process_group()
+        elif self._groups == "new_each_call":
+            group = dist.new_group()
+            self.made += 1
+            collective(group)
+            dist.destroy_process_group(group)
+        else:
+            collective(self._cached)
+
+    def _join(self) -> None:
+        self._ever += 1
+        self.made += 1
+        # A rendezvous finds the addresses of the previous one unless its keys are its own.
+        store = dist.PrefixStore(f"rejoin-{self._ever}", self._store)
+        device = torch.device(self._context.device) if self._backend == "nccl" else None
+        dist.init_process_group(
+            self._backend,
+            store=store,
+            rank=self._context.rank,
+            world_size=self._context.world_size,
+            device_id=device,
+        )
+
+
 def collective(
     context: Context,
     *,
@@ -40,15 +85,24 @@ def collective(
     size: Size = 1 << 20,
     backend: Literal["auto", "gloo", "nccl"] = "auto",
     calls: int = 1,
+    setup: Literal["once", "each_call"] = "once",
+    groups: Literal["default", "cached", "new_each_call"] = "default",
 ) -> Workload:
     """``calls`` collectives of ``size`` bytes of float32 per rank, on CPU or CUDA tensors, one after the other.
+
+    ``setup: each_call`` joins the process group before every call and leaves it afterwards; ``groups`` uses a subgroup
+    of all ranks that is made once or before every call. Source: AI Systems Performance Engineering, chapter 4.
 
     An all-reduce works in place, so a step first copies the input once (local memory, inside the timed region on both
     sides) and reduces that copy ``calls`` times: after the first call every value only grows by the number of ranks,
     which floating point holds exactly for powers of two.
     """
     joined = _backend(context, backend)
-    context.process_group(joined)
+    if setup == "each_call" and groups != "default":
+        raise ValueError("setup: each_call leaves no group in which a subgroup could be kept; use groups: default")
+    if context.world_size < 2:
+        raise RuntimeError("a process group needs ranks: 2 or more on this side")
+    access = _Groups(context, joined, setup=setup, groups=groups)
     count = size // 4
     own = empty(context, (count,), torch.float32)
     name = "payload" if op == "broadcast" else f"payload-{context.rank}"
@@ -61,19 +115,21 @@ def collective(
     out = empty(context, (ranks if op == "all_gather" else 1, count), torch.float32).zero_()
     rows: list[Any] = list(out.unbind(0))
 
+    def repeat(collective: Callable[[Any], object]) -> None:
+        access.made = 0
+        for _ in range(calls):
+            access.call(collective)
+
     def all_reduce() -> None:
         rows[0].copy_(own)
-        for _ in range(calls):
-            dist.all_reduce(rows[0])
+        repeat(lambda group: dist.all_reduce(rows[0], group=group))
 
     def all_gather() -> None:
-        for _ in range(calls):
-            dist.all_gather(rows, own)
+        repeat(lambda group: dist.all_gather(rows, own, group=group))
 
     def broadcast() -> None:
         rows[0].copy_(own)
-        for _ in range(calls):
-            dist.broadcast(rows[0], src=0)
+        repeat(lambda group: dist.broadcast(rows[0], src=0, group=group))
 
     bus = _bus_factor(op, ranks) * size * calls
     return Workload(
@@ -87,5 +143,11 @@ def collective(
         outputs=lambda: {"out": out},
         inputs=lambda: {"payload": own},
         redraw=redraw,
-        facts={"backend": dist.get_backend(), "ranks": ranks, "bus_bytes": bus, "tensor_device": own.device.type},
+        counters=lambda: {"groups_made": float(access.made)},
+        facts={
+            "backend": dist.get_backend() if setup == "once" else joined,
+            "ranks": ranks,
+            "bus_bytes": bus,
+            "tensor_device": own.device.type,
+        },
     )

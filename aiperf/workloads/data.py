@@ -1,135 +1,270 @@
-"""Family data.loader: iterate a torch DataLoader over images in memory into a step that consumes the batches.
+"""Family data.loader: iterate a loader over images or text into a step that consumes the batches.
 
-What must not live here: file reading (storage.py), training (model.py), timing.
+What must not live here: datasets (_datasets.py), transforms (_images.py), loaders (_feeds.py), timing.
 """
 
 from __future__ import annotations
 
 import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import default_collate
 
-from aiperf.workloads._seeded import fill_normal, generator
-from aiperf.workloads.contract import Context, Work, Workload
+from aiperf.workloads import _feeds as feeds
+from aiperf.workloads import _images as images
+from aiperf.workloads._datasets import Images, Recipe, Texts, pieces
+from aiperf.workloads._seeded import fill_normal
+from aiperf.workloads.contract import Context, Seconds, Work, Workload
 
 _FEATURES = 64
-_MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32).reshape(3, 1, 1)
-_STD = np.array([0.229, 0.224, 0.225], dtype=np.float32).reshape(3, 1, 1)
-_LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32).reshape(3, 1, 1)
 
 
-def _normalise(image: Any) -> Any:
-    return (image.astype(np.float32) / np.float32(255) - _MEAN) / _STD
+def _normalised_together(samples: list[Any]) -> Any:
+    """Collate, then one transform over the whole batch."""
+    return torch.from_numpy(images.normalise(default_collate(samples).numpy()))
 
 
-def _blur(image: Any) -> Any:
-    """A separable 1-4-6-4-1 filter over height and width; edges repeat."""
-    for axis in (1, 2):
-        padded = np.pad(image, [(2, 2) if a == axis else (0, 0) for a in range(3)], mode="edge")
-        size = image.shape[axis]
-        parts = [np.take(padded, range(k, k + size), axis=axis) for k in range(5)]
-        image = (parts[0] + parts[4] + 4 * (parts[1] + parts[3]) + 6 * parts[2]) / np.float32(16)
-    return image
+@dataclass
+class _Consumer:
+    """What a step does with a batch on its device: 64 features of each sample, then the rest of the training step."""
+
+    weight: Any
+    features: Any
+    arrive: Callable[[Any], Any]
+    """Batch as it arrives -> what is projected; holds the transforms that run on the device."""
+    products: int
+    step_s: float
+    operands: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.products:
+            return
+        on_gpu = self.weight.is_cuda
+        edge, dtype = (4096, torch.bfloat16) if on_gpu else (256, torch.float32)
+        self.operands = [torch.full((edge, edge), 1 / edge, dtype=dtype, device=self.weight.device) for _ in range(3)]
+
+    def __call__(self, first: int, batch: Any) -> Any:
+        """Consume the batch whose first sample is ``first``; returns it as it was projected."""
+        ready = self.arrive(batch)
+        out = self.features[first : first + len(ready)]
+        if ready.dtype == torch.int32:
+            out.copy_(torch.nn.functional.embedding_bag(ready, self.weight, mode="mean"))
+        else:
+            torch.mm(ready.float().flatten(1), self.weight, out=out)
+        for _ in range(self.products):
+            torch.mm(self.operands[0], self.operands[1], out=self.operands[2])
+        if self.step_s:
+            time.sleep(self.step_s)
+        return ready
 
 
-def _augment(image: Any, *, draw: np.random.Generator, crop: int) -> Any:
-    """Random crop, mirror, brightness, contrast, saturation, blur and halve, normalise: the usual image recipe."""
-    top, left = draw.integers(0, image.shape[1] - crop + 1), draw.integers(0, image.shape[2] - crop + 1)
-    patch = image[:, top : top + crop, left : left + crop].astype(np.float32) / np.float32(255)
-    if draw.random() < 0.5:
-        patch = patch[:, :, ::-1]
-    bright, contrast, saturation = draw.uniform(0.6, 1.4, 3).astype(np.float32)
-    patch = patch * bright
-    grey = (patch * _LUMA).sum(axis=0, keepdims=True)
-    patch = (patch - grey.mean()) * contrast + grey.mean()
-    patch = (patch - grey) * saturation + grey
-    return (_blur(np.clip(patch, 0, 1))[:, ::2, ::2] - _MEAN) / _STD
+def _arrival(transform: str, transform_at: str, *, crop: int) -> Callable[[Any], Any]:
+    if transform_at != "device" or transform == "none":
+        return lambda batch: batch
+    if transform == "normalise":
+        return images.normalise_batch
+    return lambda batch: images.augment_batch(batch[0], batch[1], crop=crop)
 
 
-class Images(Dataset[Any]):
-    """Images of bytes in shared memory, so that running workers see a redraw, and one real transform on each."""
+class _Loop:
+    """The loop over batches, or one part of it alone; ``last`` receives the last batch of each step."""
 
-    def __init__(self, *, count: int, shape: list[int], transform: str, seed: int) -> None:
-        self.pixels = torch.empty(count, *shape, dtype=torch.uint8).share_memory_()
-        self.transform, self.seed, self.crop = transform, seed, shape[1] * 7 // 8
-        self.redraw(seed)
+    def __init__(
+        self, batches: Iterable[Any], consume: _Consumer, *, size: int, device: str, non_blocking: bool, ahead: bool
+    ):
+        self.feed, self.consume, self.size, self.device = batches, consume, size, device
+        self.non_blocking = non_blocking
+        self.stream = torch.cuda.Stream(device) if ahead else None
+        self.last: Any = None
+        self.on_host: list[Any] = []
+        self.on_device: list[Any] = []
 
-    def redraw(self, seed: int) -> None:
-        """New pixels in place; equal seeds, equal pixels."""
-        fresh = generator(seed, "pixels").integers(0, 256, tuple(self.pixels.shape), dtype=np.uint8)
-        self.pixels.copy_(torch.from_numpy(fresh))
+    def hold(self, stage: str, fresh: Iterable[Any], *, pinned: bool) -> None:
+        """Make the batches that a part without its loader works on; ``fresh`` gives them."""
+        if stage not in ("copy_only", "compute_only"):
+            return
+        self.on_host = [batch.pin_memory() if pinned else batch for batch in fresh]
+        if stage == "compute_only":
+            self.on_device = [batch.to(self.device) for batch in self.on_host]
 
-    def __len__(self) -> int:
-        return len(self.pixels)
+    def arriving(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Batches on the device."""
+        if self.stream is not None:
+            return feeds.arriving_ahead(batches, self.device, self.stream)
+        return feeds.arriving(batches, self.device, non_blocking=self.non_blocking)
 
-    def __getitem__(self, index: int) -> Any:
-        image = self.pixels[index].numpy()
-        if self.transform == "none":
-            return self.pixels[index]
-        if self.transform == "normalise":
-            return torch.from_numpy(_normalise(image))
-        draw = np.random.default_rng((self.seed, index))
-        return torch.from_numpy(np.ascontiguousarray(_augment(image, draw=draw, crop=self.crop)))
+    def run(self, stage: str) -> None:
+        """One epoch."""
+        batch: Any = None
+        if stage == "loader_only":
+            batch = _latest(self.feed)
+        elif stage == "copy_only":
+            batch = _latest(self.arriving(self.on_host))
+        else:
+            on_device = self.on_device if stage == "compute_only" else self.arriving(self.feed)
+            for number, arrived in enumerate(on_device):
+                batch = self.consume(number * self.size, arrived)
+        if self.last is not None:
+            self.last.copy_(batch)
+
+
+def _latest(batches: Iterable[Any]) -> Any:
+    """The last batch, all the others let go as they come."""
+    return deque(batches, maxlen=1)[0]
+
+
+def _check(given: dict[str, Any], device: str) -> None:
+    if given["source"] in ("text", "tokens"):
+        if given["transform"] != "none" or len(given["sample_shape"]) != 1:
+            raise ValueError("text and tokens take transform none and a sample_shape of one number, the tokens")
+    elif len(given["sample_shape"]) != 3 or given["sample_shape"][0] != 3:
+        raise ValueError("images need a sample_shape of [3, height, width]")
+    if given["transform_at"] == "batch" and given["transform"] != "normalise":
+        raise ValueError("transform_at batch goes with transform normalise")
+    if given["transform_at"] == "device" and given["transform"] not in ("normalise", "augment"):
+        raise ValueError("transform_at device goes with transform normalise or augment")
+    if given["transform_at"] != "sample" and given["source"] == "synthetic":
+        raise ValueError("synthetic samples are transformed already; leave transform_at at sample")
+    if given["stage"] != "all" and (given["transform_at"] == "device" or given["epochs"] > 1):
+        raise ValueError("one stage alone goes with one epoch and no transform on the device")
+    if given["stage"] != "all" and given["watch"] != "last_batch":
+        raise ValueError("one stage alone is compared by its last batch: watch last_batch on every side")
+    if not device.startswith("cuda") and (given["pinned"] or given["copy_stream"]):
+        raise ValueError("pinned and copy_stream need a GPU")
+    if device.startswith("cuda") and given["step_time"]:
+        raise ValueError("step_time is for hosts without a GPU; on a GPU products is real work of the step")
+    if given["copy_stream"] and not (given["pinned"] and given["non_blocking"]):
+        raise ValueError("copy_stream overlaps only what is pinned and non_blocking")
 
 
 def loader(
     context: Context,
     *,
+    source: Literal["memory", "files", "synthetic", "text", "tokens"] = "memory",
     num_workers: int = 0,
+    worker_kind: Literal["process", "thread"] = "process",
+    worker_init: Seconds = 0.0,
     prefetch_factor: int = 2,
+    persistent: bool = True,
     batches: int = 16,
     batch_size: int = 16,
+    epochs: int = 1,
     sample_shape: list[int] = [3, 64, 64],  # noqa: B006 - read only
-    transform: Literal["none", "normalise", "augment"] = "augment",
+    transform: Literal["none", "normalise", "augment", "python"] = "augment",
+    transform_at: Literal["sample", "batch", "device"] = "sample",
+    slow_every: int = 0,
+    slow: Seconds = 0.0,
+    log: Literal["none", "per_row"] = "none",
     pinned: bool = False,
+    non_blocking: bool = False,
+    copy_stream: bool = False,
+    step_time: Seconds = 0.0,
+    products: int = 0,
+    stage: Literal["all", "loader_only", "copy_only", "compute_only"] = "all",
+    watch: Literal["features", "last_batch"] = "features",
 ) -> Workload:
-    """One epoch of ``batches`` batches: each is transformed sample by sample and projected to 64 features.
+    """``epochs`` epochs of ``batches`` batches: transformed, moved to the device and projected to 64 features each.
 
-    Workers persist between steps; each step is a whole epoch, so that nothing is prefetched outside the timed region.
-    The transform's random choices depend on the sample's index alone: batches are equal, in order, whatever the
-    number of workers.
+    ``source``: images (3, H, W) of bytes in memory or in a file each (in the page cache), finished batches made
+    beforehand (``synthetic``), ``text`` tokenised on demand or the same ``tokens`` from a mapped file. ``slow``: sample
+    ``slow_every`` of each such run of samples waits so long; ``worker_init``: so long a worker takes to start. After
+    a batch is projected the step goes on with ``products`` matrix products (256^3 float32, on a GPU 4096^3 bfloat16)
+    and, without a GPU only, a sleep of ``step_time``: the host's wait for an accelerator. ``stage`` runs one part of
+    the loop alone, on batches made beforehand where the loader is left out. Each step is whole epochs, so that
+    nothing is prefetched outside the timed region. Random choices depend on the sample's index alone: batches are
+    equal, in order, whatever the workers. Items: samples; bytes: float32 (or token) bytes of the batches projected.
     """
-    count = batches * batch_size
-    images = Images(count=count, shape=sample_shape, transform=transform, seed=context.seed)
-    feed = DataLoader(
-        images,
-        batch_size=batch_size,
-        shuffle=False,
-        num_workers=num_workers,
-        prefetch_factor=prefetch_factor if num_workers else None,
-        persistent_workers=num_workers > 0,
-        multiprocessing_context="fork" if num_workers else None,
-        pin_memory=pinned,
-    )
-    width = images[0].numel()
-    weight = torch.empty(width, _FEATURES, device=context.device)
-    fill_normal(weight, seed=context.seed, name="projection")
-    weight.mul_(width**-0.5)
-    out = torch.zeros(count, _FEATURES, device=context.device)
+    given = {name: value for name, value in locals().items() if name != "context"}
+    _check(given, context.device)
+    data, how, width = _data(context, given)
+    feeds.require_shared_memory(how, batch_size * width * 4)
+    batched, end = feeds.feed(data, how)
+    is_text, count = isinstance(data, Texts), batches * batch_size
+    weight = torch.empty(len(pieces()) if is_text else width, _FEATURES, device=context.device)
+    features = torch.zeros(count, _FEATURES, device=context.device)
+    arrive = _arrival(transform, transform_at, crop=0 if is_text else images.crop_of(sample_shape))
+    consume = _Consumer(weight, features, arrive, products, step_time)
+    loop = _Loop(batched, consume, size=batch_size, device=context.device, non_blocking=non_blocking, ahead=copy_stream)
 
-    def step() -> None:
-        for i, batch in enumerate(feed):
-            moved = batch.to(context.device, non_blocking=pinned).float().flatten(1)
-            torch.mm(moved, weight, out=out[i * batch_size : (i + 1) * batch_size])
+    def refill(seed: int) -> None:
+        fill_normal(weight, seed=seed, name="projection")
+        weight.mul_(len(weight) ** -0.5)
+        loop.hold(stage, _plain(data, how), pinned=pinned)
 
     def redraw(seed: int) -> None:
-        images.redraw(seed)
-        fill_normal(weight, seed=seed, name="projection")
-        weight.mul_(width**-0.5)
+        data.redraw(seed)
+        refill(seed)
 
+    def step() -> None:
+        for _ in range(epochs):
+            loop.run(stage)
+
+    refill(context.seed)
+    if watch == "last_batch":
+        loop.last = torch.zeros_like(next(_plain(data, how)), device=context.device)
     return Workload(
         step=step,
         work=Work(
-            bytes=float(count * width * 4),
-            flops=2.0 * count * width * _FEATURES,
-            items=count,
+            bytes=float(count * width * 4 * epochs),
+            flops=0.0 if is_text else 2.0 * count * width * _FEATURES * epochs,
+            items=count * epochs,
             item="samples",
         ),
-        outputs=lambda: {"features": out},
-        inputs=lambda: {"pixels": images.pixels, "weight": weight},
+        outputs=lambda: {"features": features} if loop.last is None else {"last_batch": loop.last},
+        inputs=lambda: {**data.inputs(), "weight": weight},
         redraw=redraw,
-        facts={"workers": num_workers, "cores": len(os.sched_getaffinity(0)), "threads": torch.get_num_threads()},
+        facts=_facts(given),
+        close=end,
     )
+
+
+def _data(context: Context, given: dict[str, Any]) -> tuple[Any, feeds.Feeding, int]:
+    """The dataset, how it is read, and the elements of a sample as it is projected."""
+    shape, count, transform = given["sample_shape"], given["batches"] * given["batch_size"], given["transform"]
+    how = feeds.Feeding(
+        given["batch_size"],
+        given["num_workers"],
+        given["worker_kind"],
+        given["worker_init"],
+        given["prefetch_factor"],
+        given["persistent"],
+        given["pinned"],
+        _normalised_together if given["transform_at"] == "batch" else default_collate,
+    )
+    source, seed, folder = given["source"], context.seed, context.scratch
+    if source in ("text", "tokens"):
+        return Texts(source, count=count, length=shape[0], seed=seed, folder=folder), how, shape[0]
+    log = folder / "loader.log" if given["log"] == "per_row" else None
+    recipe = Recipe(transform, given["transform_at"], given["slow_every"], given["slow"], log)
+    data = Images(source, count=count, shape=shape, recipe=recipe, seed=seed, folder=folder)
+    return data, how, _projected(shape, transform)
+
+
+def _facts(given: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "workers": given["num_workers"],
+        "worker_kind": given["worker_kind"] if given["num_workers"] else "none",
+        "pinned": given["pinned"],
+        "files": "read through the page cache, warm" if given["source"] == "files" else "none",
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _projected(shape: list[int], transform: str) -> int:
+    """Elements of a sample as it is projected."""
+    if transform != "augment":
+        return shape[0] * shape[1] * shape[2]
+    edge = -(-images.crop_of(shape) // 2)
+    return shape[0] * edge * edge
+
+
+def _plain(data: Any, how: feeds.Feeding) -> Iterator[Any]:
+    """The batches without workers."""
+    for start in range(0, len(data), how.batch_size):
+        yield how.collate([data[i] for i in range(start, min(start + how.batch_size, len(data)))])

@@ -5,6 +5,7 @@ What must not live here: devices, models, timing.
 
 from __future__ import annotations
 
+import os
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from aiperf.workloads import _pages as page_kinds
 from aiperf.workloads._matmul_pool import MatmulPool
 from aiperf.workloads._seeded import generator, memory_roof
+from aiperf.workloads._units_pool import UnitPool, places
 from aiperf.workloads.contract import Context, Size, Work, Workload
 
 _PAGE = 4096
@@ -96,10 +98,44 @@ def _matmul(context: Context, *, workers: int, units: int, n: int, threads_each:
     )
 
 
+_TURNS = {"spin": 12000, "request": 150, "batch_prep": 1}
+"""Size of a unit: about a millisecond on one core."""
+
+
+def _units(context: Context, work: str, *, given: dict[str, Any]) -> Workload:
+    workers, units = given["workers"], given["units"]
+    where = places(
+        sorted(os.sched_getaffinity(0)),
+        workers=workers,
+        worker_cpus=given["worker_cpus"],
+        hog_cpus=given["hog_cpus"],
+    )
+    pool = UnitPool(
+        work,
+        seed=context.seed,
+        units=units,
+        turns=_TURNS[work],
+        workers=workers,
+        hogs=given["hogs"],
+        collector=given["collector"],
+        where=where,
+    )
+    return Workload(
+        step=pool.step,
+        work=Work(items=units, item="units"),
+        outputs=lambda: {"results": pool.results},
+        inputs=lambda: {"inputs": pool.inputs},
+        redraw=pool.redraw,
+        counters=lambda: pool.counts,
+        facts=pool.facts(),
+        close=pool.close,
+    )
+
+
 def task(
     context: Context,
     *,
-    work: Literal["touch", "matmul"],
+    work: Literal["touch", "matmul", "batch_prep", "spin", "request"],
     bytes: Size = 256 << 20,
     pages: Literal["4k", "thp"] = "4k",
     access: Literal["random", "sequential", "first_touch"] = "random",
@@ -108,14 +144,29 @@ def task(
     units: int = 4,
     n: int = 512,
     threads_each: str = "cores_per_worker",
+    worker_cpus: Literal["free", "one_each", "siblings", "reserved"] = "free",
+    hogs: int = 0,
+    hog_cpus: Literal["free", "other"] = "free",
+    collector: Literal["default", "frozen"] = "default",
 ) -> Workload:
-    """One of two pieces of host work.
+    """One of five pieces of host work.
 
     ``touch``: ``touches`` random reads, one sequential pass, or the first touch of ``bytes`` of memory with the page
     size asked for by madvise (``bytes`` in whole MiB); what the kernel gave is read back into ``anon_huge_bytes``.
     ``matmul``: ``workers`` processes multiply ``units`` pairs of float32 n x n matrices between them;
     ``threads_each`` is ``default`` (torch's own choice), ``cores_per_worker`` or a number.
+    ``batch_prep`` (numpy over 16 images of bytes), ``spin`` (an integer recurrence in the interpreter), ``request``
+    (small objects and JSON, beside 200,000 objects that stay): ``workers`` single-threaded processes share ``units``
+    units, while ``hogs`` processes burn CPU from the step's start to its end. ``worker_cpus``: the kernel's choice, a
+    core each, hardware threads of one core, or the last CPUs, which ``hog_cpus: other`` keeps the hogs off.
+    ``collector`` ``frozen`` freezes and then disables Python's garbage collector. Counters: units that ended on
+    another CPU than the one before, and times a worker was preempted. Items: units. Source: book chapter 3, appendix.
     """
+    given = {**locals()}
+    if work in _TURNS:
+        if workers < 1 or units < 1 or hogs < 0:
+            raise ValueError("workers and units must be 1 or more, hogs 0 or more")
+        return _units(context, work, given=given)
     if work == "matmul":
         return _matmul(context, workers=workers, units=units, n=n, threads_each=threads_each)
     if bytes % (_ROW * 8):

@@ -1,6 +1,7 @@
 """Family torch.step (named model.step here, so that nothing shadows torch): one training or inference step.
 
-What must not live here: process groups (parallel.py), the models themselves (_models.py), timing.
+What must not live here: process groups (parallel.py), the models themselves (_models.py), optimizers (_training.py),
+timing.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import Any, Literal
 import torch
 
 from aiperf.workloads import _models as models
-from aiperf.workloads.contract import Context, Work, Workload
+from aiperf.workloads import _training
+from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 
-_LEARNING_RATE = 1e-5
+_KINDS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
 def _graph_counts() -> dict[str, float]:
@@ -30,28 +32,8 @@ def _graph_counts() -> dict[str, float]:
 def _autocast(context: Context, name: str) -> Callable[[], Any]:
     if name == "none":
         return contextlib.nullcontext
-    return lambda: torch.autocast(context.device.split(":")[0], dtype=getattr(torch, name))
-
-
-def _training(
-    task: models.Task, forward: Callable[[Any, Any], Any], autocast: Callable[[], Any]
-) -> tuple[Callable[[], None], Callable[[], Mapping[str, Any]], Callable[[], None]]:
-    """Forward, backward and a fused AdamW update; returns step, outputs (loss and gradients) and reset."""
-    optimizer = torch.optim.AdamW(task.module.parameters(), lr=_LEARNING_RATE, fused=True)
-    latest: dict[str, Any] = {}
-
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        with autocast():
-            loss = forward(task.batch, task.targets)
-        loss.backward()
-        optimizer.step()
-        latest["loss"] = loss.detach()
-
-    def outputs() -> dict[str, Any]:
-        return {**latest, **models.gradients(task.module)}
-
-    return step, outputs, models.snapshot(task.module, optimizer)
+    dtype = getattr(torch, name.removesuffix("_scaled"))
+    return lambda: torch.autocast(context.device.split(":")[0], dtype=dtype)
 
 
 def _inference(
@@ -76,6 +58,32 @@ def _inference(
     return step, lambda: dict(held)
 
 
+def _captured(forward: Callable[[], None]) -> Callable[[], None]:
+    """Replay of a forward pass that was captured after three passes on a side stream, as torch asks of a capture."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            forward()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        forward()
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
+def _validate(context: Context, *, model: str, mode: str, compile: str, graph: str, checkpoint: str) -> None:
+    if graph != "none" and (mode != "infer" or compile != "none"):
+        raise ValueError("graph: forward captures an eager forward pass; it needs mode: infer and compile: none")
+    if checkpoint != "none" and (mode != "train" or model not in models.TRANSFORMERS):
+        raise ValueError("checkpoint recomputes the blocks of a transformer in its backward pass; it needs mode: train")
+    on_gpu = context.device.startswith("cuda")
+    if not on_gpu and (graph != "none" or compile in ("reduce-overhead", "max-autotune")):
+        raise SkipSide("CUDA graphs need a GPU")
+
+
 def step(
     context: Context,
     *,
@@ -83,52 +91,116 @@ def step(
     mode: Literal["train", "infer"] = "train",
     batch: int = 4,
     seq: int = 64,
-    compile: Literal["none", "default", "reduce-overhead", "max-autotune"] = "none",
-    autocast: Literal["none", "bfloat16"] = "none",
+    steps: int = 1,
+    accumulate: int = 1,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    autocast: Literal["none", "bfloat16", "float16_scaled"] = "none",
+    compile: Literal["none", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = "none",
+    graph: Literal["none", "forward"] = "none",
+    checkpoint: Literal["none", "blocks", "all"] = "none",
+    optimizer: Literal["adamw_loop", "adamw_foreach", "adamw_fused"] = "adamw_fused",
+    learning_rate: float = 1e-5,
+    sync_every: int = 0,
+    log_every: int = 0,
+    watch: Literal["gradients", "parameters"] = "gradients",
     guards: Literal["inference_mode", "inference_mode_and_no_grad"] = "inference_mode",
     cudnn_benchmark: bool = False,
 ) -> Workload:
     """One step of a random-weight model (presets: tiny, small, base, mlp:small, mlp:medium, mlp:large).
 
-    Training returns its loss and gradients; the optimizer is eager on both sides, so ``compile`` covers the forward
-    and backward passes. FLOPs: 2 per weight and token forward, twice that again backward, plus attention.
+    Training: ``steps`` updates of ``accumulate`` micro-batches of ``batch`` sequences; it returns the losses and the
+    gradients of the last update, or with ``watch: parameters`` the weights after it (state: not poisoned, ``reset``
+    puts them back). The optimizer is eager on every side, so ``compile`` covers the forward and backward passes.
+    ``checkpoint: all`` recomputes embedding, last norm and head besides the blocks. Inference: one forward pass.
+    FLOPs: 2 per weight and token forward, twice that again backward, plus attention; recomputed ones do not count.
+    Items: tokens. Source: AI Systems Performance Engineering, chapters 8, 9, 13 and 14.
     """
+    _validate(context, model=model, mode=mode, compile=compile, graph=graph, checkpoint=checkpoint)
     torch.set_flush_denormal(True)  # moments of rows that a batch no longer touches decay into denormals
     torch.backends.cudnn.benchmark = cudnn_benchmark
-    task = models.build(model, seed=context.seed, device=context.device, batch=batch, seq=seq)
-    cast = _autocast(context, autocast)
-    compiled = compile != "none"
-
-    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
-        return torch.compile(function, mode=None if compile == "default" else compile) if compiled else function
-
+    task = models.build(model, seed=context.seed, device=context.device, batch=batch * accumulate, seq=seq)
+    task.module.to(getattr(torch, dtype))
+    cast, wrap = _autocast(context, autocast), _compiler(compile)
     if mode == "train":
-        run, outputs, reset = _training(task, wrap(lambda x, y: task.loss(task.module(x), y)), cast)
+        if checkpoint != "none":
+            task.module.checkpoint = checkpoint
+        plan = _training.Plan(
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            steps=steps,
+            accumulate=accumulate,
+            sync_every=sync_every,
+            log_every=log_every,
+            scaled=autocast == "float16_scaled",
+            watch=watch,
+        )
+        loss = wrap(lambda x, y: task.loss(task.module(x), y))
+        run, outputs, reset, own = _training.training(task, loss, cast, plan, scratch=context.scratch)
+        if compile == "none":
+            own = _with_saved_bytes(task, cast, own, samples=batch)
     else:
         task.module.eval()
         run, outputs = _inference(task, wrap(task.module), cast, guards=guards)
-        reset = None
-    flops = task.train_flops if mode == "train" else task.forward_flops
-    kind = "bf16" if autocast == "bfloat16" else "fp32"
-    on_gpu = context.device.startswith("cuda")
-    roof = f"gemm_{kind}" if on_gpu else f"cpu_gemm_{kind}"
+        run = _captured(run) if graph == "forward" else run
+        reset, own = None, dict
+    counts = _graph_counts if compile != "none" else lambda: {"graphs": 0.0, "graph_breaks": 0.0}
     return Workload(
         step=run,
-        work=Work(
-            flops=flops,
-            items=task.items,
-            item=task.item,
-            roofs={roof: flops} if roof != "cpu_gemm_bf16" else {},
-        ),
+        work=_work(context, task, kind=_kind(autocast, dtype), train=mode == "train", steps=steps),
         outputs=outputs,
         inputs=lambda: {"batch": task.batch, "targets": task.targets},
         redraw=task.redraw,
         reset=reset,
-        counters=_graph_counts if compiled else lambda: {"graphs": 0.0, "graph_breaks": 0.0},
-        facts={
-            "parameters": task.parameters,
-            "threads": torch.get_num_threads(),
-            "cudnn_benchmark": torch.backends.cudnn.benchmark,
-            "compile": compile,
-        },
+        counters=lambda: {**counts(), **own()},
+        checks={"gradients_close": models.gradients_close},
+        poison=mode == "infer" or watch == "gradients",
+        facts=_facts(task, compile=compile, graph=graph),
+    )
+
+
+def _facts(task: models.Task, *, compile: str, graph: str) -> dict[str, Any]:
+    return {
+        "parameters": task.parameters,
+        "parameter_dtype": str(next(task.module.parameters()).dtype).removeprefix("torch."),
+        "threads": torch.get_num_threads(),
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "compile": compile,
+        "captured": graph == "forward",
+    }
+
+
+def _compiler(mode: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    if mode == "none":
+        return lambda function: function
+    return lambda function: torch.compile(function, mode=None if mode == "default" else mode)
+
+
+def _with_saved_bytes(
+    task: models.Task, cast: Callable[[], Any], own: Callable[[], dict[str, float]], *, samples: int
+) -> Callable[[], dict[str, float]]:
+    """The counts of the loop, and what one more forward pass over a micro-batch keeps for its backward pass."""
+    kept: dict[str, float] = {}
+
+    def count() -> dict[str, float]:
+        if not kept:
+            with cast():
+                kept["saved_bytes"] = models.saved_bytes(task, samples)
+        return {**own(), **kept}
+
+    return count
+
+
+def _kind(autocast: str, dtype: str) -> str:
+    return _KINDS[dtype if autocast == "none" else autocast.removesuffix("_scaled")]
+
+
+def _work(context: Context, task: models.Task, *, kind: str, train: bool, steps: int) -> Work:
+    flops = (task.train_flops if train else task.forward_flops) * steps
+    on_gpu = context.device.startswith("cuda")
+    roof = f"gemm_{kind}" if on_gpu else f"cpu_gemm_{kind}"
+    return Work(
+        flops=flops,
+        items=task.items * steps,
+        item=task.item,
+        roofs={roof: flops} if on_gpu or kind == "fp32" else {},
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +25,11 @@ _ADVICE = {
     "normal": os.POSIX_FADV_NORMAL,
     "sequential": os.POSIX_FADV_SEQUENTIAL,
     "random": os.POSIX_FADV_RANDOM,
+    "willneed": os.POSIX_FADV_WILLNEED,
 }
+
+_Request = tuple[tuple[memoryview], int, int]
+"""Where it goes, from which offset of its file, how many bytes."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,11 @@ def _pieces(size: int, *, start: int, most: int, file_size: int) -> Iterator[tup
             at += length
 
 
-def _check(*, layout: str, size: int, samples: int, read_size: int, io: str) -> None:
+def _check(*, layout: str, size: int, samples: int, read_size: int, io: str, source: str, depth: int) -> None:
+    if read_size < 1 or depth < 1:
+        raise ValueError("read_size and depth must be 1 or more")
+    if source == "ram" and depth > 1:
+        raise ValueError("depth is about requests to files; source ram has none")
     if layout != "single" and samples < 1:
         raise ValueError(f"layout {layout} needs samples: 1 or more")
     unit = size // samples if samples else 4096
@@ -73,14 +82,19 @@ def _check(*, layout: str, size: int, samples: int, read_size: int, io: str) -> 
 class _Reader:
     """Reads the set into one buffer, in visit order; opens files as the layout asks."""
 
-    def __init__(self, layout: _Layout, *, size: int, read_size: int, order: str, io: str, advice: str, seed: int):
-        self.layout, self.size, self.read_size = layout, size, read_size
+    def __init__(
+        self, layout: _Layout, *, size: int, read_size: int, order: str, io: str, advice: str, depth: int, seed: int
+    ):
+        self.layout, self.size, self.read_size, self.depth = layout, size, read_size, depth
+        self.pool = ThreadPoolExecutor(depth, thread_name_prefix="reader") if depth > 1 else None
         self.order, self.seed, self.advice = order, seed, advice
         self.flags = os.O_RDONLY | (os.O_DIRECT if io == "direct" else 0)
         self.area = mmap.mmap(-1, size)  # page-aligned, as O_DIRECT demands
         self.out = np.frombuffer(self.area, dtype=np.uint8)
         self.out.fill(0)
-        self.visits: list[tuple[str, list[tuple[tuple[memoryview], int, int]]]] = []
+        self.held = memoryview(b"")
+        self.first = {str(path): number * layout.file_size for number, path in enumerate(layout.paths)}
+        self.visits: list[tuple[str, list[_Request]]] = []
         self.rotate(0)
 
     def rotate(self, eighth: int) -> None:
@@ -108,10 +122,35 @@ class _Reader:
             descriptor = os.open(path, self.flags)
             if advice:
                 os.posix_fadvise(descriptor, 0, 0, advice)
-            for target, offset, length in requests:
-                if os.preadv(descriptor, target, offset) != length:
-                    raise OSError(f"short read of {path} at {offset}")
-            os.close(descriptor)
+            try:
+                self._read(path, descriptor, requests)
+            finally:
+                os.close(descriptor)
+
+    def _read(self, path: str, descriptor: int, requests: list[_Request]) -> None:
+        if self.pool is None:
+            _read_all(path, descriptor, requests)
+            return
+        shares = [requests[k :: self.depth] for k in range(self.depth)]
+        for done in [self.pool.submit(_read_all, path, descriptor, share) for share in shares]:
+            done.result()
+
+    def load(self) -> None:
+        """Keep the whole set in this process's memory, for ``copy``."""
+        self.held = memoryview(b"".join(path.read_bytes() for path in self.layout.paths))
+
+    def copy(self) -> None:
+        """The same requests, from memory: nothing is opened and no system call made."""
+        for path, requests in self.visits:
+            first = self.first[path]
+            for (target,), offset, length in requests:
+                target[:] = self.held[first + offset : first + offset + length]
+
+
+def _read_all(path: str, descriptor: int, requests: list[_Request]) -> None:
+    for target, offset, length in requests:
+        if os.preadv(descriptor, target, offset) != length:
+            raise OSError(f"short read of {path} at {offset}")
 
 
 def _counters(reader: _Reader, cold: dict[str, float]) -> Callable[[], dict[str, float]]:
@@ -131,26 +170,32 @@ def _counters(reader: _Reader, cold: dict[str, float]) -> Callable[[], dict[str,
 def read(
     context: Context,
     *,
+    source: Literal["file", "ram"] = "file",
     layout: Literal["single", "files", "shards"] = "single",
     bytes: Size = 256 << 20,
     samples: int = 0,
     shard_size: Size = 64 << 20,
     read_size: Size = 1 << 20,
     order: Literal["sequential", "random"] = "sequential",
+    depth: int = 1,
     io: Literal["buffered", "direct"] = "buffered",
-    advice: Literal["normal", "sequential", "random"] = "normal",
+    advice: Literal["normal", "sequential", "random", "willneed"] = "normal",
     cache: Literal["warm", "cold"] = "warm",
+    epochs: int = 1,
 ) -> Workload:
     """Read ``bytes`` into one host buffer with requests of at most ``read_size``; a file is opened on each visit.
 
     ``cold`` evicts the set before every iteration and proves it with mincore(2): a page that stays is an error, and
-    ``disk_bytes`` counts what the step then fetched from storage. Names and inodes stay cached. The buffer is the
-    output: every byte is compared.
+    ``disk_bytes`` counts what the step then fetched from storage. Names and inodes stay cached. ``depth`` threads keep
+    that many requests in flight. ``ram``: the set was read in set-up, a step copies it in the same pieces. A step makes
+    ``epochs`` passes; of a cold set only the first is cold, unless ``io`` is direct. The buffer is the output: every
+    byte is compared. Bytes: those of all passes. Source: book chapters 2, 3 and 5.
     """
-    _check(layout=layout, size=bytes, samples=samples, read_size=read_size, io=io)
+    _check(layout=layout, size=bytes, samples=samples, read_size=read_size, io=io, source=source, depth=depth)
     files = _data_set(context, layout=layout, size=bytes, samples=samples, shard_size=shard_size)
-    reader = _Reader(files, size=bytes, read_size=read_size, order=order, io=io, advice=advice, seed=context.seed)
-    from_disk = cache == "cold" or io == "direct"
+    seed = context.seed
+    reader = _Reader(files, size=bytes, read_size=read_size, order=order, io=io, advice=advice, depth=depth, seed=seed)
+    from_disk = source == "file" and (cache == "cold" or io == "direct")
     if from_disk:
         page_cache.require_evictable(files.paths)
     cold: dict[str, float] = {}
@@ -162,27 +207,45 @@ def read(
             raise OSError(f"{cold['resident']:.1%} of the set is still in the page cache after it was dropped")
         cold["disk_bytes"] = page_cache.disk_bytes()
 
+    once = reader.step
+    if source == "ram":
+        reader.load()
+        once = reader.copy
+
+    def step() -> None:
+        for _ in range(epochs):
+            once()
+
     try:
-        reader.step()
+        once()
     except OSError as error:
         if io == "direct":
             raise SkipSide(f"O_DIRECT does not work on {context.shared_scratch}: {error}") from error
         raise
-    # the set and the buffer it is copied into must both lie past the caches before the copy is held to a memory speed
-    cached = memory_roof("cpu", moved=float(bytes), working_set=2.0 * bytes)
-    roof = "disk_read" if from_disk else "page_cache_read"
-    facts: dict[str, Any] = {"folder": str(files.paths[0].parent), "io": io, "cache": cache, "files": len(files.paths)}
+    held = {"folder": str(files.paths[0].parent), "io": io, "cache": cache, "files": len(files.paths)}
+    facts: dict[str, Any] = held if source == "file" else {"held": "in this process's memory"}
     return Workload(
-        step=reader.step,
+        step=step,
         work=Work(
-            bytes=float(bytes),
-            items=samples or 1,
+            bytes=float(bytes * epochs),
+            items=(samples or 1) * epochs,
             item="samples" if samples else "sets",
-            roofs={roof: float(bytes)} if from_disk or cached else {},
+            roofs=_roofs(bytes, source=source, from_disk=from_disk, epochs=epochs, io=io),
         ),
         outputs=lambda: {"bytes": reader.out},
         redraw=lambda seed: reader.rotate(1 + seed % (_STARTS - 1)),
-        prepare=prepare if cache == "cold" else None,
-        counters=_counters(reader, cold),
+        prepare=prepare if cache == "cold" and source == "file" else None,
+        counters=_counters(reader, cold) if source == "file" else lambda: {"files_opened": 0.0, "reads": 0.0},
         facts=facts,
+        close=reader.pool.shutdown if reader.pool is not None else None,
     )
+
+
+def _roofs(size: int, *, source: str, from_disk: bool, epochs: int, io: str) -> dict[str, float]:
+    if source == "ram":
+        return {}
+    if from_disk:
+        return {"disk_read": float(size * (epochs if io == "direct" else 1))}
+    # the set and the buffer it is copied into must both lie past the caches before the copy is held to a memory speed
+    cached = memory_roof("cpu", moved=float(size), working_set=2.0 * size)
+    return {"page_cache_read": float(size * epochs)} if cached else {}

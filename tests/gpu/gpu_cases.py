@@ -78,7 +78,8 @@ def _audit(workload: Workload, seed: int) -> Snapshot:
     snapshot = Snapshot()
     for name, array in workload.outputs().items():
         snapshot.digests[name] = arrays.digest(array)
-        snapshot.arrays[name], snapshot.dtypes[name] = arrays.to_numpy(array)
+        found, snapshot.dtypes[name] = arrays.to_numpy(array)
+        snapshot.arrays[name] = found.copy()  # of host memory it is a view, and the next audit poisons that
     return snapshot
 
 

@@ -20,7 +20,7 @@ SHIM = """
 #define __forceinline__ inline
 #define __restrict__
 struct Index { unsigned x; };
-static Index blockIdx, threadIdx, blockDim;
+static Index blockIdx, threadIdx, blockDim, gridDim;
 #include "SOURCE"
 template <class F> void launch(unsigned grid, unsigned block, F kernel) {
   blockDim.x = block;

@@ -1,0 +1,129 @@
+"""The arrays of a CUDA kernel on the device: made, drawn from a seed, handed to launches, and the float64 truth.
+
+What must not live here: compiling and launching.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from aiperf.workloads._cuda_describe import ArraySpec, Description
+from aiperf.workloads._expression import evaluate
+from aiperf.workloads.contract import Work
+
+_ALIGNMENT = 256
+
+
+class Arrays:
+    """The arrays that the launches of a description take."""
+
+    def __init__(self, description: Description, device: Any, *, pad: int) -> None:
+        import torch
+
+        self._torch, self._device, self._described = torch, device, description
+        self.tensors = {name: self._empty(description.arrays[name], pad) for name in description.used}
+        for name in self._named("scratch"):
+            self.tensors[name].zero_()
+
+    def draw(self, seed: int) -> None:
+        """Fill the inputs; each from a stream of its own, so that a side without one of them draws the same others."""
+        for name in self._named("input"):
+            generator = self._torch.Generator(device=self._device)
+            own = hashlib.sha256(f"{seed} {name}".encode()).digest()
+            generator.manual_seed(int.from_bytes(own[:7], "little"))
+            fill(self.tensors[name], self._described.arrays[name], generator)
+
+    def outputs(self) -> dict[str, Any]:
+        """What the timed launches write."""
+        return self._timed("output")
+
+    def inputs(self) -> dict[str, Any]:
+        """What the timed launches read."""
+        return self._timed("input") | self._timed("stored")
+
+    def arguments(self, args: tuple[int | float | str, ...], names: Mapping[str, int]) -> tuple[Any, ...]:
+        """What a launch passes: pointers, 64-bit integers, 32-bit floats."""
+        import numpy as np
+
+        found: list[Any] = []
+        for arg in args:
+            if arg in self.tensors:
+                found.append(np.uint64(self.tensors[str(arg)].data_ptr()))
+                continue
+            value = evaluate(str(arg), names)
+            found.append(np.int64(value) if isinstance(value, int) else np.float32(value))
+        return tuple(found)
+
+    def work(self) -> Work:
+        """Useful work of a step; charged to the GPU's memory when the arrays cannot lie in its L2."""
+        described = self._described
+        kept = {**self.inputs(), **self.outputs()}
+        touched = sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
+        useful = float(touched) if described.useful_bytes is None else described.useful_bytes
+        cache = self._torch.cuda.get_device_properties(self._device).L2_cache_size
+        return Work(
+            bytes=useful,
+            flops=described.flops,
+            items=described.work_items,
+            item=described.item,
+            roofs={"dram": useful} if useful and touched > 2 * cache else {},
+        )
+
+    def reference(self) -> dict[str, Any]:
+        """Outputs in float64 for the current inputs."""
+        known = {**_functions(self._torch), **self._described.names}
+        known |= {name: self.tensors[name].double() for name in self._named("input")}
+        return {name: evaluate(text, known) for name, text in self._described.reference.items()}
+
+    def _empty(self, spec: ArraySpec, pad: int) -> Any:
+        dtype = getattr(self._torch, spec.dtype)
+        size = self._torch.empty((), dtype=dtype).element_size()
+        skip = pad // _ALIGNMENT * _ALIGNMENT // size
+        flat = self._torch.empty(math.prod(spec.shape) + skip, dtype=dtype, device=self._device)
+        return flat[skip:].view(spec.shape)
+
+    def _named(self, role: str) -> list[str]:
+        return [name for name in self.tensors if self._described.arrays[name].role == role]
+
+    def _timed(self, role: str) -> dict[str, Any]:
+        return {name: self.tensors[name] for name in self._named(role) if name in self._described.timed}
+
+
+def fill(tensor: Any, spec: ArraySpec, generator: Any) -> None:
+    """Fill in place as ``spec.init`` says; integers are drawn from low to below high."""
+    import torch
+
+    whole = not tensor.is_floating_point()
+    if spec.init == "normal":
+        tensor.normal_(generator=generator)
+    elif spec.init == "uniform" and whole:
+        tensor.random_(int(spec.low), int(spec.high), generator=generator)
+    elif spec.init == "uniform":
+        tensor.uniform_(spec.low, spec.high, generator=generator)
+    elif spec.init in ("zeros", "ones"):
+        tensor.fill_(int(spec.init == "ones"))
+    elif spec.init == "arange":
+        tensor.copy_(torch.arange(tensor.numel(), device=tensor.device).view_as(tensor))
+    else:
+        order = torch.randperm(tensor.numel(), generator=generator, device=tensor.device)
+        tensor.copy_(order.view_as(tensor))
+
+
+def _functions(torch: Any) -> dict[str, Any]:
+    """What a reference may call."""
+    return {
+        "abs": torch.abs,
+        "sqrt": torch.sqrt,
+        "rsqrt": torch.rsqrt,
+        "exp": torch.exp,
+        "sin": torch.sin,
+        "where": lambda mark, yes, no: torch.where(mark != 0, yes, no),
+        "maximum": lambda a, b: torch.clamp(a, min=b),
+        "minimum": lambda a, b: torch.clamp(a, max=b),
+        "matmul": torch.matmul,
+        "transpose": lambda a: a.transpose(-2, -1),
+        "sum": lambda a, *side: a.sum(*side),
+    }

@@ -1,0 +1,72 @@
+"""An MPS daemon of our own, with its own folder: started by probe, stopped with the side.
+
+What must not live here: its clients; anything that changes a setting of the GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from aiperf.workloads.contract import SkipSide
+
+_CONTROL = "nvidia-cuda-mps-control"
+_PATIENCE_S = 15.0
+_LIFE = f"{_CONTROL} -f & read -r _; echo quit | {_CONTROL}; wait"
+"""Runs the daemon until standard input ends, and so no longer than the process that holds the other end of the pipe."""
+
+
+class Mps:
+    """A running daemon. ``env`` makes a process its client."""
+
+    def __init__(self) -> None:
+        """Start it. Raises SkipSide where there is none or it does not come up."""
+        if shutil.which(_CONTROL) is None:
+            raise SkipSide(f"sharing by MPS needs {_CONTROL}, which is not on PATH")
+        self._folder = Path(tempfile.mkdtemp(prefix="aiperf-mps-"))
+        self.env: Mapping[str, str] = {
+            "CUDA_MPS_PIPE_DIRECTORY": str(self._folder),
+            "CUDA_MPS_LOG_DIRECTORY": str(self._folder),
+        }
+        quiet = subprocess.DEVNULL
+        self._daemon = subprocess.Popen(
+            ["/bin/sh", "-c", _LIFE], stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, env={**os.environ, **self.env}
+        )
+        until = time.monotonic() + _PATIENCE_S
+        while self._ask("get_server_list") is None:
+            if time.monotonic() > until or self._daemon.poll() is not None:
+                self.close()
+                raise SkipSide(f"{_CONTROL} did not come up within {_PATIENCE_S:.0f} s")
+            time.sleep(0.1)
+
+    def _ask(self, command: str) -> str | None:
+        """The daemon's answer; None while it does not answer."""
+        try:
+            asked = subprocess.run(
+                [_CONTROL], input=f"{command}\n", capture_output=True, text=True, timeout=5,
+                env={**os.environ, **self.env}, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return None
+        found = asked.returncode == 0 and "cannot find" not in (asked.stdout + asked.stderr).lower()
+        return asked.stdout.strip() if found else None
+
+    def servers(self) -> int:
+        """How many servers the daemon has started; none before the first client."""
+        return sum(word.isdigit() for word in (self._ask("get_server_list") or "").split())
+
+    def close(self) -> None:
+        """End the daemon and its servers, and remove its folder."""
+        assert self._daemon.stdin is not None
+        self._daemon.stdin.close()
+        try:
+            self._daemon.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._daemon.kill()
+            self._daemon.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)

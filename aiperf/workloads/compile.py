@@ -1,0 +1,183 @@
+"""Family compile.process: a function meets a schedule of input lengths under stated torch.compile settings.
+
+What must not live here: the functions themselves (_compile_subjects.py), whole models (model.py), processes and caches
+on disk (startup.py), timing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch.nn import functional
+
+from aiperf.workloads import _compile_subjects as subjects
+from aiperf.workloads.contract import Context, Work, Workload
+
+_BUCKET = 64
+_DYNAMIC = {"off": False, "auto": None, "on": True, "mark": None}
+
+
+def _counts() -> dict[str, float]:
+    from torch._dynamo.utils import counters
+
+    return {
+        "graphs": float(counters["stats"]["unique_graphs"]),
+        "compiles": float(counters["frames"]["total"]),
+        "graph_breaks": float(sum(counters["graph_break"].values())),
+    }
+
+
+def _forget() -> None:
+    """Drop all compiled code and the totals that the compiler keeps.
+
+    The harness takes a growing total for a side that is still warming up; here compiling is the step, again and again.
+    """
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+
+
+def _target(length: int, longest: int, pad: str) -> int:
+    return {"none": length, "max": longest, "bucket": -(-length // _BUCKET) * _BUCKET}[pad]
+
+
+class _Rounds:
+    """The calls of one step."""
+
+    def __init__(self, subject: subjects.Subject, compiler: Callable[[Any], Any], *, scope: str) -> None:
+        self.subject, self._compiler, self._scope = subject, compiler, scope
+        self.out: dict[str, Any] = {}
+
+    def compiled(self) -> Any:
+        """The function under torch.compile, as a whole or layer by layer; nothing is compiled before its first call."""
+        if self._scope == "block":
+            return torch.nn.Sequential(*(self._compiler(layer) for layer in self.subject.layers))
+        return self._compiler(self.subject.function)
+
+    def fill(self, ready: Any, key: str, arguments: tuple[Any, ...]) -> None:
+        """One call; what belongs to true elements goes into the output."""
+        result = ready(*arguments)
+        length = self.subject.cases[key][0].shape[self.subject.dim]
+        valid = result.narrow(self.subject.dim, 0, length)
+        if key not in self.out:
+            self.out[key] = torch.empty(valid.shape, dtype=valid.dtype, device=valid.device)
+        self.out[key].copy_(valid)
+
+
+def _validate(**asked: Any) -> None:
+    if asked["include_compile"] and asked["backend"] == "inductor":
+        raise ValueError(
+            "Inductor's caches outlive a step, so a step cannot compile anew with it; use backend: aot_eager or "
+            "include_compile: false"
+        )
+    if not asked["lengths"] or min(asked["lengths"], default=0) < 2 or asked["iterations"] < 1:
+        raise ValueError("lengths must hold numbers from 2 on (1 is a shape of its own), and iterations start at 1")
+    if (asked["function"] == "branch") != (asked["variant"] != "plain"):
+        raise ValueError("variant break, where or cond belongs to function: branch, and branch needs one of them")
+    if asked["function"] == "branch" and asked["pad"] != "none":
+        raise ValueError("branch looks at a sum over its whole input, so it cannot be padded")
+    if asked["scope"] == "block" and asked["function"] != "block":
+        raise ValueError("scope: block compiles layer by layer; only function: block has layers")
+    if asked["scalar"] != "fixed" and asked["function"] != "elementwise_mlp":
+        raise ValueError("scalar is the factor of function: elementwise_mlp")
+
+
+def process(
+    context: Context,
+    *,
+    function: Literal["branch", "elementwise_mlp", "block"] = "elementwise_mlp",
+    variant: Literal["plain", "break", "where", "cond"] = "plain",
+    backend: Literal["eager", "aot_eager", "inductor"] = "inductor",
+    dynamic: Literal["off", "auto", "on", "mark"] = "auto",
+    lengths: list[int] = [64],  # noqa: B006
+    pad: Literal["none", "max", "bucket"] = "none",
+    iterations: int = 1,
+    scalar: Literal["fixed", "python", "tensor"] = "fixed",
+    stance: Literal["default", "eager_on_recompile"] = "default",
+    scope: Literal["model", "block"] = "model",
+    layers: int = 1,
+    include_compile: bool = True,
+) -> Workload:
+    """``iterations`` calls of a function for each length in turn, forward only, fp32.
+
+    ``include_compile`` drops all compiled code at the start of each step, so a step compiles whatever its lengths
+    demand; else compilation falls into the first step and the rest times what was compiled. ``dynamic: mark`` marks the
+    length of each input; ``pad`` fills up with zeros to the longest length or to a multiple of 64, inside the step.
+    ``stance`` applies from the second length on. ``scalar`` passes a factor that changes with every call, as a number
+    or as a tensor.
+
+    Functions: branch ([length] twice, both ways in turn), elementwise_mlp ([length, 64]), block (``layers`` causal
+    transformer blocks, [1, length, 256]). Items: true elements or tokens; padding is no work. Reference: the function,
+    uncompiled, in float64. Source: AI Systems Performance Engineering, chapter 14.
+    """
+    _validate(
+        function=function,
+        variant=variant,
+        backend=backend,
+        lengths=lengths,
+        pad=pad,
+        iterations=iterations,
+        scalar=scalar,
+        scope=scope,
+        include_compile=include_compile,
+    )
+    subject = subjects.build(
+        function, variant=variant, lengths=lengths, layers=layers, device=context.device, seed=context.seed
+    )
+    longest, dim = max(lengths), subject.dim
+
+    def inputs_of(tensors: tuple[Any, ...], call: int) -> tuple[Any, ...]:
+        """The arguments of one call: padded, marked, and with the factor where there is one."""
+        length = tensors[0].shape[dim]
+        more = _target(length, longest, pad) - length
+        if more:
+            tensors = tuple(functional.pad(t, (0, 0) * (t.dim() - 1 - dim) + (0, more)) for t in tensors)
+        if dynamic == "mark":
+            for tensor in tensors:
+                torch._dynamo.mark_dynamic(tensor, dim)
+        return tensors + _factor(function, scalar, call, context.device)
+
+    rounds = _Rounds(subject, lambda f: torch.compile(f, backend=backend, dynamic=_DYNAMIC[dynamic]), scope=scope)
+    kept: dict[str, Any] = {}
+
+    def run() -> None:
+        if include_compile:
+            _forget()
+        if include_compile or not kept:
+            kept["function"] = rounds.compiled()
+        with torch.no_grad(), contextlib.ExitStack() as later:
+            for number, (key, tensors) in enumerate(subject.cases.items()):
+                if number == 1 and stance != "default":
+                    later.enter_context(torch.compiler.set_stance(stance))
+                for call in range(iterations):
+                    rounds.fill(kept["function"], key, inputs_of(tensors, call))
+        if include_compile:
+            kept["counts"] = _counts()
+            _forget()
+
+    return Workload(
+        step=run,
+        work=Work(items=subject.tokens * iterations, item="elements" if function == "branch" else "tokens"),
+        outputs=lambda: dict(rounds.out),
+        inputs=lambda: {f"{key}:{i}": t for key, ts in subject.cases.items() for i, t in enumerate(ts)},
+        redraw=subject.redraw,
+        reference=lambda: subjects.truth(
+            subject, lambda ts: ts + _factor(function, scalar, iterations - 1, context.device)
+        ),
+        counters=lambda: dict(kept.get("counts") or _counts()),
+        facts={
+            "threads": torch.get_num_threads(),
+            "padding_waste": 1 - sum(lengths) / sum(_target(n, longest, pad) for n in lengths),
+        },
+    )
+
+
+def _factor(function: str, scalar: str, call: int, device: str) -> tuple[Any, ...]:
+    if function != "elementwise_mlp":
+        return ()
+    value = 2 if scalar == "fixed" else call + 2
+    return (torch.tensor(float(value), device=device),) if scalar != "python" else (value,)

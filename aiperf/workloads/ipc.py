@@ -1,0 +1,185 @@
+"""Family ipc.transfer: one process sends messages to another, over a stated transport and with a stated flushing rule.
+
+What must not live here: the sender's half (_ipc_sender.py), GPUs, timing.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import socket
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from aiperf.workloads._child import Child
+from aiperf.workloads._seeded import generator
+from aiperf.workloads.contract import Context, Seconds, Size, Work, Workload
+
+
+def _shared(name: str, size: int) -> tuple[int, Any]:
+    descriptor = os.memfd_create(name)
+    os.ftruncate(descriptor, size)
+    return descriptor, np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
+
+
+class _Receiver:
+    """This process's half: asks for the messages and takes them into memory of its own."""
+
+    def __init__(self, given: dict[str, Any], *, seed: int, scratch: Path) -> None:
+        self.given, self.total = given, given["messages"] * given["size"]
+        self.view = memoryview(bytearray(self.total))
+        self.received = np.frombuffer(self.view, np.uint8)
+        payload_fd, self.payload = _shared("aiperf-payload", self.total)
+        self.area_fd, self.area = _shared("aiperf-area", self.total if given["transport"] == "shm" else 1)
+        self.path = scratch / "messages.bin"
+        self.owed = 0
+        self.redraw(seed)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            spec = {
+                **given,
+                "payload": payload_fd,
+                "area": self.area_fd,
+                "path": str(self.path),
+                "port": listener.getsockname()[1],
+            }
+            self.child = Child("_ipc_sender.py", [json.dumps(spec)], pass_fds=(payload_fd, self.area_fd))
+            self.child.answer()
+            self.line = listener.accept()[0] if given["transport"] == "tcp" else None
+        if self.line is not None:
+            self.line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, given["nodelay"])
+        os.close(payload_fd)
+
+    def redraw(self, seed: int) -> None:
+        """New messages, once none of the former ones is still under way."""
+        self.finish()
+        self.payload[:] = np.frombuffer(generator(seed, "messages").bytes(self.total), np.uint8)
+
+    def _receive(self, start: int, stop: int) -> int:
+        """Receive until the byte before ``stop`` is there; returns how far what came reaches."""
+        assert self.line is not None
+        at = start
+        while at < stop:
+            got = self.line.recv_into(self.view[at:])
+            if not got:
+                raise RuntimeError(f"the sender went away after {at} of {self.total} bytes")
+            at += got
+        return at
+
+    def finish(self) -> None:
+        """Take what the former step left under way, and hold it against what was sent."""
+        if not self.owed:
+            return
+        start = self.total - self.owed
+        self._receive(start, self.total)
+        self.owed = 0
+        if not np.array_equal(self.received[start:], self.payload[start:]):
+            raise RuntimeError("the rest of the stream differs from what was sent")
+
+    def stream(self) -> None:
+        """One step over TCP, to the first message or to the last."""
+        self.finish()
+        self.child.tell()
+        wanted = self.given["size"] if self.given["until"] == "first" else self.total
+        self.owed = self.total - self._receive(0, wanted)
+
+    def converse(self) -> None:
+        """One step of question and answer: a byte back for each whole message."""
+        assert self.line is not None
+        self.child.tell()
+        size = self.given["size"]
+        for number in range(self.given["messages"]):
+            self._receive(number * size, (number + 1) * size)
+            self.line.sendall(b"k")
+
+    def through_file(self) -> None:
+        """One step: the sender writes a file, this process reads it back out of the page cache."""
+        self.child.tell()
+        self.child.answer()
+        with self.path.open("rb", buffering=0) as file:
+            at = 0
+            while at < self.total:
+                got = file.readinto(self.view[at:])
+                if not got:
+                    raise RuntimeError(f"the file ends after {at} of {self.total} bytes")
+                at += got
+
+    def through_memory(self) -> None:
+        """One step: the sender copies into shared memory, this process copies out of it."""
+        self.child.tell()
+        self.child.answer()
+        np.copyto(self.received, self.area)
+
+    def close(self) -> None:
+        """End the sender."""
+        if self.line is not None:
+            self.line.close()
+        self.child.leave()
+        os.close(self.area_fd)
+        self.path.unlink(missing_ok=True)
+
+
+def _check(given: dict[str, Any]) -> None:
+    if given["messages"] < 1 or given["size"] < 1 or given["flush_every"] < 0:
+        raise ValueError("messages and size must be 1 or more, flush_every 0 or more")
+    streaming = {"gap": 0.0, "flush_every": 1, "nodelay": True, "exchange": "stream", "until": "last"}
+    if given["transport"] != "tcp" and any(given[name] != plain for name, plain in streaming.items()):
+        raise ValueError(f"{', '.join(streaming)} are for transport tcp")
+    if given["exchange"] == "write_write_read":
+        if given["size"] < 2:
+            raise ValueError("exchange write_write_read needs a size of 2 bytes or more, to write it in two parts")
+        if given["until"] == "first" or given["gap"] or given["flush_every"] != 1:
+            raise ValueError("exchange write_write_read goes without until, gap and flush_every")
+
+
+def transfer(
+    context: Context,
+    *,
+    transport: Literal["tcp", "file", "shm"] = "tcp",
+    messages: int = 1,
+    size: Size = 16 << 20,
+    gap: Seconds = 0.0,
+    flush_every: int = 1,
+    nodelay: bool = True,
+    exchange: Literal["stream", "write_write_read"] = "stream",
+    until: Literal["first", "last"] = "last",
+) -> Workload:
+    """``messages`` messages of ``size`` bytes from another process of this host into memory of this one.
+
+    ``tcp``: a loopback socket; the sender takes ``gap`` to make each message (it sleeps, as it would wait for a GPU)
+    and flushes every ``flush_every`` messages, 0 once at the end. ``write_write_read``: each message goes in two
+    writes and waits for a byte back. ``until`` ``first`` ends the step with the first whole message; the rest comes
+    and is compared before the next step begins, outside the timing. ``file``: written without fsync and read from the
+    warm page cache. ``shm``: copied into shared memory and out of it. Bytes: what the step waits for. Outputs: the
+    bytes received. Source: book chapters 16 and 18.
+    """
+    given = {name: value for name, value in locals().items() if name != "context"}
+    _check(given)
+    receiver = _Receiver(given, seed=context.seed, scratch=context.scratch)
+    step = {"file": receiver.through_file, "shm": receiver.through_memory, "tcp": receiver.stream}[transport]
+    if exchange == "write_write_read":
+        step = receiver.converse
+    first = until == "first"
+    shown = receiver.received[:size] if first else receiver.received
+    writes = messages * 2 if exchange == "write_write_read" else -(-messages // (flush_every or messages))
+    return Workload(
+        step=step,
+        work=Work(bytes=float(len(shown)), items=1 if first else messages, item="messages"),
+        outputs=lambda: {"received": shown},
+        inputs=lambda: {"payload": receiver.payload},
+        redraw=receiver.redraw,
+        prepare=receiver.finish if first else None,
+        reference=lambda: {"received": receiver.payload[: len(shown)]},
+        counters=lambda: {"socket_writes": float(writes if transport == "tcp" else 0)},
+        facts={"transport": transport, "cores": len(os.sched_getaffinity(0)), "nodelay": _in_force(receiver.line)},
+        close=receiver.close,
+    )
+
+
+def _in_force(line: socket.socket | None) -> str:
+    """Whether Nagle's algorithm is off on this end, as the kernel says."""
+    if line is None:
+        return "no socket"
+    return "on" if line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) else "off"

@@ -1,0 +1,57 @@
+// ITERATIONS times two dependent sweeps over N floats: a launch for each sweep, or one cooperative launch that meets at
+// a barrier of the whole grid between them. Both read what other blocks wrote through the L2 (__ldcg).
+// Defines: N (elements), ITERATIONS.
+
+#ifndef ITERATIONS
+#define ITERATIONS 1000
+#endif
+
+// state[0]: rounds done so far; state[1]: blocks that have finished this round; both are 0 between steps.
+// state[2]: the grid's barrier, whose top bit flips each time that all have come.
+
+__device__ __forceinline__ void sweep_a(unsigned i, const float* from, float* middle) {
+  middle[i] = 0.5f * (__ldcg(from + i) + __ldcg(from + (i + 1 < N ? i + 1 : 0)));
+}
+
+// Bounded: the weights of the two neighbours and of the first values add up to one.
+__device__ __forceinline__ void sweep_b(unsigned i, const float* values, const float* middle, float* out) {
+  const float near = __ldcg(middle + i) + __ldcg(middle + (i > 0 ? i - 1 : N - 1));
+  out[i] = fmaf(0.25f, values[i], 0.375f * near);
+}
+
+extern "C" __global__ void phase_a(const float* values, float* middle, float* out, unsigned* state) {
+  const float* from = state[0] == 0 ? values : out;
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < N) sweep_a(i, from, middle);
+}
+
+extern "C" __global__ void phase_b(const float* values, float* middle, float* out, unsigned* state) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < N) sweep_b(i, values, middle, out);
+  if (threadIdx.x == 0 && atomicInc(&state[1], gridDim.x - 1) == gridDim.x - 1) atomicInc(&state[0], ITERATIONS - 1);
+}
+
+// Block 0 adds what is missing to half the range, the others one each: the top bit flips with the last to come.
+__device__ __forceinline__ void grid_barrier(unsigned* state) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    constexpr unsigned flip = 0x80000000u;
+    __threadfence();
+    const unsigned before = atomicAdd(&state[2], blockIdx.x == 0 ? flip - (gridDim.x - 1) : 1u);
+    while (((before ^ *(volatile unsigned*)&state[2]) & flip) == 0) {
+    }
+    __threadfence();
+  }
+  __syncthreads();
+}
+
+extern "C" __global__ void both_phases_loop(const float* values, float* middle, float* out, unsigned* state) {
+  const unsigned first = blockIdx.x * blockDim.x + threadIdx.x, stride = gridDim.x * blockDim.x;
+  for (int round = 0; round < ITERATIONS; ++round) {
+    const float* from = round == 0 ? values : out;
+    for (unsigned i = first; i < N; i += stride) sweep_a(i, from, middle);
+    grid_barrier(state);
+    for (unsigned i = first; i < N; i += stride) sweep_b(i, values, middle, out);
+    grid_barrier(state);
+  }
+}

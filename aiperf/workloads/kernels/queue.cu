@@ -1,0 +1,107 @@
+// Tasks of 256 elements, STEPS dependent multiply-adds long: a launch for each, a block for each, or resident blocks
+// that draw from a queue. And a queue of short elements, drawn thread by thread or block by block.
+// Defines: N (elements, a multiple of 256), STEPS, POP (THREAD, WARP or BLOCK) and CHUNK (elements for each thread of
+// the one who draws) for task_queue_short. Threads of a block: 256.
+
+#ifndef STEPS
+#define STEPS 2000
+#endif
+#ifndef CHUNK
+#define CHUNK 1
+#endif
+#define THREAD 1
+#define WARP 2
+#define BLOCK 3
+#ifndef POP
+#define POP BLOCK
+#endif
+
+constexpr unsigned THREADS = 256;
+constexpr unsigned TASKS = N / THREADS;
+static_assert(N % THREADS == 0, "whole tasks");
+
+// Both are 0 between launches: the first wraps around or is put back by the last block to finish, the second wraps.
+__device__ unsigned next_task = 0;
+__device__ unsigned finished_blocks = 0;
+
+__device__ __forceinline__ float work(float x) {
+#pragma unroll 8
+  for (int step = 0; step < STEPS; ++step) x = fmaf(x, 0.999f, 0.001f);
+  return x;
+}
+
+__device__ __forceinline__ void run_task(unsigned task, const float* __restrict__ values, float* __restrict__ out) {
+  const unsigned i = task * THREADS + threadIdx.x;
+  out[i] = work(values[i]);
+}
+
+// Every block passes here after it has seen that nothing is left.
+__device__ __forceinline__ void last_block_resets() {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    if (atomicInc(&finished_blocks, gridDim.x - 1) == gridDim.x - 1) atomicExch(&next_task, 0u);
+  }
+}
+
+// One launch, one task: launch number k of a round finds k in the counter.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    one_task(const float* __restrict__ values, float* __restrict__ out) {
+  __shared__ unsigned task;
+  if (threadIdx.x == 0) task = atomicInc(&next_task, TASKS - 1);
+  __syncthreads();
+  run_task(task, values, out);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    block_each(const float* __restrict__ values, float* __restrict__ out) {
+  run_task(blockIdx.x, values, out);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    task_queue(const float* __restrict__ values, float* __restrict__ out) {
+  __shared__ unsigned task;
+  while (true) {
+    if (threadIdx.x == 0) task = atomicAdd(&next_task, 1u);
+    __syncthreads();
+    const unsigned mine = task;
+    // Nobody may overwrite task before everybody has read it.
+    __syncthreads();
+    if (mine >= TASKS) break;
+    run_task(mine, values, out);
+  }
+  last_block_resets();
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    task_queue_short(const float* __restrict__ values, float* __restrict__ out) {
+#if POP == THREAD
+  for (unsigned i = atomicAdd(&next_task, (unsigned)CHUNK); i < N; i = atomicAdd(&next_task, (unsigned)CHUNK))
+    for (unsigned e = 0; e < CHUNK && i + e < N; ++e) out[i + e] = work(values[i + e]);
+#elif POP == WARP
+  while (true) {
+    unsigned first = 0;
+    if (threadIdx.x % 32 == 0) first = atomicAdd(&next_task, 32u * CHUNK);
+    first = __shfl_sync(0xffffffffu, first, 0);
+    if (first >= N) break;
+    for (unsigned e = 0; e < CHUNK; ++e) {
+      const unsigned i = first + e * 32 + threadIdx.x % 32;
+      if (i < N) out[i] = work(values[i]);
+    }
+  }
+#else
+  __shared__ unsigned drawn;
+  while (true) {
+    if (threadIdx.x == 0) drawn = atomicAdd(&next_task, THREADS * CHUNK);
+    __syncthreads();
+    const unsigned first = drawn;
+    __syncthreads();
+    if (first >= N) break;
+    for (unsigned e = 0; e < CHUNK; ++e) {
+      const unsigned i = first + e * THREADS + threadIdx.x;
+      if (i < N) out[i] = work(values[i]);
+    }
+  }
+#endif
+  last_block_resets();
+}

@@ -1,0 +1,75 @@
+// out = a + 2.5 b over N floats, ITEMS per thread: the compiler's own schedule beside inline PTX, and cache hints.
+// Defines: N (elements, below 2^30), ITEMS (elements per thread), AHEAD (for stream_l2_prefetch: sweeps of the grid).
+
+#ifndef ITEMS
+#define ITEMS 4
+#endif
+#ifndef AHEAD
+#define AHEAD 0
+#endif
+
+extern "C" __global__ void two_streams_cpp(const float* __restrict__ a, const float* __restrict__ b,
+                                           float* __restrict__ out) {
+  const unsigned first = blockIdx.x * (blockDim.x * ITEMS) + threadIdx.x;
+#pragma unroll
+  for (int e = 0; e < ITEMS; ++e) {
+    const unsigned i = first + e * blockDim.x;
+    if (i < N) out[i] = fmaf(2.5f, b[i], a[i]);
+  }
+}
+
+// ptx: begin
+// One mad.wide for each address and a load that does not stay in L1.
+__device__ __forceinline__ float load_streaming(const float* base, unsigned i) {
+  float value;
+  asm volatile(
+      "{ .reg .u64 address;\n"
+      "  mad.wide.u32 address, %1, 4, %2;\n"
+      "  ld.global.cg.f32 %0, [address]; }"
+      : "=f"(value)
+      : "r"(i), "l"(base));
+  return value;
+}
+__device__ __forceinline__ void prefetch_l2(const float* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+// ptx: end
+
+// volatile keeps the order of the text: all loads of both streams come before the first use.
+extern "C" __global__ void two_streams_ptx(const float* __restrict__ a, const float* __restrict__ b,
+                                           float* __restrict__ out) {
+  const unsigned first = blockIdx.x * (blockDim.x * ITEMS) + threadIdx.x;
+  float left[ITEMS], right[ITEMS];
+#pragma unroll
+  for (int e = 0; e < ITEMS; ++e) {
+    const unsigned i = first + e * blockDim.x;
+    if (i < N) {
+      left[e] = load_streaming(a, i);
+      right[e] = load_streaming(b, i);
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < ITEMS; ++e) {
+    const unsigned i = first + e * blockDim.x;
+    if (i < N) out[i] = fmaf(2.5f, right[e], left[e]);
+  }
+}
+
+// Blocks walk over the array with the whole grid's stride; AHEAD asks the L2 for
+// what comes that many sweeps later.
+extern "C" __global__ void stream_l2_prefetch(const float* __restrict__ a, const float* __restrict__ b,
+                                              float* __restrict__ out) {
+  const unsigned stride = gridDim.x * blockDim.x;
+#pragma unroll 1
+  for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < N; i += stride) {
+    if (AHEAD > 0) {
+      // One lane in eight asks for the 32-byte sector that eight lanes will read.
+      const unsigned later = i + AHEAD * stride;
+      if (threadIdx.x % 8 == 0 && later < N && later > i) {
+        prefetch_l2(a + later);
+        prefetch_l2(b + later);
+      }
+    }
+    out[i] = fmaf(2.5f, b[i], a[i]);
+  }
+}

@@ -1,0 +1,39 @@
+// out = transposed values, a square of side N, through a 32 x 32 tile of shared memory; 256 threads, a tile per block.
+// Defines: N (side, below 32768), PAD (words added to each row of the tile: 0 or 1).
+
+#ifndef PAD
+#define PAD 1
+#endif
+
+constexpr unsigned TILE = 32;
+constexpr unsigned SIDE = N;
+constexpr unsigned TILES = (SIDE + TILE - 1) / TILE;
+constexpr unsigned SWEEP = 8;  // rows that 256 threads cover at a time
+
+// Reads and writes of global memory are coalesced on every side; only the column reads of the tile differ.
+extern "C" __global__ void transpose_tile(const float* __restrict__ values, float* __restrict__ out) {
+  __shared__ float tile[TILE][TILE + PAD];
+  const unsigned x = threadIdx.x % TILE, y = threadIdx.x / TILE;
+  const unsigned column = blockIdx.x % TILES * TILE, row = blockIdx.x / TILES * TILE;
+#pragma unroll
+  for (unsigned k = 0; k < TILE; k += SWEEP)
+    if (row + y + k < SIDE && column + x < SIDE) tile[y + k][x] = values[(row + y + k) * SIDE + column + x];
+  __syncthreads();
+#pragma unroll
+  for (unsigned k = 0; k < TILE; k += SWEEP)
+    if (column + y + k < SIDE && row + x < SIDE) out[(column + y + k) * SIDE + row + x] = tile[x][y + k];
+}
+
+// No padding: word x of row y lies at x ^ y, so that a row and a column both touch 32 banks.
+extern "C" __global__ void transpose_swizzled(const float* __restrict__ values, float* __restrict__ out) {
+  __shared__ float tile[TILE][TILE];
+  const unsigned x = threadIdx.x % TILE, y = threadIdx.x / TILE;
+  const unsigned column = blockIdx.x % TILES * TILE, row = blockIdx.x / TILES * TILE;
+#pragma unroll
+  for (unsigned k = 0; k < TILE; k += SWEEP)
+    if (row + y + k < SIDE && column + x < SIDE) tile[y + k][x ^ (y + k)] = values[(row + y + k) * SIDE + column + x];
+  __syncthreads();
+#pragma unroll
+  for (unsigned k = 0; k < TILE; k += SWEEP)
+    if (column + y + k < SIDE && row + x < SIDE) out[(column + y + k) * SIDE + row + x] = tile[x][(y + k) ^ x];
+}

@@ -1,0 +1,135 @@
+"""Family startup.request: time from a request's start to its answer, by a small model server in a stated warm state.
+
+What must not live here: what the server computes (_startup_server.py), timing.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from aiperf.workloads import _models as models
+from aiperf.workloads import _startup_server as server
+from aiperf.workloads.contract import Context, Work, Workload
+
+_WARM_UPS = 3
+
+
+class _Client:
+    """Connections to the forking server; each has a process of its own behind it."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self._listener = socket.socket()
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen()
+        descriptor = self._listener.fileno()
+        self._server = subprocess.Popen(
+            # -P keeps the working folder off the server's import path
+            [sys.executable, "-P", "-m", server.__name__, str(descriptor), *arguments],
+            stdout=subprocess.PIPE,
+            pass_fds=(descriptor,),
+        )
+        assert self._server.stdout is not None
+        if self._server.stdout.readline() != b"loaded\n":
+            raise RuntimeError(f"the model server ended with status {self._server.wait()}")
+        self.started = 0
+        self._connection: socket.socket | None = None
+
+    def start(self) -> None:
+        """A new serving process, with the model on its device; returns when it says that it is ready."""
+        self.stop()
+        self._connection = socket.create_connection(self._listener.getsockname())
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if server.receive(self._connection, 1) != server.READY:
+            raise RuntimeError(
+                "the serving process ended before it was ready; its last words are in this side's stderr"
+            )
+        self.started += 1
+
+    def ask(self, request: bytes, answer_bytes: int) -> bytes:
+        """One request and its answer."""
+        assert self._connection is not None
+        self._connection.sendall(request)
+        answer = server.receive(self._connection, answer_bytes)
+        if not answer:
+            raise RuntimeError("the serving process ended in a request; its last words are in this side's stderr")
+        return answer
+
+    def stop(self) -> None:
+        """Hang up, which ends the serving process."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def close(self) -> None:
+        """End the server too; it holds nothing that wants clearing up."""
+        self.stop()
+        self._server.kill()
+        self._server.wait()
+        self._listener.close()
+        assert self._server.stdout is not None
+        self._server.stdout.close()
+
+
+def request(
+    context: Context,
+    *,
+    process: Literal["new", "resident"] = "resident",
+    model: str = "tiny",
+    batch: int = 4,
+    seq: int = 64,
+    warm_up: Literal["none", "common_shapes"] = "none",
+    requests: int = 1,
+) -> Workload:
+    """``requests`` prompts of [batch, seq] tokens, each answered with the logits of its next token, [batch, vocab].
+
+    A server with torch imported and the model in host memory forks a process for each connection, so that every
+    iteration meets one that has computed nothing yet. ``resident``: it is started before every iteration, outside the
+    timed region, and has its model on the device; with ``warm_up: common_shapes`` it has also answered prompts of this
+    shape. ``new``: every request starts its own, inside the timed region, GPU context and copy of the model included.
+
+    Items: requests. Models: tiny, small, base. Source: AI Systems Performance Engineering, chapters 3 and 19.
+    """
+    if model not in models.TRANSFORMERS:
+        raise ValueError(f'model "{model}" does not answer prompts; there are {", ".join(models.TRANSFORMERS)}')
+    if min(requests, batch, seq) < 1:
+        raise ValueError("requests, batch and seq must each be 1 or more")
+    if process == "new" and warm_up != "none":
+        raise ValueError("process: new is about a server that was not there before; it cannot be warm")
+    task = models.build(model, seed=context.seed, device="cpu", batch=batch * requests, seq=seq)
+    answers = torch.zeros(requests, batch, models.TRANSFORMERS[model]["vocab"])
+    warm_ups = _WARM_UPS if warm_up == "common_shapes" else 0
+    numbers = [torch.get_num_threads(), context.seed, batch, seq, warm_ups]
+    client = _Client([*map(str, numbers), model, context.device])
+
+    def step() -> None:
+        for prompt, answer in zip(task.batch.chunk(requests), answers, strict=True):
+            if process == "new":
+                client.start()
+            told = client.ask(prompt.numpy().tobytes(), answer.numel() * answer.element_size())
+            answer.copy_(torch.from_numpy(np.frombuffer(told, dtype=np.float32).copy()).view_as(answer))
+            if process == "new":
+                client.stop()
+
+    def reference() -> dict[str, Any]:
+        wide = models.build(model, seed=context.seed, device="cpu", batch=1, seq=seq).module.double()
+        with torch.no_grad():
+            return {"answers": wide(task.batch)[:, -1].view(requests, batch, -1)}
+
+    return Workload(
+        step=step,
+        work=Work(items=requests, item="requests"),
+        outputs=lambda: {"answers": answers},
+        inputs=lambda: {"prompts": task.batch},
+        redraw=task.redraw,
+        prepare=client.start if process == "resident" else None,
+        reference=reference,
+        counters=lambda: {"processes_in_step": float(requests if process == "new" else 0)},
+        facts={"parameters": task.parameters, "threads": torch.get_num_threads(), "server_device": context.device},
+        close=client.close,
+    )

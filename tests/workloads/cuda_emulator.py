@@ -1,0 +1,174 @@
+"""Runs a side of a cuda.kernel scenario on the CPU: g++ compiles the source, each CUDA thread is a fiber, and barriers,
+votes and shuffles switch between the fibers of a block. One thread at a time, in order, so results are repeatable."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aiperf.workloads import cuda
+from aiperf.workloads._cuda_geometry import Placed
+from aiperf.workloads._expression import evaluate
+
+SMS = 4
+SHIM = """
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <ucontext.h>
+#include <unistd.h>
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static
+#define __constant__ static
+#define __forceinline__ inline
+#define __restrict__
+#define __launch_bounds__(...)
+struct Index { unsigned x, y, z; };
+struct float4 { float x, y, z, w; };
+static Index blockIdx, threadIdx, blockDim, gridDim;
+float tile[1 << 16];
+
+struct Fiber { ucontext_t context; char stack[1 << 15]; bool live; unsigned passed[2]; };
+static Fiber* fibers;
+static unsigned threads;
+static ucontext_t scheduler;
+static unsigned now;
+static void (*kernel)(void*);
+static void* captured;
+
+// Wait until each live fiber from first to below last has come to as many barriers of this kind.
+static void meet(int kind, unsigned first, unsigned last) {
+  const unsigned mine = ++fibers[now].passed[kind];
+  for (;;) {
+    bool all = true;
+    for (unsigned t = first; t < last; ++t) all = all && (!fibers[t].live || fibers[t].passed[kind] >= mine);
+    if (all) return;
+    swapcontext(&fibers[now].context, &scheduler);
+  }
+}
+static void __syncthreads() { meet(0, 0, threads); }
+static unsigned warp_start() { return now / 32 * 32; }
+static void __syncwarp() { meet(1, warp_start(), warp_start() + 32 < threads ? warp_start() + 32 : threads); }
+static double slots[1024];
+template <class T> T exchange(T value, unsigned from) {
+  slots[now] = (double)value;
+  __syncwarp();
+  const unsigned at = warp_start() + from;
+  const T got = from < 32 && at < threads ? (T)slots[at] : value;
+  __syncwarp();
+  return got;
+}
+template <class T> T __shfl_sync(unsigned, T value, int lane) { return exchange(value, lane); }
+template <class T> T __shfl_down_sync(unsigned, T value, int d) { return exchange(value, now % 32 + d); }
+static unsigned __ballot_sync(unsigned, bool vote) {
+  unsigned votes = 0;
+  slots[now] = vote;
+  __syncwarp();
+  for (unsigned l = 0; l < 32 && warp_start() + l < threads; ++l) votes |= (unsigned)slots[warp_start() + l] << l;
+  __syncwarp();
+  return votes;
+}
+static unsigned atomicAdd(unsigned* at, unsigned value) { const unsigned old = *at; *at += value; return old; }
+static int __popc(unsigned bits) { return __builtin_popcount(bits); }
+SOURCE
+static void body() {
+  kernel(captured);
+  fibers[now].live = false;
+}
+static void run_block() {
+  for (unsigned t = 0; t < threads; ++t) {
+    Fiber& fiber = fibers[t];
+    fiber.live = true;
+    fiber.passed[0] = fiber.passed[1] = 0;
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack;
+    fiber.context.uc_stack.ss_size = sizeof fiber.stack;
+    fiber.context.uc_link = &scheduler;
+    makecontext(&fiber.context, body, 0);
+  }
+  for (bool any = true; any;) {
+    any = false;
+    for (now = 0; now < threads; ++now) {
+      if (!fibers[now].live) continue;
+      any = true;
+      threadIdx = {now % blockDim.x, now / blockDim.x % blockDim.y, now / blockDim.x / blockDim.y};
+      swapcontext(&scheduler, &fibers[now].context);
+    }
+  }
+}
+template <class F> void launch(Index grid, Index block, F call) {
+  gridDim = grid, blockDim = block, captured = &call;
+  kernel = [](void* at) { (*(F*)at)(); };
+  threads = block.x * block.y * block.z;
+  fibers = (Fiber*)calloc(threads, sizeof(Fiber));
+  for (blockIdx.z = 0; blockIdx.z < grid.z; ++blockIdx.z)
+    for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y)
+      for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) run_block();
+}
+struct Any {
+  void* at;
+  template <class T> operator T*() const { return (T*)at; }
+};
+template <class T> struct Array {
+  const char* path;
+  size_t size;
+  T* held;
+  Array(const char* name, size_t count) : path(name), size(count), held((T*)malloc(count * sizeof(T))) {
+    FILE* file = fopen(path, "rb");
+    if (fread(held, sizeof(T), size, file) != size) _exit(3);
+    fclose(file);
+  }
+  ~Array() {
+    FILE* file = fopen(path, "wb");
+    fwrite(held, sizeof(T), size, file);
+    fclose(file);
+  }
+};
+int main() {
+BODY
+}
+"""
+TYPES = {"float32": "float", "int32": "int"}
+
+
+def emulate(described: cuda.Description, inputs: Mapping[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
+    """The outputs of one step; ``inputs`` as drawn, outputs poisoned first."""
+    body = []
+    for name in described.used:
+        spec = described.arrays[name]
+        values = inputs.get(name, np.full(spec.shape, -1, dtype=spec.dtype))
+        values.astype(spec.dtype).tofile(folder / name)
+        body.append(f'  static Array<{TYPES[spec.dtype]}> {name}_("{name}", {values.size});')
+    launches = [*([described.layout] if described.layout else []), *described.launches * described.repeat]
+    for launch in launches:
+        body.append(_call(described, described.placed(launch, sms=SMS, suggested=64)))
+    source = described.source.read_text(encoding="utf-8").replace("extern __shared__", "extern")
+    text = SHIM.replace("SOURCE", source).replace("BODY", "\n".join(body))
+    (folder / "emulated.cpp").write_text(text, encoding="utf-8")
+    defines = [option for option in described.options if option.startswith("-D")]
+    build = ["g++", "-std=c++17", "-O0", "-w", "-ffp-contract=off", *defines, "emulated.cpp", "-o", "emulated"]
+    subprocess.run(build, cwd=folder, check=True, timeout=120)
+    subprocess.run([folder / "emulated"], cwd=folder, check=True, timeout=120)
+    outputs = [name for name in described.timed if described.arrays[name].role == "output"]
+    return {name: np.fromfile(folder / name, dtype=described.arrays[name].dtype) for name in outputs}
+
+
+def _call(described: cuda.Description, placed: Placed) -> str:
+    sides = [f"Index{{{', '.join(map(str, three))}}}" for three in (placed.grid, placed.block)]
+    known = {**described.names, "threads": placed.threads, "sms": SMS}
+    args = [_argument(described, arg, known) for arg in placed.args]
+    return f"  launch({', '.join(sides)}, [&] {{ {placed.entry}({', '.join(args)}); }});"
+
+
+def _argument(described: cuda.Description, arg: Any, known: Mapping[str, int]) -> str:
+    """A pointer of whatever type the entry wants, a 64-bit integer or a 32-bit float."""
+    if arg in described.arrays:
+        return f"Any{{{arg}_.held}}"
+    value = evaluate(str(arg), known)
+    return f"{value}LL" if isinstance(value, int) else f"{value!r}f"

@@ -1,0 +1,62 @@
+"""Two Gloo ranks for tests: started together, each side audited, and what both ranks hold afterwards."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch.distributed as dist
+from cpu_pairs import snapshot
+
+import aiperf
+from aiperf.worker import arrays
+from aiperf.workloads.contract import Context
+
+
+def run_gang(sides: list[dict[str, Any]], folder: Path) -> list[list[dict[str, np.ndarray]]]:
+    """found[rank][side]: outputs by name, and counts as ``count.NAME``."""
+    store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, wait_for_workers=False)
+    roots = (Path(aiperf.__file__).parents[1], Path(__file__).parent)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, roots)), "OMP_NUM_THREADS": "1"}
+    rest = [str(store.port), str(folder), json.dumps(sides)]
+    ranks = [subprocess.Popen([sys.executable, __file__, str(rank), *rest], env=env) for rank in (0, 1)]
+    assert [rank.wait(timeout=100) for rank in ranks] == [0, 0]
+    return [[dict(np.load(folder / f"{rank}-{side}.npz")) for side in range(len(sides))] for rank in (0, 1)]
+
+
+def _audited(workload: Any) -> dict[str, np.ndarray]:
+    workload.step()
+    workload.redraw(9)
+    if workload.reset is not None:
+        workload.reset()
+    if workload.poison:
+        for array in workload.outputs().values():
+            arrays.poison(array)
+    workload.step()
+    return snapshot(workload)
+
+
+def main(rank: int, port: int, folder: str, sides: list[dict[str, Any]]) -> None:
+    """One rank."""
+    context = Context(rank=rank, world_size=2, store_port=port, seed=3)
+    for number, side in enumerate(sides):
+        family, function = side.pop("workload").split(".")
+        workload = getattr(importlib.import_module(f"aiperf.workloads.{family}"), function)(context, **side)
+        found = _audited(workload)
+        counts = workload.counters() if workload.counters is not None else {}
+        found |= {f"count.{name}": np.array(value) for name, value in counts.items()}
+        found["count.items"] = np.array(workload.work.items)
+        np.savez(Path(folder) / f"{rank}-{number}.npz", **found)
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4]))

@@ -1,0 +1,142 @@
+"""The allocations of memory.alloc run over plain host memory: patterns come back whole, overlapping blocks do not."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from aiperf.workloads import _memory_alloc as memory
+from aiperf.workloads._memory_sources import Block, Kept
+from aiperf.workloads.contract import Context, SkipSide
+
+Sizes = Literal["fixed", "mixed", "growing"]
+_ROW = 128
+
+
+class HostCopier:
+    """What the CUDA runtime does, on host memory and at once."""
+
+    def ends(self, target: int, target_gap: int, source: int, source_gap: int, width: int, stream: int) -> None:
+        for row in range(2):
+            ctypes.memmove(target + row * target_gap, source + row * source_gap, width)
+
+    def whole(self, target: int, source: int, size: int, stream: int) -> None:
+        ctypes.memmove(target, source, size)
+
+
+class HostMemory:
+    """Blocks of host memory; ``shared`` hands the same one to everybody, as a broken allocator would."""
+
+    def __init__(self, *, shared: int = 0) -> None:
+        self.live = self.most = self.taken = 0
+        self._shared = np.zeros(shared, np.uint8) if shared else None
+
+    def take(self, size: int, stream: int) -> Block:
+        self.taken += 1
+        self.live += 1
+        self.most = max(self.most, self.live)
+        array = np.full(size, 0xA5, np.uint8) if self._shared is None else self._shared
+        return Block(array.ctypes.data, [array])
+
+    def give(self, block: Block, stream: int) -> None:
+        self.live -= 1
+        block.owner[0] = None
+
+    def facts(self) -> Mapping[str, Any]:
+        return {}
+
+    def counters(self, steps: int, count: int) -> Mapping[str, float]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+def read_back(turns: list[memory.Turn], source: HostMemory, *, growing: bool = False) -> tuple[Any, Any]:
+    patterns = np.random.default_rng(1).integers(-(2**31), 2**31, (len(turns), _ROW), dtype=np.int32)
+    out = np.zeros_like(patterns)
+    churn = memory._growth if growing else memory._churn
+    walk = churn(turns, source, HostCopier(), patterns=patterns.ctypes.data, out=out.ctypes.data)
+    streams = list(range(1 + max(t.stream for t in turns)))
+    waited: list[int] = []
+    walk(streams, waited.append)
+    assert sorted(waited) == sorted(t.stream for t in turns)
+    return patterns, out
+
+
+@pytest.mark.parametrize("live", [1, 3, 40])
+@pytest.mark.parametrize("sizes", ["fixed", "mixed"])
+def test_every_buffer_gives_its_own_pattern_back(sizes: Sizes, live: int) -> None:
+    turns = memory.schedule(sizes=sizes, largest=1 << 16, count=40, live=live, streams=2)
+    source = HostMemory()
+    patterns, out = read_back(turns, source)
+    assert np.array_equal(patterns, out)
+    assert (source.taken, source.live, source.most) == (40, 0, live)
+
+
+def test_a_buffer_that_grows_takes_its_contents_along() -> None:
+    turns = memory.schedule(sizes="growing", largest=1 << 15, count=12, live=1, streams=3)
+    source = HostMemory()
+    patterns, out = read_back(turns, source, growing=True)
+    assert np.array_equal(patterns, out)
+    assert source.live == 0
+    first = [t.size for t in turns if t.stream == 0]
+    assert first == sorted(first)
+    assert first[-1] == 1 << 15
+
+
+def test_live_blocks_that_overlap_are_found_out() -> None:
+    turns = memory.schedule(sizes="fixed", largest=1 << 12, count=10, live=2, streams=1)
+    patterns, out = read_back(turns, HostMemory(shared=1 << 12))
+    assert not np.array_equal(patterns, out)
+
+
+def test_growth_that_forgets_its_contents_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HostCopier, "whole", lambda *_: None)
+    turns = memory.schedule(sizes="growing", largest=1 << 15, count=8, live=1, streams=1)
+    patterns, out = read_back(turns, HostMemory(), growing=True)
+    assert not np.array_equal(patterns, out)
+
+
+def test_a_size_mix_is_the_same_in_every_process_and_spans_its_range() -> None:
+    one = memory.schedule(sizes="mixed", largest=1 << 24, count=300, live=16, streams=1)
+    assert one == memory.schedule(sizes="mixed", largest=1 << 24, count=300, live=16, streams=1)
+    sizes = [t.size for t in one]
+    assert min(sizes) >= 1 << 18
+    assert min(sizes) < 1 << 19
+    assert 1 << 23 < max(sizes) <= 1 << 24
+    assert all(size % 512 == 0 for size in sizes)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [({"count": 0}, "1 or more"), ({"streams": 0}, "1 or more"), ({"bytes": 100}, "512 or more")],
+)
+def test_impossible_allocations_are_refused(wrong: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        memory.alloc(Context(), **wrong)
+
+
+def test_without_a_gpu_the_side_is_skipped_with_the_reason() -> None:
+    with pytest.raises(SkipSide, match="GPU"):
+        memory.alloc(Context())
+
+
+@pytest.mark.parametrize("name", ["slab", "preallocated"])
+def test_kept_blocks_never_overlap_and_come_back(name: str) -> None:
+    kept = Kept("cpu", size=1000, blocks=3, name=name)
+    blocks = [kept.take(1000, 0) for _ in range(3)]
+    places = sorted(b.address for b in blocks)
+    assert all(after - before >= 1000 for before, after in itertools.pairwise(places))
+    with pytest.raises(IndexError):
+        kept.take(1, 0)
+    kept.give(blocks[1], 0)
+    assert kept.take(10, 0).address == blocks[1].address
+    with pytest.raises(ValueError, match="1000"):
+        kept.take(1001, 0)
+    assert kept.counters(1, 3)["driver_allocations"] == 0

@@ -1,0 +1,93 @@
+"""compile.process: every setting gives what the uncompiled function gives, and compiles as often as it should."""
+
+from __future__ import annotations
+
+import pytest
+from cpu_pairs import Pair, audit, differences, set_up
+
+from aiperf.workloads import _compile_subjects as subjects
+from aiperf.workloads import compile as family
+from aiperf.workloads.contract import Context
+
+_EAGER = {"backend": "aot_eager"}
+_STEADY = {"backend": "eager", "include_compile": False}
+_LENGTHS = {"lengths": [5, 7, 9], **_EAGER}
+PAIRS = {
+    "marked": (Pair("compile.process", {"dynamic": "off"}, {"dynamic": "mark"}, _LENGTHS), 3, 1),
+    "automatic": (Pair("compile.process", {"dynamic": "off"}, {"dynamic": "auto"}, _LENGTHS), 3, 2),
+    "bucketed": (Pair("compile.process", {}, {"pad": "bucket"}, {"dynamic": "off", **_LENGTHS}), 3, 1),
+    "stance": (Pair("compile.process", {}, {"stance": "eager_on_recompile"}, {"dynamic": "off", **_LENGTHS}), 3, 1),
+    "scalar": (Pair("compile.process", {"scalar": "python"}, {"scalar": "tensor"}, {"iterations": 3, **_EAGER}), 2, 1),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_both_sides_give_the_truth_and_compile_as_often_as_claimed(name, tmp_path):
+    pair, *compiles = PAIRS[name]
+    found, counted = [], []
+    for which in ("before", "after"):
+        workload = set_up(pair, which, tmp_path)
+        workload.step()
+        found.append(audit(workload, seed=5))
+        truth = {key: value.numpy() for key, value in workload.reference().items()}
+        assert differences(found[-1], truth, rtol=1e-4, atol=1e-5) == []
+        counted.append(workload.counters()["graphs"])
+    assert differences(*found, rtol=1e-4, atol=1e-5) == []
+    assert counted == compiles
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shared"),
+    [
+        ({"variant": "break"}, {"variant": "where"}, {"function": "branch", "lengths": [50]}),
+        ({"pad": "max"}, {"dynamic": "mark"}, {"function": "block", "lengths": [3, 5]}),
+        ({"scope": "model"}, {"scope": "block"}, {"function": "block", "lengths": [3], "layers": 2}),
+    ],
+)
+def test_code_compiled_once_gives_the_truth_for_new_inputs(before, after, shared, tmp_path):
+    pair = Pair("compile.process", before, after, {**shared, **_STEADY})
+    found = []
+    for which in ("before", "after"):
+        workload = set_up(pair, which, tmp_path)
+        workload.step()
+        found.append(audit(workload, seed=5))
+        truth = {key: value.numpy() for key, value in workload.reference().items()}
+        assert differences(found[-1], truth, rtol=1e-4, atol=1e-5) == []
+    assert differences(*found, rtol=1e-4, atol=1e-5) == []
+
+
+def test_each_way_of_writing_the_branch_takes_both_ways():
+    import torch
+
+    a, b = torch.randn(9), torch.rand(9) + 0.1
+    for function in (subjects.BRANCHES["break"], subjects.BRANCHES["where"]):
+        assert torch.allclose(function(a, b), a / (a.abs() + 1) * b)
+        assert torch.allclose(function(a, -b), a / (a.abs() + 1) * b)
+    both = subjects.build("branch", variant="where", lengths=[9], layers=1, device="cpu", seed=1).cases
+    assert [float(b.sum()) > 0 for _, b in both.values()] == [True, False]
+
+
+def test_padding_that_reached_the_true_tokens_would_be_noticed(tmp_path):
+    pair = Pair("compile.process", {}, {"pad": "max"}, {"function": "block", "lengths": [3, 5], **_STEADY})
+    workload = set_up(pair, "after", tmp_path)
+    assert workload.facts["padding_waste"] == pytest.approx(0.2)
+    workload.step()
+    shapes = [tuple(array.shape) for array in workload.outputs().values()]
+    assert shapes == [(1, 3, 256), (1, 5, 256)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "fault"),
+    [
+        ({"backend": "inductor"}, "aot_eager"),
+        ({"lengths": [1], **_EAGER}, "from 2 on"),
+        ({"variant": "where", **_EAGER}, "belongs to function: branch"),
+        ({"function": "branch", **_EAGER}, "needs one of them"),
+        ({"function": "branch", "variant": "where", "pad": "max", **_EAGER}, "cannot be padded"),
+        ({"scope": "block", **_EAGER}, "has layers"),
+        ({"function": "block", "scalar": "python", **_EAGER}, "elementwise_mlp"),
+    ],
+)
+def test_contradictions_are_refused(asked, fault):
+    with pytest.raises(ValueError, match=fault):
+        family.process(Context(), **asked)

@@ -1,0 +1,211 @@
+"""gpu.concurrent without a GPU: order over streams, threads, processes on the CPU, arguments."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aiperf.workloads import _gpu_pool, _gpu_worker, _mps, gpu
+from aiperf.workloads._gpu_pool import GpuPool, PoolError
+from aiperf.workloads._gpu_threads import Crew
+from aiperf.workloads.contract import Context, SkipSide
+
+
+class Log:
+    """Streams that only note what they get."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[str, str]] = []
+
+    def current(self) -> str:
+        return "timed"
+
+    def queue(self, lane: str, call: Any) -> None:
+        self.noted.append((lane, call()))
+
+    def mark(self, lane: str) -> str:
+        self.noted.append((lane, "mark"))
+        return f"end of {lane}"
+
+    def wait(self, lane: str, mark: str) -> None:
+        self.noted.append((lane, f"wait for {mark}"))
+
+
+def test_jobs_take_turns_on_the_streams_and_the_timed_stream_waits_for_every_stream() -> None:
+    log = Log()
+    gpu._spread(log, ["a", "b"], [lambda n=n: f"job {n}" for n in range(3)], "zero", [lambda: "stray"])
+    work = [note for note in log.noted if note[1].startswith(("job", "stray"))]
+    assert work == [
+        ("a", "job 0"),
+        ("zero", "stray"),
+        ("b", "job 1"),
+        ("zero", "stray"),
+        ("a", "job 2"),
+        ("zero", "stray"),
+    ]
+    last = log.noted.index(("zero", "stray"), log.noted.index(("a", "job 2")))
+    joined = {note[1] for note in log.noted[last:] if note[0] == "timed"}
+    assert joined == {"wait for end of a", "wait for end of b", "wait for end of zero"}
+
+
+def test_without_strays_the_default_stream_is_left_alone() -> None:
+    log = Log()
+    gpu._spread(log, ["a"], [lambda: "job"], "zero", [])
+    assert all(lane != "zero" for lane, _ in log.noted)
+
+
+def test_the_threads_of_a_crew_run_at_the_same_time_and_end_with_it() -> None:
+    meeting, done = threading.Barrier(3), []
+
+    def call() -> None:
+        meeting.wait(timeout=5)
+        done.append(threading.get_ident())
+
+    crew = Crew([call] * 3, start=lambda: None)
+    crew.round()
+    crew.round()
+    assert len(done) == 6
+    assert len(set(done)) == 3
+    crew.close()
+    assert not any(thread.is_alive() for thread in crew._threads)
+
+
+def test_what_a_thread_raises_is_raised_by_the_round_and_the_crew_goes_on() -> None:
+    rounds = []
+
+    def call() -> None:
+        rounds.append(1)
+        if len(rounds) == 1:
+            raise OSError("the launch failed")
+
+    crew = Crew([call], start=lambda: None)
+    with pytest.raises(OSError, match="the launch failed"):
+        crew.round()
+    crew.round()
+    crew.close()
+    assert len(rounds) == 2
+
+
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_gpu_pool, "BATCH", 2)
+    monkeypatch.setattr(_gpu_pool, "WIDTH", 16)
+
+
+def test_processes_answer_from_the_shared_inputs_and_end_with_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch)
+    pool = GpuPool(["infer", "train"], seed=3, requests=2, device=-1, env={})
+    try:
+        assert pool.facts == ["cpu", "cpu"]
+        pool.redraw(8)
+        pool.results[:] = np.nan
+        pool.step()
+        for index, kind in enumerate(("infer", "train")):
+            solo = _gpu_worker.build(kind, width=16, seed=3, device=torch.device("cpu"))
+            want = solo(torch.from_numpy(pool.inputs[index].copy()))
+            assert np.array_equal(pool.results[index], want.numpy())
+        pids = [worker.pid for worker in pool._workers]
+    finally:
+        pool.close()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_process_that_dies_is_told_and_leaves_no_other_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    small(monkeypatch)
+    program = tmp_path / "worker.py"
+    program.write_text("import sys; sys.exit(3)", encoding="utf-8")
+    monkeypatch.setattr(_gpu_pool, "_WORKER", program)
+    with pytest.raises(PoolError, match="status 3"):
+        GpuPool(["infer", "infer"], seed=3, requests=1, device=-1, env={})
+
+
+def test_a_training_answer_does_not_depend_on_the_answers_before_it() -> None:
+    train = _gpu_worker.build("train", width=8, seed=1, device=torch.device("cpu"))
+    first, second = torch.ones(2, 8), torch.full((2, 8), 0.5)
+    want = train(first).clone()
+    train(second)
+    assert torch.equal(train(first), want)
+    assert not torch.equal(want, train(second))
+
+
+CONTROL = """#!/bin/sh
+if [ "$1" = -f ]; then
+  touch "$CUDA_MPS_PIPE_DIRECTORY/up"
+  while [ ! -e "$CUDA_MPS_PIPE_DIRECTORY/quit" ]; do sleep 0.05; done
+  touch "$WITNESS"
+  exit 0
+fi
+read -r line
+[ -e "$CUDA_MPS_PIPE_DIRECTORY/up" ] || { echo "Cannot find MPS control daemon process"; exit 1; }
+if [ "$line" = quit ]; then touch "$CUDA_MPS_PIPE_DIRECTORY/quit"; else echo 4711; fi
+"""
+
+
+def pretend_control(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> Path:
+    program = folder / "nvidia-cuda-mps-control"
+    program.write_text(text, encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("WITNESS", str(folder / "witness"))
+    return folder / "witness"
+
+
+def test_the_daemon_lives_in_its_own_folder_and_quits_with_the_side(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ended = pretend_control(tmp_path, monkeypatch, CONTROL)
+    daemon = _mps.Mps()
+    folder = Path(daemon.env["CUDA_MPS_PIPE_DIRECTORY"])
+    assert folder.is_dir()
+    assert daemon.servers() == 1
+    assert not ended.exists()
+    daemon.close()
+    assert ended.exists()
+    assert not folder.exists()
+
+
+def test_a_daemon_that_does_not_come_up_is_a_reason_to_skip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pretend_control(tmp_path, monkeypatch, "#!/bin/sh\nexit 1\n")
+    monkeypatch.setattr(_mps, "_PATIENCE_S", 0.2)
+    with pytest.raises(SkipSide, match="did not come up"):
+        _mps.Mps()
+
+
+def test_without_mps_on_the_path_the_side_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SkipSide, match="not on PATH"):
+        _mps.Mps()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"jobs": []}, "are none"),
+        ({"jobs": ["large"]}, "tiny, small, gemm"),
+        ({"jobs": ["infer"]}, "share streams knows"),
+        ({"jobs": ["gemm"], "share": "processes"}, "infer, train"),
+        ({"jobs": ["gemm"], "share": "threads", "stream_flags": "legacy"}, "tiny, small"),
+        ({"jobs": ["small"], "share": "threads"}, "legacy or per_thread"),
+        ({"jobs": ["small"], "stream_flags": "per_thread"}, "for share: threads"),
+        ({"jobs": ["small"], "streams": 0}, "1 or more"),
+        ({"jobs": ["small"], "share": "serial", "stray_legacy": 1}, "for share: streams"),
+        ({"jobs": ["infer"], "share": "mps", "thread_percentage": 0}, "from 1 to 100"),
+        ({"jobs": ["infer"], "share": "processes", "thread_percentage": 50}, "for share: mps"),
+        ({"jobs": ["small"], "rounds": 0}, "1 or more"),
+    ],
+)
+def test_an_impossible_sharing_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        gpu.concurrent(Context(), **given)
+
+
+def test_without_a_gpu_the_side_is_skipped() -> None:
+    with pytest.raises(SkipSide, match="GPU"):
+        gpu.concurrent(Context(), jobs=["small"])

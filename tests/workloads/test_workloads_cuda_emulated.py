@@ -1,0 +1,374 @@
+"""CUDA sources with shared memory run on the CPU: the threads of a block are fibers (cuda_emulation.h), and one program
+holds every source with the defines of each case, so that one compilation serves all tests."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aiperf.workloads import cuda
+
+KERNELS = Path(cuda.__file__).parent / "kernels"
+EMULATION = Path(__file__).with_name("cuda_emulation.h")
+_PTX = re.compile(r"// ptx: begin\n.*?// ptx: end\n", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One source with its defines, and what to run: C++ that ends in tell(...) for each result."""
+
+    source: str
+    n: int
+    body: str
+    defines: dict[str, object] = field(default_factory=dict)
+
+    def text(self, name: str) -> str:
+        code = _PTX.sub("", (KERNELS / self.source).read_text(encoding="utf-8"))
+        for was, becomes in (
+            ('extern "C"', ""),
+            ('#include "async.cuh"', ""),
+            # What CUDA sizes at launch is one large array here; blocks run one after the other.
+            ("extern __shared__ __align__(128) float buffers[];", "static float buffers[1 << 16];"),
+            ("extern __shared__ __align__(128) float slots[];", "static float slots[1 << 16];"),
+            ("extern __shared__ __align__(128) Half stages[];", "alignas(16) static Half stages[1 << 16];"),
+        ):
+            code = code.replace(was, becomes)
+        macros = {"N": self.n, **self.defines}
+        known = {*macros, *re.findall(r"#define (\w+)", code)}
+        head = "".join(f"#define {key} {value}\n" for key, value in macros.items())
+        tail = "".join(f"#undef {key}\n" for key in sorted(known))
+        run = f"static void run() {{ const unsigned n = {self.n}; (void)n; {self.body} }}"
+        return f"{head}namespace {name} {{\n{code}\n{run}\n}}\n{tail}"
+
+
+def pairwise(entry: str, grid: int, block: int, size: str = "n", source: str = "given") -> str:
+    """Launch ``entry(given, out)`` and tell out."""
+    kind = "int" if source == "whole" else "float"
+    return (
+        f"std::vector<{kind}> {entry}_out({size}, -7); "
+        f"launch({grid}, {block}, [&] {{ {entry}({source}, {entry}_out.data()); }}); tell({entry}_out);"
+    )
+
+
+def product(entry: str, grid: int, block: int, size: str = "n * n", right: str = "n * n") -> str:
+    """Launch ``entry(left, right, out)``, the right operand after the left one in given."""
+    return (
+        f"std::vector<float> {entry}_out({size}, -7.0f); "
+        f"launch({grid}, {block}, [&] {{ {entry}(given, given + {right}, {entry}_out.data()); }}); tell({entry}_out);"
+    )
+
+
+RECORDS = """
+std::vector<Record> structs(n); std::vector<float> arrays(8 * n), a(n), b(n);
+launch(2, 256, [&] { lay_out_structs(given, structs.data()); });
+launch(2, 256, [&] { sum_structs(structs.data(), a.data()); });
+launch(2, 256, [&] { lay_out_arrays(given, arrays.data()); });
+launch(2, 256, [&] { sum_arrays(arrays.data(), b.data()); });
+tell(a); tell(b);
+"""
+OFFSET = """
+std::vector<float> stored(n + 32), out(n);
+launch(4, 256, [&] { lay_out_offset(given, stored.data()); });
+launch(4, 256, [&] { copy_offset(stored.data(), out.data()); });
+tell(out);
+"""
+STREAMS = """
+for (auto entry : {two_streams_cpp, two_streams_ptx}) {
+  std::vector<float> out(n); launch(1, 256, [&] { entry(given, given + n, out.data()); }); tell(out);
+}
+std::vector<float> out(n); launch(2, 64, [&] { stream_l2_prefetch(given, given + n, out.data()); }); tell(out);
+"""
+ROUNDS = """
+for (int round = 0; round < 2; ++round) {
+  std::vector<float> out(n, -7.0f);
+  for (unsigned task = 0; task < n / 256; ++task) launch(1, 256, [&] { one_task(given, out.data()); });
+  tell(out); std::fill(out.begin(), out.end(), -7.0f);
+  launch(2, 256, [&] { task_queue(given, out.data()); });
+  tell(out); std::fill(out.begin(), out.end(), -7.0f);
+  launch(2, 256, [&] { task_queue_short(given, out.data()); });
+  tell(out);
+}
+"""
+GROUPS = """
+for (int round = 0; round < 2; ++round) {
+  std::vector<int> out(n / 4096, -7); launch(n / 1024, 256, [&] { partials_global(whole, out.data()); }); tell(out);
+}
+"""
+LOOP = """
+std::vector<unsigned> state(4); std::vector<float> middle(n), out(n);
+for (int step = 0; step < 2; ++step) {
+  std::fill(out.begin(), out.end(), NAN); std::fill(middle.begin(), middle.end(), NAN);
+  for (int round = 0; round < ITERATIONS; ++round) {
+    launch(3, 128, [&] { phase_a(given, middle.data(), out.data(), state.data()); });
+    launch(3, 128, [&] { phase_b(given, middle.data(), out.data(), state.data()); });
+  }
+  tell(out);
+}
+std::fill(out.begin(), out.end(), NAN); std::fill(middle.begin(), middle.end(), NAN);
+launch(1, 128, [&] { both_phases_loop(given, middle.data(), out.data(), state.data()); });
+tell(out);
+"""
+PACKED = """
+std::vector<Half> left(n * n), right(n * n), bits(2 * n * n), next(n * n), rows(n * n), expected(n * n), unused(n * n);
+for (unsigned i = 0; i < 2 * n * n; ++i) bits[i] = __float_as_uint(given[i % 1000003]) >> 16;
+launch(64, 32, [&] { pack(bits.data(), bits.data() + n * n, left.data(), right.data()); });
+std::vector<float> out(n * n), tile;
+const unsigned last = BLOCKS_RUN - 1;
+launch(BLOCKS_RUN, 288, [&] { if (blockIdx.x == last) product(left.data(), right.data(), out.data()); });
+launch(BLOCKS_RUN, 288, [&] { if (blockIdx.x == last) product_packed(left.data(), right.data(), next.data()); });
+for (float value : out) if (value != 0.0f) tile.push_back(value);
+tell(tile);
+for (unsigned i = 0; i < n * n; ++i) rows[i] = rounded(out[i]);
+launch(64, 32, [&] { pack(rows.data(), rows.data(), expected.data(), unused.data()); });
+tell(std::vector<float>(1, next == expected ? 1.0f : 0.0f));
+"""
+PDL = """
+std::vector<float> middle(n), tail(n), out(n);
+launch(2, 256, [&] { producer(given, middle.data(), tail.data()); });
+launch(2, 256, [&] { consumer(given + n, middle.data(), tail.data(), out.data()); });
+tell(middle); tell(tail); tell(out);
+"""
+
+CASES = {
+    "records": Case("records.cu", 300, RECORDS, {"READ": 3}),
+    "copy": Case("copy.cu", 1003, pairwise("copy", 4, 256) + pairwise("copy_float4", 1, 256) + OFFSET, {"OFFSET": 5}),
+    "lookup": Case(
+        "lookup.cu", 1000, pairwise("lookup_plain", 1, 256) + pairwise("lookup_restrict", 1, 256),
+        {"ITEMS": 4, "TABLE": 64},
+    ),
+    "streams": Case("streams.cu", 1000, STREAMS, {"ITEMS": 4, "AHEAD": 2}),
+    "transpose_conflict": Case("transpose.cu", 70, pairwise("transpose_tile", 9, 256, "n * n"), {"PAD": 0}),
+    "transpose": Case(
+        "transpose.cu", 70,
+        pairwise("transpose_tile", 9, 256, "n * n") + pairwise("transpose_swizzled", 9, 256, "n * n"),
+    ),
+    "banks_32": Case("banks.cu", 512, pairwise("shared_read_loop", 2, 256, source="whole"), {"STRIDE": 32}),
+    "banks_33": Case("banks.cu", 512, pairwise("shared_read_loop", 2, 256, source="whole"), {"STRIDE": 33}),
+    "banks_free": Case("banks.cu", 512, pairwise("shared_read_loop", 2, 256, source="whole"), {"CONFLICT_FREE": 1}),
+    "reduce": Case("reduce.cu", 1024, pairwise("sum_shared", 4, 256, "4") + pairwise("sum_shuffle", 4, 256, "4")),
+    "divergent": Case("divergence.cu", 512, pairwise("two_tasks", 2, 256), {"STEPS": 9}),
+    "uniform": Case("divergence.cu", 512, pairwise("two_tasks", 2, 256), {"STEPS": 9, "UNIFORM": 1}),
+    "matmul": Case(
+        "matmul.cu", 45, product("naive", 9, 256) + product("tiled", 9, 256) + product("pipelined", 9, 256),
+        {"TILE": 16, "STAGES": 3},
+    ),
+    "matmul_one_stage": Case("matmul.cu", 45, product("pipelined", 9, 256), {"TILE": 16, "STAGES": 1}),
+    "matmul_two_stages": Case("matmul.cu", 45, product("pipelined", 9, 256), {"TILE": 16, "STAGES": 2}),
+    "matmul_micro": Case("matmul.cu", 45, product("microtiled", 4, 64), {"TILE": 32, "MICRO": 4}),
+    **{
+        f"tile_{name}": Case("tile.cu", 7168, pairwise("stream_tiles", 2, 256), {"STEPS": 3, **defines})
+        for name, defines in {
+            "plain": {"STAGES": 0}, "one": {"STAGES": 1}, "two": {"STAGES": 2}, "four": {"STAGES": 4},
+            "small": {"STAGES": 2, "COPY_BYTES": 4}, "bulk": {"STAGES": 3, "BULK": 1},
+        }.items()
+    },
+    "tile_gemm": Case(
+        "tile_gemm.cu", 3,
+        "".join(
+            product(entry, 1, block, "n * WORDS", "n * WORDS")
+            for entry, block in (("single_buffered", 256), ("double_buffered", 256), ("warp_specialized", 288))
+        ),
+    ),
+    "band_gemm": Case("band_gemm.cu", 3, product("banded", 4, 288, "n * WORDS", "n * WORDS"), {"PAIRS": 3}),
+    "cluster_gemm": Case("cluster_gemm.cu", 1024, PACKED, {"STAGES": 2, "BLOCKS_RUN": 7}),
+    "queue_block": Case("queue.cu", 1024, ROUNDS, {"STEPS": 3, "CHUNK": 3}),
+    "queue_warp": Case("queue.cu", 1024, ROUNDS, {"STEPS": 3, "POP": "WARP", "CHUNK": 3}),
+    "queue_thread": Case("queue.cu", 1024, ROUNDS, {"STEPS": 3, "POP": "THREAD", "CHUNK": 3}),
+    "groups": Case("cluster.cu", 8192, GROUPS, {"GROUP": 4}),
+    "loop": Case("loop.cu", 300, LOOP, {"ITERATIONS": 5}),
+    "pdl": Case("pdl.cu", 512, PDL, {"TAIL": 2, "PROLOGUE": 3}),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Told:
+    """The inputs, and what each case told."""
+
+    given: np.ndarray
+    whole: np.ndarray
+    results: dict[str, list[np.ndarray]]
+
+    def floats(self, name: str) -> list[np.ndarray]:
+        return self.results[name]
+
+    def integers(self, name: str) -> list[np.ndarray]:
+        return [result.view(np.int32) for result in self.results[name]]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """Everything, compiled once and run once."""
+    folder = tmp_path_factory.mktemp("emulated")
+    given = np.random.default_rng(3).normal(size=1 << 21).astype(np.float32)
+    whole = np.random.default_rng(4).integers(0, 128, 1 << 16, dtype=np.int32)
+    runs = "".join(
+        f'std::fputs("{name}\\n", stderr); std::printf("%s\\n", "{name}"); {name}::run(); end();' for name in CASES
+    )
+    main = f"""
+static void end() {{ tell(std::vector<float>()); }}
+int main() {{
+  if (std::fread(given, 4, 1 << 21, stdin) != 1 << 21 || std::fread(whole, 4, 1 << 16, stdin) != 1 << 16) return 1;
+  {runs}
+}}"""
+    text = EMULATION.read_text(encoding="utf-8") + "".join(case.text(name) for name, case in CASES.items()) + main
+    (folder / "emulated.cpp").write_text(text, encoding="utf-8")
+    built = subprocess.run(
+        ["g++", "-std=c++20", "-O1", "-w", "-D_GLIBCXX_ASSERTIONS", "emulated.cpp", "-o", "emulated"],
+        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr[:3000]
+    ran = subprocess.run(
+        [folder / "emulated"], input=given.tobytes() + whole.tobytes(), capture_output=True, timeout=120, check=False
+    )
+    assert ran.returncode == 0, f"stopped in {ran.stderr.decode().split()[-1]}: a deadlock, or a place out of bounds"
+    return Told(given, whole, _parsed(ran.stdout))
+
+
+def _parsed(stream: bytes) -> dict[str, list[np.ndarray]]:
+    found: dict[str, list[np.ndarray]] = {}
+    at = 0
+    while at < len(stream):
+        end = stream.index(b"\n", at)
+        arrays = found.setdefault(stream[at:end].decode(), [])
+        at = end + 1
+        while size := int.from_bytes(stream[at : at + 4], "little"):
+            arrays.append(np.frombuffer(stream, np.float32, size, at + 4))
+            at += 4 + 4 * size
+        at += 4
+    return found
+
+
+def test_structs_and_arrays_hold_the_same_records(told: Told) -> None:
+    fields = told.given[: 8 * 300].reshape(8, 300)
+    for sums in told.floats("records"):
+        assert np.array_equal(sums, fields[0] + fields[1] + fields[2])
+
+
+def test_copies_are_whole_with_a_tail_and_an_offset(told: Told) -> None:
+    for out in told.floats("copy"):
+        assert np.array_equal(out, told.given[:1003])
+
+
+def test_lookups_go_round_the_table(told: Told) -> None:
+    for out in told.floats("lookup"):
+        assert np.array_equal(out, told.given[np.arange(1000) % 64])
+
+
+def test_both_streams_are_read_however_they_are_scheduled(told: Told) -> None:
+    a, b = told.given[:1000].astype(np.float64), told.given[1000:2000].astype(np.float64)
+    assert len(told.floats("streams")) == 3
+    for out in told.floats("streams"):
+        assert np.array_equal(out, (a + 2.5 * b).astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["transpose_conflict", "transpose"])
+def test_every_tile_transposes_a_side_that_no_whole_tiles_fill(told: Told, name: str) -> None:
+    for out in told.floats(name):
+        assert np.array_equal(out.reshape(70, 70), told.given[:4900].reshape(70, 70).T)
+
+
+@pytest.mark.parametrize("name", ["banks_32", "banks_33", "banks_free"])
+def test_the_order_of_shared_reads_changes_no_sum(told: Told, name: str) -> None:
+    sums = told.whole[:2048].reshape(2, 1024).sum(axis=1)
+    (out,) = told.integers(name)
+    assert np.array_equal(out.reshape(2, 256), sums[:, None] + np.arange(256))
+
+
+def test_block_sums_agree(told: Told) -> None:
+    for out in told.floats("reduce"):
+        np.testing.assert_allclose(out, told.given[:1024].reshape(4, 256).astype(float).sum(axis=1), atol=1e-4)
+
+
+def test_each_element_gets_its_task_whoever_takes_it(told: Told) -> None:
+    ((mixed,), (sorted_,)) = told.floats("divergent"), told.floats("uniform")
+    assert np.array_equal(mixed, sorted_)
+    even, odd = (told.given[part:512:2].copy() for part in (0, 1))
+    for _ in range(9):
+        even = (even.astype(float) * np.float32(0.999) + np.float32(0.001)).astype(np.float32)
+        odd = np.abs(odd - np.float32(0.37))
+    assert np.array_equal(mixed[0::2], even)
+    assert np.array_equal(mixed[1::2], odd)
+
+
+def test_every_matmul_adds_in_the_same_order(told: Told) -> None:
+    left, right = told.given[: 2 * 45 * 45].reshape(2, 45, 45).astype(float)
+    names = ("matmul", "matmul_one_stage", "matmul_two_stages", "matmul_micro")
+    results = [out for name in names for out in told.floats(name)]
+    assert len(results) == 6
+    for out in results:
+        assert np.array_equal(out, results[0])
+    np.testing.assert_allclose(results[0].reshape(45, 45), left @ right, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["tile_plain", "tile_one", "tile_two", "tile_four", "tile_small", "tile_bulk"])
+def test_tiles_are_used_after_they_came_and_before_they_go(told: Told, name: str) -> None:
+    tiles = told.given[:7168].reshape(7, 1024)
+    value = tiles.copy()
+    for _ in range(3):
+        value = (value.astype(float) * 0.5 + tiles[:, ::-1]).astype(np.float32)
+    (out,) = told.floats(name)
+    assert np.array_equal(out.reshape(7, 1024), value)
+
+
+@pytest.mark.parametrize(("name", "side"), [("tile_gemm", 112), ("band_gemm", 128)])
+def test_batched_tile_products_agree_whoever_copies(told: Told, name: str, side: int) -> None:
+    left, right = told.given[: 6 * side * side].reshape(2, 3, side, side).astype(float)
+    results = told.floats(name)
+    for out in results:
+        assert np.array_equal(out, results[0])
+        np.testing.assert_allclose(out.reshape(3, side, side), left @ right, atol=1e-4)
+
+
+def test_packed_operands_are_where_the_tensor_cores_want_them(told: Told) -> None:
+    words = told.given[np.arange(2 << 20) % 1000003].view(np.uint32) & np.uint32(0xFFFF0000)
+    left, right = words.view(np.float32).reshape(2, 1024, 1024).astype(float)
+    tile, same = told.floats("cluster_gemm")
+    # Block 6 is of patch 1, which lies below patch 0: its row is the second one of that patch.
+    np.testing.assert_allclose(tile.reshape(128, 128), left[384:512] @ right[:, :128], atol=2e-3)
+    assert same[0] == 1, "what product_packed writes is what pack makes of the rounded product"
+
+
+@pytest.mark.parametrize("name", ["queue_block", "queue_warp", "queue_thread"])
+def test_a_queue_hands_out_every_task_once_and_is_ready_for_the_next_step(told: Told, name: str) -> None:
+    x = told.given[:1024]
+    for _ in range(3):
+        x = (x.astype(float) * np.float32(0.999) + np.float32(0.001)).astype(np.float32)
+    assert len(told.floats(name)) == 6
+    for out in told.floats(name):
+        assert np.array_equal(out, x)
+
+
+def test_groups_of_blocks_are_summed_twice_without_clearing(told: Told) -> None:
+    for out in told.integers("groups"):
+        assert np.array_equal(out, told.whole[:8192].reshape(2, 4096).sum(axis=1))
+
+
+def test_launches_and_the_loop_iterate_alike_from_the_first_values(told: Told) -> None:
+    values = told.given[:300].astype(float)
+    out = values
+    for _ in range(5):
+        middle = 0.5 * (out + np.roll(out, -1))
+        out = 0.25 * values + 0.375 * (middle + np.roll(middle, 1))
+    results = told.floats("loop")
+    assert len(results) == 3
+    for result in results:
+        assert np.array_equal(result, results[0])
+        np.testing.assert_allclose(result, out, atol=1e-5)
+
+
+def test_the_consumer_reads_what_all_of_the_producer_wrote(told: Told) -> None:
+    def chain(x: np.ndarray, steps: int) -> np.ndarray:
+        for _ in range(steps):
+            x = (x.astype(float) * np.float32(0.999) + np.float32(0.001)).astype(np.float32)
+        return x
+
+    values, weights = told.given[:1024].reshape(2, 512)
+    middle, tail, out = told.floats("pdl")
+    assert np.array_equal(middle, (2 * values.astype(float) + 1).astype(np.float32)), "exact in float64, rounded once"
+    assert np.array_equal(tail, chain(values, 2))
+    np.testing.assert_allclose(out, chain(weights, 3) * middle[::-1] + tail[::-1], rtol=1e-5, atol=1e-6)

@@ -1,0 +1,129 @@
+"""The kernels about occupancy, branches and independent work, run on the CPU at a small size: both sides of each
+scenario give the same, and what a formula says. Compilers and geometry differ from a GPU's; the arithmetic does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_emulator import emulate
+from cuda_sides import ROOT, KernelSide, sides_of
+
+N = 4096
+TAPS = {"a": {"shape": "4 * n"}, "w": {"shape": "4"}, "out": {"role": "output"}}
+SMALL: dict[str, dict[str, Any]] = {
+    "large-vs-lean-shared-tile": {"n": 70_001},
+    "excessive-vs-moderate-unroll": {
+        "n": 100_001,
+        "grid": 3,
+        "block": 64,
+        "arrays": {"a": {"init": "uniform"}, "b": {"init": "uniform"}, "out": {"role": "output", "shape": "3"}},
+    },
+    "uncapped-vs-capped-registers": {"defines": {"TABLE": 512}},
+}
+"""Changes that keep a side small on a CPU, besides n."""
+
+
+def polynomial(x: np.ndarray, times: int) -> np.ndarray:
+    for _ in range(times):
+        x = x * 0.9990234375 + 0.0009765625
+    return x
+
+
+def variance(x: np.ndarray, live: int) -> np.ndarray:
+    return np.lib.stride_tricks.sliding_window_view(x, live)[:N].var(axis=1)
+
+
+def window_sums(x: np.ndarray) -> np.ndarray:
+    return np.convolve(np.pad(x, 8), np.ones(17), mode="valid")
+
+
+def rounds(x: np.ndarray, block: int) -> np.ndarray:
+    tiles = x.reshape(-1, block)
+    for _ in range(16):
+        padded = np.pad(tiles, ((0, 0), (1, 1)), mode="edge")
+        tiles = (padded[:, :-2] + tiles + padded[:, 2:]) / 3
+    return tiles.ravel()
+
+
+def combined(x: np.ndarray) -> np.ndarray:
+    table, value = np.zeros(64, dtype=np.uint32), 1
+    for k in range(64):
+        table[k] = value = (value * 1664525 + 1013904223) % 2**32
+    return ((table[None] ^ x.astype(np.uint32)[:, None]) >> 7).sum(axis=1, dtype=np.uint32).view(np.int32)
+
+
+TRUTH: dict[str, Any] = {
+    "block-size-33-vs-256": lambda d: 2 * d["x"],
+    "block-size-1024-vs-256-register-heavy": lambda d: variance(d["x"], 32),
+    "no-launch-bounds-vs-launch-bounds": lambda d: variance(d["x"], 48),
+    "uncapped-vs-capped-registers": lambda d: d["table"][d["index"]].reshape(32, -1).sum(axis=0),
+    "low-vs-high-occupancy": lambda d: polynomial(d["x"], 1),
+    "underfilled-vs-filled-grid": lambda d: 2 * d["x"],
+    "large-vs-lean-shared-tile": lambda d: window_sums(d["x"]),
+    "sequential-vs-parallel-add": lambda d: d["a"] + d["b"],
+    "low-vs-high-arithmetic-intensity": lambda d: polynomial(d["x"], 64),
+    "constant-divergent-vs-broadcast-index": lambda d: combined(d["x"]),
+    "redundant-vs-minimal-barriers": lambda d: rounds(d["x"], 128),
+    "divergence-split-16-vs-0": lambda d: polynomial(d["x"], 256),
+    "branch-vs-predicated-threshold": lambda d: np.maximum(d["x"], 0),
+    "branch-vs-select-crossover": None,
+    "mixed-vs-partitioned-data": None,
+    "divergent-vs-ballot-compacted-work": lambda d: np.where(
+        d["chosen"] < np.float32(0.01), polynomial(d["x"], 512), d["x"]
+    ),
+    "occupancy-vs-instruction-level-parallelism": lambda d: polynomial(d["x"], 512),
+    "dependent-vs-independent-loads": lambda d: 3 * d["a"] + d["b"],
+    "serial-chain-vs-interleaved-operations": lambda d: np.sqrt(d["x"] ** 2 + 1 + d["y"] ** 2),
+    "rolled-vs-unrolled-four-tap": lambda d: d["a"].reshape(-1, 4) @ d["w"],
+    "excessive-vs-moderate-unroll": None,
+}
+
+
+def drawn(side: KernelSide, changes: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Inputs by name, equal on all sides."""
+    found = {}
+    for name, spec in side.described(**changes).arrays.items():
+        generator = np.random.default_rng([ord(letter) for letter in name])
+        if spec.role != "input":
+            continue
+        if spec.dtype == "int32":
+            found[name] = generator.integers(int(spec.low), int(spec.high), spec.shape).astype(np.int32)
+        else:
+            draw = generator.normal if spec.init == "normal" else generator.uniform
+            found[name] = draw(size=spec.shape).astype(np.float32)
+    return found
+
+
+def small(side: KernelSide) -> dict[str, Any]:
+    changes = {"n": N, **SMALL.get(side.scenario, {})}
+    if "defines" in changes:
+        changes["defines"] = side.params.get("defines", {}) | changes["defines"]
+    return changes
+
+
+def ends(name: str) -> list[KernelSide]:
+    """The first and the last side of the first case."""
+    sides = list(sides_of(ROOT / "scenarios" / "gpu" / f"{name}.yaml"))
+    first = [side for side in sides if side.case == sides[0].case]
+    return [first[0], first[-1]]
+
+
+@pytest.mark.parametrize("name", sorted(TRUTH))
+def test_both_ends_of_a_scenario_compute_the_same_and_what_the_formula_says(name: str, tmp_path: Path) -> None:
+    results = []
+    for side in ends(name):
+        changes = small(side)
+        inputs = drawn(side, changes)
+        results.append(emulate(side.described(**changes), inputs, tmp_path)["out"])
+        if TRUTH[name] is not None:
+            truth = TRUTH[name](
+                {key: v.astype(np.float64) if v.dtype == np.float32 else v for key, v in inputs.items()}
+            )
+            assert np.allclose(results[-1], truth, rtol=1e-4, atol=1e-5)
+    assert np.isfinite(results[0]).all()
+    if name == "excessive-vs-moderate-unroll":
+        results = [result.sum() for result in results]
+    assert np.allclose(results[0], results[1], rtol=1e-5, atol=1e-5)

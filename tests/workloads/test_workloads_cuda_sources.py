@@ -1,0 +1,130 @@
+"""Every CUDA source compiles with every set of defines that a shipped scenario gives it; what the compiler says comes
+through; machine code is told apart by what it does. Compiling is tested where nvcc is on PATH."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from cuda_sides import kernel_scenarios, sides_of
+
+from aiperf.workloads._cuda_compile import CompileError, code_digest, compile_cubin, sections, told_error
+from aiperf.workloads._cuda_describe import SOURCES
+
+NVCC = shutil.which("nvcc")
+ARCHITECTURES = ("80", "90", "100")
+WORKERS = max(2, os.cpu_count() or 2)
+LOG = """/tmp/my.cu(3): error: identifier "nothing" is undefined
+    out[0] = nothing;
+             ^
+
+/tmp/my.cu(7): error: expected a ";"
+2 errors detected in the compilation of "/tmp/my.cu".
+"""
+
+
+# What no source branches on: sizes of the problem, and what only the assembler reads.
+ASIDE = re.compile(r"-D(N|ROWS|COLS|DEPTH)=|-maxrregcount")
+
+
+def combinations() -> dict[str, dict[tuple[str, ...], tuple[tuple[str, ...], str]]]:
+    """Source -> sets of defines -> the options of one side that has them, the lowest architecture that it asks for."""
+    found: dict[str, dict[tuple[str, ...], tuple[tuple[str, ...], str]]] = {}
+    for path in kernel_scenarios():
+        for side in sides_of(path):
+            described = side.described()
+            lowest = "90" if described.cluster > 1 or ">=9" in side.capability else "80"
+            lowest = "100" if ">=10" in side.capability else lowest
+            kept = tuple(option for option in described.options if not ASIDE.match(option))
+            found.setdefault(str(described.source), {}).setdefault(kept, (described.options, lowest))
+    return found
+
+
+COMBINATIONS = combinations()
+
+
+def compiled(source: str, options: tuple[str, ...], architectures: tuple[str, ...]) -> str:
+    """Empty, or what the compiler says."""
+    targets = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in architectures]
+    if any(option.startswith("-arch") for option in options):
+        targets = []
+    command = ["nvcc", "-fatbin", *options, *targets, "-o", "/dev/null", source]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    return f"{options}: {told.stderr}{told.stdout}" if told.returncode else ""
+
+
+def test_every_shipped_source_is_used_by_a_scenario_or_by_another_workload() -> None:
+    workloads = "".join(path.read_text(encoding="utf-8") for path in SOURCES.parent.rglob("*.py"))
+    unused = [path.name for path in SOURCES.glob("*.cu") if str(path) not in COMBINATIONS]
+    assert [name for name in unused if f'"{name}"' not in workloads] == []
+
+
+if NVCC:
+
+    @pytest.mark.parametrize("source", sorted(COMBINATIONS), ids=lambda s: Path(s).stem)
+    def test_a_source_compiles_with_all_defines_of_its_scenarios(source: str) -> None:
+        jobs = []
+        # All architectures once a source: its defines seldom meet them. Each set of defines on one of them.
+        for i, (options, lowest) in enumerate(COMBINATIONS[source].values()):
+            wanted = tuple(a for a in ARCHITECTURES if int(a) >= int(lowest))
+            jobs.append((options, wanted if i == 0 else ("90" if "90" in wanted else wanted[0],)))
+        with ThreadPoolExecutor(WORKERS) as pool:
+            told = list(pool.map(lambda job: compiled(source, *job), jobs))
+        assert not any(told), "\n".join(told)
+
+    def test_an_error_is_one_message_with_the_line_of_the_source(tmp_path: Path) -> None:
+        source = tmp_path / "broken.cu"
+        source.write_text('extern "C" __global__ void broken(float* out) {\n  out[0] = nothing;\n}\n', encoding="utf-8")
+        with pytest.raises(CompileError, match=r"broken\.cu:2: identifier \"nothing\" is undefined"):
+            compile_cubin(source, ("-std=c++17",), arch="sm_90", backend="nvcc", scratch=tmp_path)
+
+    def test_the_digest_tells_code_and_not_names_or_lines(tmp_path: Path) -> None:
+        text = 'extern "C" __global__ void {name}(const float* x, float* out) {{ out[threadIdx.x] = x[0] * {by}; }}'
+        digests = []
+        for name, by in (("one", "2.0f"), ("other", "2.0f"), ("one", "3.0f")):
+            source = tmp_path / f"{name}{by}.cu"
+            source.write_text("\n" * len(digests) + text.format(name=name, by=by), encoding="utf-8")
+            cubin = compile_cubin(source, ("-lineinfo",), arch="sm_90", backend="nvcc", scratch=tmp_path)
+            assert f".text.{name}" in dict(sections(cubin))
+            digests.append(code_digest(cubin, [name]))
+        assert digests[0] == digests[1], "the same code under another name, at another line"
+        assert digests[0] != digests[2], "another constant"
+
+    def test_the_digest_sees_what_an_entry_calls_and_its_constants(tmp_path: Path) -> None:
+        text = """__constant__ float weights[2] = {{1.0f, {weight}}};
+__device__ __noinline__ float called(float x) {{ return x * {by} + weights[threadIdx.x & 1]; }}
+extern "C" __global__ void entry(float* out) {{ out[threadIdx.x] = called(out[threadIdx.x]); }}
+extern "C" __global__ void other(float* out) {{ out[0] = {unused}; }}"""
+        digests = []
+        for weight, by, unused in (
+            ("2.0f", "3.0f", "1"),
+            ("2.5f", "3.0f", "1"),
+            ("2.0f", "4.0f", "1"),
+            ("2.0f", "3.0f", "2"),
+        ):
+            source = tmp_path / "called.cu"
+            source.write_text(text.format(weight=weight, by=by, unused=unused), encoding="utf-8")
+            cubin = compile_cubin(source, (), arch="sm_90", backend="nvcc", scratch=tmp_path)
+            digests.append(code_digest(cubin, ["entry"]))
+        assert len(set(digests[:3])) == 3
+        assert digests[3] == digests[0], "an entry that is not launched does not count"
+else:
+    print(f"{Path(__file__).name}: no nvcc on PATH, so nothing is compiled here", file=sys.stderr)
+
+
+def test_a_compilers_log_becomes_one_message() -> None:
+    told = told_error(Path("/tmp/my.cu"), LOG)
+    assert told.splitlines()[0] == '/tmp/my.cu:3: identifier "nothing" is undefined (and 1 more error)'
+    assert "out[0] = nothing;" in told
+    assert told_error(Path("/tmp/my.cu"), "killed").splitlines() == ["/tmp/my.cu does not compile:", "killed"]
+
+
+def test_what_is_no_elf_file_is_refused() -> None:
+    with pytest.raises(ValueError, match="ELF"):
+        code_digest(b"// PTX text", ["entry"])

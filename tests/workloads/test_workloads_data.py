@@ -1,0 +1,160 @@
+"""data.loader: every way of feeding gives the same batches in order; transforms agree wherever they run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from cpu_pairs import audit
+
+from aiperf.workloads import _datasets as datasets
+from aiperf.workloads import _feeds as feeds
+from aiperf.workloads import _images as images
+from aiperf.workloads import data
+from aiperf.workloads.contract import Context, SkipSide
+
+SMALL = {"batches": 3, "batch_size": 2, "sample_shape": [3, 16, 16]}
+
+
+def _side(folder, **params):
+    folder.mkdir(exist_ok=True)
+    return data.loader(Context(seed=3, scratch=folder), **{**SMALL, **params})
+
+
+def _features(folder, seed=7, **params):
+    workload = _side(folder, **params)
+    try:
+        first = audit(workload, seed=seed)
+        assert not np.isnan(next(iter(first.values()))).any()
+        return first
+    finally:
+        if workload.close is not None:
+            workload.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"num_workers": 0}, {"num_workers": 2, "worker_kind": "thread"}),
+        ({"source": "files"}, {"source": "synthetic"}),
+        ({"source": "files", "num_workers": 1}, {"source": "memory"}),
+        ({"source": "synthetic", "num_workers": 1}, {"source": "memory"}),
+        ({"log": "per_row"}, {"log": "none"}),
+        ({"slow_every": 2, "slow": 1e-4}, {}),
+        ({"num_workers": 1, "persistent": False, "epochs": 2}, {"epochs": 2, "num_workers": 1}),
+        ({"transform": "normalise"}, {"transform": "normalise", "transform_at": "batch"}),
+        ({"products": 1, "step_time": 1e-4}, {}),
+        ({"transform": "python", "num_workers": 1, "worker_kind": "thread"}, {"transform": "python"}),
+    ],
+)
+def test_sides_see_the_same_batches_to_the_bit(tmp_path, before, after):
+    one, other = _features(tmp_path / "a", **before), _features(tmp_path / "b", **after)
+    assert np.array_equal(one["features"], other["features"])
+    assert not np.array_equal(one["features"], _features(tmp_path / "c", seed=8, **after)["features"])
+
+
+@pytest.mark.parametrize("transform", ["normalise", "augment"])
+def test_a_transform_on_the_device_agrees_with_the_one_on_each_sample(tmp_path, transform):
+    one = _features(tmp_path / "a", transform=transform, transform_at="sample")["features"]
+    other = _features(tmp_path / "b", transform=transform, transform_at="device")["features"]
+    assert np.allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_the_batched_augmentation_mirrors_and_crops_each_sample_as_it_was_drawn():
+    shape = [3, 32, 40]
+    pixels = np.random.default_rng(0).integers(0, 256, (8, *shape), dtype=np.uint8)
+    drawn = np.stack([images.draws(1, i, shape=shape) for i in range(8)])
+    assert 0 < drawn[:, 2].sum() < 8, "both mirrored and plain samples"
+    alone = np.stack([images.augment(p, d, crop=28) for p, d in zip(pixels, drawn, strict=True)])
+    together = images.augment_batch(torch.from_numpy(pixels), torch.from_numpy(drawn), crop=28)
+    assert np.allclose(alone, together.numpy(), atol=1e-5)
+    drawn[0, 2] = 1 - drawn[0, 2]
+    other = images.augment_batch(torch.from_numpy(pixels), torch.from_numpy(drawn), crop=28)
+    assert not np.allclose(alone[0], other[0].numpy(), atol=1e-2)
+
+
+def test_tokens_in_a_file_are_those_that_the_text_gives(tmp_path):
+    text = {"sample_shape": [24], "transform": "none"}
+    online = _features(tmp_path / "a", source="text", **text)
+    mapped = _features(tmp_path / "b", source="tokens", **text)
+    assert np.array_equal(online["features"], mapped["features"])
+    thread = _features(tmp_path / "c", source="text", num_workers=1, worker_kind="thread", **text)
+    assert np.array_equal(online["features"], thread["features"])
+
+
+def test_tokens_spell_the_document_that_they_came_from(tmp_path):
+    texts = datasets.Texts("text", count=1, length=50, seed=1, folder=tmp_path)
+    names = {token: piece for piece, token in texts.pieces.items()}
+    spelled = "".join(names[int(t)] for t in texts[0])
+    document = texts.documents[0].numpy().tobytes().decode().lower()
+    assert "".join(document.split()).startswith(spelled)
+    assert len(texts[0]) == 50
+    assert any(c.isupper() for c in texts.documents[0].numpy().tobytes().decode())
+
+
+def test_every_stage_ends_with_the_same_last_batch(tmp_path):
+    stages = ("all", "loader_only", "copy_only", "compute_only")
+    found = [_features(tmp_path / s, stage=s, watch="last_batch", transform="normalise") for s in stages]
+    assert all(np.array_equal(found[0]["last_batch"], other["last_batch"]) for other in found)
+
+
+def test_threads_keep_the_order_and_no_more_batches_in_flight_than_asked():
+    most, open_now = 0, 0
+
+    class Slow(torch.utils.data.Dataset):
+        def __len__(self):
+            return 9
+
+        def __getitem__(self, index):
+            nonlocal most, open_now
+            open_now += 1
+            most = max(most, open_now)
+            return torch.tensor(index)
+
+    how = feeds.Feeding(2, 2, "thread", 0.0, 1, True, False)
+    batches, end = feeds.feed(Slow(), how)
+    seen = []
+    for batch in batches:
+        open_now -= len(batch)
+        seen += batch.tolist()
+    end()
+    assert seen == list(range(9))
+    assert most <= 2 * 3
+
+
+def test_batches_that_would_not_fit_the_shared_memory_skip_the_side(tmp_path):
+    with pytest.raises(SkipSide, match="/dev/shm"):
+        _side(tmp_path, num_workers=1, prefetch_factor=1 << 40)
+
+
+def test_work_counts_every_epoch_and_every_sample(tmp_path):
+    work = _side(tmp_path, epochs=2, transform="none").work
+    assert (work.items, work.bytes) == (12, 12 * 768 * 4)
+    assert work.flops == 12 * 2 * 768 * 64
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"source": "text"}, "sample_shape of one number"),
+        ({"sample_shape": [16]}, "images need"),
+        ({"transform_at": "batch"}, "goes with transform normalise"),
+        ({"transform_at": "device", "transform": "none"}, "normalise or augment"),
+        ({"source": "synthetic", "transform_at": "device"}, "transformed already"),
+        ({"stage": "copy_only"}, "watch last_batch"),
+        ({"stage": "copy_only", "watch": "last_batch", "epochs": 2}, "one epoch"),
+        ({"pinned": True}, "need a GPU"),
+        ({"copy_stream": True}, "need a GPU"),
+    ],
+)
+def test_parameters_that_contradict_each_other_are_refused(tmp_path, params, message):
+    with pytest.raises(ValueError, match=message):
+        _side(tmp_path, **params)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"), [({"step_time": 1e-3}, "products"), ({"copy_stream": True, "pinned": True}, "non_blocking")]
+)
+def test_what_a_gpu_side_cannot_mean_is_refused_before_any_gpu_is_touched(tmp_path, params, message):
+    with pytest.raises(ValueError, match=message):
+        data.loader(Context(device="cuda:0", scratch=tmp_path), **SMALL, **params)

@@ -1,0 +1,108 @@
+"""ipc.transfer: what arrives is what was sent, in order, over every transport; a rest under way is not forgotten."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from cpu_pairs import audit, run
+
+from aiperf.workloads import ipc
+from aiperf.workloads.contract import Context
+
+
+@pytest.fixture
+def side(tmp_path):
+    made = []
+
+    def make(**params):
+        made.append(ipc.transfer(Context(seed=3, scratch=tmp_path), **params))
+        return made[-1]
+
+    yield make
+    for workload in made:
+        workload.close()
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"transport": "tcp", "messages": 3, "size": 70000},
+        {"transport": "file", "size": 200000},
+        {"transport": "shm", "size": 200000},
+        {"messages": 7, "size": 16, "flush_every": 3, "gap": 1e-3},
+        {"messages": 3, "size": 64, "exchange": "write_write_read"},
+    ],
+)
+def test_what_arrives_is_what_was_sent(side, params):
+    workload = side(**params)
+    run(workload)
+    first = audit(workload, seed=5)["received"]
+    assert np.array_equal(first, workload.inputs()["payload"])
+    assert not np.array_equal(first, audit(workload, seed=6)["received"])
+
+
+def test_a_step_that_ends_with_the_first_message_takes_the_rest_before_the_next(side):
+    streaming = side(messages=10, size=16, flush_every=2, until="first", gap=2e-3)
+    whole = side(messages=10, size=16, flush_every=0, until="first", gap=2e-3)
+    for workload in (streaming, whole):
+        for seed in (4, 5):
+            found = audit(workload, seed=seed)["received"]
+            assert np.array_equal(found, workload.inputs()["payload"][:16])
+    receiver = streaming.step.__self__
+    assert receiver.owed == 8 * 16, "two messages came together, the others are still to come"
+    assert whole.step.__self__.owed == 0
+    streaming.prepare()
+    assert receiver.owed == 0
+    assert np.array_equal(receiver.received, receiver.payload)
+
+
+def test_a_rest_that_differs_from_what_was_sent_is_an_error(side):
+    workload = side(messages=4, size=16, until="first", gap=1e-3)
+    run(workload)
+    receiver = workload.step.__self__
+    time.sleep(0.1)
+    receiver.payload[-1] ^= 1
+    with pytest.raises(RuntimeError, match="differs"):
+        workload.prepare()
+
+
+def test_a_sender_that_died_is_an_error_not_a_hang(side):
+    workload = side(messages=2, size=1000)
+    child = workload.step.__self__.child
+    child.kill()
+    child.wait()
+    with pytest.raises((RuntimeError, BrokenPipeError)):
+        workload.step()
+
+
+def test_the_sender_ends_with_the_side(tmp_path):
+    workload = ipc.transfer(Context(seed=3, scratch=tmp_path), transport="file", size=4096)
+    run(workload)
+    child = workload.step.__self__.child
+    workload.close()
+    assert child.returncode == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_nagle_is_read_back_and_writes_are_counted(side):
+    assert side(size=64, nodelay=False).facts["nodelay"] == "off"
+    assert side(size=64).facts["nodelay"] == "on"
+    assert side(messages=9, size=4, flush_every=2).counters() == {"socket_writes": 5}
+    assert side(messages=9, size=4, flush_every=0).counters() == {"socket_writes": 1}
+    assert side(messages=9, size=4, exchange="write_write_read").counters() == {"socket_writes": 18}
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"messages": 0}, "1 or more"),
+        ({"transport": "shm", "gap": 0.1}, "transport tcp"),
+        ({"exchange": "write_write_read", "size": 1}, "two parts"),
+        ({"exchange": "write_write_read", "until": "first"}, "without until"),
+    ],
+)
+def test_parameters_that_contradict_each_other_are_refused(side, params, message):
+    with pytest.raises(ValueError, match=message):
+        side(**{"size": 64, **params})

@@ -1,0 +1,231 @@
+"""linalg.matmul beyond torch.mm: other backends, types and paddings agree with the truth; wrong pairs are refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cpu_pairs import Pair, audit, differences, set_up, snapshot
+
+from aiperf.scenario.load import load_scenario
+from aiperf.workloads import _hand_gemm, _products, linalg
+from aiperf.workloads.contract import Context, SkipSide
+
+ROOT = Path(__file__).parents[2]
+SQUARE = {"m": 64, "n": 64, "k": 64, "dtype": "fp32"}
+ODD = {"m": 33, "n": 47, "k": 39, "dtype": "fp32"}
+SIDES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (SQUARE, {"backend": "strassen", "leaf": 16}),
+    (SQUARE, {"backend": "strassen", "leaf": 64}),
+    (ODD, {"backend": "python_tiles"}),
+    (ODD, {"backend": "python_loops"}),
+    (ODD, {"pad_to": 16}),
+    (ODD, {"rows_per_call": 1}),
+    (ODD, {"rows_per_call": 10}),
+]
+
+
+@pytest.mark.parametrize(("shared", "own"), SIDES, ids=str)
+def test_every_cpu_backend_gives_the_product_and_leaves_its_inputs_alone(
+    shared: dict[str, Any], own: dict[str, Any], tmp_path: Path
+) -> None:
+    pair = Pair("linalg.matmul", {}, own, shared)
+    before, after = set_up(pair, "before", tmp_path), set_up(pair, "after", tmp_path)
+    assert before.work.flops == after.work.flops
+    for seed in (11, 12):
+        one, other = audit(before, seed=seed), audit(after, seed=seed)
+        assert differences(one, other, rtol=1e-4, atol=1e-4) == []
+        assert after.reference is not None
+        truth = {k: v.numpy() for k, v in after.reference().items()}
+        assert differences(other, truth, rtol=1e-4, atol=1e-4) == []
+        assert after.inputs is not None
+        held = {k: v.clone() for k, v in after.inputs().items()}
+        after.step()
+        assert all(torch.equal(held[k], v) for k, v in after.inputs().items())
+    assert differences(one, audit(after, seed=13), rtol=1e-4, atol=1e-4) == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("params", "products"),
+    [
+        ({**ODD, "backend": "python_loops"}, 33 * 47),
+        ({**ODD, "backend": "python_tiles"}, 2 * 2 * 2),
+        ({**SQUARE, "backend": "strassen", "leaf": 16}, 49),
+        ({**ODD, "rows_per_call": 10}, 4),
+        (ODD, 1),
+    ],
+)
+def test_the_structural_count_is_how_often_the_library_was_called(params: dict[str, Any], products: int) -> None:
+    counters = linalg.matmul(Context(), **params).counters
+    assert counters is not None
+    assert counters()["products"] == products
+
+
+def test_strassen_charges_no_roof_because_it_multiplies_less_than_is_counted() -> None:
+    assert linalg.matmul(Context(), **SQUARE, backend="strassen", leaf=16).work.roofs == {}
+    assert linalg.matmul(Context(), **SQUARE).work.roofs == {"cpu_gemm_fp32": 2.0 * 64**3}
+
+
+def test_int8_is_exact_on_the_numbers_that_wider_types_draw() -> None:
+    shape: dict[str, Any] = {"m": 32, "n": 24, "k": 40}
+    whole = linalg.matmul(Context(seed=4), **shape, dtype="int8")
+    wide = linalg.matmul(Context(seed=4), **shape, dtype="fp32", integers=True)
+    assert whole.outputs()["c"].dtype == torch.int32
+    assert torch.equal(whole.outputs()["c"].double(), wide.outputs()["c"].double())
+    assert whole.inputs is not None
+    assert whole.inputs()["a"].abs().max() <= 127
+    assert whole.inputs()["a"].float().std() > 20
+
+
+def test_a_padded_product_hands_out_the_useful_part_only() -> None:
+    workload = linalg.matmul(Context(), **ODD, pad_to=16)
+    assert tuple(workload.outputs()["c"].shape) == (33, 47)
+    assert workload.facts["stored"] == [[33, 48], [48, 48]]
+    assert workload.work.flops == 2 * 33 * 47 * 39
+
+
+def test_pruning_keeps_the_two_largest_of_every_four_neighbours() -> None:
+    weight = torch.tensor([[1.0, -4.0, 3.0, 2.0, 0.5, 0.1, -0.2, 0.4]])
+    _products.keep_two_of_four(weight)
+    assert weight.tolist() == [[0.0, -4.0, 3.0, 0.0, 0.5, 0.0, 0.0, pytest.approx(0.4)]]
+
+
+def test_the_pruned_side_multiplies_the_pruned_numbers() -> None:
+    workload = linalg.matmul(Context(seed=2), m=16, n=24, k=32, dtype="bf16", sparsity="pruned")
+    assert workload.inputs is not None
+    b = workload.inputs()["b"]
+    assert ((b.t().reshape(-1, 4) == 0).sum(1) == 2).all()
+    assert workload.reference is not None
+    got, truth = workload.outputs()["c"].double(), workload.reference()["c"]
+    assert float((got - truth).norm() / truth.norm()) < 5e-3
+
+
+@pytest.mark.parametrize("epilogue", ["scale", "bias_gelu"])
+def test_separate_passes_after_the_product_agree_with_the_reference(epilogue: Any) -> None:
+    workload = linalg.matmul(Context(seed=2), **ODD, epilogue=epilogue)
+    assert workload.reference is not None
+    truth = workload.reference()["c"]
+    assert torch.allclose(workload.outputs()["c"].double(), truth, rtol=1e-4, atol=1e-4)
+    plain = linalg.matmul(Context(seed=2), **ODD)
+    assert not torch.allclose(plain.outputs()["c"].double(), truth, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"block_m": 0}, "1 or more"),
+        ({"schedule": "persistent"}, "Triton kernel's"),
+        ({"tune": "autotune"}, "Triton kernel's"),
+        ({"epilogue": "scale", "fused_epilogue": True}, "needs backend triton"),
+        ({"backend": "triton", "fused_epilogue": True}, "needs an epilogue"),
+        ({"backend": "triton", "warp_specialize": True}, "loads: descriptor"),
+        ({"backend": "triton", "loads": "descriptor", "schedule": "persistent"}, "descriptors go with"),
+        ({"backend": "triton", "dtype": "int8"}, "run on backend torch"),
+        ({"result_dtype": "fp32", "dtype": "bf16"}, "needs backend triton"),
+        ({"sparsity": "2:4"}, "16-bit operands"),
+        ({"sparsity": "2:4", "dtype": "fp16", "k": 66}, "k in fours"),
+        ({"backend": "strassen", "leaf": 24}, "leaf is 24"),
+        ({"backend": "strassen", "n": 32}, "square"),
+        ({"backend": "hand_mma"}, "hand_mma fp16"),
+        ({"backend": "hand_tiled", "pad_to": 2}, "unpadded"),
+    ],
+)
+def test_contradictions_are_refused_with_the_rule(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        linalg.matmul(Context(), **(SQUARE | params))
+
+
+@pytest.mark.parametrize("params", [{"dtype": "fp8"}, {"dtype": "tf32"}])
+def test_what_only_a_gpu_has_is_skipped(params: dict[str, Any]) -> None:
+    with pytest.raises(SkipSide, match="GPU"):
+        linalg.matmul(Context(), **(SQUARE | params))
+
+
+INTERPRETED = """
+from aiperf.workloads import linalg
+from aiperf.workloads.contract import Context
+
+base = dict(m=70, n=96, k=48, dtype="fp16", backend="triton", block_m=32, block_n=32, block_k=16, group_m=2)
+sides = [
+    {}, {"schedule": "persistent"}, {"loads": "descriptor"}, {"k_per_launch": 16, "result_dtype": "fp32"},
+    {"epilogue": "scale", "fused_epilogue": True}, {"epilogue": "bias_gelu", "fused_epilogue": True},
+    {"epilogue": "bias_gelu"},
+]
+for own in sides:
+    workload = linalg.matmul(Context(seed=3), **base, **own)
+    workload.outputs()["c"].fill_(float("nan"))
+    workload.step()
+    truth = workload.reference()["c"]
+    error = float((workload.outputs()["c"].double() - truth).norm() / truth.norm())
+    assert error < 2e-3, (own, error)
+"""
+
+
+def test_triton_products_agree_in_the_interpreter_or_are_skipped_without_triton() -> None:
+    with pytest.raises(SkipSide, match="Triton"):
+        linalg.matmul(Context(), **SQUARE, backend="triton")
+    if importlib.util.find_spec("triton") is not None:
+        environment = {**os.environ, "TRITON_INTERPRET": "1"}
+        subprocess.run([sys.executable, "-c", INTERPRETED], check=True, cwd=ROOT, env=environment)
+
+
+def test_the_check_tells_a_wrong_product_from_a_rounded_one() -> None:
+    one = linalg.matmul(Context(seed=1), **ODD)
+    rounded = linalg.matmul(Context(seed=1), **(ODD | {"dtype": "bf16"}))
+    check = one.checks["relative_frobenius"]
+    near = check(snapshot(one), snapshot(rounded)).value
+    wrong = check(snapshot(one), {"c": np.roll(snapshot(one)["c"], 1)}).value
+    assert near is not None
+    assert wrong is not None
+    assert near < 0.01 < 0.5 < wrong
+
+
+def test_a_hand_written_product_covers_the_result_and_refuses_what_it_would_overrun() -> None:
+    assert _hand_gemm.geometry("hand_tiled", m=33, n=65, k=7) == ((3, 2), (32, 32))
+    assert _hand_gemm.geometry("hand_mma", m=128, n=192, k=32) == ((3, 2), (128, 1))
+    for size in ({"m": 96}, {"n": 32}, {"k": 16}):
+        with pytest.raises(ValueError, match="multiples of 64"):
+            _hand_gemm.geometry("hand_mma", **({"m": 64, "n": 64, "k": 32} | size))
+    with pytest.raises(SkipSide, match="GPU"):
+        linalg.matmul(Context(), **(SQUARE | {"dtype": "fp16"}), backend="hand_mma")
+
+
+def test_the_hand_written_source_compiles_where_a_compiler_is_at_hand(tmp_path: Path) -> None:
+    assert all(f"\n{entry}(" in _hand_gemm.SOURCE for entry in _hand_gemm.ENTRIES.values())
+    nvcc = shutil.which("nvcc")
+    if nvcc is not None:
+        source = tmp_path / "hand.cu"
+        source.write_text(_hand_gemm.SOURCE, encoding="utf-8")
+        command = [
+            nvcc,
+            "-std=c++17",
+            "-arch=sm_90",
+            "-Werror",
+            "all-warnings",
+            "-cubin",
+            "-o",
+            tmp_path / "out",
+            source,
+        ]
+        subprocess.run(command, check=True, capture_output=True)
+
+
+SCENARIOS = [
+    p for p in sorted(ROOT.glob("scenarios/*/*.yaml")) if "workload: linalg.matmul\n" in p.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda p: p.stem)
+def test_a_scenario_asks_for_triton_exactly_when_a_side_uses_it(path: Path) -> None:
+    scenario = load_scenario(path)
+    given = [{**scenario.shared.params, **side.own.params} for side in scenario.sides]
+    uses = any(params.get("backend") == "triton" for params in given)
+    assert uses == ("triton" in scenario.needs.libraries)

@@ -1,0 +1,116 @@
+"""memory.placement without a GPU: sums, eviction, arguments, the kernels that read."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aiperf.workloads import _chain, _memory_placement, memory
+from aiperf.workloads.contract import Context, SkipSide
+
+
+def test_a_view_of_an_address_reads_and_writes_what_lies_there() -> None:
+    words = np.arange(10, dtype=np.uint32)
+    seen = np.asarray(_memory_placement._At(words.ctypes.data, 10))
+    seen[3] = 77
+    assert words[3] == 77
+    assert np.array_equal(seen, words)
+
+
+def test_the_sum_of_words_is_exact_beyond_32_bits() -> None:
+    assert _memory_placement.total(np.full(1000, 2**32 - 1, dtype=np.uint32)) == 1000 * (2**32 - 1)
+
+
+@pytest.mark.parametrize(("share", "pages"), [(0.0, 0), (0.25, 4), (1.0, 16)])
+def test_the_host_touches_every_page_of_the_evicted_share_and_changes_no_word(
+    share: float, pages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+
+    class Watched(np.ndarray):
+        touched = 0
+
+        def __setitem__(self, key: Any, value: Any) -> None:
+            Watched.touched += len(value)
+            super().__setitem__(key, value)
+
+    buffer = _memory_placement._Buffer.__new__(_memory_placement._Buffer)
+    words = np.arange(16 * 1024, dtype=np.uint32)
+    buffer.host, buffer._evicted, buffer._managed = words.view(Watched), share, object()
+    Watched.touched = 0
+    buffer.evict()
+    assert Watched.touched == pages
+    assert np.array_equal(words, np.arange(16 * 1024, dtype=np.uint32))
+
+
+SHIM = """
+#include <vector>
+#include <cstdio>
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __restrict__
+struct Index { unsigned x; };
+struct uint4 { unsigned x, y, z, w; };
+static Index blockIdx, threadIdx, blockDim, gridDim;
+static unsigned long long __shfl_down_sync(unsigned, unsigned long long, int) { return 0; }
+static void atomicAdd(unsigned long long* to, unsigned long long by) { *to += by; }
+#include "SOURCE"
+int main() {
+  std::vector<unsigned> x(4 * 1024);
+  for (unsigned i = 0; i < x.size(); ++i) x[i] = 4294967295u - i * i;
+  for (int scattered = 0; scattered < 2; ++scattered) {
+    unsigned long long sum = 0;
+    gridDim.x = 3; blockDim.x = 32;
+    for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x)
+      for (unsigned lane = 0; lane < 32; ++lane) {
+
+        threadIdx.x = lane; unsigned long long own = 0;
+        (scattered ? total_scattered : total)((const uint4*)x.data(), &own, 1024);
+        sum += own;
+      }
+    printf("%llu\\n", sum);
+  }
+}
+"""
+
+
+def test_the_reading_kernels_take_every_word_once_in_either_order(tmp_path: Path) -> None:
+    text = SHIM.replace("SOURCE", str(_chain.SOURCE))
+    source = _chain.SOURCE.read_text(encoding="utf-8")
+    assert source.count("if (threadIdx.x % 32 == 0) atomicAdd(y, sum);") == 2
+    every = source.replace("if (threadIdx.x % 32 == 0) atomicAdd(y, sum);", "atomicAdd(y, sum);")
+    (tmp_path / "every_lane.cu").write_text(every, encoding="utf-8")
+    text = text.replace(str(_chain.SOURCE), str(tmp_path / "every_lane.cu"))
+    (tmp_path / "emulated.cpp").write_text(text, encoding="utf-8")
+    subprocess.run(["g++", "-std=c++17", "-w", "emulated.cpp", "-o", "emulated"], cwd=tmp_path, check=True, timeout=60)
+    told = subprocess.run([tmp_path / "emulated"], check=True, capture_output=True, timeout=60).stdout.split()
+    i = np.arange(4096, dtype=np.uint64)
+    want = _memory_placement.total((np.uint64(2**32 - 1) - i * i).astype(np.uint32))
+    assert [int(line) for line in told] == [want, want]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"bytes": 1000}, "multiple of 16"),
+        ({"bytes": 48, "access": "gather"}, "power of two"),
+        ({"passes": 0}, "1 or more"),
+        ({"evict_fraction": 1.5}, "between 0 and 1"),
+        ({"hint": "prefetch"}, "place: managed"),
+        ({"readers": "cpu_and_gpu"}, "managed, pinned"),
+    ],
+)
+def test_an_impossible_placement_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        memory.placement(Context(), **given)
+
+
+def test_without_a_gpu_the_side_is_skipped() -> None:
+    with pytest.raises(SkipSide, match="GPU"):
+        memory.placement(Context())

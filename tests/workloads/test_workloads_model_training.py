@@ -1,0 +1,112 @@
+"""model.step: optimizers, accumulation, checkpointing, precision and host reads change the cost, not the result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from cpu_pairs import Pair, audit, differences, set_up
+
+from aiperf.workloads import _models as models
+from aiperf.workloads import model
+from aiperf.workloads.contract import Context, SkipSide
+
+_TINY = {"batch": 4, "seq": 8}
+
+
+def _sides(pair, folder):
+    workloads = [set_up(pair, which, folder) for which in ("before", "after")]
+    for workload in workloads:
+        workload.step()
+    return workloads
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shared"),
+    [
+        ({}, {"checkpoint": "blocks"}, _TINY),
+        ({}, {"checkpoint": "all"}, _TINY),
+        ({"accumulate": 1}, {"accumulate": 4, "batch": 1}, {"seq": 8}),
+        ({"sync_every": 1}, {"sync_every": 0}, {"model": "mlp:small", "steps": 3}),
+        ({"log_every": 1}, {"log_every": 3}, {"model": "mlp:small", "steps": 3}),
+    ],
+)
+def test_ways_of_training_agree_in_loss_and_gradients(before, after, shared, tmp_path):
+    one, other = _sides(Pair("model.step", before, after, shared), tmp_path)
+    found = [audit(workload, seed=5) for workload in (one, other)]
+    assert "loss" in found[0]
+    assert differences(*found, rtol=1e-4, atol=1e-6) == []
+
+
+@pytest.mark.parametrize("optimizer", ["adamw_foreach", "adamw_fused"])
+def test_optimizers_move_the_weights_alike_and_a_missing_update_is_noticed(optimizer, tmp_path):
+    shared = {"watch": "parameters", "learning_rate": 0.001, "batch": 1, "seq": 8}
+    pair = Pair("model.step", {"optimizer": "adamw_loop"}, {"optimizer": optimizer}, shared)
+    after_one = []
+    for workload in _sides(pair, tmp_path):
+        workload.reset()
+        assert not workload.poison
+        start = {name: p.clone().numpy() for name, p in workload.outputs().items()}
+        workload.step()
+        after_one.append({name: p.clone().numpy() for name, p in workload.outputs().items()})
+    assert differences(*after_one, rtol=0, atol=2e-4) == []
+    assert set(differences(start, after_one[1], rtol=0, atol=2e-4)) >= {"head.weight", "embed.weight"}
+
+
+def test_checkpointing_keeps_less_for_the_backward_pass(tmp_path):
+    plain, blocks = _sides(Pair("model.step", {}, {"checkpoint": "blocks"}, _TINY), tmp_path)
+    assert blocks.counters()["saved_bytes"] < 0.7 * plain.counters()["saved_bytes"]
+
+
+def test_autocast_rounds_and_the_check_tells_it_from_a_wrong_gradient(tmp_path):
+    pair = Pair("model.step", {}, {"autocast": "bfloat16"}, _TINY)
+    exact, rounded = (audit(workload, seed=5) for workload in _sides(pair, tmp_path))
+    told = models.gradients_close(exact, rounded)
+    assert told.passed
+    assert 1e-4 < told.value < 0.045
+    doubled = {name: array * (1 if name == "loss" else 2) for name, array in exact.items()}
+    assert models.gradients_close(exact, doubled).value == pytest.approx(1.0)
+    assert not models.gradients_close(exact, {**rounded, "loss": exact["loss"] * 1.1}).passed
+    assert not models.gradients_close(exact, {"loss": exact["loss"]}).passed
+    assert not models.gradients_close(exact, {name: array * np.nan for name, array in exact.items()}).passed
+
+
+def test_the_host_reads_as_often_as_it_was_asked_to(tmp_path):
+    shared = {"model": "mlp:small", "steps": 3}
+    each, once = _sides(Pair("model.step", {"sync_every": 1}, {"sync_every": 0}, shared), tmp_path)
+    assert (each.counters()["host_reads"], once.counters()["host_reads"]) == (3, 1)
+    logged, last = _sides(Pair("model.step", {"log_every": 1}, {"log_every": 3}, shared), tmp_path)
+    assert (logged.counters()["host_reads"], last.counters()["host_reads"]) == (4, 2)
+    assert len((tmp_path / "before" / "losses.log").read_text(encoding="utf-8").splitlines()) == 3
+    assert once.work.items == 3 * 4
+
+
+def test_sixteen_bit_weights_are_told_and_infer_alike(tmp_path):
+    pair = Pair("model.step", {}, {"dtype": "bfloat16"}, {"mode": "infer", **_TINY})
+    full, half = _sides(pair, tmp_path)
+    assert half.facts["parameter_dtype"] == "bfloat16"
+    assert half.outputs()["prediction"].dtype == torch.bfloat16
+    apart = (full.outputs()["prediction"] - half.outputs()["prediction"].float()).abs().max()
+    assert 0 < apart < 0.1
+
+
+@pytest.mark.parametrize(
+    ("asked", "fault"),
+    [
+        ({"graph": "forward"}, "mode: infer"),
+        ({"mode": "infer", "checkpoint": "blocks"}, "mode: train"),
+        ({"model": "mlp:small", "checkpoint": "blocks"}, "transformer"),
+        ({"steps": 0}, "1 or more"),
+        ({"steps": 2, "log_every": 3}, "never look"),
+        ({"sync_every": -1}, "0 is the least"),
+    ],
+)
+def test_contradictions_are_refused(asked, fault):
+    with pytest.raises(ValueError, match=fault):
+        model.step(Context(), **asked)
+
+
+@pytest.mark.parametrize("asked", [{"mode": "infer", "graph": "forward"}, {"compile": "reduce-overhead"}])
+def test_cuda_graphs_without_a_gpu_are_a_skip(asked):
+    with pytest.raises(SkipSide, match="GPU"):
+        model.step(Context(), **asked)

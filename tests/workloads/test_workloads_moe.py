@@ -1,0 +1,68 @@
+"""moe.layer: the layer equals a dense loop over experts, and capacity moves tokens without losing any."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cpu_pairs import audit
+
+from aiperf.workloads import _routing as routing
+from aiperf.workloads import moe
+from aiperf.workloads.contract import Context, SkipSide
+
+_SMALL = {"tokens": 40, "hidden": 16, "expert_hidden": 24, "experts": 8}
+
+
+@pytest.mark.parametrize(("top_k", "skew"), [(1, 0.0), (2, 1.2), (8, 0.5)])
+def test_the_layer_equals_a_dense_loop_over_its_experts(top_k, skew):
+    workload = moe.layer(Context(seed=3, pad=64), top_k=top_k, skew=skew, **_SMALL)
+    found = audit(workload, seed=5)
+    assert torch.allclose(torch.from_numpy(found["out"]).double(), workload.reference()["out"], rtol=1e-4, atol=1e-5)
+    assert set(found["handled"]) == {top_k}
+    assert workload.counters()["own_rows"] == 40 * top_k
+    assert workload.work.flops == 6 * 16 * 24 * 40 * top_k
+
+
+def test_skew_makes_the_first_experts_the_most_popular():
+    def load(skew):
+        workload = moe.layer(Context(seed=3), skew=skew, **{**_SMALL, "tokens": 400})
+        workload.step()
+        return torch.bincount(workload.outputs()["experts"].flatten(), minlength=8)
+
+    assert load(1.2)[:2].sum() > 2 * load(0.0)[:2].sum()
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.25, 2.0])
+def test_capacity_bounds_every_expert_and_every_token_keeps_different_ones(factor):
+    logits = torch.randn(64, 8, generator=torch.Generator().manual_seed(1)) + routing.skewed_bias(8, 1.5)
+    places = routing.capacity_of(64, 8, 2, factor)
+    chosen = routing.choose(logits, top_k=2, capacity=places)
+    load = torch.bincount(chosen.flatten(), minlength=8)
+    assert int(load.sum()) == 128
+    assert int(load.max()) <= places + (factor == 1.0)
+    assert (chosen[:, 0] != chosen[:, 1]).all()
+    assert (chosen >= 0).all()
+
+
+def test_without_pressure_the_choice_is_plain_top_k():
+    logits = torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(routing.choose(logits, top_k=2, capacity=64), routing.choose(logits, top_k=2, capacity=0))
+
+
+def test_too_few_places_are_refused():
+    with pytest.raises(ValueError, match="cannot take"):
+        routing.choose(torch.randn(10, 2), top_k=2, capacity=9)
+
+
+@pytest.mark.parametrize(
+    ("asked", "fault", "kind"),
+    [
+        ({"top_k": 17}, "between 1 and", ValueError),
+        ({"capacity": 0.5}, "1 or more", ValueError),
+        ({"exchange": "blocking"}, "needs ranks", ValueError),
+        ({"execution": "streams"}, "GPU", SkipSide),
+    ],
+)
+def test_contradictions_are_refused(asked, fault, kind):
+    with pytest.raises(kind, match=fault):
+        moe.layer(Context(), **asked)

@@ -1,0 +1,105 @@
+"""native.program: entries agree with float64 truth whatever the variant; a compiler's refusal is told in one line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cpu_pairs import audit
+
+from aiperf.workloads import _native_build as building
+from aiperf.workloads import native
+from aiperf.workloads.contract import Context, SkipSide
+
+QUEUE = {"source": "work_queue.cc", "threads": 3}
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory):
+    return Context(seed=3, shared_scratch=tmp_path_factory.mktemp("native"))
+
+
+@pytest.mark.parametrize("defines", [{}, {"UNROLL": 2}, {"UNROLL": 4, "ACCUMULATORS": 4}])
+def test_a_dot_product_agrees_with_float64_however_it_is_unrolled(context, defines):
+    made = native.program(
+        context, source="dot.cc", entry="dot_windows", n=1003, args={"repeats": 70}, defines=defines, flags=["-O1"]
+    )
+    dots = audit(made, seed=5)["dots"]
+    assert np.allclose(dots, made.reference()["dots"], rtol=1e-5, atol=1e-3)
+    assert len(np.unique(dots[:64])) == 64
+    assert made.work.flops == 2 * 1003 * 70
+
+
+@pytest.mark.parametrize("args", [{"claim": 1}, {"claim": 32}, {"claim": 24, "levels": 2}, {"claim": 100000}])
+def test_every_item_is_claimed_exactly_once_also_past_a_whole_batch(context, args):
+    made = native.program(context, **QUEUE, entry="claim_all", n=20011, args=args)
+    assert np.array_equal(audit(made, seed=4)["seen"], made.reference()["seen"])
+
+
+@pytest.mark.parametrize("skew", ["uniform", "mod256", "power_law", "one_tail"])
+def test_static_and_dynamic_shares_give_the_same_sums_to_the_bit(context, skew):
+    sides = [
+        native.program(context, **QUEUE, entry="uneven_sincos", n=300, skew=skew, schedule=s, args={"claim": 7})
+        for s in ("static", "dynamic")
+    ]
+    before, after = (audit(side, seed=9)["sums"] for side in sides)
+    assert np.array_equal(before, after)
+    assert np.allclose(before, sides[0].reference()["sums"], rtol=1e-9, atol=1e-9)
+
+
+def test_skews_share_about_the_same_work_out_in_different_ways():
+    halves = {}
+    for skew in ("uniform", "mod256", "power_law", "one_tail"):
+        rounds = native.uneven_rounds(4096, skew)
+        assert 0.9 < rounds.mean() / 128 < 1.1
+        halves[skew] = rounds[:2048].sum() / rounds.sum()
+    assert halves["uniform"] == halves["mod256"] == 0.5
+    assert halves["power_law"] > 0.8
+    assert halves["one_tail"] < 0.1
+
+
+def test_rows_have_unit_length_under_fast_math_too(context):
+    flags = ["-O3", "-ffast-math"]
+    made = native.program(
+        context, source="rownorm.cc", entry="l2norm_rows", n=4096, threads=2, args={"width": 64}, flags=flags
+    )
+    assert np.allclose(audit(made, seed=2)["rows"], made.reference()["rows"], rtol=1e-5, atol=1e-7)
+
+
+def test_defines_change_the_machine_code_and_equal_builds_are_made_once(context):
+    common = {"source": "dot.cc", "entry": "dot_windows", "n": 8, "flags": ["-O1"]}
+    one, same, other = (native.program(context, **common, defines={"UNROLL": u}) for u in (1, 1, 2))
+    assert one.facts["library_sha"] == same.facts["library_sha"] != other.facts["library_sha"]
+    assert "-DUNROLL=2" in other.facts["flags"]
+
+
+def test_a_compile_error_is_one_message_with_the_line(context, monkeypatch, tmp_path):
+    (tmp_path / "broken.cc").write_text('extern "C" int f() {\n  return 1 +;\n}\n')
+    monkeypatch.setattr(building, "SOURCES", tmp_path)
+    with pytest.raises(RuntimeError, match=r"cannot compile broken\.cc: broken\.cc:2:\d+: error") as caught:
+        building.build("broken.cc", flags=[], defines={}, folder=tmp_path)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.glob("native-*[0-9a-f]")), "a failed build leaves no library behind"
+
+
+def test_a_host_without_a_compiler_skips_the_side(context, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(SkipSide, match="no-such-compiler"):
+        native.program(context, source="dot.cc", entry="dot_windows", n=8)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"source": "none.cc"}, "work_queue.cc"),
+        ({"entry": "claim_none"}, "not known"),
+        ({"entry": "claim_all"}, "exports no entry"),
+        ({"args": {"claim": 1}}, "takes repeats"),
+        ({"args": {"repeats": 0}}, "1 or more"),
+        ({"n": 0}, "1 or more"),
+        ({"source": "work_queue.cc", "entry": "claim_all", "args": {"levels": 3}}, "levels"),
+        ({"source": "rownorm.cc", "entry": "l2norm_rows"}, "whole rows"),
+    ],
+)
+def test_parameters_that_cannot_work_are_refused(context, params, message):
+    with pytest.raises(ValueError, match=message):
+        native.program(context, **{"source": "dot.cc", "entry": "dot_windows", "n": 8, "flags": ["-O1"], **params})

@@ -1,0 +1,170 @@
+"""Two Gloo ranks: accumulation, compression, sharding, skew, local SGD, experts and process groups keep their word."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cpu_pairs import differences
+from gang_of_two import run_gang
+
+from aiperf.workloads import _models as models
+from aiperf.workloads import comm, moe, parallel
+from aiperf.workloads.contract import Context
+
+_TRAIN = {"workload": "parallel.train", "model": "tiny", "batch": 2, "seq": 4}
+_WALK = {**_TRAIN, "samples": 4, "learning_rate": 0.01}
+_MOE = {"workload": "moe.layer", "tokens": 48, "hidden": 16, "expert_hidden": 24, "experts": 8, "exchange": "blocking"}
+_COMM = {"workload": "comm.collective", "size": 64, "calls": 3}
+_SIDES = {
+    "init": {**_COMM, "setup": "each_call"},
+    "plain": {**_TRAIN, "accumulate": 2},
+    "quiet": {**_TRAIN, "accumulate": 2, "no_sync": True},
+    "whole": {**_TRAIN, "batch": 4},
+    "skewed": {**_TRAIN, "batch": 4, "skew": 0.5},
+    "fp16": {**_TRAIN, "batch": 4, "hook": "fp16"},
+    "bf16": {**_TRAIN, "batch": 4, "hook": "bf16"},
+    "rows": {**_TRAIN, "batch": 4, "part": "rank"},
+    "full": {**_TRAIN, "batch": 4, "strategy": "fsdp"},
+    "grad_op": {**_TRAIN, "batch": 4, "strategy": "fsdp", "shard": "grad_op", "wrap": "model"},
+    "walk": {**_WALK, "batch": 1},
+    "leap": {**_WALK, "batch": 4},
+    "drift": {**_WALK, "batch": 1, "strategy": "local_sgd", "sync_every": 4},
+    "steady": {**_WALK, "batch": 1, "strategy": "local_sgd"},
+    "free": {**_MOE, "skew": 1.2},
+    "roomy": {**_MOE, "skew": 1.2, "capacity": 8.0},
+    "capped": {**_MOE, "skew": 1.2, "capacity": 1.25},
+    "once": _COMM,
+    "cached": {**_COMM, "groups": "cached"},
+    "anew": {**_COMM, "groups": "new_each_call"},
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """found[rank][side name] -> outputs."""
+    both = run_gang(list(_SIDES.values()), tmp_path_factory.mktemp("gang"))
+    return [dict(zip(_SIDES, sides, strict=True)) for sides in both]
+
+
+def _outputs(side):
+    return {name: array for name, array in side.items() if not name.startswith("count.")}
+
+
+def _truth():
+    task = models.build("tiny", seed=3, device="cpu", batch=8, seq=4)
+    task.redraw(9)
+    task.loss(task.module(task.batch), task.targets).backward()
+    return {name: grad.numpy() for name, grad in models.gradients(task.module).items()}
+
+
+@pytest.mark.parametrize("side", ["plain", "quiet", "whole", "skewed"])
+def test_every_way_of_cutting_a_batch_yields_the_gradient_of_one_process(found, side):
+    for rank in (0, 1):
+        assert differences(_outputs(found[rank][side]), _truth(), rtol=1e-4, atol=1e-6) == []
+
+
+def test_no_sync_exchanges_once_and_plain_accumulation_each_time(found):
+    assert (float(found[0]["plain"]["count.exchanges"]), float(found[0]["quiet"]["count.exchanges"])) == (2, 1)
+
+
+@pytest.mark.parametrize(("hook", "least", "most"), [("fp16", 1e-6, 2e-3), ("bf16", 1e-4, 2e-2)])
+def test_a_hook_rounds_gradients_and_no_more_than_its_format_does(found, hook, least, most):
+    told = models.gradients_close(_outputs(found[0]["whole"]), _outputs(found[0][hook]))
+    assert told.passed
+    assert least < told.value < most
+
+
+@pytest.mark.parametrize("side", ["full", "grad_op"])
+def test_each_rank_of_a_sharded_model_holds_its_rows_of_the_averaged_gradient(found, side):
+    whole = _truth()
+    for rank in (0, 1):
+        mine = _outputs(found[rank][side])
+        assert differences(mine, _outputs(found[rank]["rows"]), rtol=1e-4, atol=1e-6) == []
+        assert mine["head.weight"].shape[0] == whole["head.weight"].shape[0] // 2
+    halves = [found[rank][side]["head.weight"] for rank in (0, 1)]
+    assert np.allclose(np.concatenate(halves), whole["head.weight"], rtol=1e-4, atol=1e-6)
+
+
+def test_ways_of_walking_through_the_same_samples_end_close_and_standing_still_is_noticed(found):
+    module = models.build("tiny", seed=3, device="cpu", batch=1, seq=4).module
+    check = models.update_close(module)
+    walk = _outputs(found[0]["walk"])
+    for side in ("leap", "drift", "steady"):
+        told = check(walk, _outputs(found[0][side]))
+        assert told.passed
+        assert told.value < 0.05
+    assert not np.array_equal(walk["head.weight"], found[0]["leap"]["head.weight"])
+    still = {name: p.detach().numpy() for name, p in module.named_parameters()}
+    assert check(walk, still).value == pytest.approx(1.0)
+    exchanges = [float(found[0][side]["count.exchanges"]) for side in ("walk", "leap", "drift", "steady")]
+    assert exchanges == [4, 1, 1, 4]
+
+
+def test_local_sgd_leaves_the_ranks_with_equal_weights(found):
+    assert np.array_equal(found[0]["drift"]["head.weight"], found[1]["drift"]["head.weight"])
+
+
+def test_a_capacity_that_never_binds_changes_nothing_and_one_that_does_evens_out_the_ranks(found):
+    for rank in (0, 1):
+        assert differences(_outputs(found[rank]["free"]), _outputs(found[rank]["roomy"]), rtol=0, atol=0) == []
+    rows = {side: [float(found[rank][side]["count.own_rows"]) for rank in (0, 1)] for side in ("free", "capped")}
+    assert sum(rows["free"]) == sum(rows["capped"]) == 2 * 48 * 2
+    assert max(rows["capped"]) <= 2 * 4 * 15 < max(rows["free"])
+
+
+def test_overflow_is_counted_and_a_lost_or_doubled_token_is_noticed(found):
+    free, capped = _outputs(found[0]["free"]), _outputs(found[0]["capped"])
+    told = moe._conserved(free, capped)
+    assert told.passed
+    assert 0 < told.value < 1
+    lost = {**capped, "handled": capped["handled"] - (np.arange(48) == 7)}
+    doubled = {**capped, "experts": np.repeat(capped["experts"][:, :1], 2, axis=1)}
+    wrong = {**free, "out": free["out"] + 1}
+    assert not any(moe._conserved(free, side).passed for side in (lost, doubled, wrong))
+
+
+def test_the_exchange_brings_every_row_back_to_where_it_came_from(found):
+    workload = moe.layer(
+        Context(seed=3), **{k: v for k, v in _MOE.items() if k not in ("workload", "exchange")}, skew=1.2
+    )
+    workload.redraw(9)
+    workload.step()
+    assert np.allclose(found[0]["free"]["out"], workload.outputs()["out"].numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_groups_made_anew_reduce_the_same_and_are_counted(found):
+    for side in ("init", "cached", "anew"):
+        assert np.array_equal(found[1][side]["out"], found[0]["once"]["out"])
+    made = [float(found[0][side]["count.groups_made"]) for side in ("init", "once", "cached", "anew")]
+    assert made == [3, 0, 0, 3]
+
+
+@pytest.mark.parametrize(
+    ("asked", "fault"),
+    [
+        ({"strategy": "after_backward", "no_sync": True}, "need strategy: ddp"),
+        ({"strategy": "after_backward", "accumulate": 2}, "accumulate needs"),
+        ({"batch": 3, "samples": 4}, "cannot be cut into updates of 3"),
+        ({"sync_every": 2}, "local_sgd"),
+        ({"strategy": "local_sgd"}, "how many samples"),
+        ({"skew": 0.3}, "whole samples"),
+        ({"strategy": "fsdp", "model": "mlp:small"}, "has no blocks"),
+        ({"batch": 0}, "1 or more"),
+    ],
+)
+def test_impossible_training_is_refused_before_any_rank_is_asked(asked, fault):
+    with pytest.raises(ValueError, match=fault):
+        parallel.train(Context(world_size=2), **asked)
+
+
+def test_weak_scaling_lets_one_rank_run_alone_without_an_exchange():
+    workload = parallel.train(Context(seed=3), scaling="weak", model="tiny", batch=1, seq=4)
+    workload.step()
+    assert (workload.facts["backend"], workload.facts["threads"]) == ("none", 1)
+    with pytest.raises(ValueError, match="needs ranks"):
+        parallel.train(Context(seed=3), model="tiny")
+
+
+def test_a_group_for_each_call_holds_no_subgroup():
+    with pytest.raises(ValueError, match="groups: default"):
+        comm.collective(Context(world_size=2), setup="each_call", groups="cached")

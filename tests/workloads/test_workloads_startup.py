@@ -1,0 +1,60 @@
+"""startup.request: cold, warm and new servers give the same answer; each is the process that it claims to be."""
+
+from __future__ import annotations
+
+import pytest
+from cpu_pairs import audit, differences
+
+from aiperf.workloads import startup
+from aiperf.workloads.contract import Context
+
+_SMALL = {"batch": 1, "seq": 4}
+
+
+@pytest.fixture(scope="module")
+def workload():
+    made = startup.request(Context(seed=3), process="new", requests=2, **_SMALL)
+    yield made
+    made.close()
+
+
+def _truth(workload):
+    return {name: value.numpy() for name, value in workload.reference().items()}
+
+
+def test_a_process_of_its_own_answers_each_request_as_the_model_would(workload):
+    found = audit(workload, seed=5)
+    assert found["answers"].shape == (2, 1, 1024)
+    assert differences(found, _truth(workload), rtol=1e-4, atol=1e-4) == []
+    assert workload.counters() == {"processes_in_step": 2}
+    assert workload.prepare is None
+
+
+def test_an_answer_to_another_prompt_would_be_noticed(workload):
+    found = audit(workload, seed=5)
+    workload.redraw(6)
+    assert differences(found, _truth(workload), rtol=1e-4, atol=1e-4) == ["answers"]
+
+
+def test_a_resident_server_is_started_outside_the_step_and_answers_alike():
+    warm = startup.request(Context(seed=3), warm_up="common_shapes", **_SMALL)
+    try:
+        found = [audit(warm, seed=5) for _ in range(2)]
+        assert differences(*found, rtol=0, atol=0) == []
+        assert differences(found[0], _truth(warm), rtol=1e-4, atol=1e-4) == []
+        assert warm.counters() == {"processes_in_step": 0}
+    finally:
+        warm.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "fault"),
+    [
+        ({"model": "mlp:small"}, "does not answer prompts"),
+        ({"requests": 0}, "1 or more"),
+        ({"process": "new", "warm_up": "common_shapes"}, "cannot be warm"),
+    ],
+)
+def test_contradictions_are_refused(asked, fault):
+    with pytest.raises(ValueError, match=fault):
+        startup.request(Context(), **asked)

@@ -1,0 +1,151 @@
+"""transfer.copy without a GPU: scattered parts, host memory on a node, arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aiperf.workloads import _host_memory, transfer
+from aiperf.workloads._scattered import SPREAD, Scattered
+from aiperf.workloads.contract import Context, SkipSide
+
+PARTS, WORDS = 10, 8
+
+
+def scattered(seed: int = 4) -> tuple[Scattered, torch.Tensor, torch.Tensor]:
+    pool = torch.rand(SPREAD * PARTS, WORDS, generator=torch.Generator().manual_seed(1))
+    destination = torch.full((PARTS, WORDS), float("nan"))
+    return Scattered(pool, destination, seed=seed, count=PARTS), pool, destination
+
+
+@pytest.mark.parametrize("parts", [1, 3, 5, 10])
+def test_slabs_of_any_length_carry_the_same_payload_as_the_parts(parts: int) -> None:
+    one_by_one, _, payload = scattered()
+    one_by_one.by_part(non_blocking=True)()
+    packed, _, slabs = scattered()
+    packed.by_slab(parts, pinned=False, non_blocking=True)()
+    assert torch.equal(payload, slabs)
+    assert torch.equal(payload.double(), one_by_one.truth())
+
+
+def test_a_step_carries_what_the_pool_holds_now() -> None:
+    parts, pool, payload = scattered()
+    step = parts.by_slab(4, pinned=False, non_blocking=True)
+    step()
+    pool.mul_(2)
+    step()
+    assert torch.equal(payload.double(), parts.truth())
+
+
+def test_the_parts_lie_apart_and_in_an_order_that_the_seed_decides() -> None:
+    places = [scattered(seed)[0]._index.tolist() for seed in (4, 4, 5)]
+    assert places[0] == places[1] != places[2]
+    assert len(set(places[0])) == PARTS
+    assert sum(b - a == 1 for a, b in zip(places[0], places[0][1:], strict=False)) < PARTS // 2
+
+
+def test_host_memory_of_our_own_is_page_aligned_touched_and_its_node_read_back() -> None:
+    buffer = _host_memory.host_buffer(5000)
+    assert buffer.words.data_ptr() % 4096 == 0
+    assert buffer.words.shape == (5000,)
+    assert not buffer.words.any()
+    assert buffer.node in (None, *_host_memory.nodes())
+
+
+def test_the_node_of_a_mapping_is_the_one_with_most_of_its_pages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    maps = tmp_path / "numa_maps"
+    maps.write_text(
+        "1000 default anon=3 dirty=3 N0=3 kernelpagesize_kB=4\n"
+        "8000 default anon=40 dirty=40 N0=4 N1=36 kernelpagesize_kB=4\n"
+        "9000 default file=/x\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(_host_memory, "_NUMA_MAPS", maps)
+    assert _host_memory.node_of(0x1000) == 0
+    assert _host_memory.node_of(0x8010) == 1
+    assert _host_memory.node_of(0x9000) is None
+    assert _host_memory.node_of(0x10) is None
+    monkeypatch.setattr(_host_memory, "_NUMA_MAPS", tmp_path / "none")
+    assert _host_memory.node_of(0x1000) is None
+
+
+def test_nodes_without_cpus_are_none_to_run_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for node, cpus in enumerate(("0-2,8", "3", "")):
+        (tmp_path / f"node{node}").mkdir()
+        (tmp_path / f"node{node}" / "cpulist").write_text(f"{cpus}\n", encoding="utf-8")
+    monkeypatch.setattr(_host_memory, "_NODES", tmp_path)
+    assert _host_memory.nodes() == {0: {0, 1, 2, 8}, 1: {3}}
+
+
+def test_local_is_the_gpus_node_and_remote_another() -> None:
+    known = {0: {0, 1}, 1: {2, 3}}
+    assert _host_memory.choose("local", 1, known) == (1, {2, 3})
+    assert _host_memory.choose("remote", 1, known) == (0, {0, 1})
+    with pytest.raises(SkipSide, match="has 1"):
+        _host_memory.choose("remote", 0, {0: {0}})
+    with pytest.raises(SkipSide, match="NUMA node 2"):
+        _host_memory.choose("local", 2, known)
+
+
+class Buffer:
+    """Host memory that notes when it is registered."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.register = lambda: log.append("register")
+        self.unregister = lambda: log.append("unregister")
+
+
+@pytest.mark.parametrize(
+    ("each", "want"), [(True, ["register", "copy", "wait", "unregister"]), (False, ["copy", "wait"])]
+)
+def test_memory_stays_registered_until_its_copy_has_ended(
+    each: bool, want: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: list[str] = []
+
+    class Stream:
+        def synchronize(self) -> None:
+            log.append("wait")
+
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    buffer: Any = Buffer(log)
+    transfer._registering(buffer, lambda: log.append("copy"), each=each)()
+    assert log == want
+
+
+def test_the_workload_tells_its_copies_and_its_truth_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    parts, pool, destination = scattered()
+    ends = transfer._Ends(pool.view(-1), destination.view(-1), lambda: parts.truth().view(-1), 3)
+    workload = transfer._workload(Context(seed=2), "h2d", ends, parts.by_slab(4, pinned=False, non_blocking=True))
+    workload.outputs()["destination"].fill_(float("nan"))
+    workload.step()
+    assert workload.reference is not None
+    assert workload.counters is not None
+    assert np.array_equal(workload.outputs()["destination"].double(), workload.reference()["destination"])
+    assert workload.counters() == {"copies": 3.0}
+    assert workload.work.bytes == PARTS * WORDS * 4
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"size": 1000, "part": 16}, "divides the size"),
+        ({"size": 1024, "part": 6}, "multiple of 4"),
+        ({"size": 1024, "part": 64, "slab": 100}, "multiple of part"),
+        ({"size": 1024, "part": 64, "slab": 32}, "multiple of part"),
+        ({"size": 1024, "slab": 64}, "multiple of part"),
+        ({"size": 1024, "part": 64, "direction": "d2d"}, "h2d or d2h"),
+        ({"size": 1024, "numa": "local", "direction": "d2d"}, "h2d or d2h"),
+        ({"size": 1024, "part": 64, "register": "each"}, "register: none"),
+    ],
+)
+def test_an_impossible_copy_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        transfer.copy(Context(), **given)
