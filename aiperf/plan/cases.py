@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from aiperf.errors import Fault, UserError
@@ -89,7 +90,7 @@ def _needs(scenario: Scenario, sides: tuple[Side, ...], *, on_gpu: bool) -> Need
 def _side(scenario: Scenario, spec: SideSpec, point: Mapping[str, Any], *, on_gpu: bool) -> Side:
     swept = _swept(scenario, point)
     layers = [scenario.shared, *([scenario.gpu] if on_gpu and scenario.gpu else []), swept, spec.own]
-    values = _merged(layer.params for layer in layers)
+    values = _beside(_merged(layer.params for layer in layers), scenario.path.parent)
     return Side(
         name=spec.name,
         workload=spec.workload,
@@ -100,6 +101,12 @@ def _side(scenario: Scenario, spec: SideSpec, point: Mapping[str, Any], *, on_gp
         ref=next((layer.ref for layer in reversed(layers) if layer.ref), ""),
         command=spec.command,
     )
+
+
+def _beside(params: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Files that a scenario names by ``./`` or ``../`` lie beside it, wherever the run was started."""
+    relative = {k: v for k, v in params.items() if isinstance(v, str) and v.startswith(("./", "../"))}
+    return {**params, **{name: str((folder / text).resolve()) for name, text in relative.items()}}
 
 
 def _swept(scenario: Scenario, point: Mapping[str, Any]) -> Layer:

@@ -31,6 +31,14 @@ def test_sides_receive_typed_values_from_params_axes_and_their_own_keys(scenario
     assert case.sides[0].workload.endswith("/bench.py:copy")
 
 
+def test_a_file_named_relative_to_the_scenario_lies_beside_it(scenario, tmp_path):
+    (tmp_path / "bench.py").write_text("def copy(ctx, *, source: str, entry: str = ''): ...\n")
+    made = scenario(params="{source: ./my.cu, entry: my.cu}", before="{}", after="{source: ../other.cu}")
+    (case,) = expand(made, on_gpu=False)
+    assert case.sides[0].params == {"source": str(tmp_path / "my.cu"), "entry": "my.cu"}
+    assert case.sides[1].params["source"] == str(tmp_path.parent / "other.cu")
+
+
 def test_mappings_are_merged_entry_by_entry_and_swept_by_entry(scenario):
     made = scenario(
         "axes: {defines.K: [1, 2]}\n",
