@@ -14,7 +14,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 demo: install
-	$(BIN)/aiperf run demo gpu --precision quick --results $(RESULTS)
+	$(BIN)/aiperf run --suite demo --results $(RESULTS)
 
 test: install
 	$(BIN)/python -m pytest

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -15,7 +15,7 @@ from aiperf.analysis.drift import drift_sentence, drifts
 from aiperf.analysis.limits import Peak as Roof
 from aiperf.analysis.limits import is_beyond
 from aiperf.analysis.recompute import case_limits, conclude
-from aiperf.analysis.stopping import Continue, Stop, next_step
+from aiperf.analysis.stopping import Continue, Stop, next_look, next_step
 from aiperf.errors import AiperfError, UserError
 from aiperf.launch.gang import LaunchFailed, LaunchSkipped
 from aiperf.order import orders
@@ -84,6 +84,22 @@ def new_state(case: Case, settings: Settings, *, host_id: str, noise: Noise, see
     state = CaseState(case, settings, host_id, noise, own)
     look(state, budget=settings.precision.case_seconds)
     return state
+
+
+def take_up(state: CaseState, record: CaseRecord, *, budget: float) -> None:
+    """Go on where ``record``, which holds its samples, was left; every pair of it counts as if measured now.
+
+    Between two looks it goes on to the next one: another look would not be paid for by their error.
+    """
+    state.pairs, state.failures = list(record.pairs), list(record.failures)
+    state.seconds, state.started = record.seconds, record.started
+    refresh(state)
+    looks, most = state.settings.precision.looks, state.case.measure.max_pairs
+    here, following = (next_look(looks, pairs_done=n, max_pairs=most) for n in (state.valid - 1, state.valid))
+    if following is None or here == state.valid:
+        look(state, budget=budget)
+    else:
+        state.target = following
 
 
 def advance(state: CaseState, measure: MeasurePair, pair_done: PairDone, *, budget: float | None = None) -> None:
@@ -189,7 +205,7 @@ def to_record(state: CaseState) -> CaseRecord:
         skip_reason=state.skip_reason,
         failure=state.failures[-1] if status == "failed" else None,
         failures=tuple(state.failures),
-        notes=tuple(note for note in (state.sentence, _drift_note(state)) if note),
+        notes=tuple(note for note in (state.sentence, _drift_note(state), same_step_note(state.pairs)) if note),
         threshold=threshold,
         alpha=state.settings.precision.alpha,
         width=state.settings.precision.width,
@@ -216,6 +232,16 @@ def _drift_note(state: CaseState) -> str:
         return ""
     found = drifts(state.case, state.pairs, least=state.delta / 2)
     return drift_sentence(found, sides=len(state.case.sides))
+
+
+def same_step_note(pairs: Sequence[Pair]) -> str:
+    """What to say when sides are the same machine code, launched alike: whatever differs then is noise."""
+    told = {run.side: run.facts.get("step_digest") for run in pairs[0].runs} if pairs else {}
+    first, *others = told or {"": None}
+    alike = [side for side in others if told[side] is not None and told[side] == told[first]]
+    if not alike:
+        return ""
+    return f"{first} and {', '.join(alike)} are the same machine code, launched alike: no difference by construction"
 
 
 def skipped_record(case: Case, reason: str, fix: str, *, host_id: str, precision: str) -> CaseRecord:

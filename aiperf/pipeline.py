@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from aiperf.analysis.limits import Peak as Ceiling
@@ -22,6 +23,7 @@ from aiperf.campaign import (
     refuse,
     roofs_of,
     skipped_record,
+    take_up,
     to_record,
     with_peaks,
 )
@@ -36,11 +38,14 @@ from aiperf.host.survey import survey
 from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.worktrees import scratch_area
 from aiperf.plan.plan import Plan
+from aiperf.plan.resume import is_kept
 from aiperf.records import Case, CaseRecord, Failure, RunRecord
 from aiperf.report.live import Progress
 from aiperf.roofs import ceilings, measure_roofs
 from aiperf.settings import Settings
 from aiperf.stand import Stand
+from aiperf.store.read import StoredRun
+from aiperf.store.resume import reopen, stored_cases
 from aiperf.store.write import RunWriter, StoreError
 
 _Status = Literal["finished", "interrupted"]
@@ -67,15 +72,22 @@ def run_plan(
     argv: Sequence[str],
     build: Sequence[str] = (),
     fit: Fit = Fit.off,
+    earlier: StoredRun | None = None,
 ) -> RunOutcome:
     """Measure every case of a plan and save each as soon as it is done. Raises UserError for refs that mean nothing.
 
     ``build`` is run in each checkout of a side that names a ref: an argv, or a line for the shell. ``fit`` says what is
-    done about findings of the host that can bias a case.
+    done about findings of the host that can bias a case. With ``earlier`` the run goes on in that run's folder: what it
+    has measured is kept, an open case goes on, what failed or was skipped is tried again. Raises UserError when it was
+    of another host, seed, precision or software.
     """
     check_refs(plan.cases)
     told = findings(host, host_id=fingerprint(host)[0])
-    writer, run = begin_run(plan, host=host, settings=settings, argv=argv, told=told, fit=fit)
+    if earlier is None:
+        writer, run = begin_run(plan, host=host, settings=settings, argv=argv, told=told, fit=fit)
+    else:
+        now = _new_record("", plan, host=host, settings=settings, argv=argv, told=told, fit=fit)
+        writer, run = reopen(earlier, now)
     records: dict[str, CaseRecord] = {}
     status: _Status = "interrupted"
     problems: tuple[str, ...] = ()
@@ -94,7 +106,8 @@ def run_plan(
                 progress,
             )
         with Stand(host, settings) as stand:
-            _Sitting(stand, host, run, settings, progress, writer, records, build, touch).measure(plan.cases)
+            sitting = _Sitting(stand, host, run, settings, progress, writer, records, build, touch)
+            sitting.measure(plan.cases, stored_cases(earlier, plan.cases, note=progress.note) if earlier else {})
         status = "finished"
     except KeyboardInterrupt:
         # Saved by the sitting; the rest of the recipe reports it.
@@ -124,10 +137,25 @@ def begin_run(
     ``told`` are the host's findings where they have been made already.
     """
     writer = RunWriter.create(settings.results, hostname=host.hostname)
+    run = _new_record(writer.name, plan, host=host, settings=settings, argv=argv, told=told, fit=fit)
+    writer.write_run(run)
+    return writer, run
+
+
+def _new_record(
+    name: str,
+    plan: Plan,
+    *,
+    host: HostFacts,
+    settings: Settings,
+    argv: Sequence[str],
+    told: Sequence[Finding] | None,
+    fit: Fit,
+) -> RunRecord:
     host_id, fields = fingerprint(host)
     told = findings(host, host_id=host_id) if told is None else told
-    run = RunRecord(
-        run=writer.name,
+    return RunRecord(
+        run=name,
         argv=tuple(argv),
         started=_now(),
         precision=settings.precision.name,
@@ -140,8 +168,6 @@ def begin_run(
         findings=tuple(f.sentence for f in told if f.level in ("warn", "unfit")),
         planned=tuple(case.id for case in (*plan.cases, *(skip.case for skip in plan.skips))),
     )
-    writer.write_run(run)
-    return writer, run
 
 
 def end_run(writer: RunWriter, run: RunRecord, status: _Status) -> RunRecord:
@@ -196,9 +222,15 @@ class _Sitting:
         self._closed: set[str] = set()
         self._spent = 0.0
 
-    def measure(self, cases: Sequence[Case]) -> None:
-        """Without a budget each case runs to its end; with one, each gets its first look and the widest go on."""
-        waiting = [state for case in cases if not (state := self._begin(case)).done]
+    def measure(self, cases: Sequence[Case], earlier: Mapping[str, CaseRecord] = MappingProxyType({})) -> None:
+        """Without a budget each case runs to its end; with one, each gets its first look and the widest go on.
+
+        ``earlier`` holds records of an earlier sitting of this run, with samples: the finished ones are kept.
+        """
+        kept = {case.id for case in cases if case.id in earlier and is_kept(earlier[case.id], case)}
+        self._records.update({name: earlier[name] for name in kept})
+        begun = [self._begin(case, earlier.get(case.id)) for case in cases if case.id not in kept]
+        waiting = [state for state in begun if not state.done]
         try:
             self._measure(waiting)
         except KeyboardInterrupt:
@@ -212,11 +244,12 @@ class _Sitting:
                     self._advance(state)
             return
         for state in waiting:
-            self._advance(state)
+            if state.valid < state.settings.precision.looks[0]:
+                self._advance(state)
         while open_states := [state for state in waiting if not state.done]:
             self._advance(max(open_states, key=_width))
 
-    def _begin(self, case: Case) -> CaseState:
+    def _begin(self, case: Case, earlier: CaseRecord | None) -> CaseState:
         unfit = self._unfit(case)
         ready, failure = (case, None) if unfit else self._checked_out(case)
         noise = noise_for(ready, self._calibrations)
@@ -224,10 +257,14 @@ class _Sitting:
         if unfit:
             refuse(state, unfit)
             self._save(state)
-        if failure is not None:
+        elif failure is not None:
             state.failures.append(failure)
             state.stop = "failure"
             self._save(state)
+        elif earlier is not None:
+            take_up(state, earlier, budget=self._budget_of(state))
+            if state.done:
+                self._save(state)
         return state
 
     def _unfit(self, case: Case) -> str:

@@ -40,6 +40,7 @@ COMMANDS = {
     "gate": _Entry("gate", "gate", "Pass or fail a change: against a git ref, or a stored baseline."),
     "history": _Entry("history", "history", "The trend of a scenario over stored runs, with its change points."),
     "query": _Entry("query", "query", "Ask the stored runs in SQL."),
+    "book": _Entry("book", "book", "The book beside the machine: each claim, its scenarios, what was measured here."),
     "export": _Entry("export", "export", "Write stored runs into one Parquet, CSV or JSON file."),
     "import": _Entry("import_", "import_", "Store results that another benchmark tool wrote."),
     "doctor": _Entry("doctor", "doctor", "Read this host and say what is wrong with it, and how to fix it."),

@@ -20,7 +20,7 @@ from aiperf.report.markdown import render_markdown
 from aiperf.report.profile_export import profile_markdown, profile_rows
 from aiperf.report.profile_table import profile_lines
 from aiperf.report.query_table import query_csv
-from aiperf.report.summary import summary_line
+from aiperf.report.summary import discovery_line, summary_line
 from aiperf.report.table import Extras, build_table
 
 
@@ -39,16 +39,17 @@ def print_run(
     """Print the comparison table of a run to stdout; ``profiles`` tell whether the claimed counters moved."""
     built = build_table(records, run=run, profiles={profile.case: profile for profile in profiles})
     table = replace(built, extras=extras)
-    summary = summary_line(records, seconds=seconds)
+    summary, discovered = summary_line(records, seconds=seconds), discovery_line(run, records)
     if form is Format.json:
         sys.stdout.write(render_json(run, table, records=records, warnings=warnings))
     elif form is Format.csv:
         sys.stdout.write(render_csv(table))
     elif form is Format.markdown:
-        sys.stdout.write(render_markdown(run, table, summary=summary))
+        sys.stdout.write(render_markdown(run, table, summary=summary, discoveries=discovered))
     else:
         width = terminal_width(sys.stdout)
-        lines = run_lines(run, table, summary=summary, width=width, every_metric=every_metric, footer=footer)
+        told = [*([discovered] if discovered else []), *footer]
+        lines = run_lines(run, table, summary=summary, width=width, every_metric=every_metric, footer=told)
         show([*lines, *extra_lines(extras, width=width)])
     if form is not Format.json:
         for warning in warnings:

@@ -31,7 +31,7 @@ from aiperf.host.facts import HostFacts
 from aiperf.host.fingerprint import fingerprint
 from aiperf.host.read import read_host
 from aiperf.pipeline import begin_run, end_run
-from aiperf.plan.plan import make_plan
+from aiperf.plan.suites import load_suite, plan_selected
 from aiperf.profilers.preflight import Ability, abilities, chosen
 from aiperf.profiling import Wish, commands_of, profile_cases
 from aiperf.records.profiled import Profile
@@ -40,8 +40,6 @@ from aiperf.report.console import show as show_lines
 from aiperf.report.console import terminal_width
 from aiperf.report.json_file import listing_json
 from aiperf.roofs import ceilings
-from aiperf.scenario.find import find_scenarios
-from aiperf.scenario.load import load_scenarios
 from aiperf.store.read import open_run
 
 _DEFAULT_RESULTS = "results"
@@ -51,6 +49,9 @@ def profile(
     selectors: Annotated[
         list[str], typer.Argument(metavar="[NAME|TAG|PATH|GLOB ...] [-- COMMAND ...]", help="What to profile.")
     ] = [],  # noqa: B006 - typer reads the default and never changes it
+    suite: Annotated[
+        str, typer.Option("--suite", metavar="NAME|FILE", help="Profile a suite; aiperf list --suites shows them.")
+    ] = "",
     tools: Annotated[
         str, typer.Option("--with", metavar="TOOLS", help="nsys,ncu,torch,perf; default: all usable.")
     ] = "",
@@ -104,13 +105,14 @@ def profile(
         print_profiles([told], form, every_row=every_row)
         raise typer.Exit(int(_code([told])))
     _profile_scenarios(
-        selectors, only, wish, host, results=results, resume=resume, quiet=quiet, form=form,
+        selectors, suite, only, wish, host, results=results, resume=resume, quiet=quiet, form=form,
         every_row=every_row, print_commands=print_commands,
     )  # fmt: skip
 
 
 def _profile_scenarios(
     selectors: Sequence[str],
+    suite: str,
     only: list[str],
     wish: Wish,
     host: HostFacts,
@@ -122,10 +124,11 @@ def _profile_scenarios(
     every_row: bool,
     print_commands: bool,
 ) -> None:
-    if not selectors:
+    if not selectors and not suite:
         raise usage("nothing to profile was named.", "Name a scenario, or a program after --: aiperf profile -- ./prog")
     settings = make_settings(precision="standard", results=results, seed=wish.seed)
-    plan = make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=axis_values(only))
+    chosen_suite = load_suite(suite) if suite else None
+    plan = plan_selected(selectors, chosen_suite, host, settings, only=axis_values(only))
     for skip in plan.skips:
         print(f"{skip.case.id} skipped: {skip.reason}", file=sys.stderr)
     if not plan.cases:

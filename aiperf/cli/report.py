@@ -8,14 +8,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from aiperf.analysis.recompute import recompute
 from aiperf.cli.options import ColumnsOption, CostOption, Format, FormatOption, JsonOption, ResultsOption
 from aiperf.cli.output import print_profiles, print_run
 from aiperf.errors import Exit, usage
@@ -26,6 +24,7 @@ from aiperf.report.extra_columns import build_extras, chosen_columns
 from aiperf.report.html.page import render_html
 from aiperf.store.profiles import read_profiles
 from aiperf.store.read import StoredRun, open_run, read_case, read_pairs
+from aiperf.store.reference import concluded_again
 from aiperf.store.same import same_results
 from aiperf.store.write import file_name, write_whole
 
@@ -64,7 +63,7 @@ def report(
     records, damaged = stored.read_cases()
     differing: list[str] = []
     if again:
-        fresh = tuple(_recomputed(stored, record) for record in records)
+        fresh = tuple(concluded_again(stored, record) for record in records)
         pairs = zip(records, fresh, strict=True)
         differing = [a.case.id for a, b in pairs if not same_results(a.results, b.results)]
         records = fresh
@@ -96,13 +95,6 @@ def report(
 
 def _pairs(stored: StoredRun, wanted: Sequence[str], record: CaseRecord) -> Sequence[Pair]:
     return read_pairs(stored, record) if "goodput" in wanted and record.results else record.pairs
-
-
-def _recomputed(stored: StoredRun, record: CaseRecord) -> CaseRecord:
-    if not record.results:
-        return record
-    pairs = read_pairs(stored, record)
-    return replace(record, results=recompute(record, pairs, width=record.width, scale=record.scale))
 
 
 def _check_flags(*, html: bool, output: str, cases: Sequence[str] | None, form: Format, columns: str) -> None:

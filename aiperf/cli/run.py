@@ -46,7 +46,8 @@ from aiperf.host.read import read_host
 from aiperf.host.relevance import Fit
 from aiperf.pipeline import run_plan
 from aiperf.plan.costs import load_prices
-from aiperf.plan.plan import Plan, estimate, make_plan
+from aiperf.plan.plan import Plan, estimate
+from aiperf.plan.suites import load_suite, plan_selected
 from aiperf.profilers.preflight import abilities, chosen
 from aiperf.profiling import Wish, profile_measured
 from aiperf.records.profiled import Profile
@@ -56,22 +57,28 @@ from aiperf.report.extra_columns import build_extras, chosen_columns
 from aiperf.report.json_file import listing_json
 from aiperf.report.live import choose_progress
 from aiperf.report.plan_table import Estimate, plan_lines, plan_rows
-from aiperf.scenario.find import find_scenarios
-from aiperf.scenario.load import load_scenarios
-from aiperf.settings import ENERGY_SECONDS, Settings
+from aiperf.settings import ENERGY_SECONDS, Precision, Settings
+from aiperf.store.read import open_run
 
 _DEFAULT_RESULTS = "results"
+_DEFAULT_PRECISION = Precision().name
 
 
 def run(
-    selectors: Annotated[list[str], typer.Argument(metavar="NAME|TAG|PATH|GLOB ...", help="What to run.")],
+    selectors: Annotated[list[str], typer.Argument(metavar="NAME|TAG|PATH|GLOB ...", help="What to run.")] = [],  # noqa: B006
+    suite: Annotated[
+        str, typer.Option("--suite", metavar="NAME|FILE", help="Run a suite; aiperf list --suites shows them.")
+    ] = "",
+    resume: Annotated[
+        str, typer.Option("--resume", metavar="RUN|latest", help="Go on in this run: what it has measured is kept.")
+    ] = "",
     only: Annotated[
         list[str], typer.Option("--only", metavar="AXIS=VALUE", help="Keep the cases with this axis value.")
     ] = [],  # noqa: B006 - typer reads the default and never changes it
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan with an estimate; measure nothing.")
     ] = False,
-    precision: PrecisionOption = "standard",
+    precision: PrecisionOption = "",
     budget: BudgetOption = "",
     seed: SeedOption = 0,
     results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
@@ -101,22 +108,29 @@ def run(
     paths = CiPaths(junit=junit, gitlab=gitlab, metrics=metrics, dashboard=dashboard)
     with told_to_ci("aiperf run", paths):
         _refuse_files_of_nothing(paths, dry_run=dry_run, columns=columns)
+        if dry_run and resume:
+            raise usage("a dry run goes on with nothing.", "Leave --resume out.", where="--dry-run")
         wanted = chosen_columns(columns, cost=cost)
         prices = load_prices(cost) if cost else None
+        chosen_suite = load_suite(suite) if suite else None
+        precision = precision or (chosen_suite.precision if chosen_suite else "") or _DEFAULT_PRECISION
         settings = make_settings(
             precision=precision, results=results, budget=budget, seed=seed, pin=pin, peaks=peaks, timeout=timeout
         )
         settings = replace(settings, energy_seconds=ENERGY_SECONDS if "energy" in wanted else 0.0)
         host = read_host()
         wish = Wish(chosen(abilities(host), profilers), seed=seed) if profilers else None
-        plan = make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=axis_values(only))
+        plan = plan_selected(selectors, chosen_suite, host, settings, only=axis_values(only))
+        earlier = open_run(resume, results=results) if resume else None
         began = time.monotonic()
         progress = choose_progress(quiet=quiet)
         if dry_run:
             check_refs(plan.cases)
         outcome = None
         if not dry_run:
-            outcome = run_plan(plan, host=host, settings=settings, progress=progress, argv=sys.argv, fit=fit)
+            outcome = run_plan(
+                plan, host=host, settings=settings, progress=progress, argv=sys.argv, fit=fit, earlier=earlier
+            )
     if outcome is None:
         _print_plan(plan, settings, as_json=as_json)
         return

@@ -13,6 +13,7 @@ from typing import Any
 
 from aiperf.paths import scenario_folder
 from aiperf.records import Case, CaseRecord, Incident, Limit, RunRecord, Side
+from aiperf.report.book_words import row_sentences
 from aiperf.report.console import wrap
 from aiperf.report.numbers import clean, format_percent, format_value
 from aiperf.report.reasons import result_sentences
@@ -58,7 +59,7 @@ def case_blocks(run: RunRecord, record: CaseRecord) -> list[tuple[str, list[str]
         *((f"{r.comparison.metric}: {r.side} against {r.against}", result_sentences(r)) for r in record.results),
         ("The limit", [_limit(limit) for limit in record.limits]),
         ("What touched it", _touched(run, record)),
-        ("The book", [f"It covers {', '.join(case.book)}."] if case.book else []),
+        ("The book", row_sentences(case.book, record)),
         ("To reproduce it", reproduce(run, record)),
     ]
 

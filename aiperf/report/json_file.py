@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from aiperf.records import SCHEMA_VERSION, CaseRecord, RunRecord
-from aiperf.report.summary import count_outcomes, summary_line
+from aiperf.report.summary import count_outcomes, found_in, summary_line
 from aiperf.report.table import Table
 from aiperf.store.codec import dump_json
 
@@ -22,6 +22,7 @@ def render_json(run: RunRecord, table: Table, *, records: Sequence[CaseRecord], 
         "rows": table.rows,
         "outcomes": count_outcomes(records),
         "summary": summary_line(records),
+        "discoveries": found_in(run, records),
         "warnings": list(warnings),
     }
     if table.extras is not None:

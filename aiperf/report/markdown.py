@@ -13,7 +13,7 @@ from aiperf.report.summary import header_lines
 from aiperf.report.table import Block, Row, Table
 
 
-def render_markdown(run: RunRecord, table: Table, *, summary: str) -> str:
+def render_markdown(run: RunRecord, table: Table, *, summary: str, discoveries: str = "") -> str:
     """Return the run as Markdown: what and where, the table, cases without a verdict, the summary line."""
     parts = [f"## {escape(run.run)}", "", *(f"{escape(line)}  " for line in header_lines(run)), ""]
     compared = [row for row in table.rows if row.verdict]
@@ -26,7 +26,9 @@ def render_markdown(run: RunRecord, table: Table, *, summary: str) -> str:
     bare = [row for row in table.rows if not row.verdict]
     if bare:
         parts += [*(f"- {escape(_bare(row))}" for row in bare), ""]
-    return "\n".join([*parts, f"**{escape(summary)}**", ""])
+    parts.append(f"**{escape(summary)}**")
+    parts += ["", escape(discoveries)] if discoveries else []
+    return "\n".join([*parts, ""])
 
 
 def _table(table: Table, rows: Sequence[Row]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from aiperf.paths import scenario_folder
 from aiperf.records import Check, Measure, Needs
+from aiperf.report.book_words import row_sentences
 from aiperf.report.columns import text_table
 from aiperf.report.console import Line, wrap
 from aiperf.report.numbers import clean, format_percent
@@ -204,5 +205,5 @@ def _beside(scenario: Scenario) -> list[str]:
     if scenario.tags:
         said.append(f"Tags: {', '.join(scenario.tags)}.")
     if scenario.book:
-        said.append(f"Book: {', '.join(scenario.book)}.")
+        said += [f"Book: {sentence}" for sentence in row_sentences(scenario.book)]
     return said

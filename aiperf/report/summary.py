@@ -9,8 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from aiperf.analysis.discoveries import Discoveries, discoveries
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.report.numbers import clean, format_percent
+from aiperf.settings import Precision
 from aiperf.units import format_duration
 
 _ORDER = ("improved", "regressed", "equivalent", "inconclusive", "invalid", "interrupted", "skipped", "failed")
@@ -41,6 +43,31 @@ def summary_line(records: Sequence[CaseRecord], *, seconds: float | None = None)
         parts.append("verdicts provisional")
     spent = sum(record.seconds for record in records) if seconds is None else seconds
     return " · ".join([*(parts or ["nothing measured"]), format_duration(spent)])
+
+
+def discovery_line(run: RunRecord, records: Iterable[CaseRecord]) -> str:
+    """How many verdicts hold when their number is paid for; empty where there are too few results to need it."""
+    found = found_in(run, records)
+    if found is None:
+        return ""
+    parts = [
+        f"{kept} of {count} {word}"
+        for word, kept, count in (
+            ("improved", found.improved_kept, found.improved),
+            ("regressed", found.regressed_kept, found.regressed),
+        )
+        if count
+    ]
+    rate = f"a false discovery rate of {format_percent(found.rate)} over {found.tested} results (Benjamini-Hochberg)"
+    return f"{' and '.join(parts)} hold at {rate}" if parts else ""
+
+
+def found_in(run: RunRecord, records: Iterable[CaseRecord]) -> Discoveries | None:
+    """The improvements and regressions of a run, corrected for their number; None when they are too few."""
+    precision = run.settings.get("precision")
+    looks = precision.get("looks") if isinstance(precision, Mapping) else None
+    results = [result for record in records for result in record.results]
+    return discoveries(results, looks=len(looks or Precision().looks))
 
 
 def header_lines(run: RunRecord) -> list[str]:

@@ -54,13 +54,11 @@ def cpu_gemm_fp32(ctx: Context, *, n: int = 2048) -> Workload:
 
 def gemm_fp32(ctx: Context, *, n: int = 8192) -> Workload:
     """Multiply two random n x n fp32 matrices on the GPU, TF32 off."""
-    torch.set_float32_matmul_precision("highest")
     return _gemm(ctx, n, torch.float32, roof="gemm_fp32", device=_gpu(ctx))
 
 
 def gemm_tf32(ctx: Context, *, n: int = 8192) -> Workload:
     """Multiply two random n x n fp32 matrices on the GPU, TF32 allowed."""
-    torch.set_float32_matmul_precision("high")
     return _gemm(ctx, n, torch.float32, roof="gemm_tf32", device=_gpu(ctx))
 
 
@@ -219,8 +217,15 @@ def _gemm(
     left, right = (torch.randn(n, n, device=device, generator=generator).to(dtype) for _ in range(2))
     product = torch.empty(n, n, device=device, dtype=dtype)
     flops = 2.0 * n**3
+    mode = "high" if roof == "gemm_tf32" else "highest"
+
+    def step() -> None:
+        # The mode belongs to the process, and another roof may live in it too.
+        torch.set_float32_matmul_precision(mode)
+        torch.mm(left, right, out=product)
+
     return Workload(
-        step=lambda: torch.mm(left, right, out=product),
+        step=step,
         work=Work(flops=flops, roofs={roof: flops}),
         outputs=lambda: {"product": product},
         inputs=lambda: {"left": left, "right": right},

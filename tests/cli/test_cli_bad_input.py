@@ -67,7 +67,7 @@ def test_all_mistakes_of_all_files_come_at_once_in_order(here, user) -> None:
         (("run", "nosuch"), '"nosuch" is no scenario'),
         (("run", "./nosuch.yaml"), "nosuch.yaml"),
         (("run", ""), "is no scenario"),
-        (("run",), "Missing argument"),
+        (("run",), "nothing to run was named"),
         (("run", "tiny.yaml", "--precision", "sloppy"), "quick, rigorous, standard"),
         (("run", "tiny.yaml", "--precision", "nosuch.yaml"), "nosuch.yaml"),
         (("run", "tiny.yaml", "--budget", "soon"), '--budget: "soon" is not a time'),

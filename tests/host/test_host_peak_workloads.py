@@ -118,3 +118,12 @@ def test_a_gloo_all_reduce_takes_the_maximum_and_charges_bus_bytes():
     assert first[1] != second[1]
     assert first[2] == second[2] == [max(pair) for pair in zip(first[1], second[1], strict=True)]
     assert first[3] == {"all_reduce_gloo": MIB}
+
+
+def test_two_products_in_one_process_keep_their_own_precision(context, monkeypatch):
+    monkeypatch.setattr(peaks, "_gpu", lambda ctx: "cpu")
+    monkeypatch.setattr(peaks.torch.cuda, "get_device_name", lambda: "a GPU")
+    plain, tensor_cores = peaks.gemm_fp32(context, n=8), peaks.gemm_tf32(context, n=8)
+    for workload, mode in ((plain, "highest"), (tensor_cores, "high"), (plain, "highest")):
+        workload.step()
+        assert peaks.torch.get_float32_matmul_precision() == mode

@@ -8,7 +8,18 @@ from dataclasses import replace
 import pytest
 from recipes_made import Bench, failing, make_case, make_settings, noisy, pair, raises
 
-from aiperf.campaign import CaseState, Noise, advance, interrupt, look, new_state, refuse, skipped_record, to_record
+from aiperf.campaign import (
+    CaseState,
+    Noise,
+    advance,
+    interrupt,
+    look,
+    new_state,
+    refuse,
+    same_step_note,
+    skipped_record,
+    to_record,
+)
 from aiperf.errors import AiperfError, usage
 from aiperf.launch.gang import LaunchSkipped
 
@@ -238,3 +249,17 @@ def test_a_refused_case_is_a_failed_one_that_measured_nothing() -> None:
     assert state.done
     assert (record.status, record.stop, record.pairs) == ("failed", "unfit", ())
     assert record.failure.message == "the host is unfit for this case: it is busy."
+
+
+def test_sides_of_one_machine_code_launched_alike_are_told_to_differ_by_nothing() -> None:
+    def of(**digests: str | None):
+        made = pair()(0, ("before", "after"), 1)
+        runs = tuple(replace(r, facts={"step_digest": digests[r.side]} if digests[r.side] else {}) for r in made.runs)
+        return [replace(made, runs=runs)]
+
+    assert same_step_note(of(before="a", after="a")) == (
+        "before and after are the same machine code, launched alike: no difference by construction"
+    )
+    assert same_step_note(of(before="a", after="b")) == ""
+    assert same_step_note(of(before=None, after=None)) == ""
+    assert same_step_note([]) == ""

@@ -157,7 +157,7 @@ def test_limits_failures_notes_and_findings_are_told() -> None:
     assert "A launch failed on the way: after, measure (rank 1): no answer in 300 s" in text
     assert "Note: slicing was off" in text
     assert "Finding: persistence mode is off" in text
-    assert "It covers ch03/pageable." in text
+    assert "ch03/pageable is no row of the book's catalogue." in text
 
 
 def test_a_judged_case_tells_only_the_findings_that_touch_it() -> None:

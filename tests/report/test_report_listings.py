@@ -90,7 +90,7 @@ Beside it
   Expected: improved.
   Counters that should move: h2d_bandwidth up.
   Tags: memory.
-  Book: ch03/copy.
+  Book: ch03/copy is no row of the book's catalogue.
 
 To run it
   aiperf run copy

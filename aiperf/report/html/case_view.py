@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from aiperf.errors import AiperfError
 from aiperf.records import CaseRecord, Pair, Result, RunRecord
 from aiperf.records.profiled import Profile
+from aiperf.report.book_words import row_sentences
 from aiperf.report.explain import case_blocks, reproduce_command, side_sentences
 from aiperf.report.html.differences import differences, differences_chart
 from aiperf.report.html.distribution import Drawn, distribution_chart
@@ -97,6 +98,7 @@ class CaseView:
     touched: tuple[str, ...]
     moves: str
     book: tuple[str, ...]
+    """What the book claims of every row, beside what was measured."""
     command: str
     profile: ProfileView | None
     trouble: str
@@ -147,7 +149,7 @@ def case_view(
         limits=told.get("The limit", ()),
         touched=tuple(x for x in told.get("What touched it", ()) if not x.startswith(_HOST_WIDE)),
         moves=", ".join(f"{k} {v}" for k, v in case.moves.items()),
-        book=case.book,
+        book=tuple(row_sentences(case.book, record)),
         command=reproduce_command(run, record),
         profile=_profile(profile) if profile else None,
         trouble=trouble,

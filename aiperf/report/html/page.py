@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aiperf import __version__
 from aiperf.records import CaseRecord, Pair, RunRecord
@@ -17,9 +16,10 @@ from aiperf.report.html.case_view import CaseView, case_view
 from aiperf.report.html.outcome import GLYPHS, need, outcome_class
 from aiperf.report.html.speedups import MOST_NAMED, speedup_chart
 from aiperf.report.html.sweep import sweeps
+from aiperf.report.html.templates import source, templates
 from aiperf.report.html.view import Overview, command, facts, libraries, overview, row_words
-from aiperf.report.numbers import clean, confidence
-from aiperf.report.summary import header_lines, summary_line
+from aiperf.report.numbers import confidence
+from aiperf.report.summary import discovery_line, header_lines, summary_line
 from aiperf.report.table import Table
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 2_950_000
 """Of the whole file; the table of all cases is never cut, details of cases are."""
-_HERE = Path(__file__).parent
 _LINK_BYTES = 24
 """What a row grows by when its case is shown in full."""
 
@@ -66,7 +65,7 @@ def render_html(
     ``most_bytes`` are used up. ``only`` names the ids of the cases to show in full instead.
     ``profiles`` are those of its cases.
     """
-    environment = _environment()
+    environment = templates()
     found = overview(run, records, warnings=warnings)
     base = _page(environment, run, records, found, warnings=warnings, only=only, details={}, curves={})
     room = most_bytes - len(base.encode("utf-8", "replace"))
@@ -139,6 +138,7 @@ def _page(
         version=__version__,
         header=header_lines(run),
         summary=summary_line(records),
+        discoveries=discovery_line(run, records),
         found=found,
         interval=f"{confidence(table.alpha)} interval" if table.alpha is not None else "interval",
         chart=speedup_chart(found.rows, found.thresholds),
@@ -151,8 +151,8 @@ def _page(
         facts=facts(run),
         libraries=libraries(run),
         warnings=warnings,
-        style=(_HERE / "style.css").read_text(encoding="utf-8"),
-        script=(_HERE / "script.js").read_text(encoding="utf-8"),
+        style=source("style.css"),
+        script=source("script.js"),
         glyphs={outcome_class(word): shape for word, shape in GLYPHS.items()},
     )
 
@@ -165,22 +165,3 @@ def _sections(
         if record.case.id in details:
             by_scenario.setdefault(record.case.scenario, []).append(details[record.case.id].html)
     return tuple(_Section(name, curves.get(name, ""), tuple(html)) for name, html in by_scenario.items())
-
-
-def _environment() -> Environment:
-    """Templates of this folder; every text is escaped, on one line and without control characters."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    return Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_tidy,
-    )
-
-
-def _tidy(value: Any) -> Any:
-    """Clean a text that somebody else wrote; what the page itself made is left as it is."""
-    return clean(value) if type(value) is str and not value.isprintable() else value

@@ -1,0 +1,173 @@
+"""What a measured speedup says of the book's claim: one word a row, by rules with numbers.
+
+What must not live here: reading records or the catalogue, printing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from aiperf.plan.book import BookRow, Claim
+from aiperf.plan.cited import Cited
+
+LEAST_SHARE, MOST_SHARE = 0.8, 1.25
+"""A claim is met by an interval that overlaps these shares of it; below or above them it is missed or surpassed."""
+Answer = Literal[
+    "reproduced",
+    "stronger",
+    "weaker",
+    "inconclusive",
+    "not reproduced",
+    "impossible as printed",
+    "not runnable here",
+    "not measured yet",
+    "no scenario yet",
+]
+ANSWERS: Mapping[Answer, str] = {
+    "reproduced": f"improved, and the interval overlaps {LEAST_SHARE:g} to {MOST_SHARE:g} times the claim; "
+    "without a number in the book: the verdict that is expected",
+    "stronger": f"improved, and the whole interval is above {MOST_SHARE:g} times the claim",
+    "weaker": f"improved, but the whole interval is below {LEAST_SHARE:g} times the claim",
+    "inconclusive": "measured, but the verdict is inconclusive or invalid and the interval does not exclude the claim",
+    "not reproduced": "equivalent or regressed where a gain is claimed",
+    "impossible as printed": "arithmetic shows that the claim cannot hold, whatever is measured",
+    "not runnable here": "this host, or any host that the project can use, lacks what it needs",
+    "not measured yet": "no stored record of this host and none in results/reference",
+    "no scenario yet": "no scenario cites the row",
+}
+"""What each answer means. The order is also the order of preference: a row with several cases is answered by its best,
+because the book claims a gain without saying at which size."""
+_ORDER = {answer: place for place, answer in enumerate(ANSWERS)}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The headline of one side of one case, as the newest record tells it."""
+
+    scenario: str
+    case: str
+    side: str
+    word: str
+    ratio: float
+    low: float
+    high: float
+    provisional: bool = False
+    """A quick look: its verdict is to be confirmed at standard precision."""
+    expect: str = ""
+    """The verdict that the scenario expects, where it says so."""
+    host: str = ""
+    here: bool = True
+    """Measured on this host; otherwise a reference record of another one."""
+    run: str = ""
+    scenario_hash: str = ""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One row of the book with what was measured of it."""
+
+    row: BookRow
+    answer: Answer
+    why: str = ""
+    scenarios: tuple[str, ...] = ()
+    best: Measured | None = None
+    """The case that the answer rests on."""
+    agreeing: int = 0
+    """Cases with this answer."""
+    cases: int = 0
+    """Cases that were judged."""
+
+
+def answer_rows(rows: Iterable[BookRow], cited: Sequence[Cited], measured: Sequence[Measured]) -> tuple[Answered, ...]:
+    """Answer every row by the scenarios that cite it and what was measured of them."""
+    citing: dict[str, list[Cited]] = {}
+    for scenario in cited:
+        for row_id in scenario.rows:
+            citing.setdefault(row_id, []).append(scenario)
+    by_scenario: dict[str, list[Measured]] = {}
+    for found in measured:
+        by_scenario.setdefault(found.scenario, []).append(found)
+    return tuple(_answered(row, citing.get(row.id, []), by_scenario) for row in rows)
+
+
+def counts(answered: Iterable[Answered]) -> dict[Answer, int]:
+    """Answer -> how many rows, in the order of ANSWERS; zeros are kept."""
+    found = Counter(a.answer for a in answered)
+    return {answer: found[answer] for answer in ANSWERS}
+
+
+def missing(answered: Iterable[Answered]) -> tuple[Answered, ...]:
+    """Rows that must have a scenario and have none."""
+    return tuple(a for a in answered if a.row.wanted and not a.scenarios)
+
+
+def unknown_rows(rows: Iterable[BookRow], cited: Iterable[Cited]) -> tuple[tuple[str, str], ...]:
+    """(scenario, row id) of every cited row that the book does not have; ``rows`` are all of it."""
+    known = {row.id for row in rows}
+    return tuple((c.scenario, row_id) for c in cited for row_id in c.rows if row_id not in known)
+
+
+def case_answer(claim: Claim | None, found: Measured) -> Answer | None:
+    """What one case says of a claim; None for a negative control of a claimed gain, which says nothing of it."""
+    expected = found.expect or "improved"
+    if claim is None:
+        return _direction(found.word, expected)
+    gain = claim.low > 1
+    if gain and expected != "improved":
+        return None
+    if found.word == "invalid":
+        return "inconclusive"
+    if found.high < LEAST_SHARE * claim.low:
+        return "weaker" if found.word == "improved" else "not reproduced"
+    if found.word == "inconclusive":
+        return "inconclusive"
+    if found.low > MOST_SHARE * claim.high:
+        return "stronger"
+    return "reproduced" if found.word == "improved" or not gain else "not reproduced"
+
+
+def _direction(word: str, expected: str) -> Answer:
+    if word == expected:
+        return "reproduced"
+    return "inconclusive" if word in ("inconclusive", "invalid") else "not reproduced"
+
+
+def _answered(row: BookRow, citing: Sequence[Cited], by_scenario: Mapping[str, Sequence[Measured]]) -> Answered:
+    names = tuple(c.scenario for c in citing)
+    judged = [
+        (answer, found)
+        for name in names
+        for found in by_scenario.get(name, ())
+        if (answer := case_answer(row.claim, found)) is not None
+    ]
+    judged.sort(key=lambda item: _ORDER[item[0]])
+    if not judged:
+        answer, why = _unmeasured(row, citing)
+        return Answered(row, answer, why, names)
+    answer, best = judged[0]
+    agreeing = sum(1 for other, _ in judged if other == answer)
+    why = _of_a_measured_row(row, best, {c.scenario: c.hash for c in citing})
+    answer = "impossible as printed" if row.impossible else answer
+    return Answered(row, answer, why, names, best, agreeing, len(judged))
+
+
+def _of_a_measured_row(row: BookRow, best: Measured, hashes: Mapping[str, str]) -> str:
+    changed = hashes.get(best.scenario, "") not in ("", best.scenario_hash)
+    old = "Measured before its scenario file was changed." if changed else ""
+    return " ".join(text for text in (row.impossible or row.note, old) if text)
+
+
+def _unmeasured(row: BookRow, citing: Sequence[Cited]) -> tuple[Answer, str]:
+    """Answer and reason of a row without a judged case."""
+    if row.impossible:
+        return "impossible as printed", row.impossible
+    if not citing:
+        if row.not_runnable:
+            return "not runnable here", row.not_runnable
+        return "no scenario yet", row.marginal
+    if all(c.problem for c in citing):
+        return "not runnable here", "; ".join(dict.fromkeys(c.problem for c in citing))
+    return "not measured yet", row.note

@@ -1,0 +1,85 @@
+"""How many of a run's many verdicts would be chance: p-values of comparisons, and Benjamini-Hochberg over them.
+
+What must not live here: verdicts themselves, records being read, printing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiperf.analysis.crossover import t_quantile
+from aiperf.records import Comparison, Result
+
+RATE = 0.05
+"""Share of wrong discoveries that is accepted among all discoveries (METHOD 10)."""
+FEWEST = 5
+"""With fewer results there is nothing to correct for."""
+
+
+@dataclass(frozen=True)
+class Discoveries:
+    """What is left of a run's improvements and regressions when the number of its results is paid for."""
+
+    tested: int
+    """Results with a p-value, whatever their verdict."""
+    improved: int
+    improved_kept: int
+    regressed: int
+    regressed_kept: int
+    rate: float = RATE
+
+
+def p_value(comparison: Comparison, *, threshold: float, looks: int = 1) -> float | None:
+    """Probability of an estimate at least this far from 1 when the true ratio is within the threshold; None without se.
+
+    The null hypothesis is what an equivalent verdict says, |mu| <= D with D = ln(1 + ``threshold``); at its edge
+    p = P(t > (|m| - D) / se) + P(t > (|m| + D) / se), with se taken back from the t interval. A case stops at one of
+    ``looks`` looks, chosen by what was seen: p times their number bounds the error whenever it stopped (Bonferroni).
+    """
+    df = comparison.pairs - (2 if math.isfinite(comparison.position_high) else 1)
+    if df < 1 or not comparison.low > 0 or not math.isfinite(comparison.high):
+        return None
+    half = (math.log(comparison.high) - math.log(comparison.low)) / 2
+    if half <= 0:
+        return None
+    se = half / float(t_quantile(1 - comparison.alpha / 2, df))
+    size, edge = abs(math.log(comparison.ratio)), math.log1p(threshold)
+    return min(1.0, looks * (_upper_tail((size - edge) / se, df) + _upper_tail((size + edge) / se, df)))
+
+
+def benjamini_hochberg(p_values: Sequence[float], *, rate: float = RATE) -> list[bool]:
+    """Which hypotheses are rejected: up to the largest k with p_(k) <= k / m * rate (Benjamini and Hochberg 1995)."""
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    last = 0
+    for k, place in enumerate(order, start=1):
+        if p_values[place] <= k / len(p_values) * rate:
+            last = k
+    kept = set(order[:last])
+    return [place in kept for place in range(len(p_values))]
+
+
+def discoveries(results: Sequence[Result], *, looks: int) -> Discoveries | None:
+    """Correct the headline verdicts of one run for their number; None when they are too few to need it."""
+    tested = []
+    for result in results:
+        if result.headline and result.verdict.word != "invalid":
+            p = p_value(result.comparison, threshold=result.verdict.threshold, looks=looks)
+            if p is not None:
+                tested.append((result.verdict.word, p))
+    if len(tested) < FEWEST:
+        return None
+    kept = benjamini_hochberg([p for _, p in tested])
+    counted = {
+        word: [held for (other, _), held in zip(tested, kept, strict=True) if other == word]
+        for word in ("improved", "regressed")
+    }
+    improved, regressed = counted["improved"], counted["regressed"]
+    return Discoveries(len(tested), len(improved), sum(improved), len(regressed), sum(regressed))
+
+
+def _upper_tail(t: float, df: int) -> float:
+    from scipy.special import stdtr
+
+    return float(stdtr(df, -t))

@@ -1,0 +1,92 @@
+"""``aiperf book``: what the book claims, which scenario covers it, and what was measured of it here.
+
+What must not live here: the rows, answering them, layout.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiperf.analysis.book import Answered, answer_rows, missing, unknown_rows
+from aiperf.cli.options import Format, FormatOption, JsonOption, ResultsOption
+from aiperf.errors import usage
+from aiperf.host.facts import HostFacts
+from aiperf.host.fingerprint import fingerprint
+from aiperf.host.read import read_host
+from aiperf.plan.book import load_book
+from aiperf.plan.cited import cited_rows
+from aiperf.report.book import book_csv, book_lines, book_markdown, book_plain, missing_lines, rules_lines
+from aiperf.report.console import Line, terminal_width
+from aiperf.report.console import show as show_lines
+from aiperf.report.html.book_page import render_book
+from aiperf.report.json_file import listing_json
+from aiperf.store.reference import newest_measured
+from aiperf.store.write import write_whole
+
+_DEFAULT_RESULTS = "results"
+
+
+def book(
+    chapters: Annotated[
+        list[str], typer.Option("--chapter", metavar="chNN|app", help="Only this chapter; may be given again.")
+    ] = [],  # noqa: B006 - typer reads the default and never changes it
+    only_missing: Annotated[
+        bool, typer.Option("--missing", help="Only core rows of chapters 1-14 and the appendix without a scenario.")
+    ] = False,
+    html: Annotated[bool, typer.Option("--html", help="Write one self-contained HTML page instead.")] = False,
+    output: Annotated[
+        str, typer.Option("--output", metavar="PATH", help="Where the page goes; else book.html in the results.")
+    ] = "",
+    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    form: FormatOption = Format.table,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold the book beside the machine: every before/after pair, its scenarios, the claim, what was measured."""
+    if html and form is not Format.table:
+        raise usage("a page is no table of text.", "Give --html or --format, not both.", where="--format")
+    if output and not html:
+        raise usage("only a page has this.", "Add --html.", where="--output")
+    rows, host = load_book(chapters), read_host()
+    # Whether a row has a scenario is known without asking what the scenario needs.
+    cited = cited_rows(host, results=results, wanted=() if only_missing else {row.chapter for row in rows})
+    measured, damaged = newest_measured(results, host_id=fingerprint(host)[0])
+    answered = answer_rows(rows, cited, measured)
+    answered = missing(answered) if only_missing else answered
+    if html:
+        path = _write_page(Path(output) if output else results / "book.html", answered, host)
+        sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if as_json else f"{path}\n")
+    else:
+        _print(answered, Format.json if as_json else form, only_missing=only_missing)
+    for scenario, row_id in unknown_rows(load_book(), cited):
+        print(f"{scenario} cites {row_id}, which is no row of the book's catalogue.", file=sys.stderr)
+    for spoilt in damaged:
+        print(spoilt.sentence, file=sys.stderr)
+
+
+def _print(answered: Sequence[Answered], form: Format, *, only_missing: bool) -> None:
+    width = terminal_width(sys.stdout)
+    if form is Format.json:
+        sys.stdout.write(listing_json(book_plain(answered)))
+    elif form is Format.csv:
+        sys.stdout.write(book_csv(answered))
+    elif form is Format.markdown:
+        sys.stdout.write(book_markdown(answered))
+    elif only_missing:
+        show_lines(missing_lines(answered, width=width))
+    else:
+        show_lines([*book_lines(answered, width=width), Line(""), *rules_lines(width=width)])
+
+
+def _write_page(path: Path, answered: Sequence[Answered], host: HostFacts) -> Path:
+    where = ", ".join(gpu.name for gpu in host.gpus) or f"{host.cpu_model}, no GPU"
+    try:
+        write_whole(path, render_book(answered, host=where).encode("utf-8", "replace"))
+    except OSError as error:
+        raise usage(f"the page cannot be written ({error.strerror}).", "Give another --output.", str(path)) from None
+    return path

@@ -1,0 +1,59 @@
+"""The shipped scenarios that cover rows of the book, and whether this host can run them.
+
+What must not live here: the rows themselves, measured results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.errors import UserError
+from aiperf.host.facts import HostFacts
+from aiperf.plan.needs import unmet
+from aiperf.plan.plan import gang, host_cases
+from aiperf.scenario.find import Listing, list_scenarios
+from aiperf.scenario.load import load_scenario
+
+
+@dataclass(frozen=True)
+class Cited:
+    """A scenario and the rows that it cites."""
+
+    scenario: str
+    rows: tuple[str, ...]
+    hash: str = ""
+    """Of its file as it is now."""
+    problem: str = ""
+    """Why this host can run none of its cases; empty when it can run some."""
+
+
+def cited_rows(
+    host: HostFacts, *, results: Path, wanted: Iterable[str], folders: Sequence[Path] | None = None
+) -> tuple[Cited, ...]:
+    """Every scenario in ``folders`` (the shipped ones by default) that cites rows.
+
+    Only those that cite one of ``wanted`` (ids, or chapters) are loaded, which takes its time: of the others it is not
+    known whether ``host`` can run them. ``results`` is the folder whose disk counts.
+    """
+    cited = [entry for entry in list_scenarios(folders) if entry.book]
+    loaded = {entry.name for entry in citing(cited, wanted)}
+    return tuple(_cited(e, host, results) if e.name in loaded else Cited(e.name, e.book) for e in cited)
+
+
+def citing(entries: Iterable[Listing], rows: Iterable[str]) -> tuple[Listing, ...]:
+    """The scenarios among ``entries`` that cite one of ``rows``: ids, or chapters that stand for all of theirs."""
+    wanted = set(rows)
+    return tuple(e for e in entries if any(r in wanted or r.partition("/")[0] in wanted for r in e.book))
+
+
+def _cited(entry: Listing, host: HostFacts, results: Path) -> Cited:
+    try:
+        scenario = load_scenario(entry.path)
+        cases = host_cases(scenario, host)
+    except UserError as error:
+        return Cited(entry.name, entry.book, problem=f"{entry.name} has faults: {error.faults[0].what}")
+    reasons = ["; ".join(r for r, _ in unmet(c.needs, host, ranks=gang(c), folder=results)) for c in cases]
+    problem = "" if not all(reasons) else f"{entry.name} {' or '.join(dict.fromkeys(reasons))}"
+    return Cited(entry.name, entry.book, scenario.hash, problem)

@@ -1,0 +1,238 @@
+"""Suites: which scenarios belong together, and how long they took where somebody measured it.
+
+What must not live here: measuring, the flags of a command, printing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiperf.errors import UserError, usage
+from aiperf.host.facts import HostFacts
+from aiperf.paths import config_folder
+from aiperf.plan.book import APPENDIX, chapters
+from aiperf.plan.cases import expand
+from aiperf.plan.cited import citing
+from aiperf.plan.plan import Plan, make_plan
+from aiperf.scenario.document import Document, KeyPath, read_document
+from aiperf.scenario.find import Listing, find_scenarios, list_scenarios
+from aiperf.scenario.load import load_scenario, load_scenarios
+from aiperf.scenario.model import Scenario
+from aiperf.scenario.text import axis_text
+from aiperf.scenario.wording import allowed, arranged, nearest, shown
+from aiperf.settings import Settings
+
+LANES = ("cpu", "gpu1", "gpu2", "gpu4")
+NOT_MEASURED = "not measured yet"
+BOOK_PREFIX = "book-"
+LAST_BOOK_SUITE = "ch14"
+"""Later chapters have suites too, which are not listed."""
+_RAN = ("took", "on", "precision", "commit")
+_SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What a suite file says; a scenario belongs to it when any of ``scenarios``, ``book`` and ``lanes`` names it."""
+
+    name: str
+    title: str
+    scenarios: tuple[str, ...] = ()
+    """Names, tags, paths and patterns; paths are taken from the file's folder."""
+    book: tuple[str, ...] = ()
+    """Rows of the book, or chapters that stand for all of theirs: every scenario that cites one."""
+    lanes: tuple[str, ...] = ()
+    """cpu: what runs without a GPU; gpuN: what needs N GPUs, or takes them where they are."""
+    without: tuple[str, ...] = ()
+    """Names, tags and patterns that are left out."""
+    only: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Scenario -> axis -> the one value that is measured."""
+    precision: str = ""
+    """Unless the command names one; empty leaves the command's own default."""
+    duration: str = NOT_MEASURED
+    """How long it took, on what, as somebody measured it."""
+
+
+def suite_names() -> tuple[str, ...]:
+    """Every suite by name: the files, then one for each of the book's chapters 1 to 14 and its appendix."""
+    files = sorted(path.stem for path in _folder().glob("*.yaml"))
+    return (*files, *(f"{BOOK_PREFIX}{c}" for c in chapters() if c == APPENDIX or c <= LAST_BOOK_SUITE))
+
+
+def load_suite(name: str) -> Suite:
+    """The suite of configs/suites/NAME.yaml, of a path, or ``book-CHAPTER``. Raises UserError with every fault."""
+    if match := re.fullmatch(rf"{BOOK_PREFIX}(\w+)", name):
+        return _of_chapter(match[1])
+    path = Path(name) if name.endswith(_SUFFIXES) else _folder() / f"{name}.yaml"
+    if not path.is_file():
+        hint = nearest(name, suite_names()) or f"Suites: {allowed(suite_names())}; or the path of a file like them."
+        raise usage(f'"{name}" is no suite.', hint)
+    reader = _Reader(read_document(path))
+    suite = reader.suite()
+    if reader.faults:
+        raise UserError(arranged(reader.faults))
+    return suite
+
+
+def members(suite: Suite, *, entries: Sequence[Listing] | None = None) -> list[Path]:
+    """Scenario files of the suite, by name; ``entries`` are the shipped ones, where they were listed already.
+
+    Raises UserError for a selector that finds nothing.
+    """
+    entries = list_scenarios() if entries is None else entries
+    paths = dict.fromkeys(find_scenarios(suite.scenarios)) if suite.scenarios else {}
+    paths |= dict.fromkeys(e.path.resolve() for e in (*citing(entries, suite.book), *_in_lanes(entries, suite.lanes)))
+    dropped = set(find_scenarios(suite.without)) if suite.without else set()
+    return sorted((p for p in paths if p not in dropped), key=lambda p: p.stem)
+
+
+def plan_suite(suite: Suite, host: HostFacts, settings: Settings, *, only: Mapping[str, str] | None = None) -> Plan:
+    """The plan of a suite; ``only`` keeps cases of every scenario, as on the command line. Raises UserError."""
+    loaded = load_scenarios(members(suite))
+    if unknown := [name for name in suite.only if name not in {s.name for s in loaded}]:
+        raise usage(f"suite {suite.name}: only names {unknown[0]}, which is not in it.", "Take it out, or add it.")
+    plans = [make_plan([s], host, settings, only={**suite.only.get(s.name, {}), **(only or {})}) for s in loaded]
+    return Plan(tuple(c for p in plans for c in p.cases), tuple(s for p in plans for s in p.skips))
+
+
+def plan_selected(
+    selectors: Iterable[str],
+    suite: Suite | None,
+    host: HostFacts,
+    settings: Settings,
+    *,
+    only: Mapping[str, str] | None = None,
+) -> Plan:
+    """The plan of what a command names: scenarios or a suite, one of them. Raises UserError."""
+    selectors = list(selectors)
+    if suite is not None and selectors:
+        raise usage("a suite names its own scenarios.", f"Leave out {selectors[0]}, or --suite.", where="--suite")
+    if suite is not None:
+        return plan_suite(suite, host, settings, only=only)
+    if not selectors:
+        raise usage("nothing to run was named.", "Name scenarios, tags or files, or a suite: --suite cpu.")
+    return make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=only)
+
+
+def _folder() -> Path:
+    return config_folder() / "suites"
+
+
+def _of_chapter(chapter: str) -> Suite:
+    if chapter not in chapters():
+        raise usage(f'"{chapter}" is no chapter of the book.', f"Chapters: {allowed(chapters())}.")
+    which = "the appendix" if chapter == APPENDIX else f"chapter {int(chapter.removeprefix('ch'))}"
+    return Suite(f"{BOOK_PREFIX}{chapter}", f"Every scenario that covers a row of {which} of the book", book=(chapter,))
+
+
+def _in_lanes(entries: Iterable[Listing], lanes: tuple[str, ...]) -> list[Listing]:
+    return [e for e in entries if lanes and any(lane in lanes for lane in _lanes(e, lanes))]
+
+
+def _lanes(entry: Listing, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Lanes of a scenario; only one that also takes GPUs has to be loaded to know how many."""
+    if entry.gpus:
+        return (f"gpu{entry.gpus}",)
+    if not entry.gpu_sizes or set(wanted) == {"cpu"}:
+        return ("cpu",)
+    return ("cpu", f"gpu{_smallest(load_scenario(entry.path))}")
+
+
+def _smallest(scenario: Scenario) -> int:
+    return min(case.needs.gpus for case in expand(scenario, on_gpu=True))
+
+
+class _Reader:
+    """Reads one suite file key by key and collects what is wrong with it."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self.faults = list(document.faults)
+
+    def suite(self) -> Suite:
+        data = self._document.data
+        readers: dict[str, Callable[[KeyPath, Any], Any]] = {
+            "title": self._text,
+            "scenarios": self._selectors,
+            "book": self._book,
+            "lanes": self._lanes,
+            "without": self._selectors,
+            "only": self._only,
+            "precision": self._text,
+            "duration": self._duration,
+        }
+        values: dict[str, Any] = {"title": ""}
+        for key, value in data.items():
+            if key in readers:
+                values[key] = readers[key]((key,), value)
+            else:
+                hint = nearest(key, readers) or f"Allowed: {allowed(readers)}."
+                self._fault((key,), f'"{key}" is not a key of a suite.', hint, key=True)
+        for key in ("title", "duration"):
+            if key not in data:
+                hint = f"Write duration: {NOT_MEASURED}, until it was." if key == "duration" else "Say what it is for."
+                self._fault((), f"{key} is missing.", hint)
+        if not any(data.get(key) for key in ("scenarios", "book", "lanes")):
+            self._fault((), "it names nothing.", "Write scenarios: [name, tag, ...], book: [ch07] or lanes: [cpu].")
+        return Suite(self._document.path.stem, **values)
+
+    def _fault(self, at: KeyPath, what: str, hint: str = "", *, key: bool = False) -> None:
+        self.faults.append(self._document.fault(at, what, hint, key=key))
+
+    def _text(self, at: KeyPath, value: Any) -> str:
+        text = self._document.texts.get(at, value) if not isinstance(value, bool | None) else value
+        if isinstance(text, str) and text.strip():
+            return text
+        self._fault(at, f"{at[-1]}: {shown(value)} is not a text.")
+        return ""
+
+    def _texts(self, at: KeyPath, value: Any) -> tuple[str, ...]:
+        if not isinstance(value, list):
+            self._fault(at, f"{at[0]}: {shown(value)} is not a list.", "Write [name, ...].")
+            return ()
+        return tuple(self._text((*at, place), entry) for place, entry in enumerate(value))
+
+    def _selectors(self, at: KeyPath, value: Any) -> tuple[str, ...]:
+        return tuple(self._from_here(text) for text in self._texts(at, value))
+
+    def _from_here(self, text: str) -> str:
+        is_path = os.sep in text or text.endswith(_SUFFIXES)
+        return os.path.normpath(self._document.path.parent / Path(text).expanduser()) if is_path else text
+
+    def _book(self, at: KeyPath, value: Any) -> tuple[str, ...]:
+        texts = self._texts(at, value)
+        for place, text in enumerate(texts):
+            if text.partition("/")[0] not in chapters():
+                self._fault(
+                    (*at, place), f'"{text}" is of no chapter of the book.', f"Chapters: {allowed(chapters())}."
+                )
+        return texts
+
+    def _lanes(self, at: KeyPath, value: Any) -> tuple[str, ...]:
+        texts = self._texts(at, value)
+        for place, text in enumerate(texts):
+            if text not in LANES:
+                self._fault((*at, place), f'"{text}" is not a lane.', f"Allowed: {allowed(LANES)}.")
+        return texts
+
+    def _only(self, at: KeyPath, value: Any) -> dict[str, dict[str, str]]:
+        if not isinstance(value, dict) or not all(isinstance(axes, dict) for axes in value.values()):
+            self._fault(at, "only is not a mapping of scenarios.", "Write {my-scenario: {size: 1MiB}}.")
+            return {}
+        return {name: {axis: axis_text(v) for axis, v in axes.items()} for name, axes in value.items()}
+
+    def _duration(self, at: KeyPath, value: Any) -> str:
+        """What was measured, with where and when; a bare number would be somebody's guess."""
+        if value == NOT_MEASURED:
+            return NOT_MEASURED
+        if not isinstance(value, dict) or set(value) != set(_RAN):
+            what = f"duration: {shown(value)} is no measured duration."
+            self._fault(at, what, f"Write {NOT_MEASURED}, or a mapping with {allowed(_RAN)}.")
+            return NOT_MEASURED
+        told = {key: self._text((*at, key), value[key]) for key in _RAN}
+        return f"{told['took']} at {told['precision']} precision on {told['on']} (commit {told['commit']})"

@@ -1,0 +1,74 @@
+"""How a claim of the book is told in words and numbers, wherever it stands beside something measured.
+
+What must not live here: layout, judging a claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiperf.analysis.book import Answered, Measured
+from aiperf.plan.book import Claim, find_row
+from aiperf.records import CaseRecord
+from aiperf.report.numbers import clean, format_interval, format_ratio
+
+NO_NUMBER = "a gain without a number"
+
+
+def claim_text(claim: Claim | None) -> str:
+    """``3.5× (illustrative)``, ``2× to 3× (published, PCIe host)``, or that the book gives no number."""
+    if claim is None:
+        return NO_NUMBER
+    ends = dict.fromkeys(f"{end:g}×" for end in (claim.low, claim.high))
+    source = f", {claim.hardware}" if claim.hardware and claim.hardware != claim.label else ""
+    return f"{' to '.join(ends)} ({claim.label}{source})"
+
+
+def measured_text(found: Measured | None) -> str:
+    """``2.81× (2.77 … 2.84) improved``, with the host where it is another one; empty without a measurement."""
+    if found is None:
+        return ""
+    where = "" if found.here else f" on {found.host}"
+    ratio = format_ratio(found.ratio, found.low, found.high)
+    word = f"{found.word}{' (provisional)' if found.provisional else ''}"
+    return clean(f"{ratio} ({format_interval(found.low, found.high)}) {word}{where}")
+
+
+def best_text(answered: Answered) -> str:
+    """What was measured, in which case, and how many of the row's cases agree."""
+    if answered.best is None:
+        return ""
+    step = f" {answered.best.side}" if answered.best.side != "after" else ""
+    of = f"; {answered.agreeing} of {answered.cases} cases say so" if answered.cases > 1 else ""
+    return f"{measured_text(answered.best)} in {answered.best.case}{step}{of}"
+
+
+def row_sentence(row_id: str, record: CaseRecord | None = None) -> str:
+    """``ch07/x claims 3.5× (illustrative); measured 2.81× (2.77 … 2.84) improved.`` and what is wrong with the claim.
+
+    Without ``record``, or with one that was not concluded, only the claim; it is said when the book has no such row.
+    """
+    row = find_row(row_id)
+    if row is None:
+        return f"{row_id} is no row of the book's catalogue."
+    told = "; ".join(_headlines(record)) if record is not None else ""
+    said = [f"{row_id} claims {claim_text(row.claim)}{f'; measured {told}' if told else ''}."]
+    said += [f"Impossible as printed: {row.impossible}"] if row.impossible else []
+    return " ".join([*said, *([row.note] if row.note else [])])
+
+
+def row_sentences(row_ids: Iterable[str], record: CaseRecord | None = None) -> list[str]:
+    """A sentence for each row."""
+    return [row_sentence(row_id, record) for row_id in row_ids]
+
+
+def _headlines(record: CaseRecord) -> list[str]:
+    first = record.case.sides[0].name
+    told = []
+    for result in record.results:
+        if result.headline and result.against == first:
+            c = result.comparison
+            step = f"{result.side} " if len(record.case.sides) > 2 else ""
+            ratio = format_ratio(c.ratio, c.low, c.high)
+            told.append(f"{step}{ratio} ({format_interval(c.low, c.high)}) {result.verdict.word}")
+    return told

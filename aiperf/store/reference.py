@@ -1,0 +1,90 @@
+"""Reference runs, which are run folders that git keeps, and the newest record of every case, here or there.
+
+What must not live here: judging a claim, writing, printing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from aiperf.analysis.book import Measured
+from aiperf.analysis.recompute import recompute
+from aiperf.paths import config_folder
+from aiperf.records import CaseRecord, RunRecord
+from aiperf.store.history import Entry, entries
+from aiperf.store.read import Damaged, StoredRun, find_runs, open_run, read_pairs
+from aiperf.store.same import same_results
+
+REFERENCE = "reference"
+
+
+def reference_folder(results: Path) -> Path:
+    """Where reference runs lie: in ``results``, else in the project's own results."""
+    own = results / REFERENCE
+    return own if own.is_dir() else config_folder().parent / "results" / REFERENCE
+
+
+def reference_runs(results: Path) -> tuple[StoredRun, ...]:
+    """Every reference run, oldest first by name; empty when there is none."""
+    folder = reference_folder(results)
+    return tuple(open_run(run, results=folder) for run in find_runs(folder))
+
+
+def concluded_again(run: StoredRun, record: CaseRecord) -> CaseRecord:
+    """``record`` with results computed afresh from its raw samples; as it is when it has none. Raises UserError."""
+    if not record.results:
+        return record
+    pairs = read_pairs(run, record)
+    return replace(record, results=recompute(record, pairs, width=record.width, scale=record.scale))
+
+
+def differing(run: StoredRun) -> tuple[str, ...]:
+    """Ids of the cases whose stored results do not follow from their samples, and paths of what cannot be read."""
+    records, damaged = run.read_cases()
+    odd = [r.case.id for r in records if not same_results(r.results, concluded_again(run, r).results)]
+    return (*odd, *(str(d.path) for d in damaged))
+
+
+def newest_measured(results: Path, *, host_id: str) -> tuple[tuple[Measured, ...], tuple[Damaged, ...]]:
+    """Headlines of the newest record of every case: of this host, else of a reference run; and what is damaged.
+
+    Every side is told against the first one. Gated commits, calibration sittings and other tools' numbers are no
+    measurement of a scenario and are left out.
+    """
+    own, references = entries(results), entries(reference_folder(results))
+    newest: dict[str, tuple[Entry, bool]] = {}
+    for entry in filter(_counts, references.entries):
+        newest[entry.record.case.id] = (entry, False)
+    for entry in filter(_counts, own.entries):
+        if entry.record.host_id == host_id:
+            newest[entry.record.case.id] = (entry, True)
+    found = tuple(m for entry, here in newest.values() for m in _headlines(entry.run, entry.record, here=here))
+    return found, (*own.damaged, *references.damaged)
+
+
+def _counts(entry: Entry) -> bool:
+    case = entry.record.case
+    made = case.rebuilt or "@" in case.id or any(side.slowdown for side in case.sides)
+    return entry.record.status == "measured" and bool(entry.record.results) and not made
+
+
+def _headlines(run: RunRecord, record: CaseRecord, *, here: bool) -> Iterable[Measured]:
+    case = record.case
+    for result in record.results:
+        if result.headline and result.against == case.sides[0].name:
+            c = result.comparison
+            yield Measured(
+                scenario=case.scenario, case=case.id, side=result.side,
+                word=result.verdict.word, provisional=result.verdict.provisional,
+                ratio=c.ratio, low=c.low, high=c.high, expect=case.expect,
+                host=_host(run.host) or record.host_id, here=here, run=run.run, scenario_hash=case.scenario_hash,
+            )  # fmt: skip
+
+
+def _host(host: Mapping[str, Any]) -> str:
+    """The class of machine: its GPU, else its CPU."""
+    gpus = [str(g.get("name")) for g in host.get("gpus") or () if isinstance(g, Mapping)]
+    return gpus[0] if gpus else str(host.get("cpu_model") or "")

@@ -1,0 +1,66 @@
+"""Opening the folder of a run that ended early, and what of it is taken over.
+
+What must not live here: what must be the same (plan/resume.py), measuring, printing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from aiperf.errors import UserError, usage
+from aiperf.plan.resume import conflicts, goes_on, is_kept
+from aiperf.records import Case, CaseRecord, RunRecord
+from aiperf.store.codec import decode_run, encode_run
+from aiperf.store.read import StoredRun, read_pairs
+from aiperf.store.write import RunWriter
+
+
+def reopen(earlier: StoredRun, now: RunRecord) -> tuple[RunWriter, RunRecord]:
+    """Go on in the folder of ``earlier``; ``now`` is how a new run would begin.
+
+    Raises UserError with everything that is not as it was then.
+    """
+    old = earlier.record
+    if earlier.warnings:
+        raise usage(f"{earlier.warnings[0].sentence}.", "Begin a new run.", where="--resume")
+    # Through the encoding, so that a tuple equals the list it was stored as.
+    if changed := conflicts(old, decode_run(encode_run(now))):
+        what = f"{old.run} cannot be gone on with: {'; '.join(changed)}."
+        raise usage(what, "Make it the same again, or begin a new run.", where="--resume")
+    planned = tuple(dict.fromkeys((*old.planned, *now.planned)))
+    findings = tuple(dict.fromkeys((*old.findings, *now.findings)))
+    run = replace(old, status="running", finished="", planned=planned, findings=findings)
+    writer = RunWriter(earlier.folder)
+    writer.write_run(run)
+    return writer, run
+
+
+def stored_cases(earlier: StoredRun, cases: Sequence[Case], *, note: Callable[[str], None]) -> dict[str, CaseRecord]:
+    """Records of ``cases`` that are kept or gone on with, samples included; ``note`` tells what is measured again."""
+    wanted = {case.id: case for case in cases}
+    records, damaged = earlier.read_cases()
+    for spoilt in damaged:
+        note(f"{spoilt.sentence}: measured again")
+    found = {}
+    for record in records:
+        case = wanted.get(record.case.id)
+        if case is None:
+            continue
+        if not (is_kept(record, case) or goes_on(record, case)):
+            note(f"{case.id} is measured again: {_why(record, case)}")
+            continue
+        try:
+            found[case.id] = replace(record, pairs=read_pairs(earlier, record))
+        except UserError as error:
+            note(f"{case.id} is measured again: {error.faults[0].what}")
+    kept = sum(is_kept(found[name], wanted[name]) for name in found)
+    opened, new = len(found) - kept, len(cases) - len(found)
+    note(f"going on in {earlier.folder}: {kept} kept, {opened} gone on with, {new} to begin")
+    return found
+
+
+def _why(record: CaseRecord, case: Case) -> str:
+    if record.case.scenario_hash != case.scenario_hash:
+        return "its scenario file was changed"
+    return f"it was {record.status}" if record.status != "measured" else "it had no pair yet"

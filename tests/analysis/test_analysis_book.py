@@ -1,0 +1,129 @@
+"""What a measurement says of the book's claim, by the rules that ANSWERS declares."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiperf.analysis.book import ANSWERS, Measured, answer_rows, case_answer, counts, missing, unknown_rows
+from aiperf.plan.book import BookRow, Claim
+from aiperf.plan.cited import Cited
+
+TWO = Claim(2.0, 2.0, "illustrative")
+
+
+def row(name: str = "ch07/a", *, claim: Claim | None = TWO, **changes) -> BookRow:
+    texts = dict.fromkeys(("section", "before", "after", "mechanism", "correctness"), "x")
+    return BookRow(**{**texts, "id": name, "weight": "core", "lane": "cpu", "claim": claim, **changes})
+
+
+def found(low: float, high: float, word: str = "improved", *, scenario: str = "s", **changes) -> Measured:
+    given = {"scenario": scenario, "case": scenario, "side": "after", "word": word, "ratio": (low * high) ** 0.5}
+    return Measured(**{**given, "low": low, "high": high, "host": "this one", **changes})
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word", "answer"),
+    [
+        (1.9, 2.1, "improved", "reproduced"),
+        (1.5, 1.61, "improved", "reproduced"),
+        (1.5, 1.59, "improved", "weaker"),
+        (2.49, 2.9, "improved", "reproduced"),
+        (2.51, 2.9, "improved", "stronger"),
+        (0.99, 1.01, "equivalent", "not reproduced"),
+        (0.5, 0.6, "regressed", "not reproduced"),
+        (0.9, 1.5, "inconclusive", "not reproduced"),
+        (0.9, 1.7, "inconclusive", "inconclusive"),
+        (1.9, 2.1, "invalid", "inconclusive"),
+    ],
+)
+def test_a_claimed_number_is_held_against_the_interval(low, high, word, answer) -> None:
+    assert case_answer(TWO, found(low, high, word)) == answer
+
+
+def test_a_range_is_met_anywhere_between_its_ends() -> None:
+    claim = Claim(2.0, 3.0, "published")
+    assert case_answer(claim, found(2.4, 2.6)) == "reproduced"
+    assert case_answer(claim, found(3.6, 3.7)) == "reproduced"
+    assert case_answer(claim, found(3.76, 3.9)) == "stronger"
+
+
+def test_a_small_claimed_gain_is_not_met_by_no_gain() -> None:
+    claim = Claim(1.05, 1.1, "illustrative")
+    assert case_answer(claim, found(0.99, 1.01, "equivalent")) == "not reproduced"
+    assert case_answer(claim, found(1.04, 1.06)) == "reproduced"
+
+
+def test_a_claim_of_no_gain_is_met_by_equivalence() -> None:
+    assert case_answer(Claim(1.0, 1.0, "illustrative"), found(0.99, 1.01, "equivalent")) == "reproduced"
+    assert case_answer(Claim(1.0, 1.0, "illustrative"), found(1.4, 1.5)) == "stronger"
+
+
+def test_without_a_number_the_expected_verdict_decides() -> None:
+    assert case_answer(None, found(1.1, 1.2)) == "reproduced"
+    assert case_answer(None, found(0.99, 1.01, "equivalent")) == "not reproduced"
+    assert case_answer(None, found(0.99, 1.01, "equivalent", expect="equivalent")) == "reproduced"
+    assert case_answer(None, found(0.9, 1.1, "inconclusive")) == "inconclusive"
+
+
+def test_a_negative_control_says_nothing_of_a_claimed_gain() -> None:
+    control = found(0.99, 1.01, "equivalent", expect="equivalent")
+    assert case_answer(TWO, control) is None
+    (answered,) = answer_rows([row()], [Cited("s", ("ch07/a",))], [control])
+    assert (answered.answer, answered.cases) == ("not measured yet", 0)
+
+
+def test_a_row_is_answered_by_its_best_case_and_says_how_many_agree() -> None:
+    cases = [found(1.0, 1.1, case="s[1]"), found(1.9, 2.0, case="s[2]"), found(1.8, 2.0, case="s[3]")]
+    (answered,) = answer_rows([row()], [Cited("s", ("ch07/a",))], cases)
+    assert (answered.answer, answered.agreeing, answered.cases) == ("reproduced", 2, 3)
+    assert answered.best is not None
+    assert answered.best.case == "s[2]"
+
+
+def test_what_is_impossible_stays_so_and_shows_what_was_measured() -> None:
+    (answered,) = answer_rows([row(impossible="2 > 1")], [Cited("s", ("ch07/a",))], [found(1.9, 2.1)])
+    assert (answered.answer, answered.why) == ("impossible as printed", "2 > 1")
+    assert answered.best is not None
+    (bare,) = answer_rows([row(impossible="2 > 1")], [], [])
+    assert bare.answer == "impossible as printed"
+
+
+def test_why_a_row_was_not_measured() -> None:
+    rows = [row("ch07/none"), row("ch07/never", not_runnable="no switch"), row("ch07/unmet"), row("ch07/soon")]
+    cited = [
+        Cited("u", ("ch07/unmet",), problem="u needs 1 GPU, this host has 0"),
+        Cited("v", ("ch07/soon", "ch07/unknown")),
+    ]
+    answered = answer_rows(rows, cited, [])
+    assert [(a.answer, a.why) for a in answered] == [
+        ("no scenario yet", ""),
+        ("not runnable here", "no switch"),
+        ("not runnable here", "u needs 1 GPU, this host has 0"),
+        ("not measured yet", ""),
+    ]
+    assert [a.row.id for a in missing(answered)] == ["ch07/none"]
+    assert unknown_rows(rows, cited) == (("v", "ch07/unknown"),)
+    assert {word: n for word, n in counts(answered).items() if n} == {
+        "not runnable here": 2,
+        "not measured yet": 1,
+        "no scenario yet": 1,
+    }
+
+
+def test_a_host_that_cannot_run_it_still_shows_a_reference_record() -> None:
+    cited = [Cited("s", ("ch07/a",), problem="needs 1 GPU")]
+    (answered,) = answer_rows([row()], cited, [found(1.9, 2.1, here=False, host="H200")])
+    assert answered.answer == "reproduced"
+
+
+def test_a_record_of_an_older_scenario_file_says_so() -> None:
+    cited = [Cited("s", ("ch07/a",), hash="new")]
+    (answered,) = answer_rows([row()], cited, [found(1.9, 2.1, scenario_hash="old")])
+    assert "before its scenario file was changed" in answered.why
+    (fresh,) = answer_rows([row()], cited, [found(1.9, 2.1, scenario_hash="new")])
+    assert fresh.why == ""
+
+
+def test_every_answer_has_a_meaning() -> None:
+    assert set(counts([])) == set(ANSWERS)
+    assert all(ANSWERS.values())

@@ -1,0 +1,103 @@
+"""``aiperf book``, and suites on the command line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+
+def test_a_chapter_is_listed_with_claim_and_answer(here) -> None:
+    told = here("book", "--chapter", "ch07")
+    assert told.code == 0
+    assert told.out.startswith("Chapter 7\n")
+    assert "impossible as printed  ch07/scalar-vs-float4-copy" in told.out
+    assert "Chapter 8" not in told.out
+    assert told.err == ""
+    assert told.plain
+
+
+def test_the_listing_is_there_for_programs(here) -> None:
+    rows = json.loads(here("book", "--chapter", "ch01", "--chapter", "ch10", "--json").out)
+    assert {row["row"].partition("/")[0] for row in rows} == {"ch01", "ch10"}
+    table = list(csv.DictReader(io.StringIO(here("book", "--chapter", "ch01", "--format", "csv").out)))
+    assert table[0].keys() == rows[0].keys() - {"book"}
+    assert here("book", "--chapter", "ch01", "--format", "markdown").out.startswith("## The book beside the machine")
+
+
+def test_what_is_missing_are_core_rows_without_a_scenario(here) -> None:
+    rows = json.loads(here("book", "--missing", "--json").out)
+    assert all(row["weight"] == "core" and row["scenarios"] == [] and row["lane"] in ("cpu", "gpu1") for row in rows)
+
+
+def test_the_page_is_written_where_it_is_asked_for(here, user) -> None:
+    told = here("book", "--chapter", "ch01", "--html", "--output", "page.html")
+    assert (told.code, told.out) == (0, "page.html\n")
+    assert '<h2 id="ch01">' in (user.folder / "page.html").read_text()
+    missing = here("book", "--html", "--output", "nowhere/page.html", "--chapter", "ch01")
+    assert missing.code == 2
+    assert "cannot be written" in missing.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (("--chapter", "ch77"), "no chapter"),
+        (("--html", "--format", "csv"), "a page is no table"),
+        (("--output", "x.html"), "only a page"),
+    ],
+)
+def test_flags_that_cannot_be_heeded_are_mistakes(here, argv, why) -> None:
+    told = here("book", *argv)
+    assert told.code == 2
+    assert why in told.err
+
+
+def test_suites_are_listed(here) -> None:
+    told = here("list", "--suites")
+    assert told.code == 0
+    assert "book-ch07" in told.out
+    names = {row["name"] for row in json.loads(here("list", "--suites", "--json").out)}
+    assert {"cpu", "gpu1", "gpu2", "demo", "ci", "book-app"} <= names
+    assert here("list", "--suites", "demo").code == 2
+
+
+def test_a_suite_is_planned_at_its_own_precision_unless_another_is_named(here, user) -> None:
+    user.write("suite.yaml", "title: Mine\nscenarios: [./tiny.yaml]\nprecision: quick\nduration: not measured yet\n")
+    (row,) = json.loads(here("run", "--suite", "suite.yaml", "--dry-run", "--json").out)
+    (slow,) = json.loads(here("run", "--suite", "suite.yaml", "--precision", "standard", "--dry-run", "--json").out)
+    assert row["case"] == slow["case"] == "tiny"
+    assert row["estimate"]["most"] < slow["estimate"]["most"] if "estimate" in row else row != slow
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (("run",), "nothing to run was named"),
+        (("run", "./tiny.yaml", "--suite", "ci", "--dry-run"), "a suite names its own scenarios"),
+        (("run", "--suite", "gpu11", "--dry-run"), '"gpu11" is no suite'),
+        (("run", "./tiny.yaml", "--resume", "latest", "--dry-run"), "a dry run goes on with nothing"),
+        (("run", "./tiny.yaml", "--resume", "latest"), "no run is stored"),
+        (("profile", "--suite", "gpu11"), '"gpu11" is no suite'),
+    ],
+)
+def test_a_command_that_names_nothing_or_too_much_is_a_mistake(here, argv, why) -> None:
+    told = here(*argv)
+    assert told.code == 2
+    assert why in told.err
+
+
+def test_a_suite_runs_is_resumed_and_keeps_what_it_has(user) -> None:
+    user.scenario("tiny2")
+    user.write("suite.yaml", "title: Mine\nscenarios: [./tiny.yaml, ./tiny2.yaml]\nduration: not measured yet\n")
+    first = user.runs("./tiny.yaml")
+    assert first.code == 0, first.err
+    before = (user.latest() / "cases" / "tiny.json").read_bytes()
+    done = user.runs("--suite", "suite.yaml", "--resume", "latest")
+    assert done.code == 0, done.err
+    assert (user.latest() / "cases" / "tiny.json").read_bytes() == before
+    assert user.record("tiny2")["status"] == "measured"
+    assert len([p for p in (user.folder / "results").iterdir() if p.is_dir() and not p.is_symlink()]) == 1
+    assert "1 kept, 0 gone on with, 1 to begin" in done.err

@@ -1,0 +1,122 @@
+"""The book's rows as data: complete, labelled, and known to every scenario that cites one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from aiperf.errors import AiperfError, UserError
+from aiperf.plan import book
+from aiperf.plan.book import BookRow, Claim, Figure, chapters, find_row, load_book
+from aiperf.scenario.find import list_scenarios
+
+
+@pytest.fixture
+def own_book(tmp_path, monkeypatch):
+    """Write one chapter and read it in place of the project's."""
+
+    def write(text, name="ch01"):
+        folder = tmp_path / "book"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.yaml").write_text(text)
+        monkeypatch.setattr(book, "config_folder", lambda: tmp_path)
+        book._chapter.cache_clear()
+        return load_book
+
+    yield write
+    book._chapter.cache_clear()
+
+
+ROW = (
+    "chapter: ch01\nrows:\n- {id: ch01/a-vs-b, weight: core, lane: cpu, section: s, before: a, after: b, "
+    "mechanism: m, correctness: c%s}\n"
+)
+
+
+def test_every_row_of_the_book_is_there_once_under_its_chapter() -> None:
+    rows = load_book()
+    assert len(rows) == len({row.id for row in rows}) == 798
+    assert chapters() == (*(f"ch{n:02d}" for n in range(1, 21)), "app")
+    assert all(re.fullmatch(r"(ch\d\d|app)/[a-z0-9]+(-[a-z0-9]+)*", row.id) for row in rows)
+    assert all(row.section and row.before and row.after and row.mechanism and row.correctness for row in rows)
+
+
+def test_every_shipped_scenario_cites_rows_that_the_book_has() -> None:
+    known = {row.id for row in load_book()}
+    cited = [(entry.name, row) for entry in list_scenarios() for row in entry.book]
+    assert cited
+    assert [(name, row) for name, row in cited if row not in known] == []
+
+
+def test_a_claim_that_is_called_impossible_comes_with_its_arithmetic() -> None:
+    called = [row for row in load_book() if row.impossible]
+    assert {"ch05/dataloader-untuned-vs-tuned", "ch07/scalar-vs-float4-copy"} <= {row.id for row in called}
+    assert all(len(re.findall(r"\d", row.impossible)) >= 3 for row in called)
+    assert all(row.claim or row.figures for row in called)
+
+
+def test_the_rows_that_must_have_a_scenario_are_core_runnable_and_early() -> None:
+    wanted = [row for row in load_book() if row.wanted]
+    assert len(wanted) == 161
+    assert {row.lane for row in wanted} == {"cpu", "gpu1"}
+    assert not {row.chapter for row in wanted} & {f"ch{n}" for n in range(15, 21)}
+    assert not {row.family for row in wanted} & set(book.LATER_FAMILIES)
+    assert not any(row.not_runnable for row in wanted)
+
+
+def test_a_row_is_read_with_its_claim_as_a_number_or_a_range_and_its_figures(own_book) -> None:
+    figures = ", figures: [{name: time, unit: ms, before: 3, after: 1-2, label: measured}]"
+    own_book(ROW % (", speedup: {times: 2-3, label: published, hardware: a GPU}" + figures))
+    (row,) = load_book(["ch01"])
+    assert row.claim == Claim(2.0, 3.0, "published", "a GPU")
+    assert row.figures == (Figure("time", "ms", "measured", "3", "1-2"),)
+    assert find_row("ch01/a-vs-b") == row
+    own_book(ROW % ", speedup: {times: 1.5, label: arithmetic}")
+    assert load_book()[0].claim == Claim(1.5, 1.5, "arithmetic")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ", speedup: {times: 2, label: guessed}",
+        ", speedup: {times: 3-2, label: measured}",
+        ", speedup: {times: 2, label: measured, on: a GPU}",
+        ", colour: red",
+    ],
+)
+def test_a_row_that_is_not_as_it_should_be_names_its_file(own_book, wrong) -> None:
+    own_book(ROW % wrong)
+    with pytest.raises(AiperfError, match=r"ch01\.yaml cannot be read"):
+        load_book()
+
+
+def test_a_row_of_another_chapter_does_not_pass(own_book) -> None:
+    own_book(ROW.replace("id: ch01/", "id: ch02/") % "")
+    with pytest.raises(AiperfError, match="of another chapter"):
+        load_book()
+
+
+def test_a_chapter_or_row_that_is_not_there() -> None:
+    with pytest.raises(UserError, match='"ch77" is no chapter'):
+        load_book(["ch77"])
+    assert find_row("ch77/a") is None
+    assert find_row("ch07/no-such-row") is None
+
+
+def test_a_later_chapter_a_later_family_and_a_reason_not_to_run_make_a_row_unwanted() -> None:
+    def row(**changes) -> BookRow:
+        given = {"id": "ch14/a", "weight": "core", "lane": "cpu", "family": "tensor.op", "not_runnable": ""} | changes
+        texts = dict.fromkeys(("section", "before", "after", "mechanism", "correctness"), "x")
+        return BookRow(**texts, **given)
+
+    assert row().wanted
+    assert row(id="app/a").wanted
+    for changes in (
+        {"id": "ch15/a"},
+        {"weight": "useful"},
+        {"lane": "gpu2"},
+        {"family": "serve.engine"},
+        {"not_runnable": "no"},
+    ):
+        assert not row(**changes).wanted

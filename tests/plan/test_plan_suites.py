@@ -1,0 +1,160 @@
+"""Suite files: strict, every fault at once; what is in them, and the plan they make."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import make_host
+
+from aiperf.errors import UserError
+from aiperf.paths import config_folder
+from aiperf.plan.suites import NOT_MEASURED, Suite, load_suite, members, plan_selected, plan_suite, suite_names
+from aiperf.scenario.find import list_scenarios
+from aiperf.settings import Settings, load_precision
+
+BENCH = "def copy(ctx, *, size: Size, pinned: bool = False): ...\n"
+SCENARIO = (
+    "title: t\nwhy: w\nworkload: ./bench.py:copy\naxes: {size: [1MiB, 2MiB]}\n"
+    "before: {pinned: false}\nafter: {pinned: true}\n"
+)
+
+
+@pytest.fixture
+def suite_file(tmp_path):
+    def write(text):
+        path = tmp_path / "mine.yaml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def two_scenarios(tmp_path):
+    folder = tmp_path / "lot"
+    folder.mkdir()
+    (folder / "bench.py").write_text(BENCH)
+    for name in ("one", "two"):
+        (folder / f"{name}.yaml").write_text(SCENARIO)
+    return folder
+
+
+def faults(path):
+    with pytest.raises(UserError) as caught:
+        load_suite(path)
+    return [(f.line, f.what, f.hint) for f in caught.value.faults]
+
+
+@pytest.fixture(scope="module")
+def entries():
+    return list_scenarios()
+
+
+def names(suite, entries=None):
+    return [path.stem for path in members(suite, entries=entries)]
+
+
+def test_every_shipped_suite_loads_names_scenarios_and_a_precision_that_exists(entries) -> None:
+    shipped = [load_suite(name) for name in suite_names()]
+    assert {"cpu", "gpu1", "gpu2", "demo", "ci", "book-ch01", "book-ch14", "book-app"} <= {s.name for s in shipped}
+    assert "book-ch15" not in {s.name for s in shipped}
+    for suite in shipped:
+        assert suite.title
+        assert members(suite, entries=entries), suite.name
+        assert not suite.precision or load_precision(suite.precision)
+
+
+def test_the_lanes_hold_every_shipped_scenario_between_them(entries) -> None:
+    held = {lane: set(names(load_suite(lane), entries)) for lane in ("cpu", "gpu1", "gpu2")}
+    assert {entry.name for entry in entries} - set.union(*held.values()) == set()
+    assert "pageable-vs-pinned-copy" not in held["cpu"]
+    assert "gloo-vs-nccl-all-reduce" in held["gpu2"] - held["gpu1"]
+
+
+def test_a_chapters_suite_holds_what_cites_one_of_its_rows(entries) -> None:
+    assert "pageable-vs-pinned-copy" in names(load_suite("book-ch03"), entries)
+    assert "pageable-vs-pinned-copy" not in names(load_suite("book-ch07"), entries)
+    cited = {entry.name for entry in entries if any(row.startswith("app/") for row in entry.book)}
+    assert set(names(load_suite("book-app"), entries)) == cited
+    with pytest.raises(UserError, match='"ch77" is no chapter'):
+        load_suite("book-ch77")
+
+
+def test_what_make_demo_names_is_the_suite_demo(entries) -> None:
+    demo = names(load_suite("demo"), entries)
+    assert {entry.name for entry in entries if "demo" in entry.tags} <= set(demo)
+    assert load_suite("demo").precision == "quick"
+
+
+def test_everything_that_a_file_may_say_is_read(suite_file, tmp_path) -> None:
+    suite = load_suite(
+        suite_file(
+            "title: Mine\nscenarios: [my-tag, ./bench/a.yaml]\nbook: [ch07, app/fp32-vs-amp]\nlanes: [cpu]\n"
+            "without: [slow-*]\nonly: {a: {size: 1MiB, rows: 64}}\nprecision: quick\n"
+            "duration: {took: 25min, on: a 2-core machine, precision: standard, commit: abc1234}\n"
+        )
+    )
+    assert suite == Suite(
+        "mine",
+        "Mine",
+        ("my-tag", str(tmp_path / "bench/a.yaml")),
+        ("ch07", "app/fp32-vs-amp"),
+        ("cpu",),
+        ("slow-*",),
+        {"a": {"size": "1MiB", "rows": "64"}},
+        "quick",
+        "25min at standard precision on a 2-core machine (commit abc1234)",
+    )
+
+
+def test_every_fault_of_a_file_is_told_at_once_with_its_line(suite_file) -> None:
+    told = faults(
+        suite_file(
+            "title: 7\nscenario: [a]\nbook: [ch77]\nlanes: [tpu]\nonly: [a]\nscenarios: demo\nduration: about 1h\n"
+        )
+    )
+    assert [line for line, *_ in told] == [2, 3, 4, 5, 6, 7]
+    assert told[0][1:] == ('"scenario" is not a key of a suite.', "Did you mean scenarios?")
+    assert 'duration: "about 1h" is no measured duration.' in told[-1][1]
+
+
+def test_a_suite_must_say_what_it_is_what_it_names_and_that_its_duration_is_not_measured(suite_file) -> None:
+    assert [what for _, what, _ in faults(suite_file("precision: quick\n"))] == [
+        "duration is missing.",
+        "it names nothing.",
+        "title is missing.",
+    ]
+    assert load_suite(suite_file("title: t\nlanes: [cpu]\nduration: not measured yet\n")).duration == NOT_MEASURED
+
+
+def test_an_unknown_suite_names_the_nearest() -> None:
+    with pytest.raises(UserError) as caught:
+        load_suite("gpu")
+    assert "gpu1" in str(caught.value.faults[0].hint) or "gpu2" in str(caught.value.faults[0].hint)
+    assert (config_folder() / "suites" / "gpu1.yaml").is_file()
+
+
+def test_without_takes_scenarios_out(two_scenarios) -> None:
+    both = Suite("s", "t", scenarios=(str(two_scenarios),))
+    assert names(both) == ["one", "two"]
+    assert names(Suite("s", "t", scenarios=(str(two_scenarios),), without=(str(two_scenarios / "one.yaml"),))) == [
+        "two"
+    ]
+
+
+def test_only_keeps_one_value_of_one_scenario(two_scenarios) -> None:
+    suite = Suite("s", "t", scenarios=(str(two_scenarios),), only={"one": {"size": "2MiB"}})
+    plan = plan_suite(suite, make_host(), Settings())
+    assert [case.id for case in plan.cases] == ["one[size=2MiB]", "two[size=1MiB]", "two[size=2MiB]"]
+    stray = Suite("s", "t", scenarios=(str(two_scenarios),), only={"three": {"size": "2MiB"}})
+    with pytest.raises(UserError, match="only names three"):
+        plan_suite(stray, make_host(), Settings())
+
+
+def test_a_command_names_scenarios_or_a_suite_and_not_both_or_neither(two_scenarios) -> None:
+    suite = Suite("s", "t", scenarios=(str(two_scenarios),))
+    one = plan_selected([str(two_scenarios / "one.yaml")], None, make_host(), Settings())
+    assert {case.scenario for case in one.cases} == {"one"}
+    assert len(plan_selected([], suite, make_host(), Settings(), only={"size": "1MiB"}).cases) == 2
+    for selectors, named in ((["one"], suite), ([], None)):
+        with pytest.raises(UserError):
+            plan_selected(selectors, named, make_host(), Settings())

@@ -1,0 +1,165 @@
+"""A run that goes on where another ended: what is kept, what is continued, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from recipes_made import FAST, HOST, Bench, Told, failing, make_case, make_settings, noisy, pair, raises
+
+from aiperf import pipeline
+from aiperf.analysis.recompute import recompute
+from aiperf.campaign import Noise, new_state, take_up
+from aiperf.errors import UserError
+from aiperf.pipeline import run_plan
+from aiperf.plan.plan import Plan
+from aiperf.records import Skip
+from aiperf.store.read import find_runs, open_run, read_pairs
+from aiperf.store.same import same_results
+
+STOP = raises(KeyboardInterrupt())
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run cases with the pairs of a script, in a new run or in the newest one."""
+    monkeypatch.setattr(pipeline, "git_state", lambda folder: {"sha": "abc"})
+
+    def _run(script, *cases, resume=False, skips=(), **settings):
+        bench, told = Bench(script), Told()
+        monkeypatch.setattr(pipeline, "Stand", lambda host, settings: bench)
+        outcome = run_plan(
+            Plan(tuple(cases), tuple(skips)),
+            host=HOST,
+            settings=make_settings(tmp_path, **settings),
+            progress=told,
+            argv=["aiperf", "run"],
+            earlier=open_run(results=tmp_path) if resume else None,
+        )
+        stored = open_run(results=tmp_path)
+        by_id = {r.case.id: r for r in stored.read_cases()[0]}
+        return SimpleNamespace(outcome=outcome, stored=stored, bench=bench, told=told, cases=by_id)
+
+    return _run
+
+
+def test_what_was_measured_is_kept_and_what_was_open_goes_on(run, tmp_path) -> None:
+    a, b, c = make_case("a"), make_case("b"), make_case("c")
+    first = run([*[pair(ratio=1.5)] * 4, *[pair(ratio=1.5)] * 3, STOP], a, b, c)
+    assert [(n, r.status, len(r.pairs)) for n, r in first.cases.items()] == [
+        ("a", "measured", 4),
+        ("b", "interrupted", 3),
+    ]
+    second = run([pair(ratio=1.5)], a, b, c, resume=True)
+    assert len(find_runs(tmp_path)) == 1
+    assert [name for name, *_ in second.bench.calls] == ["b"] + ["c"] * 4
+    assert second.cases["a"] == first.cases["a"]
+    assert {n: (r.status, len(r.pairs), r.stop) for n, r in second.cases.items()} == dict.fromkeys(
+        "abc", ("measured", 4, "verdict")
+    )
+    assert second.stored.record.status == "finished"
+    assert [r.case.id for r in second.outcome.records] == ["a", "b", "c"]
+    assert any("1 kept, 1 gone on with, 1 to begin" in note for note in second.told.notes)
+
+
+def test_a_case_that_was_continued_is_what_it_would_have_been_in_one_go(run) -> None:
+    case = make_case("a")
+    script = [noisy(0.03)] * 8
+    run([*script[:3], STOP], case)
+    parted = run(script[3:], case, resume=True)
+    whole = run(script, case)
+    assert parted.cases["a"].results == whole.cases["a"].results
+    assert [p.order for p in parted.cases["a"].pairs] == [p.order for p in whole.cases["a"].pairs]
+    assert [p.seed for p in parted.cases["a"].pairs] == [p.seed for p in whole.cases["a"].pairs]
+
+
+def test_the_samples_of_a_continued_case_still_give_its_verdict(run) -> None:
+    run([*[pair(ratio=1.5)] * 3, STOP], make_case("a"))
+    done = run([pair(ratio=1.5)], make_case("a"), resume=True)
+    record = done.cases["a"]
+    pairs = read_pairs(done.stored, record)
+    assert len(pairs) == 4
+    assert same_results(record.results, recompute(record, pairs, width=record.width, scale=record.scale))
+
+
+def test_between_two_looks_it_goes_on_to_the_next_one() -> None:
+    case, settings = make_case("a"), make_settings()
+    state = new_state(case, settings, host_id="h", noise=Noise(), seed=0)
+    bench = Bench([pair(ratio=1.5)])
+    pairs = tuple(bench.measure(case, i, ("before", "after")[:: 1 if i % 2 else -1], i) for i in range(5))
+    record = SimpleNamespace(pairs=pairs, failures=(), seconds=5.0, started="then")
+    take_up(state, record, budget=1e6)
+    assert (state.done, state.target, state.valid) == (False, 6, 5)
+    at_a_look = new_state(case, settings, host_id="h", noise=Noise(), seed=0)
+    take_up(at_a_look, SimpleNamespace(pairs=pairs[:4], failures=(), seconds=4.0, started="then"), budget=1e6)
+    assert (at_a_look.stop, at_a_look.started) == ("verdict", "then")
+
+
+def test_a_budget_that_ran_out_is_followed_by_another(run) -> None:
+    a, b = make_case("a"), make_case("b")
+    first = run([noisy(0.04)], a, b, budget=1e-9)
+    assert {r.stop for r in first.cases.values()} == {"budget"}
+    assert {len(r.pairs) for r in first.cases.values()} == {4}
+    second = run([noisy(0.04)], a, b, budget=1e6, resume=True)
+    assert {(r.stop, len(r.pairs)) for r in second.cases.values()} == {("max_pairs", 8)}
+    assert len(second.bench.calls) == 8
+
+
+def test_under_a_new_budget_the_widest_interval_goes_on_first(run) -> None:
+    calm, wild = make_case("calm"), make_case("wild")
+    run([*[noisy(0.03)] * 4, *[noisy(0.2)] * 4], calm, wild, budget=1e-9)
+    second = run([noisy(0.03)], calm, wild, budget=1e6, resume=True)
+    assert next(name for name, *_ in second.bench.calls) == "wild"
+
+
+def test_what_failed_or_was_skipped_or_comes_from_another_scenario_file_is_measured_again(run) -> None:
+    a, b, c = make_case("a"), make_case("b"), replace(make_case("c"), scenario_hash="old")
+    first = run([failing(), pair(ratio=1.5)], a, c, skips=[Skip(b, "needs a GPU", "")])
+    assert [r.status for r in first.cases.values()] == ["failed", "measured", "skipped"]
+    second = run([pair(ratio=1.5)], a, b, replace(c, scenario_hash="new"), resume=True)
+    assert {r.status for r in second.cases.values()} == {"measured"}
+    assert len(second.bench.calls) == 12
+    assert "c is measured again: its scenario file was changed" in second.told.notes
+    assert "a is measured again: it was failed" in second.told.notes
+
+
+def test_cases_that_are_not_named_again_stay_in_the_run(run) -> None:
+    run([pair(ratio=1.5)], make_case("a"))
+    second = run([pair(ratio=1.5)], make_case("b"), resume=True)
+    assert set(second.cases) == {"a", "b"}
+    assert second.stored.record.planned == ("a", "b")
+    assert [r.case.id for r in second.outcome.records] == ["b"]
+
+
+def test_samples_that_are_gone_make_a_case_be_measured_again(run) -> None:
+    first = run([pair(ratio=1.5)], make_case("a"))
+    (first.stored.folder / "samples" / "a.parquet").unlink()
+    second = run([pair(ratio=1.5)], make_case("a"), resume=True)
+    assert len(second.bench.calls) == 4
+    assert any(note.startswith("a is measured again: the samples cannot be read") for note in second.told.notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"seed": 1}, "seed: 0 then, 1 now"),
+        ({"precision": replace(FAST, delta=0.5)}, "precision: delta 0.02 then, 0.5 now"),
+        ({"pin": "none"}, "pin: auto then, none now"),
+    ],
+)
+def test_a_run_does_not_go_on_under_other_settings(run, changes, told) -> None:
+    run([pair(ratio=1.5)], make_case("a"))
+    with pytest.raises(UserError) as caught:
+        run([pair(ratio=1.5)], make_case("a"), resume=True, **changes)
+    assert told in caught.value.faults[0].what
+
+
+def test_a_run_does_not_go_on_in_another_commit_or_on_another_host(run, monkeypatch) -> None:
+    run([pair(ratio=1.5)], make_case("a"))
+    monkeypatch.setattr(pipeline, "git_state", lambda folder: {"sha": "def"})
+    monkeypatch.setattr(pipeline, "fingerprint", lambda host: ("elsewhere", {}))
+    with pytest.raises(UserError) as caught:
+        run([pair(ratio=1.5)], make_case("a"), resume=True)
+    assert "commit abc then, def now" in caught.value.faults[0].what
+    assert "elsewhere now" in caught.value.faults[0].what

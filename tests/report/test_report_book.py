@@ -1,0 +1,178 @@
+"""The book beside the machine: to the character in text, complete in the other dialects, and beside every case."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from html.parser import HTMLParser
+
+from factory_of_pages import concluded, nothing, sampled
+from factory_of_records import make_case, make_comparison, make_result, make_run, measured
+
+from aiperf.analysis.book import ANSWERS, Measured, answer_rows
+from aiperf.plan.book import BookRow, Claim
+from aiperf.plan.cited import Cited
+from aiperf.plan.suites import Suite
+from aiperf.report.book import book_csv, book_lines, book_markdown, book_plain, missing_lines, rules_lines
+from aiperf.report.book_words import claim_text, measured_text, row_sentence
+from aiperf.report.console import plain
+from aiperf.report.explain import explain_case
+from aiperf.report.html.book_page import render_book
+from aiperf.report.html.page import render_html
+from aiperf.report.json_file import listing_json, render_json
+from aiperf.report.markdown import render_markdown
+from aiperf.report.suites import suite_lines, suite_rows
+from aiperf.report.summary import discovery_line
+from aiperf.report.table import build_table
+
+
+def row(name: str, **changes) -> BookRow:
+    texts = {"section": "s", "before": "slow", "after": "fast", "mechanism": "m", "correctness": "c"}
+    return BookRow(**{**texts, "id": name, "weight": "core", "lane": "cpu", **changes})
+
+
+ROWS = (
+    row("ch07/tiled", claim=Claim(2.0, 3.0, "published", "a GPU")),
+    row("ch07/vector", claim=Claim(3.5, 3.5, "illustrative"), impossible="128 B are 4 sectors, not 31.8."),
+    row("app/free", not_runnable="needs <root>", nearest="tiled-scenario"),
+    row("app/later", family="tensor.op"),
+)
+FOUND = Measured("tiled", "tiled[n=2]", "after", "improved", 2.5, 2.4, 2.6, host="H200", here=False, run="r")
+ANSWERED = answer_rows(ROWS, [Cited("tiled", ("ch07/tiled", "ch07/vector"))], [FOUND])
+
+TEXT = """\
+Chapter 7
+ impossible as printed  ch07/vector
+                        claimed 3.5× (illustrative); measured 2.50× (2.40 … 2.60) improved on H200
+                        in tiled[n=2]
+                        scenario tiled
+                        128 B are 4 sectors, not 31.8.
+"""
+
+
+def test_a_chapter_is_told_to_the_character() -> None:
+    assert plain(book_lines([ANSWERED[1]], width=100)).startswith(TEXT)
+
+
+def test_every_row_stands_under_its_chapter_and_is_counted_at_the_end() -> None:
+    text = plain(book_lines(ANSWERED, width=110))
+    assert text.index("Chapter 7") < text.index("ch07/tiled") < text.index("Appendix") < text.index("app/free")
+    assert "nearest: tiled-scenario" in text
+    lines = [line.split() for line in text.splitlines()[-4:]]
+    assert lines[1:] == [["1", "1", "Chapter", "7"], ["1", "1", "Appendix"], ["1", "1", "1", "1", "all"]]
+    assert all(len(line.text) <= 72 for line in book_lines(ANSWERED, width=72))
+    assert "4 rows: 1 reproduced, 1 impossible as printed" in plain(book_lines(ANSWERED, width=72))
+
+
+def test_a_claim_shows_its_ends_label_and_hardware() -> None:
+    assert claim_text(ROWS[0].claim) == "2× to 3× (published, a GPU)"
+    assert claim_text(ROWS[1].claim) == "3.5× (illustrative)"
+    assert claim_text(None) == "a gain without a number"
+
+
+def test_a_quick_look_says_that_its_verdict_is_provisional() -> None:
+    quick = replace(FOUND, provisional=True, here=True)
+    assert measured_text(quick) == "2.50× (2.40 … 2.60) improved (provisional)"
+    assert measured_text(None) == ""
+
+
+def test_what_is_missing_is_a_table_or_one_sentence() -> None:
+    assert "app/later  cpu   tensor.op" in plain(missing_lines([ANSWERED[3]]))
+    assert "1 core row without a scenario." in plain(missing_lines([ANSWERED[3]]))
+    assert plain(missing_lines([])).startswith("Every core row")
+
+
+def test_the_rules_name_every_answer() -> None:
+    text = plain(rules_lines())
+    assert all(answer in text for answer in ANSWERS)
+
+
+def test_programs_get_every_row_with_numbers_in_full() -> None:
+    (first, *_, last) = csv.DictReader(io.StringIO(book_csv(ANSWERED)))
+    assert (first["row"], first["claim_high"], first["low"], first["answer"]) == (
+        "ch07/tiled",
+        "3.0",
+        "2.4",
+        "reproduced",
+    )
+    assert (last["claim_low"], last["measured"], last["answer"]) == ("", "", "no scenario yet")
+    told = book_plain(ANSWERED)
+    assert [r["answer"] for r in told] == [a.answer for a in ANSWERED]
+    assert '"mechanism": "m"' in listing_json(told)
+
+
+def test_markdown_has_a_table_a_chapter_and_escapes() -> None:
+    text = book_markdown(ANSWERED)
+    assert "### Chapter 7" in text
+    assert "### Appendix" in text
+    assert "| ch07/tiled | tiled | 2× to 3× (published, a GPU) | 2.50× (2.40 … 2.60) improved on H200" in text
+    assert "needs \\<root>" in text
+
+
+class Cells(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.ids: set[str] = set()
+        self.outside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id":
+                self.ids.add(value or "")
+            elif name == "href" and (value or "").startswith("#"):
+                self.links.append((value or "")[1:])
+            elif name in ("src", "href") and not (value or "").startswith("data:"):
+                self.outside.append(value or "")
+
+
+def test_the_page_needs_nothing_else_and_its_links_lead_somewhere() -> None:
+    page = render_book(ANSWERED, host="H200 <one>")
+    cells = Cells()
+    cells.feed(page)
+    assert cells.outside == []
+    assert cells.links == ["ch07", "app"]
+    assert set(cells.links) <= cells.ids
+    assert "needs &lt;root&gt;" in page
+    assert "H200 &lt;one&gt;" in page
+    assert page.count("<tr>") == len(ROWS) + 2
+
+
+def test_the_claim_stands_beside_what_was_measured_in_a_case() -> None:
+    case = make_case("copy", book=("ch03/pageable-vs-pinned-h2d", "ch07/scalar-vs-float4-copy"))
+    pairs = sampled(case, times={"before": 3e-3, "after": 1e-3})
+    record = concluded(case, pairs)
+    said = row_sentence("ch03/pageable-vs-pinned-h2d", record)
+    assert said.startswith("ch03/pageable-vs-pinned-h2d claims 2× to 3× (illustrative, PCIe host); measured 3.0")
+    assert said.endswith("improved.")
+    page = render_html(make_run(), [record], pairs=lambda _: tuple(pairs))
+    assert "claims 2× to 3× (illustrative, PCIe host); measured 3.0" in page
+    assert "Impossible as printed: The printed scalar kernel is coalesced" in page
+    text = " ".join(explain_case(make_run(), record).split())
+    assert "claims 3.5× (illustrative); measured 3.0" in text
+    assert row_sentence("ch03/pageable-vs-pinned-h2d") == (
+        "ch03/pageable-vs-pinned-h2d claims 2× to 3× (illustrative, PCIe host)."
+    )
+
+
+def test_suites_are_listed_with_what_is_known_of_their_duration() -> None:
+    rows = suite_rows([(Suite("cpu", "All of them", duration="25min on h"), 3), (Suite("mine", "Few"), 1)])
+    text = plain(suite_lines(rows, width=100))
+    assert " cpu            3  All of them. Duration: 25min on h.\n" in text
+    assert " mine           1  Few. Duration: not measured yet.\n" in text
+
+
+def test_a_run_of_many_cases_tells_how_many_verdicts_hold_for_all_of_them() -> None:
+    sure = make_result(make_comparison(2.0, 1.0, interval=(1.9, 2.1)))
+    worse = make_result(make_comparison(1.0, 2.0, interval=(0.49, 0.51)), word="regressed")
+    records = [measured(make_case(f"s{n}"), sure) for n in range(5)] + [measured(make_case("w"), worse)]
+    line = discovery_line(make_run(), records)
+    assert line == (
+        "5 of 5 improved and 1 of 1 regressed hold at a false discovery rate of 5 % over 6 results (Benjamini-Hochberg)"
+    )
+    assert discovery_line(make_run(), records[:4]) == ""
+    table = build_table(records)
+    assert f"\n\n{line}\n" in render_markdown(make_run(), table, summary="x", discoveries=line).replace("\\", "")
+    assert '"improved_kept": 5' in render_json(make_run(), table, records=records)
+    assert line in render_html(make_run(), records, pairs=nothing)

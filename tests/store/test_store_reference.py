@@ -1,0 +1,117 @@
+"""Reference runs and the newest record of every case: what counts, from where, and that it can be recomputed."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from factory_of_runs import make_measured, write_run
+from factory_of_stored_records import make_case
+
+from aiperf.analysis.recompute import conclude
+from aiperf.records import CaseRecord, Measure, Pair, Sample, Side, SideRun
+from aiperf.store.read import open_run
+from aiperf.store.reference import differing, newest_measured, reference_folder, reference_runs
+
+SHIPPED = Path(__file__).resolve().parents[2] / "results"
+
+
+def cited(case_id: str, *, ratio: float = 2.0, **changes) -> CaseRecord:
+    record = make_measured(case_id, ratio=ratio)
+    return replace(record, **changes) if changes else record
+
+
+def pair(index: int, ratio: float) -> Pair:
+    order = ("before", "after") if index % 2 else ("after", "before")
+    times = {"before": ratio * 1e-3, "after": 1e-3}
+    samples = tuple(Sample(side, r, 0, 10, 10 * times[side]) for r in range(3) for side in order)
+    return Pair(index, order, 1, samples, tuple(SideRun(s, (1,), None, 0.0, 0) for s in times))
+
+
+def concluded(name: str = "copy") -> CaseRecord:
+    """A record whose results follow from its pairs."""
+    case = replace(make_case(name), measure=Measure(clock="wall"))
+    pairs = tuple(pair(i, 1.5 * math.exp(0.01 * math.sin(3 * i))) for i in range(6))
+    results = conclude(case, pairs, alpha=0.0158, delta=0.02, width=0.01)
+    return CaseRecord(case, "measured", results, pairs, stop="verdict", host_id="h-1")
+
+
+def test_the_newest_record_of_this_host_wins_over_older_ones_and_over_references(tmp_path) -> None:
+    write_run(tmp_path, [cited("copy", ratio=2.0)], hour=0)
+    write_run(tmp_path, [cited("copy", ratio=3.0)], hour=1)
+    write_run(tmp_path / "reference", [cited("copy", ratio=9.0), cited("other", ratio=4.0, host_id="h-2")], hour=5)
+    found, damaged = newest_measured(tmp_path, host_id="h-1")
+    assert damaged == ()
+    assert {m.case: (m.ratio, m.here) for m in found} == {"copy": (3.0, True), "other": (4.0, False)}
+    assert {m.host for m in found} == {"a GPU"}
+
+
+def test_another_hosts_record_counts_only_as_a_reference(tmp_path) -> None:
+    write_run(tmp_path, [cited("copy")])
+    assert newest_measured(tmp_path, host_id="elsewhere")[0] == ()
+    write_run(tmp_path / "reference", [cited("copy", ratio=5.0)])
+    (found,) = newest_measured(tmp_path, host_id="elsewhere")[0]
+    assert (found.ratio, found.here) == (5.0, False)
+
+
+def test_gates_calibration_and_failures_are_no_measurement_of_a_scenario(tmp_path) -> None:
+    gated, sitting = cited("gated"), cited("copy@aa-001")
+    slowed, failed = cited("slowed"), cited("failed", status="failed", results=())
+    gated = replace(gated, case=replace(gated.case, rebuilt=True))
+    slowed = replace(slowed, case=replace(slowed.case, sides=(Side("before"), Side("after", slowdown=0.05))))
+    write_run(tmp_path, [gated, sitting, slowed, failed])
+    assert newest_measured(tmp_path, host_id="h-1")[0] == ()
+
+
+def test_every_step_of_a_ladder_is_told_against_the_first_side(tmp_path) -> None:
+    record = cited("ladder")
+    (result, *_) = record.results
+    steps = (replace(result, side="mid"), replace(result, side="last"), replace(result, side="last", against="mid"))
+    sides = tuple(Side(name) for name in ("before", "mid", "last"))
+    write_run(tmp_path, [replace(record, results=steps, case=replace(record.case, sides=sides))])
+    assert [m.side for m in newest_measured(tmp_path, host_id="h-1")[0]] == ["mid", "last"]
+
+
+def test_a_provisional_verdict_is_told_as_one(tmp_path) -> None:
+    record = cited("copy")
+    (result, *rest) = record.results
+    quick = replace(result, verdict=replace(result.verdict, provisional=True))
+    write_run(tmp_path, [cited("sure"), replace(record, results=(quick, *rest))])
+    assert {m.case: m.provisional for m in newest_measured(tmp_path, host_id="h-1")[0]} == {"sure": False, "copy": True}
+
+
+def test_a_damaged_record_is_named(tmp_path) -> None:
+    folder = write_run(tmp_path, [cited("copy")])
+    (folder / "cases" / "copy.json").write_text("{")
+    found, damaged = newest_measured(tmp_path, host_id="h-1")
+    assert found == ()
+    assert [d.path.name for d in damaged] == ["copy.json"]
+
+
+def test_reference_runs_lie_in_the_results_or_in_the_projects_own(tmp_path) -> None:
+    assert reference_folder(tmp_path) == SHIPPED / "reference"
+    write_run(tmp_path / "reference", [concluded()])
+    assert reference_folder(tmp_path) == tmp_path / "reference"
+    assert [run.record.status for run in reference_runs(tmp_path)] == ["finished"]
+
+
+def test_every_verdict_of_a_run_is_recomputed_and_what_does_not_follow_is_named(tmp_path) -> None:
+    folder = write_run(tmp_path / "reference", [concluded("copy"), concluded("other")])
+    (run,) = reference_runs(tmp_path)
+    assert differing(run) == ()
+    path = folder / "cases" / "other.json"
+    plain = json.loads(path.read_text())
+    plain["results"][0]["verdict"]["word"] = "equivalent"
+    path.write_text(json.dumps(plain))
+    assert differing(open_run(folder, results=tmp_path)) == ("other",)
+    (folder / "cases" / "copy.json").write_text("{")
+    assert differing(open_run(folder, results=tmp_path)) == ("other", str(folder / "cases" / "copy.json"))
+
+
+def test_every_verdict_of_every_shipped_reference_run_follows_from_its_samples() -> None:
+    runs = reference_runs(SHIPPED)
+    assert {run.record.run: (run.warnings, differing(run)) for run in runs} == {
+        run.record.run: ((), ()) for run in runs
+    }
