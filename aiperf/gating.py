@@ -21,6 +21,7 @@ from aiperf.errors import usage
 from aiperf.host.calibration import Calibration, load_calibration, of_case
 from aiperf.host.facts import HostFacts
 from aiperf.host.fingerprint import fingerprint, git_state
+from aiperf.host.relevance import Fit
 from aiperf.launch.git import WORKING_TREE, CheckoutFailed, git, repo_of, resolve
 from aiperf.pipeline import RunOutcome, run_plan
 from aiperf.plan.gates import GateConfig, gate_command
@@ -258,7 +259,9 @@ def _sit(gate: Gate, base: _Base, plan: Plan, *, again: bool, left: float | None
         progress.note(f"{_count(plan.cases)} worse than allowed: measured again in a fresh sitting")
     # A text is a line for the shell.
     build = {"build": gate.config.build} if gate.config.build and gate.level == "rebuild" else {}
-    done = gate.measure(plan, host=gate.host, settings=settings, progress=progress, argv=gate.argv, **build)
+    done = gate.measure(
+        plan, host=gate.host, settings=settings, progress=progress, argv=gate.argv, fit=Fit.warn, **build
+    )
     known = load_calibration(done.run.host_id)
     stored = base.against.baseline.tau if base.against.baseline is not None else {}
     rows = [

@@ -39,6 +39,7 @@ from aiperf.cli.options import (
 )
 from aiperf.errors import Fault, UserError
 from aiperf.host.read import read_host
+from aiperf.host.relevance import Fit
 from aiperf.pipeline import run_plan
 from aiperf.plan.plan import Plan
 from aiperf.records import Case, Check, Measure, Side
@@ -82,7 +83,9 @@ def ab(
         plan = Plan((command_case(before, after, env_before, env_after, same_output=same_output),), ())
         host = read_host()
         began = time.monotonic()
-        outcome = run_plan(plan, host=host, settings=settings, progress=choose_progress(quiet=quiet), argv=sys.argv)
+        outcome = run_plan(
+            plan, host=host, settings=settings, progress=choose_progress(quiet=quiet), argv=sys.argv, fit=Fit.warn
+        )
     print_and_write(
         outcome,
         title="aiperf ab",

@@ -6,7 +6,6 @@ What must not live here: loaders, the step that consumes batches, transforms of 
 from __future__ import annotations
 
 import mmap
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,9 @@ class Recipe:
 
     transform: str = "none"
     at: str = "sample"
-    slow_every: int = 0
-    slow_s: float = 0.0
+    heavy_every: int = 0
+    heavy: int = 1
+    """How often the last of every ``heavy_every`` samples is transformed."""
     log: Path | None = None
     """A file that gets a line for each row of each image."""
 
@@ -94,16 +94,21 @@ class Images(Dataset[Any]):
             for row, line in enumerate(image.reshape(-1, image.shape[-1])):
                 print(f"sample {index} row {row}: mean {line.mean():.3f} of {len(line)} pixels", file=log, flush=True)
 
+    def _times(self, index: int) -> int:
+        """How often a sample is transformed."""
+        every = self.recipe.heavy_every
+        return self.recipe.heavy if every and index % every == every - 1 else 1
+
     def __getitem__(self, index: int) -> Any:
         recipe = self.recipe
-        if recipe.slow_every and index % recipe.slow_every == recipe.slow_every - 1:
-            time.sleep(recipe.slow_s)
         if self.source == "synthetic":
             return self.ready[index]
         image = self._image(index)
         if recipe.log is not None:
             self._log(recipe.log, image, index)
         if recipe.at == "sample":
+            for _ in range(self._times(index) - 1):
+                self._transformed(image, index)
             return self._transformed(image, index)
         if recipe.transform == "augment":
             return torch.from_numpy(image), torch.from_numpy(images.draws(self.seed, index, shape=self.shape))

@@ -6,7 +6,6 @@ What must not live here: datasets, what a step does with a batch.
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,7 +25,6 @@ class Feeding:
     batch_size: int
     num_workers: int
     worker_kind: str
-    worker_init_s: float
     prefetch_factor: int
     persistent: bool
     pinned: bool
@@ -48,19 +46,8 @@ def feed(dataset: Any, how: Feeding) -> tuple[Iterable[Any], Callable[[], None]]
         multiprocessing_context="fork" if how.num_workers else None,
         pin_memory=how.pinned,
         collate_fn=how.collate,
-        worker_init_fn=_Start(how.worker_init_s) if how.worker_init_s else None,
     )
     return loader, lambda: None
-
-
-@dataclass(frozen=True)
-class _Start:
-    """What a worker does first, e.g. imports or opening an archive: it takes time, whoever waits."""
-
-    seconds: float
-
-    def __call__(self, worker: int) -> None:
-        time.sleep(self.seconds)
 
 
 class _Threads:

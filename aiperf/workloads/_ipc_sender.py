@@ -5,18 +5,32 @@ What must not live here: imports of aiperf (the program runs by its path, outsid
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
 import socket
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+TOKEN_MOST = hashlib.blake2b.MAX_KEY_SIZE
+"""Bytes of a message that is made: a digest that is the key of the next."""
+
+
+def tokens(payload: memoryview, size: int, make: int) -> Iterator[bytes]:
+    """A digest for each message of ``size`` bytes: of the message and filler, ``make`` bytes, keyed with the last."""
+    filler = (bytes(range(256)) * (make // 256 + 1))[: max(0, make - size)]
+    token = b""
+    for start in range(0, len(payload), size):
+        digest = hashlib.blake2b(payload[start : start + size], digest_size=size, key=token)
+        digest.update(filler)
+        token = digest.digest()
+        yield token
 
 
 def _over_tcp(spec: dict[str, Any], payload: memoryview) -> Callable[[], None]:
     size, messages, every = spec["size"], spec["messages"], spec["flush_every"] or spec["messages"]
-    gap, talking = spec["gap"], spec["exchange"] == "write_write_read"
+    make, talking = spec["make"], spec["exchange"] == "write_write_read"
     line = socket.create_connection(("127.0.0.1", spec["port"]))
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, spec["nodelay"])
     head = min(16, size // 2)
@@ -29,15 +43,19 @@ def _over_tcp(spec: dict[str, Any], payload: memoryview) -> Callable[[], None]:
             line.recv(1)
 
     def stream() -> None:
-        sent, due = 0, time.monotonic()
-        for number in range(1, messages + 1):
-            if gap:
-                due += gap
-                time.sleep(max(0.0, due - time.monotonic()))
-            if number % every == 0 or number == messages:
-                line.sendall(payload[sent : number * size])
-                sent = number * size
+        for first in range(0, messages, every):
+            line.sendall(payload[first * size : (first + every) * size])
 
+    def stream_made() -> None:
+        waiting: list[bytes] = []
+        for number, token in enumerate(tokens(payload, size, make), 1):
+            waiting.append(token)
+            if number % every == 0 or number == messages:
+                line.sendall(b"".join(waiting))
+                waiting.clear()
+
+    if make:
+        return stream_made
     return converse if talking else stream
 
 

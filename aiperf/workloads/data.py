@@ -6,7 +6,6 @@ What must not live here: datasets (_datasets.py), transforms (_images.py), loade
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from aiperf.workloads import _feeds as feeds
 from aiperf.workloads import _images as images
 from aiperf.workloads._datasets import Images, Recipe, Texts, pieces
 from aiperf.workloads._seeded import fill_normal
-from aiperf.workloads.contract import Context, Seconds, Work, Workload
+from aiperf.workloads.contract import Context, Work, Workload
 
 _FEATURES = 64
 
@@ -38,15 +37,17 @@ class _Consumer:
     arrive: Callable[[Any], Any]
     """Batch as it arrives -> what is projected; holds the transforms that run on the device."""
     products: int
-    step_s: float
     operands: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.products:
             return
-        on_gpu = self.weight.is_cuda
-        edge, dtype = (4096, torch.bfloat16) if on_gpu else (256, torch.float32)
-        self.operands = [torch.full((edge, edge), 1 / edge, dtype=dtype, device=self.weight.device) for _ in range(3)]
+        device = self.weight.device
+        if self.weight.is_cuda:
+            one = torch.full((4096, 4096), 1 / 4096, dtype=torch.bfloat16, device=device)
+        else:
+            one = torch.full((self.products, 256, 256), 1 / 256, device=device)
+        self.operands = [one, one.clone(), one.clone()]
 
     def __call__(self, first: int, batch: Any) -> Any:
         """Consume the batch whose first sample is ``first``; returns it as it was projected."""
@@ -56,11 +57,18 @@ class _Consumer:
             out.copy_(torch.nn.functional.embedding_bag(ready, self.weight, mode="mean"))
         else:
             torch.mm(ready.float().flatten(1), self.weight, out=out)
-        for _ in range(self.products):
-            torch.mm(self.operands[0], self.operands[1], out=self.operands[2])
-        if self.step_s:
-            time.sleep(self.step_s)
+        if self.products:
+            self._go_on()
         return ready
+
+    def _go_on(self) -> None:
+        left, right, out = self.operands
+        if left.is_cuda:
+            for _ in range(self.products):
+                torch.mm(left, right, out=out)
+        else:
+            # one call: a loop would want the interpreter lock back after each product, a GPU at work wants it never
+            torch.bmm(left, right, out=out)
 
 
 def _arrival(transform: str, transform_at: str, *, crop: int) -> Callable[[Any], Any]:
@@ -118,6 +126,17 @@ def _latest(batches: Iterable[Any]) -> Any:
     return deque(batches, maxlen=1)[0]
 
 
+def _check_heavy(given: dict[str, Any]) -> None:
+    if given["heavy"] < 1 or given["heavy_every"] < 0:
+        raise ValueError("heavy must be 1 or more, heavy_every 0 or more")
+    if given["heavy"] == 1:
+        return
+    if not given["heavy_every"]:
+        raise ValueError("heavy says how often a heavy sample is transformed; say with heavy_every which ones are")
+    if given["transform_at"] != "sample" or given["transform"] == "none" or given["source"] not in ("memory", "files"):
+        raise ValueError("heavy goes with source memory or files and a transform at sample, which it repeats")
+
+
 def _check(given: dict[str, Any], device: str) -> None:
     if given["source"] in ("text", "tokens"):
         if given["transform"] != "none" or len(given["sample_shape"]) != 1:
@@ -136,8 +155,6 @@ def _check(given: dict[str, Any], device: str) -> None:
         raise ValueError("one stage alone is compared by its last batch: watch last_batch on every side")
     if not device.startswith("cuda") and (given["pinned"] or given["copy_stream"]):
         raise ValueError("pinned and copy_stream need a GPU")
-    if device.startswith("cuda") and given["step_time"]:
-        raise ValueError("step_time is for hosts without a GPU; on a GPU products is real work of the step")
     if given["copy_stream"] and not (given["pinned"] and given["non_blocking"]):
         raise ValueError("copy_stream overlaps only what is pinned and non_blocking")
 
@@ -148,7 +165,6 @@ def loader(
     source: Literal["memory", "files", "synthetic", "text", "tokens"] = "memory",
     num_workers: int = 0,
     worker_kind: Literal["process", "thread"] = "process",
-    worker_init: Seconds = 0.0,
     prefetch_factor: int = 2,
     persistent: bool = True,
     batches: int = 16,
@@ -157,13 +173,12 @@ def loader(
     sample_shape: list[int] = [3, 64, 64],  # noqa: B006 - read only
     transform: Literal["none", "normalise", "augment", "python"] = "augment",
     transform_at: Literal["sample", "batch", "device"] = "sample",
-    slow_every: int = 0,
-    slow: Seconds = 0.0,
+    heavy_every: int = 0,
+    heavy: int = 1,
     log: Literal["none", "per_row"] = "none",
     pinned: bool = False,
     non_blocking: bool = False,
     copy_stream: bool = False,
-    step_time: Seconds = 0.0,
     products: int = 0,
     stage: Literal["all", "loader_only", "copy_only", "compute_only"] = "all",
     watch: Literal["features", "last_batch"] = "features",
@@ -171,16 +186,20 @@ def loader(
     """``epochs`` epochs of ``batches`` batches: transformed, moved to the device and projected to 64 features each.
 
     ``source``: images (3, H, W) of bytes in memory or in a file each (in the page cache), finished batches made
-    beforehand (``synthetic``), ``text`` tokenised on demand or the same ``tokens`` from a mapped file. ``slow``: sample
-    ``slow_every`` of each such run of samples waits so long; ``worker_init``: so long a worker takes to start. After
-    a batch is projected the step goes on with ``products`` matrix products (256^3 float32, on a GPU 4096^3 bfloat16)
-    and, without a GPU only, a sleep of ``step_time``: the host's wait for an accelerator. ``stage`` runs one part of
-    the loop alone, on batches made beforehand where the loader is left out. Each step is whole epochs, so that
-    nothing is prefetched outside the timed region. Random choices depend on the sample's index alone: batches are
-    equal, in order, whatever the workers. Items: samples; bytes: float32 (or token) bytes of the batches projected.
+    beforehand (``synthetic``), ``text`` tokenised on demand or the same ``tokens`` from a mapped file. The last of
+    every ``heavy_every`` samples is transformed ``heavy`` times over, as a larger image costs more; all results but the
+    last are let go. After a batch is projected the step goes on with ``products`` matrix products: on a GPU 4096^3
+    bfloat16, else 256^3 float32 in one call on one thread, which takes a core that a GPU would have left to the loader.
+    ``stage`` runs one part of the loop alone, on batches made beforehand where the loader is left out. Each step is
+    whole epochs, so that nothing is prefetched outside the timed region. Random choices depend on the sample's index
+    alone: batches are equal, in order, whatever the workers. Items: samples; bytes: float32 (or token) bytes of the
+    batches projected.
     """
     given = {name: value for name, value in locals().items() if name != "context"}
     _check(given, context.device)
+    _check_heavy(given)
+    if products and context.device == "cpu":
+        torch.set_num_threads(1)
     data, how, width = _data(context, given)
     feeds.require_shared_memory(how, batch_size * width * 4)
     batched, end = feeds.feed(data, how)
@@ -188,7 +207,7 @@ def loader(
     weight = torch.empty(len(pieces()) if is_text else width, _FEATURES, device=context.device)
     features = torch.zeros(count, _FEATURES, device=context.device)
     arrive = _arrival(transform, transform_at, crop=0 if is_text else images.crop_of(sample_shape))
-    consume = _Consumer(weight, features, arrive, products, step_time)
+    consume = _Consumer(weight, features, arrive, products)
     loop = _Loop(batched, consume, size=batch_size, device=context.device, non_blocking=non_blocking, ahead=copy_stream)
 
     def refill(seed: int) -> None:
@@ -218,7 +237,7 @@ def loader(
         outputs=lambda: {"features": features} if loop.last is None else {"last_batch": loop.last},
         inputs=lambda: {**data.inputs(), "weight": weight},
         redraw=redraw,
-        facts=_facts(given),
+        facts=_facts(given, context.device),
         close=end,
     )
 
@@ -230,7 +249,6 @@ def _data(context: Context, given: dict[str, Any]) -> tuple[Any, feeds.Feeding, 
         given["batch_size"],
         given["num_workers"],
         given["worker_kind"],
-        given["worker_init"],
         given["prefetch_factor"],
         given["persistent"],
         given["pinned"],
@@ -240,17 +258,18 @@ def _data(context: Context, given: dict[str, Any]) -> tuple[Any, feeds.Feeding, 
     if source in ("text", "tokens"):
         return Texts(source, count=count, length=shape[0], seed=seed, folder=folder), how, shape[0]
     log = folder / "loader.log" if given["log"] == "per_row" else None
-    recipe = Recipe(transform, given["transform_at"], given["slow_every"], given["slow"], log)
+    recipe = Recipe(transform, given["transform_at"], given["heavy_every"], given["heavy"], log)
     data = Images(source, count=count, shape=shape, recipe=recipe, seed=seed, folder=folder)
     return data, how, _projected(shape, transform)
 
 
-def _facts(given: dict[str, Any]) -> dict[str, Any]:
+def _facts(given: dict[str, Any], device: str) -> dict[str, Any]:
     return {
         "workers": given["num_workers"],
         "worker_kind": given["worker_kind"] if given["num_workers"] else "none",
         "pinned": given["pinned"],
         "files": "read through the page cache, warm" if given["source"] == "files" else "none",
+        "consumer": "on a GPU" if device.startswith("cuda") else "on the CPUs of the loader",
         "cores": len(os.sched_getaffinity(0)),
         "threads": torch.get_num_threads(),
     }

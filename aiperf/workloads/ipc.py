@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from aiperf.workloads import _ipc_sender
 from aiperf.workloads._child import Child
 from aiperf.workloads._seeded import generator
-from aiperf.workloads.contract import Context, Seconds, Size, Work, Workload
+from aiperf.workloads.contract import Context, Size, Work, Workload
 
 
 def _shared(name: str, size: int) -> tuple[int, Any]:
@@ -34,6 +35,8 @@ class _Receiver:
         self.received = np.frombuffer(self.view, np.uint8)
         payload_fd, self.payload = _shared("aiperf-payload", self.total)
         self.area_fd, self.area = _shared("aiperf-area", self.total if given["transport"] == "shm" else 1)
+        self.sent = self.payload
+        """What is to arrive: the payload itself, or what the sender makes of it."""
         self.path = scratch / "messages.bin"
         self.owed = 0
         self.redraw(seed)
@@ -56,6 +59,9 @@ class _Receiver:
         """New messages, once none of the former ones is still under way."""
         self.finish()
         self.payload[:] = np.frombuffer(generator(seed, "messages").bytes(self.total), np.uint8)
+        if self.given["make"]:
+            made = _ipc_sender.tokens(memoryview(self.payload), self.given["size"], self.given["make"])
+            self.sent = np.frombuffer(b"".join(made), np.uint8)
 
     def _receive(self, start: int, stop: int) -> int:
         """Receive until the byte before ``stop`` is there; returns how far what came reaches."""
@@ -75,7 +81,7 @@ class _Receiver:
         start = self.total - self.owed
         self._receive(start, self.total)
         self.owed = 0
-        if not np.array_equal(self.received[start:], self.payload[start:]):
+        if not np.array_equal(self.received[start:], self.sent[start:]):
             raise RuntimeError("the rest of the stream differs from what was sent")
 
     def stream(self) -> None:
@@ -124,14 +130,16 @@ class _Receiver:
 def _check(given: dict[str, Any]) -> None:
     if given["messages"] < 1 or given["size"] < 1 or given["flush_every"] < 0:
         raise ValueError("messages and size must be 1 or more, flush_every 0 or more")
-    streaming = {"gap": 0.0, "flush_every": 1, "nodelay": True, "exchange": "stream", "until": "last"}
+    streaming = {"make": 0, "flush_every": 1, "nodelay": True, "exchange": "stream", "until": "last"}
     if given["transport"] != "tcp" and any(given[name] != plain for name, plain in streaming.items()):
         raise ValueError(f"{', '.join(streaming)} are for transport tcp")
+    if given["make"] and not given["size"] <= min(given["make"], _ipc_sender.TOKEN_MOST):
+        raise ValueError(f"with make a message is a digest: size at most {_ipc_sender.TOKEN_MOST} bytes and make")
     if given["exchange"] == "write_write_read":
         if given["size"] < 2:
             raise ValueError("exchange write_write_read needs a size of 2 bytes or more, to write it in two parts")
-        if given["until"] == "first" or given["gap"] or given["flush_every"] != 1:
-            raise ValueError("exchange write_write_read goes without until, gap and flush_every")
+        if given["until"] == "first" or given["make"] or given["flush_every"] != 1:
+            raise ValueError("exchange write_write_read goes without until, make and flush_every")
 
 
 def transfer(
@@ -140,7 +148,7 @@ def transfer(
     transport: Literal["tcp", "file", "shm"] = "tcp",
     messages: int = 1,
     size: Size = 16 << 20,
-    gap: Seconds = 0.0,
+    make: Size = 0,
     flush_every: int = 1,
     nodelay: bool = True,
     exchange: Literal["stream", "write_write_read"] = "stream",
@@ -148,12 +156,13 @@ def transfer(
 ) -> Workload:
     """``messages`` messages of ``size`` bytes from another process of this host into memory of this one.
 
-    ``tcp``: a loopback socket; the sender takes ``gap`` to make each message (it sleeps, as it would wait for a GPU)
-    and flushes every ``flush_every`` messages, 0 once at the end. ``write_write_read``: each message goes in two
-    writes and waits for a byte back. ``until`` ``first`` ends the step with the first whole message; the rest comes
-    and is compared before the next step begins, outside the timing. ``file``: written without fsync and read from the
-    warm page cache. ``shm``: copied into shared memory and out of it. Bytes: what the step waits for. Outputs: the
-    bytes received. Source: book chapters 16 and 18.
+    ``tcp``: a loopback socket; the sender flushes every ``flush_every`` messages, 0 once at the end. ``make``: each
+    message is computed when its turn comes, a BLAKE2b digest of ``make`` bytes keyed with the one before, as a token
+    waits for the token before it; the work is real and the order is a model's, but no model and no GPU is in it. Else
+    messages lie ready. ``write_write_read``: each message goes in two writes and waits for a byte back. ``until``
+    ``first`` ends the step with the first whole message; the rest comes and is compared before the next step begins,
+    outside the timing. ``file``: written without fsync and read from the warm page cache. ``shm``: copied into shared
+    memory and out of it. Bytes: what the step waits for. Outputs: the bytes received. Source: book chapters 16 and 18.
     """
     given = {name: value for name, value in locals().items() if name != "context"}
     _check(given)
@@ -171,9 +180,16 @@ def transfer(
         inputs=lambda: {"payload": receiver.payload},
         redraw=receiver.redraw,
         prepare=receiver.finish if first else None,
-        reference=lambda: {"received": receiver.payload[: len(shown)]},
+        reference=lambda: {"received": receiver.sent[: len(shown)]},
         counters=lambda: {"socket_writes": float(writes if transport == "tcp" else 0)},
-        facts={"transport": transport, "cores": len(os.sched_getaffinity(0)), "nodelay": _in_force(receiver.line)},
+        facts={
+            "transport": transport,
+            "messages": f"digests of {make} bytes, one after the other, by the sender's CPU"
+            if make
+            else "ready in memory",
+            "cores": len(os.sched_getaffinity(0)),
+            "nodelay": _in_force(receiver.line),
+        },
         close=receiver.close,
     )
 

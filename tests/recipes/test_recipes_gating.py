@@ -14,6 +14,7 @@ from aiperf.analysis.recompute import conclude
 from aiperf.errors import Exit, UserError
 from aiperf.gating import Gate, promote_runs, run_gate
 from aiperf.host.fingerprint import fingerprint
+from aiperf.host.relevance import Fit
 from aiperf.pipeline import RunOutcome
 from aiperf.plan.gates import GateConfig, MetricRule
 from aiperf.plan.plan import Plan
@@ -122,7 +123,7 @@ def test_base_and_head_are_measured_against_each_other_once_where_nothing_looks_
     ((plan, _, more),) = fake.calls
     base = git(repo, "rev-parse", "main~1")
     assert [side.ref for side in plan.cases[0].sides] == [base, "working-tree"]
-    assert more == {}
+    assert more == {"fit": Fit.warn}
     assert outcome.base == f"main~1 ({base[:12]})"
     assert outcome.head.startswith("working-tree (")
     assert outcome.runs == ("results/r1",)
@@ -167,7 +168,7 @@ def test_another_side_and_a_head_and_a_build_can_be_asked_for(repo):
     outcome = gate(repo, fake, cased, side="before", head="main", build="make")
     sides = fake.calls[0][0].cases[0].sides
     assert [(s.name, s.ref, s.env) for s in sides][1] == ("after", "main", {"X": "1"})
-    assert fake.calls[0][2] == {"build": "make"}
+    assert fake.calls[0][2] == {"fit": Fit.warn, "build": "make"}
     assert outcome.rows[0].side == "before"
 
 

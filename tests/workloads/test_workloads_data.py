@@ -16,6 +16,13 @@ from aiperf.workloads.contract import Context, SkipSide
 SMALL = {"batches": 3, "batch_size": 2, "sample_shape": [3, 16, 16]}
 
 
+@pytest.fixture(autouse=True)
+def _as_many_threads_afterwards():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
 def _side(folder, **params):
     folder.mkdir(exist_ok=True)
     return data.loader(Context(seed=3, scratch=folder), **{**SMALL, **params})
@@ -40,10 +47,10 @@ def _features(folder, seed=7, **params):
         ({"source": "files", "num_workers": 1}, {"source": "memory"}),
         ({"source": "synthetic", "num_workers": 1}, {"source": "memory"}),
         ({"log": "per_row"}, {"log": "none"}),
-        ({"slow_every": 2, "slow": 1e-4}, {}),
+        ({"heavy_every": 2, "heavy": 3}, {}),
         ({"num_workers": 1, "persistent": False, "epochs": 2}, {"epochs": 2, "num_workers": 1}),
         ({"transform": "normalise"}, {"transform": "normalise", "transform_at": "batch"}),
-        ({"products": 1, "step_time": 1e-4}, {}),
+        ({"products": 1}, {}),
         ({"transform": "python", "num_workers": 1, "worker_kind": "thread"}, {"transform": "python"}),
     ],
 )
@@ -111,7 +118,7 @@ def test_threads_keep_the_order_and_no_more_batches_in_flight_than_asked():
             most = max(most, open_now)
             return torch.tensor(index)
 
-    how = feeds.Feeding(2, 2, "thread", 0.0, 1, True, False)
+    how = feeds.Feeding(2, 2, "thread", 1, True, False)
     batches, end = feeds.feed(Slow(), how)
     seen = []
     for batch in batches:
@@ -145,6 +152,12 @@ def test_work_counts_every_epoch_and_every_sample(tmp_path):
         ({"stage": "copy_only", "watch": "last_batch", "epochs": 2}, "one epoch"),
         ({"pinned": True}, "need a GPU"),
         ({"copy_stream": True}, "need a GPU"),
+        ({"heavy": 0}, "1 or more"),
+        ({"heavy_every": -1}, "0 or more"),
+        ({"heavy": 2}, "heavy_every"),
+        ({"heavy": 2, "heavy_every": 2, "transform": "none"}, "which it repeats"),
+        ({"heavy": 2, "heavy_every": 2, "transform": "normalise", "transform_at": "batch"}, "which it repeats"),
+        ({"heavy": 2, "heavy_every": 2, "source": "synthetic"}, "which it repeats"),
     ],
 )
 def test_parameters_that_contradict_each_other_are_refused(tmp_path, params, message):
@@ -152,9 +165,36 @@ def test_parameters_that_contradict_each_other_are_refused(tmp_path, params, mes
         _side(tmp_path, **params)
 
 
-@pytest.mark.parametrize(
-    ("params", "message"), [({"step_time": 1e-3}, "products"), ({"copy_stream": True, "pinned": True}, "non_blocking")]
-)
-def test_what_a_gpu_side_cannot_mean_is_refused_before_any_gpu_is_touched(tmp_path, params, message):
-    with pytest.raises(ValueError, match=message):
-        data.loader(Context(device="cuda:0", scratch=tmp_path), **SMALL, **params)
+def test_what_a_gpu_side_cannot_mean_is_refused_before_any_gpu_is_touched(tmp_path):
+    with pytest.raises(ValueError, match="non_blocking"):
+        data.loader(Context(device="cuda:0", scratch=tmp_path), **SMALL, copy_stream=True, pinned=True)
+
+
+def test_a_heavy_sample_is_really_transformed_so_often(tmp_path, monkeypatch):
+    seen, plain = [], images.augment
+
+    def counted(image, drawn, *, crop):
+        seen.append(image.tobytes())
+        return plain(image, drawn, crop=crop)
+
+    monkeypatch.setattr(images, "augment", counted)
+    workload = _side(tmp_path, heavy_every=3, heavy=4)
+    seen.clear()
+    workload.step()
+    pixels = workload.inputs()["pixels"].numpy()
+    assert [seen.count(image.tobytes()) for image in pixels] == [1, 1, 4, 1, 1, 4]
+
+
+def test_the_consumer_really_multiplies_and_keeps_to_one_thread(tmp_path, monkeypatch):
+    made, plain = [], torch.bmm
+
+    def counted(a, b, **options):
+        made.append(tuple(a.shape))
+        return plain(a, b, **options)
+
+    monkeypatch.setattr(torch, "bmm", counted)
+    workload = _side(tmp_path, products=5)
+    workload.step()
+    assert workload.facts["threads"] == torch.get_num_threads() == 1
+    assert workload.facts["consumer"] == "on the CPUs of the loader"
+    assert made == [(5, 256, 256)] * SMALL["batches"]

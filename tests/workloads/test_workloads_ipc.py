@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import hashlib
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def side(tmp_path):
         {"transport": "tcp", "messages": 3, "size": 70000},
         {"transport": "file", "size": 200000},
         {"transport": "shm", "size": 200000},
-        {"messages": 7, "size": 16, "flush_every": 3, "gap": 1e-3},
+        {"messages": 7, "size": 16, "flush_every": 3},
         {"messages": 3, "size": 64, "exchange": "write_write_read"},
     ],
 )
@@ -43,27 +43,55 @@ def test_what_arrives_is_what_was_sent(side, params):
     assert not np.array_equal(first, audit(workload, seed=6)["received"])
 
 
+@pytest.mark.parametrize("flush_every", [0, 1, 3])
+def test_a_message_that_is_made_is_a_digest_keyed_with_the_one_before(side, flush_every):
+    workload = side(messages=7, size=16, flush_every=flush_every, make=1000)
+    found = audit(workload, seed=5)["received"]
+    payload, token, expected = workload.inputs()["payload"].tobytes(), b"", b""
+    for start in range(0, len(payload), 16):
+        worked = payload[start : start + 16] + (bytes(range(256)) * 4)[: 1000 - 16]
+        token = hashlib.blake2b(worked, digest_size=16, key=token).digest()
+        expected += token
+    assert found.tobytes() == expected
+    assert np.array_equal(found, workload.reference()["received"])
+    assert not np.array_equal(found, audit(workload, seed=6)["received"])
+
+
+def test_the_sender_computes_in_its_own_process_at_every_step(side):
+    workload = side(messages=10, size=16, make=1 << 20)
+    stat = f"/proc/{workload.step.__self__.child.pid}/stat"
+
+    def ticks():
+        with open(stat, encoding="ascii") as file:
+            return int(file.read().rsplit(")", 1)[1].split()[11])
+
+    before = ticks()
+    for _ in range(10):
+        workload.step()
+    assert ticks() > before, "a hundred digests of 1 MiB cost the sender CPU time"
+
+
 def test_a_step_that_ends_with_the_first_message_takes_the_rest_before_the_next(side):
-    streaming = side(messages=10, size=16, flush_every=2, until="first", gap=2e-3)
-    whole = side(messages=10, size=16, flush_every=0, until="first", gap=2e-3)
+    streaming = side(messages=10, size=16, flush_every=2, until="first", make=1 << 20)
+    whole = side(messages=10, size=16, flush_every=0, until="first", make=1 << 20)
     for workload in (streaming, whole):
         for seed in (4, 5):
             found = audit(workload, seed=seed)["received"]
-            assert np.array_equal(found, workload.inputs()["payload"][:16])
+            assert np.array_equal(found, workload.reference()["received"])
     receiver = streaming.step.__self__
     assert receiver.owed == 8 * 16, "two messages came together, the others are still to come"
     assert whole.step.__self__.owed == 0
     streaming.prepare()
     assert receiver.owed == 0
-    assert np.array_equal(receiver.received, receiver.payload)
+    assert np.array_equal(receiver.received, receiver.sent)
 
 
 def test_a_rest_that_differs_from_what_was_sent_is_an_error(side):
-    workload = side(messages=4, size=16, until="first", gap=1e-3)
+    workload = side(messages=4, size=16, until="first", make=1 << 20)
     run(workload)
     receiver = workload.step.__self__
-    time.sleep(0.1)
-    receiver.payload[-1] ^= 1
+    receiver.sent = receiver.sent.copy()
+    receiver.sent[-1] ^= 1
     with pytest.raises(RuntimeError, match="differs"):
         workload.prepare()
 
@@ -98,8 +126,11 @@ def test_nagle_is_read_back_and_writes_are_counted(side):
     ("params", "message"),
     [
         ({"messages": 0}, "1 or more"),
-        ({"transport": "shm", "gap": 0.1}, "transport tcp"),
+        ({"transport": "shm", "make": 64}, "transport tcp"),
         ({"exchange": "write_write_read", "size": 1}, "two parts"),
+        ({"make": 32}, "a digest"),
+        ({"make": 4096, "size": 65}, "a digest"),
+        ({"exchange": "write_write_read", "make": 64}, "without until, make"),
         ({"exchange": "write_write_read", "until": "first"}, "without until"),
     ],
 )
