@@ -1,0 +1,16 @@
+"""What a workload may change in its own process must not reach the next test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def subnormal_numbers_stay_numbers() -> Iterator[None]:
+    """Training sides flush them to zero, and so does loading a library that was linked with -ffast-math."""
+    yield
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_flush_denormal(False)
