@@ -57,6 +57,8 @@ def gpu_context(folder: Path) -> Context:
 
 def audited(workload: Workload) -> list[Snapshot]:
     """Outputs of a step after inputs were redrawn and outputs poisoned, once for each seed; inputs must not change."""
+    if workload.prepare is not None:
+        workload.prepare()
     workload.step()
     return [_audit(workload, seed) for seed in SEEDS]
 

@@ -26,6 +26,22 @@ EXPECTED = {
         "container-memlock": ("absent", "no container"),
         "firmware-maintenance": ("unreadable", "no firmware versions"),
     },
+    "h200-recorded": {
+        "modern-accelerator": ("ok", "NVIDIA H200, sm_90, 140 GiB, FP8"),
+        "gpu-power-limit": ("ok", "700 W (default 700 W)"),
+        "pcie-link-full": ("ok", "generation 5 of 5, x16 of x16"),
+        "numa-awareness": ("ok", "one NUMA node"),
+        "thp": ("ok", "madvise, defrag madvise"),
+        "gds-available": ("warn", "nvidia-fs not loaded"),
+        "high-bandwidth-interconnect": ("absent", "one GPU has no other"),
+        "hpc-kernel-governor": ("unreadable", "hypervisor owns the clocks"),
+    },
+    "two-h200-recorded": {
+        "ecc-enabled": ("ok", "on, 0 uncorrected errors on each of 2 GPUs"),
+        "high-bandwidth-interconnect": ("unreadable", "NVML does not tell how the GPUs are connected"),
+        "monitor-link-saturation": ("warn", "GPU 0: 195 CRC (data) errors"),
+        "irq-affinity": ("ok", "eth0 on CPU 0-31"),
+    },
     "h200-vm": {
         "modern-accelerator": ("ok", "NVIDIA H200, sm_90, 140 GiB, FP8"),
         "monitor-utilisation": ("ok", "0 % busy, memory 0 % busy, compute processes: 0"),
@@ -188,6 +204,11 @@ def test_every_row_says_where_and_every_bad_one_what_would_fix_it(tmp_path, name
         assert row.reason or row.level in ("ok", "warn", "unfit"), row
         assert row.fix or row.level not in ("warn", "unfit"), row
         assert not row.fix or row.level not in ("ok", "absent"), row
+
+
+@pytest.mark.parametrize("name", ["h200-recorded", "two-h200-recorded"])
+def test_at_least_sixty_probes_are_readable_on_a_real_h200(tmp_path, name) -> None:
+    assert sum(row.level != "unreadable" for row in check(tmp_path, name).rows) >= 60
 
 
 def test_a_host_is_not_judged_by_the_machine_that_runs_the_tests(tmp_path, monkeypatch) -> None:
