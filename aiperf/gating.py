@@ -342,6 +342,9 @@ def promote_runs(names: Sequence[str], *, results: Path, baseline: Path, who: st
         records, damaged = stored.read_cases()
         if damaged:
             raise usage(damaged[0].sentence, "Promote a run that can be read whole.", name)
+        if any(result.verdict.provisional for record in records for result in record.results):
+            what = "its verdicts are provisional: a baseline is what later runs are judged by."
+            raise usage(what, "Measure again with --precision standard, then promote that run.", name)
         known = load_calibration(stored.record.host_id)
         tau = {record.case.id: _tau(record.case, known) for record in records if record.results}
         sittings.append(Sitting(stored.record, records, tau))

@@ -295,6 +295,17 @@ def promoted(kept, tmp_path):
     return promote
 
 
+def test_a_quick_run_is_no_baseline(repo, tmp_path):
+    writer = RunWriter.create(tmp_path / "results", hostname="h")
+    writer.write_run(RunRecord(writer.name, (), "2026-01-01", status="finished"))
+    record = Fake({"a": [2.0]}).record(case(repo), make_settings())
+    quick = tuple(replace(r, verdict=replace(r.verdict, provisional=True)) for r in record.results)
+    writer.write_case(replace(record, results=quick))
+    with pytest.raises(UserError, match="provisional"):
+        promote_runs([writer.name], results=tmp_path / "results", baseline=tmp_path / "b.json", who="Ada", why="first")
+    assert not (tmp_path / "b.json").exists()
+
+
 def test_a_speedup_is_held_against_promoted_runs_and_confirmed(repo, promoted):
     path = str(promoted(2.0, 2.001))
     fake = Fake({"a": [2.0]})
