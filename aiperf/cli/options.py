@@ -39,7 +39,7 @@ PinOption = Annotated[str, typer.Option("--pin", help="auto (quiet CPUs, both si
 PeaksOption = Annotated[bool, typer.Option("--peaks/--no-peaks", help="Measure limits this host has not measured yet.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the comparison table.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON, for programs.")]
 ColumnsOption = Annotated[
     str,
     typer.Option(

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from aiperf.cli.options import JsonOption, ResultsOption
+from aiperf.errors import usage
 from aiperf.report.console import Line, terminal_width
 from aiperf.report.console import show as show_lines
 from aiperf.report.explain import explain_case
@@ -19,6 +20,7 @@ from aiperf.report.scenarios import explain_scenario, scenario_plain
 from aiperf.scenario.find import find_scenarios
 from aiperf.scenario.load import load_scenario
 from aiperf.store.read import open_run, read_case
+from aiperf.store.write import LATEST, RUN_FILE
 
 _DEFAULT_RESULTS = "results"
 
@@ -39,6 +41,8 @@ def show(
             return
         show_lines([Line(text) for text in explain_case(stored.record, record, width=width).splitlines()])
         return
+    if name == LATEST or (results / name / RUN_FILE).is_file():
+        raise usage(f'"{name}" is a run: it needs a case.', f"aiperf report {name} lists its cases; then name one.")
     scenarios = [load_scenario(path) for path in find_scenarios([name])]
     if as_json:
         sys.stdout.write(listing_json([scenario_plain(s) for s in scenarios]))

@@ -56,6 +56,12 @@ def test_other_samples_give_another_result_and_exit_with_5(run, user) -> None:
     assert "tiny differs from what was stored" in told.out
 
 
+def test_a_run_without_a_case_says_what_is_missing(run, user) -> None:
+    for name in ("latest", user.latest().name):
+        told = run("show", name)
+        assert (told.code, "is a run: it needs a case" in told.err) == (2, True)
+
+
 def test_a_record_that_claims_more_than_its_samples_show_exits_with_5(run, user) -> None:
     path = user.latest() / "cases" / "tiny.json"
     record = json.loads(path.read_text())
