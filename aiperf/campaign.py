@@ -18,7 +18,7 @@ from aiperf.analysis.recompute import case_limits, conclude
 from aiperf.analysis.stopping import Continue, Stop, next_look, next_step
 from aiperf.errors import AiperfError, UserError
 from aiperf.launch.gang import LaunchFailed, LaunchSkipped
-from aiperf.order import orders
+from aiperf.order import PairPlan, orders
 from aiperf.records import Case, CaseRecord, Failure, Limit, Pair, Result
 from aiperf.settings import Settings
 
@@ -30,6 +30,7 @@ _FAILURES_AFTER_SUCCESS = 1
 MeasurePair = Callable[[Case, int, tuple[str, ...], int], Pair]
 """(case, index, order, seed) -> Pair. Raises LaunchFailed, LaunchSkipped, KeyboardInterrupt."""
 PairDone = Callable[["CaseState"], None]
+Expect = Callable[[Sequence[PairPlan]], None]
 
 
 @dataclass(frozen=True)
@@ -102,17 +103,38 @@ def take_up(state: CaseState, record: CaseRecord, *, budget: float) -> None:
         state.target = following
 
 
-def advance(state: CaseState, measure: MeasurePair, pair_done: PairDone, *, budget: float | None = None) -> None:
+def coming(state: CaseState) -> list[PairPlan]:
+    """The pairs up to the next look, as they will be measured if none of them fails."""
+    if state.done:
+        return []
+    done, index = len(state.pairs), len(state.pairs) + len(state.failures)
+    count = max(0, state.target - state.valid)
+    planned = orders([s.name for s in state.case.sides], count=done + count, seed=state.seed)
+    return [PairPlan(state.case, index + k, planned[done + k], state.seed + 1000 * (index + k)) for k in range(count)]
+
+
+def advance(
+    state: CaseState,
+    measure: MeasurePair,
+    pair_done: PairDone,
+    *,
+    budget: float | None = None,
+    expect: Expect = lambda _: None,
+    then: Sequence[CaseState] = (),
+) -> None:
     """Measure pairs until the next look, or until the budget (seconds of the case; the precision's by default) cannot
     hold another one. An interrupt is recorded in the state and raised again.
+
+    Before each pair ``expect`` is told which are likely to follow: this case's, and those of the cases ``then``.
     """
-    plan = orders([s.name for s in state.case.sides], count=4096, seed=state.seed)
     limit = state.settings.precision.case_seconds if budget is None else budget
+    later = [plan for case in then for plan in coming(case)]
     while state.valid < state.target and not state.done and not _spent(state, limit):
-        index = len(state.pairs) + len(state.failures)
+        plan, *following = coming(state)
+        expect([*following, *later])
         began = time.monotonic()
         try:
-            state.pairs.append(measure(state.case, index, plan[len(state.pairs)], state.seed + 1000 * index))
+            state.pairs.append(measure(plan.case, plan.index, plan.order, plan.seed))
         except LaunchFailed as error:
             _failed(state, error.failure)
         except LaunchSkipped as reason:

@@ -7,6 +7,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiperf.records import Case
+
+
+@dataclass(frozen=True)
+class PairPlan:
+    """One pair as it is to be measured, whenever that is."""
+
+    case: Case
+    index: int
+    order: tuple[str, ...]
+    """The sides, in the order of the first round."""
+    seed: int
 
 
 def orders(sides: Sequence[str], *, count: int, seed: int) -> list[tuple[str, ...]]:

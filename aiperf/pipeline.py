@@ -239,13 +239,13 @@ class _Sitting:
 
     def _measure(self, waiting: Sequence[CaseState]) -> None:
         if self._settings.budget is None:
-            for state in waiting:
+            for place, state in enumerate(waiting, start=1):
                 while not state.done:
-                    self._advance(state)
+                    self._advance(state, then=waiting[place : place + 1])
             return
-        for state in waiting:
-            if state.valid < state.settings.precision.looks[0]:
-                self._advance(state)
+        unseen = [state for state in waiting if state.valid < state.settings.precision.looks[0]]
+        for place, state in enumerate(unseen, start=1):
+            self._advance(state, then=unseen[place : place + 1])
         while open_states := [state for state in waiting if not state.done]:
             self._advance(max(open_states, key=_width))
 
@@ -285,10 +285,11 @@ class _Sitting:
         except LaunchFailed as error:
             return case, error.failure
 
-    def _advance(self, state: CaseState) -> None:
+    def _advance(self, state: CaseState, *, then: Sequence[CaseState] = ()) -> None:
         self._progress.case_started(state.case)
         before = state.seconds
-        advance(state, self._stand.measure, self._pair_done, budget=self._budget_of(state))
+        stand, budget = self._stand, self._budget_of(state)
+        advance(state, stand.measure, self._pair_done, budget=budget, expect=stand.expect, then=then)
         self._hold_against_peaks(state)
         self._spent += state.seconds - before
         look(state, budget=self._budget_of(state))

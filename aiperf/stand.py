@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from aiperf.errors import usage
@@ -18,12 +18,14 @@ from aiperf.host.facts import HostFacts
 from aiperf.host.near import deal, near_cpus
 from aiperf.host.placement import others, place
 from aiperf.host.telemetry import Sampler, judge
+from aiperf.launch.ahead import WaitingRoom
 from aiperf.launch.command import measure_command_pair, plan_commands
 from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.guardian import Guardian
-from aiperf.launch.pair import Where, measure_pair
+from aiperf.launch.pair import CHECKING, SETTING_UP, Where, measure_pair
 from aiperf.launch.trial import CommandPlan
 from aiperf.launch.worktrees import Worktrees, scratch_area
+from aiperf.order import PairPlan
 from aiperf.plan.refs import unchecked
 from aiperf.records import Case, Failure, Pair
 from aiperf.settings import Settings
@@ -32,6 +34,10 @@ _REPROBE_PAIRS = 8
 """Pairs after which the quiet CPUs are looked for again: a neighbour may have moved in."""
 _GPU_CPUS = 4
 """CPUs of a rank that drives a GPU: launches, autograd, communication and loader threads."""
+_AHEAD = 3
+"""Pairs whose processes start ahead: while a pair is not timed, theirs get on with a third of their imports."""
+_AHEAD_MEMORY = 16 << 30
+"""Available memory below which nobody waits: an interpreter with its libraries takes half a GiB."""
 
 
 @dataclass
@@ -48,6 +54,8 @@ class Stand:
         self._host, self._settings = host, settings
         self._guardian = Guardian()
         self._scratch = scratch_area() / f"aiperf-{secrets.token_hex(8)}"
+        self._room = WaitingRoom(self._scratch, self._guardian)
+        self._coming: tuple[PairPlan, ...] = ()
         self._cpus: _Cpus | None = None
         self._near: tuple[tuple[int, ...], ...] | None = None
         self._command_plans: dict[str, CommandPlan] = {}
@@ -69,12 +77,18 @@ class Stand:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._room.close()
         self.worktrees.close()
         self._guardian.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
+    def expect(self, coming: Sequence[PairPlan]) -> None:
+        """Say which pairs come after the next one: on a host with CPUs to spare their processes start ahead."""
+        self._coming = tuple(coming[:_AHEAD]) if self._host.memory_available >= _AHEAD_MEMORY else ()
+
     def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int) -> Pair:
         """Measure one pair. Raises LaunchFailed, LaunchSkipped."""
+        plan = PairPlan(case, index, order, seed)
         if side := unchecked(case):
             what = f"its ref {side.ref} was not checked out, so it would run the code as it lies"
             raise LaunchFailed(Failure(side.name, "start", "error", what))
@@ -86,32 +100,36 @@ class Stand:
         )
         sampler.start()
         try:
-            pair = self._pair(case, index, order, seed, cpus, sampler.mark)
+            pair = self._pair(plan, cpus, sampler.mark)
         finally:
             telemetry = sampler.stop()
-        own = {os.getpid()} | {pid for run in pair.runs for pid in run.pids}
+        own = {os.getpid()} | {pid for run in pair.runs for pid in run.pids} | self._room.pids
         return replace(
             pair,
             incidents=(*pair.incidents, *judge(telemetry, own)),
             telemetry={**telemetry.sides, "": telemetry.overall},
         )
 
-    def _pair(
-        self,
-        case: Case,
-        index: int,
-        order: tuple[str, ...],
-        seed: int,
-        cpus: tuple[int, ...] | None,
-        mark: Callable[[str | None], None],
-    ) -> Pair:
-        if case.is_command:
-            return self._command(case, index, order, seed, cpus)
-        meter = self._meter(case)
-        where = Where(cpus, self._host.cpus, self._scratch, self._guardian, mark, meter)
+    def _pair(self, plan: PairPlan, cpus: tuple[int, ...] | None, mark: Callable[[str | None], None]) -> Pair:
+        if plan.case.is_command:
+            return self._command(plan, cpus)
+        started = self._room.take(plan)
+        spare = others((cpus,), self._host.cpus) if cpus else ()
+        self._room.fill(self._coming, spare=spare, each=[_cpus_wanted(coming.case) for coming in self._coming])
+
+        def mark_all(phase: str | None) -> None:
+            mark(phase)
+            if phase in (SETTING_UP, CHECKING):
+                self._room.resume()
+            else:
+                self._room.suspend()
+
+        meter = self._meter(plan.case)
+        where = Where(cpus, self._host.cpus, self._scratch, self._guardian, mark_all, meter)
         try:
-            return measure_pair(case, index=index, order=order, seed=seed, settings=self._settings, where=where)
+            return measure_pair(plan, settings=self._settings, where=where, started=started)
         finally:
+            self._room.resume()
             if meter is not None:
                 meter.close()
 
@@ -124,7 +142,8 @@ class Stand:
         used = max(case.needs.gpus, *(side.ranks for side in case.sides))
         return gpu_meter(self._host.gpus[:used])
 
-    def _command(self, case: Case, index: int, order: tuple[str, ...], seed: int, cpus: tuple[int, ...] | None) -> Pair:
+    def _command(self, plan: PairPlan, cpus: tuple[int, ...] | None) -> Pair:
+        case, seed = plan.case, plan.seed
         if case.id not in self._command_plans:
             planned = plan_commands(
                 case, seed=seed, settings=self._settings, guardian=self._guardian, cancel=self.cancel
@@ -133,8 +152,8 @@ class Stand:
                 raise LaunchFailed(planned)
             self._command_plans[case.id] = planned
         measured = measure_command_pair(
-            case, index=index, order=order, seed=seed, settings=self._settings, cpus=cpus, guardian=self._guardian,
-            cancel=self.cancel, plan=self._command_plans[case.id],
+            case, index=plan.index, order=plan.order, seed=seed, settings=self._settings, cpus=cpus,
+            guardian=self._guardian, cancel=self.cancel, plan=self._command_plans[case.id],
         )  # fmt: skip
         if isinstance(measured, Failure):
             raise LaunchFailed(measured)
@@ -149,8 +168,7 @@ class Stand:
 
     def _quiet(self, case: Case) -> tuple[int, ...] | None:
         """Quiet CPUs, on the NUMA node of the GPUs that are used where that suffices for all ranks."""
-        ranks = max(side.ranks for side in case.sides)
-        each = max(case.needs.cpus, _GPU_CPUS if case.needs.gpus else 1)
+        ranks, each = _ranks(case), _cpus_of_rank(case)
         allowed = self._host.cpus
         if case.needs.gpus and self._settings.pin == "auto":
             near = self._near_gpus()[: max(case.needs.gpus, ranks)]
@@ -160,10 +178,23 @@ class Stand:
                     return dealt
             elif len(set(near)) == 1 and len(near[0]) >= ranks * each:
                 allowed = near[0]
-        found = place(self._settings.pin, ranks=1, cpus_wanted=ranks * each, allowed=allowed)
+        found = place(self._settings.pin, ranks=1, cpus_wanted=_cpus_wanted(case), allowed=allowed)
         return None if found is None else found[0]
 
     def _near_gpus(self) -> tuple[tuple[int, ...], ...]:
         if self._near is None:
             self._near = near_cpus(self._host.gpus, allowed=self._host.cpus)
         return self._near
+
+
+def _cpus_wanted(case: Case) -> int:
+    """CPUs that the sides of a case share."""
+    return _ranks(case) * _cpus_of_rank(case)
+
+
+def _ranks(case: Case) -> int:
+    return max(side.ranks for side in case.sides)
+
+
+def _cpus_of_rank(case: Case) -> int:
+    return max(case.needs.cpus, _GPU_CPUS if case.needs.gpus else 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -66,6 +67,8 @@ class _Rank:
     child: Child
     reader: int
     writer: int
+    owed: int = 1
+    """Answers still to come: the one that says that it runs, and one for each command."""
     buffer: bytearray = field(default_factory=bytearray)
 
 
@@ -91,6 +94,23 @@ class Gang:
     def pids(self) -> tuple[int, ...]:
         """Process ids by rank."""
         return tuple(rank.child.pid for rank in self._ranks)
+
+    @property
+    def alive(self) -> bool:
+        """Whether every rank still runs."""
+        return all(rank.child.poll() is None for rank in self._ranks)
+
+    def suspend(self) -> None:
+        """Stop every rank where it is; it takes no CPU until ``resume``."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let every rank go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        for rank in self._ranks:
+            rank.child.signal_group(number)
 
     def start(self) -> None:
         """Start every rank. Raises LaunchFailed."""
@@ -147,6 +167,7 @@ class Gang:
         """Send a command to every rank without waiting."""
         line = (json.dumps({"op": op, **arguments}) + "\n").encode()
         for rank in self._ranks:
+            rank.owed += 1
             try:
                 _write_all(rank.writer, line)
             except BrokenPipeError:
@@ -158,7 +179,10 @@ class Gang:
         deadline = monotonic() + limit
         with selectors.DefaultSelector() as selector:
             for rank in self._ranks:
-                selector.register(rank.reader, selectors.EVENT_READ, rank)
+                if (waiting := self._answer(rank, phase)) is not None:
+                    answers[rank.index] = waiting
+                else:
+                    selector.register(rank.reader, selectors.EVENT_READ, rank)
             while len(answers) < len(self._ranks):
                 ready = selector.select(max(0.0, deadline - monotonic()))
                 if not ready:
@@ -181,6 +205,10 @@ class Gang:
         if not chunk:
             raise self._died(rank, phase)
         rank.buffer += chunk
+        return self._answer(rank, phase)
+
+    def _answer(self, rank: _Rank, phase: str) -> dict[str, Any] | None:
+        """The next answer that has come whole; None while there is none. Raises what it says went wrong."""
         if b"\n" not in rank.buffer:
             if len(rank.buffer) > _LONGEST_LINE:
                 raise self._garbage(rank, phase)
@@ -190,9 +218,10 @@ class Gang:
             answer = json.loads(line)
         except (ValueError, RecursionError):
             raise self._garbage(rank, phase) from None
-        if rest or not isinstance(answer, dict) or "ok" not in answer:
+        rank.owed -= 1
+        if (rest and rank.owed < 1) or not isinstance(answer, dict) or "ok" not in answer:
             raise self._garbage(rank, phase)
-        rank.buffer.clear()
+        del rank.buffer[: len(line) + 1]
         if answer["ok"]:
             return answer
         if answer.get("kind") == "skip":

@@ -5,10 +5,7 @@ What must not live here: statistics, and how many pairs a case needs.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -18,14 +15,15 @@ from typing import Any
 from aiperf.host.energy import EnergyMeter
 from aiperf.host.placement import format_cpus
 from aiperf.launch.energy import measure_energy
-from aiperf.launch.environment import side_environment
-from aiperf.launch.gang import Gang, GangPlan
+from aiperf.launch.gang import Gang
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.rounds import plan_audits, play_rounds
 from aiperf.launch.setup import setup_of
+from aiperf.launch.sides import Started, rank_cpus, start_cpus
 from aiperf.launch.warmup import Turn, warm_up
+from aiperf.order import PairPlan
 from aiperf.plan.refs import commit_facts
-from aiperf.records import Case, CheckResult, EnergyReading, Incident, Pair, Sample, Side, SideRun, Warmup
+from aiperf.records import CheckResult, EnergyReading, Incident, Pair, Sample, Side, SideRun, Warmup
 from aiperf.settings import Settings
 
 SETTING_UP, CHECKING = "set-up phase", "check phase"
@@ -59,24 +57,26 @@ class _Launched:
     prepares: dict[str, bool]
 
 
-def measure_pair(case: Case, *, index: int, order: Sequence[str], seed: int, settings: Settings, where: Where) -> Pair:
-    """Measure one pair. Raises LaunchFailed or LaunchSkipped; leaves no process and no scratch file behind."""
-    folder = Path(tempfile.mkdtemp(prefix=f"pair-{index}-", dir=where.scratch))
+def measure_pair(plan: PairPlan, *, settings: Settings, where: Where, started: Started | None = None) -> Pair:
+    """Measure one pair. Raises LaunchFailed or LaunchSkipped; leaves no process and no scratch file behind.
+
+    ``started``: its processes, where they were started ahead of its turn.
+    """
+    held = started or Started.empty(plan, where.scratch)
     try:
-        return _Session(case, index, tuple(order), seed, settings, where, folder).run()
+        return _Session(held, settings, where).run()
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        held.end()
 
 
 class _Session:
     """The state of one pair while it is measured."""
 
-    def __init__(
-        self, case: Case, index: int, order: tuple[str, ...], seed: int, settings: Settings, where: Where, folder: Path
-    ) -> None:
-        self._case, self._index, self._order = case, index, order
-        self._seed, self._settings, self._where, self._folder = seed, settings, where, folder
-        self._sides = {side.name: side for side in case.sides}
+    def __init__(self, started: Started, settings: Settings, where: Where) -> None:
+        plan = started.plan
+        self._case, self._index, self._order, self._seed = plan.case, plan.index, plan.order, plan.seed
+        self._started, self._settings, self._where, self._folder = started, settings, where, started.folder
+        self._sides = {side.name: side for side in plan.case.sides}
         self._samples: list[Sample] = []
         self._runs: dict[str, SideRun] = {}
         self._checks: list[CheckResult] = []
@@ -88,14 +88,14 @@ class _Session:
         began, started = monotonic(), time()
         together = [(name,) for name in self._order] if self._case.measure.exclusive else [self._order]
         for last, names in ((i == len(together) - 1, names) for i, names in enumerate(together)):
-            with ExitStack() as stack:
-                self._where.mark(SETTING_UP)
-                launched = self._launch(names, stack)
-                self._measure(names, launched)
-                self._where.mark(CHECKING)
-                if last:
-                    self._compare(launched.gangs)
-                self._close(launched)
+            self._where.mark(SETTING_UP)
+            launched = self._launch(names)
+            self._measure(names, launched)
+            self._where.mark(CHECKING)
+            if last:
+                self._compare(launched.gangs)
+            self._close(launched)
+            self._started.end_sides()
         return Pair(
             index=self._index,
             order=self._order,
@@ -113,12 +113,13 @@ class _Session:
 
     # ---- start and set-up --------------------------------------------------------------------------------------
 
-    def _launch(self, names: tuple[str, ...], stack: ExitStack) -> _Launched:
+    def _launch(self, names: tuple[str, ...]) -> _Launched:
         began = monotonic()
         limits = self._settings.limits
-        hosts = self._start(names, stack)
+        hosts = self._hosts(names)
         for gang in _unique(hosts.values()):
             gang.collect(phase="start", limit=limits.start)
+            gang.collect(phase="set-up", limit=limits.setup)
         launched = _Launched(hosts, {}, {})
         one_process = len(_unique(hosts.values())) < len(hosts)
         if not one_process:
@@ -131,48 +132,20 @@ class _Session:
             launched.setups[name] = max(float(r["setup_s"]) for r in replies)
             launched.prepares[name] = any(r["prepares"] for r in replies)
         for gang in _unique(hosts.values()):
-            gang.pin(self._cpus(gang.plan.ranks))
+            gang.pin(rank_cpus(self._where.cpus, gang.plan.ranks))
             gang.busy_s = gang.idle_cpu_s = 0.0
         self._worker_s += monotonic() - began
         return launched
 
-    def _start(self, names: tuple[str, ...], stack: ExitStack) -> dict[str, Gang]:
-        gangs: dict[str, Gang] = {}
-        for place, name in enumerate(names):
-            if self._case.measure.isolation == "in_process" and gangs:
-                gangs[name] = next(iter(gangs.values()))
-                continue
-            side = self._sides[name]
-            shared = self._case.measure.isolation == "in_process"
-            plan = GangPlan(
-                name="both" if shared else name,
-                ranks=side.ranks,
-                env=side_environment(side.env, seed=self._seed + place, gang=side.ranks > 1),
-                python=side.python,
-                cpus=self._start_cpus(side.ranks, place),
-                folder=self._folder,
-                cwd=Path(side.folder) if side.folder else None,
-            )
-            gangs[name] = stack.enter_context(Gang(plan, self._where.guardian))
-            gangs[name].start()
-        return gangs
-
-    def _cpus(self, ranks: int) -> tuple[tuple[int, ...] | None, ...]:
-        cpus = self._where.cpus
-        if cpus is None:
-            return (None,) * ranks
-        if len(cpus) < ranks:
-            return tuple((cpus[rank % len(cpus)],) for rank in range(ranks))
-        return tuple(cpus[rank::ranks] for rank in range(ranks))
-
-    def _start_cpus(self, ranks: int, place: int) -> tuple[tuple[int, ...] | None, ...]:
-        """As many CPUs as later, so that thread pools get their size; but sides of one CPU start on different ones,
-        so that they import and set up at the same time. They move together before anything is measured."""
-        cpus = self._where.cpus
-        everywhere = self._where.all_cpus
-        if cpus is None or ranks > 1 or len(cpus) > 1 or len(everywhere) < 2:
-            return self._cpus(ranks)
-        return ((everywhere[place % len(everywhere)],),)
+    def _hosts(self, names: tuple[str, ...]) -> dict[str, Gang]:
+        """The processes of the sides: those that were started ahead, brought to their places, else new ones."""
+        cpus, everywhere = self._where.cpus, self._where.all_cpus
+        if not self._started.gangs:
+            self._started.start(names, cpus=cpus, everywhere=everywhere, guardian=self._where.guardian)
+            return self._started.gangs
+        for place, gang in enumerate(self._started.unique()):
+            gang.pin(start_cpus(cpus, everywhere, ranks=gang.plan.ranks, place=place))
+        return self._started.gangs
 
     def _setup(self, side: Side) -> dict[str, Any]:
         own = self._case.measure.delta
@@ -225,7 +198,7 @@ class _Session:
         gang, limit = launched.gangs[name], self._settings.limits.check
         pids = gang.pids
         told = gang.command("tell", phase="check", limit=limit, side=name)
-        self._incidents += _strays(name, told, self._cpus(gang.plan.ranks))
+        self._incidents += _strays(name, told, rank_cpus(self._where.cpus, gang.plan.ranks))
         saved = gang.command("save", phase="check", limit=limit, side=name, folder=str(self._folder / "saved" / name))
         for fault in dict.fromkeys(f for reply in saved for f in reply["faults"]):
             self._checks.append(CheckResult(False, f"{name} by itself", f"{name}: {fault}"))

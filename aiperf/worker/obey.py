@@ -5,6 +5,7 @@ What must not live here: the pipe, and how a side is timed (see slot.py).
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import sys
@@ -54,6 +55,16 @@ class Worker:
             return {"ok": False, "kind": _kind(error), "message": message.splitlines()[0][:500]}
         finally:
             self._busy_until = process_time()
+
+    def on_load(self, *, modules: list[str]) -> dict[str, Any]:
+        """Import what the side surely needs; what cannot be imported, set-up says in the side's own words."""
+        for name in modules:
+            with suppress(Exception):
+                importlib.import_module(name)
+        if "torch" in modules and (torch := sys.modules.get("torch")) is not None:
+            # Finds the driver and the devices, and makes no context on them.
+            torch.cuda.is_available()
+        return {}
 
     def on_setup(self, *, order: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
         """Set a side up."""

@@ -15,6 +15,7 @@ from aiperf.host.energy import EnergyCounter, EnergyMeter
 from aiperf.launch.energy import IDLE, WINDOWS, measure_energy
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.pair import Where, measure_pair
+from aiperf.order import PairPlan
 from aiperf.records import Case, Check, Measure, Sample, Side
 from aiperf.settings import Limits, Precision, Settings
 
@@ -167,7 +168,7 @@ def test_real_workers_run_through_their_windows(tmp_path: Path, monkeypatch: pyt
     with Guardian() as guardian:
         where = Where(cpus[-1:], cpus, tmp_path, guardian, lambda _: None, meter)
         settings = Settings(precision=precision, limits=limits, energy_seconds=0.2)
-        pair = measure_pair(case, index=0, order=("after", "before"), seed=1, settings=settings, where=where)
+        pair = measure_pair(PairPlan(case, 0, ("after", "before"), 1), settings=settings, where=where)
     assert set(pair.energy) == {"before", "after"}
     for reading in pair.energy.values():
         assert (reading.problem, reading.windows) == ("", 2)

@@ -17,6 +17,7 @@ from aiperf.launch.gang import LaunchFailed, LaunchSkipped
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.pair import Where, measure_pair
 from aiperf.launch.rounds import plan_audits
+from aiperf.order import PairPlan
 from aiperf.records import Case, Check, Measure, Pair, Side, SideRun
 from aiperf.settings import Limits, Precision, Settings
 
@@ -59,7 +60,7 @@ def measured(guardian: Guardian, tmp_path: Path) -> Measured:
         case = Case("s", "s", "t", "w", sides, measure=Measure(clock="wall", **measure), check=check)
         where = Where(cpus, ALL, tmp_path, guardian, mark)
         names = order or tuple(side.name for side in sides)
-        return measure_pair(case, index=0, order=names, seed=seed, settings=settings, where=where)
+        return measure_pair(PairPlan(case, 0, names, seed), settings=settings, where=where)
 
     return run
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from aiperf.host.facts import HostFacts
 from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.worktrees import Worktrees
+from aiperf.order import PairPlan
 from aiperf.records import Case, CheckResult, Failure, Incident, Measure, Pair, Sample, Side, SideRun
 from aiperf.report.live import SilentProgress
 from aiperf.settings import Precision, Settings
@@ -50,6 +51,11 @@ class Bench:
     script: list[Callable[[int, Sequence[str], int], Pair]]
     calls: list[tuple[str, int, tuple[str, ...], int]] = field(default_factory=list)
     worktrees: Worktrees = field(default_factory=Worktrees)
+    expected: list[tuple[tuple[str, int, tuple[str, ...], int], ...]] = field(default_factory=list)
+    """What was said to come, before each call."""
+
+    def expect(self, coming: Sequence[PairPlan]) -> None:
+        self.expected.append(tuple((plan.case.id, plan.index, plan.order, plan.seed) for plan in coming))
 
     def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int) -> Pair:
         step = self.script[min(len(self.calls), len(self.script) - 1)]

@@ -263,3 +263,24 @@ def test_sides_of_one_machine_code_launched_alike_are_told_to_differ_by_nothing(
     assert same_step_note(of(before="a", after="b")) == ""
     assert same_step_note(of(before=None, after=None)) == ""
     assert same_step_note([]) == ""
+
+
+def test_what_is_said_to_come_up_to_the_next_look_is_what_is_measured() -> None:
+    state, bench = begin(seed=3), Bench([pair(ratio=1.5)])
+    advance(state, bench.measure, lambda _: None, expect=bench.expect)
+    assert bench.expected == [tuple(bench.calls[place:]) for place in (1, 2, 3, 4)]
+
+
+def test_after_a_failure_what_comes_is_told_anew() -> None:
+    state, bench = begin(), Bench([pair(ratio=1.5), failing(), pair(ratio=1.5)])
+    advance(state, bench.measure, lambda _: None, expect=bench.expect)
+    assert [index for _, index, _, _ in bench.calls] == [0, 1, 2, 3, 4]
+    assert bench.expected[2:] == [tuple(bench.calls[place:]) for place in (3, 4, 5)]
+
+
+def test_the_first_pairs_of_the_next_case_follow_those_of_this_one() -> None:
+    state, other, bench = begin(), begin(name="other"), Bench([pair(ratio=1.5)])
+    advance(state, bench.measure, lambda _: None, expect=bench.expect, then=[other])
+    assert [name for name, *_ in bench.expected[-1]] == ["other"] * 4
+    advance(other, bench.measure, lambda _: None, expect=bench.expect)
+    assert bench.expected[3] == tuple(bench.calls[4:])

@@ -55,6 +55,14 @@ def test_every_case_of_the_plan_is_measured_stored_and_told_in_order(run) -> Non
     assert [len(p.samples) for p in read_pairs(done.stored, done.cases[0])] == [8] * 4
 
 
+@pytest.mark.parametrize("budget", [None, 1e6])
+def test_the_stand_hears_what_comes_over_the_end_of_a_case(run, budget) -> None:
+    done = run([pair(ratio=1.5)], make_case("a"), make_case("b"), budget=budget)
+    calls = tuple(done.bench.calls)
+    assert done.bench.expected[3] == calls[4:]
+    assert done.bench.expected[-1] == ()
+
+
 def test_a_failed_case_does_not_stop_the_next_one(run) -> None:
     done = run([failing(), pair(ratio=1.5)], make_case("a"), make_case("b"))
     assert [r.status for r in done.cases] == ["failed", "measured"]

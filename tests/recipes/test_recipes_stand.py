@@ -8,10 +8,12 @@ import sys
 from dataclasses import replace
 
 import pytest
-from recipes_made import HOST, make_case, make_settings
+from recipes_made import HOST, make_case, make_pair, make_settings
 
 from aiperf.errors import UserError
 from aiperf.launch.gang import LaunchFailed
+from aiperf.launch.pair import CHECKING, SETTING_UP
+from aiperf.order import PairPlan
 from aiperf.records import Check, Needs, Side
 from aiperf.stand import Stand
 
@@ -97,3 +99,82 @@ def test_a_case_that_needs_no_gpu_or_is_pinned_by_hand_is_placed_anywhere(monkey
     assert placed(monkeypatch, (RIGHT,), gpus=0)[1] == [tuple(range(16))]
     assert placed(monkeypatch, (RIGHT,), gpus=1, pin="none") == (None, [tuple(range(16))])
     assert placed(monkeypatch, ((3,),), gpus=1)[1] == [tuple(range(16))]
+
+
+class Room:
+    """Stands for the waiting room and keeps what it was told, between what the pair did."""
+
+    def __init__(self, *_: object) -> None:
+        self.told: list[object] = []
+        self.pids = {4711}
+
+    def fill(self, plans, *, spare, each) -> None:
+        self.told.append(("fill", [plan.index for plan in plans], spare, list(each)))
+
+    def take(self, plan):
+        self.told.append(("take", plan.index))
+
+    def suspend(self) -> None:
+        self.told.append("suspend")
+
+    def resume(self) -> None:
+        self.told.append("resume")
+
+    def close(self) -> None:
+        self.told.append("close")
+
+
+def pair_that_marks(*phases):
+    """A pair that goes through its phases and is done."""
+
+    def measured(plan, *, settings, where, started):
+        for phase in phases:
+            where.mark(phase)
+        return make_pair(plan.index, plan.order, plan.seed)
+
+    return measured
+
+
+def expecting(monkeypatch, tmp_path, *phases, memory=64 << 30, gpus=0, pin="auto"):
+    """What the waiting room is told while a pair is measured of which three more are to come, on sixteen CPUs."""
+    monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
+    monkeypatch.setattr("aiperf.stand.WaitingRoom", Room)
+    monkeypatch.setattr("aiperf.stand.measure_pair", pair_that_marks(*phases))
+    monkeypatch.setattr("aiperf.stand.near_cpus", lambda found, *, allowed: ())
+    monkeypatch.setattr(
+        "aiperf.stand.place",
+        lambda pin, *, ranks, cpus_wanted, allowed: None if pin == "none" else (tuple(allowed)[:cpus_wanted],),
+    )
+    case = replace(make_case(), needs=Needs(gpus=gpus))
+    host = replace(HOST, cpus=tuple(range(16)), memory_available=memory)
+    with Stand(host, make_settings(pin=pin)) as opened:
+        opened.expect([PairPlan(case, index, ("before", "after"), index) for index in (1, 2, 3, 4)])
+        opened.measure(case, 0, ("before", "after"), 0)
+        return opened._room.told
+
+
+def test_coming_pairs_start_beside_the_present_one_and_stand_still_while_it_is_timed(monkeypatch, tmp_path) -> None:
+    phases = (SETTING_UP, "warm-up of before", None, "before", "after", None, "energy of before", CHECKING)
+    told = expecting(monkeypatch, tmp_path, *phases)
+    assert told[:2] == [("take", 0), ("fill", [1, 2, 3], tuple(range(1, 16)), [1, 1, 1])]
+    assert told[2:] == ["resume", *["suspend"] * 6, "resume", "resume", "close"]
+
+
+def test_sides_that_drive_a_gpu_get_as_many_cpus_while_they_wait_as_later(monkeypatch, tmp_path) -> None:
+    told = expecting(monkeypatch, tmp_path, gpus=1)
+    assert told[1] == ("fill", [1, 2, 3], tuple(range(4, 16)), [4, 4, 4])
+
+
+@pytest.mark.parametrize(("how", "wanted"), [({"memory": 8 << 30}, []), ({"pin": "none"}, [1, 2, 3])])
+def test_on_a_host_without_room_nobody_waits(monkeypatch, tmp_path, how, wanted) -> None:
+    told = expecting(monkeypatch, tmp_path, **how)
+    _, indices, spare, _ = told[1]
+    assert indices == wanted
+    assert spare == () or not wanted
+
+
+def test_what_waits_is_not_taken_for_somebody_elses_work(monkeypatch, tmp_path) -> None:
+    seen = []
+    monkeypatch.setattr("aiperf.stand.judge", lambda telemetry, own: seen.append(own) or ())
+    expecting(monkeypatch, tmp_path)
+    assert {4711, os.getpid()} <= seen[0]

@@ -1,0 +1,99 @@
+"""The waiting room: processes of coming pairs, started and importing while nothing of the present pair is timed.
+
+Starting an interpreter and importing its libraries takes longer than measuring a short pair. Which pairs come next is
+known before the present one ends, so their processes start on CPUs that it does not use, and stand still (SIGSTOP)
+whenever it warms up or is timed. Each serves one pair only, like any other.
+
+What must not live here: which pairs are to come, and what a pair does with its processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from aiperf.errors import AiperfError
+from aiperf.launch.gang import Gang
+from aiperf.launch.guardian import Guardian
+from aiperf.launch.sides import Started
+from aiperf.order import PairPlan
+
+
+class WaitingRoom:
+    """Pairs whose processes wait for their turn; ``close`` ends them all."""
+
+    def __init__(self, scratch: Path, guardian: Guardian) -> None:
+        self._scratch, self._guardian = scratch, guardian
+        self._waiting: list[Started] = []
+
+    @property
+    def pids(self) -> set[int]:
+        """Every process that waits."""
+        return {pid for gang in self._gangs() for pid in gang.pids}
+
+    def fill(self, plans: Sequence[PairPlan], *, spare: tuple[int, ...], each: Sequence[int]) -> None:
+        """Let those of ``plans`` wait that can, and nobody else; ``each``: CPUs that the sides of each will share.
+
+        They start on ``spare``: in as many CPUs as they will have later, and no more processes than there are CPUs. Who
+        finds no room starts when its turn comes.
+        """
+        for started in [s for s in self._waiting if s.plan not in plans]:
+            self._waiting.remove(started)
+            started.end()
+        taken = 0
+        for plan, count in zip(plans, each, strict=True):
+            processes = sum(side.ranks for side in plan.case.sides)
+            if not _can_wait(plan) or count > len(spare) or taken + processes > len(spare):
+                continue
+            if not any(s.plan == plan for s in self._waiting):
+                turned = spare[taken:] + spare[:taken]
+                self._start(plan, cpus=turned[:count], everywhere=turned)
+            taken += processes
+
+    def _start(self, plan: PairPlan, *, cpus: tuple[int, ...], everywhere: tuple[int, ...]) -> None:
+        started = Started.empty(plan, self._scratch)
+        try:
+            started.start(plan.order, cpus=cpus, everywhere=everywhere, guardian=self._guardian)
+        except AiperfError:
+            # The pair tries again when its turn comes, and then says what is wrong.
+            started.end()
+        except BaseException:
+            started.end()
+            raise
+        else:
+            self._waiting.append(started)
+
+    def take(self, plan: PairPlan) -> Started | None:
+        """The processes of a pair whose turn has come; None when it did not wait, or one of them has ended."""
+        found = next((s for s in self._waiting if s.plan == plan), None)
+        if found is None:
+            return None
+        self._waiting.remove(found)
+        for gang in found.unique():
+            gang.resume()
+        if found.alive:
+            return found
+        found.end()
+        return None
+
+    def suspend(self) -> None:
+        """Have everybody stand still."""
+        for gang in self._gangs():
+            gang.suspend()
+
+    def resume(self) -> None:
+        """Let everybody go on."""
+        for gang in self._gangs():
+            gang.resume()
+
+    def close(self) -> None:
+        """End everybody who waits."""
+        self.fill((), spare=(), each=())
+
+    def _gangs(self) -> list[Gang]:
+        return [gang for started in self._waiting for gang in started.unique()]
+
+
+def _can_wait(plan: PairPlan) -> bool:
+    """Programs are started when they are timed, and a side that wants the machine to itself starts alone."""
+    return not plan.case.is_command and not plan.case.measure.exclusive

@@ -1,0 +1,113 @@
+"""Starts the processes of a pair's sides: each with the environment, CPUs and folder that its launch is to have.
+
+What must not live here: set-up and measuring (see pair.py), and when a pair is started (see ahead.py).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiperf.launch.environment import side_environment
+from aiperf.launch.gang import Gang, GangPlan
+from aiperf.launch.guardian import Guardian
+from aiperf.order import PairPlan
+from aiperf.records import Case
+
+RankCpus = tuple[tuple[int, ...] | None, ...]
+
+
+@dataclass
+class Started:
+    """The processes of one pair, from their start until they are killed; its folder goes with them."""
+
+    plan: PairPlan
+    folder: Path
+    """Logs, scratch and saved outputs of the pair."""
+    gangs: dict[str, Gang] = field(default_factory=dict)
+    """Side -> its processes; sides that share a process share the gang."""
+
+    @classmethod
+    def empty(cls, plan: PairPlan, scratch: Path) -> Started:
+        """A pair of which nothing runs yet, with a folder of its own below ``scratch``."""
+        return cls(plan, Path(tempfile.mkdtemp(prefix=f"pair-{plan.index}-", dir=scratch)))
+
+    def start(
+        self, names: Sequence[str], *, cpus: tuple[int, ...] | None, everywhere: tuple[int, ...], guardian: Guardian
+    ) -> None:
+        """Start the sides ``names``, which are to live together, and have them import what they need.
+
+        Raises LaunchFailed; what was started by then is killed by ``end``.
+        """
+        case, sides = self.plan.case, {side.name: side for side in self.plan.case.sides}
+        shared = case.measure.isolation == "in_process"
+        for place, name in enumerate(names):
+            if shared and self.gangs:
+                self.gangs[name] = next(iter(self.gangs.values()))
+                continue
+            side = sides[name]
+            plan = GangPlan(
+                name="both" if shared else name,
+                ranks=side.ranks,
+                env=side_environment(side.env, seed=self.plan.seed + place, gang=side.ranks > 1),
+                python=side.python,
+                cpus=start_cpus(cpus, everywhere, ranks=side.ranks, place=place),
+                folder=self.folder,
+                cwd=Path(side.folder) if side.folder else None,
+            )
+            gang = self.gangs[name] = Gang(plan, guardian)
+            gang.start()
+            gang.send("load", phase="set-up", modules=_modules(case, side.workload))
+
+    @property
+    def alive(self) -> bool:
+        """Whether no process of it has ended."""
+        return all(gang.alive for gang in self.unique())
+
+    def unique(self) -> list[Gang]:
+        """Every gang once."""
+        return list({id(gang): gang for gang in self.gangs.values()}.values())
+
+    def end_sides(self) -> None:
+        """Kill what still runs; the folder stays, for sides that come later."""
+        for gang in self.unique():
+            gang.kill()
+        self.gangs = {}
+
+    def end(self) -> None:
+        """Kill what still runs, and remove the folder."""
+        try:
+            self.end_sides()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def rank_cpus(cpus: tuple[int, ...] | None, ranks: int) -> RankCpus:
+    """CPUs of each rank while it is measured: its share of ``cpus``; None leaves a rank free."""
+    if cpus is None:
+        return (None,) * ranks
+    if len(cpus) < ranks:
+        return tuple((cpus[rank % len(cpus)],) for rank in range(ranks))
+    return tuple(cpus[rank::ranks] for rank in range(ranks))
+
+
+def start_cpus(cpus: tuple[int, ...] | None, everywhere: tuple[int, ...], *, ranks: int, place: int) -> RankCpus:
+    """As many CPUs as later, so that thread pools get their size; but sides of one CPU start on different ones,
+    so that they import and set up at the same time. They move together before anything is measured."""
+    if cpus is None or ranks > 1 or len(cpus) > 1 or len(everywhere) < 2:
+        return rank_cpus(cpus, ranks)
+    return ((everywhere[place % len(everywhere)],),)
+
+
+def _modules(case: Case, workload: str) -> list[str]:
+    """What a worker surely imports. A user's own file is left to set-up: it may touch a GPU when it is imported."""
+    own = ":" in workload
+    needed = [] if own else [f"aiperf.workloads.{workload.rpartition('.')[0]}", *_importable(case.needs.libraries)]
+    return [*(["torch"] if case.needs.gpus else []), *needed]
+
+
+def _importable(libraries: Iterable[str]) -> list[str]:
+    return [name for name in libraries if name.isidentifier()]

@@ -1,0 +1,182 @@
+"""The waiting room: who waits, that they stand still when told to, and that a pair of waiting processes is a pair."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from aiperf.launch.ahead import WaitingRoom
+from aiperf.launch.gang import LaunchFailed
+from aiperf.launch.guardian import Guardian
+from aiperf.launch.pair import Where, measure_pair
+from aiperf.order import PairPlan
+from aiperf.records import Case, Check, Measure, Side
+from aiperf.settings import Precision, Settings
+
+SIDES = Path(__file__).with_name("launch_sides.py")
+ALL = tuple(sorted(os.sched_getaffinity(0)))
+SPARE = (ALL * 8)[:8]
+"""As if there were eight; binding to the same one twice is binding to it once."""
+SETTINGS = Settings(
+    precision=Precision(
+        name="tiny", looks=(3,), rounds=4, side_seconds=0.02, round_seconds=0.002, warmup_seconds=0.3, warmup_window=6
+    )
+)
+
+
+@pytest.fixture
+def guardian() -> Iterator[Guardian]:
+    with Guardian() as running:
+        yield running
+
+
+@pytest.fixture
+def room(tmp_path: Path, guardian: Guardian) -> Iterator[WaitingRoom]:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    opened = WaitingRoom(scratch, guardian)
+    yield opened
+    opened.close()
+    assert opened.pids == set()
+    assert list(scratch.iterdir()) == []
+
+
+def plan(index: int = 0, function: str = "vector", **fields: object) -> PairPlan:
+    sides = tuple(Side(name, workload=f"{SIDES}:{function}") for name in ("before", "after"))
+    measure = Measure(clock="wall", **fields)  # type: ignore[arg-type]
+    return PairPlan(
+        Case("s", "s", "t", "w", sides, measure=measure, check=Check("bitwise")), index, ("before", "after"), 7
+    )
+
+
+def fill(room: WaitingRoom, *plans: PairPlan, spare: tuple[int, ...] = SPARE, each: int = 1) -> None:
+    room.fill(plans, spare=spare, each=[each] * len(plans))
+
+
+def states(pids: set[int]) -> set[str]:
+    return {psutil.Process(pid).status() for pid in pids}
+
+
+def soon(true: object) -> bool:
+    deadline = time.monotonic() + 10
+    while not (met := true()) and time.monotonic() < deadline:  # type: ignore[operator]
+        time.sleep(0.01)
+    return bool(met)
+
+
+def test_a_pair_of_processes_that_waited_is_measured_on_the_cpus_of_its_turn(
+    room: WaitingRoom, guardian: Guardian, tmp_path: Path
+) -> None:
+    fill(room, plan(), plan(1))
+    waiting = room.pids
+    started = room.take(plan())
+    assert started is not None
+    assert {pid for gang in started.unique() for pid in gang.pids} == waiting - room.pids
+    where = Where(ALL[-1:], ALL, tmp_path / "scratch", guardian, lambda _: None)
+    pair = measure_pair(plan(), settings=SETTINGS, where=where, started=started)
+    assert {pid for run in pair.runs for pid in run.pids} == waiting - room.pids
+    assert [run.facts["cpus"] for run in pair.runs] == [[ALL[-1]], [ALL[-1]]]
+    assert all(check.passed for check in pair.checks)
+    assert not pair.incidents
+    assert not started.folder.exists()
+    assert not any(psutil.pid_exists(pid) for pid in waiting - room.pids)
+
+
+def test_who_waits_stands_still_while_something_is_timed_and_goes_on_afterwards(room: WaitingRoom) -> None:
+    fill(room, plan())
+    room.suspend()
+    assert soon(lambda: states(room.pids) == {psutil.STATUS_STOPPED})
+    spent = [psutil.Process(pid).cpu_times() for pid in sorted(room.pids)]
+    time.sleep(0.3)
+    assert [psutil.Process(pid).cpu_times() for pid in sorted(room.pids)] == spent
+    room.resume()
+    assert soon(lambda: psutil.STATUS_STOPPED not in states(room.pids))
+
+
+def test_whose_turn_comes_goes_on_even_when_everybody_stands_still(room: WaitingRoom) -> None:
+    fill(room, plan())
+    room.suspend()
+    started = room.take(plan())
+    assert started is not None
+    try:
+        for gang in started.unique():
+            gang.collect(phase="start", limit=30)
+            gang.collect(phase="set-up", limit=30)
+    finally:
+        started.end()
+
+
+def test_who_is_no_longer_expected_is_ended_and_the_others_stay(room: WaitingRoom) -> None:
+    fill(room, plan(), plan(1))
+    both = room.pids
+    fill(room, plan(1), plan(2))
+    assert len(room.pids) == 4
+    assert len(room.pids & both) == 2
+    assert not any(psutil.pid_exists(pid) for pid in both - room.pids)
+    assert room.take(plan()) is None
+
+
+def test_the_same_case_with_another_seed_is_another_pair(room: WaitingRoom) -> None:
+    fill(room, plan())
+    assert room.take(replace(plan(), seed=8)) is None
+    assert room.take(replace(plan(), order=("after", "before"))) is None
+
+
+def test_a_pair_that_lost_a_process_while_it_waited_starts_anew(room: WaitingRoom) -> None:
+    fill(room, plan())
+    lost, _ = sorted(room.pids)
+    psutil.Process(lost).kill()
+    assert soon(lambda: psutil.Process(lost).status() == psutil.STATUS_ZOMBIE)
+    assert room.take(plan()) is None
+    assert room.pids == set()
+
+
+@pytest.mark.parametrize(
+    ("fields", "spare", "each", "waiting"),
+    [
+        ({}, SPARE, 1, 4),
+        ({"exclusive": True}, SPARE, 1, 0),
+        ({"isolation": "in_process"}, SPARE, 1, 2),
+        ({}, SPARE[:1], 1, 0),
+        ({}, SPARE[:3], 1, 2),
+        ({}, SPARE[:3], 4, 0),
+        ({}, (), 1, 0),
+    ],
+)
+def test_nobody_waits_without_a_cpu_of_its_own(
+    room: WaitingRoom, fields: dict[str, object], spare: tuple[int, ...], each: int, waiting: int
+) -> None:
+    fill(room, plan(0, **fields), plan(1, **fields), spare=spare, each=each)
+    assert len(room.pids) == waiting
+
+
+def test_a_side_that_cannot_start_says_so_in_its_own_turn(
+    room: WaitingRoom, guardian: Guardian, tmp_path: Path
+) -> None:
+    broken = plan()
+    sides = tuple(replace(side, python="/nowhere/python") for side in broken.case.sides)
+    broken = replace(broken, case=replace(broken.case, sides=sides))
+    fill(room, broken)
+    assert room.pids == set()
+    assert room.take(broken) is None
+    where = Where(ALL[-1:], ALL, tmp_path / "scratch", guardian, lambda _: None)
+    with pytest.raises(LaunchFailed, match="/nowhere/python cannot be started"):
+        measure_pair(broken, settings=SETTINGS, where=where)
+
+
+def test_a_side_that_dies_at_its_first_import_fails_in_set_up_as_ever(
+    room: WaitingRoom, guardian: Guardian, tmp_path: Path
+) -> None:
+    lethal = plan(function="no_such_function")
+    fill(room, lethal)
+    where = Where(ALL[-1:], ALL, tmp_path / "scratch", guardian, lambda _: None)
+    with pytest.raises(LaunchFailed) as caught:
+        measure_pair(lethal, settings=SETTINGS, where=where, started=room.take(lethal))
+    assert caught.value.failure.phase == "set-up"
+    assert "no_such_function" in caught.value.failure.message
