@@ -18,7 +18,8 @@ from aiperf.paths import config_folder
 from aiperf.plan.book import APPENDIX, chapters
 from aiperf.plan.cases import expand
 from aiperf.plan.cited import citing
-from aiperf.plan.plan import Plan, make_plan
+from aiperf.plan.plan import Plan, host_cases, make_plan
+from aiperf.records import Case
 from aiperf.scenario.document import Document, KeyPath, read_document
 from aiperf.scenario.find import Listing, find_scenarios, list_scenarios
 from aiperf.scenario.load import load_scenario, load_scenarios
@@ -28,6 +29,7 @@ from aiperf.scenario.wording import allowed, arranged, nearest, shown
 from aiperf.settings import Settings
 
 LANES = ("cpu", "gpu1", "gpu2", "gpu4")
+CASES = ("all", FIRST := "first")
 NOT_MEASURED = "not measured yet"
 BOOK_PREFIX = "book-"
 LAST_BOOK_SUITE = "ch14"
@@ -56,6 +58,8 @@ class Suite:
     """Unless the command names one; empty leaves the command's own default."""
     duration: str = NOT_MEASURED
     """How long it took, on what, as somebody measured it."""
+    cases: str = "all"
+    """``first`` leaves a scenario the first of its cases, in the order of the file and of what ``only`` keeps."""
 
 
 def suite_names() -> tuple[str, ...]:
@@ -96,8 +100,18 @@ def plan_suite(suite: Suite, host: HostFacts, settings: Settings, *, only: Mappi
     loaded = load_scenarios(members(suite))
     if unknown := [name for name in suite.only if name not in {s.name for s in loaded}]:
         raise usage(f"suite {suite.name}: only names {unknown[0]}, which is not in it.", "Take it out, or add it.")
-    plans = [make_plan([s], host, settings, only={**suite.only.get(s.name, {}), **(only or {})}) for s in loaded]
+    plans = []
+    for scenario in loaded:
+        kept = {**suite.only.get(scenario.name, {}), **(only or {})}
+        whole = make_plan([scenario], host, settings, only=kept)
+        plans.append(_first(whole, host_cases(scenario, host, only=kept)) if suite.cases == FIRST else whole)
     return Plan(tuple(c for p in plans for c in p.cases), tuple(s for p in plans for s in p.skips))
+
+
+def _first(plan: Plan, cases: Sequence[Case]) -> Plan:
+    """What the plan of a scenario says of the first of its cases."""
+    first = cases[0].id
+    return Plan(tuple(c for c in plan.cases if c.id == first), tuple(s for s in plan.skips if s.case.id == first))
 
 
 def plan_selected(
@@ -163,6 +177,7 @@ class _Reader:
             "lanes": self._lanes,
             "without": self._selectors,
             "only": self._only,
+            "cases": self._cases,
             "precision": self._text,
             "duration": self._duration,
         }
@@ -225,6 +240,12 @@ class _Reader:
             self._fault(at, "only is not a mapping of scenarios.", "Write {my-scenario: {size: 1MiB}}.")
             return {}
         return {name: {axis: axis_text(v) for axis, v in axes.items()} for name, axes in value.items()}
+
+    def _cases(self, at: KeyPath, value: Any) -> str:
+        if value in CASES:
+            return str(value)
+        self._fault(at, f"cases: {shown(value)} is not a choice of cases.", f"Allowed: {allowed(CASES)}.")
+        return ""
 
     def _duration(self, at: KeyPath, value: Any) -> str:
         """What was measured, with where and when; a bare number would be somebody's guess."""

@@ -89,7 +89,7 @@ def test_everything_that_a_file_may_say_is_read(suite_file, tmp_path) -> None:
     suite = load_suite(
         suite_file(
             "title: Mine\nscenarios: [my-tag, ./bench/a.yaml]\nbook: [ch07, app/fp32-vs-amp]\nlanes: [cpu]\n"
-            "without: [slow-*]\nonly: {a: {size: 1MiB, rows: 64}}\nprecision: quick\n"
+            "cases: first\nwithout: [slow-*]\nonly: {a: {size: 1MiB, rows: 64}}\nprecision: quick\n"
             "duration: {took: 25min, on: a 2-core machine, precision: standard, commit: abc1234}\n"
         )
     )
@@ -103,6 +103,7 @@ def test_everything_that_a_file_may_say_is_read(suite_file, tmp_path) -> None:
         {"a": {"size": "1MiB", "rows": "64"}},
         "quick",
         "25min at standard precision on a 2-core machine (commit abc1234)",
+        "first",
     )
 
 
@@ -110,11 +111,13 @@ def test_every_fault_of_a_file_is_told_at_once_with_its_line(suite_file) -> None
     told = faults(
         suite_file(
             "title: 7\nscenario: [a]\nbook: [ch77]\nlanes: [tpu]\nonly: [a]\nscenarios: demo\nduration: about 1h\n"
+            "cases: some\n"
         )
     )
-    assert [line for line, *_ in told] == [2, 3, 4, 5, 6, 7]
+    assert [line for line, *_ in told] == [2, 3, 4, 5, 6, 7, 8]
     assert told[0][1:] == ('"scenario" is not a key of a suite.', "Did you mean scenarios?")
-    assert 'duration: "about 1h" is no measured duration.' in told[-1][1]
+    assert 'duration: "about 1h" is no measured duration.' in told[-2][1]
+    assert told[-1][1:] == ('cases: "some" is not a choice of cases.', "Allowed: all, first.")
 
 
 def test_a_suite_must_say_what_it_is_what_it_names_and_that_its_duration_is_not_measured(suite_file) -> None:
@@ -124,6 +127,22 @@ def test_a_suite_must_say_what_it_is_what_it_names_and_that_its_duration_is_not_
         "title is missing.",
     ]
     assert load_suite(suite_file("title: t\nlanes: [cpu]\nduration: not measured yet\n")).duration == NOT_MEASURED
+
+
+def test_a_suite_of_first_cases_holds_one_of_each_scenario_run_or_skipped(two_scenarios) -> None:
+    where = (str(two_scenarios),)
+
+    def planned(suite, **host):
+        plan = plan_suite(suite, make_host(**host), Settings())
+        return [c.id for c in (*plan.cases, *(skip.case for skip in plan.skips))]
+
+    assert planned(Suite("s", "t", where, cases="first")) == ["one[size=1MiB]", "two[size=1MiB]"]
+    kept = Suite("s", "t", where, only={"one": {"size": "2MiB"}}, cases="first")
+    assert planned(kept) == ["one[size=2MiB]", "two[size=1MiB]"]
+    assert len(planned(Suite("s", "t", where))) == 4
+    for one, every in (("cpu", "cpu-all"), ("gpu1", "gpu1-all")):
+        each, total = planned(load_suite(one)), planned(load_suite(every))
+        assert len(each) == len({case.partition("[")[0] for case in total}) < len(total)
 
 
 def test_an_unknown_suite_names_the_nearest() -> None:

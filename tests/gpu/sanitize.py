@@ -1,0 +1,125 @@
+"""Runs one step of the scenarios that compile kernels of their own under compute-sanitizer, several side by side.
+
+``python tests/gpu/sanitize.py [NAME ...]`` prints a line for each scenario and tool; exit 1 when any found something.
+Each scenario and tool is a process of its own: a kernel that writes where it must not ruins no other. What must not
+live here: whether the sides compute the right thing (see library.py).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from aiperf.plan.cases import expand
+from aiperf.scenario.load import load_scenario
+
+FOLDER = Path(__file__).parents[2] / "scenarios/gpu"
+TOOLS = ("memcheck", "racecheck", "synccheck")
+COMPILING = ("cuda.", "gpu.", "stream.", "launch.")
+"""Beginnings of the workloads that compile CUDA C++ of this project."""
+JOBS = 8
+LIMIT_S = 150.0
+_SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one tool said of one scenario."""
+
+    name: str
+    tool: str
+    status: str
+    """clean, found, skipped or failed."""
+    detail: str
+    took: float
+
+
+def names() -> list[str]:
+    """Every scenario whose sides compile kernels."""
+    return sorted(p.stem for p in FOLDER.glob("*.yaml") if any(s.workload.startswith(COMPILING) for s in _sides(p)))
+
+
+def _sides(path: Path):  # type: ignore[no-untyped-def]
+    return expand(load_scenario(path), on_gpu=True)[0].sides
+
+
+def judge(output: str, status: int, tool: str) -> tuple[str, str]:
+    """(status, detail) of what a tool printed: clean only when it came to its summary and that says zero."""
+    counts = [int(a or b) for a, b in _SUMMARY.findall(output)]
+    said = [line.lstrip("= ") for line in output.splitlines() if line.startswith("=========") and line.strip("= ")]
+    if "## skipped" in output:
+        return "skipped", output.partition("## skipped")[2].splitlines()[0].strip()
+    if counts and any(counts):
+        return "found", " | ".join(said[1:7])[:600]
+    if counts and status == 0 and "## done" in output:
+        return "clean", ""
+    return "failed", f"{tool} ended with {status}: " + " | ".join(output.splitlines()[-4:])[:600]
+
+
+def check(name: str, tool: str) -> Found:
+    """Run a scenario's first case under a tool."""
+    began = time.monotonic()
+    argv = ["compute-sanitizer", "--tool", tool, "--print-limit", "3", sys.executable, __file__, "--child", name]
+    try:
+        done = subprocess.run(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S, check=False
+        )
+        status, detail = judge(done.stdout, done.returncode, tool)
+    except subprocess.TimeoutExpired:
+        status, detail = "failed", f"no end within {LIMIT_S:.0f} s"
+    found = Found(name, tool, status, detail, time.monotonic() - began)
+    print(f"{found.status:8} {tool:9} {name} {found.took:.0f} s {detail}".rstrip(), flush=True)
+    return found
+
+
+def _child(name: str) -> None:
+    """Set up each side of the first case and run two steps of it; nothing is compared."""
+    import torch
+
+    from aiperf.worker.load import set_up
+    from aiperf.workloads.contract import Context, SkipSide
+
+    with tempfile.TemporaryDirectory() as folder:
+        context = Context(device="cuda:0", seed=5, scratch=Path(folder), shared_scratch=Path(folder), pad=768, gpus=1)
+        for side in _sides(FOLDER / f"{name}.yaml"):
+            try:
+                workload = set_up(side.workload, context, dict(side.params))
+            except SkipSide as skip:
+                print(f"## skipped {side.name}: {skip}", flush=True)
+                return
+            for _ in range(2):
+                if workload.prepare is not None:
+                    workload.prepare()
+                workload.step()
+                torch.cuda.synchronize()
+            if workload.close is not None:
+                workload.close()
+    print("## done", flush=True)
+
+
+def main() -> int:
+    """Check what was named, or everything; returns the exit status."""
+    if shutil.which("compute-sanitizer") is None:
+        print("compute-sanitizer is not on PATH: it comes with the CUDA toolkit")
+        return 2
+    wanted = [(name, tool) for tool in TOOLS for name in (sys.argv[1:] or names())]
+    with ThreadPoolExecutor(JOBS) as pool:
+        found = list(pool.map(lambda pair: check(*pair), wanted))
+    print({s: sum(f.status == s for f in found) for s in ("clean", "found", "skipped", "failed")})
+    return 1 if any(f.status in ("found", "failed") for f in found) else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        _child(sys.argv[2])
+    else:
+        sys.exit(main())
