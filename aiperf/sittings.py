@@ -106,7 +106,7 @@ def _sittings(
 
 def _sit(state: CaseState, stand: Stand, settings: Settings, writer: RunWriter) -> CaseRecord:
     while not state.done:
-        advance(state, stand.measure, lambda _: None)
+        advance(state, stand.measure, lambda _: None, expect=stand.expect)
         look(state, budget=settings.precision.case_seconds)
     record = to_record(state)
     writer.write_case(record)
