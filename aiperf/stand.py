@@ -151,10 +151,15 @@ class Stand:
             if isinstance(planned, Failure):
                 raise LaunchFailed(planned)
             self._command_plans[case.id] = planned
-        measured = measure_command_pair(
-            case, index=plan.index, order=plan.order, seed=seed, settings=self._settings, cpus=cpus,
-            guardian=self._guardian, cancel=self.cancel, plan=self._command_plans[case.id],
-        )  # fmt: skip
+        meter = self._meter(case)
+        try:
+            measured = measure_command_pair(
+                case, index=plan.index, order=plan.order, seed=seed, settings=self._settings, cpus=cpus,
+                guardian=self._guardian, cancel=self.cancel, plan=self._command_plans[case.id], meter=meter,
+            )  # fmt: skip
+        finally:
+            if meter is not None:
+                meter.close()
         if isinstance(measured, Failure):
             raise LaunchFailed(measured)
         return measured

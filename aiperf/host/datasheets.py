@@ -42,6 +42,22 @@ _GIGATRANSFERS = {3: 8.0, 4: 16.0, 5: 32.0}
 """Per second and lane, by PCIe generation; all of these send 130 bits for 128 (PCI-SIG)."""
 _QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?) ([kMGTP]?)(B/s|FLOP/s|B|W)$")
 _PREFIX = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_MARKS = {
+    "vendor": "[checked in other files of the vendor]",
+    "third party": "[checked in a third party's copy]",
+    "": "[from memory, unchecked]",
+}
+"""Best witness of a figure -> what is said behind the title of its document, wherever the figure is shown."""
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Something that was really read, and that says what a document says."""
+
+    by: str
+    """vendor or third party."""
+    told: str
+    """What it is, where, and when it was read."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +68,9 @@ class Figure:
     unit: str
     """B/s, FLOP/s, B, W; empty for a count."""
     source: str
-    """Title of the document."""
+    """Title of the document, and how sure it is that the figure stands there."""
+    checked: str = ""
+    """Where it was read; empty for one that is from memory."""
 
 
 @dataclass(frozen=True)
@@ -229,12 +247,31 @@ def _file(path: Path, faults: list[Fault]) -> list[Sheet]:
     for name, title in documents.items():
         if not isinstance(title, str) or not title:
             top.fault(f"documents: {name}", "is not the title of a document.")
+    papers = _Papers(documents, _witnesses(top))
     models = top.take("models", list) or []
     top.end()
-    return [_sheet(_Reader(f"{path}: model {place}", entry, faults), documents) for place, entry in enumerate(models)]
+    return [_sheet(_Reader(f"{path}: model {place}", entry, faults), papers) for place, entry in enumerate(models)]
 
 
-def _sheet(entry: _Reader, documents: Mapping[str, str]) -> Sheet:
+@dataclass(frozen=True)
+class _Papers:
+    documents: Mapping[str, str]
+    witnesses: Mapping[str, Witness]
+
+
+def _witnesses(top: _Reader) -> dict[str, Witness]:
+    found = {}
+    for name, plain in (top.take("checks", dict, needed=False) or {}).items():
+        part = _Reader(f"{top.where}: checks: {name}", plain, top.faults)
+        by, *told = (part.take(key, str) or "" for key in ("by", "what", "address", "date"))
+        part.end()
+        if by and by not in _MARKS:
+            part.fault("by", f'"{by}" is not vendor or third party.')
+        found[str(name)] = Witness(by, "{}, {}, read {}".format(*told))
+    return found
+
+
+def _sheet(entry: _Reader, papers: _Papers) -> Sheet:
     model = entry.take("model", str) or ""
     names = entry.take("names", list) or []
     if not all(isinstance(name, str) and name for name in names):
@@ -242,52 +279,52 @@ def _sheet(entry: _Reader, documents: Mapping[str, str]) -> Sheet:
     figures = {
         name: found
         for name, plain in (entry.take("figures", dict) or {}).items()
-        if (found := _figure(entry, str(name), plain, documents)) is not None
+        if (found := _figure(entry, str(name), plain, papers)) is not None
     }
-    figures |= _pcie(entry, documents) | _nvlink(entry, documents)
+    figures |= _pcie(entry, papers) | _nvlink(entry, papers)
     book = _book(entry)
     entry.end()
     return Sheet(model, tuple(map(str, names)), figures, book)
 
 
-def _figure(entry: _Reader, name: str, plain: Any, documents: Mapping[str, str]) -> Figure | None:
+def _figure(entry: _Reader, name: str, plain: Any, papers: _Papers) -> Figure | None:
     if name not in _UNITS:
         entry.fault(f"figures: {name}", f"is no figure. Known: {', '.join(_UNITS)}.")
         return None
     part = _Reader(f"{entry.where}: figures: {name}", plain, entry.faults)
-    value, source = part.quantity("value", _UNITS[name]), _source(part, documents)
+    value, origin = part.quantity("value", _UNITS[name]), _origin(part, papers)
     part.end()
-    return None if value is None else Figure(value, _UNITS[name], source)
+    return None if value is None else Figure(value, _UNITS[name], *origin)
 
 
-def _pcie(entry: _Reader, documents: Mapping[str, str]) -> dict[str, Figure]:
+def _pcie(entry: _Reader, papers: _Papers) -> dict[str, Figure]:
     plain = entry.take("pcie", dict, needed=False)
     if plain is None:
         return {}
     part = _Reader(f"{entry.where}: pcie", plain, entry.faults)
-    generation, lanes, source = part.take("generation", int), part.take("lanes", int), _source(part, documents)
+    generation, lanes, origin = part.take("generation", int), part.take("lanes", int), _origin(part, papers)
     part.end()
     if generation is None or lanes is None:
         return {}
     if generation not in _GIGATRANSFERS or lanes not in (1, 2, 4, 8, 16):
         part.fault("", f"generation {generation} with {lanes} lanes is not known.")
         return {}
-    return {"pcie": Figure(_GIGATRANSFERS[generation] * 1e9 * 128 / 130 / 8 * lanes, "B/s", source)}
+    return {"pcie": Figure(_GIGATRANSFERS[generation] * 1e9 * 128 / 130 / 8 * lanes, "B/s", *origin)}
 
 
-def _nvlink(entry: _Reader, documents: Mapping[str, str]) -> dict[str, Figure]:
+def _nvlink(entry: _Reader, papers: _Papers) -> dict[str, Figure]:
     plain = entry.take("nvlink", dict, needed=False)
     if plain is None:
         return {}
     part = _Reader(f"{entry.where}: nvlink", plain, entry.faults)
     one_way, total = part.quantity("one_way", "B/s"), part.quantity("total", "B/s")
-    source = _source(part, documents)
+    origin = _origin(part, papers)
     part.end()
     if one_way is None or total is None:
         return {}
     if not math.isclose(total, 2 * one_way):
         part.fault("total", "is not twice one_way.")
-    return {"nvlink": Figure(one_way, "B/s", source), "nvlink_total": Figure(total, "B/s", source)}
+    return {"nvlink": Figure(one_way, "B/s", *origin), "nvlink_total": Figure(total, "B/s", *origin)}
 
 
 def _book(entry: _Reader) -> dict[str, Claim]:
@@ -313,8 +350,18 @@ def _book(entry: _Reader) -> dict[str, Claim]:
     return found
 
 
-def _source(part: _Reader, documents: Mapping[str, str]) -> str:
+def _origin(part: _Reader, papers: _Papers) -> tuple[str, str]:
+    """The title of a figure's document with its mark, and where the figure was read."""
     named = part.take("source", str)
-    if named is not None and named not in documents:
+    if named is not None and named not in papers.documents:
         part.fault("source", f'"{named}" is none of the documents.')
-    return str(documents.get(named or "", ""))
+    names = part.data.pop("checked", [])
+    found = []
+    for name in names if isinstance(names, list) else [names]:
+        if isinstance(name, str) and name in papers.witnesses:
+            found.append(papers.witnesses[name])
+        else:
+            part.fault("checked", f'"{name}" is none of the checks.')
+    best = next((by for by in _MARKS if any(one.by == by for one in found)), "")
+    title = f"{papers.documents.get(named or '', '')} {_MARKS[best]}"
+    return title, "; ".join(one.told for one in found)

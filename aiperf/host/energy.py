@@ -83,19 +83,19 @@ class EnergyMeter:
         limits = [counter.limit_watts for counter in counters]
         self.limit_watts = sum(x for x in limits if x is not None) if limits and None not in limits else None
 
-    def rest(self, seconds: float) -> None:
-        """Wait by the meter's own clock."""
-        self._sleep(seconds)
+    def rest(self, seconds: float, *, pause: Callable[[float], None] | None = None) -> None:
+        """Wait by the meter's own clock; ``pause`` waits in its place, and may keep programs running meanwhile."""
+        (pause or self._sleep)(seconds)
 
     def now(self) -> float:
         """Time of the meter's own clock."""
         return self._clock()
 
-    def window(self, seconds: float) -> Window:
+    def window(self, seconds: float, *, pause: Callable[[float], None] | None = None) -> Window:
         """Watch the counters until each has told at least ``seconds`` between its first update and its last.
 
         A counter tells its energy as of its latest update, up to 100 ms ago on a GPU: a window cut anywhere else
-        would hold energy of before it began and miss some of its end.
+        would hold energy of before it began and miss some of its end. ``pause``: as for ``rest``.
         """
         began, ticks = self._clock(), proc.cpu_times(self._root)
         edges: list[_Edge] = []
@@ -105,7 +105,7 @@ class EnergyMeter:
                 return Window(problem=f"{counter.name} does not answer")
             edges.append(_Edge(value))
         while min(edge.seconds for edge in edges) < seconds:
-            self._sleep(_POLL_S)
+            (pause or self._sleep)(_POLL_S)
             now = self._clock()
             if told := self._look(edges, now):
                 return Window(problem=told)

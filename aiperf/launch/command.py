@@ -15,17 +15,21 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from aiperf.host.energy import EnergyMeter
 from aiperf.launch.child import Child, Ended, StartError
+from aiperf.launch.command_energy import held_back, measure_program_energy
 from aiperf.launch.environment import pad_bytes, side_environment
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.slicing import off_the_cores, run_sliced
 from aiperf.launch.trial import IO_BYTES, CommandPlan, Trial, choose
 from aiperf.launch.watchdog import family
 from aiperf.plan.refs import commit_facts
-from aiperf.records import Case, CheckResult, Failure, Incident, Pair, Sample, Side, SideRun
+from aiperf.records import Case, CheckResult, EnergyReading, Failure, Incident, Pair, Sample, Side, SideRun
 from aiperf.settings import Settings
 
 _LOOK_S = 0.05
@@ -62,8 +66,9 @@ class _Scene:
             raise _Stop(Failure(side.name, "start", "error", str(error))) from error
 
     def output(self, side: Side, index: int = 0, phase: str = "measure") -> Path:
-        """Where the standard output of a run lies; the first measured one is what is compared."""
-        return self.folder / f"{side.name}-{phase}-{index}.out"
+        """Where the standard output of a run lies; the first measured one is what is compared, the energy phase's
+        many lie in one place."""
+        return self.folder / f"{side.name}-{phase}-{0 if phase == 'energy' else index}.out"
 
 
 @dataclass
@@ -79,6 +84,11 @@ class _Run:
     total_s: float
     """Time in which it was awake, whether it had the core or queued for it."""
     slices: int = 1
+
+    @property
+    def held_s(self) -> float:
+        """Time in which it was put to sleep so that other sides could run."""
+        return self.ended.ended - self.child.started - self.total_s
 
 
 @dataclass
@@ -124,8 +134,10 @@ def measure_command_pair(
     guardian: Guardian | None,
     cancel: threading.Event | None = None,
     plan: CommandPlan | None = None,
+    meter: EnergyMeter | None = None,
 ) -> Pair | Failure:
     """Measure one pair of programs. ``plan`` comes from ``plan_commands``, once per case; None makes one first.
+    ``meter``: the energy counters of the case, where energy is asked for; the caller closes them.
 
     Leaves no process and no file behind. Raises KeyboardInterrupt when cancelled.
     """
@@ -138,6 +150,7 @@ def measure_command_pair(
         scene = _Scene(case, seed, settings, held, guardian, cancel, folder)
         try:
             runs = _sliced(scene, order, chosen) if chosen.sliced else _queued(scene, order, chosen)
+            energy = _energy(scene, order, chosen, runs, meter)
         except _Stop as stop:
             return stop.failure
         checks = _compare(scene, order)
@@ -147,13 +160,14 @@ def measure_command_pair(
         order=tuple(order),
         seed=seed,
         samples=tuple(_sample(run) for run in runs),
-        runs=tuple(_side_run(side, by_side[side.name], chosen, seed) for side in case.sides),
+        runs=tuple(_side_run(side, by_side[side.name], chosen, seed, energy.get(side.name)) for side in case.sides),
         checks=checks,
         incidents=tuple(i for name, side_runs in by_side.items() if (i := _crowded(name, side_runs)) is not None),
+        energy=energy,
         cpus=held or (),
         started=started,
         seconds=time.monotonic() - began,
-        worker_seconds=sum(run.total_s for run in runs),
+        worker_seconds=sum(run.total_s for run in runs) + sum(reading.run_seconds for reading in energy.values()),
     )
 
 
@@ -234,21 +248,48 @@ def _queued(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[_Run
 
 def _alone(side: Side, scene: _Scene, index: int, *, phase: str = "measure", seen: _Seen | None = None) -> _Run:
     """Run a side's program once with nothing of ours beside it."""
-    limit = scene.settings.limits.command
     with scene.start(side, index, phase=phase) as child:
         while (ended := child.wait(_LOOK_S)) is None:
-            if scene.cancel is not None and scene.cancel.is_set():
-                raise KeyboardInterrupt
-            if time.perf_counter() - child.started > limit:
-                child.kill_group()
-                raise _Stop(_hang(side.name, phase, limit, child))
+            _judge(scene, phase, side.name, child, None)
             child.sample_peak()
             if seen is not None and not seen.gpu:
                 seen.gpu = _opens_gpu(child.pid)
-    if ended.status != 0:
-        raise _Stop(_failure(side.name, phase, child))
+    _judge(scene, phase, side.name, child, ended)
     wall_s = ended.ended - child.started
     return _Run(side.name, index, child, ended, wall_s, ended.queued_s, total_s=wall_s)
+
+
+def _judge(scene: _Scene, phase: str, name: str, child: Child, ended: Ended | None) -> None:
+    """Raise where a run failed, was cancelled, or lasts too long; it is killed then."""
+    limit = scene.settings.limits.command
+    if ended is not None:
+        if ended.status != 0:
+            raise _Stop(_failure(name, phase, child))
+        return
+    if scene.cancel is not None and scene.cancel.is_set():
+        raise KeyboardInterrupt
+    if time.perf_counter() - child.started > limit:
+        child.kill_group()
+        raise _Stop(_hang(name, phase, limit, child))
+
+
+def _energy(
+    scene: _Scene, order: Sequence[str], plan: CommandPlan, runs: Sequence[_Run], meter: EnergyMeter | None
+) -> dict[str, EnergyReading]:
+    """The energy phase, after the runs that are timed and with the CPUs that they had."""
+    sides = {side.name: side for side in scene.case.sides}
+    with off_the_cores(scene.cpus):
+        return measure_program_energy(
+            order,
+            paces={name: fmean(run.wall_s for run in runs if run.side == name) for name in order},
+            start=lambda name, index: scene.start(sides[name], index, phase="energy"),
+            judge=partial(_judge, scene, "measure"),
+            strangers=[t.side for t in plan.trials if t.gpu] if not scene.case.needs.gpus else (),
+            needs_gpu=bool(scene.case.needs.gpus),
+            seed=scene.seed,
+            settings=scene.settings,
+            meter=meter,
+        )
 
 
 def _sliced(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[_Run]:
@@ -303,7 +344,8 @@ def _sample(run: _Run) -> Sample:
     )
 
 
-def _side_run(side: Side, runs: Sequence[_Run], plan: CommandPlan, seed: int) -> SideRun:
+def _side_run(side: Side, runs: Sequence[_Run], plan: CommandPlan, seed: int, energy: EnergyReading | None) -> SideRun:
+    held_s = sum(run.held_s for run in runs) if plan.sliced else 0.0
     peaks = [run.ended.peak_bytes for run in runs if run.ended.peak_bytes is not None]
     pads = [pad_bytes(_seed(seed, side.name, "measure", run.index)) for run in runs]
     return SideRun(
@@ -319,6 +361,8 @@ def _side_run(side: Side, runs: Sequence[_Run], plan: CommandPlan, seed: int) ->
             "why": plan.reason,
             "slices": sum(run.slices for run in runs),
             "queued_s": sum(run.queued_s for run in runs),
+            "held_s": held_s,
+            **(held_back(energy, slept_s=held_s, runs=len(runs)) if plan.sliced else {}),
             "environment_pad_bytes": pads,
             "stragglers": sum(run.child.stragglers for run in runs),
             **commit_facts(side),

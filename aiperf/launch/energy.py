@@ -1,6 +1,6 @@
 """The energy phase of a pair: each side runs alone for continuous windows, between windows in which nobody runs.
 
-What must not live here: the counters, and what a reading is worth.
+What must not live here: the counters, whole programs (command_energy.py), and what a reading is worth.
 
 Why a phase of its own: in the rounds of a pair the sides take turns of 10 to 50 ms, while a GPU's counter is updated
 about every 100 ms, so each update holds energy of both sides. To split it by their shares of the time would give both
@@ -35,13 +35,68 @@ _PREPARES = "every iteration needs preparation, whose energy would be in the win
 
 
 @dataclass
-class _Account:
+class Account:
     """What one side's windows gave so far."""
 
     windows: list[Window] = field(default_factory=list)
     iterations: int = 0
     run_seconds: float = 0.0
     problem: str = ""
+
+    def keep(self, window: Window) -> bool:
+        """Take a window in, or note why it gave nothing."""
+        if window.problem:
+            self.problem = self.problem or window.problem
+            return False
+        self.windows.append(window)
+        return True
+
+
+class Windows:
+    """The windows of one pair, those at rest among them: ``WINDOWS`` of each side, in balanced random order."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        seed: int,
+        settings: Settings,
+        meter: EnergyMeter,
+        mark: Callable[[str | None], None] = lambda _: None,
+    ) -> None:
+        """``mark`` is told whose window begins; None between them."""
+        self.meter, self.mark = meter, mark
+        self.seconds = settings.energy_seconds / WINDOWS
+        """How long a window has to be."""
+        self.accounts = {name: Account() for name in (IDLE, *names)}
+        self._names, self._seed, self._draw = tuple(names), seed, random.Random(f"{seed}-energy")
+
+    def alternate(self, run: Callable[[str], None]) -> None:
+        """``run`` fills one window of the side that it is told; between them nobody runs."""
+        for index in range(WINDOWS):
+            for name in round_order((IDLE, *self._names), index=index, seed=self._seed):
+                if name == IDLE:
+                    self.mark(None)
+                    self.accounts[IDLE].keep(self.cut(self.seconds))
+                else:
+                    # A mark of its own: clocks and power of these long runs are not those of the rounds.
+                    self.mark(f"energy of {name}")
+                    run(name)
+
+    def cut(self, seconds: float, *, pause: Callable[[float], None] | None = None) -> Window:
+        """One window, after the sensors have caught up with whoever runs now."""
+        self.meter.rest(_LEAD_S + self._draw.uniform(0, _PHASE_S), pause=pause)
+        return self.meter.window(seconds, pause=pause)
+
+    def readings(self, *, needs_gpu: bool) -> dict[str, EnergyReading]:
+        """What the windows told of each side."""
+        idle = self.accounts[IDLE]
+        return {n: _reading(self.accounts[n], idle, self.meter, needs_gpu=needs_gpu) for n in self._names}
+
+
+def refused(names: Sequence[str], meter: EnergyMeter, reason: str) -> dict[str, EnergyReading]:
+    """The readings of sides that cannot be measured: each says why."""
+    return {name: EnergyReading(meter.source, problem=reason) for name in names}
 
 
 def measure_energy(
@@ -63,30 +118,17 @@ def measure_energy(
     if settings.energy_seconds <= 0 or meter is None:
         return {}
     if reason := meter.problem or (_PREPARES if prepares else ""):
-        return {name: EnergyReading(meter.source, problem=reason) for name in names}
-    phase = _Phase(gangs, settings, meter, mark, random.Random(f"{seed}-energy"))
-    accounts = {name: _Account() for name in (IDLE, *names)}
+        return refused(names, meter, reason)
+    windows = Windows(names, seed=seed, settings=settings, meter=meter, mark=mark)
+    phase = _Phase(gangs, settings, windows)
     pace = {name: phase.pace(name, samples) for name in names}
-    for index in range(WINDOWS):
-        for name in round_order((IDLE, *names), index=index, seed=seed):
-            if name == IDLE:
-                phase.idle(accounts[name])
-            else:
-                phase.run(name, accounts[name], pace)
-    return {name: _reading(accounts[name], accounts[IDLE], meter, needs_gpu=bool(case.needs.gpus)) for name in names}
+    windows.alternate(lambda name: phase.run(name, pace))
+    return windows.readings(needs_gpu=bool(case.needs.gpus))
 
 
 class _Phase:
-    def __init__(
-        self,
-        gangs: Mapping[str, Gang],
-        settings: Settings,
-        meter: EnergyMeter,
-        mark: Callable[[str | None], None],
-        draw: random.Random,
-    ) -> None:
-        self._gangs, self._settings, self._meter, self._mark, self._draw = gangs, settings, meter, mark, draw
-        self._window = settings.energy_seconds / WINDOWS
+    def __init__(self, gangs: Mapping[str, Gang], settings: Settings, windows: Windows) -> None:
+        self._gangs, self._settings, self._windows = gangs, settings, windows
 
     def pace(self, name: str, samples: Sequence[Sample]) -> float:
         """Seconds of an iteration in a continuous run: no reading between the iterations, no stream held back."""
@@ -95,29 +137,22 @@ class _Phase:
         seconds, _ = self._turn(name, iterations)
         return seconds / iterations
 
-    def idle(self, account: _Account) -> None:
-        self._mark(None)
-        self._meter.rest(_LEAD_S + self._draw.uniform(0, _PHASE_S))
-        _keep(account, self._meter.window(self._window))
-
-    def run(self, name: str, account: _Account, pace: dict[str, float]) -> None:
+    def run(self, name: str, pace: dict[str, float]) -> None:
         """One window inside one run; a run that ends before its window gives nothing, and says so."""
-        iterations = math.ceil(_SPARE * (_LEAD_S + _PHASE_S + self._window + _SLACK_S) / max(pace[name], 1e-9))
-        # A mark of its own: clocks and power of these long runs are not those of the rounds.
-        self._mark(f"energy of {name}")
-        began = self._meter.now()
+        windows, account = self._windows, self._windows.accounts[name]
+        needed = _LEAD_S + _PHASE_S + windows.seconds + _SLACK_S
+        iterations = math.ceil(_SPARE * needed / max(pace[name], 1e-9))
+        began = windows.meter.now()
         self._send(name, iterations)
-        self._meter.rest(_LEAD_S + self._draw.uniform(0, _PHASE_S))
-        window = self._meter.window(self._window)
+        window = windows.cut(windows.seconds)
         seconds, busy = self._collect(name)
-        self._mark(None)
+        windows.mark(None)
         pace[name] = seconds / iterations
         if not window.problem and began + busy < window.ended:
             account.problem = account.problem or "an iteration became so much faster that its run ended too early"
-            return
-        _keep(account, window)
-        account.iterations += iterations
-        account.run_seconds += seconds
+        elif account.keep(window):
+            account.iterations += iterations
+            account.run_seconds += seconds
 
     def _turn(self, name: str, iterations: int) -> tuple[float, float]:
         self._send(name, iterations)
@@ -133,14 +168,7 @@ class _Phase:
         return max(float(r["wall_block"]) for r in replies), min(float(r["busy_s"]) for r in replies)
 
 
-def _keep(account: _Account, window: Window) -> None:
-    if window.problem:
-        account.problem = account.problem or window.problem
-    else:
-        account.windows.append(window)
-
-
-def _reading(account: _Account, idle: _Account, meter: EnergyMeter, *, needs_gpu: bool) -> EnergyReading:
+def _reading(account: Account, idle: Account, meter: EnergyMeter, *, needs_gpu: bool) -> EnergyReading:
     rested = sum(w.seconds for w in idle.windows)
     busy = [w.busy_cpus for w in idle.windows if w.busy_cpus is not None]
     return EnergyReading(

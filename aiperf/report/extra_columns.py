@@ -36,6 +36,7 @@ _TITLES = {
     "goodput": ("goodput", "side", "items / s", "of limit", "with set-up and warm-up", "item"),
 }
 _WARM = "Nothing is flushed in those windows: the energy is that of warm caches, also where times are of cold ones."
+_HELD = "Programs run alone for it and are never held back, also where their times are from slices, in which they are."
 _NUMERIC = {"energy": (2, 3, 4, 5, 6), "cost": (2, 3), "goodput": (2, 3, 4)}
 _NOTES = {
     "energy": "energy: each side alone in windows of its own, mean power times time per iteration. A power sensor is "
@@ -111,8 +112,6 @@ class _Side:
 
     def _energy(self, pairs: Sequence[Pair]) -> None:
         why = first_fault(pairs, self.side)
-        if why and self.record.case.is_command:
-            why = "whole programs share their cores slice by slice: no side has windows of its own"
         gross = None if why else mean_over(pairs, self.side, gross_joules)
         self.values |= {
             "energy_j": gross,
@@ -238,7 +237,8 @@ def _notes(column: str, sides: Sequence[_Side], prices: Prices | None) -> tuple[
     if not sources:
         return ()
     warm = f" {_WARM}" if any(s.record.case.measure.cache == "cold" for s, _ in readings) else ""
-    return (f"{_NOTES['energy']}{warm} Source: {clean('; '.join(sources))}.",)
+    held = f" {_HELD}" if any("energy" in r.facts for s, _ in readings for p in s.record.pairs for r in p.runs) else ""
+    return (f"{_NOTES['energy']}{warm}{held} Source: {clean('; '.join(sources))}.",)
 
 
 def _money(value: float | None, currency: str) -> str:

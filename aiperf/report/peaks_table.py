@@ -46,6 +46,9 @@ class PeakRow:
     datasheet: float | None = None
     """The datasheet's figure, in ``unit``."""
     datasheet_source: str = ""
+    """Its title, with a mark of how sure the figure is."""
+    datasheet_checked: str = ""
+    """Where the figure was really read; empty for one that is from memory."""
     share: float | None = None
     """The latest occasion's best sample over the datasheet's figure."""
     far_below: bool = False
@@ -75,6 +78,7 @@ def peak_row(peak: Peak, held: Held | None = None) -> PeakRow:
         model=held.model if held is not None else "",
         datasheet=figure.value if figure is not None else None,
         datasheet_source=figure.source if figure is not None else "",
+        datasheet_checked=figure.checked if figure is not None else "",
         share=held.share if held is not None else None,
         far_below=held is not None and held.far_below,
         book=claim.value if claim is not None else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import yaml
 from host_fake_nvml import LIBRARY_NOT_FOUND, FakeNvml
 from host_shelf import recorded, sight_of
 
@@ -17,6 +18,7 @@ from aiperf.host.findings import findings
 from aiperf.host.fingerprint import fingerprint
 from aiperf.host.peaks import ROOFS, Peak, roof, save_peak
 from aiperf.host.roof_rows import roof_rows
+from aiperf.paths import config_folder
 
 NO_NVML = FakeNvml(init_error=LIBRARY_NOT_FOUND)
 SHEETS = load_datasheets()
@@ -25,6 +27,9 @@ HOST = HostFacts("node", "Linux", "AMD EPYC", (0, 1), 1 << 34, 1 << 34, gpus=(H2
 FILE = """\
 family: X
 documents: {sheet: X Datasheet}
+checks:
+  code: {by: vendor, what: the vendor's code, address: "https://x.example/code", date: "2026-11-22"}
+  copy: {by: third party, what: a copy, address: "https://y.example", date: "2026-11-21"}
 models:
   - model: X1
     names: ["NVIDIA X1"]
@@ -81,7 +86,7 @@ def test_tensor_figures_are_dense_and_in_the_order_of_their_width() -> None:
             assert found["bf16"].value == pytest.approx(2 * found["tf32"].value, rel=0.02), sheet.model
             assert found["fp8"].value == pytest.approx(2 * found["bf16"].value, rel=0.02), sheet.model
         if {"bf16", "fp16"} <= set(found):
-            assert found["fp16"] == found["bf16"]
+            assert found["fp16"].value == found["bf16"].value
     h200 = sheet_of("NVIDIA H200", SHEETS).figures
     assert (h200["memory_bandwidth"].value, h200["bf16"].value) == (4.8e12, 989.5e12)
 
@@ -107,8 +112,8 @@ def test_a_roof_is_held_against_the_figure_it_reaches_for() -> None:
         "dram": 0.85, "gemm_bf16": 0.78, "h2d": 0.84, "p2p": 0.86,
     }  # fmt: skip
     assert not any(entry.far_below for entry in found.values())
-    # A figure that nobody held against its document says so wherever it is shown.
-    assert found["dram"].figure.source == "NVIDIA H200 Tensor Core GPU Datasheet [from memory, unchecked]"
+    # How sure a figure is stands beside it wherever it is shown.
+    assert found["dram"].figure.source == "NVIDIA H200 Tensor Core GPU Datasheet [checked in other files of the vendor]"
 
 
 def test_the_latest_occasion_counts_where_it_is_known() -> None:
@@ -131,9 +136,71 @@ def test_a_gpu_cut_into_slices_and_a_host_without_a_gpu_are_held_against_nothing
 def test_the_book_is_told_beside_it_with_what_is_wrong_in_it() -> None:
     b200 = replace(HOST, gpus=(replace(H200, name="NVIDIA B200"),))
     found = held_against(b200, {n: peak(n, 7e11) for n in ("dram", "p2p", "gemm_fp32")}, SHEETS)
-    assert (found["dram"].claim.value, found["dram"].claim.error) == (8e12, "")
+    assert (found["dram"].figure.value, found["dram"].claim.value, found["dram"].claim.error) == (7.7e12, 8e12, "")
     assert "50 GB/s one way" in found["p2p"].claim.error
-    assert (found["gemm_fp32"].figure, found["gemm_fp32"].share, found["gemm_fp32"].claim.value) == (None, None, 80e12)
+    assert (found["gemm_fp32"].figure.value, found["gemm_fp32"].claim.value) == (75e12, 80e12)
+
+
+def test_a_claim_of_the_book_is_told_also_where_no_document_has_the_figure(tmp_path) -> None:
+    (tmp_path / "x.yaml").write_text(
+        FILE.replace("figure: nvlink_total, value: 900 GB/s", "figure: fp32, value: 80 TFLOP/s")
+    )
+    known = replace(HOST, gpus=(replace(H200, name="NVIDIA X1"),))
+    found = held_against(known, {"gemm_fp32": peak("gemm_fp32", 7e11)}, load_datasheets(tmp_path))["gemm_fp32"]
+    assert (found.figure, found.share, found.claim.value) == (None, None, 80e12)
+
+
+@pytest.mark.parametrize(
+    ("checked", "source", "told"),
+    [
+        ("", "X Datasheet [from memory, unchecked]", ""),
+        (
+            ", checked: copy",
+            "X Datasheet [checked in a third party's copy]",
+            "a copy, https://y.example, read 2026-11-21",
+        ),
+        (
+            ", checked: [copy, code]",
+            "X Datasheet [checked in other files of the vendor]",
+            "a copy, https://y.example, read 2026-11-21; the vendor's code, https://x.example/code, read 2026-11-22",
+        ),
+    ],
+)
+def test_each_figure_says_by_itself_where_it_was_read_and_by_whom_that_is(tmp_path, checked, source, told) -> None:
+    (tmp_path / "x.yaml").write_text(FILE.replace("source: sheet}", f"source: sheet{checked}}}"))
+    (sheet,) = load_datasheets(tmp_path)
+    for name in ("memory_bandwidth", "pcie", "nvlink", "nvlink_total"):
+        assert (sheet.figures[name].source, sheet.figures[name].checked) == (source, told)
+    (tmp_path / "x.yaml").write_text(FILE.replace("16, source: sheet}", f"16, source: sheet{checked}}}"))
+    (sheet,) = load_datasheets(tmp_path)
+    assert sheet.figures["pcie"].source == source
+    assert sheet.figures["memory_bandwidth"].source == "X Datasheet [from memory, unchecked]"
+
+
+def test_what_is_shipped_names_public_addresses_and_uses_every_check_that_it_lists() -> None:
+    for path in sorted((config_folder() / "hardware").glob("*.yaml")):
+        data = yaml.safe_load(path.read_text())
+        figures = [f for m in data["models"] for f in (*m["figures"].values(), m.get("pcie", {}), m.get("nvlink", {}))]
+        used = {
+            name
+            for f in figures
+            for name in ([f["checked"]] if isinstance(f.get("checked"), str) else f.get("checked", []))
+        }
+        assert used == set(data["checks"]), path.name
+        assert {f["source"] for f in figures if f} == set(data["documents"]), path.name
+        assert all(check["address"].startswith("https://") for check in data["checks"].values())
+
+
+def test_the_figures_that_nobody_has_read_are_few_and_marked() -> None:
+    unread = {(s.model, name) for s in SHEETS for name, f in s.figures.items() if not f.checked}
+    assert unread == {
+        ("A100 SXM 80 GB", "sms"), ("A100 PCIe 40 GB", "sms"), ("A100 PCIe 80 GB", "sms"),
+        ("GeForce RTX 4090", "tf32"), ("GeForce RTX 4090", "fp16"), ("GeForce RTX 4090", "pcie"),
+        ("RTX 6000 Ada", "pcie"),
+    }  # fmt: skip
+    for sheet in SHEETS:
+        for figure in sheet.figures.values():
+            assert figure.source.endswith("[from memory, unchecked]") == (not figure.checked)
 
 
 def test_what_the_book_adds_up_over_both_ways_counts_half_one_way(tmp_path) -> None:
@@ -161,6 +228,11 @@ def test_every_fault_of_every_file_is_told_at_once(tmp_path) -> None:
     ("old", "new", "part"),
     [
         ("source: sheet}", "source: other}", '"other" is none of the documents'),
+        ("source: sheet}", "source: sheet, checked: [code, rumour]}", '"rumour" is none of the checks'),
+        ("source: sheet}", "source: sheet, checked: [[code]]}", "is none of the checks"),
+        ("by: vendor", "by: hearsay", '"hearsay" is not vendor or third party'),
+        (', date: "2026-11-21"', "", "checks: copy: date is missing"),
+        ("what: a copy", "what: a copy, page: 3", "page is not a known key"),
         ("models:", "modules:", "models is missing"),
         ("memory_bandwidth", "bandwidth", "bandwidth is no figure"),
         ('names: ["NVIDIA X1"]', "names: []", 'names "[]" is not a list'),
@@ -181,7 +253,7 @@ def test_a_roof_far_below_is_a_finding_of_the_run_with_its_numbers(tmp_path) -> 
     assert [f.level for f in found] == ["warn"]
     assert found[0].sentence == (
         "dram reached 2.00 TB/s here, 42 % of the 4.80 TB/s in the NVIDIA H200 Tensor Core GPU Datasheet "
-        "[from memory, unchecked]."
+        "[checked in other files of the vendor]."
     )
     assert found[0].advice.endswith("aiperf peaks dram")
 

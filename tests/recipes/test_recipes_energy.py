@@ -61,5 +61,19 @@ def test_the_counters_are_given_back_when_the_pair_fails(asked, tmp_path, monkey
     assert asked == ["cpu", "closed"]
 
 
+@pytest.mark.parametrize("settings", [{"energy_seconds": 5.0}, {}])
+def test_programs_are_given_the_counters_of_their_case_and_they_are_given_back(
+    asked, tmp_path, monkeypatch, settings
+) -> None:
+    monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
+    sides = tuple(Side(name, command=("true",)) for name in ("before", "after"))
+    with stand(pin="none", **settings) as opened:
+        pair = opened.measure(replace(make_case(), sides=sides), 0, ("before", "after"), 1)
+    assert asked == (["cpu", "closed"] if settings else [])
+    assert {name: reading.problem for name, reading in pair.energy.items()} == (
+        {"before": "made", "after": "made"} if settings else {}
+    )
+
+
 def _fails(*arguments, **more):
     raise LaunchFailed(Failure("before", "start", "error", "made"))

@@ -158,6 +158,15 @@ def test_the_peaks_of_a_known_gpu_are_held_against_its_datasheet_to_the_characte
     assert json.loads(listing_json([far]))[0]["share"] == 0.42
 
 
+def test_a_peak_says_in_json_where_its_datasheets_figure_was_read() -> None:
+    seen = Figure(4.8e12, "B/s", "NVIDIA H200 Datasheet [checked in a third party's copy]", "a copy, read 2026-11-22")
+    peak = Peak("dram", 4.1e12, "B/s", 4.0e12, 4.1e12, "", 60)
+    row = peak_row(peak, Held("dram", "H200 SXM", seen, 0.85))
+    document = json.loads(listing_json([row, peak_row(peak)]))
+    assert [entry["datasheet_checked"] for entry in document] == ["a copy, read 2026-11-22", ""]
+    assert "[checked in a third party's copy]" in " ".join(plain(peaks_lines([row])).split())
+
+
 def test_the_calibration_is_this_to_the_character() -> None:
     found = Calibration(
         beyond_zero=rate(1, 59),

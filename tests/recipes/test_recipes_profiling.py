@@ -1,0 +1,195 @@
+"""The recipe of profiling several cases: what a run has is kept, what it lacks is added, raw reports are bounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiperf import profiling
+from aiperf.errors import UserError
+from aiperf.profilers.preflight import Ability
+from aiperf.profilers.reading import Reading
+from aiperf.profiling import Wish, _Done, going_on, profile_case, profile_cases
+from aiperf.records import Case, CaseRecord, RunRecord, Side
+from aiperf.records.profiled import Artefact, CounterRow, Profile, SideProfile, Span
+from aiperf.store.profiles import read_profiles
+from aiperf.store.read import open_run
+from aiperf.store.write import RunWriter
+
+SIDES = (Side("before"), Side("after"))
+ONE = Case("s", "s[n=1]", "t", "w", SIDES, moves={"calls": "down", "cache_misses": "down"}, scenario_hash="as-it-was")
+TWO = replace(ONE, id="s[n=2]")
+
+
+def told(case: Case, tool: Any, *, status: Any = "read", name: str = "k") -> Profile:
+    """What one tool tells of both sides; the workload itself counts its calls."""
+    names = ("before", "after")
+    misses = {"before": {"cache-misses": 90.0}, "after": {"cache-misses": 10.0}} if tool == "perf" else {}
+    return Profile(
+        case.id,
+        artefacts=tuple(Artefact(tool, side, status) for side in names),
+        rows=tuple(CounterRow(side, tool, "op", name, metrics=misses.get(side, {})) for side in names),
+        sides=tuple(SideProfile(side, tool, 1, wall_s=1.0) for side in names),
+        spans=tuple(Span(side, "host", "op", name, 0.0, 1.0) for side in names) if tool != "perf" else (),
+        facts={"own": {"before": {"calls": 8.0}, "after": {"calls": 1.0}}, "scenario": case.scenario_hash, "work": {}},
+    )
+
+
+class Tools:
+    """Stands in for the tools: tells what was asked of them, and ends in an interrupt after some cases."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.status, self.name, self.left = "read", "k", 99
+        monkeypatch.setattr(profiling, "_one", self._one)
+
+    def _one(self, case: Case, wish: Wish, *_: Any, **__: Any) -> Profile:
+        if not self.left:
+            raise KeyboardInterrupt
+        self.left -= 1
+        names = [ability.tool for ability in wish.abilities]
+        self.asked += [(case.id, tool) for tool in names]
+        (tool,) = names
+        return told(case, tool, status=self.status, name=self.name)
+
+
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch) -> Tools:
+    return Tools(monkeypatch)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return RunWriter.create(tmp_path).folder
+
+
+def profiled(run: Path, *names: str, cases: tuple[Case, ...] = (ONE, TWO)) -> tuple[list[Profile], list[str]]:
+    """Profiles of the cases with these tools, and what was said meanwhile."""
+    wish = Wish(tuple(Ability(name, True, "here", "") for name in names))
+    said: list[str] = []
+    done: list[Profile] = []
+    profile_cases(cases, wish, run=run, note=said.append, done=done.append)
+    return done, said
+
+
+def test_an_interrupted_suite_goes_on_where_it_was_left(run: Path, tools: Tools):
+    tools.left = 1
+    with pytest.raises(KeyboardInterrupt):
+        profiled(run, "torch")
+    assert [profile.case for profile in read_profiles(run)[0]] == [ONE.id]
+    tools.left = 99
+    done, said = profiled(run, "torch")
+    assert tools.asked == [(ONE.id, "torch"), (TWO.id, "torch")]
+    assert [profile.case for profile in done] == [ONE.id, TWO.id]
+    assert said == ["1 of 2: s[n=1] is kept as it was profiled"]
+
+
+def test_a_tool_that_the_run_did_not_have_is_added_beside_what_it_had(run: Path, tools: Tools):
+    profiled(run, "torch", cases=(ONE,))
+    (joined,), said = profiled(run, "perf", cases=(ONE,))
+    assert said == []
+    assert read_profiles(run)[0] == (joined,)
+    assert [(a.tool, a.side) for a in joined.artefacts] == [
+        ("torch", "before"), ("torch", "after"), ("perf", "before"), ("perf", "after"),
+    ]  # fmt: skip
+    assert {row.tool for row in joined.rows} == {side.tool for side in joined.sides} == {"torch", "perf"}
+    assert len(joined.spans) == 2
+    # The claims are held against all that was told, the workload's own counts of the first time among it.
+    assert [(m.counter, m.state, m.tool) for m in joined.mechanism] == [
+        ("calls", "moved", "aiperf"), ("cache_misses", "moved", "perf"),
+    ]  # fmt: skip
+
+
+def test_a_tool_that_failed_is_tried_again_and_takes_its_own_place(run: Path, tools: Tools):
+    profiled(run, "perf", cases=(ONE,))
+    tools.status, tools.name = "failed", "old"
+    profiled(run, "torch", cases=(ONE,))
+    tools.status, tools.name = "read", "new"
+    (joined,), said = profiled(run, "torch", cases=(ONE,))
+    assert said == []
+    assert [(a.tool, a.status) for a in joined.artefacts] == [("perf", "read")] * 2 + [("torch", "read")] * 2
+    assert {row.name for row in joined.rows if row.tool == "torch"} == {"new"}
+    assert {span.name for span in joined.spans} == {"new"}
+    assert {row.tool for row in joined.rows} == {"torch", "perf"}
+
+
+def test_a_case_whose_scenario_has_changed_is_profiled_again(run: Path, tools: Tools):
+    profiled(run, "torch", cases=(ONE,))
+    (fresh,), said = profiled(run, "perf", cases=(replace(ONE, scenario_hash="changed"),))
+    assert said == ["s[n=1] is profiled again: its scenario has changed"]
+    assert {row.tool for row in fresh.rows} == {"perf"}
+
+
+def test_a_profile_keeps_what_later_tools_are_joined_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def passed(case: Case, side: Side, *_: Any, **__: Any) -> Any:
+        read = _Done(["tool"], Reading(), {"calls": 8.0 if side.name == "before" else 1.0}, {"items": 3})
+        return Artefact("torch", side.name, "read"), [read]
+
+    monkeypatch.setattr(profiling, "_pass_all", passed)
+    wish = Wish((Ability("torch", True, "here", ""),))
+    made = profile_case(ONE, wish, scratch=tmp_path, raw=tmp_path, guardian=None, note=print)  # type: ignore[arg-type]
+    assert made.facts == {
+        "own": {"before": {"calls": 8.0}, "after": {"calls": 1.0}},
+        "work": {"before": {"items": 3}, "after": {"items": 3}},
+        "scenario": "as-it-was",
+    }
+    assert made.mechanism[0].state == "moved"
+
+
+# ---- the run's own record --------------------------------------------------------------------------------------------
+
+
+def record(run: Path, **fields: Any) -> RunRecord:
+    made = replace(RunRecord.unknown(run.name), host_id="here", planned=(ONE.id,), status="interrupted", **fields)
+    RunWriter(run).write_run(made)
+    return made
+
+
+def test_a_run_that_only_profiles_is_running_again_and_knows_the_new_cases(run: Path):
+    record(run, finished="then")
+    writer, now = going_on(open_run(run, results=run.parent), host_id="here", planned=[ONE.id, TWO.id])
+    assert writer is not None
+    assert (now.status, now.finished, now.planned) == ("running", "", (ONE.id, TWO.id))
+    assert open_run(run, results=run.parent).record == now
+
+
+def test_the_state_of_a_run_that_was_measured_is_left_alone(run: Path):
+    was = record(run)
+    RunWriter(run).write_case(CaseRecord(ONE, "measured"))
+    writer, now = going_on(open_run(run, results=run.parent), host_id="here", planned=[TWO.id])
+    assert writer is None
+    assert now == open_run(run, results=run.parent).record == was
+
+
+def test_a_run_of_another_host_and_one_whose_record_is_damaged_are_not_gone_on_with(run: Path):
+    record(run)
+    with pytest.raises(UserError, match="was made on another host"):
+        going_on(open_run(run, results=run.parent), host_id="there", planned=[])
+    (run / "run.json").write_text("{")
+    with pytest.raises(UserError, match="damaged"):
+        going_on(open_run(run, results=run.parent), host_id="here", planned=[])
+
+
+# ---- raw reports -----------------------------------------------------------------------------------------------------
+
+
+def test_raw_reports_are_kept_as_long_as_there_is_room_and_it_is_said_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(profiling, "KEEP_BYTES", 100)
+    monkeypatch.setattr(profiling, "RUN_BYTES", 150)
+    raw = tmp_path / "raw"
+    for number, size in enumerate((100, 101, 60, 50)):
+        (tmp_path / f"{number}.rep").write_bytes(b"x" * size)
+    files = [tmp_path / f"{number}.rep" for number in range(4)]
+    kept, passed_over = profiling._keep([*files, tmp_path / "never-written"], raw, "case-before")
+    assert kept == ("case-before-0.rep", "case-before-3.rep")
+    assert sorted(path.name for path in raw.iterdir()) == sorted(kept)
+    assert passed_over == (
+        "case-before-1.rep was read and not kept: 101 B, over 100 B",
+        "case-before-2.rep was read and not kept: raw reports of this run have 150 B (aiperf clean makes room)",
+    )
+    assert profiling._keep([files[2]], raw, "again")[0] == ()
