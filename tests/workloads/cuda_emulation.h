@@ -212,12 +212,12 @@ static void bulk_multicast(void*, const void*, unsigned, Barrier*, unsigned shor
 static unsigned rank_in_cluster() { return 0; }
 static void cluster_arrive() {}
 static void cluster_wait() {}
+static void cluster_meeting() {}
 static void cluster_barrier() {}
 static unsigned address_in(unsigned, const void*) { std::abort(); }
 static int load_remote(unsigned) { std::abort(); }
-static void store_remote(unsigned, int) { std::abort(); }
+static void store_async(unsigned, int, unsigned) { std::abort(); }
 static void arrive_in(unsigned, Barrier* barrier) { arrive(barrier); }
-static void wait_for_cluster(Barrier* barrier, unsigned parity) { wait_for(barrier, parity); }
 
 // What stands in for the inline PTX of single sources.
 static float load_streaming(const float* base, unsigned i) { return base[i]; }

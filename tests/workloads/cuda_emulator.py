@@ -152,7 +152,8 @@ def emulate(described: cuda.Description, inputs: Mapping[str, np.ndarray], folde
     text = SHIM.replace("SOURCE", source).replace("BODY", "\n".join(body))
     (folder / "emulated.cpp").write_text(text, encoding="utf-8")
     defines = [option for option in described.options if option.startswith("-D")]
-    build = ["g++", "-std=c++17", "-O0", "-w", "-ffp-contract=off", *defines, "emulated.cpp", "-o", "emulated"]
+    flags = ["-std=c++17", "-O0", "-w", "-ffp-contract=off", f"-I{described.source.parent}"]
+    build = ["g++", *flags, *defines, "emulated.cpp", "-o", "emulated"]
     subprocess.run(build, cwd=folder, check=True, timeout=120)
     subprocess.run([folder / "emulated"], cwd=folder, check=True, timeout=120)
     outputs = [name for name in described.timed if described.arrays[name].role == "output"]

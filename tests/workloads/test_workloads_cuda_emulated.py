@@ -32,6 +32,7 @@ class Case:
         for was, becomes in (
             ('extern "C"', ""),
             ('#include "async.cuh"', ""),
+            ('#include "items.cuh"', (KERNELS / "items.cuh").read_text(encoding="utf-8").replace("#pragma once", "")),
             # What CUDA sizes at launch is one large array here; blocks run one after the other.
             ("extern __shared__ __align__(128) float buffers[];", "static float buffers[1 << 16];"),
             ("extern __shared__ __align__(128) float slots[];", "static float slots[1 << 16];"),
@@ -96,7 +97,9 @@ for (int round = 0; round < 2; ++round) {
 """
 GROUPS = """
 for (int round = 0; round < 2; ++round) {
-  std::vector<int> out(n / 4096, -7); launch(n / 1024, 256, [&] { partials_global(whole, out.data()); }); tell(out);
+  const unsigned each = 1024 * VECTORS;
+  std::vector<int> out(n / each / GROUP, -7);
+  launch(n / each, 256, [&] { partials_global(whole, out.data()); }); tell(out);
 }
 """
 LOOP = """
@@ -136,6 +139,7 @@ tell(middle); tell(tail); tell(out);
 
 CASES = {
     "records": Case("records.cu", 300, RECORDS, {"READ": 3}),
+    "records_of_four": Case("records.cu", 1500, RECORDS, {"READ": 3, "ITEMS": 4}),
     "copy": Case("copy.cu", 1003, pairwise("copy", 4, 256) + pairwise("copy_float4", 1, 256) + OFFSET, {"OFFSET": 5}),
     "lookup": Case(
         "lookup.cu", 1000, pairwise("lookup_plain", 1, 256) + pairwise("lookup_restrict", 1, 256),
@@ -151,6 +155,9 @@ CASES = {
     "banks_33": Case("banks.cu", 512, pairwise("shared_read_loop", 2, 256, source="whole"), {"STRIDE": 33}),
     "banks_free": Case("banks.cu", 512, pairwise("shared_read_loop", 2, 256, source="whole"), {"CONFLICT_FREE": 1}),
     "reduce": Case("reduce.cu", 1024, pairwise("sum_shared", 4, 256, "4") + pairwise("sum_shuffle", 4, 256, "4")),
+    "reduce_wide": Case(
+        "reduce.cu", 8192, pairwise("sum_shared", 4, 256, "4") + pairwise("sum_shuffle", 4, 256, "4"), {"EACH": 8}
+    ),
     "divergent": Case("divergence.cu", 512, pairwise("two_tasks", 2, 256), {"STEPS": 9}),
     "uniform": Case("divergence.cu", 512, pairwise("two_tasks", 2, 256), {"STEPS": 9, "UNIFORM": 1}),
     "matmul": Case(
@@ -167,6 +174,10 @@ CASES = {
             "small": {"STAGES": 2, "COPY_BYTES": 4}, "bulk": {"STAGES": 3, "BULK": 1},
         }.items()
     },
+    **{
+        f"wide_{name}": Case("tile.cu", 8192, pairwise("stream_tiles", 2, 256), {"STEPS": 3, "TILE": 2048, **defines})
+        for name, defines in {"plain": {"STAGES": 0}, "two": {"STAGES": 2}, "bulk": {"STAGES": 2, "BULK": 1}}.items()
+    },
     "tile_gemm": Case(
         "tile_gemm.cu", 3,
         "".join(
@@ -180,6 +191,7 @@ CASES = {
     "queue_warp": Case("queue.cu", 1024, ROUNDS, {"STEPS": 3, "POP": "WARP", "CHUNK": 3}),
     "queue_thread": Case("queue.cu", 1024, ROUNDS, {"STEPS": 3, "POP": "THREAD", "CHUNK": 3}),
     "groups": Case("cluster.cu", 8192, GROUPS, {"GROUP": 4}),
+    "wide_groups": Case("cluster.cu", 16384, GROUPS, {"GROUP": 2, "VECTORS": 4}),
     "loop": Case("loop.cu", 300, LOOP, {"ITERATIONS": 5}),
     "pdl": Case("pdl.cu", 512, PDL, {"TAIL": 2, "PROLOGUE": 3}),
 }  # fmt: skip
@@ -243,9 +255,11 @@ def _parsed(stream: bytes) -> dict[str, list[np.ndarray]]:
     return found
 
 
-def test_structs_and_arrays_hold_the_same_records(told: Told) -> None:
-    fields = told.given[: 8 * 300].reshape(8, 300)
-    for sums in told.floats("records"):
+@pytest.mark.parametrize(("name", "records"), [("records", 300), ("records_of_four", 1500)])
+def test_structs_and_arrays_hold_the_same_records(told: Told, name: str, records: int) -> None:
+    fields = told.given[: 8 * records].reshape(8, records)
+    assert len(told.floats(name)) == 2
+    for sums in told.floats(name):
         assert np.array_equal(sums, fields[0] + fields[1] + fields[2])
 
 
@@ -279,9 +293,12 @@ def test_the_order_of_shared_reads_changes_no_sum(told: Told, name: str) -> None
     assert np.array_equal(out.reshape(2, 256), sums[:, None] + np.arange(256))
 
 
-def test_block_sums_agree(told: Told) -> None:
-    for out in told.floats("reduce"):
-        np.testing.assert_allclose(out, told.given[:1024].reshape(4, 256).astype(float).sum(axis=1), atol=1e-4)
+@pytest.mark.parametrize(("name", "each"), [("reduce", 1), ("reduce_wide", 8)])
+def test_block_sums_agree(told: Told, name: str, each: int) -> None:
+    sums = told.given[: 1024 * each].reshape(4, 256 * each).astype(float).sum(axis=1)
+    assert len(told.floats(name)) == 2
+    for out in told.floats(name):
+        np.testing.assert_allclose(out, sums, atol=1e-4)
 
 
 def test_each_element_gets_its_task_whoever_takes_it(told: Told) -> None:
@@ -305,14 +322,18 @@ def test_every_matmul_adds_in_the_same_order(told: Told) -> None:
     np.testing.assert_allclose(results[0].reshape(45, 45), left @ right, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["tile_plain", "tile_one", "tile_two", "tile_four", "tile_small", "tile_bulk"])
-def test_tiles_are_used_after_they_came_and_before_they_go(told: Told, name: str) -> None:
-    tiles = told.given[:7168].reshape(7, 1024)
+NARROW = ("tile_plain", "tile_one", "tile_two", "tile_four", "tile_small", "tile_bulk")
+WIDE = ("wide_plain", "wide_two", "wide_bulk")
+
+
+@pytest.mark.parametrize(("name", "shape"), [*((n, (7, 1024)) for n in NARROW), *((n, (4, 2048)) for n in WIDE)])
+def test_tiles_are_used_after_they_came_and_before_they_go(told: Told, name: str, shape: tuple[int, int]) -> None:
+    tiles = told.given[: shape[0] * shape[1]].reshape(shape)
     value = tiles.copy()
     for _ in range(3):
         value = (value.astype(float) * 0.5 + tiles[:, ::-1]).astype(np.float32)
     (out,) = told.floats(name)
-    assert np.array_equal(out.reshape(7, 1024), value)
+    assert np.array_equal(out.reshape(shape), value)
 
 
 @pytest.mark.parametrize(("name", "side"), [("tile_gemm", 112), ("band_gemm", 128)])
@@ -343,9 +364,11 @@ def test_a_queue_hands_out_every_task_once_and_is_ready_for_the_next_step(told: 
         assert np.array_equal(out, x)
 
 
-def test_groups_of_blocks_are_summed_twice_without_clearing(told: Told) -> None:
-    for out in told.integers("groups"):
-        assert np.array_equal(out, told.whole[:8192].reshape(2, 4096).sum(axis=1))
+@pytest.mark.parametrize(("name", "size"), [("groups", 8192), ("wide_groups", 16384)])
+def test_groups_of_blocks_are_summed_twice_without_clearing(told: Told, name: str, size: int) -> None:
+    assert len(told.integers(name)) == 2
+    for out in told.integers(name):
+        assert np.array_equal(out, told.whole[:size].reshape(2, -1).sum(axis=1))
 
 
 def test_launches_and_the_loop_iterate_alike_from_the_first_values(told: Told) -> None:

@@ -107,10 +107,16 @@ __device__ __forceinline__ unsigned rank_in_cluster() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+// Orders time, not memory; barriers that were made visible before it can be used after it.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
-__device__ __forceinline__ void cluster_barrier() {
+__device__ __forceinline__ void cluster_meeting() {
   cluster_arrive();
+  cluster_wait();
+}
+// What was written before it can be read after it; its fence is one of the whole GPU.
+__device__ __forceinline__ void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
   cluster_wait();
 }
 // Address, for the two functions below, of what lies at the same place in the shared memory of another block.
@@ -124,24 +130,15 @@ __device__ __forceinline__ int load_remote(unsigned address) {
   asm volatile("ld.shared::cluster.s32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
   return value;
 }
-__device__ __forceinline__ void store_remote(unsigned address, int value) {
-  asm volatile("st.shared::cluster.s32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
-__device__ __forceinline__ void arrive_in(unsigned rank, Barrier* barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(address_in(rank, barrier))
+// Copies a word there and counts its bytes at a barrier of the same block, which alone says that it came: no fence.
+__device__ __forceinline__ void store_async(unsigned address, int value, unsigned barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.s32 [%0], %1, [%2];" ::"r"(address),
+               "r"(value), "r"(barrier)
                : "memory");
 }
-// As wait_for, when other blocks of the cluster arrive as well and what they did before must be over.
-__device__ __forceinline__ void wait_for_cluster(Barrier* barrier, unsigned parity) {
-  unsigned done = 0;
-  while (!done) {
-    asm volatile(
-        "{ .reg .pred ready;\n"
-        "  mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 ready, [%1], %2;\n"
-        "  selp.u32 %0, 1, 0, ready; }"
-        : "=r"(done)
-        : "r"(shared_address(barrier)), "r"(parity)
-        : "memory");
-  }
+// Tells a loader that this thread has read what it must: nothing was written, so no fence of the whole GPU is asked for
+// (arrive.release.cluster would mean one for each arrival).
+__device__ __forceinline__ void arrive_in(unsigned rank, Barrier* barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address_in(rank, barrier)) : "memory");
 }
 #endif

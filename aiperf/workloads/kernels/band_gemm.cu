@@ -75,7 +75,7 @@ __cluster_dims__(CLUSTER, 1, 1)
     barriers_are_visible();
   }
   __syncthreads();
-  if (CLUSTER > 1) cluster_barrier();
+  if (CLUSTER > 1) cluster_meeting();
   const bool loader = threadIdx.x >= 32 * WARPS;
   if (!loader || threadIdx.x == 32 * WARPS) {
     for (unsigned pair = 0; pair < PAIRS; ++pair) {
@@ -84,7 +84,7 @@ __cluster_dims__(CLUSTER, 1, 1)
       float* slot = slots + s * SLOT;
       if (loader) {
         // The phase before the first counts as over: both slots are free at once.
-        wait_for_cluster(&empty[s], phase ^ 1);
+        wait_for(&empty[s], phase ^ 1);
         expect_bytes(&full[s], SLOT * 4);
         bulk_copy(slot, left + at + band * BAND, BAND * 4, &full[s]);
         if (CLUSTER > 1) {
@@ -96,11 +96,12 @@ __cluster_dims__(CLUSTER, 1, 1)
         wait_for(&full[s], phase);
         multiply(slot, out + at + band * BAND);
         __syncwarp();
-        if (threadIdx.x % 32 < CLUSTER) arrive_in(threadIdx.x % 32, &empty[s]);
+        if (CLUSTER == 1 && threadIdx.x % 32 == 0) arrive(&empty[s]);
+        if (CLUSTER > 1 && threadIdx.x % 32 < CLUSTER) arrive_in(threadIdx.x % 32, &empty[s]);
       }
     }
   }
-  __syncwarp();
-  // Nobody leaves while a neighbour may still write here or count here.
-  if (CLUSTER > 1) cluster_barrier();
+  // Nobody leaves while a neighbour may still count here; what it writes here has been waited for.
+  if (CLUSTER > 1 && threadIdx.x == 32 * WARPS)
+    for (unsigned pair = PAIRS; pair < PAIRS + 2; ++pair) wait_for(&empty[pair % 2], pair / 2 % 2 ^ 1);
 }

@@ -1,10 +1,12 @@
 // What a branch costs when the lanes of a warp disagree. Defines: N (elements), FLOPS (of an element's heavy work), and
-// for lay_signs DIVERGING (percent of the warps that hold both signs) or PARTITIONED; ITEMS and SPECIAL (percent) for
-// rare_work. The constants of the work are arguments, so that the compiler cannot see that both ways do the same.
+// for lay_signs DIVERGING (percent of the warps that hold both signs) or PARTITIONED; ITEMS (elements of a thread, for
+// the thresholds and rare_work) and SPECIAL (percent) for rare_work. The constants of the work are arguments, so that
+// the compiler cannot see that both ways do the same.
 
 #ifndef ITEMS
 #define ITEMS 1
 #endif
+#include "items.cuh"
 
 __device__ __forceinline__ unsigned mixed(unsigned i) {
   i = (i ^ (i >> 16)) * 0x7FEB352Du;
@@ -13,20 +15,20 @@ __device__ __forceinline__ unsigned mixed(unsigned i) {
 }
 
 extern "C" __global__ void threshold_branch(const float* __restrict__ x, float* __restrict__ out) {
-  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= N) return;
-  if (x[i] > 0.0f) {
-    out[i] = x[i];
-  } else {
-    out[i] = 0.0f;
-  }
+  for_items([&](unsigned i) {
+    if (x[i] > 0.0f) {
+      out[i] = x[i];
+    } else {
+      out[i] = 0.0f;
+    }
+  });
 }
 
 extern "C" __global__ void threshold_select(const float* __restrict__ x, float* __restrict__ out) {
-  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= N) return;
-  const float value = x[i];
-  out[i] = value > 0.0f ? value : 0.0f;
+  for_items([&](unsigned i) {
+    const float value = x[i];
+    out[i] = value > 0.0f ? value : 0.0f;
+  });
 }
 
 #ifdef FLOPS

@@ -157,7 +157,7 @@ __device__ __forceinline__ void run_product(const Half* left_packed, const Half*
     barriers_are_visible();
   }
   __syncthreads();
-  if (CLUSTER > 1) cluster_barrier();
+  if (CLUSTER > 1) cluster_meeting();
   const unsigned rank = blockIdx.x % CLUSTER, lane = threadIdx.x % 32;
   if (threadIdx.x >= 32 * WARPS) {
     if (lane == 0) {
@@ -168,11 +168,14 @@ __device__ __forceinline__ void run_product(const Half* left_packed, const Half*
       wait_for_previous();
       for (unsigned slice = 0; slice < STAGES; ++slice) loader.fetch_left(slice);
       for (unsigned slice = STAGES; slice < SLICES; ++slice) {
-        wait_for_cluster(&empty[slice % STAGES], (slice / STAGES + 1) % 2);
+        wait_for(&empty[slice % STAGES], (slice / STAGES + 1) % 2);
         loader.fetch_right(slice);
         loader.fetch_left(slice);
       }
       let_next_start();
+      // Nobody leaves while a neighbour may still count here; what it writes here has been waited for.
+      for (unsigned slice = SLICES; CLUSTER > 1 && slice < SLICES + STAGES; ++slice)
+        wait_for(&empty[slice % STAGES], (slice / STAGES + 1) % 2);
     }
   } else {
     float sums[4][4][4] = {};
@@ -184,8 +187,8 @@ __device__ __forceinline__ void run_product(const Half* left_packed, const Half*
       multiply(stages + s * 2 * PIECE, sums);
       __syncwarp();
       // Lane 0 tells this block, lane 1 the neighbour of the row, lane 2 that of the column.
-      if (lane < LEFT_SHARERS + RIGHT_SHARERS - 1)
-        arrive_in(lane == 0 ? rank : lane == 1 ? rank ^ 1 : rank ^ 2, &empty[s]);
+      if (lane == 0) arrive(&empty[s]);
+      if (lane > 0 && lane < LEFT_SHARERS + RIGHT_SHARERS - 1) arrive_in(rank ^ lane, &empty[s]);
     }
     const unsigned warp = threadIdx.x / 32;
     const unsigned r = row * TILE + warp / 4 * 64 + lane / 4, c = column * TILE + warp % 4 * 32 + lane % 4 * 2;
@@ -197,9 +200,6 @@ __device__ __forceinline__ void run_product(const Half* left_packed, const Half*
         write(out, r + 16 * i + 8, c + 8 * j, sums[i][j][2], sums[i][j][3]);
       }
   }
-  __syncwarp();
-  // Nobody leaves while a neighbour may still write here or count here.
-  if (CLUSTER > 1) cluster_barrier();
 }
 
 #if CLUSTER > 1

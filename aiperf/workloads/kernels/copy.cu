@@ -7,14 +7,10 @@
 #ifndef OFFSET
 #define OFFSET 0
 #endif
+#include "items.cuh"
 
 extern "C" __global__ void copy(const float* __restrict__ values, float* __restrict__ out) {
-  const unsigned first = blockIdx.x * (blockDim.x * ITEMS) + threadIdx.x;
-#pragma unroll
-  for (int e = 0; e < ITEMS; ++e) {
-    const unsigned i = first + e * blockDim.x;
-    if (i < N) out[i] = values[i];
-  }
+  for_items([&](unsigned i) { out[i] = values[i]; });
 }
 
 // Both arrays start at a multiple of 16 bytes; the up to three elements after the last whole float4 go one by one.
@@ -36,10 +32,5 @@ extern "C" __global__ void lay_out_offset(const float* __restrict__ values, floa
 }
 
 extern "C" __global__ void copy_offset(const float* __restrict__ stored, float* __restrict__ out) {
-  const unsigned first = blockIdx.x * (blockDim.x * ITEMS) + threadIdx.x;
-#pragma unroll
-  for (int e = 0; e < ITEMS; ++e) {
-    const unsigned i = first + e * blockDim.x;
-    if (i < N) out[i] = stored[i + OFFSET];
-  }
+  for_items([&](unsigned i) { out[i] = stored[i + OFFSET]; });
 }

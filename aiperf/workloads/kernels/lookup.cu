@@ -8,6 +8,7 @@
 #ifndef TABLE
 #define TABLE 1024
 #endif
+#include "items.cuh"
 
 static_assert((TABLE & (TABLE - 1)) == 0, "TABLE must be a power of two");
 
@@ -26,19 +27,9 @@ __device__ __forceinline__ unsigned place(unsigned i) { return i & (TABLE - 1); 
 
 // A store to out might change the table: each load waits for the store before it.
 extern "C" __global__ void lookup_plain(const float* table, float* out) {
-  const unsigned first = blockIdx.x * (blockDim.x * ITEMS) + threadIdx.x;
-#pragma unroll
-  for (int e = 0; e < ITEMS; ++e) {
-    const unsigned i = first + e * blockDim.x;
-    if (i < N) out[i] = table[place(i)];
-  }
+  for_items([&](unsigned i) { out[i] = table[place(i)]; });
 }
 
 extern "C" __global__ void lookup_restrict(const float* __restrict__ table, float* __restrict__ out) {
-  const unsigned first = blockIdx.x * (blockDim.x * ITEMS) + threadIdx.x;
-#pragma unroll
-  for (int e = 0; e < ITEMS; ++e) {
-    const unsigned i = first + e * blockDim.x;
-    if (i < N) out[i] = table[place(i)];
-  }
+  for_items([&](unsigned i) { out[i] = table[place(i)]; });
 }

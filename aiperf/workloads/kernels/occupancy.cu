@@ -57,9 +57,18 @@ extern "C" __global__ void tile_stencil(const float* __restrict__ x, float* __re
   extern __shared__ float tile[];
   constexpr int held = TILE_KIB * 256, written = held - 2 * RADIUS;
   const long long first = (long long)blockIdx.x * written;
-  for (int k = threadIdx.x; k < held; k += blockDim.x) {
-    const long long i = first + k - RADIUS;
-    tile[k] = i >= 0 && i < N ? x[i] : 0.0f;
+  for (int k = threadIdx.x; k < held; k += 4 * blockDim.x) {
+    // Four loads, wherever they end, before the first store.
+    float values[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const long long i = first + k + e * blockDim.x - RADIUS;
+      values[e] = x[i < 0 ? 0 : i < N ? i : N - 1];
+      if (i < 0 || i >= N) values[e] = 0.0f;
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      if (k + e * blockDim.x < held) tile[k + e * blockDim.x] = values[e];
   }
   __syncthreads();
   for (int k = threadIdx.x; k < written; k += blockDim.x) {

@@ -7,6 +7,7 @@
 #ifndef READ
 #define READ 1
 #endif
+#include "items.cuh"
 
 constexpr unsigned FIELDS = 8;
 constexpr unsigned RECORDS = N;
@@ -37,29 +38,19 @@ extern "C" __global__ void lay_out_arrays(const float* __restrict__ values, floa
 
 // Both add the fields in the same order, so that the outputs are equal bit by bit.
 extern "C" __global__ void sum_structs(const Record* __restrict__ stored, float* __restrict__ out) {
-  const unsigned first = blockIdx.x * (blockDim.x * ITEMS) + threadIdx.x;
+  for_items([&](unsigned i) {
+    float sum = stored[i].field[0];
 #pragma unroll
-  for (int e = 0; e < ITEMS; ++e) {
-    const unsigned i = first + e * blockDim.x;
-    if (i < RECORDS) {
-      float sum = stored[i].field[0];
-#pragma unroll
-      for (unsigned f = 1; f < READ; ++f) sum += stored[i].field[f];
-      out[i] = sum;
-    }
-  }
+    for (unsigned f = 1; f < READ; ++f) sum += stored[i].field[f];
+    out[i] = sum;
+  });
 }
 
 extern "C" __global__ void sum_arrays(const float* __restrict__ stored, float* __restrict__ out) {
-  const unsigned first = blockIdx.x * (blockDim.x * ITEMS) + threadIdx.x;
+  for_items([&](unsigned i) {
+    float sum = stored[i];
 #pragma unroll
-  for (int e = 0; e < ITEMS; ++e) {
-    const unsigned i = first + e * blockDim.x;
-    if (i < RECORDS) {
-      float sum = stored[i];
-#pragma unroll
-      for (unsigned f = 1; f < READ; ++f) sum += stored[f * RECORDS + i];
-      out[i] = sum;
-    }
-  }
+    for (unsigned f = 1; f < READ; ++f) sum += stored[f * RECORDS + i];
+    out[i] = sum;
+  });
 }

@@ -7,15 +7,11 @@
 #ifndef AHEAD
 #define AHEAD 0
 #endif
+#include "items.cuh"
 
 extern "C" __global__ void two_streams_cpp(const float* __restrict__ a, const float* __restrict__ b,
                                            float* __restrict__ out) {
-  const unsigned first = blockIdx.x * (blockDim.x * ITEMS) + threadIdx.x;
-#pragma unroll
-  for (int e = 0; e < ITEMS; ++e) {
-    const unsigned i = first + e * blockDim.x;
-    if (i < N) out[i] = fmaf(2.5f, b[i], a[i]);
-  }
+  for_items([&](unsigned i) { out[i] = fmaf(2.5f, b[i], a[i]); });
 }
 
 // ptx: begin

@@ -1,11 +1,14 @@
-// Resident blocks of 256 threads walk over tiles of 1024 floats, each staged in shared memory and then used: every
+// Resident blocks of 256 threads walk over tiles of TILE floats, each staged in shared memory and then used: every
 // output mixes its element with the mirrored one of the tile in STEPS multiply-adds.
-// Defines: N (elements, a multiple of 1024), STEPS, and how a tile comes in:
+// Defines: N (elements, a multiple of TILE), TILE (floats, a multiple of 1024), STEPS, and how a tile comes in:
 //   STAGES=0 plain loads, then a barrier; STAGES=s a ring of s buffers filled by cp.async (1: no overlap);
 //   COPY_BYTES bytes of one cp.async (4 or 16); BULK one bulk copy for each tile, by the copy engine (sm_90).
 
 #include "async.cuh"
 
+#ifndef TILE
+#define TILE 1024
+#endif
 #ifndef STEPS
 #define STEPS 64
 #endif
@@ -16,11 +19,10 @@
 #define COPY_BYTES 16
 #endif
 
-constexpr unsigned TILE = 1024;
 constexpr unsigned THREADS = 256;
 constexpr unsigned TILES = N / TILE;
 constexpr unsigned BUFFERS = STAGES > 0 ? STAGES : 1;
-static_assert(N % TILE == 0, "whole tiles");
+static_assert(N % TILE == 0 && TILE % (4 * THREADS) == 0, "whole tiles, of 16-byte loads by every thread");
 static_assert(COPY_BYTES == 4 || COPY_BYTES == 16, "cp.async copies 4 or 16 bytes here");
 
 __device__ __forceinline__ void use(const float* tile, float* __restrict__ out) {
@@ -49,8 +51,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const unsigned stride = gridDim.x;
 #if STAGES == 0
   for (unsigned tile = blockIdx.x; tile < TILES; tile += stride) {
-    reinterpret_cast<float4*>(buffers[0])[threadIdx.x] =
-        reinterpret_cast<const float4*>(values + (unsigned long long)tile * TILE)[threadIdx.x];
+    const float4* from = reinterpret_cast<const float4*>(values + (unsigned long long)tile * TILE) + threadIdx.x;
+#pragma unroll
+    for (unsigned i = 0; i < TILE / 4; i += THREADS)
+      reinterpret_cast<float4*>(buffers[0])[threadIdx.x + i] = from[i];
     __syncthreads();
     use(buffers[0], out + (unsigned long long)tile * TILE);
     __syncthreads();

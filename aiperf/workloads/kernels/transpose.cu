@@ -9,6 +9,7 @@ constexpr unsigned TILE = 32;
 constexpr unsigned SIDE = N;
 constexpr unsigned TILES = (SIDE + TILE - 1) / TILE;
 constexpr unsigned SWEEP = 8;  // rows that 256 threads cover at a time
+constexpr bool WHOLE = SIDE % TILE == 0;
 
 // Reads and writes of global memory are coalesced on every side; only the column reads of the tile differ.
 extern "C" __global__ void transpose_tile(const float* __restrict__ values, float* __restrict__ out) {
@@ -17,11 +18,11 @@ extern "C" __global__ void transpose_tile(const float* __restrict__ values, floa
   const unsigned column = blockIdx.x % TILES * TILE, row = blockIdx.x / TILES * TILE;
 #pragma unroll
   for (unsigned k = 0; k < TILE; k += SWEEP)
-    if (row + y + k < SIDE && column + x < SIDE) tile[y + k][x] = values[(row + y + k) * SIDE + column + x];
+    if (WHOLE || (row + y + k < SIDE && column + x < SIDE)) tile[y + k][x] = values[(row + y + k) * SIDE + column + x];
   __syncthreads();
 #pragma unroll
   for (unsigned k = 0; k < TILE; k += SWEEP)
-    if (column + y + k < SIDE && row + x < SIDE) out[(column + y + k) * SIDE + row + x] = tile[x][y + k];
+    if (WHOLE || (column + y + k < SIDE && row + x < SIDE)) out[(column + y + k) * SIDE + row + x] = tile[x][y + k];
 }
 
 // No padding: word x of row y lies at x ^ y, so that a row and a column both touch 32 banks.
@@ -31,9 +32,9 @@ extern "C" __global__ void transpose_swizzled(const float* __restrict__ values, 
   const unsigned column = blockIdx.x % TILES * TILE, row = blockIdx.x / TILES * TILE;
 #pragma unroll
   for (unsigned k = 0; k < TILE; k += SWEEP)
-    if (row + y + k < SIDE && column + x < SIDE) tile[y + k][x ^ (y + k)] = values[(row + y + k) * SIDE + column + x];
+    if (WHOLE || (row + y + k < SIDE && column + x < SIDE)) tile[y + k][x ^ (y + k)] = values[(row + y + k) * SIDE + column + x];
   __syncthreads();
 #pragma unroll
   for (unsigned k = 0; k < TILE; k += SWEEP)
-    if (column + y + k < SIDE && row + x < SIDE) out[(column + y + k) * SIDE + row + x] = tile[x][(y + k) ^ x];
+    if (WHOLE || (column + y + k < SIDE && row + x < SIDE)) out[(column + y + k) * SIDE + row + x] = tile[x][(y + k) ^ x];
 }
