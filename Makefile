@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RESULTS ?= results
 
-.PHONY: install demo test test-gpu test-browser check bench clean
+.PHONY: install demo test test-library test-gpu test-browser check bench clean
 
 install: $(VENV)/.installed
 
@@ -22,6 +22,10 @@ ALONE := tests/cli tests/launch tests/recipes
 test: install
 	$(BIN)/python -m pytest -n auto --dist loadfile $(addprefix --ignore=,$(ALONE))
 	$(BIN)/python -m pytest $(ALONE)
+
+# Whether the check of every scenario that needs no GPU notices broken sides; takes minutes.
+test-library: install
+	$(BIN)/python -m tests.library_check
 
 test-gpu: install
 	$(BIN)/python -m pytest tests/gpu

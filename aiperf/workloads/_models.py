@@ -229,13 +229,16 @@ _LOSS_SHARE = 0.01
 def gradients_close(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
     """How far gradients in a lower precision lie from the others, all read as one vector, relative to its length.
 
-    0.045 is where the cosine of two vectors of equal length falls below 0.999. The loss, where there is one among the
-    outputs, may differ by a hundredth.
+    0.045 is where the cosine of two vectors of equal length falls below 0.999. No single gradient may be further off
+    than half its own length, however little it adds to the vector. The loss, where there is one among the outputs, may
+    differ by a hundredth.
     """
     names = sorted((before.keys() & after.keys()) - {"loss"})
     if before.keys() != after.keys() or not names:
         return Outcome(False, f"one side gives {sorted(before)}, the other {sorted(after)}")
-    distance = _distance(*([side[name] for name in names] for side in (before, after)))
+    distance, lost = _distance(*({name: side[name] for name in names} for side in (before, after)))
+    if lost:
+        return Outcome(False, f"the gradient of {lost} lies off by more than half its own length", distance)
     if "loss" in before and not np.allclose(before["loss"], after["loss"], rtol=_LOSS_SHARE):
         return Outcome(
             False, f"the loss is {np.mean(before['loss']):.6g} against {np.mean(after['loss']):.6g}", distance
@@ -243,28 +246,38 @@ def gradients_close(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outc
     return Outcome(math.isfinite(distance), f"the gradients differ by {distance:.3g} of their length", distance)
 
 
-def _distance(one: list[Any], other: list[Any]) -> float:
-    """Length of the difference of two lists of arrays over the length of the first, in float64."""
-    pairs = [
-        (np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)) for a, b in zip(one, other, strict=True)
-    ]
-    length = math.sqrt(sum(float(np.vdot(a, a)) for a, _ in pairs))
-    apart = math.sqrt(sum(float(np.vdot(b - a, b - a)) for a, b in pairs))
-    return apart / length if length else math.nan
+_ALONE = 0.5
+_SPECK = 1e-6
+"""Share of the whole length below which an array is rounding noise and may be anything."""
+
+
+def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float, str]:
+    """Length of the difference of two sets of arrays over the length of the first, in float64.
+
+    Also the name of an array that lies further off than half its own length; empty when there is none.
+    """
+    pairs = {n: (np.asarray(a, dtype=np.float64), np.asarray(other[n], dtype=np.float64)) for n, a in one.items()}
+    own = {name: float(np.linalg.norm(a)) for name, (a, _) in pairs.items()}
+    apart = {name: float(np.linalg.norm(b - a)) for name, (a, b) in pairs.items()}
+    length = math.hypot(*own.values())
+    lost = [name for name in pairs if apart[name] > max(_ALONE * own[name], _SPECK * length)]
+    return (math.hypot(*apart.values()) / length if length else math.nan), min(lost, default="")
 
 
 def update_close(module: nn.Module) -> Callable[[Mapping[str, Any], Mapping[str, Any]], Outcome]:
     """A check of weights after training: how far the two updates lie apart, relative to their own length.
 
     Both are read from the weights as they are now, before any training; 0.05 means that the second way of training
-    went 5 % of the distance elsewhere.
+    went 5 % of the distance elsewhere. No single weight array may go half of its own distance elsewhere.
     """
     start = {name: p.detach().cpu().double().numpy().copy() for name, p in module.named_parameters()}
 
     def check(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
         if before.keys() != start.keys() or after.keys() != start.keys():
             return Outcome(False, f"one side gives {sorted(before)}, the other {sorted(after)}")
-        distance = _distance(*([side[n] - start[n] for n in sorted(start)] for side in (before, after)))
+        distance, lost = _distance(*({n: side[n] - start[n] for n in start} for side in (before, after)))
+        if lost:
+            return Outcome(False, f"the update of {lost} lies off by more than half its own length", distance)
         return Outcome(math.isfinite(distance), f"the updates differ by {distance:.3g} of their length", distance)
 
     return check

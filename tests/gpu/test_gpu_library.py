@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from library import Outcome, check_all, names
+from library import check_all, names
+
+from tests.library_check.children import Outcome
 
 
 @pytest.fixture(scope="module")

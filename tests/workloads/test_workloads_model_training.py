@@ -71,6 +71,30 @@ def test_autocast_rounds_and_the_check_tells_it_from_a_wrong_gradient(tmp_path):
     assert not models.gradients_close(exact, {name: array * np.nan for name, array in exact.items()}).passed
 
 
+def test_a_gradient_that_was_never_made_is_noticed_however_little_it_adds(tmp_path):
+    exact = audit(_sides(Pair("model.step", {}, {}, _TINY), tmp_path)[0], seed=5)
+    least = min(exact.keys() - {"loss"}, key=lambda name: np.linalg.norm(exact[name]))
+    told = models.gradients_close(exact, {**exact, least: np.zeros_like(exact[least])})
+    assert told.value < 0.01
+    assert not told.passed
+    assert least in told.detail
+    none = {**exact, least: np.zeros_like(exact[least])}
+    assert models.gradients_close(none, {**none, least: np.full_like(exact[least], 1e-12)}).passed
+
+
+def test_weights_that_were_never_updated_are_noticed_however_little_they_add():
+    module = models.build("tiny", seed=3, device="cpu", batch=1, seq=4).module
+    check = models.update_close(module)
+    start = {name: p.detach().numpy() for name, p in module.named_parameters()}
+    trained = {name: array + np.float32(0.01) for name, array in start.items()}
+    least = min(start, key=lambda name: start[name].size)
+    told = check(trained, {**trained, least: start[least]})
+    assert told.value < 0.05
+    assert not told.passed
+    assert least in told.detail
+    assert check(trained, trained).passed
+
+
 def test_the_host_reads_as_often_as_it_was_asked_to(tmp_path):
     shared = {"model": "mlp:small", "steps": 3}
     each, once = _sides(Pair("model.step", {"sync_every": 1}, {"sync_every": 0}, shared), tmp_path)

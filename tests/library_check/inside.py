@@ -1,0 +1,262 @@
+"""A case set up and audited in one process as a worker does, without its clocks; then its sides are broken.
+
+What must not live here: how outputs are made wrong (spoils.py), processes, and what belongs to one kind of device.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from aiperf.plan.cases import expand
+from aiperf.records import Case, Side
+from aiperf.scenario.load import load_scenario
+from aiperf.worker import arrays
+from aiperf.worker.audit import Auditor, Snapshot
+from aiperf.worker.compare import Rule, compare
+from aiperf.worker.load import set_up
+from aiperf.workloads.contract import Context, Workload
+from tests.library_check import spoils
+
+SEEDS = (11, 12)
+_KEEP_BYTES = 1 << 40
+"""Of outputs: all. A worker keeps less, but what it does not keep it compares by digest, which is stricter."""
+
+
+@dataclass(frozen=True)
+class OneCase:
+    """A scenario at one point of its axes, as it is checked here."""
+
+    name: str
+    sides: tuple[Side, ...]
+    rule: Rule
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a kind of device needs around steps and between sides."""
+
+    settle: Callable[[], object]
+    """Waits until the device is idle."""
+    release: Callable[[], object]
+    """Gives the memory of a closed side back."""
+
+
+@dataclass
+class Seen:
+    """What the broken forms of a case's sides came to."""
+
+    caught: dict[str, int] = field(default_factory=dict)
+    """Kind of break -> how often the check noticed it."""
+    missed: list[str] = field(default_factory=list)
+    """Breaks that passed, in words."""
+
+    def note(self, kind: str, where: str, *, caught: bool) -> None:
+        """Count a break."""
+        if caught:
+            self.caught[kind] = self.caught.get(kind, 0) + 1
+        else:
+            self.missed.append(f"{where}: {kind} passes")
+
+
+def one_case(case: Case) -> OneCase:
+    """A planned case with its rule as it crosses the worker's pipe."""
+    check = case.check
+    rule = Rule(check.kind, check.rtol, check.atol, check.name, check.bound, check.reference)
+    return OneCase(case.id, case.sides, rule)
+
+
+def cases_of(path: Path, *, on_gpu: bool) -> Iterator[OneCase]:
+    """Every case of a scenario file."""
+    yield from map(one_case, expand(load_scenario(path), on_gpu=on_gpu))
+
+
+class Subject:
+    """One side, set up, with a step that can be exchanged; one auditor for all its forms, as in a worker."""
+
+    def __init__(self, workload: Workload, settle: Callable[[], object]) -> None:
+        self.honest, self._settle, self._step = workload, settle, workload.step
+
+    @functools.cached_property
+    def _auditor(self) -> Auditor:
+        """What inputs are redrawn like it reads from them when it is made, so a second one would draw others."""
+        return Auditor(replace(self.honest, step=lambda: self._step()), keep_bytes=_KEEP_BYTES)
+
+    def first(self, step: Callable[[], object]) -> None:
+        """A step before any audit, as every worker makes one."""
+        self._prepare()
+        step()
+        self._settle()
+
+    def audited(self, step: Callable[[], object], *, reference: bool, seeds: Sequence[int] = SEEDS) -> list[Snapshot]:
+        """For each seed: inputs redrawn, outputs poisoned, ``step``. Adds to ``faults``."""
+        self._step = step
+        for seed in seeds:
+            self._auditor.run(seed, self._timed, want_reference=reference)
+        found = list(self._auditor.snapshots)
+        self._auditor.snapshots.clear()
+        return found
+
+    @property
+    def faults(self) -> list[str]:
+        """What its audits found wrong so far, whatever the other sides say."""
+        return self._auditor.faults
+
+    def _prepare(self) -> None:
+        if self.honest.prepare is not None:
+            self.honest.prepare()
+
+    def _timed(self, before: Callable[[], object], after: Callable[[], object]) -> float:
+        self._prepare()
+        before()
+        self._settle()
+        self._step()
+        self._settle()
+        after()
+        return 0.0
+
+
+class Bench:
+    """One case on one device: sets sides up, compares them, lets them go."""
+
+    def __init__(self, case: OneCase, context: Context, place: Place) -> None:
+        self.rule, self._base = case.rule, case.sides[0].name
+        self._context, self._place = context, place
+
+    def set_up(self, side: Side) -> Subject:
+        """A side as its worker sets it up. May raise SkipSide."""
+        import numpy as np
+        import torch
+
+        scratch = self._context.scratch / side.name
+        scratch.mkdir(exist_ok=True)
+        random.seed(self._context.seed)
+        np.random.seed(self._context.seed)
+        torch.manual_seed(self._context.seed)
+        workload = set_up(side.workload, replace(self._context, scratch=scratch), dict(side.params))
+        return Subject(workload, self._place.settle)
+
+    def honest(self, subject: Subject, name: str) -> list[Snapshot]:
+        """Its audits as it is. Raises AssertionError for a fault of its own."""
+        subject.first(subject.honest.step)
+        before = len(subject.faults)
+        found = subject.audited(subject.honest.step, reference=self.rule.reference)
+        assert not (faults := subject.faults[before:]), f"{name}: {faults[0]}"
+        return found
+
+    def idleness(self, subject: Subject, theirs: list[Snapshot], name: str) -> str:
+        """What the check says against the side with a step that does nothing; empty when it passes.
+
+        One audit will do, but not the last one's inputs: what an honest step left of those would be right.
+        """
+        lazy = subject.audited(lambda: None, reference=self.rule.reference, seeds=SEEDS[:1])
+        return self.disagreement(lazy, theirs[:1], subject.honest, name)
+
+    def disagreement(self, ours: list[Snapshot], theirs: list[Snapshot], side: Workload, name: str) -> str:
+        """What the scenario's own check says against a side; empty when it passes."""
+        found = compare(ours, theirs, self.rule, side.checks, (self._base, name))
+        return "" if found.passed else found.detail or "failed"
+
+    def close(self, subject: Subject) -> None:
+        """Let a side go."""
+        if subject.honest.close is not None:
+            subject.honest.close()
+        self._place.release()
+
+
+def work_differs(first: Workload, other: Workload) -> str:
+    """What the harness's check of the work per step says; empty when the sides deliver the same."""
+    want, got = first.work, other.work
+    same = (want.items, want.item) == (got.items, got.item)
+    return "" if same else f"{got.items} {got.item} a step, {want.items} {want.item} before"
+
+
+Look = Callable[[str, Workload], object]
+"""Told each side's name and workload after it passed, before it is closed."""
+
+
+def check_case(case: OneCase, context: Context, place: Place, *, look: Look, broken: bool) -> Seen:
+    """All sides agree with the first, leave their inputs alone, and can be told from a side that does nothing.
+
+    With ``broken`` every other side is broken in every way that its check has to notice. May raise SkipSide.
+    """
+    bench, seen = Bench(case, context, place), Seen()
+    first_side, *others = case.sides
+    first = bench.set_up(first_side)
+    theirs = bench.honest(first, first_side.name)
+    look(first_side.name, first.honest)
+    assert bench.idleness(first, theirs, "idle"), "the check passes idleness"
+    bench.close(first)
+    for side in others:
+        other = bench.set_up(side)
+        if broken:
+            _never_step(bench, other, theirs, side.name, seen)
+        ours = bench.honest(other, side.name)
+        assert not (told := bench.disagreement(ours, theirs, other.honest, side.name)), f"{side.name}: {told}"
+        assert not (told := work_differs(first.honest, other.honest)), f"{side.name}: {told}"
+        look(side.name, other.honest)
+        if broken:
+            _break(bench, other, (ours, theirs), side.name, seen)
+            more = replace(other.honest, work=replace(other.honest.work, items=other.honest.work.items + 1))
+            seen.note("an item too many", side.name, caught=bool(work_differs(first.honest, more)))
+        bench.close(other)
+    return seen
+
+
+def _never_step(bench: Bench, other: Subject, theirs: list[Snapshot], name: str, seen: Seen) -> None:
+    """The side as it was set up, idle. Outputs that cannot be read yet fail a case by themselves: counted apart."""
+    try:
+        told, kind = bench.idleness(other, theirs, name), "no step at all"
+    except Exception as error:  # whatever reading them raises
+        told, kind = str(error) or "no outputs", f"no step at all ({type(error).__name__})"
+    seen.note(kind, name, caught=bool(told))
+
+
+Audits = tuple[list[Snapshot], list[Snapshot]]
+"""Ours, theirs."""
+
+
+def _break(bench: Bench, other: Subject, audits: Audits, name: str, seen: Seen) -> None:
+    """Break a side that passed: each output wrong by itself, outputs wrong in every step, idle from now on."""
+    workload, rule, theirs = other.honest, bench.rule, audits[1]
+    for output, array in sorted(workload.outputs().items()):
+        kind, told = _wrong_output(bench, workload, audits, array, output, name)
+        seen.note(kind, f"{name}.{output}", caught=bool(told))
+
+    def spoiling() -> None:
+        workload.step()
+        spoils.together(rule.kind, workload.outputs())
+
+    wrong = other.audited(spoiling, reference=rule.reference, seeds=SEEDS[-1:])
+    told = bench.disagreement(wrong, theirs[-1:], workload, name)
+    seen.note("a step that spoils its outputs", name, caught=bool(told))
+    seen.note("idle after one step", name, caught=bool(bench.idleness(other, theirs, name)))
+
+
+def _wrong_output(
+    bench: Bench, workload: Workload, audits: Audits, array: Any, output: str, name: str
+) -> tuple[str, str]:
+    """(kind of break, what the check says) of the last audit with one output made wrong."""
+    ours, theirs = audits
+    kind, spoil = spoils.alone(bench.rule.kind, array)
+    wrong = arrays.clone(array)
+    spoil(wrong)
+    mine, base = _with(ours[-1], output, wrong), theirs[-1]
+    if bench.rule.kind != "named":
+        mine, base = _only(mine, output), _only(base, output)
+    return kind, bench.disagreement([mine], [base], workload, name)
+
+
+def _with(snapshot: Snapshot, output: str, array: Any) -> Snapshot:
+    """The snapshot that an auditor would have made, had this output been so."""
+    found, digest = arrays.to_numpy(array)[0], arrays.digest(array)
+    return replace(snapshot, arrays={**snapshot.arrays, output: found}, digests={**snapshot.digests, output: digest})
+
+
+def _only(snapshot: Snapshot, output: str) -> Snapshot:
+    kept = {output: snapshot.arrays[output]} if output in snapshot.arrays else {}
+    return replace(snapshot, arrays=kept, digests={output: snapshot.digests[output]})
