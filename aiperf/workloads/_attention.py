@@ -86,18 +86,36 @@ def flex(q: Any, k: Any, v: Any, *, mask: Mask) -> Run:
     blocks = block_mask(mask, str(q.device))
     compiled = torch.compile(flex_attention, dynamic=False)
     grouped = q.shape[1] != k.shape[1]
+    multiprocessors = torch.cuda.get_device_properties(q.device).multi_processor_count
+    options = decode_options(mask, sequences=q.shape[0] * k.shape[1], multiprocessors=multiprocessors)
 
     def run() -> Any:
-        return compiled(q, k, v, block_mask=blocks, enable_gqa=grouped)
+        return compiled(q, k, v, block_mask=blocks, enable_gqa=grouped, kernel_options=options)
 
     return tried(run, "flex_attention does not compile for these inputs here")
 
 
+def decode_options(mask: Mask, *, sequences: int, multiprocessors: int) -> dict[str, int]:
+    """How flex_attention's kernel for a single query is to run; empty for more queries, which another kernel takes.
+
+    Two programs for each multiprocessor, as torch splits the keys by default; but of the parts that it cuts all keys
+    into, a window leaves most without work, so more are cut. Three stages of loads: torch 2.13 means that for Hopper
+    too, but overwrites it with one.
+    """
+    if mask.q_len > 1:
+        return {}
+    parts = max(1, 2 * multiprocessors // sequences)
+    return {"SPLIT_KV": parts * -(-mask.kv_len // mask.keys_seen()), "num_stages": 3}
+
+
 def block_mask(mask: Mask, device: str) -> Any:
-    """The mask as flex_attention takes it; None for ``none``."""
+    """The mask as flex_attention takes it; None for ``none``, but for a single query.
+
+    Without a block mask that kernel takes all keys for one block and gives them to its first part alone (torch 2.13).
+    """
     from torch.nn.attention.flex_attention import create_block_mask
 
-    if mask.kind == "none":
+    if mask.kind == "none" and mask.q_len > 1:
         return None
 
     def seen(batch: Any, head: Any, query: Any, key: Any) -> Any:

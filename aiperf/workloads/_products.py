@@ -61,17 +61,32 @@ def linear(a: Any, weight: Callable[[], Any]) -> Product:
     return lambda: torch.nn.functional.linear(a, weight())
 
 
-def two_of_four(weight: Any) -> Any:
-    """The compressed form of a matrix with two zeros in every four neighbours of a row.
+def two_of_four(weight: Any, *, algorithm: int = 0) -> Any:
+    """The compressed form of a matrix with two zeros in every four neighbours of a row; cuSPARSELt uses ``algorithm``.
 
     Raises SkipSide where torch cannot make or multiply it.
     """
     from torch.sparse import to_sparse_semi_structured
 
     try:
-        return to_sparse_semi_structured(weight)
+        compressed = to_sparse_semi_structured(weight)
     except (RuntimeError, NotImplementedError, ValueError) as error:
         raise SkipSide(f"2:4 sparsity is not to be had here: {_first_line(error)}") from error
+    compressed.alg_id_cusparselt = algorithm
+    return compressed
+
+
+def fastest_algorithm(compressed: Any, a: Any) -> int:
+    """The number of the algorithm that is the fastest for ``a`` times this weight, which cuSPARSELt finds by trying.
+
+    0, which is what it takes when it is not asked, where it cannot be asked.
+    """
+    import torch
+
+    try:
+        return int(torch._cslt_sparse_mm_search(compressed.packed, a.t(), transpose_result=True))
+    except (RuntimeError, AttributeError, TypeError):
+        return 0
 
 
 def keep_two_of_four(weight: Any) -> None:

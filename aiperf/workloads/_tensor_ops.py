@@ -13,7 +13,7 @@ from typing import Any, Literal
 from aiperf.workloads._seeded import empty, fill_normal, memory_roof, own_seed, torch_dtype
 from aiperf.workloads._tensor_triton import EPSILON, KEEP, SCALE, SHIFT, launcher, registered_add
 from aiperf.workloads._triton_gemm import need_triton
-from aiperf.workloads.contract import Context, Work, Workload
+from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 
 Layout = Literal["all", "row", "table"]
 TABLE = 1024
@@ -182,6 +182,8 @@ def expression(
         launcher(op, depth=depth, block=block, warps=warps)
     if impl in ("triton", "opaque", "transparent"):
         need_triton(context.device)
+    if impl == "transparent" and not context.device.startswith("cuda"):
+        raise SkipSide("torch.compile cannot look into a kernel that Triton's interpreter runs")
     shapes = {"all": (n // cols, cols) if operation.rows else (n,), "row": (cols,), "table": (TABLE,)}
     inputs = {name: empty(context, shapes[g.layout], torch_dtype(dtype)) for name, g in operation.inputs.items()}
 

@@ -131,7 +131,7 @@ def _persistent(  # type: ignore[no-untyped-def]
 
 
 @jit
-def _described(  # type: ignore[no-untyped-def]
+def _by_descriptors(  # type: ignore[no-untyped-def]
     a, b, c, m, n, k, cm,
     block_m: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, group_m: tl.constexpr,
     specialise: tl.constexpr,
@@ -149,6 +149,27 @@ def _described(  # type: ignore[no-untyped-def]
     tl.store(c + rows[:, None] * cm + columns[None, :], total.to(c.dtype.element_ty), mask=inside)
 
 
+@jit
+def _described(  # type: ignore[no-untyped-def]
+    a, b, c, m, n, k, cm,
+    block_m: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, group_m: tl.constexpr,
+):  # fmt: skip
+    _by_descriptors(a, b, c, m, n, k, cm, block_m, block_n, block_k, group_m, False)
+
+
+# Specialised warps share a tile of a by halves. The compiler halves the boxes of descriptors that a kernel makes
+# itself; one that the host made still copies whole tiles, more bytes than the barriers expect (Triton 3.6).
+@jit
+def _describing(  # type: ignore[no-untyped-def]
+    a, b, c, m, n, k, am, bk, cm,
+    block_m: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, group_m: tl.constexpr,
+    specialise: tl.constexpr,
+):  # fmt: skip
+    a_at = tl.make_tensor_descriptor(a, [m, k], [am, 1], [block_m, block_k])
+    b_at = tl.make_tensor_descriptor(b, [k, n], [bk, 1], [block_k, block_n])
+    _by_descriptors(a_at, b_at, c, m, n, k, cm, block_m, block_n, block_k, group_m, specialise)
+
+
 @dataclass(frozen=True)
 class Kernel:
     """Which kernel computes, and what it does besides the product."""
@@ -156,6 +177,8 @@ class Kernel:
     config: Config
     persistent: bool = False
     descriptors: bool = False
+    own_descriptors: bool = False
+    """Made by every program of the kernel instead of by the host."""
     specialise: bool = False
     epilogue: str = "none"
     precision: str = "ieee"
@@ -195,7 +218,7 @@ def product(a: Any, b: Any, c: Any, bias: Any, *, kernel: Kernel) -> Callable[[]
     a is [m, k], b [k, n], c [m, n], all strided; descriptors take contiguous ones with rows of 16-byte multiples.
     """
     if kernel.descriptors:
-        return _descriptor_product(a, b, c, kernel=kernel)
+        return (_describing_product if kernel.own_descriptors else _descriptor_product)(a, b, c, kernel=kernel)
     body = _persistent if kernel.persistent else _tiled
     grid = _grid(a.shape[0], b.shape[1], persistent=kernel.persistent)
     chunk = kernel.k_per_launch or a.shape[1]
@@ -211,6 +234,26 @@ def product(a: Any, b: Any, c: Any, bias: Any, *, kernel: Kernel) -> Callable[[]
     return run
 
 
+def interpreter_lacks(kernel: Kernel, *, dtype: str, tune: str) -> str:
+    """What of this product Triton's interpreter leaves out or gets wrong, as a sentence; empty when it does it all."""
+    if tune != "none":
+        return "the autotuner times kernels on a GPU, which Triton's interpreter does not have"
+    if kernel.specialise:
+        return "warps are specialised by Triton's compiler, which its interpreter leaves out"
+    if dtype == "bf16" and not _interpreter_multiplies_bf16():
+        return "Triton's interpreter multiplies bfloat16 operands as if their bits were whole numbers"
+    return ""
+
+
+def _interpreter_multiplies_bf16() -> bool:
+    import torch
+
+    ones = torch.ones((16, 16), dtype=torch.bfloat16)
+    out = torch.empty((16, 16))
+    product(ones, ones, out, None, kernel=Kernel(Config(16, 16, 16)))()
+    return bool((out == ones.shape[1]).all())
+
+
 def _descriptor_product(a: Any, b: Any, c: Any, *, kernel: Kernel) -> Callable[[], Any]:
     from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -221,7 +264,24 @@ def _descriptor_product(a: Any, b: Any, c: Any, *, kernel: Kernel) -> Callable[[
     )
     shape = (a.shape[0], b.shape[1], a.shape[1], c.stride(0))
     grid = _grid(a.shape[0], b.shape[1], persistent=False)
-    return lambda: _described[grid](*descriptors, c, *shape, **size.meta(), specialise=kernel.specialise)
+    return lambda: _described[grid](*descriptors, c, *shape, **size.meta())
+
+
+def _describing_product(a: Any, b: Any, c: Any, *, kernel: Kernel) -> Callable[[], Any]:
+    import torch
+
+    sizes = (a.shape[0], b.shape[1], a.shape[1], a.stride(0), b.stride(0), c.stride(0))
+    grid = _grid(a.shape[0], b.shape[1], persistent=False)
+
+    def room(size: int, alignment: int, stream: int | None) -> Any:
+        return torch.empty(size, dtype=torch.int8, device=a.device)
+
+    def run() -> Any:
+        # Descriptors made in a kernel lie in memory that Triton asks for at each launch.
+        triton.set_allocator(room)
+        return _describing[grid](a, b, c, *sizes, **kernel.config.meta(), specialise=kernel.specialise)
+
+    return run
 
 
 def compiled_facts(launch: Callable[[], Any], *, specialise: bool) -> dict[str, Any]:

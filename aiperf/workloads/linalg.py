@@ -89,7 +89,7 @@ def matmul(
     group_m: int = 8,
     k_per_launch: int = 0,
     schedule: Literal["tiled", "persistent"] = "tiled",
-    loads: Literal["pointer", "descriptor"] = "pointer",
+    loads: Literal["pointer", "descriptor", "own_descriptor"] = "pointer",
     warp_specialize: bool = False,
 ) -> Workload:
     """One product of A [m, k] and B [k, n]. ``fp32`` keeps TF32 off, ``tf32`` asks for it (book, chapters 9 and 14).
@@ -116,7 +116,8 @@ def matmul(
     kernel = kernels.Kernel(
         config,
         persistent=schedule == "persistent",
-        descriptors=loads == "descriptor",
+        descriptors=loads != "pointer",
+        own_descriptors=loads == "own_descriptor",
         specialise=warp_specialize,
         epilogue=epilogue if fused_epilogue else "none",
         precision="tf32" if used == "tf32" else "ieee",
@@ -152,7 +153,7 @@ def _refuse_contradictions(wish: _Wish) -> None:
         "schedule, loads, warp_specialize, k_per_launch and tune are the Triton kernel's": not on_triton and asks,
         "a fused epilogue needs backend triton": wish.fused_epilogue and not on_triton,
         "fused_epilogue needs an epilogue": wish.fused_epilogue and wish.epilogue == "none",
-        "warp_specialize needs loads: descriptor": kernel.specialise and not kernel.descriptors,
+        "warp_specialize needs loads: own_descriptor": kernel.specialise and not kernel.own_descriptors,
         "descriptors go with neither persistent, a fused epilogue nor k_per_launch": kernel.descriptors
         and bool(kernel.persistent or wish.fused_epilogue or kernel.k_per_launch),
         "k_per_launch goes with no epilogue": kernel.k_per_launch > 0 and wish.epilogue != "none",
@@ -179,6 +180,9 @@ def _workload(context: Context, wish: _Wish) -> Workload:
         raise SkipSide("the product of float8 operands needs a GPU")
     if wish.backend == "triton":
         kernels.need_triton(context.device)
+        lacks = "" if on_gpu else kernels.interpreter_lacks(wish.kernel, dtype=wish.used, tune=wish.tune)
+        if lacks:
+            raise SkipSide(lacks)
     import torch
 
     device = torch.device(context.device)
@@ -197,7 +201,9 @@ def _workload(context: Context, wish: _Wish) -> Workload:
         if wish.sparsity != "none":
             products.keep_two_of_four(held.b.t())
         if wish.sparsity == "2:4":
-            compressed["weight"] = products.two_of_four(held.b.t())
+            if "algorithm" not in compressed:
+                compressed["algorithm"] = products.fastest_algorithm(products.two_of_four(held.b.t()), held.a)
+            compressed["weight"] = products.two_of_four(held.b.t(), algorithm=compressed["algorithm"])
 
     redraw(context.seed)
     mode = "high" if wish.used == "tf32" else "highest"
@@ -255,7 +261,8 @@ def _multiplier(
         return _by_triton(context, wish, held)
     if wish.sparsity == "2:4":
         kind = type(compressed["weight"]).__name__
-        return products.linear(held.a, lambda: compressed["weight"]), {"weight": kind}
+        facts = {"weight": kind, "algorithm": compressed["algorithm"]}
+        return products.linear(held.a, lambda: compressed["weight"]), facts
     if wish.sparsity == "pruned":
         weight = held.b.t()
         return products.linear(held.a, lambda: weight), {"weight": "dense"}

@@ -63,6 +63,15 @@ def test_a_sliding_window_sees_the_newest_keys_and_a_document_only_itself() -> N
     assert (~Mask("causal", 2, 3).hidden("cpu")).int().tolist() == [[1, 1, 0], [1, 1, 1]]
 
 
+def test_the_keys_that_a_single_query_sees_are_split_over_all_multiprocessors() -> None:
+    whole, window = Mask("none", 1, 16384), Mask("sliding", 1, 16384, 4096)
+    assert _attention.decode_options(whole, sequences=64, multiprocessors=132)["SPLIT_KV"] == 4
+    assert _attention.decode_options(window, sequences=64, multiprocessors=132)["SPLIT_KV"] == 16
+    assert _attention.decode_options(whole, sequences=500, multiprocessors=132)["SPLIT_KV"] == 1
+    assert _attention.decode_options(Mask("causal", 64, 64), sequences=1, multiprocessors=132) == {}
+    assert _attention.block_mask(whole, "cpu").kv_num_blocks.item() == 128
+
+
 @pytest.mark.parametrize("kind", ["causal", "sliding", "document"])
 def test_the_block_mask_keeps_every_block_that_a_query_sees_and_no_other(kind: str) -> None:
     mask = Mask(kind, 256, 640, 128)
