@@ -18,6 +18,7 @@ from aiperf.launch.environment import side_environment
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.solo import run_to_end
 from aiperf.launch.worktrees import scratch_area
+from aiperf.profilers.arithmetic import wanted
 from aiperf.profilers.commands import ncu_profile, nsys_profile
 from aiperf.profilers.environment import profiled_environment, with_libraries
 from aiperf.profilers.merge import merged
@@ -26,7 +27,7 @@ from aiperf.profilers.nsys_read import nsys_ranges, read_nsys
 from aiperf.profilers.preflight import Ability
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
 from aiperf.profilers.recover import NoReport, exported, nsys_sqlite
-from aiperf.profilers.tools import Tool, has_ncu_report
+from aiperf.profilers.tools import Tool, has_ncu_report, offered_counters
 from aiperf.profilers.torch_read import read_torch, torch_ranges
 from aiperf.records.profiled import Artefact, Profile
 
@@ -191,7 +192,9 @@ class _Program:
 
     def _ncu(self, ncu: Tool, one: Range) -> Reading:
         output = self._folder / f"ncu-{one.name}"
-        self._run(ncu_profile(ncu, self._command, output=output, side=one.name, domain=one.domain), ncu)
+        counters = wanted(offered_counters(ncu).__contains__)
+        argv = ncu_profile(ncu, self._command, output=output, side=one.name, domain=one.domain, arithmetic=counters)
+        self._run(argv, ncu)
         report = output.with_name(f"{output.name}.ncu-rep")
         if not report.is_file():
             raise NoReport(f"ncu wrote no report: no kernel ran inside {one.name}")

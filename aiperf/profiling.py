@@ -9,14 +9,15 @@ import secrets
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aiperf.analysis.limits import Peak as Ceiling
 from aiperf.checkouts import with_checkouts
-from aiperf.errors import AiperfError
+from aiperf.errors import AiperfError, usage
 from aiperf.launch.child import StartError
 from aiperf.launch.gang import LaunchFailed, import_root
 from aiperf.launch.guardian import Guardian
@@ -30,17 +31,22 @@ from aiperf.profilers.preflight import Ability
 from aiperf.profilers.reading import Pass, Reading
 from aiperf.profilers.recover import NoReport
 from aiperf.profilers.tools import Tool
-from aiperf.records import Case, CaseRecord, Side
+from aiperf.records import Case, CaseRecord, RunRecord, Side
 from aiperf.records.profiled import Artefact, Profile
 from aiperf.records.profiled import Tool as ToolName
 from aiperf.report.roofline import roofline_svg
 from aiperf.report.timeline import timeline_svg
 from aiperf.roofs import ceilings
 from aiperf.store.profiles import raw_folder, read_profiles, write_profile
-from aiperf.store.write import StoreError
+from aiperf.store.read import StoredRun, case_files
+from aiperf.store.write import RunWriter, StoreError, write_whole
+from aiperf.units import format_bytes
 
 KEEP_BYTES = 64 << 20
 """A raw report larger than this is not kept."""
+RUN_BYTES = 1 << 30
+"""Nor is one that would make the raw reports of its run larger than this."""
+_TRACERS = ("nsys", "torch")
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,10 @@ class _Done:
     reading: Reading
     counts: dict[str, float]
     work: dict[str, Any]
+
+    def also(self, notes: Sequence[str]) -> _Done:
+        """The same with further notes."""
+        return replace(self, reading=replace(self.reading, notes=(*self.reading.notes, *notes)))
 
 
 def profile_case(
@@ -100,7 +110,7 @@ def profile_case(
         mechanism=_mechanism(case, whole, own),
         notes=whole.notes,
         peaks={name: roof.value for name, roof in wish.roofs.items()},
-        facts={**whole.facts, "work": work},
+        facts={**whole.facts, "work": work, "own": own, "scenario": case.scenario_hash},
     )
 
 
@@ -142,8 +152,9 @@ def _pass_all(
         except (NoReport, AiperfError, StartError, OSError) as error:
             failed = replace(blank, status="failed", reason=str(error), seconds=time.monotonic() - began)
             return failed, done
-        blank = replace(blank, command=blank.command or tuple(done[0].command))
-        blank = replace(blank, files=(*blank.files, *_keep(one.files(), raw, f"{case.file_stem}-{side.name}-{number}")))
+        kept, passed_over = _keep(one.files(), raw, f"{case.file_stem}-{side.name}-{number}")
+        done[-1] = done[-1].also(passed_over)
+        blank = replace(blank, command=blank.command or tuple(done[0].command), files=(*blank.files, *kept))
     seen = any(one.reading.rows or one.reading.sides for one in done)
     reason = "" if seen else "; ".join(note for one in done for note in one.reading.notes) or "nothing was recorded"
     status: Any = "read" if seen else "empty"
@@ -183,16 +194,26 @@ def _last(tail: str) -> str:
     return lines[-1][:300] if lines else "it printed nothing"
 
 
-def _keep(files: Sequence[Path], raw: Path, stem: str) -> tuple[str, ...]:
-    """Move raw reports of sensible size to where they are kept; returns their names."""
-    kept = []
+def _keep(files: Sequence[Path], raw: Path, stem: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Move raw reports to where they are kept, as far as there is room; their names, and why others are not kept."""
+    kept, passed_over = [], []
+    used = sum(path.stat().st_size for path in raw.glob("*"))
     for file in files:
-        if file.is_file() and file.stat().st_size <= KEEP_BYTES:
+        if not file.is_file():
+            continue
+        size = file.stat().st_size
+        name = f"{stem}-{file.name}"
+        if size > KEEP_BYTES:
+            passed_over.append(f"{name} was read and not kept: {format_bytes(size)}, over {format_bytes(KEEP_BYTES)}")
+        elif used + size > RUN_BYTES:
+            room = f"raw reports of this run have {format_bytes(RUN_BYTES)} (aiperf clean makes room)"
+            passed_over.append(f"{name} was read and not kept: {room}")
+        else:
             raw.mkdir(parents=True, exist_ok=True)
-            name = f"{stem}-{file.name}"
             shutil.move(file, raw / name)
+            used += size
             kept.append(name)
-    return tuple(kept)
+    return tuple(kept), tuple(passed_over)
 
 
 # ---- several cases ---------------------------------------------------------------------------------------------------
@@ -206,26 +227,100 @@ def profile_cases(
     note: Callable[[str], None],
     done: Callable[[Profile], None],
 ) -> tuple[Profile, ...]:
-    """Profile cases into a run's folder, each saved when it is done; those that the run has already are taken as they
-    are. Raises KeyboardInterrupt with what was done saved, and StoreError when a profile cannot be.
+    """Profile cases into a run's folder, each saved when it is done; what the run has already is taken as it is.
+
+    Raises KeyboardInterrupt with what was done saved, and StoreError when a profile cannot be.
     """
     stored = {profile.case: profile for profile in read_profiles(run)[0]}
     profiles: list[Profile] = []
     with Guardian() as guardian, Worktrees(guardian) as worktrees:
         for number, case in enumerate(cases):
+            say = partial(_say, note, f"{number + 1} of {len(cases)}: " if len(cases) > 1 else "")
             profile = stored.get(case.id)
-            if profile is None:
+            wanted = _wanted(case, profile, wish, say)
+            if profile is None or wanted.abilities:
                 scratch = scratch_area() / f"aiperf-profile-{secrets.token_hex(8)}"
                 guardian.scratch(scratch)
                 scratch.mkdir(mode=0o700)
                 try:
-                    profile = _one(case, wish, worktrees, scratch=scratch, run=run, guardian=guardian, note=note)
+                    told = _one(case, wanted, worktrees, scratch=scratch, run=run, guardian=guardian, note=say)
                 finally:
                     shutil.rmtree(scratch, ignore_errors=True)
+                profile = _joined(case, profile, told)
                 _save(run, case, profile, wish, saved=tuple(c.id for c in cases[:number]))
             profiles.append(profile)
             done(profile)
     return tuple(profiles)
+
+
+def going_on(earlier: StoredRun, *, host_id: str, planned: Sequence[str]) -> tuple[RunWriter | None, RunRecord]:
+    """Take up a run again: its record, and what writes it; no writer where it was measured, for then its state says
+    how measuring ended. Raises UserError for a run of another host.
+    """
+    record = earlier.record
+    if earlier.warnings:
+        raise usage(f"{earlier.warnings[0].sentence}.", "Begin a new run.", where="--resume")
+    if record.host_id != host_id:
+        raise usage(f"{record.run} was made on another host.", "Begin a new run.", where="--resume")
+    if case_files(earlier.folder):
+        return None, record
+    writer = RunWriter(earlier.folder)
+    names = tuple(dict.fromkeys((*record.planned, *planned)))
+    record = replace(record, status="running", finished="", planned=names)
+    writer.write_run(record)
+    return writer, record
+
+
+def _say(note: Callable[[str], None], lead: str, text: str) -> None:
+    note(f"{lead}{text}")
+
+
+def _wanted(case: Case, stored: Profile | None, wish: Wish, note: Callable[[str], None]) -> Wish:
+    """What of a wish is still to be done for a case."""
+    if stored is None:
+        return wish
+    if stored.facts.get("scenario", case.scenario_hash) != case.scenario_hash:
+        note(f"{case.id} is profiled again: its scenario has changed")
+        return wish
+    had = {artefact.tool for artefact in stored.artefacts}
+    again = {artefact.tool for artefact in stored.artefacts if artefact.status == "failed"}
+    left = tuple(a for a in wish.abilities if a.tool not in had or a.tool in again or "aiperf" in again)
+    if not left:
+        note(f"{case.id} is kept as it was profiled")
+    return replace(wish, abilities=left)
+
+
+def _joined(case: Case, stored: Profile | None, new: Profile) -> Profile:
+    """What further tools told beside what the run had of a case; a tool that ran again takes its own place."""
+    if stored is None or stored.facts.get("scenario", case.scenario_hash) != case.scenario_hash:
+        return new
+    fresh = {artefact.tool for artefact in new.artefacts}
+    old = Reading(
+        tuple(row for row in stored.rows if row.tool not in fresh),
+        tuple(side for side in stored.sides if side.tool not in fresh),
+        () if fresh & set(_TRACERS) and not _other_tracer(stored, fresh) else stored.spans,
+        stored.notes,
+        {key: value for key, value in stored.facts.items() if key not in ("own", "work")},
+    )
+    whole = merged([old, Reading(new.rows, new.sides, new.spans, new.notes, new.facts)])
+    both = {key: {**stored.facts.get(key, {}), **new.facts.get(key, {})} for key in ("own", "work")}
+    artefacts = (*(a for a in stored.artefacts if a.tool not in fresh and a.tool != "aiperf"), *new.artefacts)
+    return replace(
+        new,
+        artefacts=artefacts,
+        rows=whole.rows,
+        sides=whole.sides,
+        spans=whole.spans,
+        mechanism=_mechanism(case, whole, both["own"]),
+        notes=whole.notes,
+        peaks={**stored.peaks, **new.peaks},
+        facts={**whole.facts, **both},
+    )
+
+
+def _other_tracer(stored: Profile, fresh: Set[str]) -> bool:
+    """Whether the bars of a stored timeline are of a tracer that did not run again."""
+    return next((tool for tool in _TRACERS if any(s.tool == tool for s in stored.sides)), "") not in fresh
 
 
 def profile_measured(
@@ -272,6 +367,16 @@ def _one(
         failed = Artefact("aiperf", error.failure.side, "failed", str(error))
         return Profile(case.id, artefacts=(failed,))
     return profile_case(ready, wish, scratch=scratch, raw=raw_folder(run), guardian=guardian, note=note)
+
+
+def write_page(run: Path, page: str) -> Path:
+    """Put a page into a run's folder; its path. Raises UserError when that cannot be."""
+    path = run / "profiles.html"
+    try:
+        write_whole(path, page.encode("utf-8", "replace"))
+    except OSError as error:
+        raise usage(f"the page cannot be written ({error.strerror}).", "Make room.", str(path)) from None
+    return path
 
 
 def _save(run: Path, case: Case, profile: Profile, wish: Wish, *, saved: tuple[str, ...]) -> None:

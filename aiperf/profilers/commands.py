@@ -73,11 +73,13 @@ def ncu_profile(
     launches: int = 50,
     cold: bool = True,
     graphs: Literal["node", "graph"] = "node",
+    arithmetic: Sequence[str] = (),
 ) -> list[str]:
     """Read counters of the kernels inside one side's start/end range, at most ``launches`` of them.
 
     Without a domain the range is selected by its bare name. Clocks are left alone, so the durations are no timing
-    result. ``cold`` flushes the caches before each pass.
+    result. ``cold`` flushes the caches before each pass. ``arithmetic`` are counters of instructions, of those that
+    this ncu offers here.
     """
     selected = f"{domain}@{side}" if domain else side
     command = [
@@ -87,7 +89,7 @@ def ncu_profile(
     ]
     for section in NCU_SECTIONS:
         command += ["--section", section]
-    command += ["--metrics", ",".join(NCU_METRICS)]
+    command += ["--metrics", ",".join((*NCU_METRICS, *arithmetic))]
     if ncu.can("--import-sass"):
         # Reports embed the machine code otherwise: 77 MB for 47 kernels.
         command += ["--import-sass", "no"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from aiperf.profilers.ncu_read import FIELDS
+from aiperf.profilers.ncu_read import FIELDS, FLOPS
 from aiperf.records.profiled import CounterRow, Mechanism, SideProfile, Tool
 
 Claim = Literal["up", "down", "same"]
@@ -92,6 +92,14 @@ def _launched_bytes(told: Told, tool: Tool) -> float | None:
     return sum(r.bytes or 0.0 for r in rows) if rows else None
 
 
+def _flops(told: Told, tool: Tool) -> float | None:
+    """Of all profiled launches; None where a kernel's are not known, for a sum without it would be too small."""
+    rows = [r for r in told.rows if r.tool == tool and r.kind in ("kernel", "graph", "range")]
+    if not rows or any(FLOPS not in r.metrics for r in rows):
+        return None
+    return sum(r.metrics[FLOPS] * (r.count or 1) for r in rows)
+
+
 def _weighted(name: str) -> Read:
     """Mean over kernels, weighted by their time."""
 
@@ -130,6 +138,7 @@ COUNTERS = {
         Counter("p2p_bandwidth", "B/s", "copies between devices", _TRACES, _copy_rate("PtoP")),
         Counter("copied_bytes", "B", "bytes copied per iteration", _TRACES, _copied),
         Counter("dram_bytes", "B", "bytes to and from DRAM, of the profiled launches", ("ncu",), _launched_bytes),
+        Counter("flops", "FLOP", "floating-point operations of the profiled launches", ("ncu",), _flops),
         Counter("sector_use", "%", "share of each loaded sector that was asked for", ("ncu",),
                 _weighted("sector_use_pct")),
         Counter("tensor_pipe", "%", "tensor pipe, of its peak", ("ncu",), _weighted("tensor_pct")),
@@ -158,7 +167,8 @@ def _judge(name: str, claim: Claim, before: Told, after: Told) -> Mechanism:
         first, last = read(before, tool), read(after, tool)
         if first is not None and last is not None and math.isfinite(first) and math.isfinite(last):
             return _moved(name, claim, first, last, unit, tool)
-    return Mechanism(name, claim, "not_readable", sentence=f"{name} was not readable here{_wanted(name)}")
+    why = _wanted(name, before, after)
+    return Mechanism(name, claim, "not_readable", sentence=f"{name} was not readable here{why}")
 
 
 def _readers(name: str) -> Iterable[tuple[Tool, str, Read]]:
@@ -185,9 +195,12 @@ def _moved(name: str, claim: Claim, before: float, after: float, unit: str, tool
     return Mechanism(name, claim, state, before, after, unit, tool, f"{name} {verb}, {said}")
 
 
-def _wanted(name: str) -> str:
+def _wanted(name: str, before: Told, after: Told) -> str:
     if name not in COUNTERS:
         return ""
+    ran = [tool for tool in COUNTERS[name].tools if all(any(r.tool == tool for r in t.rows) for t in (before, after))]
+    if ran:
+        return f": {' and '.join(ran)} did not tell it of both sides"
     return f": it takes {' or '.join(COUNTERS[name].tools)}"
 
 

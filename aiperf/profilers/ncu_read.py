@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.profilers.activity import kernel_kind
+from aiperf.profilers.arithmetic import operations
 from aiperf.profilers.classify import kernel_bound
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
 from aiperf.records.profiled import CounterRow, Kind
@@ -54,6 +55,8 @@ EXTRAS = (
     "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
     "sm__inst_executed.sum",
 )
+FLOPS = "flops"
+"""Name among a row's metrics of what is worked out from others: floating-point operations of a launch."""
 _SECONDS = {
     "ns": 1e-9,
     "nsecond": 1e-9,
@@ -161,6 +164,8 @@ def _row(action: Any, side: str) -> CounterRow:
         # 0 of 0 sectors: the kernel loads nothing this way (a wgmma GEMM loads through the tensor memory accelerator).
         numbers["sector_use_pct"] = None
     moved = numbers["bytes"]
+    metrics = {name: value for name in EXTRAS if (value := _value(action, (name,))) is not None}
+    flops = operations(lambda name: _value(action, (name,)), tensor_pct=numbers["tensor_pct"])
     return CounterRow(
         side=side,
         tool="ncu",
@@ -171,7 +176,7 @@ def _row(action: Any, side: str) -> CounterRow:
         median_s=seconds,
         bytes_per_s=moved / seconds if moved is not None and seconds else None,
         tool_says=_rule(action),
-        metrics={name: value for name in EXTRAS if (value := _value(action, (name,))) is not None},
+        metrics=metrics if flops is None else {**metrics, FLOPS: flops},
         **{field: None if value is None else int(value) for field, value in whole.items()},  # type: ignore[arg-type]
         **numbers,  # type: ignore[arg-type]
     )

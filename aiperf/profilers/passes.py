@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from aiperf.launch.solo import Solo
+from aiperf.profilers.arithmetic import wanted
 from aiperf.profilers.commands import ncu_profile, nsys_profile, perf_record, perf_report, perf_stat
 from aiperf.profilers.ncu_read import read_ncu
 from aiperf.profilers.nsys_read import read_nsys
@@ -19,12 +20,13 @@ from aiperf.profilers.perf_read import read_samples, read_stat
 from aiperf.profilers.preflight import Ability
 from aiperf.profilers.reading import Pass, Reading, range_name
 from aiperf.profilers.recover import NoReport, nsys_sqlite
-from aiperf.profilers.tools import Tool, has_ncu_report
+from aiperf.profilers.tools import Tool, has_ncu_report, offered_counters
 from aiperf.profilers.torch_read import read_torch
 from aiperf.records import Case, Side
 
 _NCU_LAUNCHES = 50
 _REPORT_S = 300.0
+_NO_ARITHMETIC = "ncu lists no counters of arithmetic here: FLOPs of kernels are not known"
 
 
 @dataclass(frozen=True)
@@ -76,13 +78,15 @@ def _nsys(nsys: Tool, solo: Solo, *, gpu: bool) -> ToolPass:
 def _ncu(ncu: Tool, solo: Solo, *, cold: bool) -> ToolPass:
     output = solo.folder / "ncu"
     report = output.with_name("ncu.ncu-rep")
+    arithmetic = wanted(offered_counters(ncu).__contains__)
 
     def read(told: Pass, _: Mapping[str, str]) -> Reading:
         if not report.is_file():
             nameless = "" if told.domain else " (ranges can have no domain here, and ncu was asked for one of aiperf's)"
             raise NoReport(f"ncu wrote no report: no kernel ran inside the side's range{nameless}")
         extras = has_ncu_report(ncu)
-        return read_ncu(report, [told], extras=extras if extras and extras.parts else None)
+        found = read_ncu(report, [told], extras=extras if extras and extras.parts else None)
+        return found if arithmetic else replace(found, notes=(*found.notes, _NO_ARITHMETIC))
 
     return ToolPass(
         solo,
@@ -94,6 +98,7 @@ def _ncu(ncu: Tool, solo: Solo, *, cold: bool) -> ToolPass:
             ranks=solo.side.ranks,
             launches=_NCU_LAUNCHES,
             cold=cold,
+            arithmetic=arithmetic,
         ),
         read,
         lambda: [report],

@@ -111,6 +111,12 @@ def has_ncu_report(ncu: Tool | None) -> Path | None:
     return folder if (folder / "ncu_report.py").is_file() else None
 
 
+def offered_counters(ncu: Tool) -> frozenset[str]:
+    """Names of the counters that an ncu lists for the GPUs here, without suffix; none when it does not answer."""
+    told = _answer(str(ncu.path), "--query-metrics", ncu.libraries)
+    return frozenset(re.findall(r"^\s*([a-z]\w*__\w+)\s", told, re.MULTILINE))
+
+
 def importers(nsys: Path) -> tuple[Path, ...]:
     """Every QdstrmImporter beside an nsys, beside what it links to, and in the host folders around both."""
     homes = Path(os.path.realpath(nsys)).parent, nsys.absolute().parent

@@ -32,6 +32,8 @@ _MORE = (
     ("block", "block", ""),
 )
 _ARROW = " → "
+EVENT_NAMES = {"task-clock": "task-clock, ms"}
+"""What an event is called where its own name does not say what it counts."""
 
 
 def activity_lines(
@@ -70,6 +72,8 @@ def counter_lines(profile: Profile, tool: Tool, before: str, after: str, *, widt
         Column("", tuple(_only(m, before, after) for m in shown), keep=True),
         *(_joint(title, field, "", shown, write=points) for title, field in PERCENTAGES),
         Column("a launch", tuple(_joined([written(seen.each_s, "s") for seen in _present(m)]) for m in shown)),
+        Column("FLOP", tuple(_joined([written(seen.flops, "FLOP") for seen in _present(m)]) for m in shown)),
+        Column("FLOP/s", tuple(_joined([written(seen.flop_rate, "FLOP/s") for seen in _present(m)]) for m in shown)),
         *(_joint(title, field, unit, shown) for title, field, unit in _MORE),
     ]
     under = [_reasons(m, before, after) for m in shown]
@@ -98,7 +102,8 @@ def event_lines(profile: Profile, tool: Tool, before: str, after: str, *, width:
     if after:
         pairs = zip(values[before], values[after], strict=True)
         columns.append(Column("change", tuple(change(b, a) for b, a in pairs)))
-    table, lost = fitted(Column(f"events per iteration, by {tool}", tuple(names)), columns, width=width)
+    named = tuple(EVENT_NAMES.get(name, name) for name in names)
+    table, lost = fitted(Column(f"events per iteration, by {tool}", named), columns, width=width)
     return [*table, *left_out(lost, width)]
 
 

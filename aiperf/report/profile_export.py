@@ -14,7 +14,7 @@ from typing import Any
 from aiperf.records.profiled import CounterRow, Profile, SideProfile
 from aiperf.report.markdown import escape, table_row
 from aiperf.report.numbers import DASH, clean, format_share
-from aiperf.report.profile_activities import PERCENTAGES
+from aiperf.report.profile_activities import EVENT_NAMES, PERCENTAGES
 from aiperf.report.profile_match import (
     COUNTED_WITH,
     TOOLS,
@@ -39,7 +39,7 @@ def _columns(record: type[Any], whole: Sequence[str]) -> dict[str, str]:
     return {name: "text" if name in _TEXT else "whole" if name in whole else "number" for name in names}
 
 
-PROFILE_COLUMNS = _columns(CounterRow, _WHOLE)
+PROFILE_COLUMNS = {**_columns(CounterRow, _WHOLE), "flops": "number", "flops_per_s": "number"}
 """Column -> kind (text, whole, number), in order: one row an activity of a side. ``metrics`` is a JSON object."""
 SIDE_COLUMNS = _columns(SideProfile, _WHOLE_OF_SIDES)
 """The same of one row a side and tool. ``hot`` is a JSON array of name and share."""
@@ -48,7 +48,13 @@ SIDE_COLUMNS = _columns(SideProfile, _WHOLE_OF_SIDES)
 def profile_rows(profiles: Iterable[Profile]) -> list[dict[str, Any]]:
     """Every counter row as read: totals over ``iterations``, seconds, bytes, per cent; None is what was not read."""
     return [
-        _row(PROFILE_COLUMNS, profile, row, iterations=iterations_of(profile, row.side, row.tool))
+        _row(
+            PROFILE_COLUMNS,
+            profile,
+            row,
+            iterations=iterations_of(profile, row.side, row.tool),
+            **_arithmetic(row),
+        )
         for profile in profiles
         for row in profile.rows
     ]
@@ -61,8 +67,17 @@ def side_rows(profiles: Iterable[Profile]) -> list[dict[str, Any]]:
     ]
 
 
-def _row(columns: dict[str, str], profile: Profile, record: Any, *, iterations: int | None) -> dict[str, Any]:
-    lead = {"scenario": profile.case.partition("[")[0], "case": profile.case, "iterations": iterations}
+def _arithmetic(row: CounterRow) -> dict[str, float | None]:
+    """Operations of all launches together, and each second of their time."""
+    seen = Seen((row,), None)
+    total = seen.flops * (row.count or 1) if seen.flops is not None else None
+    return {"flops": total, "flops_per_s": seen.flop_rate}
+
+
+def _row(
+    columns: dict[str, str], profile: Profile, record: Any, *, iterations: int | None, **more: float | None
+) -> dict[str, Any]:
+    lead = {"scenario": profile.case.partition("[")[0], "case": profile.case, "iterations": iterations, **more}
     return {name: _cell(lead[name] if name in lead else getattr(record, name)) for name in columns}
 
 
@@ -139,7 +154,7 @@ def _hot(profile: Profile, tool: str) -> list[str]:
 def _events(profile: Profile, tool: str) -> list[str]:
     rows = {row.side: row.metrics for row in profile.rows if row.tool == tool}
     names = dict.fromkeys(name for metrics in rows.values() for name in metrics)
-    cells = [[name, *(count(metrics.get(name)) for metrics in rows.values())] for name in names]
+    cells = [[EVENT_NAMES.get(name, name), *(count(metrics.get(name)) for metrics in rows.values())] for name in names]
     return _table([f"event per iteration, by {tool}", *rows], cells)
 
 

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from aiperf.profilers.ncu_read import FLOPS
 from aiperf.records.profiled import CounterRow, Profile, SideProfile, Tool
 
 TOOLS: tuple[Tool, ...] = ("nsys", "torch", "ncu", "perf", "aiperf")
@@ -37,6 +38,20 @@ class Seen:
         """Mean time of a call."""
         known = [(r.time_s, r.count) for r in self.rows if r.time_s is not None and r.count]
         return sum(seconds for seconds, _ in known) / sum(count for _, count in known) if known else None
+
+    @property
+    def flops(self) -> float | None:
+        """Floating-point operations of a launch, counted; None where those of any row are not known."""
+        known = [(r.metrics.get(FLOPS), r.count or 1) for r in self.rows]
+        if any(amount is None for amount, _ in known):
+            return None
+        return sum((amount or 0.0) * count for amount, count in known) / sum(count for _, count in known)
+
+    @property
+    def flop_rate(self) -> float | None:
+        """Of them, each second of the launches' own time."""
+        amount, seconds = self.flops, self.each_s
+        return amount / seconds if amount is not None and seconds else None
 
     @property
     def longest(self) -> CounterRow:

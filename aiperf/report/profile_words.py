@@ -19,7 +19,7 @@ from aiperf.profilers.classify import (
     TENSOR_PCT,
 )
 from aiperf.records.profiled import SideProfile
-from aiperf.report.numbers import DASH, format_change, format_share, format_value, known
+from aiperf.report.numbers import DASH, format_change, format_share, format_si, format_value, known
 from aiperf.units import significant
 
 RESULT = {
@@ -54,7 +54,7 @@ class Quantity:
 
     name: str
     unit: str
-    """s, B, %, or empty for a count."""
+    """s, B, FLOP, %, or empty for a count."""
     read: Callable[[SideProfile], float | None]
 
 
@@ -109,6 +109,8 @@ def written(value: float | None, unit: str) -> str:
     """A quantity as a table writes it; a dash when it was not read."""
     if unit == "%":
         return percent(value)
+    if unit == "FLOP":
+        return format_si(value if known(value) else None, unit)
     if unit:
         return format_value(value, unit)
     return count(value)

@@ -8,16 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from aiperf.records.profiled import CounterRow, Profile, SideProfile
+from aiperf.records.profiled import Profile
 from aiperf.report.html.scale import Scale, logarithmic, value_ticks
 from aiperf.report.html.svg import discs, safe, triangles
-from aiperf.report.numbers import clean, format_share, format_value
+from aiperf.report.numbers import clean, format_share
 from aiperf.report.picture import Colours, note_of, picture, words, wrapped
 from aiperf.report.profile_layout import middle_cut
-from aiperf.report.profile_match import TOOLS, side_of, sides_of
-from aiperf.units import format_rate, format_time, significant
+from aiperf.report.profile_points import Point, kernel_points, side_points, work_of
+from aiperf.units import format_rate, significant
 
 _MEMORY = {"gpu": ("dram",), "cpu": ("cpu_stream",)}
 _COMPUTE = {"gpu": "gemm_", "cpu": "cpu_gemm_"}
@@ -41,34 +41,13 @@ class Valued(Protocol):
 
 
 @dataclass(frozen=True)
-class _Point:
-    """Where one side, or its only kernel, stands."""
-
-    side: str
-    place: int
-    flops: float
-    """Per iteration, or per launch."""
-    bytes: float
-    seconds: float
-    said: str
-
-    @property
-    def intensity(self) -> float:
-        return self.flops / self.bytes
-
-    @property
-    def rate(self) -> float:
-        return self.flops / self.seconds
-
-
-@dataclass(frozen=True)
 class _Roofs:
     """Roofs of the device that a profile's work ran on."""
 
     memory: dict[str, float]
     compute: dict[str, float]
 
-    def binding(self, point: _Point, named: Sequence[str]) -> tuple[str, float]:
+    def binding(self, point: Point, named: Sequence[str]) -> tuple[str, float]:
         """The roof over a point and the share of it that was reached.
 
         Of several compute roofs that which the work names, else the lowest that the point does not exceed.
@@ -85,15 +64,16 @@ class _Roofs:
 def roofline_svg(profile: Profile, *, roofs: Mapping[str, Valued | float]) -> str:
     """Draw what can be placed; the picture says what cannot, and why, when that is everything.
 
-    FLOPs and bytes of a step come from ``profile.facts["work"]``: side -> {"flops", "bytes", "roofs"}.
+    FLOPs are those that ncu counted, where it read every kernel of a side; else, as other bytes, what the workload
+    declares in ``profile.facts["work"]``: side -> {"flops", "bytes", "roofs"}.
     """
     title = f"Roofline of {profile.case}"
     device = "gpu" if any(side.gpu_busy_s for side in profile.sides) else "cpu"
-    points, problems = _points(profile, device)
+    points, problems = side_points(profile, _MEMORY[device][0])
     known, missing = _roofs(roofs, device)
     if missing or not points:
         return note_of(f"It cannot be drawn: {'; '.join([*missing, *problems])}.", title=title)
-    return _drawn(profile, title, known, points, problems)
+    return _drawn(profile, title, known, points, problems, kernels=kernel_points(profile) if device == "gpu" else [])
 
 
 def _roofs(roofs: Mapping[str, Valued | float], device: str) -> tuple[_Roofs, list[str]]:
@@ -111,101 +91,30 @@ def _value(roof: Valued | float) -> float:
     return float(roof) if isinstance(roof, int | float) else float(roof.value)
 
 
-# ---- points ----------------------------------------------------------------------------------------------------------
-
-
-def _points(profile: Profile, device: str) -> tuple[list[_Point], list[str]]:
-    """One point a side, and why a side has none."""
-    points, problems = [], []
-    for place, side in enumerate(sides_of(profile)):
-        found = _point(profile, side, place, device)
-        if isinstance(found, _Point):
-            points.append(found)
-        else:
-            problems.append(found)
-    return points, problems or ([] if points else ["no side was profiled"])
-
-
-def _point(profile: Profile, side: str, place: int, device: str) -> _Point | str:
-    work = _work(profile, side)
-    flops = work.get("flops")
-    if not flops:
-        return f"{side} declares no FLOPs"
-    timed = next((s for tool in TOOLS if (s := side_of(profile, side, tool)) and _seconds(s)), None)
-    if timed is None:
-        return f"no tracer timed {side}"
-    places = _places(profile, timed)
-    alone = _only_kernel(profile, side, timed) if places == 1 else None
-    if alone is not None:
-        row, launches = alone
-        said = f"{side}: its only kernel {row.name}, with bytes and time by ncu and the FLOPs that the side declares"
-        count = row.count or 1
-        return _Point(side, place, flops / launches, (row.bytes or 0.0) / count, (row.time_s or 0.0) / count, said)
-    amount, meaning = _moved(work, device)
-    if not amount:
-        return f"{side} declares no bytes, and its DRAM traffic was not read"
-    where = "on the GPU" if timed.gpu_busy_s else "of wall time"
-    said = f"{side} as a whole{f', per GPU or rank of {places}' if places > 1 else ''}: "
-    said += f"{format_rate(flops / places, 'FLOP')} and {format_value(amount / places, 'B')} {meaning} declared per "
-    said += (
-        f"iteration, {format_time(_seconds(timed))} {where} by {timed.tool}; FLOPs of its kernels apart are not known"
-    )
-    return _Point(side, place, flops / places, amount / places, _seconds(timed), said)
-
-
-def _moved(work: Mapping[str, Any], device: str) -> tuple[float, str]:
-    """What a step reads and writes in memory; where it declares no such traffic, its useful bytes."""
-    charged = work.get("roofs")
-    found = charged.get(_MEMORY[device][0]) if isinstance(charged, Mapping) else None
-    return (found, "to and from memory") if found else (work.get("bytes") or 0.0, "of useful data")
-
-
-def _places(profile: Profile, timed: SideProfile) -> int:
-    """GPUs or ranks that share the work of a step: a roof is of one, and the times are means over them."""
-    rows = [r for r in profile.rows if r.side == timed.side and r.tool == timed.tool and r.device is not None]
-    return max(timed.ranks, len({row.device for row in rows}), 1)
-
-
-def _work(profile: Profile, side: str) -> dict[str, Any]:
-    work = profile.facts.get("work")
-    found = work.get(side) if isinstance(work, Mapping) else None
-    return dict(found) if isinstance(found, Mapping) else {}
-
-
-def _seconds(side: SideProfile) -> float:
-    """Device time of an iteration; of a side without GPU work its wall."""
-    return (side.gpu_busy_s or side.wall_s or 0.0) / max(1, side.iterations)
-
-
-def _only_kernel(profile: Profile, side: str, timed: SideProfile) -> tuple[CounterRow, float] | None:
-    """The one kernel that a side runs and its launches per iteration: then the side's FLOPs are that kernel's."""
-    traced = {r.name for r in profile.rows if r.side == side and r.tool == timed.tool and r.kind in ("kernel", "graph")}
-    read = [r for r in profile.rows if r.side == side and r.tool == "ncu" and r.kind == "kernel"]
-    launches = (timed.kernels or 0) / max(1, timed.iterations)
-    if (
-        len(read) == 1
-        and traced == {read[0].name}
-        and read[0].bytes
-        and read[0].time_s
-        and launches
-        and timed.ranks == 1
-    ):
-        return read[0], launches
-    return None
-
-
 # ---- drawing ---------------------------------------------------------------------------------------------------------
 
 
-def _drawn(profile: Profile, title: str, roofs: _Roofs, points: Sequence[_Point], problems: Sequence[str]) -> str:
-    x, y = _scales(roofs, points)
+def _drawn(
+    profile: Profile,
+    title: str,
+    roofs: _Roofs,
+    points: Sequence[Point],
+    problems: Sequence[str],
+    *,
+    kernels: Sequence[Point],
+) -> str:
+    x, y = _scales(roofs, [*points, *kernels])
     bottom = _TOP + _PLOT_H
     body = [words(16, 26, title, "ink", "head"), *_axes(x, y, bottom), *_roof_lines(roofs, x, y)]
+    body += [part for number, kernel in enumerate(kernels, 1) for part in _small_mark(kernel, number, x, y)]
     shares = {point.side: roofs.binding(point, _named(profile, point.side)) for point in points}
     for point, at in zip(points, _spread([_label_y(p, x, y) for p in points], _APART), strict=True):
         name, share = shares[point.side]
         body += _mark(point, f"{clean(point.side)}: {format_share(share)} of {name}", x, y, at)
     told = [f"{_SHAPE_WORDS[p.place % 4]}: {p.said}" for p in points] + [f"Not drawn: {why}" for why in problems]
+    for number, kernel in enumerate(kernels, 1):
+        name, share = roofs.binding(kernel, _named(profile, kernel.side))
+        told.append(f"{number}: {kernel.said}, {_standing(kernel)}, {format_share(share)} of {name}; counted by ncu")
     lines = [line for text in told for line in wrapped(clean(text), 130)]
     body += [words(16, bottom + 62 + n * _LINE, line) for n, line in enumerate(lines)]
     described = "; ".join(
@@ -223,12 +132,16 @@ def _drawn(profile: Profile, title: str, roofs: _Roofs, points: Sequence[_Point]
     )
 
 
+def _standing(point: Point) -> str:
+    return f"{format_rate(point.rate, 'FLOP/s')} at {significant(point.intensity)} FLOP/B"
+
+
 def _named(profile: Profile, side: str) -> Sequence[str]:
-    named = _work(profile, side).get("roofs")
+    named = work_of(profile, side).get("roofs")
     return tuple(named) if isinstance(named, Mapping) else ()
 
 
-def _scales(roofs: _Roofs, points: Sequence[_Point]) -> tuple[Scale, Scale]:
+def _scales(roofs: _Roofs, points: Sequence[Point]) -> tuple[Scale, Scale]:
     ridges = [rate / max(roofs.memory.values()) for rate in roofs.compute.values()]
     xs = [p.intensity for p in points] + ridges
     ys = [p.rate for p in points] + list(roofs.compute.values())
@@ -272,11 +185,11 @@ def _roof_lines(roofs: _Roofs, x: Scale, y: Scale) -> list[str]:
     return parts
 
 
-def _mark(point: _Point, text: str, x: Scale, y: Scale, label_y: int) -> list[str]:
+def _mark(point: Point, text: str, x: Scale, y: Scale, label_y: int) -> list[str]:
     at_x, at_y = x(point.intensity), y(point.rate)
     right = _is_left(at_x)
     shape = _SHAPES[point.place % len(_SHAPES)]([(at_x, at_y)])
-    tip = f"{format_rate(point.rate, 'FLOP/s')} at {significant(point.intensity)} FLOP/B"
+    tip = _standing(point)
     line = f'<path class="ap-s{point.place % 4}" d="{shape}"><title>{safe(point.side)}</title></path>'
     label = words(
         at_x + (12 if right else -12), label_y, middle_cut(f"{text}; {tip}", 70), "ink", *(() if right else ("end",))
@@ -284,11 +197,21 @@ def _mark(point: _Point, text: str, x: Scale, y: Scale, label_y: int) -> list[st
     return [line, label]
 
 
+def _small_mark(point: Point, number: int, x: Scale, y: Scale) -> list[str]:
+    at_x, at_y = x(point.intensity), y(point.rate)
+    shape = discs([(at_x, at_y)], size=3)
+    tip = f"<title>{safe(point.kernel)}</title>"
+    return [
+        f'<path class="ap-s{point.place % 4}" d="{shape}">{tip}</path>',
+        words(at_x - 6, at_y - 5, str(number), "text", "end"),
+    ]
+
+
 def _is_left(at_x: int) -> bool:
     return at_x < _LEFT + _PLOT_W * 0.65
 
 
-def _label_y(point: _Point, x: Scale, y: Scale) -> int:
+def _label_y(point: Point, x: Scale, y: Scale) -> int:
     # Right of a slope there is room below it, left of the compute roofs above them.
     return y(point.rate) + (16 if _is_left(x(point.intensity)) else -10)
 

@@ -17,6 +17,7 @@ import json
 import os
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import traceback
@@ -29,6 +30,8 @@ from typing import Any, BinaryIO
 from aiperf.worker.obey import Worker
 from aiperf.worker.ranges import Ranges
 
+_TRIALS = 3
+"""Untimed iterations that the length of the profiled part is decided by: the first ones compile, allocate, connect."""
 _FEWEST_WARM = 2
 _MOST_WARM = 200
 _PLAN_WAIT_S = 120.0
@@ -99,6 +102,17 @@ def _rank(spec: dict[str, Any], *, rank: int, port: int, listen_fd: int) -> int:
     return 1 if "error" in told else 0
 
 
+def _told_plan(where: Path) -> tuple[int, int]:
+    """What rank 0 decided."""
+    deadline = monotonic() + _PLAN_WAIT_S
+    while not where.exists():
+        if monotonic() > deadline:
+            raise _Failed("rank 0 did not say how many iterations to run")
+        sleep(0.005)
+    warm, iterations = json.loads(where.read_text(encoding="utf-8"))
+    return int(warm), int(iterations)
+
+
 def _of_rank(name: str, rank: int) -> str:
     return name.replace("{rank}", str(rank))
 
@@ -120,8 +134,8 @@ class _Solo:
     def run(self) -> dict[str, Any]:
         """Set up, warm up, run the profiled iterations, and say what was done."""
         self._command("setup", order=self._spec["order"], context=self._spec["context"])
-        first = float(self._command("first", side=self._side)["seconds"])
-        warm, iterations = self._plan(first)
+        self._command("first", side=self._side)
+        warm, iterations = self._plan()
         self._command("warmup", side=self._side, readings=warm, iterations=1, window=5)
         wall = self._profiled(iterations)
         told = self._command("tell", side=self._side)
@@ -135,21 +149,12 @@ class _Solo:
             raise _Failed(f"{op}: {reply['message']}")
         return reply
 
-    def _plan(self, first: float) -> tuple[int, int]:
-        """(warm-up readings, profiled iterations): rank 0 decides, for all ranks alike."""
+    def _plan(self) -> tuple[int, int]:
+        """(warm-up readings, profiled iterations): rank 0 times the trials and decides, for all ranks alike."""
+        each = self._trial()
         where = Path(self._spec["context"]["shared_scratch"]) / f"solo-{self._side}.json"
         if self._rank:
-            deadline = monotonic() + _PLAN_WAIT_S
-            while not where.exists():
-                if monotonic() > deadline:
-                    raise _Failed("rank 0 did not say how many iterations to run")
-                sleep(0.005)
-            warm, iterations = json.loads(where.read_text(encoding="utf-8"))
-            return int(warm), int(iterations)
-        if self._spec["ranks"] == 1:
-            # A second iteration tells more than the first, which compiles and allocates; a gang must agree beforehand.
-            first = float(self._command("warmup", side=self._side, readings=1, iterations=1, window=5)["seconds"][0])
-        each = max(first, 1e-6)
+            return _told_plan(where)
         warm = min(_MOST_WARM, max(_FEWEST_WARM, round(self._spec["warmup_seconds"] / each)))
         iterations = min(self._spec["most_iterations"], max(1, round(self._spec["target_seconds"] / each)))
         if self._spec["ranks"] > 1:
@@ -157,6 +162,14 @@ class _Solo:
             part.write_text(json.dumps([warm, iterations]), encoding="utf-8")
             part.replace(where)
         return warm, iterations
+
+    def _trial(self) -> float:
+        """Seconds of an iteration after the first. A gang takes every trial: its ranks wait for each other in each."""
+        taken: list[float] = []
+        alone = self._spec["ranks"] == 1
+        while len(taken) < _TRIALS and not (alone and taken and sum(taken) >= self._spec["warmup_seconds"]):
+            taken += self._command("warmup", side=self._side, readings=1, iterations=1, window=5)["seconds"]
+        return max(float(statistics.median(taken)), 1e-6)
 
     def _profiled(self, iterations: int) -> float:
         slot = self._worker.slot(self._side)
@@ -191,6 +204,8 @@ class _Solo:
             activities.append(ProfilerActivity.CUDA)
         recorded = profile(activities=activities, record_shapes=True)
         with recorded:
+            # The first operators under a recording that has just begun take several times as long.
+            self._command("warmup", side=self._side, readings=1, iterations=1, window=5)
             yield _Recorded()
         trace = Path(_of_rank(self._spec["trace"], self._rank))
         plain = trace.with_suffix("")

@@ -165,6 +165,42 @@ def test_a_program_that_cannot_be_started_is_an_error(tmp_path: Path, guardian: 
         run_to_end(["/no/profiler"], env=PLAIN, log=tmp_path / "log", limit=30, guardian=guardian)
 
 
+UNEVEN_GANG = """
+import time
+import torch
+import torch.distributed as dist
+from aiperf.workloads.contract import Context, Work, Workload
+
+def slow_start(context: Context):
+    context.process_group("gloo")
+    out, calls = torch.zeros(4), context.shared_scratch / f"calls-{context.rank}"
+
+    def step():
+        made = len(calls.read_text()) if calls.exists() else 0
+        # Only rank 1 is slow, and only at first: rank 0 feels it through the collective.
+        time.sleep(0.0 if context.rank == 0 else 0.8 if made < 2 else 0.004)
+        out.fill_(1.0)
+        dist.all_reduce(out)
+        calls.write_text("x" * (made + 1))
+
+    return Workload(step, Work(items=4), outputs=lambda: {"out": out})
+"""
+
+
+def test_a_gang_that_begins_slowly_is_profiled_for_several_iterations_the_same_in_every_rank(
+    tmp_path: Path, guardian: Guardian
+):
+    (tmp_path / "own.py").write_text(UNEVEN_GANG)
+    one = solo(tmp_path, f"{tmp_path / 'own.py'}:slow_start", ranks=2, target_seconds=0.5, most_iterations=7)
+    ended, tail = launched(one, guardian)
+    told = one.told()
+    assert (ended.status, failure(told)) == (0, ""), tail
+    assert 3 <= told[0]["iterations"] == told[1]["iterations"] <= 7
+    steps = {len((one.folder / "shared" / f"calls-{rank}").read_text()) for rank in (0, 1)}
+    # First, three trials, two to warm up, and the profiled ones.
+    assert steps == {6 + told[0]["iterations"]}
+
+
 # ---- what a launch is made of ----------------------------------------------------------------------------------------
 
 

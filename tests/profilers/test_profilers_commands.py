@@ -78,6 +78,7 @@ def test_ncu_selects_one_sides_start_end_range_and_leaves_the_clocks_alone():
         ({"domain": ""}, ("--nvtx-include", "before")),
         ({"cold": False}, ("--cache-control", "none")),
         ({"launches": 7}, ("--launch-count", "7")),
+        ({"arithmetic": ("a.sum", "b.sum")}, ("--metrics", ",".join((*NCU_METRICS, "a.sum", "b.sum")))),
         ({"ranks": 2}, ("--kernel-name", "regex:^(?!nccl)")),
     ],
 )

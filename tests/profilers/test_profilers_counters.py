@@ -28,10 +28,10 @@ def everything(tool: str) -> Told:
     ]  # fmt: skip
     kernels = [
         row(time_s=1.0, bytes=100.0, sector_use_pct=100.0, tensor_pct=10.0, dram_pct=20.0, l2_pct=30.0, sm_pct=40.0,
-            occupancy_pct=50.0, metrics={"lts__t_sector_hit_rate.pct": 61.0}),
+            occupancy_pct=50.0, metrics={"lts__t_sector_hit_rate.pct": 61.0, "flops": 10.0}),
         row(time_s=3.0, bytes=300.0, sector_use_pct=20.0, tensor_pct=50.0, dram_pct=60.0, l2_pct=70.0, sm_pct=80.0,
-            occupancy_pct=90.0),
-        row(time_s=None, bytes=None, sector_use_pct=3.0),
+            occupancy_pct=90.0, count=3, metrics={"flops": 20.0}),
+        row(time_s=None, bytes=None, sector_use_pct=3.0, metrics={"flops": 2.0}),
     ]  # fmt: skip
     names = ("context-switches", "cpu-migrations", "page-faults", "cache-misses", "dTLB-load-misses", "branch-misses")
     events = {name: float(number) for number, name in enumerate((*names, "instructions"), 1)}
@@ -42,7 +42,8 @@ def everything(tool: str) -> Told:
 EXPECTED = {
     "launches": 10, "kernels": 20, "syncs": 3, "gpu_idle": 25.0, "host_wait": 12.5, "exposed_communication": 25.0,
     "overlap": 75.0, "h2d_bandwidth": 30.0, "d2h_bandwidth": 20.0, "d2d_bandwidth": 300.0, "p2p_bandwidth": 200.0,
-    "copied_bytes": 120.0, "dram_bytes": 400.0, "sector_use": 40.0, "tensor_pipe": 40.0, "dram_throughput": 50.0,
+    "copied_bytes": 120.0, "dram_bytes": 400.0, "flops": 72.0, "sector_use": 40.0, "tensor_pipe": 40.0,
+    "dram_throughput": 50.0,
     "l2_throughput": 60.0, "sm_throughput": 70.0, "occupancy": 80.0, "context_switches": 1.0, "cpu_migrations": 2.0,
     "page_faults": 3.0, "cache_misses": 4.0, "dtlb_load_misses": 5.0, "branch_misses": 6.0, "instructions": 7.0,
 }  # fmt: skip
@@ -65,6 +66,17 @@ def test_every_counter_is_readable_from_each_of_its_tools(name: str, tool: str):
     assert (mechanism.state, mechanism.before, mechanism.unit, mechanism.tool) == (
         "moved", pytest.approx(EXPECTED[name]), COUNTERS[name].unit, tool
     )  # fmt: skip
+
+
+def test_a_tool_that_ran_and_did_not_tell_is_not_asked_for_again():
+    told = Told((row(tool="perf", kind="range", metrics={"context-switches": 1.0}),))
+    mechanism = judged("cache_misses", "down", told, told)
+    assert mechanism.sentence == "cache_misses was not readable here: perf did not tell it of both sides"
+
+
+def test_the_operations_of_a_side_are_not_known_while_those_of_one_kernel_are_not():
+    told = everything("ncu")
+    assert COUNTERS["flops"].read(Told((*told.rows, row(name="uncounted"))), "ncu") is None
 
 
 @pytest.mark.parametrize("name", sorted(COUNTERS))

@@ -11,6 +11,7 @@ import pytest
 from profilers_made import FIXTURES, SHARED
 
 from aiperf.profilers import ncu_read
+from aiperf.profilers.arithmetic import INSTRUCTIONS
 from aiperf.profilers.ncu_read import ncu_ranges, read_ncu
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
 
@@ -214,6 +215,21 @@ def test_what_was_not_collected_or_is_no_number_is_none_and_never_zero(monkeypat
     assert (row.time_s, row.median_s, row.sm_pct, row.bytes, row.bytes_per_s) == (None,) * 5
     assert (row.dram_pct, row.tensor_pct, row.waves, row.grid, row.device) == (None,) * 5
     assert (row.metrics, row.bound, row.why) == ({}, "", "no throughput counters")
+
+
+ADDS = {name: 4.0 if "_op_fadd_" in name else 0.0 for name in INSTRUCTIONS}
+
+
+def test_operations_of_a_launch_are_worked_out_where_their_counters_are_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    idle = {f"sm__pipe_tensor_cycles_active.{ELAPSED}": 0.0}
+    one, two = Action(**ADDS, **idle), Action(**{**ADDS, **dict.fromkeys(ADDS, 1.0)}, **idle)
+    (row,) = told(monkeypatch, one, two).rows
+    # Each instruction once: three sorts of 1 and 1 and 2, the halves twofold.
+    assert row.metrics == {"flops": (4.0 + 16.0) / 2}
+    (bare,) = told(monkeypatch, Action(**idle)).rows
+    assert "flops" not in bare.metrics
 
 
 @pytest.mark.parametrize(

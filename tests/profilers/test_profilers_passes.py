@@ -12,7 +12,7 @@ from profilers_made import program
 from aiperf.profilers import passes as module
 from aiperf.profilers.passes import ToolPass, passes
 from aiperf.profilers.preflight import Ability
-from aiperf.profilers.reading import Pass, range_name
+from aiperf.profilers.reading import Pass, Reading, range_name
 from aiperf.profilers.recover import NoReport
 from aiperf.profilers.tools import Tool
 from aiperf.records import Case, Measure, Needs, Side
@@ -53,6 +53,20 @@ def test_ncu_reads_one_iteration_with_cold_caches_where_the_case_measures_cold(t
         assert launch.solo.most_iterations == 1
         assert command[command.index("--cache-control") + 1] == control
         assert command[command.index("--nvtx-include") + 1] == "aiperf@before"
+
+
+@pytest.mark.parametrize(("listed", "notes"), [("", 1), ("smsp__sass_thread_inst_executed_op_fadd_pred_on inst", 0)])
+def test_ncu_is_asked_for_the_arithmetic_that_it_lists_and_a_reading_without_any_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str, notes: int
+):
+    (launch,) = launches(tmp_path, "ncu", f"echo '{listed}'")
+    command = launch.command(["python"])
+    assert ("op_fadd_pred_on.sum" in command[command.index("--metrics") + 1]) == (not notes)
+    launch.solo.folder.joinpath("ncu.ncu-rep").touch()
+    monkeypatch.setattr(module, "read_ncu", lambda *a, **k: Reading(notes=("its own",)))
+    assert launch.read(Pass("before", 1), {}).notes == (
+        "its own", *["ncu lists no counters of arithmetic here: FLOPs of kernels are not known"] * notes
+    )  # fmt: skip
 
 
 def test_ncu_is_asked_for_the_range_as_the_worker_names_it(tmp_path: Path):

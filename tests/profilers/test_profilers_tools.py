@@ -9,11 +9,13 @@ from profilers_made import program
 
 from aiperf.profilers import tools
 from aiperf.profilers.tools import (
+    Tool,
     candidates,
     find_tool,
     has_ncu_report,
     importers,
     missing_libraries,
+    offered_counters,
     packages_of,
     version_in,
 )
@@ -131,6 +133,25 @@ def test_a_tool_that_hangs_is_passed_over(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 # ---- importers and libraries -----------------------------------------------------------------------------------------
+
+
+LISTED = """Device NVIDIA H200 (GH100)
+------------------------------------------ ----------- ----------- ---------------------------------------
+Metric Name                                Metric Type Metric Unit Metric Description
+sm__ops_path_tensor_src_fp16               Counter     op          # of math ops executed in Tensor path
+smsp__sass_thread_inst_executed_op_fadd_pred_on Counter inst       # of FADD thread instructions
+"""
+
+
+def test_the_counters_that_an_ncu_lists_are_known_by_name_and_none_where_it_lists_none(tmp_path: Path):
+    (tmp_path / "told").write_text(LISTED)
+    ncu = program(tmp_path / "ncu", f'[ "$1" = --query-metrics ] && cat {tmp_path / "told"}')
+    assert offered_counters(Tool("ncu", ncu, (2025, 3))) == {
+        "sm__ops_path_tensor_src_fp16",
+        "smsp__sass_thread_inst_executed_op_fadd_pred_on",
+    }
+    mute = program(tmp_path / "mute" / "ncu", "echo no device >&2; exit 1")
+    assert offered_counters(Tool("ncu", mute, (2025, 3))) == frozenset()
 
 
 def test_importers_are_found_beside_the_link_beside_the_file_and_around_both(tmp_path: Path):

@@ -26,6 +26,13 @@ def test_what_was_not_read_is_null_and_numbers_are_as_they_were_read() -> None:
     assert [first[name] for name in unread] == [None] * len(unread)
 
 
+def test_operations_are_of_all_launches_and_each_second_of_their_time_and_null_where_they_were_not_counted() -> None:
+    row = CounterRow("before", "ncu", "kernel", "k", count=4, time_s=2.0, metrics={"flops": 100.0})
+    counted, bare = profile_rows([Profile("c", rows=(row, replace(row, metrics={})))])
+    assert (counted["flops"], counted["flops_per_s"]) == (400.0, 200.0)
+    assert (bare["flops"], bare["flops_per_s"]) == (None, None)
+
+
 def test_counters_by_the_tools_own_name_are_one_json_object() -> None:
     row = next(row for row in profile_rows([made()]) if row["tool"] == "perf")
     assert json.loads(row["metrics"]) == {"context-switches": 3.5, "page-faults": 0.0}

@@ -95,6 +95,79 @@ def test_the_only_kernel_of_a_side_has_the_sides_flops_and_its_own_bytes_and_tim
     assert "its only kernel gemm" in " ".join(texts(told))
 
 
+def counted(rows: tuple[CounterRow, ...], *flops: float) -> tuple[CounterRow, ...]:
+    """The rows of ncu with the operations of a launch of each."""
+    told = iter(flops)
+    return tuple(replace(row, metrics={"flops": next(told)}) if row.tool == "ncu" else row for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        (2e12, ""),
+        (2.1e12, ""),
+        (4e12, "; disagrees with the workload, which declares 2.00 TFLOP: counted −50.0 %"),
+        (0.0, ""),
+    ],
+)
+def test_what_was_counted_goes_before_what_is_declared_and_a_disagreement_is_told(declared: float, said: str) -> None:
+    """Two launches an iteration of 1 TFLOP each, counted; a difference of 5 % is none, of 50 % is one."""
+    rows = counted(only("after"), 1e12)
+    found = profile({"after": {"flops": declared, "bytes": 1.0}}, side("after", 0.02, kernels=20), rows=rows)
+    told = roofline_svg(found, roofs=ROOFS)
+    assert label(told, "after:").endswith("1000 TFLOP/s at 2000 FLOP/B")
+    words = " ".join(texts(told))
+    assert f"its only kernel gemm, with FLOPs, bytes and time by ncu{said}" in words
+    assert ("disagrees" in words) == bool(said)
+
+
+def several(*, iterations: int = 10, kernels: int = 50) -> Profile:
+    """Four launches of add and one of gemm an iteration, all read by ncu: 5 GFLOP over 4 MB and 100 GFLOP over 2 MB."""
+    add = CounterRow("after", "ncu", "kernel", "add", count=4, time_s=4e-3, bytes=4e6, metrics={"flops": 1.25e9})
+    gemm = CounterRow("after", "ncu", "kernel", "gemm", count=1, time_s=1e-3, bytes=2e6, metrics={"flops": 1e11})
+    work = {"after": {"flops": 1e11, "bytes": 1.0}}
+    return profile(work, side("after", 0.02, iterations=iterations, kernels=kernels), rows=(add, gemm))
+
+
+def test_a_side_whose_every_kernel_was_read_has_their_operations_and_bytes() -> None:
+    told = roofline_svg(several(), roofs=ROOFS)
+    # 105 GFLOP over 6 MB in 2 ms.
+    assert label(told, "after:").endswith("52.5 TFLOP/s at 17500 FLOP/B")
+    words = " ".join(texts(told))
+    assert "after as a whole: 105 GFLOP and 5.72 MiB to and from memory counted by ncu per iteration" in words
+    assert "disagrees" not in words
+
+
+def test_a_side_of_which_ncu_read_only_some_launches_keeps_what_is_declared() -> None:
+    told = roofline_svg(several(kernels=510), roofs=ROOFS)
+    assert "95.4 GB" not in told
+    assert "after as a whole: 100 GFLOP and" in " ".join(texts(told))
+    uncounted = several()
+    rows = (replace(uncounted.rows[0], metrics={}), uncounted.rows[1])
+    assert "after as a whole: 100 GFLOP and" in " ".join(
+        texts(roofline_svg(replace(uncounted, rows=rows), roofs=ROOFS))
+    )
+
+
+def test_each_kernel_of_several_stands_by_a_number_that_is_explained_below() -> None:
+    told = roofline_svg(several(), roofs=ROOFS)
+    found = texts(told)
+    assert {"1", "2"} < set(found)
+    words = " ".join(found)
+    assert "1: after: add, 1.25 TFLOP/s at 1250 FLOP/B, 2.5 % of gemm_fp32; counted by ncu" in words
+    assert "2: after: gemm, 100 TFLOP/s at 50000 FLOP/B, 12 % of gemm_bf16; counted by ncu" in words
+    assert "1: " not in " ".join(texts(roofline_svg(profile({"after": {"flops": 2e12, "bytes": 1.0}},
+        side("after", 0.02, kernels=20), rows=counted(only("after"), 1e12)), roofs=ROOFS)))  # fmt: skip
+
+
+def test_a_side_in_which_ncu_counted_no_operation_is_not_drawn_and_its_declaration_not_believed() -> None:
+    found = profile(
+        {"after": {"flops": 2e12, "bytes": 1.0}}, side("after", 0.02, kernels=40), rows=counted(only("after"), 0.0)
+    )
+    words = " ".join(texts(roofline_svg(found, roofs=ROOFS)))
+    assert "ncu counted no floating-point operation of after; disagrees with the workload" in words
+
+
 def test_with_another_kernel_the_flops_are_nobodys_own() -> None:
     other = CounterRow("after", "nsys", "kernel", "other", count=1, time_s=1e-6)
     work = {"after": {"flops": 2e12, "bytes": 1e9}}

@@ -104,7 +104,7 @@ def test_iterations_that_need_preparing_have_a_range_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[str]
 ):
     _, told = run(
-        tmp_path, monkeypatch, params={"prepares": True, "seconds": 0.001}, target_seconds=0.01, most_iterations=2
+        tmp_path, monkeypatch, params={"prepares": True, "seconds": 0.001}, target_seconds=1.0, most_iterations=2
     )
     assert told["iterations"] == 2
     assert seen[-13:] == [*["prepare", "<before", "(", "step", ")", "before>"] * 2, "close"]
@@ -187,6 +187,8 @@ def test_the_trace_marks_each_prepared_iteration_and_not_what_lies_between(
     )  # fmt: skip
     assert (code, told["ranges"]["backend"]) == (0, "made")
     events = json.loads(gzip.decompress((tmp_path / "trace-0.json.gz").read_bytes()))["traceEvents"]
+    # First, one to plan with, two to warm up, one under the new recording, three profiled.
+    assert seen.count("step") == 8
     marks = sorted((e["ts"], e["dur"]) for e in events if e.get("name") == "aiperf@before")
     assert len(marks) == 3
     assert all(dur >= 2000 for _, dur in marks)
@@ -337,7 +339,10 @@ def test_a_rank_follows_the_plan_of_rank_0(tmp_path: Path):
     one._rank, one._side = 1, "before"
     one._spec = {"context": {"shared_scratch": str(tmp_path)}, "ranks": 2}
     threading.Timer(0.1, lambda: (tmp_path / "solo-before.json").write_text("[4, 9]")).start()
-    assert one._plan(0.5) == (4, 9)
+    steps: list[str] = []
+    one._command = lambda op, **_: (steps.append(op), {"seconds": [0.5]})[1]  # type: ignore[method-assign,func-returns-value]
+    assert one._plan() == (4, 9)
+    assert steps == ["warmup"] * 3
 
 
 def test_a_rank_that_hears_nothing_from_rank_0_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -345,5 +350,29 @@ def test_a_rank_that_hears_nothing_from_rank_0_says_so(tmp_path: Path, monkeypat
     one = object.__new__(solo._Solo)
     one._rank, one._side = 1, "before"
     one._spec = {"context": {"shared_scratch": str(tmp_path)}, "ranks": 2}
+    one._command = lambda op, **_: {"seconds": [0.5]}  # type: ignore[method-assign]
     with pytest.raises(solo._Failed, match="rank 0 did not say how many iterations to run"):
-        one._plan(0.5)
+        one._plan()
+
+
+def planned(tmp_path: Path, seconds: list[float], **spec: Any) -> tuple[tuple[int, int], list[float]]:
+    """What rank 0 decides when its trials take so long, and the trials that it did not need."""
+    one = object.__new__(solo._Solo)
+    one._rank, one._side = 0, "before"
+    one._spec = {
+        "context": {"shared_scratch": str(tmp_path)}, "ranks": 2, "warmup_seconds": 0.0, "target_seconds": 0.1,
+        "most_iterations": 50, **spec,
+    }  # fmt: skip
+    one._command = lambda op, **_: {"seconds": [seconds.pop(0)]}  # type: ignore[method-assign]
+    return one._plan(), seconds
+
+
+def test_a_gang_decides_by_the_middle_of_three_trials_however_slow_the_first_is(tmp_path: Path):
+    assert planned(tmp_path, [5.0, 0.02, 0.03]) == ((2, 3), [])
+    assert json.loads((tmp_path / "solo-before.json").read_text()) == [2, 3]
+
+
+def test_a_side_without_peers_tries_no_longer_than_it_warms_up(tmp_path: Path):
+    assert planned(tmp_path, [0.5, 0.1, 0.1], ranks=1) == ((2, 1), [0.1, 0.1])
+    assert planned(tmp_path, [0.5, 0.01, 0.01], ranks=1, warmup_seconds=1.0) == ((100, 10), [])
+    assert not (tmp_path / "solo-before.json").exists()
