@@ -20,8 +20,24 @@ class Exit(IntEnum):
     NO_BASELINE = 4
     WRONG = 5
     UNFIT = 6
+    INTERNAL = 70
+    """A fault of aiperf itself: software error in sysexits.h; Python's own code for it is 1, here a regression."""
     SKIPPED = 77
     INTERRUPTED = 130
+
+
+MEANING = {
+    Exit.OK: "fine",
+    Exit.REGRESSION: "confirmed regression",
+    Exit.USAGE: "usage or scenario error",
+    Exit.INCONCLUSIVE: "inconclusive where the gate forbids it",
+    Exit.NO_BASELINE: "no or incomparable baseline",
+    Exit.WRONG: "wrong output, impossible result or failed case",
+    Exit.UNFIT: "host unfit",
+    Exit.INTERNAL: "a fault of aiperf itself",
+    Exit.SKIPPED: "everything skipped",
+    Exit.INTERRUPTED: "interrupted, what was measured is saved",
+}
 
 
 @dataclass(frozen=True, order=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+YAML_SUFFIXES = (".yaml", ".yml")
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -26,6 +27,16 @@ def scenario_folder() -> Path:
 def config_folder() -> Path:
     """The shipped configurations."""
     return _data("configs")
+
+
+def config_file(kind: str, name: str) -> Path:
+    """The path that ``name`` is, or the file of this name in configs/``kind``, which may not be there."""
+    return Path(name) if name.endswith(YAML_SUFFIXES) else config_folder() / kind / f"{name}.yaml"
+
+
+def config_names(kind: str) -> list[str]:
+    """What ``config_file`` finds in configs/``kind``, by name."""
+    return sorted(path.stem for path in (config_folder() / kind).glob("*.yaml"))
 
 
 def workload_folder() -> Path:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import yaml
 
 from aiperf.errors import Fault, UserError, usage
-from aiperf.paths import config_folder
+from aiperf.paths import config_file, config_names
 
 ENERGY_SECONDS = 5.0
 """METHOD 11: an energy reading shorter than this, or than 50 updates of a counter, is not reported."""
@@ -86,10 +86,9 @@ class Settings:
 
 def load_precision(name: str) -> Precision:
     """Precision from ``configs/measure/NAME.yaml`` or from a path to such a file. Raises UserError."""
-    folder = config_folder() / "measure"
-    path = Path(name) if name.endswith((".yaml", ".yml")) else folder / f"{name}.yaml"
+    path = config_file("measure", name)
     if not path.is_file():
-        known = ", ".join(sorted(p.stem for p in folder.glob("*.yaml")))
+        known = ", ".join(config_names("measure"))
         raise usage(f'precision "{name}" is not known.', f"Choose one of {known}, or the path of a file like them.")
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}

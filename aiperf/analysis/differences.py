@@ -44,7 +44,12 @@ def differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Differen
 
 
 def run_differences(then: RunRecord, now: RunRecord) -> Differences:
-    """Everything in which two runs differ: hosts, software, checkout, precision."""
+    """Everything in which two runs differ: hosts, software, checkout, precision.
+
+    Of a run whose own record is damaged none of these is known, so that alone is told.
+    """
+    if not (then.known and now.known):
+        return Differences((Difference("own record", *("read" if run.known else "damaged" for run in (then, now))),))
     first, second = (_fingerprint(run) for run in (then, now))
     # An imported run has no fingerprint; its host id stands for what its file, or its user, told of the machine.
     named = then.host_id and then.host_id == now.host_id and not (first and second)

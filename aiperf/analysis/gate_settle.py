@@ -12,7 +12,7 @@ from dataclasses import replace
 from aiperf.analysis import gate_wording as wording
 from aiperf.analysis.across import holm
 from aiperf.analysis.gate import GateRow, Level
-from aiperf.errors import Exit
+from aiperf.errors import MEANING, Exit
 from aiperf.plan.gates import OnInconclusive
 
 _PRECEDENCE = (Exit.USAGE, Exit.WRONG, Exit.REGRESSION, Exit.UNFIT, Exit.NO_BASELINE, Exit.INCONCLUSIVE)
@@ -24,17 +24,7 @@ _EXIT_OF = {
     "no_baseline": Exit.NO_BASELINE,
     "not_comparable": Exit.NO_BASELINE,
 }
-MEANING = {
-    Exit.OK: "fine",
-    Exit.REGRESSION: "confirmed regression",
-    Exit.USAGE: "usage error, or nothing could be saved",
-    Exit.INCONCLUSIVE: "inconclusive where the gate forbids it",
-    Exit.NO_BASELINE: "no or incomparable baseline",
-    Exit.WRONG: "wrong output, impossible result or failed case",
-    Exit.UNFIT: "host unfit",
-    Exit.SKIPPED: "everything skipped",
-    Exit.INTERRUPTED: "interrupted",
-}
+_MEANING = MEANING | {Exit.USAGE: "usage error, or nothing could be saved", Exit.INTERRUPTED: "interrupted"}
 
 
 def flagged(rows: Sequence[GateRow]) -> tuple[GateRow, ...]:
@@ -126,7 +116,7 @@ def gate_exit(
 
 def gate_sentence(rows: Sequence[GateRow], code: Exit, *, on_inconclusive: OnInconclusive) -> str:
     """The last line: the reason, and what the exit code means."""
-    return f"{_reason(rows, code, on_inconclusive)} · exit code {int(code)}: {MEANING[code]}"
+    return f"{_reason(rows, code, on_inconclusive)} · exit code {int(code)}: {_MEANING[code]}"
 
 
 def _reason(rows: Sequence[GateRow], code: Exit, on_inconclusive: OnInconclusive) -> str:

@@ -24,6 +24,7 @@ from aiperf.cli.ci import (
     told_to_ci,
 )
 from aiperf.cli.options import (
+    DEFAULT_RESULTS,
     Format,
     FormatOption,
     JsonOption,
@@ -45,8 +46,6 @@ from aiperf.plan.plan import Plan
 from aiperf.records import Case, Check, Measure, Side
 from aiperf.report.live import choose_progress
 
-_DEFAULT_RESULTS = "results"
-
 
 def ab(
     before: Annotated[str, typer.Option("--before", metavar="CMD", help="The program as it was.")],
@@ -61,7 +60,7 @@ def ab(
     budget: Annotated[str, typer.Option("--budget", help="Time to spend, e.g. 60s.")] = "80s",
     precision: PrecisionOption = "standard",
     seed: SeedOption = 0,
-    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    results: ResultsOption = DEFAULT_RESULTS,
     pin: PinOption = "auto",
     timeout: TimeoutOption = "",
     quiet: QuietOption = False,

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from aiperf.analysis.book import Answered, answer_rows, missing, unknown_rows
-from aiperf.cli.options import Format, FormatOption, JsonOption, ResultsOption
+from aiperf.cli.options import DEFAULT_RESULTS, Format, FormatOption, JsonOption, ResultsOption
 from aiperf.errors import usage
 from aiperf.host.facts import HostFacts
 from aiperf.host.fingerprint import fingerprint
@@ -29,8 +29,6 @@ from aiperf.report.json_file import listing_json
 from aiperf.store.reference import newest_measured
 from aiperf.store.write import write_whole
 
-_DEFAULT_RESULTS = "results"
-
 
 def book(
     chapters: Annotated[
@@ -43,7 +41,7 @@ def book(
     output: Annotated[
         str, typer.Option("--output", metavar="PATH", help="Where the page goes; else book.html in the results.")
     ] = "",
-    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    results: ResultsOption = DEFAULT_RESULTS,
     form: FormatOption = Format.table,
     as_json: JsonOption = False,
 ) -> None:

@@ -13,7 +13,9 @@ from typing import Annotated
 import typer
 
 from aiperf.cli.options import (
+    DEFAULT_RESULTS,
     JsonOption,
+    OnlyOption,
     PinOption,
     PrecisionOption,
     QuietOption,
@@ -36,18 +38,16 @@ from aiperf.scenario.load import load_scenarios
 from aiperf.sittings import CalibrationOutcome, SittingFailed, Wanted, calibrate_case
 from aiperf.stand import Stand
 
-_DEFAULT_RESULTS = "results"
-
 
 def calibrate(
     selectors: Annotated[list[str], typer.Argument(metavar="[SCENARIO ...]")] = ["same-vs-same"],  # noqa: B006
     sittings: Annotated[int, typer.Option("--sittings", min=2, help="A/A sittings per case.")] = 20,
     inject: Annotated[str, typer.Option("--inject", help="Slowdowns to look for, or an empty text.")] = "0.02,0.05",
     power_sittings: Annotated[int, typer.Option("--power-sittings", min=2, help="Sittings per slowdown.")] = 10,
-    only: Annotated[list[str], typer.Option("--only", metavar="AXIS=VALUE")] = [],  # noqa: B006
+    only: OnlyOption = [],  # noqa: B006
     precision: PrecisionOption = "standard",
     seed: SeedOption = 0,
-    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    results: ResultsOption = DEFAULT_RESULTS,
     pin: PinOption = "auto",
     quiet: QuietOption = False,
     as_json: JsonOption = False,

@@ -16,7 +16,7 @@ import typer
 
 from aiperf.cli.options import Format
 from aiperf.cli.output import print_run
-from aiperf.errors import AiperfError, Exit, Fault, UserError
+from aiperf.errors import AiperfError, Exit, Fault, UserError, usage
 from aiperf.pipeline import RunOutcome
 from aiperf.records.profiled import Profile
 from aiperf.report.ci.dashboard import render_speedups, render_values, speedups_beside
@@ -161,9 +161,16 @@ def told_to_ci(title: str, paths: CiPaths) -> Iterator[None]:
         faults = _write_errors(entries_of_faults(name, error.faults), title, error.exit, paths)
         raise type(error)((*error.faults, *faults)) from error
     except Exception as error:
-        fault = "" if isinstance(error, AiperfError) else f"aiperf itself failed: {type(error).__name__}: "
-        _write_errors([entry_of_error(name, f"{fault}{error}")], title, Exit.USAGE, paths)
+        expected = isinstance(error, AiperfError)
+        said = str(error) if expected else f"aiperf itself failed: {type(error).__name__}: {error}"
+        _write_errors([entry_of_error(name, said)], title, Exit.USAGE if expected else Exit.INTERNAL, paths)
         raise
+
+
+def refuse_files_of_a_dry_run(paths: CiPaths) -> None:
+    """Refuse files that would hold nothing. Raises UserError."""
+    if any(paths.values()):
+        raise usage("a dry run measures nothing that a report could hold.", "Leave the files out.", where="--dry-run")
 
 
 def _write_errors(entries: Sequence[Entry], title: str, exit_code: Exit, paths: CiPaths) -> tuple[Fault, ...]:

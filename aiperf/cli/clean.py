@@ -10,17 +10,15 @@ from typing import Annotated
 
 import typer
 
-from aiperf.cli.options import JsonOption, ResultsOption
+from aiperf.cli.options import DEFAULT_RESULTS, JsonOption, ResultsOption
 from aiperf.errors import usage
 from aiperf.report.json_file import listing_json
 from aiperf.store.profiles import raw_reports
 from aiperf.units import format_bytes
 
-_DEFAULT_RESULTS = "results"
-
 
 def clean(
-    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    results: ResultsOption = DEFAULT_RESULTS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; remove nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from aiperf.analysis.across import hold_runs
-from aiperf.cli.options import Format, FormatOption, JsonOption, ResultsOption
+from aiperf.cli.options import DEFAULT_RESULTS, EveryMetricOption, Format, FormatOption, JsonOption, ResultsOption
 from aiperf.errors import Exit, usage
 from aiperf.host.calibration import load_calibration
 from aiperf.report.compare_rows import compare_rows
@@ -20,17 +20,13 @@ from aiperf.report.compare_table import compare_csv, compare_json, compare_lines
 from aiperf.report.console import show, terminal_width
 from aiperf.store.read import StoredRun, open_run
 
-_DEFAULT_RESULTS = "results"
-
 
 def compare(
     runs: Annotated[list[str], typer.Argument(metavar="RUN RUN [RUN ...]", help="Names, folders or latest.")],
-    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    results: ResultsOption = DEFAULT_RESULTS,
     form: FormatOption = Format.table,
     as_json: JsonOption = False,
-    every_metric: Annotated[
-        bool, typer.Option("--all-metrics", help="Show every metric, not only the headline.")
-    ] = False,
+    every_metric: EveryMetricOption = False,
     force: Annotated[
         bool, typer.Option("--force", help="Compare although host or scenario differ; every figure then says so.")
     ] = False,

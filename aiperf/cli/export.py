@@ -12,11 +12,9 @@ from typing import Annotated
 
 import typer
 
-from aiperf.cli.options import ResultsOption
+from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption
 from aiperf.report.numbers import clean
 from aiperf.store.export import STDOUT, choose_runs, export_file, export_stream
-
-_DEFAULT_RESULTS = "results"
 
 
 class What(StrEnum):
@@ -45,7 +43,7 @@ def export(
     ] = What.comparisons,
     form: Annotated[TextForm, typer.Option("--format", help="With --output -: csv or json.")] = TextForm.csv,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
-    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    results: ResultsOption = DEFAULT_RESULTS,
 ) -> None:
     """Write stored runs into one Parquet, CSV or JSON file: one tidy table, raw numbers in seconds and bytes."""
     chosen, problems = choose_runs(runs, every=every, results=Path(results))

@@ -20,14 +20,17 @@ from aiperf.cli.ci import (
     GitlabOption,
     JunitOption,
     MetricsOption,
+    refuse_files_of_a_dry_run,
     then_written,
     told_to_ci,
     write_ci,
 )
 from aiperf.cli.options import (
+    DEFAULT_RESULTS,
     BudgetOption,
     Format,
     JsonOption,
+    OnlyOption,
     PeaksOption,
     PinOption,
     QuietOption,
@@ -37,23 +40,22 @@ from aiperf.cli.options import (
     axis_values,
     make_settings,
 )
-from aiperf.errors import Exit, Fault, UserError, usage
+from aiperf.cli.output import print_plan
+from aiperf.errors import Fault, UserError, usage
 from aiperf.gating import Gate, check_gate, promote_runs, run_gate
 from aiperf.host.read import read_host
 from aiperf.plan.gates import DEFAULT_GATE, ON_INCONCLUSIVE, GateConfig, load_gate
-from aiperf.plan.plan import estimate, make_plan
+from aiperf.plan.plan import make_plan
 from aiperf.report.ci.entries import entries_of_gate
-from aiperf.report.console import Line, terminal_width
 from aiperf.report.console import show as show_lines
+from aiperf.report.console import terminal_width
 from aiperf.report.gate_table import gate_json, gate_lines, gate_markdown, promoted_lines
 from aiperf.report.json_file import listing_json
 from aiperf.report.live import choose_progress
-from aiperf.report.plan_table import Estimate, plan_lines, plan_rows
 from aiperf.scenario.find import find_scenarios
 from aiperf.scenario.load import load_scenarios
 from aiperf.settings import Settings
 
-_DEFAULT_RESULTS = "results"
 _TITLE = "aiperf gate"
 
 
@@ -78,7 +80,6 @@ _Absolute = Annotated[
 _OnInconclusive = Annotated[
     str, typer.Option("--on-inconclusive", metavar="pass|warn|fail", help="What doubt does; fail is exit code 3.")
 ]
-_Only = Annotated[list[str], typer.Option("--only", metavar="AXIS=VALUE", help="Keep the cases with this axis value.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be gated; measure nothing.")]
 _Promote = Annotated[bool, typer.Option("--promote", help="Add stored runs to the file of --baseline, a sitting each.")]
 _Why = Annotated[str, typer.Option("--why", help="--promote: the reason, for those who review the file.")]
@@ -99,7 +100,7 @@ def gate(
     baseline: _Baseline = "",
     absolute: _Absolute = False,
     on_inconclusive: _OnInconclusive = "",
-    only: _Only = [],  # noqa: B006
+    only: OnlyOption = [],  # noqa: B006
     dry_run: _DryRun = False,
     promote: _Promote = False,
     why: _Why = "",
@@ -107,7 +108,7 @@ def gate(
     precision: _Precision = "",
     budget: BudgetOption = "",
     seed: SeedOption = 0,
-    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    results: ResultsOption = DEFAULT_RESULTS,
     pin: PinOption = "auto",
     peaks: PeaksOption = True,
     timeout: TimeoutOption = "",
@@ -143,7 +144,7 @@ def gate(
         wanted = _gate(asked, selectors, axis_values(only), settings, quiet=quiet)
         if dry_run:
             check_gate(wanted)
-            _print_plan(wanted, form)
+            print_plan(wanted.plan, settings, form, heading=(_heading(wanted), ""))
             return
         outcome = run_gate(wanted)
     entries, summary = entries_of_gate(outcome), gate_markdown(outcome)
@@ -190,8 +191,8 @@ def _refuse(form: Format, paths: CiPaths, *, dry_run: bool, why: str, who: str) 
         raise usage("a gate is no table of numbers.", "Choose table, markdown or json.", where="--format")
     if why or who:
         raise usage("only a promotion has a reason and an author.", "Add --promote.", where="--why" if why else "--who")
-    if dry_run and any(paths.values()):
-        raise usage("a dry run measures nothing that a report could hold.", "Leave the files out.", where="--dry-run")
+    if dry_run:
+        refuse_files_of_a_dry_run(paths)
 
 
 def _print(outcome: GateOutcome, form: Format) -> None:
@@ -203,18 +204,10 @@ def _print(outcome: GateOutcome, form: Format) -> None:
         show_lines(gate_lines(outcome, width=terminal_width(sys.stdout)))
 
 
-def _print_plan(wanted: Gate, form: Format) -> None:
-    planned = [(case, Estimate(*estimate(case, wanted.settings.precision))) for case in wanted.plan.cases]
-    rows = plan_rows(planned, wanted.plan.skips)
-    if form is Format.json:
-        sys.stdout.write(listing_json(rows))
-        return
+def _heading(wanted: Gate) -> str:
     config = wanted.config
     base = f"against {config.against}" if wanted.level == "rebuild" else f"{wanted.level} against {config.baseline}"
-    show_lines([Line(f"gate {config.name}: {base or 'nothing'}"), Line("")])
-    show_lines(plan_lines(rows, budget=wanted.settings.budget, width=terminal_width(sys.stdout)))
-    if not wanted.plan.cases:
-        raise typer.Exit(int(Exit.SKIPPED))
+    return f"gate {config.name}: {base or 'nothing'}"
 
 
 def _promote(names: list[str], *, results: Path, baseline: str, who: str, why: str, form: Format) -> None:

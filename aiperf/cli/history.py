@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from aiperf.analysis.trend import Series, all_series, latest_hosts, metrics_of
-from aiperf.cli.options import JsonOption, ResultsOption
+from aiperf.cli.options import DEFAULT_RESULTS, JsonOption, ResultsOption
 from aiperf.errors import UserError, usage
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.report.console import show, terminal_width
@@ -21,12 +21,10 @@ from aiperf.report.history_table import can_draw, history_json, history_lines
 from aiperf.scenario.wording import allowed, nearest
 from aiperf.store.history import entries
 
-_DEFAULT_RESULTS = "results"
-
 
 def history(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A scenario, or the id of one of its cases.")],
-    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    results: ResultsOption = DEFAULT_RESULTS,
     case: Annotated[str, typer.Option("--case", help="Only this case (its id).")] = "",
     metric: Annotated[str, typer.Option("--metric", help="time, first_iteration, peak_memory, ...")] = "time",
     host: Annotated[str, typer.Option("--host", help="Only this host: its id, the beginning of it, or its name.")] = "",

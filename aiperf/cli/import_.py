@@ -12,15 +12,13 @@ from typing import Annotated
 
 import typer
 
-from aiperf.cli.options import JsonOption, ResultsOption
+from aiperf.cli.options import DEFAULT_RESULTS, JsonOption, ResultsOption
 from aiperf.errors import UserError, usage
 from aiperf.report.console import show, terminal_width
 from aiperf.report.import_table import import_lines, import_plain
 from aiperf.report.json_file import listing_json
 from aiperf.store.foreign.keep import ImportOptions, import_files
 from aiperf.store.foreign.unpaired import Against
-
-_DEFAULT_RESULTS = "results"
 
 
 class Tool(StrEnum):
@@ -39,7 +37,7 @@ def import_(
     tool: Annotated[
         Tool, typer.Option("--tool", help="The tool that wrote them; auto: told by what they hold.")
     ] = Tool.auto,
-    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    results: ResultsOption = DEFAULT_RESULTS,
     host_id: Annotated[
         str, typer.Option("--host-id", help="Name of the machine they were measured on; else taken from the file.")
     ] = "",

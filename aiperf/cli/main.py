@@ -80,7 +80,7 @@ app = typer.Typer(
     "Measures before/after pairs interleaved and checked, with an interval and a verdict.",
     epilog="Exit codes: 0 fine, 1 confirmed regression (gate), 2 usage or scenario error, 3 inconclusive where the "
     "gate forbids it, 4 no or incomparable baseline, 5 wrong output, impossible result or failed case, 6 host unfit, "
-    "77 everything skipped, 130 interrupted.",
+    "70 a fault of aiperf itself, 77 everything skipped, 130 interrupted.",
 )
 
 
@@ -133,10 +133,10 @@ def _outcome() -> int:
             return Exit.OK
         return request.code if isinstance(request.code, int) else Exit.OK
     except Exception as error:
-        # Python's own exit code for this is 1, which here means a regression.
-        where = "" if _State.debug else "; aiperf --debug shows where"
-        print(f"aiperf: a fault of aiperf itself: {type(error).__name__}: {error}{where}", file=sys.stderr)
-        return _trace(Exit.USAGE)
+        # Whoever met it may not meet it again: where it came from is told without being asked.
+        traceback.print_exc()
+        print(f"aiperf: a fault of aiperf itself: {type(error).__name__}: {error}", file=sys.stderr)
+        return Exit.INTERNAL
     return Exit.OK
 
 

@@ -19,6 +19,8 @@ from aiperf.host.placement import parse_cpus
 from aiperf.settings import Limits, Settings, load_precision
 from aiperf.units import parse_time
 
+DEFAULT_RESULTS = Path("results")
+
 
 class Format(StrEnum):
     """How a table is printed."""
@@ -34,6 +36,10 @@ PrecisionOption = Annotated[
 ]
 BudgetOption = Annotated[str, typer.Option("--budget", help="Time for the whole run, e.g. 10min.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of orders, inputs and offsets; recorded.")]
+OnlyOption = Annotated[
+    list[str], typer.Option("--only", metavar="AXIS=VALUE", help="Keep the cases with this axis value.")
+]
+EveryMetricOption = Annotated[bool, typer.Option("--all-metrics", help="Show every metric, not only the headline.")]
 ResultsOption = Annotated[Path, typer.Option("--results", help="Folder that holds the runs.")]
 PinOption = Annotated[str, typer.Option("--pin", help="auto (quiet CPUs, both sides the same), none, or a CPU list.")]
 PeaksOption = Annotated[bool, typer.Option("--peaks/--no-peaks", help="Measure limits this host has not measured yet.")]

@@ -1,4 +1,4 @@
-"""Prints a run in the dialect that was asked for.
+"""Prints a run, a plan or profiles in the dialect that was asked for.
 
 What must not live here: any dialect.
 """
@@ -9,7 +9,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+import typer
+
 from aiperf.cli.options import Format
+from aiperf.errors import Exit
+from aiperf.plan.plan import Plan, estimate
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.records.profiled import Profile
 from aiperf.report.console import Line, run_lines, show, terminal_width
@@ -17,11 +21,13 @@ from aiperf.report.csv_file import render_csv
 from aiperf.report.extra_columns import extra_lines
 from aiperf.report.json_file import listing_json, render_json
 from aiperf.report.markdown import render_markdown
+from aiperf.report.plan_table import Estimate, plan_lines, plan_rows
 from aiperf.report.profile_export import profile_markdown, profile_rows
 from aiperf.report.profile_table import profile_lines
 from aiperf.report.query_table import query_csv
 from aiperf.report.summary import discovery_line, summary_line
 from aiperf.report.table import Extras, build_table
+from aiperf.settings import Settings
 
 
 def print_run(
@@ -54,6 +60,19 @@ def print_run(
     if form is not Format.json:
         for warning in warnings:
             print(warning, file=sys.stderr)
+
+
+def print_plan(plan: Plan, settings: Settings, form: Format, *, heading: Sequence[str] = ()) -> None:
+    """Print what would be measured, with an estimate; a table of nothing but skips ends with that exit code."""
+    planned = [(case, Estimate(*estimate(case, settings.precision))) for case in plan.cases]
+    rows = plan_rows(planned, plan.skips)
+    if form is Format.json:
+        sys.stdout.write(listing_json(rows))
+        return
+    show([Line(text) for text in heading])
+    show(plan_lines(rows, budget=settings.budget, width=terminal_width(sys.stdout)))
+    if not plan.cases:
+        raise typer.Exit(int(Exit.SKIPPED))
 
 
 def print_profiles(profiles: Sequence[Profile], form: Format, *, every_row: bool = False, footer: str = "") -> None:

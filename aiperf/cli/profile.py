@@ -13,9 +13,11 @@ from typing import Annotated
 import typer
 
 from aiperf.cli.options import (
+    DEFAULT_RESULTS,
     Format,
     FormatOption,
     JsonOption,
+    OnlyOption,
     QuietOption,
     ResultsOption,
     SeedOption,
@@ -33,16 +35,16 @@ from aiperf.host.read import read_host
 from aiperf.pipeline import begin_run, end_run
 from aiperf.plan.suites import load_suite, plan_selected
 from aiperf.profilers.preflight import Ability, abilities, chosen
-from aiperf.profiling import Wish, commands_of, profile_cases
+from aiperf.profiling import Wish, commands_of, going_on, profile_cases, write_page
 from aiperf.records.profiled import Profile
 from aiperf.report.columns import text_table
+from aiperf.report.console import Line, terminal_width
 from aiperf.report.console import show as show_lines
-from aiperf.report.console import terminal_width
 from aiperf.report.json_file import listing_json
+from aiperf.report.profile_page import profiles_html
+from aiperf.report.profile_suite import suite_lines
 from aiperf.roofs import ceilings
 from aiperf.store.read import open_run
-
-_DEFAULT_RESULTS = "results"
 
 
 def profile(
@@ -55,9 +57,7 @@ def profile(
     tools: Annotated[
         str, typer.Option("--with", metavar="TOOLS", help="nsys,ncu,torch,perf; default: all usable.")
     ] = "",
-    only: Annotated[
-        list[str], typer.Option("--only", metavar="AXIS=VALUE", help="Keep the cases with this axis value.")
-    ] = [],  # noqa: B006
+    only: OnlyOption = [],  # noqa: B006
     check: Annotated[
         bool, typer.Option("--check", help="Say what each profiler can do here, and how to fix it.")
     ] = False,
@@ -66,7 +66,7 @@ def profile(
     ] = False,
     imported: Annotated[
         list[Path],
-        typer.Option("--import", metavar="FILE", help="Read an existing .nsys-rep, .sqlite, .ncu-rep or trace."),
+        typer.Option("--import", metavar="FILE ...", help="Read existing .nsys-rep, .sqlite, .ncu-rep or traces."),
     ] = [],  # noqa: B006
     ranges: Annotated[
         list[str], typer.Option("--range", metavar="[DOMAIN@]NAME", help="A range of a program or report: a side.")
@@ -76,8 +76,9 @@ def profile(
     ] = "",
     limit: Annotated[str, typer.Option("--timeout", help="Limit of one pass of one tool, e.g. 2min.")] = "5min",
     every_row: Annotated[bool, typer.Option("--all-rows", help="Print every kernel and operator.")] = False,
+    html: Annotated[bool, typer.Option("--html", help="Write a page of the profiles into the run's folder.")] = False,
     seed: SeedOption = 0,
-    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    results: ResultsOption = DEFAULT_RESULTS,
     quiet: QuietOption = False,
     form: FormatOption = Format.table,
     as_json: JsonOption = False,
@@ -94,8 +95,10 @@ def profile(
         chosen(found, tools), limit=time_of("--timeout", limit), seed=seed, roofs=ceilings(fingerprint(host)[0])
     )
     sides = [parse_range(text) for text in ranges]
+    if html and (imported or command):
+        raise usage("a page belongs to a run, and this makes none.", "Leave it out.", where="--html")
     if imported:
-        read = import_reports(imported, found, ranges=sides)
+        read = import_reports([*imported, *map(Path, selectors)], found, ranges=sides)
         print_profiles([read], form, every_row=every_row)
         raise typer.Exit(int(_code([read])))
     if command:
@@ -106,7 +109,7 @@ def profile(
         raise typer.Exit(int(_code([told])))
     _profile_scenarios(
         selectors, suite, only, wish, host, results=results, resume=resume, quiet=quiet, form=form,
-        every_row=every_row, print_commands=print_commands,
+        every_row=every_row, print_commands=print_commands, html=html,
     )  # fmt: skip
 
 
@@ -123,6 +126,7 @@ def _profile_scenarios(
     form: Format,
     every_row: bool,
     print_commands: bool,
+    html: bool,
 ) -> None:
     if not selectors and not suite:
         raise usage("nothing to profile was named.", "Name a scenario, or a program after --: aiperf profile -- ./prog")
@@ -140,19 +144,28 @@ def _profile_scenarios(
     done: list[Profile] = []
     code = Exit.OK
     if resume:
-        writer, folder = None, open_run(resume, results=results).folder
+        names = [case.id for case in plan.cases]
+        earlier = open_run(resume, results=results)
+        writer, run = going_on(earlier, host_id=fingerprint(host)[0], planned=names)
+        folder = earlier.folder
     else:
         writer, run = begin_run(plan, host=host, settings=settings, argv=sys.argv)
         folder = writer.folder
     try:
         profile_cases(plan.cases, wish, run=folder, note=progress_note(quiet), done=done.append)
     except KeyboardInterrupt:
-        print("interrupted: what was profiled is saved", file=sys.stderr)
+        saved = f"{len(done)} of {len(plan.cases)} cases are profiled and saved"
+        print(f"interrupted: {saved}; the same command with --resume {folder.name} goes on", file=sys.stderr)
         code = Exit.INTERRUPTED
     finally:
         if writer is not None:
-            end_run(writer, run, "interrupted" if code is Exit.INTERRUPTED else "finished")
-    print_profiles(done, form, every_row=every_row, footer=str(folder))
+            end_run(writer, run, "finished" if len(done) == len(plan.cases) else "interrupted")
+    print_profiles(done, form, every_row=every_row)
+    page = write_page(folder, profiles_html(folder.name, done)) if html else None
+    if form is Format.table:
+        show_lines([*suite_lines(done, width=terminal_width(sys.stdout)), Line(str(page or folder))])
+    elif page:
+        print(page, file=sys.stderr)
     raise typer.Exit(int(code if code is not Exit.OK else _code(done)))
 
 

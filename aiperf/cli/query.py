@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from aiperf.cli.options import Format, JsonOption, ResultsOption
+from aiperf.cli.options import DEFAULT_RESULTS, Format, JsonOption, ResultsOption
 from aiperf.errors import usage
 from aiperf.report.console import show, terminal_width
 from aiperf.report.json_file import listing_json
@@ -19,14 +19,13 @@ from aiperf.report.query_table import query_csv, query_json, query_lines, query_
 from aiperf.store.query import Answer, ask
 from aiperf.store.views import VIEWS
 
-_DEFAULT_RESULTS = "results"
 _EXAMPLE = """For example: aiperf query "SELECT scenario, verdict, count(*) FROM comparisons GROUP BY ALL" """.rstrip()
 _TABLE_ROWS = 1000
 
 
 def query(
     sql: Annotated[str, typer.Argument(help="One SELECT; --schema lists what it can ask.")] = "",
-    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    results: ResultsOption = DEFAULT_RESULTS,
     form: Annotated[Format, typer.Option("--format", help="How to print the rows.")] = Format.table,
     as_json: JsonOption = False,
     limit: Annotated[

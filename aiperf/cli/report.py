@@ -14,7 +14,16 @@ from typing import Annotated
 
 import typer
 
-from aiperf.cli.options import ColumnsOption, CostOption, Format, FormatOption, JsonOption, ResultsOption
+from aiperf.cli.options import (
+    DEFAULT_RESULTS,
+    ColumnsOption,
+    CostOption,
+    EveryMetricOption,
+    Format,
+    FormatOption,
+    JsonOption,
+    ResultsOption,
+)
 from aiperf.cli.output import print_profiles, print_run
 from aiperf.errors import Exit, usage
 from aiperf.plan.costs import load_prices
@@ -22,23 +31,20 @@ from aiperf.records import CaseRecord, Pair
 from aiperf.records.profiled import Profile
 from aiperf.report.extra_columns import build_extras, chosen_columns
 from aiperf.report.html.page import render_html
+from aiperf.report.profile_page import profiles_html
 from aiperf.store.profiles import read_profiles
 from aiperf.store.read import StoredRun, open_run, read_case, read_pairs
 from aiperf.store.reference import concluded_again
 from aiperf.store.same import same_results
 from aiperf.store.write import file_name, write_whole
 
-_DEFAULT_RESULTS = "results"
-
 
 def report(
     run: Annotated[str, typer.Argument(help="A run's folder or name, or latest.")] = "latest",
-    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    results: ResultsOption = DEFAULT_RESULTS,
     form: FormatOption = Format.table,
     as_json: JsonOption = False,
-    every_metric: Annotated[
-        bool, typer.Option("--all-metrics", help="Show every metric, not only the headline.")
-    ] = False,
+    every_metric: EveryMetricOption = False,
     again: Annotated[
         bool, typer.Option("--recompute", help="Conclude again from the raw samples, and say whether it differs.")
     ] = False,
@@ -82,7 +88,7 @@ def report(
             records,
             form=Format.json if as_json else form,
             every_metric=every_metric,
-            footer=told if again else [],
+            footer=[*(told if again else []), *_only_profiled(records, profiles, run)],
             warnings=warnings,
             profiles=profiles,
             extras=build_extras(records, wanted, prices=prices, pairs_of=partial(_pairs, stored, wanted)),
@@ -91,6 +97,12 @@ def report(
             print_profiles(profiles, form)
     if differing:
         raise typer.Exit(int(Exit.WRONG))
+
+
+def _only_profiled(records: Sequence[CaseRecord], profiles: Sequence[Profile], run: str) -> list[str]:
+    if records or not profiles:
+        return []
+    return [f"{len(profiles)} cases profiled, none measured: aiperf report {run} --profiles"]
 
 
 def _pairs(stored: StoredRun, wanted: Sequence[str], record: CaseRecord) -> Sequence[Pair]:
@@ -126,9 +138,12 @@ def _write_page(
     named = [read_case(stored, name).case for name in cases]
     path = Path(output) if output else stored.folder / _page_name([file_name(case) for case in named])
     only = [case.id for case in named]
-    page = render_html(
-        stored.record, records, pairs=partial(read_pairs, stored), warnings=warnings, only=only, profiles=profiles
-    )
+    if profiles and not records:
+        page = profiles_html(stored.record.run, profiles)
+    else:
+        page = render_html(
+            stored.record, records, pairs=partial(read_pairs, stored), warnings=warnings, only=only, profiles=profiles
+        )
     try:
         # A name that is no UTF-8 still has a place on a page.
         write_whole(path, page.encode("utf-8", "replace"))

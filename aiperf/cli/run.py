@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
@@ -21,15 +21,19 @@ from aiperf.cli.ci import (
     JunitOption,
     MetricsOption,
     print_and_write,
+    refuse_files_of_a_dry_run,
     told_to_ci,
 )
 from aiperf.cli.options import (
+    DEFAULT_RESULTS,
     BudgetOption,
     ColumnsOption,
     CostOption,
+    EveryMetricOption,
     Format,
     FormatOption,
     JsonOption,
+    OnlyOption,
     PeaksOption,
     PinOption,
     PrecisionOption,
@@ -41,62 +45,60 @@ from aiperf.cli.options import (
     make_settings,
     progress_note,
 )
+from aiperf.cli.output import print_plan
 from aiperf.errors import Exit, usage
+from aiperf.host.facts import HostFacts
 from aiperf.host.read import read_host
 from aiperf.host.relevance import Fit
-from aiperf.pipeline import run_plan
+from aiperf.pipeline import RunOutcome, run_plan
 from aiperf.plan.costs import load_prices
-from aiperf.plan.plan import Plan, estimate
-from aiperf.plan.suites import load_suite, plan_selected
+from aiperf.plan.plan import Plan
+from aiperf.plan.suites import Suite, load_suite, plan_selected
 from aiperf.profilers.preflight import abilities, chosen
 from aiperf.profiling import Wish, profile_measured
 from aiperf.records.profiled import Profile
-from aiperf.report.console import show as show_lines
-from aiperf.report.console import terminal_width
 from aiperf.report.extra_columns import build_extras, chosen_columns
-from aiperf.report.json_file import listing_json
-from aiperf.report.live import choose_progress
-from aiperf.report.plan_table import Estimate, plan_lines, plan_rows
+from aiperf.report.live import Progress, choose_progress
 from aiperf.settings import ENERGY_SECONDS, Precision, Settings
-from aiperf.store.read import open_run
+from aiperf.store.read import StoredRun, open_run
 
-_DEFAULT_RESULTS = "results"
 _DEFAULT_PRECISION = Precision().name
+
+_Selectors = Annotated[list[str], typer.Argument(metavar="NAME|TAG|PATH|GLOB ...", help="What to run.")]
+_Suite = Annotated[
+    str, typer.Option("--suite", metavar="NAME|FILE", help="Run a suite; aiperf list --suites shows them.")
+]
+_Resume = Annotated[
+    str, typer.Option("--resume", metavar="RUN|latest", help="Go on in this run: what it has measured is kept.")
+]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan with an estimate; measure nothing.")]
+_Fit = Annotated[
+    Fit, typer.Option("--fit", help="Findings of this host that can bias a case: strict measures no unfit case.")
+]
+_Profilers = Annotated[
+    str, typer.Option("--profile", metavar="TOOLS", help="Profile afterwards, with nsys,ncu,torch,perf or all.")
+]
 
 
 def run(
-    selectors: Annotated[list[str], typer.Argument(metavar="NAME|TAG|PATH|GLOB ...", help="What to run.")] = [],  # noqa: B006
-    suite: Annotated[
-        str, typer.Option("--suite", metavar="NAME|FILE", help="Run a suite; aiperf list --suites shows them.")
-    ] = "",
-    resume: Annotated[
-        str, typer.Option("--resume", metavar="RUN|latest", help="Go on in this run: what it has measured is kept.")
-    ] = "",
-    only: Annotated[
-        list[str], typer.Option("--only", metavar="AXIS=VALUE", help="Keep the cases with this axis value.")
-    ] = [],  # noqa: B006 - typer reads the default and never changes it
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan with an estimate; measure nothing.")
-    ] = False,
+    selectors: _Selectors = [],  # noqa: B006
+    suite: _Suite = "",
+    resume: _Resume = "",
+    only: OnlyOption = [],  # noqa: B006 - typer reads the default and never changes it
+    dry_run: _DryRun = False,
     precision: PrecisionOption = "",
     budget: BudgetOption = "",
     seed: SeedOption = 0,
-    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    results: ResultsOption = DEFAULT_RESULTS,
     pin: PinOption = "auto",
     peaks: PeaksOption = True,
     timeout: TimeoutOption = "",
-    fit: Annotated[
-        Fit, typer.Option("--fit", help="Findings of this host that can bias a case: strict measures no unfit case.")
-    ] = Fit.warn,
-    profilers: Annotated[
-        str, typer.Option("--profile", metavar="TOOLS", help="Profile afterwards, with nsys,ncu,torch,perf or all.")
-    ] = "",
+    fit: _Fit = Fit.warn,
+    profilers: _Profilers = "",
     quiet: QuietOption = False,
     form: FormatOption = Format.table,
     as_json: JsonOption = False,
-    every_metric: Annotated[
-        bool, typer.Option("--all-metrics", help="Show every metric, not only the headline.")
-    ] = False,
+    every_metric: EveryMetricOption = False,
     columns: ColumnsOption = "",
     cost: CostOption = "",
     junit: JunitOption = None,
@@ -106,10 +108,10 @@ def run(
 ) -> None:
     """Run scenarios by name, tag, path or glob and print the comparison table."""
     paths = CiPaths(junit=junit, gitlab=gitlab, metrics=metrics, dashboard=dashboard)
+    form = Format.json if as_json else form
     with told_to_ci("aiperf run", paths):
-        _refuse_files_of_nothing(paths, dry_run=dry_run, columns=columns)
-        if dry_run and resume:
-            raise usage("a dry run goes on with nothing.", "Leave --resume out.", where="--dry-run")
+        if dry_run:
+            _refuse_in_a_dry_run(paths, resume=resume, columns=columns)
         wanted = chosen_columns(columns, cost=cost)
         prices = load_prices(cost) if cost else None
         chosen_suite = load_suite(suite) if suite else None
@@ -118,53 +120,72 @@ def run(
             precision=precision, results=results, budget=budget, seed=seed, pin=pin, peaks=peaks, timeout=timeout
         )
         settings = replace(settings, energy_seconds=ENERGY_SECONDS if "energy" in wanted else 0.0)
-        host = read_host()
-        wish = Wish(chosen(abilities(host), profilers), seed=seed) if profilers else None
-        plan = plan_selected(selectors, chosen_suite, host, settings, only=axis_values(only))
-        earlier = open_run(resume, results=results) if resume else None
+        asked = _asked(selectors, chosen_suite, settings, only=only, profilers=profilers, resume=resume)
         began = time.monotonic()
-        progress = choose_progress(quiet=quiet)
         if dry_run:
-            check_refs(plan.cases)
-        outcome = None
-        if not dry_run:
-            outcome = run_plan(
-                plan, host=host, settings=settings, progress=progress, argv=sys.argv, fit=fit, earlier=earlier
-            )
-    if outcome is None:
-        _print_plan(plan, settings, as_json=as_json)
-        return
-    profiles: Sequence[Profile] = ()
-    if wish is not None and outcome.exit is not Exit.INTERRUPTED:
-        note = progress_note(quiet)
-        profiles = profile_measured(outcome.records, wish, run=outcome.folder, host_id=outcome.run.host_id, note=note)
+            check_refs(asked.plan.cases)
+            print_plan(asked.plan, settings, form)
+            return
+        outcome = asked.run(fit=fit, progress=choose_progress(quiet=quiet))
     print_and_write(
         outcome,
         title="aiperf run",
-        form=Format.json if as_json else form,
+        form=form,
+        profiles=asked.profiles(outcome, quiet=quiet),
         seconds=time.monotonic() - began,
         every_metric=every_metric,
         footer=[f"{outcome.folder} · aiperf report · aiperf show latest CASE explains a verdict"],
         paths=paths,
-        profiles=profiles,
         extras=build_extras(outcome.records, wanted, prices=prices, pairs_of=lambda record: record.pairs),
     )
     raise typer.Exit(int(outcome.exit))
 
 
-def _refuse_files_of_nothing(paths: CiPaths, *, dry_run: bool, columns: str) -> None:
-    if dry_run and any(paths.values()):
-        raise usage("a dry run measures nothing that a report could hold.", "Leave the files out.", where="--dry-run")
-    if dry_run and columns:
+@dataclass(frozen=True)
+class _Asked:
+    """What the flags come to on this host."""
+
+    plan: Plan
+    host: HostFacts
+    settings: Settings
+    wish: Wish | None
+    """What to profile with afterwards; None for nothing."""
+    earlier: StoredRun | None
+    """The run to go on in."""
+
+    def run(self, *, fit: Fit, progress: Progress) -> RunOutcome:
+        return run_plan(
+            self.plan, host=self.host, settings=self.settings, progress=progress, argv=sys.argv, fit=fit,
+            earlier=self.earlier,
+        )  # fmt: skip
+
+    def profiles(self, outcome: RunOutcome, *, quiet: bool) -> Sequence[Profile]:
+        if self.wish is None or outcome.exit is Exit.INTERRUPTED:
+            return ()
+        host_id, note = outcome.run.host_id, progress_note(quiet)
+        return profile_measured(outcome.records, self.wish, run=outcome.folder, host_id=host_id, note=note)
+
+
+def _asked(
+    selectors: Sequence[str],
+    suite: Suite | None,
+    settings: Settings,
+    *,
+    only: list[str],
+    profilers: str,
+    resume: str,
+) -> _Asked:
+    """The plan and what goes with it, nothing of it begun. Raises UserError."""
+    host = read_host()
+    wish = Wish(chosen(abilities(host), profilers), seed=settings.seed) if profilers else None
+    plan = plan_selected(selectors, suite, host, settings, only=axis_values(only))
+    earlier = open_run(resume, results=settings.results) if resume else None
+    return _Asked(plan, host, settings, wish, earlier)
+
+
+def _refuse_in_a_dry_run(paths: CiPaths, *, resume: str, columns: str) -> None:
+    refuse_files_of_a_dry_run(paths)
+    if columns:
         raise usage("a dry run measures nothing that columns could show.", "Leave --columns out.", where="--dry-run")
-
-
-def _print_plan(plan: Plan, settings: Settings, *, as_json: bool) -> None:
-    planned = [(case, Estimate(*estimate(case, settings.precision))) for case in plan.cases]
-    rows = plan_rows(planned, plan.skips)
-    if as_json:
-        sys.stdout.write(listing_json(rows))
-        return
-    show_lines(plan_lines(rows, budget=settings.budget, width=terminal_width(sys.stdout)))
-    if not plan.cases:
-        raise typer.Exit(int(Exit.SKIPPED))
+    if resume:
+        raise usage("a dry run goes on with nothing.", "Leave --resume out.", where="--dry-run")

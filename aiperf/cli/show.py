@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from aiperf.cli.options import JsonOption, ResultsOption
+from aiperf.cli.options import DEFAULT_RESULTS, JsonOption, ResultsOption
 from aiperf.errors import usage
 from aiperf.report.console import Line, terminal_width
 from aiperf.report.console import show as show_lines
@@ -22,13 +22,11 @@ from aiperf.scenario.load import load_scenario
 from aiperf.store.read import open_run, read_case
 from aiperf.store.write import LATEST, RUN_FILE
 
-_DEFAULT_RESULTS = "results"
-
 
 def show(
     name: Annotated[str, typer.Argument(help="A scenario; or a run (its name, folder or latest) with a CASE.")],
     case: Annotated[str, typer.Argument(metavar="[CASE]", help="A case of that run: explains its verdict.")] = "",
-    results: ResultsOption = _DEFAULT_RESULTS,  # type: ignore[assignment]
+    results: ResultsOption = DEFAULT_RESULTS,
     as_json: JsonOption = False,
 ) -> None:
     """Explain a scenario, or the verdict of a case of a run."""
@@ -36,6 +34,8 @@ def show(
     if case:
         stored = open_run(name, results=results)
         record = read_case(stored, case)
+        for damaged in stored.warnings:
+            print(damaged.sentence, file=sys.stderr)
         if as_json:
             sys.stdout.write(listing_json([record]))
             return

@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from aiperf.errors import Fault, UserError, usage
-from aiperf.paths import config_folder
+from aiperf.paths import config_file, config_folder, config_names
 
 _TEXTS = ("currency", "source")
 _PRICES = ("gpu_hour", "host_hour", "kwh")
@@ -41,10 +40,9 @@ class Prices:
 
 def load_prices(name: str) -> Prices:
     """Prices from ``configs/cost/NAME.yaml`` or from a path to such a file. Raises UserError."""
-    folder = config_folder() / "cost"
-    path = Path(name) if name.endswith((".yaml", ".yml")) else folder / f"{name}.yaml"
+    path = config_file("cost", name)
     if not path.is_file():
-        known = ", ".join(sorted(p.stem for p in folder.glob("*.yaml")))
+        known, folder = ", ".join(config_names("cost")), config_folder() / "cost"
         raise usage(f'there are no prices "{name}".', f"Name a file of your own like {known} in {folder}.", "--cost")
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -5,23 +5,23 @@ What must not live here: measuring, the flags of a command, printing.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from aiperf.errors import UserError, usage
 from aiperf.host.facts import HostFacts
-from aiperf.paths import config_folder
+from aiperf.paths import config_file, config_names
 from aiperf.plan.book import APPENDIX, chapters
 from aiperf.plan.cases import expand
 from aiperf.plan.cited import citing
 from aiperf.plan.plan import Plan, host_cases, make_plan
 from aiperf.records import Case
-from aiperf.scenario.document import Document, KeyPath, read_document
+from aiperf.scenario.document import KeyPath, read_document
 from aiperf.scenario.find import Listing, find_scenarios, list_scenarios
+from aiperf.scenario.keys import KeyReader
 from aiperf.scenario.load import load_scenario, load_scenarios
 from aiperf.scenario.model import Scenario
 from aiperf.scenario.text import axis_text
@@ -35,7 +35,6 @@ BOOK_PREFIX = "book-"
 LAST_BOOK_SUITE = "ch14"
 """Later chapters have suites too, which are not listed."""
 _RAN = ("took", "on", "precision", "commit")
-_SUFFIXES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True)
@@ -64,19 +63,21 @@ class Suite:
 
 def suite_names() -> tuple[str, ...]:
     """Every suite by name: the files, then one for each of the book's chapters 1 to 14 and its appendix."""
-    files = sorted(path.stem for path in _folder().glob("*.yaml"))
-    return (*files, *(f"{BOOK_PREFIX}{c}" for c in chapters() if c == APPENDIX or c <= LAST_BOOK_SUITE))
+    return (
+        *config_names("suites"),
+        *(f"{BOOK_PREFIX}{c}" for c in chapters() if c == APPENDIX or c <= LAST_BOOK_SUITE),
+    )
 
 
 def load_suite(name: str) -> Suite:
     """The suite of configs/suites/NAME.yaml, of a path, or ``book-CHAPTER``. Raises UserError with every fault."""
     if match := re.fullmatch(rf"{BOOK_PREFIX}(\w+)", name):
         return _of_chapter(match[1])
-    path = Path(name) if name.endswith(_SUFFIXES) else _folder() / f"{name}.yaml"
+    path = config_file("suites", name)
     if not path.is_file():
         hint = nearest(name, suite_names()) or f"Suites: {allowed(suite_names())}; or the path of a file like them."
         raise usage(f'"{name}" is no suite.', hint)
-    reader = _Reader(read_document(path))
+    reader = _Reader(read_document(path), kind="suite")
     suite = reader.suite()
     if reader.faults:
         raise UserError(arranged(reader.faults))
@@ -133,10 +134,6 @@ def plan_selected(
     return make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=only)
 
 
-def _folder() -> Path:
-    return config_folder() / "suites"
-
-
 def _of_chapter(chapter: str) -> Suite:
     if chapter not in chapters():
         raise usage(f'"{chapter}" is no chapter of the book.', f"Chapters: {allowed(chapters())}.")
@@ -161,90 +158,56 @@ def _smallest(scenario: Scenario) -> int:
     return min(case.needs.gpus for case in expand(scenario, on_gpu=True))
 
 
-class _Reader:
-    """Reads one suite file key by key and collects what is wrong with it."""
-
-    def __init__(self, document: Document) -> None:
-        self._document = document
-        self.faults = list(document.faults)
+class _Reader(KeyReader):
+    """Reads the keys of a suite."""
 
     def suite(self) -> Suite:
-        data = self._document.data
-        readers: dict[str, Callable[[KeyPath, Any], Any]] = {
-            "title": self._text,
-            "scenarios": self._selectors,
-            "book": self._book,
-            "lanes": self._lanes,
-            "without": self._selectors,
-            "only": self._only,
-            "cases": self._cases,
-            "precision": self._text,
-            "duration": self._duration,
-        }
-        values: dict[str, Any] = {"title": ""}
-        for key, value in data.items():
-            if key in readers:
-                values[key] = readers[key]((key,), value)
-            else:
-                hint = nearest(key, readers) or f"Allowed: {allowed(readers)}."
-                self._fault((key,), f'"{key}" is not a key of a suite.', hint, key=True)
+        data = self.document.data
+        values = self.values(
+            {
+                "title": self.text,
+                "scenarios": self.selectors,
+                "book": self._book,
+                "lanes": self._lanes,
+                "without": self.selectors,
+                "only": self._only,
+                "cases": self._cases,
+                "precision": self.text,
+                "duration": self._duration,
+            }
+        )
         for key in ("title", "duration"):
             if key not in data:
                 hint = f"Write duration: {NOT_MEASURED}, until it was." if key == "duration" else "Say what it is for."
-                self._fault((), f"{key} is missing.", hint)
+                self.fault((), f"{key} is missing.", hint)
         if not any(data.get(key) for key in ("scenarios", "book", "lanes")):
-            self._fault((), "it names nothing.", "Write scenarios: [name, tag, ...], book: [ch07] or lanes: [cpu].")
-        return Suite(self._document.path.stem, **values)
-
-    def _fault(self, at: KeyPath, what: str, hint: str = "", *, key: bool = False) -> None:
-        self.faults.append(self._document.fault(at, what, hint, key=key))
-
-    def _text(self, at: KeyPath, value: Any) -> str:
-        text = self._document.texts.get(at, value) if not isinstance(value, bool | None) else value
-        if isinstance(text, str) and text.strip():
-            return text
-        self._fault(at, f"{at[-1]}: {shown(value)} is not a text.")
-        return ""
-
-    def _texts(self, at: KeyPath, value: Any) -> tuple[str, ...]:
-        if not isinstance(value, list):
-            self._fault(at, f"{at[0]}: {shown(value)} is not a list.", "Write [name, ...].")
-            return ()
-        return tuple(self._text((*at, place), entry) for place, entry in enumerate(value))
-
-    def _selectors(self, at: KeyPath, value: Any) -> tuple[str, ...]:
-        return tuple(self._from_here(text) for text in self._texts(at, value))
-
-    def _from_here(self, text: str) -> str:
-        is_path = os.sep in text or text.endswith(_SUFFIXES)
-        return os.path.normpath(self._document.path.parent / Path(text).expanduser()) if is_path else text
+            self.fault((), "it names nothing.", "Write scenarios: [name, tag, ...], book: [ch07] or lanes: [cpu].")
+        return Suite(self.document.path.stem, **{"title": "", **values})
 
     def _book(self, at: KeyPath, value: Any) -> tuple[str, ...]:
-        texts = self._texts(at, value)
+        texts = self.texts(at, value)
         for place, text in enumerate(texts):
             if text.partition("/")[0] not in chapters():
-                self._fault(
-                    (*at, place), f'"{text}" is of no chapter of the book.', f"Chapters: {allowed(chapters())}."
-                )
+                self.fault((*at, place), f'"{text}" is of no chapter of the book.', f"Chapters: {allowed(chapters())}.")
         return texts
 
     def _lanes(self, at: KeyPath, value: Any) -> tuple[str, ...]:
-        texts = self._texts(at, value)
+        texts = self.texts(at, value)
         for place, text in enumerate(texts):
             if text not in LANES:
-                self._fault((*at, place), f'"{text}" is not a lane.', f"Allowed: {allowed(LANES)}.")
+                self.fault((*at, place), f'"{text}" is not a lane.', f"Allowed: {allowed(LANES)}.")
         return texts
 
     def _only(self, at: KeyPath, value: Any) -> dict[str, dict[str, str]]:
         if not isinstance(value, dict) or not all(isinstance(axes, dict) for axes in value.values()):
-            self._fault(at, "only is not a mapping of scenarios.", "Write {my-scenario: {size: 1MiB}}.")
+            self.fault(at, "only is not a mapping of scenarios.", "Write {my-scenario: {size: 1MiB}}.")
             return {}
         return {name: {axis: axis_text(v) for axis, v in axes.items()} for name, axes in value.items()}
 
     def _cases(self, at: KeyPath, value: Any) -> str:
         if value in CASES:
             return str(value)
-        self._fault(at, f"cases: {shown(value)} is not a choice of cases.", f"Allowed: {allowed(CASES)}.")
+        self.fault(at, f"cases: {shown(value)} is not a choice of cases.", f"Allowed: {allowed(CASES)}.")
         return ""
 
     def _duration(self, at: KeyPath, value: Any) -> str:
@@ -253,7 +216,7 @@ class _Reader:
             return NOT_MEASURED
         if not isinstance(value, dict) or set(value) != set(_RAN):
             what = f"duration: {shown(value)} is no measured duration."
-            self._fault(at, what, f"Write {NOT_MEASURED}, or a mapping with {allowed(_RAN)}.")
+            self.fault(at, what, f"Write {NOT_MEASURED}, or a mapping with {allowed(_RAN)}.")
             return NOT_MEASURED
-        told = {key: self._text((*at, key), value[key]) for key in _RAN}
+        told = {key: self.text((*at, key), value[key]) for key in _RAN}
         return f"{told['took']} at {told['precision']} precision on {told['on']} (commit {told['commit']})"

@@ -68,7 +68,8 @@ class RunRecord:
     argv: tuple[str, ...]
     started: str
     finished: str = ""
-    status: Literal["running", "finished", "interrupted"] = "running"
+    status: Literal["running", "finished", "interrupted", "unknown"] = "running"
+    """unknown: the run's own record is damaged, so that no field but ``run`` says anything; never written."""
     precision: str = "standard"
     seed: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
@@ -80,3 +81,13 @@ class RunRecord:
     planned: tuple[str, ...] = ()
     """Case ids in plan order."""
     schema_version: int = SCHEMA_VERSION
+
+    @classmethod
+    def unknown(cls, run: str) -> RunRecord:
+        """What is left of a run whose own record is damaged."""
+        return cls(run=run, argv=(), started="", status="unknown", precision="unknown")
+
+    @property
+    def known(self) -> bool:
+        """Whether the run's own record could be read."""
+        return self.status != "unknown"

@@ -229,11 +229,18 @@ def _obstacle(across: Across, case: CaseAcross, number: int) -> tuple[str, str]:
     hosts, own = across.differences[number - 1].must_match, case.differences[number - 1]
     if not across.forced and (hosts or own):
         named = ", ".join(f"{d.name} {d.then} → {d.now}" for d in own)
-        told = f"it asks another question: {named}" if own else f"the hosts differ in {field_count(len(hosts))}"
-        return NOT_COMPARED, told
+        return NOT_COMPARED, f"it asks another question: {named}" if own else _apart(across, number, len(hosts))
     lacking = [letter for letter, r in ((base, first), (letters_of(across)[number], now)) if not r.results]
     told = f"{' and '.join(lacking)} came to no result" if lacking else "they share no metric"
     return NOT_COMPARED, told
+
+
+def _apart(across: Across, number: int, fields: int) -> str:
+    """Why the hosts of a later run and the first one do not match."""
+    lost = [letters_of(across)[place] for place in (0, number) if not across.runs[place].known]
+    if lost:
+        return f"of {' and '.join(lost)} no host is known: the run's own record is damaged"
+    return f"the hosts differ in {field_count(fields)}"
 
 
 def _absence(across: Across, case: CaseAcross, number: int) -> tuple[str, str]:
@@ -243,6 +250,8 @@ def _absence(across: Across, case: CaseAcross, number: int) -> tuple[str, str]:
     if len(lacking) == 2:
         return NOT_COMPARED, ""
     run, letter = across.runs[lacking[0]], letters_of(across)[lacking[0]]
+    if not run.known:
+        return NOT_COMPARED, f"{letter} has no record of it, and its own record, which would name the case, is damaged"
     if run.status != "finished":
         return NOT_COMPARED, f"{letter} has no record of it, but is not finished"
     if case.id in run.planned:

@@ -19,6 +19,7 @@ from aiperf.report.columns import text_table
 from aiperf.report.compare_rows import NEW, NOT_COMPARED, VANISHED, CompareRow, field_count, letters_of
 from aiperf.report.console import STYLES, Line, wrap
 from aiperf.report.csv_file import plain_cell
+from aiperf.report.json_file import run_plain
 from aiperf.report.markdown import escape
 from aiperf.report.numbers import clean, confidence, format_percent
 from aiperf.report.summary import header_lines
@@ -237,8 +238,11 @@ def _fields_table(found: Sequence[Difference], then: str, now: str, width: int) 
 
 
 def _head(across: Across, letters: Sequence[str]) -> list[str]:
-    said = [header_lines(across.runs[0])[0]]
+    said = [header_lines(run)[0] for run in across.runs[:1] if run.known]
     for letter, run in zip(letters, across.runs, strict=True):
+        if not run.known:
+            said.append(f"{letter}  {clean(run.run)} · {header_lines(run)[0]}")
+            continue
         parts = [f"{letter}  {clean(run.run)}", f"precision {run.precision}"]
         if run.git.get("sha"):
             parts.append(f"git {clean(run.git['sha'][:12])}{' with changes' if run.git.get('diff') else ''}")
@@ -250,7 +254,7 @@ def _head(across: Across, letters: Sequence[str]) -> list[str]:
 
 def _run_plain(run: RunRecord, letter: str) -> dict[str, Any]:
     names = ("run", "started", "finished", "status", "precision", "host_id", "software", "git")
-    return {"letter": letter, **{name: getattr(run, name) for name in names}}
+    return {"letter": letter, **run_plain(run, names)}
 
 
 def _cells_line(cells: Sequence[str]) -> str:

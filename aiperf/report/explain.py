@@ -89,7 +89,8 @@ def reproduce(run: RunRecord, record: CaseRecord) -> list[str]:
     """Give the commands that measure this case again."""
     said = [f"The run: {shlex.join(['aiperf', *run.argv[1:]])}"] if run.argv else []
     command = reproduce_command(run, record)
-    return [*said, f"The case: {command}"] if command else said
+    said += [f"The case: {command}"] if command else []
+    return said if run.known else [*said, "The run's own record is damaged: its seed and command line are unknown."]
 
 
 def reproduce_command(run: RunRecord, record: CaseRecord) -> str:
@@ -98,7 +99,7 @@ def reproduce_command(run: RunRecord, record: CaseRecord) -> str:
         # The run's seed: each case draws its own from it.
         gated = "gate" in run.argv[1:3] and record.case.sides[0].ref
         words = ["aiperf", *(_gate_words(record.case) if gated else ["run", _named(record.case)])]
-        words += ["--precision", record.precision, "--seed", str(run.seed)]
+        words += ["--precision", record.precision, *(["--seed", str(run.seed)] if run.known else [])]
         words += [word for key, value in record.case.axes.items() for word in ("--only", f"{key}={axis_text(value)}")]
         return shlex.join(words)
     return ""
@@ -201,10 +202,12 @@ def _touched(run: RunRecord, record: CaseRecord) -> list[str]:
 
 def _found(run: RunRecord, record: CaseRecord) -> list[str]:
     """Say what was found of the host: for this case where that was judged, else all that was found at the start."""
-    if run.settings.get("fit", "off") == "off":
+    if run.known and run.settings.get("fit", "off") == "off":
         return [f"Finding: {finding}" for finding in run.findings]
     if record.findings:
         return [f"Finding, {finding}" for finding in record.findings]
+    if not run.known:
+        return ["What was found of the host is unknown: the run's own record is damaged."]
     return ["No finding of the host touches this case."] if record.pairs else []
 
 

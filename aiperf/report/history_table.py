@@ -193,6 +193,8 @@ def _after(series: Series, place: int, point: Point) -> list[str]:
     said += [_step_text(f"{series.side}'s own value", s) for s in series.value_steps if s.index == place]
     if said:
         said[-1] += f"; this run: {clean(point.run.run)}"
+    if not point.run.known:
+        said.append("this run's own record is damaged: when it began, its host and its commit are unknown")
     if point.run.status == "running":
         said.append("this run is not finished: still going on, or killed")
     if point.value is not None and not point.counts and point.result:

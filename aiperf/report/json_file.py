@@ -6,6 +6,7 @@ What must not live here: rows being built, rounding, other dialects.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from aiperf.records import SCHEMA_VERSION, CaseRecord, RunRecord
@@ -18,7 +19,7 @@ def render_json(run: RunRecord, table: Table, *, records: Sequence[CaseRecord], 
     """Return the run as one JSON document; what was not measured is null."""
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
-        "run": run,
+        "run": run_plain(run),
         "rows": table.rows,
         "outcomes": count_outcomes(records),
         "summary": summary_line(records),
@@ -28,6 +29,15 @@ def render_json(run: RunRecord, table: Table, *, records: Sequence[CaseRecord], 
     if table.extras is not None:
         document["columns"] = table.extras.values
     return dump_json(document).decode("utf-8")
+
+
+def run_plain(run: RunRecord, names: Sequence[str] = ()) -> Any:
+    """``run``, or its fields of these names, for a document; what a damaged record does not tell is null."""
+    if not (names or not run.known):
+        return run
+    names = names or [field.name for field in fields(run)]
+    told = names if run.known else ("run", "status")
+    return {name: getattr(run, name) if name in told else None for name in names}
 
 
 def listing_json(rows: Sequence[Any]) -> str:

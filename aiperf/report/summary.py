@@ -63,7 +63,12 @@ def discovery_line(run: RunRecord, records: Iterable[CaseRecord]) -> str:
 
 
 def found_in(run: RunRecord, records: Iterable[CaseRecord]) -> Discoveries | None:
-    """The improvements and regressions of a run, corrected for their number; None when they are too few."""
+    """The improvements and regressions of a run, corrected for their number; None when they are too few.
+
+    None too where the run's own record is damaged: at how many looks each was judged is then not known.
+    """
+    if not run.known:
+        return None
     precision = run.settings.get("precision")
     looks = precision.get("looks") if isinstance(precision, Mapping) else None
     results = [result for record in records for result in record.results]
@@ -71,7 +76,9 @@ def found_in(run: RunRecord, records: Iterable[CaseRecord]) -> Discoveries | Non
 
 
 def header_lines(run: RunRecord) -> list[str]:
-    """Where and how a run was measured, as two lines."""
+    """Where and how a run was measured, as two lines; one that says so when its own record is damaged."""
+    if not run.known:
+        return ["the run's own record is damaged: its host, software, precision and end are unknown"]
     return [" · ".join(_where(run)), " · ".join(_how(run))]
 
 

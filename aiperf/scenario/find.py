@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import Fault, UserError
-from aiperf.paths import scenario_folder
+from aiperf.paths import YAML_SUFFIXES, scenario_folder
 from aiperf.scenario.document import read_document
 from aiperf.scenario.wording import allowed, nearest, shown_path
-
-_SUFFIXES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True)
@@ -72,19 +70,19 @@ def _files(folders: Sequence[Path] | None) -> list[Path]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    files = (p for suffix in _SUFFIXES for p in folder.rglob(f"*{suffix}"))
+    files = (p for suffix in YAML_SUFFIXES for p in folder.rglob(f"*{suffix}"))
     return sorted(p for p in files if not any(part.startswith(".") for part in p.relative_to(folder).parts))
 
 
 def _matches(selector: str, known: list[Path]) -> list[Path]:
     if not selector:
         return []
-    is_path = "/" in selector or selector.endswith(_SUFFIXES)
+    is_path = "/" in selector or selector.endswith(YAML_SUFFIXES)
     try:
         if any(c in selector for c in "*?["):
             if is_path:
                 hits = (Path(p) for p in glob.glob(selector, recursive=True))
-                return sorted(p for p in hits if p.suffix in _SUFFIXES)
+                return sorted(p for p in hits if p.suffix in YAML_SUFFIXES)
             return [p for p in known if fnmatch.fnmatch(p.stem, selector)]
         path = Path(selector).expanduser()
         if is_path:
@@ -100,7 +98,7 @@ def _named(selector: str, known: list[Path]) -> list[Path]:
 
 
 def _nothing(selector: str, known: list[Path]) -> Fault:
-    is_path = "/" in selector or selector.endswith(_SUFFIXES)
+    is_path = "/" in selector or selector.endswith(YAML_SUFFIXES)
     if is_path:
         hint = "" if any(c in selector for c in "*?[") else "Give a .yaml file, or a folder that holds some."
         return Fault("", f'"{selector}" finds no scenario file.', hint)

@@ -9,8 +9,6 @@ import contextlib
 import csv
 import io
 import json
-import os
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any, BinaryIO, Protocol, TextIO
 from aiperf.errors import UserError, usage
 from aiperf.store.export_rows import AXIS, Row, What, case_rows, columns_of
 from aiperf.store.read import Damaged, StoredRun, find_runs, open_run, read_pairs
-from aiperf.store.write import TEMPORARY, open_new
+from aiperf.store.write import whole_file
 
 STDOUT = "-"
 FORMS = ("parquet", "csv", "json")
@@ -84,7 +82,7 @@ def export_file(
     if path.is_dir() or (path.exists() and not force):
         raise usage(f"{path} is there already.", "Give another name, or --force to replace it.", where="--output")
     try:
-        with _whole(path) as file:
+        with whole_file(path) as file:
             if form == "parquet":
                 return _export(runs, what, clean, lambda columns: _Parquet(columns, file))
             with _as_text(file) as out:
@@ -226,22 +224,6 @@ def _csv_cell(value: Any) -> Any:
     if isinstance(value, float):
         return repr(value)
     return "" if value is None else value
-
-
-@contextlib.contextmanager
-def _whole(path: Path) -> Iterator[BinaryIO]:
-    """A file that becomes ``path`` when all of it is on disk; nothing is left behind otherwise."""
-    part = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
-    try:
-        with open_new(part) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
 
 
 @contextlib.contextmanager

@@ -105,6 +105,8 @@ def _cell(value: Any, clean: Callable[[str], str]) -> Any:
 
 
 def _run_cells(run: RunRecord) -> Row:
+    if not run.known:
+        return {**dict.fromkeys(_RUN), "run": run.run}
     return {
         "run": run.run,
         "started": run.started,

@@ -38,7 +38,7 @@ class Entry:
     """One case of one run."""
 
     run: RunRecord
-    """Of a damaged ``run.json``: a blank one that knows its name."""
+    """Of a damaged ``run.json``: an unknown one."""
     record: CaseRecord
     """Without its pairs."""
 
@@ -134,10 +134,9 @@ def _decoded(files: _Files, decode: Decode[T]) -> ScannedRun[T]:
     record = _tried(run_path, files.run, lambda data, where: decode_run(data, where=where))
     found = [(path, _tried(path, data, decode)) for path, data in files.cases]
     damaged = [item for item in (record, *(item for _, item in found)) if isinstance(item, Damaged)]
-    blank = RunRecord(run=files.folder.name, argv=(), started="", status="interrupted")
     return ScannedRun(
         files.folder,
-        blank if isinstance(record, Damaged) else record,
+        RunRecord.unknown(files.folder.name) if isinstance(record, Damaged) else record,
         tuple((path, item) for path, item in found if not isinstance(item, Damaged)),
         tuple(damaged),
     )

@@ -28,6 +28,9 @@ class Damaged:
     @property
     def sentence(self) -> str:
         """What to tell the reader of a table."""
+        if self.path.name == RUN_FILE:
+            lost = "the run's own record is damaged, its host, settings and end are unknown"
+            return f"{self.path} {self.reason}: {lost}"
         return f"{self.path} {self.reason}; passed over"
 
     @classmethod
@@ -92,15 +95,15 @@ def run_folders(results: Path) -> tuple[Path, ...]:
 def open_run(name: str | Path = LATEST, *, results: Path) -> StoredRun:
     """Open the run called ``name``: a folder's path, a name in ``results``, a unique beginning of one, or ``latest``.
 
-    A damaged ``run.json`` is a warning of the run. Raises UserError when there is no such run or it is too new.
+    A damaged ``run.json`` is a warning of the run, whose record is then unknown. Raises UserError when there is no such
+    run or it is too new.
     """
     folder = _locate(str(name), results)
     path = folder / RUN_FILE
-    blank = RunRecord(run=folder.name, argv=(), started="", status="interrupted")
     try:
         return StoredRun(folder, decode_run(path.read_bytes(), where=str(path)))
     except (CorruptRecord, OSError) as error:
-        return StoredRun(folder, blank, (Damaged.by(error, path),))
+        return StoredRun(folder, RunRecord.unknown(folder.name), (Damaged.by(error, path),))
 
 
 def read_case(run: StoredRun, name: str) -> CaseRecord:

@@ -25,11 +25,14 @@ Row = dict[str, Any]
 def run_rows(run: Run) -> Iterator[Row]:
     """One row for a run."""
     record = run.record
+    found = {"run": run.folder.name, "status": record.status, "cases": len(run.cases), "folder": str(run.folder)}
+    if not record.known:
+        yield {**dict.fromkeys(column.name for column in RUNS.columns), **found}
+        return
     yield {
-        "run": run.folder.name,
+        **found,
         "started": _time(record.started),
         "finished": _time(record.finished),
-        "status": record.status,
         "precision": record.precision,
         "seed": record.seed,
         "argv": shlex.join(record.argv),
@@ -40,8 +43,6 @@ def run_rows(run: Run) -> Iterator[Row]:
         "git": _json(record.git),
         "settings": _json(record.settings),
         "planned": len(record.planned),
-        "cases": len(run.cases),
-        "folder": str(run.folder),
     }
 
 

@@ -45,7 +45,7 @@ RUNS = View(
         _RUN,
         Column("started", _TIME, "when it began, UTC"),
         Column("finished", _TIME, "when it ended, UTC"),
-        Column("status", _TEXT, "running, finished, interrupted"),
+        Column("status", _TEXT, "running, finished, interrupted; unknown: its record is damaged"),
         Column("precision", _TEXT, "quick, standard, rigorous, or a file's name"),
         Column("seed", _WHOLE, "seed of orders, inputs and offsets"),
         Column("argv", _TEXT, "the command line"),

@@ -10,7 +10,7 @@ import hashlib
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -74,10 +74,17 @@ def write_whole(path: Path, data: bytes, *, opener: Opener = open_new) -> None:
 
     Raises OSError; then nothing is left behind.
     """
+    with whole_file(path, opener=opener) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, *, opener: Opener = open_new) -> Iterator[BinaryIO]:
+    """A file that becomes ``path`` when all of it is on disk; nothing is left behind otherwise."""
     part = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
     try:
         with opener(part) as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)

@@ -67,7 +67,6 @@ def alloc(
     shape = (count, 2, _MARK // 4)
     patterns = torch.empty(shape, dtype=torch.int32, device=device)
     out = torch.zeros(shape, dtype=torch.int32, device=device)
-    lanes = Lanes(streams)
 
     def redraw(seed: int) -> None:
         drawn = generator(seed, "patterns").integers(-(2**31), 2**31, shape, dtype="int32")
@@ -76,28 +75,18 @@ def alloc(
     redraw(context.seed)
     churn = _growth if sizes == "growing" else _churn
     walk = churn(turns, source, copier, patterns=patterns.data_ptr(), out=out.data_ptr())
-    steps = 0
-
-    def step() -> None:
-        nonlocal steps
-        lanes.fork()
-        walk(lanes.pointers(), lanes.wait if sync_each else None)
-        lanes.join()
-        if empty_cache == "every_step":
-            torch.cuda.empty_cache()
-        steps += 1
-
-    step()
+    step = _Step(walk, Lanes(streams), sync_each=sync_each, empty_cache=empty_cache == "every_step")
+    step.run()
     torch.cuda.synchronize(device)
     asked = float(sum(turn.size for turn in turns))
     return Workload(
-        step=step,
+        step=step.run,
         work=Work(bytes=asked, items=count, item="allocations"),
         outputs=lambda: {"read_back": out},
         inputs=lambda: {"patterns": patterns},
         redraw=redraw,
         reference=lambda: {"read_back": patterns},
-        counters=lambda: source.counters(steps, count),
+        counters=lambda: source.counters(step.done, count),
         facts={**source.facts(), "largest_bytes": max(t.size for t in turns), "asked_bytes": int(asked)},
         close=source.close,
     )
@@ -190,6 +179,23 @@ def _growth(turns: Sequence[Turn], source: Source, copier: Copier, *, patterns: 
     return walk
 
 
+class _Step:
+    """One walk over the turns, and how many there have been."""
+
+    def __init__(self, walk: Walk, lanes: Lanes, *, sync_each: bool, empty_cache: bool) -> None:
+        self._walk, self._lanes, self._sync_each, self._empty_cache = walk, lanes, sync_each, empty_cache
+        self.done = 0
+
+    def run(self) -> None:
+        """The timed region."""
+        self._lanes.fork()
+        self._walk(self._lanes.pointers(), self._lanes.wait if self._sync_each else None)
+        self._lanes.join()
+        if self._empty_cache:
+            self._lanes.empty_cache()
+        self.done += 1
+
+
 class Lanes:
     """The streams of a step: the current one alone, or as many of their own between a fork from it and a join."""
 
@@ -214,6 +220,10 @@ class Lanes:
     def pointers(self) -> list[int]:
         """The handles, in order."""
         return [s.cuda_stream for s in self._own] or [self._cuda.current_stream().cuda_stream]
+
+    def empty_cache(self) -> None:
+        """Give what torch keeps unused back to the driver."""
+        self._cuda.empty_cache()
 
     def wait(self, index: int) -> None:
         """Make the host wait for one of them."""

@@ -48,13 +48,13 @@ class Plan:
             raise ValueError(f"the host would never look: a step has {self.steps} updates, fewer than it waits for")
 
 
-class Training(NamedTuple):
-    """A training step, ready to run."""
+class Ready(NamedTuple):
+    """A step that can run."""
 
     step: Callable[[], None]
     outputs: Callable[[], Mapping[str, Any]]
-    reset: Callable[[], None]
-    counters: Callable[[], dict[str, float]]
+    reset: Callable[[], None] | None = None
+    counters: Callable[[], dict[str, float]] = dict
 
 
 class _Updates:
@@ -127,7 +127,7 @@ class _Loop:
 
 def training(
     task: models.Task, forward: Callable[[Any, Any], Any], cast: Callable[[], Any], plan: Plan, *, scratch: Path
-) -> Training:
+) -> Ready:
     """The step over ``plan.steps`` updates of ``task``; ``forward`` maps (batch, targets) to the mean loss.
 
     Outputs are loss and gradients, or with ``watch: parameters`` the weights after the last update, which are state.
@@ -149,7 +149,7 @@ def training(
         restore()
         updates.reset_scale()
 
-    return Training(
+    return Ready(
         step=loop.run if loop.host else one,
         outputs=outputs,
         reset=reset,

@@ -5,7 +5,8 @@ What must not live here: the backends (_attention.py), masks (_masks.py), timing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from aiperf.workloads import _attention as backends
@@ -59,6 +60,13 @@ def forward(
         )
     seen = Mask(mask, q_len or kv_len, kv_len, window)
     shapes = {"q": (batch, heads, seen.q_len, head_dim)} | dict.fromkeys("kv", (batch, kv_heads, kv_len, head_dim))
+    return _equal(context, shapes, seen, backend=backend, distinct=distinct, dtype=dtype)
+
+
+def _equal(
+    context: Context, shapes: Mapping[str, tuple[int, ...]], seen: Mask, *, backend: str, distinct: int, dtype: str
+) -> Workload:
+    """Attention over tensors of these shapes; of the KV heads only ``distinct`` differ."""
     arrays = {name: empty(context, shape, torch_dtype(dtype)) for name, shape in shapes.items()}
 
     def redraw(seed: int) -> None:
@@ -79,14 +87,14 @@ def forward(
 
     return Workload(
         step=step,
-        work=_work(context, q, kv_heads, seen, dtype),
+        work=_work(context, q, k.shape[1], seen, dtype),
         outputs=lambda: dict(latest),
         inputs=lambda: dict(arrays),
         redraw=redraw,
         reference=reference,
         facts={
             "backend": backend,
-            "score_bytes": batch * heads * seen.q_len * kv_len * q.element_size(),
+            "score_bytes": math.prod(q.shape[:3]) * k.shape[2] * q.element_size(),
             "kv_bytes": 2 * k.numel() * k.element_size(),
         },
     )

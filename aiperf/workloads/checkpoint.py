@@ -161,6 +161,15 @@ def _in_gang(
     return save, finish, lambda: path.unlink(missing_ok=True)
 
 
+def _check(world: int, *, state_bytes: int, method: str, steps: int, products: int) -> None:
+    if state_bytes < _BLOCK * world or state_bytes % (_BLOCK * world):
+        raise ValueError(f"state_bytes must be whole blocks of 4 KiB for each of {world} ranks")
+    if steps < 1 or products < 0:
+        raise ValueError("steps must be 1 or more, products 0 or more")
+    if (method in ("rank0", "sharded")) != (world > 1):
+        raise ValueError(f"method {method} does not go with ranks: {world}; rank0 and sharded are for several")
+
+
 def save(
     context: Context,
     *,
@@ -179,12 +188,7 @@ def save(
     for bit that of the save, and the state at the end. Bytes: the state written. Source: book chapter 3, appendix.
     """
     world = context.world_size
-    if state_bytes < _BLOCK * world or state_bytes % (_BLOCK * world):
-        raise ValueError(f"state_bytes must be whole blocks of 4 KiB for each of {world} ranks")
-    if steps < 1 or products < 0:
-        raise ValueError("steps must be 1 or more, products 0 or more")
-    if (method in ("rank0", "sharded")) != (world > 1):
-        raise ValueError(f"method {method} does not go with ranks: {world}; rank0 and sharded are for several")
+    _check(world, state_bytes=state_bytes, method=method, steps=steps, products=products)
     _require_direct(context.scratch)
     training = _Training(state_bytes // world, seed=context.seed + context.rank, products=products)
     loaded = _Area(state_bytes // world)

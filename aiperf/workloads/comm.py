@@ -78,6 +78,28 @@ class _Groups:
         )
 
 
+def _calls(op: str, own: Any, rows: list[Any], access: _Groups, *, calls: int) -> Callable[[], None]:
+    """The step: ``own`` copied where the collective works in place, then the calls."""
+
+    def repeat(collective: Callable[[Any], object]) -> None:
+        access.made = 0
+        for _ in range(calls):
+            access.call(collective)
+
+    def all_reduce() -> None:
+        rows[0].copy_(own)
+        repeat(lambda group: dist.all_reduce(rows[0], group=group))
+
+    def all_gather() -> None:
+        repeat(lambda group: dist.all_gather(rows, own, group=group))
+
+    def broadcast() -> None:
+        rows[0].copy_(own)
+        repeat(lambda group: dist.broadcast(rows[0], src=0, group=group))
+
+    return {"all_reduce": all_reduce, "all_gather": all_gather, "broadcast": broadcast}[op]
+
+
 def collective(
     context: Context,
     *,
@@ -103,8 +125,7 @@ def collective(
     if context.world_size < 2:
         raise RuntimeError("a process group needs ranks: 2 or more on this side")
     access = _Groups(context, joined, setup=setup, groups=groups)
-    count = size // 4
-    own = empty(context, (count,), torch.float32)
+    own = empty(context, (size // 4,), torch.float32)
     name = "payload" if op == "broadcast" else f"payload-{context.rank}"
 
     def redraw(seed: int) -> None:
@@ -112,28 +133,10 @@ def collective(
 
     redraw(context.seed)
     ranks = context.world_size
-    out = empty(context, (ranks if op == "all_gather" else 1, count), torch.float32).zero_()
-    rows: list[Any] = list(out.unbind(0))
-
-    def repeat(collective: Callable[[Any], object]) -> None:
-        access.made = 0
-        for _ in range(calls):
-            access.call(collective)
-
-    def all_reduce() -> None:
-        rows[0].copy_(own)
-        repeat(lambda group: dist.all_reduce(rows[0], group=group))
-
-    def all_gather() -> None:
-        repeat(lambda group: dist.all_gather(rows, own, group=group))
-
-    def broadcast() -> None:
-        rows[0].copy_(own)
-        repeat(lambda group: dist.broadcast(rows[0], src=0, group=group))
-
+    out = empty(context, (ranks if op == "all_gather" else 1, len(own)), torch.float32).zero_()
     bus = _bus_factor(op, ranks) * size * calls
     return Workload(
-        step={"all_reduce": all_reduce, "all_gather": all_gather, "broadcast": broadcast}[op],
+        step=_calls(op, own, list(out.unbind(0)), access, calls=calls),
         work=Work(
             bytes=float(size * calls),
             items=calls,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -45,22 +46,73 @@ def _target(length: int, longest: int, pad: str) -> int:
     return {"none": length, "max": longest, "bucket": -(-length // _BUCKET) * _BUCKET}[pad]
 
 
+@dataclass(frozen=True)
+class _Arguments:
+    """What a call gets: tensors of one length, padded and marked, and a factor that changes with every call."""
+
+    dim: int
+    longest: int
+    pad: str
+    mark: bool
+    factor: Callable[[int], tuple[Any, ...]]
+
+    def of(self, tensors: tuple[Any, ...], call: int) -> tuple[Any, ...]:
+        """The arguments of call number ``call``."""
+        length = tensors[0].shape[self.dim]
+        more = _target(length, self.longest, self.pad) - length
+        if more:
+            tensors = tuple(functional.pad(t, (0, 0) * (t.dim() - 1 - self.dim) + (0, more)) for t in tensors)
+        if self.mark:
+            for tensor in tensors:
+                torch._dynamo.mark_dynamic(tensor, self.dim)
+        return tensors + self.factor(call)
+
+
+@dataclass
 class _Rounds:
-    """The calls of one step."""
+    """The calls of one step: ``iterations`` for each length in turn."""
 
-    def __init__(self, subject: subjects.Subject, compiler: Callable[[Any], Any], *, scope: str) -> None:
-        self.subject, self._compiler, self._scope = subject, compiler, scope
-        self.out: dict[str, Any] = {}
+    subject: subjects.Subject
+    arguments: _Arguments
+    compiler: Callable[[Any], Any]
+    scope: str
+    stance: str
+    iterations: int
+    anew: bool
+    """Whether each step begins without any compiled code."""
+    out: dict[str, Any] = field(default_factory=dict)
+    _ready: Any = None
+    _counted: dict[str, float] = field(default_factory=dict)
 
-    def compiled(self) -> Any:
+    def run(self) -> None:
+        """The timed region."""
+        if self.anew:
+            _forget()
+        if self.anew or self._ready is None:
+            self._ready = self._compiled()
+        with torch.no_grad(), contextlib.ExitStack() as later:
+            for number, (key, tensors) in enumerate(self.subject.cases.items()):
+                if number == 1 and self.stance != "default":
+                    later.enter_context(torch.compiler.set_stance(self.stance))
+                for call in range(self.iterations):
+                    self._fill(key, self.arguments.of(tensors, call))
+        if self.anew:
+            self._counted = _counts()
+            _forget()
+
+    def counters(self) -> dict[str, float]:
+        """What the compiler did in the last step, or in all of them where it is not made to forget."""
+        return dict(self._counted or _counts())
+
+    def _compiled(self) -> Any:
         """The function under torch.compile, as a whole or layer by layer; nothing is compiled before its first call."""
-        if self._scope == "block":
-            return torch.nn.Sequential(*(self._compiler(layer) for layer in self.subject.layers))
-        return self._compiler(self.subject.function)
+        if self.scope == "block":
+            return torch.nn.Sequential(*(self.compiler(layer) for layer in self.subject.layers))
+        return self.compiler(self.subject.function)
 
-    def fill(self, ready: Any, key: str, arguments: tuple[Any, ...]) -> None:
+    def _fill(self, key: str, arguments: tuple[Any, ...]) -> None:
         """One call; what belongs to true elements goes into the output."""
-        result = ready(*arguments)
+        result = self._ready(*arguments)
         length = self.subject.cases[key][0].shape[self.subject.dim]
         valid = result.narrow(self.subject.dim, 0, length)
         if key not in self.out:
@@ -115,63 +167,33 @@ def process(
     uncompiled, in float64. Source: AI Systems Performance Engineering, chapter 14.
     """
     _validate(
-        function=function,
-        variant=variant,
-        backend=backend,
-        lengths=lengths,
-        pad=pad,
-        iterations=iterations,
-        scalar=scalar,
-        scope=scope,
-        include_compile=include_compile,
-    )
+        function=function, variant=variant, backend=backend, lengths=lengths, pad=pad, iterations=iterations,
+        scalar=scalar, scope=scope, include_compile=include_compile,
+    )  # fmt: skip
     subject = subjects.build(
         function, variant=variant, lengths=lengths, layers=layers, device=context.device, seed=context.seed
     )
-    longest, dim = max(lengths), subject.dim
 
-    def inputs_of(tensors: tuple[Any, ...], call: int) -> tuple[Any, ...]:
-        """The arguments of one call: padded, marked, and with the factor where there is one."""
-        length = tensors[0].shape[dim]
-        more = _target(length, longest, pad) - length
-        if more:
-            tensors = tuple(functional.pad(t, (0, 0) * (t.dim() - 1 - dim) + (0, more)) for t in tensors)
-        if dynamic == "mark":
-            for tensor in tensors:
-                torch._dynamo.mark_dynamic(tensor, dim)
-        return tensors + _factor(function, scalar, call, context.device)
+    def factor(call: int) -> tuple[Any, ...]:
+        return _factor(function, scalar, call, context.device)
 
-    rounds = _Rounds(subject, lambda f: torch.compile(f, backend=backend, dynamic=_DYNAMIC[dynamic]), scope=scope)
-    kept: dict[str, Any] = {}
-
-    def run() -> None:
-        if include_compile:
-            _forget()
-        if include_compile or not kept:
-            kept["function"] = rounds.compiled()
-        with torch.no_grad(), contextlib.ExitStack() as later:
-            for number, (key, tensors) in enumerate(subject.cases.items()):
-                if number == 1 and stance != "default":
-                    later.enter_context(torch.compiler.set_stance(stance))
-                for call in range(iterations):
-                    rounds.fill(kept["function"], key, inputs_of(tensors, call))
-        if include_compile:
-            kept["counts"] = _counts()
-            _forget()
-
+    rounds = _Rounds(
+        subject,
+        _Arguments(subject.dim, max(lengths), pad, mark=dynamic == "mark", factor=factor),
+        lambda f: torch.compile(f, backend=backend, dynamic=_DYNAMIC[dynamic]),
+        scope=scope, stance=stance, iterations=iterations, anew=include_compile,
+    )  # fmt: skip
     return Workload(
-        step=run,
+        step=rounds.run,
         work=Work(items=subject.tokens * iterations, item="elements" if function == "branch" else "tokens"),
         outputs=lambda: dict(rounds.out),
         inputs=lambda: {f"{key}:{i}": t for key, ts in subject.cases.items() for i, t in enumerate(ts)},
         redraw=subject.redraw,
-        reference=lambda: subjects.truth(
-            subject, lambda ts: ts + _factor(function, scalar, iterations - 1, context.device)
-        ),
-        counters=lambda: dict(kept.get("counts") or _counts()),
+        reference=lambda: subjects.truth(subject, lambda ts: ts + factor(iterations - 1)),
+        counters=rounds.counters,
         facts={
             "threads": torch.get_num_threads(),
-            "padding_waste": 1 - sum(lengths) / sum(_target(n, longest, pad) for n in lengths),
+            "padding_waste": 1 - sum(lengths) / sum(_target(n, max(lengths), pad) for n in lengths),
         },
     )
 

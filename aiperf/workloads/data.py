@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -49,6 +49,11 @@ class _Consumer:
             one = torch.full((self.products, 256, 256), 1 / 256, device=device)
         self.operands = [one, one.clone(), one.clone()]
 
+    def draw(self, seed: int) -> None:
+        """The projection, scaled so that features keep their size."""
+        fill_normal(self.weight, seed=seed, name="projection")
+        self.weight.mul_(len(self.weight) ** -0.5)
+
     def __call__(self, first: int, batch: Any) -> Any:
         """Consume the batch whose first sample is ``first``; returns it as it was projected."""
         ready = self.arrive(batch)
@@ -82,22 +87,23 @@ def _arrival(transform: str, transform_at: str, *, crop: int) -> Callable[[Any],
 class _Loop:
     """The loop over batches, or one part of it alone; ``last`` receives the last batch of each step."""
 
-    def __init__(
-        self, batches: Iterable[Any], consume: _Consumer, *, size: int, device: str, non_blocking: bool, ahead: bool
-    ):
-        self.feed, self.consume, self.size, self.device = batches, consume, size, device
-        self.non_blocking = non_blocking
-        self.stream = torch.cuda.Stream(device) if ahead else None
+    def __init__(self, batches: Iterable[Any], consume: _Consumer, *, given: Mapping[str, Any], device: str):
+        """``given``: what loader was called with, checked."""
+        self.feed, self.consume, self.device = batches, consume, device
+        self.size, self.stage, self.epochs = given["batch_size"], given["stage"], given["epochs"]
+        self.pinned, self.non_blocking = given["pinned"], given["non_blocking"]
+        self.stream = torch.cuda.Stream(device) if given["copy_stream"] else None
         self.last: Any = None
         self.on_host: list[Any] = []
         self.on_device: list[Any] = []
 
-    def hold(self, stage: str, fresh: Iterable[Any], *, pinned: bool) -> None:
-        """Make the batches that a part without its loader works on; ``fresh`` gives them."""
-        if stage not in ("copy_only", "compute_only"):
+    def refill(self, seed: int, fresh: Iterable[Any]) -> None:
+        """Draw the projection and hold the batches of ``fresh`` where the part at hand runs without its loader."""
+        self.consume.draw(seed)
+        if self.stage not in ("copy_only", "compute_only"):
             return
-        self.on_host = [batch.pin_memory() if pinned else batch for batch in fresh]
-        if stage == "compute_only":
+        self.on_host = [batch.pin_memory() if self.pinned else batch for batch in fresh]
+        if self.stage == "compute_only":
             self.on_device = [batch.to(self.device) for batch in self.on_host]
 
     def arriving(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -106,15 +112,19 @@ class _Loop:
             return feeds.arriving_ahead(batches, self.device, self.stream)
         return feeds.arriving(batches, self.device, non_blocking=self.non_blocking)
 
-    def run(self, stage: str) -> None:
-        """One epoch."""
+    def run(self) -> None:
+        """The timed region: whole epochs."""
+        for _ in range(self.epochs):
+            self._epoch()
+
+    def _epoch(self) -> None:
         batch: Any = None
-        if stage == "loader_only":
+        if self.stage == "loader_only":
             batch = _latest(self.feed)
-        elif stage == "copy_only":
+        elif self.stage == "copy_only":
             batch = _latest(self.arriving(self.on_host))
         else:
-            on_device = self.on_device if stage == "compute_only" else self.arriving(self.feed)
+            on_device = self.on_device if self.stage == "compute_only" else self.arriving(self.feed)
             for number, arrived in enumerate(on_device):
                 batch = self.consume(number * self.size, arrived)
         if self.last is not None:
@@ -157,6 +167,7 @@ def _check(given: dict[str, Any], device: str) -> None:
         raise ValueError("pinned and copy_stream need a GPU")
     if given["copy_stream"] and not (given["pinned"] and given["non_blocking"]):
         raise ValueError("copy_stream overlaps only what is pinned and non_blocking")
+    _check_heavy(given)
 
 
 def loader(
@@ -197,49 +208,44 @@ def loader(
     """
     given = {name: value for name, value in locals().items() if name != "context"}
     _check(given, context.device)
-    _check_heavy(given)
     if products and context.device == "cpu":
         torch.set_num_threads(1)
     data, how, width = _data(context, given)
     feeds.require_shared_memory(how, batch_size * width * 4)
     batched, end = feeds.feed(data, how)
-    is_text, count = isinstance(data, Texts), batches * batch_size
-    weight = torch.empty(len(pieces()) if is_text else width, _FEATURES, device=context.device)
-    features = torch.zeros(count, _FEATURES, device=context.device)
-    arrive = _arrival(transform, transform_at, crop=0 if is_text else images.crop_of(sample_shape))
-    consume = _Consumer(weight, features, arrive, products)
-    loop = _Loop(batched, consume, size=batch_size, device=context.device, non_blocking=non_blocking, ahead=copy_stream)
-
-    def refill(seed: int) -> None:
-        fill_normal(weight, seed=seed, name="projection")
-        weight.mul_(len(weight) ** -0.5)
-        loop.hold(stage, _plain(data, how), pinned=pinned)
+    loop = _loop(context, given, batched, width, text=isinstance(data, Texts))
 
     def redraw(seed: int) -> None:
         data.redraw(seed)
-        refill(seed)
+        loop.refill(seed, _plain(data, how))
 
-    def step() -> None:
-        for _ in range(epochs):
-            loop.run(stage)
-
-    refill(context.seed)
+    loop.refill(context.seed, _plain(data, how))
     if watch == "last_batch":
         loop.last = torch.zeros_like(next(_plain(data, how)), device=context.device)
     return Workload(
-        step=step,
-        work=Work(
-            bytes=float(count * width * 4 * epochs),
-            flops=0.0 if is_text else 2.0 * count * width * _FEATURES * epochs,
-            items=count * epochs,
-            item="samples",
-        ),
-        outputs=lambda: {"features": features} if loop.last is None else {"last_batch": loop.last},
-        inputs=lambda: {**data.inputs(), "weight": weight},
+        step=loop.run,
+        work=_work(batches * batch_size * epochs, width, text=isinstance(data, Texts)),
+        outputs=lambda: {"features": loop.consume.features} if loop.last is None else {"last_batch": loop.last},
+        inputs=lambda: {**data.inputs(), "weight": loop.consume.weight},
         redraw=redraw,
         facts=_facts(given, context.device),
         close=end,
     )
+
+
+def _loop(context: Context, given: dict[str, Any], batched: Iterable[Any], width: int, *, text: bool) -> _Loop:
+    """The loop over ``batched``, whose samples have ``width`` elements as they are projected."""
+    device, shape = context.device, given["sample_shape"]
+    weight = torch.empty(len(pieces()) if text else width, _FEATURES, device=device)
+    features = torch.zeros(given["batches"] * given["batch_size"], _FEATURES, device=device)
+    arrive = _arrival(given["transform"], given["transform_at"], crop=0 if text else images.crop_of(shape))
+    consume = _Consumer(weight, features, arrive, given["products"])
+    return _Loop(batched, consume, given=given, device=device)
+
+
+def _work(samples: int, width: int, *, text: bool) -> Work:
+    flops = 0.0 if text else 2.0 * samples * width * _FEATURES
+    return Work(bytes=float(samples * width * 4), flops=flops, items=samples, item="samples")
 
 
 def _data(context: Context, given: dict[str, Any]) -> tuple[Any, feeds.Feeding, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+from aiperf.workloads._capture import replay_of
 from aiperf.workloads._launch_native import Asked, workload
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 
@@ -97,7 +98,7 @@ def _torch_chain(
     pause = torch.cuda.synchronize if on_gpu else _nothing
     chain = _chain(x, y, nodes, fresh=buffers == "in_capture", after_kernel=pause if sync == "kernel" else _nothing)
     redraw(context.seed)
-    issue_one = _captured(chain) if issue == "graph" else chain
+    issue_one = replay_of(chain) if issue == "graph" else chain
     wait = pause if sync == "each" else None
     waits = {"end": 0, "each": iterations, "kernel": iterations * nodes}[sync] if on_gpu else 0
     return Workload(
@@ -149,21 +150,3 @@ def _repeat(issue: Callable[[], object], iterations: int, wait: Callable[[], obj
                 wait()
 
     return step
-
-
-def _captured(chain: Callable[[], None]) -> Callable[[], None]:
-    """Replay of the captured chain. Warm-up runs on a side stream first, as torch asks of a capture."""
-    import torch
-
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            chain()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    captured = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(captured):
-        chain()
-    replay: Callable[[], None] = captured.replay
-    return replay

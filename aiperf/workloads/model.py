@@ -7,13 +7,14 @@ timing.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 
 from aiperf.workloads import _models as models
 from aiperf.workloads import _training
+from aiperf.workloads._capture import replay_of
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 
 _KINDS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -36,9 +37,9 @@ def _autocast(context: Context, name: str) -> Callable[[], Any]:
     return lambda: torch.autocast(context.device.split(":")[0], dtype=dtype)
 
 
-def _inference(
-    task: models.Task, predict: Callable[[Any], Any], autocast: Callable[[], Any], *, guards: str
-) -> tuple[Callable[[], None], Callable[[], Mapping[str, Any]]]:
+def _infer(
+    task: models.Task, predict: Callable[[Any], Any], autocast: Callable[[], Any], *, guards: str, graph: str
+) -> _training.Ready:
     """A forward pass; ``guards`` says which switches against gradient recording surround it.
 
     The prediction is handed over in a buffer made outside inference mode: a tensor born inside it cannot be overwritten
@@ -55,23 +56,27 @@ def _inference(
                     held["prediction"] = torch.empty(prediction.shape, dtype=prediction.dtype, device=prediction.device)
             held["prediction"].copy_(prediction)
 
-    return step, lambda: dict(held)
+    return _training.Ready(replay_of(step) if graph == "forward" else step, lambda: dict(held))
 
 
-def _captured(forward: Callable[[], None]) -> Callable[[], None]:
-    """Replay of a forward pass that was captured after three passes on a side stream, as torch asks of a capture."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            forward()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        forward()
-    replay: Callable[[], None] = graph.replay
-    return replay
+def _train(
+    context: Context,
+    task: models.Task,
+    plan: _training.Plan,
+    autocast: Callable[[], Any],
+    *,
+    compile: str,
+    checkpoint: str,
+    samples: int,
+) -> _training.Ready:
+    """The training step; without a compiler its counters also tell what ``samples`` keep for the backward pass."""
+    if checkpoint != "none":
+        task.module.checkpoint = checkpoint
+    loss = _compiler(compile)(lambda x, y: task.loss(task.module(x), y))
+    ready = _training.training(task, loss, autocast, plan, scratch=context.scratch)
+    if compile != "none":
+        return ready
+    return ready._replace(counters=_with_saved_bytes(task, autocast, ready.counters, samples=samples))
 
 
 def _validate(context: Context, *, model: str, mode: str, compile: str, graph: str, checkpoint: str) -> None:
@@ -120,38 +125,24 @@ def step(
     torch.backends.cudnn.benchmark = cudnn_benchmark
     task = models.build(model, seed=context.seed, device=context.device, batch=batch * accumulate, seq=seq)
     task.module.to(getattr(torch, dtype))
-    cast, wrap = _autocast(context, autocast), _compiler(compile)
+    cast = _autocast(context, autocast)
     if mode == "train":
-        if checkpoint != "none":
-            task.module.checkpoint = checkpoint
         plan = _training.Plan(
-            optimizer=optimizer,
-            learning_rate=learning_rate,
-            steps=steps,
-            accumulate=accumulate,
-            sync_every=sync_every,
-            log_every=log_every,
-            scaled=autocast == "float16_scaled",
-            watch=watch,
-        )
-        loss = wrap(lambda x, y: task.loss(task.module(x), y))
-        run, outputs, reset, own = _training.training(task, loss, cast, plan, scratch=context.scratch)
-        if compile == "none":
-            own = _with_saved_bytes(task, cast, own, samples=batch)
+            optimizer=optimizer, learning_rate=learning_rate, steps=steps, accumulate=accumulate, watch=watch,
+            sync_every=sync_every, log_every=log_every, scaled=autocast == "float16_scaled",
+        )  # fmt: skip
+        ready = _train(context, task, plan, cast, compile=compile, checkpoint=checkpoint, samples=batch)
     else:
-        task.module.eval()
-        run, outputs = _inference(task, wrap(task.module), cast, guards=guards)
-        run = _captured(run) if graph == "forward" else run
-        reset, own = None, dict
+        ready = _infer(task, _compiler(compile)(task.module.eval()), cast, guards=guards, graph=graph)
     counts = _graph_counts if compile != "none" else lambda: {"graphs": 0.0, "graph_breaks": 0.0}
     return Workload(
-        step=run,
+        step=ready.step,
         work=_work(context, task, kind=_kind(autocast, dtype), train=mode == "train", steps=steps),
-        outputs=outputs,
+        outputs=ready.outputs,
         inputs=lambda: {"batch": task.batch, "targets": task.targets},
         redraw=task.redraw,
-        reset=reset,
-        counters=lambda: {**counts(), **own()},
+        reset=ready.reset,
+        counters=lambda: {**counts(), **ready.counters()},
         checks={"gradients_close": models.gradients_close},
         poison=mode == "infer" or watch == "gradients",
         facts=_facts(task, compile=compile, graph=graph),

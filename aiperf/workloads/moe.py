@@ -6,6 +6,7 @@ What must not live here: the router (_routing.py), the experts and the exchange 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -61,87 +62,135 @@ def layer(
     Reference (one rank): a dense loop over experts in float64. Source: AI Systems Performance Engineering, chapters
     13 and 15.
     """
+    on_gpu = context.device.startswith("cuda")
+    _check(
+        context, experts=experts, top_k=top_k, capacity=capacity, execution=execution, exchange=exchange, dtype=dtype
+    )
+    kind = getattr(torch, dtype)
+    ranks = _joined(context) if exchange == "blocking" else 1
+    x = empty(context, (tokens, hidden), kind)
+    bank = running.Bank.draw(context, experts=experts, hidden=hidden, inner=expert_hidden, dtype=kind)
+    mine = bank.share(context.rank if ranks > 1 else 0, ranks)
+    places = routing.capacity_of(tokens, experts, top_k, capacity)
+    router = _Router.draw(context, hidden=hidden, experts=experts, skew=skew, top_k=top_k, places=places)
+    run = _Pass(x, router, mine, running.runner(execution, context.device), ranks=ranks)
+
+    def redraw(seed: int) -> None:
+        fill_normal(x, seed=seed, name=f"tokens-{context.rank}")
+
+    def reference() -> dict[str, Any]:
+        return run.outputs() | {"out": bank.dense(x, router.weight, router.bias, top_k=top_k)}
+
+    redraw(context.seed)
+    flops = 6.0 * hidden * expert_hidden * tokens * top_k * ranks
+    roof = ("gemm_" if on_gpu else "cpu_gemm_") + {"float32": "fp32", "bfloat16": "bf16"}[dtype]
+    return Workload(
+        step=run.step,
+        work=Work(flops=flops, items=tokens * ranks, item="tokens", roofs={roof: flops} if on_gpu else {}),
+        outputs=run.outputs,
+        inputs=lambda: {"tokens": x},
+        redraw=redraw,
+        reference=reference if ranks == 1 and not places else None,
+        counters=run.counters,
+        checks={"conserved": _conserved},
+        facts=_facts(ranks, mine, places),
+    )
+
+
+def _facts(ranks: int, mine: running.Bank, places: int) -> dict[str, Any]:
+    return {
+        "backend": "none" if ranks == 1 else torch.distributed.get_backend(),
+        "ranks": ranks,
+        "own_experts": mine.count,
+        "places": places,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _check(
+    context: Context, *, experts: int, top_k: int, capacity: float, execution: str, exchange: str, dtype: str
+) -> None:
     if not 1 <= top_k <= experts:
         raise ValueError(f"top_k is {top_k}; it must lie between 1 and the number of experts, {experts}")
     if capacity and capacity < 1:
         raise ValueError(f"a capacity factor of {capacity} leaves too few places; it must be 1 or more, or 0 for none")
     if exchange == "blocking" and (context.world_size < 2 or experts % context.world_size):
         raise ValueError("exchange: blocking needs ranks: 2 or more, and experts that can be dealt out equally")
-    on_gpu = context.device.startswith("cuda")
-    if execution != "loop" and (not on_gpu or exchange != "none"):
+    if execution != "loop" and (not context.device.startswith("cuda") or exchange != "none"):
         raise SkipSide("streams and grouped matrix products need a GPU, and run without an exchange")
     if execution == "grouped" and dtype != "bfloat16":
         raise ValueError("the grouped matrix product takes bfloat16 only")
-    kind = getattr(torch, dtype)
-    ranks = 1
-    if exchange == "blocking":
-        ranks = context.world_size
-        if not on_gpu:
-            torch.set_num_threads(1)
-        context.process_group("nccl" if on_gpu else "gloo")
-    x = empty(context, (tokens, hidden), kind)
-    bank = running.Bank.draw(context, experts=experts, hidden=hidden, inner=expert_hidden, dtype=kind)
-    mine = bank.share(context.rank if ranks > 1 else 0, ranks)
-    router = torch.empty(hidden, experts, device=context.device)
-    fill_normal(router, seed=context.seed, name="router")
-    router.div_(hidden**0.5)
-    bias = routing.skewed_bias(experts, skew).to(context.device)
-    places = routing.capacity_of(tokens, experts, top_k, capacity)
-    out = torch.empty_like(x)
-    chosen = torch.empty(tokens, top_k, dtype=torch.int64, device=context.device)
-    handled = torch.empty(tokens, dtype=torch.int64, device=context.device)
-    run_local = running.runner(execution, context.device)
-    told: dict[str, Any] = {}
 
-    def redraw(seed: int) -> None:
-        fill_normal(x, seed=seed, name=f"tokens-{context.rank}")
 
-    def mix() -> None:
-        logits = x.float() @ router + bias
-        chosen.copy_(routing.choose(logits, top_k=top_k, capacity=places))
-        weights = logits.gather(1, chosen).softmax(1).to(kind)
-        flat = chosen.flatten()
+def _joined(context: Context) -> int:
+    """How many ranks there are, after this one has joined them."""
+    on_gpu = context.device.startswith("cuda")
+    if not on_gpu:
+        torch.set_num_threads(1)
+    context.process_group("nccl" if on_gpu else "gloo")
+    return context.world_size
+
+
+@dataclass(frozen=True)
+class _Router:
+    """A projection of the tokens onto the experts; a token goes to those that it scores highest for."""
+
+    weight: Any
+    bias: Any
+    top_k: int
+    places: int
+
+    @classmethod
+    def draw(cls, context: Context, *, hidden: int, experts: int, skew: float, top_k: int, places: int) -> _Router:
+        weight = torch.empty(hidden, experts, device=context.device)
+        fill_normal(weight, seed=context.seed, name="router")
+        weight.div_(hidden**0.5)
+        return cls(weight, routing.skewed_bias(experts, skew).to(context.device), top_k, places)
+
+    def choose(self, x: Any) -> tuple[Any, Any]:
+        """Experts [tokens, top_k] and the shares in which their results are mixed."""
+        logits = x.float() @ self.weight + self.bias
+        chosen = routing.choose(logits, top_k=self.top_k, capacity=self.places)
+        return chosen, logits.gather(1, chosen).softmax(1)
+
+
+class _Pass:
+    """A rank's tokens to their experts and back in order, into tensors that stay where they are."""
+
+    def __init__(self, x: Any, router: _Router, mine: running.Bank, run: running.Run, *, ranks: int) -> None:
+        self._x, self._router, self._mine, self._run, self._ranks = x, router, mine, run, ranks
+        self._experts = len(router.bias)
+        self._out = torch.empty_like(x)
+        self._chosen = torch.empty(len(x), router.top_k, dtype=torch.int64, device=x.device)
+        self._handled = torch.empty(len(x), dtype=torch.int64, device=x.device)
+        self._load: Any = None
+
+    def step(self) -> None:
+        """The timed region."""
+        with torch.no_grad():
+            self._mix()
+
+    def _mix(self) -> None:
+        chosen, weights = self._router.choose(self._x)
+        self._chosen.copy_(chosen)
+        flat = self._chosen.flatten()
         order = flat.argsort(stable=True)
-        rows = x[order // top_k]
-        counts = torch.bincount(flat, minlength=experts)
-        if ranks > 1:
-            done, load = running.exchanged(rows, counts, mine, run_local, ranks=ranks)
+        rows = self._x[order // self._router.top_k]
+        counts = torch.bincount(flat, minlength=self._experts)
+        if self._ranks > 1:
+            done, self._load = running.exchanged(rows, counts, self._mine, self._run, ranks=self._ranks)
         else:
-            done, load = run_local(rows, counts, mine), counts
-        told["load"] = load
+            done, self._load = self._run(rows, counts, self._mine), counts
         back = torch.empty_like(done)
         back[order] = done
-        torch.sum(back.view(tokens, top_k, hidden) * weights.unsqueeze(2), dim=1, out=out)
-        handled.copy_((back.view(tokens, top_k, hidden) != 0).any(2).sum(1))
+        back = back.view(*self._chosen.shape, -1)
+        torch.sum(back * weights.to(back.dtype).unsqueeze(2), dim=1, out=self._out)
+        self._handled.copy_((back != 0).any(2).sum(1))
 
-    def step() -> None:
-        with torch.no_grad():
-            mix()
+    def outputs(self) -> dict[str, Any]:
+        """Mixed rows in order, the experts of each token, by how many it was handled."""
+        return {"out": self._out, "experts": self._chosen, "handled": self._handled}
 
-    def counters() -> dict[str, float]:
-        load = told.get("load")
-        return {} if load is None else {"own_rows": float(load.sum())}
-
-    def reference() -> dict[str, Any]:
-        return {"out": bank.dense(x, router, bias, top_k=top_k), "experts": chosen, "handled": handled}
-
-    redraw(context.seed)
-    flops = 6.0 * hidden * expert_hidden * tokens * top_k * ranks
-    roof = ("gemm_" if on_gpu else "cpu_gemm_") + {"float32": "fp32", "bfloat16": "bf16"}[dtype]
-    return Workload(
-        step=step,
-        work=Work(flops=flops, items=tokens * ranks, item="tokens", roofs={roof: flops} if on_gpu else {}),
-        outputs=lambda: {"out": out, "experts": chosen, "handled": handled},
-        inputs=lambda: {"tokens": x},
-        redraw=redraw,
-        reference=reference if ranks == 1 and not places else None,
-        counters=counters,
-        checks={"conserved": _conserved},
-        facts={
-            "backend": "none" if ranks == 1 else torch.distributed.get_backend(),
-            "ranks": ranks,
-            "own_experts": mine.count,
-            "places": places,
-            "threads": torch.get_num_threads(),
-        },
-    )
+    def counters(self) -> dict[str, float]:
+        """Rows that this rank's experts handled in the last step."""
+        return {} if self._load is None else {"own_rows": float(self._load.sum())}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from aiperf.workloads import _gradient_exchange as exchange
 from aiperf.workloads import _models as models
-from aiperf.workloads.contract import Context, SkipSide, Work, Workload
+from aiperf.workloads.contract import Context, Outcome, SkipSide, Work, Workload
 
 
 @dataclass(frozen=True)
@@ -204,36 +204,49 @@ def train(
     Bytes: the gradients of one exchange. Items: tokens or samples of all ranks. Models: tiny, small, base, mlp:small,
     mlp:medium, mlp:large. Source: AI Systems Performance Engineering, chapters 4, 5 and 13.
     """
-    alone = strategy == "data_parallel"
-    if alone and (not context.device.startswith("cuda") or context.gpus < 2):
-        raise SkipSide("DataParallel splits a batch over GPUs of one process and needs two of them")
-    if not alone and context.world_size < 2 and scaling != "weak":
-        raise ValueError(f"strategy {strategy} needs ranks: 2 or more on this side")
+    _check(context, strategy=strategy, scaling=scaling, wrap=wrap, model=model)
+    parts = context.gpus if strategy == "data_parallel" else context.world_size
     plan = _Plan(
-        strategy=strategy,
-        batch=batch,
-        accumulate=accumulate,
-        samples=samples,
-        no_sync=no_sync,
-        sync_every=sync_every,
-        skew=skew,
-        hook=hook,
-        shard=shard,
-        wrap=wrap,
-        bucket_mb=bucket_mb,
-        parts=context.gpus if alone else context.world_size,
-    )
+        strategy=strategy, batch=batch, accumulate=accumulate, samples=samples, no_sync=no_sync, sync_every=sync_every,
+        skew=skew, hook=hook, shard=shard, wrap=wrap, bucket_mb=bucket_mb, parts=parts,
+    )  # fmt: skip
+    _share_cores(context, scaling)
+    joined = "none" if strategy == "data_parallel" or parts == 1 else _group(context, backend)
+    task = _task(context, plan, model=model, seq=seq)
+    rate = learning_rate * (batch * accumulate if samples else 1)
+    return _workload(context, task, plan, optimizer=optimizer, learning_rate=rate, part=part, joined=joined)
+
+
+def _check(context: Context, *, strategy: str, scaling: str, wrap: str, model: str) -> None:
+    if strategy == "data_parallel":
+        if not context.device.startswith("cuda") or context.gpus < 2:
+            raise SkipSide("DataParallel splits a batch over GPUs of one process and needs two of them")
+    elif context.world_size < 2 and scaling != "weak":
+        raise ValueError(f"strategy {strategy} needs ranks: 2 or more on this side")
     if strategy == "fsdp" and wrap == "block" and model not in models.TRANSFORMERS:
         raise ValueError(f'wrap: block needs a transformer; "{model}" has no blocks')
-    _share_cores(context, scaling)
-    joined = "none" if alone or plan.parts == 1 else _group(context, backend)
-    task = _task(context, plan, model=model, seq=seq)
-    # Read before fully_shard cuts the weights.
-    closeness = models.update_close(task.module) if samples else None
+
+
+def _workload(
+    context: Context,
+    task: models.Task,
+    plan: _Plan,
+    *,
+    optimizer: str,
+    learning_rate: float,
+    part: str,
+    joined: str,
+) -> Workload:
+    """The step over ``task``, whose gang has joined by the backend ``joined``."""
+    checks: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Outcome]] = {
+        "gradients_close": models.gradients_close
+    }
+    if plan.samples:
+        # Read before fully_shard cuts the weights.
+        checks["update_close"] = models.update_close(task.module)
     module = _parallel_module(context, task, plan)
     kind = torch.optim.AdamW if optimizer == "adamw" else torch.optim.SGD
-    rate = learning_rate * (batch * accumulate if samples else 1)
-    stepper = kind(task.module.parameters(), lr=rate)
+    stepper = kind(task.module.parameters(), lr=learning_rate)
     step = _Step(task, module, stepper, plan, weight=len(task.batch) / plan.per_rank if plan.skew else 1.0)
     flops = task.train_flops
     return Workload(
@@ -250,11 +263,8 @@ def train(
         redraw=task.redraw,
         reset=models.snapshot(task.module, stepper),
         counters=lambda: {"exchanges": float(step.exchanges)},
-        poison=not samples,
-        checks={
-            "gradients_close": models.gradients_close,
-            **({"update_close": closeness} if closeness is not None else {}),
-        },
+        poison=not plan.samples,
+        checks=checks,
         facts={
             "backend": joined,
             "parts": plan.parts,

@@ -39,23 +39,14 @@ def linear(
     FLOPs are 2mnk; bytes are the weight as stored with its scales, x and y. The named check ``relative_frobenius``
     is ||y - y_before|| / ||y_before||; the reference is the layer without rounding.
     """
-    if min(m, n, k) < 1 or (weights == "int4" and k % schemes.GROUP):
-        raise ValueError(f"m, n, k are {m}, {n}, {k}; each must be 1 or more, and k in groups of 128 for int4")
-    if weights == "float" and activations != "float":
-        raise ValueError(f"{activations} activations need quantised weights")
-    if weights == "float" and not fused:
-        raise ValueError("fused: false is about quantised weights")
-    import torch
-
-    on_gpu = context.device.startswith("cuda")
-    kind = torch_dtype("bfloat16" if on_gpu or weights == "int4" else "float32")
+    _check(m, n, k, weights=weights, activations=activations, fused=fused)
+    kind = torch_dtype("bfloat16" if context.device.startswith("cuda") or weights == "int4" else "float32")
     x, w = (empty(context, shape, kind) for shape in ((m, k), (n, k)))
     held: dict[str, Any] = {}
 
     def redraw(seed: int) -> None:
         for name, array in (("x", x), ("w", w)):
-            source = torch.Generator(array.device).manual_seed(own_seed(seed, name))
-            array.copy_(torch.randn(array.shape, generator=source, device=array.device))
+            _draw(array, seed, name)
         if weights != "float":
             held["weight"] = schemes.store(w, weights)
         if activations != "float":
@@ -71,11 +62,9 @@ def linear(
 
     step()
     size = held["weight"].bytes if held else float(w.numel() * w.element_size())
-    moved = size + float((m * k + m * n) * x.element_size())
-    flops = 2.0 * m * n * k
     return Workload(
         step=step,
-        work=Work(bytes=moved, flops=flops, items=m, item="rows", roofs=_roofs(context, m, flops, moved, weights)),
+        work=_work(context, x, w, size, weights),
         outputs=lambda: dict(latest),
         inputs=lambda: {"x": x, "w": w},
         redraw=redraw,
@@ -89,6 +78,23 @@ def linear(
             "rounding_error": _rounding_error(w, held),
         },
     )
+
+
+def _check(m: int, n: int, k: int, *, weights: str, activations: str, fused: bool) -> None:
+    if min(m, n, k) < 1 or (weights == "int4" and k % schemes.GROUP):
+        raise ValueError(f"m, n, k are {m}, {n}, {k}; each must be 1 or more, and k in groups of 128 for int4")
+    if weights == "float" and activations != "float":
+        raise ValueError(f"{activations} activations need quantised weights")
+    if weights == "float" and not fused:
+        raise ValueError("fused: false is about quantised weights")
+
+
+def _draw(array: Any, seed: int, name: str) -> None:
+    """Standard normal values in place, drawn on the array's own device."""
+    import torch
+
+    source = torch.Generator(array.device).manual_seed(own_seed(seed, name))
+    array.copy_(torch.randn(array.shape, generator=source, device=array.device))
 
 
 def _multiplier(
@@ -114,10 +120,16 @@ def _rounding_error(w: Any, held: dict[str, Any]) -> float:
     return float((schemes.restored(held["weight"], wide.dtype) - wide).norm() / wide.norm())
 
 
-def _roofs(context: Context, m: int, flops: float, moved: float, weights: str) -> dict[str, float]:
-    """The memory's roof with few rows; with many the float product's, and none for types without one."""
+def _work(context: Context, x: Any, w: Any, size: float, weights: str) -> Work:
+    """What a step does with a weight of ``size`` bytes as stored.
+
+    Its roof is the memory's with few rows; with many the float product's, and none for types without one.
+    """
+    (m, k), n = x.shape, len(w)
+    flops, moved = 2.0 * m * n * k, size + float((m * k + m * n) * x.element_size())
+    roofs: dict[str, float] = {}
     if m < _FEW:
-        return memory_roof(context.device, moved=moved, working_set=moved)
-    if weights != "float":
-        return {}
-    return {"gemm_bf16" if context.device.startswith("cuda") else "cpu_gemm_fp32": flops}
+        roofs = memory_roof(context.device, moved=moved, working_set=moved)
+    elif weights == "float":
+        roofs = {"gemm_bf16" if context.device.startswith("cuda") else "cpu_gemm_fp32": flops}
+    return Work(bytes=moved, flops=flops, items=m, item="rows", roofs=roofs)

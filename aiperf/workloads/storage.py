@@ -135,6 +135,11 @@ class _Reader:
         for done in [self.pool.submit(_read_all, path, descriptor, share) for share in shares]:
             done.result()
 
+    def counters(self) -> dict[str, float]:
+        """Files opened and requests made by a step; none where the set is in memory."""
+        visits = [] if self.held else self.visits
+        return {"files_opened": float(len(visits)), "reads": float(sum(len(requests) for _, requests in visits))}
+
     def load(self) -> None:
         """Keep the whole set in this process's memory, for ``copy``."""
         self.held = memoryview(b"".join(path.read_bytes() for path in self.layout.paths))
@@ -153,18 +158,37 @@ def _read_all(path: str, descriptor: int, requests: list[_Request]) -> None:
             raise OSError(f"short read of {path} at {offset}")
 
 
-def _counters(reader: _Reader, cold: dict[str, float]) -> Callable[[], dict[str, float]]:
-    def counters() -> dict[str, float]:
-        found = {
-            "files_opened": float(len(reader.visits)),
-            "reads": float(sum(len(requests) for _, requests in reader.visits)),
-        }
-        if cold:
-            found["resident_share_before"] = cold["resident"]
-            found["disk_bytes"] = page_cache.disk_bytes() - cold["disk_bytes"]
-        return found
+class _Cold:
+    """Evicts the set before an iteration and tells what that came to."""
 
-    return counters
+    def __init__(self, paths: list[Path]) -> None:
+        self._paths = paths
+        self._before: dict[str, float] = {}
+
+    def prepare(self) -> None:
+        """Drop every page of the set. Raises OSError when one stays."""
+        page_cache.evict(self._paths)
+        resident = page_cache.resident_share(self._paths)
+        if resident > 0:
+            raise OSError(f"{resident:.1%} of the set is still in the page cache after it was dropped")
+        self._before = {"resident": resident, "disk_bytes": page_cache.disk_bytes()}
+
+    def counters(self) -> dict[str, float]:
+        """What was resident before the step, and what it has fetched; nothing before the first eviction."""
+        if not self._before:
+            return {}
+        fetched = page_cache.disk_bytes() - self._before["disk_bytes"]
+        return {"resident_share_before": self._before["resident"], "disk_bytes": fetched}
+
+
+def _first_pass(once: Callable[[], None], *, io: str, folder: Path) -> None:
+    """One pass before anything is timed. Raises SkipSide where the folder's disk takes no direct requests."""
+    try:
+        once()
+    except OSError as error:
+        if io == "direct":
+            raise SkipSide(f"O_DIRECT does not work on {folder}: {error}") from error
+        raise
 
 
 def read(
@@ -198,30 +222,16 @@ def read(
     from_disk = source == "file" and (cache == "cold" or io == "direct")
     if from_disk:
         page_cache.require_evictable(files.paths)
-    cold: dict[str, float] = {}
-
-    def prepare() -> None:
-        page_cache.evict(files.paths)
-        cold["resident"] = page_cache.resident_share(files.paths)
-        if cold["resident"] > 0:
-            raise OSError(f"{cold['resident']:.1%} of the set is still in the page cache after it was dropped")
-        cold["disk_bytes"] = page_cache.disk_bytes()
-
-    once = reader.step
+    cold = _Cold(files.paths)
     if source == "ram":
         reader.load()
-        once = reader.copy
+    once = reader.copy if source == "ram" else reader.step
+    _first_pass(once, io=io, folder=context.shared_scratch)
 
     def step() -> None:
         for _ in range(epochs):
             once()
 
-    try:
-        once()
-    except OSError as error:
-        if io == "direct":
-            raise SkipSide(f"O_DIRECT does not work on {context.shared_scratch}: {error}") from error
-        raise
     held = {"folder": str(files.paths[0].parent), "io": io, "cache": cache, "files": len(files.paths)}
     facts: dict[str, Any] = held if source == "file" else {"held": "in this process's memory"}
     return Workload(
@@ -234,8 +244,8 @@ def read(
         ),
         outputs=lambda: {"bytes": reader.out},
         redraw=lambda seed: reader.rotate(1 + seed % (_STARTS - 1)),
-        prepare=prepare if cache == "cold" and source == "file" else None,
-        counters=_counters(reader, cold) if source == "file" else lambda: {"files_opened": 0.0, "reads": 0.0},
+        prepare=cold.prepare if cache == "cold" and source == "file" else None,
+        counters=lambda: {**reader.counters(), **cold.counters()},
         facts=facts,
         close=reader.pool.shutdown if reader.pool is not None else None,
     )

@@ -232,7 +232,7 @@ def test_a_table_that_cannot_be_rendered_leaves_the_files(reader, tmp_path, monk
         (KeyboardInterrupt(), 130, "interrupted before anything was measured"),
         (usage("no such scenario", "list them", where="--only"), 2, "--only: no such scenario"),
         (AiperfError("the disk is full"), 2, "the disk is full"),
-        (ZeroDivisionError("by zero"), 2, "aiperf itself failed: ZeroDivisionError: by zero"),
+        (ZeroDivisionError("by zero"), 70, "aiperf itself failed: ZeroDivisionError: by zero"),
     ],
 )
 def test_a_command_that_comes_to_nothing_leaves_its_reason(tmp_path, error, code, said) -> None:

@@ -128,6 +128,20 @@ def test_a_damaged_record_is_named_and_the_rest_is_compared(here, stored, user) 
     assert "holds no record of it that can be read" in told.out
 
 
+@pytest.mark.parametrize(("names", "letter"), [(("one", "two"), "B"), (("two", "one"), "A")])
+def test_of_a_run_whose_own_record_is_damaged_no_host_is_known_to_match(here, stored, user, names, letter) -> None:
+    (user.folder / "results/two/run.json").write_text("garbage")
+    told = here("compare", *names)
+    text = " ".join(told.out.split())
+    assert told.code == 4
+    assert f"{letter} two · the run's own record is damaged: its host, software, precision and end are unknown" in text
+    assert f"not compared: of {letter} no host is known" in text
+    assert "interrupted" not in text
+    assert "results/two/run.json is not JSON" in told.err
+    runs = {run["run"]: run for run in json.loads(here("compare", *names, "--json").out)["runs"]}
+    assert (runs["one"]["status"], runs["two"]["status"], runs["two"]["precision"]) == ("finished", "unknown", None)
+
+
 @pytest.mark.parametrize(
     ("names", "fault"),
     [

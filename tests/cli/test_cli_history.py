@@ -79,6 +79,14 @@ def test_a_damaged_record_is_named_and_the_others_are_shown(here, stored) -> Non
     assert "2026-11-01T00-00-00-h-1" in told.err
 
 
+def test_a_run_whose_own_record_is_damaged_stays_in_the_trend_and_says_so(here, stored) -> None:
+    (stored.folder / "results/2026-11-01T00-00-00-h-1/run.json").write_text("{")
+    told = here("history", "tiny", "--all-hosts")
+    assert told.code == 0
+    assert "this run's own record is damaged" in told.out
+    assert "own record is damaged" in told.err
+
+
 def test_records_that_are_all_damaged_are_not_the_same_as_none(here, stored) -> None:
     for path in (stored.folder / "results").glob("*/cases/tiny.json"):
         path.write_text("{")

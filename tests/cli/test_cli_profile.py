@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
-from cli_user import User
+from cli_user import Typed, User, until
 
 REPORTS = Path(__file__).parents[1] / "fixtures" / "profilers"
 TOKEN = "hunter2-planted-token"
@@ -86,6 +88,13 @@ def test_a_report_that_exists_is_read_with_its_ranges_as_sides(here) -> None:
     assert 54e9 < pinned["bytes_per_s"] < 55e9
 
 
+def test_several_reports_after_one_flag_are_read_as_one_profile(here) -> None:
+    files = (str(REPORTS / "h200_s.sqlite"), str(REPORTS / "r_range.ncu-rep"))
+    (told,) = json.loads(here("profile", "--import", *files, "--range", "gemm", "--json").out)
+    assert [(a["tool"], a["status"]) for a in told["artefacts"]] == [("nsys", "read"), ("ncu", "read")]
+    assert {row["tool"] for row in told["rows"]} == {"nsys", "ncu"}
+
+
 def test_a_trace_without_our_ranges_says_so_and_is_read_by_the_names_given(here) -> None:
     trace = str(REPORTS / "h200_kineto.json.gz")
     assert "no range of the domain aiperf was seen" in " ".join(here("profile", "--import", trace).out.split())
@@ -101,6 +110,7 @@ def test_a_trace_without_our_ranges_says_so_and_is_read_by_the_names_given(here)
         (("--import", "tiny.yaml"), "no ending of a report"),
         (("--import", "torn.sqlite"), "not an nsys export"),
         (("--import", "torn.json"), "not a torch.profiler trace"),
+        (("--html", "--import", "torn.json"), "a page belongs to a run"),
         (("--range", "a@", "--import", "torn.json"), "is no range"),
         (("tiny.yaml", "--timeout", "0s"), "no time to measure in"),
     ],
@@ -131,6 +141,68 @@ def test_a_side_that_fails_under_a_profiler_is_told_and_the_exit_code_says_so(us
     assert "before read" in told
     assert "after failed" in told
     assert "the model file is missing" in told
+
+
+SUITE = """\
+title: Two of mine
+scenarios: [./first.yaml, ./second.yaml]
+precision: quick
+duration: not measured yet
+"""
+
+
+@pytest.fixture(scope="module")
+def suited(tmp_path_factory: pytest.TempPathFactory) -> User:
+    """A user who profiled a suite of two cases and was interrupted after the first."""
+    user = User(tmp_path_factory.mktemp("suited"))
+    user.scenario("first", moves="{calls: down}")
+    user.scenario("second", after="{pause: 120.0}")
+    user.write("mine.yaml", SUITE)
+    told = user.folder / "told"
+    with (
+        told.open("w") as errors,
+        user.start("profile", "--suite", "./mine.yaml", "--with", "torch", stderr=errors) as process,
+    ):
+        assert until(lambda: "2 of 2: second" in told.read_text(), seconds=120)
+        os.killpg(process.pid, signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    user.done = Typed(process.returncode, out, told.read_text())
+    return user
+
+
+def test_an_interrupted_suite_says_how_far_it_came_and_how_to_go_on(suited) -> None:
+    assert suited.done.code == 130
+    name = suited.latest().name
+    assert f"interrupted: 1 of 2 cases are profiled and saved; the same command with --resume {name}" in suited.done.err
+    assert json.loads((suited.latest() / "run.json").read_text())["status"] == "interrupted"
+    # Of a single case there is no table of tables.
+    assert "cases profiled" not in suited.done.out
+
+
+def test_a_suite_goes_on_where_it_was_left_and_ends_in_one_table_of_its_cases(suited) -> None:
+    suited.scenario("second")
+    kept = (suited.latest() / "profiles" / "first.json").stat().st_mtime_ns
+    done = suited.types("profile", "--suite", "./mine.yaml", "--with", "torch", "--resume", "latest")
+    assert done.code == 0, done.err
+    assert (suited.latest() / "profiles" / "first.json").stat().st_mtime_ns == kept
+    assert "1 of 2: first is kept as it was profiled" in done.err
+    assert "2 of 2: second: torch over before" in done.err
+    *_, table, first, second, folder = done.out.rstrip().splitlines()
+    assert table.split()[:2] == ["case", "by"]
+    assert [line.split()[:2] for line in (first, second)] == [["first", "torch"], ["second", "torch"]]
+    assert first.endswith("not readable here")
+    assert folder.endswith(suited.latest().name)
+    assert json.loads((suited.latest() / "run.json").read_text())["status"] == "finished"
+    told = suited.types(
+        "profile", "--suite", "./mine.yaml", "--with", "torch", "--resume", "latest", "--json", "--html"
+    )
+    assert [profile["case"] for profile in json.loads(told.out)] == ["first", "second"]
+    page = suited.latest() / "profiles.html"
+    assert page.name in told.err
+    assert all(f"<h2>{name}</h2>" in page.read_text() for name in ("first", "second"))
+    assert "2 cases profiled, none measured: aiperf report latest --profiles" in suited.types("report").out
+    (reported,) = suited.types("report", "--html").out.split()
+    assert Path(suited.folder, reported).read_text() == page.read_text()
 
 
 def test_a_program_that_no_tool_here_can_take_is_skipped_with_the_reason(user) -> None:

@@ -115,7 +115,11 @@ def test_damaged_files_are_named_on_stderr_and_passed_over(run, user) -> None:
     assert told.code == 0
     assert told.out.splitlines()[1] == "0,1"
     assert sorted(line.split(" ")[0].rsplit("/")[-1] for line in told.err.splitlines()) == ["run.json", "tiny.parquet"]
-    assert told.err.count("passed over") == 2
+    assert (told.err.count("passed over"), told.err.count("own record is damaged")) == (1, 1)
+    found = run("query", "SELECT * FROM runs", "--format", "json")
+    (row,) = json.loads(found.out)
+    assert {name for name, value in row.items() if value is not None} == {"run", "status", "cases", "folder"}
+    assert (row["status"], row["cases"]) == ("unknown", 1)
 
 
 def test_a_folder_without_runs_is_a_mistake(here) -> None:

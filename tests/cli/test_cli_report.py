@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import shutil
@@ -92,6 +93,28 @@ def test_a_damaged_record_is_named_and_passed_over(run, user) -> None:
     assert "passed over" in told.err
 
 
+def test_a_run_whose_own_record_is_damaged_tells_its_cases_and_makes_nothing_up(run, user) -> None:
+    path = user.latest() / "run.json"
+    path.write_bytes(path.read_bytes()[:150])
+    told = run("report")
+    head, table = told.out.split("\n\n", 1)
+    assert "own record is damaged" in told.err
+    assert head == "the run's own record is damaged: its host, software, precision and end are unknown"
+    assert "tiny" in table
+    document = json.loads(run("report", "--json").out)
+    assert {name for name, value in document["run"].items() if value is not None} == {"run", "status"}
+    assert document["run"]["status"] == "unknown"
+    assert "no GPU" not in run("report", "--format", "markdown").out
+    shown = run("show", "latest", "tiny")
+    assert "own record is damaged" in shown.err
+    assert "--seed" not in shown.out
+    assert "its seed and command line are unknown" in shown.out
+    page = user.folder / "page.html"
+    assert run("report", "--html", "--output", str(page)).code == 0
+    assert "own record is damaged: it shows the cases that can be read" in html.unescape(page.read_text())
+    assert "precision<td>" not in page.read_text()
+
+
 def test_the_verdict_of_a_case_is_explained(run) -> None:
     told = run("show", "latest", "tiny")
     assert told.code == 0
@@ -105,6 +128,17 @@ def test_runs_and_cases_that_are_not_there_are_mistakes_that_name_those_that_are
     assert (told.code, "tiny" in told.err) == (2, True)
     nothing = run("report", "--results", "elsewhere")
     assert (nothing.code, "no run is stored in elsewhere" in nothing.err) == (2, True)
+
+
+def test_a_fault_of_aiperf_itself_is_told_with_its_place_and_a_code_of_its_own(here, monkeypatch) -> None:
+    def breaks(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr("aiperf.cli.list.list_scenarios", breaks)
+    told = here("list")
+    assert (told.code, told.out) == (70, "")
+    assert "in breaks" in told.err
+    assert told.err.endswith("\naiperf: a fault of aiperf itself: ZeroDivisionError: by zero\n")
 
 
 def test_entry_is_the_one_place_that_turns_outcomes_into_codes(monkeypatch, capsys) -> None:

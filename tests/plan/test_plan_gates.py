@@ -39,14 +39,19 @@ def test_every_shipped_gate_loads_and_the_default_gates_time_and_memory():
 def test_everything_that_a_file_may_say_is_read(gate_file, tmp_path):
     config = load_gate(
         gate_file(
-            "scenarios: [my-tag, ./bench/parse.yaml, '../*.yaml']\n"
+            "scenarios: [my-tag, ./bench/parse.yaml, '../*.yaml', near.yaml]\n"
             "baseline: base.json\nabsolute: true\nprecision: fast.yaml\nside: after\nhead: v2\nbuild: make -j4\n"
             "on_inconclusive: fail\nconfirm: false\n"
             "metrics: {time: {threshold: 0.05}, peak_memory: {allow: {my-cache: 1.5, 'old-*': 0.2}}, user: }\n"
         )
     )
     folder = tmp_path / "gates"
-    assert config.scenarios == ("my-tag", str(folder / "bench/parse.yaml"), str(tmp_path / "*.yaml"))
+    assert config.scenarios == (
+        "my-tag",
+        str(folder / "bench/parse.yaml"),
+        str(tmp_path / "*.yaml"),
+        str(folder / "near.yaml"),
+    )
     assert (config.baseline, config.precision) == (str(folder / "base.json"), str(folder / "fast.yaml"))
     assert (config.absolute, config.confirm, config.on_inconclusive) == (True, False, "fail")
     assert (config.side, config.head, config.build) == ("after", "v2", "make -j4")

@@ -14,6 +14,7 @@ from aiperf.analysis.book import ANSWERS, Measured, answer_rows
 from aiperf.plan.book import BookRow, Claim
 from aiperf.plan.cited import Cited
 from aiperf.plan.suites import Suite
+from aiperf.records import RunRecord
 from aiperf.report.book import book_csv, book_lines, book_markdown, book_plain, missing_lines, rules_lines
 from aiperf.report.book_words import claim_text, measured_text, row_sentence
 from aiperf.report.console import plain
@@ -172,6 +173,7 @@ def test_a_run_of_many_cases_tells_how_many_verdicts_hold_for_all_of_them() -> N
         "5 of 5 improved and 1 of 1 regressed hold at a false discovery rate of 5 % over 6 results (Benjamini-Hochberg)"
     )
     assert discovery_line(make_run(), records[:4]) == ""
+    assert discovery_line(RunRecord.unknown("r"), records) == ""
     table = build_table(records)
     assert f"\n\n{line}\n" in render_markdown(make_run(), table, summary="x", discoveries=line).replace("\\", "")
     assert '"improved_kept": 5' in render_json(make_run(), table, records=records)

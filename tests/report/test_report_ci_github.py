@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from ci_made import every_entry, gate_entries, gate_row, nasty_entry
 
-from aiperf.errors import Exit, Fault
+from aiperf.errors import MEANING, Exit, Fault
 from aiperf.report.ci.entries import entries_of_faults
-from aiperf.report.ci.github import MEANING, SUMMARY_LIMIT, annotation_lines, fit_summary, step_summary
+from aiperf.report.ci.github import SUMMARY_LIMIT, annotation_lines, fit_summary, step_summary
 
 GOLDEN = Path(__file__).parent / "golden_ci"
 ROOT = Path("/repo")

@@ -275,6 +275,20 @@ def test_damage_is_named_once_and_the_rest_is_written(results: Path) -> None:
     assert done.rows == len(out.getvalue().splitlines()) - 1
 
 
+def test_of_a_run_whose_own_record_is_damaged_only_its_name_is_written(results: Path) -> None:
+    runs, _ = choose_runs([], every=True, results=results)
+    spoilt = [run.folder for run in runs]
+    for folder in spoilt:
+        (folder / "run.json").write_text("{")
+    out = io.StringIO()
+    again, _ = choose_runs([], every=True, results=results)
+    done = export_stream(again, out, form="json", what="cases", clean=clean)
+    rows = json.loads(out.getvalue())
+    assert {row["run"] for row in rows} == {folder.name for folder in spoilt}
+    assert {row[name] for row in rows for name in ("started", "host_id", "hostname", "git_sha", "git_diff")} == {None}
+    assert sum("own record is damaged" in problem for problem in done.problems) == len(spoilt)
+
+
 def test_rows_are_written_in_portions(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = exported(results, "a.parquet", "samples")
     monkeypatch.setattr(export, "_BATCH", 5)

@@ -137,7 +137,7 @@ def test_damaged_files_are_named_and_the_rest_is_shown(tmp_path: Path) -> None:
     assert set(reasons) == {"a.json", "b.json", "c.json", "run.json"}
     assert "schema version 99" in reasons["c.json"]
     assert "is not JSON" in reasons["a.json"]
-    assert history.entries[0].run.status == "interrupted"
+    assert not history.entries[0].run.known
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 0.99])

@@ -255,7 +255,8 @@ def test_a_run_whose_own_record_is_damaged_still_shows_its_cases(tmp_path: Path,
     records, (damaged,) = run.read_cases()
     assert [r.case.id for r in records] == ["a"]
     assert damaged.path == path
-    assert run.record.status == "interrupted"
+    assert damaged.sentence.endswith("the run's own record is damaged, its host, settings and end are unknown")
+    assert (run.record.run, run.record.status, run.record.known) == (writer.name, "unknown", False)
 
 
 def test_damaged_or_foreign_samples_are_a_mistake_that_names_the_file(tmp_path: Path) -> None:

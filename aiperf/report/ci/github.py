@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from aiperf.errors import Exit
+from aiperf.errors import MEANING, Exit
 from aiperf.report.ci.entries import Entry
 from aiperf.report.ci.places import inside
 from aiperf.report.numbers import clean
@@ -19,17 +19,6 @@ _SHOWN = 10
 """Annotations of one level that GitHub shows for a step."""
 _LISTED = 20
 _CUT = "\n\nThe summary was cut here: GitHub takes no more than 1 MiB from a step. The artefacts hold all of it.\n"
-MEANING = {
-    Exit.OK: "fine",
-    Exit.REGRESSION: "confirmed regression",
-    Exit.USAGE: "usage or scenario error",
-    Exit.INCONCLUSIVE: "inconclusive where the gate forbids it",
-    Exit.NO_BASELINE: "no or incomparable baseline",
-    Exit.WRONG: "wrong output, impossible result or failed case",
-    Exit.UNFIT: "host unfit",
-    Exit.SKIPPED: "everything skipped",
-    Exit.INTERRUPTED: "interrupted, what was measured is saved",
-}
 
 
 def annotation_lines(entries: Sequence[Entry], *, title: str, exit_code: Exit, root: Path) -> list[str]:

@@ -94,7 +94,12 @@ def row_words(row: Row) -> list[str]:
 
 
 def facts(run: RunRecord) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Blocks of (name, value) about the run: itself, the host, the software, git, the settings."""
+    """Blocks of (name, value) about the run: itself, the host, the software, git, the settings.
+
+    Of a run whose own record is damaged only its name is known; a notice says why.
+    """
+    if not run.known:
+        return [("Run", [("run", run.run), ("status", run.status)])]
     host = {k: v for k, v in run.host.items() if k not in _HIDDEN and v not in ("", None, [], {})}
     name = str(run.host.get("hostname") or run.host_id or DASH)
     times = [("started", run.started), ("finished", run.finished or DASH), ("status", run.status)]
@@ -141,6 +146,8 @@ def _notices(run: RunRecord, unread: int) -> list[str]:
     said = []
     if _running(run):
         said.append("This run was still going on, or was killed, when this page was made: it shows what was stored.")
+    if not run.known:
+        said.append("The run's own record is damaged: it shows the cases that can be read, and nothing else is known.")
     if run.status == "interrupted":
         said.append("This run was interrupted: it shows what was measured until then.")
     if unread:
