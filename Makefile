@@ -17,7 +17,7 @@ demo: install
 	$(BIN)/aiperf run --suite demo --results $(RESULTS)
 
 # What starts processes and reads the clock has the machine to itself; the rest shares it.
-ALONE := tests/cli tests/launch tests/recipes
+ALONE := tests/cli tests/launch
 
 test: install
 	$(BIN)/python -m pytest -n auto --dist loadfile $(addprefix --ignore=,$(ALONE))
