@@ -54,16 +54,14 @@ class Bank:
         inner = functional.silu(rows @ self.up[expert].t()) * (rows @ self.gate[expert].t())
         return inner @ self.down[expert].t()
 
-    def dense(self, x: Any, router: Any, bias: Any, *, top_k: int) -> Any:
-        """The whole layer in float64: every expert over every token, masked by the choice in fp32."""
-        logits = x.float() @ router + bias
-        chosen = logits.topk(top_k, dim=1).indices
-        weights = torch.zeros_like(logits, dtype=torch.float64)
-        weights.scatter_(1, chosen, logits.gather(1, chosen).double().softmax(1))
-        wide = Bank(self.up.double(), self.gate.double(), self.down.double())
+    def mixed(self, x: Any, chosen: Any, weights: Any) -> Any:
+        """Rows [tokens, hidden] through the experts chosen for each, [tokens, n], mixed by ``weights``; in float64."""
         total = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
-        for expert in range(self.count):
-            total += weights[:, expert, None] * wide.run_one(expert, x.double())
+        for expert in chosen.unique().tolist():
+            wide = Bank(*(weight[expert : expert + 1].double() for weight in (self.up, self.gate, self.down)))
+            share = (weights.double() * (chosen == expert)).sum(1, keepdim=True)
+            took = share[:, 0] != 0
+            total[took] += share[took] * wide.run_one(0, x[took].double())
         return total
 
 

@@ -5,8 +5,9 @@ What must not live here: the router (_routing.py), the experts and the exchange 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -18,10 +19,17 @@ from aiperf.workloads._seeded import empty, fill_normal
 from aiperf.workloads.contract import Context, Outcome, SkipSide, Work, Workload
 
 _RTOL, _ATOL = 1e-3, 1e-4
+_PROBES = 32
+_OFF = {"float32": 1e-3, "bfloat16": 3e-2}
+"""Distance of a probed row from its own experts' result, over that result's length."""
+
+Truth = Callable[[Any, Any], Any]
+"""(rows, their experts) -> results in float64."""
 
 
-def _conserved(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
-    """Every token went to its number of different experts, and where both sides chose alike the results agree.
+def _conserved(before: Mapping[str, Any], after: Mapping[str, Any], *, truth: Truth, off: float) -> Outcome:
+    """Every token went to its number of different experts; where both sides chose alike the results agree; and probed
+    tokens have the result of the experts that they went to, whichever those are.
 
     The value is the share of tokens that went elsewhere on this side.
     """
@@ -29,10 +37,21 @@ def _conserved(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
         ids = np.sort(side["experts"], axis=1)
         if (ids < 0).any() or (np.diff(ids, axis=1) == 0).any() or (side["handled"] != ids.shape[1]).any():
             return Outcome(False, f"{which} lost tokens, or gave one twice to an expert")
+        probed = slice(None, None, _stride(len(ids)))
+        want = truth(side["probed"], side["experts"][probed])
+        apart = np.linalg.norm(side["out"][probed] - want, axis=1)
+        # Written so that what is no number is no agreement.
+        if not (apart <= off * np.linalg.norm(want, axis=1)).all():
+            return Outcome(False, f"{which} has results that are not those of the experts that it chose")
     same = (np.sort(before["experts"], axis=1) == np.sort(after["experts"], axis=1)).all(axis=1)
     if not np.allclose(before["out"][same], after["out"][same], rtol=_RTOL, atol=_ATOL):
         return Outcome(False, "tokens with the same experts got different results")
     return Outcome(True, f"{np.mean(~same):.1%} of the tokens went elsewhere", float(np.mean(~same)))
+
+
+def _stride(tokens: int) -> int:
+    """Distance between two probed tokens."""
+    return max(1, tokens // _PROBES)
 
 
 def layer(
@@ -57,9 +76,10 @@ def layer(
     matrix products (GPU, bfloat16). ``exchange: blocking`` deals the experts out to the ranks in order of their number
     and sends rows there and back by two all-to-alls; on the CPU a rank then computes on one thread.
 
-    Outputs: the mixed rows in order, the experts of each token, and by how many experts each was handled. FLOPs: 2 x 3
+    Outputs: the mixed rows in order, the experts of each token, by how many experts each was handled, and some of the
+    tokens themselves, by which the check knows what their experts must give. FLOPs: 2 x 3
     x hidden x expert_hidden for each token and expert, over all ranks; routing does not count. Items: tokens.
-    Reference (one rank): a dense loop over experts in float64. Source: AI Systems Performance Engineering, chapters
+    Reference (one rank): a loop over experts in float64. Source: AI Systems Performance Engineering, chapters
     13 and 15.
     """
     on_gpu = context.device.startswith("cuda")
@@ -79,7 +99,12 @@ def layer(
         fill_normal(x, seed=seed, name=f"tokens-{context.rank}")
 
     def reference() -> dict[str, Any]:
-        return run.outputs() | {"out": bank.dense(x, router.weight, router.bias, top_k=top_k)}
+        chosen = router.scores(x).topk(top_k, dim=1).indices
+        return run.outputs() | {"out": bank.mixed(x, chosen, router.shares(x, chosen))}
+
+    def truth(rows: Any, chosen: Any) -> Any:
+        there = torch.from_numpy(rows).to(x.device), torch.from_numpy(chosen).to(x.device)
+        return bank.mixed(*there, router.shares(*there)).cpu().numpy()
 
     redraw(context.seed)
     flops = 6.0 * hidden * expert_hidden * tokens * top_k * ranks
@@ -92,7 +117,7 @@ def layer(
         redraw=redraw,
         reference=reference if ranks == 1 and not places else None,
         counters=run.counters,
-        checks={"conserved": _conserved},
+        checks={"conserved": partial(_conserved, truth=truth, off=_OFF[dtype])},
         facts=_facts(ranks, mine, places),
     )
 
@@ -147,11 +172,19 @@ class _Router:
         weight.div_(hidden**0.5)
         return cls(weight, routing.skewed_bias(experts, skew).to(context.device), top_k, places)
 
+    def scores(self, x: Any) -> Any:
+        """How well each expert suits each token, [tokens, experts]."""
+        return x.float() @ self.weight + self.bias
+
+    def shares(self, x: Any, chosen: Any) -> Any:
+        """The shares in which the results of each token's experts are mixed."""
+        return self.scores(x).gather(1, chosen).softmax(1)
+
     def choose(self, x: Any) -> tuple[Any, Any]:
         """Experts [tokens, top_k] and the shares in which their results are mixed."""
-        logits = x.float() @ self.weight + self.bias
-        chosen = routing.choose(logits, top_k=self.top_k, capacity=self.places)
-        return chosen, logits.gather(1, chosen).softmax(1)
+        scores = self.scores(x)
+        chosen = routing.choose(scores, top_k=self.top_k, capacity=self.places)
+        return chosen, scores.gather(1, chosen).softmax(1)
 
 
 class _Pass:
@@ -163,6 +196,7 @@ class _Pass:
         self._out = torch.empty_like(x)
         self._chosen = torch.empty(len(x), router.top_k, dtype=torch.int64, device=x.device)
         self._handled = torch.empty(len(x), dtype=torch.int64, device=x.device)
+        self._probed = torch.empty_like(x[:: _stride(len(x))])
         self._load: Any = None
 
     def step(self) -> None:
@@ -186,10 +220,11 @@ class _Pass:
         back = back.view(*self._chosen.shape, -1)
         torch.sum(back * weights.to(back.dtype).unsqueeze(2), dim=1, out=self._out)
         self._handled.copy_((back != 0).any(2).sum(1))
+        self._probed.copy_(self._x[:: _stride(len(self._x))])
 
     def outputs(self) -> dict[str, Any]:
-        """Mixed rows in order, the experts of each token, by how many it was handled."""
-        return {"out": self._out, "experts": self._chosen, "handled": self._handled}
+        """Mixed rows in order, the experts of each token, by how many it was handled; some tokens, for the check."""
+        return {"out": self._out, "experts": self._chosen, "handled": self._handled, "probed": self._probed}
 
     def counters(self) -> dict[str, float]:
         """Rows that this rank's experts handled in the last step."""

@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from factory_of_runs import make_measured, write_run
 from factory_of_stored_records import make_case
 
@@ -48,44 +49,51 @@ def test_the_newest_record_of_this_host_wins_over_older_ones_and_over_references
     assert {m.host for m in found} == {"a GPU"}
 
 
-def test_another_hosts_record_counts_only_as_a_reference(tmp_path) -> None:
-    write_run(tmp_path, [cited("copy")])
-    assert newest_measured(tmp_path, host_id="elsewhere")[0] == ()
-    write_run(tmp_path / "reference", [cited("copy", ratio=5.0)])
-    (found,) = newest_measured(tmp_path, host_id="elsewhere")[0]
+@pytest.fixture
+def results(tmp_path):
+    """Results with a folder for references in which there is none: without it the project's own would count."""
+    (tmp_path / "reference").mkdir()
+    return tmp_path
+
+
+def test_another_hosts_record_counts_only_as_a_reference(results) -> None:
+    write_run(results, [cited("copy")])
+    assert newest_measured(results, host_id="elsewhere")[0] == ()
+    write_run(results / "reference", [cited("copy", ratio=5.0)])
+    (found,) = newest_measured(results, host_id="elsewhere")[0]
     assert (found.ratio, found.here) == (5.0, False)
 
 
-def test_gates_calibration_and_failures_are_no_measurement_of_a_scenario(tmp_path) -> None:
+def test_gates_calibration_and_failures_are_no_measurement_of_a_scenario(results) -> None:
     gated, sitting = cited("gated"), cited("copy@aa-001")
     slowed, failed = cited("slowed"), cited("failed", status="failed", results=())
     gated = replace(gated, case=replace(gated.case, rebuilt=True))
     slowed = replace(slowed, case=replace(slowed.case, sides=(Side("before"), Side("after", slowdown=0.05))))
-    write_run(tmp_path, [gated, sitting, slowed, failed])
-    assert newest_measured(tmp_path, host_id="h-1")[0] == ()
+    write_run(results, [gated, sitting, slowed, failed])
+    assert newest_measured(results, host_id="h-1")[0] == ()
 
 
-def test_every_step_of_a_ladder_is_told_against_the_first_side(tmp_path) -> None:
+def test_every_step_of_a_ladder_is_told_against_the_first_side(results) -> None:
     record = cited("ladder")
     (result, *_) = record.results
     steps = (replace(result, side="mid"), replace(result, side="last"), replace(result, side="last", against="mid"))
     sides = tuple(Side(name) for name in ("before", "mid", "last"))
-    write_run(tmp_path, [replace(record, results=steps, case=replace(record.case, sides=sides))])
-    assert [m.side for m in newest_measured(tmp_path, host_id="h-1")[0]] == ["mid", "last"]
+    write_run(results, [replace(record, results=steps, case=replace(record.case, sides=sides))])
+    assert [m.side for m in newest_measured(results, host_id="h-1")[0]] == ["mid", "last"]
 
 
-def test_a_provisional_verdict_is_told_as_one(tmp_path) -> None:
+def test_a_provisional_verdict_is_told_as_one(results) -> None:
     record = cited("copy")
     (result, *rest) = record.results
     quick = replace(result, verdict=replace(result.verdict, provisional=True))
-    write_run(tmp_path, [cited("sure"), replace(record, results=(quick, *rest))])
-    assert {m.case: m.provisional for m in newest_measured(tmp_path, host_id="h-1")[0]} == {"sure": False, "copy": True}
+    write_run(results, [cited("sure"), replace(record, results=(quick, *rest))])
+    assert {m.case: m.provisional for m in newest_measured(results, host_id="h-1")[0]} == {"sure": False, "copy": True}
 
 
-def test_a_damaged_record_is_named(tmp_path) -> None:
-    folder = write_run(tmp_path, [cited("copy")])
+def test_a_damaged_record_is_named(results) -> None:
+    folder = write_run(results, [cited("copy")])
     (folder / "cases" / "copy.json").write_text("{")
-    found, damaged = newest_measured(tmp_path, host_id="h-1")
+    found, damaged = newest_measured(results, host_id="h-1")
     assert found == ()
     assert [d.path.name for d in damaged] == ["copy.json"]
 

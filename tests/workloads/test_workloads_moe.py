@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from cpu_pairs import audit
@@ -42,6 +43,22 @@ def test_capacity_bounds_every_expert_and_every_token_keeps_different_ones(facto
     assert int(load.max()) <= places + (factor == 1.0)
     assert (chosen[:, 0] != chosen[:, 1]).all()
     assert (chosen >= 0).all()
+
+
+def test_a_moved_token_must_have_the_result_of_the_experts_that_it_went_to():
+    free, bound = (moe.layer(Context(seed=3), skew=1.2, capacity=factor, **_SMALL) for factor in (0.0, 1.25))
+    before, after = audit(free, seed=5), audit(bound, seed=5)
+    check = bound.checks["conserved"]
+    honest = check(before, after)
+    assert honest.passed
+    assert honest.value > 0.2
+    moved = (np.sort(before["experts"], axis=1) != np.sort(after["experts"], axis=1)).any(axis=1)
+    for wrong in (0.0, float("nan"), 1.01 * after["out"][moved], np.roll(after["out"][moved], 1, axis=0)):
+        out = after["out"].copy()
+        out[moved] = wrong
+        told = check(before, after | {"out": out})
+        assert not told.passed
+        assert "after has results that are not those of the experts" in told.detail
 
 
 def test_without_pressure_the_choice_is_plain_top_k():
