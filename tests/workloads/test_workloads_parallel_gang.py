@@ -114,19 +114,24 @@ def test_a_capacity_that_never_binds_changes_nothing_and_one_that_does_evens_out
 
 def test_overflow_is_counted_and_a_lost_or_doubled_token_is_noticed(found):
     free, capped = _outputs(found[0]["free"]), _outputs(found[0]["capped"])
-    told = moe._conserved(free, capped)
-    assert told.passed
+    check = _on_one_rank().checks["conserved"]
+    told = check(free, capped)
+    assert told.passed, told.detail
     assert 0 < told.value < 1
     lost = {**capped, "handled": capped["handled"] - (np.arange(48) == 7)}
     doubled = {**capped, "experts": np.repeat(capped["experts"][:, :1], 2, axis=1)}
     wrong = {**free, "out": free["out"] + 1}
-    assert not any(moe._conserved(free, side).passed for side in (lost, doubled, wrong))
+    assert not any(check(free, side).passed for side in (lost, doubled, wrong))
+
+
+def _on_one_rank():
+    """The same layer without an exchange."""
+    own = {k: v for k, v in _MOE.items() if k not in ("workload", "exchange")}
+    return moe.layer(Context(seed=3), **own, skew=1.2)
 
 
 def test_the_exchange_brings_every_row_back_to_where_it_came_from(found):
-    workload = moe.layer(
-        Context(seed=3), **{k: v for k, v in _MOE.items() if k not in ("workload", "exchange")}, skew=1.2
-    )
+    workload = _on_one_rank()
     workload.redraw(9)
     workload.step()
     assert np.allclose(found[0]["free"]["out"], workload.outputs()["out"].numpy(), rtol=1e-4, atol=1e-6)
