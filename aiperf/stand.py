@@ -86,8 +86,11 @@ class Stand:
         """Say which pairs come after the next one: on a host with CPUs to spare their processes start ahead."""
         self._coming = tuple(coming[:_AHEAD]) if self._host.memory_available >= _AHEAD_MEMORY else ()
 
-    def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int) -> Pair:
-        """Measure one pair. Raises LaunchFailed, LaunchSkipped."""
+    def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audited: bool = True) -> Pair:
+        """Measure one pair. Raises LaunchFailed, LaunchSkipped.
+
+        ``audited``: False leaves the audits out, for a side that is held against nothing.
+        """
         plan = PairPlan(case, index, order, seed)
         if side := unchecked(case):
             what = f"its ref {side.ref} was not checked out, so it would run the code as it lies"
@@ -100,7 +103,7 @@ class Stand:
         )
         sampler.start()
         try:
-            pair = self._pair(plan, cpus, sampler.mark)
+            pair = self._pair(plan, cpus, sampler.mark, self._settings if audited else _without_audits(self._settings))
         finally:
             telemetry = sampler.stop()
         own = {os.getpid()} | {pid for run in pair.runs for pid in run.pids} | self._room.pids
@@ -110,7 +113,9 @@ class Stand:
             telemetry={**telemetry.sides, "": telemetry.overall},
         )
 
-    def _pair(self, plan: PairPlan, cpus: tuple[int, ...] | None, mark: Callable[[str | None], None]) -> Pair:
+    def _pair(
+        self, plan: PairPlan, cpus: tuple[int, ...] | None, mark: Callable[[str | None], None], settings: Settings
+    ) -> Pair:
         if plan.case.is_command:
             return self._command(plan, cpus)
         started = self._room.take(plan)
@@ -127,7 +132,7 @@ class Stand:
         meter = self._meter(plan.case)
         where = Where(cpus, self._host.cpus, self._scratch, self._guardian, mark_all, meter)
         try:
-            return measure_pair(plan, settings=self._settings, where=where, started=started)
+            return measure_pair(plan, settings=settings, where=where, started=started)
         finally:
             self._room.resume()
             if meter is not None:
@@ -190,6 +195,10 @@ class Stand:
         if self._near is None:
             self._near = near_cpus(self._host.gpus, allowed=self._host.cpus)
         return self._near
+
+
+def _without_audits(settings: Settings) -> Settings:
+    return replace(settings, precision=replace(settings.precision, audits=0))
 
 
 def _cpus_wanted(case: Case) -> int:

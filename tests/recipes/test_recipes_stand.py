@@ -178,3 +178,18 @@ def test_what_waits_is_not_taken_for_somebody_elses_work(monkeypatch, tmp_path) 
     monkeypatch.setattr("aiperf.stand.judge", lambda telemetry, own: seen.append(own) or ())
     expecting(monkeypatch, tmp_path)
     assert {4711, os.getpid()} <= seen[0]
+
+
+def test_a_side_that_is_held_against_nothing_can_go_without_audits(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
+    audits = []
+
+    def measured(plan, *, settings, where, started):
+        audits.append(settings.precision.audits)
+        return make_pair(plan.index, plan.order, plan.seed)
+
+    monkeypatch.setattr("aiperf.stand.measure_pair", measured)
+    with Stand(HOST, make_settings(pin="none")) as opened:
+        opened.measure(make_case(), 0, ("before", "after"), 0)
+        opened.measure(make_case(), 0, ("before", "after"), 0, audited=False)
+    assert audits == [3, 0]
