@@ -137,7 +137,7 @@ def launch(ctx: Context) -> Workload:
 
 
 def disk_read(
-    ctx: Context, *, size: Size = 1073741824, block: Size = 8388608, threads: int = 8, direct: bool = True
+    ctx: Context, *, size: Size = 268435456, block: Size = 8388608, threads: int = 8, direct: bool = True
 ) -> Workload:
     """Read a file of random bytes from disk, its pages dropped from the page cache before every step.
 
