@@ -35,9 +35,9 @@ _REPROBE_PAIRS = 8
 _GPU_CPUS = 4
 """CPUs of a rank that drives a GPU: launches, autograd, communication and loader threads."""
 _AHEAD = 3
-"""Pairs whose processes start ahead: while a pair is not timed, theirs get on with a third of their imports."""
+"""Pairs whose processes start ahead: more than one, because they get on only while nothing is timed."""
 _AHEAD_MEMORY = 16 << 30
-"""Available memory below which nobody waits: an interpreter with its libraries takes half a GiB."""
+"""Available memory below which nobody waits: pairs must not swap for the sake of those that come."""
 
 
 @dataclass

@@ -1,10 +1,10 @@
 """The waiting room: processes of coming pairs, started and importing while nothing of the present pair is timed.
 
+What must not live here: which pairs are to come, and what a pair does with its processes.
+
 Starting an interpreter and importing its libraries takes longer than measuring a short pair. Which pairs come next is
 known before the present one ends, so their processes start on CPUs that it does not use, and stand still (SIGSTOP)
 whenever it warms up or is timed. Each serves one pair only, like any other.
-
-What must not live here: which pairs are to come, and what a pair does with its processes.
 """
 
 from __future__ import annotations

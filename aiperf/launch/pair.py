@@ -250,10 +250,8 @@ class _Session:
         """Equal work on both sides: the items that a step delivers, as the workloads count them."""
         want = self._runs[first].work
         for other in others:
-            got = self._runs[other].work
-            if want.get("items") != got.get("items") or want.get("item") != got.get("item"):
-                detail = f"{other} does {got.get('items')} {got.get('item')} a step, {first} {want.get('items')}"
-                self._checks.append(CheckResult(False, "work per step", f"{detail} {want.get('item')}"))
+            if detail := work_differs(want, self._runs[other].work, (first, other)):
+                self._checks.append(CheckResult(False, "work per step", detail))
 
     def _close(self, launched: _Launched) -> None:
         gangs = _unique(launched.gangs.values())
@@ -262,6 +260,15 @@ class _Session:
             gang.begin_close()
         for gang in gangs:
             gang.end_close(self._settings.limits.close)
+
+
+def work_differs(want: Mapping[str, Any], got: Mapping[str, Any], names: tuple[str, str]) -> str:
+    """What is unequal in the work per step that two sides tell; empty when both deliver the same."""
+    if (want.get("items"), want.get("item")) == (got.get("items"), got.get("item")):
+        return ""
+    first, other = names
+    does = f"{other} does {got.get('items')} {got.get('item')} a step"
+    return f"{does}, {first} {want.get('items')} {want.get('item')}"
 
 
 def _strays(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,10 +104,5 @@ def start_cpus(cpus: tuple[int, ...] | None, everywhere: tuple[int, ...], *, ran
 
 def _modules(case: Case, workload: str) -> list[str]:
     """What a worker surely imports. A user's own file is left to set-up: it may touch a GPU when it is imported."""
-    own = ":" in workload
-    needed = [] if own else [f"aiperf.workloads.{workload.rpartition('.')[0]}", *_importable(case.needs.libraries)]
-    return [*(["torch"] if case.needs.gpus else []), *needed]
-
-
-def _importable(libraries: Iterable[str]) -> list[str]:
-    return [name for name in libraries if name.isidentifier()]
+    family = [] if ":" in workload else [f"aiperf.workloads.{workload.rpartition('.')[0]}", *case.needs.libraries]
+    return [*(["torch"] if case.needs.gpus else []), *family]

@@ -29,7 +29,8 @@ from aiperf.scenario.wording import allowed, arranged, nearest, shown
 from aiperf.settings import Settings
 
 LANES = ("cpu", "gpu1", "gpu2", "gpu4")
-CASES = ("all", FIRST := "first")
+FIRST = "first"
+CASES = ("all", FIRST)
 NOT_MEASURED = "not measured yet"
 BOOK_PREFIX = "book-"
 LAST_BOOK_SUITE = "ch14"

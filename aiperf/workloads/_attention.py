@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from aiperf.workloads._masks import Mask
+from aiperf.workloads._tried import tried
 from aiperf.workloads.contract import SkipSide
 
 Run = Callable[[], Any]
@@ -162,13 +163,3 @@ def jagged(q: Any, k: Any, v: Any, *, lengths: Sequence[int]) -> Run:
     nested = [torch.nested.nested_tensor_from_jagged(x, offsets, **ends).transpose(1, 2) for x in (q, k, v)]
     fault = "attention over jagged tensors is not to be had here"
     return tried(lambda: cut(scaled_dot_product_attention(*nested).transpose(1, 2).values()), fault)
-
-
-def tried(run: Run, fault: str) -> Run:
-    """``run`` after one call; what that call could not do becomes the reason of a SkipSide."""
-    try:
-        run()
-    except (RuntimeError, NotImplementedError, ValueError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise SkipSide(f"{fault}: {first}") from error
-    return run

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from aiperf.workloads._tried import first_line, tried
 from aiperf.workloads.contract import SkipSide
 
 Product = Callable[[], Any]
@@ -44,14 +45,14 @@ def scaled_fp8(a: Any, b: Any, out: Any, *, rows: int) -> Product:
             torch._scaled_mm(some, b, scale_a=one, scale_b=one, out_dtype=out.dtype, out=into)
         return out
 
-    return _tried(run, "torch._scaled_mm does not take these float8 operands here")
+    return tried(run, "torch._scaled_mm does not take these float8 operands here")
 
 
 def integers(a: Any, b: Any, out: Any) -> Product:
     """torch._int_mm: int8 operands, exact int32 sums. Raises SkipSide where it does not take them."""
     import torch
 
-    return _tried(lambda: torch._int_mm(a, b, out=out), "torch._int_mm does not take these int8 operands here")
+    return tried(lambda: torch._int_mm(a, b, out=out), "torch._int_mm does not take these int8 operands here")
 
 
 def linear(a: Any, weight: Callable[[], Any]) -> Product:
@@ -61,32 +62,41 @@ def linear(a: Any, weight: Callable[[], Any]) -> Product:
     return lambda: torch.nn.functional.linear(a, weight())
 
 
-def two_of_four(weight: Any, *, algorithm: int = 0) -> Any:
-    """The compressed form of a matrix with two zeros in every four neighbours of a row; cuSPARSELt uses ``algorithm``.
+class TwoOfFour:
+    """A weight with two zeros in every four neighbours of a row, compressed, and the algorithm that multiplies it."""
 
-    Raises SkipSide where torch cannot make or multiply it.
-    """
-    from torch.sparse import to_sparse_semi_structured
+    def __init__(self) -> None:
+        self.weight: Any = None
+        self.algorithm = -1
+        """Number of cuSPARSELt's algorithm."""
+        self.why = ""
+        """How that one was chosen."""
 
-    try:
-        compressed = to_sparse_semi_structured(weight)
-    except (RuntimeError, NotImplementedError, ValueError) as error:
-        raise SkipSide(f"2:4 sparsity is not to be had here: {_first_line(error)}") from error
-    compressed.alg_id_cusparselt = algorithm
-    return compressed
+    def take(self, weight: Any, a: Any) -> None:
+        """Compress other numbers; the algorithm for products with ``a`` is looked for the first time only.
+
+        Raises SkipSide where torch cannot compress.
+        """
+        from torch.sparse import to_sparse_semi_structured
+
+        try:
+            self.weight = to_sparse_semi_structured(weight)
+        except (RuntimeError, NotImplementedError, ValueError) as error:
+            raise SkipSide(f"2:4 sparsity is not to be had here: {first_line(error)}") from error
+        if self.algorithm < 0:
+            self.algorithm, self.why = _fastest_algorithm(self.weight, a)
+        self.weight.alg_id_cusparselt = self.algorithm
 
 
-def fastest_algorithm(compressed: Any, a: Any) -> int:
-    """The number of the algorithm that is the fastest for ``a`` times this weight, which cuSPARSELt finds by trying.
-
-    0, which is what it takes when it is not asked, where it cannot be asked.
-    """
+def _fastest_algorithm(compressed: Any, a: Any) -> tuple[int, str]:
+    """Number of the algorithm that multiplies ``a`` by this weight the fastest, and how that is known."""
     import torch
 
     try:
-        return int(torch._cslt_sparse_mm_search(compressed.packed, a.t(), transpose_result=True))
-    except (RuntimeError, AttributeError, TypeError):
-        return 0
+        found = torch._cslt_sparse_mm_search(compressed.packed, a.t(), transpose_result=True)
+    except (RuntimeError, AttributeError, TypeError) as error:
+        return 0, f"the library's default, since it could not be asked for the fastest: {first_line(error)}"
+    return int(found), "the fastest that the library found by trying"
 
 
 def keep_two_of_four(weight: Any) -> None:
@@ -170,15 +180,3 @@ def _quarters(x: Any) -> tuple[Any, Any, Any, Any]:
 def _row_parts(a: Any, out: Any, rows: int) -> list[tuple[Any, Any]]:
     step = rows or a.shape[0]
     return [(a[at : at + step], out[at : at + step]) for at in range(0, a.shape[0], step)]
-
-
-def _tried(run: Product, fault: str) -> Product:
-    try:
-        run()
-    except (RuntimeError, NotImplementedError, ValueError) as error:
-        raise SkipSide(f"{fault}: {_first_line(error)}") from error
-    return run
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

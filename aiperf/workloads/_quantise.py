@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from aiperf.workloads._tried import first_line
 from aiperf.workloads.contract import SkipSide
 
 GROUP = 128
@@ -147,8 +148,3 @@ def separate(x: Any, weight: Callable[[], Stored], scale: Callable[[], Any], *, 
         return torch.nn.functional.linear(taken, restored(weight(), x.dtype))
 
     return run
-
-
-def first_line(error: Exception) -> str:
-    """What an exception says first."""
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -6,7 +6,7 @@ What must not live here: the products themselves (_products.py, _triton_gemm.py)
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -190,7 +190,7 @@ def _workload(context: Context, wish: _Wish) -> Workload:
         torch.cuda.set_device(device)
     held = _operands(context, wish)
     generator = torch.Generator(device=device)
-    compressed: dict[str, Any] = {}
+    compressed = products.TwoOfFour()
 
     def redraw(seed: int) -> None:
         generator.manual_seed(seed)
@@ -201,9 +201,7 @@ def _workload(context: Context, wish: _Wish) -> Workload:
         if wish.sparsity != "none":
             products.keep_two_of_four(held.b.t())
         if wish.sparsity == "2:4":
-            if "algorithm" not in compressed:
-                compressed["algorithm"] = products.fastest_algorithm(products.two_of_four(held.b.t()), held.a)
-            compressed["weight"] = products.two_of_four(held.b.t(), algorithm=compressed["algorithm"])
+            compressed.take(held.b.t(), held.a)
 
     redraw(context.seed)
     mode = "high" if wish.used == "tf32" else "highest"
@@ -254,15 +252,15 @@ def _operands(context: Context, wish: _Wish) -> _Operands:
 
 
 def _multiplier(
-    context: Context, wish: _Wish, held: _Operands, compressed: Mapping[str, Any]
+    context: Context, wish: _Wish, held: _Operands, compressed: products.TwoOfFour
 ) -> tuple[products.Product, dict[str, Any]]:
     """What computes a side's product, and what is to be known of it. May raise SkipSide."""
     if wish.backend == "triton":
         return _by_triton(context, wish, held)
     if wish.sparsity == "2:4":
-        kind = type(compressed["weight"]).__name__
-        facts = {"weight": kind, "algorithm": compressed["algorithm"]}
-        return products.linear(held.a, lambda: compressed["weight"]), facts
+        kind = type(compressed.weight).__name__
+        facts = {"weight": kind, "algorithm": compressed.algorithm, "algorithm_is": compressed.why}
+        return products.linear(held.a, lambda: compressed.weight), facts
     if wish.sparsity == "pruned":
         weight = held.b.t()
         return products.linear(held.a, lambda: weight), {"weight": "dense"}

@@ -76,11 +76,10 @@ def layer(
     matrix products (GPU, bfloat16). ``exchange: blocking`` deals the experts out to the ranks in order of their number
     and sends rows there and back by two all-to-alls; on the CPU a rank then computes on one thread.
 
-    Outputs: the mixed rows in order, the experts of each token, by how many experts each was handled, and some of the
-    tokens themselves, by which the check knows what their experts must give. FLOPs: 2 x 3
-    x hidden x expert_hidden for each token and expert, over all ranks; routing does not count. Items: tokens.
-    Reference (one rank): a loop over experts in float64. Source: AI Systems Performance Engineering, chapters
-    13 and 15.
+    Outputs: the mixed rows in order, the experts of each token, by how many each was handled, and some of the tokens
+    themselves, by which the check knows what their experts must give. FLOPs: 2 x 3 x hidden x expert_hidden for each
+    token and expert, over all ranks; routing does not count. Items: tokens. Reference (one rank): a loop over experts
+    in float64. Source: AI Systems Performance Engineering, chapters 13 and 15.
     """
     on_gpu = context.device.startswith("cuda")
     _check(
@@ -102,10 +101,6 @@ def layer(
         chosen = router.scores(x).topk(top_k, dim=1).indices
         return run.outputs() | {"out": bank.mixed(x, chosen, router.shares(x, chosen))}
 
-    def truth(rows: Any, chosen: Any) -> Any:
-        there = torch.from_numpy(rows).to(x.device), torch.from_numpy(chosen).to(x.device)
-        return bank.mixed(*there, router.shares(*there)).cpu().numpy()
-
     redraw(context.seed)
     flops = 6.0 * hidden * expert_hidden * tokens * top_k * ranks
     roof = ("gemm_" if on_gpu else "cpu_gemm_") + {"float32": "fp32", "bfloat16": "bf16"}[dtype]
@@ -117,9 +112,17 @@ def layer(
         redraw=redraw,
         reference=reference if ranks == 1 and not places else None,
         counters=run.counters,
-        checks={"conserved": partial(_conserved, truth=truth, off=_OFF[dtype])},
+        checks={"conserved": partial(_conserved, truth=_truth(bank, router), off=_OFF[dtype])},
         facts=_facts(ranks, mine, places),
     )
+
+
+def _truth(bank: running.Bank, router: _Router) -> Truth:
+    def truth(rows: Any, chosen: Any) -> Any:
+        x, ids = (torch.from_numpy(array).to(router.weight.device) for array in (rows, chosen))
+        return bank.mixed(x, ids, router.shares(x, ids)).cpu().numpy()
+
+    return truth
 
 
 def _facts(ranks: int, mine: running.Bank, places: int) -> dict[str, Any]:

@@ -55,11 +55,15 @@ def _sides(path: Path):  # type: ignore[no-untyped-def]
 def judge(output: str, status: int, tool: str) -> tuple[str, str]:
     """(status, detail) of what a tool printed: clean only when it came to its summary and that says zero."""
     counts = [int(a or b) for a, b in _SUMMARY.findall(output)]
-    said = [line.lstrip("= ") for line in output.splitlines() if line.startswith("=========") and line.strip("= ")]
+    said = [
+        line.lstrip("= ")
+        for line in output.splitlines()
+        if line.startswith("=========") and line.strip("= ") not in ("", "COMPUTE-SANITIZER")
+    ]
     if "## skipped" in output:
         return "skipped", output.partition("## skipped")[2].splitlines()[0].strip()
     if counts and any(counts):
-        return "found", " | ".join(said[1:7])[:600]
+        return "found", " | ".join(said[:6])[:600]
     if counts and status == 0 and "## done" in output:
         return "clean", ""
     return "failed", f"{tool} ended with {status}: " + " | ".join(output.splitlines()[-4:])[:600]

@@ -8,10 +8,11 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from aiperf.launch.pair import work_differs
 from aiperf.plan.cases import expand
 from aiperf.records import Case, Side
 from aiperf.scenario.load import load_scenario
@@ -19,7 +20,7 @@ from aiperf.worker import arrays
 from aiperf.worker.audit import Auditor, Snapshot
 from aiperf.worker.compare import Rule, compare
 from aiperf.worker.load import set_up
-from aiperf.workloads.contract import Context, Workload
+from aiperf.workloads.contract import Context, Work, Workload
 from tests.library_check import spoils
 
 SEEDS = (11, 12)
@@ -168,13 +169,6 @@ class Bench:
         self._place.release()
 
 
-def work_differs(first: Workload, other: Workload) -> str:
-    """What the harness's check of the work per step says; empty when the sides deliver the same."""
-    want, got = first.work, other.work
-    same = (want.items, want.item) == (got.items, got.item)
-    return "" if same else f"{got.items} {got.item} a step, {want.items} {want.item} before"
-
-
 Look = Callable[[str, Workload], object]
 """Told each side's name and workload after it passed, before it is closed."""
 
@@ -197,14 +191,18 @@ def check_case(case: OneCase, context: Context, place: Place, *, look: Look, bro
             _never_step(bench, other, theirs, side.name, seen)
         ours = bench.honest(other, side.name)
         assert not (told := bench.disagreement(ours, theirs, other.honest, side.name)), f"{side.name}: {told}"
-        assert not (told := work_differs(first.honest, other.honest)), f"{side.name}: {told}"
+        assert not (told := _unequal(first.honest.work, other.honest.work, side.name)), told
         look(side.name, other.honest)
         if broken:
             _break(bench, other, (ours, theirs), side.name, seen)
-            more = replace(other.honest, work=replace(other.honest.work, items=other.honest.work.items + 1))
-            seen.note("an item too many", side.name, caught=bool(work_differs(first.honest, more)))
+            more = replace(other.honest.work, items=other.honest.work.items + 1)
+            seen.note("an item too many", side.name, caught=bool(_unequal(first.honest.work, more, side.name)))
         bench.close(other)
     return seen
+
+
+def _unequal(want: Work, got: Work, name: str) -> str:
+    return work_differs(asdict(want), asdict(got), ("before", name))
 
 
 def _never_step(bench: Bench, other: Subject, theirs: list[Snapshot], name: str, seen: Seen) -> None:
