@@ -38,17 +38,19 @@ def gpu_context(folder: Path) -> Context:
     return Context(device="cuda:0", seed=5, scratch=folder, shared_scratch=folder, pad=768, gpus=1)
 
 
-def check_case(case: OneCase, context: Context) -> dict[str, float]:
+def check_case(case: OneCase, context: Context, *, broken: bool = False) -> dict[str, float]:
     """All sides agree with the first, leave their inputs alone, and can be told from a side that does nothing.
 
-    Returns the seconds of a step of each, the median of a few: for a first look only. May raise SkipSide.
+    With ``broken`` every other side is then broken in every way that its check has to notice. Returns the seconds of a
+    step of each, the median of a few: for a first look only. Raises AssertionError; may raise SkipSide.
     """
     seconds: dict[str, float] = {}
 
     def look(name: str, side: Workload) -> None:
         seconds[name] = step_seconds(side)
 
-    inside.check_case(case, context, Place(torch.cuda.synchronize, _release), look=look, broken=False)
+    seen = inside.check_case(case, context, Place(torch.cuda.synchronize, _release), look=look, broken=broken)
+    assert not seen.missed, "; ".join(seen.missed)
     return seconds
 
 

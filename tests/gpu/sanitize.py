@@ -1,18 +1,22 @@
 """Runs one step of the scenarios that compile kernels of their own under compute-sanitizer, several side by side.
 
 ``python tests/gpu/sanitize.py [NAME ...]`` prints a line for each scenario and tool; exit 1 when any found something.
-Each scenario and tool is a process of its own: a kernel that writes where it must not ruins no other. What must not
-live here: whether the sides compute the right thing (see library.py).
+A process takes several scenarios, because starting one under a tool takes longer than most steps; when that was not
+clean, each of them runs again alone, so that a kernel that writes where it must not ruins no other. What must not live
+here: whether the sides compute the right thing (see library.py).
 """
 
 from __future__ import annotations
 
+import gc
+import itertools
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +31,8 @@ TOOLS = ("memcheck", "racecheck", "synccheck")
 COMPILING = ("cuda.", "gpu.", "stream.", "launch.")
 """Beginnings of the workloads that compile CUDA C++ of this project."""
 JOBS = 8
+TOGETHER = 6
+"""Scenarios that share a process."""
 LIMIT_S = 150.0
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
 
@@ -69,10 +75,10 @@ def judge(output: str, status: int, tool: str) -> tuple[str, str]:
     return "failed", f"{tool} ended with {status}: " + " | ".join(output.splitlines()[-4:])[:600]
 
 
-def check(name: str, tool: str) -> Found:
-    """Run a scenario's first case under a tool."""
+def check(names: Sequence[str], tool: str) -> list[Found]:
+    """Run the first cases of scenarios under a tool: together, and each alone when that was not clean."""
     began = time.monotonic()
-    argv = ["compute-sanitizer", "--tool", tool, "--print-limit", "3", sys.executable, __file__, "--child", name]
+    argv = ["compute-sanitizer", "--tool", tool, "--print-limit", "3", sys.executable, __file__, "--child", *names]
     try:
         done = subprocess.run(
             argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S, check=False
@@ -80,33 +86,41 @@ def check(name: str, tool: str) -> Found:
         status, detail = judge(done.stdout, done.returncode, tool)
     except subprocess.TimeoutExpired:
         status, detail = "failed", f"no end within {LIMIT_S:.0f} s"
-    found = Found(name, tool, status, detail, time.monotonic() - began)
-    print(f"{found.status:8} {tool:9} {name} {found.took:.0f} s {detail}".rstrip(), flush=True)
-    return found
+    if status != "clean" and len(names) > 1:
+        return [found for name in names for found in check([name], tool)]
+    took = time.monotonic() - began
+    for name in names:
+        print(f"{status:8} {tool:9} {name} {took:.0f} s {detail}".rstrip(), flush=True)
+    return [Found(name, tool, status, detail, took) for name in names]
 
 
-def _child(name: str) -> None:
-    """Set up each side of the first case and run two steps of it; nothing is compared."""
+def _child(names: Sequence[str]) -> None:
+    """Set up each side of the first cases and run two steps of it; nothing is compared."""
     import torch
 
     from aiperf.worker.load import set_up
     from aiperf.workloads.contract import Context, SkipSide
 
-    with tempfile.TemporaryDirectory() as folder:
-        context = Context(device="cuda:0", seed=5, scratch=Path(folder), shared_scratch=Path(folder), pad=768, gpus=1)
-        for side in _sides(FOLDER / f"{name}.yaml"):
-            try:
-                workload = set_up(side.workload, context, dict(side.params))
-            except SkipSide as skip:
-                print(f"## skipped {side.name}: {skip}", flush=True)
-                return
-            for _ in range(2):
-                if workload.prepare is not None:
-                    workload.prepare()
-                workload.step()
-                torch.cuda.synchronize()
-            if workload.close is not None:
-                workload.close()
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder)
+            context = Context(device="cuda:0", seed=5, scratch=place, shared_scratch=place, pad=768, gpus=1)
+            for side in _sides(FOLDER / f"{name}.yaml"):
+                try:
+                    workload = set_up(side.workload, context, dict(side.params))
+                except SkipSide as skip:
+                    print(f"## skipped {name}, {side.name}: {skip}", flush=True)
+                    return
+                for _ in range(2):
+                    if workload.prepare is not None:
+                        workload.prepare()
+                    workload.step()
+                    torch.cuda.synchronize()
+                if workload.close is not None:
+                    workload.close()
+                del workload
+                gc.collect()
+                torch.cuda.empty_cache()
     print("## done", flush=True)
 
 
@@ -115,15 +129,17 @@ def main() -> int:
     if shutil.which("compute-sanitizer") is None:
         print("compute-sanitizer is not on PATH: it comes with the CUDA toolkit")
         return 2
-    wanted = [(name, tool) for tool in TOOLS for name in (sys.argv[1:] or names())]
+    wanted = sys.argv[1:] or names()
+    parts = [wanted[at : at + TOGETHER] for at in range(0, len(wanted), TOGETHER)]
     with ThreadPoolExecutor(JOBS) as pool:
-        found = list(pool.map(lambda pair: check(*pair), wanted))
+        told = pool.map(lambda part: check(part[1], part[0]), itertools.product(TOOLS, parts))
+        found = list(itertools.chain.from_iterable(told))
     print({s: sum(f.status == s for f in found) for s in ("clean", "found", "skipped", "failed")})
     return 1 if any(f.status in ("found", "failed") for f in found) else 0
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        _child(sys.argv[2])
+        _child(sys.argv[2:])
     else:
         sys.exit(main())

@@ -1,4 +1,4 @@
-"""Every scenario of one GPU: its first case is set up, its sides agree, and a side that does nothing is caught."""
+"""Every scenario of one GPU: its first case is set up, its sides agree, and sides that are broken are caught."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def outcomes() -> dict[str, Outcome]:
 
 
 @pytest.mark.parametrize("name", names())
-def test_the_sides_of_a_scenario_agree_and_idleness_is_caught(name: str, outcomes: dict[str, Outcome]) -> None:
+def test_the_sides_of_a_scenario_agree_and_broken_ones_are_caught(name: str, outcomes: dict[str, Outcome]) -> None:
     found = outcomes[name]
     assert found.status == "passed" or (found.status == "skipped" and found.detail), found.detail
