@@ -34,8 +34,8 @@ _REPROBE_PAIRS = 8
 """Pairs after which the quiet CPUs are looked for again: a neighbour may have moved in."""
 _GPU_CPUS = 4
 """CPUs of a rank that drives a GPU: launches, autograd, communication and loader threads."""
-_AHEAD = 3
-"""Pairs whose processes start ahead: more than one, because they get on only while nothing is timed."""
+_AHEAD = 8
+"""Pairs whose processes start ahead, at most: several, because they get on only while nothing is timed."""
 _AHEAD_MEMORY = 16 << 30
 """Available memory below which nobody waits: pairs must not swap for the sake of those that come."""
 

@@ -93,10 +93,13 @@ def _fastest_algorithm(compressed: Any, a: Any) -> tuple[int, str]:
     import torch
 
     try:
-        found = torch._cslt_sparse_mm_search(compressed.packed, a.t(), transpose_result=True)
+        found = int(torch._cslt_sparse_mm_search(compressed.packed, a.t(), transpose_result=True))
+        # Algorithms were seen that the search names and the product then refuses.
+        torch._cslt_sparse_mm(compressed.packed, a.t(), transpose_result=True, alg_id=found)
+        torch.cuda.synchronize(a.device)
     except (RuntimeError, AttributeError, TypeError) as error:
-        return 0, f"the library's default, since it could not be asked for the fastest: {first_line(error)}"
-    return int(found), "the fastest that the library found by trying"
+        return 0, f"the library's default, since the fastest is not to be had: {first_line(error)}"
+    return found, "the fastest that the library found by trying"
 
 
 def keep_two_of_four(weight: Any) -> None:

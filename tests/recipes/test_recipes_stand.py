@@ -135,8 +135,11 @@ def pair_that_marks(*phases):
     return measured
 
 
+EIGHT = [1, 2, 3, 4, 5, 6, 7, 8]
+
+
 def expecting(monkeypatch, tmp_path, *phases, memory=64 << 30, gpus=0, pin="auto"):
-    """What the waiting room is told while a pair is measured of which three more are to come, on sixteen CPUs."""
+    """What the waiting room is told while a pair is measured of which nine more are to come, on sixteen CPUs."""
     monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
     monkeypatch.setattr("aiperf.stand.WaitingRoom", Room)
     monkeypatch.setattr("aiperf.stand.measure_pair", pair_that_marks(*phases))
@@ -148,7 +151,7 @@ def expecting(monkeypatch, tmp_path, *phases, memory=64 << 30, gpus=0, pin="auto
     case = replace(make_case(), needs=Needs(gpus=gpus))
     host = replace(HOST, cpus=tuple(range(16)), memory_available=memory)
     with Stand(host, make_settings(pin=pin)) as opened:
-        opened.expect([PairPlan(case, index, ("before", "after"), index) for index in (1, 2, 3, 4)])
+        opened.expect([PairPlan(case, index, ("before", "after"), index) for index in range(1, 10)])
         opened.measure(case, 0, ("before", "after"), 0)
         return opened._room.told
 
@@ -156,16 +159,16 @@ def expecting(monkeypatch, tmp_path, *phases, memory=64 << 30, gpus=0, pin="auto
 def test_coming_pairs_start_beside_the_present_one_and_stand_still_while_it_is_timed(monkeypatch, tmp_path) -> None:
     phases = (SETTING_UP, "warm-up of before", None, "before", "after", None, "energy of before", CHECKING)
     told = expecting(monkeypatch, tmp_path, *phases)
-    assert told[:2] == [("take", 0), ("fill", [1, 2, 3], tuple(range(1, 16)), [1, 1, 1])]
+    assert told[:2] == [("take", 0), ("fill", EIGHT, tuple(range(1, 16)), [1] * 8)]
     assert told[2:] == ["resume", *["suspend"] * 6, "resume", "resume", "close"]
 
 
 def test_sides_that_drive_a_gpu_get_as_many_cpus_while_they_wait_as_later(monkeypatch, tmp_path) -> None:
     told = expecting(monkeypatch, tmp_path, gpus=1)
-    assert told[1] == ("fill", [1, 2, 3], tuple(range(4, 16)), [4, 4, 4])
+    assert told[1] == ("fill", EIGHT, tuple(range(4, 16)), [4] * 8)
 
 
-@pytest.mark.parametrize(("how", "wanted"), [({"memory": 8 << 30}, []), ({"pin": "none"}, [1, 2, 3])])
+@pytest.mark.parametrize(("how", "wanted"), [({"memory": 8 << 30}, []), ({"pin": "none"}, EIGHT)])
 def test_on_a_host_without_room_nobody_waits(monkeypatch, tmp_path, how, wanted) -> None:
     told = expecting(monkeypatch, tmp_path, **how)
     _, indices, spare, _ = told[1]

@@ -1,12 +1,14 @@
 """The wall clock and the injected slowdown, on work whose length is known."""
 
 import gc
+import sys
 from time import perf_counter
+from types import SimpleNamespace
 
 import pytest
 
 from aiperf.worker import clocks
-from aiperf.worker.clocks import WallClock, quiet_interpreter
+from aiperf.worker.clocks import DeviceClock, WallClock, quiet_interpreter
 from aiperf.worker.inject import slowed
 from aiperf.workloads.contract import Work, Workload
 
@@ -38,15 +40,57 @@ def test_what_is_done_around_an_audit_is_not_timed_and_in_order():
     assert reading.wall_s < 0.02
 
 
-def test_a_flush_writes_twice_the_last_level_cache(monkeypatch):
+def test_a_flush_reads_twice_the_last_level_cache_and_leaves_nothing_to_write_back(monkeypatch):
     monkeypatch.setattr(clocks, "_last_level_cache", lambda: 1 << 20)
     clock = WallClock("cpu")
     clock.flush()
-    buffer = clock._evictor.__closure__[0].cell_contents
+    buffer = clock._evictor.__self__
+    # Pages that nobody wrote would all be the one page of zeros.
     assert (buffer.nbytes, buffer.min()) == (2 << 20, 1)
-    buffer[:] = 0
+    buffer[:] = 2
     clock.flush()
-    assert buffer.min() == 1
+    assert (buffer.min(), buffer.max()) == (2, 2)
+
+
+@pytest.mark.parametrize(("apart_us", "told_us"), [(101.5, 100.0), (1.6, 0.5)])
+def test_what_an_empty_pair_of_events_takes_is_taken_off_a_device_reading(monkeypatch, apart_us, told_us):
+    """The device is made up: two events lie 1.5 us apart with nothing between them."""
+    torch = Cuda(apart_us)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    clock = DeviceClock("cuda:0", hold=True)
+    assert clock.empty_s == pytest.approx(1.5e-6)
+    reading = clock.read(torch.launch, 1)
+    assert reading.device_s == pytest.approx(told_us * 1e-6)
+    assert (clock.held, clock.unheld) == (1, 0)
+
+
+class Cuda:
+    """As much of torch as a device clock asks for, with a stream whose work is timed by a script."""
+
+    def __init__(self, apart_us):
+        self.device, self.queued, self._apart_us = str, 0.0, apart_us
+        self.cuda = SimpleNamespace(
+            Event=lambda enable_timing: _Event(self), set_device=lambda _: None, synchronize=lambda _: None
+        )
+        self.cuda._sleep = lambda cycles: self.launch(1e6)
+
+    def launch(self, microseconds=None):
+        self.queued += self._apart_us - 1.5 if microseconds is None else microseconds
+
+
+class _Event:
+    def __init__(self, torch):
+        self._torch = torch
+
+    def record(self):
+        self._torch.queued += 1.5
+        self.at = self._torch.queued
+
+    def elapsed_time(self, later):
+        return (later.at - self.at) * 1e-3
+
+    def synchronize(self):
+        pass
 
 
 def test_the_last_level_cache_has_a_size():
