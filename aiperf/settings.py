@@ -51,6 +51,8 @@ class Precision:
     """Length aimed at for one side's turn."""
     rounds: int = 60
     """Alternations in a pair, at most."""
+    device_rounds: int = 24
+    """The same for cases on the device clock: what the host does meanwhile is not in their readings."""
     side_seconds: float = 1.0
     """Measured time aimed at per side and pair; longer when one iteration is."""
     warmup_seconds: float = 5.0

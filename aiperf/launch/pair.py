@@ -172,6 +172,7 @@ class _Session:
             audits,
             seed=self._seed,
             settings=self._settings,
+            clock=self._case.measure.clock,
             wall_too=self._case.measure.clock == "device" and not single,
             mark=self._where.mark,
         )

@@ -63,19 +63,16 @@ def linear(a: Any, weight: Callable[[], Any]) -> Product:
 
 
 class TwoOfFour:
-    """A weight with two zeros in every four neighbours of a row, compressed, and the algorithm that multiplies it."""
+    """A weight with two zeros in every four neighbours of a row, compressed."""
 
     def __init__(self) -> None:
         self.weight: Any = None
-        self.algorithm = -1
-        """Number of cuSPARSELt's algorithm."""
-        self.why = ""
-        """How that one was chosen."""
 
-    def take(self, weight: Any, a: Any) -> None:
-        """Compress other numbers; the algorithm for products with ``a`` is looked for the first time only.
+    def take(self, weight: Any) -> None:
+        """Compress other numbers. Raises SkipSide where torch cannot.
 
-        Raises SkipSide where torch cannot compress.
+        The product takes cuSPARSELt's default algorithm, as a user's would: after a search for the fastest, products on
+        an H200 (torch 2.11) failed with an internal error.
         """
         from torch.sparse import to_sparse_semi_structured
 
@@ -83,23 +80,6 @@ class TwoOfFour:
             self.weight = to_sparse_semi_structured(weight)
         except (RuntimeError, NotImplementedError, ValueError) as error:
             raise SkipSide(f"2:4 sparsity is not to be had here: {first_line(error)}") from error
-        if self.algorithm < 0:
-            self.algorithm, self.why = _fastest_algorithm(self.weight, a)
-        self.weight.alg_id_cusparselt = self.algorithm
-
-
-def _fastest_algorithm(compressed: Any, a: Any) -> tuple[int, str]:
-    """Number of the algorithm that multiplies ``a`` by this weight the fastest, and how that is known."""
-    import torch
-
-    try:
-        found = int(torch._cslt_sparse_mm_search(compressed.packed, a.t(), transpose_result=True))
-        # Algorithms were seen that the search names and the product then refuses.
-        torch._cslt_sparse_mm(compressed.packed, a.t(), transpose_result=True, alg_id=found)
-        torch.cuda.synchronize(a.device)
-    except (RuntimeError, AttributeError, TypeError) as error:
-        return 0, f"the library's default, since the fastest is not to be had: {first_line(error)}"
-    return found, "the fastest that the library found by trying"
 
 
 def keep_two_of_four(weight: Any) -> None:

@@ -201,7 +201,7 @@ def _workload(context: Context, wish: _Wish) -> Workload:
         if wish.sparsity != "none":
             products.keep_two_of_four(held.b.t())
         if wish.sparsity == "2:4":
-            compressed.take(held.b.t(), held.a)
+            compressed.take(held.b.t())
 
     redraw(context.seed)
     mode = "high" if wish.used == "tf32" else "highest"
@@ -259,8 +259,7 @@ def _multiplier(
         return _by_triton(context, wish, held)
     if wish.sparsity == "2:4":
         kind = type(compressed.weight).__name__
-        facts = {"weight": kind, "algorithm": compressed.algorithm, "algorithm_is": compressed.why}
-        return products.linear(held.a, lambda: compressed.weight), facts
+        return products.linear(held.a, lambda: compressed.weight), {"weight": kind}
     if wish.sparsity == "pruned":
         weight = held.b.t()
         return products.linear(held.a, lambda: weight), {"weight": "dense"}

@@ -127,6 +127,7 @@ class Bench:
     def __init__(self, case: OneCase, context: Context, place: Place) -> None:
         self.rule, self._base = case.rule, case.sides[0].name
         self._context, self._place = context, place
+        self.settle = place.settle
 
     def set_up(self, side: Side) -> Subject:
         """A side as its worker sets it up. May raise SkipSide."""
@@ -227,6 +228,7 @@ def _break(bench: Bench, other: Subject, audits: Audits, name: str, seen: Seen) 
 
     def spoiling() -> None:
         workload.step()
+        bench.settle()  # else a copy that is still under way would undo it
         spoils.together(rule.kind, workload.outputs())
 
     wrong = other.audited(spoiling, reference=rule.reference, seeds=SEEDS[-1:])

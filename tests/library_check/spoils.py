@@ -35,9 +35,12 @@ def alone(rule: str, array: Any) -> tuple[str, Spoil]:
 
 
 def together(rule: str, outputs: Mapping[str, Any]) -> None:
-    """Spoil what a check of this kind must notice at the least: one output; of a named check all that hold floats."""
+    """Spoil what a check of this kind must notice at the least: one output; of a named check all that hold floats.
+
+    Where none does, a named check judges whole numbers.
+    """
     if rule == "named":
-        for array in filter(_is_float, outputs.values()):
+        for array in list(filter(_is_float, outputs.values())) or outputs.values():
             shake(array)
         return
     last = outputs[max(outputs)]
@@ -68,12 +71,13 @@ def nudge(array: Any) -> None:
 
 
 def shake(array: Any) -> None:
-    """Move every element by a part of itself, up and down in turns."""
+    """Move every element by a part of itself, up and down in turns; whole numbers stay whole."""
     host = _host(array)
-    flat = host.reshape(-1)
+    wide = host.astype(host.dtype if host.dtype.kind in "fc" else np.float64)
+    flat = wide.reshape(-1)
     flat[::2] *= 1 + ALL
     flat[1::2] *= 1 - ALL
-    overwrite(array, host)
+    overwrite(array, wide.astype(host.dtype))
 
 
 def empty(array: Any) -> None:

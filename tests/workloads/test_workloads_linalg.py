@@ -151,12 +151,6 @@ def test_a_triton_product_is_skipped_where_it_cannot_run() -> None:
         linalg.matmul(Context(), **SQUARE, backend="triton")
 
 
-def test_without_a_search_for_the_sparse_algorithm_the_default_is_taken_and_said() -> None:
-    number, why = _products._fastest_algorithm(object(), torch.ones(2, 2))
-    assert number == 0
-    assert why.startswith("the library's default, since it could not be asked for the fastest: 'object' object has no")
-
-
 def test_the_check_tells_a_wrong_product_from_a_rounded_one() -> None:
     one = linalg.matmul(Context(seed=1), **ODD)
     rounded = linalg.matmul(Context(seed=1), **(ODD | {"dtype": "bf16"}))
