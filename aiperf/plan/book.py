@@ -20,6 +20,7 @@ Label = Literal["measured", "published", "illustrative", "arithmetic"]
 """measured: the book shows the output of a run. published: it quotes a paper or vendor. arithmetic: it follows from a
 count or a model. illustrative: the book's own word for its tables, and every figure it states without any source."""
 Weight = Literal["core", "useful", "marginal"]
+WEIGHTS: tuple[str, ...] = get_args(Weight)
 APPENDIX = "app"
 LATER_FAMILIES = ("llm.generate", "serve.engine", "serve.cluster", "parallel.forward")
 """Families of workloads that do not exist yet."""
@@ -137,7 +138,7 @@ def _row(chapter: str, entry: Mapping[str, Any]) -> BookRow:
     values = {key: value for key, value in entry.items() if key not in ("speedup", "figures")}
     if not str(values["id"]).startswith(f"{chapter}/"):
         raise ValueError(f"row {values['id']} is of another chapter")
-    if values["weight"] not in get_args(Weight):
+    if values["weight"] not in WEIGHTS:
         raise ValueError(f"row {values['id']}: weight {values['weight']}")
     figures = tuple(_figure(f) for f in entry.get("figures", ()))
     return BookRow(**values, claim=_claim(entry["speedup"]) if "speedup" in entry else None, figures=figures)

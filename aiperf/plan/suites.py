@@ -14,7 +14,7 @@ from typing import Any
 from aiperf.errors import UserError, usage
 from aiperf.host.facts import HostFacts
 from aiperf.paths import config_file, config_names
-from aiperf.plan.book import APPENDIX, chapters
+from aiperf.plan.book import APPENDIX, WEIGHTS, chapters, load_book
 from aiperf.plan.cases import expand
 from aiperf.plan.cited import citing
 from aiperf.plan.plan import Plan, host_cases, make_plan
@@ -50,6 +50,8 @@ class Suite:
     """Rows of the book, or chapters that stand for all of theirs: every scenario that cites one."""
     lanes: tuple[str, ...] = ()
     """cpu: what runs without a GPU; gpuN: what needs N GPUs, or takes them where they are."""
+    weight: str = ""
+    """Of what ``book`` and ``lanes`` name only scenarios that cite a row of this weight; empty leaves them all."""
     without: tuple[str, ...] = ()
     """Names, tags and patterns that are left out."""
     only: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -92,7 +94,10 @@ def members(suite: Suite, *, entries: Sequence[Listing] | None = None) -> list[P
     """
     entries = list_scenarios() if entries is None else entries
     paths = dict.fromkeys(find_scenarios(suite.scenarios)) if suite.scenarios else {}
-    paths |= dict.fromkeys(e.path.resolve() for e in (*citing(entries, suite.book), *_in_lanes(entries, suite.lanes)))
+    named = (*citing(entries, suite.book), *_in_lanes(entries, suite.lanes))
+    paths |= dict.fromkeys(
+        e.path.resolve() for e in (citing(named, _of_weight(suite.weight)) if suite.weight else named)
+    )
     dropped = set(find_scenarios(suite.without)) if suite.without else set()
     return sorted((p for p in paths if p not in dropped), key=lambda p: p.stem)
 
@@ -142,6 +147,10 @@ def _of_chapter(chapter: str) -> Suite:
     return Suite(f"{BOOK_PREFIX}{chapter}", f"Every scenario that covers a row of {which} of the book", book=(chapter,))
 
 
+def _of_weight(weight: str) -> list[str]:
+    return [row.id for row in load_book() if row.weight == weight]
+
+
 def _in_lanes(entries: Iterable[Listing], lanes: tuple[str, ...]) -> list[Listing]:
     return [e for e in entries if lanes and any(lane in lanes for lane in _lanes(e, lanes))]
 
@@ -170,6 +179,7 @@ class _Reader(KeyReader):
                 "scenarios": self.selectors,
                 "book": self._book,
                 "lanes": self._lanes,
+                "weight": self._weight,
                 "without": self.selectors,
                 "only": self._only,
                 "cases": self._cases,
@@ -198,6 +208,12 @@ class _Reader(KeyReader):
             if text not in LANES:
                 self.fault((*at, place), f'"{text}" is not a lane.', f"Allowed: {allowed(LANES)}.")
         return texts
+
+    def _weight(self, at: KeyPath, value: Any) -> str:
+        if value in WEIGHTS:
+            return str(value)
+        self.fault(at, f"weight: {shown(value)} is no weight of the book's rows.", f"Allowed: {allowed(WEIGHTS)}.")
+        return ""
 
     def _only(self, at: KeyPath, value: Any) -> dict[str, dict[str, str]]:
         if not isinstance(value, dict) or not all(isinstance(axes, dict) for axes in value.values()):

@@ -7,6 +7,7 @@ from conftest import make_host
 
 from aiperf.errors import UserError
 from aiperf.paths import config_folder
+from aiperf.plan.book import load_book
 from aiperf.plan.suites import NOT_MEASURED, Suite, load_suite, members, plan_selected, plan_suite, suite_names
 from aiperf.scenario.find import list_scenarios
 from aiperf.settings import Settings, load_precision
@@ -64,10 +65,10 @@ def test_every_shipped_suite_loads_names_scenarios_and_a_precision_that_exists(e
 
 
 def test_the_lanes_hold_every_shipped_scenario_between_them(entries) -> None:
-    held = {lane: set(names(load_suite(lane), entries)) for lane in ("cpu", "gpu1", "gpu2")}
+    held = {lane: set(names(load_suite(lane), entries)) for lane in ("cpu-all", "gpu1-all", "gpu2")}
     assert {entry.name for entry in entries} - set.union(*held.values()) == set()
-    assert "pageable-vs-pinned-copy" not in held["cpu"]
-    assert "gloo-vs-nccl-all-reduce" in held["gpu2"] - held["gpu1"]
+    assert "pageable-vs-pinned-copy" not in held["cpu-all"]
+    assert "gloo-vs-nccl-all-reduce" in held["gpu2"] - held["gpu1-all"]
 
 
 def test_a_chapters_suite_holds_what_cites_one_of_its_rows(entries) -> None:
@@ -89,7 +90,7 @@ def test_everything_that_a_file_may_say_is_read(suite_file, tmp_path) -> None:
     suite = load_suite(
         suite_file(
             "title: Mine\nscenarios: [my-tag, ./bench/a.yaml]\nbook: [ch07, app/fp32-vs-amp]\nlanes: [cpu]\n"
-            "cases: first\nwithout: [slow-*]\nonly: {a: {size: 1MiB, rows: 64}}\nprecision: quick\n"
+            "weight: useful\ncases: first\nwithout: [slow-*]\nonly: {a: {size: 1MiB, rows: 64}}\nprecision: quick\n"
             "duration: {took: 25min, on: a 2-core machine, precision: standard, commit: abc1234}\n"
         )
     )
@@ -99,6 +100,7 @@ def test_everything_that_a_file_may_say_is_read(suite_file, tmp_path) -> None:
         ("my-tag", str(tmp_path / "bench/a.yaml")),
         ("ch07", "app/fp32-vs-amp"),
         ("cpu",),
+        "useful",
         ("slow-*",),
         {"a": {"size": "1MiB", "rows": "64"}},
         "quick",
@@ -111,13 +113,23 @@ def test_every_fault_of_a_file_is_told_at_once_with_its_line(suite_file) -> None
     told = faults(
         suite_file(
             "title: 7\nscenario: [a]\nbook: [ch77]\nlanes: [tpu]\nonly: [a]\nscenarios: demo\nduration: about 1h\n"
-            "cases: some\n"
+            "cases: some\nweight: heavy\n"
         )
     )
-    assert [line for line, *_ in told] == [2, 3, 4, 5, 6, 7, 8]
+    assert [line for line, *_ in told] == [2, 3, 4, 5, 6, 7, 8, 9]
     assert told[0][1:] == ('"scenario" is not a key of a suite.', "Did you mean scenarios?")
-    assert 'duration: "about 1h" is no measured duration.' in told[-2][1]
-    assert told[-1][1:] == ('cases: "some" is not a choice of cases.', "Allowed: all, first.")
+    assert 'duration: "about 1h" is no measured duration.' in told[-3][1]
+    assert told[-2][1:] == ('cases: "some" is not a choice of cases.', "Allowed: all, first.")
+    assert told[-1][1:] == ('weight: "heavy" is no weight of the book\'s rows.', "Allowed: core, useful, marginal.")
+
+
+def test_a_weight_leaves_what_cites_a_row_of_it_and_what_is_named_besides(entries) -> None:
+    by_name = {entry.name: entry for entry in entries}
+    kept = names(Suite("s", "t", ("small-kernel-same",), lanes=("gpu1",), weight="core"), entries)
+    every = names(Suite("s", "t", lanes=("gpu1",)), entries)
+    core = {row.id for row in load_book() if row.weight == "core"}
+    assert set(kept) == {n for n in every if core & set(by_name[n].book)} | {"small-kernel-same"}
+    assert "4-byte-vs-16-byte-async-copy" in set(every) - set(kept)
 
 
 def test_a_suite_must_say_what_it_is_what_it_names_and_that_its_duration_is_not_measured(suite_file) -> None:
@@ -140,9 +152,10 @@ def test_a_suite_of_first_cases_holds_one_of_each_scenario_run_or_skipped(two_sc
     kept = Suite("s", "t", where, only={"one": {"size": "2MiB"}}, cases="first")
     assert planned(kept) == ["one[size=2MiB]", "two[size=1MiB]"]
     assert len(planned(Suite("s", "t", where))) == 4
-    for one, every in (("cpu", "cpu-all"), ("gpu1", "gpu1-all")):
-        each, total = planned(load_suite(one)), planned(load_suite(every))
-        assert len(each) == len({case.partition("[")[0] for case in total}) < len(total)
+    each, total = planned(load_suite("cpu")), planned(load_suite("cpu-all"))
+    assert len(each) == len({case.partition("[")[0] for case in total}) < len(total)
+    core = planned(load_suite("gpu1"))
+    assert len(core) == len({case.partition("[")[0] for case in core}) == len(members(load_suite("gpu1")))
 
 
 def test_an_unknown_suite_names_the_nearest() -> None:
