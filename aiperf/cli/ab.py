@@ -25,6 +25,8 @@ from aiperf.cli.ci import (
 )
 from aiperf.cli.options import (
     DEFAULT_RESULTS,
+    ColumnsOption,
+    CostOption,
     Format,
     FormatOption,
     JsonOption,
@@ -38,13 +40,17 @@ from aiperf.cli.options import (
     time_of,
     with_delta,
 )
-from aiperf.errors import Fault, UserError
+from aiperf.errors import Fault, UserError, usage
+from aiperf.host.facts import HostFacts
 from aiperf.host.read import read_host
 from aiperf.host.relevance import Fit
 from aiperf.pipeline import run_plan
+from aiperf.plan.costs import load_prices
 from aiperf.plan.plan import Plan
-from aiperf.records import Case, Check, Measure, Side
+from aiperf.records import Case, Check, Measure, Needs, Side
+from aiperf.report.extra_columns import build_extras, chosen_columns
 from aiperf.report.live import choose_progress
+from aiperf.settings import ENERGY_SECONDS
 
 
 def ab(
@@ -56,6 +62,9 @@ def ab(
         str, typer.Option("--slice", help="auto: slice programs that only compute; off: run them one after the other.")
     ] = "auto",
     same_output: Annotated[bool, typer.Option("--same-output", help="Both must print the same bytes.")] = False,
+    gpus: Annotated[
+        int, typer.Option("--gpus", min=0, metavar="N", help="GPUs that both use: their energy counts.")
+    ] = 0,
     delta: Annotated[float | None, typer.Option("--delta", help="Smallest ratio that matters, e.g. 0.02.")] = None,
     budget: Annotated[str, typer.Option("--budget", help="Time to spend, e.g. 60s.")] = "80s",
     precision: PrecisionOption = "standard",
@@ -66,6 +75,8 @@ def ab(
     quiet: QuietOption = False,
     form: FormatOption = Format.table,
     as_json: JsonOption = False,
+    columns: ColumnsOption = "",
+    cost: CostOption = "",
     junit: JunitOption = None,
     gitlab: GitlabOption = None,
     metrics: MetricsOption = None,
@@ -74,13 +85,17 @@ def ab(
     """Compare two programs: wall, user and system time and peak memory, in about a minute."""
     paths = CiPaths(junit=junit, gitlab=gitlab, metrics=metrics, dashboard=dashboard)
     with told_to_ci("aiperf ab", paths):
+        wanted = chosen_columns(columns, cost=cost)
+        prices = load_prices(cost) if cost else None
         settings = make_settings(
             precision=precision, results=results, seed=seed, pin=pin, timeout=timeout, slicing=_slicing(slice_)
         )
         settings = with_delta(settings, delta)
         settings = replace(settings, precision=replace(settings.precision, case_seconds=time_of("--budget", budget)))
-        plan = Plan((command_case(before, after, env_before, env_after, same_output=same_output),), ())
+        settings = replace(settings, energy_seconds=ENERGY_SECONDS if "energy" in wanted else 0.0)
         host = read_host()
+        case = command_case(before, after, env_before, env_after, same_output=same_output)
+        plan = Plan((replace(case, needs=_needs(gpus, host)),), ())
         began = time.monotonic()
         outcome = run_plan(
             plan, host=host, settings=settings, progress=choose_progress(quiet=quiet), argv=sys.argv, fit=Fit.warn
@@ -93,6 +108,7 @@ def ab(
         every_metric=True,
         footer=[str(outcome.folder)],
         paths=paths,
+        extras=build_extras(outcome.records, wanted, prices=prices, pairs_of=lambda record: record.pairs),
     )
     raise typer.Exit(int(outcome.exit))
 
@@ -138,6 +154,15 @@ def _env(flag: str, entries: list[str], faults: list[Fault]) -> dict[str, str]:
             faults.append(Fault(flag, f'"{entry}" is not NAME=VALUE.', "Write for instance OMP_NUM_THREADS=1."))
         env[name] = value
     return env
+
+
+def _needs(gpus: int, host: HostFacts) -> Needs:
+    if gpus > len(host.gpus):
+        why = f" ({host.gpu_problem})" if host.gpu_problem else ""
+        raise usage(
+            f"{gpus} asked for, this host has {len(host.gpus)}{why}.", "Leave it out, or run where they are.", "--gpus"
+        )
+    return Needs(gpus=gpus)
 
 
 def _slicing(text: str) -> bool:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from types import SimpleNamespace
+
+from aiperf.settings import ENERGY_SECONDS
 
 PYTHON = f"{sys.executable} -I -S -c"
 
@@ -69,3 +72,23 @@ def test_flags_that_make_no_sense_are_mistakes(here, user) -> None:
         assert f'"{value}"' in told.err or f"{value} is no" in told.err
     assert here("ab", "--before", "", "--after", "true").code == 2
     assert not (user.folder / "results").exists()
+
+
+def test_columns_and_gpus_reach_the_measurement(here, user, monkeypatch) -> None:
+    asked = []
+
+    def run_plan(plan, *, settings, **_):
+        asked.append((plan.cases[0].needs.gpus, settings.energy_seconds))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("aiperf.cli.ab.run_plan", run_plan)
+    monkeypatch.setattr("aiperf.cli.ab.read_host", lambda: SimpleNamespace(gpus=(1, 2), gpu_problem=""))
+    pair = ("ab", "--before", "true", "--after", "true")
+    for flags in ((), ("--columns", "energy,goodput", "--gpus", "2")):
+        assert here(*pair, *flags).code == 130
+    assert asked == [(0, 0.0), (2, ENERGY_SECONDS)]
+    told = here(*pair, "--gpus", "3")
+    assert told.code == 2
+    assert "--gpus: 3 asked for, this host has 2." in told.err
+    assert '"watts"' in here(*pair, "--columns", "watts").err
+    assert len(asked) == 2
