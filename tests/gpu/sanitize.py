@@ -2,8 +2,9 @@
 
 ``python tests/gpu/sanitize.py [NAME ...]`` prints a line for each scenario and tool; exit 1 when any found something.
 A process takes several scenarios, because starting one under a tool takes longer than most steps; when that was not
-clean, each of them runs again alone, so that a kernel that writes where it must not ruins no other. What must not live
-here: whether the sides compute the right thing (see library.py).
+clean, each of them runs again alone, so that a kernel that writes where it must not ruins no other. Kernels are the
+scenario's, sizes are smaller where it allows that: a race shows in few blocks as in many, and the tools are slow. What
+must not live here: whether the sides compute the right thing (see library.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from aiperf.plan.cases import expand
+from aiperf.records import Side
 from aiperf.scenario.load import load_scenario
+from aiperf.worker.load import set_up
+from aiperf.workloads.contract import Context, SkipSide, Workload
 
 FOLDER = Path(__file__).parents[2] / "scenarios/gpu"
 TOOLS = ("memcheck", "racecheck", "synccheck")
@@ -34,6 +38,9 @@ JOBS = 8
 TOGETHER = 6
 """Scenarios that share a process."""
 LIMIT_S = 150.0
+_SMALL = {"rounds": 100, "repeat": 20, "iterations": 5, "total_bytes": 16 << 20}
+"""Enough of what a workload does again and again, or splits into pieces."""
+_BLIND = "is not supported by the selected tool"
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
 
 
@@ -68,11 +75,26 @@ def judge(output: str, status: int, tool: str) -> tuple[str, str]:
     ]
     if "## skipped" in output:
         return "skipped", output.partition("## skipped")[2].splitlines()[0].strip()
+    blind = [line for line in said if _BLIND in line]
+    if blind and sum(counts) == len(blind) and status == 0 and "## done" in output:
+        # The tool counts its own remark as a hazard.
+        return "skipped", blind[0]
     if counts and any(counts):
         return "found", " | ".join(said[:6])[:600]
     if counts and status == 0 and "## done" in output:
         return "clean", ""
     return "failed", f"{tool} ended with {status}: " + " | ".join(output.splitlines()[-4:])[:600]
+
+
+def smaller(params: Mapping[str, object]) -> dict[str, object]:
+    """The same parameters with less to do: a 64th of long arrays, a quarter of a matrix's edge."""
+    less = {key: min(value, _SMALL[key]) if key in _SMALL else value for key, value in params.items()}  # type: ignore[type-var]
+    n = params.get("n")
+    if isinstance(n, int) and n >= 1 << 20:
+        less["n"] = n // 64
+    elif n in (4096, 8192, 16384):
+        less["n"] = n // 4
+    return less
 
 
 def check(names: Sequence[str], tool: str) -> list[Found]:
@@ -94,12 +116,17 @@ def check(names: Sequence[str], tool: str) -> list[Found]:
     return [Found(name, tool, status, detail, took) for name in names]
 
 
+def _set_up(side: Side, context: Context) -> Workload:
+    try:
+        return set_up(side.workload, context, smaller(side.params))
+    except (ValueError, TypeError) as error:
+        print(f"## {side.name} at its own size: {error}", flush=True)
+        return set_up(side.workload, context, dict(side.params))
+
+
 def _child(names: Sequence[str]) -> None:
     """Set up each side of the first cases and run two steps of it; nothing is compared."""
     import torch
-
-    from aiperf.worker.load import set_up
-    from aiperf.workloads.contract import Context, SkipSide
 
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
@@ -107,7 +134,7 @@ def _child(names: Sequence[str]) -> None:
             context = Context(device="cuda:0", seed=5, scratch=place, shared_scratch=place, pad=768, gpus=1)
             for side in _sides(FOLDER / f"{name}.yaml"):
                 try:
-                    workload = set_up(side.workload, context, dict(side.params))
+                    workload = _set_up(side, context)
                 except SkipSide as skip:
                     print(f"## skipped {name}, {side.name}: {skip}", flush=True)
                     return
