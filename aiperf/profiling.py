@@ -261,7 +261,9 @@ def going_on(earlier: StoredRun, *, host_id: str, planned: Sequence[str]) -> tup
     if earlier.warnings:
         raise usage(f"{earlier.warnings[0].sentence}.", "Begin a new run.", where="--resume")
     if record.host_id != host_id:
-        raise usage(f"{record.run} was made on another host, or with other libraries.", "Begin a new run.", where="--resume")
+        raise usage(
+            f"{record.run} was made on another host, or with other libraries.", "Begin a new run.", where="--resume"
+        )
     if case_files(earlier.folder):
         return None, record
     writer = RunWriter(earlier.folder)

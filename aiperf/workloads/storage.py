@@ -167,10 +167,8 @@ class _Cold:
 
     def prepare(self) -> None:
         """Drop every page of the set. Raises OSError when one stays."""
-        page_cache.evict(self._paths)
-        resident = page_cache.resident_share(self._paths)
-        if resident > 0:
-            raise OSError(f"{resident:.1%} of the set is still in the page cache after it was dropped")
+        if resident := page_cache.drop(self._paths):
+            raise OSError(f"{resident:.2%} of the set is still in the page cache after it was dropped")
         self._before = {"resident": resident, "disk_bytes": page_cache.disk_bytes()}
 
     def counters(self) -> dict[str, float]:

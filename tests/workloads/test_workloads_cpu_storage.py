@@ -99,3 +99,14 @@ def test_a_writer_that_comes_second_uses_the_data_set_of_the_first(tmp_path, mon
     page_cache.fill_once(folder, late)
     assert [p.name for p in folder.iterdir()] == ["early"]
     assert [p.name for p in tmp_path.iterdir()] == ["set"]
+
+
+def test_a_page_that_is_passed_over_at_first_is_asked_for_again(tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * (1 << 20))
+    left = [0.004, 0.004, 0.0]
+    asked = []
+    monkeypatch.setattr(page_cache, "evict", asked.append)
+    monkeypatch.setattr(page_cache, "resident_share", lambda paths: left[len(asked) - 1])
+    assert page_cache.drop([file]) == 0.0
+    assert len(asked) == 3
