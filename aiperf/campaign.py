@@ -15,6 +15,7 @@ from aiperf.analysis.drift import drift_sentence, drifts
 from aiperf.analysis.limits import Peak as Roof
 from aiperf.analysis.limits import is_beyond
 from aiperf.analysis.recompute import case_limits, conclude
+from aiperf.analysis.standing import standing_notes
 from aiperf.analysis.stopping import Continue, Stop, next_look, next_step
 from aiperf.errors import AiperfError, UserError
 from aiperf.launch.gang import LaunchFailed, LaunchSkipped
@@ -227,7 +228,7 @@ def to_record(state: CaseState) -> CaseRecord:
         skip_reason=state.skip_reason,
         failure=state.failures[-1] if status == "failed" else None,
         failures=tuple(state.failures),
-        notes=tuple(note for note in (state.sentence, _drift_note(state), same_step_note(state.pairs)) if note),
+        notes=_notes(state),
         threshold=threshold,
         alpha=state.settings.precision.alpha,
         width=state.settings.precision.width,
@@ -246,6 +247,11 @@ def refuse(state: CaseState, reason: str) -> None:
     """End a case before its first pair, because the host is unfit for it."""
     state.failures.append(Failure("", "start", "error", reason))
     state.stop = "unfit"
+
+
+def _notes(state: CaseState) -> tuple[str, ...]:
+    moved = (_drift_note(state), *standing_notes(state.pairs))
+    return tuple(note for note in (state.sentence, *moved, same_step_note(state.pairs)) if note)
 
 
 def _drift_note(state: CaseState) -> str:

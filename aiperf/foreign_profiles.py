@@ -5,6 +5,7 @@ What must not live here: the tools' commands and formats, and scenarios (profili
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import time
@@ -20,10 +21,12 @@ from aiperf.launch.solo import run_to_end
 from aiperf.launch.worktrees import scratch_area
 from aiperf.profilers.arithmetic import wanted
 from aiperf.profilers.commands import ncu_profile, nsys_profile
-from aiperf.profilers.environment import profiled_environment, with_libraries
+from aiperf.profilers.complaints import complaint
+from aiperf.profilers.environment import missed, profiled_environment, with_libraries, withheld_note, without_secrets
 from aiperf.profilers.merge import merged
 from aiperf.profilers.ncu_read import ncu_ranges, read_ncu
 from aiperf.profilers.nsys_read import nsys_ranges, read_nsys
+from aiperf.profilers.passes import limited
 from aiperf.profilers.preflight import Ability
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
 from aiperf.profilers.recover import NoReport, exported, nsys_sqlite
@@ -148,7 +151,8 @@ def profile_program(
             try:
                 reading, known = program.under(ability, known)
             except (AiperfError, OSError) as error:
-                artefacts.append(replace(blank, status="failed", reason=str(error), seconds=time.monotonic() - began))
+                reason = without_secrets(str(error))
+                artefacts.append(replace(blank, status="failed", reason=reason, seconds=time.monotonic() - began))
                 continue
             seen = bool(reading.rows or reading.sides)
             why = "" if seen else "; ".join(reading.notes) or _NOTHING
@@ -156,7 +160,9 @@ def profile_program(
             artefacts.append(
                 replace(blank, status="read" if seen else "empty", reason=why, seconds=time.monotonic() - began)
             )
-    return _profile(" ".join(command), artefacts, readings)
+    made = _profile(" ".join(command), artefacts, readings)
+    without = withheld_note(missed(os.environ))
+    return replace(made, notes=(*made.notes, without)) if without else made
 
 
 def _refusal(ability: Ability, ranges: Sequence[Range]) -> str:
@@ -185,8 +191,11 @@ class _Program:
 
     def _nsys(self, nsys: Tool, ranges: tuple[Range, ...]) -> tuple[Reading, tuple[Range, ...]]:
         output = self._folder / "nsys"
-        env = self._run(nsys_profile(nsys, self._command, output=output, gpu=self._gpu), nsys)
-        sqlite = nsys_sqlite(nsys, output, env=env)
+        env, said = self._run(nsys_profile(nsys, self._command, output=output, gpu=self._gpu), nsys)
+        try:
+            sqlite = nsys_sqlite(nsys, output, env=env)
+        except NoReport as error:
+            raise NoReport(f"{error}; nsys said: {complaint(said)}") from None
         known = ranges or _own(nsys_ranges(sqlite, DOMAIN))
         return read_nsys(sqlite, _launched(known)), known
 
@@ -194,14 +203,18 @@ class _Program:
         output = self._folder / f"ncu-{one.name}"
         counters = wanted(offered_counters(ncu).__contains__)
         argv = ncu_profile(ncu, self._command, output=output, side=one.name, domain=one.domain, arithmetic=counters)
-        self._run(argv, ncu)
+        _, said = self._run(argv, ncu)
         report = output.with_name(f"{output.name}.ncu-rep")
         if not report.is_file():
-            raise NoReport(f"ncu wrote no report: no kernel ran inside {one.name}")
+            no_kernel = f"no kernel ran inside {one.name}, or ncu could not read any"
+            raise NoReport(f"ncu wrote no report: {no_kernel}; it said: {complaint(said)}")
         extras = has_ncu_report(ncu)
-        return read_ncu(report, _launched([one]), extras=extras if extras and extras.parts else None)
+        (launched,) = _launched([one])
+        found = read_ncu(report, [launched], extras=extras if extras and extras.parts else None)
+        return replace(found, sides=limited(found, launched))
 
-    def _run(self, argv: list[str], tool: Tool) -> dict[str, str]:
+    def _run(self, argv: list[str], tool: Tool) -> tuple[dict[str, str], str]:
+        """The environment that it ran in, and what was printed, the tool's own words among it."""
         # What a profiler leaves in its temporary folder holds environments, so it goes with ours.
         (self._folder / "tmp").mkdir(exist_ok=True)
         env = with_libraries(profiled_environment(side_environment({}, seed=0)), [tool.libraries])
@@ -209,8 +222,8 @@ class _Program:
         log = self._folder / f"{tool.name}.log"
         ended, tail = run_to_end(argv, env=env, log=log, limit=self._limit, guardian=self._guardian)
         if ended is None:
-            raise NoReport(f"no end within {self._limit:g} s; {tail.strip()[-300:]}")
-        return env
+            raise NoReport(f"no end within {self._limit:g} s; {complaint(tail)}")
+        return env, tail
 
 
 def _profile(name: str, artefacts: Sequence[Artefact], readings: Sequence[Reading]) -> Profile:

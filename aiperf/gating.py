@@ -55,6 +55,8 @@ class Gate:
     """A display for each sitting."""
     argv: Sequence[str] = ()
     measure: Measure = run_plan
+    fit: Fit = Fit.warn
+    """What is done about findings of the host that can bias a case."""
 
     @property
     def level(self) -> Level:
@@ -260,7 +262,7 @@ def _sit(gate: Gate, base: _Base, plan: Plan, *, again: bool, left: float | None
     # A text is a line for the shell.
     build = {"build": gate.config.build} if gate.config.build and gate.level == "rebuild" else {}
     done = gate.measure(
-        plan, host=gate.host, settings=settings, progress=progress, argv=gate.argv, fit=Fit.warn, **build
+        plan, host=gate.host, settings=settings, progress=progress, argv=gate.argv, fit=gate.fit, **build
     )
     known = load_calibration(done.run.host_id)
     stored = base.against.baseline.tau if base.against.baseline is not None else {}

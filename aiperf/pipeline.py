@@ -32,9 +32,9 @@ from aiperf.errors import AiperfError, Exit
 from aiperf.host.calibration import Calibration, load_calibration, of_case
 from aiperf.host.facts import HostFacts
 from aiperf.host.findings import Finding, findings
-from aiperf.host.fingerprint import fingerprint, git_state, software_versions
-from aiperf.host.relevance import Fact, Fit, Touch, load_rules, touching, wanted
-from aiperf.host.survey import survey
+from aiperf.host.fingerprint import environment, fingerprint, git_state, software_versions
+from aiperf.host.outlook import Outlook, first_look
+from aiperf.host.relevance import Fit
 from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.worktrees import scratch_area
 from aiperf.plan.plan import Plan
@@ -95,7 +95,8 @@ def run_plan(
         progress.run_started((*plan.cases, *plan.skips))
         for finding in run.findings:
             progress.note(finding)
-        touch = _Touch(fit, _facts(told, fit, plan, progress))
+        fit = fit if plan.cases else Fit.off
+        outlook = first_look(fit, told, host, data=scratch_area(), note=progress.note)
         for skip in plan.skips:
             _keep(
                 skipped_record(
@@ -106,7 +107,7 @@ def run_plan(
                 progress,
             )
         with Stand(host, settings) as stand:
-            sitting = _Sitting(stand, host, run, settings, progress, writer, records, build, touch)
+            sitting = _Sitting(stand, host, run, settings, progress, writer, records, build, outlook)
             sitting.measure(plan.cases, stored_cases(earlier, plan.cases, note=progress.note) if earlier else {})
         status = "finished"
     except KeyboardInterrupt:
@@ -153,6 +154,7 @@ def _new_record(
     fit: Fit,
 ) -> RunRecord:
     host_id, fields = fingerprint(host)
+    recorded = {**fields.get("record_only", {}), "environment": environment()}
     told = findings(host, host_id=host_id) if told is None else told
     return RunRecord(
         run=name,
@@ -161,7 +163,7 @@ def _new_record(
         precision=settings.precision.name,
         seed=settings.seed,
         settings={**asdict(settings), "results": str(settings.results), "fit": fit.value},
-        host={**asdict(host), "fingerprint": fields},
+        host={**asdict(host), "fingerprint": {**fields, "record_only": recorded}},
         host_id=host_id,
         software={**software_versions(host.libraries), "python": sys.version.split()[0]},
         git=git_state(Path.cwd()),
@@ -178,27 +180,6 @@ def end_run(writer: RunWriter, run: RunRecord, status: _Status) -> RunRecord:
     return run
 
 
-@dataclass(frozen=True)
-class _Touch:
-    """What was found of the host, and what to do about it."""
-
-    fit: Fit
-    facts: tuple[Fact, ...] = ()
-
-    def of(self, case: Case, roofs: Sequence[str] = ()) -> tuple[Touch, ...]:
-        """What of it can bias a case."""
-        return touching(self.facts, load_rules(), case, roofs=roofs) if self.facts else ()
-
-
-def _facts(told: Sequence[Finding], fit: Fit, plan: Plan, progress: Progress) -> tuple[Fact, ...]:
-    if fit is Fit.off or not plan.cases:
-        return ()
-    found = survey(wanted(load_rules()), told, data=scratch_area())
-    if found.late:
-        progress.note(f"not read of the host in time, so not judged: {', '.join(found.late)}")
-    return found.facts
-
-
 class _Sitting:
     """The measuring part of a run."""
 
@@ -211,15 +192,17 @@ class _Sitting:
         progress: Progress,
         writer: RunWriter,
         records: dict[str, CaseRecord],
-        build: Sequence[str] = (),
-        touch: _Touch = _Touch(Fit.off),
+        build: Sequence[str],
+        outlook: Outlook,
     ) -> None:
         self._stand, self._host, self._run, self._settings, self._build = stand, host, run, settings, build
-        self._progress, self._writer, self._records, self._touch = progress, writer, records, touch
+        self._progress, self._writer, self._records, self._outlook = progress, writer, records, outlook
         self._calibrations = load_calibration(run.host_id)
         self._peaks: Mapping[str, Ceiling] = ceilings(run.host_id)
         self._tried: set[str] = set()
         self._closed: set[str] = set()
+        self._told: dict[str, tuple[str, ...]] = {}
+        self._roofs: dict[str, tuple[str, ...]] = {}
         self._spent = 0.0
 
     def measure(self, cases: Sequence[Case], earlier: Mapping[str, CaseRecord] = MappingProxyType({})) -> None:
@@ -250,7 +233,8 @@ class _Sitting:
             self._advance(max(open_states, key=_width))
 
     def _begin(self, case: Case, earlier: CaseRecord | None) -> CaseState:
-        unfit = self._unfit(case)
+        # A case that goes on has pairs to keep: it is judged when its turn comes.
+        unfit = self._outlook.unfit(case, steady=True) if earlier is None else ""
         ready, failure = (case, None) if unfit else self._checked_out(case)
         noise = noise_for(ready, self._calibrations)
         state = new_state(ready, self._settings, host_id=self._run.host_id, noise=noise, seed=self._settings.seed)
@@ -262,17 +246,11 @@ class _Sitting:
             state.stop = "failure"
             self._save(state)
         elif earlier is not None:
+            self._told[case.id] = earlier.findings
             take_up(state, earlier, budget=self._budget_of(state))
             if state.done:
                 self._save(state)
         return state
-
-    def _unfit(self, case: Case) -> str:
-        """Why a case must not be measured on this host now; empty when it may."""
-        if self._touch.fit is not Fit.strict:
-            return ""
-        said = [touch.sentence for touch in self._touch.of(case) if touch.level == "unfit"]
-        return f"the host is unfit for this case: {' '.join(said)}" if said else ""
 
     def _checked_out(self, case: Case) -> tuple[Case, Failure | None]:
         """The case with its refs checked out; as it was, and why, when one cannot be."""
@@ -286,6 +264,11 @@ class _Sitting:
             return case, error.failure
 
     def _advance(self, state: CaseState, *, then: Sequence[CaseState] = ()) -> None:
+        for sentence in self._outlook.refresh():
+            self._progress.note(f"found of the host since the run began: {sentence}")
+        self._outlook.see(state.case)
+        if self._refused(state, roofs_of(state)):
+            return
         self._progress.case_started(state.case)
         before = state.seconds
         stand, budget = self._stand, self._budget_of(state)
@@ -294,6 +277,15 @@ class _Sitting:
         self._spent += state.seconds - before
         look(state, budget=self._budget_of(state))
         self._save(state)
+
+    def _refused(self, state: CaseState, roofs: Sequence[str]) -> bool:
+        """Whether the host is unfit for a case now: then it ends here, and what it was measured so far stays."""
+        if not (unfit := self._outlook.unfit(state.case, roofs)):
+            return False
+        refuse(state, unfit)
+        state.sentence = unfit
+        self._save(state)
+        return True
 
     def _close(self, states: Sequence[CaseState]) -> None:
         """Save what was measured of the cases that an interrupt leaves open."""
@@ -331,6 +323,11 @@ class _Sitting:
         return True
 
     def _pair_done(self, state: CaseState) -> None:
+        if len(state.pairs) == 1 and not state.done and (unfit := self._outlook.unfit(state.case, roofs_of(state))):
+            # Only now is it known what the sides use: without a second pair there is no verdict to keep.
+            self._roofs[state.case.id] = roofs_of(state)
+            state.pairs.clear()
+            refuse(state, f"{unfit} Its first pair, which told what it uses, is left out.")
         headline = next((r for r in state.results if r.headline), None)
         interval = (headline.comparison.low, headline.comparison.high) if headline else None
         mean = state.seconds / max(1, len(state.pairs))
@@ -339,8 +336,11 @@ class _Sitting:
         self._progress.pair_done(state.case, state.valid, state.case.measure.max_pairs or most, interval, left)
 
     def _save(self, state: CaseState) -> None:
-        touches = self._touch.of(state.case, roofs_of(state))
-        record = replace(to_record(state), findings=tuple(touch.told for touch in touches))
+        roofs = self._roofs.get(state.case.id) or roofs_of(state)
+        touches = self._outlook.of(state.case, roofs, state.pairs)
+        told = dict.fromkeys((*self._told.get(state.case.id, ()), *(touch.told for touch in touches)))
+        unfit_first = sorted(told, key=lambda text: not text.startswith("unfit"))
+        record = replace(to_record(state), findings=tuple(unfit_first))
         if state.done:
             _keep(record, self._writer, self._records, self._progress)
             self._closed.add(record.case.id)

@@ -6,9 +6,7 @@ What must not live here: a tool's commands or formats. Nothing here is timed for
 from __future__ import annotations
 
 import secrets
-import shlex
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,35 +15,29 @@ from typing import Any
 
 from aiperf.analysis.limits import Peak as Ceiling
 from aiperf.checkouts import with_checkouts
-from aiperf.errors import AiperfError, usage
-from aiperf.launch.child import StartError
-from aiperf.launch.gang import LaunchFailed, import_root
+from aiperf.errors import usage
+from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.guardian import Guardian
-from aiperf.launch.solo import failure, run_to_end
 from aiperf.launch.worktrees import Worktrees, scratch_area
+from aiperf.profilers.by_hand import by_hand
 from aiperf.profilers.counters import Told, mechanisms
-from aiperf.profilers.environment import profiled_environment, with_libraries
 from aiperf.profilers.merge import merged
-from aiperf.profilers.passes import ToolPass, passes
+from aiperf.profilers.one_pass import Done, refusal, side_pass, with_peaks
+from aiperf.profilers.passes import passes
 from aiperf.profilers.preflight import Ability
-from aiperf.profilers.reading import Pass, Reading
-from aiperf.profilers.recover import NoReport
-from aiperf.profilers.tools import Tool
-from aiperf.records import Case, CaseRecord, RunRecord, Side
+from aiperf.profilers.reading import Reading
+from aiperf.records import Case, CaseRecord, RunRecord
 from aiperf.records.profiled import Artefact, Profile
-from aiperf.records.profiled import Tool as ToolName
 from aiperf.report.roofline import roofline_svg
 from aiperf.report.timeline import timeline_svg
 from aiperf.roofs import ceilings
 from aiperf.store.profiles import raw_folder, read_profiles, write_profile
 from aiperf.store.read import StoredRun, case_files
 from aiperf.store.write import RunWriter, StoreError, write_whole
-from aiperf.units import format_bytes
 
-KEEP_BYTES = 64 << 20
-"""A raw report larger than this is not kept."""
-RUN_BYTES = 1 << 30
-"""Nor is one that would make the raw reports of its run larger than this."""
+BY_HAND = "profile-by-hand"
+"""Folder of a results folder for commands that a user runs."""
+_IGNORED = ".gitignore"
 _TRACERS = ("nsys", "torch")
 
 
@@ -62,20 +54,6 @@ class Wish:
     """Limits of this host, for the roofline."""
 
 
-@dataclass(frozen=True)
-class _Done:
-    """One launch that was read: what the tool told, and what the workload told of itself."""
-
-    command: list[str]
-    reading: Reading
-    counts: dict[str, float]
-    work: dict[str, Any]
-
-    def also(self, notes: Sequence[str]) -> _Done:
-        """The same with further notes."""
-        return replace(self, reading=replace(self.reading, notes=(*self.reading.notes, *notes)))
-
-
 def profile_case(
     case: Case, wish: Wish, *, scratch: Path, raw: Path, guardian: Guardian, note: Callable[[str], None] = print
 ) -> Profile:
@@ -88,18 +66,22 @@ def profile_case(
     own: dict[str, dict[str, float]] = {}
     work: dict[str, dict[str, Any]] = {}
     for ability in wish.abilities:
-        refused = _refusal(case, ability)
+        refused = refusal(case, ability)
         if refused is not None:
             artefacts.append(refused)
             continue
+        of_tool: list[Done] = []
         for side in case.sides:
             note(f"{case.id}: {ability.tool} over {side.name}")
-            artefact, done = _pass_all(case, side, ability, wish, scratch=scratch, raw=raw, guardian=guardian)
+            artefact, done = side_pass(
+                case, side, ability, seed=wish.seed, limit=wish.limit, scratch=scratch, raw=raw, guardian=guardian
+            )
             artefacts.append(artefact)
-            readings += [one.reading for one in done]
+            of_tool += done
             for one in done:
                 own.setdefault(side.name, {}).update(one.counts)
                 work[side.name] = one.work
+        readings += with_peaks(of_tool)
     whole = merged(readings)
     return Profile(
         case=case.id,
@@ -124,96 +106,6 @@ def _mechanism(case: Case, whole: Reading, own: Mapping[str, Mapping[str, float]
         for side in (case.sides[0], case.sides[-1])
     )
     return mechanisms(case.moves, before, after)
-
-
-def _refusal(case: Case, ability: Ability) -> Artefact | None:
-    name: ToolName = ability.tool  # type: ignore[assignment]
-    if not ability.usable:
-        fix = f". {ability.fix}" if ability.fix else ""
-        return Artefact(name, "", "skipped", f"{ability.reason}{fix}")
-    if case.is_command:
-        return Artefact(name, "", "skipped", "the sides are whole programs: aiperf profile -- COMMAND profiles one")
-    if name == "ncu" and not case.needs.gpus:
-        return Artefact(name, "", "skipped", "the case runs on no GPU")
-    return None
-
-
-def _pass_all(
-    case: Case, side: Side, ability: Ability, wish: Wish, *, scratch: Path, raw: Path, guardian: Guardian
-) -> tuple[Artefact, list[_Done]]:
-    """Every launch that a tool needs for one side, joined into one artefact."""
-    began = time.monotonic()
-    name: ToolName = ability.tool  # type: ignore[assignment]
-    done: list[_Done] = []
-    blank = Artefact(name, side.name, "read", version=ability.found.version_text if ability.found else "")
-    for number, one in enumerate(passes(case, side, ability, seed=wish.seed, scratch=scratch)):
-        try:
-            done.append(_run(one, wish, guardian, tool=ability.found))
-        except (NoReport, AiperfError, StartError, OSError) as error:
-            failed = replace(blank, status="failed", reason=str(error), seconds=time.monotonic() - began)
-            return failed, done
-        kept, passed_over = _keep(one.files(), raw, f"{case.file_stem}-{side.name}-{number}")
-        done[-1] = done[-1].also(passed_over)
-        blank = replace(blank, command=blank.command or tuple(done[0].command), files=(*blank.files, *kept))
-    seen = any(one.reading.rows or one.reading.sides for one in done)
-    reason = "" if seen else "; ".join(note for one in done for note in one.reading.notes) or "nothing was recorded"
-    status: Any = "read" if seen else "empty"
-    return replace(blank, status=status, reason=reason, seconds=time.monotonic() - began), done
-
-
-def _run(one: ToolPass, wish: Wish, guardian: Guardian, *, tool: Tool | None) -> _Done:
-    """Start, await and read one launch. Raises NoReport and what reading raises."""
-    spec = one.solo.prepare()
-    command = one.command(one.solo.argv(spec))
-    env = profiled_environment(one.solo.environment(), extra=one.solo.side.env)
-    env = with_libraries(env, [tool.libraries] if tool else [])
-    cwd = Path(one.solo.side.folder) if one.solo.side.folder else None
-    log = one.solo.folder / "log"
-    ended, tail = run_to_end(command, env=env, log=log, limit=wish.limit, guardian=guardian, cwd=cwd)
-    if ended is None:
-        raise NoReport(f"no end within {wish.limit:g} s; {_last(tail)}")
-    told = one.solo.told()
-    error = failure(told)
-    if error:
-        raise NoReport(f"the profiled launch failed: {error} (exit status {ended.status}); {_last(tail)}")
-    launched = Pass(
-        one.solo.side.name,
-        int(told[0]["iterations"]),
-        {int(report["pid"]): int(report["rank"]) for report in told},
-        str(told[0]["ranges"]["domain"]),
-    )
-    counts = {k: float(v) for k, v in told[0]["counters"].items() if isinstance(v, int | float)}
-    reading = one.read(launched, env)
-    if told[0]["ranges"]["backend"] == "none":
-        reading = replace(reading, notes=(*reading.notes, f"no ranges were emitted: {told[0]['ranges']['why']}"))
-    return _Done(command, reading, counts, dict(told[0]["work"]))
-
-
-def _last(tail: str) -> str:
-    lines = [line for line in tail.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it printed nothing"
-
-
-def _keep(files: Sequence[Path], raw: Path, stem: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Move raw reports to where they are kept, as far as there is room; their names, and why others are not kept."""
-    kept, passed_over = [], []
-    used = sum(path.stat().st_size for path in raw.glob("*"))
-    for file in files:
-        if not file.is_file():
-            continue
-        size = file.stat().st_size
-        name = f"{stem}-{file.name}"
-        if size > KEEP_BYTES:
-            passed_over.append(f"{name} was read and not kept: {format_bytes(size)}, over {format_bytes(KEEP_BYTES)}")
-        elif used + size > RUN_BYTES:
-            room = f"raw reports of this run have {format_bytes(RUN_BYTES)} (aiperf clean makes room)"
-            passed_over.append(f"{name} was read and not kept: {room}")
-        else:
-            raw.mkdir(parents=True, exist_ok=True)
-            shutil.move(file, raw / name)
-            used += size
-            kept.append(name)
-    return tuple(kept), tuple(passed_over)
 
 
 # ---- several cases ---------------------------------------------------------------------------------------------------
@@ -284,12 +176,21 @@ def _wanted(case: Case, stored: Profile | None, wish: Wish, note: Callable[[str]
     if stored.facts.get("scenario", case.scenario_hash) != case.scenario_hash:
         note(f"{case.id} is profiled again: its scenario has changed")
         return wish
-    had = {artefact.tool for artefact in stored.artefacts}
-    again = {artefact.tool for artefact in stored.artefacts if artefact.status == "failed"}
-    left = tuple(a for a in wish.abilities if a.tool not in had or a.tool in again or "aiperf" in again)
+    left = tuple(ability for ability in wish.abilities if _is_left(case, stored, ability))
     if not left:
         note(f"{case.id} is kept as it was profiled")
     return replace(wish, abilities=left)
+
+
+def _is_left(case: Case, stored: Profile, ability: Ability) -> bool:
+    """Whether a tool was not tried, told nothing, or was skipped for a reason that no longer holds."""
+    had = [artefact for artefact in stored.artefacts if artefact.tool == ability.tool]
+    if not had or any(artefact.tool == "aiperf" and artefact.status == "failed" for artefact in stored.artefacts):
+        return True
+    if any(artefact.status == "skipped" for artefact in had):
+        refused = refusal(case, ability)
+        return refused is None or refused.reason not in {artefact.reason for artefact in had}
+    return any(artefact.status in ("failed", "empty") for artefact in had)
 
 
 def _joined(case: Case, stored: Profile | None, new: Profile) -> Profile:
@@ -327,30 +228,65 @@ def _other_tracer(stored: Profile, fresh: Set[str]) -> bool:
 
 def profile_measured(
     records: Sequence[CaseRecord], wish: Wish, *, run: Path, host_id: str, note: Callable[[str], None]
-) -> tuple[Profile, ...]:
-    """Profile what a run has measured, into its folder; an interrupt ends it and keeps what there is."""
+) -> tuple[tuple[Profile, ...], bool]:
+    """Profile what a run has measured, into its folder, and say whether all of it was: an interrupt ends it."""
     done: list[Profile] = []
     cases = [record.case for record in records if record.status == "measured"]
     try:
         profile_cases(cases, replace(wish, roofs=ceilings(host_id)), run=run, note=note, done=done.append)
     except KeyboardInterrupt:
-        note("profiling was interrupted; what was profiled is saved")
-    return tuple(done)
+        note(
+            f"profiling was interrupted: {len(done)} of {len(cases)} cases are profiled and saved; "
+            f"aiperf profile with --resume {run.name} goes on"
+        )
+        return tuple(done), False
+    return tuple(done), True
 
 
-def commands_of(cases: Sequence[Case], wish: Wish, *, folder: Path) -> Iterator[str]:
-    """Lines of a shell that do what the passes do, for use by hand; their specs are written into ``folder``."""
+# ---- by hand ---------------------------------------------------------------------------------------------------------
+
+
+def commands_of(cases: Sequence[Case], wish: Wish, *, results: Path) -> Iterator[str]:
+    """Lines of a shell that do what the passes do, for use by hand; their specs are written below ``results``.
+
+    What has no line has a comment with the reason. Raises OSError.
+    """
+    folder = (results / BY_HAND).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    # Reports made by hand are not scrubbed, and may hold environments.
+    (folder / _IGNORED).write_text("*\n", encoding="ascii")
+    yield f"# specs, and reports that these commands write, lie in {folder}; aiperf clean removes them"
     for case in cases:
         yield f"# {case.id}"
         for ability in wish.abilities:
-            if _refusal(case, ability) is not None:
+            refused = refusal(case, ability)
+            if refused is not None:
+                yield f"# {ability.tool}: {refused.reason}"
                 continue
             for side in case.sides:
-                for one in passes(case, side, ability, seed=wish.seed, scratch=folder.absolute() / case.file_stem):
-                    spec = one.solo.prepare()
-                    given = [f"{name}={value}" for name, value in side.env.items()]
-                    root = f"PYTHONPATH={import_root()}"
-                    yield shlex.join(["env", root, *given, *one.command(one.solo.argv(spec))])
+                if side.ref:
+                    yield f"# {ability.tool} over {side.name}: {side.ref} is checked out by aiperf profile alone"
+                    continue
+                for one in passes(case, side, ability, seed=wish.seed, scratch=folder / case.file_stem):
+                    yield by_hand(one, ability.found)
+
+
+def left_by_hand(results: Path) -> dict[Path, int]:
+    """Files that lie in a results folder for use by hand, with their sizes in bytes."""
+    folder = results / BY_HAND
+    found = [] if folder.is_symlink() else sorted(folder.rglob("*"))
+    files = [path for path in found if (path.is_symlink() or not path.is_dir()) and path.name != _IGNORED]
+    return {path: path.lstat().st_size for path in files}
+
+
+def remove_by_hand(results: Path) -> None:
+    """Remove the folder for use by hand with all it holds. Raises OSError."""
+    folder = results / BY_HAND
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder)
+
+
+# ---- one case --------------------------------------------------------------------------------------------------------
 
 
 def _one(

@@ -170,7 +170,17 @@ def _variants(declared: Roof, stand: Stand) -> tuple[Peak | None, list[Exception
         return None, problems
     variant = first.index(best)
     again = [_launch(declared, stand, variant, number, problems) for number in range(1, FEWEST_LAUNCHES)]
-    return over_launches(declared, [best, *(one for one in again if one is not None)]), problems
+    found = over_launches(declared, [best, *(one for one in again if one is not None)])
+    return replace(found, by_size=_by_size(declared, first, variant, found)), problems
+
+
+def _by_size(declared: Roof, first: Sequence[Peak | None], variant: int, best: Peak) -> dict[str, float]:
+    """What each value of the swept parameter came to, in its order; the best one's from all its launches."""
+    if not declared.sweep:
+        return {}
+    reached = [best if number == variant else one for number, one in enumerate(first)]
+    known = {int(v[declared.sweep]): one.value for v, one in zip(declared.variants, reached, strict=True) if one}
+    return {str(size): known[size] for size in sorted(known)}
 
 
 def _launch(declared: Roof, stand: Stand, variant: int, number: int, problems: list[Exception]) -> Peak | None:

@@ -16,7 +16,8 @@ from aiperf.errors import Fault, UserError, usage
 from aiperf.paths import config_file, config_names
 
 ENERGY_SECONDS = 5.0
-"""METHOD 11: an energy reading shorter than this, or than 50 updates of a counter, is not reported."""
+"""An energy reading shorter than this, or than 50 updates of a counter, is not reported: both in the sum of a side's
+windows, where METHOD 11 asks them of each."""
 
 
 @dataclass(frozen=True)

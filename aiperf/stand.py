@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 
 from aiperf.errors import usage
 from aiperf.host.energy import EnergyMeter, cpu_meter, gpu_meter
-from aiperf.host.facts import HostFacts
+from aiperf.host.facts import Gpu, HostFacts
+from aiperf.host.incidents import judge
 from aiperf.host.near import deal, near_cpus
 from aiperf.host.placement import others, place
-from aiperf.host.telemetry import Sampler, judge
+from aiperf.host.telemetry import Sampler
 from aiperf.launch.ahead import WaitingRoom
 from aiperf.launch.command import measure_command_pair, plan_commands
 from aiperf.launch.gang import LaunchFailed
@@ -27,7 +28,7 @@ from aiperf.launch.trial import CommandPlan
 from aiperf.launch.worktrees import Worktrees, scratch_area
 from aiperf.order import PairPlan
 from aiperf.plan.refs import unchecked
-from aiperf.records import Case, Failure, Pair
+from aiperf.records import Case, Failure, Pair, Watch
 from aiperf.settings import Settings
 
 _REPROBE_PAIRS = 8
@@ -97,7 +98,7 @@ class Stand:
             raise LaunchFailed(Failure(side.name, "start", "error", what))
         cpus = self._place(case)
         sampler = Sampler(
-            gpus=self._host.gpus if case.needs.gpus else (),
+            gpus=self._used_gpus(case),
             cpus=cpus or self._host.cpus,
             home=others((cpus,), self._host.cpus) if cpus else (),
         )
@@ -111,13 +112,14 @@ class Stand:
             pair,
             incidents=(*pair.incidents, *judge(telemetry, own)),
             telemetry={**telemetry.sides, "": telemetry.overall},
+            watch=Watch(telemetry.cost, telemetry.home, telemetry.standing, telemetry.temperatures),
         )
 
     def _pair(
         self, plan: PairPlan, cpus: tuple[int, ...] | None, mark: Callable[[str | None], None], settings: Settings
     ) -> Pair:
         if plan.case.is_command:
-            return self._command(plan, cpus)
+            return self._command(plan, cpus, mark)
         started = self._room.take(plan)
         spare = others((cpus,), self._host.cpus) if cpus else ()
         self._room.fill(self._coming, spare=spare, each=[_cpus_wanted(coming.case) for coming in self._coming])
@@ -142,16 +144,17 @@ class Stand:
         """The counters of what a case uses: its GPUs' alone, or the CPU packages' where it needs no GPU."""
         if self._settings.energy_seconds <= 0:
             return None
-        if not case.needs.gpus:
-            return cpu_meter()
-        used = max(case.needs.gpus, *(side.ranks for side in case.sides))
-        return gpu_meter(self._host.gpus[:used])
+        return gpu_meter(self._used_gpus(case)) if case.needs.gpus else cpu_meter()
 
-    def _command(self, plan: PairPlan, cpus: tuple[int, ...] | None) -> Pair:
+    def _used_gpus(self, case: Case) -> tuple[Gpu, ...]:
+        """The GPUs that the sides run on: what happens on another one does not touch the case."""
+        return self._host.gpus[: max(case.needs.gpus, _ranks(case))] if case.needs.gpus else ()
+
+    def _command(self, plan: PairPlan, cpus: tuple[int, ...] | None, mark: Callable[[str | None], None]) -> Pair:
         case, seed = plan.case, plan.seed
         if case.id not in self._command_plans:
             planned = plan_commands(
-                case, seed=seed, settings=self._settings, guardian=self._guardian, cancel=self.cancel
+                case, seed=seed, settings=self._settings, guardian=self._guardian, cancel=self.cancel, mark=mark
             )
             if isinstance(planned, Failure):
                 raise LaunchFailed(planned)
@@ -161,6 +164,7 @@ class Stand:
             measured = measure_command_pair(
                 case, index=plan.index, order=plan.order, seed=seed, settings=self._settings, cpus=cpus,
                 guardian=self._guardian, cancel=self.cancel, plan=self._command_plans[case.id], meter=meter,
+                mark=mark,
             )  # fmt: skip
         finally:
             if meter is not None:

@@ -6,6 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from aiperf.host.facts import HostFacts
+from aiperf.profilers.preflight import abilities
+
+_WITH_REAL_TOOLS = ("test_recipes_real_tools.py", "test_profilers_scrub.py", "test_profilers_recover.py")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -17,3 +22,14 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         for name in ("AIPERF_SCRATCH", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
             patch.delenv(name, raising=False)
         yield
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which profilers the tests of the real ones met: one that is absent fails nothing, and must not go unseen."""
+    ran = [report.nodeid for state in ("passed", "failed") for report in terminalreporter.stats.get(state, [])]
+    if not any(file in name for name in ran for file in _WITH_REAL_TOOLS):
+        return
+    for ability in abilities(HostFacts("h", "Linux", "cpu", (0,), 1, 1)):
+        if ability.tool in ("nsys", "torch"):
+            seen = ability.where if ability.usable else f"not run, {ability.reason}"
+            terminalreporter.write_line(f"real {ability.tool}: {seen}")

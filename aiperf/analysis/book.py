@@ -12,6 +12,7 @@ from typing import Literal
 
 from aiperf.plan.book import BookRow, Claim
 from aiperf.plan.cited import Cited
+from aiperf.scenario.citations import Citation
 
 LEAST_SHARE, MOST_SHARE = 0.8, 1.25
 """A claim is met by an interval that overlaps these shares of it; below or above them it is missed or surpassed."""
@@ -21,6 +22,7 @@ Answer = Literal[
     "weaker",
     "inconclusive",
     "not reproduced",
+    "no claim of speed",
     "impossible as printed",
     "not runnable here",
     "not measured yet",
@@ -33,13 +35,19 @@ ANSWERS: Mapping[Answer, str] = {
     "weaker": f"improved, but the whole interval is below {LEAST_SHARE:g} times the claim",
     "inconclusive": "measured, but the verdict is inconclusive or invalid and the interval does not exclude the claim",
     "not reproduced": "equivalent or regressed where a gain is claimed",
+    "no claim of speed": "measured, but what the row gains or shows is no time, so no time can reproduce or refute it",
     "impossible as printed": "arithmetic shows that the claim cannot hold, whatever is measured",
     "not runnable here": "this host, or any host that the project can use, lacks what it needs",
     "not measured yet": "no stored record of this host and none in results/reference",
     "no scenario yet": "no scenario cites the row",
 }
 """What each answer means. The order is also the order of preference: a row with several cases is answered by its best,
-because the book claims a gain without saying at which size."""
+because the book claims a gain without saying at which size. How a ladder answers is said in LADDERS."""
+LADDERS = (
+    "A ladder answers a row by the one side that is the row's after: the side that the scenario's citation names, the "
+    "best of several where the book means a sweep and the citation names those, and the last side where it names none; "
+    "against the first side unless the citation says against which. Other sides count for nothing."
+)
 _ORDER = {answer: place for place, answer in enumerate(ANSWERS)}
 
 
@@ -61,6 +69,11 @@ class Measured:
     host: str = ""
     here: bool = True
     """Measured on this host; otherwise a reference record of another one."""
+    against: str = "before"
+    first: bool = True
+    """It is told against the first side of the case."""
+    last: bool = True
+    """Its side is the last one of the case."""
     run: str = ""
     scenario_hash: str = ""
 
@@ -104,6 +117,11 @@ def missing(answered: Iterable[Answered]) -> tuple[Answered, ...]:
     return tuple(a for a in answered if a.row.wanted and not a.scenarios)
 
 
+def waiting(answered: Iterable[Answered]) -> tuple[Answered, ...]:
+    """Rows without a scenario that must have one as soon as their family of workloads exists."""
+    return tuple(a for a in answered if a.row.waiting and not a.scenarios)
+
+
 def unknown_rows(rows: Iterable[BookRow], cited: Iterable[Cited]) -> tuple[tuple[str, str], ...]:
     """(scenario, row id) of every cited row that the book does not have; ``rows`` are all of it."""
     known = {row.id for row in rows}
@@ -139,25 +157,44 @@ def _answered(row: BookRow, citing: Sequence[Cited], by_scenario: Mapping[str, S
     names = tuple(c.scenario for c in citing)
     judged = [
         (answer, found)
-        for name in names
-        for found in by_scenario.get(name, ())
-        if (answer := case_answer(row.claim, found)) is not None
+        for cited in citing
+        for found in by_scenario.get(cited.scenario, ())
+        if _answers(cited.named.get(row.id), found) and (answer := _row_answer(row, found)) is not None
     ]
     judged.sort(key=lambda item: _ORDER[item[0]])
     if not judged:
         answer, why = _unmeasured(row, citing)
         return Answered(row, answer, why, names)
     answer, best = judged[0]
-    agreeing = sum(1 for other, _ in judged if other == answer)
+    agreeing = len({found.case for other, found in judged if other == answer})
     why = _of_a_measured_row(row, best, {c.scenario: c.hash for c in citing})
     answer = "impossible as printed" if row.impossible else answer
-    return Answered(row, answer, why, names, best, agreeing, len(judged))
+    return Answered(row, answer, why, names, best, agreeing, len({found.case for _, found in judged}))
+
+
+def _answers(citation: Citation | None, found: Measured) -> bool:
+    """Whether a comparison is the one that a row is about."""
+    if citation is None:
+        return found.last and found.first
+    return found.side in citation.sides and (found.against == citation.against if citation.against else found.first)
+
+
+def _row_answer(row: BookRow, found: Measured) -> Answer | None:
+    return "no claim of speed" if row.not_time else case_answer(row.claim, found)
 
 
 def _of_a_measured_row(row: BookRow, best: Measured, hashes: Mapping[str, str]) -> str:
     changed = hashes.get(best.scenario, "") not in ("", best.scenario_hash)
     old = "Measured before its scenario file was changed." if changed else ""
-    return " ".join(text for text in (row.impossible or row.note, old) if text)
+    return " ".join(text for text in (_by_design(row, best), row.impossible or row.note, old) if text)
+
+
+def _by_design(row: BookRow, best: Measured) -> str:
+    """Why a verdict that is no gain of time stands for none against the row; empty where time is what it gains."""
+    costs = best.word == "regressed"
+    if row.not_time:
+        return f"{'Costs time by design' if costs else 'Not judged by time'}: {row.not_time}."
+    return "Costs time, as the scenario expects." if costs and best.expect == "regressed" else ""
 
 
 def _unmeasured(row: BookRow, citing: Sequence[Cited]) -> tuple[Answer, str]:
@@ -170,4 +207,5 @@ def _unmeasured(row: BookRow, citing: Sequence[Cited]) -> tuple[Answer, str]:
         return "no scenario yet", row.marginal
     if all(c.problem for c in citing):
         return "not runnable here", "; ".join(dict.fromkeys(c.problem for c in citing))
-    return "not measured yet", row.note
+    gained = f"Will not be judged by time: {row.not_time}." if row.not_time else ""
+    return "not measured yet", " ".join(text for text in (gained, row.note) if text)

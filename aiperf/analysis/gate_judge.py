@@ -114,10 +114,11 @@ def _without_results(record: CaseRecord, rules: Sequence[MetricRule]) -> GateRow
     if record.status == "skipped":
         fix = f"; {record.skip_fix}" if record.skip_fix else ""
         standing, sentence = "skipped", record.skip_reason + fix
+    elif record.stop == "unfit":
+        told = (*record.notes, *([record.failure.message] if record.failure is not None else []))
+        standing, sentence = "unfit", next(iter(told), "the host disturbed too many pairs")
     elif record.status == "failed":
         standing, sentence = "failed", wording.failure(record.failure)
-    elif record.stop == "unfit":
-        standing, sentence = "unfit", next(iter(record.notes), "the host disturbed too many pairs")
     elif not record.results:
         standing, sentence = "inconclusive", f"nothing was concluded: {record.stop or record.status}"
     else:

@@ -23,6 +23,7 @@ from aiperf.cli.ci import (
     print_and_write,
     told_to_ci,
 )
+from aiperf.cli.fit import FitOption
 from aiperf.cli.options import (
     DEFAULT_RESULTS,
     ColumnsOption,
@@ -72,6 +73,7 @@ def ab(
     results: ResultsOption = DEFAULT_RESULTS,
     pin: PinOption = "auto",
     timeout: TimeoutOption = "",
+    fit: FitOption = Fit.warn,
     quiet: QuietOption = False,
     form: FormatOption = Format.table,
     as_json: JsonOption = False,
@@ -98,7 +100,7 @@ def ab(
         plan = Plan((replace(case, needs=_needs(gpus, host)),), ())
         began = time.monotonic()
         outcome = run_plan(
-            plan, host=host, settings=settings, progress=choose_progress(quiet=quiet), argv=sys.argv, fit=Fit.warn
+            plan, host=host, settings=settings, progress=choose_progress(quiet=quiet), argv=sys.argv, fit=fit
         )
     print_and_write(
         outcome,

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from aiperf.analysis.book import Answered, answer_rows, missing, unknown_rows
+from aiperf.analysis.book import Answered, answer_rows, missing, unknown_rows, waiting
 from aiperf.cli.options import DEFAULT_RESULTS, Format, FormatOption, JsonOption, ResultsOption
 from aiperf.errors import usage
 from aiperf.host.facts import HostFacts
@@ -45,7 +45,12 @@ def book(
     form: FormatOption = Format.table,
     as_json: JsonOption = False,
 ) -> None:
-    """Hold the book beside the machine: every before/after pair, its scenarios, the claim, what was measured."""
+    """Hold the book beside the machine: every before/after pair, its scenarios, the claim, what was measured.
+
+    A ladder answers a row by the side that the scenario's citation names, by the best of several where it names several
+    (the book means a sweep), and by its last side where it names none; the other sides count for nothing. A row that
+    gains something else than time (memory, accuracy, a reading) is not judged by time.
+    """
     if html and form is not Format.table:
         raise usage("a page is no table of text.", "Give --html or --format, not both.", where="--format")
     if output and not html:
@@ -55,19 +60,22 @@ def book(
     cited = cited_rows(host, results=results, wanted=() if only_missing else {row.chapter for row in rows})
     measured, damaged = newest_measured(results, host_id=fingerprint(host)[0])
     answered = answer_rows(rows, cited, measured)
+    later = waiting(answered)
     answered = missing(answered) if only_missing else answered
     if html:
         path = _write_page(Path(output) if output else results / "book.html", answered, host)
         sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if as_json else f"{path}\n")
+    elif only_missing and form is Format.table and not as_json:
+        show_lines(missing_lines(answered, waiting=later, chapters=chapters, width=terminal_width(sys.stdout)))
     else:
-        _print(answered, Format.json if as_json else form, only_missing=only_missing)
+        _print(answered, Format.json if as_json else form)
     for scenario, row_id in unknown_rows(load_book(), cited):
         print(f"{scenario} cites {row_id}, which is no row of the book's catalogue.", file=sys.stderr)
     for spoilt in damaged:
         print(spoilt.sentence, file=sys.stderr)
 
 
-def _print(answered: Sequence[Answered], form: Format, *, only_missing: bool) -> None:
+def _print(answered: Sequence[Answered], form: Format) -> None:
     width = terminal_width(sys.stdout)
     if form is Format.json:
         sys.stdout.write(listing_json(book_plain(answered)))
@@ -75,8 +83,6 @@ def _print(answered: Sequence[Answered], form: Format, *, only_missing: bool) ->
         sys.stdout.write(book_csv(answered))
     elif form is Format.markdown:
         sys.stdout.write(book_markdown(answered))
-    elif only_missing:
-        show_lines(missing_lines(answered, width=width))
     else:
         show_lines([*book_lines(answered, width=width), Line(""), *rules_lines(width=width)])
 

@@ -106,6 +106,7 @@ def print_and_write(
 ) -> None:
     """Print a run's table and write its files: these also when the table finds no reader or cannot be rendered."""
     records = outcome.records
+    told = {profile.case: profile for profile in profiles}
 
     def write() -> None:
         if not (any(paths.values()) or _in_github(os.environ)):
@@ -115,7 +116,7 @@ def print_and_write(
             entries_of_run(outcome.run, records, problems=outcome.problems),
             title=title,
             exit_code=outcome.exit,
-            summary=render_markdown(outcome.run, build_table(records), summary=line),
+            summary=render_markdown(outcome.run, build_table(records, profiles=told), summary=line),
             **paths,
         )
 

@@ -25,6 +25,7 @@ from aiperf.cli.ci import (
     told_to_ci,
     write_ci,
 )
+from aiperf.cli.fit import FitOption
 from aiperf.cli.options import (
     DEFAULT_RESULTS,
     BudgetOption,
@@ -44,6 +45,7 @@ from aiperf.cli.output import print_plan
 from aiperf.errors import Fault, UserError, usage
 from aiperf.gating import Gate, check_gate, promote_runs, run_gate
 from aiperf.host.read import read_host
+from aiperf.host.relevance import Fit
 from aiperf.plan.gates import DEFAULT_GATE, ON_INCONCLUSIVE, GateConfig, load_gate
 from aiperf.plan.plan import make_plan
 from aiperf.report.ci.entries import entries_of_gate
@@ -112,6 +114,7 @@ def gate(
     pin: PinOption = "auto",
     peaks: PeaksOption = True,
     timeout: TimeoutOption = "",
+    fit: FitOption = Fit.warn,
     quiet: QuietOption = False,
     form: _Form = Format.table,
     as_json: JsonOption = False,
@@ -141,7 +144,7 @@ def gate(
         settings = make_settings(
             precision=asked.precision, results=results, budget=budget, seed=seed, pin=pin, peaks=peaks, timeout=timeout
         )
-        wanted = _gate(asked, selectors, axis_values(only), settings, quiet=quiet)
+        wanted = _gate(asked, selectors, axis_values(only), settings, quiet=quiet, fit=fit)
         if dry_run:
             check_gate(wanted)
             print_plan(wanted.plan, settings, form, heading=(_heading(wanted), ""))
@@ -153,13 +156,15 @@ def gate(
     raise typer.Exit(int(outcome.exit))
 
 
-def _gate(config: GateConfig, selectors: list[str], only: dict[str, str], settings: Settings, *, quiet: bool) -> Gate:
+def _gate(
+    config: GateConfig, selectors: list[str], only: dict[str, str], settings: Settings, *, quiet: bool, fit: Fit
+) -> Gate:
     chosen = selectors or list(config.scenarios)
     if not chosen:
         raise usage("there is nothing to gate.", "Name scenarios, or list them under scenarios: in a gate's file.")
     host = read_host()
     plan = make_plan(load_scenarios(find_scenarios(chosen)), host, settings, only=only)
-    return Gate(config, plan, host, settings, lambda: choose_progress(quiet=quiet), tuple(sys.argv))
+    return Gate(config, plan, host, settings, lambda: choose_progress(quiet=quiet), tuple(sys.argv), fit=fit)
 
 
 def _config(config: GateConfig, given: dict[str, str], *, absolute: bool) -> GateConfig:

@@ -41,7 +41,12 @@ OnlyOption = Annotated[
 ]
 EveryMetricOption = Annotated[bool, typer.Option("--all-metrics", help="Show every metric, not only the headline.")]
 ResultsOption = Annotated[Path, typer.Option("--results", help="Folder that holds the runs.")]
-PinOption = Annotated[str, typer.Option("--pin", help="auto (quiet CPUs, both sides the same), none, or a CPU list.")]
+PinOption = Annotated[
+    str,
+    typer.Option(
+        "--pin", help="auto (quiet CPUs, near the GPUs of a case; the same for both sides), none, or a CPU list."
+    ),
+]
 PeaksOption = Annotated[bool, typer.Option("--peaks/--no-peaks", help="Measure limits this host has not measured yet.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the comparison table.")]

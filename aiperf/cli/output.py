@@ -22,7 +22,7 @@ from aiperf.report.extra_columns import extra_lines
 from aiperf.report.json_file import listing_json, render_json
 from aiperf.report.markdown import render_markdown
 from aiperf.report.plan_table import Estimate, plan_lines, plan_rows
-from aiperf.report.profile_export import profile_markdown, profile_rows
+from aiperf.report.profile_export import PROFILE_COLUMNS, profile_markdown, profile_rows
 from aiperf.report.profile_table import profile_lines
 from aiperf.report.query_table import query_csv
 from aiperf.report.summary import discovery_line, summary_line
@@ -81,7 +81,7 @@ def print_profiles(profiles: Sequence[Profile], form: Format, *, every_row: bool
         sys.stdout.write(listing_json(profiles))
     elif form is Format.csv:
         rows = profile_rows(profiles)
-        sys.stdout.writelines(query_csv(list(rows[0]) if rows else [], [list(row.values()) for row in rows]))
+        sys.stdout.writelines(query_csv(list(PROFILE_COLUMNS), [list(row.values()) for row in rows]))
     elif form is Format.markdown:
         sys.stdout.write("\n".join(profile_markdown(profile) for profile in profiles))
     else:

@@ -34,8 +34,9 @@ from aiperf.host.fingerprint import fingerprint
 from aiperf.host.read import read_host
 from aiperf.pipeline import begin_run, end_run
 from aiperf.plan.suites import load_suite, plan_selected
-from aiperf.profilers.preflight import Ability, abilities, chosen
+from aiperf.profilers.preflight import Ability, abilities, chosen, passed_over
 from aiperf.profiling import Wish, commands_of, going_on, profile_cases, write_page
+from aiperf.records import Case
 from aiperf.records.profiled import Profile
 from aiperf.report.columns import text_table
 from aiperf.report.console import Line, terminal_width
@@ -97,6 +98,9 @@ def profile(
     sides = [parse_range(text) for text in ranges]
     if html and (imported or command):
         raise usage("a page belongs to a run, and this makes none.", "Leave it out.", where="--html")
+    if not imported:
+        for line in passed_over(found, tools):
+            print(line, file=sys.stderr)
     if imported:
         read = import_reports([*imported, *map(Path, selectors)], found, ranges=sides)
         print_profiles([read], form, every_row=every_row)
@@ -138,9 +142,9 @@ def _profile_scenarios(
     if not plan.cases:
         raise typer.Exit(int(Exit.SKIPPED))
     if print_commands:
-        for line in commands_of(plan.cases, wish, folder=results / "profile-by-hand"):
-            print(line)
-        return
+        lines = _lines_by_hand(plan.cases, wish, results)
+        print(*lines, sep="\n")
+        raise typer.Exit(int(Exit.SKIPPED if all(line.startswith("#") for line in lines) else Exit.OK))
     done: list[Profile] = []
     code = Exit.OK
     if resume:
@@ -167,6 +171,14 @@ def _profile_scenarios(
     elif page:
         print(page, file=sys.stderr)
     raise typer.Exit(int(code if code is not Exit.OK else _code(done)))
+
+
+def _lines_by_hand(cases: Sequence[Case], wish: Wish, results: Path) -> list[str]:
+    try:
+        return list(commands_of(cases, wish, results=results))
+    except OSError as error:
+        where = str(error.filename or results)
+        raise usage(f"the commands cannot be prepared ({error.strerror}).", "Give other --results.", where) from None
 
 
 def _code(profiles: Sequence[Profile]) -> Exit:

@@ -49,7 +49,8 @@ def report(
         bool, typer.Option("--recompute", help="Conclude again from the raw samples, and say whether it differs.")
     ] = False,
     with_profiles: Annotated[
-        bool, typer.Option("--profiles", help="Print what the profilers told below the table.")
+        bool,
+        typer.Option("--profiles", help="Print what the profilers told: below the table, or alone as csv or json."),
     ] = False,
     columns: ColumnsOption = "",
     cost: CostOption = "",
@@ -62,6 +63,7 @@ def report(
     ] = None,
 ) -> None:
     """Print a stored run's comparison table, or write it as a page."""
+    form = Format.json if as_json and not html else form
     wanted = chosen_columns(columns, cost=cost)
     prices = load_prices(cost) if cost else None
     _check_flags(html=html, output=output, cases=cases, form=form, columns=columns)
@@ -82,19 +84,25 @@ def report(
             stored, records, output=output, cases=cases or (), warnings=[*warnings, *told[1:]], profiles=profiles
         )
         sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if as_json else f"{path}\n")
+    elif with_profiles and form in (Format.csv, Format.json):
+        print_profiles(profiles, form)
+        for warning in warnings:
+            print(warning, file=sys.stderr)
     else:
         print_run(
             stored.record,
             records,
-            form=Format.json if as_json else form,
+            form=form,
             every_metric=every_metric,
             footer=[*(told if again else []), *_only_profiled(records, profiles, run)],
             warnings=warnings,
             profiles=profiles,
             extras=build_extras(records, wanted, prices=prices, pairs_of=partial(_pairs, stored, wanted)),
         )
-        if with_profiles and form is Format.table and not as_json:
+        if with_profiles:
             print_profiles(profiles, form)
+    if with_profiles and not profiles:
+        print(f"no profile is stored in {stored.folder}: aiperf profile NAME --resume {run} adds one", file=sys.stderr)
     if differing:
         raise typer.Exit(int(Exit.WRONG))
 
@@ -102,7 +110,8 @@ def report(
 def _only_profiled(records: Sequence[CaseRecord], profiles: Sequence[Profile], run: str) -> list[str]:
     if records or not profiles:
         return []
-    return [f"{len(profiles)} cases profiled, none measured: aiperf report {run} --profiles"]
+    many = "1 case" if len(profiles) == 1 else f"{len(profiles)} cases"
+    return [f"{many} profiled, none measured: aiperf report {run} --profiles"]
 
 
 def _pairs(stored: StoredRun, wanted: Sequence[str], record: CaseRecord) -> Sequence[Pair]:

@@ -24,6 +24,7 @@ from aiperf.cli.ci import (
     refuse_files_of_a_dry_run,
     told_to_ci,
 )
+from aiperf.cli.fit import FitOption
 from aiperf.cli.options import (
     DEFAULT_RESULTS,
     BudgetOption,
@@ -54,11 +55,12 @@ from aiperf.pipeline import RunOutcome, run_plan
 from aiperf.plan.costs import load_prices
 from aiperf.plan.plan import Plan
 from aiperf.plan.suites import Suite, load_suite, plan_selected
-from aiperf.profilers.preflight import abilities, chosen
+from aiperf.profilers.preflight import abilities, chosen, passed_over
 from aiperf.profiling import Wish, profile_measured
 from aiperf.records.profiled import Profile
 from aiperf.report.extra_columns import build_extras, chosen_columns
 from aiperf.report.live import Progress, choose_progress
+from aiperf.report.profile_suite import trouble_lines
 from aiperf.settings import ENERGY_SECONDS, Precision, Settings
 from aiperf.store.read import StoredRun, open_run
 
@@ -72,9 +74,6 @@ _Resume = Annotated[
     str, typer.Option("--resume", metavar="RUN|latest", help="Go on in this run: what it has measured is kept.")
 ]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan with an estimate; measure nothing.")]
-_Fit = Annotated[
-    Fit, typer.Option("--fit", help="Findings of this host that can bias a case: strict measures no unfit case.")
-]
 _Profilers = Annotated[
     str, typer.Option("--profile", metavar="TOOLS", help="Profile afterwards, with nsys,ncu,torch,perf or all.")
 ]
@@ -93,7 +92,7 @@ def run(
     pin: PinOption = "auto",
     peaks: PeaksOption = True,
     timeout: TimeoutOption = "",
-    fit: _Fit = Fit.warn,
+    fit: FitOption = Fit.warn,
     profilers: _Profilers = "",
     quiet: QuietOption = False,
     form: FormatOption = Format.table,
@@ -127,14 +126,22 @@ def run(
             print_plan(asked.plan, settings, form)
             return
         outcome = asked.run(fit=fit, progress=choose_progress(quiet=quiet))
+    profiles, outcome = asked.profiled(outcome, quiet=quiet)
+    troubles = trouble_lines(profiles)
+    if form is not Format.table:
+        for line in troubles:
+            print(line, file=sys.stderr)
     print_and_write(
         outcome,
         title="aiperf run",
         form=form,
-        profiles=asked.profiles(outcome, quiet=quiet),
+        profiles=profiles,
         seconds=time.monotonic() - began,
         every_metric=every_metric,
-        footer=[f"{outcome.folder} · aiperf report · aiperf show latest CASE explains a verdict"],
+        footer=[
+            *troubles,
+            f"{outcome.folder} · aiperf report · aiperf show latest CASE explains a verdict",
+        ],
         paths=paths,
         extras=build_extras(outcome.records, wanted, prices=prices, pairs_of=lambda record: record.pairs),
     )
@@ -159,11 +166,13 @@ class _Asked:
             earlier=self.earlier,
         )  # fmt: skip
 
-    def profiles(self, outcome: RunOutcome, *, quiet: bool) -> Sequence[Profile]:
+    def profiled(self, outcome: RunOutcome, *, quiet: bool) -> tuple[Sequence[Profile], RunOutcome]:
+        """What the profilers told of what was measured, and the outcome, which is interrupted where they were."""
         if self.wish is None or outcome.exit is Exit.INTERRUPTED:
-            return ()
+            return (), outcome
         host_id, note = outcome.run.host_id, progress_note(quiet)
-        return profile_measured(outcome.records, self.wish, run=outcome.folder, host_id=host_id, note=note)
+        told, whole = profile_measured(outcome.records, self.wish, run=outcome.folder, host_id=host_id, note=note)
+        return told, outcome if whole else replace(outcome, exit=Exit.INTERRUPTED)
 
 
 def _asked(
@@ -177,7 +186,10 @@ def _asked(
 ) -> _Asked:
     """The plan and what goes with it, nothing of it begun. Raises UserError."""
     host = read_host()
-    wish = Wish(chosen(abilities(host), profilers), seed=settings.seed) if profilers else None
+    found = abilities(host) if profilers else ()
+    wish = Wish(chosen(found, profilers), seed=settings.seed) if profilers else None
+    for line in passed_over(found, profilers):
+        print(line, file=sys.stderr)
     plan = plan_selected(selectors, suite, host, settings, only=axis_values(only))
     earlier = open_run(resume, results=settings.results) if resume else None
     return _Asked(plan, host, settings, wish, earlier)

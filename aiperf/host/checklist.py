@@ -32,6 +32,8 @@ class Item:
     """How it is checked: a probe reads it, a scenario shows it, a team answers for it."""
     pair: str = ""
     """The before/after row of the catalogue that shows what it is worth."""
+    see: tuple[str, ...] = ()
+    """Scenarios that come close to that row."""
     ask: str = ""
     """The question for the team, of a process item."""
     parent: str = ""
@@ -48,8 +50,9 @@ def load_checklist() -> tuple[Item, ...]:
     path = config_folder() / "doctor" / "checklist.yaml"
     try:
         plain = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
-        return tuple(Item(section=block["section"], **entry) for block in plain for entry in block["items"])
-    except (OSError, yaml.YAMLError, TypeError, KeyError) as error:
+        entries = [(block["section"], entry) for block in plain for entry in block["items"]]
+        return tuple(Item(section=section, **{**e, "see": tuple(e.get("see", ()))}) for section, e in entries)
+    except (OSError, yaml.YAMLError, TypeError, KeyError, AttributeError) as error:
         raise AiperfError(f"the checklist {path} cannot be read: {error}") from None
 
 

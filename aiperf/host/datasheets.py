@@ -35,7 +35,7 @@ FIGURE_OF = {
     "d2h": "pcie",
     "p2p": "nvlink",
     "all_reduce_nccl": "nvlink",
-    **{f"gemm_{dtype}": dtype for dtype in ("fp32", "tf32", "bf16", "fp16")},
+    **{f"gemm_{dtype}": dtype for dtype in ("fp32", "tf32", "bf16", "fp16", "fp8")},
 }
 """Roof -> the figure that it reaches for; links count one way."""
 _GIGATRANSFERS = {3: 8.0, 4: 16.0, 5: 32.0}

@@ -6,7 +6,7 @@ What must not live here: which side runs in a window, and what follows from the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ from aiperf.host.rapl import rapl_packages
 _POLL_S = 0.01
 _LONGEST_UPDATE_S = 0.5
 """A counter that stands still longer than this under load is not one that a window can be cut from."""
+
+_PACKAGE_ZONE = "x86_pkg_temp"
+"""What the kernel calls the thermal zone of a CPU package (drivers/thermal/intel)."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Window:
     """Changes of the slowest counter after its first."""
     busy_cpus: float | None = None
     """CPUs' worth of time that the whole machine used meanwhile."""
+    temperature: float | None = None
+    """Degrees Celsius of the hottest device when the window began; None where none tells."""
     problem: str = ""
 
 
@@ -72,13 +77,14 @@ class EnergyMeter:
         *,
         source: str = "",
         problem: str = "",
+        temperature: Callable[[], float | None] = lambda: None,
         close: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         root: Path = proc.ROOT,
     ) -> None:
-        """Watch these counters; ``problem`` says why there are none."""
-        self.source, self.problem, self.close = source, problem, close
+        """Watch these counters; ``problem`` says why there are none, ``temperature`` reads the hottest device."""
+        self.source, self.problem, self.temperature, self.close = source, problem, temperature, close
         self._counters, self._clock, self._sleep, self._root = tuple(counters), clock, sleep, root
         limits = [counter.limit_watts for counter in counters]
         self.limit_watts = sum(x for x in limits if x is not None) if limits and None not in limits else None
@@ -97,6 +103,7 @@ class EnergyMeter:
         A counter tells its energy as of its latest update, up to 100 ms ago on a GPU: a window cut anywhere else
         would hold energy of before it began and miss some of its end. ``pause``: as for ``rest``.
         """
+        heat = self.temperature()
         began, ticks = self._clock(), proc.cpu_times(self._root)
         edges: list[_Edge] = []
         for counter in self._counters:
@@ -112,7 +119,8 @@ class EnergyMeter:
             if now - began > seconds + 2 * _LONGEST_UPDATE_S:
                 slowest = min(zip(edges, self._counters, strict=True), key=lambda pair: pair[0].seconds)[1]
                 return Window(problem=f"{slowest.name} did not change for {_LONGEST_UPDATE_S:g} s and longer")
-        return self._window(edges, _busy_cpus(ticks, proc.cpu_times(self._root), self._clock() - began))
+        busy = _busy_cpus(ticks, proc.cpu_times(self._root), self._clock() - began)
+        return self._window(edges, busy, heat)
 
     def _look(self, edges: Sequence[_Edge], now: float) -> str:
         for edge, counter in zip(edges, self._counters, strict=True):
@@ -130,11 +138,11 @@ class EnergyMeter:
             edge.last, edge.last_at = value, now
         return ""
 
-    def _window(self, edges: Sequence[_Edge], busy: float | None) -> Window:
+    def _window(self, edges: Sequence[_Edge], busy: float | None, heat: float | None) -> Window:
         seconds = min(edge.seconds for edge in edges)
         watts = sum((edge.last - edge.first) / edge.seconds for edge in edges)
         ended = max(edge.last_at for edge in edges)
-        return Window(ended, seconds, watts * seconds, min(edge.updates for edge in edges), busy)
+        return Window(ended, seconds, watts * seconds, min(edge.updates for edge in edges), busy, heat)
 
 
 def gpu_meter(gpus: Sequence[Gpu], *, library: Any = None, **clocks: Any) -> EnergyMeter:
@@ -155,7 +163,12 @@ def gpu_meter(gpus: Sequence[Gpu], *, library: Any = None, **clocks: Any) -> Ene
             nvml.close()
             return EnergyMeter((), source=source, problem=f"GPU {gpu.index} has no energy counter that NVML shows")
         counters.append(counter)
-    return EnergyMeter(counters, source=source, close=nvml.close, **clocks)
+
+    def hottest() -> float | None:
+        kind = nvml.constant("NVML_TEMPERATURE_GPU", 0)
+        return _hottest(nvml.ask("nvmlDeviceGetTemperature", by_uuid[gpu.uuid], kind) for gpu in gpus)
+
+    return EnergyMeter(counters, source=source, temperature=hottest, close=nvml.close, **clocks)
 
 
 def _gpu_counter(nvml: Nvml, handle: Any, gpu: Gpu) -> EnergyCounter | None:
@@ -173,7 +186,18 @@ def cpu_meter(root: Path = proc.ROOT, **clocks: Any) -> EnergyMeter:
     packages, problem = rapl_packages(root)
     counters = [EnergyCounter(f"RAPL {p.name}", p.read, p.limit_watts) for p in packages]
     source = f"RAPL, {', '.join(p.name for p in packages)}" if packages else "RAPL"
-    return EnergyMeter(counters, source=source, problem=problem, root=root, **clocks)
+
+    def hottest() -> float | None:
+        zones = (root / "sys/class/thermal").glob("thermal_zone*")
+        mine = (zone for zone in zones if (proc.read_text(zone / "type") or "").strip() == _PACKAGE_ZONE)
+        told = (proc.read_int(zone / "temp") for zone in mine)
+        return _hottest(None if one is None else one / 1000 for one in told)
+
+    return EnergyMeter(counters, source=source, problem=problem, temperature=hottest, root=root, **clocks)
+
+
+def _hottest(told: Iterable[float | None]) -> float | None:
+    return max((float(one) for one in told if one is not None), default=None)
 
 
 def _busy_cpus(before: dict[int, proc.CpuTime], after: dict[int, proc.CpuTime], seconds: float) -> float | None:

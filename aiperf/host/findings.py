@@ -15,9 +15,11 @@ from typing import Any, Literal
 from aiperf.host import keep, proc
 from aiperf.host.datasheets import FAR_BELOW, compared, shortfalls
 from aiperf.host.facts import HostFacts
+from aiperf.host.fingerprint import is_secret
 from aiperf.host.nvml import open_nvml
 from aiperf.host.peaks import load_peaks
 from aiperf.host.placement import format_cpus
+from aiperf.host.probes.memory import unwritten
 from aiperf.host.stale import stale_workers
 from aiperf.units import format_bytes
 
@@ -26,24 +28,38 @@ Level = Literal["ok", "warn", "unfit", "unreadable"]
 _BUSY_WARN = 0.10
 _BUSY_UNFIT = 0.50
 _WATCH_S = 0.2
-_DEBUG = (
-    "CUDA_LAUNCH_BLOCKING",
-    "NCCL_DEBUG",
-    "TORCH_DISTRIBUTED_DEBUG",
-    "TORCH_CPP_LOG_LEVEL",
-    "TORCH_LOGS",
-    "TORCH_COMPILE_DEBUG",
-    "TORCH_SHOW_CPP_STACKTRACES",
-    "TORCH_USE_CUDA_DSA",
-    "CUDA_COREDUMP_ENABLE",
-    "PYTORCH_NO_CUDA_MEMORY_CACHING",
-    "PYTHONDEVMODE",
-    "PYTHONASYNCIODEBUG",
-    "PYTHONTRACEMALLOC",
-    "PYTHONPROFILEIMPORTTIME",
-)
+_VARIABLES = {
+    "debug_env": (
+        "TORCH_DISTRIBUTED_DEBUG",
+        "TORCH_CPP_LOG_LEVEL",
+        "TORCH_LOGS",
+        "TORCH_COMPILE_DEBUG",
+        "TORCH_SHOW_CPP_STACKTRACES",
+        "PYTHONDEVMODE",
+        "PYTHONASYNCIODEBUG",
+        "PYTHONTRACEMALLOC",
+        "PYTHONPROFILEIMPORTTIME",
+    ),
+    "compile_env": ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"),
+    "gpu_env": (
+        "TORCH_USE_CUDA_DSA",
+        "TORCH_NCCL_BLOCKING_WAIT",
+        "TRITON_INTERPRET",
+        "CUDA_CACHE_DISABLE",
+        "CUDA_COREDUMP_ENABLE",
+        "CUDA_DEVICE_MAX_CONNECTIONS",
+        "CUDA_MODULE_LOADING",
+        "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    ),
+    "probed_env": ("CUDA_LAUNCH_BLOCKING", "NCCL_DEBUG"),
+}
+"""Kind of finding -> variables left from debugging or tuning. Of ``probed_env`` a probe tells which case it touches."""
 ROOF_ADVICE = "Look at clocks, power cap, MIG and PCIe width with aiperf doctor, then measure again: aiperf peaks"
-_HARMLESS = {"", "0", "OFF", "WARN", "VERSION", "ERROR", "NONE"}
+_HARMLESS = {"", "0", "OFF", "FALSE", "WARN", "VERSION", "ERROR", "NONE"}
+_DEFAULTS = {"CUDA_MODULE_LOADING": {"LAZY", "DEFAULT"}, "CUDA_DEVICE_MAX_CONNECTIONS": {"8"}}
+"""Variable -> values in capitals that change nothing (CUDA programming guide, environment variables)."""
+PASSING = ("stale_workers", "page_cache", "gpu_processes")
+"""Kinds of finding that come and go while a run measures."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +92,18 @@ def findings(
         _load(chosen, root),
         _quota(len(facts.cpus), root),
         _swap(root),
+        _page_cache(root),
         _stale(root),
-        _debug(env),
+        *_variables(env),
         *_gpu_processes(facts, root, library),
         *_kept(host_id),
         *_roofs(facts, host_id),
     )
+
+
+def passing(facts: HostFacts, *, root: Path = proc.ROOT, library: Any = None) -> tuple[Finding, ...]:
+    """The findings of the kinds ``PASSING``, as they stand now."""
+    return (_stale(root), _page_cache(root), *_gpu_processes(facts, root, library))
 
 
 def _governor(cpus: Sequence[int], root: Path) -> Finding:
@@ -141,6 +163,13 @@ def _swap(root: Path) -> Finding:
     return Finding("swap", "warn", f"{format_bytes(used)} of swap is in use: pages may come from disk.", advice)
 
 
+def _page_cache(root: Path) -> Finding:
+    waits = unwritten(root)
+    if not waits:
+        return Finding("page_cache", "ok", "The page cache is written to disk.")
+    return Finding("page_cache", "warn", f"{waits}.", "Wait for it, or write it now: sync")
+
+
 def _stale(root: Path) -> Finding:
     stale = stale_workers(root=root)
     if not stale:
@@ -150,12 +179,19 @@ def _stale(root: Path) -> Finding:
     return Finding("stale_workers", "warn", sentence, f"End them if they are yours: kill {numbers}")
 
 
-def _debug(env: Mapping[str, str]) -> Finding:
-    left = [f"{name}={env[name]}" for name in _DEBUG if env.get(name, "").upper() not in _HARMLESS]
+def _variables(env: Mapping[str, str]) -> list[Finding]:
+    found = [_left(kind, names, env) for kind, names in _VARIABLES.items()]
+    left = [finding for finding in found if finding is not None]
+    return left or [Finding("debug_env", "ok", "No variables of debugging are set.")]
+
+
+def _left(kind: str, names: Sequence[str], env: Mapping[str, str]) -> Finding | None:
+    left = [name for name in names if env.get(name, "").upper() not in _HARMLESS | _DEFAULTS.get(name, set())]
     if not left:
-        return Finding("debug_env", "ok", "No debug variables are set.")
-    sentence = f"Debug variables are set and change what is measured: {', '.join(left)}."
-    return Finding("debug_env", "warn", sentence, f"unset {' '.join(entry.partition('=')[0] for entry in left)}")
+        return None
+    told = ", ".join(name if is_secret(name, env[name]) else f"{name}={env[name]}" for name in left)
+    advice = f"unset {' '.join(left)}"
+    return Finding(kind, "warn", f"Variables are set that change what is measured: {told}.", advice)
 
 
 def _gpu_processes(facts: HostFacts, root: Path, library: Any) -> list[Finding]:
@@ -167,13 +203,18 @@ def _gpu_processes(facts: HostFacts, root: Path, library: Any) -> list[Finding]:
     wanted = {gpu.uuid for gpu in facts.gpus}
     seen = {pid for handle in nvml.devices() if nvml.uuid(handle) in wanted for pid in nvml.compute_pids(handle)}
     nvml.close()
-    foreign = [pid for pid in sorted(seen - {os.getpid()}) if proc.process(pid, root) is not None]
+    foreign = [pid for pid in sorted(seen) if proc.process(pid, root) is not None and not _own(pid, root)]
     if not foreign:
         return [Finding("gpu_processes", "ok", "No other process uses the GPUs.")]
     sentence = f"Other processes use the GPUs: {', '.join(map(str, foreign))}."
     return [
         Finding("gpu_processes", "unfit", sentence, "Wait for them, or choose free GPUs with CUDA_VISIBLE_DEVICES.")
     ]
+
+
+def _own(pid: int, root: Path) -> bool:
+    """Whether a process is this one or was started by it: sides that wait for their turn are no strangers."""
+    return os.getpid() in (pid, *proc.ancestors(pid, root))
 
 
 def _kept(host_id: str) -> list[Finding]:

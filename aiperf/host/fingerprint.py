@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -34,11 +35,21 @@ _SOFTWARE = (
     "transformers",
 )
 _ENV_PREFIXES = (
-    *("AIPERF_", "CUDA_", "CUBLAS_", "GLOO_", "GOMP_", "KMP_", "MALLOC_", "MKL_", "NCCL_", "NVIDIA_TF32_", "NVSHMEM_"),
-    *("OMP_", "OPENBLAS_", "PYTORCH_", "SLURM_", "TORCH_", "TORCHINDUCTOR_", "TRITON_"),
+    *("CUDA_", "CUBLAS_", "GLOO_", "GOMP_", "KMP_", "MALLOC_", "MKL_", "NCCL_", "NVIDIA_TF32_", "NVSHMEM_"),
+    *("OMP_", "OPENBLAS_", "PYTORCH_", "SLURM_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_"),
 )
-_ENV_NAMES = ("LD_PRELOAD", "PYTHONHASHSEED", "PYTHONMALLOC", "PYTHONOPTIMIZE")
+_ENV_NAMES = (
+    *("AIPERF_LIBS", "AIPERF_NVTX", "AIPERF_SCRATCH", "LD_PRELOAD"),
+    *("PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONHASHSEED", "PYTHONMALLOC", "PYTHONOPTIMIZE"),
+    *("PYTHONPROFILEIMPORTTIME", "PYTHONTRACEMALLOC"),
+)
+_OF_ONE_JOB = re.compile(r"SLURM_.*(ID|LIST|ADDR|HOST|NAME|NODES|PORT|TIME|USER|UID|GID|ACCOUNT|COMMENT|DIR|PWD)S?$")
+"""Which job, not how it was given its CPUs and GPUs: different at each start and no reason for another time."""
 _SECRET = ("TOKEN", "SECRET", "PASSW", "KEY", "CREDENTIAL", "AUTH", "COOKIE", "JWT")
+_SECRET_VALUE = re.compile(
+    r"://[^/\s]*@|bearer |\b(hf_|gh[opsur]_|github_pat_|glpat-|sk-|xox[abp]-|AKIA|eyJ)[\w-]{8}", re.IGNORECASE
+)
+"""A password in an address, or the beginnings by which services mark their tokens."""
 _UNTRACKED_LIMIT = 1024**2
 
 
@@ -84,10 +95,15 @@ def software_versions(installed: Mapping[str, str] | None = None) -> dict[str, s
 
 
 def environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables that can change a measurement: an allow-list, and never one whose name smells of a secret."""
+    """The variables that can change a measurement: an allow-list, and never one that smells of a secret."""
     env = os.environ if environ is None else environ
     names = (n for n in env if n in _ENV_NAMES or n.startswith(_ENV_PREFIXES))
-    return {n: env[n] for n in sorted(names) if not any(word in n.upper() for word in _SECRET)}
+    return {n: env[n] for n in sorted(names) if not (_OF_ONE_JOB.match(n) or is_secret(n, env[n]))}
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable may hold what nobody else should read, by its name or by its value."""
+    return any(word in name.upper() for word in _SECRET) or _SECRET_VALUE.search(value) is not None
 
 
 def git_state(folder: Path) -> dict[str, str]:

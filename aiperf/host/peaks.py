@@ -40,6 +40,8 @@ class Roof:
     needs: Needs = field(default_factory=Needs)
     ranks: int = 1
     measure: Measure = field(default_factory=Measure)
+    sweep: str = ""
+    """The parameter of which every value's own reach is kept beside the best: what a link gives depends on the size."""
 
     @property
     def shares(self) -> bool:
@@ -76,13 +78,18 @@ class Peak:
     interval_low: float = 0.0
     interval_high: float = 0.0
     """95 % interval of what the best sample of a launch comes to, over those launches; 0 where there was none."""
+    by_size: dict[str, float] = field(default_factory=dict)
+    """Value of the roof's ``sweep`` (bytes) -> best sample with it; empty where nothing is swept or was kept."""
 
 
 _GPU = Needs(gpus=1, gpu_memory=4 * _GIB, libraries={"torch": ""})
 _PAIR = Needs(gpus=2, gpu_memory=4 * _GIB, libraries={"torch": ""})
 _CPU = Needs(memory=2 * _GIB, libraries={"torch": ""})
 _DISK = Needs(memory=_GIB, disk=2 * _GIB)
+_CUDA = Needs(gpus=1, gpu_memory=_GIB, libraries={"torch": "", "cupy": ""})
 _SIZES = ({"n": 4096}, {"n": 8192})
+_MESSAGES = (4 * _KIB, 64 * _KIB, _MIB, 16 * _MIB, 256 * _MIB)
+"""Bytes of an all-reduce, from those that the latency decides to those that the links do."""
 
 
 def _gpu_from(capability: str) -> Needs:
@@ -100,6 +107,9 @@ ROOFS: tuple[Roof, ...] = (
     ),
     Roof(
         "cpu_gemm_fp32", "CPU matrix multiply, fp32", "FLOP/s", "peaks.cpu_gemm_fp32", ({"n": 1024}, {"n": 2048}), _CPU
+    ),
+    Roof(
+        "cpu_gemm_bf16", "CPU matrix multiply, bf16", "FLOP/s", "peaks.cpu_gemm_bf16", ({"n": 1024}, {"n": 2048}), _CPU
     ),
     Roof(
         "disk_read",
@@ -125,6 +135,15 @@ ROOFS: tuple[Roof, ...] = (
         tuple({"way": way, "size": _GIB} for way in ("copy", "scale", "sum")),
         _GPU,
     ),
+    Roof(
+        "l2",
+        "GPU L2 cache, read + written",
+        "B/s",
+        "peaks.l2",
+        (*({"part": part} for part in (8, 4, 2)), {"way": "copy", "part": 4}),
+        _CUDA,
+    ),
+    Roof("shared", "GPU shared memory, read", "B/s", "peaks.shared", ({},), _CUDA),
     Roof("h2d", "Host to device, pinned", "B/s", "peaks.h2d", ({"size": 256 * _MIB},), _GPU),
     Roof("d2h", "Device to host, pinned", "B/s", "peaks.d2h", ({"size": 256 * _MIB},), _GPU),
     Roof(
@@ -140,23 +159,33 @@ ROOFS: tuple[Roof, ...] = (
         "All-reduce over NCCL, bus bytes",
         "B/s",
         "peaks.all_reduce_nccl",
-        ({"size": 256 * _MIB}, {"size": _GIB}),
+        tuple({"size": size} for size in (*_MESSAGES, _GIB)),
         _PAIR,
         ranks=2,
+        sweep="size",
     ),
     Roof(
         "all_reduce_gloo",
         "All-reduce over Gloo, bus bytes",
         "B/s",
         "peaks.all_reduce_gloo",
-        ({"size": 4 * _MIB}, {"size": 64 * _MIB}, {"size": 256 * _MIB}),
+        tuple({"size": size} for size in sorted({*_MESSAGES, 4 * _MIB, 64 * _MIB})),
         _CPU,
         ranks=2,
+        sweep="size",
     ),
     Roof("gemm_fp32", "GPU matrix multiply, fp32", "FLOP/s", "peaks.gemm_fp32", _SIZES, _GPU),
     Roof("gemm_tf32", "GPU matrix multiply, TF32", "FLOP/s", "peaks.gemm_tf32", _SIZES, _gpu_from(">=8.0")),
     Roof("gemm_bf16", "GPU matrix multiply, bf16", "FLOP/s", "peaks.gemm_bf16", _SIZES, _gpu_from(">=8.0")),
     Roof("gemm_fp16", "GPU matrix multiply, fp16", "FLOP/s", "peaks.gemm_fp16", _SIZES, _gpu_from(">=7.0")),
+    Roof(
+        "gemm_fp8",
+        "GPU matrix multiply, fp8",
+        "FLOP/s",
+        "peaks.gemm_fp8",
+        (*({"n": n} for n in (4096, 8192, 16384)), {"n": 8192, "fast_sums": False}),
+        _gpu_from(">=8.9"),
+    ),
     Roof("launch", "Smallest kernel", "s", "peaks.launch", ({},), _GPU, measure=Measure(statistic="median")),
 )
 
@@ -221,7 +250,10 @@ def kept(roof: Roof, old: Peak | None, new: Peak) -> Peak:
     """What is known after another occasion: the further reach of both, and how the latest occasion went."""
     best = better(roof, old, new) or new
     latest = {name: getattr(new, name) for name in ("latest", "launches", "interval_low", "interval_high")}
-    return replace(best, **latest)
+    further = min if roof.floor else max
+    sizes = {**(old.by_size if old else {}), **new.by_size}
+    both = {size: further(p.by_size[size] for p in (old, new) if p and size in p.by_size) for size in sizes}
+    return replace(best, **latest, by_size=both)
 
 
 def better(roof: Roof, first: Peak | None, second: Peak | None) -> Peak | None:

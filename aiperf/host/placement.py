@@ -101,6 +101,16 @@ def others(chosen: CpuSets | None, allowed: Sequence[int]) -> tuple[int, ...]:
     return tuple(cpu for cpu in allowed if cpu not in taken) or tuple(allowed)
 
 
+def on_same_nodes(cpus: Sequence[int], among: Sequence[int], *, root: Path = proc.ROOT) -> tuple[int, ...]:
+    """Those of ``among`` on the NUMA nodes of ``cpus``: what is touched there lies where these CPUs want it.
+
+    All of them where the kernel shows fewer than two nodes, or none of theirs.
+    """
+    nodes = proc.numa_nodes(root)
+    near = {cpu for there in nodes.values() if set(there) & set(cpus) for cpu in there}
+    return (tuple(cpu for cpu in among if cpu in near) if len(nodes) > 1 else ()) or tuple(among)
+
+
 def quiet_cpus(
     count: int, *, candidates: Sequence[int] | None = None, probe_seconds: float = 0.15, root: Path = proc.ROOT
 ) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Counters that only grow (page faults, disk, network, PCIe and NVLink traffic), read twice: so much per second.
+"""Counters that only grow (page faults, disk, network, PCIe, NVLink, energy), read twice: so much per second.
 
 What must not live here: when to read, and judging what was read.
 """
@@ -65,10 +65,12 @@ def system_counters(root: Path = proc.ROOT) -> dict[str, float]:
 
 
 def gpu_counters(nvml: Nvml, handle: Any) -> dict[str, float]:
-    """Bytes over PCIe and NVLink since the driver was loaded, for those that this GPU tells."""
+    """Bytes over PCIe and NVLink and joules since the driver was loaded, for those that this GPU tells."""
     asked = [number if scope is None else (number, scope) for number, (_, _, scope) in _FIELDS.items()]
     told = nvml.fields(handle, asked)
-    return {_FIELDS[number][0]: float(count) * _FIELDS[number][1] for number, count in told.items()}
+    found = {_FIELDS[number][0]: float(count) * _FIELDS[number][1] for number, count in told.items()}
+    millijoules = nvml.ask("nvmlDeviceGetTotalEnergyConsumption", handle)
+    return found if millijoules is None else found | {"joules_per_s": millijoules / 1000}
 
 
 def load_average(root: Path = proc.ROOT) -> dict[str, float]:

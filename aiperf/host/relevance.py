@@ -20,7 +20,7 @@ from aiperf.host.probes.every import PROBES
 from aiperf.paths import config_folder
 from aiperf.records import Case
 
-FINDINGS = ("debug_env", "gpu_processes", "roofs", "stale_workers")
+FINDINGS = ("compile_env", "debug_env", "gpu_env", "gpu_processes", "page_cache", "roofs", "stale_workers")
 """Findings of a run's start that no probe tells."""
 _PLAIN = ("any", "cpu", "gpu", "gpus", "ranks", "command", "disk")
 _NAMED = ("tag", "roof", "workload")
@@ -65,6 +65,8 @@ class Rule:
     why: str
     unfit: tuple[Ruling, ...] = ()
     fit: tuple[Ruling, ...] = ()
+    unless: frozenset[str] = frozenset()
+    """Ids that tell the same fault better: with one of them it is not told twice."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,9 @@ def touching(
     kinds = kinds_of(case, roofs)
     known = {name: rule for rule in rules for name in rule.ids}
     found = [t for fact in facts if fact.id in known and (t := _touch(fact, known[fact.id], kinds)) is not None]
-    return tuple(sorted(found, key=lambda touch: touch.level != "unfit"))
+    names = {touch.id for touch in found}
+    once = [touch for touch in found if not known[touch.id].unless & names]
+    return tuple(sorted(once, key=lambda touch: touch.level != "unfit"))
 
 
 def _touch(fact: Fact, rule: Rule, kinds: frozenset[str]) -> Touch | None:
@@ -141,6 +145,10 @@ def load_rules(path: Path | None = None) -> tuple[Rule, ...]:
         Fault(str(place), f'"{name}" is named twice.') for name in sorted({n for n in names if names.count(n) > 1})
     ]
     faults += [Fault(str(place), f'"{name}" is neither a probe nor a finding.') for name in names if name not in known]
+    better = sorted({name for rule in rules for name in rule.unless})
+    faults += [
+        Fault(str(place), f'unless: "{name}" is neither a probe nor a finding.') for name in better if name not in known
+    ]
     faults += [Fault(str(place), f'"{name}" has no rule.') for name in sorted(known - set(names))]
     if faults:
         raise UserError(faults)
@@ -148,13 +156,14 @@ def load_rules(path: Path | None = None) -> tuple[Rule, ...]:
 
 
 def _rule(where: str, entry: Any, faults: list[Fault]) -> Rule:
-    data = _keys(where, entry, ("ids", "touches", "why"), ("unfit", "fit"), faults)
+    data = _keys(where, entry, ("ids", "touches", "why"), ("unfit", "fit", "unless"), faults)
     return Rule(
         ids=tuple(str(name) for name in _list(data.get("ids"))),
         touches=_touches(where, data, faults),
         why=_text(where, data, "why", faults),
         unfit=_exceptions(f"{where}: unfit", data.get("unfit"), faults),
         fit=_exceptions(f"{where}: fit", data.get("fit"), faults),
+        unless=frozenset(str(name) for name in _list(data.get("unless"))),
     )
 
 

@@ -1,6 +1,6 @@
-"""Watches GPUs and CPUs while a pair runs, and judges what it saw of the environment.
+"""Watches GPUs and CPUs while a pair runs, by a thread of the parent.
 
-What must not live here: changing a clock or a process, and statistics over the sides' times.
+What must not live here: judging what was seen (incidents.py), changing a clock or a process.
 """
 
 from __future__ import annotations
@@ -22,23 +22,16 @@ from aiperf.host import proc
 from aiperf.host.facts import Gpu
 from aiperf.host.nvml import Nvml, open_nvml
 from aiperf.host.rates import Rates, gpu_counters, load_average, system_counters
+from aiperf.host.standing import changes, standing
 from aiperf.host.xids import XidWatch
-from aiperf.records import Incident
 
 PERIOD_S = 0.1
 _LARGEST_COST = 0.008
 """Share of one core that reading may take; a slow NVML stretches the period instead."""
 _PROCESS_EVERY = 5
 _LONGEST_WAIT_S = 0.5
-_STEAL = 0.02
 _REASONS = {0x4: "sw_power_cap", 0x8: "hw_slowdown", 0x20: "sw_thermal", 0x40: "hw_thermal", 0x80: "hw_power_brake"}
 """Bits of nvmlClocksEventReasons that slow a clock down (nvml.h)."""
-_VOIDING = {
-    "hw_thermal": ("thermal", "the GPU was too hot (hardware thermal slowdown)"),
-    "sw_thermal": ("thermal", "the GPU was too hot (software thermal slowdown)"),
-    "hw_power_brake": ("power_brake", "the power supply asked the GPU to slow down"),
-    "hw_slowdown": ("hw_slowdown", "the hardware slowed the GPU down"),
-}
 
 
 @dataclass(frozen=True)
@@ -59,11 +52,12 @@ class Telemetry:
     """What one Sampler saw between start and stop."""
 
     sides: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Side -> name -> median reading, e.g. sm_clock_mhz, temperature_c, power_w; ``gpu1_`` in front with several GPUs.
+    """Side -> name -> median reading, e.g. sm_clock_mhz, temperature_c; ``gpu1_`` in front with several GPUs.
 
-    What was marked with words (``warm-up of before``, ``set-up phase``) is a phase, not a side's turns. Power,
+    What was marked with words (``warm-up of before``, ``energy of before``) is a phase, not a side's turns. Power,
     utilisation, CPU shares and what ends in ``_per_s`` are means over the time since the reading before: they count
-    for a side only when it was active all that time.
+    only where the same turn or phase lasted all that time. Turns of 10 to 50 ms hold none of them, so that it is the
+    phases, in which one side runs alone for longer, that tell them side by side.
     """
     overall: dict[str, float] = field(default_factory=dict)
     """Name -> median over all readings, whichever side was active."""
@@ -73,7 +67,13 @@ class Telemetry:
     """Side -> clock event reason -> readings that showed it on any GPU."""
     processes: tuple[GpuProcess, ...] = ()
     changes: tuple[str, ...] = ()
-    """Sentences about what must stand still and did not: application clocks, power limit, ECC errors."""
+    """Sentences about what must stand still and did not: application clocks, power limit, ECC errors, governor."""
+    standing: dict[str, str] = field(default_factory=dict)
+    """What must stand still, as it was at the start: name -> value."""
+    temperatures: dict[str, float] = field(default_factory=dict)
+    """GPU -> degrees Celsius at the start."""
+    home: tuple[int, ...] = ()
+    """CPUs on which the reading ran."""
     xids: tuple[str, ...] = ()
     """Sentences about errors that the driver reported of a watched GPU."""
     seconds: float = 0.0
@@ -116,13 +116,15 @@ class Sampler:
         self._xids = XidWatch(self._nvml, self._handles)
         self._last_turn = -1
         self._cpu_seconds = 0.0
+        self._ran_on: tuple[int, ...] = ()
+        self._temperatures: dict[str, float] = {}
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="aiperf-telemetry", daemon=True)
 
     def start(self) -> None:
         """Begin to read."""
         self._began = time.monotonic()
-        self._standing = _standing(self._nvml, self._handles)
+        self._standing = self._stand()
         self._thread.start()
 
     def mark(self, side: str | None) -> None:
@@ -133,7 +135,7 @@ class Sampler:
         """End the thread after a last reading and return what was seen."""
         self._end.set()
         self._thread.join()
-        changes = _changes(self._standing, _standing(self._nvml, self._handles))
+        moved = changes(self._standing, self._stand())
         xids = tuple(self._xids.seen())
         self._xids.close()
         if self._nvml is not None:
@@ -145,18 +147,25 @@ class Sampler:
             readings=dict(self._readings),
             reasons={side: dict(counts) for side, counts in self._reasons.items() if counts},
             processes=tuple(self._processes.values()),
-            changes=changes,
+            changes=moved,
+            standing=self._standing,
+            temperatures=self._temperatures,
+            home=self._ran_on,
             xids=xids,
             seconds=seconds,
             cost=self._cpu_seconds / seconds if seconds > 0 else 0.0,
             problem=self._problem,
         )
 
+    def _stand(self) -> dict[str, str]:
+        return standing(self._nvml, self._handles, cpus=self._cpus, root=self._root)
+
     def _run(self) -> None:
         try:
             if self._home:
                 with suppress(OSError):  # a CPU that left meanwhile: better read than not
                     os.sched_setaffinity(0, self._home)
+            self._ran_on = tuple(sorted(os.sched_getaffinity(0)))
             costs: list[float] = []
             while True:
                 begin = time.thread_time()
@@ -178,8 +187,10 @@ class Sampler:
         whole = turn == self._last_turn
         self._readings[side] += 1
         for index, handle in self._handles.items():
-            prefix = self._prefixes[index]
-            self._keep(side, prefix, _instant(self._nvml, handle))
+            prefix, instant = self._prefixes[index], _instant(self._nvml, handle)
+            self._keep(side, prefix, instant)
+            if "temperature_c" in instant:
+                self._temperatures.setdefault(f"GPU {index}", instant["temperature_c"])
             self._keep(side if whole else "", prefix, _windowed(self._nvml, handle))
             self._keep(side if whole else "", prefix, self._traffic[index].since_last())
             self._reasons[side].update(_reasons(self._nvml, handle))
@@ -217,58 +228,6 @@ class Sampler:
         paths = (self._root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq" for cpu in self._cpus)
         clocks = [khz / 1000 for path in paths if (khz := proc.read_int(path)) is not None]
         return {"cpu_clock_mhz": statistics.fmean(clocks)} if clocks else {}
-
-
-def is_phase(mark: str) -> bool:
-    """Whether a mark names a phase in words rather than a side, whose names hold no space."""
-    return " " in mark
-
-
-def judge(telemetry: Telemetry, own_pids: Collection[int]) -> tuple[Incident, ...]:
-    """What of the environment touched the pair, per METHOD.md 7.
-
-    Heat, a power brake, another process on the GPU, changed clocks: the pair is void. The power cap is a cost of the
-    code itself, and stolen CPU time is noise of both sides: told, not void. ``own_pids``: aiperf and its workers;
-    their descendants are own too.
-    """
-    incidents = [*_slowdowns(telemetry), *_foreign(telemetry, set(own_pids))]
-    incidents += [Incident("clock", "", change, voids=True) for change in telemetry.changes]
-    incidents += [Incident("xid", "", error, voids=True) for error in telemetry.xids]
-    for side, values in telemetry.sides.items():
-        if values.get("cpu_steal", 0.0) > _STEAL and not is_phase(side):
-            share = f"{values['cpu_steal']:.1%} of the CPU time went to other virtual machines"
-            incidents.append(Incident("steal", side, share))
-    if telemetry.problem:
-        incidents.append(Incident("telemetry", "", telemetry.problem))
-    return tuple(incidents)
-
-
-def _slowdowns(telemetry: Telemetry) -> list[Incident]:
-    incidents = []
-    for side, counts in telemetry.reasons.items():
-        total = telemetry.readings.get(side, 0)
-        for reason, (kind, sentence) in _VOIDING.items():
-            if counts.get(reason):
-                incidents.append(Incident(kind, side, f"{sentence}: {counts[reason]} of {total} readings", voids=True))
-        if side and not is_phase(side) and counts.get("sw_power_cap"):
-            detail = f"the GPU was at its power limit in {counts['sw_power_cap']} of {total} readings"
-            incidents.append(Incident("power_cap", side, detail))
-    return incidents
-
-
-def _foreign(telemetry: Telemetry, own: set[int]) -> list[Incident]:
-    """One incident a process, whichever GPUs and turns it was seen in; a side only when it met no other."""
-    foreign: dict[int, list[GpuProcess]] = defaultdict(list)
-    for seen in telemetry.processes:
-        if seen.pid not in own and not own & set(seen.owners):
-            foreign[seen.pid].append(seen)
-    incidents = []
-    for pid, places in foreign.items():
-        sides = {side for place in places for side in place.sides}
-        gpus = ", ".join(str(place.gpu) for place in places)
-        detail = f"process {pid} ({places[0].command}) used GPU {gpus}"
-        incidents.append(Incident("foreign_gpu_process", sides.pop() if len(sides) == 1 else "", detail, voids=True))
-    return incidents
 
 
 def _handles(nvml: Nvml | None, gpus: Sequence[Gpu]) -> dict[int, Any]:
@@ -336,31 +295,6 @@ def _holds_gpu(pid: int, root: Path) -> bool | None:
     except OSError:
         return None
     return any(str(link).startswith("/dev/nvidia") for link in links)
-
-
-def _standing(nvml: Nvml | None, handles: dict[int, Any]) -> dict[str, float]:
-    """What must not change within a pair, by name."""
-    values: dict[str, Any] = {}
-    for index, handle in handles.items():
-        if nvml is None:
-            continue
-        sm = nvml.constant("NVML_CLOCK_SM", 1)
-        uncorrected, volatile = nvml.constant("NVML_MEMORY_ERROR_TYPE_UNCORRECTED", 1), 0
-        thermal = nvml.ask("nvmlDeviceGetViolationStatus", handle, nvml.constant("NVML_PERF_POLICY_THERMAL", 1))
-        values |= {
-            f"application clock of GPU {index} (MHz)": nvml.ask("nvmlDeviceGetApplicationsClock", handle, sm),
-            f"power limit of GPU {index} (mW)": nvml.ask("nvmlDeviceGetEnforcedPowerLimit", handle),
-            f"uncorrected ECC errors of GPU {index}": nvml.ask(
-                "nvmlDeviceGetTotalEccErrors", handle, uncorrected, volatile
-            ),
-            f"time of GPU {index} under thermal slowdown (ns)": getattr(thermal, "violationTime", None),
-        }
-    return _named(values)
-
-
-def _changes(before: dict[str, float], after: dict[str, float]) -> tuple[str, ...]:
-    moved = (n for n, value in before.items() if after.get(n, value) != value)
-    return tuple(f"{name} went from {before[name]:g} to {after[name]:g}" for name in moved)
 
 
 def _medians(values: dict[str, list[float]]) -> dict[str, float]:

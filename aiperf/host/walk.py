@@ -30,21 +30,23 @@ class Step:
     pair: str = ""
     scenarios: tuple[str, ...] = ()
     """Scenarios that show what the item is worth."""
+    see: tuple[str, ...] = ()
+    """Scenarios that come close, where none shows it."""
 
 
 def walk(items: Iterable[Item], checkup: Checkup, listings: Sequence[Listing]) -> tuple[Step, ...]:
     """Every item in the order of the book."""
     rows = {row.id: row for row in checkup.rows}
-    shown = _covered(listings)
+    shown, names = _covered(listings), {listing.name for listing in listings}
     steps = []
     for item in items:
         row = rows.get(item.id) if item.auto == "probe" else None
         said = (row.value or row.reason) if row is not None else item.ask
         level = row.level if row is not None else ""
         found = shown.get(item.pair, ()) if item.pair else ()
-        steps.append(
-            Step(item.id, item.section, item.item, item.lines, item.auto, level, said, item.pair, tuple(found))
-        )
+        near = () if found else tuple(name for name in item.see if name in names)
+        known = (item.id, item.section, item.item, item.lines, item.auto, level, said, item.pair)
+        steps.append(Step(*known, tuple(found), near))
     return tuple(steps)
 
 

@@ -6,14 +6,13 @@ What must not live here: statistics, how many pairs a case needs, and workers th
 from __future__ import annotations
 
 import os
-import random
 import secrets
 import shutil
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,20 +21,28 @@ from typing import Any
 
 from aiperf.host.energy import EnergyMeter
 from aiperf.launch.child import Child, Ended, StartError
-from aiperf.launch.command_energy import held_back, measure_program_energy
-from aiperf.launch.environment import pad_bytes, side_environment
+from aiperf.launch.command_energy import measure_program_energy
+from aiperf.launch.command_tell import Run, crowded, run_seed, sample_of, side_run
+from aiperf.launch.environment import side_environment
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.slicing import off_the_cores, run_sliced
 from aiperf.launch.trial import IO_BYTES, CommandPlan, Trial, choose
 from aiperf.launch.watchdog import family
-from aiperf.plan.refs import commit_facts
-from aiperf.records import Case, CheckResult, EnergyReading, Failure, Incident, Pair, Sample, Side, SideRun
+from aiperf.records import Case, CheckResult, EnergyReading, Failure, Pair, Side
 from aiperf.settings import Settings
 
 _LOOK_S = 0.05
 """How often a program that is not sliced is looked at: memory peak, open devices, cancellation."""
-_FOREIGN_SHARE = 0.05
 _OUTPUT_CAP = 16 << 20
+SLICES = "slices of all sides"
+"""Mark of programs that take turns of milliseconds: no reading is one side's."""
+
+Mark = Callable[[str | None], None]
+"""Told whose run it is, by the side's name or, of a phase, by words; None between runs."""
+
+
+def _nobody(_: str | None) -> None:
+    """Stands for a mark that nobody asked for."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +56,14 @@ class _Scene:
     guardian: Guardian | None
     cancel: threading.Event | None
     folder: Path
+    mark: Mark = _nobody
 
     def start(self, side: Side, index: int, *, phase: str = "measure") -> Child:
         """Start run ``index`` of a side."""
         try:
             return Child.start(
                 side.command,
-                env=side_environment(side.env, seed=_seed(self.seed, side.name, phase, index)),
+                env=side_environment(side.env, seed=run_seed(self.seed, side.name, phase, index)),
                 cwd=Path(side.folder) if side.folder else None,
                 cpus=self.cpus,
                 stderr_path=self.folder / f"{side.name}.err",
@@ -69,26 +77,6 @@ class _Scene:
         """Where the standard output of a run lies; the first measured one is what is compared, the energy phase's
         many lie in one place."""
         return self.folder / f"{side.name}-{phase}-{0 if phase == 'energy' else index}.out"
-
-
-@dataclass
-class _Run:
-    """One finished run of one side."""
-
-    side: str
-    index: int
-    child: Child
-    ended: Ended
-    wall_s: float
-    queued_s: float
-    total_s: float
-    """Time in which it was awake, whether it had the core or queued for it."""
-    slices: int = 1
-
-    @property
-    def held_s(self) -> float:
-        """Time in which it was put to sleep so that other sides could run."""
-        return self.ended.ended - self.child.started - self.total_s
 
 
 @dataclass
@@ -107,7 +95,13 @@ class _Stop(Exception):
 
 
 def plan_commands(
-    case: Case, *, seed: int, settings: Settings, guardian: Guardian | None, cancel: threading.Event | None = None
+    case: Case,
+    *,
+    seed: int,
+    settings: Settings,
+    guardian: Guardian | None,
+    cancel: threading.Event | None = None,
+    mark: Mark = _nobody,
 ) -> CommandPlan | Failure:
     """Run each side's program alone, untimed (this also warms the file caches), and choose how pairs are run.
 
@@ -115,7 +109,7 @@ def plan_commands(
     Raises KeyboardInterrupt when cancelled.
     """
     with _Folder(guardian) as folder:
-        scene = _Scene(case, seed, settings, None, guardian, cancel, folder)
+        scene = _Scene(case, seed, settings, None, guardian, cancel, folder, mark)
         try:
             trials = tuple(_trial(side, scene) for side in case.sides)
         except _Stop as stop:
@@ -135,19 +129,21 @@ def measure_command_pair(
     cancel: threading.Event | None = None,
     plan: CommandPlan | None = None,
     meter: EnergyMeter | None = None,
+    mark: Mark = _nobody,
 ) -> Pair | Failure:
     """Measure one pair of programs. ``plan`` comes from ``plan_commands``, once per case; None makes one first.
-    ``meter``: the energy counters of the case, where energy is asked for; the caller closes them.
+    ``meter``: the energy counters of the case, where energy is asked for; the caller closes them. ``mark`` is told
+    whose run it is, before it starts and after it ended.
 
     Leaves no process and no file behind. Raises KeyboardInterrupt when cancelled.
     """
     began, started = time.monotonic(), time.time()
-    chosen = plan or plan_commands(case, seed=seed, settings=settings, guardian=guardian, cancel=cancel)
+    chosen = plan or plan_commands(case, seed=seed, settings=settings, guardian=guardian, cancel=cancel, mark=mark)
     if isinstance(chosen, Failure):
         return chosen
     held = None if chosen.parallel and settings.pin == "auto" else cpus
     with _Folder(guardian) as folder:
-        scene = _Scene(case, seed, settings, held, guardian, cancel, folder)
+        scene = _Scene(case, seed, settings, held, guardian, cancel, folder, mark)
         try:
             runs = _sliced(scene, order, chosen) if chosen.sliced else _queued(scene, order, chosen)
             energy = _energy(scene, order, chosen, runs, meter)
@@ -159,10 +155,10 @@ def measure_command_pair(
         index=index,
         order=tuple(order),
         seed=seed,
-        samples=tuple(_sample(run) for run in runs),
-        runs=tuple(_side_run(side, by_side[side.name], chosen, seed, energy.get(side.name)) for side in case.sides),
+        samples=tuple(sample_of(run) for run in runs),
+        runs=tuple(side_run(side, by_side[side.name], chosen, seed, energy.get(side.name)) for side in case.sides),
         checks=checks,
-        incidents=tuple(i for name, side_runs in by_side.items() if (i := _crowded(name, side_runs)) is not None),
+        incidents=tuple(i for name, side_runs in by_side.items() if (i := crowded(name, side_runs)) is not None),
         energy=energy,
         cpus=held or (),
         started=started,
@@ -186,10 +182,6 @@ class _Folder:
 
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self._path, ignore_errors=True)
-
-
-def _seed(seed: int, side: str, phase: str, index: int) -> int:
-    return random.Random(f"{seed}-{side}-{phase}-{index}").getrandbits(32)
 
 
 # ---- trial and choice ------------------------------------------------------------------------------------------------
@@ -236,9 +228,9 @@ def _holds_device(pid: int) -> bool:
 # ---- running ---------------------------------------------------------------------------------------------------------
 
 
-def _queued(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[_Run]:
+def _queued(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[Run]:
     sides = {side.name: side for side in scene.case.sides}
-    runs: list[_Run] = []
+    runs: list[Run] = []
     with off_the_cores(scene.cpus):
         for index in range(plan.runs):
             names = order if index % 2 == 0 else list(reversed(order))
@@ -246,17 +238,19 @@ def _queued(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[_Run
     return runs
 
 
-def _alone(side: Side, scene: _Scene, index: int, *, phase: str = "measure", seen: _Seen | None = None) -> _Run:
+def _alone(side: Side, scene: _Scene, index: int, *, phase: str = "measure", seen: _Seen | None = None) -> Run:
     """Run a side's program once with nothing of ours beside it."""
+    scene.mark(side.name if phase == "measure" else f"{phase} of {side.name}")
     with scene.start(side, index, phase=phase) as child:
         while (ended := child.wait(_LOOK_S)) is None:
             _judge(scene, phase, side.name, child, None)
             child.sample_peak()
             if seen is not None and not seen.gpu:
                 seen.gpu = _opens_gpu(child.pid)
+    scene.mark(None)
     _judge(scene, phase, side.name, child, ended)
     wall_s = ended.ended - child.started
-    return _Run(side.name, index, child, ended, wall_s, ended.queued_s, total_s=wall_s)
+    return Run(side.name, index, child, ended, wall_s, ended.queued_s, total_s=wall_s)
 
 
 def _judge(scene: _Scene, phase: str, name: str, child: Child, ended: Ended | None) -> None:
@@ -274,7 +268,7 @@ def _judge(scene: _Scene, phase: str, name: str, child: Child, ended: Ended | No
 
 
 def _energy(
-    scene: _Scene, order: Sequence[str], plan: CommandPlan, runs: Sequence[_Run], meter: EnergyMeter | None
+    scene: _Scene, order: Sequence[str], plan: CommandPlan, runs: Sequence[Run], meter: EnergyMeter | None
 ) -> dict[str, EnergyReading]:
     """The energy phase, after the runs that are timed and with the CPUs that they had."""
     sides = {side.name: side for side in scene.case.sides}
@@ -289,16 +283,18 @@ def _energy(
             seed=scene.seed,
             settings=scene.settings,
             meter=meter,
+            mark=scene.mark,
         )
 
 
-def _sliced(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[_Run]:
+def _sliced(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[Run]:
     sides = {side.name: side for side in scene.case.sides}
     limit = scene.settings.limits.command
 
     def starter(name: str) -> Any:
         return lambda index: scene.start(sides[name], index)
 
+    scene.mark(SLICES)
     outcome = run_sliced(
         [starter(name) for name in order],
         runs=plan.runs,
@@ -307,6 +303,7 @@ def _sliced(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[_Run
         limit_s=limit,
         cancel=scene.cancel,
     )
+    scene.mark(None)
     if outcome.cancelled:
         raise KeyboardInterrupt
     if outcome.hung is not None:
@@ -314,7 +311,7 @@ def _sliced(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[_Run
     if outcome.failed is not None:
         raise _Stop(_failure(order[outcome.failed.program], "measure", outcome.failed.child))
     return [
-        _Run(order[r.program], r.index, r.child, r.ended, r.active_s, r.queued_s, r.active_s + r.queued_s, r.slices)
+        Run(order[r.program], r.index, r.child, r.ended, r.active_s, r.queued_s, r.active_s + r.queued_s, r.slices)
         for r in outcome.runs
     ]
 
@@ -326,56 +323,6 @@ def _hang(side: str, phase: str, limit: float, child: Child) -> Failure:
 def _failure(side: str, phase: str, child: Child) -> Failure:
     kind, message = child.classify()
     return Failure(side, phase, kind, message, child.stderr_tail(), exit_status=child.exit_status)
-
-
-# ---- telling ---------------------------------------------------------------------------------------------------------
-
-
-def _sample(run: _Run) -> Sample:
-    return Sample(
-        side=run.side,
-        round=run.index,
-        index=run.index,
-        iterations=1,
-        wall_s=run.wall_s,
-        user_s=run.ended.user_s,
-        system_s=run.ended.system_s,
-        peak_bytes=run.ended.peak_bytes,
-    )
-
-
-def _side_run(side: Side, runs: Sequence[_Run], plan: CommandPlan, seed: int, energy: EnergyReading | None) -> SideRun:
-    held_s = sum(run.held_s for run in runs) if plan.sliced else 0.0
-    peaks = [run.ended.peak_bytes for run in runs if run.ended.peak_bytes is not None]
-    pads = [pad_bytes(_seed(seed, side.name, "measure", run.index)) for run in runs]
-    return SideRun(
-        side=side.name,
-        pids=tuple(run.child.pid for run in runs),
-        warmup=None,
-        setup_s=0.0,
-        reentry_iterations=0,
-        peak_bytes=max(peaks) if peaks else None,
-        facts={
-            "command": list(side.command),
-            "sliced": plan.sliced,
-            "why": plan.reason,
-            "slices": sum(run.slices for run in runs),
-            "queued_s": sum(run.queued_s for run in runs),
-            "held_s": held_s,
-            **(held_back(energy, slept_s=held_s, runs=len(runs)) if plan.sliced else {}),
-            "environment_pad_bytes": pads,
-            "stragglers": sum(run.child.stragglers for run in runs),
-            **commit_facts(side),
-        },
-    )
-
-
-def _crowded(name: str, runs: Sequence[_Run]) -> Incident | None:
-    """Other processes had the core for a notable part of this side's time."""
-    share = sum(run.queued_s for run in runs) / max(sum(run.total_s for run in runs), 1e-9)
-    if share <= _FOREIGN_SHARE:
-        return None
-    return Incident("foreign_cpu", name, f"waited {100 * share:.0f} % of its time for a core that others used")
 
 
 def _compare(scene: _Scene, order: Sequence[str]) -> tuple[CheckResult, ...]:

@@ -43,12 +43,13 @@ def measure_program_energy(
     seed: int,
     settings: Settings,
     meter: EnergyMeter | None,
+    mark: Callable[[str | None], None] = lambda _: None,
 ) -> dict[str, EnergyReading]:
     """Measure every side's program in windows of its own, alone and never held back, between windows at rest.
 
     ``paces``: seconds of a run of each side. ``strangers``: sides that open a GPU though the case names none. Every
     run that is begun ends by itself; an iteration is one run. Raises what ``start`` and ``judge`` raise, and leaves no
-    program behind then either.
+    program behind then either. ``mark`` is told whose windows it is.
     """
     if settings.energy_seconds <= 0 or meter is None:
         return {}
@@ -58,7 +59,7 @@ def measure_program_energy(
     measured = [name for name in names if name not in told]
     if not measured:
         return told
-    windows = Windows(measured, seed=seed, settings=settings, meter=meter)
+    windows = Windows(measured, seed=seed, settings=settings, meter=meter, mark=mark)
     windows.alternate(_Phase(windows, paces, start, judge).fill)
     return windows.readings(needs_gpu=needs_gpu) | told
 
@@ -83,6 +84,7 @@ class _Phase:
         with _BackToBack(name, self._start, self._judge, windows.meter.now, first=self._begun[name]) as runs:
             window = windows.cut(whole_runs(windows.seconds, self._paces[name]), pause=runs.pause)
             runs.finish()
+        windows.mark(None)
         self._begun[name] += runs.count
         self._paces[name] = runs.seconds / runs.count
         if runs.share < _LEAST_SHARE:

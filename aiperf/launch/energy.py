@@ -22,6 +22,8 @@ from aiperf.records import Case, EnergyReading, Sample
 from aiperf.settings import Settings
 
 WINDOWS = 4
+"""Windows of each side in a pair. METHOD 11 asks 5 s and 50 updates of each; here they are the sum of all of them, so
+that a pair of two sides takes 45 s less."""
 IDLE = ""
 _LEAD_S = 0.3
 """The side runs this long before a window: sensors lag behind the load, and clocks have to settle."""
@@ -182,5 +184,6 @@ def _reading(account: Account, idle: Account, meter: EnergyMeter, *, needs_gpu: 
         idle_watts=sum(w.joules for w in idle.windows) / rested if rested > 0 else None,
         limit_watts=meter.limit_watts,
         idle_cpus=None if needs_gpu or not busy else median(busy),
+        temperatures=tuple(w.temperature for w in account.windows if w.temperature is not None),
         problem=account.problem or idle.problem,
     )

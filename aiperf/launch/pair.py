@@ -12,6 +12,7 @@ from statistics import median
 from time import monotonic, time
 from typing import Any
 
+from aiperf.host import proc
 from aiperf.host.energy import EnergyMeter
 from aiperf.host.placement import format_cpus
 from aiperf.launch.energy import measure_energy
@@ -31,6 +32,8 @@ SETTING_UP, CHECKING = "set-up phase", "check phase"
 _IDLE_SHARE = 0.10
 """CPU time of an idle side, as a share of the measured time, from which it counts as busy."""
 _IDLE_FLOOR_S = 0.1
+_NEAR_SHARE = 0.9
+"""Share of a rank's own pages that should lie on the NUMA nodes of the CPUs that it is bound to."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +202,8 @@ class _Session:
         gang, limit = launched.gangs[name], self._settings.limits.check
         pids = gang.pids
         told = gang.command("tell", phase="check", limit=limit, side=name)
-        self._incidents += _strays(name, told, rank_cpus(self._where.cpus, gang.plan.ranks))
+        bound = rank_cpus(self._where.cpus, gang.plan.ranks)
+        self._incidents += [*_strays(name, told, bound), *_far_memory(name, told, bound, proc.numa_nodes())]
         saved = gang.command("save", phase="check", limit=limit, side=name, folder=str(self._folder / "saved" / name))
         for fault in dict.fromkeys(f for reply in saved for f in reply["faults"]):
             self._checks.append(CheckResult(False, f"{name} by itself", f"{name}: {fault}"))
@@ -215,6 +219,7 @@ class _Session:
             peak_gpu_bytes=_sum(told, "peak_gpu_bytes"),
             skew=skew,
             facts={**told[0]["facts"], **commit_facts(self._sides[name])},
+            usage=_usage(told),
         )
 
     def _judge_idle(self, names: tuple[str, ...], launched: _Launched, samples: list[Sample]) -> None:
@@ -284,6 +289,25 @@ def _strays(
             yield Incident("affinity", side, detail)
 
 
+def _far_memory(
+    side: str,
+    told: Sequence[Mapping[str, Any]],
+    wanted: Sequence[tuple[int, ...] | None],
+    nodes: Mapping[int, tuple[int, ...]],
+) -> Iterator[Incident]:
+    """Ranks whose memory lies on another NUMA node than the CPUs that they were bound to, unless they want it so."""
+    for rank, (reply, cpus) in enumerate(zip(told, wanted, strict=True)):
+        facts = reply["facts"]
+        pages, home = facts.get("memory_nodes"), sorted(n for n, there in nodes.items() if set(there) & set(cpus or ()))
+        if not pages or not home or "numa: " in str(facts.get("memory_policy", "")):
+            continue
+        near = sum(float(pages.get(str(node), 0.0)) for node in home)
+        if near < _NEAR_SHARE:
+            whose = f"rank {rank}'s" if len(told) > 1 else "its"
+            there = f"node {' and '.join(map(str, home))}, where CPU {format_cpus(cpus or ())} is"
+            yield Incident("affinity", side, f"{near * 100:.0f} % of {whose} memory is on NUMA {there}")
+
+
 def _unique(gangs: Any) -> list[Gang]:
     return list({id(gang): gang for gang in gangs}.values())
 
@@ -301,3 +325,11 @@ def _worst_check(replies: Sequence[Mapping[str, Any]], side: str) -> CheckResult
 def _sum(replies: Sequence[Mapping[str, Any]], key: str) -> int | None:
     values = [r[key] for r in replies]
     return None if any(v is None for v in values) else int(sum(values))
+
+
+def _usage(told: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """What all ranks used, and the iterations of one of them: a gang goes through each together."""
+    first = told[0]["usage"]
+    return {
+        name: value if name == "iterations" else sum(r["usage"][name] for r in told) for name, value in first.items()
+    }

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aiperf.host import proc
+from aiperf.host.placement import on_same_nodes
 from aiperf.launch.environment import side_environment
 from aiperf.launch.gang import Gang, GangPlan
 from aiperf.launch.guardian import Guardian
@@ -94,12 +96,18 @@ def rank_cpus(cpus: tuple[int, ...] | None, ranks: int) -> RankCpus:
     return tuple(cpus[rank::ranks] for rank in range(ranks))
 
 
-def start_cpus(cpus: tuple[int, ...] | None, everywhere: tuple[int, ...], *, ranks: int, place: int) -> RankCpus:
+def start_cpus(
+    cpus: tuple[int, ...] | None, everywhere: tuple[int, ...], *, ranks: int, place: int, root: Path = proc.ROOT
+) -> RankCpus:
     """As many CPUs as later, so that thread pools get their size; but sides of one CPU start on different ones,
-    so that they import and set up at the same time. They move together before anything is measured."""
-    if cpus is None or ranks > 1 or len(cpus) > 1 or len(everywhere) < 2:
+    so that they import and set up at the same time. They move together before anything is measured.
+
+    They start on the NUMA node that they are measured on: memory lies where it was first touched.
+    """
+    if cpus is None or ranks > 1 or len(cpus) > 1:
         return rank_cpus(cpus, ranks)
-    return ((everywhere[place % len(everywhere)],),)
+    near = on_same_nodes(cpus, everywhere, root=root)
+    return ((near[place % len(near)],),) if len(near) > 1 else rank_cpus(cpus, ranks)
 
 
 def _modules(case: Case, workload: str) -> list[str]:

@@ -5,21 +5,28 @@ What must not live here: any profiler, and the process itself (child.py).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aiperf.errors import AiperfError
 from aiperf.launch.child import Child, Ended
 from aiperf.launch.environment import side_environment
 from aiperf.launch.gang import import_root
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.setup import setup_of
 from aiperf.records import Case, Side
+from aiperf.units import format_bytes
 
+MOST_BYTES = 4 << 30
+"""What a profiler may write in one pass: a busy program fills a disk in minutes."""
+_LOOK_S = 0.5
 _SILENT = "it ended before it reported anything"
 
 
@@ -120,19 +127,47 @@ def failure(told: Sequence[Mapping[str, Any]]) -> str:
     return next((error for error in errors if error != _SILENT), errors[0] if errors else "")
 
 
+class TooLarge(AiperfError):
+    """A profiler was stopped because of what it had written; the text says how much is allowed."""
+
+
 def run_to_end(
-    argv: list[str], *, env: Mapping[str, str], log: Path, limit: float, guardian: Guardian, cwd: Path | None = None
+    argv: list[str],
+    *,
+    env: Mapping[str, str],
+    log: Path,
+    limit: float,
+    guardian: Guardian,
+    cwd: Path | None = None,
+    most_bytes: int = MOST_BYTES,
 ) -> tuple[Ended | None, str]:
     """Run a program to its end, at most ``limit`` seconds; (None, tail of its output) when it was killed for that.
 
     Errors go to ``log``, the output to a file of the same name that ends in ``.out``; the tail has the errors first,
-    because profilers print their verdict to the output. Raises StartError, and KeyboardInterrupt after killing it.
+    because profilers print their verdict to the output. Raises StartError; TooLarge after killing it when the files
+    beside ``log`` and those of nsys in TMPDIR exceed ``most_bytes``; KeyboardInterrupt after killing it.
     """
     output = log.with_name(f"{log.name}.out")
+    deadline = time.monotonic() + limit
     with Child.start(argv, env=env, cwd=cwd, stderr_path=log, stdout=output, guardian=guardian) as child:
-        ended = child.wait(limit)
+        ended = None
+        while ended is None and (left := deadline - time.monotonic()) > 0:
+            ended = child.wait(min(left, _LOOK_S))
+            if ended is None and _written(log.parent, env) > most_bytes:
+                allowed = format_bytes(most_bytes)
+                raise TooLarge(f"stopped: it had written more than {allowed}; let the program do less under a profiler")
     # Leaving the block has killed what still ran, agents in sessions of their own among it.
     return ended, "\n".join(filter(None, [child.stderr_tail(), _tail(output)]))
+
+
+def _written(folder: Path, env: Mapping[str, str]) -> int:
+    """Bytes of the reports in a folder, and of what nsys collects in TMPDIR before it makes one; not the workload's."""
+    collected = Path(env["TMPDIR"]) / "nvidia" if "TMPDIR" in env else None
+    total = 0
+    for path in (*folder.glob("*"), *(collected.rglob("*") if collected else ())):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
 
 
 def _tail(path: Path, *, lines: int = 20, most_bytes: int = 8192) -> str:

@@ -71,6 +71,8 @@ class BookRow:
     needs: Mapping[str, Any] = field(default_factory=dict)
     family: str = ""
     """Workload family that serves it."""
+    not_time: str = ""
+    """What the row gains or shows where that is no time, as a clause; such a row claims no speed-up."""
     impossible: str = ""
     """The arithmetic by which the claim cannot hold as printed; empty when nothing is known against it."""
     note: str = ""
@@ -90,9 +92,17 @@ class BookRow:
     @property
     def wanted(self) -> bool:
         """Whether a scenario must exist: a core row of chapters 1 to 14 or the appendix that a CPU or one GPU runs."""
+        return self._due and self.family not in LATER_FAMILIES
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a scenario would have to exist if its family of workloads did."""
+        return self._due and self.family in LATER_FAMILIES
+
+    @property
+    def _due(self) -> bool:
         early = self.chapter == APPENDIX or self.chapter <= _LAST_WANTED_CHAPTER
-        runs = self.lane in _WANTED_LANES and not self.not_runnable and self.family not in LATER_FAMILIES
-        return self.weight == "core" and early and runs
+        return self.weight == "core" and early and self.lane in _WANTED_LANES and not self.not_runnable
 
 
 def book_folder() -> Path:
@@ -140,6 +150,8 @@ def _row(chapter: str, entry: Mapping[str, Any]) -> BookRow:
         raise ValueError(f"row {values['id']} is of another chapter")
     if values["weight"] not in WEIGHTS:
         raise ValueError(f"row {values['id']}: weight {values['weight']}")
+    if "not_time" in values and "speedup" in entry:
+        raise ValueError(f"row {values['id']}: a speed-up is claimed of what is no time")
     figures = tuple(_figure(f) for f in entry.get("figures", ()))
     return BookRow(**values, claim=_claim(entry["speedup"]) if "speedup" in entry else None, figures=figures)
 

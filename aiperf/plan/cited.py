@@ -5,14 +5,15 @@ What must not live here: the rows themselves, measured results.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aiperf.errors import UserError
 from aiperf.host.facts import HostFacts
 from aiperf.plan.needs import unmet
 from aiperf.plan.plan import gang, host_cases
+from aiperf.scenario.citations import Citation
 from aiperf.scenario.find import Listing, list_scenarios
 from aiperf.scenario.load import load_scenario
 
@@ -27,6 +28,8 @@ class Cited:
     """Of its file as it is now."""
     problem: str = ""
     """Why this host can run none of its cases; empty when it can run some."""
+    named: Mapping[str, Citation] = field(default_factory=dict)
+    """Row -> its citation, where that names the sides which answer it."""
 
 
 def cited_rows(
@@ -39,13 +42,18 @@ def cited_rows(
     """
     cited = [entry for entry in list_scenarios(folders) if entry.book]
     loaded = {entry.name for entry in citing(cited, wanted)}
-    return tuple(_cited(e, host, results) if e.name in loaded else Cited(e.name, e.book) for e in cited)
+    found = (_cited(e, host, results) if e.name in loaded else Cited(e.name, e.book) for e in cited)
+    return tuple(replace(c, named=_named(e)) for c, e in zip(found, cited, strict=True))
 
 
 def citing(entries: Iterable[Listing], rows: Iterable[str]) -> tuple[Listing, ...]:
     """The scenarios among ``entries`` that cite one of ``rows``: ids, or chapters that stand for all of theirs."""
     wanted = set(rows)
     return tuple(e for e in entries if any(r in wanted or r.partition("/")[0] in wanted for r in e.book))
+
+
+def _named(entry: Listing) -> dict[str, Citation]:
+    return {citation.row: citation for citation in entry.citations if citation.sides}
 
 
 def _cited(entry: Listing, host: HostFacts, results: Path) -> Cited:

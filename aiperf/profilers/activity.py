@@ -6,22 +6,27 @@ and timelines are made once. Times are seconds.
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from aiperf.profilers.classify import side_bound
-from aiperf.profilers.intervals import Interval, length, overlap, place, union
+from aiperf.profilers.intervals import Interval, inside, length, overlap, place, union
 from aiperf.records.profiled import CounterRow, Kind, SideProfile, Span
 from aiperf.records.profiled import Tool as ToolName
+from aiperf.units import format_time
 
 COLLECTIVE = re.compile(r"nccl|nvshmem|gloo|rccl|cross_device_reduce|one_shot|two_shot|multimem", re.IGNORECASE)
 """Anywhere in a kernel's name: prefixes change between releases."""
 _LAUNCH = re.compile(r"cu(da)?(Launch(?!HostFunc)|GraphLaunch)")
 _SYNC = re.compile(r"Synchronize")
 """Calls in which the host waits: cudaStreamWaitEvent makes only a stream wait, cudaEventQuery returns at once."""
-_MOST_SPANS = 4000
+_SETTLE = "cudaDeviceSynchronize"
+"""The call that aiperf's worker ends each of its ranges with, once for each GPU that it drives."""
+_CAPTURE, _CAPTURED = re.compile(r"cu(da)?StreamBeginCapture"), re.compile(r"cu(da)?StreamEndCapture")
+MOST_SPANS = 4000
 """Bars of one side's timeline; a picture of more shows nothing."""
 
 
@@ -56,6 +61,8 @@ class Call:
     end: float
     rank: int
     thread: int
+    recorded: bool = True
+    """Of a launch: whether there is a record of what it launched."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,8 @@ class Scene:
     work: tuple[Work, ...] = ()
     calls: tuple[Call, ...] = ()
     lost: str = ""
+    settled: bool = False
+    """Whether the ranges are those of aiperf's worker, which ends each by waiting for its GPUs."""
 
 
 def kernel_kind(name: str) -> Kind:
@@ -115,7 +124,28 @@ def side_of(scene: Scene, *, tool: ToolName) -> SideProfile:
     ranks = [_rank_profile(scene, rank, tool) for rank in sorted(scene.ranges)]
     merged = ranks[0] if len(ranks) == 1 else _merged(ranks)
     bound, why = side_bound(merged)
-    return replace(merged, bound=bound, why=why, lost=scene.lost)
+    return replace(merged, bound=bound, why=why, lost="; ".join(filter(None, [scene.lost, _missing(scene.calls)])))
+
+
+def _missing(calls: Sequence[Call]) -> str:
+    """How many launches no record tells the work of; what a graph captures is not launched, and a replay is."""
+    launches = [c for c in calls if _LAUNCH.match(c.name)]
+    silent = [c for c in launches if not c.recorded]
+    captures = {rank: _captures([c for c in calls if c.rank == rank]) for rank in {c.rank for c in silent}}
+    missing = sum(not inside(c.start, captures[c.rank]) for c in silent)
+    return f"{missing} of {len(launches)} launches have no GPU record" if missing else ""
+
+
+def _captures(calls: Sequence[Call]) -> list[Interval]:
+    """When one rank was capturing a graph, on any stream: its other threads launch into the capture, too."""
+    found, opened = [], None
+    for c in sorted(calls, key=lambda c: c.start):
+        if _CAPTURE.match(c.name):
+            opened = c.start if opened is None else opened
+        elif _CAPTURED.match(c.name) and opened is not None:
+            found.append((opened, c.end))
+            opened = None
+    return union(found if opened is None else [*found, (opened, math.inf)])
 
 
 def _rank_profile(scene: Scene, rank: int, tool: ToolName) -> SideProfile:
@@ -125,6 +155,8 @@ def _rank_profile(scene: Scene, rank: int, tool: ToolName) -> SideProfile:
     blank = SideProfile(scene.side, tool, scene.iterations, wall_s=wall)
     launches = [c for c in calls if _LAUNCH.match(c.name)]
     syncs = [c for c in calls if _SYNC.search(c.name)]
+    if scene.settled:
+        syncs = _own_syncs(syncs, scene.ranges[rank], gpus=max(1, len({w.device for w in work})))
     blank = replace(
         blank,
         launches=len(launches) if calls else None,
@@ -133,6 +165,15 @@ def _rank_profile(scene: Scene, rank: int, tool: ToolName) -> SideProfile:
         sync_s=length(union((c.start, c.end) for c in syncs)) if calls else None,
     )
     return _with_gpu(blank, work, scene.ranges[rank]) if work else blank
+
+
+def _own_syncs(syncs: Sequence[Call], ranges: Sequence[Interval], *, gpus: int) -> list[Call]:
+    """Waits of the side itself: without those in which the worker lets its GPUs come to rest at a range's end."""
+    groups: dict[int | None, list[Call]] = {}
+    for c in sorted((c for c in syncs if c.name == _SETTLE), key=lambda c: c.start):
+        groups.setdefault(place(c.start, ranges), []).append(c)
+    closing = {id(c) for index, group in groups.items() if index is not None for c in group[-gpus:]}
+    return [c for c in syncs if id(c) not in closing]
 
 
 def _with_gpu(side: SideProfile, work: Sequence[Work], ranges: Sequence[Interval]) -> SideProfile:
@@ -223,7 +264,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def spans_of(scene: Scene) -> tuple[Span, ...]:
-    """Bars of the timeline from the start of each rank's first range; the longest when there are too many."""
+    """Bars of the timeline from the start of each rank's first range; the first of too many."""
     spans: list[Span] = []
     for rank, ranges in scene.ranges.items():
         zero = ranges[0][0]
@@ -240,8 +281,8 @@ def spans_of(scene: Scene) -> tuple[Span, ...]:
         for c in calls:
             kind = "launch" if _LAUNCH.match(c.name) else "sync" if _SYNC.search(c.name) else "op"
             spans.append(Span(scene.side, lanes[c.thread], kind, c.name, c.start - zero, c.end - zero, own))
-    if len(spans) > _MOST_SPANS:
-        spans = sorted(spans, key=lambda s: s.start_s - s.end_s)[:_MOST_SPANS]
+    if len(spans) > MOST_SPANS:
+        spans = sorted(spans, key=lambda s: s.start_s)[:MOST_SPANS]
     return tuple(sorted(spans, key=lambda s: (s.lane, s.start_s)))
 
 
@@ -255,7 +296,12 @@ def _host_lanes(calls: Sequence[Call], lead: str) -> dict[int, str]:
 
 def cut_note(scene: Scene) -> str:
     """What a timeline leaves out, as a sentence; empty when it shows everything."""
-    bars = sum(map(len, scene.ranges.values())) + len(scene.work) + len(scene.calls)
-    if bars <= _MOST_SPANS:
+    zeros = {rank: ranges[0][0] for rank, ranges in scene.ranges.items()}
+    times = [(a - zeros[rank], b - zeros[rank]) for rank, ranges in scene.ranges.items() for a, b in ranges]
+    times += [(w.start - zeros[w.rank], w.end - zeros[w.rank]) for w in scene.work]
+    times += [(c.start - zeros[c.rank], c.end - zeros[c.rank]) for c in scene.calls]
+    if len(times) <= MOST_SPANS:
         return ""
-    return f"the timeline of {scene.side} shows the {_MOST_SPANS} longest of {bars} bars"
+    until, end = sorted(start for start, _ in times)[MOST_SPANS], max(end for _, end in times)
+    part = f"the first {format_time(until)} of {format_time(end)}"
+    return f"the timeline of {scene.side} has {part}: {MOST_SPANS} of {len(times)} bars"

@@ -5,7 +5,10 @@ What must not live here: reading reports, wording for tables. Thresholds are NVI
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aiperf.records.profiled import Bound, CounterRow, SideProfile
+from aiperf.units import format_time
 
 LATENCY_PCT = 60.0
 """Below, neither SM nor memory is what limits (Nsight Compute's SpeedOfLight rule)."""
@@ -16,6 +19,11 @@ TENSOR_PCT = 60.0
 SECTOR_PCT = 50.0
 """Less of each sector used than this is called uncoalesced."""
 FEW_WARPS_PCT = 50.0
+"""Lower achieved occupancy than this is called too few warps, of a kernel bound by latency. Our own choice."""
+ONE_WAVE = 1.0
+"""A grid of fewer waves leaves SMs idle (Nsight Compute's SpeedOfLight rule)."""
+NEAR_POINTS = 2.0
+"""A level further from the memory figure than this is only the nearest to it. Our own choice."""
 IDLE_PCT = 50.0
 """A GPU busy for less of its span is idle (nsys's gpu-low-util rule)."""
 LAUNCH_INTERVAL_S = 30e-6
@@ -34,26 +42,43 @@ def kernel_bound(row: CounterRow) -> tuple[Bound, str]:
     known = {name: value for name, value in levels.items() if value is not None}
     memory = row.memory_pct if row.memory_pct is not None else max(known.values(), default=None)
     if sm is None or memory is None:
-        return "", "no throughput counters"
+        return "", _unread(sm, memory)
     if max(sm, memory) < LATENCY_PCT:
         return "latency", _latency(row, sm, memory)
     # The memory figure is the largest of its parts: the level whose own figure equals it is the one that limits.
-    level = min(known, key=lambda name: abs(known[name] - memory), default="memory")
+    level = min(known, key=lambda name: abs(known[name] - memory), default="")
     # A wgmma GEMM keeps shared memory as busy as the tensor cores while DRAM idles: its operands stream through it.
     if tensor >= TENSOR_PCT and tensor >= sm - BALANCED_POINTS and (row.dram_pct or 0.0) < LATENCY_PCT:
         beside = f"memory {memory:.0f} %" if row.dram_pct is None else f"DRAM {row.dram_pct:.0f} %"
         return "compute", f"tensor pipe {tensor:.0f} %, {beside}"
     if abs(sm - memory) < BALANCED_POINTS:
-        return "balanced", f"SM {sm:.0f} %, {level} {memory:.0f} %"
+        return "balanced", f"SM {sm:.0f} %, {_at_level(level, known, memory)}"
     if sm > memory:
         pipe = "tensor pipe" if tensor >= sm - BALANCED_POINTS else "FMA and ALU pipes"
         return "compute", f"SM {sm:.0f} % ({pipe}), memory {memory:.0f} %"
-    return "memory", f"{level} {memory:.0f} %, SM {sm:.0f} %{_uncoalesced(row, level)}"
+    return "memory", f"{_at_level(level, known, memory)}, SM {sm:.0f} %{_uncoalesced(row, level)}"
+
+
+def _unread(sm: float | None, memory: float | None) -> str:
+    if sm is None and memory is None:
+        return "no throughput counters"
+    missing, there = ("SM", f"memory {memory:.0f} %") if sm is None else ("memory", f"SM {sm:.0f} %")
+    return f"no {missing} counters ({there})"
+
+
+def _at_level(level: str, known: Mapping[str, float], memory: float) -> str:
+    """The limiting level with its own figure; where that is not the memory figure, both, and the other levels'."""
+    if not level:
+        return f"memory {memory:.0f} %"
+    if abs(known[level] - memory) <= NEAR_POINTS:
+        return f"{level} {known[level]:.0f} %"
+    others = "".join(f"; {name} {value:.0f} %" for name, value in known.items() if name != level)
+    return f"memory {memory:.0f} % (nearest: {level} {known[level]:.0f} %{others})"
 
 
 def _latency(row: CounterRow, sm: float, memory: float) -> str:
     numbers = f"SM {sm:.0f} %, memory {memory:.0f} %, both below {LATENCY_PCT:.0f} %"
-    if row.waves is not None and row.waves < 1:
+    if row.waves is not None and row.waves < ONE_WAVE:
         return f"{numbers}: the grid is smaller than one wave ({row.waves:.2g})"
     if row.occupancy_pct is not None and row.occupancy_pct < FEW_WARPS_PCT:
         return f"{numbers}: too few warps (occupancy {row.occupancy_pct:.0f} %)"
@@ -85,8 +110,19 @@ def side_bound(side: SideProfile) -> tuple[Bound, str]:
 
 def _idle(side: SideProfile, used: float) -> tuple[Bound, str]:
     interval, kernel = side.launch_interval_s, side.mean_kernel_s
-    short = interval is not None and kernel is not None and interval <= LAUNCH_INTERVAL_S and kernel < interval
-    if short and interval and kernel and (side.launches or 0) >= FEWEST_LAUNCHES:
-        return "launch", f"a launch every {interval * 1e6:.3g} µs, kernels of {kernel * 1e6:.3g} µs"
+    # A launch of a graph holds many kernels: what it takes on the device is theirs together.
+    each = kernel * side.kernels / side.launches if kernel is not None and side.kernels and side.launches else kernel
+    short = interval is not None and each is not None and interval <= LAUNCH_INTERVAL_S and each < interval
+    if short and interval and each and (side.launches or 0) >= FEWEST_LAUNCHES:
+        told = f"a launch every {interval * 1e6:.3g} µs, with {each * 1e6:.3g} µs of kernels in it"
+        return "launch", f"{told}{_waits(side)}"
     rate = f", one launch per {interval * 1e6:.3g} µs" if interval else ""
-    return "host", f"the GPU is busy for {used:.0f} % of its span{rate}"
+    return "host", f"the GPU is busy for {used:.0f} % of its span{rate}{_waits(side)}"
+
+
+def _waits(side: SideProfile) -> str:
+    """What an idle GPU waited for, of an iteration."""
+    if side.host_wait_s is None or side.other_wait_s is None:
+        return ""
+    launch, other = (format_time(s / max(1, side.iterations)) for s in (side.host_wait_s, side.other_wait_s))
+    return f"; of an iteration the GPU waits {launch} for launches and {other} otherwise"

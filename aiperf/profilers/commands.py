@@ -39,17 +39,27 @@ PERF_EVENTS = (
 
 
 def nsys_profile(
-    nsys: Tool, argv: Sequence[str], *, output: Path, gpu: bool, graphs: Literal["node", "graph"] = "node"
+    nsys: Tool,
+    argv: Sequence[str],
+    *,
+    output: Path,
+    gpu: bool,
+    storage: bool = False,
+    graphs: Literal["node", "graph"] = "node",
 ) -> list[str]:
     """Trace a program and all it starts into ``output``.nsys-rep, ranks of a gang on one clock.
 
     CUDA and NVTX on a GPU, calls of the operating system and NVTX on a CPU, and no sampling or context switches on
     either: they need rights, make reports of gigabytes, and with them the agent of nsys 2022.4 often never ends (it
     spins on the closed perf events of a program that is gone). perf samples. ``graphs``: node makes the kernels of CUDA
-    graphs visible, graph leaves their timing alone.
+    graphs visible, graph leaves their timing alone. ``storage`` also traces the operating system's calls on a GPU, and
+    those of GPUDirect Storage where this nsys can.
     """
     command = [str(nsys.path), "profile", "-o", str(output), "--force-overwrite=true"]
-    command += ["--trace=cuda,nvtx", f"--cuda-graph-trace={graphs}"] if gpu else ["--trace=nvtx,osrt"]
+    traced = ["cuda", "nvtx"] if gpu else ["nvtx", "osrt"]
+    if gpu and storage:
+        traced += ["osrt", *(["gds"] if nsys.can("gds") else [])]
+    command += [f"--trace={','.join(traced)}", *([f"--cuda-graph-trace={graphs}"] if gpu else [])]
     command += ["--sample=none", "--cpuctxsw=none", "--backtrace=none", "--resolve-symbols=false"]
     return [*command, *(["--wait=primary"] if nsys.can("--wait") else []), *argv]
 
@@ -74,12 +84,13 @@ def ncu_profile(
     cold: bool = True,
     graphs: Literal["node", "graph"] = "node",
     arithmetic: Sequence[str] = (),
+    claimed: Sequence[str] = (),
 ) -> list[str]:
     """Read counters of the kernels inside one side's start/end range, at most ``launches`` of them.
 
     Without a domain the range is selected by its bare name. Clocks are left alone, so the durations are no timing
-    result. ``cold`` flushes the caches before each pass. ``arithmetic`` are counters of instructions, of those that
-    this ncu offers here.
+    result. ``cold`` flushes the caches before each pass. ``arithmetic`` are counters of instructions, ``claimed`` those
+    that the case's own claims name, both of what this ncu offers here: each may replay every kernel once more.
     """
     selected = f"{domain}@{side}" if domain else side
     command = [
@@ -89,7 +100,7 @@ def ncu_profile(
     ]
     for section in NCU_SECTIONS:
         command += ["--section", section]
-    command += ["--metrics", ",".join((*NCU_METRICS, *arithmetic))]
+    command += ["--metrics", ",".join(dict.fromkeys((*NCU_METRICS, *arithmetic, *claimed)))]
     if ncu.can("--import-sass"):
         # Reports embed the machine code otherwise: 77 MB for 47 kernels.
         command += ["--import-sass", "no"]
@@ -117,9 +128,9 @@ def perf_record(perf: Tool, argv: Sequence[str], *, output: Path, control: tuple
 
 
 def perf_report(perf: Tool, data: Path) -> list[str]:
-    """Print the hottest symbols of a recording, one a line."""
+    """Print the hottest symbols of a recording, one a line, below how many samples were lost: -q would hide that."""
     return [
-        *(str(perf.path), "report", "-i", str(data), "--stdio", "-q", "--sort", "dso,symbol", "-g", "none"),
+        *(str(perf.path), "report", "-i", str(data), "--stdio", "--sort", "dso,symbol", "-g", "none"),
         *("--percent-limit", "0.5"),
     ]
 

@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from aiperf.profilers.ncu_read import FIELDS, FLOPS
+from aiperf.profilers.coverage import iterations_of, unread
+from aiperf.profilers.ncu_read import FIELDS, FLOPS, WHOLE
 from aiperf.records.profiled import CounterRow, Mechanism, SideProfile, Tool
 
 Claim = Literal["up", "down", "same"]
 MOVED = 0.02
 """Relative change below which a counter counts as unmoved."""
+MOVED_BY_PERF = 0.10
+"""The same of perf's events: misses and switches of one pass a side wander by more than the other. Our own choice."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,9 @@ def _overlap(told: Told, tool: Tool) -> float | None:
     return side.overlap_pct if side else None
 
 
-def _copy_rate(direction: str) -> Read:
+def _copy_rate(name: str) -> Read:
     def read(told: Told, tool: Tool) -> float | None:
-        rows = [r for r in _rows(told, tool, "memcpy") if r.name.startswith(direction) and r.bytes and r.time_s]
+        rows = [r for r in _copies(told, tool, name) if r.bytes and r.time_s]
         seconds = sum(r.time_s or 0.0 for r in rows)
         return sum(r.bytes or 0.0 for r in rows) / seconds if seconds else None
 
@@ -87,17 +90,28 @@ def _copied(told: Told, tool: Tool) -> float | None:
     return sum(r.bytes or 0.0 for r in _rows(told, tool, "memcpy")) / max(1, side.iterations)
 
 
+def _launched(told: Told, tool: Tool) -> list[CounterRow]:
+    """Rows whose amounts make up an iteration's; none where kernels are missing, for a sum would be too small."""
+    if unread(told.rows, told.sides):
+        return []
+    return [r for r in told.rows if r.tool == tool and r.kind in ("kernel", "graph", "range")]
+
+
 def _launched_bytes(told: Told, tool: Tool) -> float | None:
-    rows = [r for r in told.rows if r.tool == tool and r.bytes is not None and r.kind in ("kernel", "graph", "range")]
-    return sum(r.bytes or 0.0 for r in rows) if rows else None
+    rows = [r for r in _launched(told, tool) if r.bytes is not None]
+    return sum(r.bytes or 0.0 for r in rows) / iterations_of(told.sides, tool) if rows else None
 
 
-def _flops(told: Told, tool: Tool) -> float | None:
-    """Of all profiled launches; None where a kernel's are not known, for a sum without it would be too small."""
-    rows = [r for r in told.rows if r.tool == tool and r.kind in ("kernel", "graph", "range")]
-    if not rows or any(FLOPS not in r.metrics for r in rows):
-        return None
-    return sum(r.metrics[FLOPS] * (r.count or 1) for r in rows)
+def _summed(name: str) -> Read:
+    """A metric that counts, over all launches of an iteration; None where that of any kernel is not known."""
+
+    def read(told: Told, tool: Tool) -> float | None:
+        rows = _launched(told, tool)
+        if not rows or any(name not in r.metrics for r in rows):
+            return None
+        return sum(r.metrics[name] * (r.count or 1) for r in rows) / iterations_of(told.sides, tool)
+
+    return read
 
 
 def _weighted(name: str) -> Read:
@@ -110,6 +124,18 @@ def _weighted(name: str) -> Read:
     return read
 
 
+def _metric(name: str) -> Read:
+    """A metric by ncu's own name: what it counts is added up, of all else the mean over kernels is taken."""
+    if name.endswith(".sum"):
+        return _summed(name)
+
+    def read(told: Told, tool: Tool) -> float | None:
+        pairs = [(r.metrics[name], r.time_s) for r in told.rows if r.tool == tool and name in r.metrics]
+        return _mean((value, seconds) for value, seconds in pairs if seconds)
+
+    return read
+
+
 def _event(name: str) -> Read:
     def read(told: Told, tool: Tool) -> float | None:
         return next((r.metrics[name] for r in told.rows if r.tool == tool and name in r.metrics), None)
@@ -118,7 +144,6 @@ def _event(name: str) -> Read:
 
 
 _TRACES: tuple[Tool, ...] = ("nsys", "torch")
-_WITH_METRICS: tuple[Tool, ...] = ("ncu", "perf")
 COUNTERS = {
     c.name: c
     for c in (
@@ -132,13 +157,13 @@ COUNTERS = {
         Counter("exposed_communication", "%", "share of the wall that is communication nothing hides", _TRACES,
                 _share("exposed_s", "wall_s")),
         Counter("overlap", "%", "share of the communication that computation hides", _TRACES, _overlap),
-        Counter("h2d_bandwidth", "B/s", "copies from host to device", _TRACES, _copy_rate("HtoD")),
-        Counter("d2h_bandwidth", "B/s", "copies from device to host", _TRACES, _copy_rate("DtoH")),
-        Counter("d2d_bandwidth", "B/s", "copies on a device", _TRACES, _copy_rate("DtoD")),
-        Counter("p2p_bandwidth", "B/s", "copies between devices", _TRACES, _copy_rate("PtoP")),
+        Counter("h2d_bandwidth", "B/s", "copies from host to device", _TRACES, _copy_rate("h2d_bandwidth")),
+        Counter("d2h_bandwidth", "B/s", "copies from device to host", _TRACES, _copy_rate("d2h_bandwidth")),
+        Counter("d2d_bandwidth", "B/s", "copies on a device", _TRACES, _copy_rate("d2d_bandwidth")),
+        Counter("p2p_bandwidth", "B/s", "copies between devices", _TRACES, _copy_rate("p2p_bandwidth")),
         Counter("copied_bytes", "B", "bytes copied per iteration", _TRACES, _copied),
-        Counter("dram_bytes", "B", "bytes to and from DRAM, of the profiled launches", ("ncu",), _launched_bytes),
-        Counter("flops", "FLOP", "floating-point operations of the profiled launches", ("ncu",), _flops),
+        Counter("dram_bytes", "B", "bytes to and from DRAM, per iteration", ("ncu",), _launched_bytes),
+        Counter("flops", "FLOP", "floating-point operations, per iteration", ("ncu",), _summed(FLOPS)),
         Counter("sector_use", "%", "share of each loaded sector that was asked for", ("ncu",),
                 _weighted("sector_use_pct")),
         Counter("tensor_pipe", "%", "tensor pipe, of its peak", ("ncu",), _weighted("tensor_pct")),
@@ -155,6 +180,12 @@ COUNTERS = {
         Counter("instructions", "", "per iteration", ("perf",), _event("instructions")),
     )
 }  # fmt: skip
+_DIRECTIONS = {"h2d_bandwidth": "HtoD", "d2h_bandwidth": "DtoH", "d2d_bandwidth": "DtoD", "p2p_bandwidth": "PtoP"}
+
+
+def bar(tool: str) -> float:
+    """Relative change from which a counter of a tool has moved."""
+    return MOVED_BY_PERF if tool == "perf" else MOVED
 
 
 def mechanisms(moves: Mapping[str, str], before: Told, after: Told) -> tuple[Mechanism, ...]:
@@ -167,6 +198,9 @@ def _judge(name: str, claim: Claim, before: Told, after: Told) -> Mechanism:
         first, last = read(before, tool), read(after, tool)
         if first is not None and last is not None and math.isfinite(first) and math.isfinite(last):
             return _moved(name, claim, first, last, unit, tool)
+    if name in _DIRECTIONS and (idle := _nothing_copied(COUNTERS[name], before, after)):
+        # A tool that looked and found nothing to read is named; a claim that nobody could read has none.
+        return Mechanism(name, claim, "not_readable", tool=idle, sentence=f"{name}: neither side copies that way")
     why = _wanted(name, before, after)
     return Mechanism(name, claim, "not_readable", sentence=f"{name} was not readable here{why}")
 
@@ -176,32 +210,55 @@ def _readers(name: str) -> Iterable[tuple[Tool, str, Read]]:
         counter = COUNTERS[name]
         yield from ((tool, counter.unit, counter.read) for tool in counter.tools)
     yield "aiperf", "", lambda told, _: told.own.get(name)
-    for column, metrics in FIELDS.items():
+    for column, metrics in (*FIELDS.items(), *WHOLE.items()):
         if name in metrics:
-            yield "ncu", "", _weighted(column)
-    for tool in _WITH_METRICS:
-        yield tool, "", _event(name)
+            yield "ncu", "", _launched_bytes if column == "bytes" else _weighted(column)
+    if "__" in name:
+        yield "ncu", "", _metric(name)
+    else:
+        yield "perf", "", _event(name)
 
 
 def _moved(name: str, claim: Claim, before: float, after: float, unit: str, tool: Tool) -> Mechanism:
     change = (after - before) / abs(before) if before else math.copysign(math.inf, after) if after else 0.0
-    direction: Claim = "same" if abs(change) < MOVED else "up" if change > 0 else "down"
+    direction: Claim = "same" if abs(change) < bar(tool) else "up" if change > 0 else "down"
     if direction == claim:
         state: Literal["moved", "did_not_move", "opposite"] = "moved"
     else:
         state = "did_not_move" if direction == "same" or claim == "same" else "opposite"
     said = {"moved": "as claimed", "did_not_move": "not as claimed", "opposite": "against the claim"}[state]
-    verb = {"up": "went up", "down": "went down", "same": "stayed the same"}[direction]
-    return Mechanism(name, claim, state, before, after, unit, tool, f"{name} {verb}, {said}")
+    least = f"{100 * bar(tool):.0f} %"
+    verb = {"up": "went up by at least", "down": "went down by at least", "same": "stayed within"}[direction]
+    return Mechanism(name, claim, state, before, after, unit, tool, f"{name} {verb} {least}, {said}")
+
+
+def _nothing_copied(counter: Counter, before: Told, after: Told) -> Tool | Literal[""]:
+    """The tracer that followed both sides and saw neither copy in a direction."""
+    for tool in counter.tools:
+        if all(_copied(t, tool) is not None and not _copies(t, tool, counter.name) for t in (before, after)):
+            return tool
+    return ""
+
+
+def _copies(told: Told, tool: Tool, name: str) -> list[CounterRow]:
+    return [r for r in _rows(told, tool, "memcpy") if r.name.startswith(_DIRECTIONS[name])]
 
 
 def _wanted(name: str, before: Told, after: Told) -> str:
-    if name not in COUNTERS:
-        return ""
-    ran = [tool for tool in COUNTERS[name].tools if all(any(r.tool == tool for r in t.rows) for t in (before, after))]
-    if ran:
-        return f": {' and '.join(ran)} did not tell it of both sides"
-    return f": it takes {' or '.join(COUNTERS[name].tools)}"
+    """What it would take to read a name."""
+    tools = COUNTERS[name].tools if name in COUNTERS else ("ncu",) if "__" in name else ()
+    ran = [tool for tool in tools if all(_ran(t, tool) for t in (before, after))]
+    if not ran:
+        return f": it takes {' or '.join(tools)}" if tools else ""
+    if "ncu" in ran and (left := [why for t in (before, after) if (why := unread(t.rows, t.sides))]):
+        return f": {'; '.join(dict.fromkeys(left))}"
+    if name in _DIRECTIONS and any(_copies(t, tool, name) for t in (before, after) for tool in ran):
+        return ": only one side copies that way"
+    return f": {' and '.join(ran)} did not tell it of both sides"
+
+
+def _ran(told: Told, tool: str) -> bool:
+    return any(r.tool == tool for r in told.rows) or any(s.tool == tool for s in told.sides)
 
 
 def _side(told: Told, tool: Tool) -> SideProfile | None:

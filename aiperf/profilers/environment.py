@@ -1,4 +1,4 @@
-"""The environment of a profiled process: an allow-list, because nsys writes all of it into its report.
+"""The environment of a profiled process: an allow-list, as nsys writes all of it into its report, and what is left out.
 
 What must not live here: starting processes, and cleaning reports (scrub.py).
 """
@@ -7,14 +7,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 _KEEP = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|TERM|PYTHON\w*|VIRTUAL_ENV|CONDA_PREFIX|LD_LIBRARY_PATH"
     r"|LD_PRELOAD|CUDA_\w+|CUBLAS_\w+|CUDNN_\w+|NVIDIA_\w+|NCCL_\w+|NVSHMEM_\w+|GLOO_\w+|TORCH\w*|PYTORCH_\w+|TRITON_\w+"
     r"|OMP_\w+|GOMP_\w+|MKL_\w+|KMP_\w+|OPENBLAS_\w+|MALLOC_\w+|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_\w+|NVTX_\w+|AIPERF_\w+"
+    r"|CUPY_\w+|KVIKIO_\w+|CUFILE_\w+|UCX_\w+|NUMBA_\w+|NVPL_\w+|HF_HOME|HF_HUB_\w+|HF_DATASETS_\w+|XDG_CACHE_HOME|LIBRARY_PATH"
 )
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|KEY|AUTH|COOKIE|JWT", re.IGNORECASE)
+_OF_THE_SHELL = re.compile(
+    r"_|PWD|OLDPWD|SHLVL|HOSTNAME|LS_COLORS|LS_OPTIONS|EDITOR|VISUAL|PAGER|MAIL|SSH_\w+|XDG_\w+|DBUS_\w+|DISPLAY|COLORTERM"
+    r"|WAYLAND_\w+|TMUX\w*|STY|WINDOWID|LESS\w*|HIST\w+|PS1|COLUMNS|LINES|NO_COLOR|TERM_\w+|DEBIAN_FRONTEND|PYTEST_\w+"
+)
+"""What no program computes differently by, so that nobody misses it."""
+_SHORTEST_SECRET = 8
+_ALIKE, _TOLD = 3, 8
 
 
 def profiled_environment(
@@ -33,6 +42,59 @@ def withheld(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Names that ``profiled_environment`` leaves out, sorted; for a note that says so."""
     env = os.environ if environ is None else environ
     return tuple(sorted(set(env) - set(profiled_environment(env))))
+
+
+def missed(environ: Mapping[str, str], *, extra: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """What a profiled launch goes without and a program might read; ``extra`` are the side's own variables."""
+    return tuple(n for n in withheld(environ) if n not in (extra or {}) and not _OF_THE_SHELL.fullmatch(n))
+
+
+def withheld_note(names: Sequence[str]) -> str:
+    """One sentence on what is ``missed``; empty when it is nothing.
+
+    Names of secrets are counted, not told, and of names that begin alike only the beginning is.
+    """
+    if not names:
+        return ""
+    plain = _grouped([name for name in names if not named_like_secret(name)])
+    secret = sum(named_like_secret(name) for name in names)
+    said = [*plain[:_TOLD], *([f"{len(plain) - _TOLD} more"] if len(plain) > _TOLD else [])]
+    said += [f"{secret} named like secrets"] if secret else []
+    many = "1 variable" if len(names) == 1 else f"{len(names)} variables"
+    return f"profiled without {many} of the environment ({', '.join(said)}); a side that needs one sets it under env"
+
+
+def named_like_secret(name: str) -> bool:
+    """Whether a variable's name says that its value is nobody else's business."""
+    return _SECRET.search(name) is not None
+
+
+def _grouped(names: Sequence[str]) -> list[str]:
+    """``GITHUB_* (31)`` for names that begin alike."""
+    leads = [name.partition("_")[0] for name in names]
+    count = Counter(leads)
+    said = [
+        f"{lead}_* ({count[lead]})" if count[lead] > _ALIKE else name for name, lead in zip(names, leads, strict=True)
+    ]
+    return list(dict.fromkeys(said))
+
+
+def secrets_of(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables that smell of a secret, but for short values and paths that exist: name -> value."""
+    env = os.environ if environ is None else environ
+    return {
+        name: value
+        for name, value in env.items()
+        if _SECRET.search(name) and len(value) >= _SHORTEST_SECRET and not os.path.lexists(value)
+    }
+
+
+def without_secrets(text: str, *, environ: Mapping[str, str] | None = None) -> str:
+    """A text, such as a tool's last words, with the values of this process' own secrets taken out."""
+    # The longest first: one may hold another.
+    for value in sorted(secrets_of(environ).values(), key=len, reverse=True):
+        text = text.replace(value, "[withheld]")
+    return text
 
 
 def with_libraries(env: Mapping[str, str], folders: Iterable[str]) -> dict[str, str]:

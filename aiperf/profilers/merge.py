@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from aiperf.profilers.coverage import unread
 from aiperf.profilers.reading import Reading
 from aiperf.records.profiled import Bound, CounterRow, SideProfile, Span
 
@@ -18,7 +19,8 @@ def merged(readings: Iterable[Reading]) -> Reading:
     """All rows and sides, tools in a fixed order; the timeline of the first tracer that has one for a side."""
     found = sorted(readings, key=_place)
     rows = tuple(row for reading in found for row in reading.rows)
-    sides = tuple(_refined(side, rows) for reading in found for side in reading.sides)
+    told = [side for reading in found for side in reading.sides]
+    sides = tuple(_refined(_covered(side, rows, told), rows) for side in told)
     return Reading(
         rows=rows,
         sides=sides,
@@ -39,6 +41,15 @@ def _spans(readings: Sequence[Reading]) -> tuple[Span, ...]:
         for side in dict.fromkeys(span.side for span in reading.spans):
             taken.setdefault(side, tuple(span for span in reading.spans if span.side == side))
     return tuple(span for spans in taken.values() for span in spans)
+
+
+def _covered(side: SideProfile, rows: Sequence[CounterRow], told: Sequence[SideProfile]) -> SideProfile:
+    """What ncu left out is known better where a tracer saw the same side."""
+    if side.tool != "ncu":
+        return side
+    return replace(
+        side, lost=unread([r for r in rows if r.side == side.side], [s for s in told if s.side == side.side])
+    )
 
 
 def _refined(side: SideProfile, rows: Sequence[CounterRow]) -> SideProfile:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -39,13 +40,14 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "waves": ("launch__waves_per_multiprocessor",),
 }
 """Column -> metrics that hold it, the preferred one first."""
-_WHOLE = {
+WHOLE: dict[str, tuple[str, ...]] = {
     "grid": ("launch__grid_size",),
     "block": ("launch__block_size",),
     "registers": ("launch__registers_per_thread",),
     "shared_bytes": ("launch__shared_mem_per_block",),
     "device": ("launch__device_id",),
 }
+"""The same of columns that are whole numbers: what is known of a launch without a counter."""
 EXTRAS = (
     "dram__bytes_read.sum",
     "dram__bytes_write.sum",
@@ -69,16 +71,19 @@ _SECONDS = {
 }
 
 
-def read_ncu(path: Path, launched: Sequence[Pass], *, extras: Path | None = None) -> Reading:
+def read_ncu(
+    path: Path, launched: Sequence[Pass], *, extras: Path | None = None, claimed: Sequence[str] = ()
+) -> Reading:
     """One row for each kernel name of each side; its counters are means over the kernel's launches.
 
-    ``extras``: folder of Nsight Compute that holds ncu_report, for when it is not installed. Raises UnreadableReport.
+    ``extras``: folder of Nsight Compute that holds ncu_report, for when it is not installed. ``claimed``: metrics that
+    were asked for beside those of every case. Raises UnreadableReport.
     """
     library = _library(extras)
     sides = {name: one for one in launched for name in one.names}
     try:
         found = [
-            None if side is None else _row(action, side)
+            None if side is None else _row(action, side, claimed)
             for action in _actions(library.load_report(str(path)))
             for side in [_side_of(action, sides)]
         ]
@@ -154,17 +159,17 @@ def _side_of(action: Any, sides: dict[str, Pass]) -> str | None:
     return None
 
 
-def _row(action: Any, side: str) -> CounterRow:
+def _row(action: Any, side: str, claimed: Sequence[str]) -> CounterRow:
     seconds = _seconds(action)
     # A range that ncu replayed as a whole is one workload with a name of its own.
     kind: Kind = "range" if action.workload_type() == 1 else kernel_kind(action.name())
     numbers = {field: _value(action, names) for field, names in FIELDS.items()}
-    whole = {field: _value(action, names) for field, names in _WHOLE.items()}
+    whole = {field: _value(action, names) for field, names in WHOLE.items()}
     if not numbers["sector_use_pct"]:
         # 0 of 0 sectors: the kernel loads nothing this way (a wgmma GEMM loads through the tensor memory accelerator).
         numbers["sector_use_pct"] = None
     moved = numbers["bytes"]
-    metrics = {name: value for name in EXTRAS if (value := _value(action, (name,))) is not None}
+    metrics = {name: value for name in (*EXTRAS, *claimed) if (value := _value(action, (name,))) is not None}
     flops = operations(lambda name: _value(action, (name,)), tensor_pct=numbers["tensor_pct"])
     return CounterRow(
         side=side,
@@ -199,11 +204,13 @@ def _seconds(action: Any) -> float | None:
 
 
 def _rule(action: Any) -> str:
-    """Nsight Compute's own verdict on what limits a kernel."""
+    """Nsight Compute's own verdict on what limits a kernel: its title and, after a colon, its explanation."""
     for rule in action.rule_results_as_dicts():
-        title = rule["rule_message"]["title"]
-        if rule["rule_identifier"] == "SOLBottleneck" and title:
-            return str(title)
+        told = rule["rule_message"]
+        if rule["rule_identifier"] == "SOLBottleneck" and told["title"]:
+            # Links are for its own window: @section:Name:Label@ and @url:Label:Address@.
+            text = re.sub(r"@section:[^:@]*:([^@]*)@|@url:([^:@]*):[^@]*@", r"\1\2", str(told.get("message", "")))
+            return f"{told['title']}: {' '.join(text.split())}" if text.strip() else str(told["title"])
     return ""
 
 

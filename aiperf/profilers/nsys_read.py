@@ -78,22 +78,24 @@ class _Report:
             raise UnreadableReport("the file has no table StringIds: it is not an nsys export")
         self._launches = self._launch_calls()
         self._timeless = 0
+        self._recorded: set[tuple[int, int]] = set()
 
     def read(self, launched: Sequence[Pass]) -> Reading:
         """Everything of every side."""
-        work, calls, system = (
-            self._work(),
-            self._host_calls("CUPTI_ACTIVITY_KIND_RUNTIME"),
-            self._host_calls("OSRT_API"),
-        )
+        # The calls come after the work: only then is it known which of them left a record.
+        work = self._work()
+        calls = self._host_calls("CUPTI_ACTIVITY_KIND_RUNTIME", "r.correlationId")
+        system = self._host_calls("OSRT_API")
         orphans = sum(w.launched is None for w in work)
         parts, notes = [], []
         for one in launched:
             found = self.all_ranges(one.domain)
-            ranges = _ranges(one, found)
-            notes += _doubts(one, found, ranges)
+            gang, said = _gang(one, found)
+            ranges = _ranges(gang, found)
+            notes += [*said, *_doubts(gang, found, ranges)]
             if ranges:
-                parts.append(_side(one, ranges, work, calls, system, lost=self._lost(orphans)))
+                lost = self._lost(orphans)
+                parts.append(_side(gang, ranges, work, calls, system, lost=lost, settled=bool(one.ranks)))
         return Reading(
             rows=tuple(row for part in parts for row in part.rows),
             sides=tuple(side for part in parts for side in part.sides),
@@ -149,6 +151,7 @@ class _Report:
         asked = [*_COMMON, *columns]
         wanted = [c if all(word in known for word in re.findall(r"[a-z]\w+", c)) else "NULL" for c in asked]
         rows = self._rows(f"SELECT {', '.join(wanted)} FROM {table}")
+        self._recorded.update((row[5], row[4]) for row in rows)
         # Both times are 0 where the driver could not tell them, and a device beyond every number means the host.
         told = [row for row in rows if row[1] and row[1] > row[0] and row[2] != _NO_DEVICE]
         self._timeless += len(rows) - len(told)
@@ -203,18 +206,22 @@ class _Report:
     def _graphs(self) -> list[Work]:
         return [self._made("graph", "CUDA graph", row) for row in self._activity("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")]
 
-    def _host_calls(self, name: str) -> list[Call]:
+    def _host_calls(self, name: str, number: str = "NULL") -> list[Call]:
+        """Calls of a table; ``number`` is the column that ties a call to the GPU work that it launched."""
         table = self._resolve(name)
         if table is None:
             return []
         rows = self._rows(
-            f"SELECT s.value, r.start, r.end, r.globalTid FROM {table} r JOIN StringIds s ON s.id = r.nameId"
+            f"SELECT s.value, r.start, r.end, r.globalTid, {number} FROM {table} r JOIN StringIds s ON s.id = r.nameId"
         )
         return [
-            Call(re.sub(r"_v\d+$", "", str(name)), start * _S, end * _S, _pid(tid & _PROCESS), tid)
-            for name, start, end, tid in rows
+            Call(
+                re.sub(r"_v\d+$", "", str(name)), start * _S, end * _S, _pid(tid & _PROCESS), tid,
+                recorded=tied is None or (tid & _PROCESS, tied) in self._recorded,
+            )
+            for name, start, end, tid, tied in rows
             if end is not None
-        ]
+        ]  # fmt: skip
 
     # ---- about the report ------------------------------------------------------------------------------------------
 
@@ -249,6 +256,21 @@ class _Report:
 
     def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._base.execute(sql, values).fetchall()
+
+
+def _gang(one: Pass, found: Sequence[_Range]) -> tuple[Pass, list[str]]:
+    """Number the ranks of a program that is not aiperf's: processes that were in the range at the same time."""
+    times: dict[int, list[Interval]] = {}
+    for item in found:
+        if item.name in one.names and item.end is not None:
+            times.setdefault(item.pid, []).append((item.start, item.end))
+    latest = max((min(parts)[0] for parts in times.values()), default=0.0)
+    together = all(max(end for _, end in parts) > latest for parts in times.values())
+    if one.ranks or len(times) < 2 or not together:
+        return one, []
+    pids = ", ".join(map(str, sorted(times)))
+    said = f"{one.side} is a range of processes {pids}: taken as ranks, in this order; work of others is left out"
+    return replace(one, ranks={pid: rank for rank, pid in enumerate(sorted(times))}), [said]
 
 
 def _ranges(one: Pass, found: Sequence[_Range]) -> dict[int, list[Interval]]:
@@ -292,6 +314,7 @@ def _side(
     system: Sequence[Call],
     *,
     lost: str,
+    settled: bool,
 ) -> Reading:
     """A side's part: what was launched, from any thread, inside its ranges."""
     rank_of = one.ranks or dict.fromkeys({w.rank for w in work} | {c.rank for c in (*calls, *system)}, 0)
@@ -301,7 +324,7 @@ def _side(
         if w.rank in rank_of and w.launched is not None and inside(w.launched, ranges.get(rank_of[w.rank], []))
     ]
     called = _within(calls, ranges, rank_of)
-    scene = Scene(one.side, one.iterations, dict(ranges), tuple(mine), tuple(called), lost)
+    scene = Scene(one.side, one.iterations, dict(ranges), tuple(mine), tuple(called), lost, settled)
     rows = rows_of(scene, tool="nsys")
     summary = side_of(scene, tool="nsys")
     if not mine:

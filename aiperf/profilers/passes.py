@@ -13,6 +13,7 @@ from typing import Any
 
 from aiperf.launch.solo import Solo
 from aiperf.profilers.arithmetic import wanted
+from aiperf.profilers.claimed import claimed_metrics
 from aiperf.profilers.commands import ncu_profile, nsys_profile, perf_record, perf_report, perf_stat
 from aiperf.profilers.ncu_read import read_ncu
 from aiperf.profilers.nsys_read import read_nsys
@@ -23,9 +24,12 @@ from aiperf.profilers.recover import NoReport, nsys_sqlite
 from aiperf.profilers.tools import Tool, has_ncu_report, offered_counters
 from aiperf.profilers.torch_read import read_torch
 from aiperf.records import Case, Side
+from aiperf.records.profiled import SideProfile
 
 _NCU_LAUNCHES = 50
 _REPORT_S = 300.0
+_STORAGE = ("storage.", "gds.")
+"""Families of workloads whose time goes into calls of the operating system or of GPUDirect Storage."""
 _NO_ARITHMETIC = "ncu lists no counters of arithmetic here: FLOPs of kernels are not known"
 
 
@@ -52,7 +56,7 @@ def passes(case: Case, side: Side, ability: Ability, *, seed: int, scratch: Path
         return [_torch(solo("torch", trace=True, target_seconds=0.1, most_iterations=20))]
     assert tool is not None, f"{ability.tool} counts as usable but was not found"
     if ability.tool == "nsys":
-        return [_nsys(tool, solo("nsys"), gpu=bool(case.needs.gpus))]
+        return [_nsys(tool, solo("nsys"), gpu=bool(case.needs.gpus), storage=side.workload.startswith(_STORAGE))]
     if ability.tool == "ncu":
         # One iteration: counters are read per launch, and both sides' sums are then of one iteration.
         return [_ncu(tool, solo("ncu", most_iterations=1, warmup_seconds=0.3), cold=case.measure.cache == "cold")]
@@ -65,11 +69,11 @@ def _torch(solo: Solo) -> ToolPass:
     return ToolPass(solo, lambda argv: argv, lambda told, _: read_torch(solo.traces, told), lambda: solo.traces)
 
 
-def _nsys(nsys: Tool, solo: Solo, *, gpu: bool) -> ToolPass:
+def _nsys(nsys: Tool, solo: Solo, *, gpu: bool, storage: bool) -> ToolPass:
     output = solo.folder / "nsys"
     return ToolPass(
         solo,
-        lambda argv: nsys_profile(nsys, argv, output=output, gpu=gpu),
+        lambda argv: nsys_profile(nsys, argv, output=output, gpu=gpu, storage=storage),
         lambda told, env: read_nsys(nsys_sqlite(nsys, output, env=env), [told]),
         lambda: [output.with_name("nsys.nsys-rep")],
     )
@@ -78,15 +82,18 @@ def _nsys(nsys: Tool, solo: Solo, *, gpu: bool) -> ToolPass:
 def _ncu(ncu: Tool, solo: Solo, *, cold: bool) -> ToolPass:
     output = solo.folder / "ncu"
     report = output.with_name("ncu.ncu-rep")
-    arithmetic = wanted(offered_counters(ncu).__contains__)
+    offered = offered_counters(ncu)
+    arithmetic = wanted(offered.__contains__)
+    claims = claimed_metrics(solo.case.moves, offered)
 
     def read(told: Pass, _: Mapping[str, str]) -> Reading:
         if not report.is_file():
             nameless = "" if told.domain else " (ranges can have no domain here, and ncu was asked for one of aiperf's)"
             raise NoReport(f"ncu wrote no report: no kernel ran inside the side's range{nameless}")
         extras = has_ncu_report(ncu)
-        found = read_ncu(report, [told], extras=extras if extras and extras.parts else None)
-        return found if arithmetic else replace(found, notes=(*found.notes, _NO_ARITHMETIC))
+        found = read_ncu(report, [told], extras=extras if extras and extras.parts else None, claimed=claims.read)
+        notes = [*found.notes, *([] if arithmetic else [_NO_ARITHMETIC]), *([claims.note] if claims.note else [])]
+        return replace(found, sides=limited(found, told), notes=tuple(notes))
 
     return ToolPass(
         solo,
@@ -99,10 +106,18 @@ def _ncu(ncu: Tool, solo: Solo, *, cold: bool) -> ToolPass:
             launches=_NCU_LAUNCHES,
             cold=cold,
             arithmetic=arithmetic,
+            claimed=claims.ask,
         ),
         read,
         lambda: [report],
     )
+
+
+def limited(found: Reading, told: Pass) -> tuple[SideProfile, ...]:
+    """What ncu's rows are of: the side's iterations, and whether its limit of launches was reached."""
+    read = sum(row.count or 0 for row in found.rows)
+    lost = f"ncu stops at {_NCU_LAUNCHES} launches, and read {read}: there may be more" if read >= _NCU_LAUNCHES else ""
+    return (SideProfile(told.side, "ncu", told.iterations, lost=lost),) if found.rows else ()
 
 
 def _perf(perf: Tool, solo: Solo) -> ToolPass:

@@ -15,6 +15,7 @@ from aiperf.records.profiled import CounterRow, HotSpot, SideProfile
 
 _EVENT = re.compile(r"^(?P<value>[^;]*);(?P<unit>[^;]*);(?P<event>[^;]+);")
 _HOT = re.compile(r"^\s*(?P<share>\d+(?:\.\d+)?)%\s+(?P<dso>\S+)\s+\[(?:\.|k|u|g|H|h)\]\s+(?P<symbol>\S+(?: \S+)*)")
+_LOST = re.compile(r"^#\s*Total Lost Samples:\s*(?P<count>\d+)", re.MULTILINE)
 _MOST_HOT = 10
 
 
@@ -86,4 +87,6 @@ def read_samples(text: str, launched: Pass) -> Reading:
     hot = hot_spots(text)
     if not hot:
         return Reading(notes=(f"perf sampled nothing of {launched.side}",))
-    return Reading(sides=(SideProfile(launched.side, "perf", launched.iterations, hot=hot),))
+    lost = sum(int(match["count"]) for match in _LOST.finditer(text))
+    said = f"{lost} samples were lost" if lost else ""
+    return Reading(sides=(SideProfile(launched.side, "perf", launched.iterations, hot=hot, lost=said),))

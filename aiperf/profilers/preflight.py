@@ -13,11 +13,13 @@ from pathlib import Path
 
 from aiperf.errors import usage
 from aiperf.host.facts import HostFacts
+from aiperf.profilers.complaints import COUNTERS_LOCKED
 from aiperf.profilers.environment import with_libraries
 from aiperf.profilers.tools import Tool, find_tool, has_ncu_report, importers, missing_libraries, named, packages_of
 
 TOOLS = ("nsys", "ncu", "torch", "perf")
 _CAP_SYS_ADMIN, _CAP_PERFMON = 21, 38
+_DCGM = "nv-hostengine"
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,18 @@ def chosen(found: Sequence[Ability], wanted: str) -> tuple[Ability, ...]:
     return tuple(ability for ability in found if ability.tool in names)
 
 
+def passed_over(found: Sequence[Ability], wanted: str) -> tuple[str, ...]:
+    """What ``chosen`` leaves out though the user asked for all that is usable, each with the reason and the fix."""
+    if wanted not in ("", "all"):
+        return ()
+    return tuple(f"{a.tool} is not used: {why_not(a)}" for a in found if not a.usable)
+
+
+def why_not(ability: Ability) -> str:
+    """Why a tool is not usable, and what helps."""
+    return ability.reason + (f". {ability.fix}" if ability.fix else "")
+
+
 def _nsys(host: HostFacts, env: Mapping[str, str]) -> Ability:
     tool = find_tool("nsys", environ=env)
     if tool is None:
@@ -87,12 +101,25 @@ def _ncu(host: HostFacts, env: Mapping[str, str], root: Path) -> Ability:
         fix = "pip install 'aiperf-ab[profile]'"
         return Ability("ncu", False, where, "its reports cannot be read: no ncu_report module", fix, tool)
     if not _may_read_counters(root):
-        fix = (
-            "As root: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, then reload the driver; "
-            "in a container: --cap-add=SYS_ADMIN."
-        )
-        return Ability("ncu", False, where, "GPU counters are for administrators only (ERR_NVGPUCTRPERM)", fix, tool)
-    return Ability("ncu", True, where, "reads GPU counters, one kernel at a time", found=tool)
+        reason = "GPU counters are for administrators only (ERR_NVGPUCTRPERM)"
+        return Ability("ncu", False, where, reason, COUNTERS_LOCKED, tool)
+    what = "reads GPU counters, one kernel at a time"
+    if _runs(_DCGM, root):
+        # It may or may not be reading counters now, so ncu is tried.
+        held = f"{what}; {_DCGM} (DCGM) runs here, and while it reads counters ncu cannot"
+        return Ability("ncu", True, where, held, "dcgmi profile --pause before, dcgmi profile --resume after.", tool)
+    return Ability("ncu", True, where, what, found=tool)
+
+
+def _runs(name: str, root: Path) -> bool:
+    """Whether a process of this name is alive."""
+    for comm in root.glob("proc/[0-9]*/comm"):
+        try:
+            if comm.read_text(encoding="utf-8", errors="replace").strip() == name:
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def _may_read_counters(root: Path) -> bool:

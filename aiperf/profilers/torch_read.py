@@ -71,10 +71,15 @@ def _read(traces: Sequence[_Trace], launched: Pass, expected: int) -> Reading:
             hot[name] = hot.get(name, 0.0) + seconds
     if not ranges:
         return Reading(notes=(f"torch.profiler saw no range of {launched.side}",))
+    orphans = sum(trace.orphans for trace in traces)
     absent = ", ".join(str(rank) for rank in range(expected) if rank not in ranges)
     total = sum(hot.values())
     ranked = sorted(hot.items(), key=lambda item: -item[1])[:_HOT]
-    scene = Scene(launched.side, launched.iterations, ranges, tuple(work), tuple(calls) if work else ())
+    lost = f"{orphans} GPU records have no launch" if orphans else ""
+    # Without a GPU there are no calls to CUDA; with one, launches of which nothing was recorded are worth telling.
+    scene = Scene(
+        launched.side, launched.iterations, ranges, tuple(work), tuple(calls), lost, settled=bool(launched.ranks)
+    )
     summary = replace(
         side_of(scene, tool="torch"),
         hot=tuple(HotSpot(name, seconds / total) for name, seconds in ranked) if total else (),
@@ -116,6 +121,9 @@ class _Trace:
         ]
         self._pid = windows[0]["pid"] if windows else None
         self.ranges = union((e["ts"] * _US, (e["ts"] + e["dur"]) * _US) for e in windows)
+        self._recorded = {e.get("args", {}).get("correlation") for e in events if e.get("cat") in _GPU}
+        self.orphans = 0
+        """GPU work, of any side, of which the trace has no launch; known once the work was asked for."""
 
     def _inside(self, events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         return [e for e in events if inside(e["ts"] * _US, self.ranges)]
@@ -130,7 +138,9 @@ class _Trace:
         for event in self._events:
             if event.get("cat") in _GPU:
                 launch = launches.get(event["args"].get("correlation"))
-                if launch is not None and inside(launch["ts"] * _US, self.ranges):
+                if launch is None:
+                    self.orphans += 1
+                elif inside(launch["ts"] * _US, self.ranges):
                     found.append(self._one(event, launch))
         return found
 
@@ -171,8 +181,12 @@ class _Trace:
 
     def _called(self, events: Iterable[dict[str, Any]]) -> list[Call]:
         return [
-            Call(e["name"], e["ts"] * _US, (e["ts"] + e["dur"]) * _US, self.rank, _number(e["tid"])) for e in events
-        ]
+            Call(
+                e["name"], e["ts"] * _US, (e["ts"] + e["dur"]) * _US, self.rank, _number(e["tid"]),
+                recorded=e.get("args", {}).get("correlation") in self._recorded,
+            )
+            for e in events
+        ]  # fmt: skip
 
     def _host(self) -> list[dict[str, Any]]:
         return self._inside(e for e in self._events if e.get("cat") == "cpu_op" and e["pid"] == self._pid)

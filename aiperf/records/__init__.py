@@ -16,6 +16,7 @@ from aiperf.records.measured import (
     Sample,
     SideRun,
     Warmup,
+    Watch,
 )
 from aiperf.records.stored import SCHEMA_VERSION, CaseRecord, RunRecord
 
@@ -49,5 +50,6 @@ __all__ = [
     "Summary",
     "Verdict",
     "Warmup",
+    "Watch",
     "Word",
 ]

@@ -60,6 +60,9 @@ class SideRun:
     """Gangs: median over samples of slowest rank / median rank."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Versions, device name, thread counts: read from inside the worker."""
+    usage: dict[str, float] = field(default_factory=dict)
+    """What the side's own processes used in its turns, as the kernel counts it: ``iterations`` that it is the sum over
+    (re-entry included), page faults, context switches, block I/O, CPU time. Gangs: the sum over ranks."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +113,24 @@ class EnergyReading:
     """Power limit of all devices together."""
     idle_cpus: float | None = None
     """CPU counters: CPUs that something used while no side ran."""
+    temperatures: tuple[float, ...] = ()
+    """Degrees Celsius of the hottest device at the start of each window; empty where none tells."""
     problem: str = ""
     """Why there is no reading."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """How a pair was watched, and how the machine stood when it began."""
+
+    cost: float | None = None
+    """Share of one core that reading clocks and counters took; None in a record that does not tell."""
+    home: tuple[int, ...] = ()
+    """CPUs on which the reading ran."""
+    standing: dict[str, str] = field(default_factory=dict)
+    """What must not change from pair to pair: power limit, application clock, ECC errors, governor."""
+    temperatures: dict[str, float] = field(default_factory=dict)
+    """GPU -> degrees Celsius."""
 
 
 @dataclass(frozen=True)
@@ -128,13 +147,14 @@ class Pair:
     incidents: tuple[Incident, ...] = ()
     cpus: tuple[int, ...] = ()
     telemetry: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Side -> name -> median reading (sm_clock_mhz, temperature_c, power_w, ...)."""
+    """Side or phase ("" for all readings) -> name -> median reading (sm_clock_mhz, temperature_c, power_w, ...)."""
     energy: dict[str, EnergyReading] = field(default_factory=dict)
     """Side -> what the energy phase read; empty when it was not asked for."""
     started: float = 0.0
     seconds: float = 0.0
     worker_seconds: float = 0.0
     """Time inside set-up, warm-up, rounds and checks of the workers; the rest is aiperf's own."""
+    watch: Watch = field(default_factory=Watch)
 
     @property
     def void(self) -> bool:

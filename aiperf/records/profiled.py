@@ -103,6 +103,7 @@ class SideProfile:
     """Host threads that launched GPU work."""
     ranks: int = 1
     peak_bytes: int | None = None
+    """Of the ranks together: the GPU's where every launch of the tool told it, else the host's."""
     hot: tuple[HotSpot, ...] = ()
     bound: Bound = ""
     why: str = ""

@@ -37,7 +37,7 @@ class CaseRecord:
     """Every failed launch, also those after which the case went on."""
     notes: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
-    """What was found of the host at the run's start that can bias this very case, ``warn:`` or ``unfit:`` first."""
+    """What was found of the host when the case was measured that can bias it, ``warn:`` or ``unfit:`` first."""
     threshold: float = 0.02
     alpha: float = 0.0158
     width: float = 0.01

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from aiperf.analysis.book import ANSWERS, Answered, counts
+from aiperf.analysis.book import ANSWERS, LADDERS, Answered, counts
 from aiperf.plan.book import APPENDIX
-from aiperf.report.book_words import best_text, claim_text
+from aiperf.report.book_words import best_text, row_claim_text
 from aiperf.report.columns import text_table
 from aiperf.report.console import Line, wrap
 from aiperf.report.markdown import escape, table_row
@@ -54,20 +54,33 @@ def totals_lines(answered: Sequence[Answered], *, width: int = 100) -> list[Line
     return [Line(part) for part in wrap(said, width)]
 
 
-def missing_lines(rows: Sequence[Answered], *, width: int = 100) -> list[Line]:
-    """The rows that must have a scenario and have none."""
-    if not rows:
-        return [
-            Line("Every core row of chapters 1 to 14 and the appendix that a CPU or one GPU can run has a scenario.")
+def missing_lines(
+    rows: Sequence[Answered], *, waiting: Sequence[Answered] = (), chapters: Sequence[str] = (), width: int = 100
+) -> list[Line]:
+    """The rows that must have a scenario and have none; ``waiting`` for a family, of these ``chapters`` only."""
+    said = []
+    if waiting:
+        named = ", ".join(a.row.id for a in waiting)
+        said = [
+            f"{len(waiting)} more wait{'s'[: len(waiting) == 1]} for families of workloads that come later: {named}."
         ]
+    if not rows:
+        asked = f" in {', '.join(chapters)}" if chapters else ""
+        every = (
+            f"Every core row of chapters 1 to 14 and the appendix{asked} that a CPU or one GPU can run has a scenario"
+        )
+        said = [f"{every}{' where its workloads exist' if waiting else ''}.", *said]
+        return [Line(part) for text in said for part in wrap(text, width)]
     cells = [(a.row.id, a.row.lane, a.row.family, f"{a.row.before}, against {a.row.after}") for a in rows]
     table = text_table(("row", "lane", "family", "before, against after"), cells, width=width)
-    return [*table, Line(""), Line(f"{len(rows)} core row{'s' if len(rows) > 1 else ''} without a scenario.")]
+    said = [f"{len(rows)} core row{'s' if len(rows) > 1 else ''} without a scenario.", *said]
+    return [*table, Line(""), *(Line(part) for text in said for part in wrap(text, width))]
 
 
 def rules_lines(*, width: int = 100) -> list[Line]:
     """What each answer means."""
-    return text_table(("answer", "it means"), list(ANSWERS.items()), width=width)
+    table = text_table(("answer", "it means"), list(ANSWERS.items()), width=width)
+    return [*table, Line(""), *(Line(part) for part in wrap(LADDERS, width))]
 
 
 def book_table(answered: Iterable[Answered]) -> tuple[list[str], list[list[Any]]]:
@@ -100,7 +113,7 @@ def book_markdown(answered: Sequence[Answered]) -> str:
 
 def texts(a: Answered) -> tuple[str, str, str, str, str, str]:
     """Row, scenarios, claim, measurement, answer and reason as people read them."""
-    return (a.row.id, ", ".join(a.scenarios), claim_text(a.row.claim), best_text(a), a.answer, a.why)
+    return (a.row.id, ", ".join(a.scenarios), row_claim_text(a.row), best_text(a), a.answer, a.why)
 
 
 def _row(a: Answered, width: int) -> list[Line]:
@@ -108,7 +121,7 @@ def _row(a: Answered, width: int) -> list[Line]:
     said = []
     if a.best is not None or a.row.claim is not None:
         measured = f"; measured {best_text(a)}" if a.best is not None else ""
-        said.append(f"claimed {claim_text(a.row.claim)}{measured}")
+        said.append(f"claimed {row_claim_text(a.row)}{measured}")
     said += [f"scenario {', '.join(a.scenarios)}"] if a.scenarios else []
     said += [f"nearest: {a.row.nearest}"] if a.row.nearest and not a.scenarios else []
     said += [a.why] if a.why else []

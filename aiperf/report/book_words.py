@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aiperf.analysis.book import Answered, Measured
-from aiperf.plan.book import Claim, find_row
+from aiperf.plan.book import BookRow, Claim, find_row
 from aiperf.records import CaseRecord
 from aiperf.report.numbers import clean, format_interval, format_ratio
 
 NO_NUMBER = "a gain without a number"
+NO_SPEED_UP = "no speed-up"
 
 
 def claim_text(claim: Claim | None) -> str:
@@ -22,6 +23,11 @@ def claim_text(claim: Claim | None) -> str:
     ends = dict.fromkeys(f"{end:g}×" for end in (claim.low, claim.high))
     source = f", {claim.hardware}" if claim.hardware and claim.hardware != claim.label else ""
     return f"{' to '.join(ends)} ({claim.label}{source})"
+
+
+def row_claim_text(row: BookRow) -> str:
+    """What a row claims, in the words of ``claim_text``; of one that gains no time, that it claims no speed-up."""
+    return NO_SPEED_UP if row.not_time else claim_text(row.claim)
 
 
 def measured_text(found: Measured | None) -> str:
@@ -39,6 +45,7 @@ def best_text(answered: Answered) -> str:
     if answered.best is None:
         return ""
     step = f" {answered.best.side}" if answered.best.side != "after" else ""
+    step += f" against {answered.best.against}" if not answered.best.first else ""
     of = f"; {answered.agreeing} of {answered.cases} cases say so" if answered.cases > 1 else ""
     return f"{measured_text(answered.best)} in {answered.best.case}{step}{of}"
 
@@ -52,7 +59,8 @@ def row_sentence(row_id: str, record: CaseRecord | None = None) -> str:
     if row is None:
         return f"{row_id} is no row of the book's catalogue."
     told = "; ".join(_headlines(record)) if record is not None else ""
-    said = [f"{row_id} claims {claim_text(row.claim)}{f'; measured {told}' if told else ''}."]
+    said = [f"{row_id} claims {row_claim_text(row)}{f'; measured {told}' if told else ''}."]
+    said += [f"Not judged by time: {row.not_time}."] if row.not_time else []
     said += [f"Impossible as printed: {row.impossible}"] if row.impossible else []
     return " ".join([*said, *([row.note] if row.note else [])])
 

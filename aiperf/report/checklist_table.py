@@ -62,21 +62,25 @@ def said(step: Step) -> list[str]:
     texts = [f"{step.level} because {step.said}" if step.level in ("unreadable", "absent") else step.said]
     if step.scenarios:
         texts.append(f"aiperf run {' '.join(step.scenarios)}")
+    elif step.see:
+        texts.append(f"no scenario yet for {step.pair}; close to it: aiperf run {' '.join(step.see)}")
     elif step.pair:
         texts.append(f"no scenario yet: {step.pair}")
     return [text for text in texts if text]
 
 
 def totals(steps: Sequence[Step]) -> str:
-    """``191 items: 72 for probes, 35 verified here (...); 90 for scenarios, 8 of them shipped; 29 for the team.``"""
+    """``191 items: 72 for probes, 35 verified here (...); 90 for scenarios, 60 of them shipped; 29 for the team.``"""
     kinds = Counter(step.auto for step in steps)
     levels = Counter(step.level for step in steps if step.auto == "probe")
     verified = sum(levels[level] for level in ("ok", "warn", "unfit"))
     shown = sum(1 for step in steps if step.auto == "scenario" and step.scenarios)
+    near = sum(1 for step in steps if step.auto == "scenario" and step.see)
     told = ", ".join(f"{levels[level]} {level}" for level in WORST_FIRST if levels[level])
+    close = f", {near} by one that comes close" if near else ""
     return (
         f"{len(steps)} items: {kinds['probe']} for probes, {verified} verified here ({told}); "
-        f"{kinds['scenario']} for scenarios, {shown} of them shipped; {kinds['process']} for the team."
+        f"{kinds['scenario']} for scenarios, {shown} of them shipped{close}; {kinds['process']} for the team."
     )
 
 

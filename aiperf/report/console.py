@@ -16,6 +16,7 @@ from aiperf.records import RunRecord
 from aiperf.report.numbers import confidence
 from aiperf.report.summary import header_lines
 from aiperf.report.table import Row, Table
+from aiperf.report.touched import touched_lines
 
 PIPED_WIDTH = 100
 """Width of a table that goes to a file or a pipe, unless COLUMNS says otherwise."""
@@ -81,6 +82,8 @@ def run_lines(
     """Lay out the whole report of a run: header, table, summary line, footer lines."""
     lines = [Line(part) for text in header_lines(run) for part in wrap(text, width)]
     lines += [Line(""), *table_lines(table, width=width, every_metric=every_metric), Line("")]
+    told = [Line(part) for text in touched_lines(table) for part in wrap(f" {text}", width, indent="     ")]
+    lines += [*told, Line("")] if told else []
     return lines + [Line(part) for text in (summary, *footer) for part in wrap(text, width)]
 
 
@@ -203,8 +206,9 @@ def _notes(row: Row) -> list[str]:
         notes.append(f"check: {row.quality}")
     if row.mechanism_note:
         notes.append(row.mechanism_note)
-    if row.expect and row.headline and row.verdict not in (row.expect, "inconclusive", "invalid"):
-        notes.append(f"the scenario expects: {row.expect}")
+    expected = row.expect if row.headline and row.against in ("before", "") else ""
+    if expected and row.verdict not in (expected, "inconclusive", "invalid"):
+        notes.append(f"the scenario expects: {expected}")
     return [note for note in notes if note]
 
 

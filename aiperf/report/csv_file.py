@@ -36,4 +36,6 @@ def plain_cell(value: Any) -> Any:
         return str(value).lower()
     if isinstance(value, float):
         return repr(value) if known(value) else ""
+    if isinstance(value, tuple):
+        return " | ".join(map(str, value))
     return "" if value is None else value

@@ -15,6 +15,8 @@ from aiperf.paths import scenario_folder
 from aiperf.records import Case, CaseRecord, Incident, Limit, RunRecord, Side
 from aiperf.report.book_words import row_sentences
 from aiperf.report.console import wrap
+from aiperf.report.explain_clock import clock_sentences
+from aiperf.report.explain_host import meanwhile_sentences, placement_sentences
 from aiperf.report.numbers import clean, format_percent, format_value
 from aiperf.report.reasons import result_sentences
 from aiperf.report.scenarios import check_sentence, clean_keep, measure_sentences, value_text
@@ -56,8 +58,12 @@ def case_blocks(run: RunRecord, record: CaseRecord) -> list[tuple[str, list[str]
         ("What came of it", _outcome(record)),
         ("How it was measured", _told(record) if imported else _measured(record)),
         ("What was checked", [] if imported else _checks(record)),
-        *((f"{r.comparison.metric}: {r.side} against {r.against}", result_sentences(r)) for r in record.results),
+        *(
+            (f"{r.comparison.metric}: {r.side} against {r.against}", result_sentences(r) + clock_sentences(record, r))
+            for r in record.results
+        ),
         ("The limit", [_limit(limit) for limit in record.limits]),
+        ("What the host did meanwhile", [] if imported else meanwhile_sentences(record)),
         ("What touched it", _touched(run, record)),
         ("The book", row_sentences(case.book, record)),
         ("To reproduce it", reproduce(run, record)),
@@ -150,6 +156,7 @@ def _measured(record: CaseRecord) -> list[str]:
     again = f"; {voided} more did not count" if voided else ""
     said = [f"{len(used)} pairs{again}. {order}." if order else f"{len(used)} pairs{again}."]
     said += measure_sentences(record.case.measure, programs=record.case.is_command)
+    said += placement_sentences(record)
     said.append(_span(record))
     unsteady = Counter(r.side for p in used for r in p.runs if r.warmup and not r.warmup.steady)
     said += [f"{side} was not steady after its warm-up in {n} of {len(used)} pairs." for side, n in unsteady.items()]

@@ -10,11 +10,10 @@ from typing import Any
 
 from aiperf.analysis.cost import Goodput, cost_per_million, goodput, gpus_used, items_of, paid_seconds
 from aiperf.analysis.energy import first_fault, gross_joules, mean_over, net_joules, watts
-from aiperf.analysis.metrics import HEADLINE
 from aiperf.analysis.pairs import valid
 from aiperf.errors import usage
 from aiperf.plan.costs import Prices
-from aiperf.records import CaseRecord, Pair, Result
+from aiperf.records import CaseRecord, EnergyReading, Pair, Result
 from aiperf.report.columns import text_table
 from aiperf.report.console import Line, cut_to, wrap
 from aiperf.report.numbers import DASH, clean, format_interval, format_ratio, format_share, format_si
@@ -41,8 +40,8 @@ _NUMERIC = {"energy": (2, 3, 4, 5, 6), "cost": (2, 3), "goodput": (2, 3, 4)}
 _NOTES = {
     "energy": "energy: each side alone in windows of its own, mean power times time per iteration. A power sensor is "
     "off by up to 5 %, so hold on to the ratio; items / J is performance per watt.",
-    "goodput": "goodput: useful items per second of the iterations alone; with set-up and warm-up it is that of these "
-    "short launches, and grows towards the first number as a job lasts.",
+    "goodput": "goodput: useful items per second of wall time of the iterations alone, gaps between kernels included; "
+    "with set-up and warm-up it is that of these short launches, and grows towards the first number as a job lasts.",
 }
 
 
@@ -108,7 +107,7 @@ class _Side:
         if "cost" in wanted and prices is not None:
             self._cost(prices)
         if "goodput" in wanted:
-            self._goodput(goodput(pairs, side, seconds=_seconds(record, side)))
+            self._goodput(goodput(pairs, side, seconds=paid_seconds(record, side)))
 
     def _energy(self, pairs: Sequence[Pair]) -> None:
         why = first_fault(pairs, self.side)
@@ -188,13 +187,6 @@ def _sides(record: CaseRecord, wanted: Sequence[str], prices: Prices | None, pai
     return [_Side(record, side.name, wanted, prices, pairs) for side in record.case.sides]
 
 
-def _seconds(record: CaseRecord, side: str) -> float | None:
-    for result in record.results:
-        if result.comparison.metric == HEADLINE and side in (result.side, result.against):
-            return result.comparison.after.value if side == result.side else result.comparison.before.value
-    return None
-
-
 def _energy_result(record: CaseRecord, side: str) -> Result | None:
     first = record.case.sides[0].name
     found = (r for r in record.results if (r.comparison.metric, r.side, r.against) == ("energy", side, first))
@@ -238,7 +230,16 @@ def _notes(column: str, sides: Sequence[_Side], prices: Prices | None) -> tuple[
         return ()
     warm = f" {_WARM}" if any(s.record.case.measure.cache == "cold" for s, _ in readings) else ""
     held = f" {_HELD}" if any("energy" in r.facts for s, _ in readings for p in s.record.pairs for r in p.runs) else ""
-    return (f"{_NOTES['energy']}{warm}{held} Source: {clean('; '.join(sources))}.",)
+    return (f"{_NOTES['energy']}{warm}{held}{_heat(readings)} Source: {clean('; '.join(sources))}.",)
+
+
+def _heat(readings: Sequence[tuple[_Side, EnergyReading]]) -> str:
+    """How warm the windows of each side began: a hot device leaks more current, so they should begin alike."""
+    found: dict[str, list[float]] = {}
+    for side, reading in readings:
+        found.setdefault(side.side, []).extend(reading.temperatures)
+    told = [f"{clean(name)} {min(heat):.0f} to {max(heat):.0f}" for name, heat in found.items() if heat]
+    return f" Windows began at these temperatures: {', '.join(told)} °C." if told else ""
 
 
 def _money(value: float | None, currency: str) -> str:

@@ -11,6 +11,7 @@ from aiperf.records import RunRecord
 from aiperf.report.numbers import confidence
 from aiperf.report.summary import header_lines
 from aiperf.report.table import Block, Row, Table
+from aiperf.report.touched import touched_lines
 
 
 def render_markdown(run: RunRecord, table: Table, *, summary: str, discoveries: str = "") -> str:
@@ -20,6 +21,7 @@ def render_markdown(run: RunRecord, table: Table, *, summary: str, discoveries: 
     if compared:
         parts += [*_table(table, compared), ""]
     flagged = [f"- {escape(f'{row.case}: {row.mechanism_note}')}" for row in compared if row.mechanism_note]
+    flagged += [f"- {escape(text)}" for text in touched_lines(table)]
     parts += [*flagged, ""] if flagged else []
     for block in table.extras.blocks if table.extras else ():
         parts += [*_block(block), ""]

@@ -5,25 +5,38 @@ What must not live here: holding counters against claims (profilers/counters.py)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from aiperf.profilers.counters import MOVED, MOVED_BY_PERF
 from aiperf.records import CaseRecord
 from aiperf.records.profiled import Mechanism, Profile
 from aiperf.report.profile_words import RESULT, written
 
 NOT_PROFILED = "not profiled"
+BARS = f"a counter has moved from {100 * MOVED:.0f} % on, an event of perf's from {100 * MOVED_BY_PERF:.0f} %"
+"""When a counter counts as moved."""
 _MOST_TELLING = ("opposite", "did_not_move", "moved", "not_readable")
 
 
 def mechanism_cell(record: CaseRecord, profile: Profile | None) -> str:
-    """``as claimed``, or the most telling that any counter came to, and how many did. Empty without a claim."""
+    """``as claimed``, or the most telling that any counter came to, and how many did. Empty without a claim.
+
+    A claim of which a tool found that neither side does any such thing counts for nothing beside others.
+    """
     claims = record.case.moves
     if not claims:
         return ""
     found = _held(record, profile)
     if not found:
         return NOT_PROFILED
-    states = [m.state for m in found]
+    states = [m.state for m in concerned(found)]
     main = next(state for state in _MOST_TELLING if state in states)
     return RESULT[main] if len(set(states)) == 1 else f"{RESULT[main]} ({states.count(main)} of {len(states)})"
+
+
+def concerned(found: Sequence[Mechanism]) -> Sequence[Mechanism]:
+    """The claims without those that do not concern a case: no side does what they are of. All, where none concerns."""
+    return [m for m in found if not (m.state == "not_readable" and m.tool)] or found
 
 
 def flag(record: CaseRecord, profile: Profile | None) -> str:

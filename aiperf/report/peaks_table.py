@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiperf.host.datasheets import Held
 from aiperf.host.peaks import ROOFS, Peak
@@ -58,6 +58,8 @@ class PeakRow:
     book_lines: str = ""
     book_error: str = ""
     """What is known to be wrong with the book's claim."""
+    by_size: dict[str, float] = field(default_factory=dict)
+    """Bytes of a message -> what was reached with it, in ``unit``."""
 
 
 def peak_row(peak: Peak, held: Held | None = None) -> PeakRow:
@@ -84,6 +86,7 @@ def peak_row(peak: Peak, held: Held | None = None) -> PeakRow:
         book=claim.value if claim is not None else None,
         book_lines=claim.lines if claim is not None else "",
         book_error=claim.error if claim is not None else "",
+        by_size=dict(sorted(peak.by_size.items(), key=lambda entry: float(entry[0]))),
     )
 
 
@@ -130,7 +133,9 @@ def _notes(row: PeakRow) -> list[str]:
     if row.book is not None:
         error = f", but {row.book_error}" if row.book_error else ""
         said.append(f"claimed by the book: {format_value(row.book, row.unit)} (line {row.book_lines}){error}")
-    return [f" {row.roof}: {'; '.join(said)}"] if said else []
+    notes = [f" {row.roof}: {'; '.join(said)}"] if said else []
+    sizes = [f"{format_value(float(size), 'B')} {format_value(one, row.unit)}" for size, one in row.by_size.items()]
+    return [*notes, f" {row.roof} by size: {', '.join(sizes)}"] if sizes else notes
 
 
 def _styled(row: PeakRow, text: str) -> Line:

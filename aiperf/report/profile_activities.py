@@ -12,7 +12,9 @@ from aiperf.report.console import Line
 from aiperf.report.numbers import DASH, format_value
 from aiperf.report.profile_layout import Column, fitted, left_out, said
 from aiperf.report.profile_match import COUNTED_WITH, Match, Seen, iterations_of, matched, mean
-from aiperf.report.profile_words import KERNEL_RULES, change, count, points, written
+from aiperf.report.profile_points import work_of
+from aiperf.report.profile_rules import kernel_rules
+from aiperf.report.profile_words import change, count, points, written
 
 PERCENTAGES = (
     ("DRAM %", "dram_pct"),
@@ -24,8 +26,10 @@ PERCENTAGES = (
 )
 """Title and field of what a kernel profiler reads, the most telling first."""
 _MEANING = "of peak; sector: share of each loaded sector that was asked for; occ.: achieved occupancy"
+_BYTES_BEFORE = "occ. %"
+"""The percentage that the bytes of a launch stand before: of copies and gathers they are the more telling."""
+_COUNTED = "FLOP: floating-point instructions as counted, any of address arithmetic included"
 _MORE = (
-    ("launches", "count", ""),
     ("rate", "bytes_per_s", "B/s"),
     ("registers", "registers", ""),
     ("grid", "grid", ""),
@@ -68,12 +72,16 @@ def counter_lines(profile: Profile, tool: Tool, before: str, after: str, *, widt
     if not found or tool in COUNTED_WITH:
         return []
     shown = found[:most]
+    shares = [_joint(title, field, "", shown, write=points) for title, field in PERCENTAGES]
+    at = [title for title, _ in PERCENTAGES].index(_BYTES_BEFORE)
     columns = [
         Column("", tuple(_only(m, before, after) for m in shown), keep=True),
-        *(_joint(title, field, "", shown, write=points) for title, field in PERCENTAGES),
-        Column("a launch", tuple(_joined([written(seen.each_s, "s") for seen in _present(m)]) for m in shown)),
-        Column("FLOP", tuple(_joined([written(seen.flops, "FLOP") for seen in _present(m)]) for m in shown)),
-        Column("FLOP/s", tuple(_joined([written(seen.flop_rate, "FLOP/s") for seen in _present(m)]) for m in shown)),
+        *(*shares[:at], _worked_out("bytes", "B", shown, _bytes_each), *shares[at:]),
+        _worked_out("a launch", "s", shown, lambda seen: seen.each_s),
+        _worked_out("FLOP", "FLOP", shown, lambda seen: seen.flops),
+        _worked_out("FLOP/s", "FLOP/s", shown, lambda seen: seen.flop_rate),
+        _joint("launches", "count", "", shown),
+        _worked_out("median", "s", shown, _median),
         *(_joint(title, field, unit, shown) for title, field, unit in _MORE),
     ]
     under = [_reasons(m, before, after) for m in shown]
@@ -81,7 +89,9 @@ def counter_lines(profile: Profile, tool: Tool, before: str, after: str, *, widt
     title = said(f"Counters, by {tool}; {sides}; means over the profiled launches", width, style="bold")
     table, lost = fitted(Column("", tuple(_label(m) for m in shown)), columns, width=width, under=under)
     rest = _rest(found[len(shown) :], before, after, width)
-    meaning = said(_MEANING, width, style="dim")
+    counted = "FLOP" not in lost and any(seen.flops for m in shown for seen in _present(m))
+    declared = _declared(profile, [side for side in (before, after) if side])
+    meaning = said(f"{_MEANING}{f'; {_COUNTED}{declared}' if counted else ''}", width, style="dim")
     return [*title, *table, *meaning, *_rules(shown, width), *left_out(lost, width), *rest]
 
 
@@ -136,6 +146,28 @@ def _joint(
     return Column(title, tuple(_joined([put(seen.number(field)) for seen in _present(m)]) for m in shown))
 
 
+def _worked_out(title: str, unit: str, shown: Sequence[Match], value: Callable[[Seen], float | None]) -> Column:
+    """The same of what is no field."""
+    return Column(title, tuple(_joined([written(value(seen), unit) for seen in _present(m)]) for m in shown))
+
+
+def _bytes_each(seen: Seen) -> float | None:
+    """Bytes of a launch."""
+    known = [(row.bytes, row.count or 1) for row in seen.rows if row.bytes is not None]
+    return sum(amount for amount, _ in known) / sum(count for _, count in known) if known else None
+
+
+def _median(seen: Seen) -> float | None:
+    """Of several launches: that of one is its time."""
+    return seen.number("median_s") if any((row.count or 0) > 1 for row in seen.rows) else None
+
+
+def _declared(profile: Profile, sides: Sequence[str]) -> str:
+    """Say which sides declare no operations of their own."""
+    none = [side for side in sides if (work := work_of(profile, side)) and not work.get("flops")]
+    return f"; {' and '.join(none)} {'declares' if len(none) == 1 else 'declare'} none" if none else ""
+
+
 def _of(seen: Seen | None, field: str, unit: str) -> str:
     return written(seen.number(field) if seen else None, unit)
 
@@ -174,13 +206,18 @@ def _reasons(match: Match, before: str, after: str) -> list[str]:
         if row is None or not (row.bound or row.why or row.tool_says):
             continue
         own = f"{row.bound}-bound: {row.why}" if row.bound else f"no class: {row.why or 'not told'}"
-        told.append(f"{side}: {own}{f'; NVIDIA says: {row.tool_says}' if row.tool_says else ''}")
+        told.append(f"{side}: {own}{f'; NVIDIA says: {_opening(row.tool_says)}' if row.tool_says else ''}")
     return told
 
 
+def _opening(text: str) -> str:
+    """A tool's first sentence; the whole is exported."""
+    first, dot, _ = text.partition(". ")
+    return first + dot.rstrip()
+
+
 def _rules(shown: Sequence[Match], width: int) -> list[Line]:
-    bounds = dict.fromkeys(seen.longest.bound for match in shown for seen in match.both if seen)
-    rules = [f"{bound}: {KERNEL_RULES[bound]}" for bound in bounds if bound in KERNEL_RULES]
+    rules = kernel_rules(seen.longest for match in shown for seen in match.both if seen)
     return said(f"rules: {'; '.join(rules)}", width, style="dim") if rules else []
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from aiperf.records.profiled import CounterRow, Profile, SideProfile
 from aiperf.report.markdown import escape, table_row
+from aiperf.report.mechanism import BARS
 from aiperf.report.numbers import DASH, clean, format_share
 from aiperf.report.profile_activities import EVENT_NAMES, PERCENTAGES
 from aiperf.report.profile_match import (
@@ -26,6 +27,7 @@ from aiperf.report.profile_match import (
     side_of,
     sides_of,
 )
+from aiperf.report.profile_rules import kernel_rules, side_rules
 from aiperf.report.profile_words import QUANTITIES, RESULT, change, count, points, written
 
 _TEXT = ("case", "scenario", "side", "tool", "kind", "name", "bound", "why", "tool_says", "metrics", "hot", "lost")
@@ -94,11 +96,14 @@ def _cell(value: Any) -> Any:
 
 
 def profile_markdown(profile: Profile) -> str:
-    """Return the profile as Markdown: tools, mechanism, sides, activities and counters before beside after."""
+    """Return the profile as Markdown: tools, mechanism, sides, activities and counters before beside after, rules."""
     parts = [f"### {escape(clean(profile.case))}", "", *_tools(profile), ""]
     for block in (_mechanism(profile), *(b for tool in TOOLS for b in _tool_blocks(profile, tool))):
         parts += [*block, ""] if block else []
     notes = [f"Lost ({s.tool}, {s.side}): {s.lost}" for s in profile.sides if s.lost]
+    notes += [f"Rule: {BARS}"] if profile.mechanism else []
+    notes += [f"Rule of a side, {rule}" for rule in side_rules(profile.sides)]
+    notes += [f"Rule of a kernel, {rule}" for rule in kernel_rules(profile.rows)]
     notes += [f"Note: {note}" for note in profile.notes]
     return "\n".join([*parts, *(f"- {escape(clean(note))}" for note in notes)]).rstrip("\n") + "\n"
 

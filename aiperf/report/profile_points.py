@@ -131,7 +131,9 @@ def _kernel_point(side: str, place: int, row: CounterRow, flops: float, said: st
 
 
 def _beside(counted: float | None, declared: float) -> str:
-    """Say that what was counted is not what the workload declares, where both are known and they disagree."""
+    """Say that what was counted is not what the workload declares, where it was and they disagree."""
+    if counted and not declared:
+        return "; the workload declares none, and any of address arithmetic is counted"
     if counted is None or not declared or abs(counted / declared - 1) <= DISAGREES:
         return ""
     differs = format_change(counted / declared - 1)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from aiperf.records.profiled import Profile, SideProfile
 from aiperf.report.console import Line
+from aiperf.report.mechanism import concerned
 from aiperf.report.numbers import DASH, clean
 from aiperf.report.profile_layout import Column, fitted, left_out, said
 from aiperf.report.profile_match import TOOLS, side_of, sides_of
@@ -58,7 +59,7 @@ def _bounds(profile: Profile) -> str:
 
 def _claims(profile: Profile) -> str:
     """How the claims of a scenario came out, in few words; those that did not hold stand below by name."""
-    states = [claim.state for claim in profile.mechanism]
+    states = [claim.state for claim in concerned(profile.mechanism)]
     if not states:
         return DASH
     alike = len(set(states)) == 1
@@ -69,11 +70,31 @@ def _claims(profile: Profile) -> str:
 
 def _troubles(profile: Profile) -> list[str]:
     """Claims that did not hold while others did, and what a tool did not do for this case, each reason once."""
-    mixed = len({claim.state for claim in profile.mechanism}) > 1
-    claims = [f"{m.counter}: {RESULT[m.state]}" for m in profile.mechanism if m.state != "moved" and mixed]
-    told = [
+    found = concerned(profile.mechanism)
+    mixed = len({claim.state for claim in found}) > 1
+    claims = [f"{m.counter}: {RESULT[m.state]}" for m in found if m.state != "moved" and mixed]
+    told = _untold(profile, "failed", "empty")
+    return list(dict.fromkeys(clean(text) for text in (*claims, *told)))
+
+
+def trouble_lines(profiles: Sequence[Profile]) -> list[str]:
+    """What tools did not tell, skipped passes among it: one line a reason, with the cases it holds for."""
+    cases: dict[str, list[str]] = {}
+    for profile in profiles:
+        for text in dict.fromkeys(map(clean, _untold(profile, "failed", "empty", "skipped"))):
+            cases.setdefault(text, []).append(clean(profile.case))
+    return [f"{_named(names, len(profiles))}{text}" for text, names in cases.items()]
+
+
+def _named(cases: Sequence[str], of: int) -> str:
+    if len(cases) == of and of > 1:
+        return f"all {of} cases profiled: "
+    return f"{cases[0]}: " if len(cases) == 1 else f"{cases[0]} and {len(cases) - 1} more: "
+
+
+def _untold(profile: Profile, *states: str) -> list[str]:
+    return [
         f"{one.tool}{f' over {one.side}' if one.side else ''} {one.status}: {one.reason}"
         for one in profile.artefacts
-        if one.status in ("failed", "empty")
+        if one.status in states
     ]
-    return list(dict.fromkeys(clean(text) for text in (*claims, *told)))

@@ -10,11 +10,12 @@ from itertools import groupby
 
 from aiperf.records.profiled import Artefact, Profile
 from aiperf.report.console import Line
+from aiperf.report.mechanism import BARS
 from aiperf.report.numbers import DASH, clean, format_share
 from aiperf.report.profile_activities import activity_lines, counter_lines, event_lines
 from aiperf.report.profile_layout import Column, fitted, left_out, said
 from aiperf.report.profile_match import TOOLS, pairs_of, side_of, sides_of
-from aiperf.report.profile_words import QUANTITIES, RESULT, SIDE_RULES, change, written
+from aiperf.report.profile_words import QUANTITIES, RESULT, SIDE_RULES, side_change, written
 
 MOST_ROWS = 12
 """Activities of one tool that are shown unless all are asked for."""
@@ -72,7 +73,7 @@ def mechanism_lines(profile: Profile, width: int) -> list[Line]:
     under = [[m.sentence] if m.state == "not_readable" and m.sentence else [] for m in found]
     lines, lost = fitted(Column("mechanism", tuple(m.counter for m in found)), columns, width=width, under=under)
     styled = {RESULT[m.state]: _RESULT_STYLE[m.state] for m in found}
-    return [_coloured(line, styled) for line in lines] + left_out(lost, width)
+    return [*(_coloured(line, styled) for line in lines), *left_out(lost, width), *said(BARS, width, style="dim")]
 
 
 def _coloured(line: Line, styles: dict[str, str]) -> Line:
@@ -90,7 +91,7 @@ def _side_lines(profile: Profile, tool: str, width: int) -> list[Line]:
     lines = said(f"Sides, by {tool}; times and counts are per iteration (profiled: {iterations})", width, style="bold")
     columns = [Column(s.side, tuple(written(q.read(s), q.unit) for q in rows), keep=True) for s in found]
     if len(found) == 2:
-        changes = tuple(_side_change(q.read(found[0]), q.read(found[1]), q.unit) for q in rows)
+        changes = tuple(side_change(q, found[0], found[1]) for q in rows)
         columns.append(Column("change", changes))
     table, lost = fitted(Column("", tuple(q.name for q in rows)), columns, width=width)
     lines += [*table, *left_out(lost, width)]
@@ -102,11 +103,6 @@ def _side_lines(profile: Profile, tool: str, width: int) -> list[Line]:
         if side.lost:
             lines += said(f"Lost: {side.side}: {side.lost}", width, style="yellow")
     return lines
-
-
-def _side_change(before: float | None, after: float | None, unit: str) -> str:
-    # Of two shares the reader subtracts by eye; a change of a share in per cent would be misread.
-    return "" if unit == "%" else change(before, after)
 
 
 def _class(bound: str, why: str) -> str:

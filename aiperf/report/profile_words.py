@@ -19,9 +19,12 @@ from aiperf.profilers.classify import (
     TENSOR_PCT,
 )
 from aiperf.records.profiled import SideProfile
-from aiperf.report.numbers import DASH, format_change, format_share, format_si, format_value, known
+from aiperf.report.numbers import DASH, format_change, format_ratio, format_share, format_si, format_value, known
 from aiperf.units import significant
 
+_TENFOLD = 10.0
+_NEGLIGIBLE = 0.001
+"""Of a side's wall."""
 RESULT = {
     "moved": "as claimed",
     "did_not_move": "did not move",
@@ -33,7 +36,7 @@ SIDE_RULES = {
     "communication": f"communication that nothing hides is at least {EXPOSED_PCT:.0f} % of the wall",
     "transfer": f"copies are at least {COPY_PCT:.0f} % of the wall and take longer than computation",
     "launch": f"the GPU is busy for less than {IDLE_PCT:.0f} % of its span, with at least {FEWEST_LAUNCHES} launches "
-    f"at most {LAUNCH_INTERVAL_S * 1e6:.0f} µs apart and kernels shorter than that",
+    f"at most {LAUNCH_INTERVAL_S * 1e6:.0f} µs apart, each with less kernel time than that",
     "host": f"the GPU is busy for less than {IDLE_PCT:.0f} % of its span, and not for the cost of launches",
     "gpu": f"the GPU is busy for at least {IDLE_PCT:.0f} % of its span",
 }
@@ -56,6 +59,8 @@ class Quantity:
     unit: str
     """s, B, FLOP, %, or empty for a count."""
     read: Callable[[SideProfile], float | None]
+    each: bool = False
+    """Whether it is of one call: however short, no part of the wall."""
 
 
 def _total(field: str) -> Callable[[SideProfile], float | None]:
@@ -90,9 +95,9 @@ QUANTITIES = (
     Quantity("computation", "s", _total("compute_s")),
     Quantity("copies and sets", "s", _total("copy_s")),
     Quantity("launches", "", _total("launches")),
-    Quantity("launch interval, mean", "s", _plain("launch_interval_s")),
+    Quantity("launch interval, mean", "s", _plain("launch_interval_s"), each=True),
     Quantity("kernels", "", _total("kernels")),
-    Quantity("kernel, mean", "s", _plain("mean_kernel_s")),
+    Quantity("kernel, mean", "s", _plain("mean_kernel_s"), each=True),
     Quantity("waiting calls", "", _total("syncs")),
     Quantity("time in waiting calls", "s", _total("sync_s")),
     Quantity("communication", "s", _total("communication_s")),
@@ -134,7 +139,27 @@ def points(value: float | None) -> str:
 
 
 def change(before: float | None, after: float | None) -> str:
-    """Relative change; a dash where one is missing or it would be of nothing."""
+    """Relative change, from tenfold on as a ratio; a dash where one is missing or it would be of nothing."""
     if before is None or after is None or not before:
         return DASH
-    return format_change(after / before - 1)
+    ratio = after / before
+    return format_ratio(ratio) if ratio >= _TENFOLD else format_change(ratio - 1)
+
+
+def side_change(quantity: Quantity, before: SideProfile, after: SideProfile) -> str:
+    """How a quantity changed from side to side.
+
+    Of two shares the reader subtracts by eye: a change of a share in per cent would be misread. Of two times that are
+    both next to nothing of their side's wall, a change would be one of noise.
+    """
+    first, last = quantity.read(before), quantity.read(after)
+    if quantity.unit == "%":
+        return ""
+    if quantity.unit == "s" and not quantity.each and _negligible(first, before) and _negligible(last, after):
+        return DASH
+    return change(first, last)
+
+
+def _negligible(seconds: float | None, side: SideProfile) -> bool:
+    wall = _total("wall_s")(side)
+    return seconds is not None and bool(wall) and seconds < _NEGLIGIBLE * (wall or 0.0)

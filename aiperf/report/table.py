@@ -80,6 +80,8 @@ class Row:
     """Whether the counters that the scenario names moved as it claims; empty without a claim or any profile."""
     mechanism_note: str = ""
     """Says so where a side improved and they did not."""
+    findings: tuple[str, ...] = ()
+    """What was found of the host that can bias the case, ``warn:`` or ``unfit:`` first."""
 
     @property
     def is_time(self) -> bool:
@@ -190,11 +192,11 @@ def build_table(
     """Rows of every record: one a result, or one that says why there is none.
 
     ``profiles``, by case id, tell the mechanisms; without any the rows say nothing of them.
-    With its ``run``, also a row for every case that an unfinished run planned and has no record of.
+    With its ``run``, also a row for every planned case that it has neither a record nor a profile of.
     """
     found = list(records)
     rows = [_with_mechanism(row, record, profiles) for record in found for row in _rows(record)]
-    return Table((*rows, *(_not_begun(run, {r.case.id for r in found}) if run else ())))
+    return Table((*rows, *(_not_begun(run, {r.case.id for r in found}, profiles or ()) if run else ())))
 
 
 def _with_mechanism(row: Row, record: CaseRecord, profiles: Mapping[str, Profile] | None) -> Row:
@@ -205,14 +207,14 @@ def _with_mechanism(row: Row, record: CaseRecord, profiles: Mapping[str, Profile
     return replace(row, mechanism=mechanism_cell(record, profile), mechanism_note=flag(record, profile))
 
 
-def _not_begun(run: RunRecord, known: Collection[str]) -> list[Row]:
+def _not_begun(run: RunRecord, known: Collection[str], profiled: Collection[str]) -> list[Row]:
     if run.status == "finished" and not known:
         # A run that only profiled holds no record at all.
         return []
     ended = {"finished": "the run planned it and holds none that can be read", "interrupted": _INTERRUPTED}
     why = ended.get(run.status, "the run has not come to it")
     status = "no record" if run.status == "finished" else "not begun"
-    missing = [case for case in run.planned if case not in known]
+    missing = [case for case in run.planned if case not in known and case not in profiled]
     # A case's id is its scenario's name and its axes in brackets.
     return [
         Row(scenario=name, case=case, label=axes.rstrip("]").replace(",", " "), status=status, sentence=why)
@@ -258,6 +260,7 @@ def _bare_row(record: CaseRecord) -> Row:
         sentence=clean(sentence),
         fix=clean(fix),
         expect=case.expect,
+        findings=tuple(map(clean, record.findings)),
     )
 
 
@@ -306,6 +309,7 @@ def _result_row(record: CaseRecord, result: Result) -> Row:
         provisional=verdict.provisional,
         expect=case.expect,
         quality=_quality(record, result) if result.headline else "",
+        findings=tuple(map(clean, record.findings)),
     )
 
 

@@ -1,4 +1,4 @@
-"""The timeline of a profile as one SVG: before above after on one time scale, a lane a stream, the host and the ranges.
+"""The timeline of a profile as one SVG: before above after, equally many iterations of each on one time scale.
 
 What must not live here: reading traces, tables.
 """
@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from aiperf.records.profiled import Profile, Span
+from aiperf.profilers.activity import MOST_SPANS
+from aiperf.records.profiled import Profile, SideProfile, Span
 from aiperf.report.html.scale import Scale, value_ticks
 from aiperf.report.numbers import clean
 from aiperf.report.picture import Colours, block, note_of, picture, words
 from aiperf.report.profile_layout import middle_cut
-from aiperf.report.profile_match import sides_of
+from aiperf.report.profile_match import side_of, sides_of
 from aiperf.units import format_time
 
 MOST_BARS = 2000
@@ -98,28 +99,39 @@ class _Lane:
         ]
 
 
+@dataclass(frozen=True)
+class _Track:
+    """One side's part of the picture."""
+
+    side: str
+    told: str
+    """What of the side is drawn, behind its name."""
+    lanes: tuple[_Lane, ...]
+    end: float
+    """Where drawing ends, in seconds: bars may go on behind it."""
+
+
 def timeline_svg(profile: Profile, *, width: int = 1200) -> str:
     """Draw every side that has bars, the first above; without any the picture says why there is none."""
     spans = [s for s in profile.spans if math.isfinite(s.start_s) and math.isfinite(s.end_s) and s.end_s >= s.start_s]
-    end = max((span.end_s for span in spans), default=0.0)
     title = f"Timeline of {profile.case}"
-    if not end > 0:
+    if not any(span.end_s > 0 for span in spans):
         return note_of(_why_none(profile), title=title)
-    sides = [(side, _lanes(s for s in spans if s.side == side)) for side in sides_of(profile)]
-    sides = [(side, lanes) for side, lanes in sides if lanes]
+    tracks = _tracks(profile, spans)
+    end = max(track.end for track in tracks)
     scale = Scale(0.0, end, _GUTTER, width - _RIGHT, float)
-    least = _resolution([lane for _, lanes in sides for lane in lanes], end / (scale.end - scale.start))
-    kinds = [kind for kind in KINDS if any(s.kind == kind for s in spans)]
-    kinds += sorted({s.kind for s in spans} - set(KINDS))
+    least = _resolution([lane for track in tracks for lane in track.lanes], end / (scale.end - scale.start))
+    drawn_kinds = {span.kind for track in tracks for lane in track.lanes for span, _ in lane.spans}
+    kinds = [kind for kind in KINDS if kind in drawn_kinds] + sorted(drawn_kinds - set(KINDS))
     legend, top = _legend(kinds, width)
     body = [words(16, 26, title, "ink", "head"), *legend]
-    for side, lanes in sides:
-        drawn, top = _side(side, lanes, scale, top, least)
+    for track in tracks:
+        drawn, top = _side(track, scale, top, least)
         body += drawn
     notes = [note for note in profile.notes if note.startswith("the timeline of")]
     body += [words(16, top + 20 + 17 * n, note) for n, note in enumerate(notes)]
     fills = {_class(kind): KINDS.get(kind, _OTHER) for kind in kinds}
-    described = "; ".join(f"{side}: {format_time(_end(lanes))} in {len(lanes)} lanes" for side, lanes in sides)
+    described = "; ".join(f"{t.side}: {format_time(t.end)} in {len(t.lanes)} lanes" for t in tracks)
     height = top + 10 + 17 * len(notes)
     return picture(body, width=width, height=height, title=title, description=described, fills=fills, strokes={})
 
@@ -129,10 +141,6 @@ def _why_none(profile: Profile) -> str:
     return "; ".join(["No tracer recorded anything to draw", *(clean(r) for r in dict.fromkeys(reasons))]) + "."
 
 
-def _end(lanes: Sequence[_Lane]) -> float:
-    return max(span.end_s for lane in lanes for span, _ in lane.spans)
-
-
 def _word(kind: str) -> str:
     return _WORDS.get(kind, clean(kind))
 
@@ -140,6 +148,50 @@ def _word(kind: str) -> str:
 def _class(kind: str) -> str:
     # A kind that no version knows yet must not become CSS.
     return f"k-{kind}" if kind in KINDS else "k-other"
+
+
+# ---- equal iterations ------------------------------------------------------------------------------------------------
+
+
+def _tracks(profile: Profile, spans: Sequence[Span]) -> list[_Track]:
+    """What is drawn of each side: as many iterations as the bars of every side hold, so that lengths compare."""
+    found = {side: [s for s in spans if s.side == side] for side in sides_of(profile)}
+    found = {side: own for side, own in found.items() if own}
+    told = {side: side_of(profile, side, "nsys") or side_of(profile, side, "torch") for side in found}
+    marks = {side: _marks(own, told[side]) for side, own in found.items()}
+    # Where one side's iterations are not known, all of every side is drawn.
+    whole = min(sum(mark <= _read_until(own) for mark in marks[side]) for side, own in found.items())
+    common = max(1, whole) if all(marks.values()) else max(map(len, marks.values()))
+    return [_track(side, own, told[side], marks[side], common) for side, own in found.items()]
+
+
+def _marks(spans: Sequence[Span], told: SideProfile | None) -> list[float]:
+    """Where the iterations of a side end; of one range around all of them, at their mean length."""
+    ranges = [s for s in spans if s.kind == "range"]
+    ranges = sorted((s for s in ranges if s.lane == ranges[0].lane), key=lambda s: s.start_s)
+    count = told.iterations if told else 0
+    if len(ranges) == count:
+        return [s.end_s for s in ranges]
+    if len(ranges) != 1:
+        return []
+    (whole,) = ranges
+    return [whole.start_s + (whole.end_s - whole.start_s) * n / count for n in range(1, count + 1)]
+
+
+def _read_until(spans: Sequence[Span]) -> float:
+    """When bars begin that were left out, at the earliest."""
+    return max(s.start_s for s in spans) if len(spans) >= MOST_SPANS else math.inf
+
+
+def _track(side: str, spans: Sequence[Span], told: SideProfile | None, marks: Sequence[float], common: int) -> _Track:
+    end = max(s.end_s for s in spans)
+    if len(marks) > common:
+        end = min(end, marks[common - 1])
+    what = format_time(end)
+    if len(marks) > 1 and told and told.wall_s is not None:
+        part = f"the first {common} of {len(marks)}" if len(marks) > common else f"all {common}"
+        what = f"{format_time(told.wall_s / told.iterations)} an iteration, {part} in {format_time(end)}"
+    return _Track(side, what, tuple(_lanes(s for s in spans if s.start_s < end)), end)
 
 
 # ---- lanes and bars --------------------------------------------------------------------------------------------------
@@ -206,9 +258,10 @@ def _legend(kinds: Sequence[str], width: int) -> tuple[list[str], int]:
     return parts, y + 18
 
 
-def _side(side: str, lanes: Sequence[_Lane], scale: Scale, top: int, least: float) -> tuple[list[str], int]:
+def _side(track: _Track, scale: Scale, top: int, least: float) -> tuple[list[str], int]:
     """One side's heading, lanes and axis; returns where it ends."""
-    body = [words(16, top + 18, f"{side}, {format_time(_end(lanes))}", "ink", "head")]
+    lanes = track.lanes
+    body = [words(16, top + 18, f"{track.side}, {track.told}", "ink", "head")]
     first = y = top + 28
     drawn: list[str] = []
     for place, lane in enumerate(lanes):
@@ -218,7 +271,7 @@ def _side(side: str, lanes: Sequence[_Lane], scale: Scale, top: int, least: floa
         drawn.append(block(_GUTTER, y, scale.end - _GUTTER, height - 3, "panel"))
         drawn.append(words(_GUTTER - 8, y + 14, middle_cut(clean(lane.name), 26), "text", "end"))
         for bar in lane.bars(least):
-            drawn += _bar(bar, scale, y + 2 + bar.deep * _BAR)
+            drawn += _bar(bar, scale, y + 2 + bar.deep * _BAR, until=track.end)
         y += height
     grid = "".join(f"M{x} {first}V{y}" for x, _ in _ticks(scale))
     axis = [f'<path class="ap-axis" d="M{_GUTTER} {y}H{scale.end:g}"/>']
@@ -233,10 +286,10 @@ def _ticks(scale: Scale) -> list[tuple[int, str]]:
     return [(x, "0" if place == 0 else text) for place, (x, text) in enumerate(value_ticks(scale, unit="s", count=10))]
 
 
-def _bar(bar: _Bar, scale: Scale, y: float) -> list[str]:
+def _bar(bar: _Bar, scale: Scale, y: float, *, until: float) -> list[str]:
     per_second = (scale.end - scale.start) / (scale.high - scale.low)
     x = round(scale.start + max(0.0, bar.start) * per_second, 1)
-    width = round(max(0.8, (bar.end - max(0.0, bar.start)) * per_second), 1)
+    width = round(max(0.8, (min(bar.end, until) - max(0.0, bar.start)) * per_second), 1)
     # A hair of ground between neighbours, or equal bars would look like one.
     drawn = [block(x, y, width - 0.4 if width > 3 else width, _BAR - 1, _class(bar.kind), tip=bar.tip)]
     letters = int((width - 10) / _LETTER)

@@ -13,6 +13,7 @@ from aiperf.paths import config_folder
 from aiperf.scenario.schema import ScenarioFile
 
 _CHECK_WORDS = {"enum": ["bitwise", "tolerance"]}
+_ROW = {"type": "string", "minLength": 1}
 
 
 def json_schema() -> dict[str, Any]:
@@ -27,6 +28,7 @@ def json_schema() -> dict[str, Any]:
         "description": text,
         "anyOf": [_CHECK_WORDS, {"$ref": "#/$defs/CheckFile"}],
     }
+    schema["properties"]["book"]["items"] = {"anyOf": [_ROW, {"$ref": "#/$defs/CitationFile"}]}
     schema["oneOf"] = [{"required": ["after"]}, {"required": ["ladder"]}]
     _strip(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "aiperf scenario", **_rest(schema)}

@@ -14,6 +14,7 @@ from typing import Any
 
 from aiperf.errors import Fault, UserError
 from aiperf.paths import YAML_SUFFIXES, scenario_folder
+from aiperf.scenario.citations import Citation, citations
 from aiperf.scenario.document import read_document
 from aiperf.scenario.wording import allowed, nearest, shown_path
 
@@ -33,6 +34,9 @@ class Listing:
     """It has a gpu block: it takes a GPU where there is one."""
     axes: tuple[str, ...] = ()
     book: tuple[str, ...] = ()
+    """Rows of the book."""
+    citations: tuple[Citation, ...] = ()
+    """The same rows, with the sides that answer them."""
     problem: str = ""
     """Why the file cannot be read, where it cannot."""
 
@@ -125,7 +129,7 @@ def _listing(path: Path) -> Listing:
         data = read_document(path).data
     except UserError as error:
         return Listing(path.stem, path, problem=str(error))
-    needs = data.get("needs")
+    needs, cited = data.get("needs"), citations(data)
     gpus = needs.get("gpus") if isinstance(needs, dict) else 0
     return Listing(
         name=path.stem,
@@ -136,7 +140,8 @@ def _listing(path: Path) -> Listing:
         gpus=gpus if isinstance(gpus, int) else 0,
         gpu_sizes="gpu" in data,
         axes=tuple(data["axes"]) if isinstance(data.get("axes"), dict) else (),
-        book=_texts(data.get("book")),
+        book=tuple(c.row for c in cited),
+        citations=cited,
     )
 
 

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from aiperf.errors import Fault, UserError
 from aiperf.records import Check, Measure, Needs
+from aiperf.scenario.citations import citations
 from aiperf.scenario.document import Document, KeyPath, read_document
 from aiperf.scenario.model import Layer, Scenario, SideSpec
 from aiperf.scenario.outline import Outline, outline
@@ -94,7 +95,8 @@ def _scenario(
         title=file.title,
         why=file.why,
         sides=tuple(_side(document, path, side, resolved.get(path)) for path, side in sides.items()),
-        book=tuple(file.book),
+        book=tuple(cited.row for cited in file.book),
+        citations=citations(document.data),
         tags=tuple(file.tags),
         workload=file.workload,
         shared=_layer(document, ("params",), file.params),
@@ -154,5 +156,7 @@ def _check(file: ScenarioFile) -> Check:
 
 
 def _hash(data: dict[str, Any]) -> str:
-    canonical = json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    # Which side answers a row changes nothing that is measured: records of before stay those of this file.
+    measured = {**data, "book": [cited.row for cited in citations(data)]} if "book" in data else data
+    canonical = json.dumps(measured, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()[:16]

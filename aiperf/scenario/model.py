@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.records import Check, Measure, Needs, Signature
+from aiperf.scenario.citations import Citation
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,15 @@ class Scenario:
     """The file's stem."""
     path: Path
     hash: str
-    """Of the content: the same for files that differ in layout and comments only."""
+    """Of the content: the same for files that differ in layout, comments and which side answers a row only."""
     title: str
     why: str
     sides: tuple[SideSpec, ...]
     """before first; two for a pair, more for a ladder."""
     book: tuple[str, ...] = ()
+    """Rows of the book's catalogue."""
+    citations: tuple[Citation, ...] = ()
+    """The same rows, with the sides that answer them."""
     tags: tuple[str, ...] = ()
     workload: str = ""
     """As written at the top of the file."""

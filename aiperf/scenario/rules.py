@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from aiperf.errors import Fault
-from aiperf.scenario.document import Document
+from aiperf.scenario.citations import Citation, citation
+from aiperf.scenario.document import Document, KeyPath
 from aiperf.scenario.outline import AXIS_KEYS, Outline, entry, head, holds
 from aiperf.scenario.schema import RESERVED
 from aiperf.scenario.text import axis_text
@@ -21,7 +22,7 @@ MAX_CASES = 1000
 
 def rule_faults(document: Document, parts: Outline) -> list[Fault]:
     """Faults of every rule, in no order."""
-    rules = (_sides, _commands, _workloads, _interpreters, _axes, _gpu, _case_count, _check, _measure, _same)
+    rules = (_sides, _commands, _workloads, _interpreters, _axes, _gpu, _case_count, _check, _measure, _same, _book)
     return [fault for rule in rules for fault in rule(document, parts)]
 
 
@@ -206,3 +207,33 @@ def _same(document: Document, parts: Outline) -> Iterator[Fault]:
     if len(parts.sides) == 2 and parts.sides[0].data == parts.sides[1].data:
         hint = "State what differs; or write expect: equivalent to compare a side with itself."
         yield document.fault(("after",), "after is the same as before.", hint, key=True)
+
+
+def _book(document: Document, parts: Outline) -> Iterator[Fault]:
+    places: dict[str, int] = {}
+    entries = document.data.get("book")
+    for index, raw in enumerate(entries if isinstance(entries, list) else []):
+        cited, at = citation(raw), ("book", index)
+        if cited.row in places:
+            what = f"{dotted(at)}: {cited.row} is cited already, as {dotted(('book', places[cited.row]))}."
+            yield document.fault(at, what, "Cite it once; side takes a list of names.")
+        elif cited.row:
+            places[cited.row] = index
+        yield from _answering(document, at, cited, [side.name for side in parts.sides])
+
+
+def _answering(document: Document, at: KeyPath, cited: Citation, sides: list[str]) -> Iterator[Fault]:
+    """Faults of the sides that a citation names: each must be measured, and against what the citation says."""
+    for name in dict.fromkeys(cited.sides):
+        place = (*at, "side")
+        if name not in sides[1:]:
+            what = f"{dotted(place)}: {shown(name)} is no side that can answer a row; allowed: {allowed(sides[1:])}."
+            yield document.fault(place, what, nearest(name, sides[1:]) or "Name the side that is the row's after.")
+        elif cited.sides.count(name) > 1:
+            yield document.fault(place, f"{dotted(place)}: {shown(name)} is named twice.", "Name it once.")
+        elif cited.against and cited.against not in (sides[0], previous := sides[sides.index(name) - 1]):
+            what = f"{dotted((*at, 'against'))}: {name} is not compared with {shown(cited.against)}."
+            yield document.fault((*at, "against"), what, f"Allowed: {allowed(dict.fromkeys((sides[0], previous)))}.")
+    if cited.against and not cited.sides:
+        hint = "Write side: and name the side that is the row's after."
+        yield document.fault((*at, "against"), f"{dotted((*at, 'against'))} needs a side.", hint, key=True)

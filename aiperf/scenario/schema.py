@@ -65,6 +65,19 @@ def _check(value: Any) -> Any:
     return {"kind": value}
 
 
+def _cited(value: Any) -> Any:
+    advice = "Write chNN/name, or {row: chNN/name, side: name} for a ladder."
+    if isinstance(value, str) and value.strip():
+        return {"row": value}
+    if not isinstance(value, dict):
+        raise ValueError(f"is not a row of the book. {advice}")
+    return value
+
+
+def _names(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
 Size = Annotated[
     int,
     BeforeValidator(parse_size),
@@ -90,6 +103,19 @@ Command = Annotated[
 ]
 StepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 AxisValues = Annotated[list[Any], Field(min_length=1)]
+SideNames = Annotated[
+    list[Text],
+    Field(min_length=1),
+    BeforeValidator(_names),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
+            ]
+        }
+    ),
+]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Tolerance = Annotated[float, Field(ge=0)]
 
@@ -197,6 +223,17 @@ class CheckFile(_Strict):
     """Why the sides differ by design."""
 
 
+class CitationFile(_Strict):
+    """A row of the book's catalogue, and which sides of a ladder are the row's."""
+
+    row: Text
+    """The row, as chNN/name or app/name."""
+    side: SideNames = []
+    """The side that is the row's after, or several where the book means the best of them; else the last side."""
+    against: Text = ""
+    """The side that is the row's before, which must stand right before side; else the first side."""
+
+
 class ScenarioFile(_Strict):
     """One before/after question for aiperf."""
 
@@ -210,8 +247,8 @@ class ScenarioFile(_Strict):
     """The second side."""
     ladder: Annotated[dict[StepName, SideFile], Field(min_length=1)] = {}
     """Instead of after: named sides, each compared with before and with the previous one."""
-    book: list[Text] = []
-    """Rows of the book's catalogue that this covers."""
+    book: list[Annotated[CitationFile, BeforeValidator(_cited)]] = []
+    """Rows of the book's catalogue that this covers: chNN/name, or {row: chNN/name, side: name} for a ladder."""
     tags: list[Text] = []
     """Words by which to select it."""
     workload: Text = ""

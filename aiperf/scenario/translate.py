@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from aiperf.errors import Fault
 from aiperf.scenario.document import Document, KeyPath
-from aiperf.scenario.schema import CheckFile, MeasureFile, NeedsFile, ScenarioFile
+from aiperf.scenario.schema import CheckFile, CitationFile, MeasureFile, NeedsFile, ScenarioFile
 from aiperf.scenario.wording import allowed, dotted, nearest, shown, split_advice
 
 _MODELS: dict[KeyPath, type[BaseModel]] = {
@@ -76,7 +76,7 @@ def _bad_name(document: Document, path: KeyPath) -> Fault:
 
 
 def _unknown(document: Document, path: KeyPath) -> Fault:
-    model = _MODELS.get(path[:-1])
+    model = CitationFile if path[0] == "book" else _MODELS.get(path[:-1])
     names = list(model.model_fields) if model else []
     parent = dotted(path[:-1]) or "a scenario"
     what = f"{dotted(path)}: {shown(path[-1])} is not a key of {parent}; allowed: {allowed(names)}."

@@ -11,8 +11,9 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TextIO
+from typing import Any, BinaryIO, Protocol, TextIO, TypeVar
 
 from aiperf.errors import UserError, usage
 from aiperf.store.export_rows import AXIS, Row, What, case_rows, columns_of
@@ -75,6 +76,36 @@ def export_file(
 
     A reader, or a kill at any moment, finds the old file or the new one.
     """
+    return _to_file(path, force, lambda open_sink: _export(runs, what, clean, open_sink))
+
+
+def export_stream(
+    runs: Sequence[StoredRun], out: TextIO, *, form: str, what: What, clean: Callable[[str], str]
+) -> Exported:
+    """Write the table of ``runs`` to a stream of text, as csv or json."""
+    return _export(runs, what, clean, partial(_text, out, form))
+
+
+def write_rows(
+    columns: Mapping[str, str],
+    rows: Iterable[Row],
+    to: Path | TextIO,
+    *,
+    form: str = "",
+    force: bool = False,
+) -> int:
+    """Write rows made elsewhere in the same manner, to a file or as ``form`` to a stream; how many. Raises UserError.
+
+    ``columns``: name -> kind, as ``columns_of`` has them.
+    """
+
+    def fill(open_sink: _Open) -> int:
+        return _fill(open_sink(columns), rows)
+
+    return _to_file(to, force, fill) if isinstance(to, Path) else fill(partial(_text, to, form))
+
+
+def _to_file(path: Path, force: bool, fill: Callable[[_Open], _Result]) -> _Result:
     form = path.suffix.lstrip(".").lower()
     if form not in FORMS:
         hint = "End its name with .parquet, .csv or .json."
@@ -84,18 +115,28 @@ def export_file(
     try:
         with whole_file(path) as file:
             if form == "parquet":
-                return _export(runs, what, clean, lambda columns: _Parquet(columns, file))
+                return fill(lambda columns: _Parquet(columns, file))
             with _as_text(file) as out:
-                return export_stream(runs, out, form=form, what=what, clean=clean)
+                return fill(partial(_text, out, form))
     except OSError as error:
         raise usage(f"{path} cannot be written ({error.strerror or error}).", where="--output") from None
 
 
-def export_stream(
-    runs: Sequence[StoredRun], out: TextIO, *, form: str, what: What, clean: Callable[[str], str]
-) -> Exported:
-    """Write the table of ``runs`` to a stream of text, as csv or json."""
-    return _export(runs, what, clean, lambda columns: _Csv(columns, out) if form == "csv" else _Json(columns, out))
+def _text(out: TextIO, form: str, columns: Mapping[str, str]) -> _Sink:
+    return _Csv(columns, out) if form == "csv" else _Json(columns, out)
+
+
+def _fill(sink: _Sink, rows: Iterable[Row]) -> int:
+    total = 0
+    try:
+        for batch in _batches(rows):
+            sink.add(batch)
+            total += len(batch)
+        sink.close()
+    except BaseException:
+        sink.abandon()
+        raise
+    return total
 
 
 class _Sink(Protocol):
@@ -106,26 +147,21 @@ class _Sink(Protocol):
     def abandon(self) -> None: ...
 
 
+_Open = Callable[[Mapping[str, str]], _Sink]
+_Result = TypeVar("_Result")
+
+
 def _export(
     runs: Sequence[StoredRun],
     what: What,
     clean: Callable[[str], str],
-    open_sink: Callable[[Mapping[str, str]], _Sink],
+    open_sink: _Open,
 ) -> Exported:
     told = _Told()
     # A table has all its columns before its first row, and only the records tell which axes there are.
     axes = dict.fromkeys(name for run in runs for row in _rows(run, "cases", clean, told) for name in _axes(row))
-    sink = open_sink(columns_of(what, axes))
-    total = 0
-    try:
-        for run in runs:
-            for batch in _batches(_rows(run, what, clean, told)):
-                sink.add(batch)
-                total += len(batch)
-        sink.close()
-    except BaseException:
-        sink.abandon()
-        raise
+    rows = (row for run in runs for row in _rows(run, what, clean, told))
+    total = _fill(open_sink(columns_of(what, axes)), rows)
     return Exported(len(runs), total, tuple(told.said))
 
 

@@ -51,8 +51,8 @@ def differing(run: StoredRun) -> tuple[str, ...]:
 def newest_measured(results: Path, *, host_id: str) -> tuple[tuple[Measured, ...], tuple[Damaged, ...]]:
     """Headlines of the newest record of every case: of this host, else of a reference run; and what is damaged.
 
-    Every side is told against the first one. Gated commits, calibration sittings and other tools' numbers are no
-    measurement of a scenario and are left out.
+    Every side is told against each that it was compared with: the first one and the one before it. Gated commits,
+    calibration sittings and other tools' numbers are no measurement of a scenario and are left out.
     """
     own, references = entries(results), entries(reference_folder(results))
     newest: dict[str, tuple[Entry, bool]] = {}
@@ -74,12 +74,13 @@ def _counts(entry: Entry) -> bool:
 def _headlines(run: RunRecord, record: CaseRecord, *, here: bool) -> Iterable[Measured]:
     case = record.case
     for result in record.results:
-        if result.headline and result.against == case.sides[0].name:
-            c = result.comparison
+        if result.headline:
+            c, first = result.comparison, result.against == case.sides[0].name
             yield Measured(
-                scenario=case.scenario, case=case.id, side=result.side,
+                scenario=case.scenario, case=case.id, side=result.side, against=result.against,
+                first=first, last=result.side == case.sides[-1].name,
                 word=result.verdict.word, provisional=result.verdict.provisional,
-                ratio=c.ratio, low=c.low, high=c.high, expect=case.expect,
+                ratio=c.ratio, low=c.low, high=c.high, expect=case.expect if first else "",
                 host=_host(run.host) or record.host_id, here=here, run=run.run, scenario_hash=case.scenario_hash,
             )  # fmt: skip
 

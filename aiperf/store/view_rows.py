@@ -16,7 +16,8 @@ from aiperf.records import CaseRecord, Result
 from aiperf.store.codec import to_plain
 from aiperf.store.history import ScannedRun
 from aiperf.store.light import Light
-from aiperf.store.views import CASES, COMPARISONS, COUNTERS, FINDINGS, RUNS
+from aiperf.store.telemetry_rows import telemetry_rows
+from aiperf.store.views import CASES, COMPARISONS, COUNTERS, FINDINGS, RUNS, TELEMETRY
 
 Run = ScannedRun[Light]
 Row = dict[str, Any]
@@ -99,10 +100,16 @@ def counter_rows(run: Run) -> Iterator[Row]:
 
 
 def finding_rows(run: Run) -> Iterator[Row]:
-    """One row for each finding of the run and each incident; ``run`` must have been read with its pairs."""
+    """One row for each finding of the run, each that touches a case, and each incident of a pair.
+
+    ``run`` must have been read with its pairs.
+    """
     nothing = dict.fromkeys(("case", "scenario", "slot", "pair", "side", "voids"))
     for sentence in run.record.findings:
         yield {"run": run.folder.name, **nothing, "kind": "host", "detail": sentence}
+    for _, light in run.cases:
+        for sentence in light.record.findings:
+            yield {**nothing, **_keys(run, light.record), "kind": "case", "detail": sentence}
     for _, light in run.cases:
         for slot, pair in enumerate(light.record.pairs):
             for incident in pair.incidents:
@@ -117,9 +124,10 @@ ROWS: dict[str, Callable[[Run], Iterator[Row]]] = {
     COMPARISONS.name: comparison_rows,
     COUNTERS.name: counter_rows,
     FINDINGS.name: finding_rows,
+    TELEMETRY.name: telemetry_rows,
 }
 """View -> what makes its rows of one run."""
-WITH_PAIRS = {COUNTERS.name, FINDINGS.name}
+WITH_PAIRS = {COUNTERS.name, FINDINGS.name, TELEMETRY.name}
 """Views that need the pairs of a record."""
 
 

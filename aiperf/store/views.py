@@ -166,7 +166,7 @@ COUNTERS = View(
 )
 FINDINGS = View(
     "findings",
-    "one row for each finding of a run's host and each incident of a pair",
+    "one row for each finding of a run's host, each that touches a case, and each incident of a pair",
     (
         _RUN,
         _CASE,
@@ -179,4 +179,20 @@ FINDINGS = View(
         Column("detail", _TEXT, "the finding in words"),
     ),
 )
-VIEWS = (RUNS, CASES, COMPARISONS, SAMPLES, COUNTERS, FINDINGS)
+TELEMETRY = View(
+    "telemetry",
+    "one row for each reading of clocks, power and counters in a pair, and for each count of what a side used",
+    (
+        _RUN,
+        _CASE,
+        _SCENARIO,
+        _SLOT,
+        _PAIR,
+        Column("void", _FLAG, "the pair does not count"),
+        Column("mark", _TEXT, "a side's turns, a phase (warm-up of before, energy of before), or all readings"),
+        Column("kind", _TEXT, "median of the readings, sum over the side's turns, start of the pair, share of a core"),
+        Column("name", _TEXT, "sm_clock_mhz, power_w, gpu1_temperature_c, minor_faults, iterations, ..."),
+        Column("value", _REAL, "its value, in the unit that the name ends in"),
+    ),
+)
+VIEWS = (RUNS, CASES, COMPARISONS, SAMPLES, COUNTERS, FINDINGS, TELEMETRY)

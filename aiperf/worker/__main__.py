@@ -9,6 +9,7 @@ import os
 import sys
 
 from aiperf.worker.channel import Channel
+from aiperf.worker.memory_policy import OwnNode
 from aiperf.worker.obey import Worker
 
 
@@ -23,10 +24,16 @@ def main() -> int:
         os.set_inheritable(listen_fd, False)
     channel = Channel(read_fd, write_fd)
     worker = Worker(rank=rank, world_size=world_size, store_port=port, listen_fd=listen_fd)
+    memory = OwnNode()
     channel.send({"ok": True, "pid": os.getpid()})
     while (command := channel.receive()) is not None:
+        if command["op"] == "setup":
+            memory.set_up(command["order"]["params"])
+        reply = worker.obey(command)
+        if command["op"] == "tell" and reply["ok"]:
+            reply["facts"] = {**memory.facts(), **reply["facts"]}
         try:
-            channel.send(worker.obey(command))
+            channel.send(reply)
         except BrokenPipeError:
             return 1
         if command["op"] == "close":

@@ -151,7 +151,7 @@ class Worker:
         return compare(saved[other], saved[base], Rule(**rule), slot.workload.checks, (base, other)).__dict__
 
     def on_tell(self, *, side: str) -> dict[str, Any]:
-        """Work, counters, facts, peak memory."""
+        """Work, counters, facts, what its turns used, peak memory."""
         told = self._slots[side].told()
         told["facts"] = {**_software(), **told["facts"]}
         told["peak_bytes"] = _host_peak()
@@ -189,12 +189,16 @@ def _software() -> dict[str, Any]:
 
 
 def _pages_by_node() -> dict[str, float]:
-    """Share of this process's memory pages on each NUMA node; empty on a machine of one node."""
+    """Share of this process's own memory pages on each NUMA node; empty on a machine of one node.
+
+    Pages of files (libraries, mapped data) lie where whoever read them first had them, and are left out.
+    """
     if not Path("/sys/devices/system/node/node1").is_dir():
         return {}
     pages: Counter[str] = Counter()
     with suppress(OSError):
-        for word in Path("/proc/self/numa_maps").read_text(encoding="ascii", errors="replace").split():
+        lines = Path("/proc/self/numa_maps").read_text(encoding="ascii", errors="replace").splitlines()
+        for word in (word for line in lines if " file=" not in line for word in line.split()):
             name, equals, count = word.partition("=")
             if equals and name[:1] == "N" and name[1:].isdigit() and count.isdigit():
                 pages[name[1:]] += int(count)

@@ -18,6 +18,7 @@ from aiperf.worker.load import set_up
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.steady import Reading as Warm
 from aiperf.worker.steady import Steadiness
+from aiperf.worker.usage import Usage, used_so_far
 from aiperf.workloads.contract import Context
 
 _STRAY_FLOOR = 100e-6
@@ -66,6 +67,7 @@ class Slot:
         self.setup_s = perf_counter() - began
         self._steady: Steadiness | None = None
         self._auditor: Auditor | None = None
+        self._usage = Usage()
 
     @property
     def auditor(self) -> Auditor:
@@ -105,6 +107,7 @@ class Slot:
     def turn(self, *, reentry: int, samples: int, iterations: int, wall_too: bool) -> dict[str, Any]:
         """This side's turn in a round: untimed re-entry, then the samples."""
         with self._ranges.side(self.order.side), quiet_interpreter():
+            before = used_so_far()
             with self._ranges.phase("reentry"):
                 for _ in range(reentry):
                     self._untimed()
@@ -112,6 +115,7 @@ class Slot:
             with self._ranges.phase("measure"):
                 taken = [self._read(iterations) for _ in range(samples)]
                 wall = self._wall_block(iterations) if wall_too else None
+            self._usage.add(before, used_so_far(), iterations=reentry + iterations * (samples + wall_too))
         return {"wall": [r.wall_s for r in taken], "device": [r.device_s for r in taken], "wall_block": wall}
 
     def _untimed(self) -> None:
@@ -186,14 +190,15 @@ class Slot:
         self.auditor.save(folder)
 
     def told(self) -> dict[str, Any]:
-        """What the workload says of itself: work, counters, facts."""
+        """What the workload says of itself: work, counters, facts; and what its turns used."""
         work = self.workload.work
         told = {"bytes": work.bytes, "flops": work.flops, "items": work.items, "item": work.item}
         counters = dict(self.workload.counters()) if self.workload.counters is not None else {}
         facts = dict(self.workload.facts)
         if isinstance(self.clock, DeviceClock):
             facts |= {"readings_held": self.clock.held, "readings_unheld": self.clock.unheld}
-        return {"work": {**told, "roofs": dict(work.roofs)}, "counters": counters, "facts": facts}
+        work_told = {**told, "roofs": dict(work.roofs)}
+        return {"work": work_told, "counters": counters, "facts": facts, "usage": self._usage.told()}
 
     def close(self) -> None:
         """Let the workload go."""

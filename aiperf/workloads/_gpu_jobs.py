@@ -13,9 +13,10 @@ from aiperf.workloads._chain import WORD, Chain, fill_words
 from aiperf.workloads._seeded import own_seed
 from aiperf.workloads.contract import Context
 
-NAMES = ("tiny", "small", "gemm", "copy", "h2d", "decode")
-CHAINED = {"tiny": (1, 32), "small": (16, 256)}
-"""Job -> blocks and threads of its kernel, each thread with a word of its own: a small part of a GPU."""
+NAMES = ("tiny", "small", "filling", "gemm", "copy", "h2d", "decode")
+CHAINED = {"tiny": (1, 32), "small": (16, 256), "filling": (128, 256)}
+"""Job -> blocks and threads of its kernel, each thread with a word of its own: a small part of a GPU, but for filling,
+which has a block for each multiprocessor of a large one."""
 GEMM = 4096
 COPY = 256 << 20
 H2D = 8 << 20

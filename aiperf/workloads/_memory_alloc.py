@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from aiperf.workloads._memory_sources import Copier, Source, cupy_copier, make_source
+from aiperf.workloads._memory_sources import Copier, CudaMallocAsync, Source, cupy_copier, make_source
 from aiperf.workloads._seeded import generator
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
 
@@ -78,6 +78,9 @@ def alloc(
     step = _Step(walk, Lanes(streams), sync_each=sync_each, empty_cache=empty_cache == "every_step")
     step.run()
     torch.cuda.synchronize(device)
+    if isinstance(source, CudaMallocAsync):
+        source.count_growths(step.run)
+        torch.cuda.synchronize(device)
     asked = float(sum(turn.size for turn in turns))
     return Workload(
         step=step.run,

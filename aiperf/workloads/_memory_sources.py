@@ -6,7 +6,7 @@ What must not live here: the order of allocations, and what is written into them
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -111,11 +111,32 @@ class CudaMallocAsync:
     def __init__(self, runtime: Any, *, device: int, threshold: int) -> None:
         self._runtime = runtime
         self._pool = runtime.deviceGetDefaultMemPool(device)
+        self._allocate: Callable[[int, int], int] = runtime.mallocAsync
+        self._growths = 0
         runtime.memPoolSetAttribute(self._pool, _RELEASE_THRESHOLD, threshold)
 
     def take(self, size: int, stream: int) -> Block:
         """A block of the pool, ordered on the stream."""
-        return Block(self._runtime.mallocAsync(size, stream))
+        return Block(self._allocate(size, stream))
+
+    def count_growths(self, step: Callable[[], None]) -> None:
+        """Run ``step`` once, untimed, and count the allocations for which the pool took memory from the driver.
+
+        What a synchronisation before it gave back to the driver, as the threshold says, has to be taken again.
+        """
+        self._growths = 0
+        self._allocate = self._watched
+        try:
+            step()
+        finally:
+            self._allocate = self._runtime.mallocAsync
+
+    def _watched(self, size: int, stream: int) -> int:
+        read = self._runtime.memPoolGetAttribute
+        before = int(read(self._pool, _RESERVED))
+        address = int(self._runtime.mallocAsync(size, stream))
+        self._growths += int(read(self._pool, _RESERVED)) > before
+        return address
 
     def give(self, block: Block, stream: int) -> None:
         """Back to the pool when the stream gets there."""
@@ -127,9 +148,10 @@ class CudaMallocAsync:
         return {"allocator": "cudaMallocAsync", "release_threshold": threshold}
 
     def counters(self, steps: int, count: int) -> Mapping[str, float]:
-        """What the pool holds now and held at most."""
+        """Growths of the pool in the step that was counted, what it holds now and held at most."""
         read = self._runtime.memPoolGetAttribute
         return {
+            "driver_allocations": float(self._growths),
             "held_bytes": float(read(self._pool, _RESERVED_HIGH)),
             "kept_bytes": float(read(self._pool, _RESERVED)),
             "used_bytes": float(read(self._pool, _USED_HIGH)),

@@ -42,10 +42,10 @@ def concurrent(
     ``streams`` spreads the jobs over that many streams made with ``stream_flags`` (``legacy``: the default stream for
     all), ``serial`` puts them on one. ``stray_legacy`` kernels of 32 threads go to the legacy default stream after each
     job. ``threads`` gives each job a host thread, whose launches name the legacy or the ``per_thread`` default stream.
-    Jobs of one process: tiny and small (one and 16 blocks for ``rounds`` steps of an exact recurrence), gemm (4096
-    cubed, bf16), copy (256 MiB in HBM), h2d (8 MiB from pinned memory), decode (one token through 12 layers). Jobs of
-    ``processes`` and ``mps``: infer and train, ``requests`` times a step on a batch of 32; ``thread_percentage`` caps a
-    client of MPS. Items are jobs done. Source: chapters 3 and 11.
+    Jobs of one process: tiny, small and filling (one, 16 and 128 blocks for ``rounds`` steps of an exact recurrence),
+    gemm (4096 cubed, bf16), copy (256 MiB in HBM), h2d (8 MiB from pinned memory), decode (one token through 12
+    layers). Jobs of ``processes`` and ``mps``: infer and train, ``requests`` times a step on a batch of 32;
+    ``thread_percentage`` caps a client of MPS. Items are jobs done. Source: chapters 3 and 11.
     """
     _check(
         jobs, share=share, streams=streams, stream_flags=stream_flags, stray=stray_legacy, percentage=thread_percentage

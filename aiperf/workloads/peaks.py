@@ -16,9 +16,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from aiperf.workloads import _peaks_cuda as kernels
+from aiperf.workloads._tried import tried
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
 
 _FLOAT = 4
+_L2_STEP = 1 << 29
+"""Bytes that one step reads through the L2 cache: tenths of a millisecond, so that its launch is none of it."""
+_SHARED_STEP = 1 << 33
 _HOST_BLOCK = 1 << 22
 
 
@@ -52,6 +57,14 @@ def cpu_gemm_fp32(ctx: Context, *, n: int = 2048) -> Workload:
     return _gemm(ctx, n, torch.float32, roof="cpu_gemm_fp32", device="cpu", facts={"threads": threads})
 
 
+def cpu_gemm_bf16(ctx: Context, *, n: int = 2048) -> Workload:
+    """Multiply two random n x n bf16 matrices with every allowed CPU, where those have instructions for it."""
+    if not _cpu_has_bf16():
+        raise SkipSide("these CPUs have no instructions that multiply bf16 numbers")
+    threads = _all_cpus()
+    return _gemm(ctx, n, torch.bfloat16, roof="cpu_gemm_bf16", device="cpu", facts={"threads": threads})
+
+
 def gemm_fp32(ctx: Context, *, n: int = 8192) -> Workload:
     """Multiply two random n x n fp32 matrices on the GPU, TF32 off."""
     return _gemm(ctx, n, torch.float32, roof="gemm_fp32", device=_gpu(ctx))
@@ -70,6 +83,61 @@ def gemm_bf16(ctx: Context, *, n: int = 8192) -> Workload:
 def gemm_fp16(ctx: Context, *, n: int = 8192) -> Workload:
     """Multiply two random n x n fp16 matrices on the GPU."""
     return _gemm(ctx, n, torch.float16, roof="gemm_fp16", device=_gpu(ctx))
+
+
+def gemm_fp8(ctx: Context, *, n: int = 8192, fast_sums: bool = True) -> Workload:
+    """Multiply two random n x n matrices of float8_e4m3fn on the GPU, into bf16; the right one lies column by column.
+
+    ``fast_sums`` lets the tensor cores add up with fewer bits: what no product that adds up exactly can beat.
+    """
+    device = _gpu(ctx)
+    generator = torch.Generator(device=device).manual_seed(ctx.seed)
+    left, stored = (torch.randn(n, n, device=device, generator=generator).to(torch.float8_e4m3fn) for _ in range(2))
+    right, one = stored.t(), torch.ones((), device=device)
+    product = torch.empty(n, n, device=device, dtype=torch.bfloat16)
+
+    def multiply() -> object:
+        return torch._scaled_mm(
+            left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=fast_sums, out=product
+        )
+
+    flops = 2.0 * n**3
+    return Workload(
+        step=tried(multiply, "torch._scaled_mm does not take float8 operands here"),
+        work=Work(flops=flops, roofs={"gemm_fp8": flops}),
+        outputs=lambda: {"product": product},
+        inputs=lambda: {"left": left, "right": stored},
+        reference=lambda: {"product": left.double() @ right.double()},
+        facts={"device": torch.cuda.get_device_name()},
+    )
+
+
+def l2(ctx: Context, *, way: Literal["read", "copy"] = "read", part: int = 4) -> Workload:
+    """Read one ``part``-th of the GPU's L2 cache from it, again and again; or copy half of such a part to the other.
+
+    Loads go past the first-level caches. Bytes are those that the multiprocessors get from the cache and give it.
+    """
+    device = _gpu(ctx)
+    facts = torch.cuda.get_device_properties(device)
+    threads, buffers = kernels.threads_of(facts.multi_processor_count), 1 if way == "read" else 2
+    cache = int(getattr(facts, "L2_cache_size", 0))
+    vectors = kernels.vectors_of(cache, part=part, buffers=buffers, threads=threads)
+    source = _random(ctx, vectors * kernels.VECTOR, stream=0, device=device).view(torch.int32)
+    target = torch.zeros(threads if way == "read" else source.numel(), dtype=torch.int32, device=device)
+    batches = kernels.batches_for(_L2_STEP, threads=threads)
+    moved = buffers * kernels.bytes_of(batches, threads=threads)
+    return _transfer(kernels.l2_step(source, target, batches=batches), source, target, "l2", moved)
+
+
+def shared(ctx: Context) -> Workload:
+    """Read a tile in the shared memory of every multiprocessor, again and again, without a conflict of banks."""
+    device = _gpu(ctx)
+    threads = kernels.threads_of(torch.cuda.get_device_properties(device).multi_processor_count)
+    source = _random(ctx, kernels.TILE * kernels.VECTOR, stream=0, device=device).view(torch.int32)
+    sums = torch.zeros(threads, dtype=torch.int32, device=device)
+    batches = kernels.batches_for(_SHARED_STEP, threads=threads)
+    moved = kernels.bytes_of(batches, threads=threads)
+    return _transfer(kernels.shared_step(source, sums, batches=batches), source, sums, "shared", moved)
 
 
 def dram(ctx: Context, *, way: Literal["copy", "scale", "sum"] = "copy", size: Size = 1073741824) -> Workload:
@@ -173,6 +241,12 @@ def _all_cpus() -> int:
     threads = len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
     return int(torch.get_num_threads())
+
+
+def _cpu_has_bf16(root: Path = Path("/")) -> bool:
+    """Whether a line of /proc/cpuinfo names such instructions: x86's AVX-512 or AMX, or Arm's."""
+    words = set((root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split())
+    return bool(words & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def _gpu(ctx: Context) -> str:

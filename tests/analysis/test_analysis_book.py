@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.analysis.book import ANSWERS, Measured, answer_rows, case_answer, counts, missing, unknown_rows
+from aiperf.analysis.book import ANSWERS, Measured, answer_rows, case_answer, counts, missing, unknown_rows, waiting
 from aiperf.plan.book import BookRow, Claim
 from aiperf.plan.cited import Cited
+from aiperf.scenario.citations import Citation
 
 TWO = Claim(2.0, 2.0, "illustrative")
 
@@ -78,6 +79,81 @@ def test_a_row_is_answered_by_its_best_case_and_says_how_many_agree() -> None:
     assert (answered.answer, answered.agreeing, answered.cases) == ("reproduced", 2, 3)
     assert answered.best is not None
     assert answered.best.case == "s[2]"
+
+
+def ladder(sides: tuple[str, ...] = (), against: str = "") -> Cited:
+    named = {"ch07/a": Citation("ch07/a", sides, against)} if sides else {}
+    return Cited("s", ("ch07/a",), named=named)
+
+
+def step(side: str, low: float, high: float, word: str = "improved", **changes) -> Measured:
+    return found(low, high, word, **{"side": side, "last": side == "four", "case": "s", **changes})
+
+
+STEPS = (
+    step("one", 1.9, 2.1),
+    step("two", 0.8, 0.9, "regressed"),
+    step("four", 1.2, 1.3),
+    step("two", 2.4, 2.45, against="one", first=False),
+    step("four", 9.0, 9.1, against="two", first=False),
+)
+
+
+@pytest.mark.parametrize(
+    ("cited", "answer", "side"),
+    [
+        (ladder(("two",)), "not reproduced", "two"),
+        (ladder(("one",)), "reproduced", "one"),
+        (ladder(("two", "four")), "weaker", "four"),
+        (ladder(("two",), against="one"), "reproduced", "two"),
+        (ladder(("four",), against="two"), "stronger", "four"),
+        (ladder(), "weaker", "four"),
+    ],
+)
+def test_a_ladder_answers_by_the_side_that_the_citation_names_and_no_other(cited, answer, side) -> None:
+    (answered,) = answer_rows([row()], [cited], STEPS)
+    assert answered.best is not None
+    assert (answered.answer, answered.best.side, answered.cases) == (answer, side, 1)
+
+
+def test_a_side_that_was_not_measured_leaves_its_row_without_an_answer() -> None:
+    (answered,) = answer_rows([row()], [ladder(("eight",))], STEPS)
+    assert (answered.answer, answered.best) == ("not measured yet", None)
+
+
+def test_several_sides_of_one_case_are_one_case_that_agrees() -> None:
+    (answered,) = answer_rows([row(claim=None)], [ladder(("one", "four"))], STEPS)
+    assert (answered.answer, answered.agreeing, answered.cases) == ("reproduced", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("measured", "why"),
+    [
+        (found(0.5, 0.6, "regressed"), "Costs time by design: it buys memory."),
+        (found(0.5, 0.6, "regressed", expect="regressed"), "Costs time by design: it buys memory."),
+        (found(2.0, 2.1), "Not judged by time: it buys memory."),
+    ],
+)
+def test_a_row_that_gains_no_time_is_neither_reproduced_nor_refuted_by_time(measured, why) -> None:
+    (answered,) = answer_rows([row(claim=None, not_time="it buys memory")], [Cited("s", ("ch07/a",))], [measured])
+    assert (answered.answer, answered.why) == ("no claim of speed", why)
+    assert answered.best == measured
+
+
+def test_a_cost_that_the_scenario_expects_is_said_to_be_one() -> None:
+    (answered,) = answer_rows(
+        [row(claim=None)], [Cited("s", ("ch07/a",))], [found(0.5, 0.6, "regressed", expect="regressed")]
+    )
+    assert (answered.answer, answered.why) == ("reproduced", "Costs time, as the scenario expects.")
+
+
+def test_a_row_whose_family_comes_later_waits_and_is_not_missing() -> None:
+    rows = [row("ch07/a"), row("ch07/later", family="llm.generate"), row("ch16/b", family="llm.generate")]
+    answered = answer_rows(rows, [], [])
+    assert [a.row.id for a in missing(answered)] == ["ch07/a"]
+    assert [a.row.id for a in waiting(answered)] == ["ch07/later"]
+    covered = answer_rows(rows, [Cited("s", ("ch07/later",))], [])
+    assert waiting(covered) == ()
 
 
 def test_what_is_impossible_stays_so_and_shows_what_was_measured() -> None:

@@ -30,6 +30,20 @@ def test_the_listing_is_there_for_programs(here) -> None:
 def test_what_is_missing_are_core_rows_without_a_scenario(here) -> None:
     rows = json.loads(here("book", "--missing", "--json").out)
     assert all(row["weight"] == "core" and row["scenarios"] == [] and row["lane"] in ("cpu", "gpu1") for row in rows)
+    text = " ".join(here("book", "--missing").out.split())
+    assert "5 more wait for families of workloads that come later: ch04/kv-recompute-vs-offload-reload," in text
+
+
+def test_how_a_ladder_answers_a_row_is_said_in_the_help_and_below_the_table(here) -> None:
+    for argv in (("book", "--help"), ("book", "--chapter", "ch01")):
+        assert "last side where it names none" in " ".join(here(*argv).out.split())
+
+
+def test_a_row_that_gains_memory_is_not_refuted_by_time(here) -> None:
+    rows = {row["row"]: row for row in json.loads(here("book", "--chapter", "ch13", "--json").out)}
+    sharded = rows["ch13/ddp-vs-fsdp-full-shard"]
+    assert (sharded["answer"], sharded["verdict"]) == ("no claim of speed", "regressed")
+    assert sharded["why"].startswith("Costs time by design: it buys memory")
 
 
 def test_the_page_is_written_where_it_is_asked_for(here, user) -> None:

@@ -6,11 +6,19 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from cli_user import Typed, User, until
+
+from aiperf.profilers import tools
+from aiperf.records import Case, Side
+from aiperf.records.profiled import CounterRow, Profile, SideProfile
+from aiperf.store.profiles import write_profile
 
 REPORTS = Path(__file__).parents[1] / "fixtures" / "profilers"
 TOKEN = "hunter2-planted-token"
@@ -18,11 +26,12 @@ TOKEN = "hunter2-planted-token"
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> User:
-    """A user who measured and then profiled a pair with torch.profiler, with a secret in the environment."""
+    """A user who measured and then profiled a pair in GitHub Actions, with a secret in the environment and no nsys."""
     user = User(tmp_path_factory.mktemp("profiled"))
-    user.env["MY_API_TOKEN"] = TOKEN
+    user.env |= {"MY_API_TOKEN": TOKEN, "AIPERF_NSYS": "/no/nsys"}
+    user.env |= {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(user.folder / "summary.md")}
     path = user.scenario("claims", moves="{calls: down}")
-    user.done = user.types("run", path, "--precision", "fast.yaml", "--no-peaks", "--profile", "torch")
+    user.done = user.types("run", path, "--precision", "fast.yaml", "--no-peaks", "--profile", "nsys,torch")
     return user
 
 
@@ -47,6 +56,7 @@ def test_a_run_profiles_what_it_measured_and_the_table_says_whether_the_claim_ho
     ]
     stored = json.loads((profiled.latest() / "profiles" / "claims.json").read_text())
     assert [(a["tool"], a["side"], a["status"]) for a in stored["artefacts"]] == [
+        ("nsys", "", "skipped"),
         ("torch", "before", "read"),
         ("torch", "after", "read"),
     ]
@@ -54,10 +64,74 @@ def test_a_run_profiles_what_it_measured_and_the_table_says_whether_the_claim_ho
     assert "Sides, by torch" in again.out
 
 
+def test_a_tool_that_could_not_be_used_is_told_below_the_table_of_the_run(profiled) -> None:
+    told = " ".join(profiled.done.out.split())
+    assert (
+        "claims: nsys skipped: AIPERF_NSYS names /no/nsys, which is no nsys that answers. Correct AIPERF_NSYS" in told
+    )
+
+
+def test_the_summary_of_a_ci_system_says_whether_the_claims_hold(profiled) -> None:
+    lines = (profiled.folder / "summary.md").read_text().splitlines()
+    head = next(line for line in lines if line.startswith("|") and "mechanism" in line)
+    place = [cell.strip() for cell in head.split("|")].index("mechanism")
+    row = next(line for line in lines if line.startswith("| claims"))
+    assert row.split("|")[place].strip() == "not readable here"
+
+
+def test_the_peak_memory_of_each_side_is_told(profiled) -> None:
+    (stored,) = json.loads(profiled.types("report", "--profiles", "--json").out)
+    assert [1 << 23 < side["peak_bytes"] < 1 << 34 for side in stored["sides"]] == [True, True]
+    assert "peak memory" in profiled.types("report", "--profiles").out
+
+
+def test_stored_profiles_are_reported_as_csv_json_and_markdown(profiled, here, user) -> None:
+    run = user.folder / "results" / "copied"
+    shutil.copytree(profiled.latest(), run)
+    rows = tuple(CounterRow(side, "nsys", "kernel", "add", count=2) for side in ("before", "after"))
+    write_profile(run, Case("own", "own", "t", "w", (Side("before"), Side("after"))), Profile("own", rows=rows))
+    told = list(csv.DictReader(io.StringIO(here("report", str(run), "--profiles", "--format", "csv").out)))
+    assert [(row["case"], row["side"], row["name"], row["count"]) for row in told] == [
+        ("own", "before", "add", "2"), ("own", "after", "add", "2"),
+    ]  # fmt: skip
+    both = json.loads(here("report", str(run), "--profiles", "--json").out)
+    assert [profile["case"] for profile in both] == ["claims", "own"]
+    markdown = here("report", str(run), "--profiles", "--format", "markdown").out
+    assert 0 < markdown.index("speedup") < markdown.index("### claims") < markdown.index("### own")
+
+
+def test_stored_profiles_are_exported_with_their_run(profiled, here, user) -> None:
+    import pandas as pd
+
+    run = user.folder / "results" / "copied"
+    shutil.copytree(profiled.latest(), run)
+    row = CounterRow("before", "nsys", "kernel", "add", count=2, time_s=1e-3, metrics={"a__b.sum": 7.0})
+    case = Case("own", "own", "t", "w", (Side("before"), Side("after")))
+    write_profile(run, case, Profile("own", rows=(row,), sides=(SideProfile("before", "nsys", 4, wall_s=2.0),)))
+    told = here("export", str(run), "--what", "profiles", "--output", "profiles.parquet")
+    assert (told.code, told.err) == (0, "profiles.parquet: 1 rows (profiles) of 1 run\n")
+    (read,) = pd.read_parquet("profiles.parquet").to_dict("records")
+    assert (read["run"], read["case"], read["iterations"], read["count"]) == (profiled.latest().name, "own", 4, 2)
+    assert (read["time_s"], json.loads(read["metrics"])) == (1e-3, {"a__b.sum": 7.0})
+    sides = json.loads(here("export", str(run), "--what", "sides", "-o", "-", "--format", "json").out)
+    assert [(side["case"], side["side"], side["tool"]) for side in sides] == [
+        ("claims", "before", "torch"), ("claims", "after", "torch"), ("own", "before", "nsys"),
+    ]  # fmt: skip
+    assert here("export", str(run), "--what", "sides", "--output", "profiles.parquet").code == 2
+
+
+def test_a_run_without_profiles_says_so(reader) -> None:
+    done = reader.types("report", "--profiles", "--format", "json")
+    assert (done.code, json.loads(done.out)) == (0, [])
+    assert "no profile is stored in" in done.err
+
+
 def test_a_token_of_the_environment_is_in_no_file_of_the_run(profiled) -> None:
-    files = [p for p in profiled.latest().rglob("*") if p.is_file()]
-    assert len(files) > 5
+    profiled.types("profile", "./claims.yaml", "--with", "torch", "--print-commands")
+    files = [p for p in (profiled.folder / "results").rglob("*") if p.is_file()]
+    assert len(files) > 7
     assert [p for p in files if TOKEN.encode() in p.read_bytes()] == []
+    assert TOKEN not in profiled.done.out + profiled.done.err
 
 
 def test_profiling_goes_on_in_a_run_and_keeps_what_it_has(profiled) -> None:
@@ -69,11 +143,15 @@ def test_profiling_goes_on_in_a_run_and_keeps_what_it_has(profiled) -> None:
 
 def test_clean_removes_raw_reports_and_nothing_else(profiled) -> None:
     kept = {p for p in profiled.latest().rglob("*") if p.is_file() and p.parent.name != "raw"}
+    assert profiled.types("profile", "./claims.yaml", "--with", "torch", "--print-commands").code == 0
+    by_hand = profiled.folder / "results" / "profile-by-hand"
     asked = profiled.types("clean", "--dry-run")
-    assert "2 raw reports" in asked.out
+    assert "2 raw reports and 2 files of profile-by-hand" in asked.out
     assert "would be removed" in asked.out
+    assert len(list(by_hand.rglob("spec.json"))) == 2
     done = profiled.types("clean")
-    assert "2 raw reports" in done.out
+    assert "2 raw reports and 2 files of profile-by-hand" in done.out
+    assert not by_hand.exists()
     assert {p for p in profiled.latest().rglob("*") if p.is_file()} == kept
     assert profiled.types("clean", "--json").out.strip() == "[]"
 
@@ -124,6 +202,64 @@ def test_a_mistake_is_told_in_one_message_with_exit_code_2(here, user, argv, tol
     assert done.plain
 
 
+def test_a_report_of_nsys_itself_is_exported_by_nsys_and_read(here, user, monkeypatch) -> None:
+    """With a stand-in that answers for its version and exports by copying."""
+    (user.folder / "h200.nsys-rep").write_bytes((REPORTS / "h200_s.sqlite").read_bytes())
+    monkeypatch.setenv("AIPERF_NSYS", str(user.folder / "nsys"))
+    stand_in(user, 'cp "${10}" "$9"')
+    done = here("profile", "--import", "h200.nsys-rep", "--range", "pageable", "--range", "pinned", "--json")
+    assert (done.code, done.err) == (0, "")
+    (told,) = json.loads(done.out)
+    assert [(a["tool"], a["status"], a["files"]) for a in told["artefacts"]] == [("nsys", "read", ["h200.nsys-rep"])]
+    assert [side["bound"] for side in told["sides"]] == ["transfer", "transfer"]
+    assert (user.folder / "h200.nsys-rep").read_bytes() == (REPORTS / "h200_s.sqlite").read_bytes()
+    stand_in(user, "echo 'the report is of a newer version' >&2; exit 1")
+    done = here("profile", "--import", "h200.nsys-rep")
+    assert done.code == 2
+    assert "nsys export wrote nothing (the report is of a newer version)" in done.err
+
+
+def stand_in(user: User, export: str) -> None:
+    """An nsys that can do nothing but export."""
+    script = f'[ "$1 $2" = "export --type" ] || exec echo "NVIDIA Nsight Systems version 2025.3.1.90"\n{export}'
+    user.write("nsys", f"#!/bin/sh\n{script}\n").chmod(0o755)
+    # What a tool answers is asked once for each path.
+    tools._answer.cache_clear()
+
+
+def test_commands_for_use_by_hand_do_what_a_pass_does_in_the_environment_of_a_pass(here, user, monkeypatch) -> None:
+    monkeypatch.setenv("MY_API_TOKEN", TOKEN)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    done = here("profile", "./tiny.yaml", "--with", "torch", "--print-commands")
+    line = next(line for line in done.out.splitlines() if not line.startswith("#"))
+    assert 'OMP_NUM_THREADS="$OMP_NUM_THREADS"' in line
+    assert TOKEN not in done.out
+    # The environment that it would run in, instead of running it.
+    bare = line[: line.index(sys.executable)] + "env"
+    env = dict(pair.split("=", 1) for pair in subprocess.check_output(bare, shell=True, text=True).splitlines())
+    assert (env["RANK"], env["WORLD_SIZE"], env["OMP_NUM_THREADS"]) == ("0", "1", "3")
+    assert env["TMPDIR"].startswith(str(user.folder / "results" / "profile-by-hand"))
+    assert not {"MY_API_TOKEN", "AIPERF_LAUNCH", "AIPERF_PARENT"} & set(env)
+    subprocess.run(line, shell=True, check=True, timeout=60)
+    assert len(list((user.folder / "results" / "profile-by-hand").rglob("trace-0.json.gz"))) == 1
+
+
+def test_a_tool_that_has_no_command_here_has_its_reason_on_the_page_of_commands(here, user, monkeypatch) -> None:
+    monkeypatch.setenv("AIPERF_NSYS", "/no/nsys")
+    done = here("profile", "./tiny.yaml", "--with", "nsys,ncu", "--print-commands")
+    assert done.code == 77
+    assert "# nsys: AIPERF_NSYS names /no/nsys, which is no nsys that answers." in done.out
+    assert "\n# ncu: " in done.out
+
+
+def test_tools_that_are_not_used_by_default_are_named_with_the_reason(here, monkeypatch) -> None:
+    monkeypatch.setenv("AIPERF_NSYS", "/no/nsys")
+    done = here("profile", "./tiny.yaml", "--print-commands")
+    assert done.code == 0
+    assert "nsys is not used: AIPERF_NSYS names /no/nsys" in done.err
+    assert "is not used" not in here("profile", "./tiny.yaml", "--with", "torch", "--print-commands").err
+
+
 def test_commands_for_use_by_hand_are_printed_and_nothing_is_run(here, user) -> None:
     done = here("profile", "./tiny.yaml", "--with", "torch", "--print-commands")
     assert done.code == 0
@@ -141,6 +277,19 @@ def test_a_side_that_fails_under_a_profiler_is_told_and_the_exit_code_says_so(us
     assert "before read" in told
     assert "after failed" in told
     assert "the model file is missing" in told
+
+
+def test_an_interrupt_while_a_run_profiles_prints_the_table_and_exits_with_130(user) -> None:
+    told = user.folder / "told"
+    argv = ("run", "./tiny.yaml", "--precision", "fast.yaml", "--no-peaks", "--profile", "torch")
+    with told.open("w") as errors, user.start(*argv, stderr=errors) as process:
+        assert until(lambda: "torch over before" in told.read_text(), seconds=60)
+        os.killpg(process.pid, signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "tiny" in out
+    assert "profiling was interrupted: 0 of 1 cases are profiled and saved" in told.read_text()
+    assert user.record()["status"] == "measured"
 
 
 SUITE = """\

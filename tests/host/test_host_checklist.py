@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from host_shelf import check
 from aiperf.errors import AiperfError
 from aiperf.host import checklist
 from aiperf.host.checklist import load_checklist
+from aiperf.host.checkup import Checkup
 from aiperf.host.probes.every import PROBES
 from aiperf.host.walk import walk
-from aiperf.scenario.find import Listing
+from aiperf.scenario.find import Listing, list_scenarios
 
 ITEMS = load_checklist()
 
@@ -39,6 +41,25 @@ def test_an_item_says_how_it_is_checked() -> None:
         assert item.book == f"{item.section}, line {item.lines}"
 
 
+def test_a_scenario_that_comes_close_to_an_item_is_shipped() -> None:
+    shipped = {listing.name for listing in list_scenarios()}
+    named = [name for item in ITEMS for name in item.see]
+    assert named
+    assert set(named) <= shipped
+    steps = walk(ITEMS, Checkup("", {}, ()), list_scenarios())
+    assert sum(bool(step.see) for step in steps) == sum(bool(item.see) for item in ITEMS)
+    assert not [step.id for step in steps if step.see and step.scenarios]
+
+
+def test_what_comes_close_is_not_named_beside_a_scenario_that_shows_the_item() -> None:
+    item = replace(next(item for item in ITEMS if item.id == "cuda-graphs"), see=("near", "unshipped"))
+    listings = [Listing("near", Path("a.yaml"))]
+    checkup = Checkup("", {}, ())
+    assert [step.see for step in walk([item], checkup, listings)] == [("near",)]
+    listings.append(Listing(item.pair, Path("b.yaml")))
+    assert [(step.scenarios, step.see) for step in walk([item], checkup, listings)] == [((item.pair,), ())]
+
+
 def test_a_damaged_checklist_is_told(tmp_path, monkeypatch) -> None:
     (tmp_path / "doctor").mkdir()
     (tmp_path / "doctor" / "checklist.yaml").write_text("- {section: a, items: [{id: x, wrong: 1}]}\n")
@@ -51,6 +72,7 @@ def test_the_walk_has_a_verdict_a_scenario_or_a_question_for_every_item(tmp_path
     listings = [
         Listing("thp-pair", Path("a.yaml"), book=("app/small-pages-vs-thp", "ch03/other")),
         Listing("pageable-vs-pinned-h2d", Path("b.yaml")),
+        Listing("eager-vs-cuda-graph-elementwise", Path("c.yaml")),
     ]
     steps = {step.id: step for step in walk(ITEMS, check(tmp_path, "laptop"), listings)}
     assert list(steps) == [item.id for item in ITEMS]
@@ -59,5 +81,6 @@ def test_the_walk_has_a_verdict_a_scenario_or_a_question_for_every_item(tmp_path
     )  # fmt: skip
     assert steps["pinned-host-memory"].scenarios == ("pageable-vs-pinned-h2d",)
     assert (steps["streams"].scenarios, steps["streams"].pair) == ((), "one-stream-vs-multi-stream")
+    assert (steps["cuda-graphs"].scenarios, steps["cuda-graphs"].see) == ((), ("eager-vs-cuda-graph-elementwise",))
     assert steps["plan-data-locality"].said.startswith("Is tightly coupled work")
     assert steps["mig"].said == "NVML does not answer nvmlDeviceGetMigMode on this GPU"

@@ -107,9 +107,11 @@ def test_a_slice_and_an_unknown_gpu_have_no_datasheet(name) -> None:
 
 
 def test_a_roof_is_held_against_the_figure_it_reaches_for() -> None:
-    found = held(dram=4.1e12, gemm_bf16=770e12, h2d=53.1e9, p2p=385e9, cpu_stream=2e10, launch=2e-6)
+    found = held(
+        dram=4.1e12, gemm_bf16=770e12, gemm_fp8=1385e12, h2d=53.1e9, p2p=385e9, l2=6e12, cpu_stream=2e10, launch=2e-6
+    )
     assert {name: round(entry.share, 2) for name, entry in found.items()} == {
-        "dram": 0.85, "gemm_bf16": 0.78, "h2d": 0.84, "p2p": 0.86,
+        "dram": 0.85, "gemm_bf16": 0.78, "gemm_fp8": 0.70, "h2d": 0.84, "p2p": 0.86,
     }  # fmt: skip
     assert not any(entry.far_below for entry in found.values())
     # How sure a figure is stands beside it wherever it is shown.

@@ -98,6 +98,35 @@ def test_nvmls_millijoules_become_joules_and_the_library_is_given_back() -> None
     assert nvml.open == 0
 
 
+def test_a_window_tells_how_hot_the_hottest_device_was_when_it_began() -> None:
+    nvml = library(FakeGpu(uuid="GPU-0"), FakeGpu(uuid="GPU-1"))
+    heat = {"GPU-0": 41, "GPU-1": 47}
+    nvml.nvmlDeviceGetTemperature = lambda device, kind: heat[device.uuid]
+    bench = Bench()
+
+    def sleep(seconds: float) -> None:
+        bench.sleep(seconds)
+        nvml.energy = 5_000_000 + 400_000 * bench.now
+        heat["GPU-1"] = 80
+
+    meter = gpu_meter([gpu(0), gpu(1)], library=nvml, clock=lambda: bench.now, sleep=sleep)
+    assert meter.window(1.0).temperature == 47
+    alone = gpu_meter([gpu(0)], library=nvml, clock=lambda: bench.now, sleep=sleep)
+    assert alone.window(1.0).temperature == 41
+    nvml.silent = {"nvmlDeviceGetTemperature"}
+    assert (alone.window(1.0).temperature, alone.window(1.0).problem) == (None, "")
+
+
+def test_the_heat_of_cpus_is_that_of_their_packages(tmp_path) -> None:
+    assert cpu_meter(tmp_path).temperature() is None
+    for number, (kind, heat) in enumerate([("acpitz", 90000), ("x86_pkg_temp", 51000), ("x86_pkg_temp", 55500)]):
+        folder = tmp_path / f"sys/class/thermal/thermal_zone{number}"
+        folder.mkdir(parents=True)
+        (folder / "type").write_text(f"{kind}\n")
+        (folder / "temp").write_text(f"{heat}\n")
+    assert cpu_meter(tmp_path).temperature() == 55.5
+
+
 def test_mig_and_gpus_without_a_counter_have_a_reason_instead_of_a_meter() -> None:
     assert "MIG" in gpu_meter([gpu(mig=True)], library=library(FakeGpu(uuid="GPU-0"))).problem
     silent = library(FakeGpu(uuid="GPU-0"), silent=["nvmlDeviceGetTotalEnergyConsumption"])

@@ -1,3 +1,4 @@
+import os
 import threading
 from dataclasses import replace
 
@@ -6,7 +7,7 @@ from host_fake_nvml import LIBRARY_NOT_FOUND, FakeGpu, FakeNvml
 from host_recorded import MEMINFO, PROC_STAT, machine, process, write
 
 from aiperf.host.facts import Gpu, HostFacts
-from aiperf.host.findings import findings
+from aiperf.host.findings import PASSING, findings, passing
 from aiperf.host.peaks import load_peaks
 
 HOST = HostFacts("node", "Linux", "AMD EPYC", (0, 1), 1, 1)
@@ -82,20 +83,47 @@ def test_stale_workers_are_named_and_not_ended(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("environ", "level"),
+    ("environ", "kind"),
     [
-        ({}, "ok"),
-        ({"NCCL_DEBUG": "WARN", "CUDA_LAUNCH_BLOCKING": "0"}, "ok"),
-        ({"NCCL_DEBUG": "INFO"}, "warn"),
-        ({"CUDA_LAUNCH_BLOCKING": "1"}, "warn"),
-        ({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}, "warn"),
+        ({"NCCL_DEBUG": "INFO"}, "probed_env"),
+        ({"CUDA_LAUNCH_BLOCKING": "1"}, "probed_env"),
+        ({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}, "debug_env"),
+        ({"TORCHDYNAMO_DISABLE": "1"}, "compile_env"),
+        ({"TORCH_COMPILE_DISABLE": "true"}, "compile_env"),
+        ({"TRITON_INTERPRET": "1"}, "gpu_env"),
+        ({"CUDA_CACHE_DISABLE": "1"}, "gpu_env"),
+        ({"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, "gpu_env"),
+        ({"CUDA_MODULE_LOADING": "EAGER"}, "gpu_env"),
+        ({"TORCH_NCCL_BLOCKING_WAIT": "1"}, "gpu_env"),
     ],
 )
-def test_debug_variables_that_change_timings_are_warned_of(tmp_path, environ, level):
-    finding = found(machine(tmp_path), "debug_env", environ=environ)
-    assert finding.level == level
-    if level == "warn":
-        assert finding.advice == f"unset {next(iter(environ))}"
+def test_variables_that_change_what_is_measured_are_warned_of(tmp_path, environ, kind):
+    finding = found(machine(tmp_path), kind, environ=environ)
+    ((name, value),) = environ.items()
+    assert (finding.level, finding.advice) == ("warn", f"unset {name}")
+    assert f"{name}={value}" in finding.sentence
+
+
+def test_variables_at_their_defaults_are_no_finding(tmp_path):
+    env = {"NCCL_DEBUG": "WARN", "CUDA_LAUNCH_BLOCKING": "0", "TORCH_COMPILE_DISABLE": "false"}
+    env |= {"CUDA_MODULE_LOADING": "LAZY", "CUDA_DEVICE_MAX_CONNECTIONS": "8"}
+    entries = findings(HOST, root=machine(tmp_path), environ=env)
+    assert [e.level for e in entries if e.kind.endswith("_env")] == ["ok"]
+
+
+def test_a_variable_that_smells_of_a_secret_is_named_without_its_value(tmp_path):
+    finding = found(machine(tmp_path), "debug_env", environ={"TORCH_LOGS": "https://me:hunter2@host"})
+    assert "TORCH_LOGS" in finding.sentence
+    assert "hunter2" not in finding.sentence
+
+
+def test_a_page_cache_that_waits_for_the_disk_is_a_warning_with_the_amount(tmp_path):
+    root = machine(tmp_path)
+    assert found(root, "page_cache").level == "ok"
+    total = int(MEMINFO.partition("MemTotal:")[2].split()[0])
+    write(root, {"proc/meminfo": f"{MEMINFO}Dirty: {total // 200} kB\nWriteback: {total // 150} kB\n"})
+    assert found(root, "page_cache").level == "warn"
+    assert "waits to be written" in found(root, "page_cache").sentence
 
 
 def test_processes_on_the_gpus_make_the_host_unfit(tmp_path):
@@ -106,8 +134,17 @@ def test_processes_on_the_gpus_make_the_host_unfit(tmp_path):
     gpu.pids.append(70)
     finding = found(root, "gpu_processes", facts=facts, library=FakeNvml(gpu))
     assert (finding.level, finding.sentence) == ("unfit", "Other processes use the GPUs: 70.")
+    process(root, 71, parent=os.getpid())
+    gpu.pids[:] = [71]
+    assert found(root, "gpu_processes", facts=facts, library=FakeNvml(gpu)).level == "ok"
     broken = FakeNvml(init_error=LIBRARY_NOT_FOUND)
     assert found(root, "gpu_processes", facts=facts, library=broken).level == "unreadable"
+
+
+def test_what_comes_and_goes_is_found_again_and_what_stands_still_is_not(tmp_path):
+    root = process(machine(tmp_path), 50, arguments=("python3", "-m", "aiperf.worker"))
+    assert [(f.kind, f.level) for f in passing(HOST, root=root)] == [("stale_workers", "warn"), ("page_cache", "ok")]
+    assert {f.kind for f in passing(HOST, root=root)} <= set(PASSING)
 
 
 def test_a_state_file_that_was_set_aside_is_told(tmp_path, monkeypatch):

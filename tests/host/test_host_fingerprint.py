@@ -1,6 +1,8 @@
 import subprocess
 from dataclasses import replace
 
+import pytest
+
 from aiperf.host.facts import Gpu, HostFacts
 from aiperf.host.fingerprint import environment, fingerprint, git_state, software_versions
 
@@ -63,6 +65,25 @@ def test_software_versions_name_what_matters_only():
 def test_the_recorded_environment_is_an_allow_list_without_secrets():
     env = {"OMP_NUM_THREADS": "2", "HOME": "/root", "TORCH_HUB_TOKEN": "x", "AWS_SECRET": "x", "NCCL_ALGO": "Ring"}
     assert environment(env) == {"NCCL_ALGO": "Ring", "OMP_NUM_THREADS": "2"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SLURM_JWT", "x"),
+        ("NCCL_PROXY", "socks5://me:hunter2@gateway"),
+        ("TORCH_HUB", "hf_abcdefgh12345678"),
+        ("TORCH_LOGS", "Bearer abc"),
+        ("OMP_PLACES", "ghp_0123456789abcdef"),
+        ("SLURM_JOB_ID", "17"),
+        ("SLURM_STEP_NODELIST", "n[1-4]"),
+        ("SLURM_JOB_START_TIME", "1"),
+        ("AIPERF_PAD", "xxx"),
+        ("PYTHONPATH", "/home/me"),
+    ],
+)
+def test_a_secret_and_what_names_one_job_are_not_recorded(name, value):
+    assert environment({name: value, "SLURM_CPUS_PER_TASK": "4"}) == {"SLURM_CPUS_PER_TASK": "4"}
 
 
 def test_a_folder_without_git_has_no_state(tmp_path):

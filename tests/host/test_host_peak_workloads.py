@@ -70,6 +70,43 @@ def test_the_cpu_matrix_multiply_matches_its_float64_reference(context):
     )
 
 
+def test_the_cpu_product_of_bf16_matches_its_reference_where_the_cpu_has_one(context, monkeypatch):
+    monkeypatch.setattr(peaks, "_cpu_has_bf16", lambda: True)
+    workload = peaks.cpu_gemm_bf16(context, n=96)
+    workload.step()
+    assert workload.work.roofs == {"cpu_gemm_bf16": 2.0 * 96**3}
+    assert workload.outputs()["product"].dtype == torch.bfloat16
+    torch.testing.assert_close(
+        workload.outputs()["product"].double(), workload.reference()["product"], rtol=0.01, atol=0.1
+    )
+    monkeypatch.setattr(peaks, "_cpu_has_bf16", lambda: False)
+    with pytest.raises(SkipSide, match="no instructions that multiply bf16"):
+        peaks.cpu_gemm_bf16(context, n=96)
+
+
+@pytest.mark.parametrize(
+    ("line", "has"),
+    [("flags : fpu avx512f amx_bf16", True), ("Features : fp asimd bf16", True), ("flags : fpu avx512f avx2", False)],
+)
+def test_instructions_for_bf16_are_read_from_what_the_kernel_says_of_a_cpu(tmp_path, line, has):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(f"processor : 0\n{line}\n")
+    assert peaks._cpu_has_bf16(tmp_path) == has
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_fp8_product_matches_its_float64_reference(context, monkeypatch, fast):
+    monkeypatch.setattr(peaks, "_gpu", lambda ctx: "cpu")
+    monkeypatch.setattr(peaks.torch.cuda, "get_device_name", lambda: "a GPU")
+    workload = peaks.gemm_fp8(context, n=64, fast_sums=fast)
+    workload.outputs()["product"].zero_()
+    workload.step()
+    assert workload.work.roofs == {"gemm_fp8": 2.0 * 64**3}
+    torch.testing.assert_close(
+        workload.outputs()["product"].double(), workload.reference()["product"], rtol=0.01, atol=0.1
+    )
+
+
 @pytest.mark.parametrize(("threads", "direct"), [(1, True), (3, True), (2, False)])
 def test_a_disk_read_reads_every_block_of_its_file(context, threads, direct):
     workload = peaks.disk_read(context, size=4 * MIB, block=MIB, threads=threads, direct=direct)
@@ -98,7 +135,8 @@ def test_a_file_that_shrank_is_an_error_and_not_a_fast_read(context):
 
 
 def test_gpu_workloads_without_a_gpu_skip_with_the_reason(context):
-    for function in (peaks.dram, peaks.h2d, peaks.d2h, peaks.p2p, peaks.gemm_bf16, peaks.launch):
+    gpu = (peaks.dram, peaks.h2d, peaks.d2h, peaks.p2p, peaks.gemm_bf16, peaks.gemm_fp8, peaks.l2, peaks.shared)
+    for function in (*gpu, peaks.launch):
         with pytest.raises(SkipSide, match="no GPU was given"):
             function(context)
 

@@ -71,7 +71,7 @@ def test_peaks_that_an_older_version_kept_are_read_without_an_interval(state):
     save_peak("host", PEAK)
     path = state / "peaks" / "host.json"
     entries = json.loads(path.read_text())
-    for name in ("latest", "launches", "interval_low", "interval_high"):
+    for name in ("latest", "launches", "interval_low", "interval_high", "by_size"):
         del entries["dram"][name]
     path.write_text(json.dumps(entries))
     assert load_peaks("host") == {"dram": PEAK}
@@ -87,6 +87,24 @@ def test_the_further_reach_is_kept_and_the_latest_occasion_told():
     assert (found.value, found.when) == (4.2e12, old.when)
     assert (found.latest, found.interval_low, found.interval_high) == (3.0e12, 2.9e12, 3.1e12)
     assert kept(roof("dram"), None, new) == new
+
+
+def test_each_size_keeps_its_own_further_reach_and_sizes_that_were_not_measured_again_stay():
+    declared = roof("all_reduce_gloo")
+    old = replace(PEAK, name=declared.name, by_size={"4096": 2e8, "65536": 1e9})
+    new = replace(PEAK, name=declared.name, by_size={"4096": 1e8, "1048576": 3e9})
+    assert kept(declared, old, new).by_size == {"4096": 2e8, "65536": 1e9, "1048576": 3e9}
+    assert kept(declared, replace(old, by_size={}), new).by_size == new.by_size
+    save_peak("host", kept(declared, old, new))
+    assert load_peaks("host")[declared.name].by_size["65536"] == 1e9
+
+
+def test_every_swept_parameter_is_one_of_every_variant_and_takes_each_value_once():
+    for declared in ROOFS:
+        if declared.sweep:
+            values = [variant[declared.sweep] for variant in declared.variants]
+            assert values == sorted(set(values))
+            assert (values[0], declared.ranks) == (4096, 2)
 
 
 def test_many_processes_that_save_at_once_lose_nothing(state):

@@ -6,7 +6,16 @@ import pytest
 from host_recorded import machine, write
 
 from aiperf.errors import UserError
-from aiperf.host.placement import CpuProbe, format_cpus, others, parse_cpus, place, probe_cpus, quiet_cpus
+from aiperf.host.placement import (
+    CpuProbe,
+    format_cpus,
+    on_same_nodes,
+    others,
+    parse_cpus,
+    place,
+    probe_cpus,
+    quiet_cpus,
+)
 
 
 def test_a_cpu_list_is_read_as_the_kernel_writes_it():
@@ -33,6 +42,18 @@ def test_a_cpu_that_may_not_be_used_is_named_beside_those_that_may():
 def test_cpu_lists_survive_writing_and_reading(cpus):
     text = format_cpus(cpus)
     assert (parse_cpus(text, allowed=range(8)) if cpus else ()) == cpus
+
+
+def test_cpus_of_the_same_nodes_are_those_that_the_kernel_lists_beside_them(tmp_path):
+    folder = "sys/devices/system/node"
+    lists = {f"{folder}/node0/cpulist": "0-3\n", f"{folder}/node1/cpulist": "4-7\n", f"{folder}/node2/cpulist": "\n"}
+    root = machine(tmp_path, **lists)
+    assert on_same_nodes((5,), range(8), root=root) == (4, 5, 6, 7)
+    assert on_same_nodes((5,), (0, 4, 1), root=root) == (4,)
+    assert on_same_nodes((2, 5), range(8), root=root) == tuple(range(8))
+    assert on_same_nodes((5,), (0, 1), root=root) == (0, 1)
+    assert on_same_nodes((9,), range(8), root=root) == tuple(range(8))
+    assert on_same_nodes((5,), range(8), root=machine(tmp_path / "other")) == tuple(range(8))
 
 
 def test_none_pins_nothing():

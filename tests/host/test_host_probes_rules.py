@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-from host_shelf import check, recorded
+import os
+import subprocess
+import sys
 
+import pytest
+from host_shelf import check, plant, recorded, sight_of
+
+from aiperf.host.probes.cpu import taken_now
 from aiperf.host.probes.packages import at_least
-from aiperf.host.probes.watch import Moment, Watch
-from aiperf.host.proc import CpuTime
+from aiperf.host.probes.watch import Moment, Watch, started_ticks, watch
+from aiperf.host.proc import ROOT, CpuTime
 
 
 def found(root, name, probe, **changes):
@@ -28,7 +33,9 @@ FILES = [
     ("isolate-system-tasks", {"proc/cmdline": "quiet isolcpus=2-15"}, "ok"),
     ("isolate-system-tasks", {"sys/devices/system/cpu/nohz_full": "(null)"}, "warn"),
     ("hyperthreading", {"sys/devices/system/cpu/cpu0/topology/thread_siblings_list": "0-1"}, "warn"),
-    ("swap-disabled", {"proc/swaps": "Filename\n/swap file 1024 0 -2"}, "warn"),
+    ("swap-disabled", {"proc/swaps": "Filename\n/swap file 1048576 0 -2"}, "ok"),
+    ("swap-disabled", {"proc/swaps": "Filename\n/swap file 1048576 65535 -2"}, "ok"),
+    ("swap-disabled", {"proc/swaps": "Filename\n/swap file 1048576 65536 -2"}, "warn"),
     ("thp", {"sys/kernel/mm/transparent_hugepage/enabled": "always madvise [never]"}, "warn"),
     ("tcp-stack", {"proc/sys/net/ipv4/tcp_wmem": "4096 16384 4194304"}, "warn"),
     ("congestion-control", {"proc/sys/net/ipv4/tcp_congestion_control": "reno"}, "warn"),
@@ -136,6 +143,63 @@ def test_a_gpu_that_the_driver_hides_is_unreadable_and_not_absent(tmp_path) -> N
     row = found(tmp_path, "h200-vm", "ecc-enabled", nvml={"init_error": 9, "devices": []})
     assert row.level == "unreadable"
     assert row.reason == "there is an NVIDIA GPU (0000:06:00.0), but the NVIDIA driver is not loaded"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "turbo"),
+    [
+        ("intel_pstate/no_turbo", "0", "on"),
+        ("intel_pstate/no_turbo", "1", "off"),
+        ("cpufreq/boost", "1", "on"),
+        ("cpufreq/boost", "0", "off"),
+        ("cpufreq/boost", "?", ""),
+    ],
+)
+def test_turbo_is_told_beside_the_governor(tmp_path, file, text, turbo) -> None:
+    row = found(tmp_path, "numa-server", "hpc-kernel-governor", files={f"sys/devices/system/cpu/{file}": text})
+    assert row.level == "ok"
+    assert ("turbo" in row.value) == bool(turbo)
+    assert not turbo or f"performance, turbo {turbo}, kernel" in row.value
+    assert row.reason.startswith("with turbo on") == (turbo == "on")
+
+
+def test_a_page_cache_that_waits_for_the_disk_is_a_warning_above_one_percent(tmp_path) -> None:
+    total = 1 << 24
+    for share, level in ((202, "ok"), (198, "warn")):
+        waits = f"Dirty: {total // share} kB\nWriteback: {total // share} kB\n"
+        text = f"MemTotal: {total} kB\nMemAvailable: {total // 2} kB\n{waits}"
+        row = found(tmp_path / level, "cpu-vm", "monitor-memory", files={"proc/meminfo": text})
+        assert (row.level, "waits to be written" in row.value) == (level, level == "warn")
+
+
+@pytest.mark.parametrize(("busy", "level"), [(2, "ok"), (15, "warn"), (60, "unfit")])
+def test_while_a_run_measures_only_the_share_that_others_take_counts(tmp_path, busy, level) -> None:
+    host = recorded("h200-vm")
+    first = "".join(f"cpu{n} 0 0 0 1000 0 0 0 0 0 0\n" for n in range(16))
+    later = "".join(f"cpu{n} {busy} 0 0 {1100 - busy} 0 0 0 0 0 0\n" for n in range(16))
+    host["files"] = {**host["files"], "proc/stat": first, "proc/loadavg": "99 99 99 1/1 1"}
+    host["later"] = {"proc/stat": later}
+    assert taken_now(sight_of(tmp_path, host)).level == level
+
+
+def test_cpu_time_of_processes_that_aiperf_started_is_its_own(tmp_path) -> None:
+    def stat(pid: int, parent: int, user: int, children: int) -> None:
+        words = ["S", parent, *[0] * 9, user, 1, children, 0, 0]
+        plant(tmp_path, {f"proc/{pid}/stat": f"{pid} (a b) {' '.join(map(str, words))}\n"})
+
+    for row in ((10, 1, 500, 0), (11, 10, 7, 2), (12, 11, 30, 0), (13, 1, 1000, 0)):
+        stat(*row)
+    assert started_ticks(tmp_path, 10) == (7 + 1 + 2) + (30 + 1)
+
+
+def test_the_watch_takes_the_work_of_living_children_for_aiperfs_own() -> None:
+    spin = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True); input()"
+    before = watch(ROOT, tuple, lambda seconds: None).last.own_ticks
+    with subprocess.Popen([sys.executable, "-c", spin], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        after = watch(ROOT, tuple, lambda seconds: None).last.own_ticks
+        child.communicate(b"\n")
+    assert after - before >= 0.15 * os.sysconf("SC_CLK_TCK")
 
 
 def test_counters_that_move_while_watched_are_told(tmp_path) -> None:

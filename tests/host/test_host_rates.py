@@ -102,6 +102,12 @@ def test_links_count_in_kib_over_all_links_and_pcie_in_bytes():
     assert library.asked == [197, 198, (138, 2**32 - 1), (139, 2**32 - 1)]
 
 
+def test_the_energy_counter_of_a_gpu_becomes_joules_a_second():
+    library = FakeNvml(FakeGpu())
+    library.nvmlDeviceGetTotalEnergyConsumption = lambda gpu: 7_500
+    assert gpu_counters(Nvml(library), library.gpus[0]) == {"joules_per_s": 7.5}
+
+
 @pytest.mark.parametrize("library", [WithFields(FakeGpu(), answers={197: 7}), FakeNvml(FakeGpu())])
 def test_a_gpu_tells_what_it_can(library):
     found = gpu_counters(Nvml(library), library.gpus[0])

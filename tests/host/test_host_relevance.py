@@ -84,6 +84,45 @@ def test_a_debug_variable_is_unfit_where_launches_or_messages_are_measured() -> 
     assert touched("debug_env", case(gpus=1, tags=("launch",))) == "unfit"
 
 
+def test_a_switched_off_compiler_is_unfit_where_compiling_is_measured() -> None:
+    assert touched("compile_env", case()) == "warn"
+    assert touched("compile_env", case(tags=("compile",))) == "unfit"
+    assert touched("compile_env", case(workload="compile.train")) == "unfit"
+
+
+def test_a_variable_of_the_gpu_touches_no_case_without_one() -> None:
+    assert (touched("gpu_env", case()), touched("gpu_env", case(gpus=1))) == ("", "warn")
+    assert touched("gpu_env", case(gpus=1, workload="launch.graph")) == "unfit"
+
+
+def test_a_driver_that_is_loaded_anew_is_unfit_for_whole_programs_that_use_the_gpu() -> None:
+    command = Case("s", "s", "t", "w", (Side("before", command=("true",)), Side("after", command=("true",))))
+    assert touched("persistence-mode", command) == ""
+    assert touched("persistence-mode", replace(command, needs=Needs(gpus=1))) == "unfit"
+
+
+def test_the_page_cache_touches_what_uses_the_disk() -> None:
+    assert touched("page_cache", case()) == ""
+    assert touched("page_cache", case(), "disk_read") == touched("page_cache", case(disk=1)) == "warn"
+    assert touched("page_cache", case(workload="storage.read")) == "warn"
+
+
+@pytest.mark.parametrize(
+    ("twice", "once", "of"),
+    [
+        ("monitor-utilisation", "gpu_processes", case(gpus=1)),
+        ("tune-filesystem", "io-noatime", case(tags=("storage",))),
+        ("tune-filesystem", "io-read-ahead", case(tags=("storage",))),
+        ("measure-input-throughput", "monitor-network-disk", case(tags=("storage",))),
+    ],
+)
+def test_a_fault_that_two_probes_see_is_told_once(twice, once, of) -> None:
+    facts = [Fact(twice, "unfit", "a"), Fact(once, "warn", "b"), Fact("thp", "warn", "c")]
+    assert once in [t.id for t in touching(facts, RULES, of)]
+    assert twice not in [t.id for t in touching(facts, RULES, of)]
+    assert twice in [t.id for t in touching([facts[0], facts[2]], RULES, of)]
+
+
 def test_facts_for_people_touch_nothing() -> None:
     everything = case(gpus=2, ranks=2, tags=("storage", "collective", "transfer"), disk=1)
     assert touched("version-control", everything) == touched("nvtx-markers", everything) == ""
@@ -101,11 +140,14 @@ def test_every_probe_and_finding_has_a_rule_and_half_of_the_probes_touch_somethi
     assert set(FINDINGS) < wanted(RULES) < set(named)
 
 
-def test_every_tag_of_the_rules_is_a_tag_of_a_shipped_scenario() -> None:
+def test_every_tag_and_family_of_the_rules_is_one_of_a_shipped_scenario() -> None:
     used = {kind for rule in RULES for kind in rule.touches} | {
         kind for rule in RULES for ruling in (*rule.unfit, *rule.fit) for kind in ruling.touches
     }
-    tags = {tag for path in find_scenarios(["*"]) for tag in load_scenario(path).tags}
+    scenarios = [load_scenario(path) for path in find_scenarios(["*"])]
+    families = {scenario.workload.partition(".")[0] for scenario in scenarios}
+    assert {kind.removeprefix("workload:") for kind in used if kind.startswith("workload:")} <= families
+    tags = {tag for scenario in scenarios for tag in scenario.tags}
     assert {kind.removeprefix("tag:") for kind in used if kind.startswith("tag:")} <= tags
 
 
@@ -117,6 +159,7 @@ def test_every_tag_of_the_rules_is_a_tag_of_a_shipped_scenario() -> None:
         ("[cpu, roof:h2d, roof:d2h]", "[cpus, roof:h3d]", ['"cpus" is no kind', '"roof:h3d" is no kind']),
         ("  why: large buffers", "  reason: large buffers", ['"reason" is not a known key', "has no why"]),
         ("      reason: MIG switches off", "      because: MIG switches off", [": unfit has no reason", "because"]),
+        ("unless: [gpu_processes]", "unless: [gpu_process]", ['unless: "gpu_process" is neither']),
         ("- ids: [thp]", "- ids: [thp", ["cannot be read as YAML"]),
     ],
 )  # fmt: skip
@@ -156,6 +199,23 @@ def test_a_survey_starts_no_command_and_waits_no_longer_than_its_limit(monkeypat
     survey(wanted(RULES), (), data=Path("/tmp"))
     assert time.monotonic() - began < LIMIT_S + 0.5
     assert [(look.data, look.command(("true",))) for look in looks] == [(Path("/tmp"), None)]
+
+
+def test_a_survey_again_leaves_out_what_the_run_itself_did(tmp_path) -> None:
+    host = recorded("cpu-vm")
+    first = survey({"cpu-oversubscription"}, (), data=tmp_path, sight=sight_of(tmp_path / "a", host), limit=20)
+    assert [fact.level for fact in first.facts] == ["warn"]
+    now = survey(
+        {"cpu-oversubscription"}, (), data=tmp_path, sight=sight_of(tmp_path / "b", host), limit=20, again=True
+    )
+    assert now.facts == ()
+
+
+def test_a_survey_holds_the_unwritten_page_cache_against_no_other_case(tmp_path) -> None:
+    host = recorded("cpu-vm")
+    text = f"MemTotal: {1 << 24} kB\nMemAvailable: {1 << 23} kB\nDirty: {1 << 20} kB\n"
+    host["files"] = {**host["files"], "proc/meminfo": text}
+    assert survey({"monitor-memory"}, (), data=tmp_path, sight=sight_of(tmp_path, host), limit=20).facts == ()
 
 
 def test_probes_that_are_late_are_named_and_not_judged(tmp_path, monkeypatch) -> None:

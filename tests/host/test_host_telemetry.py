@@ -8,7 +8,8 @@ from host_fake_nvml import EVERY_DEVICE_CALL, LIBRARY_NOT_FOUND, FakeGpu, FakeNv
 from host_recorded import machine, process
 
 from aiperf.host.facts import Gpu
-from aiperf.host.telemetry import Sampler, Telemetry, judge
+from aiperf.host.incidents import judge
+from aiperf.host.telemetry import Sampler, Telemetry
 
 
 def facts_of(*fakes):
@@ -181,3 +182,41 @@ def test_sampling_costs_less_than_one_percent_of_a_core():
     code += "s = Sampler(cpus=tuple(os.sched_getaffinity(0))); s.start(); time.sleep(1.5); print(s.stop().cost)"
     cost = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert float(cost) < 0.01
+
+
+def test_only_the_gpus_that_are_named_are_watched(tmp_path):
+    used, other = FakeGpu(uuid="GPU-0"), FakeGpu(uuid="GPU-1", sm_clock=345, reasons=0x40, pids=[31])
+    root = process(machine(tmp_path), 31)
+    sampler = Sampler(gpus=facts_of(used), library=FakeNvml(used, other), period=0.01, root=root)
+    sampler.start()
+    sampler.mark("before")
+    time.sleep(0.1)
+    other.ecc_errors = 7
+    telemetry = sampler.stop()
+    assert telemetry.sides["before"]["sm_clock_mhz"] == 1980
+    assert judge(telemetry, ()) == ()
+
+
+def test_how_the_machine_stood_at_the_start_is_told_with_where_the_reading_ran(tmp_path):
+    policy = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
+    root = machine(tmp_path, **{policy.format(cpu): "performance\n" for cpu in (0, 1)})
+    gpu, home = FakeGpu(), {max(os.sched_getaffinity(0))}
+    sampler = Sampler(gpus=facts_of(gpu), cpus=(0, 1), home=home, library=FakeNvml(gpu), period=0.01, root=root)
+    sampler.start()
+    time.sleep(0.05)
+    (root / policy.format(1)).write_text("powersave\n")
+    telemetry = sampler.stop()
+    assert telemetry.home == tuple(home)
+    assert telemetry.temperatures == {"GPU 0": 55.0}
+    assert telemetry.standing["power limit of GPU 0 (mW)"] == "700000"
+    assert telemetry.standing["governor of the CPUs"] == "performance"
+    (incident,) = judge(telemetry, ())
+    assert (incident.kind, incident.voids) == ("clock", True)
+    assert incident.detail == "governor of the CPUs went from performance to performance, powersave"
+
+
+@pytest.mark.parametrize(("cost", "seconds", "told"), [(0.02, 5.0, 1), (0.009, 5.0, 0), (0.2, 0.3, 0)])
+def test_reading_that_costs_more_than_it_may_is_told_and_a_pair_of_one_reading_is_not_judged(cost, seconds, told):
+    found = judge(Telemetry(cost=cost, seconds=seconds), ())
+    assert [(i.kind, i.voids) for i in found] == [("sampling_cost", False)] * told
+    assert not found or found[0].detail == "reading clocks and counters took 2.0% of one core"

@@ -8,8 +8,9 @@ from host_fake_nvml import FakeGpu, FakeNvml, NVMLError
 from host_recorded import machine
 
 from aiperf.host.facts import Gpu
+from aiperf.host.incidents import judge
 from aiperf.host.nvml import Nvml
-from aiperf.host.telemetry import Sampler, judge
+from aiperf.host.telemetry import Sampler
 from aiperf.host.xids import XidWatch
 
 TIMEOUT = 10

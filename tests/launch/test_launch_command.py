@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -39,9 +40,7 @@ def case(
     return Case("pair", "pair", "", "", sides, check=Check(kind=kind))  # type: ignore[arg-type]
 
 
-def measure(
-    pair: Case, plan: CommandPlan | None, *, settings: Settings = QUICK, **more: threading.Event
-) -> Pair | Failure:
+def measure(pair: Case, plan: CommandPlan | None, *, settings: Settings = QUICK, **more: Any) -> Pair | Failure:
     with Guardian() as guardian:
         return measure_command_pair(
             pair, index=0, order=("after", "before"), seed=1, settings=settings, cpus=CPU, guardian=guardian, plan=plan,
@@ -116,6 +115,28 @@ def test_a_program_that_does_more_than_compute_is_queued_with_the_reason(trial: 
 def test_time_spent_behind_other_processes_does_not_make_a_program_idle() -> None:
     crowded = replace(QUIET, wall_s=1.0, queued_s=0.5)
     assert choose([QUIET, crowded], settings=QUICK, memory=8 << 30).sliced
+
+
+def test_it_is_told_whose_run_it_is_and_slices_are_nobodys() -> None:
+    marks: list[str | None] = []
+    quick = case(program("spin_known.py", "1"), program("spin_known.py", "1"))
+    measure(quick, QUEUED, mark=marks.append)
+    assert marks == ["after", None, "before", None, "before", None, "after", None]
+    marks.clear()
+    measure(quick, SLICED, mark=marks.append)
+    assert marks == ["slices of all sides", None]
+    plan_commands(quick, seed=1, settings=QUICK, guardian=None, mark=marks.append)
+    assert marks[2::2] == ["warm-up of before", "warm-up of after"]
+
+
+def test_what_the_runs_of_a_program_used_is_told_as_the_sum_over_them() -> None:
+    pair = measure(case(program("spin_known.py", "3000000"), program("spin_known.py", "1")), QUEUED)
+    assert isinstance(pair, Pair)
+    for run in pair.runs:
+        own = [s for s in pair.samples if s.side == run.side]
+        assert run.usage["iterations"] == len(own) == 2
+        assert run.usage["user_s"] == pytest.approx(sum(s.user_s or 0.0 for s in own))
+        assert run.usage["system_s"] == pytest.approx(sum(s.system_s or 0.0 for s in own))
 
 
 def test_a_program_on_several_cores_is_not_held_on_one() -> None:

@@ -131,6 +131,18 @@ def test_a_program_whose_power_changes_is_charged_the_mean_of_whole_runs() -> No
     assert found["after"].joules / found["after"].seconds == pytest.approx(750, rel=0.05)
 
 
+def test_each_window_is_marked_with_whose_it_is_and_nobody_is_marked_at_rest() -> None:
+    marks: list[tuple[str | None, bool]] = []
+    made = world()
+    measured(made, mark=lambda mark: marks.append((mark, any(not run.over for run in made.runs))))
+    assert {mark for mark, _ in marks} == {"energy of before", "energy of after", None}
+    assert [mark for mark, _ in marks].count("energy of after") == WINDOWS
+    assert not any(running for _, running in marks)
+    assert marks[-1][0] is None
+    named = [mark for mark, _ in marks]
+    assert all(named[n + 1] is None for n, mark in enumerate(named) if mark is not None)
+
+
 def test_a_window_lasts_a_whole_number_of_runs() -> None:
     assert whole_runs(1.25, 0.05) == pytest.approx(1.25)
     assert whole_runs(1.25, 0.4) == pytest.approx(1.6)

@@ -86,6 +86,16 @@ def test_each_side_is_charged_its_own_power_and_its_own_time() -> None:
         assert (reading.windows, reading.problem, reading.limit_watts) == (WINDOWS, "", 700.0)
 
 
+def test_every_window_of_a_side_tells_how_warm_it_began() -> None:
+    made = world()
+    meter = made.meter()
+    meter.temperature = lambda: made.now
+    for reading in measured(made, meter=meter).values():
+        assert len(reading.temperatures) == WINDOWS
+        assert list(reading.temperatures) == sorted(set(reading.temperatures))
+    assert [reading.temperatures for reading in measured(world()).values()] == [(), ()]
+
+
 def test_a_sensor_that_lags_does_not_hand_a_side_the_power_of_who_ran_before() -> None:
     found = measured(made := world(lag=0.2))
     for side, reading in found.items():

@@ -216,6 +216,24 @@ def test_a_rank_that_left_the_cpus_it_was_bound_to_is_told_and_one_that_uses_few
     assert list(pair_module._strays("after", told, [None, None, None])) == []
 
 
+def test_memory_on_another_node_than_the_cpus_is_an_incident_unless_the_side_wants_it_so() -> None:
+    nodes = {0: (0, 1), 1: (2, 3)}
+
+    def far(*facts: dict[str, Any], cpus: tuple[int, ...] | None = (2,)) -> list[str]:
+        told = [{"facts": one} for one in facts]
+        found = list(pair_module._far_memory("after", told, [cpus] * len(told), nodes))
+        assert all((i.kind, i.side, i.voids) == ("affinity", "after", False) for i in found)
+        return [i.detail for i in found]
+
+    there = {"memory_nodes": {"0": 0.7, "1": 0.3}}
+    assert far(there) == ["30 % of its memory is on NUMA node 1, where CPU 2 is"]
+    assert far({"memory_nodes": {"1": 1.0}}, there)[0].startswith("30 % of rank 1's memory")
+    assert (
+        far({"memory_nodes": {"0": 0.1, "1": 0.9}}) == far({}) == far(there, cpus=None) == far(there, cpus=(0, 2)) == []
+    )
+    assert far(there | {"memory_policy": "none: the side chooses its node itself (numa: remote)"}) == []
+
+
 # ---- warm-up and idling --------------------------------------------------------------------------------------------
 
 
@@ -311,6 +329,26 @@ def test_the_skew_of_a_gang_is_told(measured: Measured) -> None:
     pair = measured(side("before"), side("after", "uneven", ranks=2), cpus=ALL if len(ALL) > 1 else None)
     assert skew(pair.runs[0]) is None
     assert skew(pair.runs[1]) == pytest.approx(4 / 2.5, rel=0.25)
+
+
+@pytest.mark.parametrize("isolation", ["process", "in_process"])
+def test_what_a_side_used_is_counted_over_exactly_its_own_turns(measured: Measured, isolation: str) -> None:
+    pair = measured(*both(), isolation=isolation)
+    for run in pair.runs:
+        timed = sum(s.iterations for s in pair.samples if s.side == run.side and not s.audit)
+        assert run.usage["iterations"] == timed + run.reentry_iterations
+        spent = run.usage["user_s"] + run.usage["system_s"]
+        assert 0 < spent < pair.seconds
+        assert all(count >= 0 for count in run.usage.values())
+
+
+def test_what_a_gang_used_is_the_sum_over_its_ranks_and_its_iterations_are_not(measured: Measured) -> None:
+    pair = measured(*both("sharded", ranks=2))
+    for run in pair.runs:
+        timed = sum(s.iterations for s in pair.samples if s.side == run.side and not s.audit)
+        assert run.usage["iterations"] == timed + run.reentry_iterations
+    ranks = [{"usage": {"iterations": 4, "minor_faults": faults}} for faults in (3.0, 5.0)]
+    assert pair_module._usage(ranks) == {"iterations": 4, "minor_faults": 8.0}
 
 
 # ---- failures ------------------------------------------------------------------------------------------------------

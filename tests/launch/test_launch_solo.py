@@ -18,7 +18,7 @@ from aiperf.host.facts import HostFacts
 from aiperf.launch.child import StartError
 from aiperf.launch.gang import import_root
 from aiperf.launch.guardian import Guardian
-from aiperf.launch.solo import Solo, failure, run_to_end
+from aiperf.launch.solo import Solo, TooLarge, failure, run_to_end
 from aiperf.launch.watchdog import LAUNCH_VARIABLE
 from aiperf.profilers.commands import perf_record, perf_report, perf_stat
 from aiperf.profilers.perf_read import counted
@@ -158,6 +158,32 @@ def test_only_the_end_of_what_was_printed_is_kept(tmp_path: Path, guardian: Guar
     script = "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done"
     _, tail = run_to_end(["sh", "-c", script], env=PLAIN, log=tmp_path / "log", limit=30, guardian=guardian)
     assert tail.splitlines() == [f"line {number}" for number in range(2980, 3000)]
+
+
+@pytest.mark.parametrize("where", ["report", "$TMPDIR/nvidia/nsight/collected"])
+def test_a_profiler_that_writes_too_much_is_killed_with_all_it_started(tmp_path: Path, guardian: Guardian, where: str):
+    env = {**PLAIN, LAUNCH_VARIABLE: "made-up-mark", "TMPDIR": str(tmp_path / "tmp")}
+    script = (
+        f"setsid sleep 61.5 & echo $! > {tmp_path}/pid; mkdir -p $TMPDIR/nvidia/nsight; cd {tmp_path}; "
+        f"dd if=/dev/zero of={where} bs=1024 count=300; sleep 60"
+    )
+    began = time.monotonic()
+    with pytest.raises(TooLarge, match="more than 200 KiB"):
+        run_to_end(
+            ["sh", "-c", script], env=env, log=tmp_path / "log", limit=30, guardian=guardian, most_bytes=200 << 10
+        )
+    assert time.monotonic() - began < 20
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def test_what_the_workload_itself_writes_is_not_counted(tmp_path: Path, guardian: Guardian):
+    env = {**PLAIN, "TMPDIR": str(tmp_path / "tmp")}
+    write = "for f in shared/f $TMPDIR/f; do dd if=/dev/zero of=$f bs=1024 count=300; done"
+    script = f"cd {tmp_path}; mkdir -p shared $TMPDIR; {write}; sleep 1.2"
+    ended, _ = run_to_end(
+        ["sh", "-c", script], env=env, log=tmp_path / "log", limit=30, guardian=guardian, most_bytes=200 << 10
+    )
+    assert ended.status == 0
 
 
 def test_a_program_that_cannot_be_started_is_an_error(tmp_path: Path, guardian: Guardian):

@@ -56,6 +56,28 @@ def test_a_claim_that_is_called_impossible_comes_with_its_arithmetic() -> None:
     assert all(row.claim or row.figures for row in called)
 
 
+def test_what_is_impossible_of_a_row_that_can_be_measured_is_its_claim() -> None:
+    cited = {row for entry in list_scenarios() for row in entry.book}
+    called = [row for row in load_book() if row.impossible and row.claim is None]
+    assert [row.id for row in called if row.id in cited] == [], "a wrong figure beside it belongs in note"
+
+
+def test_a_row_that_gains_no_time_says_what_it_gains_and_claims_no_speed_up() -> None:
+    kept = {row.id: row.not_time for row in load_book() if row.not_time}
+    assert {"ch13/ddp-vs-fsdp-full-shard", "ch05/loader-isolated-vs-in-training"} <= set(kept)
+    assert all(text[0].islower() and not text.endswith(".") for text in kept.values())
+
+
+def test_a_sweep_or_a_ladder_is_answered_by_the_sides_that_the_row_means() -> None:
+    cited = {(entry.name, c.row): c for entry in list_scenarios() for c in entry.citations}
+    api = [cited["fixed-block-vs-occupancy-api", row].sides for name, row in cited if name.startswith("fixed-block-vs")]
+    assert api == [("suggested",)] * 3
+    assert cited["experts-serial-vs-streams", "ch13/moe-experts-serial-vs-streams"].sides == ("streams",)
+    assert cited["dataloader-0-vs-n-workers", "ch13/dataloader-workers-sweep"].sides == (
+        "1-worker", "2-workers", "4-workers",
+    )  # fmt: skip
+
+
 def test_the_rows_that_must_have_a_scenario_are_core_runnable_and_early() -> None:
     wanted = [row for row in load_book() if row.wanted]
     assert len(wanted) == 161
@@ -63,6 +85,10 @@ def test_the_rows_that_must_have_a_scenario_are_core_runnable_and_early() -> Non
     assert not {row.chapter for row in wanted} & {f"ch{n}" for n in range(15, 21)}
     assert not {row.family for row in wanted} & set(book.LATER_FAMILIES)
     assert not any(row.not_runnable for row in wanted)
+    waiting = [row for row in load_book() if row.waiting]
+    assert len(waiting) == 5
+    assert {row.family for row in waiting} <= set(book.LATER_FAMILIES)
+    assert not {row.id for row in waiting} & {row.id for row in wanted}
 
 
 def test_a_row_is_read_with_its_claim_as_a_number_or_a_range_and_its_figures(own_book) -> None:
@@ -83,6 +109,7 @@ def test_a_row_is_read_with_its_claim_as_a_number_or_a_range_and_its_figures(own
         ", speedup: {times: 3-2, label: measured}",
         ", speedup: {times: 2, label: measured, on: a GPU}",
         ", colour: red",
+        ", not_time: it buys memory, speedup: {times: 2, label: measured}",
     ],
 )
 def test_a_row_that_is_not_as_it_should_be_names_its_file(own_book, wrong) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,12 +17,14 @@ def work(start: float, end: float, *, launched: float | None = None, kind: Any =
     return Work(kind=kind, start=start, end=end, launched=start - 1 if launched is None else launched, **told)
 
 
-def call(name: str, start: float, end: float, *, rank: int = 0, thread: int = 1) -> Call:
-    return Call(name, start, end, rank, thread)
+def call(name: str, start: float, end: float, *, rank: int = 0, thread: int = 1, recorded: bool = True) -> Call:
+    return Call(name, start, end, rank, thread, recorded)
 
 
-def profile(*parts: Work | Call, ranges: dict[int, list[tuple[float, float]]] | None = None) -> SideProfile:
-    return side_of(scene(*parts, ranges=ranges), tool="nsys")
+def profile(
+    *parts: Work | Call, ranges: dict[int, list[tuple[float, float]]] | None = None, settled: bool = False
+) -> SideProfile:
+    return side_of(replace(scene(*parts, ranges=ranges), settled=settled), tool="nsys")
 
 
 def scene(*parts: Work | Call, ranges: dict[int, list[tuple[float, float]]] | None = None) -> Scene:
@@ -92,6 +96,68 @@ def test_waits_of_two_threads_at_once_count_once():
     assert (side.syncs, side.sync_s) == (2, 30)
 
 
+def settle(start: float, end: float, *, rank: int = 0) -> Call:
+    return call("cudaDeviceSynchronize", start, end, rank=rank)
+
+
+def test_the_wait_that_ends_each_range_of_aiperfs_worker_is_not_the_sides():
+    calls = settle(10, 12), call("cudaStreamSynchronize", 20, 23), settle(30, 40), settle(60, 70)
+    ranges = {0: [(0.0, 40.0), (50.0, 70.0)]}
+    own, foreign = (profile(*calls, ranges=ranges, settled=settled) for settled in (True, False))
+    assert (own.syncs, own.sync_s) == (2, 5)
+    assert (foreign.syncs, foreign.sync_s) == (4, 25)
+
+
+def test_a_worker_that_drives_two_gpus_ends_its_range_by_waiting_for_each():
+    both = work(1, 2, launched=0), work(1, 2, launched=0, device=1)
+    calls = settle(10, 12), settle(30, 40), settle(41, 44)
+    assert (profile(*both, *calls, settled=True).syncs, profile(both[0], *calls, settled=True).syncs) == (1, 2)
+
+
+def test_each_rank_is_spared_its_own_closing_wait():
+    ranges = {0: [(0.0, 40.0)], 1: [(0.0, 50.0)]}
+    side = profile(settle(35, 40), settle(5, 6, rank=1), settle(45, 50, rank=1), ranges=ranges, settled=True)
+    assert (side.syncs, side.sync_s) == (1, 1)
+
+
+def test_a_wait_that_the_worker_does_not_end_its_ranges_with_is_the_sides_wherever_it_stands():
+    side = profile(call("cudaStreamSynchronize", 35, 40), settled=True)
+    assert (side.syncs, side.sync_s) == (1, 5)
+
+
+def test_a_side_without_waits_of_its_own_waits_for_no_time_and_not_for_an_unknown_one():
+    side = profile(settle(35, 40), settled=True)
+    assert (side.syncs, side.sync_s) == (0, 0.0)
+
+
+def test_launches_of_which_nothing_was_recorded_are_told_as_lost():
+    calls = [call("cudaLaunchKernel", n, n + 1, recorded=n % 3 > 0) for n in range(9)]
+    assert profile(*calls).lost == "3 of 9 launches have no GPU record"
+    assert profile(*calls[1:3]).lost == ""
+    both = side_of(replace(scene(*calls), lost="not all was kept"), tool="nsys")
+    assert both.lost == "not all was kept; 3 of 9 launches have no GPU record"
+
+
+def test_calls_that_launch_nothing_leave_no_record_and_are_not_lost():
+    others = [
+        call(name, 1, 2, recorded=False) for name in ("cudaMalloc", "cudaLaunchHostFunc", "cudaStreamSynchronize")
+    ]
+    assert profile(*others).lost == ""
+
+
+def test_what_a_graph_captures_is_not_launched_and_so_not_lost():
+    def launched(at: float, *, rank: int = 0) -> Call:
+        return call("cudaLaunchKernel", at, at + 1, rank=rank, recorded=False, thread=2)
+
+    begin, end = call("cudaStreamBeginCapture", 10, 11), call("cudaStreamEndCapture", 20, 21)
+    assert profile(begin, launched(12), end).lost == ""
+    assert profile(begin, launched(12), end, launched(5), launched(30)).lost == "2 of 3 launches have no GPU record"
+    assert profile(begin, launched(12)).lost == ""
+    ranges = {0: [(0.0, 99.0)], 1: [(0.0, 99.0)]}
+    told = profile(begin, end, launched(12), launched(12, rank=1), ranges=ranges)
+    assert told.lost == "1 of 2 launches have no GPU record"
+
+
 def test_of_several_ranks_the_slowest_wall_counts_and_the_smallest_communication():
     side = profile(
         work(10, 20, kind="collective"), work(10, 40, kind="collective", rank=1, device=1), work(50, 60),
@@ -153,12 +219,21 @@ def test_threads_of_the_host_have_lanes_of_their_own_in_the_order_in_which_they_
     assert {s.lane: s.name for s in spans if s.kind == "op"} == {"host thread 1": "write", "host thread 2": "read"}
 
 
-def test_too_many_bars_are_cut_to_the_longest_and_the_cut_is_told():
-    parts = [work(n, n + (0.5 if n % 2 else 0.9)) for n in range(5000)]
-    whole = scene(*parts, ranges={0: [(0.0, 6000.0)]})
+def test_of_too_many_bars_the_first_stay_however_short_and_the_cut_is_told():
+    calls = [call("cudaLaunchKernel", n * 1e-3, n * 1e-3 + 9e-4) for n in range(2500)]
+    parts = [*calls, *(work(n * 1e-3, n * 1e-3 + 1e-7) for n in range(2500))]
+    whole = scene(*parts, ranges={0: [(0.0, 6.0)]})
     spans = spans_of(whole)
-    assert len(spans) == 4000
-    assert sum(round(s.end_s - s.start_s, 1) == 0.9 for s in spans) == 2500
-    assert [s.kind for s in spans].count("range") == 1
-    assert cut_note(whole) == "the timeline of before shows the 4000 longest of 5001 bars"
+    assert Counter(s.kind for s in spans) == {"range": 1, "kernel": 2000, "launch": 1999}
+    assert max(s.start_s for s in spans) == pytest.approx(1.999)
+    assert [(s.start_s, s.end_s) for s in spans if s.kind == "range"] == [(0.0, 6.0)]
+    assert cut_note(whole) == "the timeline of before has the first 2.00 s of 6.00 s: 4000 of 5001 bars"
     assert cut_note(scene(*parts[:10])) == ""
+
+
+def test_every_rank_is_cut_at_the_same_time_from_its_own_start():
+    ranges = {0: [(0.0, 9.0)], 1: [(100.0, 109.0)]}
+    parts = [work(n * 1e-3, n * 1e-3 + 1e-4) for n in range(3000)]
+    parts += [work(100 + n * 1e-3, 100 + n * 1e-3 + 1e-4, rank=1) for n in range(3000)]
+    spans = [s for s in spans_of(scene(*parts, ranges=ranges)) if s.kind == "kernel"]
+    assert Counter(s.rank for s in spans) == {0: 1999, 1: 1999}

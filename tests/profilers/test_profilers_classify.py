@@ -50,6 +50,13 @@ BELOW, AT = 59.9, 60.0
         # The level that limits is the one whose figure equals the memory figure, not the largest.
         ({"sm_pct": 8.0, "memory_pct": 88.0, "dram_pct": 88.0, "l2_pct": 92.0, "l1_pct": 29.0}, "memory",
          "DRAM 88 %, SM 8 %"),
+        # A level that is not the memory figure is not called by it: up to two points it is, with its own figure.
+        ({"sm_pct": 4.0, "memory_pct": 77.0, "dram_pct": 73.0, "l2_pct": 96.0}, "memory",
+         "memory 77 % (nearest: DRAM 73 %; L2 96 %), SM 4 %"),
+        ({"sm_pct": 4.0, "memory_pct": 77.0, "dram_pct": 75.0, "l2_pct": 96.0}, "memory", "DRAM 75 %, SM 4 %"),
+        ({"sm_pct": 4.0, "memory_pct": 77.0, "dram_pct": 74.9}, "memory", "memory 77 % (nearest: DRAM 75 %), SM 4 %"),
+        ({"sm_pct": 70.0, "memory_pct": 77.0, "l2_pct": 90.0}, "balanced", "SM 70 %, memory 77 % (nearest: L2 90 %)"),
+        ({"sm_pct": 4.0, "memory_pct": 77.0}, "memory", "memory 77 %, SM 4 %"),
         # Sectors: below half used is uncoalesced, but for what never leaves the SM.
         ({"sm_pct": 8.0, "memory_pct": 97.0, "l2_pct": 97.0, "sector_use_pct": 49.9}, "memory",
          "L2 97 %, SM 8 %; uncoalesced: 49.9 % of each sector used"),
@@ -58,8 +65,8 @@ BELOW, AT = 59.9, 60.0
          "L1 and shared memory 97 %, SM 8 %"),
         # Without the memory figure its largest part stands in; without either nothing is said.
         ({"sm_pct": 8.0, "dram_pct": 61.0, "l2_pct": 70.0}, "memory", "L2 70 %, SM 8 %"),
-        ({"sm_pct": 80.0}, "", "no throughput counters"),
-        ({"memory_pct": 80.0}, "", "no throughput counters"),
+        ({"sm_pct": 80.0}, "", "no memory counters (SM 80 %)"),
+        ({"memory_pct": 80.0}, "", "no SM counters (memory 80 %)"),
         ({}, "", "no throughput counters"),
     ],
 )  # fmt: skip
@@ -85,7 +92,17 @@ GPU = "the GPU is busy for {} % of its span; kernel counters would say with what
         ({"copy_s": 0.6, "compute_s": 0.1, "gpu_busy_s": 0.3}, "transfer", "copies are 60 % of the wall"),
         ({"gpu_busy_s": 0.5}, "gpu", GPU.format(50)),
         ({"gpu_busy_s": 0.499, "launch_interval_s": 30e-6, "mean_kernel_s": 29e-6, "launches": 10}, "launch",
-         "a launch every 30 µs, kernels of 29 µs"),
+         "a launch every 30 µs, with 29 µs of kernels in it"),
+        # A launch of a graph holds several kernels; what an idle GPU waited for is told, of an iteration.
+        ({"gpu_busy_s": 0.1, "launch_interval_s": 14.5e-6, "mean_kernel_s": 1.07e-6, "launches": 1000, "kernels": 3000,
+          "host_wait_s": 2.89e-3, "other_wait_s": 8.13e-3, "iterations": 50}, "launch",
+         "a launch every 14.5 µs, with 3.21 µs of kernels in it; "
+         "of an iteration the GPU waits 57.8 µs for launches and 163 µs otherwise"),
+        ({"gpu_busy_s": 0.1, "launch_interval_s": 14.5e-6, "mean_kernel_s": 5e-6, "launches": 1000, "kernels": 3000},
+         "host", "the GPU is busy for 10 % of its span, one launch per 14.5 µs"),
+        ({"gpu_busy_s": 0.1, "launches": 0, "host_wait_s": 0.5, "other_wait_s": 0.0, "iterations": 2}, "host",
+         "the GPU is busy for 10 % of its span; "
+         "of an iteration the GPU waits 250 ms for launches and 0 ns otherwise"),
         ({"gpu_busy_s": 0.1, "launch_interval_s": 30.1e-6, "mean_kernel_s": 1e-6, "launches": 10}, "host",
          "the GPU is busy for 10 % of its span, one launch per 30.1 µs"),
         ({"gpu_busy_s": 0.1, "launch_interval_s": 30e-6, "mean_kernel_s": 30e-6, "launches": 10}, "host",

@@ -50,6 +50,20 @@ def test_nsys_traces_the_operating_system_on_a_cpu_and_touches_no_perf_event():
     ]
 
 
+@pytest.mark.parametrize(
+    ("flags", "gpu", "traced"),
+    [
+        (("gds",), True, "cuda,nvtx,osrt,gds"),
+        (("--gds-metrics",), True, "cuda,nvtx,osrt"),
+        (("gds",), False, "nvtx,osrt"),
+    ],
+)
+def test_nsys_traces_the_calls_of_storage_too_where_it_can(flags: tuple[str, ...], gpu: bool, traced: str):
+    command = nsys_profile(tool("nsys", *flags), ARGV, output=Path("r"), gpu=gpu, storage=True)
+    assert [word for word in command if word.startswith("--trace")] == [f"--trace={traced}"]
+    assert ("--cuda-graph-trace=node" in command) == gpu
+
+
 def test_graphs_can_be_traced_as_one():
     assert "--cuda-graph-trace=graph" in nsys_profile(tool("nsys"), ARGV, output=Path("r"), gpu=True, graphs="graph")
 
@@ -79,6 +93,7 @@ def test_ncu_selects_one_sides_start_end_range_and_leaves_the_clocks_alone():
         ({"cold": False}, ("--cache-control", "none")),
         ({"launches": 7}, ("--launch-count", "7")),
         ({"arithmetic": ("a.sum", "b.sum")}, ("--metrics", ",".join((*NCU_METRICS, "a.sum", "b.sum")))),
+        ({"claimed": ("a.sum", NCU_METRICS[0])}, ("--metrics", ",".join((*NCU_METRICS, "a.sum")))),
         ({"ranks": 2}, ("--kernel-name", "regex:^(?!nccl)")),
     ],
 )
@@ -119,6 +134,6 @@ def test_perf_samples_by_the_clock():
         *("--control=fifo:/s/control.fifo,/s/answer.fifo", "--", *ARGV),
     ]
     assert perf_report(tool("perf"), Path("/s/o")) == [
-        *("/opt/perf", "report", "-i", "/s/o", "--stdio", "-q", "--sort", "dso,symbol", "-g", "none"),
+        *("/opt/perf", "report", "-i", "/s/o", "--stdio", "--sort", "dso,symbol", "-g", "none"),
         *("--percent-limit", "0.5"),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from profilers_made import row, side
 
 from aiperf.profilers.merge import merged
@@ -65,3 +66,17 @@ def test_without_kernel_counters_a_busy_gpu_stays_just_that():
 
 def test_nothing_read_is_nothing():
     assert merged([]) == Reading()
+
+
+def ncu_side(lost: str) -> Reading:
+    return Reading(rows=(row(time_s=1.0, count=50),), sides=(side(tool="ncu", bound="", lost=lost),))
+
+
+@pytest.mark.parametrize(
+    ("kernels", "lost"), [(60, "ncu read 50 of the 60 kernels of an iteration"), (50, ""), (49, "")]
+)
+def test_what_ncu_left_out_is_known_by_what_a_tracer_saw(kernels: int, lost: str):
+    nsys = Reading(rows=(row(tool="nsys", count=2 * kernels),), sides=(side(iterations=2),))
+    told = {s.tool: s.lost for s in merged([nsys, ncu_side("its limit")]).sides}
+    assert told == {"nsys": "", "ncu": lost}
+    assert merged([ncu_side("its limit")]).sides[0].lost == "its limit"

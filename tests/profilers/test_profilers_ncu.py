@@ -63,9 +63,10 @@ class Action:
 
     def __init__(
         self, name: str = "k", *, side: str | None = "before", domain: str = "aiperf", kind: int = 0, rule: str = "",
-        time: Any = 1000.0, unit: str = "ns", **metrics: Any,
+        message: str = "", time: Any = 1000.0, unit: str = "ns", **metrics: Any,
     ) -> None:  # fmt: skip
-        self._name, self._side, self._domain, self._kind, self._rule = name, side, domain, kind, rule
+        self._name, self._side, self._domain, self._kind = name, side, domain, kind
+        self._rule = {"title": rule, "message": message}
         self._metrics = {key: Metric(value) for key, value in metrics.items()}
         self._metrics["gpu__time_duration.sum"] = Metric(time, unit)
 
@@ -88,18 +89,20 @@ class Action:
     def rule_results_as_dicts(self) -> list[dict[str, Any]]:
         return [
             {"rule_identifier": "Other", "rule_message": {"title": "not this"}},
-            {"rule_identifier": "SOLBottleneck", "rule_message": {"title": self._rule}},
+            {"rule_identifier": "SOLBottleneck", "rule_message": self._rule},
         ]
 
 
-def told(monkeypatch: pytest.MonkeyPatch, *actions: Action, launched: tuple[Pass, ...] = (BEFORE,)) -> Reading:
+def told(
+    monkeypatch: pytest.MonkeyPatch, *actions: Action, launched: tuple[Pass, ...] = (BEFORE,), **more: Any
+) -> Reading:
     class Module:
         @staticmethod
         def load_report(path: str) -> list[list[Action]]:
             return [[action] for action in actions]
 
     monkeypatch.setattr(ncu_read, "_library", lambda extras: Module)
-    return read_ncu(Path("r.ncu-rep"), launched)
+    return read_ncu(Path("r.ncu-rep"), launched, **more)
 
 
 # ---- through NVIDIA's module -----------------------------------------------------------------------------------------
@@ -113,6 +116,7 @@ def test_a_range_replayed_as_a_whole_is_one_row_without_a_class():
     assert row.bytes == pytest.approx(6.3956e9, rel=1e-4)
     assert row.sm_pct == pytest.approx(87.29, abs=0.01)
     assert (row.dram_pct, row.memory_pct, row.occupancy_pct, row.bound) == (None, None, None, "")
+    assert row.why == "no memory counters (SM 87 %)"
     assert reading.notes == ()
 
 
@@ -164,7 +168,8 @@ def test_kernels_of_an_h200_are_classed_by_the_level_that_limits_them(tmp_path: 
     assert (rows["gemm"].bound, rows["gemm"].why) == ("compute", "tensor pipe 93 %, DRAM 19 %")
     assert rows["gemm"].sector_use_pct is None
     assert [row.count for row in reading.rows] == [5, 5, 5]
-    assert rows["gemm"].tool_says == "High Throughput"
+    assert rows["gemm"].tool_says.startswith("High Throughput: This workload is utilizing greater than 80.0% of ")
+    assert rows["gemm"].tool_says.endswith(" Start by analyzing L1 in the Memory Workload Analysis section.")
     # The same bytes from DRAM: they do not show coalescing.
     assert rows["strided"].bytes == pytest.approx(rows["mem"].bytes, rel=0.01)
     assert rows["mem"].median_s == pytest.approx(0.4999e-3, rel=0.01)
@@ -180,6 +185,8 @@ def h200() -> list[Action]:
     return [
         Action(
             side, side=side, time=time, rule="High Throughput",
+            message="This workload is utilizing greater than 80.0% of the available performance.  Start by "
+            "analyzing L1 in the @section:MemoryWorkloadAnalysis:Memory Workload Analysis@ section.",
             **{
                 f"dram__throughput.{ELAPSED}": dram, f"sm__throughput.{ELAPSED}": sm, "dram__bytes.sum": moved,
                 f"gpu__compute_memory_throughput.{ELAPSED}": memory, f"sm__pipe_tensor_cycles_active.{ELAPSED}": tensor,
@@ -230,6 +237,28 @@ def test_operations_of_a_launch_are_worked_out_where_their_counters_are_and_nowh
     assert row.metrics == {"flops": (4.0 + 16.0) / 2}
     (bare,) = told(monkeypatch, Action(**idle)).rows
     assert "flops" not in bare.metrics
+
+
+def test_metrics_that_a_case_claims_of_are_read_beside_those_of_every_case(monkeypatch: pytest.MonkeyPatch):
+    figures = {"lts__t_sectors_op_read.sum": 8.0, "l1tex__other.sum": 1.0, "sm__inst_executed.sum": 4.0}
+    claimed = ("lts__t_sectors_op_read.sum", "smsp__not_collected.sum")
+    (row,) = told(monkeypatch, Action(**figures), claimed=claimed).rows
+    assert row.metrics == {"lts__t_sectors_op_read.sum": 8.0, "sm__inst_executed.sum": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("title", "message", "says"),
+    [
+        ("", "Something.", ""),
+        ("High Throughput", "", "High Throughput"),
+        ("Small Grid", "Look at\n@url:the guide:https://docs/x.html#a@ and @section:LaunchStats:Launch Statistics@.",
+         "Small Grid: Look at the guide and Launch Statistics."),
+    ],
+)  # fmt: skip
+def test_nvidias_own_words_are_kept_without_their_links(
+    monkeypatch: pytest.MonkeyPatch, title: str, message: str, says: str
+):
+    assert told(monkeypatch, Action(rule=title, message=message)).rows[0].tool_says == says
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profilers_made import program
+from profilers_made import program, row
 
 from aiperf.profilers import passes as module
+from aiperf.profilers.commands import NCU_METRICS
 from aiperf.profilers.passes import ToolPass, passes
 from aiperf.profilers.preflight import Ability
 from aiperf.profilers.reading import Pass, Reading, range_name
@@ -69,6 +70,53 @@ def test_ncu_is_asked_for_the_arithmetic_that_it_lists_and_a_reading_without_any
     )  # fmt: skip
 
 
+LISTED = "lts__t_sectors_op_read Counter\nsmsp__inst_executed Counter"
+
+
+@pytest.mark.parametrize(
+    ("moves", "listed", "asked", "looked_for", "note"),
+    [
+        ({"launches": "down"}, LISTED, "", (), ""),
+        ({"dram__bytes.sum": "same", "sm__warps_active.avg.pct_of_peak_sustained_active": "up"}, LISTED, "", (), ""),
+        ({"lts__t_sectors_op_read.sum": "down", "smsp__inst_executed.sum": "down"}, LISTED,
+         ",lts__t_sectors_op_read.sum,smsp__inst_executed.sum",
+         ("lts__t_sectors_op_read.sum", "smsp__inst_executed.sum"), ""),
+        ({"launch__registers_per_thread": "same", "launch__stack_size": "up"}, LISTED, "", ("launch__stack_size",), ""),
+        ({"smsp__gone.sum": "up", "smsp__inst_executed.sum": "up"}, LISTED, ",smsp__inst_executed.sum",
+         ("smsp__inst_executed.sum",),
+         "smsp__gone.sum: not asked for, this ncu lists no such counter for the GPU here"),
+        ({"smsp__inst_executed.sum": "up"}, "", "", (),
+         "smsp__inst_executed.sum: not asked for, ncu lists no counters here"),
+    ],
+)  # fmt: skip
+def test_ncu_is_asked_for_what_the_case_itself_claims_of_as_far_as_it_knows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: dict[str, str], listed: str, asked: str,
+    looked_for: tuple[str, ...], note: str,
+):  # fmt: skip
+    (launch,) = launches(tmp_path, "ncu", f"echo '{listed}'", moves=moves)
+    command = launch.command(["python"])
+    assert command[command.index("--metrics") + 1] == ",".join(NCU_METRICS) + asked
+    launch.solo.folder.joinpath("ncu.ncu-rep").touch()
+    read: list[object] = []
+    monkeypatch.setattr(module, "read_ncu", lambda *a, **k: read.append(k["claimed"]) or Reading())
+    notes = launch.read(Pass("before", 1), {}).notes
+    assert (read, [n for n in notes if "not asked for" in n]) == ([looked_for], [note] if note else [])
+
+
+@pytest.mark.parametrize(("counts", "lost"), [((49,), False), ((40, 10), True), ((), None)])
+def test_an_ncu_that_reached_its_limit_of_launches_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...], lost: bool | None
+):
+    (launch,) = launches(tmp_path, "ncu")
+    launch.solo.folder.joinpath("ncu.ncu-rep").touch()
+    found = Reading(tuple(row(count=count) for count in counts))
+    monkeypatch.setattr(module, "read_ncu", lambda *a, **k: found)
+    sides = launch.read(Pass("before", 3), {}).sides
+    assert [(s.side, s.tool, s.iterations) for s in sides] == [("before", "ncu", 3)] * (lost is not None)
+    told = "ncu stops at 50 launches, and read 50: there may be more" if lost else ""
+    assert [s.lost for s in sides] == [told] * (lost is not None)
+
+
 def test_ncu_is_asked_for_the_range_as_the_worker_names_it(tmp_path: Path):
     (launch,) = launches(tmp_path, "ncu", side=Side("Warp.v2", workload="tensor.op"))
     command = launch.command(["python"])
@@ -84,6 +132,15 @@ def test_nsys_traces_cuda_only_where_the_case_needs_a_gpu(tmp_path: Path):
     for gpus, trace in ((0, "--trace=nvtx,osrt"), (1, "--trace=cuda,nvtx")):
         (launch,) = launches(tmp_path / str(gpus), "nsys", needs=Needs(gpus=gpus))
         assert trace in launch.command(["python"])
+
+
+@pytest.mark.parametrize(
+    ("workload", "trace"),
+    [("tensor.op", "cuda,nvtx"), ("storage.read", "cuda,nvtx,osrt"), ("gds.read", "cuda,nvtx,osrt")],
+)
+def test_nsys_traces_what_a_storage_case_asks_of_the_system(tmp_path: Path, workload: str, trace: str):
+    (launch,) = launches(tmp_path, "nsys", side=Side("after", workload=workload), needs=Needs(gpus=1))
+    assert f"--trace={trace}" in launch.command(["python"])
 
 
 @pytest.mark.parametrize(("domain", "said"), [("aiperf", "range$"), ("", r"range \(ranges can have no domain here")])

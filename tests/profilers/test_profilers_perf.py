@@ -80,6 +80,17 @@ def test_no_more_than_ten_hot_spots_are_kept():
     assert len(hot_spots("\n".join(f"  {n}.00%  lib  [.] f{n}" for n in range(1, 15)))) == 10
 
 
+@pytest.mark.parametrize(("header", "lost"), [
+    ("# Total Lost Samples: 0\n#\n", ""),
+    ("# Total Lost Samples: 42\n#\n# Samples: 9 of event 'cpu-clock:u'\n", "42 samples were lost"),
+    ("# Total Lost Samples: 2\n#\n# Total Lost Samples: 3\n", "5 samples were lost"),
+    ("", ""),
+])  # fmt: skip
+def test_lost_samples_are_told_where_the_report_counts_them(header: str, lost: str):
+    (side,) = read_samples(header + REPORT, BEFORE).sides
+    assert (side.lost, len(side.hot)) == (lost, 4)
+
+
 def test_no_samples_are_a_note():
     assert read_samples("", BEFORE).notes == ("perf sampled nothing of before",)
 

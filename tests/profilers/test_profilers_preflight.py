@@ -9,7 +9,7 @@ import pytest
 from profilers_made import host, program
 
 from aiperf.profilers import preflight, tools
-from aiperf.profilers.preflight import TOOLS, Ability, abilities
+from aiperf.profilers.preflight import TOOLS, Ability, abilities, chosen, passed_over
 
 ROOT_CAPS, NO_CAPS, PERFMON = "000001ffffffffff", "0000000000000000", "0000004000000000"
 
@@ -143,6 +143,25 @@ def test_ncu_needs_the_right_to_read_counters(machine: Machine, params: str | No
         assert "ERR_NVGPUCTRPERM" in ability.reason
         assert "NVreg_RestrictProfilingToAdminUsers=0" in ability.fix
         assert "--cap-add=SYS_ADMIN" in ability.fix
+
+
+def test_a_running_dcgm_is_named_beside_ncu_with_how_to_pause_it(machine: Machine):
+    machine.has("ncu", "Version 2025.3.1.0")
+    machine.proc("17/comm", "bash\n")
+    assert machine.told("ncu").fix == ""
+    machine.proc("18/comm", "nv-hostengine\n")
+    ability = machine.told("ncu")
+    assert ability.usable
+    assert "nv-hostengine (DCGM) runs here" in ability.reason
+    assert "dcgmi profile --pause" in ability.fix
+
+
+def test_what_is_left_out_of_all_usable_tools_is_told_with_the_reason_and_the_fix():
+    found = (Ability("nsys", True, "", "traces"), Ability("ncu", False, "", "no rights", "Ask root."))
+    assert passed_over(found, "") == passed_over(found, "all") == ("ncu is not used: no rights. Ask root.",)
+    # What is named is tried, and its artefact has the reason.
+    assert passed_over(found, "ncu") == ()
+    assert [a.tool for a in chosen(found, "ncu")] == ["ncu"]
 
 
 def test_where_the_kernel_tells_no_capabilities_root_may(machine: Machine, monkeypatch: pytest.MonkeyPatch):

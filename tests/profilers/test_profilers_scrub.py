@@ -14,7 +14,15 @@ import pytest
 from profilers_made import FIXTURES, PID, Export, host, tid
 
 from aiperf.profilers.commands import nsys_profile
-from aiperf.profilers.environment import profiled_environment, with_libraries, withheld
+from aiperf.profilers.environment import (
+    missed,
+    profiled_environment,
+    secrets_of,
+    with_libraries,
+    withheld,
+    withheld_note,
+    without_secrets,
+)
 from aiperf.profilers.nsys_read import read_nsys
 from aiperf.profilers.preflight import abilities
 from aiperf.profilers.reading import Pass
@@ -108,12 +116,13 @@ KEPT = {
     "LD_LIBRARY_PATH": "/l",
     "CUDA_VISIBLE_DEVICES": "0", "NCCL_DEBUG": "INFO", "GLOO_SOCKET_IFNAME": "lo", "TORCHINDUCTOR_CACHE_DIR": "/c",
     "OMP_NUM_THREADS": "1", "RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1", "AIPERF_LAUNCH": "x",
-    "AIPERF_PARENT": "1",
+    "AIPERF_PARENT": "1", "CUPY_CACHE_DIR": "/c", "KVIKIO_NTHREADS": "4", "CUFILE_ENV_PATH_JSON": "/c.json",
+    "HF_HOME": "/hf", "LIBRARY_PATH": "/l", "XDG_CACHE_HOME": "/x",
 }  # fmt: skip
 GONE = {
     "AWS_SECRET_ACCESS_KEY": TOKEN, "GITHUB_TOKEN": TOKEN, "HTTPS_PROXY": TOKEN, "PIP_INDEX_URL": TOKEN, "XPATH": TOKEN,
     "AIPERF_TOKEN": TOKEN, "NVIDIA_API_KEY": TOKEN, "TORCH_AUTH": TOKEN, "CUDA_PASSWORD": TOKEN, "path": TOKEN,
-    "NCCL_Secret": TOKEN, "DATABASE_URL": TOKEN,
+    "NCCL_Secret": TOKEN, "DATABASE_URL": TOKEN, "HF_HUB_TOKEN": TOKEN, "CUPY_KEY": TOKEN,
 }  # fmt: skip
 
 
@@ -132,6 +141,31 @@ def test_the_environment_of_this_process_is_the_one_without_any(monkeypatch: pyt
     assert "PATH" in profiled_environment()
     assert "SOME_TOKEN" not in profiled_environment()
     assert "SOME_TOKEN" in withheld()
+
+
+def test_what_a_profiled_launch_goes_without_is_named_but_for_secrets_and_what_only_a_shell_reads():
+    github = {f"GITHUB_{letter}": "1" for letter in "ABCD"}
+    names = missed({**KEPT, **github, "PWD": "/", "MY_MODE": "1", "API_TOKEN": TOKEN, "OWN": "1"}, extra={"OWN": "1"})
+    assert withheld_note(names) == (
+        "profiled without 6 variables of the environment (GITHUB_* (4), MY_MODE, 1 named like secrets); "
+        "a side that needs one sets it under env"
+    )
+    assert withheld_note(missed({**KEPT, "SHLVL": "1"})) == ""
+    many = withheld_note(missed({f"{letter}": "1" for letter in "ABCDEFGHIJ"}))
+    assert "without 10 variables of the environment (A, B, C, D, E, F, G, H, 2 more);" in many
+
+
+def test_values_of_secrets_are_taken_out_of_a_text_but_not_words_and_paths(tmp_path: Path):
+    environ = {
+        "A_TOKEN": TOKEN,
+        "B_TOKEN": f"{TOKEN}-longer",
+        "KEYMAP": "us",
+        "SSH_AUTH_SOCK": str(tmp_path),
+        "C": "plain",
+    }
+    assert set(secrets_of(environ)) == {"A_TOKEN", "B_TOKEN"}
+    told = without_secrets(f"refused {TOKEN}-longer and {TOKEN} in {tmp_path}, us", environ=environ)
+    assert told == f"refused [withheld] and [withheld] in {tmp_path}, us"
 
 
 def test_library_folders_come_before_those_that_are_there():

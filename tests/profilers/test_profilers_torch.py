@@ -131,6 +131,29 @@ def test_gpu_work_of_another_process_or_without_a_launch_is_not_counted(tmp_path
     assert reading.sides[0].kernels is None
 
 
+def test_gpu_work_without_a_launch_and_launches_without_gpu_work_are_told_as_lost(tmp_path: Path):
+    whole = made(tmp_path, launch(200, 1), kernel(300, 50, 1))
+    assert whole.sides[0].lost == ""
+    reading = made(tmp_path, launch(200, 1), launch(210, 2), launch(2000, 3), kernel(300, 50, 1), kernel(400, 50, 99))
+    assert reading.sides[0].lost == "1 GPU records have no launch; 1 of 2 launches have no GPU record"
+    nothing = made(tmp_path, launch(200, 1), op("aten::add", 190, 20))
+    assert (nothing.sides[0].lost, nothing.sides[0].kernels) == ("1 of 1 launches have no GPU record", None)
+
+
+def test_of_what_the_h200s_recorded_nothing_is_missing():
+    assert {name: recorded(name)[0].lost for name in ("launch", "graph", "bwd", "dp", "pinned")} == dict.fromkeys(
+        ("launch", "graph", "bwd", "dp", "pinned"), ""
+    )
+
+
+def test_the_wait_that_ends_the_workers_range_is_not_the_sides(tmp_path: Path):
+    calls = [{**launch(ts, n), "name": "cudaDeviceSynchronize", "dur": 20} for n, ts in enumerate((150, 500, 900), 7)]
+    own = made(tmp_path, *calls)
+    foreign = read_torch([tmp_path / "trace-0.json"], Pass("before", 1))
+    assert (own.sides[0].syncs, foreign.sides[0].syncs) == (2, 3)
+    assert (own.sides[0].sync_s, foreign.sides[0].sync_s) == (pytest.approx(40 * US), pytest.approx(60 * US))
+
+
 def test_self_time_is_what_no_operator_below_takes(tmp_path: Path):
     reading = made(
         tmp_path, op("outer", 200, 100), op("inner", 220, 30), op("inner", 260, 10), op("else", 210, 5, tid=2)

@@ -22,6 +22,7 @@ from aiperf.campaign import (
 )
 from aiperf.errors import AiperfError, usage
 from aiperf.launch.gang import LaunchSkipped
+from aiperf.records import Watch
 
 
 def begin(tau: float = 0.0, *, seed: int = 0, name: str = "s", **measure) -> CaseState:
@@ -284,3 +285,17 @@ def test_the_first_pairs_of_the_next_case_follow_those_of_this_one() -> None:
     assert [name for name, *_ in bench.expected[-1]] == ["other"] * 4
     advance(other, bench.measure, lambda _: None, expect=bench.expect)
     assert bench.expected[3] == tuple(bench.calls[4:])
+
+
+def test_a_limit_that_changed_between_pairs_is_a_note_and_changes_no_result() -> None:
+    def step(index: int, order, seed: int):
+        limit = {"power limit of GPU 0 (mW)": "700000" if index < 2 else "600000"}
+        return replace(pair(ratio=1.5)(index, order, seed), watch=Watch(0.001, (0,), limit))
+
+    moved, still = begin(), begin()
+    sit(moved, Bench([step]))
+    sit(still, Bench([pair(ratio=1.5)]))
+    told = to_record(moved)
+    assert "power limit of GPU 0 (mW) went from 700000 to 600000 between the starts of pairs 1 and 2" in told.notes
+    assert told.results == to_record(still).results
+    assert not any("power limit" in note for note in to_record(still).notes)

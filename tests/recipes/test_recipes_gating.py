@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from recipes_made import HOST, Told, make_pair, make_settings
 
+from aiperf.analysis.gate_judge import Against, judge_case
 from aiperf.analysis.recompute import conclude
 from aiperf.errors import Exit, UserError
 from aiperf.gating import Gate, promote_runs, run_gate
@@ -204,6 +205,20 @@ def test_what_a_build_makes_is_not_new_at_head(repo):
 )
 def test_what_came_of_a_case_decides_the_exit_code(repo, step, code):
     assert gate(repo, Fake({"a": [step]})).exit is code
+
+
+@pytest.mark.parametrize("fit", [Fit.warn, Fit.strict])
+def test_what_is_done_about_findings_is_what_was_asked(repo, fit):
+    fake = Fake({"a": [0.9]})
+    plan = Plan((case(repo),), ())
+    run_gate(Gate(GateConfig(against="main"), plan, HOST, make_settings(), Told, (), fake, fit=fit))
+    assert [more["fit"] for *_, more in fake.calls] == [fit, fit]
+
+
+def test_a_case_that_the_host_was_unfit_for_is_unfit_and_not_failed(repo):
+    refused = CaseRecord(case(repo), "failed", stop="unfit", failure=Failure("", "start", "error", "hot: too hot"))
+    row, *_ = judge_case(refused, GateConfig().metrics, against=Against())
+    assert (row.standing, row.sentence) == ("unfit", "hot: too hot")
 
 
 def test_a_case_that_fails_in_the_fresh_sitting_is_a_failed_case(repo):

@@ -11,6 +11,7 @@ from recipes_made import HOST, Bench, Told, failing, make_case, make_settings, n
 from aiperf import pipeline
 from aiperf.analysis.limits import Peak
 from aiperf.errors import AiperfError, Exit
+from aiperf.host import outlook
 from aiperf.host.calibration import Calibration
 from aiperf.host.relevance import Fact, Fit
 from aiperf.host.survey import Survey
@@ -191,11 +192,11 @@ def found(monkeypatch):
     def _found(*facts, late=()):
         calls = []
 
-        def look(wanted, told, *, data):
+        def look(wanted, told, *, data, again=False):
             calls.append(data)
             return Survey(facts, late)
 
-        monkeypatch.setattr(pipeline, "survey", look)
+        monkeypatch.setattr(outlook, "survey", look)
         return calls
 
     return _found
@@ -240,6 +241,61 @@ def test_strict_measures_what_is_only_warned_of(run, found) -> None:
     done = run([pair(ratio=1.5)], fit=Fit.strict)
     assert done.outcome.exit is Exit.OK
     assert done.cases[0].findings[0].startswith("warn: ")
+
+
+def test_strict_refuses_a_case_whose_first_pair_shows_that_it_uses_what_the_host_lacks(run, found, monkeypatch) -> None:
+    monkeypatch.setattr(pipeline, "measure_roofs", lambda *_, **__: None)
+    found(Fact("monitor-memory", "warn", "Headroom of memory: 5 % available"))
+    warm = pair(ratio=1.5, roofs={"page_cache_read": 1e6})
+    done = run([warm, pair(ratio=1.5)], make_case("a"), make_case("b"), fit=Fit.strict)
+    assert [(r.case.id, r.status, r.stop) for r in done.cases] == [
+        ("a", "failed", "unfit"),
+        ("b", "measured", "verdict"),
+    ]
+    assert [name for name, *_ in done.bench.calls] == ["a", "b", "b", "b", "b"]
+    assert (done.cases[0].results, done.cases[0].pairs) == ((), ())
+    assert "a warm read needs free memory" in done.cases[0].failure.message
+    assert done.cases[0].failure.message.endswith("Its first pair, which told what it uses, is left out.")
+    assert done.cases[0].findings[0].startswith("unfit: Headroom")
+    assert done.outcome.exit is Exit.UNFIT
+
+
+def test_what_passes_is_found_again_while_the_run_measures(run, monkeypatch) -> None:
+    looks = [Survey((replace(BUSY, level="warn"), DISK)), Survey(()), Survey((BUSY,))]
+    monkeypatch.setattr(outlook, "survey", lambda *_, **__: looks.pop(0) if len(looks) > 1 else looks[0])
+    monkeypatch.setattr(outlook, "passing", lambda host: ())
+    monkeypatch.setattr(outlook, "STALE_S", 0.0)
+    script = [pair(ratio=1.5)]
+    done = run(script, *(replace(make_case(name), tags=("storage",)) for name in "ab"), fit=Fit.warn)
+    first, second = done.cases
+    assert [text.partition(":")[0] for text in first.findings] == ["warn"]
+    assert [text.partition(":")[0] for text in second.findings] == ["unfit", "warn"]
+    assert "found of the host since the run began: CPU 0-1 97 % busy" in done.told.notes
+
+
+def test_a_load_of_the_start_refuses_no_case_whose_turn_comes_when_it_is_gone(run, monkeypatch) -> None:
+    looks = [Survey((BUSY, replace(BUSY, id="gpu_processes"))), Survey(())]
+    monkeypatch.setattr(outlook, "survey", lambda *_, **__: looks.pop(0) if len(looks) > 1 else looks[0])
+    monkeypatch.setattr(outlook, "passing", lambda host: ())
+    monkeypatch.setattr(outlook, "STALE_S", 0.0)
+    done = run([pair(ratio=1.5)], replace(make_case("g"), needs=Needs(gpus=1)), fit=Fit.strict)
+    assert [(r.status, r.findings) for r in done.cases] == [("measured", ())]
+
+
+def test_a_run_records_the_variables_that_can_change_a_measurement_and_no_secret(run, monkeypatch, tmp_path) -> None:
+    planted = "tok-3f9a-planted"
+    for name in ("HF_TOKEN", "TORCH_HUB_TOKEN", "SLURM_JWT", "NCCL_API_KEY", "WANDB_API_KEY"):
+        monkeypatch.setenv(name, planted)
+    monkeypatch.setenv("NCCL_CONF", f"https://me:{planted}@host/x")
+    monkeypatch.setenv("TORCH_LOGS", f"+dynamo,https://me:{planted}@host")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    done = run([pair(ratio=1.5)], fit=Fit.warn)
+    recorded = done.stored.record.host["fingerprint"]["record_only"]["environment"]
+    assert recorded["OMP_NUM_THREADS"] == "3"
+    assert any("TORCH_LOGS" in finding for finding in done.stored.record.findings)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) >= 3
+    assert [path for path in files if planted.encode() in path.read_bytes()] == []
 
 
 def test_off_looks_at_nothing_and_a_run_of_nothing_does_neither(run, found) -> None:

@@ -10,12 +10,14 @@ import pytest
 
 from aiperf import profiling
 from aiperf.errors import UserError
+from aiperf.profilers import one_pass
+from aiperf.profilers.one_pass import Done, refusal
 from aiperf.profilers.preflight import Ability
 from aiperf.profilers.reading import Reading
-from aiperf.profiling import Wish, _Done, going_on, profile_case, profile_cases
+from aiperf.profiling import Wish, commands_of, going_on, profile_case, profile_cases, profile_measured
 from aiperf.records import Case, CaseRecord, RunRecord, Side
 from aiperf.records.profiled import Artefact, CounterRow, Profile, SideProfile, Span
-from aiperf.store.profiles import read_profiles
+from aiperf.store.profiles import read_profiles, write_profile
 from aiperf.store.read import open_run
 from aiperf.store.write import RunWriter
 
@@ -116,6 +118,55 @@ def test_a_tool_that_failed_is_tried_again_and_takes_its_own_place(run: Path, to
     assert {row.tool for row in joined.rows} == {"torch", "perf"}
 
 
+def test_a_tool_that_told_nothing_is_tried_again(run: Path, tools: Tools):
+    tools.status = "empty"
+    profiled(run, "torch", cases=(ONE,))
+    tools.status = "read"
+    (joined,), said = profiled(run, "torch", cases=(ONE,))
+    assert said == []
+    assert {a.status for a in joined.artefacts} == {"read"}
+
+
+def skipped(run: Path, tools: Tools, *, now: Ability) -> tuple[list[tuple[str, str]], list[str]]:
+    """What is asked of the tools, and said, when a tool that was absent is wanted again."""
+    absent = Ability("perf", False, "", "perf was not found", "Install it.")
+    reason = "perf was not found. Install it."
+    write_profile(run, ONE, replace(told(ONE, "torch"), artefacts=(Artefact("perf", "", "skipped", reason),)))
+    assert refusal(ONE, absent) == Artefact("perf", "", "skipped", reason)
+    said: list[str] = []
+    profile_cases([ONE], Wish((now,)), run=run, note=said.append, done=lambda _: None)
+    return tools.asked, said
+
+
+def test_a_tool_that_was_installed_since_is_no_longer_skipped(run: Path, tools: Tools):
+    assert skipped(run, tools, now=Ability("perf", True, "here", ""))[0] == [(ONE.id, "perf")]
+
+
+def test_a_tool_that_is_still_not_here_is_left_as_it_was(run: Path, tools: Tools):
+    asked, said = skipped(run, tools, now=Ability("perf", False, "", "perf was not found", "Install it."))
+    assert (asked, said) == ([], ["s[n=1] is kept as it was profiled"])
+
+
+def test_a_tool_that_is_not_used_for_another_reason_now_is_told_anew(run: Path, tools: Tools):
+    asked, _ = skipped(run, tools, now=Ability("perf", False, "here", "the kernel forbids it"))
+    assert asked == [(ONE.id, "perf")]
+
+
+def test_an_interrupt_while_profiling_is_told_with_what_was_saved(run: Path, tools: Tools):
+    tools.left = 1
+    records = [CaseRecord(case, "measured") for case in (ONE, TWO)]
+    said: list[str] = []
+    wish = Wish((Ability("torch", True, "here", ""),))
+    made, whole = profile_measured(records, wish, run=run, host_id="h", note=said.append)
+    assert ([profile.case for profile in made], whole) == ([ONE.id], False)
+    assert said[-1] == (
+        "profiling was interrupted: 1 of 2 cases are profiled and saved; "
+        f"aiperf profile with --resume {run.name} goes on"
+    )
+    tools.left = 9
+    assert profile_measured(records, wish, run=run, host_id="h", note=said.append)[1]
+
+
 def test_a_case_whose_scenario_has_changed_is_profiled_again(run: Path, tools: Tools):
     profiled(run, "torch", cases=(ONE,))
     (fresh,), said = profiled(run, "perf", cases=(replace(ONE, scenario_hash="changed"),))
@@ -125,10 +176,10 @@ def test_a_case_whose_scenario_has_changed_is_profiled_again(run: Path, tools: T
 
 def test_a_profile_keeps_what_later_tools_are_joined_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def passed(case: Case, side: Side, *_: Any, **__: Any) -> Any:
-        read = _Done(["tool"], Reading(), {"calls": 8.0 if side.name == "before" else 1.0}, {"items": 3})
+        read = Done(["tool"], Reading(), {"calls": 8.0 if side.name == "before" else 1.0}, {"items": 3})
         return Artefact("torch", side.name, "read"), [read]
 
-    monkeypatch.setattr(profiling, "_pass_all", passed)
+    monkeypatch.setattr(profiling, "side_pass", passed)
     wish = Wish((Ability("torch", True, "here", ""),))
     made = profile_case(ONE, wish, scratch=tmp_path, raw=tmp_path, guardian=None, note=print)  # type: ignore[arg-type]
     assert made.facts == {
@@ -173,23 +224,47 @@ def test_a_run_of_another_host_and_one_whose_record_is_damaged_are_not_gone_on_w
         going_on(open_run(run, results=run.parent), host_id="here", planned=[])
 
 
+# ---- by hand ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_has_no_line_for_the_shell_has_the_reason(tmp_path: Path):
+    at_ref = replace(
+        ONE, sides=(Side("before", workload="x.y", ref="main"), Side("after", workload="x.y", env={"MY": "a b"}))
+    )
+    wish = Wish(
+        (
+            Ability("ncu", True, "here", ""),
+            Ability("perf", False, "", "no perf", "Get it."),
+            Ability("torch", True, "", ""),
+        )
+    )
+    head, name, ncu, perf, before, after = commands_of([at_ref], wish, results=tmp_path)
+    assert head.startswith("# specs, and reports that these commands write, lie in ")
+    assert name == "# s[n=1]"
+    assert ncu == "# ncu: the case runs on no GPU"
+    assert perf == "# perf: no perf. Get it."
+    assert before == "# torch over before: main is checked out by aiperf profile alone"
+    assert after.startswith("env -i ")
+    assert " MY='a b' " in after
+
+
 # ---- raw reports -----------------------------------------------------------------------------------------------------
 
 
 def test_raw_reports_are_kept_as_long_as_there_is_room_and_it_is_said_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(profiling, "KEEP_BYTES", 100)
-    monkeypatch.setattr(profiling, "RUN_BYTES", 150)
+    monkeypatch.setattr(one_pass, "KEEP_BYTES", 100)
+    monkeypatch.setattr(one_pass, "RUN_BYTES", 150)
     raw = tmp_path / "raw"
     for number, size in enumerate((100, 101, 60, 50)):
         (tmp_path / f"{number}.rep").write_bytes(b"x" * size)
     files = [tmp_path / f"{number}.rep" for number in range(4)]
-    kept, passed_over = profiling._keep([*files, tmp_path / "never-written"], raw, "case-before")
+    kept, passed_over = one_pass.keep([*files, tmp_path / "never-written"], raw, "case-before")
     assert kept == ("case-before-0.rep", "case-before-3.rep")
     assert sorted(path.name for path in raw.iterdir()) == sorted(kept)
     assert passed_over == (
         "case-before-1.rep was read and not kept: 101 B, over 100 B",
         "case-before-2.rep was read and not kept: raw reports of this run have 150 B (aiperf clean makes room)",
     )
-    assert profiling._keep([files[2]], raw, "again")[0] == ()
+    assert one_pass.keep([files[2]], raw, "again")[0] == ()

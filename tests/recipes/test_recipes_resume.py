@@ -11,7 +11,10 @@ from recipes_made import FAST, HOST, Bench, Told, failing, make_case, make_setti
 from aiperf import pipeline
 from aiperf.analysis.recompute import recompute
 from aiperf.campaign import Noise, new_state, take_up
-from aiperf.errors import UserError
+from aiperf.errors import Exit, UserError
+from aiperf.host import outlook
+from aiperf.host.relevance import Fact, Fit
+from aiperf.host.survey import Survey
 from aiperf.pipeline import run_plan
 from aiperf.plan.plan import Plan
 from aiperf.records import Skip
@@ -26,7 +29,7 @@ def run(tmp_path, monkeypatch):
     """Run cases with the pairs of a script, in a new run or in the newest one."""
     monkeypatch.setattr(pipeline, "git_state", lambda folder: {"sha": "abc"})
 
-    def _run(script, *cases, resume=False, skips=(), **settings):
+    def _run(script, *cases, resume=False, skips=(), fit=Fit.off, **settings):
         bench, told = Bench(script), Told()
         monkeypatch.setattr(pipeline, "Stand", lambda host, settings: bench)
         outcome = run_plan(
@@ -35,6 +38,7 @@ def run(tmp_path, monkeypatch):
             settings=make_settings(tmp_path, **settings),
             progress=told,
             argv=["aiperf", "run"],
+            fit=fit,
             earlier=open_run(results=tmp_path) if resume else None,
         )
         stored = open_run(results=tmp_path)
@@ -61,6 +65,27 @@ def test_what_was_measured_is_kept_and_what_was_open_goes_on(run, tmp_path) -> N
     assert second.stored.record.status == "finished"
     assert [r.case.id for r in second.outcome.records] == ["a", "b", "c"]
     assert any("1 kept, 1 gone on with, 1 to begin" in note for note in second.told.notes)
+
+
+def test_what_touched_the_first_part_of_a_continued_case_is_kept_beside_what_touches_the_second(
+    run, monkeypatch
+) -> None:
+    looks = [Survey((Fact("thp", "warn", "never"),)), Survey((Fact("cpu-oversubscription", "unfit", "97 %"),))]
+    monkeypatch.setattr(outlook, "survey", lambda *_, **__: looks.pop(0))
+    run([pair(ratio=1.5), STOP], make_case("a"), fit=Fit.warn)
+    told = run([pair(ratio=1.5)], make_case("a"), fit=Fit.warn, resume=True).cases["a"].findings
+    assert [text.partition(":")[0] for text in told] == ["unfit", "warn"]
+    assert "never" in told[1]
+
+
+def test_a_continued_case_that_the_host_is_unfit_for_now_keeps_the_pairs_it_has(run, monkeypatch) -> None:
+    run([pair(ratio=1.5), STOP], make_case("a"))
+    monkeypatch.setattr(outlook, "survey", lambda *_, **__: Survey((Fact("container-cpu-limit", "unfit", "0.5 CPUs"),)))
+    done = run([pair(ratio=1.5)], make_case("a"), fit=Fit.strict, resume=True)
+    record = done.cases["a"]
+    assert (record.status, record.stop, len(record.pairs), done.bench.calls) == ("measured", "unfit", 1, [])
+    assert any("0.5 CPUs" in note for note in record.notes)
+    assert done.outcome.exit is Exit.UNFIT
 
 
 def test_a_case_that_was_continued_is_what_it_would_have_been_in_one_go(run) -> None:

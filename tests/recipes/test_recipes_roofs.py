@@ -88,6 +88,31 @@ def test_a_repeat_that_fails_leaves_a_peak_without_an_interval_and_is_told() -> 
     assert "no space left" in notes[-1]
 
 
+def test_an_all_reduce_keeps_what_each_size_came_to() -> None:
+    sizes = [v["size"] for v in roof("all_reduce_gloo").variants]
+
+    def takes(index, order, seed):
+        size = sizes[seed % 100]
+        if size == 65536:
+            return failing("a rank died")(index, order, seed)
+        # 16 MiB is the best; its second launch reaches further than its first.
+        seconds = size / (9e9 if size == 1 << 24 else 1e9) / (1.1 if index == 1 else 1.0)
+        pair = reads(seconds, amount=float(size))(index, order, seed)
+        runs = tuple(replace(run, work={"roofs": {"all_reduce_gloo": float(size)}}) for run in pair.runs)
+        return replace(pair, runs=runs)
+
+    notes: list[str] = []
+    host = replace(HOST, libraries={"torch": "2.11"})
+    bench = Bench([takes])
+    (outcome,) = measure_roofs(["all_reduce_gloo"], stand=bench, host=host, host_id="h", note=notes.append)
+    found = outcome.peak.by_size
+    assert list(found) == [str(size) for size in sizes if size != 65536]
+    assert found["4096"] == pytest.approx(1e9)
+    assert found[str(1 << 24)] == outcome.peak.value == pytest.approx(9.9e9)
+    assert load_peaks("h")["all_reduce_gloo"].by_size == found
+    assert "a rank died" in notes[-1]
+
+
 def test_a_roof_that_fails_now_keeps_what_was_known_and_is_not_fresh() -> None:
     measure([reads(1e-3)])
     outcomes, _, _ = measure([failing("no such file")])

@@ -11,6 +11,8 @@ import pytest
 from recipes_made import HOST, make_case, make_pair, make_settings
 
 from aiperf.errors import UserError
+from aiperf.host.facts import Gpu
+from aiperf.host.telemetry import Sampler
 from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.pair import CHECKING, SETTING_UP
 from aiperf.order import PairPlan
@@ -59,6 +61,49 @@ def test_a_program_that_fails_carries_its_failure(stand) -> None:
     with pytest.raises(LaunchFailed) as caught:
         stand.measure(commands("true", bad), 0, ("before", "after"), 7)
     assert (caught.value.failure.side, caught.value.failure.exit_status) == ("after", 3)
+
+
+def test_whole_programs_are_watched_under_the_name_of_their_side(stand, monkeypatch) -> None:
+    marks: list[str | None] = []
+
+    class Listening(Sampler):
+        def mark(self, side: str | None) -> None:
+            marks.append(side)
+            super().mark(side)
+
+    monkeypatch.setattr("aiperf.stand.Sampler", Listening)
+    stand.measure(commands("true", "sleep 0.01"), 0, ("after", "before"), 7)
+    assert marks[:4] == ["warm-up of before", None, "warm-up of after", None]
+    assert marks[4:8] == ["after", None, "before", None]
+
+
+def test_a_pair_tells_what_watching_it_cost_and_where_the_reading_ran(stand) -> None:
+    watch = stand.measure(commands("true", "true"), 0, ("before", "after"), 7).watch
+    assert watch.cost is not None
+    assert 0 < watch.cost < 1
+    assert set(watch.home) <= set(os.sched_getaffinity(0))
+    assert watch.home
+
+
+@pytest.mark.parametrize(("gpus", "ranks", "watched"), [(1, 1, [0]), (2, 1, [0, 1]), (1, 2, [0, 1]), (0, 1, [])])
+def test_only_the_gpus_that_a_case_uses_are_watched(monkeypatch, tmp_path, gpus, ranks, watched) -> None:
+    monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
+    monkeypatch.setattr("aiperf.stand.near_cpus", lambda found, *, allowed: ())
+    monkeypatch.setattr("aiperf.stand.measure_pair", pair_that_marks())
+    seen: list[list[int]] = []
+
+    class Listening(Sampler):
+        def __init__(self, **given) -> None:
+            seen.append([gpu.index for gpu in given.pop("gpus")])
+            super().__init__(**given)
+
+    monkeypatch.setattr("aiperf.stand.Sampler", Listening)
+    three = tuple(Gpu(index, "NVIDIA H200", f"GPU-{index}", "9.0", 1, 1) for index in range(3))
+    case = make_case()
+    sides = tuple(replace(side, ranks=ranks) for side in case.sides)
+    with Stand(replace(HOST, gpus=three), make_settings(pin="none")) as opened:
+        opened.measure(replace(case, sides=sides, needs=Needs(gpus=gpus)), 0, ("before", "after"), 0)
+    assert seen == [watched]
 
 
 def placed(monkeypatch, near, *, gpus, ranks=1, pin="auto"):

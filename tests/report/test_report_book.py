@@ -16,7 +16,7 @@ from aiperf.plan.cited import Cited
 from aiperf.plan.suites import Suite
 from aiperf.records import RunRecord
 from aiperf.report.book import book_csv, book_lines, book_markdown, book_plain, missing_lines, rules_lines
-from aiperf.report.book_words import claim_text, measured_text, row_sentence
+from aiperf.report.book_words import best_text, claim_text, measured_text, row_sentence
 from aiperf.report.console import plain
 from aiperf.report.explain import explain_case
 from aiperf.report.html.book_page import render_book
@@ -26,6 +26,7 @@ from aiperf.report.markdown import render_markdown
 from aiperf.report.suites import suite_lines, suite_rows
 from aiperf.report.summary import discovery_line
 from aiperf.report.table import build_table
+from aiperf.scenario.citations import Citation
 
 
 def row(name: str, **changes) -> BookRow:
@@ -81,12 +82,45 @@ def test_a_quick_look_says_that_its_verdict_is_provisional() -> None:
 def test_what_is_missing_is_a_table_or_one_sentence() -> None:
     assert "app/later  cpu   tensor.op" in plain(missing_lines([ANSWERED[3]]))
     assert "1 core row without a scenario." in plain(missing_lines([ANSWERED[3]]))
-    assert plain(missing_lines([])).startswith("Every core row")
+    assert plain(missing_lines([])) == (
+        "Every core row of chapters 1 to 14 and the appendix that a CPU or one GPU can run has a scenario.\n"
+    )
+
+
+def test_rows_that_wait_for_workloads_are_named_whatever_is_missing() -> None:
+    one, two = (answer_rows([row(f"ch04/{n}", family="llm.generate")], [], [])[0] for n in "ab")
+    text = " ".join(plain(missing_lines([], waiting=[one, two], chapters=["ch04"])).split())
+    assert "the appendix in ch04 that a CPU or one GPU can run has a scenario where its workloads exist." in text
+    assert "2 more wait for families of workloads that come later: ch04/a, ch04/b." in text
+    text = plain(missing_lines([ANSWERED[3]], waiting=[one]))
+    assert "1 core row without a scenario.\n1 more waits for families of workloads that come later: ch04/a." in text
+
+
+def test_a_row_that_gains_no_time_claims_no_speed_up_and_says_what_it_gains() -> None:
+    memory = row("ch13/sharded", not_time="it buys memory")
+    slower = replace(FOUND, word="regressed", ratio=0.5, low=0.48, high=0.52, here=True)
+    (answered,) = answer_rows([memory], [Cited("tiled", (memory.id,))], [slower])
+    text = plain(book_lines([answered], width=100))
+    assert " no claim of speed      ch13/sharded\n" in text
+    assert "claimed no speed-up; measured 0.500× (0.480 … 0.520) regressed in tiled[n=2]" in text
+    assert "Costs time by design: it buys memory." in text
+    assert row_sentence("ch13/ddp-vs-fsdp-full-shard") == (
+        "ch13/ddp-vs-fsdp-full-shard claims no speed-up. "
+        "Not judged by time: it buys memory of every rank with more communication."
+    )
+
+
+def test_a_comparison_of_a_ladder_names_its_sides() -> None:
+    found = replace(FOUND, side="three", against="two", first=False, here=True)
+    cited = Cited("tiled", ("ch07/tiled",), named={"ch07/tiled": Citation("ch07/tiled", ("three",), "two")})
+    (answered,) = answer_rows(ROWS[:1], [cited], [found])
+    assert best_text(answered) == "2.50× (2.40 … 2.60) improved in tiled[n=2] three against two"
 
 
 def test_the_rules_name_every_answer() -> None:
     text = plain(rules_lines())
     assert all(answer in text for answer in ANSWERS)
+    assert "the last side where it names none" in " ".join(text.split())
 
 
 def test_programs_get_every_row_with_numbers_in_full() -> None:

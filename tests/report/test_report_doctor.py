@@ -8,7 +8,7 @@ import pytest
 
 from aiperf.host.checkup import Checkup, Row, differences
 from aiperf.host.walk import Step
-from aiperf.report.checklist_table import checklist_lines, checklist_markdown, totals
+from aiperf.report.checklist_table import checklist_lines, checklist_markdown, said, totals
 from aiperf.report.console import plain
 from aiperf.report.doctor_table import (
     checkup_lines,
@@ -191,6 +191,14 @@ def test_a_probe_that_one_of_two_checkups_lacks_is_not_probed_there() -> None:
     part = replace(CHECKUP, rows=ROWS[1:])
     text = plain(difference_lines(part, CHECKUP, differences(part, CHECKUP)))
     assert "        before not probed\n        after  warn: on | 1 GiB\n" in text
+
+
+def test_an_item_without_a_scenario_names_what_comes_close() -> None:
+    step = Step("pack", "Storage", "Pack files", "11", "scenario", pair="many-vs-packed", see=("a-vs-b", "c-vs-d"))
+    told = "no scenario yet for many-vs-packed; close to it: aiperf run a-vs-b c-vs-d"
+    assert said(step) == [told]
+    assert f"            {told}\n" in plain(checklist_lines([step]))
+    assert "1 for scenarios, 0 of them shipped, 1 by one that comes close" in totals([step])
 
 
 def test_the_checklist_shows_a_verdict_a_scenario_or_a_question() -> None:

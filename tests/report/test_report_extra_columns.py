@@ -65,6 +65,12 @@ def test_energy_of_a_case_with_cold_caches_says_that_nothing_is_flushed_in_its_w
     assert "warm caches" not in shown(record(), "energy")
 
 
+def test_energy_says_how_warm_the_windows_of_each_side_began() -> None:
+    warm = record(after=replace(READING, temperatures=(47.0, 51.2)))
+    assert "Windows began at these temperatures: after 47 to 51 °C." in " ".join(shown(warm, "energy").split())
+    assert "temperatures" not in shown(record(), "energy")
+
+
 def test_a_reading_that_breaks_a_rule_shows_its_reason_and_no_number() -> None:
     text = shown(record(after=replace(READING, updates=9), ratio=False), "energy")
     line = next(x for x in text.splitlines() if " after " in x)
@@ -99,6 +105,16 @@ def test_goodput_tells_both_numbers_and_the_share_of_the_limit() -> None:
     # A launch: 10 timed iterations of 2000 tokens in 0.1 + 0.2 + 0.5 s, a sample and an audit of 1 ms each.
     whole = extras_of(record(), "goodput").values[0]["goodput_whole_before"]
     assert whole == pytest.approx(2000 * 10 / 0.802, rel=1e-4)
+
+
+def test_goodput_counts_the_gaps_that_the_device_clock_does_not_see() -> None:
+    found = record()
+    wall = make_result(make_comparison(10e-3, 5e-3, interval=(1.9, 2.1), metric="wall"), headline=False)
+    values = extras_of(replace(found, results=(*found.results, wall)), "goodput").values[0]
+    # 2000 tokens in 10 ms and 5 ms of wall time; 8 ms and 4 ms of them are the device's.
+    assert values["goodput_before"] == pytest.approx(200_000)
+    assert values["goodput_after"] == pytest.approx(400_000)
+    assert values["goodput_of_limit_after"] == 0.61
 
 
 def test_work_without_items_has_no_goodput_no_cost_and_still_energy() -> None:

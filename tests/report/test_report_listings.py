@@ -158,6 +158,14 @@ def test_the_peaks_of_a_known_gpu_are_held_against_its_datasheet_to_the_characte
     assert json.loads(listing_json([far]))[0]["share"] == 0.42
 
 
+def test_a_peak_that_depends_on_the_size_tells_each_size_in_order() -> None:
+    sizes = {"1048576": 3.1e9, "4096": 1.6e8}
+    row = peak_row(Peak("all_reduce_gloo", 3.1e9, "B/s", 3.0e9, 3.1e9, "", 60, by_size=sizes))
+    text = plain(peaks_lines([row]))
+    assert text.splitlines()[-1] == " all_reduce_gloo by size: 4 KiB 160 MB/s, 1 MiB 3.10 GB/s"
+    assert json.loads(listing_json([row]))[0]["by_size"] == sizes
+
+
 def test_a_peak_says_in_json_where_its_datasheets_figure_was_read() -> None:
     seen = Figure(4.8e12, "B/s", "NVIDIA H200 Datasheet [checked in a third party's copy]", "a copy, read 2026-11-22")
     peak = Peak("dram", 4.1e12, "B/s", 4.0e12, 4.1e12, "", 60)

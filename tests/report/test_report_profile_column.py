@@ -84,3 +84,13 @@ def test_a_rung_between_has_no_mechanism() -> None:
     mechanism = Mechanism("kernels", "down", "did_not_move", 61.0, 61.0)
     rows = build_table([found], profiles={found.case.id: Profile("c", mechanism=(mechanism,))}).rows
     assert [row.mechanism for row in rows] == ["", "did not move"]
+
+
+def test_a_case_that_an_interrupted_run_profiled_is_not_called_unbegun() -> None:
+    run = make_run(status="interrupted", planned=("profiled[n=1]", "left-out[n=2]"))
+    profiles = {"profiled[n=1]": Profile("profiled[n=1]")}
+    table = build_table([], run=run, profiles=profiles)
+    assert [(row.case, row.status) for row in table.rows] == [("left-out[n=2]", "not begun")]
+    assert "profiled" not in render_csv(table)
+    done = make_run(status="finished", planned=run.planned)
+    assert build_table([], run=done, profiles=profiles).rows == ()

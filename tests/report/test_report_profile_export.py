@@ -95,3 +95,12 @@ def test_markdown_tables_are_rectangular() -> None:
         if block.startswith("|"):
             assert len({line.replace("\\|", "").count("|") for line in block.splitlines()}) == 1
     assert LONG.split("<")[0].split("::")[0] in told
+
+
+def test_markdown_ends_with_the_rules_of_the_classes_that_it_holds_and_no_others() -> None:
+    told = profile_markdown(made())
+    rules = [line.partition(": ")[0] for line in told.splitlines() if line.startswith("- Rule")]
+    assert rules == ["- Rule", "- Rule of a side, launch", "- Rule of a side, gpu", "- Rule of a kernel, memory",
+                     "- Rule of a kernel, level"]  # fmt: skip
+    assert "- Rule: a counter has moved from 2 % on, an event of perf's from 10 %" in told
+    assert "Rule" not in profile_markdown(Profile("c"))

@@ -25,6 +25,7 @@ launches-vs-graph[n=300]
  kernels         down      61     61     nsys       did not move
  tensor_pipe       up       –      –        –  not readable here
      tensor_pipe was not readable here: it takes ncu
+ a counter has moved from 2 % on, an event of perf's from 10 %
 
  Sides, by nsys; times and counts are per iteration (profiled: before 5, after 10)
                          before   after   change
@@ -37,7 +38,7 @@ launches-vs-graph[n=300]
  waiting calls                1       –        –
  before: launch-bound: a launch every 15.2 µs, kernels of 0.903 µs
    rule: the GPU is busy for less than 50 % of its span, with at least 10 launches at most 30 µs
-     apart and kernels shorter than that
+     apart, each with less kernel time than that
  Lost: before: 12 records
  after: gpu-bound: the GPU is busy for 97 % of its span
    rule: the GPU is busy for at least 50 % of its span
@@ -51,12 +52,13 @@ launches-vs-graph[n=300]
  no room for bytes: widen the terminal or export
 
  Counters, by ncu; before → after; means over the profiled launches
-                               DRAM %      SM %  sector %           a launch  launches          rate
- void at::nati…<char*, 3ul>>  24 → 88  20 → 8.1    12 → –  2.00 µs → 1.00 µs     2 → 1  500 GB/s → –
+                                DRAM %      SM %  sector %        bytes           a launch  launches
+ void at::nativ…<char*, 3ul>>  24 → 88  20 → 8.1    12 → –  977 KiB → –  2.00 µs → 1.00 µs     2 → 1
      before: memory-bound: DRAM 24 %, SM 20 %; NVIDIA says: Long Scoreboard
  of peak; sector: share of each loaded sector that was asked for; occ.: achieved occupancy
- rules: memory: memory is at least 10 points above SM
- no room for registers: widen the terminal or export
+ rules: memory: memory is at least 10 points above SM; level: of DRAM, L2 and L1 the one whose own
+   figure is nearest to that of memory; more than 2 points off, all are told
+ no room for rate, registers: widen the terminal or export
 
  events per iteration, by perf  before  after   change
  context-switches                 3.50  0.500  −85.7 %
@@ -193,6 +195,48 @@ def test_every_pass_that_was_not_read_says_why() -> None:
     said = text(Profile("c", artefacts=artefacts))
     assert " nsys: before failed: no end within 300 s\n nsys: after empty: nothing was recorded\n" in said
     assert " ncu: skipped: counters are closed. Run as root\n" in said
+
+
+def kernel(side: str = "before", **told: object) -> CounterRow:
+    return CounterRow(**{"side": side, "tool": "ncu", "kind": "kernel", "name": "k", "dram_pct": 50.0, **told})  # type: ignore[arg-type]
+
+
+def test_bytes_and_times_of_several_launches_are_of_one_and_stand_before_the_occupancy() -> None:
+    rows = (
+        kernel(count=4, time_s=8e-6, median_s=1e-6, bytes=4 * 2**20, occupancy_pct=70.0),
+        kernel("after", count=1, time_s=2e-6, median_s=2e-6, bytes=2**20, occupancy_pct=70.0),
+    )
+    said = text(Profile("c", rows=rows, sides=(SideProfile("before", "ncu", 1), SideProfile("after", "ncu", 1))))
+    title = next(line for line in said.splitlines() if "DRAM %" in line).split("  ")
+    assert [word.strip() for word in title if word.strip()] == [
+        "DRAM %", "bytes", "occ. %", "a launch", "launches", "median", "rate"
+    ]  # fmt: skip
+    assert cells(said, "k  ")[1:-1] == ["1 MiB → 1 MiB", "70 → 70", "2.00 µs → 2.00 µs", "4 → 1", "1.00 µs → –"]
+
+
+@pytest.mark.parametrize(
+    ("flops", "work", "width", "said"),
+    [
+        (5.0, {"before": {"flops": 0.0}}, 100, "any of address arithmetic included; before declares none"),
+        (5.0, {"before": {"flops": 0.0}, "after": {"flops": 0}}, 100, "included; before and after declare none"),
+        (5.0, {"before": {"flops": 7.0}}, 100, "any of address arithmetic included\n"),
+        (5.0, {}, 100, "any of address arithmetic included\n"),
+        (0.0, {"before": {"flops": 0.0}}, 100, ""),
+        (5.0, {"before": {"flops": 0.0}}, 30, ""),
+    ],
+)
+def test_counted_operations_are_said_to_be_just_that_where_they_are_shown(
+    flops: float, work: dict[str, object], width: int, said: str
+) -> None:
+    rows = tuple(kernel(side, count=1, time_s=1e-6, metrics={"flops": flops}) for side in ("before", "after"))
+    told = text(Profile("c", rows=rows, facts={"work": work}), width=width)
+    joined = " ".join(told.split("\n   ")).replace("  ", " ")
+    assert (said in joined) if said else "address arithmetic" not in joined
+
+
+def test_of_nvidias_words_the_first_sentence_is_shown() -> None:
+    said = text(Profile("c", rows=(kernel(tool_says="Small Grid: Only 0.2 full waves. Look elsewhere."),)))
+    assert "NVIDIA says: Small Grid: Only 0.2 full waves.\n" in said
 
 
 def test_lost_records_are_told_even_where_a_side_has_no_quantity() -> None:

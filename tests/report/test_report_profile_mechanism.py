@@ -21,7 +21,8 @@ MOVED = Mechanism("launches", "down", "moved", 60.0, 1.0)
 STAYED = Mechanism("kernels", "down", "did_not_move", 61.0, 61.0)
 AGAINST = Mechanism("syncs", "down", "opposite", 1.0, 5.0)
 UNREAD = Mechanism("tensor_pipe", "up", "not_readable")
-CLAIMS = {"launches": "down", "kernels": "down", "syncs": "down", "tensor_pipe": "up"}
+UNCONCERNED = Mechanism("h2d_bandwidth", "up", "not_readable", tool="nsys")
+CLAIMS = {"launches": "down", "kernels": "down", "syncs": "down", "tensor_pipe": "up", "h2d_bandwidth": "up"}
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,9 @@ CLAIMS = {"launches": "down", "kernels": "down", "syncs": "down", "tensor_pipe":
         ((MOVED, UNREAD), "as claimed (1 of 2)"),
         ((MOVED, STAYED, UNREAD), "did not move (1 of 3)"),
         ((MOVED, STAYED, AGAINST), "against the claim (1 of 3)"),
+        ((MOVED, UNCONCERNED), "as claimed"),
+        ((MOVED, UNREAD, UNCONCERNED), "as claimed (1 of 2)"),
+        ((UNCONCERNED,), "not readable here"),
         ((), "not profiled"),
     ],
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 from factory_of_profiles import made
 
 from aiperf.records.profiled import Artefact, Mechanism, Profile, SideProfile
-from aiperf.report.profile_suite import suite_lines
+from aiperf.report.profile_suite import suite_lines, trouble_lines
 
 CPU = Profile(
     "copy[n=1]",
@@ -43,6 +43,13 @@ def test_several_claims_that_all_hold_are_counted() -> None:
     assert row(lines(both, CPU), "copy[n=1]").endswith("2 of 2 as claimed")
 
 
+def test_a_claim_that_concerns_neither_side_is_not_counted() -> None:
+    idle = Mechanism("h2d_bandwidth", "up", "not_readable", tool="nsys")
+    told = lines(replace(CPU, mechanism=(*CPU.mechanism, idle)), made())
+    assert row(told, "copy[n=1]").endswith("  as claimed")
+    assert not any("h2d_bandwidth" in line for line in told)
+
+
 def test_what_failed_stands_under_its_case_with_the_reason() -> None:
     told = lines(made(), CPU)
     assert told[told.index(row(told, "copy[n=1]")) + 1].strip() == "perf over after failed: perf went away"
@@ -61,3 +68,17 @@ def test_a_narrow_terminal_keeps_the_case_and_its_claims() -> None:
     told = lines(made(), CPU, width=60)
     assert all(len(line) <= 60 for line in told)
     assert row(told, "copy[n=1]").endswith("as claimed")
+
+
+def test_what_tools_did_not_tell_is_one_line_a_reason_with_its_cases() -> None:
+    absent = Artefact("nsys", "", "skipped", "not here")
+    empty = Artefact("ncu", "after", "empty", "no kernel\x1b[31m")
+    first, second, third = (replace(CPU, case=f"c[{n}]", artefacts=(absent,)) for n in range(3))
+    read = replace(CPU, case="read", artefacts=(Artefact("torch", "before", "read"),))
+    assert trouble_lines([first, replace(second, artefacts=(absent, absent, empty)), third]) == [
+        "all 3 cases profiled: nsys skipped: not here",
+        "c[1]: ncu over after empty: no kernel",
+    ]
+    assert trouble_lines([first, second, read]) == ["c[0] and 1 more: nsys skipped: not here"]
+    assert trouble_lines([first]) == ["c[0]: nsys skipped: not here"]
+    assert trouble_lines([read]) == []

@@ -107,7 +107,7 @@ def counted(rows: tuple[CounterRow, ...], *flops: float) -> tuple[CounterRow, ..
         (2e12, ""),
         (2.1e12, ""),
         (4e12, "; disagrees with the workload, which declares 2.00 TFLOP: counted −50.0 %"),
-        (0.0, ""),
+        (0.0, "; the workload declares none, and any of address arithmetic is counted"),
     ],
 )
 def test_what_was_counted_goes_before_what_is_declared_and_a_disagreement_is_told(declared: float, said: str) -> None:
@@ -118,7 +118,8 @@ def test_what_was_counted_goes_before_what_is_declared_and_a_disagreement_is_tol
     assert label(told, "after:").endswith("1000 TFLOP/s at 2000 FLOP/B")
     words = " ".join(texts(told))
     assert f"its only kernel gemm, with FLOPs, bytes and time by ncu{said}" in words
-    assert ("disagrees" in words) == bool(said)
+    assert ("disagrees" in words) == ("disagrees" in said)
+    assert ("declares none" in words) == ("declares none" in said)
 
 
 def several(*, iterations: int = 10, kernels: int = 50) -> Profile:

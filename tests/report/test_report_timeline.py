@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from factory_of_profiles import LONG, made
 
-from aiperf.records.profiled import Artefact, Profile, Span
+from aiperf.records.profiled import Artefact, Profile, SideProfile, Span
 from aiperf.report.timeline import MOST_BARS, timeline_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -41,8 +41,70 @@ def test_before_stands_above_after_on_one_time_scale() -> None:
     (_, x, y, width, _), (_, other_x, other_y, other_width, _) = ranges
     assert x == other_x
     assert y < other_y
-    assert other_width / width == pytest.approx(0.4, abs=0.01)
+    # Five iterations of 2 ms, and of ten iterations of 0.4 ms as many.
+    assert other_width / width == pytest.approx(0.2, abs=0.01)
     assert x + width <= 1200
+
+
+def timed(wall: float, iterations: int, *, side: str, ranges: int = 1, bars: int = 0) -> tuple[list[Span], SideProfile]:
+    """A side of ``wall`` seconds in one range, or of equal ranges end to end; a kernel takes half of an iteration."""
+    each, part = wall / iterations, wall / ranges
+    spans = [Span(side, "range", "range", side, n * part, (n + 1) * part) for n in range(ranges)]
+    spans += [Span(side, "GPU 0 stream 7", "kernel", "k", n * each, (n + 0.5) * each) for n in range(iterations)]
+    spans += [Span(side, "host", "op", "o", wall / 2 * n / bars, wall / 2 * (n + 0.1) / bars) for n in range(bars)]
+    return spans, SideProfile(side, "nsys", iterations, wall_s=wall)
+
+
+def both(one: tuple[list[Span], SideProfile], other: tuple[list[Span], SideProfile]) -> Profile:
+    return Profile("c", spans=(*one[0], *other[0]), sides=(one[1], other[1]))
+
+
+def headings(profile: Profile) -> list[str]:
+    return [t for t in texts(drawn(profile)) if t.startswith(("before, ", "after, "))]
+
+
+@pytest.mark.parametrize("ranges", [1, 50])
+def test_sides_with_other_numbers_of_iterations_are_drawn_over_equally_many(ranges: int) -> None:
+    profile = both(timed(0.289, 14, side="before"), timed(0.245, 50, side="after", ranges=ranges))
+    assert headings(profile) == [
+        "before, 20.6 ms an iteration, all 14 in 289 ms", "after, 4.90 ms an iteration, the first 14 of 50 in 68.6 ms"
+    ]  # fmt: skip
+    kernels = [bar for bar in bars(drawn(profile)) if bar[0] == "ap-k-kernel"]
+    assert len(kernels) == 28
+    assert kernels[0][3] / kernels[14][3] == pytest.approx(0.289 / 14 / (0.245 / 50), rel=0.05)
+
+
+def test_a_bar_that_goes_on_behind_the_drawn_part_ends_with_it_and_tells_its_whole_time() -> None:
+    profile = both(timed(0.1, 10, side="before"), timed(0.2, 40, side="after"))
+    first, last = (bar for bar in bars(drawn(profile)) if bar[0] == "ap-k-range")
+    assert last[3] / first[3] == pytest.approx(0.5, abs=0.01)
+    assert last[4] == "after: 200 ms, from 0 ns"
+
+
+def test_where_bars_were_left_out_only_iterations_that_are_whole_are_drawn() -> None:
+    # All bars of ten iterations that begin in their first half.
+    cut = timed(1.0, 10, side="before", bars=4000)
+    read = (cut[0][:1] + [s for s in cut[0][1:] if s.start_s < 0.5], cut[1])
+    assert headings(both(read, timed(0.5, 10, side="after"))) == [
+        "before, 100 ms an iteration, the first 4 of 10 in 400 ms",
+        "after, 50.0 ms an iteration, the first 4 of 10 in 200 ms",
+    ]
+
+
+def test_a_first_iteration_of_more_bars_than_are_kept_is_drawn_as_far_as_they_go() -> None:
+    spans, told = timed(1.0, 2, side="before")
+    few = [Span("before", "host", "op", "o", n * 1e-5, n * 1e-5 + 5e-6) for n in range(4000)]
+    profile = both(([spans[0], *few], told), timed(0.5, 2, side="after"))
+    assert headings(profile) == [
+        "before, 500 ms an iteration, the first 1 of 2 in 500 ms",
+        "after, 250 ms an iteration, the first 1 of 2 in 250 ms",
+    ]
+
+
+def test_a_side_whose_iterations_nobody_told_is_drawn_whole_and_so_is_the_other() -> None:
+    spans, _ = timed(0.2, 1, side="before")
+    profile = Profile("c", spans=(*spans, *timed(0.1, 10, side="after")[0]), sides=(timed(0.1, 10, side="after")[1],))
+    assert headings(profile) == ["after, 10.0 ms an iteration, all 10 in 100 ms", "before, 200 ms"]
 
 
 def test_a_bar_lies_where_its_time_is() -> None:
@@ -137,7 +199,7 @@ def test_the_picture_needs_nothing_from_outside_and_knows_dark() -> None:
 
 
 def test_what_the_timeline_leaves_out_is_told_below_it() -> None:
-    note = "the timeline of before shows the 4000 longest of 9000 bars"
+    note = "the timeline of before has the first 68.5 ms of 289 ms: 4000 of 9000 bars"
     profile = of(Span("before", "host", "op", "x", 0.0, 1.0), notes=(note, "something else"))
     assert note in texts(drawn(profile))
     assert "something else" not in texts(drawn(profile))

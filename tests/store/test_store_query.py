@@ -32,7 +32,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs: measured, void, failed and skipped cases."""
     folder = tmp_path_factory.mktemp("store") / "results"
     failure = Failure("after", "set-up", "oom_device", "out of memory")
-    write_run(folder, [make_measured("copy[size=1MiB]"), voided(make_measured("add", ratio=1.0, pairs=4), 1)])
+    touched = replace(make_measured("copy[size=1MiB]"), findings=("unfit: CPU 0-1 97 % busy",))
+    write_run(folder, [touched, voided(make_measured("add", ratio=1.0, pairs=4), 1)])
     skipped = replace(make_record("gds", pairs=0), status="skipped", skip_reason="no GPU", stop="skipped")
     failed = replace(make_record("fail", pairs=0), status="failed", failure=failure)
     write_run(folder, [make_measured("copy[size=1MiB]", ratio=2.5), skipped, failed], hour=1)
@@ -109,6 +110,7 @@ def test_counters_and_findings_come_from_the_pairs(results: Path) -> None:
     ]
     found = rows("SELECT scenario, slot, side, kind, voids, detail FROM findings ORDER BY kind, run", results)
     assert found == [
+        ("copy", None, None, "case", None, "unfit: CPU 0-1 97 % busy"),
         (None, None, None, "host", None, "the governor is powersave"),
         (None, None, None, "host", None, "the governor is powersave"),
         ("add", 1, "after", "thermal", True, "hot: 91 C"),
@@ -446,3 +448,12 @@ def test_json_columns_hold_json(results: Path) -> None:
 def test_times_that_are_no_times_are_null(tmp_path: Path) -> None:
     write_run(tmp_path, [], started="yesterday", finished="2026-11-20T18:05:03+02:00")
     assert rows("SELECT started, finished FROM runs", tmp_path) == [(None, datetime(2026, 11, 20, 16, 5, 3))]
+
+
+def test_telemetry_is_a_view_of_the_pairs(tmp_path: Path) -> None:
+    record = make_measured("copy[size=1MiB]", pairs=2)
+    pairs = tuple(replace(p, telemetry={"before": {"power_w": 400.0 + n}}) for n, p in enumerate(record.pairs))
+    folder = tmp_path / "results"
+    write_run(folder, [replace(record, pairs=pairs)])
+    found = rows("SELECT slot, mark, name, value FROM telemetry WHERE kind = 'median' ORDER BY slot", folder)
+    assert found == [(0, "before", "power_w", 400.0), (1, "before", "power_w", 401.0)]

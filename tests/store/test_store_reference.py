@@ -73,13 +73,19 @@ def test_gates_calibration_and_failures_are_no_measurement_of_a_scenario(results
     assert newest_measured(results, host_id="h-1")[0] == ()
 
 
-def test_every_step_of_a_ladder_is_told_against_the_first_side(results) -> None:
+def test_every_step_of_a_ladder_is_told_against_the_first_side_and_the_one_before_it(results) -> None:
     record = cited("ladder")
     (result, *_) = record.results
     steps = (replace(result, side="mid"), replace(result, side="last"), replace(result, side="last", against="mid"))
     sides = tuple(Side(name) for name in ("before", "mid", "last"))
-    write_run(results, [replace(record, results=steps, case=replace(record.case, sides=sides))])
-    assert [m.side for m in newest_measured(results, host_id="h-1")[0]] == ["mid", "last"]
+    case = replace(record.case, sides=sides, expect="improved")
+    write_run(results, [replace(record, results=steps, case=case)])
+    found = newest_measured(results, host_id="h-1")[0]
+    assert [(m.side, m.against, m.first, m.last, m.expect) for m in found] == [
+        ("mid", "before", True, False, "improved"),
+        ("last", "before", True, True, "improved"),
+        ("last", "mid", False, True, ""),
+    ]
 
 
 def test_a_provisional_verdict_is_told_as_one(results) -> None:
@@ -120,6 +126,7 @@ def test_every_verdict_of_a_run_is_recomputed_and_what_does_not_follow_is_named(
 
 def test_every_verdict_of_every_shipped_reference_run_follows_from_its_samples() -> None:
     runs = reference_runs(SHIPPED)
+    assert runs, "no reference run is shipped"
     assert {run.record.run: (run.warnings, differing(run)) for run in runs} == {
         run.record.run: ((), ()) for run in runs
     }

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aiperf.workloads import _memory_alloc as memory
-from aiperf.workloads._memory_sources import Block, Kept
+from aiperf.workloads._memory_sources import Block, CudaMallocAsync, Kept
 from aiperf.workloads.contract import Context, SkipSide
 
 Sizes = Literal["fixed", "mixed", "growing"]
@@ -140,3 +140,60 @@ def test_kept_blocks_never_overlap_and_come_back(name: str) -> None:
     with pytest.raises(ValueError, match="1000"):
         kept.take(1001, 0)
     assert kept.counters(1, 3)["driver_allocations"] == 0
+
+
+class PoolRuntime:
+    """The pool of the CUDA runtime as far as it is asked: it grows by whole chunks and gives all back when told to."""
+
+    CHUNK = 1 << 20
+
+    def __init__(self) -> None:
+        self.reserved = self.used = self.asked = 0
+        self._sizes: dict[int, int] = {}
+
+    def deviceGetDefaultMemPool(self, device: int) -> int:
+        return device
+
+    def memPoolSetAttribute(self, pool: int, attribute: int, value: int) -> None:
+        pass
+
+    def memPoolGetAttribute(self, pool: int, attribute: int) -> int:
+        self.asked += 1
+        return self.reserved
+
+    def mallocAsync(self, size: int, stream: int) -> int:
+        self.used += size
+        while self.used > self.reserved:
+            self.reserved += self.CHUNK
+        address = 4096 + len(self._sizes)
+        self._sizes[address] = size
+        return address
+
+    def freeAsync(self, address: int, stream: int) -> None:
+        self.used -= self._sizes[address]
+
+    def synchronise(self) -> None:
+        self.reserved = self.used
+
+
+def test_the_pool_counts_the_allocations_for_which_it_took_memory_from_the_driver() -> None:
+    runtime = PoolRuntime()
+    source = CudaMallocAsync(runtime, device=0, threshold=0)
+
+    def step() -> None:
+        first = [source.take(runtime.CHUNK, 0) for _ in range(3)]
+        source.give(first.pop(), 0)
+        first.append(source.take(runtime.CHUNK, 0))
+        for block in first:
+            source.give(block, 0)
+
+    source.count_growths(step)
+    assert source.counters(1, 4)["driver_allocations"] == 3, "the fourth found a block that was given up"
+    source.count_growths(step)
+    assert source.counters(1, 4)["driver_allocations"] == 0, "the pool kept what it had"
+    runtime.synchronise()
+    source.count_growths(step)
+    assert source.counters(1, 4)["driver_allocations"] == 3, "what a synchronisation gave back is taken again"
+    asked = runtime.asked
+    step()
+    assert runtime.asked == asked, "a timed step asks nothing"

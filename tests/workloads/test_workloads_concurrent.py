@@ -188,7 +188,7 @@ def test_without_mps_on_the_path_the_side_is_skipped(monkeypatch: pytest.MonkeyP
     ("given", "message"),
     [
         ({"jobs": []}, "are none"),
-        ({"jobs": ["large"]}, "tiny, small, gemm"),
+        ({"jobs": ["large"]}, "tiny, small, filling, gemm"),
         ({"jobs": ["infer"]}, "share streams knows"),
         ({"jobs": ["gemm"], "share": "processes"}, "infer, train"),
         ({"jobs": ["gemm"], "share": "threads", "stream_flags": "legacy"}, "tiny, small"),

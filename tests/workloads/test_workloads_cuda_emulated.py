@@ -103,7 +103,7 @@ for (int round = 0; round < 2; ++round) {
 }
 """
 LOOP = """
-std::vector<unsigned> state(4); std::vector<float> middle(n), out(n);
+std::vector<unsigned> state(2); std::vector<float> middle(n), out(n);
 for (int step = 0; step < 2; ++step) {
   std::fill(out.begin(), out.end(), NAN); std::fill(middle.begin(), middle.end(), NAN);
   for (int round = 0; round < ITERATIONS; ++round) {

@@ -1,5 +1,5 @@
-"""Every CUDA source compiles with every set of defines that a shipped scenario gives it; what the compiler says comes
-through; machine code is told apart by what it does. Compiling is tested where nvcc is on PATH."""
+"""Every CUDA source compiles with every set of defines that a shipped scenario gives it; sides that are launched alike
+differ in their machine code; what the compiler says comes through. Compiling is tested where nvcc is on PATH."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from cuda_sides import kernel_scenarios, sides_of
+from cuda_sides import KernelSide, kernel_scenarios, sides_of
 
+from aiperf.workloads import cuda
 from aiperf.workloads._cuda_compile import CompileError, code_digest, compile_cubin, sections, told_error
 from aiperf.workloads._cuda_describe import SOURCES
 
@@ -49,14 +51,60 @@ def combinations() -> dict[str, dict[tuple[str, ...], tuple[tuple[str, ...], str
 COMBINATIONS = combinations()
 
 
-def compiled(source: str, options: tuple[str, ...], architectures: tuple[str, ...]) -> str:
-    """Empty, or what the compiler says."""
-    targets = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in architectures]
-    if any(option.startswith("-arch") for option in options):
-        targets = []
-    command = ["nvcc", "-fatbin", *options, *targets, "-o", "/dev/null", source]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    return f"{options}: {told.stderr}{told.stdout}" if told.returncode else ""
+class Compiled:
+    """What nvcc made of a source with its options, for one architecture; each is compiled once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._told: dict[tuple[object, ...], tuple[str, Path]] = {}
+
+    def told(self, source: str, options: tuple[str, ...], architecture: str) -> tuple[str, Path]:
+        """Empty or what the compiler says, and the machine code."""
+        key = (source, options, architecture)
+        if key not in self._told:
+            target = self._folder / f"{abs(hash(key))}.cubin"
+            own = any(option.startswith("-arch") for option in options)
+            arch = [] if own else [f"-arch=sm_{architecture}"]
+            command = ["nvcc", "-cubin", *options, *arch, "-o", str(target), source]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+            said = f"{options}, sm_{architecture}: {done.stderr}{done.stdout}" if done.returncode else ""
+            self._told[key] = (said, target)
+        return self._told[key]
+
+
+@pytest.fixture(scope="module")
+def nvcc(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    return Compiled(tmp_path_factory.mktemp("cubins"))
+
+
+def launched_alike(sides: Iterable[KernelSide]) -> list[list[tuple[KernelSide, cuda.Description]]]:
+    """Sides that differ in nothing but their machine code: grids, arguments, arrays and attributes are equal."""
+    groups: dict[str, list[tuple[KernelSide, cuda.Description]]] = {}
+    for side in sides:
+        d = side.described()
+        # As many threads as no scenario writes: what the occupancy API will suggest is known on the device only.
+        placed = [d.placed(launch, sms=132, suggested=96) for launch in d.launches]
+        geometry = [(p.grid, p.block, p.smem, p.cooperative, p.args) for p in placed]
+        attributes = (d.repeat, d.clear, d.carveout, d.cluster, d.pdl, d.layout, dict(d.arrays))
+        groups.setdefault(repr((geometry, attributes)), []).append((side, d))
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def first_case(path: Path) -> list[KernelSide]:
+    sides = list(sides_of(path))
+    return [side for side in sides if side.case == sides[0].case]
+
+
+ONE_PROGRAM = {
+    ("no-launch-bounds-vs-launch-bounds", "fit-1", "fit-4"),
+    ("rolled-vs-unrolled-four-tap", "before", "pragma"),
+}
+"""Rungs of a ladder that the compiler may make the same, as the scenario says: that is what the ladder shows."""
+ALIKE = {
+    path.stem: groups
+    for path in kernel_scenarios()
+    if path.parent.name != "controls-gpu" and (groups := launched_alike(first_case(path)))
+}
 
 
 def test_every_shipped_source_is_used_by_a_scenario_or_by_another_workload() -> None:
@@ -68,15 +116,33 @@ def test_every_shipped_source_is_used_by_a_scenario_or_by_another_workload() -> 
 if NVCC:
 
     @pytest.mark.parametrize("source", sorted(COMBINATIONS), ids=lambda s: Path(s).stem)
-    def test_a_source_compiles_with_all_defines_of_its_scenarios(source: str) -> None:
+    def test_a_source_compiles_with_all_defines_of_its_scenarios(source: str, nvcc: Compiled) -> None:
         jobs = []
         # All architectures once a source: its defines seldom meet them. Each set of defines on one of them.
         for i, (options, lowest) in enumerate(COMBINATIONS[source].values()):
             wanted = tuple(a for a in ARCHITECTURES if int(a) >= int(lowest))
-            jobs.append((options, wanted if i == 0 else ("90" if "90" in wanted else wanted[0],)))
+            some = wanted if i == 0 else ("90" if "90" in wanted else wanted[0],)
+            jobs += [(options, architecture) for architecture in some]
         with ThreadPoolExecutor(WORKERS) as pool:
-            told = list(pool.map(lambda job: compiled(source, *job), jobs))
+            told = [said for said, _ in pool.map(lambda job: nvcc.told(source, *job), jobs)]
         assert not any(told), "\n".join(told)
+
+    @pytest.mark.parametrize("name", sorted(ALIKE))
+    def test_sides_that_are_launched_alike_differ_in_their_machine_code(name: str, nvcc: Compiled) -> None:
+        for group in ALIKE[name]:
+            architecture = "100" if any(">=10" in side.capability for side, _ in group) else "90"
+            names: dict[tuple[str, str], str] = {}
+            for side, d in group:
+                said, cubin = nvcc.told(str(d.source), d.options, architecture)
+                assert not said, said
+                # What a side reads may be all that differs: then it is the layout that tells them apart.
+                laid = [d.layout.entry] if d.layout else []
+                timed, untimed = (
+                    code_digest(cubin.read_bytes(), entries) for entries in ([x.entry for x in d.launches], laid)
+                )
+                same = names.setdefault((timed, untimed), side.side)
+                one_program = same != side.side and (name, same, side.side) not in ONE_PROGRAM
+                assert not one_program, f"{same} and {side.side} are one program"
 
     def test_an_error_is_one_message_with_the_line_of_the_source(tmp_path: Path) -> None:
         source = tmp_path / "broken.cu"

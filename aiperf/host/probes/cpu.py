@@ -17,7 +17,8 @@ from aiperf.units import format_bytes
 _CALM_LOAD = 0.5
 _FULL_LOAD = 1.0
 _PRESSURE = 10.0
-_BUSY = 0.5
+_BUSY, _SOME = 0.5, 0.1
+"""Shares of the CPUs' time that others may take: above, the host is unfit; above, it is warned of."""
 _FEW_CPUS = 8
 """On a host with fewer CPUs there are none to spare for the system."""
 _LOADER_CPUS = 4
@@ -28,14 +29,26 @@ _POLICIES = {0: "normal", 1: "FIFO", 2: "round robin", 3: "batch", 5: "idle", 6:
 
 def _governor(sight: Sight) -> Reading:
     found = sorted({g for cpu in sight.cpus if (g := proc.governor(cpu, sight.root))})
-    where = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
-    kernel = f"kernel {sight.maybe('proc/sys/kernel/osrelease') or 'unknown'}"
+    where = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor, intel_pstate/no_turbo, cpufreq/boost"
+    turbo = _turbo(sight)
+    said = f"turbo {turbo}, " if turbo else ""
+    kernel = f"{said}kernel {sight.maybe('proc/sys/kernel/osrelease') or 'unknown'}"
     if not found:
         virtual = "hypervisor" in sight.maybe("proc/cpuinfo")
         owner = "the hypervisor owns the clocks of this virtual machine" if virtual else "the kernel shows no cpufreq"
         raise Unreadable(f"there is no governor to read: {owner} ({kernel})", where)
     good = found == ["performance"]
-    return Reading("ok" if good else "warn", f"{', '.join(found)}, {kernel}", where)
+    note = "with turbo on, the clock follows heat and the number of busy cores" if turbo == "on" else ""
+    return Reading("ok" if good else "warn", f"{', '.join(found)}, {kernel}", where, note)
+
+
+def _turbo(sight: Sight) -> str:
+    """``on`` or ``off``; empty where the kernel does not say (its Documentation/admin-guide/pm)."""
+    base = "sys/devices/system/cpu"
+    stopped, boost = sight.maybe(f"{base}/intel_pstate/no_turbo"), sight.maybe(f"{base}/cpufreq/boost")
+    if stopped in ("0", "1"):
+        return "off" if stopped == "1" else "on"
+    return {"0": "off", "1": "on"}.get(boost, "")
 
 
 def _load(sight: Sight) -> float:
@@ -75,6 +88,16 @@ def _oversubscription(sight: Sight) -> Reading:
     said += [f"pressure {pressure:g} %"] if pressure is not None else []
     said += [f"CPU {format_cpus(sight.cpus)} {percent(busy)} busy with other work"] if busy is not None else []
     return Reading(level, ", ".join(said), "/proc/loadavg, /proc/pressure/cpu, /proc/stat over half a second")
+
+
+def taken_now(sight: Sight) -> Reading:
+    """Work of others, from what is watched alone: while a run measures, the averages hold its own work."""
+    where = "/proc/stat over half a second"
+    busy = sight.watch.busy(sight.cpus)
+    if busy is None:
+        raise Unreadable("/proc/stat does not tell how busy the CPUs are", where)
+    level: Level = "unfit" if busy > _BUSY else "warn" if busy > _SOME else "ok"
+    return Reading(level, f"CPU {format_cpus(sight.cpus)} {percent(busy)} busy with other work", where)
 
 
 def _isolation(sight: Sight) -> Reading:
@@ -145,7 +168,7 @@ PROBES = (
         "hpc-kernel-governor",
         "CPU",
         "Frequency governor and kernel",
-        "cpufreq/scaling_governor of every allowed CPU, kernel release",
+        "cpufreq/scaling_governor of every allowed CPU, turbo, kernel release",
         "performance on every CPU",
         "Any other governor lets the clock follow the load, so that the first milliseconds of a step run slower.",
         "sudo cpupower frequency-set -g performance",

@@ -6,6 +6,7 @@ What must not live here: loading a framework; a switch that only a program sets 
 from __future__ import annotations
 
 from aiperf.host import proc
+from aiperf.host.fingerprint import is_secret
 from aiperf.host.probes.gpu import capability
 from aiperf.host.probes.packages import at_least
 from aiperf.host.probes.probe import Level, Probe, Reading, each
@@ -121,7 +122,7 @@ def _nccl(sight: Sight) -> Reading:
         bad["NCCL_DEBUG"] = "writes a log while it measures"
     if _TYPO in found:
         bad[_TYPO] = "is read by nobody: NCCL_COLLNET_ENABLE is meant"
-    value = ", ".join(f"{name}={text}" for name, text in found.items())
+    value = ", ".join(name if is_secret(name, text) else f"{name}={text}" for name, text in found.items())
     note = "; ".join(f"{name} {why}" for name, why in bad.items())
     level: Level = "warn" if bad else "ok"
     return Reading(level, value, where, note, f"unset {' '.join(bad)}" if bad else "")

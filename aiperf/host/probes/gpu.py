@@ -54,7 +54,7 @@ def _gaps(sight: Sight) -> Reading:
             raise Unreadable("NVML gave no utilisation while watched", "nvmlDeviceGetUtilizationRates")
         said.append(f"{min(busy)} … {max(busy)} % busy" if max(busy) > _IDLE else "idle")
         levels.append("warn" if max(busy) >= _HALF > min(busy) else "ok")
-    note = "an idle GPU has no gaps to show; aiperf run watches while sides run" if set(said) == {"idle"} else ""
+    note = "an idle GPU has no gaps to show: look while something runs" if set(said) == {"idle"} else ""
     return Reading(worst(levels), each(said), "nvmlDeviceGetUtilizationRates, five times in half a second", note)
 
 
@@ -203,7 +203,7 @@ PROBES = (
         "nvmlDeviceGetUtilizationRates every 100 ms for half a second",
         "no drop below 50 % while the GPU works",
         "Drops at a steady period point at checkpoints, logging or input.",
-        "aiperf run NAME records the utilisation of each side; nvidia-smi dmon -s pucvmet -d 1",
+        "nvidia-smi dmon -s pucvmet -d 1; aiperf run NAME --columns energy reads each side while it runs alone",
         _gaps,
         steady=False,
     ),

@@ -6,6 +6,8 @@ What must not live here: limits of a container (container.py).
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 
 from aiperf.host import proc
 from aiperf.host.placement import format_cpus
@@ -21,6 +23,8 @@ _IPC_LOCK = 14
 """Bit of the capability CAP_IPC_LOCK (linux/capability.h)."""
 _CHOSEN = re.compile(r"\[(\w[\w+-]*)\]")
 _TIGHT, _LOW, _TAKEN = 0.05, 0.10, 0.50
+_UNWRITTEN = 0.01
+"""Share of memory that may wait to be written to disk."""
 
 
 def chosen(text: str) -> str:
@@ -38,8 +42,11 @@ def _swap(sight: Sight) -> Reading:
     names = ", ".join(row[0] for row in rows)
     value = f"on ({names}), swappiness {swappiness or 'unknown'}"
     note = f"{format_bytes(used)} of it is in use" if used >= _SWAP_IN_USE else ""
+    where = "/proc/swaps, /proc/sys/vm/swappiness"
+    if note:
+        return Reading("warn", value, where, note)
     careful = swappiness.isdigit() and int(swappiness) <= _LOW_SWAPPINESS
-    return Reading("ok" if careful and not note else "warn", value, "/proc/swaps, /proc/sys/vm/swappiness", note)
+    return Reading("ok", value, where, "" if careful else "nothing is swapped now; under pressure it may be")
 
 
 def _huge_pages(sight: Sight) -> Reading:
@@ -108,7 +115,8 @@ def _gpu_node(sight: Sight, gpu: GpuSight) -> int:
     return node
 
 
-def _headroom(sight: Sight) -> Reading:
+def headroom(sight: Sight) -> Reading:
+    """Free memory of the host and of its GPUs, and whether this process is swapped out."""
     total, available = memory(sight.root)
     if not total:
         raise Unreadable("/proc/meminfo tells no memory", "/proc/meminfo")
@@ -127,6 +135,22 @@ def _headroom(sight: Sight) -> Reading:
         free = each(f"{format_bytes(info.free)} of {format_bytes(info.total)} free" for info in infos)
         said.append(free if len(infos) > 1 else f"GPU {free}")
     return Reading(worst(levels), "; ".join(said), "/proc/meminfo, cgroup, nvmlDeviceGetMemoryInfo")
+
+
+def _memory(sight: Sight) -> Reading:
+    found, waits = headroom(sight), unwritten(sight.root)
+    if not waits:
+        return found
+    return replace(found, level=worst([found.level, "warn"]), value=f"{found.value}; {waits}")
+
+
+def unwritten(root: Path = proc.ROOT) -> str:
+    """How much of the page cache waits for the disk, where it is more than 1 % of memory; else empty."""
+    fields = proc.memory_info(root)
+    waits = fields.get("Dirty", 0) + fields.get("Writeback", 0)
+    if waits <= _UNWRITTEN * fields.get("MemTotal", 0):
+        return ""
+    return f"{format_bytes(waits)} of the page cache waits to be written to disk"
 
 
 def _room(free: float, low: float) -> Level:
@@ -148,7 +172,7 @@ PROBES = (
         "memory",
         "Swap",
         "/proc/swaps, vm.swappiness",
-        "off, or swappiness 10 or less and nothing swapped",
+        "off, or less than 64 MiB of it in use",
         "A page that comes back from disk stops a step for milliseconds.",
         "sudo swapoff -a, or sudo sysctl vm.swappiness=10",
         _swap,
@@ -188,10 +212,10 @@ PROBES = (
         "memory",
         "Headroom of memory",
         "/proc/meminfo, cgroup, nvmlDeviceGetMemoryInfo",
-        "more than 10 % of the host's memory and half of an idle GPU's free, nothing swapped",
-        "Near the end of memory, allocators retry, reclaim and fail; a taken GPU belongs to somebody.",
-        "find who holds it: ps aux --sort=-rss | head; nvidia-smi",
-        _headroom,
+        "more than 10 % of the host's memory and half of an idle GPU's free, nothing swapped, page cache written",
+        "Near the end of memory, allocators retry, reclaim and fail; unwritten pages go to the disk while you read it.",
+        "find who holds it: ps aux --sort=-rss | head; nvidia-smi; write what waits: sync",
+        _memory,
         steady=False,
     ),
     Probe(

@@ -32,7 +32,7 @@ class Moment:
     throttled: int | None
     """Periods in which the cgroup's quota stopped this process's group."""
     own_ticks: float
-    """CPU time that aiperf itself has used."""
+    """CPU time that aiperf itself and the processes it started have used."""
     at: float
 
 
@@ -107,9 +107,25 @@ def _moment(root: Path) -> Moment:
         disks=_disks(root),
         tcp=_tcp(root),
         throttled=_throttled(root),
-        own_ticks=own * os.sysconf("SC_CLK_TCK") if root == proc.ROOT else 0.0,
+        own_ticks=own * os.sysconf("SC_CLK_TCK") + started_ticks(root, os.getpid()) if root == proc.ROOT else 0.0,
         at=time.monotonic(),
     )
+
+
+def started_ticks(root: Path, pid: int) -> int:
+    """CPU time of the living processes that ``pid`` started, and of theirs; the ended ones count at their parents."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for number in proc.pids(root):
+        text = proc.read_text(root / "proc" / str(number) / "stat") or ""
+        words = text[text.rfind(")") + 1 :].split()
+        if len(words) > 14:
+            # ppid; utime, stime, cutime, cstime (proc(5)).
+            parents[number], ticks[number] = int(words[1]), sum(map(int, words[11:15]))
+    family = {pid}
+    while grown := {number for number, parent in parents.items() if parent in family} - family:
+        family |= grown
+    return sum(ticks[number] for number in family - {pid})
 
 
 def _network(root: Path) -> dict[str, tuple[int, ...]]:

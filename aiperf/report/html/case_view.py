@@ -5,8 +5,7 @@ What must not live here: deciding, reading files, HTML beyond the charts.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from aiperf.errors import AiperfError
@@ -14,6 +13,8 @@ from aiperf.records import CaseRecord, Pair, Result, RunRecord
 from aiperf.records.profiled import Profile
 from aiperf.report.book_words import row_sentences
 from aiperf.report.explain import case_blocks, reproduce_command, side_sentences
+from aiperf.report.explain_clock import clock_sentences
+from aiperf.report.explain_host import reading_cells
 from aiperf.report.html.differences import differences, differences_chart
 from aiperf.report.html.distribution import Drawn, distribution_chart
 from aiperf.report.html.interval import interval_chart
@@ -22,13 +23,12 @@ from aiperf.report.html.readings import Strip, clock_of, strips
 from aiperf.report.html.rounds import rounds_chart
 from aiperf.report.html.view import row_words
 from aiperf.report.html.warmup import WarmupLine, warmup_chart, warmup_lines
-from aiperf.report.numbers import DASH, clean
+from aiperf.report.numbers import clean
 from aiperf.report.profile_table import profile_lines
 from aiperf.report.reasons import result_sentences
 from aiperf.report.roofline import roofline_svg
 from aiperf.report.table import Row, build_table, failure_sentence
 from aiperf.report.timeline import timeline_svg
-from aiperf.units import significant
 
 _HOST_WIDE = "Finding: "
 """The page lists the findings of the host once, not in every case."""
@@ -123,7 +123,8 @@ def case_view(
         trouble = f"The samples could not be read: {error}"
     case, told = record.case, _told(run, record)
     sides = tuple(s.name for s in case.sides)
-    watched = tuple(dict.fromkeys(side for p in record.pairs for side in p.telemetry))
+    counted = (run.side for p in record.pairs for run in p.runs if run.usage)
+    watched = tuple(dict.fromkeys([*(mark for p in record.pairs for mark in p.telemetry), *counted]))
     rows = build_table([record]).rows
     words = list(dict.fromkeys(word for row in rows if row.headline for word in row_words(row)))
     return CaseView(
@@ -143,7 +144,7 @@ def case_view(
         warmup=tuple(warmup_lines(record, found)),
         warmup_chart=warmup_chart(record, found),
         watched=watched,
-        telemetry=_telemetry(record, watched),
+        telemetry=tuple(TelemetryLine(name, values) for name, values in reading_cells(record, watched)),
         measured=told.get("How it was measured", ()),
         checks=told.get("What was checked", ()),
         limits=told.get("The limit", ()),
@@ -191,27 +192,9 @@ def _result(record: CaseRecord, result: Result) -> ResultView:
         heading=f"{ladder}{result.verdict.word}{' (provisional)' if result.verdict.provisional else ''}",
         css=outcome_class(result.verdict.word),
         glyph=glyph(result.verdict.word),
-        sentences=tuple(result_sentences(result)),
+        sentences=(*result_sentences(result), *clock_sentences(record, result)),
         interval=interval_chart(result),
         differences=differences_chart(record, result, found),
         running=bool(found.running),
         order=order,
     )
-
-
-def _telemetry(record: CaseRecord, sides: Sequence[str]) -> tuple[TelemetryLine, ...]:
-    used = [p for p in record.pairs if not p.void]
-    names = dict.fromkeys(name for p in used for side in p.telemetry.values() for name in side)
-    lines = []
-    for name in names:
-        values = []
-        for side in sides:
-            found = [p.telemetry[side][name] for p in used if name in p.telemetry.get(side, {})]
-            values.append(_span(found) if found else DASH)
-        lines.append(TelemetryLine(name.replace("_", " "), tuple(values)))
-    return tuple(lines)
-
-
-def _span(found: Sequence[float]) -> str:
-    middle = significant(statistics.median(found))
-    return middle if min(found) == max(found) else f"{middle} ({significant(min(found))} … {significant(max(found))})"

@@ -6,8 +6,8 @@
 #define ITERATIONS 1000
 #endif
 
-// state[0]: rounds done so far; state[1]: blocks that have finished this round; both are 0 between steps.
-// state[2]: the grid's barrier, whose top bit flips each time that all have come.
+// state[0]: rounds of launches done so far, 0 between steps.
+// state[1]: the grid's barrier, whose top bit flips each time that all have come.
 
 __device__ __forceinline__ void sweep_a(unsigned i, const float* from, float* middle) {
   middle[i] = 0.5f * (__ldcg(from + i) + __ldcg(from + (i + 1 < N ? i + 1 : 0)));
@@ -28,7 +28,8 @@ extern "C" __global__ void phase_a(const float* values, float* middle, float* ou
 extern "C" __global__ void phase_b(const float* values, float* middle, float* out, unsigned* state) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < N) sweep_b(i, values, middle, out);
-  if (threadIdx.x == 0 && atomicInc(&state[1], gridDim.x - 1) == gridDim.x - 1) atomicInc(&state[0], ITERATIONS - 1);
+  // Only the next launch reads it, and launches of a stream follow one another: no atomic is needed.
+  if (blockIdx.x == 0 && threadIdx.x == 0) state[0] = (state[0] + 1) % ITERATIONS;
 }
 
 // Block 0 adds what is missing to half the range, the others one each: the top bit flips with the last to come.
@@ -37,8 +38,8 @@ __device__ __forceinline__ void grid_barrier(unsigned* state) {
   if (threadIdx.x == 0) {
     constexpr unsigned flip = 0x80000000u;
     __threadfence();
-    const unsigned before = atomicAdd(&state[2], blockIdx.x == 0 ? flip - (gridDim.x - 1) : 1u);
-    while (((before ^ *(volatile unsigned*)&state[2]) & flip) == 0) {
+    const unsigned before = atomicAdd(&state[1], blockIdx.x == 0 ? flip - (gridDim.x - 1) : 1u);
+    while (((before ^ *(volatile unsigned*)&state[1]) & flip) == 0) {
     }
     __threadfence();
   }

@@ -1,6 +1,7 @@
-// out[t] = left[t] x right[t] for N pairs of 112 x 112 fp32 tiles. Resident blocks walk over them with two pairs of
-// buffers in shared memory (196 KiB, dynamic); eight warps compute on every side, 7 x 7 outputs a thread, in the same
-// order, so that the outputs agree bit by bit. Only who copies differs.
+// out[t] = left[t] x right[t] for N pairs of 112 x 112 fp32 tiles. Resident blocks walk over them with one pair of
+// buffers in dynamic shared memory (98 KiB: single_buffered, of which a multiprocessor may hold two blocks) or with two
+// (196 KiB); eight warps compute in every entry, 7 x 7 outputs a thread, in the same order, so that the outputs agree
+// bit by bit. Only who copies, and when, differs.
 // Defines: N (pairs). Threads: 256 for single_buffered and double_buffered, 288 for warp_specialized.
 
 #include "async.cuh"
@@ -48,7 +49,7 @@ __device__ __forceinline__ void multiply(const float* buffer, float* __restrict_
 }
 
 // Load, wait, compute: the copies of the next pair start when this one is done.
-extern "C" __global__ void __launch_bounds__(WORKERS, 1)
+extern "C" __global__ void __launch_bounds__(WORKERS, 2)
     single_buffered(const float* __restrict__ left, const float* __restrict__ right, float* __restrict__ out) {
   extern __shared__ __align__(128) float buffers[];
   for (unsigned tile = blockIdx.x; tile < N; tile += gridDim.x) {

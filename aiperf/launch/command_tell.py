@@ -1,0 +1,101 @@
+"""What the finished runs of a pair of whole programs come to: samples, what each side used, who was in their way.
+
+What must not live here: starting a program, waiting for it, comparing what it printed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiperf.launch.child import Child, Ended
+from aiperf.launch.command_energy import held_back
+from aiperf.launch.environment import pad_bytes
+from aiperf.launch.trial import CommandPlan
+from aiperf.plan.refs import commit_facts
+from aiperf.records import EnergyReading, Incident, Sample, Side, SideRun
+
+_FOREIGN_SHARE = 0.05
+_USED = ("voluntary_switches", "involuntary_switches", "read_bytes", "written_bytes", "user_s", "system_s")
+
+
+@dataclass
+class Run:
+    """One finished run of one side's program."""
+
+    side: str
+    index: int
+    child: Child
+    ended: Ended
+    wall_s: float
+    queued_s: float
+    total_s: float
+    """Time in which it was awake, whether it had the core or queued for it."""
+    slices: int = 1
+
+    @property
+    def held_s(self) -> float:
+        """Time in which it was put to sleep so that other sides could run."""
+        return self.ended.ended - self.child.started - self.total_s
+
+
+def run_seed(seed: int, side: str, phase: str, index: int) -> int:
+    """Seed of one run's environment, drawn from the pair's."""
+    return random.Random(f"{seed}-{side}-{phase}-{index}").getrandbits(32)
+
+
+def sample_of(run: Run) -> Sample:
+    """Its time and what it used, as one sample of one iteration."""
+    return Sample(
+        side=run.side,
+        round=run.index,
+        index=run.index,
+        iterations=1,
+        wall_s=run.wall_s,
+        user_s=run.ended.user_s,
+        system_s=run.ended.system_s,
+        peak_bytes=run.ended.peak_bytes,
+    )
+
+
+def side_run(side: Side, runs: Sequence[Run], plan: CommandPlan, seed: int, energy: EnergyReading | None) -> SideRun:
+    """What a side told besides its samples."""
+    held_s = sum(run.held_s for run in runs) if plan.sliced else 0.0
+    peaks = [run.ended.peak_bytes for run in runs if run.ended.peak_bytes is not None]
+    pads = [pad_bytes(run_seed(seed, side.name, "measure", run.index)) for run in runs]
+    return SideRun(
+        side=side.name,
+        pids=tuple(run.child.pid for run in runs),
+        warmup=None,
+        setup_s=0.0,
+        reentry_iterations=0,
+        peak_bytes=max(peaks) if peaks else None,
+        facts={
+            "command": list(side.command),
+            "sliced": plan.sliced,
+            "why": plan.reason,
+            "slices": sum(run.slices for run in runs),
+            "queued_s": sum(run.queued_s for run in runs),
+            "held_s": held_s,
+            **(held_back(energy, slept_s=held_s, runs=len(runs)) if plan.sliced else {}),
+            "environment_pad_bytes": pads,
+            "stragglers": sum(run.child.stragglers for run in runs),
+            **commit_facts(side),
+        },
+        usage=_usage([run.ended for run in runs]),
+    )
+
+
+def _usage(ends: Sequence[Ended]) -> dict[str, float]:
+    """What its runs used, from wait4; faults are not in it."""
+    summed = {name: float(sum(getattr(ended, name) for ended in ends)) for name in _USED}
+    return {"iterations": float(len(ends)), **summed}
+
+
+def crowded(name: str, runs: Sequence[Run]) -> Incident | None:
+    """Other processes had the core for a notable part of this side's time."""
+    share = sum(run.queued_s for run in runs) / max(sum(run.total_s for run in runs), 1e-9)
+    if share <= _FOREIGN_SHARE:
+        return None
+    return Incident("foreign_cpu", name, f"waited {100 * share:.0f} % of its time for a core that others used")

@@ -1,0 +1,199 @@
+"""One tool over one side: start each launch that it needs, read what it left, keep the raw reports that may be kept.
+
+What must not live here: a tool's commands and formats, and which cases, tools and sides there are (profiling.py).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from aiperf.errors import AiperfError
+from aiperf.launch.guardian import Guardian
+from aiperf.launch.solo import MOST_BYTES, failure, run_to_end
+from aiperf.profilers.complaints import complaint
+from aiperf.profilers.environment import (
+    missed,
+    named_like_secret,
+    profiled_environment,
+    secrets_of,
+    with_libraries,
+    withheld_note,
+    without_secrets,
+)
+from aiperf.profilers.passes import ToolPass, passes
+from aiperf.profilers.preflight import Ability, why_not
+from aiperf.profilers.reading import Pass, Reading
+from aiperf.profilers.recover import NoReport
+from aiperf.profilers.tools import Tool
+from aiperf.records import Case, Side
+from aiperf.records.profiled import Artefact
+from aiperf.records.profiled import Tool as ToolName
+from aiperf.units import format_bytes
+
+KEEP_BYTES = 64 << 20
+"""A raw report larger than this is not kept."""
+RUN_BYTES = 1 << 30
+"""Nor is one that would make the raw reports of its run larger than this."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """One launch that was read: what the tool told, and what the workload told of itself."""
+
+    command: list[str]
+    reading: Reading
+    counts: dict[str, float]
+    work: dict[str, Any]
+    peak_bytes: int | None = None
+    """Largest resident sets of the ranks, together."""
+    peak_gpu_bytes: int | None = None
+
+    def also(self, notes: Sequence[str]) -> Done:
+        """The same with further notes."""
+        return replace(self, reading=replace(self.reading, notes=(*self.reading.notes, *notes)))
+
+
+def refusal(case: Case, ability: Ability) -> Artefact | None:
+    """Why a tool is not tried over a case; None when it is."""
+    name: ToolName = ability.tool  # type: ignore[assignment]
+    if not ability.usable:
+        return Artefact(name, "", "skipped", why_not(ability))
+    if case.is_command:
+        return Artefact(name, "", "skipped", "the sides are whole programs: aiperf profile -- COMMAND profiles one")
+    if name == "ncu" and not case.needs.gpus:
+        return Artefact(name, "", "skipped", "the case runs on no GPU")
+    return None
+
+
+def side_pass(
+    case: Case,
+    side: Side,
+    ability: Ability,
+    *,
+    seed: int,
+    limit: float,
+    scratch: Path,
+    raw: Path,
+    guardian: Guardian,
+) -> tuple[Artefact, list[Done]]:
+    """Every launch that a tool needs for one side, joined into one artefact; ``limit`` is seconds for each.
+
+    ``scratch`` is a folder of this case alone, ``raw`` keeps raw reports. Raises KeyboardInterrupt.
+    """
+    began = time.monotonic()
+    name: ToolName = ability.tool  # type: ignore[assignment]
+    done: list[Done] = []
+    blank = Artefact(name, side.name, "read", version=ability.found.version_text if ability.found else "")
+    for number, one in enumerate(passes(case, side, ability, seed=seed, scratch=scratch)):
+        try:
+            done.append(_run(one, limit, guardian, tool=ability.found))
+        except (AiperfError, OSError) as error:
+            said = without_secrets(str(error))
+            return replace(blank, status="failed", reason=said, seconds=time.monotonic() - began), done
+        kept, passed_over = keep(one.files(), raw, f"{case.file_stem}-{side.name}-{number}")
+        done[-1] = done[-1].also(passed_over)
+        blank = replace(blank, command=blank.command or tuple(done[0].command), files=(*blank.files, *kept))
+    seen = any(one.reading.rows or one.reading.sides for one in done)
+    reason = "" if seen else "; ".join(note for one in done for note in one.reading.notes) or "nothing was recorded"
+    status: Any = "read" if seen else "empty"
+    return replace(blank, status=status, reason=reason, seconds=time.monotonic() - began), done
+
+
+def _run(one: ToolPass, limit: float, guardian: Guardian, *, tool: Tool | None) -> Done:
+    """Start, await and read one launch. Raises NoReport and what reading raises."""
+    spec = one.solo.prepare()
+    command = one.command(one.solo.argv(spec))
+    whole = one.solo.environment()
+    env = profiled_environment(whole, extra=one.solo.side.env)
+    env = with_libraries(env, [tool.libraries] if tool else [])
+    cwd = Path(one.solo.side.folder) if one.solo.side.folder else None
+    log = one.solo.folder / "log"
+    ended, tail = run_to_end(command, env=env, log=log, limit=limit, guardian=guardian, cwd=cwd, most_bytes=MOST_BYTES)
+    if ended is None:
+        raise NoReport(f"no end within {limit:g} s; {complaint(tail)}")
+    told = one.solo.told()
+    error = failure(told)
+    if error:
+        raise NoReport(f"the profiled launch failed: {error} (exit status {ended.status}); {complaint(tail)}")
+    launched = Pass(
+        one.solo.side.name,
+        int(told[0]["iterations"]),
+        {int(report["pid"]): int(report["rank"]) for report in told},
+        str(told[0]["ranges"]["domain"]),
+    )
+    try:
+        reading = one.read(launched, env)
+    except NoReport as missing:
+        # The reader knows only that there is no report; why is in the tool's own output.
+        raise NoReport(f"{missing}; it said: {complaint(tail)}") from None
+    without = missed(whole, extra=one.solo.side.env)
+    notes = [withheld_note(without)]
+    if told[0]["ranges"]["backend"] == "none":
+        notes.append(f"no ranges were emitted: {told[0]['ranges']['why']}")
+    told_names = [name for name in without if not named_like_secret(name)]
+    reading = replace(reading, facts={**reading.facts, **({"withheld": told_names} if told_names else {})})
+    counts = {k: float(v) for k, v in told[0]["counters"].items() if isinstance(v, int | float)}
+    peaks = {name: _together(told, name) for name in ("peak_bytes", "peak_gpu_bytes")}
+    return Done(command, reading, counts, dict(told[0]["work"]), **peaks).also([note for note in notes if note])
+
+
+def _together(told: Sequence[Mapping[str, Any]], name: str) -> int | None:
+    """Sum over the ranks; None when one did not tell, or told of nothing: its memory is then not what was asked."""
+    values = [int(report.get(name) or 0) for report in told]
+    return sum(values) if all(values) else None
+
+
+def with_peaks(done: Sequence[Done]) -> list[Reading]:
+    """What one tool told of all sides, with the peak memory of each launch: the GPU's, if every launch has one.
+
+    One kind for all of them, for they stand beside each other.
+    """
+    on_gpu = all(one.peak_gpu_bytes is not None for one in done)
+    return [_with_peak(one.reading, one.peak_gpu_bytes if on_gpu else one.peak_bytes) for one in done]
+
+
+def _with_peak(reading: Reading, peak: int | None) -> Reading:
+    # Of the sides that were timed: what ncu tells of a side is only how far it came.
+    told = (replace(side, peak_bytes=peak) if side.tool != "ncu" else side for side in reading.sides)
+    return replace(reading, sides=tuple(told))
+
+
+def keep(
+    files: Iterable[Path], raw: Path, stem: str, *, environ: Mapping[str, str] = os.environ
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Move raw reports to where they are kept, as far as there is room; their names, and why others are not kept.
+
+    One that holds a secret of ``environ`` is not: nsys reads the environment of whatever process it may.
+    """
+    kept, passed_over = [], []
+    used = sum(path.stat().st_size for path in raw.glob("*"))
+    for file in files:
+        if not file.is_file():
+            continue
+        name, size = f"{stem}-{file.name}", file.stat().st_size
+        reason = _why_not_kept(file, size, used, environ)
+        if reason:
+            passed_over.append(f"{name} was read and not kept: {reason}")
+            continue
+        raw.mkdir(parents=True, exist_ok=True)
+        shutil.move(file, raw / name)
+        used += size
+        kept.append(name)
+    return tuple(kept), tuple(passed_over)
+
+
+def _why_not_kept(file: Path, size: int, used: int, environ: Mapping[str, str]) -> str:
+    if size > KEEP_BYTES:
+        return f"{format_bytes(size)}, over {format_bytes(KEEP_BYTES)}"
+    if used + size > RUN_BYTES:
+        return f"raw reports of this run have {format_bytes(RUN_BYTES)} (aiperf clean makes room)"
+    content = file.read_bytes()
+    if any(value.encode("utf-8", "surrogateescape") in content for value in secrets_of(environ).values()):
+        return "it holds the value of a variable that is named like a secret"
+    return ""

@@ -1,0 +1,45 @@
+"""What this process used between two moments, as the kernel counts it: faults, switches, block I/O, CPU time.
+
+What must not live here: when to look, and what other processes use.
+"""
+
+from __future__ import annotations
+
+import resource
+
+_BLOCK = 512
+"""Bytes of the blocks that ru_inblock and ru_oublock count (Linux, whatever the device's own are)."""
+_FIELDS = {
+    "minor_faults": ("ru_minflt", 1),
+    "major_faults": ("ru_majflt", 1),
+    "voluntary_switches": ("ru_nvcsw", 1),
+    "involuntary_switches": ("ru_nivcsw", 1),
+    "read_bytes": ("ru_inblock", _BLOCK),
+    "written_bytes": ("ru_oublock", _BLOCK),
+    "user_s": ("ru_utime", 1),
+    "system_s": ("ru_stime", 1),
+}
+"""Name -> field of getrusage(2), and what one of it is."""
+
+
+def used_so_far() -> resource.struct_rusage:
+    """What all threads of this process used since it began: one system call."""
+    return resource.getrusage(resource.RUSAGE_SELF)
+
+
+class Usage:
+    """The sum over a side's turns."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float] = {}
+
+    def add(self, before: resource.struct_rusage, after: resource.struct_rusage, *, iterations: int) -> None:
+        """Take in one turn of so many iterations; a reading that the clock had to repeat counts once."""
+        self._sums["iterations"] = self._sums.get("iterations", 0.0) + iterations
+        for name, (field, each) in _FIELDS.items():
+            grown = (getattr(after, field) - getattr(before, field)) * each
+            self._sums[name] = self._sums.get(name, 0.0) + grown
+
+    def told(self) -> dict[str, float]:
+        """Name -> sum; empty before the first turn."""
+        return dict(self._sums)

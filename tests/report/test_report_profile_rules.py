@@ -1,0 +1,52 @@
+"""The rules that stand below a profile: those of the classes and the finer words that it holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiperf.profilers.classify import kernel_bound
+from aiperf.records.profiled import CounterRow, SideProfile
+from aiperf.report.profile_rules import kernel_rules, side_rules
+
+
+def classed(**counters: Any) -> CounterRow:
+    """A row with the class and the reason that the counters come to."""
+    row = CounterRow("before", "ncu", "kernel", "k", **counters)
+    bound, why = kernel_bound(row)
+    return CounterRow("before", "ncu", "kernel", "k", bound=bound, why=why)
+
+
+@pytest.mark.parametrize(
+    ("counters", "rules"),
+    [
+        ({"sm_pct": 8.0, "memory_pct": 97.0, "l2_pct": 97.0, "sector_use_pct": 12.5},
+         ["memory: memory is at least 10 points above SM", "level: of DRAM, L2 and L1",
+          "uncoalesced: less than 50 % of each sector used"]),
+        ({"sm_pct": 70.0, "memory_pct": 72.0, "l2_pct": 72.0},
+         ["balanced: SM and memory are less than 10 points apart", "level: of DRAM, L2 and L1"]),
+        ({"sm_pct": 10.0, "memory_pct": 20.0, "waves": 0.5},
+         ["latency: SM and memory are both below 60 %", "smaller than one wave: waves below 1"]),
+        ({"sm_pct": 10.0, "memory_pct": 20.0, "waves": 2.0, "occupancy_pct": 12.0},
+         ["latency: SM and memory are both below 60 %", "too few warps: occupancy below 50 %"]),
+        ({"sm_pct": 93.0, "memory_pct": 95.0, "tensor_pct": 93.0, "dram_pct": 19.0},
+         ["compute: SM is at least 10 points above memory", "tensor pipe: within 10 points of SM"]),
+        ({"sm_pct": 90.0, "memory_pct": 50.0}, ["compute: SM is at least 10 points above memory"]),
+        ({}, []),
+    ],
+)  # fmt: skip
+def test_every_word_that_a_reason_holds_has_its_rule(counters: dict[str, Any], rules: list[str]) -> None:
+    found = kernel_rules([classed(**counters)])
+    assert len(found) == len(rules)
+    assert all(one.startswith(rule) for one, rule in zip(found, rules, strict=True))
+
+
+def test_a_rule_is_told_once_and_that_of_a_side_only_where_it_decided() -> None:
+    row = classed(sm_pct=90.0, memory_pct=50.0)
+    assert len(kernel_rules([row, row])) == 1
+    sides = [
+        SideProfile(name, "nsys", 1, bound=bound) for name, bound in (("a", "host"), ("b", "host"), ("c", "memory"))
+    ]
+    (rule,) = side_rules(sides)
+    assert rule.startswith("host: the GPU is busy for less than 50 %")

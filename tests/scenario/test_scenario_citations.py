@@ -1,0 +1,101 @@
+"""A citation of the book: which side of a ladder answers a row, checked when the scenario is loaded."""
+
+from __future__ import annotations
+
+import jsonschema
+import pytest
+import yaml
+
+from aiperf.errors import UserError
+from aiperf.scenario.citations import Citation, citations
+from aiperf.scenario.editor import json_schema
+from aiperf.scenario.find import list_scenarios
+from aiperf.scenario.load import load_scenario
+
+MIXED = "book: [ch01/a, {row: ch01/b, side: fast}, {row: ch02/c, side: [slow, fast]}, {row: app/d}]\n"
+
+
+@pytest.fixture
+def ladder(good):
+    return good.replace("after: {pinned: true}", "ladder: {slow: {pinned: true}, fast: {pinned: true, n: 2}}")
+
+
+def test_a_citation_is_a_row_or_a_row_with_its_sides(write, ladder):
+    scenario = load_scenario(write(ladder + MIXED))
+    assert scenario.book == ("ch01/a", "ch01/b", "ch02/c", "app/d")
+    assert scenario.citations == (
+        Citation("ch01/a"), Citation("ch01/b", ("fast",)), Citation("ch02/c", ("slow", "fast")), Citation("app/d"),
+    )  # fmt: skip
+
+
+def test_a_row_may_be_about_a_side_and_the_one_before_it(write, good, ladder):
+    path = write(ladder + "book: [{row: ch01/a, side: fast, against: slow}]\n")
+    assert load_scenario(path).citations == (Citation("ch01/a", ("fast",), "slow"),)
+    path = write(good + "book: [{row: ch01/a, side: after, against: before}]\n")
+    assert load_scenario(path).citations == (Citation("ch01/a", ("after",), "before"),)
+
+
+def test_the_listing_has_the_same_citations_as_the_scenario(write, ladder):
+    path = write(ladder + MIXED)
+    (entry,) = list_scenarios([path.parent])
+    assert (entry.book, entry.citations) == ((scenario := load_scenario(path)).book, scenario.citations)
+
+
+def test_which_side_answers_is_no_part_of_what_is_measured(write, ladder):
+    plain = load_scenario(write(ladder + "book: [ch01/a]\n")).hash
+    assert load_scenario(write(ladder + "book: [{row: ch01/a, side: slow}]\n")).hash == plain
+    assert load_scenario(write(ladder + "book: [ch01/b]\n")).hash != plain
+
+
+def test_a_file_in_any_state_is_read_for_its_citations():
+    assert citations({}) == citations({"book": "ch01/a"}) == citations({"book": [3, None, {"side": "a"}, ""]}) == ()
+    assert citations({"book": [{"row": "ch01/a", "side": [3, "b"], "against": 4}]}) == (Citation("ch01/a", ("b",)),)
+
+
+WRONG = {
+    "no side": ("{row: ch01/a, side: fats}", '28: book[1].side: "fats" is no side that can answer a row; allowed: '
+                "slow, fast. Did you mean fast?"),
+    "before": ("{row: ch01/a, side: before}", '28: book[1].side: "before" is no side that can answer a row; allowed: '
+               "slow, fast. Name the side that is the row's after."),
+    "one of several": ("{row: ch01/a, side: [fast, quick]}", '28: book[1].side: "quick" is no side that can answer'),
+    "a side twice": ("{row: ch01/a, side: [fast, fast]}", '28: book[1].side: "fast" is named twice. Name it once.'),
+    "an empty list": ("{row: ch01/a, side: []}", "28: book[1].side: [] is empty. Write at least one value,"),
+    "a side of another type": ("{row: ch01/a, side: 3}", "28: book[1].side: 3 is not a list."),
+    "a comparison that is not made": (
+        "{row: ch01/a, side: slow, against: fast}",
+        '43: book[1].against: slow is not compared with "fast". Allowed: before.',
+    ),
+    "one that not every side has": (
+        "{row: ch01/a, side: [slow, fast], against: slow}",
+        '51: book[1].against: slow is not compared with "slow". Allowed: before.',
+    ),
+    "against alone": ("{row: ch01/a, against: slow}", "22: book[1].against needs a side. Write side: and name"),
+    "a row twice": ("ch01/a, {row: ch01/a, side: fast}", "16: book[2]: ch01/a is cited already, as book[1]. Cite it"),
+    "no row": ("{side: fast}", "8: book[1].row is missing. Write book[1].row:."),
+    "an unknown key": (
+        "{row: ch01/a, sid: fast}",
+        '22: book[1].sid: "sid" is not a key of book[1]; allowed: row, side, against. Did you mean side?',
+    ),
+    "a number": ("3", "8: book[1] is not a row of the book. Write chNN/name, or {row: chNN/name, side: name} for"),
+    "nothing": ('""', "8: book[1] is not a row of the book. Write chNN/name"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_citation_is_said_with_its_place(faults, ladder, name):
+    text, said = WRONG[name]
+    (fault,) = faults(ladder + f"book: [{text}]\n")
+    assert fault.startswith(f"x.yaml:7:{said}"), fault
+
+
+@pytest.mark.parametrize("text", ["3", "{side: fast}", "{row: ch01/a, side: []}", "{row: ch01/a, sid: b}", '""'])
+def test_the_editors_schema_refuses_what_the_loader_refuses(write, ladder, text):
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(yaml.safe_load(ladder + f"book: [{text}]\n"), json_schema())
+    with pytest.raises(UserError):
+        load_scenario(write(ladder + f"book: [{text}]\n"))
+
+
+def test_the_editors_schema_takes_every_kind_of_citation(ladder):
+    jsonschema.validate(yaml.safe_load(ladder + MIXED), json_schema())
+    jsonschema.validate(yaml.safe_load(ladder + "book: [{row: a, side: fast, against: slow}]\n"), json_schema())
