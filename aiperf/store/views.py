@@ -35,6 +35,8 @@ _CASE = Column("case", _TEXT, 'id of the case; a word of SQL, so write "case" or
 _SCENARIO = Column("scenario", _TEXT, "name of the scenario")
 _SLOT = Column("slot", _WHOLE, "place of the pair in the record, from 0")
 _PAIR = Column("pair", _WHOLE, "number of the pair; one that was measured again keeps it")
+_OF_A_PAIR = (_RUN, _CASE, _SCENARIO, _SLOT, _PAIR)
+"""What every row below the level of a case begins with."""
 _SIDE = Column("side", _TEXT, "before, after, or a step of a ladder")
 _HOST = Column("host_id", _TEXT, "fingerprint of the class of host")
 
@@ -130,11 +132,7 @@ SAMPLES = View(
     "samples",
     "one row for each timed reading; read from the Parquet files as they are asked for",
     (
-        _RUN,
-        _CASE,
-        _SCENARIO,
-        _SLOT,
-        _PAIR,
+        *_OF_A_PAIR,
         Column("void", _FLAG, "the pair does not count"),
         Column("position", _WHOLE, "place of the side in the pair's order"),
         Column("started", _REAL, "when the pair began, seconds since the epoch"),
@@ -154,11 +152,7 @@ COUNTERS = View(
     "counters",
     "one row for each count that a side of a pair told of itself",
     (
-        _RUN,
-        _CASE,
-        _SCENARIO,
-        _SLOT,
-        _PAIR,
+        *_OF_A_PAIR,
         _SIDE,
         Column("name", _TEXT, "name of the counter"),
         Column("value", _REAL, "its value"),
@@ -168,11 +162,7 @@ FINDINGS = View(
     "findings",
     "one row for each finding of a run's host, each that touches a case, and each incident of a pair",
     (
-        _RUN,
-        _CASE,
-        _SCENARIO,
-        _SLOT,
-        _PAIR,
+        *_OF_A_PAIR,
         _SIDE,
         Column("kind", _TEXT, "host (of the run as a whole), thermal, foreign_cpu, ..."),
         Column("voids", _FLAG, "the pair does not count because of it"),
@@ -183,11 +173,7 @@ TELEMETRY = View(
     "telemetry",
     "one row for each reading of clocks, power and counters in a pair, and for each count of what a side used",
     (
-        _RUN,
-        _CASE,
-        _SCENARIO,
-        _SLOT,
-        _PAIR,
+        *_OF_A_PAIR,
         Column("void", _FLAG, "the pair does not count"),
         Column("mark", _TEXT, "a side's turns, a phase (warm-up of before, energy of before), or all readings"),
         Column("kind", _TEXT, "median of the readings, sum over the side's turns, start of the pair, share of a core"),

@@ -99,3 +99,6 @@ def test_the_editors_schema_refuses_what_the_loader_refuses(write, ladder, text)
 def test_the_editors_schema_takes_every_kind_of_citation(ladder):
     jsonschema.validate(yaml.safe_load(ladder + MIXED), json_schema())
     jsonschema.validate(yaml.safe_load(ladder + "book: [{row: a, side: fast, against: slow}]\n"), json_schema())
+    for wrong in ("{side: fast}", "{row: a, sides: fast}", "7"):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(yaml.safe_load(f"{ladder}book: [{wrong}]\n"), json_schema())

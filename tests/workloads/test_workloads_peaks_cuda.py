@@ -17,6 +17,7 @@ from aiperf.workloads import _peaks_cuda as kernels
 from aiperf.workloads import peaks
 from aiperf.workloads.contract import Context, SkipSide
 
+NVCC = shutil.which("nvcc")
 EMULATION = Path(__file__).with_name("cuda_emulation.h")
 PLAIN = """
 static unsigned loads = 0;
@@ -168,9 +169,12 @@ def test_without_cupy_the_side_is_skipped_with_the_reason(monkeypatch: pytest.Mo
         kernels._launcher(torch.zeros(4, dtype=torch.int32), "l2_read")
 
 
-def test_the_source_compiles_where_a_compiler_is_at_hand(tmp_path: Path) -> None:
-    nvcc = shutil.which("nvcc")
-    if nvcc is not None:
+if NVCC:
+
+    def test_the_source_compiles_for_every_architecture_and_holds_its_kernels(tmp_path: Path) -> None:
         source = tmp_path / "peaks.cu"
         source.write_text(kernels.SOURCE, encoding="utf-8")
-        subprocess.run([nvcc, "-cubin", "-arch=sm_90", "-o", tmp_path / "x", source], check=True, timeout=120)
+        for arch in ("sm_80", "sm_90", "sm_100"):
+            target = tmp_path / f"{arch}.cubin"
+            subprocess.run([NVCC, "-cubin", f"-arch={arch}", "-o", target, source], check=True, timeout=120)
+            assert all(name.encode() in target.read_bytes() for name in ("l2_read", "shared_read")), arch
