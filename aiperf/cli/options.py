@@ -39,6 +39,9 @@ SeedOption = Annotated[int, typer.Option("--seed", help="Seed of orders, inputs 
 OnlyOption = Annotated[
     list[str], typer.Option("--only", metavar="AXIS=VALUE", help="Keep the cases with this axis value.")
 ]
+ShardOption = Annotated[
+    str, typer.Option("--shard", metavar="I/N", help="Part I of N of the plan: one part for each GPU, or each host.")
+]
 EveryMetricOption = Annotated[bool, typer.Option("--all-metrics", help="Show every metric, not only the headline.")]
 ResultsOption = Annotated[Path, typer.Option("--results", help="Folder that holds the runs.")]
 PinOption = Annotated[
@@ -122,6 +125,14 @@ def axis_values(only: list[str]) -> dict[str, str]:
             raise usage(f'"{text}" is not AXIS=VALUE.', "Write for instance --only size=1MiB.", where="--only")
         values[axis] = value
     return values
+
+
+def shard_of(text: str) -> tuple[int, int]:
+    """``I/N`` as part and count. Raises UserError."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal()):
+        raise usage(f'"{text}" is not I/N.', "Write for instance 1/2, and 2/2 for the other half.", where="--shard")
+    return int(number), int(count)
 
 
 def progress_note(quiet: bool) -> Callable[[str], None]:

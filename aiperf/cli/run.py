@@ -41,10 +41,12 @@ from aiperf.cli.options import (
     QuietOption,
     ResultsOption,
     SeedOption,
+    ShardOption,
     TimeoutOption,
     axis_values,
     make_settings,
     progress_note,
+    shard_of,
 )
 from aiperf.cli.output import print_plan
 from aiperf.errors import Exit, usage
@@ -84,6 +86,7 @@ def run(
     suite: _Suite = "",
     resume: _Resume = "",
     only: OnlyOption = [],  # noqa: B006 - typer reads the default and never changes it
+    shard: ShardOption = "",
     dry_run: _DryRun = False,
     precision: PrecisionOption = "",
     budget: BudgetOption = "",
@@ -119,7 +122,7 @@ def run(
             precision=precision, results=results, budget=budget, seed=seed, pin=pin, peaks=peaks, timeout=timeout
         )
         settings = replace(settings, energy_seconds=ENERGY_SECONDS if "energy" in wanted else 0.0)
-        asked = _asked(selectors, chosen_suite, settings, only=only, profilers=profilers, resume=resume)
+        asked = _asked(selectors, chosen_suite, settings, only=only, shard=shard, profilers=profilers, resume=resume)
         began = time.monotonic()
         if dry_run:
             check_refs(asked.plan.cases)
@@ -181,6 +184,7 @@ def _asked(
     settings: Settings,
     *,
     only: list[str],
+    shard: str,
     profilers: str,
     resume: str,
 ) -> _Asked:
@@ -191,6 +195,7 @@ def _asked(
     for line in passed_over(found, profilers):
         print(line, file=sys.stderr)
     plan = plan_selected(selectors, suite, host, settings, only=axis_values(only))
+    plan = plan.shard(*shard_of(shard)) if shard else plan
     earlier = open_run(resume, results=settings.results) if resume else None
     return _Asked(plan, host, settings, wish, earlier)
 

@@ -31,6 +31,15 @@ class Plan:
     cases: tuple[Case, ...]
     skips: tuple[Skip, ...]
 
+    def shard(self, number: int, count: int) -> Plan:
+        """Part ``number`` (from 1) of ``count``, by turns, so that neighbours, which take alike, are dealt out.
+
+        The parts hold every case and every skip once. Raises UserError when there is no such part.
+        """
+        if not 1 <= number <= count:
+            raise usage(f"there is no part {number} of {count}.", "Count from 1, e.g. 1/2 and 2/2.", where="--shard")
+        return Plan(self.cases[number - 1 :: count], self.skips[number - 1 :: count])
+
 
 def make_plan(
     scenarios: Iterable[Scenario], host: HostFacts, settings: Settings, *, only: Mapping[str, str] | None = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 
 def planned(here, *argv: str) -> list[str]:
     told = here("run", *argv, "--dry-run", "--json")
@@ -42,6 +44,23 @@ def test_the_plan_says_why_a_case_is_skipped_and_what_would_help(here, user) -> 
 def test_only_keeps_one_value_of_an_axis(here, user) -> None:
     user.scenario("sized", axes="{items: [16, 32]}")
     assert planned(here, "./sized.yaml", "--only", "items=16") == ["sized[items=16]"]
+
+
+def test_the_shards_of_a_plan_hold_every_case_once_and_a_skip_too(here, user) -> None:
+    user.scenario("big", needs="{gpus: 9}")
+    user.scenario("sized", axes="{items: [16, 32, 64, 128, 256]}")
+    whole = planned(here, "./sized.yaml", "./big.yaml")
+    parts = [planned(here, "./sized.yaml", "./big.yaml", "--shard", f"{part}/2") for part in (1, 2)]
+    assert sorted(parts[0] + parts[1]) == sorted(whole)
+    assert [len(part) for part in parts] == [4, 2]
+    assert "sized[items=16]" in parts[0]
+    assert "sized[items=32]" in parts[1]
+
+
+@pytest.mark.parametrize("text", ["3/2", "0/2", "1/0", "2", "a/b", "1/"])
+def test_a_shard_that_is_none_is_a_mistake(here, text: str) -> None:
+    told = here("run", "tiny.yaml", "--shard", text, "--dry-run")
+    assert (told.code, "1/2" in told.err) == (2, True)
 
 
 def test_a_value_that_the_axis_does_not_have_is_a_mistake(here, user) -> None:
