@@ -39,6 +39,7 @@ BY_HAND = "profile-by-hand"
 """Folder of a results folder for commands that a user runs."""
 _IGNORED = ".gitignore"
 _TRACERS = ("nsys", "torch")
+_NO_KERNEL = "nsys saw no kernel of this side, and ncu reads kernels alone"
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,9 @@ def profile_case(
             continue
         of_tool: list[Done] = []
         for side in case.sides:
+            if ability.tool == "ncu" and _ran_no_kernel(side.name, readings):
+                artefacts.append(Artefact("ncu", side.name, "skipped", _NO_KERNEL))
+                continue
             note(f"{case.id}: {ability.tool} over {side.name}")
             artefact, done = side_pass(
                 case, side, ability, seed=wish.seed, limit=wish.limit, scratch=scratch, raw=raw, guardian=guardian
@@ -94,6 +98,12 @@ def profile_case(
         peaks={name: roof.value for name, roof in wish.roofs.items()},
         facts={**whole.facts, "work": work, "own": own, "scenario": case.scenario_hash},
     )
+
+
+def _ran_no_kernel(side: str, readings: Sequence[Reading]) -> bool:
+    """Whether nsys has read a side and found copies at most: that is no fault that ncu could tell more of."""
+    seen = [one.kernels for told in readings for one in told.sides if (one.side, one.tool) == (side, "nsys")]
+    return bool(seen) and all(kernels == 0 for kernels in seen)
 
 
 def _mechanism(case: Case, whole: Reading, own: Mapping[str, Mapping[str, float]]) -> Any:
@@ -187,6 +197,8 @@ def _is_left(case: Case, stored: Profile, ability: Ability) -> bool:
     had = [artefact for artefact in stored.artefacts if artefact.tool == ability.tool]
     if not had or any(artefact.tool == "aiperf" and artefact.status == "failed" for artefact in stored.artefacts):
         return True
+    if all(artefact.status == "read" or artefact.reason == _NO_KERNEL for artefact in had):
+        return False
     if any(artefact.status == "skipped" for artefact in had):
         refused = refusal(case, ability)
         return refused is None or refused.reason not in {artefact.reason for artefact in had}

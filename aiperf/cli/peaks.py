@@ -43,9 +43,13 @@ def peaks(
         settings = make_settings(precision="standard", results=Path("results"), pin="none")
         with Stand(host, settings) as stand:
             note = progress_note(quiet)
-            outcomes = measure_roofs(names or known, stand=stand, host=host, host_id=host_id, note=note)
-        problems = [f"{o.roof.name}: {o.problem}" for o in outcomes if not o.fresh]
-        code = roofs_exit(outcomes)
+            try:
+                outcomes = measure_roofs(names or known, stand=stand, host=host, host_id=host_id, note=note)
+            except KeyboardInterrupt:
+                problems, code = ["interrupted: limits measured until then are kept and shown"], Exit.INTERRUPTED
+            else:
+                problems = [f"{o.roof.name}: {o.problem}" for o in outcomes if not o.fresh]
+                code = roofs_exit(outcomes)
     found = load_peaks(host_id)
     held = held_against(host, found, load_datasheets())
     rows = [peak_row(found[n], held.get(n)) for n in known if n in found and (not names or n in names)]

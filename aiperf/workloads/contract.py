@@ -38,8 +38,9 @@ class Work:
     """What an item is: tokens, samples, elements, messages."""
     roofs: Mapping[str, float] = field(default_factory=dict)
     """Roof of the host -> amount charged to it by one step (bytes, or FLOPs for gemm_*). Names: cpu_stream (read +
-    written bytes of host memory past the caches), cpu_gemm_fp32, disk_read, page_cache_read, dram (GPU, read +
-    written), h2d, d2h, p2p, all_reduce_nccl, all_reduce_gloo (bus bytes), gemm_fp32, gemm_tf32, gemm_bf16, gemm_fp16.
+    written bytes of host memory past the caches), cpu_gemm_fp32, cpu_gemm_bf16, disk_read, page_cache_read, dram (GPU,
+    read + written), l2 (GPU, read + written past the first-level caches), shared (GPU, read), h2d, d2h, p2p,
+    all_reduce_nccl, all_reduce_gloo (bus bytes), gemm_fp32, gemm_tf32, gemm_bf16, gemm_fp16, gemm_fp8.
     Leave a roof out when the working set sits in a cache above it."""
 
 

@@ -26,7 +26,7 @@ _TORCH_DTYPE = {
     "int8": "int8",
 }
 _RESULT_DTYPE = {**_TORCH_DTYPE, "fp8": "bfloat16", "int8": "int32"}
-_ROOFS = ("fp32", "tf32", "bf16", "fp16")
+_ROOFS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 _BY_COLUMN = ("fp8", "int8")
 _TOY = 256
 _SPREAD, _LARGEST = 40.0, 127.0

@@ -6,6 +6,9 @@ import json
 
 from cli_user import CHECKOUT
 
+from aiperf.cli import peaks as module
+from aiperf.host.peaks import Peak, save_peak
+
 
 def test_a_measured_limit_is_told_and_kept_for_this_host(user) -> None:
     user.env["AIPERF_STATE"] = str(user.folder / "state")
@@ -17,6 +20,20 @@ def test_a_measured_limit_is_told_and_kept_for_this_host(user) -> None:
     stored = user.types("peaks", "--stored", "--json")
     assert stored.err == ""
     assert json.loads(stored.out) == [peak]
+
+
+def test_interrupted_limits_are_shown_as_far_as_they_were_measured(here, monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("AIPERF_STATE", str(tmp_path))
+
+    def measure(names, *, host_id: str, **_) -> None:
+        save_peak(host_id, Peak("disk_read", 2e9, "B/s", 1e9, 2e9, "2026-11-22T00:00:00+00:00", 9))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "measure_roofs", measure)
+    told = here("peaks", "disk_read", "dram")
+    assert told.code == 130
+    assert "2.00 GB/s" in told.out
+    assert "interrupted: limits measured until then are kept and shown" in told.out
 
 
 def test_an_unknown_roof_is_a_mistake_that_names_the_known_ones(here) -> None:

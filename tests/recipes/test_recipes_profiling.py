@@ -15,7 +15,7 @@ from aiperf.profilers.one_pass import Done, refusal
 from aiperf.profilers.preflight import Ability
 from aiperf.profilers.reading import Reading
 from aiperf.profiling import Wish, commands_of, going_on, profile_case, profile_cases, profile_measured
-from aiperf.records import Case, CaseRecord, RunRecord, Side
+from aiperf.records import Case, CaseRecord, Needs, RunRecord, Side
 from aiperf.records.profiled import Artefact, CounterRow, Profile, SideProfile, Span
 from aiperf.store.profiles import read_profiles, write_profile
 from aiperf.store.read import open_run
@@ -172,6 +172,28 @@ def test_a_case_whose_scenario_has_changed_is_profiled_again(run: Path, tools: T
     (fresh,), said = profiled(run, "perf", cases=(replace(ONE, scenario_hash="changed"),))
     assert said == ["s[n=1] is profiled again: its scenario has changed"]
     assert {row.tool for row in fresh.rows} == {"perf"}
+
+
+def test_ncu_is_left_out_over_a_side_of_which_nsys_saw_no_kernel(run: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[tuple[str, str]] = []
+
+    def passed(case: Case, side: Side, ability: Ability, **_: Any) -> Any:
+        asked.append((ability.tool, side.name))
+        seen = SideProfile(side.name, ability.tool, 1, kernels=0 if side.name == "before" else 3)
+        return Artefact(ability.tool, side.name, "read"), [Done(["tool"], Reading(sides=(seen,)), {}, {})]  # type: ignore[arg-type]
+
+    monkeypatch.setattr(profiling, "side_pass", passed)
+    here = replace(ONE, needs=Needs(gpus=1))
+    (made,), _ = profiled(run, "nsys", "ncu", cases=(here,))
+    assert asked == [("nsys", "before"), ("nsys", "after"), ("ncu", "after")]
+    assert [(a.tool, a.side, a.status) for a in made.artefacts[2:]] == [
+        ("ncu", "before", "skipped"), ("ncu", "after", "read"),
+    ]  # fmt: skip
+    assert made.artefacts[2].reason == "nsys saw no kernel of this side, and ncu reads kernels alone"
+    # What is settled so is not tried again when the run goes on; without nsys there is nothing to leave it out by.
+    assert profiled(run, "nsys", "ncu", cases=(here,))[1] == ["s[n=1] is kept as it was profiled"]
+    profiled(RunWriter.create(run.parent).folder, "ncu", cases=(here,))
+    assert asked[3:] == [("ncu", "before"), ("ncu", "after")]
 
 
 def test_a_profile_keeps_what_later_tools_are_joined_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,14 @@ def test_contradictions_are_refused_with_the_rule(params: dict[str, Any], messag
 def test_what_only_a_gpu_has_is_skipped(params: dict[str, Any]) -> None:
     with pytest.raises(SkipSide, match="GPU"):
         linalg.matmul(Context(), **(SQUARE | params))
+
+
+def test_every_type_with_a_roof_of_its_own_is_charged_to_it() -> None:
+    wish = SimpleNamespace(shape=(2, 3, 5), sparsity="none", backend="torch")
+    for dtype in ("fp32", "tf32", "bf16", "fp16", "fp8"):
+        assert linalg._roof(SimpleNamespace(**vars(wish), used=dtype), True) == {f"gemm_{dtype}": 60.0}
+    assert linalg._roof(SimpleNamespace(**vars(wish), used="int8"), True) == {}
+    assert linalg._roof(SimpleNamespace(**vars(wish), used="fp8"), False) == {}
 
 
 def test_a_triton_product_is_skipped_where_it_cannot_run() -> None:
