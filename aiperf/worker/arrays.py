@@ -144,7 +144,8 @@ def _weighted_sum(octets: Any) -> int:
     on_torch = kind(octets) == "torch"
     words = len(octets) // 8
     total = int.from_bytes(bytes(octets[words * 8 :].tolist()), "little")
-    chunk = 1 << 22
+    # On a CPU a part and its temporaries stay in the cache; a GPU wants large parts.
+    chunk = 1 << 22 if on_torch and octets.is_cuda else 1 << 16
     for start in range(0, words, chunk):
         part = octets[start * 8 : min(start + chunk, words) * 8]
         if on_torch:

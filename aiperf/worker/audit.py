@@ -31,6 +31,7 @@ the seconds that the device went on working after the timed stream had ended."""
 
 
 _FEWEST_STRAYS = 2
+_SMALL_FILE = 1 << 16
 
 
 class Auditor:
@@ -130,34 +131,43 @@ class Auditor:
         return snapshot
 
     def save(self, folder: Path) -> None:
-        """Write every snapshot: arrays as .npz, digests and dtypes as .json."""
+        """Write every snapshot: each array as .npy, what they are and their digests as .json."""
         import json
 
         import numpy as np
 
         folder.mkdir(parents=True, exist_ok=True)
         for index, snapshot in enumerate(self.snapshots):
-            stored = {f"array:{name}": a for name, a in snapshot.arrays.items()}
-            stored |= {f"reference:{name}": a for name, a in snapshot.reference.items()}
-            np.savez(folder / f"{index}.npz", **stored)
-            meta = {"digests": snapshot.digests, "dtypes": snapshot.dtypes}
+            files: list[tuple[str, str, str]] = []
+            for kind, held in (("array", snapshot.arrays), ("reference", snapshot.reference)):
+                for name, array in held.items():
+                    file = f"{index}-{len(files)}.npy"
+                    # Not one .npz: its checksums take longer than all else that is done to an array here.
+                    np.save(folder / file, array, allow_pickle=False)
+                    files.append((kind, name, file))
+            meta = {"digests": snapshot.digests, "dtypes": snapshot.dtypes, "files": files}
             (folder / f"{index}.json").write_text(json.dumps(meta), encoding="utf-8")
 
 
 def load_snapshots(folder: Path) -> list[Snapshot]:
-    """What another worker's ``save`` wrote, in order. No pickle is read."""
-    import json
+    """What another worker's ``save`` wrote, in order; arrays are read from their files as they are looked at.
 
-    import numpy as np
+    No pickle is read.
+    """
+    import json
 
     snapshots = []
     for meta_path in sorted(folder.glob("*.json"), key=lambda p: int(p.stem)):
         meta = json.loads(meta_path.read_text(encoding="utf-8"))
-        with np.load(meta_path.with_suffix(".npz"), allow_pickle=False) as stored:
-            found = {kind: _of_kind(stored, kind) for kind in ("array", "reference")}
+        found: dict[str, dict[str, Any]] = {"array": {}, "reference": {}}
+        for kind, name, file in meta["files"]:
+            found[kind][name] = _mapped(folder / file)
         snapshots.append(Snapshot(found["array"], meta["dtypes"], meta["digests"], found["reference"]))
     return snapshots
 
 
-def _of_kind(stored: Any, kind: str) -> dict[str, Any]:
-    return {key.partition(":")[2]: stored[key] for key in stored.files if key.startswith(f"{kind}:")}
+def _mapped(path: Path) -> Any:
+    import numpy as np
+
+    # Small ones are read at once: one without elements cannot be mapped.
+    return np.load(path, allow_pickle=False, mmap_mode="r" if path.stat().st_size > _SMALL_FILE else None)

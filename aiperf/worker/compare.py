@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiperf.worker.audit import Snapshot
+from aiperf.worker.closeness import within
 from aiperf.workloads.contract import Outcome
 
 _RTOL = {
@@ -157,7 +158,7 @@ def _close(mine: Snapshot, other: Snapshot, name: str, rule: Rule) -> tuple[str,
         pairs += [(truth, a), (truth, b)]
     worst = 0.0
     for want, got in pairs:
-        detail, error = _within(np.asarray(want), np.asarray(got), rtol, rule.atol)
+        detail, error = within(np.asarray(want), np.asarray(got), rtol, rule.atol)
         worst = max(worst, error)
         if detail:
             return f"{name} {detail}", worst
@@ -166,25 +167,3 @@ def _close(mine: Snapshot, other: Snapshot, name: str, rule: Rule) -> tuple[str,
 
 def _tolerance(dtype: str) -> float:
     return _RTOL.get(dtype, _COARSEST if dtype.startswith("float8") else 0.0)
-
-
-def _within(want: Any, got: Any, rtol: float, atol: float | None) -> tuple[str, float]:
-    """|got - want| <= atol + rtol |want|; atol defaults to rtol times the root mean square of ``want``."""
-    import numpy as np
-
-    wide = np.complex128 if want.dtype.kind == "c" else np.float64
-    want, got = want.astype(wide), got.astype(wide)
-    if not (np.isfinite(want).all() and np.isfinite(got).all()):
-        count = int((~np.isfinite(want)).sum() + (~np.isfinite(got)).sum())
-        return f"holds {count} values that are not finite (poison counts)", float("inf")
-    scale = float(np.sqrt(np.mean(np.abs(want) ** 2))) if want.size else 0.0
-    floor = rtol * scale if atol is None else atol
-    error = np.abs(got - want)
-    allowed = floor + rtol * np.abs(want)
-    relative = float((error / np.maximum(np.abs(want), max(scale, 1e-300))).max()) if want.size else 0.0
-    wrong = error > allowed
-    if not wrong.any():
-        return "", relative
-    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(error - allowed)), want.shape))
-    share = f"{int(wrong.sum())} of {want.size} elements"
-    return f"differs in {share}, worst at {at}: {want[at]:.9g} against {got[at]:.9g}", relative
