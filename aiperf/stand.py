@@ -11,6 +11,7 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from aiperf.errors import usage
 from aiperf.host.energy import EnergyMeter, cpu_meter, gpu_meter
@@ -39,6 +40,9 @@ _AHEAD = 8
 """Pairs whose processes start ahead, at most: several, because they get on only while nothing is timed."""
 _AHEAD_MEMORY = 16 << 30
 """Available memory below which nobody waits: pairs must not swap for the sake of those that come."""
+_EXCHANGE = Path("/dev/shm")
+_EXCHANGE_ROOM = 16 << 30
+"""Room below which outputs are handed over through the scratch folder: sides keep 2 GiB each, and may be six."""
 
 
 @dataclass
@@ -56,6 +60,7 @@ class Stand:
         self._guardian = Guardian()
         self._scratch = scratch_area() / f"aiperf-{secrets.token_hex(8)}"
         self._room = WaitingRoom(self._scratch, self._guardian)
+        self._exchange = _EXCHANGE / self._scratch.name if _has_room(_EXCHANGE) else None
         self._coming: tuple[PairPlan, ...] = ()
         self._cpus: _Cpus | None = None
         self._near: tuple[tuple[int, ...], ...] | None = None
@@ -69,6 +74,9 @@ class Stand:
         self._guardian.scratch(self._scratch)
         try:
             self._scratch.mkdir(mode=0o700)
+            if self._exchange is not None:
+                self._guardian.scratch(self._exchange)
+                self._exchange.mkdir(mode=0o700)
         except OSError as error:
             self._guardian.close()
             what = f"no scratch folder can be made here: {error.strerror}."
@@ -81,7 +89,9 @@ class Stand:
         self._room.close()
         self.worktrees.close()
         self._guardian.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        for folder in (self._scratch, self._exchange):
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def expect(self, coming: Sequence[PairPlan]) -> None:
         """Say which pairs come after the next one: on a host with CPUs to spare their processes start ahead."""
@@ -132,7 +142,7 @@ class Stand:
                 self._room.suspend()
 
         meter = self._meter(plan.case)
-        where = Where(cpus, self._host.cpus, self._scratch, self._guardian, mark_all, meter)
+        where = Where(cpus, self._host.cpus, self._scratch, self._guardian, mark_all, meter, self._exchange)
         try:
             return measure_pair(plan, settings=settings, where=where, started=started)
         finally:
@@ -203,6 +213,14 @@ class Stand:
 
 def _without_audits(settings: Settings) -> Settings:
     return replace(settings, precision=replace(settings.precision, audits=0))
+
+
+def _has_room(folder: Path) -> bool:
+    """Whether a folder in memory can be used and has room, as it has not in most containers."""
+    try:
+        return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= _EXCHANGE_ROOM
+    except OSError:
+        return False
 
 
 def _cpus_wanted(case: Case) -> int:

@@ -5,6 +5,7 @@ What must not live here: statistics, and how many pairs a case needs.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -49,6 +50,8 @@ class Where:
     """Told whose turn it is; a phase goes by words (``warm-up of before``), a side by its name, neither by None."""
     meter: EnergyMeter | None = None
     """Energy counters of what the case uses; None when energy is not asked for."""
+    exchange: Path | None = None
+    """Folder in memory through which sides hand over what they computed; None for the scratch folder."""
 
 
 @dataclass
@@ -66,10 +69,12 @@ def measure_pair(plan: PairPlan, *, settings: Settings, where: Where, started: S
     ``started``: its processes, where they were started ahead of its turn.
     """
     held = started or Started.empty(plan, where.scratch)
+    session = _Session(held, settings, where)
     try:
-        return _Session(held, settings, where).run()
+        return session.run()
     finally:
         held.end()
+        shutil.rmtree(session.saved, ignore_errors=True)
 
 
 class _Session:
@@ -79,6 +84,8 @@ class _Session:
         plan = started.plan
         self._case, self._index, self._order, self._seed = plan.case, plan.index, plan.order, plan.seed
         self._started, self._settings, self._where, self._folder = started, settings, where, started.folder
+        self.saved = (where.exchange or started.folder) / f"saved-{started.folder.name}"
+        """Where the sides save their audited outputs for the check."""
         self._sides = {side.name: side for side in plan.case.sides}
         self._samples: list[Sample] = []
         self._runs: dict[str, SideRun] = {}
@@ -204,7 +211,7 @@ class _Session:
         told = gang.command("tell", phase="check", limit=limit, side=name)
         bound = rank_cpus(self._where.cpus, gang.plan.ranks)
         self._incidents += [*_strays(name, told, bound), *_far_memory(name, told, bound, proc.numa_nodes())]
-        saved = gang.command("save", phase="check", limit=limit, side=name, folder=str(self._folder / "saved" / name))
+        saved = gang.command("save", phase="check", limit=limit, side=name, folder=str(self.saved / name))
         for fault in dict.fromkeys(f for reply in saved for f in reply["faults"]):
             self._checks.append(CheckResult(False, f"{name} by itself", f"{name}: {fault}"))
         self._runs[name] = SideRun(
@@ -247,7 +254,7 @@ class _Session:
                 limit=self._settings.limits.check,
                 base=first,
                 other=other,
-                folder=str(self._folder / "saved"),
+                folder=str(self.saved),
                 rule=rule,
             )
             self._checks.append(_worst_check(replies, other))

@@ -62,7 +62,13 @@ class Started:
             )
             gang = self.gangs[name] = Gang(plan, guardian)
             gang.start()
-            gang.send("load", phase="set-up", modules=_modules(case, side.workload))
+            used = [other for other in case.sides if other is side or shared]
+            gang.send(
+                "load",
+                phase="set-up",
+                modules=_modules(case, side.workload),
+                asked=[(one.workload, one.params) for one in used],
+            )
 
     @property
     def alive(self) -> bool:

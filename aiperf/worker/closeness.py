@@ -1,4 +1,4 @@
-"""Are two arrays of numbers close? Part by part, each small enough for a CPU's cache, on all CPUs of the process.
+"""Are two arrays of numbers close?
 
 What must not live here: which arrays are held against each other, and with what tolerance.
 """
@@ -6,16 +6,11 @@ What must not live here: which arrays are held against each other, and with what
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-_PART = 1 << 16
-"""Elements of a part: whole arrays would fetch every temporary from memory, and most of them from the kernel first."""
-_FEW_PARTS = 4
-"""Up to so many are not worth a pool of threads."""
+from aiperf.worker.parts import by_parts
 
 
 def within(want: Any, got: Any, rtol: float, atol: float | None) -> tuple[str, float]:
@@ -28,12 +23,12 @@ def within(want: Any, got: Any, rtol: float, atol: float | None) -> tuple[str, f
 
     shape, want, got = want.shape, want.reshape(-1), got.reshape(-1)
     wide = np.complex128 if want.dtype.kind == "c" else np.float64
-    sums = _by_parts(partial(_sum_up, want, got, wide), want.size)
+    sums = by_parts(partial(_sum_up, want, got, wide), want.size)
     if sick := sum(count for count, _ in sums):
         return f"holds {sick} values that are not finite (poison counts)", float("inf")
     scale = math.sqrt(sum(squares for _, squares in sums) / want.size) if want.size else 0.0
     floor = rtol * scale if atol is None else atol
-    errors = _by_parts(partial(_errors, want, got, wide, (rtol, floor, max(scale, 1e-300))), want.size)
+    errors = by_parts(partial(_errors, want, got, wide, (rtol, floor, max(scale, 1e-300))), want.size)
     relative = max((error.relative for error in errors), default=0.0)
     if not (wrong := sum(error.wrong for error in errors)):
         return "", relative
@@ -49,17 +44,6 @@ class _Errors:
     wrong: int
     excess: float
     at: int
-
-
-def _by_parts(look: Callable[[slice], Any], size: int) -> list[Any]:
-    """What ``look`` finds in each part, in order."""
-    parts = [slice(start, min(start + _PART, size)) for start in range(0, size, _PART)]
-    if len(parts) <= _FEW_PARTS:
-        return [look(part) for part in parts]
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        return list(pool.map(look, parts))
 
 
 def _sum_up(want: Any, got: Any, wide: Any, part: slice) -> tuple[int, float]:

@@ -20,6 +20,7 @@ from aiperf.worker.audit import load_snapshots
 from aiperf.worker.compare import Rule, compare
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.slot import Order, Slot
+from aiperf.workloads._imports import imports_of
 from aiperf.workloads.contract import Context, SkipSide
 
 
@@ -56,9 +57,13 @@ class Worker:
         finally:
             self._busy_until = process_time()
 
-    def on_load(self, *, modules: list[str]) -> dict[str, Any]:
-        """Import what the side surely needs; what cannot be imported, set-up says in the side's own words."""
-        for name in modules:
+    def on_load(self, *, modules: list[str], asked: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+        """Import what the sides surely need, of which ``asked`` holds workload and parameters.
+
+        What cannot be imported, set-up says in the side's own words.
+        """
+        more = dict.fromkeys(name for workload, params in asked for name in imports_of(workload, params))
+        for name in (*modules, *more):
             with suppress(Exception):
                 importlib.import_module(name)
         if "torch" in modules and (torch := sys.modules.get("torch")) is not None:

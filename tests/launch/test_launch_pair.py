@@ -55,10 +55,10 @@ def measured(guardian: Guardian, tmp_path: Path) -> Measured:
     def run(
         *sides: Side, order: tuple[str, ...] = (), seed: int = 3, cpus: tuple[int, ...] | None = ALL[-1:],
         check: Check = BITWISE, mark: Callable[[str | None], None] = lambda _: None,
-        settings: Settings = SETTINGS, **measure: Any,
+        settings: Settings = SETTINGS, exchange: Path | None = None, **measure: Any,
     ) -> Pair:  # fmt: skip
         case = Case("s", "s", "t", "w", sides, measure=Measure(clock="wall", **measure), check=check)
-        where = Where(cpus, ALL, tmp_path, guardian, mark)
+        where = Where(cpus, ALL, tmp_path, guardian, mark, exchange=exchange)
         names = order or tuple(side.name for side in sides)
         return measure_pair(PairPlan(case, 0, names, seed), settings=settings, where=where)
 
@@ -77,6 +77,22 @@ def both(function: str = "vector", **fields: Any) -> tuple[Side, Side]:
 def facts(pair: Pair) -> tuple[dict[str, Any], dict[str, Any]]:
     first, second = (run.facts for run in pair.runs)
     return first, second
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_outputs_are_handed_over_where_told_and_removed_with_the_pair(
+    measured: Measured, tmp_path_factory: pytest.TempPathFactory, exclusive: bool
+) -> None:
+    memory = tmp_path_factory.mktemp("memory")
+    closing: list[set[str]] = []
+
+    def mark(phase: str | None) -> None:
+        closing.append({path.name for path in memory.rglob("*.json")})
+
+    pair = measured(*both(), exchange=memory, mark=mark, exclusive=exclusive)
+    assert failed(pair) == []
+    assert {"0.json", "1.json"} in closing
+    assert list(memory.iterdir()) == []
 
 
 def failed(pair: Pair) -> list[str]:

@@ -41,6 +41,36 @@ def test_scratch_lies_where_asked_and_goes_away(tmp_path, monkeypatch) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def exchanging(monkeypatch, tmp_path, *, room: int):
+    """The folder for outputs that a pair was told of, and what lay in memory inside the stand and afterwards."""
+    memory, scratch = tmp_path / "memory", tmp_path / "scratch"
+    memory.mkdir()
+    scratch.mkdir()
+    monkeypatch.setenv("AIPERF_SCRATCH", str(scratch))
+    monkeypatch.setattr("aiperf.stand._EXCHANGE", memory)
+    monkeypatch.setattr("aiperf.stand._EXCHANGE_ROOM", room)
+    told = []
+
+    def measure(plan, *, where, **_):
+        told.append(where.exchange)
+        return make_pair(plan.index, plan.order, plan.seed)
+
+    monkeypatch.setattr("aiperf.stand.measure_pair", measure)
+    with Stand(HOST, make_settings()) as opened:
+        opened.measure(make_case(), 0, ("before", "after"), 0)
+        inside = list(memory.iterdir())
+    return told[0], inside, list(memory.iterdir())
+
+
+def test_outputs_are_handed_over_in_memory_where_it_has_room_and_nothing_stays_there(tmp_path, monkeypatch) -> None:
+    folder, inside, afterwards = exchanging(monkeypatch, tmp_path, room=1)
+    assert (inside, afterwards) == ([folder], [])
+
+
+def test_where_memory_has_no_room_outputs_go_through_the_scratch_folder(tmp_path, monkeypatch) -> None:
+    assert exchanging(monkeypatch, tmp_path, room=1 << 60) == (None, [], [])
+
+
 def test_a_scratch_folder_that_cannot_be_made_is_the_users_mistake_and_leaves_no_process(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path / "missing"))
     stand = Stand(HOST, make_settings())

@@ -31,6 +31,32 @@ def test_poison_writes_a_pattern_over_integers(dtype):
     assert not arrays.is_poisoned(array)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int32, torch.bool])
+@pytest.mark.parametrize("place", [0, 3 << 17, -1])
+def test_one_element_without_poison_is_seen_in_a_long_array_too(dtype, place):
+    array = torch.zeros(6 << 16).to(dtype)
+    array = torch.cat([array, array[:3]])
+    arrays.poison(array)
+    assert arrays.is_poisoned(array)
+    array[place] = 0
+    assert not arrays.is_poisoned(array)
+    if dtype in (torch.float32, torch.int32, torch.bool):
+        assert not arrays.is_poisoned(array.numpy())
+
+
+def test_a_digest_of_a_long_array_is_the_same_in_every_library_and_sees_two_far_words_change_places():
+    words = np.random.default_rng(0).integers(2**63, size=(20 << 17) + 1)
+    octets = words.view(np.uint8)[:-3].copy()
+    kept = arrays.digest(octets)
+    assert arrays.digest(torch.from_numpy(octets)) == kept
+    moved = octets.copy()
+    moved[:8], moved[(19 << 20) : (19 << 20) + 8] = octets[(19 << 20) : (19 << 20) + 8], octets[:8]
+    assert arrays.digest(moved) != kept
+    last = octets.copy()
+    last[-1] ^= 1
+    assert arrays.digest(last) != kept
+
+
 def test_poison_fills_bools_and_complex_numbers():
     flags, waves = torch.zeros(3, dtype=torch.bool), torch.zeros(3, dtype=torch.complex64)
     arrays.poison(flags)

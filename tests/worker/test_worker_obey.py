@@ -15,6 +15,7 @@ from aiperf.worker.load import NotAWorkload, set_up, workload_function
 from aiperf.worker.obey import Worker
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.slot import Order, Slot
+from aiperf.workloads._imports import imports_of
 from aiperf.workloads.contract import Context, Workload
 
 BENCHES = str(Path(__file__).with_name("benches.py"))
@@ -331,3 +332,37 @@ def test_a_sides_own_children_do_not_inherit_the_pipe(ends):
     assert not os.get_inheritable(channel._writer.fileno())
     os.close(commands)
     replies.close()
+
+
+def test_what_a_side_will_compile_with_is_imported_ahead_and_what_is_missing_is_left_to_set_up(monkeypatch):
+    asked: list[str] = []
+
+    def take(name):
+        asked.append(name)
+        if name == "not_here":
+            raise ImportError(name)
+
+    monkeypatch.setattr(obey.importlib, "import_module", take)
+    sides = [("tensor.op", {"impl": "torch"}), ("tensor.op", {"impl": "compiled"})]
+    assert make_worker().on_load(modules=["not_here", "json"], asked=sides) == {}
+    assert asked == ["not_here", "json", "torch._dynamo", "torch._inductor.compile_fx"]
+
+
+@pytest.mark.parametrize(
+    ("workload", "params", "compiles"),
+    [
+        ("tensor.op", {}, False),
+        ("tensor.op", {"impl": "compiled"}, True),
+        ("tensor.op", {"impl": "triton"}, False),
+        ("model.step", {"compile": "default"}, True),
+        ("model.step", {"compile": "none"}, False),
+        ("model.step", {}, False),
+        ("attention.forward", {"backend": "flex"}, True),
+        ("attention.forward", {"backend": "math"}, False),
+        ("compile.process", {}, True),
+        ("compile.process", {"backend": "aot_eager"}, False),
+        ("/home/me/work.py:tensor.op", {"impl": "compiled"}, False),
+    ],
+)
+def test_only_sides_that_compile_import_the_compiler(workload, params, compiles):
+    assert bool(imports_of(workload, params)) is compiles

@@ -1,0 +1,73 @@
+"""Closeness of long arrays: part by part it says what one look at the whole would say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aiperf.worker.closeness import within
+from aiperf.worker.parts import PART, by_parts
+
+LONG = 6 * PART + 5
+
+
+def at_once(want, got, rtol, atol):
+    """Largest relative error, how many are wrong, and where the worst is, of whole arrays in one look."""
+    want, got = want.astype(np.complex128), got.astype(np.complex128)
+    scale = np.sqrt(np.mean(np.abs(want) ** 2))
+    error, allowed = np.abs(got - want), (rtol * scale if atol is None else atol) + rtol * np.abs(want)
+    relative = (error / np.maximum(np.abs(want), scale)).max()
+    return relative, int((error > allowed).sum()), np.unravel_index(int(np.argmax(error - allowed)), want.shape)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+@pytest.mark.parametrize("atol", [None, 0.0, 1e-3])
+def test_parts_say_what_the_whole_says(dtype, atol):
+    draw = np.random.default_rng(1)
+    want = (draw.standard_normal(LONG) + (1j * draw.standard_normal(LONG) if dtype == "complex64" else 0)).astype(dtype)
+    got = want * (1 + 3e-4 * draw.standard_normal(LONG)).astype(np.float32)
+    detail, worst = within(want, got, 1e-4, atol)
+    relative, wrong, where = at_once(want, got, 1e-4, atol)
+    assert worst == pytest.approx(relative, rel=1e-12)
+    assert 0 < wrong < LONG
+    assert detail.startswith(f"differs in {wrong} of {LONG} elements, worst at ({where[0]},): ")
+
+
+@pytest.mark.parametrize("place", [0, PART - 1, PART, 5 * PART, LONG - 1])
+def test_one_wrong_element_is_found_wherever_it_is(place):
+    want = np.ones(LONG, np.float32)
+    got = want.copy()
+    got[place] = 3
+    assert within(want, got, 0.1, None) == (f"differs in 1 of {LONG} elements, worst at ({place},): 1 against 3", 2.0)
+    assert within(want, want.copy(), 0.1, None) == ("", 0.0)
+
+
+def test_the_place_is_told_in_the_arrays_own_shape():
+    want = np.zeros((3, PART, 2))
+    got = want.copy()
+    got[2, 7, 1] = 1
+    assert "worst at (2, 7, 1): 0 against 1" in within(want, got, 1e-3, 1e-3)[0]
+
+
+def test_values_that_are_not_finite_count_on_both_sides():
+    want, got = np.ones(LONG), np.ones(LONG)
+    want[3], got[LONG - 2], got[5] = np.nan, np.inf, np.nan
+    assert within(want, got, 1.0, 1.0) == ("holds 3 values that are not finite (poison counts)", float("inf"))
+
+
+def test_arrays_without_elements_are_close():
+    assert within(np.empty((0, 3)), np.empty((0, 3)), 0.0, None) == ("", 0.0)
+
+
+@pytest.mark.parametrize("size", [0, 1, PART, PART + 1, LONG])
+def test_parts_cover_everything_once_and_in_order(size):
+    parts = by_parts(lambda part: list(range(part.start, part.stop)), size)
+    assert [index for part in parts for index in part] == list(range(size))
+
+
+def test_what_goes_wrong_in_a_part_is_not_lost():
+    def look(part):
+        return 1 / (part.start - 5 * PART)
+
+    with pytest.raises(ZeroDivisionError):
+        by_parts(look, LONG)
