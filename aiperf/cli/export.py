@@ -28,6 +28,7 @@ class What(StrEnum):
     comparisons = "comparisons"
     samples = "samples"
     cases = "cases"
+    telemetry = "telemetry"
     profiles = "profiles"
     sides = "sides"
 
@@ -43,6 +44,7 @@ _MEASURED: dict[What, Row] = {
     What.comparisons: "comparisons",
     What.samples: "samples",
     What.cases: "cases",
+    What.telemetry: "telemetry",
 }
 _PROFILED = {What.profiles: (PROFILE_COLUMNS, profile_rows), What.sides: (SIDE_COLUMNS, side_rows)}
 
@@ -56,7 +58,9 @@ def export(
     what: Annotated[
         What,
         typer.Option(
-            "--what", help="One row a comparison, a raw sample, a case, an activity of a profile, or a profiled side."
+            "--what",
+            help="One row a comparison, a raw sample, a case, a reading of clocks, power and counters in a pair, an "
+            "activity of a profile, or a profiled side.",
         ),
     ] = What.comparisons,
     form: Annotated[TextForm, typer.Option("--format", help="With --output -: csv or json.")] = TextForm.csv,

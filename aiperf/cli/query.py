@@ -34,7 +34,7 @@ def query(
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="List the views and their columns.")] = False,
 ) -> None:
-    """Ask the stored runs in SQL (DuckDB's): views runs, cases, comparisons, samples, counters, findings."""
+    """Ask the stored runs in SQL (DuckDB's): views runs, cases, comparisons, samples, telemetry, profile_rows, ..."""
     form = Format.json if as_json else form
     if schema:
         _print_schema(as_json=form is Format.json)

@@ -38,6 +38,20 @@ from aiperf.store.reference import concluded_again
 from aiperf.store.same import same_results
 from aiperf.store.write import file_name, write_whole
 
+_Recompute = Annotated[
+    bool, typer.Option("--recompute", help="Conclude again from the raw samples, and say whether it differs.")
+]
+_WithProfiles = Annotated[
+    bool, typer.Option("--profiles", help="Print what the profilers told: below the table, or alone as csv or json.")
+]
+_Html = Annotated[bool, typer.Option("--html", help="Write one self-contained HTML page instead.")]
+_Output = Annotated[
+    str, typer.Option("--output", metavar="PATH", help="Where the page goes; else into the run's folder.")
+]
+_Cases = Annotated[
+    list[str] | None, typer.Option("--case", metavar="ID", help="The page shows only these cases in full.")
+]
+
 
 def report(
     run: Annotated[str, typer.Argument(help="A run's folder or name, or latest.")] = "latest",
@@ -45,22 +59,13 @@ def report(
     form: FormatOption = Format.table,
     as_json: JsonOption = False,
     every_metric: EveryMetricOption = False,
-    again: Annotated[
-        bool, typer.Option("--recompute", help="Conclude again from the raw samples, and say whether it differs.")
-    ] = False,
-    with_profiles: Annotated[
-        bool,
-        typer.Option("--profiles", help="Print what the profilers told: below the table, or alone as csv or json."),
-    ] = False,
+    again: _Recompute = False,
+    with_profiles: _WithProfiles = False,
     columns: ColumnsOption = "",
     cost: CostOption = "",
-    html: Annotated[bool, typer.Option("--html", help="Write one self-contained HTML page instead.")] = False,
-    output: Annotated[
-        str, typer.Option("--output", metavar="PATH", help="Where the page goes; else into the run's folder.")
-    ] = "",
-    cases: Annotated[
-        list[str] | None, typer.Option("--case", metavar="ID", help="The page shows only these cases in full.")
-    ] = None,
+    html: _Html = False,
+    output: _Output = "",
+    cases: _Cases = None,
 ) -> None:
     """Print a stored run's comparison table, or write it as a page."""
     form = Format.json if as_json and not html else form
@@ -69,32 +74,27 @@ def report(
     _check_flags(html=html, output=output, cases=cases, form=form, columns=columns)
     stored = open_run(run, results=results)
     records, damaged = stored.read_cases()
-    differing: list[str] = []
-    if again:
-        fresh = tuple(concluded_again(stored, record) for record in records)
-        pairs = zip(records, fresh, strict=True)
-        differing = [a.case.id for a, b in pairs if not same_results(a.results, b.results)]
-        records = fresh
-    told = [f"recomputed from raw samples: {len(records) - len(differing)} of {len(records)} cases the same"]
-    told += [f"{name} differs from what was stored" for name in differing]
+    records, differing = _recomputed(stored, records) if again else (records, [])
     profiles, spoilt = read_profiles(stored.folder)
     warnings = [d.sentence for d in (*damaged, *spoilt)]
+    if html or form is not Format.table:
+        # What has no footer says it beside itself.
+        warnings += differing
     if html:
-        path = _write_page(
-            stored, records, output=output, cases=cases or (), warnings=[*warnings, *told[1:]], profiles=profiles
-        )
+        path = _write_page(stored, records, output=output, cases=cases or (), warnings=warnings, profiles=profiles)
         sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if as_json else f"{path}\n")
     elif with_profiles and form in (Format.csv, Format.json):
         print_profiles(profiles, form)
         for warning in warnings:
             print(warning, file=sys.stderr)
     else:
+        same = f"recomputed from raw samples: {len(records) - len(differing)} of {len(records)} cases the same"
         print_run(
             stored.record,
             records,
             form=form,
             every_metric=every_metric,
-            footer=[*(told if again else []), *_only_profiled(records, profiles, run)],
+            footer=[*([same, *differing] if again else []), *_only_profiled(records, profiles, run)],
             warnings=warnings,
             profiles=profiles,
             extras=build_extras(records, wanted, prices=prices, pairs_of=partial(_pairs, stored, wanted)),
@@ -105,6 +105,14 @@ def report(
         print(f"no profile is stored in {stored.folder}: aiperf profile NAME --resume {run} adds one", file=sys.stderr)
     if differing:
         raise typer.Exit(int(Exit.WRONG))
+
+
+def _recomputed(stored: StoredRun, records: Sequence[CaseRecord]) -> tuple[tuple[CaseRecord, ...], list[str]]:
+    """The records concluded again, and a sentence for each whose results differ from the stored ones."""
+    fresh = tuple(concluded_again(stored, record) for record in records)
+    pairs = zip(records, fresh, strict=True)
+    differing = [then.case.id for then, now in pairs if not same_results(then.results, now.results)]
+    return fresh, [f"{name} differs from what was stored" for name in differing]
 
 
 def _only_profiled(records: Sequence[CaseRecord], profiles: Sequence[Profile], run: str) -> list[str]:

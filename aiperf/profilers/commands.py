@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from aiperf.profilers.tools import Tool
 
@@ -38,28 +37,20 @@ PERF_EVENTS = (
 )
 
 
-def nsys_profile(
-    nsys: Tool,
-    argv: Sequence[str],
-    *,
-    output: Path,
-    gpu: bool,
-    storage: bool = False,
-    graphs: Literal["node", "graph"] = "node",
-) -> list[str]:
+def nsys_profile(nsys: Tool, argv: Sequence[str], *, output: Path, gpu: bool, storage: bool = False) -> list[str]:
     """Trace a program and all it starts into ``output``.nsys-rep, ranks of a gang on one clock.
 
     CUDA and NVTX on a GPU, calls of the operating system and NVTX on a CPU, and no sampling or context switches on
     either: they need rights, make reports of gigabytes, and with them the agent of nsys 2022.4 often never ends (it
-    spins on the closed perf events of a program that is gone). perf samples. ``graphs``: node makes the kernels of CUDA
-    graphs visible, graph leaves their timing alone. ``storage`` also traces the operating system's calls on a GPU, and
-    those of GPUDirect Storage where this nsys can.
+    spins on the closed perf events of a program that is gone). perf samples. CUDA graphs are traced node by node: only
+    so are their kernels visible. ``storage`` also traces the operating system's calls on a GPU, and those of GPUDirect
+    Storage where this nsys can.
     """
     command = [str(nsys.path), "profile", "-o", str(output), "--force-overwrite=true"]
     traced = ["cuda", "nvtx"] if gpu else ["nvtx", "osrt"]
     if gpu and storage:
         traced += ["osrt", *(["gds"] if nsys.can("gds") else [])]
-    command += [f"--trace={','.join(traced)}", *([f"--cuda-graph-trace={graphs}"] if gpu else [])]
+    command += [f"--trace={','.join(traced)}", *(["--cuda-graph-trace=node"] if gpu else [])]
     command += ["--sample=none", "--cpuctxsw=none", "--backtrace=none", "--resolve-symbols=false"]
     return [*command, *(["--wait=primary"] if nsys.can("--wait") else []), *argv]
 
@@ -82,7 +73,6 @@ def ncu_profile(
     ranks: int = 1,
     launches: int = 50,
     cold: bool = True,
-    graphs: Literal["node", "graph"] = "node",
     arithmetic: Sequence[str] = (),
     claimed: Sequence[str] = (),
 ) -> list[str]:
@@ -105,7 +95,7 @@ def ncu_profile(
         # Reports embed the machine code otherwise: 77 MB for 47 kernels.
         command += ["--import-sass", "no"]
     if ncu.can("--graph-profiling"):
-        command += ["--graph-profiling", graphs]
+        command += ["--graph-profiling", "node"]
     if ranks > 1:
         command += ["--kernel-name", NOT_NCCL]
     return [*command, *argv]

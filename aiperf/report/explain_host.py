@@ -1,4 +1,4 @@
-"""What the host did while a case was measured, in sentences and as the cells of a table: clocks, power, faults, CPUs.
+"""What the host did while a case was measured, in sentences, as cells, for programs: clocks, power, faults, CPUs.
 
 What must not live here: deciding, HTML, reading files.
 """
@@ -9,6 +9,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from aiperf.host.placement import format_cpus
 from aiperf.records import CaseRecord, Pair
@@ -17,6 +18,7 @@ from aiperf.units import format_bytes, format_rate, format_time, significant
 
 ALL = ""
 """The mark of all readings of a pair, whoever ran."""
+ALL_TEXT = "all readings"
 _PHASES = ("energy of ", "warm-up of ", "slices of ")
 """Marks of phases that stand in where a side's turns tell nothing, the longest first."""
 _SHARES = {"gpu_busy", "cpu_busy", "cpu_steal"}
@@ -55,7 +57,7 @@ def meanwhile_sentences(record: CaseRecord) -> list[str]:
         alone = all(2 * len(marks.get(side, ())) >= len(used) for side in sides)
         chosen = sides if alone else _stand_ins(marks, sides) or [ALL]
         stood_in = stood_in or not alone
-        values = [f"{mark or 'all readings'} {_span(name, marks[mark])}" for mark in chosen if marks.get(mark)]
+        values = [f"{mark or ALL_TEXT} {_span(name, marks[mark])}" for mark in chosen if marks.get(mark)]
         if values:
             said.append(f"{label(name)}: {', '.join(values)}.")
     said += [_PHASES_ONLY] * (stood_in and bool(said))
@@ -78,6 +80,18 @@ def reading_cells(record: CaseRecord, marks: Sequence[str]) -> list[tuple[str, t
             cells = tuple(_usage_span(name, counted[mark]) if counted[mark] else DASH for mark in marks)
             rows.append((f"{words}, {each}", cells))
     return rows
+
+
+def reading_values(record: CaseRecord) -> list[dict[str, Any]]:
+    """For programs: medians over the pairs that count, of each side's turns and of all readings, where any was read."""
+    used = [p for p in record.pairs if not p.void]
+    found, told = _by_name(used), list[dict[str, Any]]()
+    for mark in (*(side.name for side in record.case.sides), ALL):
+        readings = {name: statistics.median(marks[mark]) for name, marks in found.items() if mark in marks}
+        pairs = sum(bool(pair.telemetry.get(mark)) for pair in used)
+        if readings:
+            told.append({"case": record.case.id, "mark": mark or ALL_TEXT, "pairs": pairs, "readings": readings})
+    return told
 
 
 def placement_sentences(record: CaseRecord) -> list[str]:

@@ -1,4 +1,4 @@
-"""The table as JSON for programs: the run, its rows with raw numbers, the counts, the warnings.
+"""The table as JSON for programs: the run, its rows with raw numbers, what the host did, the counts, the warnings.
 
 What must not live here: rows being built, rounding, other dialects.
 """
@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from aiperf.records import SCHEMA_VERSION, CaseRecord, RunRecord
+from aiperf.report.explain_host import reading_values
 from aiperf.report.summary import count_outcomes, found_in, summary_line
 from aiperf.report.table import Table
 from aiperf.store.codec import dump_json
@@ -21,6 +22,7 @@ def render_json(run: RunRecord, table: Table, *, records: Sequence[CaseRecord], 
         "schema_version": SCHEMA_VERSION,
         "run": run_plain(run),
         "rows": table.rows,
+        "telemetry": [mark for record in records for mark in reading_values(record)],
         "outcomes": count_outcomes(records),
         "summary": summary_line(records),
         "discoveries": found_in(run, records),

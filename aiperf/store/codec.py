@@ -228,7 +228,10 @@ def _float(value: Any) -> float:
     if value is None:
         return math.nan  # the field needs a number and the writer had none that JSON can hold
     _expect(isinstance(value, int | float) and not isinstance(value, bool), "a number", value)
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise _Misfit("is a number too large to be read") from None
 
 
 def _exact(kind: Any) -> Decoder:

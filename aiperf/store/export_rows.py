@@ -1,4 +1,4 @@
-"""The rows and columns of an export: tidy, one comparison, case or sample a row, raw numbers in SI units.
+"""The rows and columns of an export: tidy, one comparison, case, sample or reading a row, raw numbers in SI units.
 
 What must not live here: files and their formats.
 """
@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from aiperf.records import CaseRecord, Pair, Result, RunRecord, Sample, Summary
 from aiperf.scenario.text import axis_text
+from aiperf.store.telemetry_rows import telemetry_numbers
 
-What = Literal["comparisons", "samples", "cases"]
+What = Literal["comparisons", "samples", "cases", "telemetry"]
 Row = dict[str, Any]
 
 AXIS = "axis."
@@ -78,6 +79,15 @@ _OF_KIND: dict[What, dict[str, str]] = {
         "peak_bytes": "whole",
         "audit": "flag",
     },
+    "telemetry": {
+        "slot": "whole",
+        "pair": "whole",
+        "void": "flag",
+        "mark": "text",
+        "kind": "text",
+        "name": "text",
+        "value": "number",
+    },
 }
 _SAMPLE = tuple(name for name in _OF_KIND["samples"] if name in Sample.__dataclass_fields__)
 
@@ -93,7 +103,7 @@ def case_rows(run: RunRecord, record: CaseRecord, what: What, *, clean: Callable
     ``clean`` makes any text fit for one line.
     """
     lead = {**_run_cells(run), **_case_cells(record)}
-    found = {"comparisons": _comparisons, "cases": _case, "samples": _samples}[what](record)
+    found = _OF_RECORD[what](record)
     for row in found:
         yield {key: _cell(value, clean) for key, value in {**lead, **row}.items()}
 
@@ -207,3 +217,18 @@ def _pair_samples(slot: int, pair: Pair) -> Iterator[Row]:
     for sample in pair.samples:
         own = {name: getattr(sample, name) for name in _SAMPLE}
         yield {**lead, "position": places.get(sample.side), **own}
+
+
+def _telemetry(record: CaseRecord) -> Iterator[Row]:
+    for slot, pair in enumerate(record.pairs):
+        lead = {"slot": slot, "pair": pair.index, "void": pair.void}
+        for kind, mark, name, value in telemetry_numbers(pair):
+            yield {**lead, "mark": mark, "kind": kind, "name": name, "value": value}
+
+
+_OF_RECORD: dict[What, Callable[[CaseRecord], Iterator[Row]]] = {
+    "comparisons": _comparisons,
+    "cases": _case,
+    "samples": _samples,
+    "telemetry": _telemetry,
+}

@@ -17,6 +17,8 @@ from aiperf.store.read import Damaged, find_runs
 from aiperf.store.write import file_name, write_whole
 
 PROFILES, RAW = "profiles", "raw"
+_BEGIN, _END = b'\n "spans": [\n', b'\n ],\n "mechanism": '
+"""Where the timeline lies in a file of the store: its indent is the depth, and no text in JSON holds a newline."""
 
 
 def raw_folder(run: Path) -> Path:
@@ -35,25 +37,33 @@ def write_profile(run: Path, case: Case, profile: Profile, *, pictures: Mapping[
     return path
 
 
-def read_profiles(run: Path) -> tuple[tuple[Profile, ...], tuple[Damaged, ...]]:
-    """Every profile of a run, by file name, and what was passed over."""
-    found = list(_entries(run))
+def read_profiles(run: Path, *, spans: bool = True) -> tuple[tuple[Profile, ...], tuple[Damaged, ...]]:
+    """Every profile of a run, by file name, and what was passed over; the timelines only where ``spans`` are wanted."""
+    found = list(_entries(run, spans))
     profiles = tuple(entry for entry in found if isinstance(entry, Profile))
     return profiles, tuple(entry for entry in found if isinstance(entry, Damaged))
 
 
-def _entries(run: Path) -> Iterator[Profile | Damaged]:
+def _entries(run: Path, spans: bool) -> Iterator[Profile | Damaged]:
     for path in sorted((run / PROFILES).glob("*.json")):
         if path.name.startswith("."):
             continue
         try:
-            yield from_plain(Profile, load_plain(path.read_bytes(), where=str(path)))
+            data = path.read_bytes()
+            yield from_plain(Profile, load_plain(data if spans else _without_spans(data), where=str(path)))
         except CorruptRecord as error:
             yield Damaged(path, str(error))
         except UserError as error:
             yield Damaged(path, error.faults[0].what.rstrip("."))
         except OSError as error:
             yield Damaged(path, f"cannot be read ({error.strerror})")
+
+
+def _without_spans(data: bytes) -> bytes:
+    """The text of a profile with an empty timeline, which is most of it; whole where it is laid out otherwise."""
+    begin = data.find(_BEGIN)
+    end = data.find(_END, begin)
+    return data[: begin + len(_BEGIN) - 1] + data[end + 2 :] if 0 <= begin < end else data
 
 
 def raw_reports(results: Path) -> dict[Path, int]:

@@ -1,23 +1,29 @@
-"""What the views of one question hold: rows of the records, and the files of samples that records stand for.
+"""What the views of one question hold: rows of records and profiles, and the files of samples that records stand for.
 
 What must not live here: DuckDB, SQL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from aiperf.records import RunRecord
 from aiperf.store.history import ScannedRun, scan
 from aiperf.store.light import Light, decode_counted
-from aiperf.store.read import Damaged
+from aiperf.store.profiles import read_profiles
+from aiperf.store.read import Damaged, find_runs
 from aiperf.store.samples import looks_whole, why_unreadable
-from aiperf.store.view_rows import ROWS, WITH_PAIRS
-from aiperf.store.views import COMPARISONS, View
+from aiperf.store.view_profiles import PROFILE_VIEW_ROWS
+from aiperf.store.view_rows import ROWS, WITH_PAIRS, Row
+from aiperf.store.views import COMPARISONS, PROFILED, View
 from aiperf.store.views import SAMPLES as SAMPLE_VIEW
 from aiperf.store.write import SAMPLES
+
+Columns = tuple[list[Any], ...]
+"""Of one view: the values of each column, in their order."""
 
 
 @dataclass(frozen=True)
@@ -38,27 +44,30 @@ class Loaded:
     """Everything that one question may look at."""
 
     runs: int
-    columns: dict[str, tuple[list[Any], ...]]
-    """View -> its columns, in their order; without samples."""
+    columns: dict[str, Columns]
+    """View -> its columns; without samples."""
     samples: tuple[SampleFile, ...]
     damaged: tuple[Damaged, ...]
 
 
 def load(results: Path, views: Sequence[View]) -> Loaded:
     """Read what ``views`` need from the runs in ``results``; damaged files are passed over and named."""
-    tables = [view for view in views if view != SAMPLE_VIEW]
-    columns: dict[str, tuple[list[Any], ...]] = {view.name: tuple([] for _ in view.columns) for view in tables}
+    profiled = [view for view in views if view in PROFILED]
+    tables = [view for view in views if view not in (*PROFILED, SAMPLE_VIEW)]
+    columns: dict[str, Columns] = {view.name: tuple([] for _ in view.columns) for view in (*tables, *profiled)}
     with_pairs, with_results = bool(WITH_PAIRS & columns.keys()), COMPARISONS.name in columns
 
     def decode(data: bytes, where: str) -> Light:
         return decode_counted(data, where=where, results=with_results, pairs=with_pairs)
 
     runs, samples, damaged = 0, list[SampleFile](), list[Damaged]()
-    for run in scan(results, decode):
+    for run in _folders(results) if len(profiled) == len(views) else scan(results, decode):
         runs += 1
         damaged += run.damaged
         for view in tables:
-            _add(columns[view.name], view, run)
+            _add(columns[view.name], view, ROWS[view.name](run))
+        if profiled:
+            damaged += _add_profiles(columns, profiled, run.folder)
         if SAMPLE_VIEW in views:
             found, bad = _sample_files(run)
             samples += found
@@ -74,10 +83,25 @@ def without_unreadable(loaded: Loaded) -> Loaded:
     return replace(loaded, samples=kept, damaged=(*loaded.damaged, *bad))
 
 
-def _add(columns: tuple[list[Any], ...], view: View, run: ScannedRun[Light]) -> None:
-    for row in ROWS[view.name](run):
+def _folders(results: Path) -> Iterator[ScannedRun[Light]]:
+    """Yield each run without a look at its records: a profile names its own case."""
+    for folder in find_runs(results):
+        yield ScannedRun(folder, RunRecord.unknown(folder.name), (), ())
+
+
+def _add(columns: Columns, view: View, rows: Iterable[Row]) -> None:
+    for row in rows:
         for values, column in zip(columns, view.columns, strict=True):
             values.append(row[column.name])
+
+
+def _add_profiles(columns: Mapping[str, Columns], views: Sequence[View], folder: Path) -> tuple[Damaged, ...]:
+    """Add what a run's profiles tell to ``views``; the files that were passed over."""
+    profiles, damaged = read_profiles(folder, spans=False)
+    for view in views:
+        for profile in profiles:
+            _add(columns[view.name], view, PROFILE_VIEW_ROWS[view.name](folder.name, profile))
+    return damaged
 
 
 def _sample_files(run: ScannedRun[Light]) -> tuple[list[SampleFile], list[Damaged]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from aiperf.errors import UserError, usage
@@ -85,16 +86,20 @@ def _hint(error: Exception, said: str, sql: str) -> str:
         return "Ask for fewer columns or rows, or let SQL count them."
     if kind == "ParserException" and re.search(r"\bcase\b(?!\s+when)", sql, re.IGNORECASE):
         return 'case is a word of SQL: as a column write "case" in double quotes, or c.case of a view c.'
-    near = _nearest(said)
+    near = _nearest(said, mentioned(sql))
     return f"Nearest: {', '.join(near)}; {_LISTED}." if near else f"The views are {_NAMES}; {_LISTED}."
 
 
-def _nearest(said: str) -> list[str]:
-    """Views and columns with a name like the one that was not found."""
+def _nearest(said: str, asked: Sequence[View]) -> list[str]:
+    """Views and columns with a name like the one that was not found; of a column those owners that were asked."""
     if not (found := _NOT_FOUND.search(said)):
         return []
     views = difflib.get_close_matches(found[1].lower(), [view.name for view in VIEWS], n=2)
     columns = {column.name for view in VIEWS for column in view.columns}
     close = difflib.get_close_matches(found[1].lower(), sorted(columns), n=2)
-    owned = [f"{view.name}.{name}" for name in close for view in VIEWS if name in {c.name for c in view.columns}]
+    owned = [f"{view.name}.{name}" for name in close for view in _owners(name, asked) or _owners(name, VIEWS)]
     return views if "Table" in said and views else [*owned, *views]
+
+
+def _owners(column: str, views: Sequence[View]) -> list[View]:
+    return [view for view in views if column in {c.name for c in view.columns}]

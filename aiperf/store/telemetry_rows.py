@@ -23,12 +23,12 @@ def telemetry_rows(run: ScannedRun[Light]) -> Iterator[dict[str, Any]]:
         keys = {"run": run.folder.name, "case": record.case.id, "scenario": record.case.scenario}
         for slot, pair in enumerate(record.pairs):
             place = {**keys, "slot": slot, "pair": pair.index, "void": pair.void}
-            for kind, mark, name, value in _numbers(pair):
+            for kind, mark, name, value in telemetry_numbers(pair):
                 yield {**place, "mark": mark, "kind": kind, "name": name, "value": _number(value)}
 
 
-def _numbers(pair: Pair) -> Iterator[tuple[str, str, str, float]]:
-    """(kind, mark, name, value)."""
+def telemetry_numbers(pair: Pair) -> Iterator[tuple[str, str, str, float]]:
+    """(kind, mark, name, value) of everything that was read and counted while a pair ran."""
     for mark, readings in pair.telemetry.items():
         yield from (("median", mark or _ALL, name, value) for name, value in readings.items())
     for run in pair.runs:

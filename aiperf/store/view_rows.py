@@ -1,12 +1,13 @@
 """From records to the rows of the views: one function for each view, values as DuckDB takes them.
 
-What must not live here: DuckDB, files, raw samples (they are read where they lie).
+What must not live here: DuckDB, files, raw samples (they are read where they lie), profiles (view_profiles.py).
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from aiperf.store.views import CASES, COMPARISONS, COUNTERS, FINDINGS, RUNS, TEL
 
 Run = ScannedRun[Light]
 Row = dict[str, Any]
+_UNDECODED = re.compile("[\ud800-\udfff]")
 
 
 def run_rows(run: Run) -> Iterator[Row]:
@@ -40,9 +42,9 @@ def run_rows(run: Run) -> Iterator[Row]:
         "host": record.host.get("hostname"),
         "host_id": record.host_id,
         "gpus": [str(gpu.get("name", "")) for gpu in record.host.get("gpus") or [] if isinstance(gpu, dict)],
-        "software": _json(record.software),
-        "git": _json(record.git),
-        "settings": _json(record.settings),
+        "software": json_text(record.software),
+        "git": json_text(record.git),
+        "settings": json_text(record.settings),
         "planned": len(record.planned),
     }
 
@@ -54,7 +56,7 @@ def case_rows(run: Run) -> Iterator[Row]:
         yield {
             **_keys(run, record),
             "title": record.case.title,
-            "axes": _json(record.case.axes),
+            "axes": json_text(record.case.axes),
             "tags": list(record.case.tags),
             "expect": record.case.expect or None,
             "status": record.status,
@@ -131,6 +133,18 @@ WITH_PAIRS = {COUNTERS.name, FINDINGS.name, TELEMETRY.name}
 """Views that need the pairs of a record."""
 
 
+def number(value: float) -> float | None:
+    """SQL would take a NaN for the largest of all numbers; what is not known is NULL."""
+    return value if math.isfinite(value) else None
+
+
+def json_text(value: Any) -> str:
+    """Return ``value`` as the text of a JSON column; a NaN is null, and bytes that were no UTF-8 stand as escapes."""
+    text = json.dumps(to_plain(value), ensure_ascii=False, allow_nan=False)
+    # DuckDB refuses JSON with half a surrogate pair, even as an escape.
+    return _UNDECODED.sub(lambda found: f"\\\\u{ord(found[0]):x}", text)
+
+
 def _keys(run: Run, record: CaseRecord) -> Row:
     return {"run": run.folder.name, "case": record.case.id, "scenario": record.case.scenario}
 
@@ -144,32 +158,23 @@ def _result(result: Result) -> Row:
         "headline": result.headline,
         "unit": comparison.unit,
         "better": comparison.better,
-        "before": _number(comparison.before.value),
-        "after": _number(comparison.after.value),
-        "ratio": _number(comparison.ratio),
-        "low": _number(comparison.low),
-        "high": _number(comparison.high),
-        "alpha": _number(comparison.alpha),
-        "sd": _number(comparison.sd),
+        "before": number(comparison.before.value),
+        "after": number(comparison.after.value),
+        "ratio": number(comparison.ratio),
+        "low": number(comparison.low),
+        "high": number(comparison.high),
+        "alpha": number(comparison.alpha),
+        "sd": number(comparison.sd),
         "pairs": comparison.pairs,
         "pairs_needed": comparison.pairs_needed,
-        "mde": _number(comparison.mde),
-        "second_ratio": _number(comparison.second_ratio),
+        "mde": number(comparison.mde),
+        "second_ratio": number(comparison.second_ratio),
         "verdict": verdict.word,
         "reason": verdict.reason,
         "sentence": verdict.sentence,
-        "threshold": _number(verdict.threshold),
+        "threshold": number(verdict.threshold),
         "provisional": verdict.provisional,
     }
-
-
-def _number(value: float) -> float | None:
-    """SQL would take a NaN for the largest of all numbers; what is not known is NULL."""
-    return value if math.isfinite(value) else None
-
-
-def _json(value: Any) -> str:
-    return json.dumps(to_plain(value), ensure_ascii=False, allow_nan=False)
 
 
 def _time(text: str) -> datetime | None:

@@ -1,6 +1,6 @@
 """The views that SQL can ask of the stored runs: their names, columns, and what each means.
 
-What must not live here: how a view is filled (view_rows.py), running SQL (query.py).
+What must not live here: how a view is filled (view_rows.py, view_profiles.py), running SQL (query.py).
 """
 
 from __future__ import annotations
@@ -181,4 +181,120 @@ TELEMETRY = View(
         Column("value", _REAL, "its value, in the unit that the name ends in"),
     ),
 )
-VIEWS = (RUNS, CASES, COMPARISONS, SAMPLES, COUNTERS, FINDINGS, TELEMETRY)
+_TOOL = Column("tool", _TEXT, "nsys, ncu, torch, perf; aiperf: the workload's own counts")
+_ITERATIONS = Column("iterations", _WHOLE, "profiled iterations, which totals are of")
+_OF_AN_ACTIVITY = (
+    *(_RUN, _CASE, _SCENARIO, _SIDE),
+    Column("rank", _WHOLE, "rank of a gang"),
+    Column("device", _WHOLE, "number of the GPU"),
+    _TOOL,
+    Column("kind", _TEXT, "kernel, graph, memcpy, memset, collective, op, range"),
+    Column("name", _TEXT, "the kernel, the direction of the copy, the operator, ..."),
+)
+PROFILE_ROWS = View(
+    "profile_rows",
+    "one row for each activity that a profiler saw under a side: all calls of one kernel, all copies of one direction; "
+    "null is not read",
+    (
+        *_OF_AN_ACTIVITY,
+        _ITERATIONS,
+        Column("count", _WHOLE, "calls in all iterations"),
+        Column("time_s", _REAL, "of all calls, seconds: on the device, of an op its own on the host"),
+        Column("median_s", _REAL, "median call, seconds"),
+        Column("bytes", _REAL, "of all calls: copied, or to and from DRAM"),
+        Column("bytes_per_s", _REAL, "bytes each second of that time"),
+        Column("dram_pct", _REAL, "DRAM throughput, % of its peak"),
+        Column("sm_pct", _REAL, "SM throughput, % of its peak"),
+        Column("memory_pct", _REAL, "throughput of the busiest level of memory, % of its peak"),
+        Column("tensor_pct", _REAL, "tensor pipe, % of its peak"),
+        Column("l2_pct", _REAL, "L2 throughput, % of its peak"),
+        Column("l1_pct", _REAL, "L1 throughput, % of its peak"),
+        Column("sector_use_pct", _REAL, "bytes asked for of each sector loaded: 100 is coalesced"),
+        Column("occupancy_pct", _REAL, "warps active, % of what an SM can hold"),
+        Column("occupancy_limit_pct", _REAL, "the most that the launch allows, %"),
+        Column("waves", _REAL, "waves of blocks on each SM"),
+        Column("grid", _WHOLE, "blocks"),
+        Column("block", _WHOLE, "threads of a block"),
+        Column("registers", _WHOLE, "registers of a thread"),
+        Column("shared_bytes", _WHOLE, "shared memory of a block, bytes"),
+        Column("bound", _TEXT, "bottleneck class: memory, compute, latency, balanced, ..."),
+        Column("why", _TEXT, "the rule and the numbers that decided it"),
+        Column("tool_says", _TEXT, "the tool's own verdict"),
+        Column("metrics", _JSON, "further counters, as in profile_metrics"),
+        Column("flops", _REAL, "floating-point operations of all calls, counted"),
+        Column("flops_per_s", _REAL, "of them each second of that time"),
+    ),
+)
+PROFILE_METRICS = View(
+    "profile_metrics",
+    "one row for each further counter of a row of profile_rows, by the tool's own name",
+    (
+        *_OF_AN_ACTIVITY,
+        Column("metric", _TEXT, "dram__bytes_read.sum, context-switches, flops, ..."),
+        Column("value", _REAL, "mean over the calls; of perf, of each iteration"),
+    ),
+)
+PROFILE_SIDES = View(
+    "profile_sides",
+    "one row for each side as a whole by each tool, ranks merged: totals of all iterations; null is not read",
+    (
+        *(_RUN, _CASE, _SCENARIO, _SIDE, _TOOL, _ITERATIONS),
+        Column("wall_s", _REAL, "wall time of the range, of the slowest rank"),
+        Column("gpu_span_s", _REAL, "first GPU operation to the end of the last; of devices the mean"),
+        Column("gpu_busy_s", _REAL, "of it with work on the GPU"),
+        Column("host_wait_s", _REAL, "of it idle because the next operation was launched too late"),
+        Column("other_wait_s", _REAL, "of it idle otherwise"),
+        Column("compute_s", _REAL, "kernels and graphs"),
+        Column("copy_s", _REAL, "copies and fills"),
+        Column("launches", _WHOLE, "launches by the host, as are all counts of the slowest rank"),
+        Column("launch_interval_s", _REAL, "wall time of a launch"),
+        Column("kernels", _WHOLE, "kernels, graphs and collectives that ran"),
+        Column("mean_kernel_s", _REAL, "mean time of one of them"),
+        Column("syncs", _WHOLE, "waits of the host for the GPU"),
+        Column("sync_s", _REAL, "time in them"),
+        Column("communication_s", _REAL, "collectives, smallest over the ranks"),
+        Column("exposed_s", _REAL, "of it hidden by no computation"),
+        Column("overlap_pct", _REAL, "of it hidden by computation, %"),
+        Column("skew_s", _REAL, "largest less smallest communication over the ranks"),
+        Column("threads", _WHOLE, "host threads that launched GPU work"),
+        Column("ranks", _WHOLE, "ranks merged"),
+        Column("peak_bytes", _WHOLE, "peak memory of the ranks together, the GPU's or else the host's"),
+        Column("hot", _JSON, "where the host spent its time: name and share of each"),
+        Column("bound", _TEXT, "bottleneck class: launch, transfer, communication, host, gpu, ..."),
+        Column("why", _TEXT, "the rule and the numbers that decided it"),
+        Column("lost", _TEXT, "what the tool dropped or could not attribute"),
+    ),
+)
+PROFILE_PASSES = View(
+    "profile_passes",
+    "one row for each pass of a tool over a case, read or not, and why not",
+    (
+        *(_RUN, _CASE, _SCENARIO),
+        Column("side", _TEXT, "null: one pass over all sides"),
+        _TOOL,
+        Column("status", _TEXT, "read, empty, failed, skipped"),
+        Column("reason", _TEXT, "why it was not read, and what would fix it"),
+        Column("version", _TEXT, "version of the tool"),
+        Column("seconds", _REAL, "time that the pass took; null: none was made"),
+        Column("files", _TEXTS, "kept raw reports, in the run's folder"),
+        Column("command", _TEXT, "the command line"),
+    ),
+)
+MECHANISMS = View(
+    "mechanisms",
+    "one row for each counter that a scenario claims moves, held against what was profiled",
+    (
+        *(_RUN, _CASE, _SCENARIO),
+        Column("counter", _TEXT, "the counter claimed"),
+        Column("claimed", _TEXT, "up, down, same"),
+        Column("before", _REAL, "value under the first side"),
+        Column("after", _REAL, "value under the last side"),
+        Column("unit", _TEXT, "unit of both, where the counter has one"),
+        Column("state", _TEXT, "moved, did_not_move, opposite, not_readable"),
+        Column("tool", _TEXT, "tool that read it"),
+        Column("sentence", _TEXT, "the outcome in words"),
+    ),
+)
+PROFILED = (PROFILE_ROWS, PROFILE_METRICS, PROFILE_SIDES, PROFILE_PASSES, MECHANISMS)
+"""Views of what profilers told: of them no other record of a run is read, and for the others no profile."""
+VIEWS = (RUNS, CASES, COMPARISONS, SAMPLES, COUNTERS, FINDINGS, TELEMETRY, *PROFILED)

@@ -6,10 +6,10 @@ What must not live here: when an audit happens, and what counts as equal.
 from __future__ import annotations
 
 import hashlib
-import zlib
 from typing import Any
 
-from aiperf.worker.parts import by_parts
+from aiperf.workloads._parts import by_parts
+from aiperf.workloads._seeded import draw_normal, own_seed
 
 _PATTERN = 0x5A
 """Byte written over integer outputs."""
@@ -87,25 +87,33 @@ def moments(array: Any) -> tuple[float, float]:
 
 def redraw(array: Any, *, name: str, seed: int, mean: float, std: float) -> None:
     """Fill a floating array in place with normal noise of the given moments; equal seeds give equal values."""
-    own_seed = (seed * 1_000_003 + zlib.crc32(name.encode())) % 2**63
-    which = kind(array)
-    if which == "torch":
+    own, on_torch = own_seed(seed, name), kind(array) == "torch"
+    if on_torch and array.is_cuda:
         import torch
 
         generator = torch.Generator(device=array.device)
-        generator.manual_seed(own_seed)
+        generator.manual_seed(own)
         with torch.inference_mode():
             fresh = torch.randn(array.shape, generator=generator, device=array.device, dtype=torch.float32)
             array.copy_(fresh.mul_(std).add_(mean))
         return
     import numpy as np
 
-    fresh = np.random.default_rng(own_seed).standard_normal(array.shape, dtype=np.float32) * np.float32(std)
+    size = array.numel() if on_torch else array.size
+    fresh = np.empty(size, np.float32)
+    draw_normal(fresh, seed=own)
+    fresh *= np.float32(std)
     fresh += np.float32(mean)
-    if which == "numpy":
-        array[...] = fresh
+    shaped = fresh.reshape(tuple(array.shape))
+    if on_torch:
+        import torch
+
+        with torch.inference_mode():
+            array.copy_(torch.from_numpy(shaped))
+    elif kind(array) == "numpy":
+        array[...] = shaped
     else:
-        array.set(fresh.astype(array.dtype))
+        array.set(shaped.astype(array.dtype))
 
 
 def clone(array: Any) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from aiperf.worker.parts import by_parts
+from aiperf.workloads._parts import by_parts
 
 
 def within(want: Any, got: Any, rtol: float, atol: float | None) -> tuple[str, float]:

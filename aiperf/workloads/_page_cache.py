@@ -58,7 +58,7 @@ def evict(paths: Iterable[Path]) -> None:
 def _resident_pages(path: Path) -> tuple[int, int]:
     size = path.stat().st_size
     pages = -(-size // mmap.PAGESIZE)
-    with path.open("r+b") as file, mmap.mmap(file.fileno(), size) as mapped:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE) as mapped:
         anchor = ctypes.c_char.from_buffer(mapped)
         seen = (ctypes.c_ubyte * pages)()
         failed = _LIBC.mincore(ctypes.addressof(anchor), size, seen)
@@ -74,16 +74,17 @@ def resident_share(paths: Iterable[Path]) -> float:
     return sum(here for here, _ in counts) / sum(pages for _, pages in counts)
 
 
-def drop(paths: list[Path]) -> float:
+def drop(paths: list[Path], *, enough: float = 0.0) -> float:
     """Share of the files' pages that stay however often it is asked, for a second: 0.0 where they can be dropped.
 
-    A page that another CPU has just put on its list of new ones is passed over the first time.
+    A page that another CPU has just put on its list of new ones is passed over the first time. A share of at most
+    ``enough`` is not asked again.
     """
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         evict(paths)
         left = resident_share(paths)
-        if not left or time.monotonic() > deadline:
+        if left <= enough or time.monotonic() > deadline:
             return left
         time.sleep(_PATIENCE_S / 20)
 

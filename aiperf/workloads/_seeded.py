@@ -6,16 +6,21 @@ What must not live here: any workload.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from aiperf.workloads._parts import by_parts
 from aiperf.workloads.contract import Context
 
 _PAST = 16
 """A working set this many times the last-level cache leaves it little: at 4 times, a copy still beat memory by 15 %."""
+
+
+_DRAWN = 1 << 20
+"""Values that are drawn from one generator; fixed, so that a seed gives the same values on any number of CPUs."""
 
 
 def own_seed(seed: int, name: str) -> int:
@@ -44,13 +49,47 @@ def empty(context: Context, shape: Sequence[int], dtype: Any) -> Any:
     return torch.empty(count + skip, dtype=dtype, device=context.device)[skip:].view(*shape)
 
 
+def draw_normal(host: np.ndarray[Any, Any], *, seed: int) -> None:
+    """Fill a flat float32 array in place with standard normal values; equal seeds, equal values on every host."""
+
+    def draw(part: slice) -> None:
+        _part_generator(seed, part).standard_normal(out=host[part], dtype=np.float32)
+
+    by_parts(draw, host.size, part=_DRAWN)
+
+
+def draw_uniform(host: np.ndarray[Any, Any], *, seed: int) -> None:
+    """Fill a flat float32 array in place with values from 0 to below 1."""
+
+    def draw(part: slice) -> None:
+        _part_generator(seed, part).random(out=host[part], dtype=np.float32)
+
+    by_parts(draw, host.size, part=_DRAWN)
+
+
+def _part_generator(seed: int, part: slice) -> np.random.Generator:
+    return np.random.Generator(np.random.SFC64([seed, part.start]))
+
+
 def fill_normal(tensor: Any, *, seed: int, name: str) -> None:
     """Fill a floating torch tensor in place with standard normal values; equal on every device."""
+    _fill(tensor, draw_normal, own_seed(seed, name))
+
+
+def fill_uniform(tensor: Any, *, seed: int, name: str) -> None:
+    """Fill a floating torch tensor in place with values from 0 to below 1; equal on every device."""
+    _fill(tensor, draw_uniform, own_seed(seed, name))
+
+
+def _fill(tensor: Any, draw: Callable[..., None], seed: int) -> None:
     import torch
 
-    source = torch.Generator().manual_seed(own_seed(seed, name))
-    with torch.no_grad():
-        tensor.copy_(torch.randn(tensor.shape, generator=source))
+    inside = tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous()
+    host = tensor.detach().view(-1).numpy() if inside else np.empty(tensor.numel(), np.float32)
+    draw(host, seed=seed)
+    if not inside:
+        with torch.no_grad():
+            tensor.copy_(torch.from_numpy(host).view(tensor.shape))
 
 
 def normal(context: Context, name: str, shape: Sequence[int], *, dtype: Any) -> Any:

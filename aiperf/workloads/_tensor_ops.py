@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from aiperf.workloads._seeded import empty, fill_normal, memory_roof, own_seed, torch_dtype
+from aiperf.workloads._seeded import empty, fill_normal, fill_uniform, memory_roof, torch_dtype
 from aiperf.workloads._tensor_triton import EPSILON, KEEP, SCALE, SHIFT, launcher, registered_add
 from aiperf.workloads._triton_gemm import need_triton
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
@@ -119,8 +119,8 @@ def drawn(given: Given, tensor: Any, held: Mapping[str, Any], *, seed: int, name
     elif given.draw == "normal":
         fill_normal(tensor, seed=seed, name=name)
     else:
-        source = torch.Generator().manual_seed(own_seed(seed, name))
-        uniform = torch.rand(tensor.shape, generator=source)
+        uniform = torch.empty(tensor.shape)
+        fill_uniform(uniform, seed=seed, name=name)
         # clear of both zeros of the sine, where its relative error is that of the angle
         tensor.copy_(uniform * 3.0 + 0.05 if given.draw == "angle" else (uniform < KEEP).float())
 

@@ -5,13 +5,13 @@ What must not live here: copies without a file (see transfer.py), and any call t
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from aiperf.workloads import _page_cache as page_cache
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
 
 _BLOCK = 4096
@@ -87,31 +87,6 @@ def shared_file(folder: Path, *, size: int, seed: int) -> Path:
     return path
 
 
-def drop_page_cache(file: Path) -> None:
-    """Ask the kernel to forget the cached pages of one file."""
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        os.fdatasync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
-
-
-def resident_pages(file: Path) -> tuple[int, int]:
-    """Pages of the file in the page cache, and pages in all (mincore)."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    size = file.stat().st_size
-    pages = -(-size // mmap.PAGESIZE)
-    with file.open("rb") as opened, mmap.mmap(opened.fileno(), size, flags=mmap.MAP_PRIVATE) as mapped:
-        start = ctypes.c_char.from_buffer(mapped)
-        state = (ctypes.c_ubyte * pages)()
-        failed = libc.mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(size), state)
-        del start
-    if failed:
-        raise OSError(ctypes.get_errno(), "mincore cannot tell what is in the page cache")
-    return sum(byte & 1 for byte in state), pages
-
-
 def gds_problem() -> str:
     """Why GPUDirect Storage is not active here, asked of cuFile through KvikIO; empty when it is."""
     import kvikio.cufile_driver
@@ -125,12 +100,13 @@ def gds_problem() -> str:
 
 def _cold(file: Path, facts: dict[str, Any]) -> Callable[[], None]:
     """Drops the file from the page cache before every iteration and proves it."""
+    pages = -(-file.stat().st_size // mmap.PAGESIZE)
 
     def prepare() -> None:
-        drop_page_cache(file)
-        resident, pages = resident_pages(file)
+        left = page_cache.drop([file], enough=_STILL_CACHED)
+        resident = round(left * pages)
         facts["most_resident_pages"] = max(facts["most_resident_pages"], resident)
-        if resident > _STILL_CACHED * pages:
+        if left > _STILL_CACHED:
             raise StillCachedError(
                 f"the page cache of {file.parent} cannot be dropped: {resident} of {pages} pages stay"
             )

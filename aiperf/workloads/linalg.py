@@ -172,17 +172,23 @@ def _refuse_contradictions(wish: _Wish) -> None:
             raise ValueError(f"{sentence} (backend {wish.backend}, dtype {wish.used}, m, n, k {m}, {n}, {k})")
 
 
-def _workload(context: Context, wish: _Wish) -> Workload:
-    on_gpu = context.device.startswith("cuda")
+def _refuse_host(device: str, wish: _Wish) -> None:
+    """Raises SkipSide for what this device or its libraries do not do."""
+    on_gpu = device.startswith("cuda")
     if wish.used == "tf32" and not on_gpu:
         raise SkipSide("TF32 is a mode of NVIDIA tensor cores and needs a GPU")
     if wish.used == "fp8" and not on_gpu:
         raise SkipSide("the product of float8 operands needs a GPU")
     if wish.backend == "triton":
-        kernels.need_triton(context.device)
+        kernels.need_triton(device)
         lacks = "" if on_gpu else kernels.interpreter_lacks(wish.kernel, dtype=wish.used, tune=wish.tune)
         if lacks:
             raise SkipSide(lacks)
+
+
+def _workload(context: Context, wish: _Wish) -> Workload:
+    _refuse_host(context.device, wish)
+    on_gpu = context.device.startswith("cuda")
     import torch
 
     device = torch.device(context.device)

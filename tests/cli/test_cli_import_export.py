@@ -122,6 +122,8 @@ def test_a_measured_run_is_exported_by_its_name_or_as_the_latest(reader, user, h
     assert here("export", "-o", "a.json").code == here("export", user.latest().name, "-o", "b.json").code == 0
     rows = json.loads((user.folder / "a.json").read_text())
     assert rows == json.loads((user.folder / "b.json").read_text())
+    read = json.loads(here("export", "-o", "-", "--format", "json", "--what", "telemetry").out)
+    assert {"before", "after"} <= {row["mark"] for row in read if row["name"] == "iterations"}
     stored = user.record()["results"]
     assert [(r["metric"], r["ratio"], r["low"], r["sd"]) for r in rows] == [
         (s["comparison"]["metric"], s["comparison"]["ratio"], s["comparison"]["low"], s["comparison"]["sd"])

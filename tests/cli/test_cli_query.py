@@ -14,6 +14,10 @@ from pathlib import Path
 import pytest
 from cli_user import until
 
+from aiperf.records import Case
+from aiperf.records.profiled import Mechanism, Profile
+from aiperf.store.profiles import write_profile
+
 PER_SIDE = "SELECT side, count(*) AS n, min(wall_s) > 0 AS fine FROM samples GROUP BY side ORDER BY side"
 
 
@@ -74,7 +78,8 @@ def test_the_schema_lists_every_view_and_column_without_a_run(here) -> None:
     told = here("query", "--schema")
     assert told.code == 0
     assert max(map(len, told.out.splitlines())) <= 100
-    for view in ("runs", "cases", "comparisons", "samples", "counters", "findings"):
+    measured = ("runs", "cases", "comparisons", "samples", "counters", "findings")
+    for view in (*measured, "profile_rows", "profile_metrics", "profile_sides", "profile_passes", "mechanisms"):
         assert f"\n{view}: " in f"\n{told.out}"
     listed = json.loads(here("query", "--schema", "--json").out)
     assert [c["name"] for c in listed[3]["columns"]][:3] == ["run", "case", "scenario"]
@@ -120,6 +125,19 @@ def test_damaged_files_are_named_on_stderr_and_passed_over(run, user) -> None:
     (row,) = json.loads(found.out)
     assert {name for name, value in row.items() if value is not None} == {"run", "status", "cases", "folder"}
     assert (row["status"], row["cases"]) == ("unknown", 1)
+
+
+def test_profiles_answer_beside_what_was_measured_and_a_damaged_one_is_named(run, user) -> None:
+    claim = Mechanism("page-faults", "down", "moved", 2.5, 0.0, tool="perf")
+    write_profile(user.latest(), Case("tiny", "tiny", "", "", ()), Profile("tiny", mechanism=(claim,)))
+    (user.latest() / "profiles" / "cut.json").write_text("{")
+    sql = """SELECT scenario, status, counter, m.before, m.after, unit, state
+        FROM cases JOIN mechanisms m USING (run, "case", scenario)"""
+    told = run("query", sql, "--json")
+    found = {"counter": "page-faults", "before": 2.5, "after": 0.0, "unit": None, "state": "moved"}
+    assert json.loads(told.out) == [{"scenario": "tiny", "status": "measured", **found}]
+    assert (told.err.count("cut.json"), told.err.count("passed over"), len(told.err.splitlines())) == (1, 1, 1)
+    assert run("query", "SELECT count(*) FROM cases, samples").err == ""
 
 
 def test_a_folder_without_runs_is_a_mistake(here) -> None:

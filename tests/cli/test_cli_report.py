@@ -55,6 +55,12 @@ def test_other_samples_give_another_result_and_exit_with_5(run, user) -> None:
     told = run("report", "--recompute")
     assert told.code == 5
     assert "tiny differs from what was stored" in told.out
+    assert told.err == ""
+    for form in ("csv", "markdown"):
+        told = run("report", "--recompute", "--format", form)
+        assert (told.code, told.err) == (5, "tiny differs from what was stored\n")
+    told = run("report", "--recompute", "--json")
+    assert (told.code, json.loads(told.out)["warnings"]) == (5, ["tiny differs from what was stored"])
 
 
 def test_a_run_without_a_case_says_what_is_missing(run, user) -> None:

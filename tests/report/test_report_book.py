@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 
 from factory_of_pages import concluded, nothing, sampled
 from factory_of_records import make_case, make_comparison, make_result, make_run, measured
 
-from aiperf.analysis.book import ANSWERS, Measured, answer_rows
+from aiperf.analysis.book import ANSWERS, LADDERS, Measured, answer_rows
 from aiperf.plan.book import BookRow, Claim
 from aiperf.plan.cited import Cited
 from aiperf.plan.suites import Suite
@@ -172,6 +173,20 @@ def test_the_page_needs_nothing_else_and_its_links_lead_somewhere() -> None:
     assert "needs &lt;root&gt;" in page
     assert "H200 &lt;one&gt;" in page
     assert page.count("<tr>") == len(ROWS) + 2
+
+
+def test_the_page_says_what_each_answer_means_and_how_a_ladder_answers() -> None:
+    page = unescape(render_book(ANSWERED, host="h"))
+    rules = page[page.index("<details>") : page.index("</details>")]
+    assert all(f"<dt>{answer}<dd>{meaning}\n" in rules for answer, meaning in ANSWERS.items())
+    assert f"<p>{LADDERS}</p>" in rules
+
+
+def test_the_page_names_the_side_of_a_ladder_that_answers() -> None:
+    found = replace(FOUND, side="three", against="two", first=False, here=True)
+    cited = Cited("tiled", ("ch07/tiled",), named={"ch07/tiled": Citation("ch07/tiled", ("three",), "two")})
+    page = render_book(answer_rows(ROWS[:1], [cited], [found]), host="h")
+    assert "improved in tiled[n=2] three against two<td" in page
 
 
 def test_the_claim_stands_beside_what_was_measured_in_a_case() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from json import loads
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from aiperf.records import CaseRecord, Needs, Side, SideRun, Watch
 from aiperf.report.explain import explain_case
 from aiperf.report.explain_host import label, meanwhile_sentences, placement_sentences, reading_cells, value_text
 from aiperf.report.html.case_view import case_view
+from aiperf.report.json_file import render_json
+from aiperf.report.table import build_table
 
 
 def record_of(*telemetry: dict[str, dict[str, float]], **changes: Any) -> CaseRecord:
@@ -46,6 +49,27 @@ def test_readings_of_the_sides_are_medians_over_pairs_with_their_ends() -> None:
     assert meanwhile_sentences(record_of(*sides)) == [
         "SM clock: before 1850 MHz (1800 MHz … 1900 MHz), after 1980 MHz."
     ]
+
+
+def test_programs_get_the_medians_over_the_pairs_that_count_of_each_side_and_of_all_readings() -> None:
+    clocks = (1800.0, 1900.0, 1850.0, 500.0)
+    pairs = [
+        {"after": {"power_w": 1.0}, "before": {"sm_clock_mhz": c}, "warm-up of after": {"load": 9.0}, "": {"load": 0.5}}
+        for c in clocks
+    ]
+    del pairs[0]["after"]
+    record = record_of(*pairs)
+    hot = replace(voided(3), telemetry=pairs[3])
+    record = replace(record, pairs=(*record.pairs[:3], hot))
+    told = loads(render_json(make_run(), build_table([record]), records=[record]))["telemetry"]
+    case = record.case.id
+    assert told == [
+        {"case": case, "mark": "before", "pairs": 3, "readings": {"sm_clock_mhz": 1850.0}},
+        {"case": case, "mark": "after", "pairs": 2, "readings": {"power_w": 1.0}},
+        {"case": case, "mark": "all readings", "pairs": 3, "readings": {"load": 0.5}},
+    ]
+    nothing = record_of({}, {})
+    assert loads(render_json(make_run(), build_table([nothing]), records=[nothing]))["telemetry"] == []
 
 
 def test_where_turns_are_too_short_the_phase_that_was_longest_stands_in_and_is_named() -> None:

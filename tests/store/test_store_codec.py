@@ -92,6 +92,7 @@ def test_a_newer_schema_version_is_a_mistake_that_says_what_to_do() -> None:
         ({"status": "excellent"}, "status is 'excellent', not one of measured"),
         ({"seconds": "long"}, "seconds is 'long', not a number"),
         ({"seconds": True}, "seconds is 'True', not a number"),
+        ({"seconds": 10**400}, "seconds is a number too large to be read"),
         ({"pairs": {}}, "pairs is '{}', not a list"),
         ({"case": 3}, "case is '3', not an object"),
         ({"schema_version": None}, "has no schema_version"),

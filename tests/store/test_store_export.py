@@ -15,7 +15,7 @@ from factory_of_stored_records import make_record
 from foreign_files import take_fixture
 
 from aiperf.errors import UserError
-from aiperf.records import CaseRecord, Comparison, Failure, Result, RunRecord, Summary, Verdict
+from aiperf.records import CaseRecord, Comparison, Failure, Result, RunRecord, Summary, Verdict, Watch
 from aiperf.report.numbers import clean
 from aiperf.store import export
 from aiperf.store.export import Exported, choose_runs, export_file, export_stream
@@ -176,7 +176,7 @@ def test_no_control_character_of_a_worker_gets_into_a_file(form: str, results: P
     assert all(c.isprintable() or (c == "\n" and form != "parquet") for t in texts for c in t)
 
 
-# ---- samples and cases -----------------------------------------------------------------------------------------------
+# ---- samples, readings and cases -------------------------------------------------------------------------------------
 
 
 def test_every_raw_sample_is_a_row(results: Path) -> None:
@@ -205,6 +205,25 @@ def test_a_wall_time_that_was_never_read_is_empty(tmp_path: Path) -> None:
     assert {r["wall_s"] for r in rows} == {None}
 
 
+def test_every_reading_of_a_pair_is_a_row_with_its_mark_and_needs_no_samples(tmp_path: Path) -> None:
+    record = make_record("copy", pairs=2)
+    readings = {"before": {"sm_clock_mhz": 1980.0}, "": {"load": math.nan}}
+    quiet = replace(record.pairs[1], telemetry={}, watch=Watch(), runs=())
+    watched = replace(record.pairs[0], telemetry=readings, watch=Watch(temperatures={"GPU 0": 41.0}), runs=())
+    writer = RunWriter.create(tmp_path / "results")
+    writer.write_run(RunRecord(writer.name, (), ""))
+    writer.write_case(replace(record, pairs=(quiet, watched)))
+    for samples in (tmp_path / "results").glob("*/samples/*.parquet"):
+        samples.unlink()
+    rows = json.loads(exported(tmp_path / "results", "t.json", "telemetry").read_text())
+    assert [(r["slot"], r["pair"], r["void"], r["mark"], r["kind"], r["name"], r["value"]) for r in rows] == [
+        (1, 0, False, "before", "median", "sm_clock_mhz", 1980.0),
+        (1, 0, False, "all readings", "median", "load", None),
+        (1, 0, False, "all readings", "start", "temperature_c of GPU 0", 41.0),
+    ]
+    assert {(r["run"], r["case"], r["status"]) for r in rows} == {(writer.name, "copy", "measured")}
+
+
 def test_cases_are_told_with_their_reasons(results: Path) -> None:
     rows = {r["case"]: r for r in rows_of(exported(results, "c.parquet", "cases"))}
     assert len(rows) == 6
@@ -220,7 +239,7 @@ def test_types_do_not_depend_on_what_the_rows_hold(tmp_path: Path) -> None:
     writer = RunWriter.create(tmp_path / "results")
     writer.write_run(RunRecord(writer.name, (), ""))
     writer.write_case(replace(make_record(pairs=0), status="skipped"))
-    for what in ("comparisons", "samples", "cases"):
+    for what in ("comparisons", "samples", "cases", "telemetry"):
         schema = pq.read_schema(exported(tmp_path / "results", f"{what}.parquet", what))
         assert list(schema.names) == list(columns_of(what, ()))  # type: ignore[arg-type]
         assert {"string", "int64", "double", "bool"} >= {str(field.type) for field in schema}

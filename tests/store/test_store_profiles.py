@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,8 @@ def test_a_profile_reads_back_as_it_was_written_and_what_was_not_read_stays_none
     (back,), damaged = read_profiles(run)
     assert (back, damaged) == (PROFILE, ())
     assert back.rows[0].bytes is None
+    assert read_profiles(run, spans=False) == ((replace(PROFILE, spans=()),), ())
+    assert PROFILE.spans
     assert [p.read_text() for p in (run / "profiles").glob("*.timeline.svg")] == ["<svg/>"]
 
 

@@ -1,4 +1,4 @@
-"""SQL over the stored runs: what the views hold, what is passed over, and that nothing can be done but read."""
+"""SQL over the stored runs: what the views hold, what is passed over, and what a question may take."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from typing import Any
 import pytest
 from factory_of_runs import BEGUN, make_measured, make_result, voided, write_run
 from factory_of_stored_records import make_record
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from store_questions import refused, rows
 
-from aiperf.errors import UserError
 from aiperf.records import Failure
 from aiperf.store import query as query_module
 from aiperf.store.query import ask
-from aiperf.store.query_sql import mentioned, only_select
+from aiperf.store.query_sql import mentioned
+from aiperf.store.view_profiles import PROFILE_VIEW_ROWS
 from aiperf.store.view_rows import ROWS
-from aiperf.store.views import SAMPLES, VIEWS
+from aiperf.store.views import PROFILED, SAMPLES, VIEWS
 from aiperf.store.write import RunWriter
 
 
@@ -38,20 +37,6 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     failed = replace(make_record("fail", pairs=0), status="failed", failure=failure)
     write_run(folder, [make_measured("copy[size=1MiB]", ratio=2.5), skipped, failed], hour=1)
     return folder
-
-
-def rows(sql: str, results: Path, **options: Any) -> list[tuple[Any, ...]]:
-    with ask(sql, results=results, **options) as answer:
-        return list(answer.rows)
-
-
-def refused(sql: str, results: Path) -> tuple[str, str]:
-    """Fault and hint of SQL that must not work."""
-    with pytest.raises(UserError) as caught:
-        rows(sql, results)
-    (fault,) = caught.value.faults
-    assert "\n" not in fault.what + fault.hint
-    return fault.what, fault.hint
 
 
 # ---- the views -------------------------------------------------------------------------------------------------------
@@ -134,7 +119,8 @@ def test_every_view_has_the_columns_that_its_declaration_says(view: Any, results
 
 
 def test_every_view_but_the_samples_has_its_rows() -> None:
-    assert set(ROWS) == {view.name for view in VIEWS} - {"samples"}
+    assert {*ROWS, *PROFILE_VIEW_ROWS} == {view.name for view in VIEWS} - {"samples"}
+    assert set(PROFILE_VIEW_ROWS) == {view.name for view in PROFILED}
 
 
 def test_what_was_not_known_is_null_and_never_the_largest_number(tmp_path: Path) -> None:
@@ -189,6 +175,27 @@ def test_folders_with_every_odd_character_are_read(tmp_path: Path, monkeypatch: 
     assert rows("SELECT count(*) FROM samples", folder) == [(24,)]
     monkeypatch.chdir(folder.parent)
     assert rows("SELECT count(*), count(DISTINCT run) FROM samples", Path("é")) == [(24, 1)]
+
+
+def test_json_columns_hold_json(results: Path) -> None:
+    ((software, axes),) = rows(
+        "SELECT r.settings, c.axes FROM runs r JOIN cases c USING (run) WHERE c.scenario = 'add'", results
+    )
+    assert (json.loads(software), json.loads(axes)) == ({}, {"size": "1MiB"})
+
+
+def test_times_that_are_no_times_are_null(tmp_path: Path) -> None:
+    write_run(tmp_path, [], started="yesterday", finished="2026-11-20T18:05:03+02:00")
+    assert rows("SELECT started, finished FROM runs", tmp_path) == [(None, datetime(2026, 11, 20, 16, 5, 3))]
+
+
+def test_telemetry_is_a_view_of_the_pairs(tmp_path: Path) -> None:
+    record = make_measured("copy[size=1MiB]", pairs=2)
+    pairs = tuple(replace(p, telemetry={"before": {"power_w": 400.0 + n}}) for n, p in enumerate(record.pairs))
+    folder = tmp_path / "results"
+    write_run(folder, [replace(record, pairs=pairs)])
+    found = rows("SELECT slot, mark, name, value FROM telemetry WHERE kind = 'median' ORDER BY slot", folder)
+    assert found == [(0, "before", "power_w", 400.0), (1, "before", "power_w", 401.0)]
 
 
 # ---- damage ----------------------------------------------------------------------------------------------------------
@@ -283,137 +290,7 @@ def test_a_folder_without_runs_is_a_mistake(tmp_path: Path) -> None:
     assert "aiperf run" in hint
 
 
-# ---- nothing but reading ---------------------------------------------------------------------------------------------
-
-WRITES = [
-    "DROP TABLE runs",
-    "INSERT INTO runs SELECT * FROM runs",
-    "CREATE TABLE x AS SELECT 1",
-    "COPY runs TO '{there}/out.csv'",
-    "COPY runs TO '{sample}' (FORMAT parquet, USE_TMP_FILE false)",
-    "ATTACH '{there}/x.db'",
-    "EXPORT DATABASE '{there}/all'",
-    "SET threads = 1",
-    "INSTALL httpfs",
-    "PRAGMA database_list",
-    "EXPLAIN ANALYZE COPY runs TO '{sample}' (FORMAT parquet, USE_TMP_FILE false)",
-    "SELECT 1; DROP TABLE runs",
-    "SELECT 1; COPY samples TO '{sample}' (FORMAT parquet, USE_TMP_FILE false)",
-    "WITH a AS (INSERT INTO runs SELECT * FROM runs RETURNING *) SELECT * FROM a",
-    "WITH a AS (COPY samples TO '{sample}' (FORMAT parquet, USE_TMP_FILE false)) SELECT * FROM a, samples",
-    "WITH a AS (COPY runs TO '{there}/out.csv') SELECT * FROM a",
-    "SELECT 1) TO x; COPY (SELECT 1",
-]
-READS_ELSEWHERE = [
-    "SELECT * FROM read_csv('{secret}')",
-    "SELECT * FROM read_text('{secret}')",
-    "SELECT * FROM '{secret}'",
-    "SELECT * FROM glob('{there}/*')",
-    "SELECT * FROM read_parquet('{there}/other.parquet')",
-    "SELECT getenv('HOME')",
-    "SELECT * FROM results",
-    "SELECT * FROM sqlite_scan('{there}/x', 'y')",
-]
-
-
-@pytest.mark.parametrize("sql", WRITES + READS_ELSEWHERE)
-def test_sql_can_neither_write_nor_read_anything_else(sql: str, tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    folder = write_run(tmp_path / "results", [make_measured("a", pairs=2)])
-    (tmp_path / "secret.csv").write_text("user,word\nme,hidden\n")
-    pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
-    places = {"there": tmp_path, "secret": tmp_path / "secret.csv", "sample": folder / "samples" / "a.parquet"}
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    what, hint = refused(sql.format(**places), tmp_path / "results")
-    assert "hidden" not in what
-    assert hint
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-
-
-@pytest.mark.parametrize(
-    ("sql", "said", "way_out"),
-    [
-        ("", "this is nothing", "Ask one SELECT over the views runs, cases"),
-        ("SELECT 1; SELECT 2", "this is 2 statements", "one SELECT"),
-        ("DELETE FROM runs", "DELETE is refused", "one SELECT"),
-        ("SELECT $a", "the parameter $a has no value", "Write the value"),
-        ("SELECT '\ud800'", "not text in UTF-8", "one SELECT"),
-        ("SELEC 1", 'Parser Error: syntax error at or near "SELEC".', "aiperf query --schema"),
-        ("SELECT * FROM sampels", "Table with name sampels does not exist", "Nearest: samples;"),
-        ("SELECT wal_s FROM samples", 'Referenced column "wal_s" not found', "Nearest: samples.wall_s"),
-        ("SELECT verdct FROM comparisons", 'Referenced column "verdct" not found', "comparisons.verdict"),
-        ("SELECT case FROM cases", "Parser Error", 'write "case" in double quotes'),
-        ("SELECT * FROM read_csv('/etc/hostname')", "Permission Error", "the stored runs and nothing else"),
-        ("SELECT CAST(run AS INTEGER) FROM runs", "Conversion Error", "aiperf query --schema"),
-        ("SELECT error('boo') FROM runs", "boo", "aiperf query --schema"),
-    ],
-)
-def test_sql_that_fails_is_told_in_one_line_with_a_way_out(results: Path, sql: str, said: str, way_out: str) -> None:
-    what, hint = refused(sql, results)
-    assert said in what
-    assert way_out in hint
-
-
-def test_what_only_a_later_row_shows_is_told_the_same_way(results: Path) -> None:
-    sql = "SELECT CASE WHEN i > 5000 THEN error('too far') ELSE i END FROM range(100000) t(i)"
-    with pytest.raises(UserError, match="too far"):
-        rows(sql, results)
-
-
-WORDS = [
-    "SELECT",
-    "FROM",
-    "runs",
-    "cases",
-    "WHERE",
-    "a",
-    "(",
-    ")",
-    "*",
-    ",",
-    "1",
-    "=",
-    "AS",
-    "WITH",
-    ";",
-    "'",
-    '"',
-    "--",
-]
-WORDS += ["/*", "*/", "COPY", "TO", "case", "GROUP", "BY", "ALL", "$x", "?", "::", "JSON"]
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.text(max_size=40)
-    | st.lists(
-        st.sampled_from(WORDS),
-        max_size=12,
-    ).map(" ".join)
-)
-def test_any_text_is_one_select_or_a_mistake(text: str) -> None:
-    import duckdb
-
-    try:
-        only_select(text)
-    except (UserError, duckdb.Error):
-        return
-
-
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(
-        st.sampled_from([*WORDS[:12], "count(*)", "LIMIT", "NULL", "run"]),
-        max_size=7,
-    )
-)
-def test_any_sql_answers_or_is_a_mistake(results: Path, words: list[str]) -> None:
-    try:
-        rows(f"SELECT {' '.join(words)}", results)
-    except UserError:
-        return
+# ---- what a question may take ----------------------------------------------------------------------------------------
 
 
 def test_a_question_that_takes_long_can_be_interrupted(results: Path) -> None:
@@ -436,24 +313,3 @@ def test_the_memory_that_a_question_may_take_is_bounded_and_what_is_more_spills(
     assert limit == "256.0 MiB"
     assert "aiperf-query-" in place
     assert not Path(place).exists()
-
-
-def test_json_columns_hold_json(results: Path) -> None:
-    ((software, axes),) = rows(
-        "SELECT r.settings, c.axes FROM runs r JOIN cases c USING (run) WHERE c.scenario = 'add'", results
-    )
-    assert (json.loads(software), json.loads(axes)) == ({}, {"size": "1MiB"})
-
-
-def test_times_that_are_no_times_are_null(tmp_path: Path) -> None:
-    write_run(tmp_path, [], started="yesterday", finished="2026-11-20T18:05:03+02:00")
-    assert rows("SELECT started, finished FROM runs", tmp_path) == [(None, datetime(2026, 11, 20, 16, 5, 3))]
-
-
-def test_telemetry_is_a_view_of_the_pairs(tmp_path: Path) -> None:
-    record = make_measured("copy[size=1MiB]", pairs=2)
-    pairs = tuple(replace(p, telemetry={"before": {"power_w": 400.0 + n}}) for n, p in enumerate(record.pairs))
-    folder = tmp_path / "results"
-    write_run(folder, [replace(record, pairs=pairs)])
-    found = rows("SELECT slot, mark, name, value FROM telemetry WHERE kind = 'median' ORDER BY slot", folder)
-    assert found == [(0, "before", "power_w", 400.0), (1, "before", "power_w", 401.0)]

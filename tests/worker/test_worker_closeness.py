@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from aiperf.worker.closeness import within
-from aiperf.worker.parts import PART, by_parts
+from aiperf.workloads._parts import PART, by_parts
 
 LONG = 6 * PART + 5
 

@@ -15,7 +15,7 @@ from torch.distributed import TCPStore
 
 import aiperf
 from aiperf.workloads import _models as models
-from aiperf.workloads._seeded import own_seed
+from aiperf.workloads._seeded import draw_normal, own_seed
 
 _TRAIN = {"workload": "parallel.train", "model": "mlp:small", "batch": 4}
 _SIDES = [
@@ -75,11 +75,10 @@ def test_both_strategies_report_equal_work(gang):
 
 
 def _payload(rank: int | None) -> np.ndarray:
-    import torch
-
     name = "payload" if rank is None else f"payload-{rank}"
-    source = torch.Generator().manual_seed(own_seed(9, name))
-    return torch.randn(1024, generator=source).numpy()
+    drawn = np.empty(1024, np.float32)
+    draw_normal(drawn, seed=own_seed(9, name))
+    return drawn
 
 
 def test_three_all_reduces_sum_the_ranks_and_then_double_twice(gang):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from aiperf.scenario.load import load_scenario
+from aiperf.workloads import _page_cache as page_cache
 from aiperf.workloads import cuda, gds, launch, linalg, transfer
 from aiperf.workloads._expression import evaluate
 from aiperf.workloads.contract import Context, SkipSide
@@ -177,20 +178,46 @@ def test_sides_of_one_pair_share_the_file_and_its_bytes_depend_on_the_seed(tmp_p
 def test_only_pages_that_were_read_count_as_cached(tmp_path: Path) -> None:
     file = gds.shared_file(tmp_path, size=64 * 4096, seed=1)
     file.read_bytes()
-    assert gds.resident_pages(file) == (64, 64)
+    assert page_cache.resident_share([file]) == 1
     untouched = tmp_path / "hole"
     with untouched.open("wb") as opened:
         opened.truncate(64 * 4096)
-    assert gds.resident_pages(untouched) == (0, 64)
+    assert page_cache.resident_share([untouched]) == 0
+    assert page_cache.resident_share([file, untouched]) == 0.5
 
 
 def test_pages_that_stay_cached_are_an_error_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = gds.shared_file(tmp_path, size=64 * 4096, seed=1)
-    monkeypatch.setattr(gds, "drop_page_cache", lambda _: file.read_bytes())
+    monkeypatch.setattr(page_cache, "evict", lambda _: file.read_bytes())
+    monkeypatch.setattr(page_cache, "_PATIENCE_S", 0.01)
     facts: dict[str, Any] = {"most_resident_pages": 0}
     with pytest.raises(gds.StillCachedError, match="64 of 64 pages"):
         gds._cold(file, facts)()
     assert facts["most_resident_pages"] == 64
+
+
+def test_a_cold_file_is_asked_to_go_until_no_more_than_one_page_of_a_hundred_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = gds.shared_file(tmp_path, size=1000 * 4096, seed=1)
+    left, asked = iter([1.0, 0.011, 0.01]), []
+    monkeypatch.setattr(page_cache, "evict", asked.append)
+    monkeypatch.setattr(page_cache, "resident_share", lambda _: next(left))
+    facts: dict[str, Any] = {"most_resident_pages": 0}
+    gds._cold(file, facts)()
+    assert asked == [[file]] * 3
+    assert facts["most_resident_pages"] == 10
+
+
+def test_a_file_that_was_read_is_out_of_the_page_cache_again_before_the_next_read(tmp_path: Path) -> None:
+    file = gds.shared_file(tmp_path, size=1000 * 4096, seed=1)
+    facts: dict[str, Any] = {"most_resident_pages": 0}
+    prepare = gds._cold(file, facts)
+    for _ in range(2):
+        file.read_bytes()
+        prepare()
+        assert page_cache.resident_share([file]) <= 0.01
+    assert facts["most_resident_pages"] <= 10
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("scenarios/*gpu*/*.yaml")), ids=lambda p: p.stem)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aiperf import __version__
-from aiperf.analysis.book import ANSWERS, Answered, counts
+from aiperf.analysis.book import ANSWERS, LADDERS, Answered, counts
 from aiperf.report.book import by_chapter, chapter_title, texts
 from aiperf.report.html.templates import source, templates
 
@@ -35,6 +35,7 @@ def render_book(answered: Sequence[Answered], *, host: str) -> str:
             total=len(answered),
             tiles=[(answer, _CLASSES.get(answer, "skipped"), number) for answer, number in found.items() if number],
             rules=list(ANSWERS.items()),
+            ladders=LADDERS,
             chapters=[
                 (name, chapter_title(name), [(_CLASSES.get(a.answer, "skipped"), a.row, texts(a)) for a in rows])
                 for name, rows in by_chapter(answered)

@@ -1,6 +1,6 @@
-"""Looks at long arrays part by part, each small enough for a CPU's cache, on all CPUs of the process.
+"""Goes through long arrays part by part, each small enough for a CPU's cache, on all CPUs of the process.
 
-What must not live here: what is looked for.
+What must not live here: what is done with a part.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _FEW = 4
 _Found = TypeVar("_Found")
 
 
-def by_parts(look: Callable[[slice], _Found], size: int) -> list[_Found]:
-    """What ``look`` finds in each part of ``size`` elements, in order; it should do its work outside Python's lock."""
-    parts = [slice(start, min(start + PART, size)) for start in range(0, size, PART)]
+def by_parts(look: Callable[[slice], _Found], size: int, *, part: int = PART) -> list[_Found]:
+    """What ``look`` finds in each ``part`` elements of ``size``, in order; it should work outside Python's lock."""
+    parts = [slice(start, min(start + part, size)) for start in range(0, size, part)]
     if len(parts) <= _FEW:
         return [look(part) for part in parts]
     from concurrent.futures import ThreadPoolExecutor

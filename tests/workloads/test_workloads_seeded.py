@@ -1,0 +1,64 @@
+"""Inputs drawn from a seed: the same on any number of CPUs and in any shape, and what their distribution says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from aiperf.workloads import _parts, _seeded
+
+LONG = 6 * (1 << 20) + 77
+
+
+@pytest.fixture(scope="module")
+def noise():
+    drawn = np.empty(LONG, np.float32)
+    _seeded.draw_normal(drawn, seed=5)
+    return drawn
+
+
+def test_the_values_do_not_depend_on_how_many_cpus_draw_them(noise, monkeypatch):
+    monkeypatch.setattr(_parts, "_FEW", 1000)
+    alone = np.empty(LONG, np.float32)
+    _seeded.draw_normal(alone, seed=5)
+    assert np.array_equal(noise, alone)
+
+
+def test_no_part_repeats_another_and_no_seed_another(noise):
+    parts = noise[: 6 << 20].reshape(6, -1)
+    assert len({part.tobytes() for part in parts}) == 6
+    assert abs(np.corrcoef(parts)[~np.eye(6, dtype=bool)]).max() < 0.01
+    other = np.empty(LONG, np.float32)
+    _seeded.draw_normal(other, seed=6)
+    assert np.mean(other == noise) < 0.001
+
+
+def test_normal_values_have_mean_0_and_spread_1_and_uniform_ones_fill_0_to_1(noise):
+    assert abs(noise.mean()) < 0.005
+    assert noise.std() == pytest.approx(1, rel=0.005)
+    assert 4 < np.abs(noise).max() < 8
+    uniform = torch.empty(1000, 1000)
+    _seeded.fill_uniform(uniform, seed=1, name="u")
+    assert 0 <= float(uniform.min()) < 1e-4
+    assert 1 - 1e-4 < float(uniform.max()) < 1
+    assert float(uniform.var()) == pytest.approx(1 / 12, rel=0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_a_tensor_gets_the_values_of_its_name_and_seed_in_its_own_dtype_and_layout(dtype):
+    want = np.empty(12, np.float32)
+    _seeded.draw_normal(want, seed=_seeded.own_seed(3, "a"))
+    plain, turned = torch.empty(3, 4, dtype=dtype), torch.empty(4, 3, dtype=dtype).t()
+    for tensor in (plain, turned):
+        _seeded.fill_normal(tensor, seed=3, name="a")
+        assert torch.equal(tensor, torch.from_numpy(want).view(3, 4).to(dtype))
+    _seeded.fill_normal(turned, seed=3, name="b")
+    assert not torch.equal(turned, plain)
+
+
+def test_a_parameter_can_be_filled():
+    weight = torch.nn.Parameter(torch.zeros(8))
+    _seeded.fill_normal(weight, seed=1, name="w")
+    assert weight.requires_grad
+    assert float(weight.detach().abs().min()) > 0
