@@ -80,7 +80,8 @@ def test_any_other_difference_is_one(record: CaseRecord) -> None:
     first, *others = record.results
     comparison = first.comparison
     for changed in (
-        replace(comparison, ratio=math.nextafter(comparison.ratio, 2)),
+        replace(comparison, ratio=comparison.ratio * (1 + 1e-8)),
+        replace(comparison, before=replace(comparison.before, value=comparison.before.value * (1 - 1e-8))),
         replace(comparison, pairs_needed=None if comparison.pairs_needed else 7),
         replace(comparison, second_low=0.5),
         replace(comparison, log_ratios=comparison.log_ratios[:-1]),
@@ -88,6 +89,16 @@ def test_any_other_difference_is_one(record: CaseRecord) -> None:
     ):
         assert not same_results(record.results, (replace(first, comparison=changed), *others))
     assert not same_results(record.results, record.results[:-1])
+
+
+def test_what_another_python_rounds_otherwise_is_no_difference(record: CaseRecord) -> None:
+    first, *others = record.results
+    near = replace(
+        first.comparison,
+        ratio=math.nextafter(first.comparison.ratio, 2),
+        before=replace(first.comparison.before, value=first.comparison.before.value * (1 + 1e-15)),
+    )
+    assert same_results(record.results, (replace(first, comparison=near), *others))
 
 
 def test_a_field_that_both_know_is_compared_and_not_a_number_equals_itself(record: CaseRecord) -> None:
