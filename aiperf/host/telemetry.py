@@ -26,10 +26,11 @@ from aiperf.host.standing import changes, standing
 from aiperf.host.xids import XidWatch
 
 PERIOD_S = 0.1
-_LARGEST_COST = 0.008
-"""Share of one core that reading may take; a slow NVML stretches the period instead."""
-_PROCESS_EVERY = 5
-_LONGEST_WAIT_S = 0.5
+_BRIEF_COST, _WHOLE_COST = 0.003, 0.005
+"""Shares of one core that reading may take: what voids a pair (the SM clock, and why it is slow), and everything. A
+slow NVML stretches the period instead: in a virtual machine each of its calls takes most of a millisecond of CPU."""
+_LONGEST_WAIT_S, _LONGEST_WHOLE_S = 1.0, 2.0
+_RECENT = 5
 _REASONS = {0x4: "sw_power_cap", 0x8: "hw_slowdown", 0x20: "sw_thermal", 0x40: "hw_thermal", 0x80: "hw_power_brake"}
 """Bits of nvmlClocksEventReasons that slow a clock down (nvml.h)."""
 
@@ -78,13 +79,13 @@ class Telemetry:
     """Sentences about errors that the driver reported of a watched GPU."""
     seconds: float = 0.0
     cost: float = 0.0
-    """Share of one core that the sampling thread used."""
+    """Share of one core that the sampling thread used while the pair ran."""
     problem: str = ""
     """Why readings are missing, or what ended the sampling."""
 
 
 class Sampler:
-    """A thread of the parent that reads about every 100 ms. One use: start, mark as the turns go, stop."""
+    """A thread of the parent that reads every 100 ms, where that is cheap. One use: start, mark as turns go, stop."""
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class Sampler:
         self._system = Rates(lambda: system_counters(root))
         self._traffic = {index: Rates(partial(_traffic, self._nvml, handle)) for index, handle in self._handles.items()}
         self._xids = XidWatch(self._nvml, self._handles)
-        self._last_turn = -1
+        self._last_turn, self._last_whole_turn = -1, -1
         self._cpu_seconds = 0.0
         self._ran_on: tuple[int, ...] = ()
         self._temperatures: dict[str, float] = {}
@@ -166,39 +167,55 @@ class Sampler:
                 with suppress(OSError):  # a CPU that left meanwhile: better read than not
                     os.sched_setaffinity(0, self._home)
             self._ran_on = tuple(sorted(os.sched_getaffinity(0)))
-            costs: list[float] = []
+            costs: dict[bool, list[float]] = {False: [], True: []}
+            whole_due = 0.0
             while True:
+                ending = self._end.is_set()
+                whole = ending or time.monotonic() >= whole_due
                 begin = time.thread_time()
-                self._read(processes=len(costs) % _PROCESS_EVERY == 0)
-                costs.append(time.thread_time() - begin)
-                self._cpu_seconds += costs[-1]
-                if self._end.is_set():
-                    return
-                # One slow reading (the first, a page fault) must not silence the rest: recent ones set the period.
-                usual = statistics.median(costs[-_PROCESS_EVERY:])
-                # A fixed period can beat in phase with the rounds and never meet one of the sides.
-                wait = min(max(self._period, usual / _LARGEST_COST), _LONGEST_WAIT_S)
-                self._end.wait(wait * random.uniform(0.5, 1.5))
+                self._read(whole=whole)
+                if ending:
+                    return  # after the pair: what this one took cost nobody anything
+                costs[whole].append(time.thread_time() - begin)
+                self._cpu_seconds += costs[whole][-1]
+                if whole:
+                    whole_due = time.monotonic() + self._pause(costs[True], _WHOLE_COST, _LONGEST_WHOLE_S)
+                self._end.wait(self._pause(costs[False], _BRIEF_COST, _LONGEST_WAIT_S))
         except Exception as error:  # a thread's exception reaches nobody else: it is told in the telemetry
             self._problem = f"sampling ended early: {type(error).__name__}: {error}"
 
-    def _read(self, *, processes: bool) -> None:
+    def _pause(self, costs: Sequence[float], share: float, longest: float) -> float:
+        # One slow reading (the first, a page fault) must not silence the rest: recent ones set the period. A fixed
+        # period can beat in phase with the rounds and never meet one of the sides.
+        usual = statistics.median(costs[-_RECENT:]) if costs else 0.0
+        return min(max(self._period, usual / share), longest) * random.uniform(0.5, 1.5)
+
+    def _read(self, *, whole: bool) -> None:
         side, turn = self._side, self._turn
-        whole = turn == self._last_turn
         self._readings[side] += 1
+        for index, handle in self._handles.items():
+            self._keep(side, self._prefixes[index], _sm_clock(self._nvml, handle))
+            self._reasons[side].update(_reasons(self._nvml, handle))
+        self._keep(side if turn == self._last_turn else "", "", self._cpu_shares())
+        self._keep(side, "", self._cpu_clock())
+        self._last_turn = turn
+        if whole:
+            self._read_rest(side, throughout=turn == self._last_whole_turn)
+            self._last_whole_turn = turn
+
+    def _read_rest(self, side: str, *, throughout: bool) -> None:
+        """What is read seldom; ``throughout``: whether the turn has lasted since it was read before."""
+        lasting = side if throughout else ""
         for index, handle in self._handles.items():
             prefix, instant = self._prefixes[index], _instant(self._nvml, handle)
             self._keep(side, prefix, instant)
             if "temperature_c" in instant:
                 self._temperatures.setdefault(f"GPU {index}", instant["temperature_c"])
-            self._keep(side if whole else "", prefix, _windowed(self._nvml, handle))
-            self._keep(side if whole else "", prefix, self._traffic[index].since_last())
-            self._reasons[side].update(_reasons(self._nvml, handle))
-            if processes:
-                self._see_processes(index, handle, side)
-        self._keep(side if whole else "", "", self._cpu_shares() | self._system.since_last())
-        self._keep(side, "", self._cpu_clock() | load_average(self._root))
-        self._last_turn = turn
+            self._keep(lasting, prefix, _windowed(self._nvml, handle))
+            self._keep(lasting, prefix, self._traffic[index].since_last())
+            self._see_processes(index, handle, side)
+        self._keep(lasting, "", self._system.since_last())
+        self._keep(side, "", load_average(self._root))
 
     def _keep(self, side: str, prefix: str, values: dict[str, float]) -> None:
         for name, value in values.items():
@@ -245,15 +262,20 @@ def _traffic(nvml: Nvml | None, handle: Any) -> dict[str, float]:
     return {} if nvml is None else gpu_counters(nvml, handle)
 
 
+def _sm_clock(nvml: Nvml | None, handle: Any) -> dict[str, float]:
+    if nvml is None:
+        return {}
+    return _named({"sm_clock_mhz": nvml.ask("nvmlDeviceGetClockInfo", handle, nvml.constant("NVML_CLOCK_SM", 1))})
+
+
 def _instant(nvml: Nvml | None, handle: Any) -> dict[str, float]:
     if nvml is None:
         return {}
-    sm, mem = nvml.constant("NVML_CLOCK_SM", 1), nvml.constant("NVML_CLOCK_MEM", 2)
+    memory, gpu = nvml.constant("NVML_CLOCK_MEM", 2), nvml.constant("NVML_TEMPERATURE_GPU", 0)
     return _named(
         {
-            "sm_clock_mhz": nvml.ask("nvmlDeviceGetClockInfo", handle, sm),
-            "memory_clock_mhz": nvml.ask("nvmlDeviceGetClockInfo", handle, mem),
-            "temperature_c": nvml.ask("nvmlDeviceGetTemperature", handle, nvml.constant("NVML_TEMPERATURE_GPU", 0)),
+            "memory_clock_mhz": nvml.ask("nvmlDeviceGetClockInfo", handle, memory),
+            "temperature_c": nvml.ask("nvmlDeviceGetTemperature", handle, gpu),
         }
     )
 

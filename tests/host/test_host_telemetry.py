@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 
 import pytest
 from host_fake_nvml import EVERY_DEVICE_CALL, LIBRARY_NOT_FOUND, FakeGpu, FakeNvml
@@ -36,7 +37,7 @@ def test_readings_are_kept_for_the_side_whose_turn_it_is(tmp_path):
     for side, clock in (("before", 1980), ("after", 1500)):
         gpu.sm_clock = clock
         sampler.mark(side)
-        time.sleep(0.4)
+        time.sleep(0.8)
     sampler.mark(None)
     telemetry = sampler.stop()
     assert telemetry.sides["before"]["sm_clock_mhz"] == 1980
@@ -50,7 +51,7 @@ def test_a_reading_that_spans_two_turns_counts_for_neither_side(tmp_path):
     gpu = FakeGpu()
     sampler = Sampler(gpus=facts_of(gpu), library=FakeNvml(gpu), period=0.05, root=machine(tmp_path))
     sampler.start()
-    for turn in range(80):
+    for turn in range(240):
         sampler.mark(("before", "after")[turn % 2])
         time.sleep(0.005)
     telemetry = sampler.stop()
@@ -186,6 +187,57 @@ def test_sampling_costs_less_than_one_percent_of_a_core():
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         costs.append(float(done.stdout))
     assert min(costs) < 0.01
+
+
+class Counting(FakeNvml):
+    """Counts what is asked of its GPU, and takes CPU time for each answer."""
+
+    def __init__(self, gpu, *, burn: float) -> None:
+        super().__init__(gpu)
+        self.asked: Counter[str] = Counter()
+        self.burn = burn
+
+    def _take(self, name):
+        self.asked[name] += 1
+        end = time.thread_time() + self.burn
+        while time.thread_time() < end:
+            pass
+
+    def nvmlDeviceGetClockInfo(self, gpu, kind):
+        self._take(f"clock {kind}")
+        return super().nvmlDeviceGetClockInfo(gpu, kind)
+
+    def nvmlDeviceGetTemperature(self, gpu, sensor):
+        self._take("temperature")
+        return super().nvmlDeviceGetTemperature(gpu, sensor)
+
+    def nvmlDeviceGetPowerUsage(self, gpu):
+        self._take("power")
+        return super().nvmlDeviceGetPowerUsage(gpu)
+
+
+def counted(root, *, seconds: float, burn: float, period: float):
+    gpu = FakeGpu()
+    library = Counting(gpu, burn=burn)
+    sampler = Sampler(gpus=facts_of(gpu), library=library, period=period, root=root)
+    sampler.start()
+    sampler.mark("before")
+    time.sleep(seconds)
+    return sampler.stop(), library.asked
+
+
+def test_slow_readings_of_everything_come_seldom_and_what_voids_a_pair_is_read_in_between(tmp_path):
+    telemetry, asked = counted(machine(tmp_path), seconds=2.0, burn=0.002, period=0.02)
+    # A brief one takes 2 ms, a whole one 8: at the period alone that would be a quarter of a core.
+    assert telemetry.cost < 0.02
+    assert asked["clock 1"] == sum(telemetry.readings.values()) > asked["power"] >= 2
+    assert asked["temperature"] == asked["clock 2"] == asked["power"]
+
+
+def test_the_last_reading_asks_everything_and_costs_nobody_anything(tmp_path):
+    telemetry, asked = counted(machine(tmp_path), seconds=0.05, burn=0.02, period=5)
+    assert (sum(telemetry.readings.values()), asked["power"]) == (2, 2)
+    assert telemetry.cost * telemetry.seconds < 1.5 * 4 * 0.02
 
 
 def test_only_the_gpus_that_are_named_are_watched(tmp_path):
