@@ -60,8 +60,8 @@ class Precision:
     """Warm-up budget per side; at least two iterations run whatever they cost."""
     warmup_window: int = 20
     """Readings that must be steady together."""
-    audits: int = 3
-    """Audited iterations per side and pair."""
+    audits: int = 2
+    """Audited iterations per side and pair: two, because work that leaves the timed stream must show twice."""
     provisional: bool = False
     """True: verdicts of this precision say that they are provisional."""
 
