@@ -10,6 +10,7 @@ import secrets
 import shutil
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from aiperf.host.facts import Gpu, HostFacts
 from aiperf.host.incidents import judge
 from aiperf.host.near import deal, near_cpus
 from aiperf.host.placement import others, place
+from aiperf.host.read import memory
 from aiperf.host.telemetry import Sampler
 from aiperf.launch.ahead import WaitingRoom
 from aiperf.launch.command import measure_command_pair, plan_commands
@@ -40,9 +42,10 @@ _AHEAD = 8
 """Pairs whose processes start ahead, at most: several, because they get on only while nothing is timed."""
 _AHEAD_MEMORY = 16 << 30
 """Available memory below which nobody waits: pairs must not swap for the sake of those that come."""
+_KEPT = 2 << 30
+"""Bytes of outputs that a rank keeps at most; float64 references come to twice that."""
 _EXCHANGE = Path("/dev/shm")
-_EXCHANGE_ROOM = 16 << 30
-"""Room below which outputs are handed over through the scratch folder: sides keep 2 GiB each, and may be six."""
+"""Where outputs are handed over from side to side, as far as they are sure to fit: memory, as on any Linux."""
 
 
 @dataclass
@@ -60,7 +63,7 @@ class Stand:
         self._guardian = Guardian()
         self._scratch = scratch_area() / f"aiperf-{secrets.token_hex(8)}"
         self._room = WaitingRoom(self._scratch, self._guardian)
-        self._exchange = _EXCHANGE / self._scratch.name if _has_room(_EXCHANGE) else None
+        self._exchange = _EXCHANGE / self._scratch.name
         self._coming: tuple[PairPlan, ...] = ()
         self._cpus: _Cpus | None = None
         self._near: tuple[tuple[int, ...], ...] | None = None
@@ -74,8 +77,8 @@ class Stand:
         self._guardian.scratch(self._scratch)
         try:
             self._scratch.mkdir(mode=0o700)
-            if self._exchange is not None:
-                self._guardian.scratch(self._exchange)
+            self._guardian.scratch(self._exchange)
+            with suppress(OSError):  # outputs then go through the scratch folder
                 self._exchange.mkdir(mode=0o700)
         except OSError as error:
             self._guardian.close()
@@ -90,8 +93,7 @@ class Stand:
         self.worktrees.close()
         self._guardian.close()
         for folder in (self._scratch, self._exchange):
-            if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
     def expect(self, coming: Sequence[PairPlan]) -> None:
         """Say which pairs come after the next one: on a host with CPUs to spare their processes start ahead."""
@@ -142,13 +144,21 @@ class Stand:
                 self._room.suspend()
 
         meter = self._meter(plan.case)
-        where = Where(cpus, self._host.cpus, self._scratch, self._guardian, mark_all, meter, self._exchange)
+        exchange = self._exchange_of(plan.case)
+        where = Where(cpus, self._host.cpus, self._scratch, self._guardian, mark_all, meter, exchange)
         try:
             return measure_pair(plan, settings=settings, where=where, started=started)
         finally:
             self._room.resume()
             if meter is not None:
                 meter.close()
+
+    def _exchange_of(self, case: Case) -> Path | None:
+        """The folder in memory, if all that the sides of a case may hand over fits there now."""
+        if not self._exchange.is_dir():
+            return None
+        most = sum(side.ranks for side in case.sides) * _KEPT * (3 if case.check.reference else 1)
+        return self._exchange if min(shutil.disk_usage(self._exchange).free, memory()[1]) >= most else None
 
     def _meter(self, case: Case) -> EnergyMeter | None:
         """The counters of what a case uses: its GPUs' alone, or the CPU packages' where it needs no GPU."""
@@ -213,14 +223,6 @@ class Stand:
 
 def _without_audits(settings: Settings) -> Settings:
     return replace(settings, precision=replace(settings.precision, audits=0))
-
-
-def _has_room(folder: Path) -> bool:
-    """Whether a folder in memory can be used and has room, as it has not in most containers."""
-    try:
-        return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= _EXCHANGE_ROOM
-    except OSError:
-        return False
 
 
 def _cpus_wanted(case: Case) -> int:

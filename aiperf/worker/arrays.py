@@ -56,10 +56,14 @@ def is_poisoned(array: Any) -> bool:
         import torch
 
         nans, dtype = flat.is_floating_point() or flat.is_complex(), str(flat.dtype)
-        if flat.is_cuda or "float8" in dtype or dtype == "torch.bfloat16":
+        if flat.is_cuda or "float8" in dtype or dtype in ("torch.bfloat16", "torch.complex32") or flat.is_neg():
             flat = flat.detach().float() if "float8" in dtype else flat
             return bool((flat.isnan() if nans else flat == torch.tensor(_PATTERN).to(flat.dtype)).all())
         flat = flat.detach().numpy()
+    if flat.dtype.kind not in "biufc":
+        wanted = clone(array)
+        poison(wanted)
+        return digest(array) == digest(wanted)
     nans, pattern = flat.dtype.kind in "fc", flat.dtype.type(_PATTERN)
 
     def part_is(part: slice) -> bool:

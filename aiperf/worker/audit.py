@@ -144,7 +144,7 @@ class Auditor:
                     file = f"{index}-{len(files)}.npy"
                     # Not one .npz: its checksums take longer than all else that is done to an array here.
                     np.save(folder / file, array, allow_pickle=False)
-                    files.append((kind, name, file))
+                    files.append((kind, str(name), file))
             meta = {"digests": snapshot.digests, "dtypes": snapshot.dtypes, "files": files}
             (folder / f"{index}.json").write_text(json.dumps(meta), encoding="utf-8")
 
@@ -170,4 +170,4 @@ def _mapped(path: Path) -> Any:
     import numpy as np
 
     # Small ones are read at once: one without elements cannot be mapped.
-    return np.load(path, allow_pickle=False, mmap_mode="r" if path.stat().st_size > _SMALL_FILE else None)
+    return np.load(path, allow_pickle=False, mmap_mode="c" if path.stat().st_size > _SMALL_FILE else None)

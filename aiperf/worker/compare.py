@@ -155,6 +155,8 @@ def _close(mine: Snapshot, other: Snapshot, name: str, rule: Rule) -> tuple[str,
         truth = mine.reference.get(name)
         if truth is None:
             return f"the workload gives no reference for {name}", float("inf")
+        if truth.shape != a.shape:
+            return f"{name} has shape {a.shape}, its reference {truth.shape}", float("inf")
         pairs += [(truth, a), (truth, b)]
     worst = 0.0
     for want, got in pairs:

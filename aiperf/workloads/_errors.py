@@ -21,7 +21,10 @@ def relative_frobenius(before: Mapping[str, Any], ours: Mapping[str, Any]) -> Ou
         return Outcome(False, f"outputs are {sorted(before)} and {sorted(ours)}")
     difference = norm = 0.0
     for name, first in before.items():
-        apart, own = _squares(np.asarray(first), np.asarray(ours[name]))
+        one, other = np.asarray(first), np.asarray(ours[name])
+        if one.shape != other.shape:
+            return Outcome(False, f"{name} has shape {one.shape} against {other.shape}")
+        apart, own = _squares(one, other)
         difference, norm = difference + apart, norm + own
     value = float(np.sqrt(difference / norm)) if norm else float("inf")
     if not np.isfinite(value):
@@ -33,12 +36,13 @@ def _squares(first: Any, second: Any) -> tuple[float, float]:
     """Sums of the squares of ``second - first`` and of ``first``, in float64."""
     import numpy as np
 
-    first, second = np.broadcast_arrays(first, second)
     one, other = first.reshape(-1), second.reshape(-1)
+    wide = np.complex128 if "c" in (one.dtype.kind, other.dtype.kind) else np.float64
 
     def part_sums(part: slice) -> tuple[float, float]:
-        wide = one[part].astype(np.float64)
-        return float(np.square(other[part].astype(np.float64) - wide).sum()), float(np.square(wide).sum())
+        mine = one[part].astype(wide)
+        apart = other[part].astype(wide) - mine
+        return float(np.square(np.abs(apart)).sum()), float(np.square(np.abs(mine)).sum())
 
     sums = by_parts(part_sums, one.size)
     return math.fsum(apart for apart, _ in sums), math.fsum(own for _, own in sums)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from aiperf.workloads._parts import by_parts
 from aiperf.workloads.contract import Context
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _PAST = 16
 """A working set this many times the last-level cache leaves it little: at 4 times, a copy still beat memory by 15 %."""
@@ -30,6 +31,8 @@ def own_seed(seed: int, name: str) -> int:
 
 def generator(seed: int, name: str) -> np.random.Generator:
     """A numpy generator for one named array."""
+    import numpy as np
+
     return np.random.default_rng(own_seed(seed, name))
 
 
@@ -42,6 +45,7 @@ def torch_dtype(name: str) -> Any:
 
 def empty(context: Context, shape: Sequence[int], dtype: Any) -> Any:
     """An uninitialised torch tensor on the context's device, ``context.pad`` bytes into its allocation."""
+    import numpy as np
     import torch
 
     count = int(np.prod(shape, dtype=np.int64))
@@ -51,6 +55,7 @@ def empty(context: Context, shape: Sequence[int], dtype: Any) -> Any:
 
 def draw_normal(host: np.ndarray[Any, Any], *, seed: int) -> None:
     """Fill a flat float32 array in place with standard normal values; equal seeds, equal values on every host."""
+    import numpy as np
 
     def draw(part: slice) -> None:
         _part_generator(seed, part).standard_normal(out=host[part], dtype=np.float32)
@@ -60,6 +65,7 @@ def draw_normal(host: np.ndarray[Any, Any], *, seed: int) -> None:
 
 def draw_uniform(host: np.ndarray[Any, Any], *, seed: int) -> None:
     """Fill a flat float32 array in place with values from 0 to below 1."""
+    import numpy as np
 
     def draw(part: slice) -> None:
         _part_generator(seed, part).random(out=host[part], dtype=np.float32)
@@ -68,6 +74,8 @@ def draw_uniform(host: np.ndarray[Any, Any], *, seed: int) -> None:
 
 
 def _part_generator(seed: int, part: slice) -> np.random.Generator:
+    import numpy as np
+
     return np.random.Generator(np.random.SFC64([seed, part.start]))
 
 
@@ -82,6 +90,7 @@ def fill_uniform(tensor: Any, *, seed: int, name: str) -> None:
 
 
 def _fill(tensor: Any, draw: Callable[..., None], seed: int) -> None:
+    import numpy as np
     import torch
 
     inside = tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous()

@@ -52,9 +52,17 @@ def test_the_shards_of_a_plan_hold_every_case_once_and_a_skip_too(here, user) ->
     whole = planned(here, "./sized.yaml", "./big.yaml")
     parts = [planned(here, "./sized.yaml", "./big.yaml", "--shard", f"{part}/2") for part in (1, 2)]
     assert sorted(parts[0] + parts[1]) == sorted(whole)
-    assert [len(part) for part in parts] == [4, 2]
-    assert "sized[items=16]" in parts[0]
-    assert "sized[items=32]" in parts[1]
+    assert [len(part) for part in parts] == [3, 3]
+    assert parts == [planned(here, "./sized.yaml", "./big.yaml", "--shard", f"{part}/2") for part in (1, 2)]
+
+
+def test_a_host_that_skips_other_cases_has_the_same_shards(here, user) -> None:
+    user.scenario("sized", axes="{items: [16, 32, 64, 128, 256]}")
+    user.scenario("few", needs="{memory: 1KiB}")
+    there = [planned(here, "./sized.yaml", "./few.yaml", "--shard", f"{part}/2") for part in (1, 2)]
+    user.scenario("few", needs="{memory: 900TiB}")
+    here_ = [planned(here, "./sized.yaml", "./few.yaml", "--shard", f"{part}/2") for part in (1, 2)]
+    assert [sorted(part) for part in here_] == [sorted(part) for part in there]
 
 
 @pytest.mark.parametrize("text", ["3/2", "0/2", "1/0", "2", "a/b", "1/"])

@@ -48,7 +48,7 @@ def exchanging(monkeypatch, tmp_path, *, room: int):
     scratch.mkdir()
     monkeypatch.setenv("AIPERF_SCRATCH", str(scratch))
     monkeypatch.setattr("aiperf.stand._EXCHANGE", memory)
-    monkeypatch.setattr("aiperf.stand._EXCHANGE_ROOM", room)
+    monkeypatch.setattr("aiperf.stand._KEPT", room)
     told = []
 
     def measure(plan, *, where, **_):
@@ -59,6 +59,7 @@ def exchanging(monkeypatch, tmp_path, *, room: int):
     with Stand(HOST, make_settings()) as opened:
         opened.measure(make_case(), 0, ("before", "after"), 0)
         inside = list(memory.iterdir())
+        assert {str(folder) for folder in inside} <= opened._guardian._folders
     return told[0], inside, list(memory.iterdir())
 
 
@@ -68,7 +69,15 @@ def test_outputs_are_handed_over_in_memory_where_it_has_room_and_nothing_stays_t
 
 
 def test_where_memory_has_no_room_outputs_go_through_the_scratch_folder(tmp_path, monkeypatch) -> None:
-    assert exchanging(monkeypatch, tmp_path, room=1 << 60) == (None, [], [])
+    folder, _, afterwards = exchanging(monkeypatch, tmp_path, room=1 << 60)
+    assert (folder, afterwards) == (None, [])
+
+
+def test_where_nothing_can_be_made_in_memory_outputs_go_through_the_scratch_folder(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("aiperf.stand._EXCHANGE", tmp_path / "nowhere")
+    monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
+    with Stand(HOST, make_settings()) as opened:
+        assert opened._exchange_of(make_case()) is None
 
 
 def test_a_scratch_folder_that_cannot_be_made_is_the_users_mistake_and_leaves_no_process(tmp_path, monkeypatch) -> None:

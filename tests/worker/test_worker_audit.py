@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from aiperf.worker import arrays
-from aiperf.worker.audit import Auditor, load_snapshots
+from aiperf.worker.audit import Auditor, Snapshot, load_snapshots
 from aiperf.workloads.contract import Work, Workload
 
 
@@ -236,3 +236,15 @@ def test_snapshots_survive_the_way_to_disk(x, tmp_path):
         assert np.array_equal(got.arrays["out"], want.arrays["out"])
         assert np.array_equal(got.arrays["half/1"], want.arrays["half/1"])
         assert np.array_equal(got.reference["out"], want.reference["out"])
+
+
+def test_a_check_may_write_into_what_it_is_given_whatever_its_size(tmp_path):
+    large = np.arange(1 << 16, dtype=np.float64)[::-1].copy()
+    given = workload(lambda: None, lambda: {"out": large}, None)
+    auditor = Auditor(given, keep_bytes=1 << 30)
+    auditor.snapshots.append(Snapshot({"out": large}, {"out": "float64"}, {"out": "d"}))
+    auditor.save(tmp_path)
+    (read,) = load_snapshots(tmp_path)
+    read.arrays["out"].sort()
+    assert read.arrays["out"][0] == 0
+    assert load_snapshots(tmp_path)[0].arrays["out"][0] == large[0] == 65535

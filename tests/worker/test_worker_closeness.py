@@ -71,3 +71,13 @@ def test_what_goes_wrong_in_a_part_is_not_lost():
 
     with pytest.raises(ZeroDivisionError):
         by_parts(look, LONG)
+
+
+def test_an_imaginary_part_on_one_side_alone_counts():
+    want = np.ones(LONG)
+    assert within(want, want + 5j, 0.1, None)[0].startswith(f"differs in {LONG} of {LONG}")
+    assert within(want + 5j, want, 0.1, None)[0].startswith(f"differs in {LONG} of {LONG}")
+
+
+def test_a_scale_that_overflows_is_no_licence():
+    assert within(np.array([1e200, 1e200]), np.array([-1e200, 0.0]), 1e-9, None)[0].startswith("holds values too large")

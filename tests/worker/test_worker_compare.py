@@ -205,3 +205,10 @@ def test_complex_and_single_numbers_are_compared(base):
     assert not held(shot(out=wave), shot(out=wave.conj())).passed
     assert held(shot(out=np.array(1.0)), shot(out=np.array(1.0))).passed
     assert "worst at (): 1 against 2" in held(shot(out=np.array(1.0)), shot(out=np.array(2.0))).detail
+
+
+@pytest.mark.parametrize("shape", [(1,), (), (4, 8), (32,)])
+def test_a_reference_of_another_shape_is_no_reference(base, shape):
+    truth = {"out": np.resize(base, shape).astype(np.float64)}
+    answer = held(shot(out=base), shot(out=base, reference=truth), Rule("tolerance", rtol=0.1, reference=True))
+    assert (answer.passed, answer.detail) == (False, f"audit 0: out has shape (8, 4), its reference {shape}")

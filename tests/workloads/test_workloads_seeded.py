@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -23,6 +28,14 @@ def test_the_values_do_not_depend_on_how_many_cpus_draw_them(noise, monkeypatch)
     alone = np.empty(LONG, np.float32)
     _seeded.draw_normal(alone, seed=5)
     assert np.array_equal(noise, alone)
+
+
+def test_a_process_on_one_cpu_draws_the_same(noise):
+    code = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}}); import hashlib, numpy as np; "
+    code += f"from aiperf.workloads import _seeded as s; a = np.empty({LONG}, np.float32); s.draw_normal(a, seed=5); "
+    code += "print(hashlib.sha256(a.tobytes()).hexdigest())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == hashlib.sha256(noise.tobytes()).hexdigest()
 
 
 def test_no_part_repeats_another_and_no_seed_another(noise):
