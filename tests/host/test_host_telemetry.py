@@ -37,27 +37,39 @@ def test_readings_are_kept_for_the_side_whose_turn_it_is(tmp_path):
     for side, clock in (("before", 1980), ("after", 1500)):
         gpu.sm_clock = clock
         sampler.mark(side)
-        time.sleep(0.8)
+        time.sleep(0.4)
     sampler.mark(None)
     telemetry = sampler.stop()
     assert telemetry.sides["before"]["sm_clock_mhz"] == 1980
     assert telemetry.sides["after"]["sm_clock_mhz"] == 1500
-    assert telemetry.sides["after"]["power_w"] == pytest.approx(493.772)
-    assert telemetry.readings["before"] > 2
+    assert telemetry.readings["before"] >= 1
     assert telemetry.problem == ""
 
 
-def test_a_reading_that_spans_two_turns_counts_for_neither_side(tmp_path):
+def read_by_hand(tmp_path, turns):
+    """What a sampler keeps when it reads everything once in each of these turns, without a clock of its own."""
     gpu = FakeGpu()
-    sampler = Sampler(gpus=facts_of(gpu), library=FakeNvml(gpu), period=0.05, root=machine(tmp_path))
-    sampler.start()
-    for turn in range(240):
-        sampler.mark(("before", "after")[turn % 2])
-        time.sleep(0.005)
-    telemetry = sampler.stop()
-    assert "power_w" not in telemetry.sides["before"]
-    assert "sm_clock_mhz" in telemetry.sides["before"]
-    assert telemetry.overall["power_w"] == pytest.approx(493.772)
+    sampler = Sampler(gpus=facts_of(gpu), library=FakeNvml(gpu), root=machine(tmp_path))
+    last = None
+    for side in turns:
+        if side != last:
+            sampler.mark(side)
+        last = side
+        sampler._read(whole=True)
+    return {side: set(values) for side, values in sampler._values.items()}, set(sampler._overall)
+
+
+def test_a_reading_that_spans_two_turns_counts_for_neither_side(tmp_path):
+    sides, overall = read_by_hand(tmp_path, ["before", "after"] * 3)
+    assert "power_w" not in sides["before"] | sides["after"]
+    assert "sm_clock_mhz" in sides["before"] & sides["after"]
+    assert "power_w" in overall
+
+
+def test_a_mean_since_the_reading_before_counts_where_one_turn_held_both(tmp_path):
+    sides, _ = read_by_hand(tmp_path, ["before", "after", "after", "before"])
+    assert {"power_w", "gpu_busy"} <= sides["after"]
+    assert "power_w" not in sides["before"]
 
 
 @pytest.mark.parametrize(
