@@ -27,8 +27,8 @@ from aiperf.host.xids import XidWatch
 
 PERIOD_S = 0.1
 _BRIEF_COST, _WHOLE_COST = 0.003, 0.005
-"""Shares of one core that reading may take: what voids a pair (the SM clock, and why it is slow), and everything. A
-slow NVML stretches the period instead: in a virtual machine each of its calls takes most of a millisecond of CPU."""
+"""Shares of one core that reading may take: what voids a pair (the SM clock, and why it is slow), and everything. Slow
+reading stretches the period instead: of an H200 in a virtual machine, everything took about 8 ms of CPU."""
 _LONGEST_WAIT_S, _LONGEST_WHOLE_S = 1.0, 2.0
 _RECENT = 5
 _REASONS = {0x4: "sw_power_cap", 0x8: "hw_slowdown", 0x20: "sw_thermal", 0x40: "hw_thermal", 0x80: "hw_power_brake"}

@@ -12,9 +12,9 @@ from aiperf.host.peaks import Peak, save_peak
 
 def test_a_measured_limit_is_told_and_kept_for_this_host(user) -> None:
     user.env["AIPERF_STATE"] = str(user.folder / "state")
-    done = user.types("peaks", "page_cache_read", "--json")
+    done = user.types("peaks", "cpu_gemm_fp32", "--json")
     assert done.code == 0, done.err
-    assert "measuring the limit page_cache_read" in done.err
+    assert "measuring the limit cpu_gemm_fp32" in done.err
     peak = json.loads(done.out)[0]
     assert 1e8 < peak["value"] < 1e13
     stored = user.types("peaks", "--stored", "--json")
