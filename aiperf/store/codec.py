@@ -46,12 +46,17 @@ def decode_run(data: bytes, *, where: str = "") -> RunRecord:
     return _load(RunRecord, data, where)
 
 
+def number(value: float) -> float | None:
+    """A number that JSON and SQL can hold: what is not known is null, not a NaN, which SQL takes for the largest."""
+    return float(value) if math.isfinite(value) else None
+
+
 def to_plain(value: Any) -> Any:
     """``value`` as JSON types only: dataclasses become dicts, tuples lists, NaN and infinity None, the rest text."""
     if value is None or isinstance(value, str | bool) or type(value) is int:
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
+        return number(value)
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):

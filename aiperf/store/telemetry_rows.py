@@ -5,11 +5,11 @@ What must not live here: DuckDB, files, records without pairs.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 from aiperf.records import Pair
+from aiperf.store.codec import number
 from aiperf.store.history import ScannedRun
 from aiperf.store.light import Light
 
@@ -24,7 +24,7 @@ def telemetry_rows(run: ScannedRun[Light]) -> Iterator[dict[str, Any]]:
         for slot, pair in enumerate(record.pairs):
             place = {**keys, "slot": slot, "pair": pair.index, "void": pair.void}
             for kind, mark, name, value in telemetry_numbers(pair):
-                yield {**place, "mark": mark, "kind": kind, "name": name, "value": _number(value)}
+                yield {**place, "mark": mark, "kind": kind, "name": name, "value": number(value)}
 
 
 def telemetry_numbers(pair: Pair) -> Iterator[tuple[str, str, str, float]]:
@@ -37,8 +37,3 @@ def telemetry_numbers(pair: Pair) -> Iterator[tuple[str, str, str, float]]:
         yield "start", _ALL, f"temperature_c of {gpu}", degrees
     if pair.watch.cost is not None:
         yield "share", _ALL, "sampling_cost", pair.watch.cost
-
-
-def _number(value: float) -> float | None:
-    """SQL would take a NaN for the largest of all numbers; what is not known is NULL."""
-    return value if math.isfinite(value) else None

@@ -12,7 +12,8 @@ from typing import Any
 
 from aiperf.profilers.ncu_read import FLOPS
 from aiperf.records.profiled import CounterRow, Profile
-from aiperf.store.view_rows import Row, json_text, number
+from aiperf.store.codec import number
+from aiperf.store.view_rows import Row, json_text
 from aiperf.store.views import MECHANISMS, PROFILE_METRICS, PROFILE_PASSES, PROFILE_ROWS, PROFILE_SIDES
 
 _OF_AN_ACTIVITY = ("side", "rank", "device", "tool", "kind", "name")

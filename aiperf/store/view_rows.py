@@ -6,7 +6,6 @@ What must not live here: DuckDB, files, raw samples (they are read where they li
 from __future__ import annotations
 
 import json
-import math
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from aiperf.records import CaseRecord, Result
-from aiperf.store.codec import to_plain
+from aiperf.store.codec import number, to_plain
 from aiperf.store.history import ScannedRun
 from aiperf.store.light import Light
 from aiperf.store.telemetry_rows import telemetry_rows
@@ -131,11 +130,6 @@ ROWS: dict[str, Callable[[Run], Iterator[Row]]] = {
 """View -> what makes its rows of one run."""
 WITH_PAIRS = {COUNTERS.name, FINDINGS.name, TELEMETRY.name}
 """Views that need the pairs of a record."""
-
-
-def number(value: float) -> float | None:
-    """SQL would take a NaN for the largest of all numbers; what is not known is NULL."""
-    return value if math.isfinite(value) else None
 
 
 def json_text(value: Any) -> str:
