@@ -59,9 +59,9 @@ def test_the_shards_of_a_plan_hold_every_case_once_and_a_skip_too(here, user) ->
 def test_a_host_that_skips_other_cases_has_the_same_shards(here, user) -> None:
     user.scenario("sized", axes="{items: [16, 32, 64, 128, 256]}")
     user.scenario("few", needs="{memory: 1KiB}")
-    there = [planned(here, "./sized.yaml", "./few.yaml", "--shard", f"{part}/2") for part in (1, 2)]
+    there = [planned(here, "./few.yaml", "./sized.yaml", "--shard", f"{part}/2") for part in (1, 2)]
     user.scenario("few", needs="{memory: 900TiB}")
-    here_ = [planned(here, "./sized.yaml", "./few.yaml", "--shard", f"{part}/2") for part in (1, 2)]
+    here_ = [planned(here, "./few.yaml", "./sized.yaml", "--shard", f"{part}/2") for part in (1, 2)]
     assert [sorted(part) for part in here_] == [sorted(part) for part in there]
 
 

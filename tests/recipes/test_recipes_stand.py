@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 from dataclasses import replace
 
@@ -66,6 +67,18 @@ def exchanging(monkeypatch, tmp_path, *, room: int):
 def test_outputs_are_handed_over_in_memory_where_it_has_room_and_nothing_stays_there(tmp_path, monkeypatch) -> None:
     folder, inside, afterwards = exchanging(monkeypatch, tmp_path, room=1)
     assert (inside, afterwards) == ([folder], [])
+
+
+def test_folders_go_even_when_the_guardian_was_killed(tmp_path, monkeypatch) -> None:
+    memory, scratch = tmp_path / "memory", tmp_path / "scratch"
+    memory.mkdir()
+    scratch.mkdir()
+    monkeypatch.setenv("AIPERF_SCRATCH", str(scratch))
+    monkeypatch.setattr("aiperf.stand._EXCHANGE", memory)
+    with Stand(HOST, make_settings()) as opened:
+        assert [len(list(folder.iterdir())) for folder in (memory, scratch)] == [1, 1]
+        os.kill(opened._guardian.pid, signal.SIGKILL)
+    assert [list(folder.iterdir()) for folder in (memory, scratch)] == [[], []]
 
 
 def test_where_memory_has_no_room_outputs_go_through_the_scratch_folder(tmp_path, monkeypatch) -> None:
