@@ -247,7 +247,7 @@ def test_a_pair_of_programs_holds_the_energy_of_both(tmp_path: Path, plan: Comma
         assert (reading.problem, reading.windows, reading.source) == ("", 2, "made")
         assert reading.joules / reading.seconds == pytest.approx(50, rel=0.2)
         assert reading.iterations >= 2
-        assert 0.2 < reading.run_seconds / reading.iterations < 0.5
+        assert 0.2 < reading.run_seconds / reading.iterations < 2
     assert all(check.passed for check in pair.checks)
     assert sum(r.run_seconds for r in pair.energy.values()) < pair.worker_seconds <= pair.seconds
     notes = [run.facts.get("energy", "") for run in pair.runs]

@@ -207,7 +207,7 @@ def test_a_rank_that_does_not_answer_hangs_and_is_killed_even_if_it_ignores_sigt
     began = time.monotonic()
     failure = failure_of(folder, guardian, body, limit=0.4)
     assert (failure.kind, failure.message) == ("hang", "no answer within 0.4 s")
-    assert 0.4 <= time.monotonic() - began < 5
+    assert 0.4 <= time.monotonic() - began < 30
 
 
 def test_the_first_silent_rank_of_a_gang_is_named(folder: Path, guardian: Guardian) -> None:
@@ -222,7 +222,7 @@ def test_a_dead_rank_ends_the_wait_for_the_others(folder: Path, guardian: Guardi
     failure = failure_of(folder, guardian, body, ranks=2)
     assert (failure.kind, failure.rank, failure.exit_status) == ("dead_rank", 1, 3)
     assert failure.message == "rank 1: ended by itself with exit status 3"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_a_dead_rank_is_blamed_although_another_complains_first(folder: Path, guardian: Guardian) -> None:

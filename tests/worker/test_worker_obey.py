@@ -266,7 +266,7 @@ def test_a_worker_tells_how_long_it_was_busy_and_what_it_burnt_between_commands(
         pass
     reply = worker.obey({"op": "first", "side": "before"})
     assert 0.05 <= reply["idle_cpu_s"] < 0.5
-    assert 0 < reply["busy_s"] < 0.5
+    assert 0 < reply["busy_s"] < 5
     assert worker.obey({"op": "first", "side": "before"})["idle_cpu_s"] < 0.04
 
 
