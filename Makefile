@@ -18,9 +18,11 @@ demo: install
 
 # What judges processes by the clock has the machine to itself; the rest shares it.
 ALONE := tests/launch
+# One more than there are cores: tests also wait.
+JOBS := $(shell echo $$(($$(nproc) + 1)))
 
 test: install
-	$(BIN)/python -m pytest -n auto --dist loadfile $(addprefix --ignore=,$(ALONE))
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(addprefix --ignore=,$(ALONE))
 	$(BIN)/python -m pytest $(ALONE)
 
 # Whether the check of every scenario that needs no GPU notices broken sides; takes minutes.
