@@ -6,19 +6,16 @@ What must not live here: the tools' commands and formats, and scenarios (profili
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aiperf.errors import AiperfError, usage
 from aiperf.launch.environment import side_environment
 from aiperf.launch.guardian import Guardian
+from aiperf.launch.scratch import Scratch
 from aiperf.launch.solo import run_to_end
-from aiperf.launch.worktrees import scratch_area
 from aiperf.profilers.arithmetic import wanted
 from aiperf.profilers.commands import ncu_profile, nsys_profile
 from aiperf.profilers.complaints import complaint
@@ -106,7 +103,7 @@ def _read(kind: str, path: Path, abilities: Sequence[Ability], ranges: Sequence[
         return merged(read_torch([path], Pass(name, 1)) for name in names)
     if path.suffix == ".sqlite":
         return read_nsys(path, _launched(ranges or _own(nsys_ranges(path, DOMAIN))))
-    with _scratch() as folder:
+    with Scratch(None, "profile") as folder:
         sqlite = exported(_need(abilities, "nsys"), path, output=folder / "nsys.sqlite", env=profiled_environment())
         return read_nsys(sqlite, _launched(ranges or _own(nsys_ranges(sqlite, DOMAIN))))
 
@@ -138,7 +135,7 @@ def profile_program(
     """
     artefacts: list[Artefact] = []
     readings: list[Reading] = []
-    with Guardian() as guardian, _scratch(guardian) as folder:
+    with Guardian() as guardian, Scratch(guardian, "profile") as folder:
         program = _Program(tuple(command), folder, guardian, limit=limit, gpu=gpu)
         known = tuple(ranges)
         for ability in abilities:
@@ -252,15 +249,3 @@ def _need(abilities: Sequence[Ability], name: str) -> Tool:
 
 def _version(ability: Ability) -> str:
     return ability.found.version_text if ability.found else ""
-
-
-@contextmanager
-def _scratch(guardian: Guardian | None = None) -> Iterator[Path]:
-    folder = scratch_area() / f"aiperf-profile-{secrets.token_hex(8)}"
-    if guardian is not None:
-        guardian.scratch(folder)
-    folder.mkdir(mode=0o700)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

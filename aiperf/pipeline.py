@@ -36,7 +36,7 @@ from aiperf.host.fingerprint import environment, fingerprint, git_state, softwar
 from aiperf.host.outlook import Outlook, first_look
 from aiperf.host.relevance import Fit
 from aiperf.launch.gang import LaunchFailed
-from aiperf.launch.worktrees import scratch_area
+from aiperf.launch.scratch import scratch_area
 from aiperf.plan.plan import Plan
 from aiperf.plan.resume import is_kept
 from aiperf.records import Case, CaseRecord, Failure, RunRecord

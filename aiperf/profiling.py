@@ -5,7 +5,6 @@ What must not live here: a tool's commands or formats. Nothing here is timed for
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,8 @@ from aiperf.checkouts import with_checkouts
 from aiperf.errors import usage
 from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.guardian import Guardian
-from aiperf.launch.worktrees import Worktrees, scratch_area
+from aiperf.launch.scratch import Scratch
+from aiperf.launch.worktrees import Worktrees
 from aiperf.profilers.by_hand import by_hand
 from aiperf.profilers.counters import Told, mechanisms
 from aiperf.profilers.merge import merged
@@ -141,13 +141,8 @@ def profile_cases(
             profile = stored.get(case.id)
             wanted = _wanted(case, profile, wish, say)
             if profile is None or wanted.abilities:
-                scratch = scratch_area() / f"aiperf-profile-{secrets.token_hex(8)}"
-                guardian.scratch(scratch)
-                scratch.mkdir(mode=0o700)
-                try:
+                with Scratch(guardian, "profile") as scratch:
                     told = _one(case, wanted, worktrees, scratch=scratch, run=run, guardian=guardian, note=say)
-                finally:
-                    shutil.rmtree(scratch, ignore_errors=True)
                 profile = _joined(case, profile, told)
                 _save(run, case, profile, wish, saved=tuple(c.id for c in cases[:number]))
             profiles.append(profile)

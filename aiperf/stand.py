@@ -6,7 +6,6 @@ What must not live here: how many pairs to measure, statistics, records.
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aiperf.errors import usage
+from aiperf.errors import UserError
 from aiperf.host.energy import EnergyMeter, cpu_meter, gpu_meter
 from aiperf.host.facts import Gpu, HostFacts
 from aiperf.host.incidents import judge
@@ -27,8 +26,9 @@ from aiperf.launch.command import measure_command_pair, plan_commands
 from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.pair import CHECKING, SETTING_UP, Where, measure_pair
+from aiperf.launch.scratch import Scratch
 from aiperf.launch.trial import CommandPlan
-from aiperf.launch.worktrees import Worktrees, scratch_area
+from aiperf.launch.worktrees import Worktrees
 from aiperf.order import PairPlan
 from aiperf.plan.refs import unchecked
 from aiperf.records import Case, Failure, Pair, Watch
@@ -61,9 +61,9 @@ class Stand:
     def __init__(self, host: HostFacts, settings: Settings) -> None:
         self._host, self._settings = host, settings
         self._guardian = Guardian()
-        self._scratch = scratch_area() / f"aiperf-{secrets.token_hex(8)}"
-        self._room = WaitingRoom(self._scratch, self._guardian)
-        self._exchange = _EXCHANGE / self._scratch.name
+        self._scratch = Scratch(self._guardian, "run")
+        self._exchange = Scratch(self._guardian, "run", area=_EXCHANGE)
+        self._room = WaitingRoom(self._scratch.path, self._guardian)
         self._coming: tuple[PairPlan, ...] = ()
         self._cpus: _Cpus | None = None
         self._near: tuple[tuple[int, ...], ...] | None = None
@@ -74,26 +74,21 @@ class Stand:
 
     def __enter__(self) -> Stand:
         self._guardian.start()
-        self._guardian.scratch(self._scratch)
         try:
-            self._scratch.mkdir(mode=0o700)
-            self._guardian.scratch(self._exchange)
-            with suppress(OSError):  # outputs then go through the scratch folder
-                self._exchange.mkdir(mode=0o700)
-        except OSError as error:
+            self._scratch.open()
+        except UserError:
             self._guardian.close()
-            what = f"no scratch folder can be made here: {error.strerror}."
-            raise usage(
-                what, "Set AIPERF_SCRATCH to a folder that can be written.", str(self._scratch.parent)
-            ) from None
+            raise
+        with suppress(UserError):  # outputs then go through the scratch folder
+            self._exchange.open()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._room.close()
         self.worktrees.close()
         self._guardian.close()
-        for folder in (self._scratch, self._exchange):
-            shutil.rmtree(folder, ignore_errors=True)
+        self._scratch.close()
+        self._exchange.close()
 
     def expect(self, coming: Sequence[PairPlan]) -> None:
         """Say which pairs come after the next one: on a host with CPUs to spare their processes start ahead."""
@@ -145,7 +140,7 @@ class Stand:
 
         meter = self._meter(plan.case)
         exchange = self._exchange_of(plan.case)
-        where = Where(cpus, self._host.cpus, self._scratch, self._guardian, mark_all, meter, exchange)
+        where = Where(cpus, self._host.cpus, self._scratch.path, self._guardian, mark_all, meter, exchange)
         try:
             return measure_pair(plan, settings=settings, where=where, started=started)
         finally:
@@ -155,10 +150,11 @@ class Stand:
 
     def _exchange_of(self, case: Case) -> Path | None:
         """The folder in memory, if all that the sides of a case may hand over fits there now."""
-        if not self._exchange.is_dir():
+        folder = self._exchange.path
+        if not folder.is_dir():
             return None
         most = sum(side.ranks for side in case.sides) * _KEPT * (3 if case.check.reference else 1)
-        return self._exchange if min(shutil.disk_usage(self._exchange).free, memory()[1]) >= most else None
+        return folder if min(shutil.disk_usage(folder).free, memory()[1]) >= most else None
 
     def _meter(self, case: Case) -> EnergyMeter | None:
         """The counters of what a case uses: its GPUs' alone, or the CPU packages' where it needs no GPU."""

@@ -6,10 +6,7 @@ What must not live here: statistics, how many pairs a case needs, and workers th
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +22,7 @@ from aiperf.launch.command_energy import measure_program_energy
 from aiperf.launch.command_tell import Run, crowded, run_seed, sample_of, side_run
 from aiperf.launch.environment import side_environment
 from aiperf.launch.guardian import Guardian
+from aiperf.launch.scratch import Scratch
 from aiperf.launch.slicing import off_the_cores, run_sliced
 from aiperf.launch.trial import IO_BYTES, CommandPlan, Trial, choose
 from aiperf.launch.watchdog import family
@@ -108,7 +106,7 @@ def plan_commands(
     A side that read from disk runs a second time, because the first reading may only have filled the cache.
     Raises KeyboardInterrupt when cancelled.
     """
-    with _Folder(guardian) as folder:
+    with Scratch(guardian, "command") as folder:
         scene = _Scene(case, seed, settings, None, guardian, cancel, folder, mark)
         try:
             trials = tuple(_trial(side, scene) for side in case.sides)
@@ -142,7 +140,7 @@ def measure_command_pair(
     if isinstance(chosen, Failure):
         return chosen
     held = None if chosen.parallel and settings.pin == "auto" else cpus
-    with _Folder(guardian) as folder:
+    with Scratch(guardian, "command") as folder:
         scene = _Scene(case, seed, settings, held, guardian, cancel, folder, mark)
         try:
             runs = _sliced(scene, order, chosen) if chosen.sliced else _queued(scene, order, chosen)
@@ -165,23 +163,6 @@ def measure_command_pair(
         seconds=time.monotonic() - began,
         worker_seconds=sum(run.total_s for run in runs) + sum(reading.run_seconds for reading in energy.values()),
     )
-
-
-class _Folder:
-    """A scratch folder that goes away with the pair, or with the guardian."""
-
-    def __init__(self, guardian: Guardian | None) -> None:
-        self._guardian = guardian
-
-    def __enter__(self) -> Path:
-        self._path = Path(tempfile.gettempdir()).absolute() / f"aiperf-command-{secrets.token_hex(8)}"
-        if self._guardian is not None:
-            self._guardian.scratch(self._path)
-        self._path.mkdir(mode=0o700)
-        return self._path
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._path, ignore_errors=True)
 
 
 # ---- trial and choice ------------------------------------------------------------------------------------------------

@@ -5,15 +5,10 @@ What must not live here: which side runs in which checkout, and anything measure
 
 from __future__ import annotations
 
-import platform
-import re
-import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from os import environ
 from pathlib import Path
 from types import TracebackType
 
@@ -31,17 +26,15 @@ from aiperf.launch.git import (
     snapshot,
 )
 from aiperf.launch.guardian import Guardian
+from aiperf.launch.scratch import Scratch, prefix, scratch_area
 from aiperf.units import format_bytes
 
-__all__ = ["WORKING_TREE", "Checkout", "CheckoutFailed", "Worktrees", "repo_of", "resolve", "scratch_area"]
+__all__ = ["WORKING_TREE", "Checkout", "CheckoutFailed", "Worktrees", "repo_of", "resolve"]
 
 BUILD_SECONDS = 1800.0
 _MOST_UNTRACKED = 1 << 30
 _TAIL_LINES = 20
-_HOST = re.sub(r"[^A-Za-z0-9]", "_", platform.node())
-_OURS = f"aiperf-worktrees-{_HOST}-"
-"""Begins the folder of every run's checkouts. The host is part of it: a repository may be shared with other nodes,
-whose checkouts lie on disks that this one does not see."""
+_WHAT = "worktrees"
 
 Note = Callable[[str], None]
 
@@ -57,11 +50,6 @@ class Checkout:
     folder: Path
 
 
-def scratch_area() -> Path:
-    """Take AIPERF_SCRATCH, else the system's temporary folder: a disk, because storage scenarios read from it."""
-    return Path(environ.get("AIPERF_SCRATCH") or tempfile.gettempdir()).absolute()
-
-
 class Worktrees:
     """The checkouts of one run. Closing removes them; after a kill -9 the guardian removes their folders, and what git
     still notes of them goes at the next use of the same repository.
@@ -71,7 +59,7 @@ class Worktrees:
         self._guardian = guardian or Guardian()
         self._own_guardian = guardian is None
         self._build_seconds = build_seconds
-        self._root: Path | None = None
+        self._root: Scratch | None = None
         self._made: list[tuple[Path, Path]] = []
         """Repository and folder of every worktree, submodules' too, in the order in which they were made."""
         self._known: dict[tuple[object, ...], Checkout | AiperfError] = {}
@@ -93,7 +81,7 @@ class Worktrees:
                 # Twice: also one that git had only begun to write, which it keeps locked.
                 git(repo, "worktree", "remove", "--force", "--force", str(folder))
         if self._root is not None:
-            shutil.rmtree(self._root, ignore_errors=True)
+            self._root.close()
             self._root = None
         self._known.clear()
         if self._own_guardian:
@@ -153,15 +141,10 @@ class Worktrees:
             what = "checkouts must not lie inside the repository that they are of."
             raise usage(what, "Set AIPERF_SCRATCH to a folder outside it.", str(scratch_area()))
         if self._root is None:
-            root = scratch_area() / f"{_OURS}{secrets.token_hex(6)}"
-            self._guardian.scratch(root)
-            try:
-                root.mkdir(mode=0o700)
-            except OSError as error:
-                what = f"no checkout can be made here: {error.strerror}."
-                raise usage(what, "Set AIPERF_SCRATCH to a folder that can be written.", str(root.parent)) from None
+            root = Scratch(self._guardian, _WHAT)
+            root.open()
             self._root = root
-        return self._root
+        return self._root.path
 
     def _add(self, repo: Path, sha: str, folder: Path) -> None:
         if repo not in {known for known, _ in self._made}:
@@ -227,6 +210,6 @@ def _forget_dead(repo: Path) -> None:
     """Take back what git notes of checkouts whose run was killed; nobody else's entries, living or stale."""
     for line in git(repo, "worktree", "list", "--porcelain").splitlines():
         folder = Path(line.removeprefix("worktree "))
-        root = next((p for p in folder.parents if p.name.startswith(_OURS)), None)
+        root = next((p for p in folder.parents if p.name.startswith(prefix(_WHAT))), None)
         if line.startswith("worktree ") and root is not None and not root.exists():
             git(repo, "worktree", "remove", "--force", "--force", str(folder))

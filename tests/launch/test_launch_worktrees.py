@@ -308,7 +308,7 @@ def test_scratch_inside_the_repository_is_refused(repo, trees, monkeypatch) -> N
 
 def test_scratch_that_cannot_be_written_is_the_users_mistake(repo, trees, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path / "missing"))
-    with pytest.raises(UserError, match="no checkout can be made here"):
+    with pytest.raises(UserError, match="no scratch folder can be made here"):
         trees.checkout(repo, "main")
 
 

@@ -138,7 +138,7 @@ def test_base_runs_the_old_code_in_a_checkout_and_the_other_side_the_code_as_it_
     told = facts(pair)
     assert seconds(pair, "before") >= 0.020 > seconds(pair, "after")
     assert told["before"].commit == git(repo, "rev-parse", "base")
-    assert told["before"].mine.startswith(str(stand.worktrees._root))
+    assert told["before"].mine.startswith(str(stand.worktrees._root.path))
     assert told["after"].commit.startswith(git(repo, "rev-parse", "head") + "+")
     assert (told["after"].mine, told["after"].folder) == (f"{repo}/src/mine/__init__.py", f"{repo}/bench")
     assert told["before"].folder == str(Path(told["before"].mine).parents[2] / "bench")
@@ -164,7 +164,7 @@ def test_neither_the_working_folder_nor_an_installed_copy_takes_the_place_of_the
     monkeypatch.setattr(gang, "import_root", lambda: site)
     monkeypatch.chdir(repo)
     told = facts(measured(rebuild_case(case_of(repo), base="base", head=WORKING_TREE), stand))
-    where = {side: Path(run.mine).relative_to(stand.worktrees._root).parts[1:] for side, run in told.items()}
+    where = {side: Path(run.mine).relative_to(stand.worktrees._root.path).parts[1:] for side, run in told.items()}
     assert where == dict.fromkeys(("before", "after"), ("repo", "mine", "__init__.py"))
     assert told["before"].mine != told["after"].mine
 
@@ -193,7 +193,7 @@ def test_programs_run_in_their_own_checkouts(repo, stand, tmp_path) -> None:
     ((name, origin, folder),) = old
     assert name == "base"
     assert Path(origin).parents[1] == Path(folder).parent
-    assert Path(folder).is_relative_to(stand.worktrees._root)
+    assert Path(folder).is_relative_to(stand.worktrees._root.path)
     assert facts(pair)["before"].commit == git(repo, "rev-parse", "base")
 
 
