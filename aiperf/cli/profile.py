@@ -47,37 +47,43 @@ from aiperf.report.profile_suite import suite_lines
 from aiperf.roofs import ceilings
 from aiperf.store.read import open_run
 
+_Selectors = Annotated[
+    list[str], typer.Argument(metavar="[NAME|TAG|PATH|GLOB ...] [-- COMMAND ...]", help="What to profile.")
+]
+_Suite = Annotated[
+    str, typer.Option("--suite", metavar="NAME|FILE", help="Profile a suite; aiperf list --suites shows them.")
+]
+_Tools = Annotated[str, typer.Option("--with", metavar="TOOLS", help="nsys,ncu,torch,perf; default: all usable.")]
+_Check = Annotated[bool, typer.Option("--check", help="Say what each profiler can do here, and how to fix it.")]
+_PrintCommands = Annotated[
+    bool, typer.Option("--print-commands", help="Print the commands, for use by hand; run nothing.")
+]
+_Imported = Annotated[
+    list[Path],
+    typer.Option("--import", metavar="FILE ...", help="Read existing .nsys-rep, .sqlite, .ncu-rep or traces."),
+]
+_Ranges = Annotated[
+    list[str], typer.Option("--range", metavar="[DOMAIN@]NAME", help="A range of a program or report: a side.")
+]
+_Resume = Annotated[str, typer.Option("--resume", metavar="RUN", help="Go on in this run: its profiles are kept.")]
+_Limit = Annotated[str, typer.Option("--timeout", help="Limit of one pass of one tool, e.g. 2min.")]
+_EveryRow = Annotated[bool, typer.Option("--all-rows", help="Print every kernel and operator.")]
+_Html = Annotated[bool, typer.Option("--html", help="Write a page of the profiles into the run's folder.")]
+
 
 def profile(
-    selectors: Annotated[
-        list[str], typer.Argument(metavar="[NAME|TAG|PATH|GLOB ...] [-- COMMAND ...]", help="What to profile.")
-    ] = [],  # noqa: B006 - typer reads the default and never changes it
-    suite: Annotated[
-        str, typer.Option("--suite", metavar="NAME|FILE", help="Profile a suite; aiperf list --suites shows them.")
-    ] = "",
-    tools: Annotated[
-        str, typer.Option("--with", metavar="TOOLS", help="nsys,ncu,torch,perf; default: all usable.")
-    ] = "",
+    selectors: _Selectors = [],  # noqa: B006 - typer reads the default and never changes it
+    suite: _Suite = "",
+    tools: _Tools = "",
     only: OnlyOption = [],  # noqa: B006
-    check: Annotated[
-        bool, typer.Option("--check", help="Say what each profiler can do here, and how to fix it.")
-    ] = False,
-    print_commands: Annotated[
-        bool, typer.Option("--print-commands", help="Print the commands, for use by hand; run nothing.")
-    ] = False,
-    imported: Annotated[
-        list[Path],
-        typer.Option("--import", metavar="FILE ...", help="Read existing .nsys-rep, .sqlite, .ncu-rep or traces."),
-    ] = [],  # noqa: B006
-    ranges: Annotated[
-        list[str], typer.Option("--range", metavar="[DOMAIN@]NAME", help="A range of a program or report: a side.")
-    ] = [],  # noqa: B006
-    resume: Annotated[
-        str, typer.Option("--resume", metavar="RUN", help="Go on in this run: its profiles are kept.")
-    ] = "",
-    limit: Annotated[str, typer.Option("--timeout", help="Limit of one pass of one tool, e.g. 2min.")] = "5min",
-    every_row: Annotated[bool, typer.Option("--all-rows", help="Print every kernel and operator.")] = False,
-    html: Annotated[bool, typer.Option("--html", help="Write a page of the profiles into the run's folder.")] = False,
+    check: _Check = False,
+    print_commands: _PrintCommands = False,
+    imported: _Imported = [],  # noqa: B006
+    ranges: _Ranges = [],  # noqa: B006
+    resume: _Resume = "",
+    limit: _Limit = "5min",
+    every_row: _EveryRow = False,
+    html: _Html = False,
     seed: SeedOption = 0,
     results: ResultsOption = DEFAULT_RESULTS,
     quiet: QuietOption = False,

@@ -51,8 +51,8 @@ class Checkout:
 
 
 class Worktrees:
-    """The checkouts of one run. Closing removes them; after a kill -9 the guardian removes their folders, and what git
-    still notes of them goes at the next use of the same repository.
+    """The checkouts of one run. Closing removes them; after a kill -9 the folders go as all scratch does, what git
+    still notes of them at the next use of the same repository.
     """
 
     def __init__(self, guardian: Guardian | None = None, *, build_seconds: float = BUILD_SECONDS) -> None:

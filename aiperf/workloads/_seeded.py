@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 _PAST = 16
 """A working set this many times the last-level cache leaves it little: at 4 times, a copy still beat memory by 15 %."""
-
-
 _DRAWN = 1 << 20
 """Values that are drawn from one generator; fixed, so that a seed gives the same values on any number of CPUs."""
 

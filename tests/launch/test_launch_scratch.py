@@ -58,10 +58,13 @@ def test_a_folder_is_this_users_alone_and_goes_with_all_that_is_in_it(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_is_known_to_the_guardian_before_it_is_made(tmp_path: Path) -> None:
+def test_a_folder_is_known_to_the_guardian_before_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there: list[bool] = []
+    told = Guardian.scratch
+    monkeypatch.setattr(Guardian, "scratch", lambda self, path: there.append(path.exists()) or told(self, path))
     with Guardian() as guardian:
-        left = Scratch(guardian, "run", area=tmp_path)
-        assert left.open().is_dir()
+        assert Scratch(guardian, "run", area=tmp_path).open().is_dir()
+    assert there == [False]
     assert list(tmp_path.iterdir()) == []
 
 
