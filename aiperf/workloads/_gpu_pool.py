@@ -9,8 +9,10 @@ import mmap
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -44,10 +46,11 @@ class GpuPool:
         )
         self.redraw(seed)
         self._workers: list[subprocess.Popen[bytes]] = []
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 what the processes write to stderr, closed in close
         try:
             for index, kind in enumerate(kinds):
                 told = (descriptor, len(kinds), index, BATCH, WIDTH, requests, device, seed, kind)
-                self._workers.append(_start(told, descriptor, env))
+                self._workers.append(_start(told, descriptor, env, self._said))
             self.facts = [self._answer(worker).decode().strip() for worker in self._workers]
         except BaseException:
             self.close()
@@ -59,13 +62,21 @@ class GpuPool:
         """New inputs, in place."""
         self.inputs[:] = generator(seed, "inputs").standard_normal(self.inputs.shape, dtype=np.float32)
 
-    @staticmethod
-    def _answer(worker: subprocess.Popen[bytes]) -> bytes:
+    def _answer(self, worker: subprocess.Popen[bytes]) -> bytes:
         assert worker.stdout is not None
         line: bytes = worker.stdout.readline()
         if not line:
-            raise PoolError(f"a process of the pool ended with status {worker.wait()}")
+            status = worker.wait()
+            raise PoolError(f"a process of the pool ended with status {status}{self._last_words()}")
         return line
+
+    def _last_words(self) -> str:
+        """The last line that a process wrote to stderr, after a colon; all of it goes into this process's stderr."""
+        self._said.seek(0)
+        said = self._said.read().decode(errors="replace")
+        sys.stderr.write(said)
+        lines = said.strip().splitlines()
+        return f": {lines[-1]}" if lines else ""
 
     def step(self) -> None:
         """All processes start together; the step ends with the last one."""
@@ -88,14 +99,16 @@ class GpuPool:
                 worker.kill()
                 worker.wait()
             worker.stdout.close()
+        self._said.close()
 
 
-def _start(told: Sequence[object], descriptor: int, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start(told: Sequence[object], descriptor: int, env: Mapping[str, str], said: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         # -P keeps this folder, whose files have everyday names, off the process's import path
         [sys.executable, "-P", str(_WORKER), *map(str, told)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=said,
         pass_fds=(descriptor,),
         bufsize=0,
         env={**os.environ, **env},

@@ -6,6 +6,7 @@ What must not live here: its clients; anything that changes a setting of the GPU
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -17,26 +18,32 @@ from aiperf.workloads.contract import SkipSide
 
 _CONTROL = "nvidia-cuda-mps-control"
 _PATIENCE_S = 15.0
+_FAULT = re.compile(r"fail|error|fault|not supported|denied", re.IGNORECASE)
 _LIFE = f"{_CONTROL} -f & read -r _; echo quit | {_CONTROL}; wait"
 """Runs the daemon until standard input ends, and so no longer than the process that holds the other end of the pipe."""
 
 
 class Mps:
-    """A running daemon. ``env`` makes a process its client."""
+    """A running daemon for one GPU. ``env`` makes a process its client, to which that GPU is number 0."""
 
-    def __init__(self) -> None:
-        """Start it. Raises SkipSide where there is none or it does not come up."""
+    def __init__(self, gpu: int) -> None:
+        """Start it for this GPU, counted as this process sees them. Raises SkipSide where there is none or it fails."""
         if shutil.which(_CONTROL) is None:
             raise SkipSide(f"sharing by MPS needs {_CONTROL}, which is not on PATH")
         self._folder = Path(tempfile.mkdtemp(prefix="aiperf-mps-"))
+        # A client counts the GPUs that the daemon sees.
         self.env: Mapping[str, str] = {
             "CUDA_MPS_PIPE_DIRECTORY": str(self._folder),
             "CUDA_MPS_LOG_DIRECTORY": str(self._folder),
+            "CUDA_VISIBLE_DEVICES": "0",
         }
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        seen = {"CUDA_VISIBLE_DEVICES": visible.split(",")[gpu].strip() if visible else str(gpu)}
         quiet = subprocess.DEVNULL
         self._daemon = subprocess.Popen(
-            ["/bin/sh", "-c", _LIFE], stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, env={**os.environ, **self.env}
-        )
+            ["/bin/sh", "-c", _LIFE], stdin=subprocess.PIPE, stdout=quiet, stderr=quiet,
+            env={**os.environ, **self.env, **seen},
+        )  # fmt: skip
         until = time.monotonic() + _PATIENCE_S
         while self._ask("get_server_list") is None:
             if time.monotonic() > until or self._daemon.poll() is not None:
@@ -59,6 +66,12 @@ class Mps:
     def servers(self) -> int:
         """How many servers the daemon has started; none before the first client."""
         return sum(word.isdigit() for word in (self._ask("get_server_list") or "").split())
+
+    def faults(self) -> str:
+        """The last fault that the daemon or its server logged; empty when none did."""
+        logs = [path.read_text(encoding="utf-8", errors="replace") for path in sorted(self._folder.glob("*.log"))]
+        told = [line for log in logs for line in log.splitlines() if _FAULT.search(line)]
+        return told[-1].strip() if told else ""
 
     def close(self) -> None:
         """End the daemon and its servers, and remove its folder."""

@@ -196,17 +196,18 @@ def _by_processes(
 ) -> Workload:
     import torch
 
-    daemon = Mps() if mps else None
     number = torch.device(context.device).index or 0
+    daemon = Mps(number) if mps else None
     try:
-        client = {**(daemon.env if daemon else {}), **env}
+        client, number = ({**daemon.env, **env}, 0) if daemon else (env, number)
         pool = GpuPool(kinds, seed=context.seed, requests=requests, device=number, env=client)
         servers = daemon.servers() if daemon else 0
     except PoolError as error:
         if daemon is None:
             raise
+        logged = f"; MPS logged: {told}" if (told := daemon.faults()) else ""
         daemon.close()
-        raise SkipSide(f"the processes did not become clients of MPS: {error}") from error
+        raise SkipSide(f"the processes did not become clients of MPS: {error}{logged}") from error
 
     def close() -> None:
         pool.close()

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,12 +38,14 @@ COMPILING = ("cuda.", "gpu.", "stream.", "launch.")
 """Beginnings of the workloads that compile CUDA C++ of this project."""
 JOBS = max(2, len(os.sched_getaffinity(0)) * 3 // 4)
 LIMIT_S = 240.0
-_OTHERS = "kns=at::native,kns=at6native,kns=cutlass,kns=cublas"
+_OTHERS = "kns=at::native,kns=at6native,kns=cutlass,kns=cublas,kns=nvjet"
 """Kernels that come with PyTorch are run and not looked at: they are not this project's."""
 _ALONE = {"memcheck": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}}
 """Each array an allocation of its own: in a pool's block, an index too large reaches what the tool takes for valid."""
-_SMALL = {"rounds": 100, "repeat": 20, "iterations": 5, "total_bytes": 16 << 20}
-"""Enough of what a workload does again and again, or splits into pieces."""
+_SMALL = {"rounds": 100, "repeat": 20, "iterations": 5, "ITERATIONS": 20, "total_bytes": 16 << 20}
+"""Enough of what a workload does again and again, or splits into pieces; capitals among the defines of a kernel."""
+_EDGES = (2048, 4096, 8192, 16384)
+_CAPTURED = "cudaErrorStreamCaptureUnsupported"
 _BLIND = "is not supported by the selected tool"
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
 
@@ -90,14 +92,26 @@ def judge(output: str, status: int, tool: str) -> tuple[str, str]:
     return "failed", f"{tool} ended with {status}: " + " | ".join(output.splitlines()[-4:])[:600]
 
 
-def smaller(params: Mapping[str, object]) -> dict[str, object]:
-    """The same parameters with less to do: a 64th of long arrays, a quarter of a matrix's edge."""
-    less = {key: min(value, _SMALL[key]) if key in _SMALL else value for key, value in params.items()}  # type: ignore[type-var]
+def smaller(params: Mapping[str, object]) -> Iterator[dict[str, object]]:
+    """The same parameters with less to do, then with less of a cut, then as they are: not every kernel takes any size.
+
+    First a 64th of long arrays and a 16th of a matrix's edge, then a 64th and a quarter.
+    """
+    less = _fewer(params)
     n = params.get("n")
-    if isinstance(n, int) and n >= 1 << 20:
-        less["n"] = n // 64
-    elif n in (4096, 8192, 16384):
+    if isinstance(n, int) and n in _EDGES:
+        yield {**less, "n": max(n // 16, 256)}
         less["n"] = n // 4
+    elif isinstance(n, int) and n >= 1 << 20:
+        less["n"] = n // 64
+    yield less
+    yield dict(params)
+
+
+def _fewer(params: Mapping[str, object]) -> dict[str, object]:
+    less = {key: min(value, _SMALL[key]) if key in _SMALL else value for key, value in params.items()}  # type: ignore[type-var]
+    if isinstance(defines := params.get("defines"), Mapping):
+        less["defines"] = _fewer(defines)
     return less
 
 
@@ -107,7 +121,7 @@ def check(names: Sequence[str], tool: str) -> list[Found]:
     status, detail = _run(names, tool, _ALONE.get(tool, {}))
     if status != "clean" and len(names) > 1:
         return [found for name in names for found in check([name], tool)]
-    if status == "failed" and tool in _ALONE:
+    if tool in _ALONE and (status == "failed" or _CAPTURED in detail):
         # What is captured into a graph must not allocate, and without a pool it does.
         why, (status, detail) = detail, _run(names, tool, {})
         detail = f"{detail} with the caching allocator only; without it: {why}".lstrip()
@@ -127,11 +141,13 @@ def _run(names: Sequence[str], tool: str, environment: Mapping[str, str]) -> tup
 
 
 def _set_up(side: Side, context: Context) -> Workload:
-    try:
-        return set_up(side.workload, context, smaller(side.params))
-    except (ValueError, TypeError) as error:
-        print(f"## {side.name} at its own size: {error}", flush=True)
-        return set_up(side.workload, context, dict(side.params))
+    *fewer, whole = smaller(side.params)
+    for params in fewer:
+        try:
+            return set_up(side.workload, context, params)
+        except (ValueError, TypeError) as error:
+            print(f"## {side.name} not at {params.get('n')}: {str(error).splitlines()[0]}", flush=True)
+    return set_up(side.workload, context, whole)
 
 
 def _child(names: Sequence[str]) -> None:

@@ -6,8 +6,9 @@ What must not live here: how outputs are made wrong (spoils.py), processes, and 
 from __future__ import annotations
 
 import functools
+import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from aiperf.workloads.contract import Context, Work, Workload
 from tests.library_check import spoils
 
 SEEDS = (11, 12)
+MANY = 16
+"""Outputs of a named check that are made wrong one by one, at most."""
 _KEEP_BYTES = 1 << 40
 """Of outputs: all. A worker keeps less, but what it does not keep it compares by digest, which is stricter."""
 
@@ -222,7 +225,9 @@ Audits = tuple[list[Snapshot], list[Snapshot]]
 def _break(bench: Bench, other: Subject, audits: Audits, name: str, seen: Seen) -> None:
     """Break a side that passed: each output wrong by itself, outputs wrong in every step, idle from now on."""
     workload, rule, theirs = other.honest, bench.rule, audits[1]
-    for output, array in sorted(workload.outputs().items()):
+    outputs = workload.outputs()
+    for output in to_spoil(outputs, rule.kind):
+        array = outputs[output]
         kind, told = _wrong_output(bench, workload, audits, array, output, name)
         seen.note(kind, f"{name}.{output}", caught=bool(told))
 
@@ -235,6 +240,20 @@ def _break(bench: Bench, other: Subject, audits: Audits, name: str, seen: Seen) 
     told = bench.disagreement(wrong, theirs[-1:], workload, name)
     seen.note("a step that spoils its outputs", name, caught=bool(told))
     seen.note("idle after one step", name, caught=bool(bench.idleness(other, theirs, name)))
+
+
+def to_spoil(outputs: Mapping[str, Any], rule: str) -> list[str]:
+    """Names of the outputs to make wrong one by one: all, but of very many of a named check some.
+
+    A named check reads all outputs each time, of a model's gradients a hundred times as many elements as an output
+    has. Taken are the smallest, the largest, the first, the last and others at even distances.
+    """
+    names = sorted(outputs)
+    if rule != "named" or len(names) <= MANY:
+        return names
+    by_size = sorted(names, key=lambda name: math.prod(outputs[name].shape))
+    spread = [names[round(k * (len(names) - 1) / (MANY - 3))] for k in range(MANY - 2)]
+    return sorted({by_size[0], by_size[-1], *spread})
 
 
 def _wrong_output(

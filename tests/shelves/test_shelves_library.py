@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -19,7 +20,7 @@ from aiperf.workloads.contract import Context
 from tests.library_check import __main__ as library
 from tests.library_check.children import Crew, Outcome, check_all, counts_of
 from tests.library_check.gangs import check_gang, needs_processes
-from tests.library_check.inside import Seen, check_case, one_case
+from tests.library_check.inside import MANY, Seen, check_case, one_case, to_spoil
 
 BENCH = """
 import numpy as np
@@ -161,3 +162,14 @@ def test_a_process_that_dies_or_hangs_fails_its_scenario_and_no_other(capsys: py
         "three",
     ]
     assert counts_of([*found.values(), Outcome("four", "skipped")]) == {"passed": 3, "skipped": 1, "failed": 2}
+
+
+def test_of_very_many_outputs_of_a_named_check_the_ends_and_extremes_are_broken_and_of_others_all() -> None:
+    many = {f"grad.{k:03}": np.zeros((k % 7 + 2, 3)) for k in range(150)}
+    many["grad.031"], many["grad.067"] = np.zeros(1), np.zeros((99, 99))
+    taken = to_spoil(many, "named")
+    assert {"grad.000", "grad.031", "grad.067", "grad.149"} <= set(taken)
+    assert len(taken) == len(set(taken)) == MANY
+    assert to_spoil(many, "allclose") == sorted(many)
+    few = dict(list(many.items())[:MANY])
+    assert to_spoil(few, "named") == sorted(few)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -57,6 +58,41 @@ def test_scenarios_that_compile_kernels_are_named_and_others_are_not(sanitize) -
 
 def test_kernels_are_looked_at_with_less_to_do_and_short_arrays_as_they_are(sanitize) -> None:
     long = {"n": 134217731, "block": 33, "rounds": 80000, "total_bytes": 256 << 20, "flag": True}
-    assert sanitize.smaller(long) == {"n": 2097152, "block": 33, "rounds": 100, "total_bytes": 16 << 20, "flag": True}
-    assert sanitize.smaller({"n": 8192}) == {"n": 2048}
-    assert sanitize.smaller({"n": 65536, "rounds": 7}) == {"n": 65536, "rounds": 7}
+    less = {"n": 2097152, "block": 33, "rounds": 100, "total_bytes": 16 << 20, "flag": True}
+    assert list(sanitize.smaller(long)) == [less, long]
+    short = {"n": 65536, "defines": {"ITERATIONS": 1000, "TILE": 64}}
+    assert next(sanitize.smaller(short)) == {"n": 65536, "defines": {"ITERATIONS": 20, "TILE": 64}}
+
+
+def test_edges_of_matrices_are_cut_as_far_as_the_kernel_takes_it(sanitize) -> None:
+    assert list(sanitize.smaller({"n": 8192})) == [{"n": 512}, {"n": 2048}, {"n": 8192}]
+    assert list(sanitize.smaller({"n": 2048})) == [{"n": 256}, {"n": 512}, {"n": 2048}]
+
+
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    """A compute-sanitizer that says this where arrays are allocations of their own, and is clean otherwise."""
+    program = tmp_path / "compute-sanitizer"
+    program.write_text(f"#!/bin/sh\ncat <<END\n${{PYTORCH_NO_CUDA_MEMORY_CACHING:+{said}}}\n{CLEAN}END\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+
+def test_what_cannot_be_captured_without_a_pool_is_looked_at_with_one_and_that_is_said(
+    sanitize, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool(
+        tmp_path,
+        monkeypatch,
+        "========= Program hit cudaErrorStreamCaptureUnsupported\n========= ERROR SUMMARY: 1 error",
+    )
+    (found,) = sanitize.check(["x"], "memcheck")
+    assert found.status == "clean"
+    assert "with the caching allocator only" in found.detail
+
+
+def test_what_is_found_in_arrays_of_their_own_stays_found(
+    sanitize, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool(tmp_path, monkeypatch, "========= Invalid __global__ read of size 4\n========= ERROR SUMMARY: 1 error")
+    assert [found.status for found in sanitize.check(["x"], "memcheck")] == ["found"]
+    assert [found.status for found in sanitize.check(["x"], "racecheck")] == ["clean"]

@@ -120,9 +120,9 @@ def test_a_process_that_dies_is_told_and_leaves_no_other_behind(
 ) -> None:
     small(monkeypatch)
     program = tmp_path / "worker.py"
-    program.write_text("import sys; sys.exit(3)", encoding="utf-8")
+    program.write_text("import sys; print('first\\nno GPU', file=sys.stderr); sys.exit(3)", encoding="utf-8")
     monkeypatch.setattr(_gpu_pool, "_WORKER", program)
-    with pytest.raises(PoolError, match="status 3"):
+    with pytest.raises(PoolError, match=r"status 3: no GPU$"):
         GpuPool(["infer", "infer"], seed=3, requests=1, device=-1, env={})
 
 
@@ -137,6 +137,7 @@ def test_a_training_answer_does_not_depend_on_the_answers_before_it() -> None:
 
 CONTROL = """#!/bin/sh
 if [ "$1" = -f ]; then
+  echo "$CUDA_VISIBLE_DEVICES" > "$CUDA_MPS_LOG_DIRECTORY/seen"
   touch "$CUDA_MPS_PIPE_DIRECTORY/up"
   while [ ! -e "$CUDA_MPS_PIPE_DIRECTORY/quit" ]; do sleep 0.05; done
   touch "$WITNESS"
@@ -161,7 +162,7 @@ def test_the_daemon_lives_in_its_own_folder_and_quits_with_the_side(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     ended = pretend_control(tmp_path, monkeypatch, CONTROL)
-    daemon = _mps.Mps()
+    daemon = _mps.Mps(0)
     folder = Path(daemon.env["CUDA_MPS_PIPE_DIRECTORY"])
     assert folder.is_dir()
     assert daemon.servers() == 1
@@ -171,17 +172,45 @@ def test_the_daemon_lives_in_its_own_folder_and_quits_with_the_side(
     assert not folder.exists()
 
 
+@pytest.mark.parametrize(("visible", "gpu", "seen"), [(None, 3, "3"), ("2,5", 1, "5"), ("GPU-a, GPU-b", 1, "GPU-b")])
+def test_the_daemon_sees_the_one_gpu_in_use_and_its_clients_count_from_there(
+    visible: str | None, gpu: int, seen: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pretend_control(tmp_path, monkeypatch, CONTROL)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    daemon = _mps.Mps(gpu)
+    try:
+        assert (Path(daemon.env["CUDA_MPS_LOG_DIRECTORY"]) / "seen").read_text().strip() == seen
+        assert daemon.env["CUDA_VISIBLE_DEVICES"] == "0"
+    finally:
+        daemon.close()
+
+
+def test_what_mps_logged_last_of_a_fault_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pretend_control(tmp_path, monkeypatch, CONTROL)
+    daemon = _mps.Mps(0)
+    try:
+        assert daemon.faults() == ""
+        log = Path(daemon.env["CUDA_MPS_LOG_DIRECTORY"]) / "server.log"
+        log.write_text("[x] Server start\n[x] Failed to start : operation not supported\n[x] Server exited\n")
+        assert daemon.faults() == "[x] Failed to start : operation not supported"
+    finally:
+        daemon.close()
+
+
 def test_a_daemon_that_does_not_come_up_is_a_reason_to_skip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pretend_control(tmp_path, monkeypatch, "#!/bin/sh\nexit 1\n")
     monkeypatch.setattr(_mps, "_PATIENCE_S", 0.2)
     with pytest.raises(SkipSide, match="did not come up"):
-        _mps.Mps()
+        _mps.Mps(0)
 
 
 def test_without_mps_on_the_path_the_side_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SkipSide, match="not on PATH"):
-        _mps.Mps()
+        _mps.Mps(0)
 
 
 @pytest.mark.parametrize(
