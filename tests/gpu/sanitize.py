@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import json
 import os
 import re
 import shutil
@@ -29,17 +30,18 @@ from aiperf.plan.cases import expand
 from aiperf.records import Side
 from aiperf.scenario.load import load_scenario
 from aiperf.worker.load import set_up
+from aiperf.workloads._gpu_jobs import CHAINED
 from aiperf.workloads.contract import Context, SkipSide, Workload
 
 FOLDER = Path(__file__).parents[2] / "scenarios/gpu"
 TOGETHER = {"memcheck": 6, "synccheck": 6, "racecheck": 1}
 """Tool -> scenarios that share a process; the slowest last."""
-COMPILING = ("cuda.", "gpu.", "stream.", "launch.")
-"""Beginnings of the workloads that compile CUDA C++ of this project."""
 JOBS = max(2, len(os.sched_getaffinity(0)) * 3 // 4)
 LIMIT_S = 240.0
 _OTHERS = "kns=at::native,kns=at6native,kns=cutlass,kns=cublas,kns=nvjet"
 """Kernels that come with PyTorch are run and not looked at: they are not this project's."""
+_ONE_AT_A_TIME = "--force-blocking-launches"
+_LOST = "Internal Sanitizer Error"
 _ALONE = {"memcheck": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}}
 """Each array an allocation of its own: in a pool's block, an index too large reaches what the tool takes for valid."""
 _SMALL = {"rounds": 100, "repeat": 20, "iterations": 5, "ITERATIONS": 20, "total_bytes": 16 << 20}
@@ -63,11 +65,21 @@ class Found:
 
 
 def names() -> list[str]:
-    """Every scenario whose sides compile kernels."""
-    return sorted(p.stem for p in FOLDER.glob("*.yaml") if any(s.workload.startswith(COMPILING) for s in _sides(p)))
+    """Every scenario whose sides run kernels of this project."""
+    return sorted(p.stem for p in FOLDER.glob("*.yaml") if any(map(compiles, _sides(p))))
 
 
-def _sides(path: Path):  # type: ignore[no-untyped-def]
+def compiles(side: Side) -> bool:
+    """Whether a side runs kernels that this project compiles; what it does else comes with PyTorch."""
+    family, params = side.workload.partition(".")[0], side.params
+    if family == "gpu":
+        return params.get("share") not in ("processes", "mps") and bool(set(CHAINED) & set(params["jobs"]))
+    if family == "stream":
+        return params.get("kernel") not in ("train_step", "decode")
+    return family == "cuda" or (family == "launch" and params.get("api") == "cuda")
+
+
+def _sides(path: Path) -> Sequence[Side]:
     return expand(load_scenario(path), on_gpu=True)[0].sides
 
 
@@ -85,6 +97,8 @@ def judge(output: str, status: int, tool: str) -> tuple[str, str]:
     if blind and sum(counts) == len(blind) and status == 0 and "## done" in output:
         # The tool counts its own remark as a hazard.
         return "skipped", blind[0]
+    if lost := [line for line in said if line.startswith(_LOST)]:
+        return "failed", lost[0]
     if counts and any(counts):
         return "found", " | ".join(said[:6])[:600]
     if counts and status == 0 and "## done" in output:
@@ -95,15 +109,17 @@ def judge(output: str, status: int, tool: str) -> tuple[str, str]:
 def smaller(params: Mapping[str, object]) -> Iterator[dict[str, object]]:
     """The same parameters with less to do, then with less of a cut, then as they are: not every kernel takes any size.
 
-    First a 64th of long arrays and a 16th of a matrix's edge, then a 64th and a quarter.
+    First a 64th of long arrays, a quarter of the tiles and a 16th of a matrix's edge; then a quarter of that, too.
     """
     less = _fewer(params)
     n = params.get("n")
-    if isinstance(n, int) and n in _EDGES:
+    if isinstance(n, int) and n in _EDGES and '"n, n"' in json.dumps(params):
         yield {**less, "n": max(n // 16, 256)}
         less["n"] = n // 4
     elif isinstance(n, int) and n >= 1 << 20:
         less["n"] = n // 64
+    elif n in _EDGES:
+        less["n"] = int(n) // 4  # of tiles: each block still works on several
     yield less
     yield dict(params)
 
@@ -119,6 +135,10 @@ def check(names: Sequence[str], tool: str) -> list[Found]:
     """Run the first cases of scenarios under a tool: together, and each alone when that was not clean."""
     began = time.monotonic()
     status, detail = _run(names, tool, _ALONE.get(tool, {}))
+    if detail.startswith(_LOST) and len(names) == 1:
+        # Of launches by several threads at a time, say.
+        why, (status, detail) = detail, _run(names, tool, _ALONE.get(tool, {}), _ONE_AT_A_TIME)
+        detail = f"{detail} with {_ONE_AT_A_TIME}; without: {why}".lstrip()
     if status != "clean" and len(names) > 1:
         return [found for name in names for found in check([name], tool)]
     if tool in _ALONE and (status == "failed" or _CAPTURED in detail):
@@ -131,17 +151,20 @@ def check(names: Sequence[str], tool: str) -> list[Found]:
     return [Found(name, tool, status, detail, took) for name in names]
 
 
-def _run(names: Sequence[str], tool: str, environment: Mapping[str, str]) -> tuple[str, str]:
-    looked_at = ["compute-sanitizer", "--tool", tool, "--print-limit", "3", "--kernel-name-exclude", _OTHERS]
+def _run(names: Sequence[str], tool: str, environment: Mapping[str, str], *more: str) -> tuple[str, str]:
+    looked_at = ["compute-sanitizer", "--tool", tool, "--print-limit", "3", "--kernel-name-exclude", _OTHERS, *more]
     # timeout ends the program under the tool too.
-    argv = ["timeout", "--signal=KILL", str(LIMIT_S), *looked_at, sys.executable, __file__, "--child", *names]
+    argv = ["timeout", "--signal=KILL", str(LIMIT_S), *looked_at, sys.executable, __file__, "--child", tool, *names]
     env = {**os.environ, **environment}
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, check=False)
     return judge(done.stdout, done.returncode, tool)
 
 
-def _set_up(side: Side, context: Context) -> Workload:
-    *fewer, whole = smaller(side.params)
+def _set_up(side: Side, context: Context, tool: str) -> Workload:
+    given = dict(side.params)
+    if tool == "racecheck" and "source" in given:
+        given["defines"] = {**given.get("defines", {}), "EVERY_LANE_ARRIVES": 1}  # see kernels/async.cuh
+    *fewer, whole = smaller(given)
     for params in fewer:
         try:
             return set_up(side.workload, context, params)
@@ -150,7 +173,7 @@ def _set_up(side: Side, context: Context) -> Workload:
     return set_up(side.workload, context, whole)
 
 
-def _child(names: Sequence[str]) -> None:
+def _child(tool: str, *names: str) -> None:
     """Set up each side of the first cases and run two steps of it; nothing is compared."""
     import torch
 
@@ -160,7 +183,7 @@ def _child(names: Sequence[str]) -> None:
             context = Context(device="cuda:0", seed=5, scratch=place, shared_scratch=place, pad=768, gpus=1)
             for side in _sides(FOLDER / f"{name}.yaml"):
                 try:
-                    workload = _set_up(side, context)
+                    workload = _set_up(side, context, tool)
                 except SkipSide as skip:
                     print(f"## skipped {name}, {side.name}: {skip}", flush=True)
                     return
@@ -193,6 +216,6 @@ def main() -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        _child(sys.argv[2:])
+        _child(*sys.argv[2:])
     else:
         sys.exit(main())

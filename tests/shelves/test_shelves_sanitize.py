@@ -37,6 +37,7 @@ def sanitize():
         ("## skipped after: needs cupy\n========= ERROR SUMMARY: 0 errors\n", 0, "skipped"),
         (BLIND, 0, "skipped"),
         (BLIND.replace("1 hazard", "2 hazards"), 0, "found"),
+        ("========= Internal Sanitizer Error: lost\n## done\n========= RACECHECK SUMMARY: 1 hazard", 0, "failed"),
         (BLIND, 1, "found"),
         (CLEAN.replace("## done\n", ""), 0, "failed"),
         (CLEAN, 1, "failed"),
@@ -52,8 +53,10 @@ def test_clean_is_only_what_came_to_its_end_and_to_a_summary_of_zero(sanitize, o
 
 def test_scenarios_that_compile_kernels_are_named_and_others_are_not(sanitize) -> None:
     names = sanitize.names()
-    assert "scalar-vs-float4-copy" in names
-    assert "pageable-vs-pinned-copy" not in names
+    assert {"scalar-vs-float4-copy", "legacy-vs-per-thread-default-stream", "host-vs-device-graph-launch"} <= set(names)
+    of_torch = {"pageable-vs-pinned-copy", "time-slicing-vs-mps", "serial-vs-complementary-kernels"}
+    of_torch |= {"compute-stream-vs-transfer-stream-logits-d2h", "eager-vs-cuda-graph-elementwise"}
+    assert not of_torch & set(names)
 
 
 def test_kernels_are_looked_at_with_less_to_do_and_short_arrays_as_they_are(sanitize) -> None:
@@ -65,8 +68,14 @@ def test_kernels_are_looked_at_with_less_to_do_and_short_arrays_as_they_are(sani
 
 
 def test_edges_of_matrices_are_cut_as_far_as_the_kernel_takes_it(sanitize) -> None:
-    assert list(sanitize.smaller({"n": 8192})) == [{"n": 512}, {"n": 2048}, {"n": 8192}]
-    assert list(sanitize.smaller({"n": 2048})) == [{"n": 256}, {"n": 512}, {"n": 2048}]
+    square = {"left": {"shape": "n, n"}}
+    edges = [[params["n"] for params in sanitize.smaller({"n": n, "arrays": square})] for n in (8192, 2048)]
+    assert edges == [[512, 2048, 8192], [256, 512, 2048]]
+
+
+def test_of_many_tiles_a_quarter_is_left_so_that_blocks_use_a_buffer_again(sanitize) -> None:
+    tiles = {"n": 2048, "arrays": {"left": {"shape": "n, 112, 112"}}}
+    assert [params["n"] for params in sanitize.smaller(tiles)] == [512, 2048]
 
 
 def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:

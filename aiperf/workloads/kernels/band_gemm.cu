@@ -70,7 +70,7 @@ __cluster_dims__(CLUSTER, 1, 1)
     for (unsigned s = 0; s < 2; ++s) {
       barrier_init(&full[s], 1);
       // A part of right goes to every block of the cluster: all of them must have left the slot.
-      barrier_init(&empty[s], WARPS * CLUSTER);
+      barrier_init(&empty[s], WARPS * CLUSTER * ARRIVALS);
     }
     barriers_are_visible();
   }
@@ -96,8 +96,12 @@ __cluster_dims__(CLUSTER, 1, 1)
         wait_for(&full[s], phase);
         multiply(slot, out + at + band * BAND);
         __syncwarp();
-        if (CLUSTER == 1 && threadIdx.x % 32 == 0) arrive(&empty[s]);
+        if (CLUSTER == 1 && threadIdx.x % 32 < ARRIVALS) arrive(&empty[s]);
+#ifdef EVERY_LANE_ARRIVES
+        for (unsigned block = 0; CLUSTER > 1 && block < CLUSTER; ++block) arrive_in(block, &empty[s]);
+#else
         if (CLUSTER > 1 && threadIdx.x % 32 < CLUSTER) arrive_in(threadIdx.x % 32, &empty[s]);
+#endif
       }
     }
   }

@@ -28,6 +28,7 @@ constexpr unsigned TILES = SIDE / TILE, SLICES = SIDE / SLICE;
 constexpr unsigned PIECE = TILE * SLICE;
 constexpr unsigned WARPS = 8;
 constexpr unsigned LEFT_SHARERS = CLUSTER >= 2 ? 2 : 1, RIGHT_SHARERS = CLUSTER == 4 ? 2 : 1;
+constexpr unsigned SHARERS = LEFT_SHARERS + RIGHT_SHARERS - 1;  // blocks that a piece of this one goes to
 constexpr unsigned PATCHES = TILES / 2;
 static_assert(SIDE % 1024 == 0, "whole patches, four patch rows at a time");
 static_assert(SLICES >= STAGES, "more slices than stages");
@@ -152,7 +153,7 @@ __device__ __forceinline__ void run_product(const Half* left_packed, const Half*
     for (unsigned s = 0; s < STAGES; ++s) {
       barrier_init(&full[s], 1);
       // Half pieces also go to the neighbours of the row and of the column: they must have left the stage as well.
-      barrier_init(&empty[s], WARPS * (LEFT_SHARERS + RIGHT_SHARERS - 1));
+      barrier_init(&empty[s], WARPS * SHARERS * ARRIVALS);
     }
     barriers_are_visible();
   }
@@ -187,8 +188,12 @@ __device__ __forceinline__ void run_product(const Half* left_packed, const Half*
       multiply(stages + s * 2 * PIECE, sums);
       __syncwarp();
       // Lane 0 tells this block, lane 1 the neighbour of the row, lane 2 that of the column.
-      if (lane == 0) arrive(&empty[s]);
-      if (lane > 0 && lane < LEFT_SHARERS + RIGHT_SHARERS - 1) arrive_in(rank ^ lane, &empty[s]);
+      if (lane < ARRIVALS) arrive(&empty[s]);
+#ifdef EVERY_LANE_ARRIVES
+      for (unsigned other = 1; other < SHARERS; ++other) arrive_in(rank ^ other, &empty[s]);
+#else
+      if (lane > 0 && lane < SHARERS) arrive_in(rank ^ lane, &empty[s]);
+#endif
     }
     const unsigned warp = threadIdx.x / 32;
     const unsigned r = row * TILE + warp / 4 * 64 + lane / 4, c = column * TILE + warp % 4 * 32 + lane % 4 * 2;

@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(WORKERS + 32, 1)
   if (threadIdx.x == 0) {
     for (unsigned b = 0; b < 2; ++b) {
       barrier_init(&full[b], 32);
-      barrier_init(&empty[b], WORKERS / 32);
+      barrier_init(&empty[b], WORKERS / 32 * ARRIVALS);
     }
   }
   __syncthreads();
@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(WORKERS + 32, 1)
       wait_for(&full[slot], phase);
       multiply(buffer, out, tile);
       __syncwarp();
-      if (threadIdx.x % 32 == 0) arrive(&empty[slot]);
+      if (threadIdx.x % 32 < ARRIVALS) arrive(&empty[slot]);
     }
     if (slot == 1) phase ^= 1;
     slot ^= 1;
