@@ -95,7 +95,7 @@ class Limit:
     """Measured on this host, unit of the roof per second."""
     unit: str
     share: float
-    """Achieved / peak; above 1.02 is impossible."""
+    """Achieved / peak; well above 1 is impossible (analysis.limits)."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from aiperf.workloads import _attention as backends
+from aiperf.workloads._errors import relative_frobenius
 from aiperf.workloads._masks import Mask
 from aiperf.workloads._seeded import empty, memory_roof, own_seed, torch_dtype
 from aiperf.workloads.contract import Context, Work, Workload
@@ -97,6 +98,7 @@ def _equal(
             "score_bytes": math.prod(q.shape[:3]) * k.shape[2] * q.element_size(),
             "kv_bytes": 2 * k.numel() * k.element_size(),
         },
+        checks={"relative_frobenius": relative_frobenius},
     )
 
 
