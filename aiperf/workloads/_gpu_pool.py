@@ -16,6 +16,7 @@ from typing import IO
 
 import numpy as np
 
+from aiperf.workloads._child import interpreter
 from aiperf.workloads._seeded import generator
 
 KINDS = ("infer", "train")
@@ -104,8 +105,7 @@ class GpuPool:
 
 def _start(told: Sequence[object], descriptor: int, env: Mapping[str, str], said: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        # -P keeps this folder, whose files have everyday names, off the process's import path
-        [sys.executable, "-P", str(_WORKER), *map(str, told)],
+        [*interpreter(), str(_WORKER), *map(str, told)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=said,
