@@ -56,7 +56,15 @@ def passes(case: Case, side: Side, ability: Ability, *, seed: int, scratch: Path
         return [_torch(solo("torch", trace=True, target_seconds=0.1, most_iterations=20))]
     assert tool is not None, f"{ability.tool} counts as usable but was not found"
     if ability.tool == "nsys":
-        return [_nsys(tool, solo("nsys"), gpu=bool(case.needs.gpus), storage=side.workload.startswith(_STORAGE))]
+        # What warms up is traced as well: a thousand launches an iteration make a report that takes long to export.
+        return [
+            _nsys(
+                tool,
+                solo("nsys", warmup_seconds=0.3),
+                gpu=bool(case.needs.gpus),
+                storage=side.workload.startswith(_STORAGE),
+            )
+        ]
     if ability.tool == "ncu":
         # One iteration: counters are read per launch, and both sides' sums are then of one iteration.
         return [_ncu(tool, solo("ncu", most_iterations=1, warmup_seconds=0.3), cold=case.measure.cache == "cold")]

@@ -1,7 +1,7 @@
-"""What set-up will import for torch.compile: seconds that a worker can spend ahead of its turn.
+"""What set-up will import besides a workload's own module: seconds that a worker can spend ahead of its turn.
 
-Only of workloads that compile in set-up. Where the first iteration compiles, its time is told beside the others, and
-importing the compiler is part of what it costs.
+torch.compile brings a thousand modules, and so does the first optimizer. Where the first iteration compiles, its time
+is told beside the others, and what it imports is part of what it costs: only what set-up imports comes ahead.
 
 What must not live here: importing it, and anything that set-up would not import by itself.
 """
@@ -11,13 +11,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_COMPILER = ("torch._dynamo", "torch._inductor.compile_fx")
+_COMPILED = ("torch._dynamo", "torch._inductor.compile_fx")
+_WRAPPED = ("aiperf.workloads._wrapping",)
+_OPTIMIZER = ("torch._dynamo",)
+"""Its decorators import it."""
 
 
 def imports_of(workload: str, params: Mapping[str, Any]) -> tuple[str, ...]:
     """Modules that the workload will import in set-up with these parameters, besides its own."""
-    compiles = {
-        "tensor.op": params.get("impl") in ("compiled", "opaque", "transparent"),
-        "attention.forward": params.get("backend") == "flex",
+    wrapped = params.get("compile", "none") != "none"
+    wanted: dict[str, tuple[tuple[str, ...], bool]] = {
+        "tensor.op": (_COMPILED, params.get("impl") in ("compiled", "opaque", "transparent")),
+        "attention.forward": (_COMPILED, params.get("backend") == "flex"),
+        "model.step": (_WRAPPED if wrapped else _OPTIMIZER, wrapped or params.get("mode") == "train"),
+        "stream.pipeline": (_OPTIMIZER, params.get("kernel") == "train_step"),
+        "parallel.train": (_OPTIMIZER, True),
     }
-    return _COMPILER if compiles.get(workload) else ()
+    modules, needed = wanted.get(workload, ((), False))
+    return modules if needed else ()

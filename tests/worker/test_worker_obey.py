@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from aiperf.worker.ranges import Ranges
 from aiperf.worker.slot import Order, Slot
 from aiperf.workloads._imports import imports_of
 from aiperf.workloads.contract import Context, Workload
+
+ROOT = str(Path(__file__).parents[2])
 
 BENCHES = str(Path(__file__).with_name("benches.py"))
 BITWISE = {"kind": "bitwise", "rtol": None, "atol": None, "name": "", "bound": None, "reference": False}
@@ -349,20 +352,58 @@ def test_what_a_side_will_compile_with_is_imported_ahead_and_what_is_missing_is_
 
 
 @pytest.mark.parametrize(
-    ("workload", "params", "compiles"),
+    ("workload", "params", "ahead"),
     [
-        ("tensor.op", {}, False),
-        ("tensor.op", {"impl": "compiled"}, True),
-        ("tensor.op", {"impl": "triton"}, False),
-        ("model.step", {"compile": "default"}, False),
-        ("model.step", {"compile": "none"}, False),
-        ("model.step", {}, False),
-        ("attention.forward", {"backend": "flex"}, True),
-        ("attention.forward", {"backend": "math"}, False),
-        ("compile.process", {}, False),
-        ("compile.process", {"backend": "aot_eager"}, False),
-        ("/home/me/work.py:tensor.op", {"impl": "compiled"}, False),
+        ("tensor.op", {}, ""),
+        ("tensor.op", {"impl": "compiled"}, "torch._inductor.compile_fx"),
+        ("tensor.op", {"impl": "triton"}, ""),
+        ("model.step", {"compile": "default"}, "aiperf.workloads._wrapping"),
+        ("model.step", {"mode": "train"}, "torch._dynamo"),
+        ("model.step", {"mode": "infer", "compile": "none"}, ""),
+        ("stream.pipeline", {"kernel": "train_step"}, "torch._dynamo"),
+        ("stream.pipeline", {"kernel": "spin"}, ""),
+        ("parallel.train", {}, "torch._dynamo"),
+        ("attention.forward", {"backend": "flex"}, "torch._inductor.compile_fx"),
+        ("attention.forward", {"backend": "math"}, ""),
+        ("compile.process", {}, ""),
+        ("/home/me/work.py:tensor.op", {"impl": "compiled"}, ""),
     ],
 )
-def test_only_sides_that_compile_in_set_up_import_the_compiler_ahead(workload, params, compiles):
-    assert bool(imports_of(workload, params)) is compiles
+def test_only_what_set_up_imports_by_itself_comes_ahead(workload, params, ahead):
+    found = imports_of(workload, params)
+    assert (ahead in found) if ahead else not found
+
+
+SET_UP = """
+import json, sys, tempfile
+from pathlib import Path
+import torch, torch.distributed
+from aiperf.worker.load import set_up
+from aiperf.workloads._imports import imports_of
+from aiperf.workloads.contract import Context
+workload, params = json.loads(sys.argv[1])
+folder = Path(tempfile.mkdtemp())
+ahead = imports_of(workload, params)
+already = [name for name in ahead if name in sys.modules]
+set_up(workload, Context(device="cpu", seed=1, scratch=folder, shared_scratch=folder), params)
+there = set(sys.modules)
+for name in ahead:
+    __import__(name)
+print(json.dumps([already, sorted(set(sys.modules) - there)]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("workload", "params"),
+    [
+        ("model.step", {"mode": "train", "model": "tiny", "batch": 1, "seq": 8}),
+        ("model.step", {"mode": "infer", "model": "tiny", "batch": 1, "seq": 8, "compile": "default"}),
+        ("tensor.op", {"n": 1024, "op": "add", "impl": "compiled"}),
+    ],
+)
+def test_set_up_does_import_what_comes_ahead_and_nothing_more_does(workload, params):
+    program = [sys.executable, "-c", SET_UP, json.dumps([workload, params])]
+    told = subprocess.run(program, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": ROOT})
+    already, more = json.loads(told.stdout)
+    assert already == []
+    assert set(more) <= {"aiperf.workloads._wrapping"}
