@@ -157,7 +157,9 @@ def _close(mine: Snapshot, other: Snapshot, name: str, rule: Rule) -> tuple[str,
             return f"the workload gives no reference for {name}", float("inf")
         if truth.shape != a.shape:
             return f"{name} has shape {a.shape}, its reference {truth.shape}", float("inf")
-        pairs += [(truth, a), (truth, b)]
+        # Of two arrays with one digest the reference tells of both.
+        same = mine.digests[name] == other.digests[name]
+        pairs = [(truth, a)] if same else [*pairs, (truth, a), (truth, b)]
     worst = 0.0
     for want, got in pairs:
         detail, error = within(np.asarray(want), np.asarray(got), rtol, rule.atol)
