@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -47,6 +47,8 @@ class Crew:
     """An outcome for people."""
     fresh: bool = False
     """Give each scenario a process of its own."""
+    variables: Callable[[str], Mapping[str, str]] = lambda name: {}
+    """What a scenario wants set in the environment of its process, which is then its own."""
 
 
 def check_all(wanted: Iterable[str], crew: Crew) -> dict[str, Outcome]:
@@ -74,20 +76,24 @@ def _drain(todo: queue.Queue[str], found: dict[str, Outcome], crew: Crew) -> Non
     with contextlib.suppress(queue.Empty):
         while True:
             name = todo.get_nowait()
+            variables = crew.variables(name)
+            if child is not None and variables:
+                _end(child)
+                child = None
             if child is None or child.poll() is not None:
-                child = _start(crew)
+                child = _start(crew, variables)
             found[name], alive = _ask(child, name, crew.limit_s)
             print(crew.line(found[name]), flush=True)
-            if crew.fresh or not alive:
+            if crew.fresh or variables or not alive:
                 _end(child)
                 child = None
     if child is not None:
         _end(child)
 
 
-def _start(crew: Crew) -> subprocess.Popen[str]:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(crew.argv, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+def _start(crew: Crew, variables: Mapping[str, str]) -> subprocess.Popen[str]:
+    pipe, env = subprocess.PIPE, {**os.environ, **variables}
+    return subprocess.Popen(crew.argv, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=env)
 
 
 def _end(child: subprocess.Popen[str]) -> None:

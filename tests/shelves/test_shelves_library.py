@@ -68,7 +68,7 @@ def with_after(case: Case, **params: Any) -> Case:
 
 RULES: dict[str, tuple[str, dict[str, Any]]] = {
     "python-loop-vs-vectorised": ("bitwise", {"n": 64}),
-    "math-vs-flash-attention": ("tolerance of the dtype", {"kv_len": 64}),
+    "mha-vs-gqa-kv-heads": ("tolerance of the dtype", {"kv_len": 64}),
     "matmul-python-loops-vs-library": ("tolerance", {"m": 24, "n": 24, "k": 24}),
     "dot-product-rolled-vs-unrolled": ("tolerance, and the reference", {}),
     "gemv-vs-batched-gemm": ("named", {"n": 256, "k": 256}),
@@ -162,6 +162,25 @@ def test_a_process_that_dies_or_hangs_fails_its_scenario_and_no_other(capsys: py
         "three",
     ]
     assert counts_of([*found.values(), Outcome("four", "skipped")]) == {"passed": 3, "skipped": 1, "failed": 2}
+
+
+TELLING = """
+import json, os, sys
+for name in map(str.strip, sys.stdin):
+    detail = f"{os.environ.get('WANTED', '')} {os.getpid()}"
+    print(json.dumps({"name": name, "status": "passed", "detail": detail}), flush=True)
+"""
+
+
+def test_a_scenario_that_sets_its_environment_gets_a_process_that_has_it_and_no_other_scenario() -> None:
+    crew = Crew(
+        [sys.executable, "-c", TELLING], jobs=1, limit_s=20.0, line=lambda o: o.name,
+        variables=lambda name: {"WANTED": name} if name == "two" else {},
+    )  # fmt: skip
+    found = check_all(["one", "two", "three", "four"], crew)
+    told = {name: outcome.detail.split(" ") for name, outcome in found.items()}
+    assert {name: wanted for name, (wanted, _) in told.items()} == {"one": "", "two": "two", "three": "", "four": ""}
+    assert len({pid for _, pid in told.values()}) == 3
 
 
 def test_of_very_many_outputs_of_a_named_check_the_ends_and_extremes_are_broken_and_of_others_all() -> None:
