@@ -1,4 +1,4 @@
-"""Sets up and checks the first case of every scenario of scenarios/gpu as it is and broken, several side by side.
+"""Sets up and checks the first case of every scenario that one GPU can run, as it is and broken, several side by side.
 
 A kernel that writes where it must not ruins its whole process, so each process takes one scenario after another and is
 replaced when it dies; what it was at is then the one that failed. ``python tests/gpu/library.py [NAME ...]`` prints a
@@ -20,14 +20,21 @@ from aiperf.scenario.load import load_scenario
 from tests.library_check import children
 from tests.library_check.children import Checked, Crew, Outcome, counts_of, serve
 
-FOLDER = Path(__file__).parents[2] / "scenarios/gpu"
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
 JOBS = 8
 LIMIT_S = 300.0
 
 
+def files() -> dict[str, Path]:
+    """Name -> file of every scenario of one GPU, and of those that take one where there is one."""
+    either = (path for path in SCENARIOS.glob("cpu/*.yaml") if "\ngpu:" in path.read_text(encoding="utf-8"))
+    alone = (path for path in either if all(side.ranks == 1 for side in expand_first(path)))
+    return {path.stem: path for path in sorted([*SCENARIOS.glob("gpu/*.yaml"), *alone])}
+
+
 def names() -> list[str]:
-    """Every scenario of one GPU."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    """Those of ``files``."""
+    return sorted(files())
 
 
 def variables(name: str) -> dict[str, str]:
@@ -35,7 +42,7 @@ def variables(name: str) -> dict[str, str]:
     whether the check notices a broken side does not hang on it.
     """
     told: dict[str, str] = {}
-    for side in expand_first(FOLDER / f"{name}.yaml"):
+    for side in expand_first(files()[name]):
         told |= side.env
     return told
 
@@ -63,9 +70,11 @@ def _child() -> None:
     import torch
     from gpu_cases import cases_of, check_case, gpu_context
 
+    known = files()
+
     def check(name: str, folder: Path) -> Checked:
         try:
-            return "", check_case(next(cases_of(FOLDER / f"{name}.yaml")), gpu_context(folder), broken=True)
+            return "", check_case(next(cases_of(known[name])), gpu_context(folder), broken=True)
         finally:
             with contextlib.suppress(Exception):
                 torch.cuda.empty_cache()
