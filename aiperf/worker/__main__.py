@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 
-from aiperf.worker.bytecode import keep_compiled
 from aiperf.worker.channel import Channel
 from aiperf.worker.memory_policy import OwnNode
 from aiperf.worker.obey import Worker
@@ -23,7 +22,6 @@ def main() -> int:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     if listen_fd >= 0:
         os.set_inheritable(listen_fd, False)
-    keep_compiled()
     channel = Channel(read_fd, write_fd)
     worker = Worker(rank=rank, world_size=world_size, store_port=port, listen_fd=listen_fd)
     memory = OwnNode()

@@ -16,6 +16,8 @@ _PATTERN = 0x5A
 _SMALL = 16 << 20
 """Bytes below which a digest is cryptographic."""
 _WEIGHT = 0x1E3779B97F4A7C15
+_MIX = 0x2545F4914F6CDD1D
+_LOW = 0xFFFFFFFF
 
 
 class LazyOutput(TypeError):
@@ -162,9 +164,10 @@ def digest(array: Any) -> str:
 
 
 def _weighted_sum(octets: Any) -> int:
-    """Sum of 8-byte words times odd position weights, modulo 2^64: as fast as memory, and on the array's own device.
+    """Sum of mixed 8-byte words times odd position weights, modulo 2^64, on the array's own device.
 
-    A cryptographic hash would take longer than the step it checks.
+    It keeps up with memory; a cryptographic hash would take longer than the step it checks. Words are mixed, because
+    in a plain sum an even number of changed highest bits (the signs of floats) cancels.
     """
     import numpy as np
 
@@ -172,23 +175,29 @@ def _weighted_sum(octets: Any) -> int:
     rest = int.from_bytes(bytes(octets[words * 8 :].tolist()), "little")
     if kind(octets) == "torch":
         if octets.is_cuda:
-            return (rest + _weighted_sum_on_device(octets, words)) % 2**64
+            return (rest + _weighted_sum_by_torch(octets, words)) % 2**64
         octets = octets.numpy()
-    values = octets[: words * 8].view(np.int64)
+    values = octets[: words * 8].view(np.uint64)
 
     def part_sum(part: slice) -> int:
-        weights = np.arange(part.start, part.stop, dtype=np.int64) * np.int64(_WEIGHT) | np.int64(1)
-        return int((values[part] * weights).sum())
+        weights = np.arange(part.start, part.stop, dtype=np.uint64) * np.uint64(_WEIGHT) | np.uint64(1)
+        mixed = values[part] * np.uint64(_MIX)
+        mixed ^= mixed >> np.uint64(32)
+        mixed *= weights
+        return int(mixed.sum())
 
     return (rest + sum(by_parts(part_sum, words))) % 2**64
 
 
-def _weighted_sum_on_device(octets: Any, words: int) -> int:
+def _weighted_sum_by_torch(octets: Any, words: int) -> int:
+    """The same sum with signed words, of which torch has no others."""
     import torch
 
     total, chunk = 0, 1 << 22
     for start in range(0, words, chunk):
         values = octets[start * 8 : min(start + chunk, words) * 8].view(torch.int64)
         weights = torch.arange(start, start + len(values), device=values.device).mul_(_WEIGHT).bitwise_or_(1)
-        total += int((values * weights).sum())
+        mixed = values * _MIX
+        mixed.bitwise_xor_((mixed >> 32).bitwise_and_(_LOW))
+        total += int(mixed.mul_(weights).sum())
     return total

@@ -1,4 +1,4 @@
-"""Compiled modules, kept in the user's cache folder where they do not lie beside their sources.
+"""Compiled modules, kept in the user's cache folder where those of PyTorch do not lie beside their sources.
 
 Images are often built without them and forbid (PYTHONDONTWRITEBYTECODE) or prevent that they are written: every process
 then compiles all of PyTorch again, which takes longer than importing it. What must not live here: what is imported.
@@ -6,38 +6,60 @@ then compiles all of PyTorch again, which takes longer than importing it. What m
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib.util
 import os
+import stat
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 LARGEST = "torch"
 """The library that tells whether compiled modules lie beside sources."""
 
 
-def keep_compiled() -> None:
-    """Let this process alone read and write them in the cache folder; what it starts sees the environment as it was."""
-    if not _missing(LARGEST):
-        return
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    with suppress(OSError, RuntimeError):
-        folder = (Path(base) if base else Path.home() / ".cache") / "aiperf" / "bytecode"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            sys.pycache_prefix, sys.dont_write_bytecode = str(folder), False
+@contextlib.contextmanager
+def kept_compiled() -> Iterator[None]:
+    """Modules imported inside are read from the cache folder and written there, if torch's would be compiled anew.
 
-
-def _missing(name: str) -> bool:
-    """Whether a library's own module is compiled at every start: it is not compiled yet, and never will be."""
-    spec = importlib.util.find_spec(name)
-    if sys.pycache_prefix is not None or spec is None or spec.origin is None:
-        return False
+    What is imported later, and what this process starts, finds everything as it was.
+    """
+    before = sys.pycache_prefix, sys.dont_write_bytecode
+    with contextlib.suppress(OSError, RuntimeError):
+        spec = importlib.util.find_spec(LARGEST)
+        if spec is not None and _never_compiled(spec):
+            sys.pycache_prefix, sys.dont_write_bytecode = str(_folder(spec)), False
     try:
-        compiled = Path(importlib.util.cache_from_source(spec.origin))
-    except NotImplementedError:
+        yield
+    finally:
+        sys.pycache_prefix, sys.dont_write_bytecode = before
+
+
+def _never_compiled(spec: ModuleSpec) -> bool:
+    """Whether a library's own module is not compiled yet and never will be."""
+    if sys.pycache_prefix is not None or spec.origin is None or not spec.has_location:
         return False
+    compiled = Path(importlib.util.cache_from_source(spec.origin))
     if compiled.is_file():
         return False
     nearest = next(path for path in compiled.parents if path.is_dir())
     return sys.dont_write_bytecode or not os.access(nearest, os.W_OK)
+
+
+def _folder(spec: ModuleSpec) -> Path:
+    """One for each interpreter and set of installed versions: Python trusts a compiled module by size and time of its
+    source, which images may have set alike for two versions. Raises OSError when it is not this user's alone.
+    """
+    site = Path(str(spec.origin)).parents[1]
+    versions = sorted(path.name for path in site.glob("*.dist-info"))
+    told = "\0".join([sys.version, sys.prefix, str(spec.origin), *versions])
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    cache = base if base.is_absolute() else Path.home() / ".cache"
+    folder = cache / "aiperf" / "bytecode" / hashlib.sha256(told.encode()).hexdigest()[:16]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    facts = folder.stat()
+    if facts.st_uid != os.geteuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or not os.access(folder, os.W_OK):
+        raise PermissionError(f"{folder} is not this user's alone")
+    return folder

@@ -17,6 +17,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 from aiperf.worker.audit import load_snapshots
+from aiperf.worker.bytecode import kept_compiled
 from aiperf.worker.compare import Rule, compare
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.slot import Order, Slot
@@ -63,9 +64,10 @@ class Worker:
         What cannot be imported, set-up says in the side's own words.
         """
         more = dict.fromkeys(name for workload, params in asked for name in imports_of(workload, params))
-        for name in (*modules, *more):
-            with suppress(Exception):
-                importlib.import_module(name)
+        with kept_compiled():
+            for name in (*modules, *more):
+                with suppress(Exception):
+                    importlib.import_module(name)
         if "torch" in modules and (torch := sys.modules.get("torch")) is not None:
             # Finds the driver and the devices, and makes no context on them.
             torch.cuda.is_available()

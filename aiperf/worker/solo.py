@@ -27,7 +27,6 @@ from pathlib import Path
 from time import monotonic, perf_counter, sleep
 from typing import Any, BinaryIO
 
-from aiperf.worker.bytecode import keep_compiled
 from aiperf.worker.obey import Worker
 from aiperf.worker.ranges import Ranges
 
@@ -42,7 +41,6 @@ _LOOK_S = 0.02
 
 def main() -> int:
     """Run the side of a spec; with several ranks, start and await one process for each."""
-    keep_compiled()
     path = Path(sys.argv[1])
     spec = json.loads(path.read_text(encoding="utf-8"))
     if spec["ranks"] == 1:

@@ -14,20 +14,12 @@ from typing import Any
 _LEAVE_S = 10
 
 
-def interpreter() -> list[str]:
-    """This interpreter for a helper process, which looks for compiled modules where this process keeps them.
-
-    -P keeps the working folder, and this one with its everyday names, off the helper's import path.
-    """
-    kept = [] if sys.pycache_prefix is None else ["-X", f"pycache_prefix={sys.pycache_prefix}"]
-    return [sys.executable, "-P", *kept]
-
-
 class Child(subprocess.Popen[bytes]):
     """A script of this folder as a process; it ends when its input ends."""
 
     def __init__(self, script: str, arguments: Sequence[object], *, pass_fds: Sequence[int] = (), **options: Any):
-        command = [*interpreter(), str(Path(__file__).with_name(script)), *map(str, arguments)]
+        # -P keeps this folder, whose files have everyday names, off the helper's import path
+        command = [sys.executable, "-P", str(Path(__file__).with_name(script)), *map(str, arguments)]
         self._script = script
         super().__init__(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=tuple(pass_fds), bufsize=0, **options

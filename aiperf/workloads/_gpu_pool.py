@@ -16,7 +16,6 @@ from typing import IO
 
 import numpy as np
 
-from aiperf.workloads._child import interpreter
 from aiperf.workloads._seeded import generator
 
 KINDS = ("infer", "train")
@@ -105,7 +104,8 @@ class GpuPool:
 
 def _start(told: Sequence[object], descriptor: int, env: Mapping[str, str], said: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [*interpreter(), str(_WORKER), *map(str, told)],
+        # -P keeps this folder, whose files have everyday names, off the process's import path
+        [sys.executable, "-P", str(_WORKER), *map(str, told)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=said,

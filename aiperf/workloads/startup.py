@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import sys
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,6 @@ import torch
 
 from aiperf.workloads import _models as models
 from aiperf.workloads import _startup_server as server
-from aiperf.workloads._child import interpreter
 from aiperf.workloads.contract import Context, Work, Workload
 
 _WARM_UPS = 3
@@ -29,7 +29,8 @@ class _Client:
         self._listener.listen()
         descriptor = self._listener.fileno()
         self._server = subprocess.Popen(
-            [*interpreter(), "-m", server.__name__, str(descriptor), *arguments],
+            # -P keeps the working folder off the server's import path
+            [sys.executable, "-P", "-m", server.__name__, str(descriptor), *arguments],
             stdout=subprocess.PIPE,
             pass_fds=(descriptor,),
         )

@@ -182,6 +182,24 @@ def test_a_large_array_that_was_permuted_or_touched_has_another_digest(large, ch
     assert arrays.digest(other) != arrays.digest(large)
 
 
+@pytest.mark.parametrize(("first", "step"), [(0, 1), (1, 2), (0, 2), (0, 4), (3, 1_000_000)])
+def test_changed_signs_of_a_large_array_do_not_cancel_however_many_they_are(large, first, step):
+    other = large.copy()
+    other[first::step] *= -1
+    assert arrays.digest(other) != arrays.digest(large)
+    wide = large[: large.size // 2].astype(np.float64)
+    turned = wide.copy()
+    turned[first::step] *= -1
+    assert arrays.digest(turned) != arrays.digest(wide)
+
+
+def test_the_sum_that_a_gpu_takes_is_the_one_of_numpy(large):
+    octets = large.view(np.uint8)
+    words = len(octets) // 8
+    whole = arrays._weighted_sum(octets[: words * 8])
+    assert arrays._weighted_sum_by_torch(torch.from_numpy(octets), words) % 2**64 == whole
+
+
 def test_what_numpy_lacks_widens_without_loss_and_keeps_its_name():
     for dtype in (torch.bfloat16, torch.float8_e5m2):
         array = torch.randn(20).to(dtype)

@@ -2,40 +2,57 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
-import json, subprocess, sys
-from aiperf.worker.bytecode import keep_compiled
-keep_compiled()
-import torch.part
-own = {"prefix": sys.pycache_prefix, "forbidden": sys.dont_write_bytecode}
-code = "import json, sys; print(json.dumps({'prefix': sys.pycache_prefix, 'forbidden': sys.dont_write_bytecode}))"
+import json, os, subprocess, sys
+from aiperf.worker.obey import Worker
+
+if "NO_WRITING" in os.environ:  # what a user who is not root finds
+    os.access = lambda path, mode, real=os.access: real(path, mode) and "site" not in str(path)
+where = lambda: [sys.pycache_prefix, sys.dont_write_bytecode]
+before = where()
+worker = Worker(rank=0, world_size=1, store_port=0, listen_fd=-1)
+worker.on_load(modules=["torch.part"], asked=[])
+import torch.part, torch.late
+code = "import sys, json; print(json.dumps([sys.pycache_prefix, sys.dont_write_bytecode]))"
 child = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-print(json.dumps([own, child]))
+print(json.dumps({"before": before, "after": where(), "child": child, "value": torch.part.value}))
 """
+FORBIDDEN = {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
 class House:
-    """A torch of two modules and a cache folder."""
+    """A torch of three modules and a cache folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.torch, self.cache = folder / "site" / "torch", folder / "cache"
+        self.site, self.cache = folder / "site", folder / "cache"
+        self.torch = self.site / "torch"
         self.torch.mkdir(parents=True)
-        (self.torch / "__init__.py").write_text("")
-        (self.torch / "part.py").write_text("value = 1\n")
+        (self.torch / "__init__.py").write_text("class cuda:\n    is_available = staticmethod(lambda: False)\n")
+        (self.torch / "late.py").write_text("")
+        self.install("1.0", value=1)
 
-    def start(self, **variables: str) -> list[dict[str, object]]:
-        """What a process that keeps compiled modules came to, and its child."""
-        import json
+    def install(self, version: str, *, value: int) -> None:
+        """Another version whose source has the same size and time."""
+        for old in self.site.glob("torch-*.dist-info"):
+            old.rmdir()
+        (self.site / f"torch-{version}.dist-info").mkdir()
+        part = self.torch / "part.py"
+        part.write_text(f"value = {value}\n")
+        os.utime(part, (1_000_000_000, 1_000_000_000))
 
-        env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{self.torch.parent}:{ROOT}"}
+    def start(self, **variables: str) -> dict[str, Any]:
+        """What a worker that loads torch.part came to; torch.late is imported afterwards."""
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.cache.parent), "PYTHONPATH": f"{self.site}:{ROOT}"}
         env |= {"XDG_CACHE_HOME": str(self.cache), **variables}
         done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=True)
         return json.loads(done.stdout)
@@ -43,12 +60,16 @@ class House:
     @property
     def kept(self) -> list[str]:
         """Modules of torch that lie compiled in the cache."""
-        return sorted(path.name.partition(".")[0] for path in self.cache.rglob("site/torch/*.pyc"))
+        return _names(self.cache.rglob("site/torch/*.pyc"))
 
     @property
     def beside(self) -> list[str]:
         """Those that lie beside their sources."""
-        return sorted(path.name.partition(".")[0] for path in self.torch.glob("__pycache__/*.pyc"))
+        return _names(self.torch.glob("__pycache__/*.pyc"))
+
+
+def _names(paths: Any) -> list[str]:
+    return sorted(path.name.partition(".")[0] for path in paths)
 
 
 @pytest.fixture
@@ -56,39 +77,62 @@ def house(tmp_path: Path) -> House:
     return House(tmp_path)
 
 
-def test_where_writing_is_forbidden_they_are_kept_in_the_cache_and_children_see_nothing_of_it(house: House) -> None:
-    own, child = house.start(PYTHONDONTWRITEBYTECODE="1")
-    assert own == {"prefix": str(house.cache / "aiperf" / "bytecode"), "forbidden": False}
-    assert child == {"prefix": None, "forbidden": True}
+def test_where_writing_is_forbidden_what_is_loaded_is_kept_and_nothing_else_notices(house: House) -> None:
+    told = house.start(**FORBIDDEN)
+    assert told["before"] == told["after"] == told["child"] == [None, True]
     assert (house.kept, house.beside) == (["__init__", "part"], [])
 
 
+def test_where_the_sources_lie_in_a_place_that_cannot_be_written_it_is_kept(house: House) -> None:
+    house.start(NO_WRITING="1")
+    assert house.kept == ["__init__", "part"]
+
+
 def test_the_second_process_reads_what_the_first_has_kept(house: House) -> None:
-    house.start(PYTHONDONTWRITEBYTECODE="1")
+    house.start(**FORBIDDEN)
     times = {path: path.stat().st_mtime_ns for path in house.cache.rglob("*.pyc")}
-    house.start(PYTHONDONTWRITEBYTECODE="1")
+    house.start(**FORBIDDEN)
     assert {path: path.stat().st_mtime_ns for path in house.cache.rglob("*.pyc")} == times
 
 
+def test_another_version_of_equal_size_and_time_is_not_taken_for_the_first(house: House) -> None:
+    assert house.start(**FORBIDDEN)["value"] == 1
+    house.install("1.1", value=2)
+    assert house.start(**FORBIDDEN)["value"] == 2
+
+
 def test_where_they_can_be_written_they_lie_beside_their_sources(house: House) -> None:
-    own, _ = house.start()
-    assert own == {"prefix": None, "forbidden": False}
-    assert (house.kept, house.beside) == ([], ["__init__", "part"])
+    assert house.start()["before"] == [None, False]
+    assert (house.kept, house.beside) == ([], ["__init__", "late", "part"])
 
 
 def test_those_that_lie_there_are_read_although_writing_is_forbidden(house: House) -> None:
     house.start()
-    own, _ = house.start(PYTHONDONTWRITEBYTECODE="1")
-    assert own == {"prefix": None, "forbidden": True}
+    house.start(**FORBIDDEN)
     assert house.kept == []
 
 
 def test_a_place_that_the_user_chose_stays(house: House, tmp_path: Path) -> None:
-    own, _ = house.start(PYTHONDONTWRITEBYTECODE="1", PYTHONPYCACHEPREFIX=str(tmp_path / "mine"))
-    assert own == {"prefix": str(tmp_path / "mine"), "forbidden": True}
+    mine = str(tmp_path / "mine")
+    assert house.start(PYTHONPYCACHEPREFIX=mine, **FORBIDDEN)["after"] == [mine, True]
+    assert house.kept == []
 
 
-def test_without_a_cache_folder_nothing_changes(house: House) -> None:
+def test_a_cache_that_others_may_write_is_left_alone(house: House) -> None:
+    house.start(**FORBIDDEN)
+    (folder,) = (house.cache / "aiperf" / "bytecode").iterdir()
+    for path in house.cache.rglob("*.pyc"):
+        path.unlink()
+    folder.chmod(0o777)
+    house.start(**FORBIDDEN)
+    assert house.kept == []
+
+
+def test_a_relative_cache_folder_does_not_count(house: House, tmp_path: Path) -> None:
+    house.start(XDG_CACHE_HOME="relative", **FORBIDDEN)
+    assert list((tmp_path / ".cache").rglob("site/torch/part*.pyc"))
+
+
+def test_without_a_cache_folder_it_is_imported_all_the_same(house: House) -> None:
     house.cache.write_text("a file")
-    own, _ = house.start(PYTHONDONTWRITEBYTECODE="1")
-    assert own == {"prefix": None, "forbidden": True}
+    assert house.start(**FORBIDDEN)["value"] == 1

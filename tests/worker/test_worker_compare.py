@@ -207,6 +207,18 @@ def test_complex_and_single_numbers_are_compared(base):
     assert "worst at (): 1 against 2" in held(shot(out=np.array(1.0)), shot(out=np.array(2.0))).detail
 
 
+@pytest.mark.parametrize("elements", [1_000, 5_000_000])
+@pytest.mark.parametrize("wrong", ["ours", "theirs", "both"])
+def test_a_wrong_side_is_noticed_whichever_it_is_and_whatever_its_size(elements, wrong):
+    truth = np.random.default_rng(3).standard_normal(elements)
+    theirs = -truth if wrong in ("theirs", "both") else truth
+    ours = -truth if wrong in ("ours", "both") else truth.copy()
+    rule = Rule("tolerance", rtol=1e-3, reference=True)
+    assert held(shot(out=theirs), shot(out=ours, reference={"out": truth}), rule).passed is False
+    near = truth * (1 + 1e-9)
+    assert held(shot(out=near), shot(out=truth, reference={"out": truth}), rule).passed
+
+
 @pytest.mark.parametrize("shape", [(1,), (), (4, 8), (32,)])
 def test_a_reference_of_another_shape_is_no_reference(base, shape):
     truth = {"out": np.resize(base, shape).astype(np.float64)}

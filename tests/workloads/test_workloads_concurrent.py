@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ import pytest
 import torch
 
 from aiperf.workloads import _gpu_pool, _gpu_worker, _mps, gpu
-from aiperf.workloads._child import interpreter
 from aiperf.workloads._gpu_pool import GpuPool, PoolError
 from aiperf.workloads._gpu_threads import Crew
 from aiperf.workloads.contract import Context, SkipSide
@@ -241,13 +238,3 @@ def test_an_impossible_sharing_is_refused(given: dict[str, Any], message: str) -
 def test_without_a_gpu_the_side_is_skipped() -> None:
     with pytest.raises(SkipSide, match="GPU"):
         gpu.concurrent(Context(), jobs=["small"])
-
-
-def test_helpers_look_for_compiled_modules_where_the_worker_keeps_them(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    ask = "import sys; print(sys.pycache_prefix, sys.flags.safe_path)"
-    for prefix in (None, str(tmp_path)):
-        monkeypatch.setattr(sys, "pycache_prefix", prefix)
-        told = subprocess.run([*interpreter(), "-c", ask], capture_output=True, text=True, check=True)
-        assert told.stdout.split() == [str(prefix), "True"]
