@@ -12,13 +12,13 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
 from aiperf.workloads._seeded import generator
 
 KINDS = ("infer", "train")
+_LEAVE_S = 10.0
 BATCH = 32
 WIDTH = 2048
 _WORKER = Path(__file__).with_name("_gpu_worker.py")
@@ -38,20 +38,19 @@ class GpuPool:
     def __init__(self, kinds: Sequence[str], *, seed: int, requests: int, device: int, env: Mapping[str, str]) -> None:
         shape = (len(kinds), BATCH, WIDTH)
         size = len(kinds) * BATCH * WIDTH * 4
+        self._workers: list[_Process] = []
         descriptor = os.memfd_create("aiperf-gpu-pool")
-        os.ftruncate(descriptor, 2 * size)
-        area = mmap.mmap(descriptor, 2 * size)
-        self.inputs, self.results = (
-            np.frombuffer(area, np.float32, size // 4, k * size).reshape(shape) for k in range(2)
-        )
-        self.redraw(seed)
-        self._workers: list[subprocess.Popen[bytes]] = []
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 what the processes write to stderr, closed in close
         try:
+            os.ftruncate(descriptor, 2 * size)
+            area = mmap.mmap(descriptor, 2 * size)
+            self.inputs, self.results = (
+                np.frombuffer(area, np.float32, size // 4, k * size).reshape(shape) for k in range(2)
+            )
+            self.redraw(seed)
             for index, kind in enumerate(kinds):
                 told = (descriptor, len(kinds), index, BATCH, WIDTH, requests, device, seed, kind)
-                self._workers.append(_start(told, descriptor, env, self._said))
-            self.facts = [self._answer(worker).decode().strip() for worker in self._workers]
+                self._workers.append(_Process(told, descriptor, env))
+            self.facts = [worker.answer().decode().strip() for worker in self._workers]
         except BaseException:
             self.close()
             raise
@@ -62,54 +61,74 @@ class GpuPool:
         """New inputs, in place."""
         self.inputs[:] = generator(seed, "inputs").standard_normal(self.inputs.shape, dtype=np.float32)
 
-    def _answer(self, worker: subprocess.Popen[bytes]) -> bytes:
-        assert worker.stdout is not None
-        line: bytes = worker.stdout.readline()
-        if not line:
-            status = worker.wait()
-            raise PoolError(f"a process of the pool ended with status {status}{self._last_words()}")
-        return line
-
-    def _last_words(self) -> str:
-        """The last line that a process wrote to stderr, after a colon; all of it goes into this process's stderr."""
-        self._said.seek(0)
-        said = self._said.read().decode(errors="replace")
-        sys.stderr.write(said)
-        lines = said.strip().splitlines()
-        return f": {lines[-1]}" if lines else ""
-
     def step(self) -> None:
         """All processes start together; the step ends with the last one."""
         for worker in self._workers:
-            assert worker.stdin is not None
-            worker.stdin.write(b"go\n")
+            worker.tell(b"go\n")
         for worker in self._workers:
-            self._answer(worker)
+            worker.answer()
 
     def close(self) -> None:
         """End the processes; one that does not leave by itself is killed."""
         for worker in self._workers:
-            assert worker.stdin is not None
-            worker.stdin.close()
+            worker.let_go()
         for worker in self._workers:
-            assert worker.stdout is not None
-            try:
-                worker.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                worker.kill()
-                worker.wait()
-            worker.stdout.close()
+            worker.end()
+
+
+class _Process:
+    """One process, and what it writes to stderr, which becomes this process's own when it ends."""
+
+    def __init__(self, told: Sequence[object], descriptor: int, env: Mapping[str, str]) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 closed in end
+        try:
+            self._process = subprocess.Popen(
+                # -P keeps this folder, whose files have everyday names, off the process's import path
+                [sys.executable, "-P", str(_WORKER), *map(str, told)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._said,
+                pass_fds=(descriptor,),
+                bufsize=0,
+                env={**os.environ, **env},
+            )
+        except BaseException:
+            self._said.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def tell(self, line: bytes) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line)
+
+    def answer(self) -> bytes:
+        """Its next line. Raises PoolError with its last words when it has ended instead."""
+        assert self._process.stdout is not None
+        line: bytes = self._process.stdout.readline()
+        if not line:
+            status = self._process.wait()
+            words = self._words().strip().splitlines()
+            raise PoolError(f"a process of the pool ended with status {status}{f': {words[-1]}' if words else ''}")
+        return line
+
+    def let_go(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def end(self) -> None:
+        assert self._process.stdout is not None
+        try:
+            self._process.wait(timeout=_LEAVE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        sys.stderr.write(self._words())
         self._said.close()
 
-
-def _start(told: Sequence[object], descriptor: int, env: Mapping[str, str], said: IO[bytes]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        # -P keeps this folder, whose files have everyday names, off the process's import path
-        [sys.executable, "-P", str(_WORKER), *map(str, told)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=said,
-        pass_fds=(descriptor,),
-        bufsize=0,
-        env={**os.environ, **env},
-    )
+    def _words(self) -> str:
+        # The file's position belongs to the process too.
+        return os.pread(self._said.fileno(), 1 << 20, 0).decode(errors="replace")

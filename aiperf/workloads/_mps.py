@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -18,6 +19,7 @@ from aiperf.workloads.contract import SkipSide
 
 _CONTROL = "nvidia-cuda-mps-control"
 _PATIENCE_S = 15.0
+_LEAVE_S = 20.0
 _FAULT = re.compile(r"fail|error|fault|not supported|denied", re.IGNORECASE)
 _LIFE = f"{_CONTROL} -f & read -r _; echo quit | {_CONTROL}; wait"
 """Runs the daemon until standard input ends, and so no longer than the process that holds the other end of the pipe."""
@@ -30,24 +32,31 @@ class Mps:
         """Start it for this GPU, counted as this process sees them. Raises SkipSide where there is none or it fails."""
         if shutil.which(_CONTROL) is None:
             raise SkipSide(f"sharing by MPS needs {_CONTROL}, which is not on PATH")
-        self._folder = Path(tempfile.mkdtemp(prefix="aiperf-mps-"))
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         # A client counts the GPUs that the daemon sees.
+        seen = {"CUDA_VISIBLE_DEVICES": visible.split(",")[gpu].strip() if visible else str(gpu)}
+        self._folder = Path(tempfile.mkdtemp(prefix="aiperf-mps-"))
         self.env: Mapping[str, str] = {
             "CUDA_MPS_PIPE_DIRECTORY": str(self._folder),
             "CUDA_MPS_LOG_DIRECTORY": str(self._folder),
             "CUDA_VISIBLE_DEVICES": "0",
         }
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        seen = {"CUDA_VISIBLE_DEVICES": visible.split(",")[gpu].strip() if visible else str(gpu)}
-        quiet = subprocess.DEVNULL
-        self._daemon = subprocess.Popen(
-            ["/bin/sh", "-c", _LIFE], stdin=subprocess.PIPE, stdout=quiet, stderr=quiet,
-            env={**os.environ, **self.env, **seen},
-        )  # fmt: skip
+        self._daemon: subprocess.Popen[bytes] | None = None
+        try:
+            quiet = subprocess.DEVNULL
+            self._daemon = subprocess.Popen(
+                ["/bin/sh", "-c", _LIFE], stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, process_group=0,
+                env={**os.environ, **self.env, **seen},
+            )  # fmt: skip
+            self._await(self._daemon)
+        except BaseException:
+            self.close()
+            raise
+
+    def _await(self, daemon: subprocess.Popen[bytes]) -> None:
         until = time.monotonic() + _PATIENCE_S
         while self._ask("get_server_list") is None:
-            if time.monotonic() > until or self._daemon.poll() is not None:
-                self.close()
+            if time.monotonic() > until or daemon.poll() is not None:
                 raise SkipSide(f"{_CONTROL} did not come up within {_PATIENCE_S:.0f} s")
             time.sleep(0.1)
 
@@ -75,11 +84,13 @@ class Mps:
 
     def close(self) -> None:
         """End the daemon and its servers, and remove its folder."""
-        assert self._daemon.stdin is not None
-        self._daemon.stdin.close()
-        try:
-            self._daemon.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self._daemon.kill()
-            self._daemon.wait()
+        if self._daemon is not None:
+            assert self._daemon.stdin is not None
+            self._daemon.stdin.close()
+            try:
+                self._daemon.wait(timeout=_LEAVE_S)
+            except subprocess.TimeoutExpired:
+                # The shell is not the daemon: its group is both.
+                os.killpg(self._daemon.pid, signal.SIGKILL)
+                self._daemon.wait()
         shutil.rmtree(self._folder, ignore_errors=True)

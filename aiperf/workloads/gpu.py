@@ -5,6 +5,7 @@ What must not live here: items that depend on one another (see stream.py), timin
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -197,26 +198,24 @@ def _by_processes(
     import torch
 
     number = torch.device(context.device).index or 0
-    daemon = Mps(number) if mps else None
-    try:
-        client, number = ({**daemon.env, **env}, 0) if daemon else (env, number)
-        pool = GpuPool(kinds, seed=context.seed, requests=requests, device=number, env=client)
-        servers = daemon.servers() if daemon else 0
-    except PoolError as error:
-        if daemon is None:
-            raise
-        logged = f"; MPS logged: {told}" if (told := daemon.faults()) else ""
-        daemon.close()
-        raise SkipSide(f"the processes did not become clients of MPS: {error}{logged}") from error
-
-    def close() -> None:
-        pool.close()
+    with contextlib.ExitStack() as held:
+        daemon = Mps(number) if mps else None
         if daemon is not None:
-            daemon.close()
-
-    if daemon is not None and not servers:
-        close()
-        raise SkipSide("MPS has started no server for its clients")
+            held.callback(daemon.close)
+            number = 0
+        client = {**(daemon.env if daemon is not None else {}), **env}
+        try:
+            pool = GpuPool(kinds, seed=context.seed, requests=requests, device=number, env=client)
+        except PoolError as error:
+            if daemon is None:
+                raise
+            logged = f"; MPS logged: {told}" if (told := daemon.faults()) else ""
+            raise SkipSide(f"the processes did not become clients of MPS: {error}{logged}") from error
+        held.callback(pool.close)
+        servers = daemon.servers() if daemon is not None else 0
+        if daemon is not None and not servers:
+            raise SkipSide("MPS has started no server for its clients")
+        close = held.pop_all().close
     return Workload(
         step=pool.step,
         work=Work(items=len(kinds) * requests, item="requests"),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ import torch
 from aiperf.workloads import _gpu_pool, _gpu_worker, _mps, gpu
 from aiperf.workloads._gpu_pool import GpuPool, PoolError
 from aiperf.workloads._gpu_threads import Crew
-from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.contract import Context, SkipSide, Workload
 
 
 class Log:
@@ -126,6 +129,117 @@ def test_a_process_that_dies_is_told_and_leaves_no_other_behind(
         GpuPool(["infer", "infer"], seed=3, requests=1, device=-1, env={})
 
 
+def test_the_last_words_are_those_of_the_process_that_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small(monkeypatch)
+    program = tmp_path / "worker.py"
+    program.write_text(
+        "import sys, time\n"
+        "if sys.argv[3] == '0':\n"
+        "    print('the cause', file=sys.stderr); time.sleep(1); sys.exit(3)\n"
+        "print('a harmless warning', file=sys.stderr, flush=True); time.sleep(30)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(_gpu_pool, "_WORKER", program)
+    monkeypatch.setattr(_gpu_pool, "_LEAVE_S", 0.2)
+    with pytest.raises(PoolError, match=r"status 3: the cause$"):
+        GpuPool(["infer", "infer"], seed=3, requests=1, device=-1, env={})
+
+
+class Daemon:
+    """An MPS daemon that only notes what becomes of it."""
+
+    env: ClassVar = {"CUDA_MPS_PIPE_DIRECTORY": "/pipe", "CUDA_VISIBLE_DEVICES": "0"}
+
+    def __init__(self, noted: list[object], servers: int = 1) -> None:
+        self._noted, self._servers = noted, servers
+
+    def servers(self) -> int:
+        return self._servers
+
+    def faults(self) -> str:
+        return "no such device"
+
+    def close(self) -> None:
+        self._noted.append("daemon closed")
+
+
+class Pool:
+    """A pool that only notes what it was asked for."""
+
+    facts: ClassVar = ["H200"]
+    inputs = results = np.zeros(1)
+
+    def __init__(self, noted: list[object], fault: Exception | None, *_: object, **asked: object) -> None:
+        noted.append((asked["device"], asked["env"]))
+        self._noted = noted
+        if fault is not None:
+            raise fault
+
+    def step(self) -> None: ...
+
+    def redraw(self, seed: int) -> None: ...
+
+    def close(self) -> None:
+        self._noted.append("pool closed")
+
+
+def shared(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    *,
+    fault: Exception | None = None,
+    servers: int = 1,
+    mps: bool = True,
+) -> tuple[list[object], Callable[[], Workload]]:
+    """What becomes of daemon and pool when the third GPU's jobs are set up, and the set-up."""
+    noted: list[object] = []
+
+    def start(gpu: int) -> Daemon:
+        noted.append(f"daemon for {gpu}")
+        return Daemon(noted, servers)
+
+    monkeypatch.setattr(gpu, "Mps", start)
+    monkeypatch.setattr(gpu, "GpuPool", lambda *args, **kwargs: Pool(noted, fault, *args, **kwargs))
+    context = Context(device="cuda:2", seed=1, scratch=tmp_path, shared_scratch=tmp_path, gpus=3)
+    made = partial(gpu.concurrent, context, jobs=["infer"], share="mps" if mps else "processes")
+    return noted, made
+
+
+def test_clients_of_mps_find_the_gpu_as_their_first_and_all_is_closed_pool_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    noted, made = shared(monkeypatch, tmp_path)
+    workload = made()
+    assert noted == ["daemon for 2", (0, Daemon.env)]
+    assert workload.facts["mps_servers"] == 1
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in workload.facts
+    workload.close()
+    assert noted[2:] == ["pool closed", "daemon closed"]
+
+
+def test_processes_without_mps_find_the_gpu_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    noted, made = shared(monkeypatch, tmp_path, mps=False)
+    made()
+    assert noted == [(2, {})]
+
+
+@pytest.mark.parametrize(
+    ("fault", "servers", "told", "left"),
+    [
+        (PoolError("status 1: no GPU"), 1, "status 1: no GPU; MPS logged: no such device", []),
+        (OSError("no memory"), 1, "no memory", []),
+        (None, 0, "has started no server", ["pool closed"]),
+    ],
+)
+def test_whatever_fails_under_mps_the_daemon_is_closed(
+    fault: Exception | None, servers: int, told: str, left: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    noted, made = shared(monkeypatch, tmp_path, fault=fault, servers=servers)
+    with pytest.raises(OSError if isinstance(fault, OSError) else SkipSide, match=told):
+        made()
+    assert noted[2:] == [*left, "daemon closed"]
+
+
 def test_a_training_answer_does_not_depend_on_the_answers_before_it() -> None:
     train = _gpu_worker.build("train", width=8, seed=1, device=torch.device("cpu"))
     first, second = torch.ones(2, 8), torch.full((2, 8), 0.5)
@@ -200,11 +314,38 @@ def test_what_mps_logged_last_of_a_fault_is_told(monkeypatch: pytest.MonkeyPatch
         daemon.close()
 
 
-def test_a_daemon_that_does_not_come_up_is_a_reason_to_skip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_daemon_that_does_not_come_up_is_a_reason_to_skip_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pretend_control(tmp_path, monkeypatch, "#!/bin/sh\nexit 1\n")
     monkeypatch.setattr(_mps, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(SkipSide, match="did not come up"):
         _mps.Mps(0)
+    assert not list(tmp_path.glob("aiperf-mps-*"))
+
+
+def test_a_daemon_that_does_not_quit_is_killed_and_not_only_its_shell(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stubborn = CONTROL.replace('[ ! -e "$CUDA_MPS_PIPE_DIRECTORY/quit" ]', "true").replace(
+        'touch "$CUDA_MPS_PIPE_DIRECTORY/up"', 'echo $$ > "$CUDA_MPS_PIPE_DIRECTORY/up"'
+    )
+    pretend_control(tmp_path, monkeypatch, stubborn)
+    monkeypatch.setattr(_mps, "_LEAVE_S", 0.5)
+    daemon = _mps.Mps(0)
+    pid = int((Path(daemon.env["CUDA_MPS_PIPE_DIRECTORY"]) / "up").read_text())
+    assert Path(f"/proc/{pid}").exists()
+    daemon.close()
+    assert not alive(pid)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process still runs; one that is dead and not yet waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_without_mps_on_the_path_the_side_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
