@@ -9,6 +9,7 @@ What must not live here: whether the sides compute the right thing (see library.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import json
@@ -34,6 +35,7 @@ from aiperf.workloads._gpu_jobs import CHAINED
 from aiperf.workloads.contract import Context, SkipSide, Workload
 
 FOLDER = Path(__file__).parents[2] / "scenarios/gpu"
+KERNELS = Path(__file__).parents[2] / "aiperf/workloads/kernels"
 TOGETHER = {"memcheck": 6, "synccheck": 6, "racecheck": 1}
 """Tool -> scenarios that share a process; the slowest last."""
 JOBS = max(2, len(os.sched_getaffinity(0)) * 3 // 4)
@@ -47,7 +49,13 @@ _ALONE = {"memcheck": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}}
 _SMALL = {"rounds": 100, "repeat": 20, "iterations": 5, "ITERATIONS": 20, "total_bytes": 16 << 20}
 """Enough of what a workload does again and again, or splits into pieces; capitals among the defines of a kernel."""
 _EDGES = (2048, 4096, 8192, 16384)
+_EVERY_LANE = "EVERY_LANE_ARRIVES"
+_BUILT = f"built with {_EVERY_LANE}"
+"""Other code than what is measured, where it matters: see kernels/async.cuh. That __syncwarp stands where it must, it
+cannot tell."""
 _CAPTURED = "cudaErrorStreamCaptureUnsupported"
+_WRONG = re.compile(r"^========= (Invalid|Error: Race|Barrier error|Misaligned)", re.MULTILINE)
+"""What a tool says of a kernel before it has come to its summary."""
 _BLIND = "is not supported by the selected tool"
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
 
@@ -76,7 +84,10 @@ def compiles(side: Side) -> bool:
         return params.get("share") not in ("processes", "mps") and bool(set(CHAINED) & set(params["jobs"]))
     if family == "stream":
         return params.get("kernel") not in ("train_step", "decode")
-    return family == "cuda" or (family == "launch" and params.get("api") == "cuda")
+    if family == "linalg":
+        return str(params.get("backend", "")).startswith("hand_")
+    placed = side.workload == "memory.placement"
+    return family == "cuda" or placed or (family == "launch" and params.get("api") == "cuda")
 
 
 def _sides(path: Path) -> Sequence[Side]:
@@ -84,23 +95,27 @@ def _sides(path: Path) -> Sequence[Side]:
 
 
 def judge(output: str, status: int, tool: str) -> tuple[str, str]:
-    """(status, detail) of what a tool printed: clean only when it came to its summary and that says zero."""
+    """(status, detail) of what a tool printed: clean only when it came to its summary and that says zero.
+
+    ``captured``: all that it found is that something allocates while a graph is captured.
+    """
     counts = [int(a or b) for a, b in _SUMMARY.findall(output)]
     said = [
         line.lstrip("= ")
         for line in output.splitlines()
         if line.startswith("=========") and line.strip("= ") not in ("", "COMPUTE-SANITIZER")
     ]
-    if "## skipped" in output:
-        return "skipped", output.partition("## skipped")[2].splitlines()[0].strip()
+    if lost := [line for line in said if line.startswith(_LOST)]:
+        return "failed", lost[0]
     blind = [line for line in said if _BLIND in line]
     if blind and sum(counts) == len(blind) and status == 0 and "## done" in output:
         # The tool counts its own remark as a hazard.
         return "skipped", blind[0]
-    if lost := [line for line in said if line.startswith(_LOST)]:
-        return "failed", lost[0]
-    if counts and any(counts):
-        return "found", " | ".join(said[:6])[:600]
+    if any(counts) or _WRONG.search(output):
+        captured = counts and sum(counts) == output.count(_CAPTURED) and not _WRONG.search(output)
+        return "captured" if captured else "found", " | ".join(said[:6])[:600]
+    if "## skipped" in output:
+        return "skipped", output.partition("## skipped")[2].splitlines()[0].strip()
     if counts and status == 0 and "## done" in output:
         return "clean", ""
     return "failed", f"{tool} ended with {status}: " + " | ".join(output.splitlines()[-4:])[:600]
@@ -141,10 +156,11 @@ def check(names: Sequence[str], tool: str) -> list[Found]:
         detail = f"{detail} with {_ONE_AT_A_TIME}; without: {why}".lstrip()
     if status != "clean" and len(names) > 1:
         return [found for name in names for found in check([name], tool)]
-    if tool in _ALONE and (status == "failed" or _CAPTURED in detail):
+    if status == "captured":
         # What is captured into a graph must not allocate, and without a pool it does.
         why, (status, detail) = detail, _run(names, tool, {})
         detail = f"{detail} with the caching allocator only; without it: {why}".lstrip()
+    status = "found" if status == "captured" else status
     took = time.monotonic() - began
     for name in names:
         print(f"{status:8} {tool:9} {name} {took:.0f} s {detail}".rstrip(), flush=True)
@@ -157,13 +173,15 @@ def _run(names: Sequence[str], tool: str, environment: Mapping[str, str], *more:
     argv = ["timeout", "--signal=KILL", str(LIMIT_S), *looked_at, sys.executable, __file__, "--child", tool, *names]
     env = {**os.environ, **environment}
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, check=False)
-    return judge(done.stdout, done.returncode, tool)
+    found, detail = judge(done.stdout, done.returncode, tool)
+    return found, f"{detail} ({_BUILT})".lstrip() if _BUILT in done.stdout else detail
 
 
 def _set_up(side: Side, context: Context, tool: str) -> Workload:
     given = dict(side.params)
-    if tool == "racecheck" and "source" in given:
-        given["defines"] = {**given.get("defines", {}), "EVERY_LANE_ARRIVES": 1}  # see kernels/async.cuh
+    if tool == "racecheck" and "ARRIVALS" in _source_of(given):
+        given["defines"] = {**given.get("defines", {}), _EVERY_LANE: 1}
+        print(f"## {_BUILT}", flush=True)
     *fewer, whole = smaller(given)
     for params in fewer:
         try:
@@ -173,10 +191,20 @@ def _set_up(side: Side, context: Context, tool: str) -> Workload:
     return set_up(side.workload, context, whole)
 
 
+def _source_of(params: Mapping[str, object]) -> str:
+    path = KERNELS / str(params.get("source", "."))
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
 def _child(tool: str, *names: str) -> None:
     """Set up each side of the first cases and run two steps of it; nothing is compared."""
     import torch
 
+    if tool in _ALONE:
+        with contextlib.suppress(ImportError):
+            import cupy
+
+            cupy.cuda.set_allocator(None)
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder)
