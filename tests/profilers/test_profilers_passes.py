@@ -47,6 +47,12 @@ def test_only_perf_is_switched_on_and_off_and_only_torch_writes_a_trace(tmp_path
             assert (launch.solo.control, launch.solo.trace) == (tool == "perf", tool == "torch")
 
 
+def test_tools_that_trace_the_warm_up_too_are_given_little_of_it(tmp_path: Path):
+    told = {tool: launches(tmp_path / tool, tool)[0].solo.warmup_seconds for tool in module_tools()}
+    assert told["nsys"] == told["ncu"] == 0.3
+    assert told["torch"] == told["perf"] == 1.0
+
+
 def test_ncu_reads_one_iteration_with_cold_caches_where_the_case_measures_cold(tmp_path: Path):
     for cache, control in (("cold", "all"), ("hot", "none")):
         (launch,) = launches(tmp_path / cache, "ncu", measure=Measure(cache=cache), needs=Needs(gpus=1))

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,10 +15,7 @@ from aiperf.worker.load import NotAWorkload, set_up, workload_function
 from aiperf.worker.obey import Worker
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.slot import Order, Slot
-from aiperf.workloads._imports import imports_of
 from aiperf.workloads.contract import Context, Workload
-
-ROOT = str(Path(__file__).parents[2])
 
 BENCHES = str(Path(__file__).with_name("benches.py"))
 BITWISE = {"kind": "bitwise", "rtol": None, "atol": None, "name": "", "bound": None, "reference": False}
@@ -349,61 +345,3 @@ def test_what_a_side_will_compile_with_is_imported_ahead_and_what_is_missing_is_
     sides = [("tensor.op", {"impl": "torch"}), ("tensor.op", {"impl": "compiled"})]
     assert make_worker().on_load(modules=["not_here", "json"], asked=sides) == {}
     assert asked == ["not_here", "json", "torch._dynamo", "torch._inductor.compile_fx"]
-
-
-@pytest.mark.parametrize(
-    ("workload", "params", "ahead"),
-    [
-        ("tensor.op", {}, ""),
-        ("tensor.op", {"impl": "compiled"}, "torch._inductor.compile_fx"),
-        ("tensor.op", {"impl": "triton"}, ""),
-        ("model.step", {"compile": "default"}, "aiperf.workloads._wrapping"),
-        ("model.step", {"mode": "train"}, "torch._dynamo"),
-        ("model.step", {"mode": "infer", "compile": "none"}, ""),
-        ("stream.pipeline", {"kernel": "train_step"}, "torch._dynamo"),
-        ("stream.pipeline", {"kernel": "spin"}, ""),
-        ("parallel.train", {}, "torch._dynamo"),
-        ("attention.forward", {"backend": "flex"}, "torch._inductor.compile_fx"),
-        ("attention.forward", {"backend": "math"}, ""),
-        ("compile.process", {}, ""),
-        ("/home/me/work.py:tensor.op", {"impl": "compiled"}, ""),
-    ],
-)
-def test_only_what_set_up_imports_by_itself_comes_ahead(workload, params, ahead):
-    found = imports_of(workload, params)
-    assert (ahead in found) if ahead else not found
-
-
-SET_UP = """
-import json, sys, tempfile
-from pathlib import Path
-import torch, torch.distributed
-from aiperf.worker.load import set_up
-from aiperf.workloads._imports import imports_of
-from aiperf.workloads.contract import Context
-workload, params = json.loads(sys.argv[1])
-folder = Path(tempfile.mkdtemp())
-ahead = imports_of(workload, params)
-already = [name for name in ahead if name in sys.modules]
-set_up(workload, Context(device="cpu", seed=1, scratch=folder, shared_scratch=folder), params)
-there = set(sys.modules)
-for name in ahead:
-    __import__(name)
-print(json.dumps([already, sorted(set(sys.modules) - there)]))
-"""
-
-
-@pytest.mark.parametrize(
-    ("workload", "params"),
-    [
-        ("model.step", {"mode": "train", "model": "tiny", "batch": 1, "seq": 8}),
-        ("model.step", {"mode": "infer", "model": "tiny", "batch": 1, "seq": 8, "compile": "default"}),
-        ("tensor.op", {"n": 1024, "op": "add", "impl": "compiled"}),
-    ],
-)
-def test_set_up_does_import_what_comes_ahead_and_nothing_more_does(workload, params):
-    program = [sys.executable, "-c", SET_UP, json.dumps([workload, params])]
-    told = subprocess.run(program, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": ROOT})
-    already, more = json.loads(told.stdout)
-    assert already == []
-    assert set(more) <= {"aiperf.workloads._wrapping"}

@@ -1,0 +1,73 @@
+"""What set-up will import: that it is told, that set-up does import it, and that it is all there is to import."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiperf.workloads._imports import imports_of
+
+ROOT = str(Path(__file__).parents[2])
+COMPILED = ("torch._dynamo", "torch._inductor.compile_fx")
+
+
+@pytest.mark.parametrize(
+    ("workload", "params", "ahead"),
+    [
+        ("tensor.op", {}, ()),
+        ("tensor.op", {"impl": "compiled"}, COMPILED),
+        ("tensor.op", {"impl": "triton"}, ()),
+        ("model.step", {"compile": "default"}, ("aiperf.workloads._wrapping",)),
+        ("model.step", {"mode": "train"}, ("torch._dynamo",)),
+        ("model.step", {"mode": "infer", "compile": "none"}, ()),
+        ("stream.pipeline", {"kernel": "train_step"}, ("torch._dynamo",)),
+        ("stream.pipeline", {"kernel": "spin"}, ()),
+        ("parallel.train", {}, ("torch._dynamo",)),
+        ("attention.forward", {"backend": "flex"}, COMPILED),
+        ("attention.forward", {"backend": "math"}, ()),
+        ("compile.process", {}, ()),
+        ("/home/me/work.py:tensor.op", {"impl": "compiled"}, ()),
+    ],
+)
+def test_only_what_set_up_imports_by_itself_comes_ahead(workload, params, ahead):
+    assert imports_of(workload, params) == ahead
+
+
+SET_UP = """
+import json, sys
+from pathlib import Path
+import torch, torch.distributed
+from aiperf.worker.load import set_up
+from aiperf.workloads._imports import imports_of
+from aiperf.workloads.contract import Context
+workload, params, folder = json.loads(sys.argv[1])
+folder = Path(folder)
+ahead = imports_of(workload, params)
+already = [name for name in ahead if name in sys.modules]
+set_up(workload, Context(device="cpu", seed=1, scratch=folder, shared_scratch=folder), params)
+there = set(sys.modules)
+for name in ahead:
+    __import__(name)
+print(json.dumps([already, sorted(set(sys.modules) - there)]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("workload", "params"),
+    [
+        ("model.step", {"mode": "train", "model": "tiny", "batch": 1, "seq": 8}),
+        ("model.step", {"mode": "infer", "model": "tiny", "batch": 1, "seq": 8, "compile": "default"}),
+        ("tensor.op", {"n": 1024, "op": "add", "impl": "compiled"}),
+    ],
+)
+def test_set_up_does_import_what_comes_ahead_and_nothing_more_does(workload, params, tmp_path):
+    program = [sys.executable, "-c", SET_UP, json.dumps([workload, params, str(tmp_path)])]
+    told = subprocess.run(program, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": ROOT})
+    already, more = json.loads(told.stdout)
+    assert already == []
+    assert set(more) <= {"aiperf.workloads._wrapping"}
