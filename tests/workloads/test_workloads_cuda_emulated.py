@@ -137,6 +137,12 @@ launch(2, 256, [&] { consumer(given + n, middle.data(), tail.data(), out.data())
 tell(middle); tell(tail); tell(out);
 """
 
+EVERY_LANE = {"EVERY_LANE_ARRIVES": 1, "ARRIVALS": 32}
+"""The build that racecheck sees."""
+TILES = "".join(
+    product(entry, 1, block, "n * WORDS", "n * WORDS")
+    for entry, block in (("single_buffered", 256), ("double_buffered", 256), ("warp_specialized", 288))
+)
 CASES = {
     "records": Case("records.cu", 300, RECORDS, {"READ": 3}),
     "records_of_four": Case("records.cu", 1500, RECORDS, {"READ": 3, "ITEMS": 4}),
@@ -178,15 +184,15 @@ CASES = {
         f"wide_{name}": Case("tile.cu", 8192, pairwise("stream_tiles", 2, 256), {"STEPS": 3, "TILE": 2048, **defines})
         for name, defines in {"plain": {"STAGES": 0}, "two": {"STAGES": 2}, "bulk": {"STAGES": 2, "BULK": 1}}.items()
     },
-    "tile_gemm": Case(
-        "tile_gemm.cu", 3,
-        "".join(
-            product(entry, 1, block, "n * WORDS", "n * WORDS")
-            for entry, block in (("single_buffered", 256), ("double_buffered", 256), ("warp_specialized", 288))
-        ),
-    ),
-    "band_gemm": Case("band_gemm.cu", 3, product("banded", 4, 288, "n * WORDS", "n * WORDS"), {"PAIRS": 3}),
-    "cluster_gemm": Case("cluster_gemm.cu", 1024, PACKED, {"STAGES": 2, "BLOCKS_RUN": 7}),
+    **{
+        f"{name}{suffix}": Case(f"{name}.cu", n, body, {**defines, **more})
+        for suffix, more in {"": {}, "_every": EVERY_LANE}.items()
+        for name, n, body, defines in (
+            ("tile_gemm", 3, TILES, {}),
+            ("band_gemm", 3, product("banded", 4, 288, "n * WORDS", "n * WORDS"), {"PAIRS": 3}),
+            ("cluster_gemm", 1024, PACKED, {"STAGES": 2, "BLOCKS_RUN": 7}),
+        )
+    },
     "queue_block": Case("queue.cu", 1024, ROUNDS, {"STEPS": 3, "CHUNK": 3}),
     "queue_warp": Case("queue.cu", 1024, ROUNDS, {"STEPS": 3, "POP": "WARP", "CHUNK": 3}),
     "queue_thread": Case("queue.cu", 1024, ROUNDS, {"STEPS": 3, "POP": "THREAD", "CHUNK": 3}),
@@ -336,7 +342,9 @@ def test_tiles_are_used_after_they_came_and_before_they_go(told: Told, name: str
     assert np.array_equal(out.reshape(shape), value)
 
 
-@pytest.mark.parametrize(("name", "side"), [("tile_gemm", 112), ("band_gemm", 128)])
+@pytest.mark.parametrize(
+    ("name", "side"), [("tile_gemm", 112), ("tile_gemm_every", 112), ("band_gemm", 128), ("band_gemm_every", 128)]
+)
 def test_batched_tile_products_agree_whoever_copies(told: Told, name: str, side: int) -> None:
     left, right = told.given[: 6 * side * side].reshape(2, 3, side, side).astype(float)
     results = told.floats(name)
@@ -345,10 +353,11 @@ def test_batched_tile_products_agree_whoever_copies(told: Told, name: str, side:
         np.testing.assert_allclose(out.reshape(3, side, side), left @ right, atol=1e-4)
 
 
-def test_packed_operands_are_where_the_tensor_cores_want_them(told: Told) -> None:
+@pytest.mark.parametrize("name", ["cluster_gemm", "cluster_gemm_every"])
+def test_packed_operands_are_where_the_tensor_cores_want_them(told: Told, name: str) -> None:
     words = told.given[np.arange(2 << 20) % 1000003].view(np.uint32) & np.uint32(0xFFFF0000)
     left, right = words.view(np.float32).reshape(2, 1024, 1024).astype(float)
-    tile, same = told.floats("cluster_gemm")
+    tile, same = told.floats(name)
     # Block 6 is of patch 1, which lies below patch 0: its row is the second one of that patch.
     np.testing.assert_allclose(tile.reshape(128, 128), left[384:512] @ right[:, :128], atol=2e-3)
     assert same[0] == 1, "what product_packed writes is what pack makes of the rounded product"
