@@ -18,6 +18,7 @@ from aiperf.host.energy import EnergyMeter, cpu_meter, gpu_meter
 from aiperf.host.facts import Gpu, HostFacts
 from aiperf.host.incidents import judge
 from aiperf.host.near import deal, near_cpus
+from aiperf.host.nvml import Nvml, open_nvml
 from aiperf.host.placement import others, place
 from aiperf.host.read import memory
 from aiperf.host.telemetry import Sampler
@@ -67,6 +68,7 @@ class Stand:
         self._coming: tuple[PairPlan, ...] = ()
         self._cpus: _Cpus | None = None
         self._near: tuple[tuple[int, ...], ...] | None = None
+        self._nvml: Nvml | None = None
         self._command_plans: dict[str, CommandPlan] = {}
         self.cancel = threading.Event()
         self.worktrees = Worktrees(self._guardian)
@@ -81,9 +83,13 @@ class Stand:
             raise
         with suppress(UserError):  # outputs then go through the scratch folder
             self._exchange.open()
+        # Held open, or the telemetry of each pair would start the library anew, which asks every GPU of the host.
+        self._nvml = open_nvml()[0] if self._host.gpus else None
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._nvml is not None:
+            self._nvml.close()
         self._room.close()
         self.worktrees.close()
         self._guardian.close()

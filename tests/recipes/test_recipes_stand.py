@@ -42,6 +42,25 @@ def test_scratch_lies_where_asked_and_goes_away(tmp_path, monkeypatch) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_library_of_the_gpus_is_held_open_for_the_whole_run_and_left_alone_without_gpus(monkeypatch) -> None:
+    told: list[str] = []
+
+    class Library:
+        def close(self) -> None:
+            told.append("closed")
+
+    def start() -> tuple[Library, str]:
+        told.append("opened")
+        return Library(), ""
+
+    monkeypatch.setattr("aiperf.stand.open_nvml", start)
+    with Stand(HOST, make_settings()):
+        assert told == []
+    with Stand(replace(HOST, gpus=(Gpu(0, "H200", "GPU-0", "9.0", 1, 1),)), make_settings()):
+        assert told == ["opened"]
+    assert told == ["opened", "closed"]
+
+
 def exchanging(monkeypatch, tmp_path, *, room: int):
     """The folder for outputs that a pair was told of, and what lay in memory inside the stand and afterwards."""
     memory, scratch = tmp_path / "memory", tmp_path / "scratch"
