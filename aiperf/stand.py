@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -35,8 +36,8 @@ from aiperf.plan.refs import unchecked
 from aiperf.records import Case, Failure, Pair, Watch
 from aiperf.settings import Settings
 
-_REPROBE_PAIRS = 8
-"""Pairs after which the quiet CPUs are looked for again: a neighbour may have moved in."""
+_REPROBE_S = 60.0
+"""After so long the quiet CPUs are looked for again: a neighbour may have moved in."""
 _GPU_CPUS = 4
 """CPUs of a rank that drives a GPU: launches, autograd, communication and loader threads."""
 _AHEAD = 8
@@ -49,11 +50,12 @@ _EXCHANGE = Path("/dev/shm")
 """Where outputs are handed over from side to side, as far as they are sure to fit: memory, as on any Linux."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Cpus:
-    case: str
+    wanted: tuple[int, int, int]
+    """GPUs, ranks and CPUs of each."""
     chosen: tuple[int, ...] | None
-    pairs: int = 0
+    since: float
 
 
 class Stand:
@@ -196,10 +198,10 @@ class Stand:
         return measured
 
     def _place(self, case: Case) -> tuple[int, ...] | None:
-        kept = self._cpus
-        if kept is None or kept.case != case.id or kept.pairs >= _REPROBE_PAIRS:
-            kept = self._cpus = _Cpus(case.id, self._quiet(case))
-        kept.pairs += 1
+        """CPUs for a pair: those of the pair before, if it wanted as many and they were found lately."""
+        kept, wanted = self._cpus, (case.needs.gpus, _ranks(case), _cpus_of_rank(case))
+        if kept is None or kept.wanted != wanted or time.monotonic() - kept.since > _REPROBE_S:
+            kept = self._cpus = _Cpus(wanted, self._quiet(case), time.monotonic())
         return kept.chosen
 
     def _quiet(self, case: Case) -> tuple[int, ...] | None:

@@ -312,3 +312,23 @@ def test_a_side_that_is_held_against_nothing_can_go_without_audits(monkeypatch, 
         opened.measure(make_case(), 0, ("before", "after"), 0)
         opened.measure(make_case(), 0, ("before", "after"), 0, audited=False)
     assert audits == [2, 0]
+
+
+def test_quiet_cpus_are_kept_for_the_next_pairs_that_want_as_many_and_looked_for_again_after_a_minute(
+    monkeypatch,
+) -> None:
+    now, probed = [100.0], []
+
+    def quietest(pin, *, ranks, cpus_wanted, allowed):
+        probed.append((now[0], cpus_wanted))
+        return (tuple(allowed)[:cpus_wanted],)
+
+    monkeypatch.setattr("aiperf.stand.place", quietest)
+    monkeypatch.setattr("aiperf.stand.time.monotonic", lambda: now[0])
+    one = make_case()
+    two = replace(one, id="another", needs=Needs(cpus=2))
+    bench = Stand(replace(HOST, cpus=tuple(range(16))), make_settings(pin="auto"))
+    for at, case in ((100.0, one), (130.0, one), (159.0, replace(one, id="third")), (159.0, two), (219.5, two)):
+        now[0] = at
+        assert len(bench._place(case)) == max(1, case.needs.cpus)
+    assert probed == [(100.0, 1), (159.0, 2), (219.5, 2)]
