@@ -164,10 +164,10 @@ def digest(array: Any) -> str:
 
 
 def _weighted_sum(octets: Any) -> int:
-    """Sum of mixed 8-byte words times odd position weights, modulo 2^64, on the array's own device.
+    """Sum of the 8-byte words, each mixed with its position and weighted, modulo 2^64, on the array's own device.
 
-    It keeps up with memory; a cryptographic hash would take longer than the step it checks. Words are mixed, because
-    in a plain sum an even number of changed highest bits (the signs of floats) cancels.
+    A cryptographic hash would take longer than the step it checks. In a sum without mixing, changes cancel that are
+    no accident: signs of floats, rows that change places in a pattern.
     """
     import numpy as np
 
@@ -181,7 +181,7 @@ def _weighted_sum(octets: Any) -> int:
 
     def part_sum(part: slice) -> int:
         weights = np.arange(part.start, part.stop, dtype=np.uint64) * np.uint64(_WEIGHT) | np.uint64(1)
-        mixed = values[part] * np.uint64(_MIX)
+        mixed = (values[part] ^ weights) * np.uint64(_MIX)
         mixed ^= mixed >> np.uint64(32)
         mixed *= weights
         return int(mixed.sum())
@@ -194,10 +194,12 @@ def _weighted_sum_by_torch(octets: Any, words: int) -> int:
     import torch
 
     total, chunk = 0, 1 << 22
+    if octets.storage_offset() % 8:
+        octets = octets.clone()  # else it cannot be seen as words
     for start in range(0, words, chunk):
         values = octets[start * 8 : min(start + chunk, words) * 8].view(torch.int64)
         weights = torch.arange(start, start + len(values), device=values.device).mul_(_WEIGHT).bitwise_or_(1)
-        mixed = values * _MIX
+        mixed = (values ^ weights).mul_(_MIX)
         mixed.bitwise_xor_((mixed >> 32).bitwise_and_(_LOW))
         total += int(mixed.mul_(weights).sum())
     return total

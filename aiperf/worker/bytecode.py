@@ -27,7 +27,7 @@ def kept_compiled() -> Iterator[None]:
     What is imported later, and what this process starts, finds everything as it was.
     """
     before = sys.pycache_prefix, sys.dont_write_bytecode
-    with contextlib.suppress(OSError, RuntimeError):
+    with contextlib.suppress(OSError, RuntimeError, ValueError):
         spec = importlib.util.find_spec(LARGEST)
         if spec is not None and _never_compiled(spec):
             sys.pycache_prefix, sys.dont_write_bytecode = str(_folder(spec)), False
@@ -52,12 +52,11 @@ def _folder(spec: ModuleSpec) -> Path:
     """One for each interpreter and set of installed versions: Python trusts a compiled module by size and time of its
     source, which images may have set alike for two versions. Raises OSError when it is not this user's alone.
     """
-    site = Path(str(spec.origin)).parents[1]
-    versions = sorted(path.name for path in site.glob("*.dist-info"))
-    told = "\0".join([sys.version, sys.prefix, str(spec.origin), *versions])
+    versions = sorted({path.name for place in sys.path for path in Path(place).glob("*.dist-info")})
+    told = os.fsencode("\0".join([sys.version, sys.prefix, str(spec.origin), *versions]))
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     cache = base if base.is_absolute() else Path.home() / ".cache"
-    folder = cache / "aiperf" / "bytecode" / hashlib.sha256(told.encode()).hexdigest()[:16]
+    folder = cache / "aiperf" / "bytecode" / hashlib.sha256(told).hexdigest()[:16]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = folder.stat()
     if facts.st_uid != os.geteuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or not os.access(folder, os.W_OK):

@@ -105,18 +105,21 @@ def judge(output: str, status: int, tool: str) -> tuple[str, str]:
         for line in output.splitlines()
         if line.startswith("=========") and line.strip("= ") not in ("", "COMPUTE-SANITIZER")
     ]
+    if _WRONG.search(output):
+        return "found", " | ".join(said[:6])[:600]
     if lost := [line for line in said if line.startswith(_LOST)]:
         return "failed", lost[0]
+    ended = bool(counts) and status == 0
     blind = [line for line in said if _BLIND in line]
-    if blind and sum(counts) == len(blind) and status == 0 and "## done" in output:
+    if blind and sum(counts) == len(blind) and ended and "## done" in output:
         # The tool counts its own remark as a hazard.
         return "skipped", blind[0]
-    if any(counts) or _WRONG.search(output):
-        captured = counts and sum(counts) == output.count(_CAPTURED) and not _WRONG.search(output)
-        return "captured" if captured else "found", " | ".join(said[:6])[:600]
-    if "## skipped" in output:
+    if any(counts):
+        captured = sum(line.startswith("Program hit") and _CAPTURED in line for line in said)
+        return "captured" if captured == sum(counts) else "found", " | ".join(said[:6])[:600]
+    if ended and "## skipped" in output:
         return "skipped", output.partition("## skipped")[2].splitlines()[0].strip()
-    if counts and status == 0 and "## done" in output:
+    if ended and "## done" in output:
         return "clean", ""
     return "failed", f"{tool} ended with {status}: " + " | ".join(output.splitlines()[-4:])[:600]
 
@@ -155,7 +158,13 @@ def check(names: Sequence[str], tool: str) -> list[Found]:
         why, (status, detail) = detail, _run(names, tool, _ALONE.get(tool, {}), _ONE_AT_A_TIME)
         detail = f"{detail} with {_ONE_AT_A_TIME}; without: {why}".lstrip()
     if status != "clean" and len(names) > 1:
-        return [found for name in names for found in check([name], tool)]
+        each = [found for name in names for found in check([name], tool)]
+        if status != "found" or any(found.status != "clean" for found in each):
+            return each
+        # Seen once, and by none alone: seen all the same.
+        together = Found(" ".join(names), tool, status, detail, time.monotonic() - began)
+        print(f"{status:8} {tool:9} {together.name} {detail}", flush=True)
+        return [*each, together]
     if status == "captured":
         # What is captured into a graph must not allocate, and without a pool it does.
         why, (status, detail) = detail, _run(names, tool, {})

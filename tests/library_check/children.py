@@ -76,7 +76,12 @@ def _drain(todo: queue.Queue[str], found: dict[str, Outcome], crew: Crew) -> Non
     with contextlib.suppress(queue.Empty):
         while True:
             name = todo.get_nowait()
-            variables = crew.variables(name)
+            try:
+                variables = crew.variables(name)
+            except Exception as error:  # a name that there is not, say: the others are checked all the same
+                found[name] = Outcome(name, "failed", f"{type(error).__name__}: {error}")
+                print(crew.line(found[name]), flush=True)
+                continue
             if child is not None and variables:
                 _end(child)
                 child = None

@@ -183,6 +183,17 @@ def test_a_scenario_that_sets_its_environment_gets_a_process_that_has_it_and_no_
     assert len({pid for _, pid in told.values()}) == 3
 
 
+def test_a_name_that_there_is_not_fails_alone() -> None:
+    there = {"one": {}, "two": {"WANTED": "x"}}
+    crew = Crew([sys.executable, "-c", TELLING], 1, 20.0, line=lambda o: o.name, variables=lambda name: there[name])
+    found = check_all(["one", "typo", "two"], crew)
+    assert {name: outcome.status for name, outcome in found.items()} == {
+        "one": "passed",
+        "typo": "failed",
+        "two": "passed",
+    }
+
+
 def test_of_very_many_outputs_of_a_named_check_the_ends_and_extremes_are_broken_and_of_others_all() -> None:
     many = {f"grad.{k:03}": np.zeros((k % 7 + 2, 3)) for k in range(150)}
     many["grad.031"], many["grad.067"] = np.zeros(1), np.zeros((99, 99))

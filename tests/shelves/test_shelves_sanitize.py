@@ -47,11 +47,17 @@ def sanitize():
         ("========= Error: Race reported between Write access\n", -9, "found"),
         (f"{CAPTURED}========= ERROR SUMMARY: 1 error\n", 1, "captured"),
         (f"{CAPTURED}========= ERROR SUMMARY: 2 errors\n", 1, "found"),
+        (f"{CAPTURED}RuntimeError: cudaErrorStreamCaptureUnsupported\n========= ERROR SUMMARY: 2 errors\n", 1, "found"),
         (f"{CAPTURED}========= Invalid __global__ write\n========= ERROR SUMMARY: 1 error\n", 1, "found"),
         (BLIND, 0, "skipped"),
         (BLIND.replace("1 hazard", "2 hazards"), 0, "found"),
         ("========= Internal Sanitizer Error: lost\n## done\n========= RACECHECK SUMMARY: 1 hazard", 0, "failed"),
         (BLIND, 1, "found"),
+        (f"========= Invalid __global__ write\n{BLIND}", 0, "found"),
+        ("========= Barrier error detected. Divergent thread(s) in block\n", -9, "found"),
+        ("========= Misaligned address\n", -9, "found"),
+        ("========= Internal Sanitizer Error: lost\n========= Error: Race reported\n", 0, "found"),
+        ("## skipped x, after: needs cupy\n", 137, "failed"),
         (CLEAN.replace("## done\n", ""), 0, "failed"),
         (CLEAN, 1, "failed"),
         ("## done\n", 0, "failed"),
@@ -117,6 +123,39 @@ def test_what_cannot_be_captured_without_a_pool_is_looked_at_with_one_and_that_i
     (found,) = sanitize.check(["x"], "memcheck")
     assert found.status == "clean"
     assert "with the caching allocator only" in found.detail
+
+
+def test_what_cannot_be_captured_with_a_pool_either_is_found(
+    sanitize, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool(tmp_path, monkeypatch, "PATH", f"{CAPTURED}========= ERROR SUMMARY: 1 error")
+    assert [found.status for found in sanitize.check(["x"], "memcheck")] == ["found"]
+
+
+def test_what_is_found_in_company_and_by_none_alone_is_not_forgotten(
+    sanitize, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool(
+        tmp_path,
+        monkeypatch,
+        "PATH",
+        "========= Invalid __global__ write\n========= ERROR SUMMARY: 1 error",
+        without="memcheck [a-z]$",
+    )
+    program = tmp_path / "compute-sanitizer"
+    program.write_text(
+        program.read_text().replace('grep -q -e "memcheck [a-z]$"', 'grep -q -v -e "--child memcheck a b"')
+    )
+    told = [(found.name, found.status) for found in sanitize.check(["a", "b"], "memcheck")]
+    assert told == [("a", "clean"), ("b", "clean"), ("a b", "found")]
+
+
+def test_the_build_in_which_every_lane_arrives_is_told_with_what_it_came_to(
+    sanitize, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool(tmp_path, monkeypatch, "PATH", "## built with EVERY_LANE_ARRIVES\n========= ERROR SUMMARY: 0 errors")
+    (found,) = sanitize.check(["x"], "racecheck")
+    assert (found.status, found.detail) == ("clean", "(built with EVERY_LANE_ARRIVES)")
 
 
 def test_what_the_tool_loses_is_looked_at_once_more_with_one_launch_at_a_time(

@@ -193,6 +193,24 @@ def test_changed_signs_of_a_large_array_do_not_cancel_however_many_they_are(larg
     assert arrays.digest(turned) != arrays.digest(wide)
 
 
+@pytest.mark.parametrize("pattern", [[1.0, -1.0, -1.0, 1.0], [1.0, 1.0, -1.0, -1.0, -1.0, -1.0, 1.0, 1.0]])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_patterns_that_cancel_in_weights_do_not_cancel_in_a_digest(pattern, dtype):
+    array = np.tile(np.array(pattern, dtype), 1 << 20)
+    assert arrays.digest(array) != arrays.digest(-array)
+
+
+def test_rows_that_change_places_in_a_pattern_are_seen():
+    a, b = np.random.default_rng(4).standard_normal((2, 1 << 20))
+    assert arrays.digest(np.stack([a, b, b, a])) != arrays.digest(np.stack([b, a, a, b]))
+
+
+def test_a_tensor_that_begins_amid_a_word_is_summed_as_its_copy(large):
+    octets = torch.from_numpy(large.view(np.uint8).copy())[4:]
+    words = len(octets) // 8
+    assert arrays._weighted_sum_by_torch(octets, words) == arrays._weighted_sum_by_torch(octets.clone(), words)
+
+
 def test_the_sum_that_a_gpu_takes_is_the_one_of_numpy(large):
     octets = large.view(np.uint8)
     words = len(octets) // 8

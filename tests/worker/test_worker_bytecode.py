@@ -18,6 +18,9 @@ from aiperf.worker.obey import Worker
 
 if "NO_WRITING" in os.environ:  # what a user who is not root finds
     os.access = lambda path, mode, real=os.access: real(path, mode) and "site" not in str(path)
+if "NOT_MINE" in os.environ:
+    os.geteuid = lambda: 54321
+sys.prefix = os.environ.get("PREFIX", sys.prefix)
 where = lambda: [sys.pycache_prefix, sys.dont_write_bytecode]
 before = where()
 worker = Worker(rank=0, world_size=1, store_port=0, listen_fd=-1)
@@ -99,6 +102,35 @@ def test_another_version_of_equal_size_and_time_is_not_taken_for_the_first(house
     assert house.start(**FORBIDDEN)["value"] == 1
     house.install("1.1", value=2)
     assert house.start(**FORBIDDEN)["value"] == 2
+
+
+def test_another_version_of_a_library_that_lies_elsewhere_is_not_taken_for_the_first(
+    house: House, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "other-1.0.dist-info").mkdir(parents=True)
+    house.start(**FORBIDDEN, PYTHONPATH=f"{house.site}:{elsewhere}:{ROOT}")
+    (elsewhere / "other-1.0.dist-info").rename(elsewhere / "other-1.1.dist-info")
+    house.start(**FORBIDDEN, PYTHONPATH=f"{house.site}:{elsewhere}:{ROOT}")
+    assert len(list((house.cache / "aiperf" / "bytecode").iterdir())) == 2
+
+
+def test_each_environment_has_its_own(house: House) -> None:
+    house.start(**FORBIDDEN)
+    house.start(**FORBIDDEN, PREFIX="/another/environment")
+    assert len(list((house.cache / "aiperf" / "bytecode").iterdir())) == 2
+
+
+def test_a_cache_of_another_user_is_left_alone(house: House) -> None:
+    house.start(**FORBIDDEN, NOT_MINE="1")
+    assert house.kept == []
+
+
+def test_a_torch_that_nobody_can_find_is_no_error(house: House) -> None:
+    (house.site / "torch" / "__init__.py").write_text(
+        "__spec__ = None\n" + "class cuda:\n    is_available = staticmethod(lambda: False)\n"
+    )
+    assert house.start(**FORBIDDEN)["value"] == 1
 
 
 def test_where_they_can_be_written_they_lie_beside_their_sources(house: House) -> None:
