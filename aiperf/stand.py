@@ -80,13 +80,13 @@ class Stand:
         self._guardian.start()
         try:
             self._scratch.open()
-        except UserError:
-            self._guardian.close()
+            with suppress(UserError):  # outputs then go through the scratch folder
+                self._exchange.open()
+            # Held open, or the telemetry of each pair would start the library anew, which asks every GPU of the host.
+            self._nvml = open_nvml()[0] if self._host.gpus else None
+        except BaseException:
+            self.__exit__()
             raise
-        with suppress(UserError):  # outputs then go through the scratch folder
-            self._exchange.open()
-        # Held open, or the telemetry of each pair would start the library anew, which asks every GPU of the host.
-        self._nvml = open_nvml()[0] if self._host.gpus else None
         return self
 
     def __exit__(self, *_: object) -> None:

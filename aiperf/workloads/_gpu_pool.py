@@ -5,6 +5,7 @@ What must not live here: timing, or what a process computes (_gpu_worker.py).
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import subprocess
@@ -19,6 +20,8 @@ from aiperf.workloads._seeded import generator
 
 KINDS = ("infer", "train")
 _LEAVE_S = 10.0
+_MOST_WORDS = 1 << 20
+"""Bytes of a process's stderr that are kept: the last ones."""
 BATCH = 32
 WIDTH = 2048
 _WORKER = Path(__file__).with_name("_gpu_worker.py")
@@ -70,14 +73,14 @@ class GpuPool:
 
     def close(self) -> None:
         """End the processes; one that does not leave by itself is killed."""
-        for worker in self._workers:
-            worker.let_go()
-        for worker in self._workers:
-            worker.end()
+        with contextlib.ExitStack() as ending:
+            for worker in self._workers:
+                ending.callback(worker.end)
+                worker.let_go()
 
 
 class _Process:
-    """One process, and what it writes to stderr, which becomes this process's own when it ends."""
+    """One process, and what it writes to stderr, whose end becomes part of this process's own when it has ended."""
 
     def __init__(self, told: Sequence[object], descriptor: int, env: Mapping[str, str]) -> None:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 closed in end
@@ -102,7 +105,8 @@ class _Process:
 
     def tell(self, line: bytes) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(line)
+        with contextlib.suppress(BrokenPipeError):  # it has ended: asking for its answer tells how
+            self._process.stdin.write(line)
 
     def answer(self) -> bytes:
         """Its next line. Raises PoolError with its last words when it has ended instead."""
@@ -120,6 +124,8 @@ class _Process:
 
     def end(self) -> None:
         assert self._process.stdout is not None
+        if self._said.closed:
+            return
         try:
             self._process.wait(timeout=_LEAVE_S)
         except subprocess.TimeoutExpired:
@@ -130,5 +136,6 @@ class _Process:
         self._said.close()
 
     def _words(self) -> str:
-        # The file's position belongs to the process too.
-        return os.pread(self._said.fileno(), 1 << 20, 0).decode(errors="replace")
+        # The file's position belongs to the process too. A failed assertion on a GPU writes a line for each thread.
+        size = os.fstat(self._said.fileno()).st_size
+        return os.pread(self._said.fileno(), _MOST_WORDS, max(0, size - _MOST_WORDS)).decode(errors="replace")

@@ -5,6 +5,7 @@ What must not live here: its clients; anything that changes a setting of the GPU
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -87,10 +88,10 @@ class Mps:
         if self._daemon is not None:
             assert self._daemon.stdin is not None
             self._daemon.stdin.close()
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self._daemon.wait(timeout=_LEAVE_S)
-            except subprocess.TimeoutExpired:
-                # The shell is not the daemon: its group is both.
+            # The shell is not the daemon: its group is both, and either may have ended without the other.
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._daemon.pid, signal.SIGKILL)
-                self._daemon.wait()
+            self._daemon.wait()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -61,6 +61,20 @@ def test_the_library_of_the_gpus_is_held_open_for_the_whole_run_and_left_alone_w
     assert told == ["opened", "closed"]
 
 
+def test_whatever_ends_its_opening_leaves_nothing(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("aiperf.stand.open_nvml", interrupted)
+    stand = Stand(replace(HOST, gpus=(Gpu(0, "H200", "GPU-0", "9.0", 1, 1),)), make_settings())
+    with pytest.raises(KeyboardInterrupt), stand:
+        raise AssertionError("it is not open")
+    assert list(tmp_path.iterdir()) == []
+    assert not stand._exchange.path.exists()
+
+
 def exchanging(monkeypatch, tmp_path, *, room: int):
     """The folder for outputs that a pair was told of, and what lay in memory inside the stand and afterwards."""
     memory, scratch = tmp_path / "memory", tmp_path / "scratch"
