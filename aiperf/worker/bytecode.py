@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+from aiperf.workloads._user_cache import cache_folder
+
 LARGEST = "torch"
 """The library that tells whether compiled modules lie beside sources."""
 
@@ -54,9 +56,7 @@ def _folder(spec: ModuleSpec) -> Path:
     """
     versions = sorted({path.name for place in sys.path for path in Path(place).glob("*.dist-info")})
     told = os.fsencode("\0".join([sys.version, sys.prefix, str(spec.origin), *versions]))
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    cache = base if base.is_absolute() else Path.home() / ".cache"
-    folder = cache / "aiperf" / "bytecode" / hashlib.sha256(told).hexdigest()[:16]
+    folder = cache_folder("bytecode") / hashlib.sha256(told).hexdigest()[:16]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = folder.stat()
     if facts.st_uid != os.geteuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or not os.access(folder, os.W_OK):

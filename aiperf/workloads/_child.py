@@ -5,43 +5,67 @@ What must not live here: what a helper does; imports that would make one slow to
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-_LEAVE_S = 10
+_LEAVE_S = 10.0
+_MOST_WORDS = 1 << 20
+"""Bytes of a helper's stderr that are kept: the last ones."""
+
+
+class ChildEnded(RuntimeError):
+    """A helper ended, or did not do what it was told."""
 
 
 class Child(subprocess.Popen[bytes]):
-    """A script of this folder as a process; it ends when its input ends."""
+    """A script of this folder as a process; it ends when its input ends.
 
-    def __init__(self, script: str, arguments: Sequence[object], *, pass_fds: Sequence[int] = (), **options: Any):
+    What it writes to stderr becomes part of this process's own when it has left.
+    """
+
+    def __init__(
+        self, script: str | Path, arguments: Sequence[object], *, pass_fds: Sequence[int] = (), **options: Any
+    ):
         # -P keeps this folder, whose files have everyday names, off the helper's import path
-        command = [sys.executable, "-P", str(Path(__file__).with_name(script)), *map(str, arguments)]
-        self._script = script
-        super().__init__(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=tuple(pass_fds), bufsize=0, **options
-        )
+        command = [sys.executable, "-P", str(Path(__file__).parent / script), *map(str, arguments)]
+        self._script = Path(script).name
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 closed in leave
+        pipe = subprocess.PIPE
+        try:
+            super().__init__(
+                command, stdin=pipe, stdout=pipe, stderr=self._said, pass_fds=tuple(pass_fds), bufsize=0, **options
+            )
+        except BaseException:
+            self._said.close()
+            raise
 
     def tell(self, line: bytes = b"go") -> None:
-        """Send a line."""
+        """Send a line. Raises ChildEnded."""
         assert self.stdin is not None
-        self.stdin.write(line + b"\n")
+        try:
+            self.stdin.write(line + b"\n")
+        except BrokenPipeError:
+            raise self._ended() from None
 
     def answer(self) -> bytes:
-        """Wait for a line. Raises RuntimeError when the process ended instead."""
+        """Wait for a line. Raises ChildEnded when the process ended instead."""
         assert self.stdout is not None
         line: bytes = self.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self._script} ended with status {self.wait()}")
+            raise self._ended()
         return line
 
     def leave(self) -> None:
-        """End the process by ending its input."""
+        """End the process by ending its input; one that does not leave is killed. Harmless a second time."""
         assert self.stdin is not None
         assert self.stdout is not None
+        if self._said.closed:
+            return
         self.stdin.close()
         try:
             self.wait(timeout=_LEAVE_S)
@@ -49,3 +73,14 @@ class Child(subprocess.Popen[bytes]):
             self.kill()
             self.wait()
         self.stdout.close()
+        sys.stderr.write(self._words())
+        self._said.close()
+
+    def _ended(self) -> ChildEnded:
+        status, lines = self.wait(), self._words().strip().splitlines()
+        return ChildEnded(f"{self._script} ended with status {status}{f': {lines[-1]}' if lines else ''}")
+
+    def _words(self) -> str:
+        # The file's position belongs to the helper too. A failed assertion on a GPU writes a line for each thread.
+        size = os.fstat(self._said.fileno()).st_size
+        return os.pread(self._said.fileno(), _MOST_WORDS, max(0, size - _MOST_WORDS)).decode(errors="replace")

@@ -20,12 +20,11 @@ _OPTIMIZER = ("torch._dynamo",)
 def imports_of(workload: str, params: Mapping[str, Any]) -> tuple[str, ...]:
     """Modules that the workload will import in set-up with these parameters, besides its own."""
     wrapped = params.get("compile", "none") != "none"
-    wanted: dict[str, tuple[tuple[str, ...], bool]] = {
-        "tensor.op": (_COMPILED, params.get("impl") in ("compiled", "opaque", "transparent")),
-        "attention.forward": (_COMPILED, params.get("backend") == "flex"),
-        "model.step": (_WRAPPED if wrapped else _OPTIMIZER, wrapped or params.get("mode") == "train"),
-        "stream.pipeline": (_OPTIMIZER, params.get("kernel") == "train_step"),
-        "parallel.train": (_OPTIMIZER, True),
+    wanted: dict[str, tuple[str, ...]] = {
+        "tensor.op": _COMPILED if params.get("impl") in ("compiled", "opaque", "transparent") else (),
+        "attention.forward": _COMPILED if params.get("backend") == "flex" else (),
+        "model.step": _WRAPPED if wrapped else _OPTIMIZER if params.get("mode") == "train" else (),
+        "stream.pipeline": _OPTIMIZER if params.get("kernel") == "train_step" else (),
+        "parallel.train": _OPTIMIZER,
     }
-    modules, needed = wanted.get(workload, ((), False))
-    return modules if needed else ()
+    return wanted.get(workload, ())

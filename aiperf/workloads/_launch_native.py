@@ -17,6 +17,7 @@ from typing import Any
 
 from aiperf.workloads._page_cache import fill_once
 from aiperf.workloads._seeded import generator
+from aiperf.workloads._user_cache import cache_folder
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 
 SOURCE = Path(__file__).parent / "native" / "launches.cu"
@@ -175,8 +176,7 @@ class Asked:
 
 def _cache(context: Context) -> Path:
     """Where builds are kept: the user's cache folder, or this pair's scratch where there is none to write to."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    folder = (Path(base) if base else Path.home() / ".cache") / "aiperf" / "launches"
+    folder = cache_folder("launches")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -13,8 +13,9 @@ from typing import Any, Literal
 import numpy as np
 
 from aiperf.workloads._chain import Chain
+from aiperf.workloads._child import ChildEnded
 from aiperf.workloads._gpu_jobs import CHAINED, NAMES, Job, make_jobs
-from aiperf.workloads._gpu_pool import KINDS, GpuPool, PoolError
+from aiperf.workloads._gpu_pool import KINDS, GpuPool
 from aiperf.workloads._gpu_threads import Crew
 from aiperf.workloads._mps import Mps
 from aiperf.workloads._queues import Queues, fork, join
@@ -206,7 +207,7 @@ def _by_processes(
         client = {**(daemon.env if daemon is not None else {}), **env}
         try:
             pool = GpuPool(kinds, seed=context.seed, requests=requests, device=number, env=client)
-        except PoolError as error:
+        except ChildEnded as error:
             if daemon is None:
                 raise
             logged = f"; MPS logged: {told}" if (told := daemon.faults()) else ""

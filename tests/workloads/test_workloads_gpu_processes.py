@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from aiperf.workloads import _gpu_pool, _gpu_worker, _mps, gpu
-from aiperf.workloads._gpu_pool import GpuPool, PoolError
+from aiperf.workloads import _child, _gpu_pool, _gpu_worker, _mps, gpu
+from aiperf.workloads._child import ChildEnded
+from aiperf.workloads._gpu_pool import GpuPool
 from aiperf.workloads.contract import Context, SkipSide, Workload
 
 
@@ -48,7 +49,7 @@ def test_a_process_that_dies_is_told_and_leaves_no_other_behind(
     program = tmp_path / "worker.py"
     program.write_text("import sys; print('first\\nno GPU', file=sys.stderr); sys.exit(3)", encoding="utf-8")
     monkeypatch.setattr(_gpu_pool, "_WORKER", program)
-    with pytest.raises(PoolError, match=r"status 3: no GPU$"):
+    with pytest.raises(ChildEnded, match=r"status 3: no GPU$"):
         GpuPool(["infer", "infer"], seed=3, requests=1, device=-1, env={})
 
 
@@ -63,8 +64,8 @@ def test_the_last_words_are_those_of_the_process_that_ended(monkeypatch: pytest.
         encoding="utf-8",
     )
     monkeypatch.setattr(_gpu_pool, "_WORKER", program)
-    monkeypatch.setattr(_gpu_pool, "_LEAVE_S", 0.2)
-    with pytest.raises(PoolError, match=r"status 3: the cause$"):
+    monkeypatch.setattr(_child, "_LEAVE_S", 0.2)
+    with pytest.raises(ChildEnded, match=r"status 3: the cause$"):
         GpuPool(["infer", "infer"], seed=3, requests=1, device=-1, env={})
 
 
@@ -85,9 +86,9 @@ def test_processes_have_the_environment_that_they_are_given_and_their_stderr_is_
     monkeypatch.setattr(_gpu_pool, "_WORKER", tmp_path / "worker.py")
     pool = GpuPool(["infer"], seed=3, requests=1, device=-1, env={"WANTED": "25"})
     assert pool.facts == ["25"]
-    with pytest.raises(PoolError, match="status 4: a warning"):
+    with pytest.raises(ChildEnded, match="status 4: a warning"):
         pool.step()
-    with pytest.raises(PoolError, match="status 4: a warning"):
+    with pytest.raises(ChildEnded, match="status 4: a warning"):
         pool.step()
     pool.close()
     pool.close()
@@ -99,7 +100,7 @@ def test_the_last_words_are_the_last_however_many_there_were(monkeypatch: pytest
     told = "import sys\nfor _ in range(60_000): print('Assertion failed in a thread', file=sys.stderr)\n"
     (tmp_path / "worker.py").write_text(f"{told}sys.exit('the cause')", encoding="utf-8")
     monkeypatch.setattr(_gpu_pool, "_WORKER", tmp_path / "worker.py")
-    with pytest.raises(PoolError, match=r"status 1: the cause$"):
+    with pytest.raises(ChildEnded, match=r"status 1: the cause$"):
         GpuPool(["infer"], seed=3, requests=1, device=-1, env={})
 
 
@@ -184,7 +185,7 @@ def test_processes_without_mps_find_the_gpu_where_it_is(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("fault", "servers", "told", "left"),
     [
-        (PoolError("status 1: no GPU"), 1, "status 1: no GPU; MPS logged: no such device", []),
+        (ChildEnded("status 1: no GPU"), 1, "status 1: no GPU; MPS logged: no such device", []),
         (OSError("no memory"), 1, "no memory", []),
         (None, 0, "has started no server", ["pool closed"]),
     ],
