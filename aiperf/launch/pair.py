@@ -191,6 +191,7 @@ class _Session:
         for name in names:
             skew = median(played.skews[name]) if played.skews[name] else None
             self._tell(name, launched, warmups[name], turns[name].reentry * rounds, skew)
+        self._save(names, launched.gangs)
         self._judge_idle(names, launched, played.samples)
         # Last: what the sides told of memory and counters is about the rounds.
         self._energy |= measure_energy(
@@ -206,14 +207,11 @@ class _Session:
         )
 
     def _tell(self, name: str, launched: _Launched, warmup: Warmup, reentry: int, skew: float | None) -> None:
-        gang, limit = launched.gangs[name], self._settings.limits.check
+        gang = launched.gangs[name]
         pids = gang.pids
-        told = gang.command("tell", phase="check", limit=limit, side=name)
+        told = gang.command("tell", phase="check", limit=self._settings.limits.check, side=name)
         bound = rank_cpus(self._where.cpus, gang.plan.ranks)
         self._incidents += [*_strays(name, told, bound), *_far_memory(name, told, bound, proc.numa_nodes())]
-        saved = gang.command("save", phase="check", limit=limit, side=name, folder=str(self.saved / name))
-        for fault in dict.fromkeys(f for reply in saved for f in reply["faults"]):
-            self._checks.append(CheckResult(False, f"{name} by itself", f"{name}: {fault}"))
         self._runs[name] = SideRun(
             side=name,
             pids=pids,
@@ -228,6 +226,24 @@ class _Session:
             facts={**told[0]["facts"], **commit_facts(self._sides[name])},
             usage=_usage(told),
         )
+
+    def _save(self, names: tuple[str, ...], gangs: Mapping[str, Gang]) -> None:
+        asked = [(gangs[name], {"side": name, "folder": str(self.saved / name)}) for name in names]
+        for name, saved in zip(names, self._at_once("save", asked), strict=True):
+            for fault in dict.fromkeys(f for reply in saved for f in reply["faults"]):
+                self._checks.append(CheckResult(False, f"{name} by itself", f"{name}: {fault}"))
+
+    def _at_once(self, op: str, asked: Sequence[tuple[Gang, dict[str, Any]]]) -> list[list[dict[str, Any]]]:
+        """Every side's answers to a command that nothing is timed in: all are asked before any is waited for."""
+        began, busy = monotonic(), [(gang, gang.busy_s) for gang, _ in asked]
+        for gang, arguments in asked:
+            gang.send(op, phase="check", **arguments)
+        replies = [gang.collect(phase="check", limit=self._settings.limits.check) for gang, _ in asked]
+        # Time that they spent beside each other counts once.
+        for gang, seconds in busy:
+            gang.busy_s = seconds
+        self._worker_s += monotonic() - began
+        return replies
 
     def _judge_idle(self, names: tuple[str, ...], launched: _Launched, samples: list[Sample]) -> None:
         measured = sum(sample.wall_s for sample in samples)
@@ -246,17 +262,10 @@ class _Session:
         rule = {k: v for k, v in asdict(check).items() if k != "reason"}
         first, *others = self._sides
         self._compare_work(first, others)
-        for other in others:
-            gang = alive.get(other) or next(iter(alive.values()))
-            replies = gang.command(
-                "check",
-                phase="check",
-                limit=self._settings.limits.check,
-                base=first,
-                other=other,
-                folder=str(self.saved),
-                rule=rule,
-            )
+        told = {"base": first, "folder": str(self.saved), "rule": rule}
+        anyone = next(iter(alive.values()))
+        asked = [(alive.get(other, anyone), {**told, "other": other}) for other in others]
+        for other, replies in zip(others, self._at_once("check", asked), strict=True):
             self._checks.append(_worst_check(replies, other))
 
     def _compare_work(self, first: str, others: Sequence[str]) -> None:

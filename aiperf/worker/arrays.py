@@ -8,13 +8,15 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from aiperf.workloads._parts import by_parts
+from aiperf.workloads._parts import by_parts, device_in_use
 from aiperf.workloads._seeded import draw_normal, own_seed
 
 _PATTERN = 0x5A
 """Byte written over integer outputs."""
 _SMALL = 16 << 20
 """Bytes below which a digest is cryptographic."""
+_CHUNK = 1 << 22
+"""Elements that are looked at together on a GPU."""
 _WEIGHT = 0x1E3779B97F4A7C15
 _MIX = 0x2545F4914F6CDD1D
 _LOW = 0xFFFFFFFF
@@ -58,9 +60,15 @@ def is_poisoned(array: Any) -> bool:
         import torch
 
         nans, dtype = flat.is_floating_point() or flat.is_complex(), str(flat.dtype)
-        if flat.is_cuda or "float8" in dtype or dtype in ("torch.bfloat16", "torch.complex32") or flat.is_neg():
-            flat = flat.detach().float() if "float8" in dtype else flat
-            return bool((flat.isnan() if nans else flat == torch.tensor(_PATTERN).to(flat.dtype)).all())
+        near = _on_gpu(flat)
+        if near or "float8" in dtype or dtype in ("torch.bfloat16", "torch.complex32") or flat.is_neg():
+            pattern = torch.tensor(_PATTERN).to(flat.dtype)
+            for chunk in flat.detach().split(_CHUNK):
+                seen = chunk.to(near or chunk.device)
+                seen = seen.float() if "float8" in dtype else seen
+                if not (seen.isnan() if nans else seen == pattern).all():
+                    return False
+            return True
         flat = flat.detach().numpy()
     if flat.dtype.kind not in "biufc":
         wanted = clone(array)
@@ -132,12 +140,23 @@ def to_numpy(array: Any) -> tuple[Any, str]:
     """A numpy array and the name of the original dtype; types numpy lacks widen to float32 without loss."""
     which = kind(array)
     if which == "torch":
-        host = array.detach().cpu()
-        dtype = str(host.dtype).removeprefix("torch.")
-        return (host.float() if dtype.startswith(("bfloat16", "float8")) else host).numpy(), dtype
+        dtype = str(array.dtype).removeprefix("torch.")
+        array = array.detach()
+        wide = array.float() if dtype.startswith(("bfloat16", "float8")) else array
+        return _brought(wide) if wide.is_cuda else wide.numpy(force=True), dtype
     if which == "cupy":
         array = array.get()
     return array, str(array.dtype)
+
+
+def _brought(tensor: Any) -> Any:
+    """A GPU's tensor in memory of numpy, which asks for huge pages: on most hosts torch's comes in small ones."""
+    import numpy as np
+    import torch
+
+    host = np.empty(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+    torch.from_numpy(host).copy_(tensor)
+    return host
 
 
 def digest(array: Any) -> str:
@@ -164,7 +183,7 @@ def digest(array: Any) -> str:
 
 
 def _weighted_sum(octets: Any) -> int:
-    """Sum of the 8-byte words, each mixed with its position and weighted, modulo 2^64, on the array's own device.
+    """Sum of the 8-byte words, each mixed with its position and weighted, modulo 2^64.
 
     A cryptographic hash would take longer than the step it checks. In a sum without mixing, changes cancel that are
     no accident: signs of floats, rows that change places in a pattern.
@@ -174,8 +193,8 @@ def _weighted_sum(octets: Any) -> int:
     words = len(octets) // 8
     rest = int.from_bytes(bytes(octets[words * 8 :].tolist()), "little")
     if kind(octets) == "torch":
-        if octets.is_cuda:
-            return (rest + _weighted_sum_by_torch(octets, words)) % 2**64
+        if near := _on_gpu(octets):
+            return (rest + _weighted_sum_by_torch(octets, words, near)) % 2**64
         octets = octets.numpy()
     values = octets[: words * 8].view(np.uint64)
 
@@ -189,16 +208,23 @@ def _weighted_sum(octets: Any) -> int:
     return (rest + sum(by_parts(part_sum, words))) % 2**64
 
 
-def _weighted_sum_by_torch(octets: Any, words: int) -> int:
+def _on_gpu(tensor: Any) -> str:
+    """Where a GPU looks at a tensor fastest: on its own device, or, of pinned memory, on the one in use."""
+    if tensor.is_cuda:
+        return str(tensor.device)
+    return near if (near := device_in_use()) and tensor.is_pinned() else ""
+
+
+def _weighted_sum_by_torch(octets: Any, words: int, device: str) -> int:
     """The same sum with signed words, of which torch has no others."""
     import torch
 
-    total, chunk = 0, 1 << 22
+    total = 0
     if octets.storage_offset() % 8:
         octets = octets.clone()  # else it cannot be seen as words
-    for start in range(0, words, chunk):
-        values = octets[start * 8 : min(start + chunk, words) * 8].view(torch.int64)
-        weights = torch.arange(start, start + len(values), device=values.device).mul_(_WEIGHT).bitwise_or_(1)
+    for start in range(0, words, _CHUNK):
+        values = octets[start * 8 : min(start + _CHUNK, words) * 8].view(torch.int64).to(device)
+        weights = torch.arange(start, start + len(values), device=device).mul_(_WEIGHT).bitwise_or_(1)
         mixed = (values ^ weights).mul_(_MIX)
         mixed.bitwise_xor_((mixed >> 32).bitwise_and_(_LOW))
         total += int(mixed.mul_(weights).sum())

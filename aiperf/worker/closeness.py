@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from aiperf.workloads._parts import by_parts
+from aiperf.workloads._parts import by_wide_parts
 
 
 def within(want: Any, got: Any, rtol: float, atol: float | None) -> tuple[str, float]:
@@ -23,14 +23,14 @@ def within(want: Any, got: Any, rtol: float, atol: float | None) -> tuple[str, f
 
     shape, want, got = want.shape, want.reshape(-1), got.reshape(-1)
     wide = np.complex128 if "c" in (want.dtype.kind, got.dtype.kind) else np.float64
-    sums = by_parts(partial(_sum_up, want, got, wide), want.size)
+    sums = by_wide_parts(_sum_up, want, got)
     if sick := sum(count for count, _ in sums):
         return f"holds {sick} values that are not finite (poison counts)", float("inf")
     scale = math.sqrt(sum(squares for _, squares in sums) / want.size) if want.size else 0.0
     if not math.isfinite(scale):
         return "holds values too large to be squared", float("inf")
     floor = rtol * scale if atol is None else atol
-    errors = by_parts(partial(_errors, want, got, wide, (rtol, floor, max(scale, 1e-300))), want.size)
+    errors = by_wide_parts(partial(_errors, (rtol, floor, max(scale, 1e-300))), want, got)
     relative = max((error.relative for error in errors), default=0.0)
     if not (wrong := sum(error.wrong for error in errors)):
         return "", relative
@@ -48,24 +48,20 @@ class _Errors:
     at: int
 
 
-def _sum_up(want: Any, got: Any, wide: Any, part: slice) -> tuple[int, float]:
+def _sum_up(library: Any, start: int, want: Any, got: Any) -> tuple[int, float]:
     """Values that are not finite on either side, and the sum of the squares of ``want``."""
     import numpy as np
 
-    mine, other = want[part].astype(wide), got[part].astype(wide)
-    sick = 2 * len(mine) - int(np.isfinite(mine).sum()) - int(np.isfinite(other).sum())
+    sick = 2 * len(want) - int(library.isfinite(want).sum()) - int(library.isfinite(got).sum())
     with np.errstate(over="ignore"):  # the caller sees an infinite sum
-        return sick, float("nan") if sick else float(np.square(np.abs(mine)).sum())
+        return sick, float("nan") if sick else float(library.square(library.abs(want)).sum())
 
 
-def _errors(want: Any, got: Any, wide: Any, bounds: tuple[float, float, float], part: slice) -> _Errors:
+def _errors(bounds: tuple[float, float, float], library: Any, start: int, want: Any, got: Any) -> _Errors:
     """How far ``got`` is from ``want``; ``bounds``: rtol, atol and the smallest divisor of a relative error."""
-    import numpy as np
-
     rtol, floor, least = bounds
-    mine = want[part].astype(wide)
-    size, error = np.abs(mine), np.abs(got[part].astype(wide) - mine)
-    relative = float((error / np.maximum(size, least)).max())
+    size, error = library.abs(want), library.abs(got - want)
+    relative = float((error / size.clip(least)).max())
     excess = error - (floor + rtol * size)
-    at = int(np.argmax(excess))
-    return _Errors(relative, int((excess > 0).sum()), float(excess[at]), part.start + at)
+    at = int(excess.argmax())
+    return _Errors(relative, int((excess > 0).sum()), float(excess[at]), start + at)

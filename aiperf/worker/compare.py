@@ -148,7 +148,8 @@ def _close(mine: Snapshot, other: Snapshot, name: str, rule: Rule) -> tuple[str,
     if a.shape != b.shape:
         return f"{name} has shape {a.shape} against {b.shape}", float("inf")
     if a.dtype.kind not in "fc" and b.dtype.kind not in "fc":
-        return (_where(mine, other, name) if not np.array_equal(a, b) else ""), 0.0
+        same = mine.digests[name] == other.digests[name] or np.array_equal(a, b)
+        return ("" if same else _where(mine, other, name)), 0.0
     rtol = rule.rtol if rule.rtol is not None else max(_tolerance(s.dtypes[name]) for s in (mine, other))
     pairs = [(a, b)]
     if rule.reference:

@@ -17,10 +17,10 @@ from time import perf_counter, process_time
 from typing import Any
 
 from aiperf.worker.audit import load_snapshots
-from aiperf.worker.bytecode import kept_compiled
 from aiperf.worker.compare import Rule, compare
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.slot import Order, Slot
+from aiperf.workloads._bytecode import kept_compiled
 from aiperf.workloads._imports import imports_of
 from aiperf.workloads.contract import Context, SkipSide
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from aiperf.workloads._seeded import draw_words
+
 SOURCE = Path(__file__).parent / "kernels" / "chain.cu"
 WORD = 4
 TILE = 1024
@@ -125,8 +127,6 @@ def fill_words(words: Any, *, seed: int) -> None:
     import torch
 
     if words.device.type == "cpu":
-        # SFC64 fills a quarter of a gigabyte in a fraction of a second; torch's generator takes several.
-        bits = np.random.Generator(np.random.SFC64(seed))
-        words.numpy().reshape(-1).view(np.uint32)[:] = bits.integers(2**32, size=words.numel(), dtype=np.uint32)
+        draw_words(words.numpy().reshape(-1).view(np.uint32), seed=seed)
         return
     words.random_(-(2**31), 2**31 - 1, generator=torch.Generator(device=words.device).manual_seed(seed))

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from aiperf.workloads._parts import by_parts
+from aiperf.workloads._parts import by_wide_parts
 from aiperf.workloads.contract import Outcome
 
 
@@ -34,15 +34,10 @@ def relative_frobenius(before: Mapping[str, Any], ours: Mapping[str, Any]) -> Ou
 
 def _squares(first: Any, second: Any) -> tuple[float, float]:
     """Sums of the squares of ``second - first`` and of ``first``, in float64."""
-    import numpy as np
 
-    one, other = first.reshape(-1), second.reshape(-1)
-    wide = np.complex128 if "c" in (one.dtype.kind, other.dtype.kind) else np.float64
+    def part_sums(library: Any, start: int, mine: Any, other: Any) -> tuple[float, float]:
+        apart = other - mine
+        return float(library.square(library.abs(apart)).sum()), float(library.square(library.abs(mine)).sum())
 
-    def part_sums(part: slice) -> tuple[float, float]:
-        mine = one[part].astype(wide)
-        apart = other[part].astype(wide) - mine
-        return float(np.square(np.abs(apart)).sum()), float(np.square(np.abs(mine)).sum())
-
-    sums = by_parts(part_sums, one.size)
+    sums = by_wide_parts(part_sums, first.reshape(-1), second.reshape(-1))
     return math.fsum(apart for apart, _ in sums), math.fsum(own for _, own in sums)

@@ -15,6 +15,8 @@ _COMPILED = ("torch._dynamo", "torch._inductor.compile_fx")
 _WRAPPED = ("aiperf.workloads._wrapping",)
 _OPTIMIZER = ("torch._dynamo",)
 """Its decorators import it."""
+_SUBCLASSED = ("torch._dynamo", "torch.distributed.tensor")
+"""The first operation on a tensor of another class imports both (torch 2.11, seen with 2:4 sparsity)."""
 
 
 def imports_of(workload: str, params: Mapping[str, Any]) -> tuple[str, ...]:
@@ -26,5 +28,6 @@ def imports_of(workload: str, params: Mapping[str, Any]) -> tuple[str, ...]:
         "model.step": _WRAPPED if wrapped else _OPTIMIZER if params.get("mode") == "train" else (),
         "stream.pipeline": _OPTIMIZER if params.get("kernel") == "train_step" else (),
         "parallel.train": _OPTIMIZER,
+        "linalg.matmul": _SUBCLASSED if params.get("sparsity") == "2:4" else (),
     }
     return wanted.get(workload, ())

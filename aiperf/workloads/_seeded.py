@@ -71,6 +71,16 @@ def draw_uniform(host: np.ndarray[Any, Any], *, seed: int) -> None:
     by_parts(draw, host.size, part=_DRAWN)
 
 
+def draw_words(host: np.ndarray[Any, Any], *, seed: int) -> None:
+    """Fill a flat uint32 array in place with uniform values; equal seeds, equal values on every host."""
+    import numpy as np
+
+    def draw(part: slice) -> None:
+        host[part] = _part_generator(seed, part).integers(2**32, size=part.stop - part.start, dtype=np.uint32)
+
+    by_parts(draw, host.size, part=_DRAWN)
+
+
 def _part_generator(seed: int, part: slice) -> np.random.Generator:
     import numpy as np
 

@@ -12,10 +12,13 @@ import socket
 import sys
 from typing import Any
 
-import numpy as np
-import torch
+from aiperf.workloads._bytecode import kept_compiled
 
-from aiperf.workloads import _models as models
+with kept_compiled():
+    import numpy as np
+    import torch
+
+    from aiperf.workloads import _models as models
 
 READY = b"r"
 

@@ -50,6 +50,22 @@ def vector(context: Context, *, items: int = 2000, offset: float = 0.0, work: in
     )
 
 
+def meets(context: Context) -> Workload:
+    """A vector whose check waits until those of three sides have begun, and a little longer."""
+
+    def all_have_come(_: object, __: object) -> Outcome:
+        (context.shared_scratch / f"{os.getpid()}.came").write_text("")
+        deadline = time.monotonic() + 10
+        while len(list(context.shared_scratch.glob("*.came"))) < 3:
+            if time.monotonic() > deadline:
+                return Outcome(False, "somebody did not come")
+            time.sleep(0.01)
+        time.sleep(0.6)
+        return Outcome(True, "all came")
+
+    return replace(vector(context), checks={"all have come": all_have_come})
+
+
 def other_vector(context: Context, *, offset: float = 0.0) -> Workload:
     """The same vector with a named check of its own."""
     return replace(

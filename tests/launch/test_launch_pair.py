@@ -293,6 +293,17 @@ def test_every_step_of_a_ladder_is_compared_with_the_first(measured: Measured) -
     ]
 
 
+def test_sides_are_checked_beside_each_other_and_the_time_counts_once(measured: Measured) -> None:
+    sides = (*both("meets"), side("third", "meets"), side("fourth", "meets"))
+    pair = measured(*sides, check=Check("named", name="all have come"))
+    assert failed(pair) == []
+    assert [c.compared for c in pair.checks] == [
+        f"{name} with before, 2 audits, check all have come" for name in ("after", "third", "fourth")
+    ]
+    # Twice 0.6 s in each of three workers, beside each other.
+    assert 1.2 < pair.worker_seconds < pair.seconds
+
+
 @pytest.mark.parametrize("order", [("before", "after"), ("after", "before")])
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_a_named_check_is_found_whichever_side_starts(

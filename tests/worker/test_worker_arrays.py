@@ -31,6 +31,15 @@ def test_poison_writes_a_pattern_over_integers(dtype):
     assert not arrays.is_poisoned(array)
 
 
+@pytest.fixture(params=["cpus", "gpu"])
+def _looked_at_by(request, monkeypatch):
+    """By numpy, or by torch on the GPU in use, whose part is played by torch on the CPU."""
+    if request.param == "gpu":
+        monkeypatch.setattr(arrays, "_on_gpu", lambda tensor: "cpu")
+        monkeypatch.setattr(arrays, "_CHUNK", 1 << 16)
+
+
+@pytest.mark.usefixtures("_looked_at_by")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int32, torch.bool])
 @pytest.mark.parametrize("place", [0, 3 << 17, -1])
 def test_one_element_without_poison_is_seen_in_a_long_array_too(dtype, place):
@@ -44,6 +53,20 @@ def test_one_element_without_poison_is_seen_in_a_long_array_too(dtype, place):
         assert not arrays.is_poisoned(array.numpy())
 
 
+def test_pinned_memory_is_looked_at_by_the_gpu_in_use_and_no_other_memory_of_the_host(monkeypatch):
+    class Tensor:
+        is_cuda = False
+
+        def __init__(self, pinned):
+            self.is_pinned = lambda: pinned
+
+    assert arrays._on_gpu(Tensor(pinned=True)) == ""
+    monkeypatch.setattr(arrays, "device_in_use", lambda: "cuda:1")
+    assert arrays._on_gpu(Tensor(pinned=True)) == "cuda:1"
+    assert arrays._on_gpu(Tensor(pinned=False)) == ""
+
+
+@pytest.mark.usefixtures("_looked_at_by")
 def test_a_digest_of_a_long_array_is_the_same_in_every_library_and_sees_two_far_words_change_places():
     words = np.random.default_rng(0).integers(2**63, size=(20 << 17) + 1)
     octets = words.view(np.uint8)[:-3].copy()
@@ -208,14 +231,15 @@ def test_rows_that_change_places_in_a_pattern_are_seen():
 def test_a_tensor_that_begins_amid_a_word_is_summed_as_its_copy(large):
     octets = torch.from_numpy(large.view(np.uint8).copy())[4:]
     words = len(octets) // 8
-    assert arrays._weighted_sum_by_torch(octets, words) == arrays._weighted_sum_by_torch(octets.clone(), words)
+    whole = arrays._weighted_sum_by_torch(octets.clone(), words, "cpu")
+    assert arrays._weighted_sum_by_torch(octets, words, "cpu") == whole
 
 
 def test_the_sum_that_a_gpu_takes_is_the_one_of_numpy(large):
     octets = large.view(np.uint8)
     words = len(octets) // 8
     whole = arrays._weighted_sum(octets[: words * 8])
-    assert arrays._weighted_sum_by_torch(torch.from_numpy(octets), words) % 2**64 == whole
+    assert arrays._weighted_sum_by_torch(torch.from_numpy(octets), words, "cpu") % 2**64 == whole
 
 
 def test_what_numpy_lacks_widens_without_loss_and_keeps_its_name():

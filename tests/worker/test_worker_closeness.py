@@ -4,11 +4,38 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from aiperf.worker.closeness import within
-from aiperf.workloads._parts import PART, by_parts
+from aiperf.workloads import _parts
+from aiperf.workloads._parts import PART, by_parts, by_wide_parts
 
 LONG = 6 * PART + 5
+
+
+@pytest.fixture(params=["cpus", "gpu"], autouse=True)
+def looked_at_by(request, monkeypatch):
+    """On all CPUs, or by torch on the GPU in use, whose part is played by torch on the CPU."""
+    monkeypatch.setattr(_parts, "device_in_use", lambda: "cpu" if request.param == "gpu" else "")
+    monkeypatch.setattr(_parts, "_GPU_PART", PART)
+    return request.param
+
+
+def test_long_arrays_are_looked_at_where_they_should_be(looked_at_by):
+    said = by_wide_parts(lambda library, start, part: (library.__name__, start, str(part.dtype)), np.ones(LONG, "f4"))
+    library, dtype = ("torch", "torch.float64") if looked_at_by == "gpu" else ("numpy", "float64")
+    assert said == [(library, start, dtype) for start in range(0, LONG, PART)]
+    assert {name for name, *_ in by_wide_parts(lambda lib, *_: (lib.__name__,), np.ones(PART))} == {"numpy"}
+
+
+def test_a_gpu_without_room_and_types_it_lacks_are_left_to_the_cpus():
+    def look(library, start, part):
+        if library is torch:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return float(part.sum())
+
+    assert sum(by_wide_parts(look, np.ones(LONG))) == LONG
+    assert within(np.ones(LONG, np.longdouble), np.ones(LONG), 0.1, None) == ("", 0.0)
 
 
 def at_once(want, got, rtol, atol):

@@ -5,9 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from aiperf.workloads import _parts
 from aiperf.workloads._errors import relative_frobenius
 
 LONG = 5 * (1 << 16) + 3
+
+
+@pytest.fixture(params=["cpus", "gpu"], autouse=True)
+def _looked_at_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On all CPUs, or by torch on the GPU in use, whose part is played by torch on the CPU."""
+    monkeypatch.setattr(_parts, "device_in_use", lambda: "cpu" if request.param == "gpu" else "")
+    monkeypatch.setattr(_parts, "_GPU_PART", 1 << 16)
 
 
 def test_the_error_is_the_length_of_the_difference_over_the_length_of_the_first():

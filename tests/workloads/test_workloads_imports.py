@@ -30,6 +30,8 @@ COMPILED = ("torch._dynamo", "torch._inductor.compile_fx")
         ("parallel.train", {}, ("torch._dynamo",)),
         ("attention.forward", {"backend": "flex"}, COMPILED),
         ("attention.forward", {"backend": "math"}, ()),
+        ("linalg.matmul", {"sparsity": "2:4"}, ("torch._dynamo", "torch.distributed.tensor")),
+        ("linalg.matmul", {"sparsity": "pruned"}, ()),
         ("compile.process", {}, ()),
         ("/home/me/work.py:tensor.op", {"impl": "compiled"}, ()),
     ],
