@@ -36,8 +36,8 @@ from aiperf.plan.refs import unchecked
 from aiperf.records import Case, Failure, Pair, Watch
 from aiperf.settings import Settings
 
-_REPROBE_S = 60.0
-"""After so long the quiet CPUs are looked for again: a neighbour may have moved in."""
+_REPROBE_S = 180.0
+"""After so long the quiet CPUs are looked for again, which takes a second: a neighbour may have moved in."""
 _GPU_CPUS = 4
 """CPUs of a rank that drives a GPU: launches, autograd, communication and loader threads."""
 _AHEAD = 8
