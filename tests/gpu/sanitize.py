@@ -39,7 +39,7 @@ KERNELS = Path(__file__).parents[2] / "aiperf/workloads/kernels"
 TOGETHER = {"memcheck": 6, "synccheck": 6, "racecheck": 1}
 """Tool -> scenarios that share a process; the slowest last."""
 JOBS = max(2, len(os.sched_getaffinity(0)) * 3 // 4)
-LIMIT_S = 240.0
+LIMIT_S = 480.0
 _OTHERS = "kns=at::native,kns=at6native,kns=cutlass,kns=cublas,kns=nvjet"
 """Kernels that come with PyTorch are run and not looked at: they are not this project's."""
 _ONE_AT_A_TIME = "--force-blocking-launches"
