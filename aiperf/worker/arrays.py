@@ -6,6 +6,7 @@ What must not live here: when an audit happens, and what counts as equal.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 from aiperf.workloads._parts import by_parts, device_in_use
@@ -57,19 +58,12 @@ def is_poisoned(array: Any) -> bool:
     """Whether the array holds nothing but what ``poison`` writes."""
     flat = array.reshape(-1)
     if kind(array) == "torch":
-        import torch
-
         nans, dtype = flat.is_floating_point() or flat.is_complex(), str(flat.dtype)
-        near = _on_gpu(flat)
-        if near or "float8" in dtype or dtype in ("torch.bfloat16", "torch.complex32") or flat.is_neg():
-            pattern = torch.tensor(_PATTERN).to(flat.dtype)
-            for chunk in flat.detach().split(_CHUNK):
-                seen = chunk.to(near or chunk.device)
-                seen = seen.float() if "float8" in dtype else seen
-                if not (seen.isnan() if nans else seen == pattern).all():
-                    return False
-            return True
-        flat = flat.detach().numpy()
+        if (seen := _by_gpu(flat, lambda device: _torch_poisoned(flat.detach(), device, nans=nans))) is not None:
+            return bool(seen)
+        if "float8" in dtype or dtype in ("torch.bfloat16", "torch.complex32"):
+            return _torch_poisoned(flat.detach(), "cpu", nans=nans)
+        flat = flat.numpy(force=True)
     if flat.dtype.kind not in "biufc":
         wanted = clone(array)
         poison(wanted)
@@ -81,6 +75,18 @@ def is_poisoned(array: Any) -> bool:
         return bool((values != values if nans else values == pattern).all())
 
     return part_is(slice(None)) if kind(array) == "cupy" else all(by_parts(part_is, flat.size))
+
+
+def _torch_poisoned(flat: Any, device: str, *, nans: bool) -> bool:
+    import torch
+
+    pattern = torch.tensor(_PATTERN).to(flat.dtype)
+    for chunk in flat.split(_CHUNK):
+        seen = chunk.to(device)
+        seen = seen.float() if "float8" in str(seen.dtype) else seen
+        if not (seen.isnan() if nans else seen == pattern).all():
+            return False
+    return True
 
 
 def is_floating(array: Any) -> bool:
@@ -141,21 +147,24 @@ def to_numpy(array: Any) -> tuple[Any, str]:
     which = kind(array)
     if which == "torch":
         dtype = str(array.dtype).removeprefix("torch.")
-        array = array.detach()
-        wide = array.float() if dtype.startswith(("bfloat16", "float8")) else array
-        return _brought(wide) if wide.is_cuda else wide.numpy(force=True), dtype
+        array, wide = array.detach(), dtype.startswith(("bfloat16", "float8"))
+        if array.is_cuda:
+            return _brought(array, "float32" if wide else dtype), dtype
+        return (array.float() if wide else array).numpy(force=True), dtype
     if which == "cupy":
         array = array.get()
     return array, str(array.dtype)
 
 
-def _brought(tensor: Any) -> Any:
+def _brought(tensor: Any, dtype: str) -> Any:
     """A GPU's tensor in memory of numpy, which asks for huge pages: on most hosts torch's comes in small ones."""
     import numpy as np
     import torch
 
-    host = np.empty(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-    torch.from_numpy(host).copy_(tensor)
+    host = np.empty(tuple(tensor.shape), dtype)
+    there = torch.from_numpy(host).reshape(-1).split(_CHUNK)
+    for into, part in zip(there, tensor.reshape(-1).split(_CHUNK), strict=True):
+        into.copy_(part.float() if dtype == "float32" else part)
     return host
 
 
@@ -166,7 +175,7 @@ def digest(array: Any) -> str:
     if kind(array) == "torch":
         import torch
 
-        whole = array.detach().contiguous().reshape(-1).view(torch.uint8)
+        whole = array.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
         if whole.numel() < _SMALL:
             state.update(whole.cpu().numpy().data)
             return state.hexdigest()
@@ -193,8 +202,8 @@ def _weighted_sum(octets: Any) -> int:
     words = len(octets) // 8
     rest = int.from_bytes(bytes(octets[words * 8 :].tolist()), "little")
     if kind(octets) == "torch":
-        if near := _on_gpu(octets):
-            return (rest + _weighted_sum_by_torch(octets, words, near)) % 2**64
+        if (total := _by_gpu(octets, lambda device: _weighted_sum_by_torch(octets, words, device))) is not None:
+            return int(rest + total) % 2**64
         octets = octets.numpy()
     values = octets[: words * 8].view(np.uint64)
 
@@ -206,6 +215,20 @@ def _weighted_sum(octets: Any) -> int:
         return int(mixed.sum())
 
     return (rest + sum(by_parts(part_sum, words))) % 2**64
+
+
+def _by_gpu(tensor: Any, look: Callable[[str], Any]) -> Any:
+    """What ``look(device)`` says; None where no GPU has the tensor near or, of pinned memory, none has room."""
+    import torch
+
+    if not (near := _on_gpu(tensor)):
+        return None
+    try:
+        return look(near)
+    except torch.cuda.OutOfMemoryError:
+        if tensor.is_cuda:
+            raise
+        return None
 
 
 def _on_gpu(tensor: Any) -> str:

@@ -162,7 +162,7 @@ class Worker:
         told = self._slots[side].told()
         told["facts"] = {**_software(), **told["facts"]}
         told["peak_bytes"] = _host_peak()
-        told["peak_gpu_bytes"] = _gpu_peak()
+        told["peak_gpu_bytes"] = self._slots[side].peak_gpu_bytes
         return told
 
     def on_close(self) -> dict[str, Any]:
@@ -219,10 +219,3 @@ def _host_peak() -> int | None:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     return None
-
-
-def _gpu_peak() -> int | None:
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
-        return None
-    return int(torch.cuda.max_memory_reserved())

@@ -18,7 +18,7 @@ from aiperf.worker.load import set_up
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.steady import Reading as Warm
 from aiperf.worker.steady import Steadiness
-from aiperf.worker.usage import Usage, used_so_far
+from aiperf.worker.usage import Usage, gpu_peak, used_so_far
 from aiperf.workloads.contract import Context
 
 _STRAY_FLOOR = 100e-6
@@ -67,6 +67,7 @@ class Slot:
         self.setup_s = perf_counter() - began
         self._steady: Steadiness | None = None
         self._auditor: Auditor | None = None
+        self._peak_gpu_bytes: int | None = None
         self._usage = Usage()
 
     @property
@@ -158,6 +159,8 @@ class Slot:
         with self._ranges.side(self.order.side), self._ranges.phase("audit"), quiet_interpreter():
             for _ in range(lead):
                 self._untimed()
+            if self._auditor is None:
+                self._peak_gpu_bytes = gpu_peak()
             self.auditor.run(seed, timed, want_reference=self.order.reference)
         return {"wall": [r.wall_s for r in taken], "device": [r.device_s for r in taken]}
 
@@ -184,6 +187,11 @@ class Slot:
                 with ranges.iteration():
                     self.workload.step()
                 self.clock.settle()
+
+    @property
+    def peak_gpu_bytes(self) -> int | None:
+        """Memory that torch held at most, up to the first audit: what audits allocate is not the side's."""
+        return gpu_peak() if self._auditor is None else self._peak_gpu_bytes
 
     def save(self, folder: Path) -> None:
         """Write the audited outputs where the other side's worker finds them; a rank has a folder of its own."""

@@ -1,4 +1,4 @@
-"""What this process used between two moments, as the kernel counts it: faults, switches, block I/O, CPU time.
+"""What this process used: between two moments, as the kernel counts it; and the most that torch held on a GPU.
 
 What must not live here: when to look, and what other processes use.
 """
@@ -6,6 +6,7 @@ What must not live here: when to look, and what other processes use.
 from __future__ import annotations
 
 import resource
+import sys
 
 _BLOCK = 512
 """Bytes of the blocks that ru_inblock and ru_oublock count (Linux, whatever the device's own are)."""
@@ -43,3 +44,11 @@ class Usage:
     def told(self) -> dict[str, float]:
         """Name -> sum; empty before the first turn."""
         return dict(self._sums)
+
+
+def gpu_peak() -> int | None:
+    """Bytes that torch's allocator has reserved on the current GPU at most so far; None where it uses none."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return None
+    return int(torch.cuda.max_memory_reserved())

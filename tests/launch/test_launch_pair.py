@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from aiperf.launch import pair as pair_module
-from aiperf.launch.gang import LaunchFailed, LaunchSkipped
+from aiperf.launch.gang import Gang, LaunchFailed, LaunchSkipped
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.pair import Where, measure_pair
 from aiperf.launch.rounds import plan_audits
@@ -291,6 +291,37 @@ def test_every_step_of_a_ladder_is_compared_with_the_first(measured: Measured) -
         (True, "tiled with naive"),
         (False, "fused with naive"),
     ]
+
+
+def test_all_is_told_before_anything_is_saved_and_all_are_asked_before_any_is_waited_for(
+    measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    send, collect = Gang.send, Gang.collect
+
+    def sending(gang: Gang, op: str, **arguments: Any) -> None:
+        seen.append(op)
+        send(gang, op, **arguments)
+
+    def collecting(gang: Gang, **arguments: Any) -> Any:
+        seen.append("collect")
+        return collect(gang, **arguments)
+
+    monkeypatch.setattr(Gang, "send", sending)
+    monkeypatch.setattr(Gang, "collect", collecting)
+    assert failed(measured(*both(), side("third"))) == []
+    last = len(seen) - seen[::-1].index("tell")
+    assert seen[last:] == [
+        *["collect"], *3 * ["save"], *3 * ["collect"], *2 * ["check"], *2 * ["collect"], *3 * ["close"],
+        *3 * ["collect"],
+    ]  # fmt: skip
+
+
+def test_sides_that_are_checked_beside_each_other_may_take_as_long_as_one_after_the_other(measured: Measured) -> None:
+    sides = (*both("meets"), side("third", "meets"), side("fourth", "meets"))
+    settings = replace(SETTINGS, limits=replace(SETTINGS.limits, check=0.9))
+    pair = measured(*sides, check=Check("named", name="all have come"), settings=settings)
+    assert failed(pair) == []
 
 
 def test_sides_are_checked_beside_each_other_and_the_time_counts_once(measured: Measured) -> None:

@@ -66,6 +66,49 @@ def test_pinned_memory_is_looked_at_by_the_gpu_in_use_and_no_other_memory_of_the
     assert arrays._on_gpu(Tensor(pinned=False)) == ""
 
 
+@pytest.mark.parametrize("near", ["pinned", "on the GPU"])
+def test_a_gpu_without_room_leaves_pinned_memory_to_the_cpus_and_is_told_of_its_own(monkeypatch, near):
+    def full(*_, **__):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    array = torch.full((6 << 20,), float("nan"))
+    whole = arrays.digest(array)
+    monkeypatch.setattr(arrays, "_on_gpu", lambda tensor: "cuda:0")
+    monkeypatch.setattr(torch.Tensor, "to", full)
+    if near == "on the GPU":
+        monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+        for look in (arrays.digest, arrays.is_poisoned):
+            with pytest.raises(torch.cuda.OutOfMemoryError):
+                look(array)
+        return
+    assert arrays.digest(array) == whole
+    assert arrays.is_poisoned(array)
+    array[7] = 1
+    assert not arrays.is_poisoned(array)
+
+
+def test_views_that_conjugate_or_negate_are_seen_as_what_they_show():
+    waves = torch.randn(3, 5, dtype=torch.complex64)
+    for view in (waves.conj(), waves.conj().imag, waves[0].conj(), waves[0, 0].conj().imag):
+        shown = arrays.to_numpy(view)[0]
+        assert arrays.digest(view) == arrays.digest(shown.copy())
+        assert not arrays.is_poisoned(view)
+    arrays.poison(waves)
+    assert arrays.is_poisoned(waves.conj())
+
+
+@pytest.mark.parametrize("name", ["float64", "float32", "bfloat16", "float8_e5m2", "int64", "bool", "complex64"])
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (7, 5), (300,)])
+def test_what_is_brought_from_a_gpu_part_by_part_is_what_was_there(monkeypatch, name, shape):
+    monkeypatch.setattr(arrays, "_CHUNK", 3)
+    there = (torch.randn(shape) * 9).to(getattr(torch, name))
+    wide = name.startswith(("bfloat16", "float8"))
+    for view in (there, there.mT if there.dim() > 1 else there):
+        brought = arrays._brought(view, "float32" if wide else name)
+        assert brought.shape == tuple(view.shape)
+        assert np.array_equal(brought, (view.float() if wide else view).numpy())
+
+
 @pytest.mark.usefixtures("_looked_at_by")
 def test_a_digest_of_a_long_array_is_the_same_in_every_library_and_sees_two_far_words_change_places():
     words = np.random.default_rng(0).integers(2**63, size=(20 << 17) + 1)

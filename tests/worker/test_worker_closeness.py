@@ -35,7 +35,18 @@ def test_a_gpu_without_room_and_types_it_lacks_are_left_to_the_cpus():
         return float(part.sum())
 
     assert sum(by_wide_parts(look, np.ones(LONG))) == LONG
-    assert within(np.ones(LONG, np.longdouble), np.ones(LONG), 0.1, None) == ("", 0.0)
+    for lacking in (np.ones(LONG, np.longdouble), np.ones(LONG, ">f4"), np.ones(LONG)[::-1]):
+        assert within(lacking, np.ones(LONG), 0.1, None) == ("", 0.0)
+
+
+def test_a_gpu_is_in_use_when_this_process_computes_on_it_and_not_when_it_could(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 1)
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: False)
+    assert _parts.device_in_use() == ""
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    assert _parts.device_in_use() == "cuda:1"
 
 
 def at_once(want, got, rtol, atol):

@@ -85,6 +85,12 @@ def test_the_coarser_dtype_sets_the_tolerance_whichever_side_has_it(before, afte
     assert [answer.passed for answer in at(3.0 * tolerance)] == [False, False]
 
 
+def test_whole_numbers_of_two_widths_are_close_when_they_are_equal():
+    narrow = np.arange(6, dtype=np.int32)
+    assert held(shot(out=narrow), shot(out=narrow.astype(np.int64))).passed
+    assert "differs in 1 of 6" in held(shot(out=narrow), shot(out=narrow + (narrow == 3))).detail
+
+
 def test_stated_tolerances_replace_the_default_and_the_error_is_told(base):
     other = base.copy()
     other[1, 1] += 0.01

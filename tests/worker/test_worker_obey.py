@@ -136,6 +136,19 @@ def test_an_audit_is_timed_and_one_without_outputs_gives_no_reading_but_a_fault(
     assert "builtins.list is no torch.Tensor" in broken.auditor.faults[0]
 
 
+def test_what_audits_take_of_a_gpu_is_not_the_sides(monkeypatch):
+    held = [100]
+    monkeypatch.setattr("aiperf.worker.slot.gpu_peak", lambda: held[0])
+    slot = make_slot()
+    slot.first()
+    held[0] = 300
+    assert slot.peak_gpu_bytes == 300
+    for seed in (1, 2):
+        slot.audit(seed, 1)
+        held[0] += 1000
+        assert slot.peak_gpu_bytes == 300
+
+
 def test_untimed_steps_lead_to_an_audit():
     log = []
     slot = make_slot("prepares", log=log)

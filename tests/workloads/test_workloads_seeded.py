@@ -47,6 +47,18 @@ def test_no_part_repeats_another_and_no_seed_another(noise):
     assert np.mean(other == noise) < 0.001
 
 
+def test_words_are_drawn_part_by_part_and_no_part_repeats_another():
+    words, again, other = (np.empty(2 * (1 << 20) + 3, np.uint32) for _ in range(3))
+    for drawn, seed in ((words, 5), (again, 5), (other, 6)):
+        _seeded.draw_words(drawn, seed=seed)
+    assert np.array_equal(words, again)
+    first, second = words[: 2 << 20].reshape(2, -1)
+    assert np.mean(first == second) < 0.001
+    assert np.mean(words == other) < 0.001
+    assert words.max() > 0.999 * 2**32
+    assert len(set(words[-3:].tolist())) == 3
+
+
 def test_normal_values_have_mean_0_and_spread_1_and_uniform_ones_fill_0_to_1(noise):
     assert abs(noise.mean()) < 0.005
     assert noise.std() == pytest.approx(1, rel=0.005)
