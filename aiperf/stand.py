@@ -144,11 +144,14 @@ class Stand:
             if phase in (SETTING_UP, CHECKING):
                 self._room.resume()
             else:
+                self._room.reap()
                 self._room.suspend()
 
         meter = self._meter(plan.case)
         exchange = self._exchange_of(plan.case)
-        where = Where(cpus, self._host.cpus, self._scratch.path, self._guardian, mark_all, meter, exchange)
+        where = Where(
+            cpus, self._host.cpus, self._scratch.path, self._guardian, mark_all, meter, exchange, self._room.see_off
+        )
         try:
             return measure_pair(plan, settings=settings, where=where, started=started)
         finally:

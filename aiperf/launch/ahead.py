@@ -1,14 +1,17 @@
-"""The waiting room: processes of coming pairs, started and importing while nothing of the present pair is timed.
+"""The waiting room: processes of coming pairs, started and importing while nothing of the present pair is timed; and
+those of the last pair, until they are gone.
 
 What must not live here: which pairs are to come, and what a pair does with its processes.
 
 Starting an interpreter and importing its libraries takes longer than measuring a short pair. Which pairs come next is
 known before the present one ends, so their processes start on CPUs that it does not use, and stand still (SIGSTOP)
-whenever it warms up or is timed. Each serves one pair only, like any other.
+whenever it warms up or is timed. Each serves one pair only, like any other. A process that used a GPU takes a while to
+be gone, during which the next pair can set up.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,18 +21,33 @@ from aiperf.launch.guardian import Guardian
 from aiperf.launch.sides import Started
 from aiperf.order import PairPlan
 
+_REMEMBERED = 2
+"""Pairs that left and are remembered: when one has been measured, the one before was still there as it began."""
+
 
 class WaitingRoom:
-    """Pairs whose processes wait for their turn; ``close`` ends them all."""
+    """Pairs whose processes wait for their turn, or have had it; ``close`` ends them all."""
 
     def __init__(self, scratch: Path, guardian: Guardian) -> None:
         self._scratch, self._guardian = scratch, guardian
         self._waiting: list[Started] = []
+        self._leaving: list[Started] = []
+        self._left: deque[set[int]] = deque(maxlen=_REMEMBERED)
 
     @property
     def pids(self) -> set[int]:
-        """Every process that waits."""
-        return {pid for gang in self._gangs() for pid in gang.pids}
+        """Every process that waits, and those of the last pairs that left: somebody may have seen them since."""
+        return {pid for gang in self._gangs() for pid in gang.pids}.union(*self._left)
+
+    def see_off(self, started: Started) -> None:
+        """Let processes end that have closed; ``reap`` waits for them."""
+        self._leaving.append(started)
+        self._left.append({pid for gang in started.unique() for pid in gang.pids})
+
+    def reap(self) -> None:
+        """See that those who left are gone, before anything is timed."""
+        while self._leaving:
+            self._leaving.pop().end()
 
     def fill(self, plans: Sequence[PairPlan], *, spare: tuple[int, ...], each: Sequence[int]) -> None:
         """Let those of ``plans`` wait that can, and nobody else; ``each``: CPUs that the sides of each will share.
@@ -87,8 +105,12 @@ class WaitingRoom:
             gang.resume()
 
     def close(self) -> None:
-        """End everybody who waits."""
-        self.fill((), spare=(), each=())
+        """End everybody who waits or has not gone yet."""
+        try:
+            self.reap()
+        finally:
+            self.fill((), spare=(), each=())
+            self._left.clear()
 
     def _gangs(self) -> list[Gang]:
         return [gang for started in self._waiting for gang in started.unique()]

@@ -276,17 +276,19 @@ class Gang:
         """Ask the workers to end, then see that they did. Raises LaunchFailed when closing itself fails."""
         self.begin_close()
         self.end_close(limit)
+        for rank in self._ranks:
+            rank.child.wait(5.0)
+        self.kill()
 
     def begin_close(self) -> None:
         """Ask the workers to end: several gangs can be asked before any is waited for. Raises LaunchFailed."""
         self.send("close", phase="close")
 
     def end_close(self, limit: float) -> None:
-        """See that the workers that were asked to end did. Raises LaunchFailed when closing itself fails."""
+        """See that the workers that were asked to end let their sides go: what is left is the kernel's to clear up, and
+        nobody need wait for it. Raises LaunchFailed when closing itself fails.
+        """
         self.collect(phase="close", limit=limit)
-        for rank in self._ranks:
-            rank.child.wait(5.0)
-        self.kill()
 
     def kill(self) -> None:
         """End every rank and all it started, and close the pipes."""

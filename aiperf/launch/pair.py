@@ -52,6 +52,8 @@ class Where:
     """Energy counters of what the case uses; None when energy is not asked for."""
     exchange: Path | None = None
     """Folder in memory through which sides hand over what they computed; None for the scratch folder."""
+    see_off: Callable[[Started], None] = Started.end
+    """Given the processes of a pair that is done, which have closed and may take a moment to be gone."""
 
 
 @dataclass
@@ -64,16 +66,20 @@ class _Launched:
 
 
 def measure_pair(plan: PairPlan, *, settings: Settings, where: Where, started: Started | None = None) -> Pair:
-    """Measure one pair. Raises LaunchFailed or LaunchSkipped; leaves no process and no scratch file behind.
+    """Measure one pair. Raises LaunchFailed or LaunchSkipped; leaves no process and no scratch file behind, but what
+    it gives to ``where.see_off``.
 
     ``started``: its processes, where they were started ahead of its turn.
     """
     held = started or Started.empty(plan, where.scratch)
     session = _Session(held, settings, where)
+    leave: Callable[[Started], None] = Started.end
     try:
-        return session.run()
+        pair = session.run()
+        leave = where.see_off
+        return pair
     finally:
-        held.end()
+        leave(held)
         shutil.rmtree(session.saved, ignore_errors=True)
 
 
@@ -105,7 +111,8 @@ class _Session:
             if last:
                 self._compare(launched.gangs)
             self._close(launched)
-            self._started.end_sides()
+            if not last:
+                self._started.end_sides()
         return Pair(
             index=self._index,
             order=self._order,

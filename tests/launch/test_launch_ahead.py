@@ -15,6 +15,7 @@ from aiperf.launch.ahead import WaitingRoom
 from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.pair import Where, measure_pair
+from aiperf.launch.sides import Started
 from aiperf.order import PairPlan
 from aiperf.records import Case, Check, Measure, Side
 from aiperf.settings import Precision, Settings
@@ -86,6 +87,60 @@ def test_a_pair_of_processes_that_waited_is_measured_on_the_cpus_of_its_turn(
     assert not pair.incidents
     assert not started.folder.exists()
     assert not any(psutil.pid_exists(pid) for pid in waiting - room.pids)
+
+
+def test_a_pair_that_is_done_leaves_by_itself_and_is_gone_when_it_is_reaped(
+    room: WaitingRoom, guardian: Guardian, tmp_path: Path
+) -> None:
+    seen: list[Started] = []
+
+    def see_off(started: Started) -> None:
+        seen.append(started)
+        room.see_off(started)
+
+    where = Where(ALL[-1:], ALL, tmp_path / "scratch", guardian, lambda _: None, see_off=see_off)
+    pair = measure_pair(plan(), settings=SETTINGS, where=where)
+    (left,) = seen
+    own = {pid for run in pair.runs for pid in run.pids}
+    assert own == {pid for gang in left.unique() for pid in gang.pids}
+    assert soon(lambda: not left.alive)
+    assert room.pids == own
+    room.reap()
+    assert not any(psutil.pid_exists(pid) for pid in own)
+    assert not left.folder.exists()
+    assert room.pids == own
+
+
+def test_a_pair_that_failed_is_ended_at_once_and_nobody_is_seen_off(
+    room: WaitingRoom, guardian: Guardian, tmp_path: Path
+) -> None:
+    where = Where(ALL[-1:], ALL, tmp_path / "scratch", guardian, lambda _: None, see_off=lambda _: pytest.fail("seen"))
+    with pytest.raises(LaunchFailed):
+        measure_pair(plan(function="no_such_function"), settings=SETTINGS, where=where)
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_who_closed_and_does_not_go_is_ended(room: WaitingRoom) -> None:
+    fill(room, plan())
+    waiting = room.pids
+    started = room.take(plan())
+    assert started is not None
+    room.see_off(started)
+    assert started.alive
+    room.close()
+    assert not any(psutil.pid_exists(pid) for pid in waiting)
+
+
+def test_the_last_two_pairs_that_left_are_remembered(room: WaitingRoom) -> None:
+    fill(room, *(plan(index) for index in range(3)))
+    own = []
+    for index in range(3):
+        started = room.take(plan(index))
+        assert started is not None
+        own.append({pid for gang in started.unique() for pid in gang.pids})
+        room.see_off(started)
+        room.reap()
+    assert room.pids == own[1] | own[2]
 
 
 def test_who_waits_stands_still_while_something_is_timed_and_goes_on_afterwards(room: WaitingRoom) -> None:

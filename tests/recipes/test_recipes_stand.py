@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from recipes_made import HOST, make_case, make_pair, make_settings
@@ -16,6 +17,7 @@ from aiperf.host.facts import Gpu
 from aiperf.host.telemetry import Sampler
 from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.pair import CHECKING, SETTING_UP
+from aiperf.launch.sides import Started
 from aiperf.order import PairPlan
 from aiperf.records import Check, Needs, Side
 from aiperf.stand import Stand
@@ -244,6 +246,12 @@ class Room:
     def take(self, plan):
         self.told.append(("take", plan.index))
 
+    def see_off(self, started) -> None:
+        self.told.append(("see off", str(started.folder)))
+
+    def reap(self) -> None:
+        self.told.append("reap")
+
     def suspend(self) -> None:
         self.told.append("suspend")
 
@@ -260,6 +268,7 @@ def pair_that_marks(*phases):
     def measured(plan, *, settings, where, started):
         for phase in phases:
             where.mark(phase)
+        where.see_off(Started(plan, Path("those of the pair")))
         return make_pair(plan.index, plan.order, plan.seed)
 
     return measured
@@ -286,11 +295,20 @@ def expecting(monkeypatch, tmp_path, *phases, memory=64 << 30, gpus=0, pin="auto
         return opened._room.told
 
 
-def test_coming_pairs_start_beside_the_present_one_and_stand_still_while_it_is_timed(monkeypatch, tmp_path) -> None:
+def test_coming_pairs_start_beside_the_present_one_and_nobody_else_moves_while_it_is_timed(
+    monkeypatch, tmp_path
+) -> None:
     phases = (SETTING_UP, "warm-up of before", None, "before", "after", None, "energy of before", CHECKING)
     told = expecting(monkeypatch, tmp_path, *phases)
     assert told[:2] == [("take", 0), ("fill", EIGHT, tuple(range(1, 16)), [1] * 8)]
-    assert told[2:] == ["resume", *["suspend"] * 6, "resume", "resume", "close"]
+    assert told[2:] == [
+        "resume",
+        *["reap", "suspend"] * 6,
+        "resume",
+        ("see off", "those of the pair"),
+        "resume",
+        "close",
+    ]
 
 
 def test_sides_that_drive_a_gpu_get_as_many_cpus_while_they_wait_as_later(monkeypatch, tmp_path) -> None:
