@@ -63,7 +63,8 @@ def kill_family(groups: Iterable[int], *, markers: Iterable[bytes] = (), seconds
     deadline = time.monotonic() + seconds
     while alive := family(wanted, markers=marks):
         hit |= alive
-        for pid in alive:
+        # Older ones first: a shell whose child is killed before it would have time to say so among its last words.
+        for pid in sorted(alive):
             _quietly(os.kill, pid, signal.SIGKILL)
         if time.monotonic() > deadline:
             break
