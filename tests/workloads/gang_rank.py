@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 
 import numpy as np
@@ -35,3 +36,5 @@ def main(rank: int, port: int, target: str, sides: list[dict]) -> None:
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4]))
+    # As a worker does: a thread of Gloo that has not ended yet would abort the interpreter's own end.
+    os._exit(0)
