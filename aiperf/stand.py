@@ -134,6 +134,7 @@ class Stand:
         self, plan: PairPlan, cpus: tuple[int, ...] | None, mark: Callable[[str | None], None], settings: Settings
     ) -> Pair:
         if plan.case.is_command:
+            self._room.reap()
             return self._command(plan, cpus, mark)
         started = self._room.take(plan)
         spare = others((cpus,), self._host.cpus) if cpus else ()

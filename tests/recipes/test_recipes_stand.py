@@ -311,6 +311,18 @@ def test_coming_pairs_start_beside_the_present_one_and_nobody_else_moves_while_i
     ]
 
 
+def test_those_of_the_last_pair_are_gone_before_a_program_is_run(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
+    monkeypatch.setattr("aiperf.stand.WaitingRoom", Room)
+    case = replace(make_case(), sides=(Side("before", command="true"), Side("after", command="true")))
+    with Stand(HOST, make_settings(pin="none")) as opened:
+        monkeypatch.setattr(
+            opened, "_command", lambda *_: opened._room.told.append("run") or make_pair(0, ("before", "after"), 0)
+        )
+        opened.measure(case, 0, ("before", "after"), 0)
+        assert opened._room.told == ["reap", "run"]
+
+
 def test_sides_that_drive_a_gpu_get_as_many_cpus_while_they_wait_as_later(monkeypatch, tmp_path) -> None:
     told = expecting(monkeypatch, tmp_path, gpus=1)
     assert told[1] == ("fill", EIGHT, tuple(range(4, 16)), [4] * 8)
