@@ -12,6 +12,7 @@ from typing import Any
 
 from aiperf.workloads._cuda_describe import ArraySpec, Description
 from aiperf.workloads._expression import evaluate
+from aiperf.workloads._seeded import last_level_cache
 from aiperf.workloads.contract import Work
 
 _ALIGNMENT = 256
@@ -58,18 +59,19 @@ class Arrays:
         return tuple(found)
 
     def work(self) -> Work:
-        """Useful work of a step; charged to the GPU's memory when the arrays cannot lie in its L2."""
+        """Useful work of a step; charged to the GPU's memory when the arrays cannot lie in its L2, less what of the
+        outputs may still lie there when the step ends."""
         described = self._described
-        kept = {**self.inputs(), **self.outputs()}
-        touched = sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
+        written = _nbytes(self.outputs())
+        touched = _nbytes(self.inputs() | self.outputs())
         useful = float(touched) if described.useful_bytes is None else described.useful_bytes
-        cache = self._torch.cuda.get_device_properties(self._device).L2_cache_size
+        cache = last_level_cache(str(self._device))
         return Work(
             bytes=useful,
             flops=described.flops,
             items=described.work_items,
             item=described.item,
-            roofs={"dram": useful} if useful and touched > 2 * cache else {},
+            roofs={"dram": max(0.0, useful - min(written, cache))} if touched > 2 * cache else {},
         )
 
     def reference(self) -> dict[str, Any]:
@@ -90,6 +92,10 @@ class Arrays:
 
     def _timed(self, role: str) -> dict[str, Any]:
         return {name: self.tensors[name] for name in self._named(role) if name in self._described.timed}
+
+
+def _nbytes(tensors: Mapping[str, Any]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def fill(tensor: Any, spec: ArraySpec, generator: Any) -> None:

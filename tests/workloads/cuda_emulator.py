@@ -19,6 +19,7 @@ SHIM = """
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
 #define __global__
@@ -115,11 +116,18 @@ struct Any {
   void* at;
   template <class T> operator T*() const { return (T*)at; }
 };
+// An array that ends where a page ends that nobody may touch: whoever goes past its end is killed.
+static void* guarded(size_t bytes) {
+  const size_t page = 4096, whole = (bytes + page - 1) / page * page;
+  char* start = (char*)mmap(0, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED || mprotect(start + whole, page, PROT_NONE)) _exit(4);
+  return start + (whole - bytes);
+}
 template <class T> struct Array {
   const char* path;
   size_t size;
   T* held;
-  Array(const char* name, size_t count) : path(name), size(count), held((T*)malloc(count * sizeof(T))) {
+  Array(const char* name, size_t count) : path(name), size(count), held((T*)guarded(count * sizeof(T))) {
     FILE* file = fopen(path, "rb");
     if (fread(held, sizeof(T), size, file) != size) _exit(3);
     fclose(file);

@@ -127,3 +127,10 @@ def test_both_ends_of_a_scenario_compute_the_same_and_what_the_formula_says(name
     if name == "excessive-vs-moderate-unroll":
         results = [result.sum() for result in results]
     assert np.allclose(results[0], results[1], rtol=1e-5, atol=1e-5)
+
+
+def test_sums_of_blocks_are_launched_over_no_more_blocks_than_there_are_sums(tmp_path: Path) -> None:
+    for side in sides_of(ROOT / "scenarios" / "gpu" / "shared-memory-vs-warp-shuffle-reduction.yaml"):
+        inputs = drawn(side, {"n": 4 * N})
+        sums = emulate(side.described(n=4 * N), inputs, tmp_path)["out"]
+        assert np.allclose(sums, inputs["values"].reshape(len(sums), -1).sum(axis=1), rtol=1e-4)

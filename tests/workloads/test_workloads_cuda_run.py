@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from aiperf.workloads import _cuda_extended, cuda
+from aiperf.workloads import _cuda_arrays, _cuda_extended, cuda
 from aiperf.workloads._cuda_arrays import Arrays
 from aiperf.workloads._cuda_geometry import Placed
 from aiperf.workloads._cuda_run import KernelRun
@@ -42,6 +42,15 @@ extern "C" unsigned long long* seen_last() { return seen; }
 
 def made(arrays: dict[str, Any], args: list[Any], *, pad: int = 0, **more: Any) -> Arrays:
     return Arrays(cuda.describe(**GIVEN, arrays=arrays, args=args, **more), CPU, pad=pad)
+
+
+@pytest.mark.parametrize(("cache", "charged"), [(1_000, {"dram": 23_000}), (10_000, {"dram": 16_000}), (12_000, {})])
+def test_the_memory_is_not_charged_with_outputs_that_the_cache_may_still_hold(
+    cache: int, charged: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_cuda_arrays, "last_level_cache", lambda device: cache)
+    work = made({"a": {"shape": "4 * n"}, "out": {"role": "output", "shape": "2 * n"}}, ["a", "out"]).work()
+    assert (work.bytes, work.roofs) == (24_000, charged)
 
 
 def test_an_array_is_drawn_from_the_seed_and_its_own_name_only() -> None:
