@@ -22,6 +22,7 @@ from aiperf.launch.guardian import Guardian
 from aiperf.launch.rounds import plan_audits, play_rounds
 from aiperf.launch.setup import setup_of
 from aiperf.launch.sides import Started, rank_cpus, start_cpus
+from aiperf.launch.spent import Spent
 from aiperf.launch.warmup import Turn, warm_up
 from aiperf.order import PairPlan
 from aiperf.plan.refs import commit_facts
@@ -99,6 +100,7 @@ class _Session:
         self._incidents: list[Incident] = []
         self._energy: dict[str, EnergyReading] = {}
         self._worker_s = 0.0
+        self._spent = Spent()
 
     def run(self) -> Pair:
         began, started = monotonic(), time()
@@ -106,11 +108,13 @@ class _Session:
         for last, names in ((i == len(together) - 1, names) for i, names in enumerate(together)):
             self._where.mark(SETTING_UP)
             launched = self._launch(names)
-            self._measure(names, launched)
+            self._measure(names, launched, leaving=not last)
             self._where.mark(CHECKING)
             if last:
-                self._compare(launched.gangs)
-            self._close(launched)
+                with self._spent.on("check"):
+                    self._compare(launched.gangs)
+            with self._spent.on("close"):
+                self._close(launched)
             if not last:
                 self._started.end_sides()
         return Pair(
@@ -126,6 +130,7 @@ class _Session:
             started=started,
             seconds=monotonic() - began,
             worker_seconds=self._worker_s,
+            spent=self._spent.seconds,
         )
 
     # ---- start and set-up --------------------------------------------------------------------------------------
@@ -133,11 +138,19 @@ class _Session:
     def _launch(self, names: tuple[str, ...]) -> _Launched:
         began = monotonic()
         limits = self._settings.limits
-        hosts = self._hosts(names)
-        for gang in _unique(hosts.values()):
-            gang.collect(phase="start", limit=limits.start)
-            gang.collect(phase="set-up", limit=limits.setup)
+        with self._spent.on("start"):
+            hosts = self._hosts(names)
+            for gang in _unique(hosts.values()):
+                gang.collect(phase="start", limit=limits.start)
+                gang.collect(phase="set-up", limit=limits.setup)
         launched = _Launched(hosts, {}, {})
+        with self._spent.on("set-up"):
+            self._set_up(names, launched)
+        self._worker_s += monotonic() - began
+        return launched
+
+    def _set_up(self, names: tuple[str, ...], launched: _Launched) -> None:
+        hosts, limit = launched.gangs, self._settings.limits.setup
         one_process = len(_unique(hosts.values())) < len(hosts)
         if not one_process:
             for name in names:
@@ -145,14 +158,12 @@ class _Session:
         for name in names:
             if one_process:
                 hosts[name].send("setup", phase="set-up", **self._setup(self._sides[name]))
-            replies = hosts[name].collect(phase="set-up", limit=limits.setup)
+            replies = hosts[name].collect(phase="set-up", limit=limit)
             launched.setups[name] = max(float(r["setup_s"]) for r in replies)
             launched.prepares[name] = any(r["prepares"] for r in replies)
         for gang in _unique(hosts.values()):
             gang.pin(rank_cpus(self._where.cpus, gang.plan.ranks))
             gang.busy_s = gang.idle_cpu_s = 0.0
-        self._worker_s += monotonic() - began
-        return launched
 
     def _hosts(self, names: tuple[str, ...]) -> dict[str, Gang]:
         """The processes of the sides: those that were started ahead, brought to their places, else new ones."""
@@ -171,13 +182,16 @@ class _Session:
 
     # ---- warm-up, rounds, check --------------------------------------------------------------------------------
 
-    def _measure(self, names: tuple[str, ...], launched: _Launched) -> None:
+    def _measure(self, names: tuple[str, ...], launched: _Launched, *, leaving: bool) -> None:
+        """Warm up and measure sides that live together; ``leaving``: they are gone when the check comes."""
         single = any(launched.prepares.values())
         warmups: dict[str, Warmup] = {}
         turns: dict[str, Turn] = {}
         for name in names:
             self._where.mark(f"warm-up of {name}")
-            warmups[name], turns[name] = warm_up(launched.gangs[name], name, self._case, self._settings, single=single)
+            with self._spent.on("warm-up"):
+                gang = launched.gangs[name]
+                warmups[name], turns[name] = warm_up(gang, name, self._case, self._settings, single=single)
         self._where.mark(None)
         for gang in _unique(launched.gangs.values()):
             gang.idle_cpu_s = 0.0
@@ -192,26 +206,29 @@ class _Session:
             clock=self._case.measure.clock,
             wall_too=self._case.measure.clock == "device" and not single,
             mark=self._where.mark,
+            spent=self._spent,
         )
         self._samples += played.samples
         rounds = 1 + max(sample.round for sample in played.samples)
         for name in names:
             skew = median(played.skews[name]) if played.skews[name] else None
             self._tell(name, launched, warmups[name], turns[name].reentry * rounds, skew)
-        self._save(names, launched.gangs)
+        with self._spent.on("save"):
+            self._save(names, launched.gangs, leaving=leaving)
         self._judge_idle(names, launched, played.samples)
         # Last: what the sides told of memory and counters is about the rounds.
-        self._energy |= measure_energy(
-            launched.gangs,
-            names,
-            played.samples,
-            case=self._case,
-            seed=self._seed,
-            settings=self._settings,
-            meter=self._where.meter,
-            prepares=single,
-            mark=self._where.mark,
-        )
+        with self._spent.on("energy"):
+            self._energy |= measure_energy(
+                launched.gangs,
+                names,
+                played.samples,
+                case=self._case,
+                seed=self._seed,
+                settings=self._settings,
+                meter=self._where.meter,
+                prepares=single,
+                mark=self._where.mark,
+            )
 
     def _tell(self, name: str, launched: _Launched, warmup: Warmup, reentry: int, skew: float | None) -> None:
         gang = launched.gangs[name]
@@ -234,11 +251,18 @@ class _Session:
             usage=_usage(told),
         )
 
-    def _save(self, names: tuple[str, ...], gangs: Mapping[str, Gang]) -> None:
-        asked = [(gangs[name], {"side": name, "folder": str(self.saved / name)}) for name in names]
+    def _save(self, names: tuple[str, ...], gangs: Mapping[str, Gang], *, leaving: bool) -> None:
+        """Have the sides describe what they computed, and hand over what the check needs of it."""
+        asked = [(gangs[n], {"side": n, "folder": str(self.saved), "whole": leaving}) for n in names]
         for name, saved in zip(names, self._at_once("save", asked), strict=True):
             for fault in dict.fromkeys(f for reply in saved for f in reply["faults"]):
                 self._checks.append(CheckResult(False, f"{name} by itself", f"{name}: {fault}"))
+        base, check = next(iter(self._sides)), self._case.check
+        # Whoever compares has the other side's outputs, and in a process of both also the base's.
+        to = [name for name in names if gangs[name] is not gangs.get(base)]
+        if base in names and to and not leaving and check.kind != "none":
+            told = {"side": base, "folder": str(self.saved), "to": to, "everything": check.kind == "named"}
+            self._at_once("hand_over", [(gangs[base], told)])
 
     def _at_once(self, op: str, asked: Sequence[tuple[Gang, dict[str, Any]]]) -> list[list[dict[str, Any]]]:
         """Every side's answers to a command that nothing is timed in: all are asked before any is waited for."""

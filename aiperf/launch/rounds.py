@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from aiperf.launch.gang import Gang
+from aiperf.launch.spent import Spent
 from aiperf.launch.warmup import Turn
 from aiperf.order import round_order
 from aiperf.records import Sample
@@ -70,6 +71,7 @@ def play_rounds(
     clock: str,
     wall_too: bool,
     mark: Callable[[str | None], None],
+    spent: Spent,
 ) -> Played:
     """Measure every side in alternating rounds; audits fall on rounds that the workload cannot foresee."""
     rounds = round_count(turns, settings, clock=clock)
@@ -85,12 +87,14 @@ def play_rounds(
         due += left_over if index == rounds - 1 else []
         for side in sides:
             mark(side)
-            _turn(played, gangs[side], side, index, turns[side], settings, wall_too)
+            with spent.on("rounds"):
+                _turn(played, gangs[side], side, index, turns[side], settings, wall_too)
             mark(None)
             done[side] += steps[side]
             for audit in due:
                 lead = (done[side] + audit.parity) % 2
-                played.samples += _audit(gangs[side], side, index, audit, lead, settings)
+                with spent.on("audits"):
+                    played.samples += _audit(gangs[side], side, index, audit, lead, settings)
                 done[side] += lead + audit.iterations
     return played
 

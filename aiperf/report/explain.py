@@ -9,6 +9,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from aiperf.paths import scenario_folder
@@ -33,6 +34,8 @@ _STOPS = {
     "failure": "a launch failed",
     "unfit": "the host disturbed too many pairs",
 }
+_SHARE_TOLD = 0.02
+"""Share of a pair's time from which a phase is told."""
 _PLAIN = 3
 """How many incidents or failures are told one by one."""
 
@@ -157,7 +160,7 @@ def _measured(record: CaseRecord) -> list[str]:
     said = [f"{len(used)} pairs{again}. {order}." if order else f"{len(used)} pairs{again}."]
     said += measure_sentences(record.case.measure, programs=record.case.is_command)
     said += placement_sentences(record)
-    said.append(_span(record))
+    said += [_span(record), *_phases(record)]
     unsteady = Counter(r.side for p in used for r in p.runs if r.warmup and not r.warmup.steady)
     said += [f"{side} was not steady after its warm-up in {n} of {len(used)} pairs." for side, n in unsteady.items()]
     return said
@@ -167,6 +170,17 @@ def _span(record: CaseRecord) -> str:
     stop = f" It ended because {_STOPS.get(record.stop, record.stop)}." if record.stop else ""
     own = f", of which {format_duration(record.own_seconds)} were aiperf's own" if record.own_seconds >= 0.5 else ""
     return f"Precision {record.precision}, seed {record.seed}; {format_duration(record.seconds)}{own}.{stop}"
+
+
+def _phases(record: CaseRecord) -> list[str]:
+    """Say where the time of a pair went; what is too short to matter is left out."""
+    told = [pair for pair in record.pairs if pair.spent]
+    if not told:
+        return []
+    whole = median(pair.seconds for pair in told)
+    phases = {name: median(pair.spent.get(name, 0.0) for pair in told) for name in told[0].spent}
+    parts = [f"{name} {format_duration(s)}" for name, s in phases.items() if s >= _SHARE_TOLD * whole]
+    return [f"A pair took {format_duration(whole)} in the median: {', '.join(parts)}."]
 
 
 def _told(record: CaseRecord) -> list[str]:

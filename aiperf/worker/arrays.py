@@ -21,6 +21,7 @@ _CHUNK = 1 << 22
 _WEIGHT = 0x1E3779B97F4A7C15
 _MIX = 0x2545F4914F6CDD1D
 _LOW = 0xFFFFFFFF
+_WORSE = ("finite", "infinite", "nan")
 
 
 class LazyOutput(TypeError):
@@ -87,6 +88,40 @@ def _torch_poisoned(flat: Any, device: str, *, nans: bool) -> bool:
         if not (seen.isnan() if nans else seen == pattern).all():
             return False
     return True
+
+
+def worst_value(array: Any) -> str:
+    """``nan`` where an element is no number, else ``infinite`` where one is not finite, else ``finite``."""
+    flat = array.reshape(-1)
+    if kind(array) == "torch":
+        if not (flat.is_floating_point() or flat.is_complex()):
+            return "finite"
+        flat = flat.detach()
+        seen = _by_gpu(flat, lambda device: _torch_worst(flat, device)) or _torch_worst(flat, "cpu")
+        return str(seen)
+    if flat.dtype.kind not in "fc":
+        return "finite"
+    if kind(array) == "cupy":
+        return _worst_of(flat)
+    return max(by_parts(lambda part: _worst_of(flat[part]), flat.size), key=_WORSE.index, default=_WORSE[0])
+
+
+def _worst_of(values: Any) -> str:
+    import numpy as np
+
+    if np.isfinite(values).all():
+        return "finite"
+    return "nan" if np.isnan(values).any() else "infinite"
+
+
+def _torch_worst(flat: Any, device: str) -> str:
+    found = [_WORSE[0]]
+    for chunk in flat.split(_CHUNK):
+        seen = chunk.to(device)
+        seen = seen.float() if "float8" in str(seen.dtype) else seen
+        if not seen.isfinite().all():
+            found.append("nan" if seen.isnan().any() else "infinite")
+    return max(found, key=_WORSE.index)
 
 
 def is_floating(array: Any) -> bool:

@@ -1,6 +1,6 @@
 """Audits: iterations timed like the others, whose inputs were redrawn and whose outputs were poisoned before.
 
-What must not live here: comparing two sides (see compare.py).
+What must not live here: comparing two sides (see compare.py), and how a snapshot gets there (see handover.py).
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from aiperf.worker import arrays
@@ -23,6 +22,8 @@ class Snapshot:
     dtypes: dict[str, str] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     reference: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+    """Output -> finite, infinite or nan: the worst that is in it."""
 
 
 Timed = Callable[[Callable[[], object], Callable[[], object]], float]
@@ -31,7 +32,6 @@ the seconds that the device went on working after the timed stream had ended."""
 
 
 _FEWEST_STRAYS = 2
-_SMALL_FILE = 1 << 16
 
 
 class Auditor:
@@ -119,6 +119,7 @@ class Auditor:
         snapshot = Snapshot()
         for name, array in clones.items():
             snapshot.digests[name] = arrays.digest(array)
+            snapshot.values[name] = arrays.worst_value(array)
             snapshot.dtypes[name] = str(array.dtype).removeprefix("torch.")
             if self._kept + array.nbytes > self._keep_bytes:
                 continue
@@ -129,45 +130,3 @@ class Auditor:
         if want_reference and self._workload.reference is not None:
             snapshot.reference = {k: arrays.to_numpy(v)[0] for k, v in self._workload.reference().items()}
         return snapshot
-
-    def save(self, folder: Path) -> None:
-        """Write every snapshot: each array as .npy, what they are and their digests as .json."""
-        import json
-
-        import numpy as np
-
-        folder.mkdir(parents=True, exist_ok=True)
-        for index, snapshot in enumerate(self.snapshots):
-            files: list[tuple[str, str, str]] = []
-            for kind, held in (("array", snapshot.arrays), ("reference", snapshot.reference)):
-                for name, array in held.items():
-                    file = f"{index}-{len(files)}.npy"
-                    # Not one .npz: its checksums take longer than all else that is done to an array here.
-                    np.save(folder / file, array, allow_pickle=False)
-                    files.append((kind, str(name), file))
-            meta = {"digests": snapshot.digests, "dtypes": snapshot.dtypes, "files": files}
-            (folder / f"{index}.json").write_text(json.dumps(meta), encoding="utf-8")
-
-
-def load_snapshots(folder: Path) -> list[Snapshot]:
-    """What another worker's ``save`` wrote, in order; arrays are read from their files as they are looked at.
-
-    No pickle is read.
-    """
-    import json
-
-    snapshots = []
-    for meta_path in sorted(folder.glob("*.json"), key=lambda p: int(p.stem)):
-        meta = json.loads(meta_path.read_text(encoding="utf-8"))
-        found: dict[str, dict[str, Any]] = {"array": {}, "reference": {}}
-        for kind, name, file in meta["files"]:
-            found[kind][name] = _mapped(folder / file)
-        snapshots.append(Snapshot(found["array"], meta["dtypes"], meta["digests"], found["reference"]))
-    return snapshots
-
-
-def _mapped(path: Path) -> Any:
-    import numpy as np
-
-    # Small ones are read at once: one without elements cannot be mapped.
-    return np.load(path, allow_pickle=False, mmap_mode="c" if path.stat().st_size > _SMALL_FILE else None)

@@ -90,15 +90,11 @@ def _one(
         return (_where(mine, other, differing[0]) if differing else _poison_left(mine)), None
     worst = 0.0
     for name in mine.digests:
-        if name not in mine.arrays or name not in other.arrays:
-            if mine.digests[name] != other.digests[name]:
-                return f"{name} is too large to keep and its digest differs; use check: bitwise or a named check", None
-            continue
         detail, error = _close(mine, other, name, rule)
-        worst = max(worst, error)
+        worst = max(worst, error or 0.0)
         if detail:
-            return detail, worst
-    return _poison_left(mine), worst
+            return detail, error if error is None else worst
+    return "", worst
 
 
 def _named(mine: Snapshot, other: Snapshot, rule: Rule, checks: Mapping[str, NamedCheck]) -> tuple[str, float | None]:
@@ -135,32 +131,45 @@ def _nan(a: Any) -> Any:
 
 
 def _poison_left(snapshot: Snapshot) -> str:
-    for name, array in snapshot.arrays.items():
-        if array.dtype.kind in "fc" and _nan(array).any():
+    for name, values in snapshot.values.items():
+        if values == "nan":
             return f"{name} still holds NaN on both sides: the step did not write all of it"
     return ""
 
 
-def _close(mine: Snapshot, other: Snapshot, name: str, rule: Rule) -> tuple[str, float]:
+def _close(mine: Snapshot, other: Snapshot, name: str, rule: Rule) -> tuple[str, float | None]:
+    """What is wrong with one output, empty when nothing is, and its largest error; None where none was computed."""
+    same = mine.digests[name] == other.digests[name]
+    if same and not rule.reference:
+        sick = mine.values[name] != "finite"
+        return (f"{name} holds values that are not finite on both sides (poison counts)" if sick else ""), 0.0
+    if name not in mine.arrays or (name not in other.arrays and not same):
+        kept = f"{name} is too large to keep"
+        if not same:
+            return f"{kept} and its digest differs; use check: bitwise or a named check", None
+        return f"{kept} for the comparison with its reference", None
+    return _held_against(mine, other, name, rule, same=same)
+
+
+def _held_against(mine: Snapshot, other: Snapshot, name: str, rule: Rule, *, same: bool) -> tuple[str, float]:
+    """The two arrays against each other, and against their reference where the rule asks for that."""
     import numpy as np
 
-    a, b = other.arrays[name], mine.arrays[name]
+    b = mine.arrays[name]
+    a = b if same else other.arrays[name]
     if a.shape != b.shape:
         return f"{name} has shape {a.shape} against {b.shape}", float("inf")
     if a.dtype.kind not in "fc" and b.dtype.kind not in "fc":
-        same = mine.digests[name] == other.digests[name] or np.array_equal(a, b)
-        return ("" if same else _where(mine, other, name)), 0.0
+        return ("" if same or np.array_equal(a, b) else _where(mine, other, name)), 0.0
     rtol = rule.rtol if rule.rtol is not None else max(_tolerance(s.dtypes[name]) for s in (mine, other))
-    pairs = [(a, b)]
+    pairs = [] if same else [(a, b)]
     if rule.reference:
         truth = mine.reference.get(name)
         if truth is None:
             return f"the workload gives no reference for {name}", float("inf")
         if truth.shape != a.shape:
             return f"{name} has shape {a.shape}, its reference {truth.shape}", float("inf")
-        # Of two arrays with one digest the reference tells of both.
-        same = mine.digests[name] == other.digests[name]
-        pairs = [(truth, a)] if same else [*pairs, (truth, a), (truth, b)]
+        pairs += [(truth, b)] if same else [(truth, a), (truth, b)]
     worst = 0.0
     for want, got in pairs:
         detail, error = within(np.asarray(want), np.asarray(got), rtol, rule.atol)

@@ -12,11 +12,12 @@ import sys
 import traceback
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-from aiperf.worker.audit import load_snapshots
+from aiperf.worker import handover
 from aiperf.worker.compare import Rule, compare
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.slot import Order, Slot
@@ -139,23 +140,44 @@ class Worker:
         """Audited iterations, after ``lead`` untimed ones."""
         return self._slots[side].audit(seed, iterations, lead=lead)
 
-    def on_save(self, *, side: str, folder: str) -> dict[str, Any]:
-        """Write the audited outputs where the check finds them."""
-        slot = self._slots[side]
-        slot.save(Path(folder) / str(self._rank))
-        return {"faults": slot.auditor.faults}
+    def on_save(self, *, side: str, folder: str, whole: bool) -> dict[str, Any]:
+        """Describe the audited outputs where the check finds it; ``whole``: hand all of them over too."""
+        auditor, own = self._slots[side].auditor, self._folder(folder, side)
+        handover.describe(auditor.snapshots, own)
+        if whole:
+            handover.hand_over(auditor.snapshots, own)
+        return {"faults": auditor.faults}
+
+    def on_hand_over(self, *, side: str, folder: str, to: list[str], everything: bool) -> dict[str, Any]:
+        """Hand over the outputs in which a side of ``to``, which has described its own, differs from this one."""
+        snapshots, others = self._slots[side].auditor.snapshots, [self._folder(folder, other) for other in to]
+        wanted = (lambda audit, name: True) if everything else handover.differing(snapshots, others)
+        handover.hand_over(snapshots, self._folder(folder, side), wanted=wanted)
+        return {}
 
     def on_check(self, *, base: str, other: str, folder: str, rule: dict[str, Any]) -> dict[str, Any]:
-        """Compare what this rank of two sides saved below ``folder``; any worker of the pair can do it.
+        """Compare what this rank of two sides computed: its own outputs here, another worker's below ``folder``.
 
-        A named check is the other side's own where that lives here. A rank that only one side has compares nothing.
+        Any worker of the pair can do it. A named check is the other side's own where that lives here. A rank that
+        only one side has compares nothing.
         """
-        folders = {side: Path(folder) / side / str(self._rank) for side in (base, other)}
-        if self._rank > 0 and not all(path.is_dir() for path in folders.values()):
+        if self._rank > 0 and not all(self._folder(folder, side).is_dir() for side in (base, other)):
             return {"passed": True, "compared": "", "detail": "", "max_error": None}
-        saved = {side: load_snapshots(path) for side, path in folders.items()}
+        found = {
+            side: self._slots[side].auditor.snapshots
+            if side in self._slots
+            else handover.load(self._folder(folder, side))
+            for side in (base, other)
+        }
+        if rule["kind"] == "named" and base in self._slots:
+            # The next side is compared with the same outputs, and a check may write into what it is given.
+            found[base] = [replace(s, arrays={n: a.copy() for n, a in s.arrays.items()}) for s in found[base]]
         slot = self._slots.get(other) or next(iter(self._slots.values()))
-        return compare(saved[other], saved[base], Rule(**rule), slot.workload.checks, (base, other)).__dict__
+        return compare(found[other], found[base], Rule(**rule), slot.workload.checks, (base, other)).__dict__
+
+    def _folder(self, folder: str, side: str) -> Path:
+        """Where this rank of a side shows its outputs."""
+        return Path(folder) / side / str(self._rank)
 
     def on_tell(self, *, side: str) -> dict[str, Any]:
         """Work, counters, facts, what its turns used, peak memory."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -192,10 +191,6 @@ class Slot:
     def peak_gpu_bytes(self) -> int | None:
         """Memory that torch held at most, up to the first audit: what audits allocate is not the side's."""
         return gpu_peak() if self._auditor is None else self._peak_gpu_bytes
-
-    def save(self, folder: Path) -> None:
-        """Write the audited outputs where the other side's worker finds them; a rank has a folder of its own."""
-        self.auditor.save(folder)
 
     def told(self) -> dict[str, Any]:
         """What the workload says of itself: work, counters, facts; and what its turns used."""

@@ -79,19 +79,31 @@ def facts(pair: Pair) -> tuple[dict[str, Any], dict[str, Any]]:
     return first, second
 
 
-@pytest.mark.parametrize("exclusive", [False, True])
-def test_outputs_are_handed_over_where_told_and_removed_with_the_pair(
-    measured: Measured, tmp_path_factory: pytest.TempPathFactory, exclusive: bool
+@pytest.mark.parametrize(
+    ("offset", "how", "handed"),
+    [
+        (0.0, {}, set()),
+        (0.5, {}, {"before"}),
+        (0.5, {"isolation": "in_process"}, set()),
+        (0.0, {"exclusive": True}, {"before", "third"}),
+        (0.0, {"check": Check("named", name="near", bound=0.6)}, {"before"}),
+    ],
+)
+def test_what_the_check_needs_is_handed_over_where_told_and_removed_with_the_pair(
+    measured: Measured, tmp_path_factory: pytest.TempPathFactory, offset: float, how: dict[str, Any], handed: set[str]
 ) -> None:
     memory = tmp_path_factory.mktemp("memory")
-    closing: list[set[str]] = []
+    seen: list[tuple[set[str], set[str]]] = []
 
     def mark(phase: str | None) -> None:
-        closing.append({path.name for path in memory.rglob("*.json")})
+        described = {path.parts[-3] for path in memory.rglob("0.json")}
+        seen.append((described, {path.parts[-3] for path in memory.rglob("*.npy")}))
 
-    pair = measured(*both(), exchange=memory, mark=mark, exclusive=exclusive)
-    assert failed(pair) == []
-    assert {"0.json", "1.json"} in closing
+    sides = (side("before"), side("third"), side("after", params={"offset": offset}))
+    pair = measured(*sides, order=("third", "before", "after"), exchange=memory, mark=mark, **how)
+    assert len(failed(pair)) == bool(offset)
+    assert ({"before", "third", "after"}, handed) in seen
+    assert all(files <= handed for _, files in seen)
     assert list(memory.iterdir()) == []
 
 
@@ -121,6 +133,19 @@ def test_the_time_inside_the_workers_is_most_of_the_time_of_the_pair_but_not_mor
     inside = sum(s.wall_s for s in pair.samples) + sum(r.warmup.seconds for r in pair.runs if r.warmup)
     assert inside < pair.worker_seconds < pair.seconds
     assert pair.worker_seconds > 0.5 * pair.seconds
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_the_time_of_a_pair_is_told_by_phase(measured: Measured, exclusive: bool) -> None:
+    settings = replace(SETTINGS, precision=replace(PRECISION, side_seconds=0.5, round_seconds=0.12))
+    pair = measured(*both(), settings=settings, exclusive=exclusive)
+    phases = ["start", "set-up", "warm-up", "rounds", "audits", "save", "energy", "check", "close"]
+    assert sorted(pair.spent) == sorted(phases)
+    assert all(seconds > 0 for seconds in pair.spent.values())
+    assert 0.9 * pair.seconds < sum(pair.spent.values()) < pair.seconds
+    audits = sum(s.wall_s for s in pair.samples if s.audit)
+    assert sum(s.wall_s for s in pair.samples) - audits < pair.spent["rounds"]
+    assert audits < pair.spent["audits"]
 
 
 def test_sides_share_the_seed_and_the_inputs_but_no_addresses_and_no_scratch(measured: Measured) -> None:
@@ -312,8 +337,8 @@ def test_all_is_told_before_anything_is_saved_and_all_are_asked_before_any_is_wa
     assert failed(measured(*both(), side("third"))) == []
     last = len(seen) - seen[::-1].index("tell")
     assert seen[last:] == [
-        *["collect"], *3 * ["save"], *3 * ["collect"], *2 * ["check"], *2 * ["collect"], *3 * ["close"],
-        *3 * ["collect"],
+        *["collect"], *3 * ["save"], *3 * ["collect"], "hand_over", "collect", *2 * ["check"], *2 * ["collect"],
+        *3 * ["close"], *3 * ["collect"],
     ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aiperf.launch.rounds import Played, plan_audits, play_rounds, round_count
+from aiperf.launch.spent import Spent
 from aiperf.launch.warmup import Turn
 from aiperf.settings import Limits, Precision, Settings
 
@@ -42,6 +43,7 @@ def play(
     played = play_rounds(
         dict.fromkeys(order, gang), dict.fromkeys(order, turn), order, plan_audits(audits, seed, single=False),
         seed=seed, settings=SETTINGS, clock="wall", wall_too=wall_too, mark=(marks if marks is not None else []).append,
+        spent=Spent(),
     )  # type: ignore[arg-type]  # fmt: skip
     return played, log
 

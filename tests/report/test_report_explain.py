@@ -54,6 +54,14 @@ def test_equal_sides_are_called_a_negative_control() -> None:
     assert "They do not differ: a negative control." in flat(measured(make_case(sides=sides)))
 
 
+def test_where_the_time_of_a_pair_went_is_told_without_what_is_too_short() -> None:
+    spent = ({"set-up": 1.0, "rounds": 2.0, "save": 0.01}, {"set-up": 3.0, "rounds": 2.0, "save": 0.01})
+    pairs = tuple(make_pair(i, spent=s, seconds=4.0) for i, s in enumerate(spent))
+    assert "A pair took 4 s in the median: set-up 2 s, rounds 2 s." in flat(replace(measured(make_case()), pairs=pairs))
+    untold = replace(measured(make_case()), pairs=(make_pair(0),))
+    assert "A pair took" not in flat(untold)
+
+
 def test_commands_are_shown_as_they_were_started_and_reproduced_by_the_call_of_the_run() -> None:
     sides = (Side("before", command=("python", "-c", "a b")), Side("after", command=("python", "b.py")))
     text = flat(measured(make_case("ab", sides=sides, path="")))

@@ -17,6 +17,7 @@ def shot(*, kept=True, reference=None, **given):
     for name, array in given.items():
         snapshot.digests[name] = arrays.digest(array)
         snapshot.dtypes[name] = str(array.dtype).removeprefix("torch.")
+        snapshot.values[name] = arrays.worst_value(array)
         if kept:
             snapshot.arrays[name] = arrays.to_numpy(array)[0]
     return snapshot
@@ -108,6 +109,32 @@ def test_nan_left_over_on_both_sides_fails(base, rule):
     answer = held(shot(out=base), shot(out=base.copy()), rule)
     assert not answer.passed
     assert "NaN" in answer.detail or "not finite" in answer.detail
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_equal_infinities_are_not_close_though_they_are_bit_for_bit_equal(base, kept):
+    base[7, 0] = np.inf
+    sides = shot(kept=kept, out=base), shot(kept=kept, out=base)
+    assert held(*sides).detail == "audit 0: out holds values that are not finite on both sides (poison counts)"
+    assert held(*sides, BITWISE).passed
+
+
+def test_bitwise_sees_poison_in_arrays_that_were_too_large_to_keep(base):
+    base[7:] = np.nan
+    assert "NaN" in held(shot(kept=False, out=base), shot(kept=False, out=base), BITWISE).detail
+
+
+def test_equal_outputs_need_not_be_handed_over(base):
+    answer = held(shot(kept=False, out=base, more=base), shot(out=base, more=base))
+    assert (answer.passed, answer.max_error) == (True, 0.0)
+
+
+def test_equal_outputs_are_held_against_the_reference_all_the_same(base):
+    rule = Rule("tolerance", reference=True)
+    for truth, passed in ((base, True), (base + 1, False)):
+        assert held(shot(kept=False, out=base), shot(out=base, reference={"out": truth}), rule).passed is passed
+    answer = held(shot(kept=False, out=base), shot(kept=False, out=base, reference={"out": base}), rule)
+    assert answer.detail == "audit 0: out is too large to keep for the comparison with its reference"
 
 
 def test_nan_on_one_side_fails_whatever_the_tolerance(base):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -186,7 +187,7 @@ def test_a_worker_obeys_a_whole_pair_of_sides(tmp_path):
         assert worker.obey({"op": "first", "side": side})["seconds"] > 0
         for seed in (1, 2):
             assert worker.obey({"op": "audit", "side": side, "seed": seed, "lead": 0, "iterations": 1})["ok"]
-        saved = worker.obey({"op": "save", "side": side, "folder": str(tmp_path / "saved" / side)})
+        saved = worker.obey({"op": "save", "side": side, "folder": str(tmp_path / "saved"), "whole": False})
         assert saved["faults"] == []
     check = {"op": "check", "base": "before", "other": "after", "folder": str(tmp_path / "saved"), "rule": BITWISE}
     answer = worker.obey(check)
@@ -201,6 +202,26 @@ def test_a_worker_obeys_a_whole_pair_of_sides(tmp_path):
     assert worker.obey({"op": "close"})["ok"]
 
 
+def test_a_side_is_compared_with_what_another_worker_handed_over(tmp_path):
+    check = {"op": "check", "base": "before", "other": "after", "folder": str(tmp_path / "saved"), "rule": BITWISE}
+    for scale, whole in ((1.0, False), (1.0, True), (1.5, False)):
+        for side, of in (("before", 1.0), ("after", scale)):
+            worker = make_worker()
+            set_side(worker, tmp_path, side=side, scale=of)
+            worker.obey({"op": "first", "side": side})
+            worker.obey({"op": "audit", "side": side, "seed": 1, "lead": 0, "iterations": 1})
+            worker.obey({"op": "save", "side": side, "folder": str(tmp_path / "saved"), "whole": whole})
+            if side == "before":
+                base = worker
+        asked = {"op": "hand_over", "side": "before", "folder": str(tmp_path / "saved"), "to": ["after"]}
+        assert base.obey({**asked, "everything": False})["ok"]
+        files = list((tmp_path / "saved" / "before" / "0").glob("*.npy"))
+        assert bool(files) is (whole or scale != 1.0)
+        answer = worker.obey(check)
+        assert (answer["passed"], "differs in" in answer["detail"]) == (scale == 1.0, scale != 1.0)
+        shutil.rmtree(tmp_path / "saved")
+
+
 def test_every_rank_saves_and_compares_its_own_outputs(tmp_path):
     check = {"op": "check", "base": "before", "other": "after", "folder": str(tmp_path / "saved"), "rule": BITWISE}
     workers = [make_worker(rank) for rank in (0, 1)]
@@ -212,7 +233,7 @@ def test_every_rank_saves_and_compares_its_own_outputs(tmp_path):
             worker.obey({"op": "audit", "side": side, "seed": 1, "lead": 0, "iterations": 1})
     for worker in workers:
         for side in ("before", "after"):
-            worker.obey({"op": "save", "side": side, "folder": str(tmp_path / "saved" / side)})
+            worker.obey({"op": "save", "side": side, "folder": str(tmp_path / "saved"), "whole": False})
     assert [worker.obey(check)["passed"] for worker in workers] == [True, False]
 
 
@@ -221,7 +242,7 @@ def test_a_rank_that_one_side_lacks_compares_nothing(tmp_path):
     set_side(worker, tmp_path, side="after")
     worker.obey({"op": "first", "side": "after"})
     worker.obey({"op": "audit", "side": "after", "seed": 1, "lead": 0, "iterations": 1})
-    worker.obey({"op": "save", "side": "after", "folder": str(tmp_path / "saved" / "after")})
+    worker.obey({"op": "save", "side": "after", "folder": str(tmp_path / "saved"), "whole": False})
     check = {"op": "check", "base": "before", "other": "after", "folder": str(tmp_path / "saved"), "rule": BITWISE}
     answer = worker.obey(check)
     assert (answer["passed"], answer["compared"]) == (True, "")
