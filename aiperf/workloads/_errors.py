@@ -24,7 +24,7 @@ def relative_frobenius(before: Mapping[str, Any], ours: Mapping[str, Any]) -> Ou
         one, other = np.asarray(first), np.asarray(ours[name])
         if one.shape != other.shape:
             return Outcome(False, f"{name} has shape {one.shape} against {other.shape}")
-        apart, own = _squares(one, other)
+        apart, own = squares(one, other)
         difference, norm = difference + apart, norm + own
     value = float(np.sqrt(difference / norm)) if norm else float("inf")
     if not np.isfinite(value):
@@ -32,12 +32,13 @@ def relative_frobenius(before: Mapping[str, Any], ours: Mapping[str, Any]) -> Ou
     return Outcome(True, f"relative Frobenius error {value:.2g}", value)
 
 
-def _squares(first: Any, second: Any) -> tuple[float, float]:
-    """Sums of the squares of ``second - first`` and of ``first``, in float64."""
+def squares(first: Any, second: Any, origin: Any = None) -> tuple[float, float]:
+    """Sums of the squares of ``second - first`` and of ``first``, or of ``first - origin``, in float64."""
 
-    def part_sums(library: Any, start: int, mine: Any, other: Any) -> tuple[float, float]:
-        apart = other - mine
-        return float(library.square(library.abs(apart)).sum()), float(library.square(library.abs(mine)).sum())
+    def part_sums(library: Any, start: int, mine: Any, other: Any, *zero: Any) -> tuple[float, float]:
+        apart, own = other - mine, mine - zero[0] if zero else mine
+        return float(library.square(library.abs(apart)).sum()), float(library.square(library.abs(own)).sum())
 
-    sums = by_wide_parts(part_sums, first.reshape(-1), second.reshape(-1))
+    held = (first, second) if origin is None else (first, second, origin)
+    sums = by_wide_parts(part_sums, *(array.reshape(-1) for array in held))
     return math.fsum(apart for apart, _ in sums), math.fsum(own for _, own in sums)

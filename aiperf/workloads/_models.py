@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils import checkpoint as checkpointing
 
+from aiperf.workloads._errors import squares
 from aiperf.workloads._seeded import own_seed
 from aiperf.workloads.contract import Outcome
 
@@ -251,16 +252,19 @@ _SPECK = 1e-6
 """Share of the whole length below which an array is rounding noise and may be anything."""
 
 
-def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float, str]:
-    """Length of the difference of two sets of arrays over the length of the first, in float64.
+def _distance(
+    one: Mapping[str, Any], other: Mapping[str, Any], origin: Mapping[str, Any] | None = None
+) -> tuple[float, str]:
+    """Length of the difference of two sets of arrays over the length of the first, or of its way from ``origin``.
 
-    Also the name of an array that lies further off than half its own length; empty when there is none.
+    In float64. Also the name of an array that lies further off than half its own length; empty when there is none.
     """
-    pairs = {n: (np.asarray(a, dtype=np.float64), np.asarray(other[n], dtype=np.float64)) for n, a in one.items()}
-    own = {name: float(np.linalg.norm(a)) for name, (a, _) in pairs.items()}
-    apart = {name: float(np.linalg.norm(b - a)) for name, (a, b) in pairs.items()}
+    if misshapen := [name for name, array in one.items() if array.shape != other[name].shape]:
+        return math.nan, min(misshapen)
+    sums = {name: squares(array, other[name], origin[name] if origin else None) for name, array in one.items()}
+    apart, own = ({name: math.sqrt(found[i]) for name, found in sums.items()} for i in (0, 1))
     length = math.hypot(*own.values())
-    lost = [name for name in pairs if apart[name] > max(_ALONE * own[name], _SPECK * length)]
+    lost = [name for name in sums if apart[name] > max(_ALONE * own[name], _SPECK * length)]
     return (math.hypot(*apart.values()) / length if length else math.nan), min(lost, default="")
 
 
@@ -270,12 +274,12 @@ def update_close(module: nn.Module) -> Callable[[Mapping[str, Any], Mapping[str,
     Both are read from the weights as they are now, before any training; 0.05 means that the second way of training
     went 5 % of the distance elsewhere. No single weight array may go half of its own distance elsewhere.
     """
-    start = {name: p.detach().cpu().double().numpy().copy() for name, p in module.named_parameters()}
+    start = {name: p.detach().float().cpu().numpy().copy() for name, p in module.named_parameters()}
 
     def check(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
         if before.keys() != start.keys() or after.keys() != start.keys():
             return Outcome(False, f"one side gives {sorted(before)}, the other {sorted(after)}")
-        distance, lost = _distance(*({n: side[n] - start[n] for n in start} for side in (before, after)))
+        distance, lost = _distance(before, after, start)
         if lost:
             return Outcome(False, f"the update of {lost} lies off by more than half its own length", distance)
         return Outcome(math.isfinite(distance), f"the updates differ by {distance:.3g} of their length", distance)

@@ -16,6 +16,8 @@ _FEW = 4
 """Up to so many parts are not worth a pool of threads."""
 _GPU_PART = 1 << 22
 """Elements of a part on a GPU: a dozen temporaries of it are a small share of any."""
+_FEW_FOR_GPU = 1 << 18
+"""Up to so many elements are not worth the way to a GPU."""
 
 _Found = TypeVar("_Found")
 
@@ -40,7 +42,7 @@ def by_wide_parts(look: Callable[..., _Found], *arrays: Any) -> list[_Found]:
     import numpy as np
 
     wide = "complex128" if any(array.dtype.kind == "c" for array in arrays) else "float64"
-    device = device_in_use() if arrays[0].size > _GPU_PART else ""
+    device = device_in_use() if arrays[0].size > _FEW_FOR_GPU else ""
     if device and (found := _by_gpu_parts(look, arrays, wide, device)) is not None:
         return found
     return by_parts(lambda part: look(np, part.start, *(a[part].astype(wide) for a in arrays)), arrays[0].size)

@@ -6,7 +6,7 @@ What must not live here: any workload.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,10 @@ _PAST = 16
 """A working set this many times the last-level cache leaves it little: at 4 times, a copy still beat memory by 15 %."""
 _DRAWN = 1 << 20
 """Values that are drawn from one generator; fixed, so that a seed gives the same values on any number of CPUs."""
+_BLOCK = 1 << 22
+"""Values that are drawn at all: an audit draws all inputs anew, and drawing 2^27 values took longer than all else."""
+_TURNS = 1
+"""Beside a seed: the stream that says how the block is repeated; no part of it begins there."""
 
 
 def own_seed(seed: int, name: str) -> int:
@@ -52,23 +56,52 @@ def empty(context: Context, shape: Sequence[int], dtype: Any) -> Any:
 
 
 def draw_normal(host: np.ndarray[Any, Any], *, seed: int) -> None:
-    """Fill a flat float32 array in place with standard normal values; equal seeds, equal values on every host."""
-    import numpy as np
+    """Fill a flat float32 array in place with standard normal values; equal seeds, equal values on every host.
 
-    def draw(part: slice) -> None:
-        _part_generator(seed, part).standard_normal(out=host[part], dtype=np.float32)
-
-    by_parts(draw, host.size, part=_DRAWN)
+    What is longer than a block repeats it, each time from another place on and with another sign.
+    """
+    _draw(host, "standard_normal", seed)
 
 
 def draw_uniform(host: np.ndarray[Any, Any], *, seed: int) -> None:
-    """Fill a flat float32 array in place with values from 0 to below 1."""
+    """Fill a flat float32 array in place with values from 0 to below 1; blocks repeat as in ``draw_normal``."""
+    _draw(host, "random", seed)
+
+
+def _draw(host: np.ndarray[Any, Any], method: str, seed: int) -> None:
     import numpy as np
 
-    def draw(part: slice) -> None:
-        _part_generator(seed, part).random(out=host[part], dtype=np.float32)
+    block, rest = host[:_BLOCK], host[_BLOCK:]
 
-    by_parts(draw, host.size, part=_DRAWN)
+    def draw(part: slice) -> None:
+        getattr(_part_generator(seed, part), method)(out=block[part], dtype=np.float32)
+
+    by_parts(draw, block.size, part=_DRAWN)
+    turns = _turns(method, seed, rest.size)
+
+    def repeat(part: slice) -> None:
+        shift, sign = turns[part.start // _BLOCK]
+        for into, values in _turned(rest[part], block, shift):
+            np.multiply(values, np.float32(sign), out=into)
+
+    by_parts(repeat, rest.size, part=_BLOCK)
+
+
+def _turns(method: str, seed: int, size: int) -> list[tuple[int, int]]:
+    """For each repetition of the block over ``size`` values: where in the block it begins, and its sign."""
+    import numpy as np
+
+    count, draw = -(-size // _BLOCK), np.random.Generator(np.random.SFC64([seed, _TURNS]))
+    shifts, signs = draw.integers(1, _BLOCK, count), draw.choice((-1, 1), count)
+    return [
+        (int(shift), int(sign) if method == "standard_normal" else 1) for shift, sign in zip(shifts, signs, strict=True)
+    ]
+
+
+def _turned(into: Any, block: Any, shift: int) -> list[tuple[Any, Any]]:
+    """(where to, from where) of a block that begins at ``shift`` and goes on from its start."""
+    cut = min(len(block) - shift, len(into))
+    return [(into[:cut], block[shift : shift + cut]), (into[cut:], block[: len(into) - cut])]
 
 
 def draw_words(host: np.ndarray[Any, Any], *, seed: int) -> None:
@@ -89,24 +122,37 @@ def _part_generator(seed: int, part: slice) -> np.random.Generator:
 
 def fill_normal(tensor: Any, *, seed: int, name: str) -> None:
     """Fill a floating torch tensor in place with standard normal values; equal on every device."""
-    _fill(tensor, draw_normal, own_seed(seed, name))
+    _fill(tensor, "standard_normal", own_seed(seed, name))
 
 
 def fill_uniform(tensor: Any, *, seed: int, name: str) -> None:
     """Fill a floating torch tensor in place with values from 0 to below 1; equal on every device."""
-    _fill(tensor, draw_uniform, own_seed(seed, name))
+    _fill(tensor, "random", own_seed(seed, name))
 
 
-def _fill(tensor: Any, draw: Callable[..., None], seed: int) -> None:
+def _fill(tensor: Any, method: str, seed: int) -> None:
     import numpy as np
     import torch
 
-    inside = tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous()
-    host = tensor.detach().view(-1).numpy() if inside else np.empty(tensor.numel(), np.float32)
-    draw(host, seed=seed)
-    if not inside:
-        with torch.no_grad():
-            tensor.copy_(torch.from_numpy(host).view(tensor.shape))
+    if tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous():
+        _draw(tensor.detach().view(-1).numpy(), method, seed)
+        return
+    # A block is drawn here and repeated over there.
+    host = np.empty(min(tensor.numel(), _BLOCK), np.float32)
+    _draw(host, method, seed)
+    block = torch.from_numpy(host).to(tensor.device)
+    with torch.no_grad():
+        flat = (
+            tensor.detach().view(-1)
+            if tensor.is_contiguous()
+            else torch.empty(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        )
+        flat[: len(block)].copy_(block)
+        for number, (shift, sign) in enumerate(_turns(method, seed, len(flat) - len(block)), 1):
+            for into, values in _turned(flat[number * _BLOCK : (number + 1) * _BLOCK], block, shift):
+                into.copy_(values * sign)
+        if not tensor.is_contiguous():
+            tensor.copy_(flat.view(tensor.shape))
 
 
 def normal(context: Context, name: str, shape: Sequence[int], *, dtype: Any) -> Any:

@@ -18,6 +18,7 @@ def looked_at_by(request, monkeypatch):
     """On all CPUs, or by torch on the GPU in use, whose part is played by torch on the CPU."""
     monkeypatch.setattr(_parts, "device_in_use", lambda: "cpu" if request.param == "gpu" else "")
     monkeypatch.setattr(_parts, "_GPU_PART", PART)
+    monkeypatch.setattr(_parts, "_FEW_FOR_GPU", PART)
     return request.param
 
 

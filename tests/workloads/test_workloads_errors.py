@@ -16,6 +16,7 @@ def _looked_at_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """On all CPUs, or by torch on the GPU in use, whose part is played by torch on the CPU."""
     monkeypatch.setattr(_parts, "device_in_use", lambda: "cpu" if request.param == "gpu" else "")
     monkeypatch.setattr(_parts, "_GPU_PART", 1 << 16)
+    monkeypatch.setattr(_parts, "_FEW_FOR_GPU", 1 << 16)
 
 
 def test_the_error_is_the_length_of_the_difference_over_the_length_of_the_first():

@@ -71,6 +71,12 @@ def test_autocast_rounds_and_the_check_tells_it_from_a_wrong_gradient(tmp_path):
     assert not models.gradients_close(exact, {name: array * np.nan for name, array in exact.items()}).passed
 
 
+def test_gradients_of_another_shape_are_no_gradients_of_the_same():
+    ones = {"w": np.ones((4, 6), np.float32)}
+    assert not models.gradients_close(ones, {"w": np.ones((6, 4), np.float32)}).passed
+    assert not models.gradients_close(ones, {"w": np.ones((1, 6), np.float32)}).passed
+
+
 def test_a_gradient_that_was_never_made_is_noticed_however_little_it_adds(tmp_path):
     exact = audit(_sides(Pair("model.step", {}, {}, _TINY), tmp_path)[0], seed=5)
     least = min(exact.keys() - {"loss"}, key=lambda name: np.linalg.norm(exact[name]))

@@ -47,6 +47,41 @@ def test_no_part_repeats_another_and_no_seed_another(noise):
     assert np.mean(other == noise) < 0.001
 
 
+def test_what_is_longer_than_a_block_goes_on_from_another_place_with_another_sign(monkeypatch):
+    monkeypatch.setattr(_seeded, "_BLOCK", 1000)
+    size = 40_500
+    normal, uniform = np.empty(size, np.float32), np.empty(size, np.float32)
+    _seeded.draw_normal(normal, seed=5)
+    _seeded.draw_uniform(uniform, seed=5)
+    seen, signs = set(), set()
+    for values, tells in ((normal, signs), (uniform, set())):
+        block = values[:1000]
+        for start in range(1000, size, 1000):
+            part = values[start : start + 1000]
+            (begin,) = np.nonzero(np.abs(block) == abs(part[0]))[0]
+            sign = int(np.sign(part[0] * block[begin]))
+            assert np.array_equal(part, sign * np.roll(block, -begin)[: len(part)])
+            tells.add(sign)
+            if values is normal:
+                seen.add(begin)
+    assert signs == {-1, 1}
+    assert len(seen) > 35
+    assert 0 <= uniform.min() < uniform.max() < 1
+
+
+@pytest.mark.parametrize("size", [999, 1000, 1001, 4500])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_a_block_is_repeated_alike_wherever_the_tensor_lies(size, dtype, monkeypatch):
+    monkeypatch.setattr(_seeded, "_BLOCK", 1000)
+    want, wide = np.empty(2 * size, np.float32), np.empty(2 * size, np.float32)
+    _seeded.draw_normal(want, seed=_seeded.own_seed(3, "a"))
+    _seeded.draw_uniform(wide, seed=_seeded.own_seed(3, "a"))
+    for fill, values in ((_seeded.fill_normal, want), (_seeded.fill_uniform, wide)):
+        for tensor in (torch.empty(2, size, dtype=dtype), torch.empty(size, 2, dtype=dtype).t()):
+            fill(tensor, seed=3, name="a")
+            assert torch.equal(tensor, torch.from_numpy(values).view(2, size).to(dtype))
+
+
 def test_words_are_drawn_part_by_part_and_no_part_repeats_another():
     words, again, other = (np.empty(2 * (1 << 20) + 3, np.uint32) for _ in range(3))
     for drawn, seed in ((words, 5), (again, 5), (other, 6)):
