@@ -14,8 +14,8 @@ from aiperf.workloads._seeded import draw_normal, own_seed
 
 _PATTERN = 0x5A
 """Byte written over integer outputs."""
-_SMALL = 16 << 20
-"""Bytes below which a digest is cryptographic."""
+_SMALL = 1 << 20
+"""Bytes below which a digest is cryptographic, and host memory is not worth the way to a GPU."""
 _CHUNK = 1 << 22
 """Elements that are looked at together on a GPU."""
 _WEIGHT = 0x1E3779B97F4A7C15
@@ -236,10 +236,14 @@ def _weighted_sum(octets: Any) -> int:
 
     words = len(octets) // 8
     rest = int.from_bytes(bytes(octets[words * 8 :].tolist()), "little")
-    if kind(octets) == "torch":
-        if (total := _by_gpu(octets, lambda device: _weighted_sum_by_torch(octets, words, device))) is not None:
+    on_torch = kind(octets) == "torch"
+    if on_torch or (device_in_use() and octets.flags.writeable):
+        import torch
+
+        tensor = octets if on_torch else torch.from_numpy(octets)
+        if (total := _by_gpu(tensor, lambda device: _weighted_sum_by_torch(tensor, words, device))) is not None:
             return int(rest + total) % 2**64
-        octets = octets.numpy()
+        octets = tensor.numpy()
     values = octets[: words * 8].view(np.uint64)
 
     def part_sum(part: slice) -> int:
@@ -253,7 +257,7 @@ def _weighted_sum(octets: Any) -> int:
 
 
 def _by_gpu(tensor: Any, look: Callable[[str], Any]) -> Any:
-    """What ``look(device)`` says; None where no GPU has the tensor near or, of pinned memory, none has room."""
+    """What ``look(device)`` says; None where no GPU has the tensor near or, of the host's memory, none has room."""
     import torch
 
     if not (near := _on_gpu(tensor)):
@@ -267,10 +271,10 @@ def _by_gpu(tensor: Any, look: Callable[[str], Any]) -> Any:
 
 
 def _on_gpu(tensor: Any) -> str:
-    """Where a GPU looks at a tensor fastest: on its own device, or, of pinned memory, on the one in use."""
+    """Where a GPU looks at a tensor fastest: on its own device, or, of much of the host's memory, on the one in use."""
     if tensor.is_cuda:
         return str(tensor.device)
-    return near if (near := device_in_use()) and tensor.is_pinned() else ""
+    return device_in_use() if tensor.nbytes >= _SMALL else ""
 
 
 def _weighted_sum_by_torch(octets: Any, words: int, device: str) -> int:

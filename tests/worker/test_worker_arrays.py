@@ -53,21 +53,41 @@ def test_one_element_without_poison_is_seen_in_a_long_array_too(dtype, place):
         assert not arrays.is_poisoned(array.numpy())
 
 
-def test_pinned_memory_is_looked_at_by_the_gpu_in_use_and_no_other_memory_of_the_host(monkeypatch):
-    class Tensor:
-        is_cuda = False
-
-        def __init__(self, pinned):
-            self.is_pinned = lambda: pinned
-
-    assert arrays._on_gpu(Tensor(pinned=True)) == ""
+def test_much_memory_of_the_host_is_looked_at_by_the_gpu_in_use_and_little_is_not(monkeypatch):
+    little, much = torch.zeros(1000), torch.zeros(1 << 18)
+    assert arrays._on_gpu(much) == ""
     monkeypatch.setattr(arrays, "device_in_use", lambda: "cuda:1")
-    assert arrays._on_gpu(Tensor(pinned=True)) == "cuda:1"
-    assert arrays._on_gpu(Tensor(pinned=False)) == ""
+    assert arrays._on_gpu(much) == "cuda:1"
+    assert arrays._on_gpu(little) == ""
 
 
-@pytest.mark.parametrize("near", ["pinned", "on the GPU"])
-def test_a_gpu_without_room_leaves_pinned_memory_to_the_cpus_and_is_told_of_its_own(monkeypatch, near):
+@pytest.mark.parametrize("writeable", [True, False])
+def test_numpy_is_looked_at_by_the_gpu_in_use_where_torch_takes_it(monkeypatch, writeable):
+    array = np.random.default_rng(3).standard_normal(1 << 18)
+    alone, seen = arrays.digest(array), []
+    monkeypatch.setattr(arrays, "device_in_use", lambda: "cpu")
+    by_torch = arrays._weighted_sum_by_torch
+    monkeypatch.setattr(arrays, "_weighted_sum_by_torch", lambda *given: seen.append(given) or by_torch(*given))
+    array.flags.writeable = writeable
+    assert arrays.digest(array) == alone
+    assert len(seen) == writeable
+
+
+@pytest.mark.usefixtures("_looked_at_by")
+def test_the_worst_value_of_an_array_is_told():
+    for dtype in (torch.float32, torch.bfloat16, torch.float8_e5m2, torch.complex64):
+        array = torch.ones(3 << 16).to(dtype)
+        for place, value, worst in ((-1, 1.0, "finite"), (70_000, float("inf"), "infinite"), (5, float("nan"), "nan")):
+            array[place] = value
+            assert arrays.worst_value(array) == worst
+            if dtype in (torch.float32, torch.complex64):
+                assert arrays.worst_value(array.numpy()) == worst
+    assert arrays.worst_value(np.arange(3)) == arrays.worst_value(torch.empty(0)) == "finite"
+    assert arrays.worst_value(np.empty(0)) == "finite"
+
+
+@pytest.mark.parametrize("near", ["the host's", "on the GPU"])
+def test_a_gpu_without_room_leaves_the_hosts_memory_to_the_cpus_and_is_told_of_its_own(monkeypatch, near):
     def full(*_, **__):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
@@ -218,7 +238,7 @@ def test_a_digest_tells_shapes_dtypes_and_single_values_apart():
 @pytest.fixture(scope="module")
 def large():
     array = np.random.default_rng(1).standard_normal(5_000_003, dtype=np.float32)
-    assert array.nbytes > 16 << 20
+    assert array.nbytes > arrays._SMALL
     assert array.nbytes % 8
     return array
 
