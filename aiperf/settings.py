@@ -52,10 +52,14 @@ class Precision:
     """Length aimed at for one side's turn."""
     rounds: int = 60
     """Alternations in a pair, at most."""
-    device_rounds: int = 24
-    """The same for cases on the device clock: what the host does meanwhile is not in their readings."""
+    device_rounds: int = 12
+    """The same for cases on the device clock: what the host does meanwhile is not in their readings. By the spread
+    within and between the pairs of 66 cases on an H200, 24 rounds would narrow that of the pairs by 3 % (median)."""
     side_seconds: float = 1.0
     """Measured time aimed at per side and pair; longer when one iteration is."""
+    gpu_side_seconds: float = 0.6
+    """The same for cases on a GPU, where more pairs say more than longer ones: by the same spreads of 40 cases on the
+    wall clock, 1 s would narrow that of the pairs by 5 % (median)."""
     warmup_seconds: float = 5.0
     """Warm-up budget per side; at least two iterations run whatever they cost."""
     warmup_window: int = 20

@@ -18,7 +18,7 @@ from aiperf.host.relevance import Fact, Fit, Touch, load_rules, touching, wanted
 from aiperf.host.survey import Survey, survey
 from aiperf.records import Case, Pair
 
-STALE_S = 60.0
+STALE_S = 120.0
 """Age at which what comes and goes (load, temperature, strangers on a GPU) is looked at again."""
 _MOMENTARY = frozenset({*(probe.id for probe in PROBES if not probe.steady), *PASSING})
 _NUMA = "numa-awareness"

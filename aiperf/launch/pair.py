@@ -204,6 +204,7 @@ class _Session:
             seed=self._seed,
             settings=self._settings,
             clock=self._case.measure.clock,
+            on_gpu=bool(self._case.needs.gpus),
             wall_too=self._case.measure.clock == "device" and not single,
             mark=self._where.mark,
             spent=self._spent,

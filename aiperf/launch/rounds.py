@@ -49,13 +49,13 @@ def plan_audits(count: int, seed: int, *, single: bool) -> tuple[Audit, ...]:
     return tuple(Audit(draw.randrange(1, 2**31), 1 if single or i < 2 else 2, i % 2) for i in range(count))
 
 
-def round_count(turns: Mapping[str, Turn], settings: Settings, *, clock: str) -> int:
+def round_count(turns: Mapping[str, Turn], settings: Settings, *, clock: str, on_gpu: bool) -> int:
     """Rounds that give every side its measured time, as far as the precision allows; even, so that orders balance."""
     precision = settings.precision
     at_most = min(precision.rounds, precision.device_rounds) if clock == "device" else precision.rounds
     longest = max(turn.seconds for turn in turns.values())
     fewest = _FEWEST_LONG_ROUNDS if longest > _LONG_TURN else _FEWEST_ROUNDS
-    wanted = int(precision.side_seconds / max(longest, 1e-9))
+    wanted = int((precision.gpu_side_seconds if on_gpu else precision.side_seconds) / max(longest, 1e-9))
     count = max(fewest, min(at_most, wanted))
     return count + count % 2
 
@@ -69,12 +69,13 @@ def play_rounds(
     seed: int,
     settings: Settings,
     clock: str,
+    on_gpu: bool,
     wall_too: bool,
     mark: Callable[[str | None], None],
     spent: Spent,
 ) -> Played:
     """Measure every side in alternating rounds; audits fall on rounds that the workload cannot foresee."""
-    rounds = round_count(turns, settings, clock=clock)
+    rounds = round_count(turns, settings, clock=clock, on_gpu=on_gpu)
     draw = random.Random(f"{seed}-rounds")
     audited = dict(zip(sorted(draw.sample(range(rounds), min(rounds, len(audits)))), audits, strict=False))
     left_over = list(audits[len(audited) :])

@@ -103,8 +103,9 @@ def estimate(case: Case, precision: Precision) -> tuple[float, float]:
     start = START_SECONDS[place]
     check = 0.0 if case.check.kind == "none" else _CHECK_SECONDS
     warmup = 0.0 if case.is_command else precision.warmup_seconds
-    low = start + warmup * _LEAST_WARMUP_SHARE + precision.side_seconds + check
-    high = start + warmup + precision.side_seconds + check
+    measured = precision.gpu_side_seconds if case.needs.gpus else precision.side_seconds
+    low = start + warmup * _LEAST_WARMUP_SHARE + measured + check
+    high = start + warmup + measured + check
     sides = len(case.sides)
     cap = precision.case_seconds
     return min(cap, first * sides * low), min(cap, last * sides * high)

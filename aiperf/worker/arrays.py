@@ -59,10 +59,10 @@ def is_poisoned(array: Any) -> bool:
     """Whether the array holds nothing but what ``poison`` writes."""
     flat = array.reshape(-1)
     if kind(array) == "torch":
-        nans, dtype = flat.is_floating_point() or flat.is_complex(), str(flat.dtype)
+        nans = flat.is_floating_point() or flat.is_complex()
         if (seen := _by_gpu(flat, lambda device: _torch_poisoned(flat.detach(), device, nans=nans))) is not None:
             return bool(seen)
-        if "float8" in dtype or dtype in ("torch.bfloat16", "torch.complex32"):
+        if _only_torch(flat):
             return _torch_poisoned(flat.detach(), "cpu", nans=nans)
         flat = flat.numpy(force=True)
     if flat.dtype.kind not in "biufc":
@@ -95,15 +95,23 @@ def worst_value(array: Any) -> str:
     flat = array.reshape(-1)
     if kind(array) == "torch":
         if not (flat.is_floating_point() or flat.is_complex()):
-            return "finite"
+            return _WORSE[0]
         flat = flat.detach()
-        seen = _by_gpu(flat, lambda device: _torch_worst(flat, device)) or _torch_worst(flat, "cpu")
-        return str(seen)
+        if (seen := _by_gpu(flat, lambda device: _torch_worst(flat, device))) is not None:
+            return str(seen)
+        if _only_torch(flat):
+            return _torch_worst(flat, "cpu")
+        flat = flat.numpy(force=True)
     if flat.dtype.kind not in "fc":
-        return "finite"
-    if kind(array) == "cupy":
+        return _WORSE[0]
+    if kind(flat) == "cupy":
         return _worst_of(flat)
     return max(by_parts(lambda part: _worst_of(flat[part]), flat.size), key=_WORSE.index, default=_WORSE[0])
+
+
+def _only_torch(tensor: Any) -> bool:
+    """Whether numpy lacks the type."""
+    return str(tensor.dtype).removeprefix("torch.").startswith(("bfloat16", "float8", "complex32"))
 
 
 def _worst_of(values: Any) -> str:

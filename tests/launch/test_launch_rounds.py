@@ -42,8 +42,8 @@ def play(
     turn = Turn(reentry=4, samples=3, iterations=7, seconds=seconds)
     played = play_rounds(
         dict.fromkeys(order, gang), dict.fromkeys(order, turn), order, plan_audits(audits, seed, single=False),
-        seed=seed, settings=SETTINGS, clock="wall", wall_too=wall_too, mark=(marks if marks is not None else []).append,
-        spent=Spent(),
+        seed=seed, settings=SETTINGS, clock="wall", on_gpu=False, wall_too=wall_too, spent=Spent(),
+        mark=(marks if marks is not None else []).append,
     )  # type: ignore[arg-type]  # fmt: skip
     return played, log
 
@@ -189,12 +189,15 @@ def test_every_command_has_the_limit_of_its_phase() -> None:
 )
 def test_rounds_fill_the_measured_time_and_are_even(seconds: float, rounds: int) -> None:
     short = Turn(1, 1, 1, 0.0001)
-    assert round_count({"before": short, "after": Turn(1, 1, 1, seconds)}, SETTINGS, clock="wall") == rounds
+    turns = {"before": short, "after": Turn(1, 1, 1, seconds)}
+    assert round_count(turns, SETTINGS, clock="wall", on_gpu=False) == rounds
+    on_gpu = replace(SETTINGS, precision=replace(SETTINGS.precision, side_seconds=9.0, gpu_side_seconds=1.0))
+    assert round_count(turns, on_gpu, clock="wall", on_gpu=True) == rounds
 
 
-@pytest.mark.parametrize(("limits", "rounds"), [({}, 24), ({"device_rounds": 6}, 6), ({"rounds": 10}, 10)])
+@pytest.mark.parametrize(("limits", "rounds"), [({}, 12), ({"device_rounds": 6}, 6), ({"rounds": 10}, 10)])
 def test_the_device_clock_needs_fewer_rounds(limits: dict[str, int], rounds: int) -> None:
     short = {"before": Turn(1, 1, 1, 0.001), "after": Turn(1, 1, 1, 0.001)}
     settings = replace(SETTINGS, precision=replace(SETTINGS.precision, **{"rounds": 60, **limits}))
-    assert round_count(short, settings, clock="device") == rounds
-    assert round_count(short, settings, clock="wall") == settings.precision.rounds
+    assert round_count(short, settings, clock="device", on_gpu=True) == rounds
+    assert round_count(short, settings, clock="wall", on_gpu=True) == settings.precision.rounds
