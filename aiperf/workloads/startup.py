@@ -34,11 +34,14 @@ class _Client:
             stdout=subprocess.PIPE,
             pass_fds=(descriptor,),
         )
+        self.started = 0
+        self._connection: socket.socket | None = None
+
+    def await_loaded(self) -> None:
+        """Wait until the server has its model; it loads beside whatever its starter does meanwhile."""
         assert self._server.stdout is not None
         if self._server.stdout.readline() != b"loaded\n":
             raise RuntimeError(f"the model server ended with status {self._server.wait()}")
-        self.started = 0
-        self._connection: socket.socket | None = None
 
     def start(self) -> None:
         """A new serving process, with the model on its device; returns when it says that it is ready."""
@@ -101,11 +104,17 @@ def request(
         raise ValueError("requests, batch and seq must each be 1 or more")
     if process == "new" and warm_up != "none":
         raise ValueError("process: new is about a server that was not there before; it cannot be warm")
-    task = models.build(model, seed=context.seed, device="cpu", batch=batch * requests, seq=seq)
-    answers = torch.zeros(requests, batch, models.TRANSFORMERS[model]["vocab"])
     warm_ups = _WARM_UPS if warm_up == "common_shapes" else 0
     numbers = [torch.get_num_threads(), context.seed, batch, seq, warm_ups]
     client = _Client([*map(str, numbers), model, context.device])
+    try:
+        # Of the module the client needs only the truth, and so its own copy: the server's is what is checked.
+        task = models.build(model, seed=context.seed, device="cpu", batch=batch * requests, seq=seq)
+        client.await_loaded()
+    except BaseException:
+        client.close()
+        raise
+    answers = torch.zeros(requests, batch, models.TRANSFORMERS[model]["vocab"])
 
     def step() -> None:
         for prompt, answer in zip(task.batch.chunk(requests), answers, strict=True):
@@ -117,7 +126,8 @@ def request(
                 client.stop()
 
     def reference() -> dict[str, Any]:
-        wide = models.build(model, seed=context.seed, device="cpu", batch=1, seq=seq).module.double()
+        # Widened once, in place: nothing else reads its weights, and the truth of every audit has the same.
+        wide = task.module.double()
         with torch.no_grad():
             return {"answers": wide(task.batch)[:, -1].view(requests, batch, -1)}
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from cpu_pairs import audit, differences
 
-from aiperf.workloads import startup
+from aiperf.workloads import _models, startup
 from aiperf.workloads.contract import Context
 
 _SMALL = {"batch": 1, "seq": 4}
@@ -45,6 +46,39 @@ def test_a_resident_server_is_started_outside_the_step_and_answers_alike():
         assert warm.counters() == {"processes_in_step": 0}
     finally:
         warm.close()
+
+
+def test_the_truth_of_every_audit_is_the_models_in_float64(workload):
+    fresh = _models.build("tiny", seed=3, device="cpu", batch=1, seq=4).module.double()
+    for seed in (5, 6):
+        workload.redraw(seed)
+        with torch.no_grad():
+            want = fresh(workload.inputs()["prompts"])[:, -1].view(2, 1, -1)
+        assert torch.equal(workload.reference()["answers"], want)
+
+
+def test_a_set_up_that_fails_beside_the_server_ends_it(monkeypatch):
+    started = []
+
+    class Noted(startup._Client):
+        def __init__(self, arguments):
+            super().__init__(arguments)
+            started.append(self._server)
+
+    def fail(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(startup, "_Client", Noted)
+    monkeypatch.setattr(_models, "build", fail)
+    with pytest.raises(MemoryError):
+        startup.request(Context(seed=3), **_SMALL)
+    assert [server.returncode for server in started] == [-9]
+
+
+def test_a_server_that_ends_before_it_has_its_model_is_told(monkeypatch):
+    monkeypatch.setattr(startup.server, "__name__", "aiperf.workloads.no_such_server")
+    with pytest.raises(RuntimeError, match="the model server ended with status 1"):
+        startup.request(Context(seed=3), **_SMALL)
 
 
 @pytest.mark.parametrize(
