@@ -29,14 +29,29 @@ def kept_compiled() -> Iterator[None]:
     What is imported later, and what this process starts, finds everything as it was.
     """
     before = sys.pycache_prefix, sys.dont_write_bytecode
-    with contextlib.suppress(OSError, RuntimeError, ValueError):
-        spec = importlib.util.find_spec(LARGEST)
-        if spec is not None and _never_compiled(spec):
-            sys.pycache_prefix, sys.dont_write_bytecode = str(_folder(spec)), False
+    if folder := _needed():
+        sys.pycache_prefix, sys.dont_write_bytecode = folder, False
     try:
         yield
     finally:
         sys.pycache_prefix, sys.dont_write_bytecode = before
+
+
+def kept_variables() -> dict[str, str]:
+    """The same for a process that is about to be started, as environment variables, and for all that it imports; none
+    where torch's modules need no other place.
+    """
+    folder = _needed()
+    return {"PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""} if folder else {}
+
+
+def _needed() -> str:
+    """The cache folder, if torch's modules would be compiled anew and it can be had; else empty."""
+    with contextlib.suppress(OSError, RuntimeError, ValueError):
+        spec = importlib.util.find_spec(LARGEST)
+        if spec is not None and _never_compiled(spec):
+            return str(_folder(spec))
+    return ""
 
 
 def _never_compiled(spec: ModuleSpec) -> bool:

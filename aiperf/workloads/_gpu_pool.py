@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from aiperf.workloads._bytecode import kept_variables
 from aiperf.workloads._child import Child
 from aiperf.workloads._seeded import generator
 
@@ -28,7 +29,17 @@ class GpuPool:
     overwrite them in place. The processes end when their input does, so they cannot outlive the parent.
     """
 
-    def __init__(self, kinds: Sequence[str], *, seed: int, requests: int, device: int, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        kinds: Sequence[str],
+        *,
+        seed: int,
+        requests: int,
+        device: int,
+        env: Mapping[str, str],
+        ready: Callable[[], object] = bool,
+    ) -> None:
+        """``ready`` is called while the processes import; none of them touches the GPU before it has returned."""
         shape = (len(kinds), BATCH, WIDTH)
         size = len(kinds) * BATCH * WIDTH * 4
         self._workers: list[Child] = []
@@ -39,10 +50,14 @@ class GpuPool:
             self.inputs, self.results = (
                 np.frombuffer(area, np.float32, size // 4, k * size).reshape(shape) for k in range(2)
             )
-            self.redraw(seed)
+            variables = {**os.environ, **kept_variables(), **env}
             for index, kind in enumerate(kinds):
                 told = (descriptor, len(kinds), index, BATCH, WIDTH, requests, device, seed, kind)
-                self._workers.append(Child(_WORKER, told, pass_fds=(descriptor,), env={**os.environ, **env}))
+                self._workers.append(Child(_WORKER, told, pass_fds=(descriptor,), env=variables))
+            self.redraw(seed)
+            ready()
+            for worker in self._workers:
+                worker.tell()
             self.facts = [worker.answer().decode().strip() for worker in self._workers]
         except BaseException:
             self.close()

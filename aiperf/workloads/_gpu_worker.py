@@ -15,13 +15,16 @@ import torch
 _LAYERS = 8
 
 
-def build(kind: str, *, width: int, seed: int, device: Any) -> Callable[[Any], Any]:
-    """A function from a batch [rows, width] to one of the same shape, written on the current stream."""
+def draw(kind: str, *, width: int, seed: int) -> list[Any]:
+    """The weights [width, width], in host memory: a GPU's draws depend on how much of it a process may use."""
     generator = torch.Generator().manual_seed(seed)
-    layers = [
-        (torch.randn(width, width, generator=generator) * (2 / width) ** 0.5).to(device)
-        for _ in range(_LAYERS if kind == "infer" else 2)
-    ]
+    count = _LAYERS if kind == "infer" else 2
+    return [torch.randn(width, width, generator=generator) * (2 / width) ** 0.5 for _ in range(count)]
+
+
+def build(kind: str, drawn: list[Any], *, device: Any) -> Callable[[Any], Any]:
+    """A function from a batch [rows, width] to one of the same shape, written on the current stream."""
+    layers = [weight.to(device) for weight in drawn]
     return _inference(layers) if kind == "infer" else _training(layers)
 
 
@@ -61,11 +64,15 @@ def _loss(batch: Any, weights: list[Any]) -> Any:
 def main(
     descriptor: int, jobs: int, index: int, rows: int, width: int, requests: int, number: int, seed: int, *, kind: str
 ) -> None:
-    """Answer the device in use, then ``done`` after each round of requests; end with the input."""
+    """Leave the GPU alone until the first line, answer the device in use, then ``done`` after each round of requests;
+    end with the input."""
+    drawn = draw(kind, width=width, seed=seed)
+    if not sys.stdin.readline():
+        return
     device = torch.device(f"cuda:{number}" if number >= 0 else "cpu")
     area = mmap.mmap(descriptor, 2 * jobs * rows * width * 4)
     inputs, results = torch.frombuffer(area, dtype=torch.float32).view(2, jobs, rows, width)[:, index]
-    answer = build(kind, width=width, seed=seed, device=device)
+    answer = build(kind, drawn, device=device)
     results.copy_(answer(inputs.to(device)))
     sys.stdout.write(f"{torch.cuda.get_device_name(device) if number >= 0 else 'cpu'}\n")
     sys.stdout.flush()

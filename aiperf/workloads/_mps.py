@@ -30,7 +30,10 @@ class Mps:
     """A running daemon for one GPU. ``env`` makes a process its client, to which that GPU is number 0."""
 
     def __init__(self, gpu: int) -> None:
-        """Start it for this GPU, counted as this process sees them. Raises SkipSide where there is none or it fails."""
+        """Start it for this GPU, counted as this process sees them; ``await_up`` comes before its first client.
+
+        Raises SkipSide where there is none.
+        """
         if shutil.which(_CONTROL) is None:
             raise SkipSide(f"sharing by MPS needs {_CONTROL}, which is not on PATH")
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
@@ -49,15 +52,15 @@ class Mps:
                 ["/bin/sh", "-c", _LIFE], stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, process_group=0,
                 env={**os.environ, **self.env, **seen},
             )  # fmt: skip
-            self._await(self._daemon)
         except BaseException:
             self.close()
             raise
 
-    def _await(self, daemon: subprocess.Popen[bytes]) -> None:
+    def await_up(self) -> None:
+        """Wait until it answers. Raises SkipSide when it does not come up."""
         until = time.monotonic() + _PATIENCE_S
         while self._ask("get_server_list") is None:
-            if time.monotonic() > until or daemon.poll() is not None:
+            if time.monotonic() > until or self._daemon is None or self._daemon.poll() is not None:
                 raise SkipSide(f"{_CONTROL} did not come up within {_PATIENCE_S:.0f} s")
             time.sleep(0.1)
 

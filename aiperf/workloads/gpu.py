@@ -205,8 +205,15 @@ def _by_processes(
             held.callback(daemon.close)
             number = 0
         client = {**(daemon.env if daemon is not None else {}), **env}
+
+        def ready() -> None:
+            # The clock's own context in this process, which would else come after them.
+            torch.cuda.synchronize(torch.device(context.device))
+            if daemon is not None:
+                daemon.await_up()
+
         try:
-            pool = GpuPool(kinds, seed=context.seed, requests=requests, device=number, env=client)
+            pool = GpuPool(kinds, seed=context.seed, requests=requests, device=number, env=client, ready=ready)
         except ChildEnded as error:
             if daemon is None:
                 raise

@@ -28,7 +28,9 @@ worker.on_load(modules=["torch.part"], asked=[])
 import torch.part, torch.late
 code = "import sys, json; print(json.dumps([sys.pycache_prefix, sys.dont_write_bytecode]))"
 child = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-print(json.dumps({"before": before, "after": where(), "child": child, "value": torch.part.value}))
+from aiperf.workloads._bytecode import kept_variables
+told = kept_variables()
+print(json.dumps({"before": before, "after": where(), "child": child, "value": torch.part.value, "told": told}))
 """
 FORBIDDEN = {"PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -84,6 +86,20 @@ def test_where_writing_is_forbidden_what_is_loaded_is_kept_and_nothing_else_noti
     told = house.start(**FORBIDDEN)
     assert told["before"] == told["after"] == told["child"] == [None, True]
     assert (house.kept, house.beside) == (["__init__", "part"], [])
+
+
+def test_a_process_to_come_is_told_of_the_same_place_and_keeps_there_all_that_it_imports(house: House) -> None:
+    told = house.start(**FORBIDDEN)["told"]
+    code = "import torch.late, torch.part"
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(house.site), **FORBIDDEN, **told}
+    times = {path: path.stat().st_mtime_ns for path in house.cache.rglob("*.pyc")}
+    subprocess.run([sys.executable, "-c", code], env=env, check=True)
+    assert (house.kept, house.beside) == (["__init__", "late", "part"], [])
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+
+
+def test_a_process_to_come_is_told_nothing_where_modules_lie_beside_their_sources(house: House) -> None:
+    assert house.start()["told"] == {}
 
 
 def test_where_the_sources_lie_in_a_place_that_cannot_be_written_it_is_kept(house: House) -> None:

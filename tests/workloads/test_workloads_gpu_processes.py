@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -24,6 +27,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_gpu_pool, "WIDTH", 16)
 
 
+def network(kind: str, *, width: int, seed: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What a process computes, here."""
+    return _gpu_worker.build(kind, _gpu_worker.draw(kind, width=width, seed=seed), device=torch.device("cpu"))
+
+
 def test_processes_answer_from_the_shared_inputs_and_end_with_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     small(monkeypatch)
     pool = GpuPool(["infer", "train"], seed=3, requests=2, device=-1, env={})
@@ -33,7 +41,7 @@ def test_processes_answer_from_the_shared_inputs_and_end_with_the_pool(monkeypat
         pool.results[:] = np.nan
         pool.step()
         for index, kind in enumerate(("infer", "train")):
-            solo = _gpu_worker.build(kind, width=16, seed=3, device=torch.device("cpu"))
+            solo = network(kind, width=16, seed=3)
             want = solo(torch.from_numpy(pool.inputs[index].copy()))
             assert np.array_equal(pool.results[index], want.numpy())
         pids = [worker.pid for worker in pool._workers]
@@ -104,6 +112,78 @@ def test_the_last_words_are_the_last_however_many_there_were(monkeypatch: pytest
         GpuPool(["infer"], seed=3, requests=1, device=-1, env={})
 
 
+READS = """
+import os, sys
+told = open(os.environ["NOTED"], "a")
+print("imported", file=told, flush=True)
+sys.stdin.readline()
+print("on the GPU", file=told, flush=True)
+print("a GPU", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_processes_start_beside_what_makes_the_gpu_ready_and_touch_it_only_then(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    small(monkeypatch)
+    (tmp_path / "worker.py").write_text(READS, encoding="utf-8")
+    monkeypatch.setattr(_gpu_pool, "_WORKER", tmp_path / "worker.py")
+    noted = tmp_path / "noted"
+
+    def ready() -> None:
+        # Comes to an end only because they were started before.
+        while not noted.exists() or noted.read_text().count("imported") < 2:
+            time.sleep(0.01)
+        with noted.open("a") as told:
+            told.write("ready\n")
+
+    pool = GpuPool(["infer", "infer"], seed=3, requests=1, device=-1, env={"NOTED": str(noted)}, ready=ready)
+    pool.close()
+    assert noted.read_text().split("\n") == ["imported", "imported", "ready", "on the GPU", "on the GPU", ""]
+
+
+def test_a_gpu_that_does_not_get_ready_leaves_no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small(monkeypatch)
+    (tmp_path / "worker.py").write_text(READS, encoding="utf-8")
+    monkeypatch.setattr(_gpu_pool, "_WORKER", tmp_path / "worker.py")
+    started: list[_child.Child] = []
+
+    class Noted(_child.Child):
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            started.append(self)
+
+    def ready() -> None:
+        raise SkipSide("no daemon")
+
+    monkeypatch.setattr(_gpu_pool, "Child", Noted)
+    with pytest.raises(SkipSide, match="no daemon"):
+        GpuPool(["infer"] * 2, seed=3, requests=1, device=-1, env={"NOTED": str(tmp_path / "noted")}, ready=ready)
+    assert [child.returncode for child in started] == [0, 0]
+
+
+def test_a_process_that_is_never_told_to_begin_does_not_ask_for_its_gpu() -> None:
+    program = Path(_gpu_worker.__file__)
+    told = (99, 1, 0, 2, 16, 1, 99, 3, "infer")  # neither that descriptor nor that GPU is there
+    ended = subprocess.run(
+        [sys.executable, "-P", program, *map(str, told)], input="", capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_processes_read_compiled_modules_from_where_they_are_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    small(monkeypatch)
+    (tmp_path / "worker.py").write_text(SAYS, encoding="utf-8")
+    monkeypatch.setattr(_gpu_pool, "_WORKER", tmp_path / "worker.py")
+    monkeypatch.setattr(_gpu_pool, "kept_variables", lambda: {"WANTED": "kept"})
+    pool = GpuPool(["infer"], seed=3, requests=1, device=-1, env={})
+    assert pool.facts == ["kept"]
+    pool.close()
+
+
 class Daemon:
     """An MPS daemon that only notes what becomes of it."""
 
@@ -111,6 +191,9 @@ class Daemon:
 
     def __init__(self, noted: list[object], servers: int = 1) -> None:
         self._noted, self._servers = noted, servers
+
+    def await_up(self) -> None:
+        self._noted.append("daemon up")
 
     def servers(self) -> int:
         return self._servers
@@ -130,6 +213,7 @@ class Pool:
 
     def __init__(self, noted: list[object], fault: Exception | None, *_: object, **asked: object) -> None:
         noted.append((asked["device"], asked["env"]))
+        asked["ready"]()
         self._noted = noted
         if fault is not None:
             raise fault
@@ -157,6 +241,7 @@ def shared(
         noted.append(f"daemon for {gpu}")
         return Daemon(noted, servers)
 
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: noted.append(f"context on {device}"))
     monkeypatch.setattr(gpu, "Mps", start)
     monkeypatch.setattr(gpu, "GpuPool", lambda *args, **kwargs: Pool(noted, fault, *args, **kwargs))
     context = Context(device="cuda:2", seed=1, scratch=tmp_path, shared_scratch=tmp_path, gpus=3)
@@ -169,17 +254,17 @@ def test_clients_of_mps_find_the_gpu_as_their_first_and_all_is_closed_pool_first
 ) -> None:
     noted, made = shared(monkeypatch, tmp_path)
     workload = made()
-    assert noted == ["daemon for 2", (0, Daemon.env)]
+    assert noted == ["daemon for 2", (0, Daemon.env), "context on cuda:2", "daemon up"]
     assert workload.facts["mps_servers"] == 1
     assert "CUDA_MPS_PIPE_DIRECTORY" not in workload.facts
     workload.close()
-    assert noted[2:] == ["pool closed", "daemon closed"]
+    assert noted[4:] == ["pool closed", "daemon closed"]
 
 
 def test_processes_without_mps_find_the_gpu_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     noted, made = shared(monkeypatch, tmp_path, mps=False)
     made()
-    assert noted == [(2, {})]
+    assert noted == [(2, {}), "context on cuda:2"]
 
 
 @pytest.mark.parametrize(
@@ -196,11 +281,11 @@ def test_whatever_fails_under_mps_the_daemon_is_closed(
     noted, made = shared(monkeypatch, tmp_path, fault=fault, servers=servers)
     with pytest.raises(OSError if isinstance(fault, OSError) else SkipSide, match=told):
         made()
-    assert noted[2:] == [*left, "daemon closed"]
+    assert noted[4:] == [*left, "daemon closed"]
 
 
 def test_a_training_answer_does_not_depend_on_the_answers_before_it() -> None:
-    train = _gpu_worker.build("train", width=8, seed=1, device=torch.device("cpu"))
+    train = network("train", width=8, seed=1)
     first, second = torch.ones(2, 8), torch.full((2, 8), 0.5)
     want = train(first).clone()
     train(second)
@@ -236,6 +321,7 @@ def test_the_daemon_lives_in_its_own_folder_and_quits_with_the_side(
 ) -> None:
     ended = pretend_control(tmp_path, monkeypatch, CONTROL)
     daemon = _mps.Mps(0)
+    daemon.await_up()
     folder = Path(daemon.env["CUDA_MPS_PIPE_DIRECTORY"])
     assert folder.is_dir()
     assert daemon.servers() == 1
@@ -255,6 +341,7 @@ def test_the_daemon_sees_the_one_gpu_in_use_and_its_clients_count_from_there(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     daemon = _mps.Mps(gpu)
     try:
+        daemon.await_up()
         assert (Path(daemon.env["CUDA_MPS_LOG_DIRECTORY"]) / "seen").read_text().strip() == seen
         assert daemon.env["CUDA_VISIBLE_DEVICES"] == "0"
     finally:
@@ -279,8 +366,10 @@ def test_a_daemon_that_does_not_come_up_is_a_reason_to_skip_and_leaves_nothing(
     pretend_control(tmp_path, monkeypatch, "#!/bin/sh\nexit 1\n")
     monkeypatch.setattr(_mps, "_PATIENCE_S", 0.2)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    daemon = _mps.Mps(0)
     with pytest.raises(SkipSide, match="did not come up"):
-        _mps.Mps(0)
+        daemon.await_up()
+    daemon.close()
     assert not list(tmp_path.glob("aiperf-mps-*"))
 
 
@@ -293,6 +382,7 @@ def test_a_daemon_that_does_not_quit_is_killed_and_not_only_its_shell(
     pretend_control(tmp_path, monkeypatch, stubborn)
     monkeypatch.setattr(_mps, "_LEAVE_S", 0.5)
     daemon = _mps.Mps(0)
+    daemon.await_up()
     pid = int((Path(daemon.env["CUDA_MPS_PIPE_DIRECTORY"]) / "up").read_text())
     assert Path(f"/proc/{pid}").exists()
     daemon.close()
@@ -306,6 +396,7 @@ def test_a_daemon_whose_shell_has_ended_goes_all_the_same(monkeypatch: pytest.Mo
         CONTROL.replace('touch "$CUDA_MPS_PIPE_DIRECTORY/up"', 'echo $$ > "$CUDA_MPS_PIPE_DIRECTORY/up"'),
     )
     daemon = _mps.Mps(0)
+    daemon.await_up()
     pid = int((Path(daemon.env["CUDA_MPS_PIPE_DIRECTORY"]) / "up").read_text())
     daemon._daemon.kill()
     daemon._daemon.wait()
