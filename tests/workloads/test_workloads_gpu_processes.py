@@ -112,6 +112,21 @@ def test_the_last_words_are_the_last_however_many_there_were(monkeypatch: pytest
         GpuPool(["infer"], seed=3, requests=1, device=-1, env={})
 
 
+def test_the_end_of_the_input_ends_a_process_at_once_and_well(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small(monkeypatch)
+    # What an interpreter with torch does when it is left to end by itself; whoever skips that does not run it.
+    (tmp_path / "sitecustomize.py").write_text("import atexit; atexit.register(print, 'cleaned up')", encoding="utf-8")
+    pool = GpuPool(["infer"], seed=3, requests=1, device=-1, env={"PYTHONPATH": str(tmp_path)})
+    (worker,) = pool._workers
+    worker.stdin.close()
+    assert worker.wait(timeout=10) == 0
+    assert worker.stdout.read() == b""
+    pool.close()
+    assert capsys.readouterr().err == ""
+
+
 READS = """
 import os, sys
 told = open(os.environ["NOTED"], "a")
