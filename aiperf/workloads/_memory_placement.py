@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from aiperf.workloads._chain import WORD, Chain
+from aiperf.workloads._seeded import draw_words
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
 
 _VECTOR = 16
@@ -114,8 +115,7 @@ class _Buffer:
         import torch
 
         torch.cuda.synchronize()
-        bits = np.random.Generator(np.random.SFC64(seed))
-        self.host[:] = bits.integers(2**32, size=len(self.host), dtype=np.uint32)
+        draw_words(self.host, seed=seed)
         if self.place == "device":
             self._tensor.copy_(torch.from_numpy(self.host.view(np.int32)))
         elif self._managed is not None and self._evicted < 1:

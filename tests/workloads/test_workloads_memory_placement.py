@@ -48,6 +48,20 @@ def test_the_host_touches_every_page_of_the_evicted_share_and_changes_no_word(
     assert np.array_equal(words, np.arange(16 * 1024, dtype=np.uint32))
 
 
+def test_equal_seeds_draw_equal_words_into_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    buffer = _memory_placement._Buffer.__new__(_memory_placement._Buffer)
+    words = np.zeros(1 << 12, dtype=np.uint32)
+    buffer.place, buffer.host, buffer._evicted, buffer._managed = "managed", words, 1.0, object()
+    drawn = []
+    for seed in (1, 2, 1):
+        buffer.redraw(seed)
+        drawn.append(words.copy())
+    assert np.array_equal(drawn[0], drawn[2])
+    assert not np.array_equal(drawn[0], drawn[1])
+    assert len(np.unique(drawn[0])) > 4000
+
+
 SHIM = """
 #include <vector>
 #include <cstdio>
