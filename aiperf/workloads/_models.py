@@ -78,6 +78,13 @@ class Transformer(nn.Module):
         return checkpointing.checkpoint(layer, x, use_reentrant=False)
 
 
+def parameters_of(name: str) -> int:
+    """How many the transformer called ``name`` has, without making it."""
+    layers, width, vocab = (TRANSFORMERS[name][key] for key in ("layers", "width", "vocab"))
+    linear, norms = 12 * width * width + 9 * width, 4 * width
+    return 2 * vocab * width + layers * (linear + norms) + 2 * width
+
+
 def _perceptron(widths: list[int]) -> nn.Module:
     layers: list[nn.Module] = []
     for fan_in, fan_out in itertools.pairwise(widths):
@@ -124,6 +131,15 @@ def _flops(name: str, *, weights: int, rows: int, seq: int) -> tuple[float, floa
     return flops, 3 * flops
 
 
+def draw(name: str, which: str, *, seed: int, batch: int, seq: int) -> Any:
+    """The global ``batch`` or its ``targets`` for the model called ``name``, in host memory."""
+    source = torch.Generator().manual_seed(own_seed(seed, which))
+    if name in TRANSFORMERS:
+        return torch.randint(TRANSFORMERS[name]["vocab"], (batch, seq), generator=source)
+    width = PERCEPTRONS[name][0 if which == "batch" else -1]
+    return torch.randn(batch, width, generator=source)
+
+
 def build(
     name: str,
     *,
@@ -152,18 +168,14 @@ def build(
     module = module.to(device)
     mine = rows or slice(part * (batch // parts), (part + 1) * (batch // parts))
 
-    def draw(seed: int, which: str) -> Any:
-        source = torch.Generator().manual_seed(own_seed(seed, which))
-        if words:
-            return torch.randint(TRANSFORMERS[name]["vocab"], (batch, seq), generator=source)[mine]
-        width = PERCEPTRONS[name][0 if which == "batch" else -1]
-        return torch.randn(batch, width, generator=source)[mine]
+    def drawn(seed: int, which: str) -> Any:
+        return draw(name, which, seed=seed, batch=batch, seq=seq)[mine]
 
-    held = {which: draw(seed, which).to(device).clone() for which in ("batch", "targets")}
+    held = {which: drawn(seed, which).to(device).clone() for which in ("batch", "targets")}
 
     def redraw(seed: int) -> None:
         for which, tensor in held.items():
-            tensor.copy_(draw(seed, which))
+            tensor.copy_(drawn(seed, which))
 
     count = batch * seq if words else batch
     weights = sum(p.numel() for n, p in module.named_parameters() if p.dim() > 1 and not n.startswith("embed"))

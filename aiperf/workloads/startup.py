@@ -5,6 +5,7 @@ What must not live here: what the server computes (_startup_server.py), timing.
 
 from __future__ import annotations
 
+import functools
 import socket
 import subprocess
 import sys
@@ -108,8 +109,7 @@ def request(
     numbers = [torch.get_num_threads(), context.seed, batch, seq, warm_ups]
     client = _Client([*map(str, numbers), model, context.device])
     try:
-        # Of the module the client needs only the truth, and so its own copy: the server's is what is checked.
-        task = models.build(model, seed=context.seed, device="cpu", batch=batch * requests, seq=seq)
+        prompts = models.draw(model, "batch", seed=context.seed, batch=batch * requests, seq=seq)
         client.await_loaded()
     except BaseException:
         client.close()
@@ -117,7 +117,7 @@ def request(
     answers = torch.zeros(requests, batch, models.TRANSFORMERS[model]["vocab"])
 
     def step() -> None:
-        for prompt, answer in zip(task.batch.chunk(requests), answers, strict=True):
+        for prompt, answer in zip(prompts.chunk(requests), answers, strict=True):
             if process == "new":
                 client.start()
             told = client.ask(prompt.numpy().tobytes(), answer.numel() * answer.element_size())
@@ -125,21 +125,31 @@ def request(
             if process == "new":
                 client.stop()
 
+    def redraw(seed: int) -> None:
+        prompts.copy_(models.draw(model, "batch", seed=seed, batch=batch * requests, seq=seq))
+
+    @functools.cache
+    def wide() -> Any:
+        # Only where a truth is asked for; that of every audit has the same weights.
+        return models.build(model, seed=context.seed, device="cpu", batch=1, seq=seq).module.double()
+
     def reference() -> dict[str, Any]:
-        # Widened once, in place: nothing else reads its weights, and the truth of every audit has the same.
-        wide = task.module.double()
         with torch.no_grad():
-            return {"answers": wide(task.batch)[:, -1].view(requests, batch, -1)}
+            return {"answers": wide()(prompts)[:, -1].view(requests, batch, -1)}
 
     return Workload(
         step=step,
         work=Work(items=requests, item="requests"),
         outputs=lambda: {"answers": answers},
-        inputs=lambda: {"prompts": task.batch},
-        redraw=task.redraw,
+        inputs=lambda: {"prompts": prompts},
+        redraw=redraw,
         prepare=client.start if process == "resident" else None,
         reference=reference,
         counters=lambda: {"processes_in_step": float(requests if process == "new" else 0)},
-        facts={"parameters": task.parameters, "threads": torch.get_num_threads(), "server_device": context.device},
+        facts={
+            "parameters": models.parameters_of(model),
+            "threads": torch.get_num_threads(),
+            "server_device": context.device,
+        },
         close=client.close,
     )

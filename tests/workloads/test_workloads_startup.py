@@ -57,6 +57,41 @@ def test_the_truth_of_every_audit_is_the_models_in_float64(workload):
         assert torch.equal(workload.reference()["answers"], want)
 
 
+def test_prompts_and_facts_are_those_of_the_model_that_the_server_builds(workload):
+    task = _models.build("tiny", seed=3, device="cpu", batch=2, seq=4)
+    assert workload.facts["parameters"] == task.parameters
+    for seed in (3, 9):
+        workload.redraw(seed)
+        task.redraw(seed)
+        assert torch.equal(workload.inputs()["prompts"], task.batch)
+
+
+@pytest.mark.parametrize("model", _models.TRANSFORMERS)
+def test_parameters_are_counted_without_a_model_as_with_one(model):
+    made = _models.Transformer(**_models.TRANSFORMERS[model])
+    assert _models.parameters_of(model) == sum(p.numel() for p in made.parameters())
+
+
+def test_the_client_builds_no_model_before_a_truth_is_asked_for_and_then_one(monkeypatch):
+    built = []
+
+    def build(*given, **asked):
+        built.append(given)
+        return real(*given, **asked)
+
+    real = _models.build
+    monkeypatch.setattr(_models, "build", build)
+    made = startup.request(Context(seed=3), **_SMALL)
+    try:
+        assert built == []
+        made.reference()
+        made.redraw(4)
+        made.reference()
+        assert built == [("tiny",)]
+    finally:
+        made.close()
+
+
 def test_a_set_up_that_fails_beside_the_server_ends_it(monkeypatch):
     started = []
 
@@ -69,7 +104,7 @@ def test_a_set_up_that_fails_beside_the_server_ends_it(monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(startup, "_Client", Noted)
-    monkeypatch.setattr(_models, "build", fail)
+    monkeypatch.setattr(_models, "draw", fail)
     with pytest.raises(MemoryError):
         startup.request(Context(seed=3), **_SMALL)
     assert [server.returncode for server in started] == [-9]
