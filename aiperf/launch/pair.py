@@ -64,6 +64,7 @@ class _Launched:
     gangs: dict[str, Gang]
     setups: dict[str, float]
     prepares: dict[str, bool]
+    anew: dict[str, bool]
 
 
 def measure_pair(plan: PairPlan, *, settings: Settings, where: Where, started: Started | None = None) -> Pair:
@@ -143,7 +144,7 @@ class _Session:
             for gang in _unique(hosts.values()):
                 gang.collect(phase="start", limit=limits.start)
                 gang.collect(phase="set-up", limit=limits.setup)
-        launched = _Launched(hosts, {}, {})
+        launched = _Launched(hosts, {}, {}, {})
         with self._spent.on("set-up"):
             self._set_up(names, launched)
         self._worker_s += monotonic() - began
@@ -161,6 +162,7 @@ class _Session:
             replies = hosts[name].collect(phase="set-up", limit=limit)
             launched.setups[name] = max(float(r["setup_s"]) for r in replies)
             launched.prepares[name] = any(r["prepares"] for r in replies)
+            launched.anew[name] = any(r["anew"] for r in replies)
         for gang in _unique(hosts.values()):
             gang.pin(rank_cpus(self._where.cpus, gang.plan.ranks))
             gang.busy_s = gang.idle_cpu_s = 0.0
@@ -190,8 +192,9 @@ class _Session:
         for name in names:
             self._where.mark(f"warm-up of {name}")
             with self._spent.on("warm-up"):
-                gang = launched.gangs[name]
-                warmups[name], turns[name] = warm_up(gang, name, self._case, self._settings, single=single)
+                warmups[name], turns[name] = warm_up(
+                    launched.gangs[name], name, self._case, self._settings, single=single, anew=launched.anew[name]
+                )
         self._where.mark(None)
         for gang in _unique(launched.gangs.values()):
             gang.idle_cpu_s = 0.0

@@ -23,6 +23,7 @@ _MOST_DEVICE_ITERATIONS = 200
 """Launches that a stream queues without making the host wait; more could not be held back."""
 _MOST_SAMPLES = 20
 _SMALLEST_WINDOW = 5
+_ANEW = "each iteration begins anew"
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,13 @@ class Turn:
     """What a turn lasts, re-entry and flushes included."""
 
 
-def warm_up(gang: Gang, side: str, case: Case, settings: Settings, *, single: bool) -> tuple[Warmup, Turn]:
-    """Run a side until it is steady or its budget ends. ``single``: every sample is one iteration."""
+def warm_up(
+    gang: Gang, side: str, case: Case, settings: Settings, *, single: bool, anew: bool = False
+) -> tuple[Warmup, Turn]:
+    """Run a side until it is steady or its budget ends. ``single``: every sample is one iteration.
+
+    ``anew``: nothing carries over from one iteration to the next, so that there is nothing to become steady.
+    """
     limit = settings.limits.warmup
     first = _slowest(gang.command("first", phase="warm-up", limit=limit, side=side), "seconds")
     began = monotonic()
@@ -46,6 +52,9 @@ def warm_up(gang: Gang, side: str, case: Case, settings: Settings, *, single: bo
     single = single or case.measure.cache == "cold"
     each = 1 if single else _iterations(probe["seconds"][-1], case)
     done = 2
+    if anew:
+        warmup = Warmup(done, monotonic() - began, first, True, _ANEW)
+        return warmup, _turn(case, settings, probe["seconds"][-1], probe["reading_s"], each, single)
     if each > 1:
         probe = _readings(gang, side, limit, readings=1, iterations=each, window=_SMALLEST_WINDOW)
         done += each

@@ -96,7 +96,8 @@ class Worker:
         )
         slot = Slot(Order(**order), where, self._ranges)
         self._slots[slot.order.side] = slot
-        return {"setup_s": slot.setup_s, "prepares": slot.workload.prepare is not None, "pid": os.getpid()}
+        told = {"prepares": slot.workload.prepare is not None, "anew": slot.workload.anew}
+        return {"setup_s": slot.setup_s, **told, "pid": os.getpid()}
 
     def _device(self, kind: str) -> str:
         if kind != "cuda":

@@ -71,6 +71,9 @@ class Workload:
     """Back to the state after set-up (parameters, optimizer), before an audit; for steps with state."""
     prepare: Callable[[], None] | None = None
     """Untimed preparation before every iteration, e.g. drop the page cache. Forces one iteration a sample."""
+    anew: bool = False
+    """Whether each iteration meets a process of its own, which nothing before it warmed up: no warm-up is asked of it
+    but the first iteration and one more."""
     reference: Callable[[], Mapping[str, Array]] | None = None
     """float64 truth for the current inputs, keys as in outputs."""
     counters: Callable[[], Mapping[str, float]] | None = None

@@ -144,6 +144,7 @@ def request(
         inputs=lambda: {"prompts": prompts},
         redraw=redraw,
         prepare=client.start if process == "resident" else None,
+        anew=True,
         reference=reference,
         counters=lambda: {"processes_in_step": float(requests if process == "new" else 0)},
         facts={

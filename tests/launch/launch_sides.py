@@ -93,6 +93,11 @@ def prepares(context: Context) -> Workload:
     return replace(given, prepare=prepare)
 
 
+def begins_anew(context: Context) -> Workload:
+    """Says that nothing carries over from one iteration to the next."""
+    return replace(prepares(context), anew=True)
+
+
 def slower_and_slower(context: Context) -> Workload:
     """Every step lasts longer than the one before."""
     given = vector(context)

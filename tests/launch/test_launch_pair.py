@@ -249,6 +249,15 @@ def test_preparation_on_one_side_gives_both_one_iteration_a_sample(measured: Mea
     assert min(s.iterations for s in batched.samples if not s.audit) > 1
 
 
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_only_the_side_that_begins_anew_is_spared_its_warm_up(measured: Measured, exclusive: bool) -> None:
+    pair = measured(side("before"), side("after", "begins_anew"), exclusive=exclusive)
+    before, after = (run.warmup.iterations for run in pair.runs if run.warmup is not None)
+    assert before > 5
+    assert after == 2
+    assert failed(pair) == []
+
+
 def test_a_rank_that_left_the_cpus_it_was_bound_to_is_told_and_one_that_uses_fewer_is_not() -> None:
     told = [{"facts": {"cpus": [4]}}, {"facts": {"cpus": [2, 3]}}, {"facts": {}}]
     found = list(pair_module._strays("after", told, [(4, 5), (3,), (6,)]))

@@ -55,8 +55,11 @@ def case(*, gpus: int = 0, **measure: Any) -> Case:
     return Case("s", "s", "t", "w", sides, measure=Measure(**measure), needs=Needs(gpus=gpus))
 
 
-def warmed(steps: Steps, given: Case | None = None, *, single: bool = False, **fields: Any) -> tuple[Warmup, Turn]:
-    return warm_up(steps, "after", given or case(clock="wall"), settings(**fields), single=single)  # type: ignore[arg-type]
+def warmed(
+    steps: Steps, given: Case | None = None, *, single: bool = False, anew: bool = False, **fields: Any
+) -> tuple[Warmup, Turn]:
+    chosen = given or case(clock="wall")
+    return warm_up(steps, "after", chosen, settings(**fields), single=single, anew=anew)  # type: ignore[arg-type]
 
 
 def test_short_steps_share_a_reading_of_a_millisecond() -> None:
@@ -169,3 +172,13 @@ def test_the_limit_of_warm_up_holds_for_each_command() -> None:
     steps = Steps(lambda _: 1e-3)
     warmed(steps)
     assert set(steps.limits) == {77.0}
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_a_side_whose_iterations_begin_anew_is_warm_after_two(single: bool) -> None:
+    steps = Steps(lambda number: 2.0 if number else 3.0, steady_after=1000)
+    warmup, turn = warmed(steps, single=single, anew=True)
+    assert [entry["op"] for entry in steps.asked] == ["first", "warmup"]
+    assert steps.iterations == warmup.iterations == 2
+    assert (warmup.first_iteration_s, warmup.steady, warmup.reason) == (3.0, True, "each iteration begins anew")
+    assert (turn.samples, turn.iterations) == (1, 1)

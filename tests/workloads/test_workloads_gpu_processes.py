@@ -405,11 +405,9 @@ def test_a_daemon_that_does_not_quit_is_killed_and_not_only_its_shell(
 
 
 def test_a_daemon_whose_shell_has_ended_goes_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pretend_control(
-        tmp_path,
-        monkeypatch,
-        CONTROL.replace('touch "$CUDA_MPS_PIPE_DIRECTORY/up"', 'echo $$ > "$CUDA_MPS_PIPE_DIRECTORY/up"'),
-    )
+    # Written elsewhere and then put there, or it could be read while it is empty.
+    told = 'cd "$CUDA_MPS_PIPE_DIRECTORY" && echo $$ > new && mv new up'
+    pretend_control(tmp_path, monkeypatch, CONTROL.replace('touch "$CUDA_MPS_PIPE_DIRECTORY/up"', told))
     daemon = _mps.Mps(0)
     daemon.await_up()
     pid = int((Path(daemon.env["CUDA_MPS_PIPE_DIRECTORY"]) / "up").read_text())
