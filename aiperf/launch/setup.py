@@ -33,7 +33,7 @@ def setup_of(case: Case, side: Side, *, seed: int, delta: float, folder: Path) -
         "slowdown": side.slowdown,
     }
     context = {
-        "device": "cuda" if case.needs.gpus else "cpu",
+        "device": device_of(case),
         "seed": seed,
         "scratch": str(folder / side.name),
         "shared_scratch": str(folder / "shared"),
@@ -41,3 +41,8 @@ def setup_of(case: Case, side: Side, *, seed: int, delta: float, folder: Path) -
         "gpus": case.needs.gpus,
     }
     return {"order": order, "context": context}
+
+
+def device_of(case: Case) -> str:
+    """Where the sides of a case compute: cuda or cpu."""
+    return "cuda" if case.needs.gpus else "cpu"

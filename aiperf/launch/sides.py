@@ -16,6 +16,7 @@ from aiperf.host.placement import on_same_nodes
 from aiperf.launch.environment import side_environment
 from aiperf.launch.gang import Gang, GangPlan
 from aiperf.launch.guardian import Guardian
+from aiperf.launch.setup import device_of
 from aiperf.order import PairPlan
 from aiperf.records import Case
 
@@ -68,6 +69,7 @@ class Started:
                 phase="set-up",
                 modules=_modules(case, side.workload),
                 asked=[(one.workload, one.params) for one in used],
+                device=device_of(case),
             )
 
     @property

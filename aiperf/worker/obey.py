@@ -59,12 +59,12 @@ class Worker:
         finally:
             self._busy_until = process_time()
 
-    def on_load(self, *, modules: list[str], asked: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    def on_load(self, *, modules: list[str], asked: list[tuple[str, dict[str, Any]]], device: str) -> dict[str, Any]:
         """Import what the sides surely need, of which ``asked`` holds workload and parameters.
 
         What cannot be imported, set-up says in the side's own words.
         """
-        more = dict.fromkeys(name for workload, params in asked for name in imports_of(workload, params))
+        more = dict.fromkeys(name for workload, params in asked for name in imports_of(workload, params, device))
         with kept_compiled():
             for name in (*modules, *more):
                 with suppress(Exception):

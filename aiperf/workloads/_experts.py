@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional
 
-from aiperf.workloads._seeded import own_seed
+from aiperf.workloads._seeded import empty, fill_normal
 from aiperf.workloads.contract import Context
 
 _STREAMS = 8
@@ -32,9 +32,9 @@ class Bank:
         """Weights that depend on the seed alone, scaled so that rows keep their size."""
 
         def weights(name: str, outputs: int, inputs: int) -> Any:
-            source = torch.Generator().manual_seed(own_seed(context.seed, name))
-            drawn = torch.randn(experts, outputs, inputs, generator=source) / inputs**0.5
-            return drawn.to(device=context.device, dtype=dtype)
+            drawn = empty(context, (experts, outputs, inputs), dtype)
+            fill_normal(drawn, seed=context.seed, name=name)
+            return drawn.mul_(inputs**-0.5)
 
         return cls(weights("up", inner, hidden), weights("gate", inner, hidden), weights("down", hidden, inner))
 

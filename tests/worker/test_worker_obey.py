@@ -379,5 +379,5 @@ def test_what_a_side_will_compile_with_is_imported_ahead_and_what_is_missing_is_
 
     monkeypatch.setattr(obey.importlib, "import_module", take)
     sides = [("tensor.op", {"impl": "torch"}), ("tensor.op", {"impl": "compiled"})]
-    assert make_worker().on_load(modules=["not_here", "json"], asked=sides) == {}
+    assert make_worker().on_load(modules=["not_here", "json"], asked=sides, device="cpu") == {}
     assert asked == ["not_here", "json", "torch._dynamo", "torch._inductor.compile_fx"]

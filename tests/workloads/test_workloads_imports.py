@@ -40,6 +40,15 @@ def test_only_what_set_up_imports_by_itself_comes_ahead(workload, params, ahead)
     assert imports_of(workload, params) == ahead
 
 
+def test_jagged_tensors_are_prepared_for_where_they_are_used():
+    assert imports_of("attention.forward", {"layout": "jagged"}, "cuda") == (
+        "torch._dynamo",
+        "torch.distributed.tensor",
+    )
+    assert imports_of("attention.forward", {"layout": "jagged"}) == ()
+    assert imports_of("attention.forward", {"layout": "padded"}, "cuda") == ()
+
+
 SET_UP = """
 import json, sys
 from pathlib import Path
