@@ -167,7 +167,7 @@ def _answered(row: BookRow, citing: Sequence[Cited], by_scenario: Mapping[str, S
         return Answered(row, answer, why, names)
     answer, best = judged[0]
     agreeing = len({found.case for other, found in judged if other == answer})
-    why = _of_a_measured_row(row, best, {c.scenario: c.hash for c in citing})
+    why = _of_a_measured_row(row, best, {c.scenario: c.hashes for c in citing})
     answer = "impossible as printed" if row.impossible else answer
     return Answered(row, answer, why, names, best, agreeing, len({found.case for _, found in judged}))
 
@@ -183,8 +183,8 @@ def _row_answer(row: BookRow, found: Measured) -> Answer | None:
     return "no claim of speed" if row.not_time else case_answer(row.claim, found)
 
 
-def _of_a_measured_row(row: BookRow, best: Measured, hashes: Mapping[str, str]) -> str:
-    changed = hashes.get(best.scenario, "") not in ("", best.scenario_hash)
+def _of_a_measured_row(row: BookRow, best: Measured, hashes: Mapping[str, tuple[str, ...]]) -> str:
+    changed = best.scenario_hash not in (hashes.get(best.scenario) or (best.scenario_hash,))
     old = "Measured before its scenario file was changed." if changed else ""
     return " ".join(text for text in (_by_design(row, best), row.impossible or row.note, old) if text)
 

@@ -24,8 +24,8 @@ class Cited:
 
     scenario: str
     rows: tuple[str, ...]
-    hash: str = ""
-    """Of its file as it is now."""
+    hashes: tuple[str, ...] = ()
+    """Of which a record of its file as it is now holds one."""
     problem: str = ""
     """Why this host can run none of its cases; empty when it can run some."""
     named: Mapping[str, Citation] = field(default_factory=dict)
@@ -64,4 +64,4 @@ def _cited(entry: Listing, host: HostFacts, results: Path) -> Cited:
         return Cited(entry.name, entry.book, problem=f"{entry.name} has faults: {error.faults[0].what}")
     reasons = ["; ".join(r for r, _ in unmet(c.needs, host, ranks=gang(c), folder=results)) for c in cases]
     problem = "" if not all(reasons) else f"{entry.name} {' or '.join(dict.fromkeys(reasons))}"
-    return Cited(entry.name, entry.book, scenario.hash, problem)
+    return Cited(entry.name, entry.book, (scenario.hash, scenario.whole_hash), problem)

@@ -91,7 +91,8 @@ def _scenario(
     return Scenario(
         name=document.path.stem,
         path=document.path.resolve(),
-        hash=_hash(document.data),
+        hash=_hash({key: value for key, value in document.data.items() if key not in _PROSE}),
+        whole_hash=_hash(document.data),
         title=file.title,
         why=file.why,
         sides=tuple(_side(document, path, side, resolved.get(path)) for path, side in sides.items()),
@@ -153,6 +154,10 @@ def _check(file: ScenarioFile) -> Check:
         return Check(kind="none", reason="outputs of commands are not compared") if is_command else Check()
     stated: dict[str, Any] = {k: getattr(file.check, k) for k in file.check.model_fields_set}
     return Check(**{**stated, "kind": check_kind(stated)})
+
+
+_PROSE = ("title", "why", "tags", "book")
+"""What nothing that is measured or judged depends on."""
 
 
 def _hash(data: dict[str, Any]) -> str:

@@ -193,11 +193,12 @@ def test_a_host_that_cannot_run_it_still_shows_a_reference_record() -> None:
 
 
 def test_a_record_of_an_older_scenario_file_says_so() -> None:
-    cited = [Cited("s", ("ch07/a",), hash="new")]
+    cited = [Cited("s", ("ch07/a",), hashes=("new", "with prose"))]
     (answered,) = answer_rows([row()], cited, [found(1.9, 2.1, scenario_hash="old")])
     assert "before its scenario file was changed" in answered.why
-    (fresh,) = answer_rows([row()], cited, [found(1.9, 2.1, scenario_hash="new")])
-    assert fresh.why == ""
+    for scenario_hash in ("new", "with prose"):
+        (fresh,) = answer_rows([row()], cited, [found(1.9, 2.1, scenario_hash=scenario_hash)])
+        assert fresh.why == ""
 
 
 def test_every_answer_has_a_meaning() -> None:

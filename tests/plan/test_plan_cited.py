@@ -36,7 +36,7 @@ def test_a_scenario_that_cites_nothing_is_left_out_and_the_others_say_what_is_mi
     assert set(here) == {"free", "card", "wrong", "steps"}
     assert here["free"].rows == ("ch01/a-vs-b", "ch02/c-vs-d")
     assert here["free"].problem == ""
-    assert here["free"].hash
+    assert here["free"].hashes
     assert here["card"].problem == "card needs 1 GPU, this host has 0 (no NVML library)"
     assert here["wrong"].problem.startswith("wrong has faults: ")
     assert found(tmp_path, "ch01", gpus=1)["card"].problem == ""
@@ -45,8 +45,8 @@ def test_a_scenario_that_cites_nothing_is_left_out_and_the_others_say_what_is_mi
 def test_only_what_cites_a_wanted_row_is_loaded(tmp_path) -> None:
     here = found(tmp_path, "ch02/c-vs-d")
     assert here["card"] == Cited("card", ("ch01/a-vs-b",))
-    assert here["free"].hash
-    assert all(not cited.hash and not cited.problem for cited in found(tmp_path).values())
+    assert here["free"].hashes
+    assert all(not cited.hashes and not cited.problem for cited in found(tmp_path).values())
 
 
 def test_the_sides_that_a_citation_names_come_with_its_row_whether_or_not_the_scenario_is_loaded(tmp_path) -> None:

@@ -72,6 +72,17 @@ def test_the_hash_sees_content_and_not_layout(write, good):
     assert load_scenario(write(good.replace("1MiB", "2MiB"))).hash != one
 
 
+def test_prose_is_no_part_of_what_is_measured(write, good):
+    first = load_scenario(write("title: A copy\nwhy: So\n" + without_prose(good)))
+    other = load_scenario(write("title: The copy\nwhy: Because\ntags: [mine]\n" + without_prose(good)))
+    assert first.hash == other.hash
+    assert first.whole_hash != other.whole_hash
+
+
+def without_prose(text):
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(("title:", "why:", "tags:")))
+
+
 def test_a_scenario_is_frozen(write):
     with pytest.raises(AttributeError):
         load_scenario(write()).title = "x"
