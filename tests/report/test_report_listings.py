@@ -104,6 +104,7 @@ def make_scenario() -> Scenario:
         name="copy",
         path=Path("scenarios/copy.yaml"),
         hash="abc",
+        whole_hash="def",
         title="Pageable vs pinned",
         why="The engine reads pinned memory.",
         sides=(before, after),
