@@ -1,14 +1,17 @@
-// out = transposed values, a square of side N, through a 32 x 32 tile of shared memory; 256 threads, a tile per block.
-// Defines: N (side, below 32768), PAD (words added to each row of the tile: 0 or 1).
+// out = transposed values, a square of side N, through a square tile of shared memory; 256 threads, a tile per block.
+// Defines: N (side, below 32768), SIDE_OF_TILE (32 or 64), PAD (words added to each row of the tile: 0 or 1).
 
 #ifndef PAD
 #define PAD 1
 #endif
+#ifndef SIDE_OF_TILE
+#define SIDE_OF_TILE 32
+#endif
 
-constexpr unsigned TILE = 32;
+constexpr unsigned TILE = SIDE_OF_TILE;
 constexpr unsigned SIDE = N;
 constexpr unsigned TILES = (SIDE + TILE - 1) / TILE;
-constexpr unsigned SWEEP = 8;  // rows that 256 threads cover at a time
+constexpr unsigned SWEEP = 256 / TILE;  // rows that 256 threads cover at a time
 constexpr bool WHOLE = SIDE % TILE == 0;
 
 // Reads and writes of global memory are coalesced on every side; only the column reads of the tile differ.
