@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from gpu_cases import gpu_context
 
 from aiperf.worker import arrays
 from aiperf.worker.closeness import within
-from aiperf.workloads import _parts
+from aiperf.workloads import _parts, _seeded
 from aiperf.workloads.contract import Context
 
 LONG = 3 * _parts._GPU_PART + 5
@@ -64,6 +65,28 @@ def test_closeness_is_the_same_on_the_gpu_and_on_the_cpus(monkeypatch: pytest.Mo
     assert on_gpu[0] == on_cpus[0]
     assert f"worst at ({LONG - 7},)" in on_gpu[0]
     assert on_gpu[1] == pytest.approx(on_cpus[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("fill", [_seeded.fill_normal, _seeded.fill_uniform])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_long_inputs_are_drawn_alike_on_the_gpu_and_on_the_cpus(
+    fill: Callable[..., None], dtype: torch.dtype, context: Context
+) -> None:
+    for make in (lambda device: torch.empty(2, LONG, dtype=dtype, device=device),
+                 lambda device: torch.empty(LONG, 2, dtype=dtype, device=device).t()):  # fmt: skip
+        here, there = make("cpu"), make(context.device)
+        for tensor in (here, there):
+            fill(tensor, seed=4, name="x")
+        assert torch.equal(there.cpu(), here)
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float8_e4m3fn", "complex64"])
+def test_the_worst_value_is_seen_on_the_gpu_and_in_host_memory(name: str, context: Context) -> None:
+    values = ((-1, 1.0, "finite"), (LONG // 2, float("inf"), "infinite"), (3, float("nan"), "nan"))
+    array = torch.ones(LONG).to(getattr(torch, name))
+    for place, value, worst in values if "float8" not in name else (values[0], values[2]):
+        array[place] = value
+        assert arrays.worst_value(array) == arrays.worst_value(array.to(context.device)) == worst
 
 
 @pytest.mark.parametrize("name", DTYPES)
