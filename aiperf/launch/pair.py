@@ -257,7 +257,8 @@ class _Session:
 
     def _save(self, names: tuple[str, ...], gangs: Mapping[str, Gang], *, leaving: bool) -> None:
         """Have the sides describe what they computed, and hand over what the check needs of it."""
-        asked = [(gangs[n], {"side": n, "folder": str(self.saved), "whole": leaving}) for n in names]
+        whole = leaving and self._case.check.kind != "none"
+        asked = [(gangs[n], {"side": n, "folder": str(self.saved), "whole": whole}) for n in names]
         for name, saved in zip(names, self._at_once("save", asked), strict=True):
             for fault in dict.fromkeys(f for reply in saved for f in reply["faults"]):
                 self._checks.append(CheckResult(False, f"{name} by itself", f"{name}: {fault}"))

@@ -156,8 +156,8 @@ def _check(file: ScenarioFile) -> Check:
     return Check(**{**stated, "kind": check_kind(stated)})
 
 
-_PROSE = ("title", "why", "tags", "book")
-"""What nothing that is measured or judged depends on."""
+_PROSE = ("title", "why", "book")
+"""What nothing that is measured or judged depends on; tags say which findings about the host concern a case."""
 
 
 def _hash(data: dict[str, Any]) -> str:

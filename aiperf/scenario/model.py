@@ -49,7 +49,7 @@ class Scenario:
     """The file's stem."""
     path: Path
     hash: str
-    """Of all that is measured or judged; a better title, reason, tag or citation makes no other scenario."""
+    """Of all that is measured or judged; a better title, reason or citation makes no other scenario."""
     whole_hash: str
     """Of prose too, as records of before 2026-11-22 hold it; layout, comments and which side answers a row left out."""
     title: str

@@ -235,10 +235,10 @@ def digest(array: Any) -> str:
 
 
 def _weighted_sum(octets: Any) -> int:
-    """Sum of the 8-byte words, each mixed with its position and weighted, modulo 2^64.
+    """Sum of the 8-byte words, each mixed with its position, weighted and mixed again, modulo 2^64.
 
     A cryptographic hash would take longer than the step it checks. In a sum without mixing, changes cancel that are
-    no accident: signs of floats, rows that change places in a pattern.
+    no accident: rows that change places in a pattern; and without the second, the signs of a few neighbours.
     """
     import numpy as np
 
@@ -259,6 +259,7 @@ def _weighted_sum(octets: Any) -> int:
         mixed = (values[part] ^ weights) * np.uint64(_MIX)
         mixed ^= mixed >> np.uint64(32)
         mixed *= weights
+        mixed ^= mixed >> np.uint64(32)
         return int(mixed.sum())
 
     return (rest + sum(by_parts(part_sum, words))) % 2**64
@@ -296,6 +297,6 @@ def _weighted_sum_by_torch(octets: Any, words: int, device: str) -> int:
         values = octets[start * 8 : min(start + _CHUNK, words) * 8].view(torch.int64).to(device)
         weights = torch.arange(start, start + len(values), device=device).mul_(_WEIGHT).bitwise_or_(1)
         mixed = (values ^ weights).mul_(_MIX)
-        mixed.bitwise_xor_((mixed >> 32).bitwise_and_(_LOW))
-        total += int(mixed.mul_(weights).sum())
+        mixed.bitwise_xor_((mixed >> 32).bitwise_and_(_LOW)).mul_(weights)
+        total += int(mixed.bitwise_xor_((mixed >> 32).bitwise_and_(_LOW)).sum())
     return total

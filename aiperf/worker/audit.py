@@ -117,7 +117,8 @@ class Auditor:
 
     def _snapshot(self, clones: dict[str, Any], want_reference: bool) -> Snapshot:
         snapshot = Snapshot()
-        for name, array in clones.items():
+        for key, array in clones.items():
+            name = str(key)  # as it comes back from another worker
             snapshot.digests[name] = arrays.digest(array)
             snapshot.values[name] = arrays.worst_value(array)
             snapshot.dtypes[name] = str(array.dtype).removeprefix("torch.")
@@ -128,5 +129,5 @@ class Auditor:
                 self._kept += host.nbytes
                 snapshot.arrays[name] = host
         if want_reference and self._workload.reference is not None:
-            snapshot.reference = {k: arrays.to_numpy(v)[0] for k, v in self._workload.reference().items()}
+            snapshot.reference = {str(k): arrays.to_numpy(v)[0] for k, v in self._workload.reference().items()}
         return snapshot

@@ -151,24 +151,32 @@ class Worker:
 
     def on_hand_over(self, *, side: str, folder: str, to: list[str], everything: bool) -> dict[str, Any]:
         """Hand over the outputs in which a side of ``to``, which has described its own, differs from this one."""
-        snapshots, others = self._slots[side].auditor.snapshots, [self._folder(folder, other) for other in to]
-        wanted = (lambda audit, name: True) if everything else handover.differing(snapshots, others)
+        snapshots, folders = self._slots[side].auditor.snapshots, [self._folder(folder, other) for other in to]
+        others = [path for path in folders if path.is_dir()]  # a rank that another side lacks is compared with nothing
+        wanted = (lambda audit, name: bool(others)) if everything else handover.differing(snapshots, others)
         handover.hand_over(snapshots, self._folder(folder, side), wanted=wanted)
         return {}
 
     def on_check(self, *, base: str, other: str, folder: str, rule: dict[str, Any]) -> dict[str, Any]:
-        """Compare what this rank of two sides computed: its own outputs here, another worker's below ``folder``.
+        """Compare what the ranks of two sides computed: outputs of this worker, the others' below ``folder``.
 
-        Any worker of the pair can do it. A named check is the other side's own where that lives here. A rank that
-        only one side has compares nothing.
+        Any worker of the pair can do it; where it has fewer ranks than the two sides, each looks at several. A named
+        check is the other side's own where that lives here. A rank that only one side has compares nothing.
         """
-        if self._rank > 0 and not all(self._folder(folder, side).is_dir() for side in (base, other)):
+        ranks = max(len(list((Path(folder) / side).glob("*"))) for side in (base, other))
+        mine = range(self._rank, max(ranks, self._rank + 1), self._world_size)
+        answers = [self._check_rank(rank, base, other, folder, rule) for rank in mine]
+        return next((a for a in answers if not a["passed"]), max(answers, key=lambda a: a["max_error"] or 0.0))
+
+    def _check_rank(self, rank: int, base: str, other: str, folder: str, rule: dict[str, Any]) -> dict[str, Any]:
+        there = {side: self._folder(folder, side, rank) for side in (base, other)}
+        if rank > 0 and not all(path.is_dir() for path in there.values()):
             return {"passed": True, "compared": "", "detail": "", "max_error": None}
         found = {
             side: self._slots[side].auditor.snapshots
-            if side in self._slots
-            else handover.load(self._folder(folder, side))
-            for side in (base, other)
+            if side in self._slots and rank == self._rank
+            else handover.load(path)
+            for side, path in there.items()
         }
         if rule["kind"] == "named" and base in self._slots:
             # The next side is compared with the same outputs, and a check may write into what it is given.
@@ -176,9 +184,9 @@ class Worker:
         slot = self._slots.get(other) or next(iter(self._slots.values()))
         return compare(found[other], found[base], Rule(**rule), slot.workload.checks, (base, other)).__dict__
 
-    def _folder(self, folder: str, side: str) -> Path:
-        """Where this rank of a side shows its outputs."""
-        return Path(folder) / side / str(self._rank)
+    def _folder(self, folder: str, side: str, rank: int | None = None) -> Path:
+        """Where a rank of a side, this one's by default, shows its outputs."""
+        return Path(folder) / side / str(self._rank if rank is None else rank)
 
     def on_tell(self, *, side: str) -> dict[str, Any]:
         """Work, counters, facts, what its turns used, peak memory."""

@@ -66,12 +66,13 @@ class Arrays:
         touched = _nbytes(self.inputs() | self.outputs())
         useful = float(touched) if described.useful_bytes is None else described.useful_bytes
         cache = last_level_cache(str(self._device))
+        charged = useful - min(written, cache) if touched > 2 * cache else 0.0
         return Work(
             bytes=useful,
             flops=described.flops,
             items=described.work_items,
             item=described.item,
-            roofs={"dram": max(0.0, useful - min(written, cache))} if touched > 2 * cache else {},
+            roofs={"dram": charged} if charged > 0 else {},
         )
 
     def reference(self) -> dict[str, Any]:

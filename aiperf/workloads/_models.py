@@ -249,6 +249,8 @@ def gradients_close(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outc
     names = sorted((before.keys() & after.keys()) - {"loss"})
     if before.keys() != after.keys() or not names:
         return Outcome(False, f"one side gives {sorted(before)}, the other {sorted(after)}")
+    if misshapen := _misshapen(before, after):
+        return Outcome(False, misshapen)
     distance, lost = _distance(*({name: side[name] for name in names} for side in (before, after)))
     if lost:
         return Outcome(False, f"the gradient of {lost} lies off by more than half its own length", distance)
@@ -257,6 +259,12 @@ def gradients_close(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outc
             False, f"the loss is {np.mean(before['loss']):.6g} against {np.mean(after['loss']):.6g}", distance
         )
     return Outcome(math.isfinite(distance), f"the gradients differ by {distance:.3g} of their length", distance)
+
+
+def _misshapen(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Which arrays differ in shape; empty when none do."""
+    pairs = ((name, np.shape(array), np.shape(other[name])) for name, array in one.items())
+    return next((f"{name} has shape {first} against {second}" for name, first, second in pairs if first != second), "")
 
 
 _ALONE = 0.5
@@ -271,8 +279,6 @@ def _distance(
 
     In float64. Also the name of an array that lies further off than half its own length; empty when there is none.
     """
-    if misshapen := [name for name, array in one.items() if array.shape != other[name].shape]:
-        return math.nan, min(misshapen)
     sums = {name: squares(array, other[name], origin[name] if origin else None) for name, array in one.items()}
     apart, own = ({name: math.sqrt(found[i]) for name, found in sums.items()} for i in (0, 1))
     length = math.hypot(*own.values())
@@ -291,6 +297,8 @@ def update_close(module: nn.Module) -> Callable[[Mapping[str, Any], Mapping[str,
     def check(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
         if before.keys() != start.keys() or after.keys() != start.keys():
             return Outcome(False, f"one side gives {sorted(before)}, the other {sorted(after)}")
+        if misshapen := _misshapen(start, before) or _misshapen(start, after):
+            return Outcome(False, misshapen)
         distance, lost = _distance(before, after, start)
         if lost:
             return Outcome(False, f"the update of {lost} lies off by more than half its own length", distance)

@@ -21,9 +21,9 @@ _PAST = 16
 _DRAWN = 1 << 20
 """Values that are drawn from one generator; fixed, so that a seed gives the same values on any number of CPUs."""
 _BLOCK = 1 << 22
-"""Values that are drawn at all: an audit draws all inputs anew, and drawing 2^27 values took longer than all else."""
-_TURNS = 1
-"""Beside a seed: the stream that says how the block is repeated; no part of it begins there."""
+"""Values that are drawn at all: an audit draws all inputs anew, and 2^27 values took longer than all else of it."""
+_PIECES = 1
+"""Beside a seed: the stream that says how it goes on after the block; no part of the block begins there."""
 
 
 def own_seed(seed: int, name: str) -> int:
@@ -58,13 +58,13 @@ def empty(context: Context, shape: Sequence[int], dtype: Any) -> Any:
 def draw_normal(host: np.ndarray[Any, Any], *, seed: int) -> None:
     """Fill a flat float32 array in place with standard normal values; equal seeds, equal values on every host.
 
-    What is longer than a block repeats it, each time from another place on and with another sign.
+    What is longer than a block goes on with pieces of it, each of another length, place and sign.
     """
     _draw(host, "standard_normal", seed)
 
 
 def draw_uniform(host: np.ndarray[Any, Any], *, seed: int) -> None:
-    """Fill a flat float32 array in place with values from 0 to below 1; blocks repeat as in ``draw_normal``."""
+    """Fill a flat float32 array in place with values from 0 to below 1; long ones as in ``draw_normal``."""
     _draw(host, "random", seed)
 
 
@@ -77,31 +77,32 @@ def _draw(host: np.ndarray[Any, Any], method: str, seed: int) -> None:
         getattr(_part_generator(seed, part), method)(out=block[part], dtype=np.float32)
 
     by_parts(draw, block.size, part=_DRAWN)
-    turns = _turns(method, seed, rest.size)
+    pieces = _pieces(method, seed, rest.size)
 
     def repeat(part: slice) -> None:
-        shift, sign = turns[part.start // _BLOCK]
-        for into, values in _turned(rest[part], block, shift):
-            np.multiply(values, np.float32(sign), out=into)
+        for into, values, sign in pieces[part]:
+            np.multiply(block[values], np.float32(sign), out=rest[into])
 
-    by_parts(repeat, rest.size, part=_BLOCK)
+    by_parts(repeat, len(pieces), part=1)
 
 
-def _turns(method: str, seed: int, size: int) -> list[tuple[int, int]]:
-    """For each repetition of the block over ``size`` values: where in the block it begins, and its sign."""
+def _pieces(method: str, seed: int, size: int) -> list[tuple[slice, slice, int]]:
+    """(where to, from where in the block, sign) of what follows the block, over ``size`` values.
+
+    Pieces of other lengths from other places, so that no two stretches of the whole have one sum.
+    """
     import numpy as np
 
-    count, draw = -(-size // _BLOCK), np.random.Generator(np.random.SFC64([seed, _TURNS]))
-    shifts, signs = draw.integers(1, _BLOCK, count), draw.choice((-1, 1), count)
-    return [
-        (int(shift), int(sign) if method == "standard_normal" else 1) for shift, sign in zip(shifts, signs, strict=True)
-    ]
-
-
-def _turned(into: Any, block: Any, shift: int) -> list[tuple[Any, Any]]:
-    """(where to, from where) of a block that begins at ``shift`` and goes on from its start."""
-    cut = min(len(block) - shift, len(into))
-    return [(into[:cut], block[shift : shift + cut]), (into[cut:], block[: len(into) - cut])]
+    draw = np.random.Generator(np.random.SFC64([seed, _PIECES]))
+    found: list[tuple[slice, slice, int]] = []
+    at = 0
+    while at < size:
+        length = min(int(draw.integers(_BLOCK // 2, _BLOCK)), size - at)
+        start, sign = int(draw.integers(_BLOCK - length)), int(draw.choice((-1, 1)))
+        signed = sign if method == "standard_normal" else 1
+        found.append((slice(at, at + length), slice(start, start + length), signed))
+        at += length
+    return found
 
 
 def draw_words(host: np.ndarray[Any, Any], *, seed: int) -> None:
@@ -137,22 +138,21 @@ def _fill(tensor: Any, method: str, seed: int) -> None:
     if tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous():
         _draw(tensor.detach().view(-1).numpy(), method, seed)
         return
-    # A block is drawn here and repeated over there.
+    # A block is drawn here and goes on over there, in the tensor itself: what is allocated counts as the side's.
     host = np.empty(min(tensor.numel(), _BLOCK), np.float32)
     _draw(host, method, seed)
-    block = torch.from_numpy(host).to(tensor.device)
     with torch.no_grad():
-        flat = (
-            tensor.detach().view(-1)
-            if tensor.is_contiguous()
-            else torch.empty(tensor.numel(), dtype=tensor.dtype, device=tensor.device)
-        )
-        flat[: len(block)].copy_(block)
-        for number, (shift, sign) in enumerate(_turns(method, seed, len(flat) - len(block)), 1):
-            for into, values in _turned(flat[number * _BLOCK : (number + 1) * _BLOCK], block, shift):
-                into.copy_(values * sign)
+        whole = tensor.detach()
         if not tensor.is_contiguous():
-            tensor.copy_(flat.view(tensor.shape))
+            whole = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        flat = whole.view(-1)
+        block, rest = flat[: len(host)].copy_(torch.from_numpy(host)), flat[len(host) :]
+        for into, values, sign in _pieces(method, seed, len(rest)):
+            piece = rest[into].copy_(block[values])
+            if sign < 0:
+                piece.neg_()
+        if not tensor.is_contiguous():
+            tensor.copy_(whole)
 
 
 def normal(context: Context, name: str, shape: Sequence[int], *, dtype: Any) -> Any:

@@ -74,13 +74,22 @@ def test_the_hash_sees_content_and_not_layout(write, good):
 
 def test_prose_is_no_part_of_what_is_measured(write, good):
     first = load_scenario(write("title: A copy\nwhy: So\n" + without_prose(good)))
-    other = load_scenario(write("title: The copy\nwhy: Because\ntags: [mine]\n" + without_prose(good)))
+    other = load_scenario(write("title: The copy\nwhy: Because\n" + without_prose(good)))
     assert first.hash == other.hash
     assert first.whole_hash != other.whole_hash
 
 
+@pytest.mark.parametrize(
+    "more", ["check: bitwise", "measure: {clock: wall}", "expect: improved", "tags: [mine]", "needs: {cpus: 2}"]
+)
+def test_whatever_is_measured_or_judged_makes_another_scenario(write, good, more):
+    prose = "title: A copy\nwhy: So\n"
+    plain = "".join(line for line in without_prose(good).splitlines(keepends=True) if not line.startswith(more[:5]))
+    assert load_scenario(write(prose + plain)).hash != load_scenario(write(prose + plain + more + "\n")).hash
+
+
 def without_prose(text):
-    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(("title:", "why:", "tags:")))
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(("title:", "why:")))
 
 
 def test_a_scenario_is_frozen(write):

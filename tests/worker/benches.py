@@ -1,11 +1,13 @@
 """Workloads that the worker tests load by path: healthy, failing, and breaking the contract."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from aiperf.workloads.contract import Context, SkipSide, Work, Workload
+from aiperf.workloads.contract import Context, Outcome, SkipSide, Work, Workload
 
 NOT_CALLABLE = 3
 
@@ -73,3 +75,14 @@ def bad_step(context: Context) -> Workload:
 def bad_close(context: Context) -> Workload:
     """Pass something for close."""
     return replace(healthy(context), close="later")
+
+
+def spoiling(context: Context) -> Workload:
+    """Has a check that writes into what it is given."""
+
+    def check(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
+        same = np.array_equal(before["out"], after["out"])
+        before["out"][:] = 7
+        return Outcome(same, "")
+
+    return replace(healthy(context), checks={"equal, then spoilt": check})

@@ -61,6 +61,30 @@ def test_much_memory_of_the_host_is_looked_at_by_the_gpu_in_use_and_little_is_no
     assert arrays._on_gpu(little) == ""
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.complex64, np.float32])
+@pytest.mark.parametrize("apart", [1, 2, 1000])
+@pytest.mark.parametrize("count", [4, 8])
+@pytest.mark.usefixtures("_looked_at_by")
+def test_the_signs_of_a_few_elements_at_equal_distances_are_seen(dtype, apart, count):
+    draw = np.random.default_rng(11)
+    array = draw.standard_normal(150_000).astype(dtype) + (1j if dtype == np.complex64 else 0)
+    array = np.concatenate([array, array]) if dtype == np.float32 else array
+    assert array.nbytes > arrays._SMALL
+    whole = arrays.digest(array)
+    for start in draw.integers(0, len(array) - 10_000, 60):
+        there = slice(start, start + count * apart, apart)
+        array[there] = array[there].conj() if dtype == np.complex64 else -array[there]
+        assert arrays.digest(array) != whole
+        array[there] = array[there].conj() if dtype == np.complex64 else -array[there]
+
+
+@pytest.mark.usefixtures("_looked_at_by")
+def test_poison_after_an_infinity_is_seen():
+    array = torch.ones(5 << 16)
+    array[7], array[-7] = float("inf"), float("nan")
+    assert arrays.worst_value(array) == arrays.worst_value(array.numpy()) == "nan"
+
+
 @pytest.mark.parametrize("writeable", [True, False])
 def test_numpy_is_looked_at_by_the_gpu_in_use_where_torch_takes_it(monkeypatch, writeable):
     array = np.random.default_rng(3).standard_normal(1 << 18)

@@ -129,6 +129,13 @@ def test_equal_outputs_need_not_be_handed_over(base):
     assert (answer.passed, answer.max_error) == (True, 0.0)
 
 
+def test_both_sides_are_held_against_the_reference(base):
+    rule = Rule("tolerance", rtol=1e-2, atol=0.0, reference=True)
+    for theirs, ours in ((1.015, 1.008), (1.008, 1.015)):
+        assert held(shot(out=base * theirs), shot(out=base * ours), Rule("tolerance", rtol=1e-2, atol=0.0)).passed
+        assert not held(shot(out=base * theirs), shot(out=base * ours, reference={"out": base}), rule).passed
+
+
 def test_equal_outputs_are_held_against_the_reference_all_the_same(base):
     rule = Rule("tolerance", reference=True)
     for truth, passed in ((base, True), (base + 1, False)):

@@ -232,9 +232,51 @@ def test_every_rank_saves_and_compares_its_own_outputs(tmp_path):
             worker.obey({"op": "first", "side": side})
             worker.obey({"op": "audit", "side": side, "seed": 1, "lead": 0, "iterations": 1})
     for worker in workers:
+        worker._world_size = 2
         for side in ("before", "after"):
             worker.obey({"op": "save", "side": side, "folder": str(tmp_path / "saved"), "whole": False})
     assert [worker.obey(check)["passed"] for worker in workers] == [True, False]
+
+
+def test_rank_0_never_passes_for_lack_of_outputs(tmp_path):
+    worker = make_worker()
+    set_side(worker, tmp_path, side="after")
+    worker.obey({"op": "first", "side": "after"})
+    worker.obey({"op": "audit", "side": "after", "seed": 1, "lead": 0, "iterations": 1})
+    worker.obey({"op": "save", "side": "after", "folder": str(tmp_path / "saved"), "whole": False})
+    answer = worker.obey(
+        {"op": "check", "base": "before", "other": "after", "folder": str(tmp_path / "saved"), "rule": BITWISE}
+    )
+    assert (answer["passed"], answer["detail"]) == (False, "before has 0 audited outputs, after has 1")
+
+
+def test_a_worker_with_fewer_ranks_than_the_sides_that_it_compares_looks_at_all_of_theirs(tmp_path):
+    for wrong in (None, 0, 1):
+        for rank in (0, 1):
+            for side in ("before", "third"):
+                worker = make_worker(rank)
+                set_side(worker, tmp_path, side=side, scale=1.5 if (side, rank) == ("third", wrong) else 1.0)
+                worker.obey({"op": "first", "side": side})
+                worker.obey({"op": "audit", "side": side, "seed": 1, "lead": 0, "iterations": 1})
+                worker.obey({"op": "save", "side": side, "folder": str(tmp_path / "saved"), "whole": True})
+        alone = make_worker()
+        set_side(alone, tmp_path, side="after")
+        asked = {"op": "check", "base": "before", "other": "third", "folder": str(tmp_path / "saved"), "rule": BITWISE}
+        assert alone.obey(asked)["passed"] is (wrong is None)
+        shutil.rmtree(tmp_path / "saved")
+
+
+def test_a_check_that_writes_into_the_base_does_not_touch_what_the_next_side_is_compared_with(tmp_path):
+    worker = make_worker()
+    for side in ("before", "second", "third"):
+        set_side(worker, tmp_path, "spoiling", side=side, rule="named")
+        worker.obey({"op": "first", "side": side})
+        worker.obey({"op": "audit", "side": side, "seed": 1, "lead": 0, "iterations": 1})
+        worker.obey({"op": "save", "side": side, "folder": str(tmp_path / "saved"), "whole": False})
+    for other in ("second", "third"):
+        rule = {**BITWISE, "kind": "named", "name": "equal, then spoilt"}
+        asked = {"op": "check", "base": "before", "other": other, "folder": str(tmp_path / "saved"), "rule": rule}
+        assert worker.obey(asked)["passed"]
 
 
 def test_a_rank_that_one_side_lacks_compares_nothing(tmp_path):

@@ -47,26 +47,24 @@ def test_no_part_repeats_another_and_no_seed_another(noise):
     assert np.mean(other == noise) < 0.001
 
 
-def test_what_is_longer_than_a_block_goes_on_from_another_place_with_another_sign(monkeypatch):
+def test_what_is_longer_than_a_block_goes_on_with_pieces_of_it_of_other_lengths_places_and_signs(monkeypatch):
     monkeypatch.setattr(_seeded, "_BLOCK", 1000)
     size = 40_500
-    normal, uniform = np.empty(size, np.float32), np.empty(size, np.float32)
-    _seeded.draw_normal(normal, seed=5)
-    _seeded.draw_uniform(uniform, seed=5)
-    seen, signs = set(), set()
-    for values, tells in ((normal, signs), (uniform, set())):
-        block = values[:1000]
-        for start in range(1000, size, 1000):
-            part = values[start : start + 1000]
-            (begin,) = np.nonzero(np.abs(block) == abs(part[0]))[0]
-            sign = int(np.sign(part[0] * block[begin]))
-            assert np.array_equal(part, sign * np.roll(block, -begin)[: len(part)])
-            tells.add(sign)
-            if values is normal:
-                seen.add(begin)
-    assert signs == {-1, 1}
-    assert len(seen) > 35
-    assert 0 <= uniform.min() < uniform.max() < 1
+    for draw, signs in ((_seeded.draw_normal, {-1, 1}), (_seeded.draw_uniform, {1})):
+        values = np.empty(size, np.float32)
+        draw(values, seed=5)
+        place = {abs(value): at for at, value in enumerate(values[:1000])}
+        places = np.array([place[abs(value)] for value in values])
+        starts = [at for at in range(1000, size) if places[at] != places[at - 1] + 1]
+        lengths = np.diff([*starts, size])
+        assert 500 <= lengths[:-1].min() < lengths.max() < 1000
+        assert len(set(lengths)) > 40
+        assert {int(np.sign(values[at] * values[places[at]])) for at in starts} == signs
+        for start, length in zip(starts, lengths, strict=True):
+            drawn = values[places[start] : places[start] + length]
+            assert np.array_equal(np.abs(values[start : start + length]), np.abs(drawn))
+        stretches = values[:40_000].reshape(40, 1000)
+        assert len({float(sum_) for sum_ in np.sort(np.abs(stretches), axis=1).sum(axis=1)}) == 40
 
 
 @pytest.mark.parametrize("size", [999, 1000, 1001, 4500])
