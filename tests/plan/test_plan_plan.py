@@ -78,3 +78,6 @@ def test_an_estimate_knows_max_pairs_commands_and_gpus(scenario):
     assert estimate(expand(made, on_gpu=False)[0], precision)[1] < estimate(case, precision)[1]
     on_gpu = replace(case, needs=replace(case.needs, gpus=1))
     assert estimate(on_gpu, precision)[0] > estimate(case, precision)[0]
+    longer = replace(precision, gpu_side_seconds=precision.gpu_side_seconds + 1)
+    assert estimate(case, longer) == estimate(case, precision)
+    assert estimate(on_gpu, longer)[0] == pytest.approx(estimate(on_gpu, precision)[0] + 6 * 2)
