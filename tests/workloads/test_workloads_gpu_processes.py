@@ -415,6 +415,9 @@ def test_a_daemon_whose_shell_has_ended_goes_all_the_same(monkeypatch: pytest.Mo
     daemon._daemon.wait()
     assert alive(pid)
     daemon.close()
+    until = time.monotonic() + 10  # killed, but not waited for by anybody here
+    while alive(pid) and time.monotonic() < until:
+        time.sleep(0.01)
     assert not alive(pid)
 
 
