@@ -213,6 +213,13 @@ def test_outputs_beyond_the_memory_to_spare_are_kept_as_digests_only(x):
     assert auditor.snapshots[0].digests["big"] == arrays.digest(big)
 
 
+def test_outputs_are_named_by_text_as_they_come_back_from_another_worker(x):
+    given = workload(lambda: None, lambda: {0: np.ones(3)}, poison=False, reference=lambda: {0: np.ones(3)})
+    (snapshot,) = audited(given, reference=True).snapshots
+    for told in (snapshot.arrays, snapshot.digests, snapshot.dtypes, snapshot.values, snapshot.reference):
+        assert list(told) == ["0"]
+
+
 def test_the_reference_is_asked_for_only_where_it_is_wanted(x):
     given = tanh_of(x, np.empty_like(x), reference=lambda: {"out": np.tanh(x)})
     assert audited(given).snapshots[0].reference == {}

@@ -53,6 +53,12 @@ def test_the_memory_is_not_charged_with_outputs_that_the_cache_may_still_hold(
     assert (work.bytes, work.roofs) == (24_000, charged)
 
 
+def test_a_roof_that_is_charged_with_nothing_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_cuda_arrays, "last_level_cache", lambda device: 10_000)
+    arrays = {"a": {"shape": "4 * n"}, "out": {"role": "output", "shape": "2 * n"}}
+    assert made(arrays, ["a", "out"], useful_bytes=4_000).work().roofs == {}
+
+
 def test_an_array_is_drawn_from_the_seed_and_its_own_name_only() -> None:
     out = {"role": "output"}
     few = made({"a": {}, "out": out}, ["a", "out"], pad=768)
