@@ -156,7 +156,7 @@ class Pair:
     """Time inside set-up, warm-up, rounds and checks of the workers; the rest is aiperf's own."""
     spent: dict[str, float] = field(default_factory=dict)
     """Phase (start, set-up, warm-up, rounds, audits, save, energy, check, close) -> seconds of ``seconds``; empty for
-    programs, and in records of before 2026-11-22."""
+    programs, and in records of before it was kept."""
     watch: Watch = field(default_factory=Watch)
 
     @property

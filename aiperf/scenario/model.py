@@ -51,7 +51,7 @@ class Scenario:
     hash: str
     """Of all that is measured or judged; a better title, reason or citation makes no other scenario."""
     whole_hash: str
-    """Of prose too, as records of before 2026-11-22 hold it; layout, comments and which side answers a row left out."""
+    """Of prose too, as older records hold it; without layout, comments and which side answers a row."""
     title: str
     why: str
     sides: tuple[SideSpec, ...]
