@@ -162,6 +162,11 @@ CASES = {
         pairwise("transpose_tile", 4, 256, "n * n") + pairwise("transpose_swizzled", 4, 256, "n * n"),
         {"SIDE_OF_TILE": 64},
     ),
+    "transpose_strips": Case(
+        "transpose.cu", 70,
+        pairwise("transpose_tile", 9, 256, "n * n") + pairwise("transpose_swizzled", 9, 256, "n * n"),
+        {"STRIP": 2},
+    ),
     "banks_32": Case("banks.cu", 512, pairwise("shared_read_loop", 2, 256, source="whole"), {"STRIDE": 32}),
     "banks_33": Case("banks.cu", 512, pairwise("shared_read_loop", 2, 256, source="whole"), {"STRIDE": 33}),
     "banks_free": Case("banks.cu", 512, pairwise("shared_read_loop", 2, 256, source="whole"), {"CONFLICT_FREE": 1}),
@@ -291,7 +296,7 @@ def test_both_streams_are_read_however_they_are_scheduled(told: Told) -> None:
         assert np.array_equal(out, (a + 2.5 * b).astype(np.float32))
 
 
-@pytest.mark.parametrize("name", ["transpose_conflict", "transpose", "transpose_64"])
+@pytest.mark.parametrize("name", ["transpose_conflict", "transpose", "transpose_64", "transpose_strips"])
 def test_every_tile_transposes_a_side_that_no_whole_tiles_fill(told: Told, name: str) -> None:
     for out in told.floats(name):
         assert np.array_equal(out.reshape(70, 70), told.given[:4900].reshape(70, 70).T)
