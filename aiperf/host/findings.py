@@ -203,18 +203,13 @@ def _gpu_processes(facts: HostFacts, root: Path, library: Any) -> list[Finding]:
     wanted = {gpu.uuid for gpu in facts.gpus}
     seen = {pid for handle in nvml.devices() if nvml.uuid(handle) in wanted for pid in nvml.compute_pids(handle)}
     nvml.close()
-    foreign = [pid for pid in sorted(seen) if proc.process(pid, root) is not None and not _own(pid, root)]
+    foreign = [pid for pid in sorted(seen) if proc.process(pid, root) is not None and not proc.is_own(pid, root)]
     if not foreign:
         return [Finding("gpu_processes", "ok", "No other process uses the GPUs.")]
     sentence = f"Other processes use the GPUs: {', '.join(map(str, foreign))}."
     return [
         Finding("gpu_processes", "unfit", sentence, "Wait for them, or choose free GPUs with CUDA_VISIBLE_DEVICES.")
     ]
-
-
-def _own(pid: int, root: Path) -> bool:
-    """Whether a process is this one or was started by it: sides that wait for their turn are no strangers."""
-    return os.getpid() in (pid, *proc.ancestors(pid, root))
 
 
 def _kept(host_id: str) -> list[Finding]:

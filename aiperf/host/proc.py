@@ -120,6 +120,11 @@ def ancestors(pid: int, root: Path = ROOT) -> tuple[int, ...]:
     return tuple(chain)
 
 
+def is_own(pid: int, root: Path = ROOT) -> bool:
+    """Whether a process is this one or was started by it: sides that wait for their turn or leave are no strangers."""
+    return os.getpid() in (pid, *ancestors(pid, root))
+
+
 def pids(root: Path = ROOT) -> tuple[int, ...]:
     """Every process that /proc lists."""
     try:

@@ -198,7 +198,7 @@ class _Session:
         self._where.mark(None)
         for gang in _unique(launched.gangs.values()):
             gang.idle_cpu_s = 0.0
-        audits = plan_audits(self._settings.precision.audits, self._seed, single=single)
+        audits = plan_audits(self._settings.precision.audits, self._seed, pair=self._index, single=single)
         played = play_rounds(
             launched.gangs,
             turns,

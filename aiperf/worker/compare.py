@@ -57,7 +57,8 @@ def compare(
         return Answer(True, "nothing: the scenario says why")
     if not ours or len(ours) != len(theirs):
         return Answer(False, "audits", f"{names[0]} has {len(theirs)} audited outputs, {names[1]} has {len(ours)}")
-    told = f"{names[1]} with {names[0]}, {len(ours)} audits, {_describe(rule)}"
+    audits = f"{len(ours)} audit{'s' if len(ours) != 1 else ''}"
+    told = f"{names[1]} with {names[0]}, {audits}, {_describe(rule)}"
     worst: float | None = None
     for index, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
         detail, error = _one(mine, other, rule, checks, names)

@@ -113,6 +113,12 @@ def test_an_answer_of_nvml_decides(tmp_path, probe, answers, level) -> None:
     assert found(tmp_path, "h200-vm", probe, nvml=with_gpu("h200-vm", **answers)).level == level
 
 
+def test_the_sides_of_aiperf_itself_are_no_other_work_on_the_gpu(tmp_path) -> None:
+    own = {f"proc/{pid}/stat": f"{pid} (python) S {parent} {'0 ' * 20}\n" for pid, parent in ((7, 8), (8, os.getpid()))}
+    nvml = with_gpu("h200-vm", nvmlDeviceGetComputeRunningProcesses=[{"pid": 7}])
+    assert found(tmp_path, "h200-vm", "monitor-utilisation", nvml=nvml, files=own).level == "ok"
+
+
 def test_a_process_on_the_socket_without_the_gpu_is_told_to_bind_to_the_other(tmp_path) -> None:
     status = "Cpus_allowed_list: 0-3\nMems_allowed_list: 0-1\n"
     row = found(

@@ -41,7 +41,7 @@ def play(
     gang = Answers(log, **kind)
     turn = Turn(reentry=4, samples=3, iterations=7, seconds=seconds)
     played = play_rounds(
-        dict.fromkeys(order, gang), dict.fromkeys(order, turn), order, plan_audits(audits, seed, single=False),
+        dict.fromkeys(order, gang), dict.fromkeys(order, turn), order, plan_audits(audits, seed, pair=0, single=False),
         seed=seed, settings=SETTINGS, clock="wall", on_gpu=False, wall_too=wall_too, spent=Spent(),
         mark=(marks if marks is not None else []).append,
     )  # type: ignore[arg-type]  # fmt: skip
@@ -94,7 +94,9 @@ def test_a_ladder_gives_every_step_its_turns() -> None:
 def test_both_sides_get_the_same_audits_in_the_same_rounds() -> None:
     played, log = play(seed=3, audits=4)
     found = audits(log)
-    assert found["before"] == found["after"] == [(a.seed, a.iterations) for a in plan_audits(4, 3, single=False)]
+    assert (
+        found["before"] == found["after"] == [(a.seed, a.iterations) for a in plan_audits(4, 3, pair=0, single=False)]
+    )
     rounds = {side: [s.round for s in played.samples if s.audit and s.side == side] for side in ("before", "after")}
     assert rounds["before"] == rounds["after"]
     assert len(set(rounds["before"])) == 4
@@ -114,11 +116,17 @@ def test_audits_that_find_no_round_of_their_own_share_the_last_one() -> None:
 
 
 def test_audits_look_at_one_iteration_on_both_parities_and_then_at_two_in_a_row() -> None:
-    drawn = plan_audits(5, 1, single=False)
+    drawn = plan_audits(5, 1, pair=0, single=False)
     assert [(a.iterations, a.parity) for a in drawn] == [(1, 0), (1, 1), (2, 0), (2, 1), (2, 0)]
-    assert len({a.seed for a in plan_audits(200, 1, single=False)}) == 200
-    assert {a.iterations for a in plan_audits(5, 1, single=True)} == {1}
-    assert [a.seed for a in plan_audits(5, 1, single=True)] == [a.seed for a in drawn]
+    assert len({a.seed for a in plan_audits(200, 1, pair=0, single=False)}) == 200
+    assert {a.iterations for a in plan_audits(5, 1, pair=0, single=True)} == {1}
+    assert [a.seed for a in plan_audits(5, 1, pair=0, single=True)] == [a.seed for a in drawn]
+
+
+def test_the_first_two_pairs_have_all_audits_and_later_ones_one_on_each_parity_in_turn() -> None:
+    assert [len(plan_audits(3, 1, pair=pair, single=False)) for pair in range(5)] == [3, 3, 1, 1, 1]
+    assert [plan_audits(3, 1, pair=pair, single=False)[0].parity for pair in range(2, 6)] == [0, 1, 0, 1]
+    assert plan_audits(0, 1, pair=4, single=False) == ()
 
 
 @pytest.mark.parametrize("wall_too", [False, True])

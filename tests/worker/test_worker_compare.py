@@ -33,10 +33,10 @@ def base():
 
 
 def test_equal_outputs_pass_every_rule_and_say_what_was_compared(base):
-    assert held(shot(out=base), shot(out=base.copy()), BITWISE).compared == "after with before, 1 audits, bit for bit"
+    assert held(shot(out=base), shot(out=base.copy()), BITWISE).compared == "after with before, 1 audit, bit for bit"
     answer = held(shot(out=base), shot(out=base.copy()))
     assert (answer.passed, answer.detail, answer.max_error) == (True, "", 0.0)
-    assert answer.compared == "after with before, 1 audits, tolerance of the coarser dtype"
+    assert answer.compared == "after with before, 1 audit, tolerance of the coarser dtype"
 
 
 def test_the_rule_none_compares_nothing(base):
@@ -210,7 +210,7 @@ def worst_difference(limit):
 def test_a_named_check_decides_and_its_value_is_told(base):
     answer = held(shot(out=base), shot(out=base + np.float32(0.5)), Rule("named", name="worst"), worst_difference(1.0))
     assert (answer.passed, answer.max_error) == (True, pytest.approx(0.5))
-    assert answer.compared == "after with before, 1 audits, check worst"
+    assert answer.compared == "after with before, 1 audit, check worst"
     answer = held(shot(out=base), shot(out=base + 2), Rule("named", name="worst"), worst_difference(1.0))
     assert (answer.passed, answer.detail) == (False, "audit 0: worst is 2.000")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from aiperf.host import proc
 from aiperf.host.probes.probe import Level, Probe, Reading, each, worst
 from aiperf.host.probes.sight import Absent, GpuSight, Sight, Unreadable
 from aiperf.units import format_bytes
@@ -37,7 +38,7 @@ def _utilisation(sight: Sight) -> Reading:
     said, levels = [], list[Level]()
     for gpu in sight.gpus:
         rates = gpu.need("nvmlDeviceGetUtilizationRates")
-        clients = len(gpu.nvml.compute_pids(gpu.handle))
+        clients = sum(not proc.is_own(pid, sight.root) for pid in gpu.nvml.compute_pids(gpu.handle))
         said.append(f"{rates.gpu} % busy, memory {rates.memory} % busy, compute processes: {clients}")
         levels.append("unfit" if rates.gpu > _HALF else "warn" if rates.gpu > _IDLE or clients else "ok")
     return Reading(worst(levels), each(said), "nvmlDeviceGetUtilizationRates, nvmlDeviceGetComputeRunningProcesses")
