@@ -31,6 +31,8 @@ LAUNCH_INTERVAL_S = 30e-6
 FEWEST_LAUNCHES = 10
 EXPOSED_PCT = 20.0
 """Of the wall: exposed communication that is the bottleneck. Our own choice."""
+UNSEEN_PCT = 75.0
+"""Of the time that a GPU seems idle: host waits for it from which it must have been at work. Our own choice."""
 COPY_PCT = 50.0
 """Of the wall: copies that are the bottleneck. Our own choice."""
 
@@ -116,8 +118,22 @@ def _idle(side: SideProfile, used: float) -> tuple[Bound, str]:
     if short and interval and each and (side.launches or 0) >= FEWEST_LAUNCHES:
         told = f"a launch every {interval * 1e6:.3g} µs, with {each * 1e6:.3g} µs of kernels in it"
         return "launch", f"{told}{_waits(side)}"
-    rate = f", one launch per {interval * 1e6:.3g} µs" if interval else ""
+    if unseen := _unseen(side):
+        return "", unseen
+    rate = f", one launch per {format_time(interval)}" if interval else ""
     return "host", f"the GPU is busy for {used:.0f} % of its span{rate}{_waits(side)}"
+
+
+def _unseen(side: SideProfile) -> str:
+    """Why an idle GPU was hardly idle: the host waited for it nearly all of that time. Empty when it did not."""
+    idle = (side.gpu_span_s or 0.0) - (side.gpu_busy_s or 0.0)
+    waited = 100 * ((side.sync_s or 0.0) - (side.gpu_busy_s or 0.0)) / idle if idle > 0 else 0.0
+    if waited < UNSEEN_PCT:
+        return ""
+    return (
+        f"the host waits for the GPU for {min(waited, 100):.0f} % of the time in which it seems idle: work that is not "
+        "recorded (of kernels and graphs that the device launches itself), or a host function in a stream"
+    )
 
 
 def _waits(side: SideProfile) -> str:

@@ -74,6 +74,10 @@ def test_a_kernels_class_and_the_numbers_that_decided_it(counters: dict[str, Any
     assert kernel_bound(row(**counters)) == (bound, why)
 
 
+UNSEEN = (
+    "the host waits for the GPU for {} % of the time in which it seems idle: work that is not recorded "
+    "(of kernels and graphs that the device launches itself), or a host function in a stream"
+)
 GPU = "the GPU is busy for {} % of its span; kernel counters would say with what"
 
 
@@ -106,10 +110,15 @@ GPU = "the GPU is busy for {} % of its span; kernel counters would say with what
         ({"gpu_busy_s": 0.1, "launch_interval_s": 30.1e-6, "mean_kernel_s": 1e-6, "launches": 10}, "host",
          "the GPU is busy for 10 % of its span, one launch per 30.1 µs"),
         ({"gpu_busy_s": 0.1, "launch_interval_s": 30e-6, "mean_kernel_s": 30e-6, "launches": 10}, "host",
-         "the GPU is busy for 10 % of its span, one launch per 30 µs"),
+         "the GPU is busy for 10 % of its span, one launch per 30.0 µs"),
         ({"gpu_busy_s": 0.1, "launch_interval_s": 30e-6, "mean_kernel_s": 1e-6, "launches": 9}, "host",
-         "the GPU is busy for 10 % of its span, one launch per 30 µs"),
+         "the GPU is busy for 10 % of its span, one launch per 30.0 µs"),
         ({"gpu_busy_s": 0.1, "launches": 0}, "host", "the GPU is busy for 10 % of its span"),
+        # The host waits for a GPU that records nothing; below three quarters of its idle time a wait says little.
+        ({"gpu_busy_s": 0.1, "launches": 1, "launch_interval_s": 1e-3, "sync_s": 0.776}, "", UNSEEN.format(75)),
+        ({"gpu_busy_s": 0.1, "launches": 1, "launch_interval_s": 1e-3, "sync_s": 1.2}, "", UNSEEN.format(100)),
+        ({"gpu_busy_s": 0.1, "launches": 1, "launch_interval_s": 1e-3, "sync_s": 0.774}, "host",
+         "the GPU is busy for 10 % of its span, one launch per 1.00 ms"),
         ({"gpu_busy_s": 0.1, "gpu_span_s": 0.1}, "gpu", GPU.format(100)),
         ({"gpu_busy_s": None}, "", "no GPU work in its range"),
         ({"gpu_span_s": None}, "", "no GPU work in its range"),
