@@ -37,7 +37,8 @@ def limits(
 ) -> tuple[Limit, ...]:
     """Compute the share of every known peak that a side reached with ``seconds`` a step.
 
-    ``work["roofs"]`` maps a roof to the amount that one step charges to it; ``launches`` is charged to the roof
+    ``work["roofs"]`` maps a roof to the amount that one step charges to it, ``work["held"]`` to what of it may not have
+    passed yet; ``launches`` is charged to the roof
     ``launch`` (peak: empty launches per second) unless the work declares its own. A roof without a peak is left out.
     Raises ValueError when ``seconds`` is not positive.
     """
@@ -46,16 +47,20 @@ def limits(
     amounts: dict[str, float] = dict(work.get("roofs") or {})
     if launches:
         amounts.setdefault(LAUNCH, launches)
-    return tuple(
-        Limit(side=side, roof=roof, peak=peaks[roof][0], unit=peaks[roof][1], share=amount / seconds / peaks[roof][0])
-        for roof, amount in sorted(amounts.items())
-        if roof in peaks and amount > 0 and peaks[roof][0] > 0
-    )
+    held: Mapping[str, float] = work.get("held") or {}
+    found = []
+    for roof, amount in sorted(amounts.items()):
+        peak, unit = peaks.get(roof, (0.0, ""))
+        if amount > 0 and peak > 0:
+            share, surely = (x / seconds / peak for x in (amount, max(0.0, amount - held.get(roof, 0.0))))
+            found.append(Limit(side, roof, peak, unit, share, surely if roof in held else None))
+    return tuple(found)
 
 
 def is_beyond(limit: Limit) -> bool:
     """Tell whether no machine with this peak can have done it."""
-    return limit.share > next((slack for name, slack in SLACKS.items() if limit.roof.startswith(name)), SLACK)
+    share = limit.share if limit.surely is None else limit.surely
+    return share > next((slack for name, slack in SLACKS.items() if limit.roof.startswith(name)), SLACK)
 
 
 def impossible(found: Sequence[Limit]) -> Limit | None:

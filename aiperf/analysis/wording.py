@@ -101,9 +101,10 @@ def wrong_output(check: CheckResult) -> str:
 
 
 def beyond_limit(limit: Limit) -> str:
-    """Invalid: the limit and how far beyond it."""
+    """Invalid: the limit and how far beyond it, with what surely passed it."""
+    share = limit.share if limit.surely is None else limit.surely
     return (
-        f"impossible: {limit.side} would run at {100 * limit.share:.3g} % of {limit.roof} "
+        f"impossible: {limit.side} would run at {100 * share:.3g} % of {limit.roof} "
         f"({format_rate(limit.peak, limit.unit)}, measured here); "
         "it does less work than it declares, or its time is wrong"
     )

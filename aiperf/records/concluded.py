@@ -96,6 +96,8 @@ class Limit:
     unit: str
     share: float
     """Achieved / peak; well above 1 is impossible (analysis.limits)."""
+    surely: float | None = None
+    """The same without what may lie in a cache yet, by which a side is beyond a peak; None where nothing may."""
 
 
 @dataclass(frozen=True)

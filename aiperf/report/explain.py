@@ -208,7 +208,10 @@ def _checks(record: CaseRecord) -> list[str]:
 
 def _limit(limit: Limit) -> str:
     peak = format_rate(limit.peak, limit.unit)
-    return f"{limit.side} reached {100 * limit.share:.3g} % of {limit.roof}: {peak}, measured on this host."
+    held = ""
+    if limit.surely is not None and limit.share > 1:
+        held = f" ({100 * limit.surely:.3g} % without what may lie in a cache yet)"
+    return f"{limit.side} reached {100 * limit.share:.3g} % of {limit.roof}{held}: {peak}, measured on this host."
 
 
 def _touched(run: RunRecord, record: CaseRecord) -> list[str]:

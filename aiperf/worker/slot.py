@@ -200,7 +200,7 @@ class Slot:
         facts = dict(self.workload.facts)
         if isinstance(self.clock, DeviceClock):
             facts |= {"readings_held": self.clock.held, "readings_unheld": self.clock.unheld}
-        work_told = {**told, "roofs": dict(work.roofs)}
+        work_told = {**told, "roofs": dict(work.roofs), "held": dict(work.held)}
         return {"work": work_told, "counters": counters, "facts": facts, "usage": self._usage.told()}
 
     def close(self) -> None:

@@ -59,20 +59,21 @@ class Arrays:
         return tuple(found)
 
     def work(self) -> Work:
-        """Useful work of a step; charged to the GPU's memory when the arrays cannot lie in its L2, less what of the
-        outputs may still lie there when the step ends."""
+        """Useful work of a step; charged to the GPU's memory when the arrays cannot lie in its L2, where outputs may
+        still lie when the step ends."""
         described = self._described
         written = _nbytes(self.outputs())
         touched = _nbytes(self.inputs() | self.outputs())
         useful = float(touched) if described.useful_bytes is None else described.useful_bytes
         cache = last_level_cache(str(self._device))
-        charged = useful - min(written, cache) if touched > 2 * cache else 0.0
+        charged = touched > 2 * cache and useful > 0
         return Work(
             bytes=useful,
             flops=described.flops,
             items=described.work_items,
             item=described.item,
-            roofs={"dram": charged} if charged > 0 else {},
+            roofs={"dram": useful} if charged else {},
+            held={"dram": float(min(written, cache))} if charged else {},
         )
 
     def reference(self) -> dict[str, Any]:

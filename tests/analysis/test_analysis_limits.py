@@ -39,6 +39,14 @@ def test_each_kind_of_peak_may_be_passed_by_what_was_seen_of_honest_kernels_and_
     assert impossible(limits(beyond, seconds=1.0, peaks=peaks, side="after")).roof == roof
 
 
+def test_what_may_lie_in_a_cache_yet_counts_as_reached_and_not_as_beyond():
+    work = {"roofs": {"dram": 8e9}, "held": {"dram": 1e9}}
+    near, beyond = (limits(work, seconds=s, peaks=PEAKS, side="after") for s in (0.00170, 0.00166))
+    assert [(round(x.share, 3), round(x.surely, 3)) for x in near] == [(1.176, 1.029)]
+    assert impossible(near) is None
+    assert impossible(beyond).roof == "dram"
+
+
 def test_a_step_may_not_be_much_shorter_than_an_empty_launch():
     kernel = {"roofs": {}}
     floor = 4e-6

@@ -151,6 +151,13 @@ def test_an_informing_metric_is_told_in_two_lines() -> None:
     assert "before 1 GiB and after 512 MiB" in lines[1]
 
 
+def test_a_roof_that_seems_passed_is_told_with_what_may_lie_in_a_cache_yet() -> None:
+    text = flat(measured(make_case(), limits=(Limit("after", "dram", 4e12, "B/s", 1.06, surely=0.935),)))
+    assert "after reached 106 % of dram (93.5 % without what may lie in a cache yet): 4.00 TB/s" in text
+    below = flat(measured(make_case(), limits=(Limit("after", "dram", 4e12, "B/s", 0.97, surely=0.9),)))
+    assert "after reached 97 % of dram: 4.00 TB/s" in below
+
+
 def test_limits_failures_notes_and_findings_are_told() -> None:
     record = measured(
         make_case(book=("ch03/pageable",)),

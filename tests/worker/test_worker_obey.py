@@ -169,7 +169,7 @@ def test_a_slot_can_slow_its_step_for_calibration():
 def test_a_slot_tells_work_counters_and_facts():
     told = make_slot(items=10).told()
     assert told["work"] == {
-        "bytes": 160.0, "flops": 0, "items": 10, "item": "samples", "roofs": {"cpu_stream": 160.0},
+        "bytes": 160.0, "flops": 0, "items": 10, "item": "samples", "roofs": {"cpu_stream": 160.0}, "held": {},
     }  # fmt: skip
     assert told["counters"] == {"launches": 2}
 
