@@ -44,6 +44,8 @@ _AHEAD = 8
 """Pairs whose processes start ahead, at most: several, because they get on only while nothing is timed."""
 _AHEAD_MEMORY = 16 << 30
 """Available memory below which nobody waits: pairs must not swap for the sake of those that come."""
+_CROWDED = 0.75
+"""Share of a GPU's memory from which on a case has the GPU to itself: who waits has a context there."""
 _KEPT = 2 << 30
 """Bytes of outputs that a rank keeps at most; float64 references come to twice that."""
 _EXCHANGE = Path("/dev/shm")
@@ -138,7 +140,8 @@ class Stand:
             return self._command(plan, cpus, mark)
         started = self._room.take(plan)
         spare = others((cpus,), self._host.cpus) if cpus else ()
-        self._room.fill(self._coming, spare=spare, each=[_cpus_wanted(coming.case) for coming in self._coming])
+        coming = () if self._crowds(plan.case) else self._coming
+        self._room.fill(coming, spare=spare, each=[_cpus_wanted(one.case) for one in coming])
 
         def mark_all(phase: str | None) -> None:
             mark(phase)
@@ -159,6 +162,10 @@ class Stand:
             self._room.resume()
             if meter is not None:
                 meter.close()
+
+    def _crowds(self, case: Case) -> bool:
+        """Whether a case wants nearly all memory of a GPU."""
+        return any(case.needs.gpu_memory > _CROWDED * gpu.memory_total for gpu in self._used_gpus(case))
 
     def _exchange_of(self, case: Case) -> Path | None:
         """The folder in memory, if all that the sides of a case may hand over fits there now."""

@@ -25,6 +25,9 @@ from aiperf.workloads._bytecode import kept_compiled
 from aiperf.workloads._imports import imports_of
 from aiperf.workloads.contract import Context, SkipSide
 
+_ROOMY = 64 << 30
+"""Bytes of GPU memory from which on processes that wait may have contexts: half a GiB each, and up to 16 of them."""
+
 
 class Worker:
     """One rank of one launch; it holds one side, or both with ``in_process``."""
@@ -60,19 +63,27 @@ class Worker:
             self._busy_until = process_time()
 
     def on_load(self, *, modules: list[str], asked: list[tuple[str, dict[str, Any]]], device: str) -> dict[str, Any]:
-        """Import what the sides surely need, of which ``asked`` holds workload and parameters.
+        """Import what the sides surely need, of which ``asked`` holds workload and parameters, and open the GPU.
 
-        What cannot be imported, set-up says in the side's own words.
+        What cannot be imported or opened, set-up says in the side's own words.
         """
         more = dict.fromkeys(name for workload, params in asked for name in imports_of(workload, params, device))
         with kept_compiled():
             for name in (*modules, *more):
                 with suppress(Exception):
                     importlib.import_module(name)
-        if "torch" in modules and (torch := sys.modules.get("torch")) is not None:
-            # Finds the driver and the devices, and makes no context on them.
-            torch.cuda.is_available()
+        if device == "cuda" and (torch := sys.modules.get("torch")) is not None:
+            with suppress(Exception):
+                self._open_gpu(torch)
         return {}
+
+    def _open_gpu(self, torch: Any) -> None:
+        """Make this rank's context, which set-up would begin with; on a small GPU only find the devices, because the
+        contexts of all who wait take some GiB of it.
+        """
+        if torch.cuda.is_available() and torch.cuda.get_device_properties(self._rank).total_memory >= _ROOMY:
+            torch.cuda.set_device(self._rank)
+            torch.cuda.synchronize(self._rank)
 
     def on_setup(self, *, order: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
         """Set a side up."""

@@ -277,7 +277,7 @@ def pair_that_marks(*phases):
 EIGHT = [1, 2, 3, 4, 5, 6, 7, 8]
 
 
-def expecting(monkeypatch, tmp_path, *phases, memory=64 << 30, gpus=0, pin="auto"):
+def expecting(monkeypatch, tmp_path, *phases, memory=64 << 30, gpus=0, pin="auto", gpu_memory=0):
     """What the waiting room is told while a pair is measured of which nine more are to come, on sixteen CPUs."""
     monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
     monkeypatch.setattr("aiperf.stand.WaitingRoom", Room)
@@ -287,8 +287,9 @@ def expecting(monkeypatch, tmp_path, *phases, memory=64 << 30, gpus=0, pin="auto
         "aiperf.stand.place",
         lambda pin, *, ranks, cpus_wanted, allowed: None if pin == "none" else (tuple(allowed)[:cpus_wanted],),
     )
-    case = replace(make_case(), needs=Needs(gpus=gpus))
-    host = replace(HOST, cpus=tuple(range(16)), memory_available=memory)
+    case = replace(make_case(), needs=Needs(gpus=gpus, gpu_memory=gpu_memory))
+    there = tuple(Gpu(index, "NVIDIA H200", f"GPU-{index}", "9.0", 100, 100) for index in range(gpus))
+    host = replace(HOST, cpus=tuple(range(16)), memory_available=memory, gpus=there)
     with Stand(host, make_settings(pin=pin)) as opened:
         opened.expect([PairPlan(case, index, ("before", "after"), index) for index in range(1, 10)])
         opened.measure(case, 0, ("before", "after"), 0)
@@ -334,6 +335,14 @@ def test_on_a_host_without_room_nobody_waits(monkeypatch, tmp_path, how, wanted)
     _, indices, spare, _ = told[1]
     assert indices == wanted
     assert spare == () or not wanted
+
+
+@pytest.mark.parametrize(("gpu_memory", "wanted"), [(75, EIGHT), (76, [])])
+def test_a_case_that_wants_nearly_all_memory_of_a_gpu_has_it_without_those_who_wait(
+    monkeypatch, tmp_path, gpu_memory, wanted
+) -> None:
+    told = expecting(monkeypatch, tmp_path, gpus=1, gpu_memory=gpu_memory)
+    assert told[1][1] == wanted
 
 
 def test_what_waits_is_not_taken_for_somebody_elses_work(monkeypatch, tmp_path) -> None:

@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -409,6 +410,31 @@ def test_a_sides_own_children_do_not_inherit_the_pipe(ends):
     assert not os.get_inheritable(channel._writer.fileno())
     os.close(commands)
     replies.close()
+
+
+@pytest.mark.parametrize(("memory", "opened"), [(64 << 30, ["set_device", 0, "synchronize", 0]), (24 << 30, [])])
+def test_a_large_gpu_is_opened_before_set_up_and_a_small_one_keeps_its_memory(monkeypatch, memory, opened):
+    told: list[object] = []
+    properties = SimpleNamespace(total_memory=memory)
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        get_device_properties=lambda device: properties,
+        set_device=lambda device: told.extend(["set_device", device]),
+        synchronize=lambda device: told.extend(["synchronize", device]),
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert make_worker().on_load(modules=[], asked=[], device="cpu") == {}
+    assert told == []
+    assert make_worker().on_load(modules=[], asked=[], device="cuda") == {}
+    assert told == opened
+
+
+def test_a_gpu_that_cannot_be_opened_is_left_to_set_up(monkeypatch):
+    def fail() -> bool:
+        raise RuntimeError("no driver")
+
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_available=fail)))
+    assert make_worker().on_load(modules=[], asked=[], device="cuda") == {}
 
 
 def test_what_a_side_will_compile_with_is_imported_ahead_and_what_is_missing_is_left_to_set_up(monkeypatch):
