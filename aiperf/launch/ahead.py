@@ -5,8 +5,8 @@ What must not live here: which pairs are to come, and what a pair does with its 
 
 Starting an interpreter and importing its libraries takes longer than measuring a short pair. Which pairs come next is
 known before the present one ends, so their processes start on CPUs that it does not use, open the GPU where it is large,
-and stand still (SIGSTOP) whenever the present one warms up or is timed. Each serves one pair only, like any other. A process that used a GPU takes a while to
-be gone, during which the next pair can set up.
+and stand still (SIGSTOP) whenever the present one warms up or is timed. Each serves one pair only, like any other. A
+process that used a GPU takes a while to be gone, during which the next pair can set up.
 """
 
 from __future__ import annotations
