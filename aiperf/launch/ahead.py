@@ -4,7 +4,7 @@ those of the last pair, until they are gone.
 What must not live here: which pairs are to come, and what a pair does with its processes.
 
 Starting an interpreter and importing its libraries takes longer than measuring a short pair. Which pairs come next is
-known before the present one ends, so their processes start on CPUs that it does not use, open the GPU where it is large,
+known before the present one ends, so their processes start on CPUs that it does not use, open the GPU if it is large,
 and stand still (SIGSTOP) whenever the present one warms up or is timed. Each serves one pair only, like any other. A
 process that used a GPU takes a while to be gone, during which the next pair can set up.
 """
