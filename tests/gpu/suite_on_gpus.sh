@@ -2,43 +2,53 @@
 # Measures a suite on all GPUs of this machine at once, each with a shard of it and an equal share of the CPUs:
 #   tests/gpu/suite_on_gpus.sh FOLDER SUITE [SECONDS]
 # The shards run in sessions of their own, so that nothing ends them with this script. It waits for them, SECONDS at
-# most, and packs what is there into FOLDER/runs.tgz; the same command again goes on waiting. Read from the environment:
+# most, and packs what is there into FOLDER/runs.tgz; the same command again goes on waiting, and takes a shard up again
+# that was killed. Read from the environment:
 # BUDGET (of each shard, e.g. 22min), GPUS (shards, where it is not one for each GPU), PYTHON.
-# Exit: 75 while a shard is still measuring, else that of the first shard that failed, else 0.
+# Exit: 75 while a shard is not done, else that of the first shard that failed, else 0.
 set -uo pipefail
 folder=$(realpath -m "${1:?usage: tests/gpu/suite_on_gpus.sh FOLDER SUITE [SECONDS]}")
 suite=${2:?which suite}
 until=$((SECONDS + ${3:-86400}))
 python=${PYTHON:-python3}
 mkdir -p "$folder"
-shards=${GPUS:-$("$python" -c 'import torch; print(max(1, torch.cuda.device_count()))')}
+shards=${GPUS:-$("$python" -c 'import torch; print(max(1, torch.cuda.device_count()))')} || exit 2
 each=$(($(nproc) / shards))
 
 begin() {  # SHARD
   local first=$((($1 - 1) * each))
   export CUDA_VISIBLE_DEVICES=$(($1 - 1)) TMPDIR=$folder/tmp$1 AIPERF_STATE=$folder/state$1
   mkdir -p "$TMPDIR" "$AIPERF_STATE"
+  echo $BASHPID > "$folder/shard$1.pid"
+  local resume=()
+  [ -e "$folder/shard$1/latest" ] && resume=(--resume latest)
   taskset -c $first-$((first + each - 1)) "$python" -m aiperf run --suite "$suite" --shard "$1/$shards" \
-    ${BUDGET:+--budget "$BUDGET"} -q --results "$folder/shard$1"
+    ${BUDGET:+--budget "$BUDGET"} "${resume[@]}" -q --results "$folder/shard$1"
   echo $? > "$folder/shard$1.exit"
 }
 
+lives() {  # SHARD; what was killed and not yet collected has no command line
+  local pid
+  pid=$(cat "$folder/shard$1.pid" 2> /dev/null) && [ -n "$(tr -d '\0' 2> /dev/null < "/proc/$pid/cmdline")" ]
+}
+
 for shard in $(seq "$shards"); do
-  [ -e "$folder/shard$shard.log" ] && continue
+  { [ -e "$folder/shard$shard.exit" ] || lives "$shard"; } && continue
   export -f begin
   export folder suite shards each python
-  setsid bash -c "begin $shard" > "$folder/shard$shard.log" 2>&1 < /dev/null &
+  setsid bash -c "begin $shard" >> "$folder/shard$shard.log" 2>&1 < /dev/null &
   sleep 2  # so that no two runs get one name
 done
-ended() { ls "$folder"/shard*.exit 2> /dev/null | wc -l; }
-while [ "$(ended)" -lt "$shards" ] && [ $SECONDS -lt $until ]; do sleep 1; done
+measuring() { for shard in $(seq "$shards"); do lives "$shard" && return; done; false; }
+while measuring && [ $SECONDS -lt $until ]; do sleep 1; done
 (cd "$folder" && tar -czf runs.tgz.part shard* && mv runs.tgz.part runs.tgz)
-code=0
+code=0 done=0
 for shard in $(seq "$shards"); do
   echo "shard $shard: $(ls "$folder/shard$shard"/latest/cases 2> /dev/null | wc -l) cases" \
     "exit $(cat "$folder/shard$shard.exit" 2> /dev/null || echo -)"
   tail -n 4 "$folder/shard$shard.log"
+  [ -e "$folder/shard$shard.exit" ] && done=$((done + 1))
   [ $code -ne 0 ] || code=$(cat "$folder/shard$shard.exit" 2> /dev/null || echo 0)
 done
-[ "$(ended)" -eq "$shards" ] || exit 75
+[ $done -eq "$shards" ] || exit 75
 exit "$code"
