@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Protocol
 
 from aiperf.analysis.drift import drift_sentence, drifts
 from aiperf.analysis.limits import Peak as Roof
@@ -28,8 +29,17 @@ _VOID_SHARE = 0.2
 _FEWEST_VOIDS = 2
 _FAILURES_AFTER_SUCCESS = 1
 
-MeasurePair = Callable[[Case, int, tuple[str, ...], int], Pair]
-"""(case, index, order, seed) -> Pair. Raises LaunchFailed, LaunchSkipped, KeyboardInterrupt."""
+_FULLY_AUDITED = 2
+"""Pairs that count and have all the audits of the precision; of later launches of the same sides one shows enough."""
+
+
+class MeasurePair(Protocol):
+    """Measures one pair. Raises LaunchFailed, LaunchSkipped, KeyboardInterrupt."""
+
+    def __call__(self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audits: int | None) -> Pair:
+        """``audits``: at most so many of each side; None for the precision's."""
+
+
 PairDone = Callable[["CaseState"], None]
 Expect = Callable[[Sequence[PairPlan]], None]
 
@@ -135,7 +145,8 @@ def advance(
         expect([*following, *later])
         began = time.monotonic()
         try:
-            state.pairs.append(measure(plan.case, plan.index, plan.order, plan.seed))
+            audits = None if state.valid < _FULLY_AUDITED else 1
+            state.pairs.append(measure(plan.case, plan.index, plan.order, plan.seed, audits=audits))
         except LaunchFailed as error:
             _failed(state, error.failure)
         except LaunchSkipped as reason:

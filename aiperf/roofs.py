@@ -123,7 +123,7 @@ def _in_one_process(roofs: Sequence[Roof], stand: Stand, note: Note) -> dict[str
     launches: dict[str, list[Peak]] = {name: [] for name in names}
     for number in range(FEWEST_LAUNCHES):
         try:
-            pair = stand.measure(case, number, tuple(names), number, audited=False)
+            pair = stand.measure(case, number, tuple(names), number, audits=0)
         except (LaunchFailed, LaunchSkipped) as error:
             note(f"the limits are measured one by one, because together they were not: {error}")
             return {}
@@ -186,7 +186,7 @@ def _by_size(declared: Roof, first: Sequence[Peak | None], variant: int, best: P
 def _launch(declared: Roof, stand: Stand, variant: int, number: int, problems: list[Exception]) -> Peak | None:
     case = _with_clock(roof_case(declared, variant))
     try:
-        return _peak(declared, case, stand.measure(case, number, ("peak",), variant + 100 * number, audited=False))
+        return _peak(declared, case, stand.measure(case, number, ("peak",), variant + 100 * number, audits=0))
     except (LaunchFailed, LaunchSkipped) as error:
         problems.append(error)
         return None

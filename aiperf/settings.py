@@ -65,8 +65,8 @@ class Precision:
     warmup_window: int = 20
     """Readings that must be steady together."""
     audits: int = 2
-    """Audited iterations of each side in each of the first two pairs: two, because work that leaves the timed stream
-    must show twice in a launch. Later pairs have one: two in each took 18 % of the time of 645 pairs on an H200."""
+    """Audited iterations of each side in each of the first two pairs that count: two, because work that leaves the
+    timed stream must show twice in a launch. Later pairs have one: two took 18 % of the time of pairs on an H200."""
     provisional: bool = False
     """True: verdicts of this precision say that they are provisional."""
 

@@ -104,10 +104,10 @@ class Stand:
         """Say which pairs come after the next one: on a host with CPUs to spare their processes start ahead."""
         self._coming = tuple(coming[:_AHEAD]) if self._host.memory_available >= _AHEAD_MEMORY else ()
 
-    def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audited: bool = True) -> Pair:
+    def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audits: int | None = None) -> Pair:
         """Measure one pair. Raises LaunchFailed, LaunchSkipped.
 
-        ``audited``: False leaves the audits out, for a side that is held against nothing.
+        ``audits``: at most so many of each side, none for one that is held against nothing; by default the precision's.
         """
         plan = PairPlan(case, index, order, seed)
         if side := unchecked(case):
@@ -121,7 +121,7 @@ class Stand:
         )
         sampler.start()
         try:
-            pair = self._pair(plan, cpus, sampler.mark, self._settings if audited else _without_audits(self._settings))
+            pair = self._pair(plan, cpus, sampler.mark, _with_audits(self._settings, audits))
         finally:
             telemetry = sampler.stop()
         own = {os.getpid()} | {pid for run in pair.runs for pid in run.pids} | self._room.pids
@@ -236,8 +236,10 @@ class Stand:
         return self._near
 
 
-def _without_audits(settings: Settings) -> Settings:
-    return replace(settings, precision=replace(settings.precision, audits=0))
+def _with_audits(settings: Settings, at_most: int | None) -> Settings:
+    if at_most is None or settings.precision.audits <= at_most:
+        return settings
+    return replace(settings, precision=replace(settings.precision, audits=at_most))
 
 
 def _cpus_wanted(case: Case) -> int:

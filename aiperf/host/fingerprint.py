@@ -115,7 +115,12 @@ def git_state(folder: Path) -> dict[str, str]:
     if sha is None:
         return {}
     top = Path((_git(folder, "rev-parse", "--show-toplevel") or b"").decode(errors="replace").strip())
-    diff = _git(top, "diff", "HEAD", "--no-ext-diff", "--no-textconv", "--binary") or b""
+    diff = _git(top, "diff", "HEAD", "--no-ext-diff", "--no-textconv", "--binary")
+    if diff is None:
+        # A clone without the contents of files, say: the names of what differs, and what lies there instead.
+        names = _git(top, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=no")
+        diff = b"?" if names is None else names
+        diff += b"".join(_content(top / os.fsdecode(entry[3:])) for entry in diff.split(b"\0") if entry)
     untracked = _git(top, "ls-files", "--others", "--exclude-standard", "-z") or b""
     state = {"sha": sha.decode().strip()}
     if diff or untracked:

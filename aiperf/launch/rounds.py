@@ -21,8 +21,6 @@ from aiperf.settings import Settings
 _FEWEST_ROUNDS = 4
 _FEWEST_LONG_ROUNDS = 2
 _LONG_TURN = 0.5
-_FULLY_AUDITED = 2
-"""Pairs of a case that have all the audits asked for; later launches of the same sides have one each."""
 
 
 @dataclass
@@ -48,12 +46,10 @@ def plan_audits(count: int, seed: int, *, pair: int, single: bool) -> tuple[Audi
     """Seeds drawn from the pair's; the first two look at a single iteration after an even and an odd number of steps,
     later ones at two, which shows what a step leaves for the next one. ``single``: one iteration each.
 
-    ``pair`` is its place among the pairs of the case: from the third on one audit is enough, after an even number of
-    steps in one pair and an odd one in the next.
+    ``pair`` is the pair's place in its case: where each has one audit, even and odd take turns from pair to pair.
     """
     draw = random.Random(f"{seed}-audits")
-    first, count = (0, count) if pair < _FULLY_AUDITED else (pair % 2, min(count, 1))
-    return tuple(Audit(draw.randrange(1, 2**31), 1 if single or i < 2 else 2, (first + i) % 2) for i in range(count))
+    return tuple(Audit(draw.randrange(1, 2**31), 1 if single or i < 2 else 2, (pair + i) % 2) for i in range(count))
 
 
 def round_count(turns: Mapping[str, Turn], settings: Settings, *, clock: str, on_gpu: bool) -> int:

@@ -90,6 +90,29 @@ def test_a_folder_without_git_has_no_state(tmp_path):
     assert git_state(tmp_path) == {}
 
 
+def test_a_change_is_seen_in_a_checkout_whose_git_lacks_the_contents_of_files(tmp_path):
+    whole, bare = tmp_path / "whole", tmp_path / "bare"
+    whole.mkdir()
+    git(whole, "init")
+    (whole / "code.py").write_text("one\n")
+    (whole / "same.py").write_text("same\n")
+    git(whole, "add", ".")
+    git(whole, "commit", "-m", "first")
+    git(whole, "config", "uploadpack.allowFilter", "true")
+    git(tmp_path, "clone", "--no-checkout", "--filter=blob:none", f"file://{whole}", str(bare))
+    git(bare, "reset")
+    git(bare, "remote", "remove", "origin")
+    for name in ("code.py", "same.py"):
+        (bare / name).write_text((whole / name).read_text())
+    clean = git_state(bare)
+    assert clean == git_state(whole)
+    (bare / "code.py").write_text("two\n")
+    first = git_state(bare)
+    (bare / "code.py").write_text("three\n")
+    assert first["sha"] == clean["sha"]
+    assert len({first.get("diff"), git_state(bare).get("diff"), None}) == 3
+
+
 def test_the_diff_hash_follows_every_change_of_a_checkout(tmp_path):
     git(tmp_path, "init")
     (tmp_path / "code.py").write_text("one\n")

@@ -55,12 +55,12 @@ def measured(guardian: Guardian, tmp_path: Path) -> Measured:
     def run(
         *sides: Side, order: tuple[str, ...] = (), seed: int = 3, cpus: tuple[int, ...] | None = ALL[-1:],
         check: Check = BITWISE, mark: Callable[[str | None], None] = lambda _: None,
-        settings: Settings = SETTINGS, exchange: Path | None = None, index: int = 0, **measure: Any,
+        settings: Settings = SETTINGS, exchange: Path | None = None, **measure: Any,
     ) -> Pair:  # fmt: skip
         case = Case("s", "s", "t", "w", sides, measure=Measure(clock="wall", **measure), check=check)
         where = Where(cpus, ALL, tmp_path, guardian, mark, exchange=exchange)
         names = order or tuple(side.name for side in sides)
-        return measure_pair(PairPlan(case, index, names, seed), settings=settings, where=where)
+        return measure_pair(PairPlan(case, 0, names, seed), settings=settings, where=where)
 
     return run
 
@@ -166,12 +166,6 @@ def test_both_sides_are_audited_with_the_planned_seeds(measured: Measured) -> No
     assert [found["audits"] for found in facts(pair)] == [planned, planned]
     lengths = {name: [s.iterations for s in pair.samples if s.audit and s.side == name] for name in ("before", "after")}
     assert lengths["before"] == lengths["after"] == [a.iterations for a in plan_audits(2, 5, pair=0, single=False)]
-
-
-def test_a_later_pair_is_audited_once(measured: Measured) -> None:
-    pair = measured(*both(), seed=5, index=2)
-    assert [len(found["audits"]) for found in facts(pair)] == [1, 1]
-    assert [check.compared for check in pair.checks] == ["after with before, 1 audit, bit for bit"]
 
 
 def test_the_same_seed_gives_the_same_order_of_turns_and_the_pairs_own_order_comes_first(measured: Measured) -> None:

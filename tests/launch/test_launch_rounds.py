@@ -123,9 +123,9 @@ def test_audits_look_at_one_iteration_on_both_parities_and_then_at_two_in_a_row(
     assert [a.seed for a in plan_audits(5, 1, pair=0, single=True)] == [a.seed for a in drawn]
 
 
-def test_the_first_two_pairs_have_all_audits_and_later_ones_one_on_each_parity_in_turn() -> None:
-    assert [len(plan_audits(3, 1, pair=pair, single=False)) for pair in range(5)] == [3, 3, 1, 1, 1]
-    assert [plan_audits(3, 1, pair=pair, single=False)[0].parity for pair in range(2, 6)] == [0, 1, 0, 1]
+def test_even_and_odd_steps_before_an_audit_take_turns_from_pair_to_pair() -> None:
+    assert [plan_audits(1, 1, pair=pair, single=False)[0].parity for pair in range(4)] == [0, 1, 0, 1]
+    assert {a.parity for a in plan_audits(2, 1, pair=1, single=False)} == {0, 1}
     assert plan_audits(0, 1, pair=4, single=False) == ()
 
 

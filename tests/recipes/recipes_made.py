@@ -51,15 +51,15 @@ class Bench:
     script: list[Callable[[int, Sequence[str], int], Pair]]
     calls: list[tuple[str, int, tuple[str, ...], int]] = field(default_factory=list)
     worktrees: Worktrees = field(default_factory=Worktrees)
-    audited: list[bool] = field(default_factory=list)
+    audits: list[int | None] = field(default_factory=list)
     expected: list[tuple[tuple[str, int, tuple[str, ...], int], ...]] = field(default_factory=list)
     """What was said to come, before each call."""
 
     def expect(self, coming: Sequence[PairPlan]) -> None:
         self.expected.append(tuple((plan.case.id, plan.index, plan.order, plan.seed) for plan in coming))
 
-    def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audited: bool = True) -> Pair:
-        self.audited.append(audited)
+    def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audits: int | None = None) -> Pair:
+        self.audits.append(audits)
         step = self.script[min(len(self.calls), len(self.script) - 1)]
         self.calls.append((case.id, index, order, seed))
         return step(index, order, seed)

@@ -156,6 +156,12 @@ def test_void_pairs_do_not_count_and_are_measured_again() -> None:
     assert seen == [1, 1, 2, 3, 4]
 
 
+def test_the_first_two_pairs_that_count_have_all_audits_and_later_ones_one() -> None:
+    bench = Bench([pair(ratio=1.5, void=True), pair(ratio=1.5)])
+    sit(begin(), bench)
+    assert bench.audits == [None, None, None, 1, 1]
+
+
 def test_a_host_that_voids_pair_after_pair_is_unfit() -> None:
     state, bench = begin(), Bench([pair(void=True)])
     sit(state, bench)

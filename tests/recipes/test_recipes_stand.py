@@ -363,8 +363,10 @@ def test_a_side_that_is_held_against_nothing_can_go_without_audits(monkeypatch, 
     monkeypatch.setattr("aiperf.stand.measure_pair", measured)
     with Stand(HOST, make_settings(pin="none")) as opened:
         opened.measure(make_case(), 0, ("before", "after"), 0)
-        opened.measure(make_case(), 0, ("before", "after"), 0, audited=False)
-    assert audits == [2, 0]
+        opened.measure(make_case(), 0, ("before", "after"), 0, audits=0)
+        opened.measure(make_case(), 0, ("before", "after"), 0, audits=1)
+        opened.measure(make_case(), 0, ("before", "after"), 0, audits=7)
+    assert audits == [2, 0, 1, 2]
 
 
 def test_quiet_cpus_are_kept_for_the_next_pairs_that_want_as_many_and_looked_for_again_after_three_minutes(
