@@ -20,7 +20,7 @@ from aiperf.host.facts import Gpu, HostFacts
 from aiperf.host.incidents import judge
 from aiperf.host.near import deal, near_cpus
 from aiperf.host.nvml import Nvml, open_nvml
-from aiperf.host.placement import others, place
+from aiperf.host.placement import on_same_nodes, others, place
 from aiperf.host.read import memory
 from aiperf.host.telemetry import Sampler
 from aiperf.launch.ahead import WaitingRoom
@@ -44,8 +44,12 @@ _AHEAD = 8
 """Pairs whose processes start ahead, at most: several, because they get on only while nothing is timed."""
 _AHEAD_MEMORY = 16 << 30
 """Available memory below which nobody waits: pairs must not swap for the sake of those that come."""
+_MOST_WAITING = 16
+"""Processes that wait at most."""
+_ROOMY = 64 << 30
+"""Bytes of a GPU's memory from which on they may have contexts there, which take half a GiB each."""
 _CROWDED = 0.75
-"""Share of a GPU's memory from which on a case has the GPU to itself: who waits has a context there."""
+"""Share of that memory from which on a case has such a GPU without them."""
 _KEPT = 2 << 30
 """Bytes of outputs that a rank keeps at most; float64 references come to twice that."""
 _EXCHANGE = Path("/dev/shm")
@@ -139,9 +143,13 @@ class Stand:
             self._room.reap()
             return self._command(plan, cpus, mark)
         started = self._room.take(plan)
-        spare = others((cpus,), self._host.cpus) if cpus else ()
-        coming = () if self._crowds(plan.case) else self._coming
-        self._room.fill(coming, spare=spare, each=[_cpus_wanted(one.case) for one in coming])
+        # What they touch while they start lies near the CPUs that they are measured on.
+        spare = on_same_nodes(cpus, others((cpus,), self._host.cpus))[:_MOST_WAITING] if cpus else ()
+        roomy, crowded = self._room_on_gpus(plan.case)
+        coming = () if plan.case.measure.exclusive or crowded else self._coming
+        self._room.fill(coming, spare=spare, each=[_cpus_wanted(one.case) for one in coming], open_gpu=roomy)
+        if crowded:
+            self._room.reap()
 
         def mark_all(phase: str | None) -> None:
             mark(phase)
@@ -163,9 +171,13 @@ class Stand:
             if meter is not None:
                 meter.close()
 
-    def _crowds(self, case: Case) -> bool:
-        """Whether a case wants nearly all memory of a GPU."""
-        return any(case.needs.gpu_memory > _CROWDED * gpu.memory_total for gpu in self._used_gpus(case))
+    def _room_on_gpus(self, case: Case) -> tuple[bool, bool]:
+        """Whether who waits beside a case may have contexts on its GPUs, and whether it needs them without any."""
+        sizes = [gpu.memory_total for gpu in self._used_gpus(case)]
+        if not sizes or min(sizes) < _ROOMY:
+            return False, False
+        crowded = case.needs.gpu_memory > _CROWDED * min(sizes)
+        return not crowded, crowded
 
     def _exchange_of(self, case: Case) -> Path | None:
         """The folder in memory, if all that the sides of a case may hand over fits there now."""

@@ -59,13 +59,17 @@ def limits(
 
 def is_beyond(limit: Limit) -> bool:
     """Tell whether no machine with this peak can have done it."""
-    share = limit.share if limit.surely is None else limit.surely
-    return share > next((slack for name, slack in SLACKS.items() if limit.roof.startswith(name)), SLACK)
+    return judged(limit) > next((slack for name, slack in SLACKS.items() if limit.roof.startswith(name)), SLACK)
+
+
+def judged(limit: Limit) -> float:
+    """The share by which a side is judged: without what may lie in a cache yet."""
+    return limit.share if limit.surely is None else limit.surely
 
 
 def impossible(found: Sequence[Limit]) -> Limit | None:
     """Find the limit that is broken by most; None when all hold."""
-    return max((x for x in found if is_beyond(x)), key=lambda x: x.share, default=None)
+    return max((x for x in found if is_beyond(x)), key=judged, default=None)
 
 
 def binding(found: Sequence[Limit]) -> Limit | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from aiperf.analysis.limits import judged
 from aiperf.analysis.metrics import METRICS
 from aiperf.records import CheckResult, Comparison, Limit, Word
 from aiperf.units import format_rate, significant
@@ -101,10 +102,9 @@ def wrong_output(check: CheckResult) -> str:
 
 
 def beyond_limit(limit: Limit) -> str:
-    """Invalid: the limit and how far beyond it, with what surely passed it."""
-    share = limit.share if limit.surely is None else limit.surely
+    """Invalid: the limit and how far beyond it, without what may lie in a cache yet."""
     return (
-        f"impossible: {limit.side} would run at {100 * share:.3g} % of {limit.roof} "
+        f"impossible: {limit.side} would run at {100 * judged(limit):.3g} % of {limit.roof} "
         f"({format_rate(limit.peak, limit.unit)}, measured here); "
         "it does less work than it declares, or its time is wrong"
     )

@@ -203,7 +203,7 @@ def _gpu_processes(facts: HostFacts, root: Path, library: Any) -> list[Finding]:
     wanted = {gpu.uuid for gpu in facts.gpus}
     seen = {pid for handle in nvml.devices() if nvml.uuid(handle) in wanted for pid in nvml.compute_pids(handle)}
     nvml.close()
-    foreign = [pid for pid in sorted(seen) if proc.process(pid, root) is not None and not proc.is_own(pid, root)]
+    foreign = proc.strangers(seen, root)
     if not foreign:
         return [Finding("gpu_processes", "ok", "No other process uses the GPUs.")]
     sentence = f"Other processes use the GPUs: {', '.join(map(str, foreign))}."

@@ -6,6 +6,7 @@ What must not live here: judging what was read, and anything that writes.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,9 +121,13 @@ def ancestors(pid: int, root: Path = ROOT) -> tuple[int, ...]:
     return tuple(chain)
 
 
-def is_own(pid: int, root: Path = ROOT) -> bool:
-    """Whether a process is this one or was started by it: sides that wait for their turn or leave are no strangers."""
-    return os.getpid() in (pid, *ancestors(pid, root))
+def strangers(found: Iterable[int], root: Path = ROOT) -> tuple[int, ...]:
+    """Those that are there, and neither this process nor started by it: sides that wait for their turn are none.
+
+    What /proc does not list is gone, or counted in another PID namespace, where nobody can tell whose it is.
+    """
+    there = (pid for pid in sorted(found) if process(pid, root) is not None)
+    return tuple(pid for pid in there if os.getpid() not in (pid, *ancestors(pid, root)))
 
 
 def pids(root: Path = ROOT) -> tuple[int, ...]:

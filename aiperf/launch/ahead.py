@@ -49,8 +49,12 @@ class WaitingRoom:
         while self._leaving:
             self._leaving.pop().end()
 
-    def fill(self, plans: Sequence[PairPlan], *, spare: tuple[int, ...], each: Sequence[int]) -> None:
+    def fill(
+        self, plans: Sequence[PairPlan], *, spare: tuple[int, ...], each: Sequence[int], open_gpu: bool = False
+    ) -> None:
         """Let those of ``plans`` wait that can, and nobody else; ``each``: CPUs that the sides of each will share.
+
+        ``open_gpu``: who starts now makes its context while it waits.
 
         They start on ``spare``: in as many CPUs as they will have later, and no more processes than there are CPUs. Who
         finds no room starts when its turn comes.
@@ -65,13 +69,13 @@ class WaitingRoom:
                 continue
             if not any(s.plan == plan for s in self._waiting):
                 turned = spare[taken:] + spare[:taken]
-                self._start(plan, cpus=turned[:count], everywhere=turned)
+                self._start(plan, cpus=turned[:count], everywhere=turned, open_gpu=open_gpu)
             taken += processes
 
-    def _start(self, plan: PairPlan, *, cpus: tuple[int, ...], everywhere: tuple[int, ...]) -> None:
+    def _start(self, plan: PairPlan, *, cpus: tuple[int, ...], everywhere: tuple[int, ...], open_gpu: bool) -> None:
         started = Started.empty(plan, self._scratch)
         try:
-            started.start(plan.order, cpus=cpus, everywhere=everywhere, guardian=self._guardian)
+            started.start(plan.order, cpus=cpus, everywhere=everywhere, guardian=self._guardian, open_gpu=open_gpu)
         except AiperfError:
             # The pair tries again when its turn comes, and then says what is wrong.
             started.end()

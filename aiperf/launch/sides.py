@@ -39,11 +39,18 @@ class Started:
         return cls(plan, Path(tempfile.mkdtemp(prefix=f"pair-{plan.index}-", dir=scratch)))
 
     def start(
-        self, names: Sequence[str], *, cpus: tuple[int, ...] | None, everywhere: tuple[int, ...], guardian: Guardian
+        self,
+        names: Sequence[str],
+        *,
+        cpus: tuple[int, ...] | None,
+        everywhere: tuple[int, ...],
+        guardian: Guardian,
+        open_gpu: bool = False,
     ) -> None:
         """Start the sides ``names``, which are to live together, and have them import what they need.
 
-        Raises LaunchFailed; what was started by then is killed by ``end``.
+        ``open_gpu``: and make their contexts, which set-up does otherwise. Raises LaunchFailed; what was started by
+        then is killed by ``end``.
         """
         case, sides = self.plan.case, {side.name: side for side in self.plan.case.sides}
         shared = case.measure.isolation == "in_process"
@@ -70,6 +77,7 @@ class Started:
                 modules=_modules(case, side.workload),
                 asked=[(one.workload, one.params) for one in used],
                 device=device_of(case),
+                open_gpu=open_gpu,
             )
 
     @property

@@ -123,7 +123,7 @@ def side_of(scene: Scene, *, tool: ToolName) -> SideProfile:
     """The side as a whole, ranks merged: the slowest wall, the smallest communication, means over devices elsewhere."""
     ranks = [_rank_profile(scene, rank, tool) for rank in sorted(scene.ranges)]
     merged = ranks[0] if len(ranks) == 1 else _merged(ranks)
-    bound, why = side_bound(merged)
+    bound, why = side_bound(merged, devices=max(1, len({w.device for w in scene.work})))
     return replace(merged, bound=bound, why=why, lost="; ".join(filter(None, [scene.lost, _missing(scene.calls)])))
 
 

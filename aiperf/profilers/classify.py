@@ -33,6 +33,8 @@ EXPOSED_PCT = 20.0
 """Of the wall: exposed communication that is the bottleneck. Our own choice."""
 UNSEEN_PCT = 75.0
 """Of the time that a GPU seems idle: host waits for it from which it must have been at work. Our own choice."""
+UNSEEN_S = 100e-6
+"""The same, for each waiting call: one that finds its work done may return this late. Our own choice."""
 COPY_PCT = 50.0
 """Of the wall: copies that are the bottleneck. Our own choice."""
 
@@ -93,8 +95,10 @@ def _uncoalesced(row: CounterRow, level: str) -> str:
     return f"; uncoalesced: {row.sector_use_pct:.3g} % of each sector used"
 
 
-def side_bound(side: SideProfile) -> tuple[Bound, str]:
-    """Class of a side: exposed communication, copies, an idle GPU, else the GPU; empty without GPU work."""
+def side_bound(side: SideProfile, *, devices: int = 1) -> tuple[Bound, str]:
+    """Class of a side: exposed communication, copies, an idle GPU, else the GPU; empty without GPU work, or where an
+    idle GPU may have been at work unseen. ``devices``: GPUs that the side's times are means of.
+    """
     wall, busy, span = side.wall_s, side.gpu_busy_s, side.gpu_span_s
     if not wall or busy is None or not span:
         return "", "no GPU work in its range"
@@ -107,10 +111,10 @@ def side_bound(side: SideProfile) -> tuple[Bound, str]:
     used = 100 * busy / span
     if used >= IDLE_PCT:
         return "gpu", f"the GPU is busy for {used:.0f} % of its span; kernel counters would say with what"
-    return _idle(side, used)
+    return _idle(side, used, devices)
 
 
-def _idle(side: SideProfile, used: float) -> tuple[Bound, str]:
+def _idle(side: SideProfile, used: float, devices: int) -> tuple[Bound, str]:
     interval, kernel = side.launch_interval_s, side.mean_kernel_s
     # A launch of a graph holds many kernels: what it takes on the device is theirs together.
     each = kernel * side.kernels / side.launches if kernel is not None and side.kernels and side.launches else kernel
@@ -118,7 +122,7 @@ def _idle(side: SideProfile, used: float) -> tuple[Bound, str]:
     if short and interval and each and (side.launches or 0) >= FEWEST_LAUNCHES:
         told = f"a launch every {interval * 1e6:.3g} µs, with {each * 1e6:.3g} µs of kernels in it"
         return "launch", f"{told}{_waits(side)}"
-    if unseen := _unseen(side):
+    if devices == 1 and (unseen := _unseen(side)):
         return "", unseen
     rate = f", one launch per {format_time(interval)}" if interval else ""
     return "host", f"the GPU is busy for {used:.0f} % of its span{rate}{_waits(side)}"
@@ -127,12 +131,12 @@ def _idle(side: SideProfile, used: float) -> tuple[Bound, str]:
 def _unseen(side: SideProfile) -> str:
     """Why an idle GPU was hardly idle: the host waited for it nearly all of that time. Empty when it did not."""
     idle = (side.gpu_span_s or 0.0) - (side.gpu_busy_s or 0.0)
-    waited = 100 * ((side.sync_s or 0.0) - (side.gpu_busy_s or 0.0)) / idle if idle > 0 else 0.0
-    if waited < UNSEEN_PCT:
+    waited = (side.sync_s or 0.0) - (side.gpu_busy_s or 0.0)
+    if idle <= 0 or 100 * waited < UNSEEN_PCT * idle or waited < UNSEEN_S * (side.syncs or 0):
         return ""
     return (
-        f"the host waits for the GPU for {min(waited, 100):.0f} % of the time in which it seems idle: work that is not "
-        "recorded (of kernels and graphs that the device launches itself), or a host function in a stream"
+        f"the host waits for the GPU for {min(100 * waited / idle, 100):.0f} % of the time in which it seems idle, "
+        "perhaps for work that is not recorded: of kernels or graphs that the device launched, or a host function"
     )
 
 

@@ -14,7 +14,8 @@ from aiperf.records.measured import Failure, Pair
 
 SCHEMA_VERSION = 2
 """1: the first. 2: ``Summary.log_sd``, ``Side.folder``, ``CaseRecord.replicate`` and ``summaries``, the status
-``imported``; later, with a default, so that a record without it reads on: ``CaseRecord.findings``."""
+``imported``; later, with a default, so that a record without it reads on: ``CaseRecord.findings``,
+``Limit.surely``, ``held`` in ``SideRun.work``."""
 
 
 @dataclass(frozen=True)

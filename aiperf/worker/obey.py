@@ -25,9 +25,6 @@ from aiperf.workloads._bytecode import kept_compiled
 from aiperf.workloads._imports import imports_of
 from aiperf.workloads.contract import Context, SkipSide
 
-_ROOMY = 64 << 30
-"""Bytes of GPU memory from which on processes that wait may have contexts: half a GiB each, and up to 16 of them."""
-
 
 class Worker:
     """One rank of one launch; it holds one side, or both with ``in_process``."""
@@ -62,8 +59,12 @@ class Worker:
         finally:
             self._busy_until = process_time()
 
-    def on_load(self, *, modules: list[str], asked: list[tuple[str, dict[str, Any]]], device: str) -> dict[str, Any]:
-        """Import what the sides surely need, of which ``asked`` holds workload and parameters, and open the GPU.
+    def on_load(
+        self, *, modules: list[str], asked: list[tuple[str, dict[str, Any]]], device: str, open_gpu: bool
+    ) -> dict[str, Any]:
+        """Import what the sides surely need, of which ``asked`` holds workload and parameters.
+
+        ``open_gpu``: make this rank's context too, which set-up would begin with; else the devices are only found.
 
         What cannot be imported or opened, set-up says in the side's own words.
         """
@@ -74,16 +75,10 @@ class Worker:
                     importlib.import_module(name)
         if device == "cuda" and (torch := sys.modules.get("torch")) is not None:
             with suppress(Exception):
-                self._open_gpu(torch)
+                if torch.cuda.is_available() and open_gpu:
+                    torch.cuda.set_device(self._rank)
+                    torch.cuda.synchronize(self._rank)
         return {}
-
-    def _open_gpu(self, torch: Any) -> None:
-        """Make this rank's context, which set-up would begin with; on a small GPU only find the devices, because the
-        contexts of all who wait take some GiB of it.
-        """
-        if torch.cuda.is_available() and torch.cuda.get_device_properties(self._rank).total_memory >= _ROOMY:
-            torch.cuda.set_device(self._rank)
-            torch.cuda.synchronize(self._rank)
 
     def on_setup(self, *, order: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
         """Set a side up."""

@@ -43,8 +43,8 @@ class Work:
     all_reduce_nccl, all_reduce_gloo (bus bytes), gemm_fp32, gemm_tf32, gemm_bf16, gemm_fp16, gemm_fp8.
     Leave a roof out when the working set sits in a cache above it."""
     held: Mapping[str, float] = field(default_factory=dict)
-    """Roof -> what of its charge may not have passed it when the step ends, e.g. writes that still lie in a cache: a
-    side is beyond a roof only with what surely passed."""
+    """Roof -> what of its charge may not have passed it when the step ends, e.g. writes that still lie in a cache:
+    whether a side is beyond the roof is judged without it."""
 
 
 @dataclass(frozen=True)

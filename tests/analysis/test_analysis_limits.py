@@ -47,6 +47,18 @@ def test_what_may_lie_in_a_cache_yet_counts_as_reached_and_not_as_beyond():
     assert impossible(beyond).roof == "dram"
 
 
+def test_the_limit_broken_by_most_is_the_one_that_is_judged_so_and_nothing_held_tells_no_second_share():
+    work = {"roofs": {"dram": 8e9, "h2d": 1e8}, "held": {"dram": 2e9}}
+    found = {x.roof: x for x in limits(work, seconds=8e9 / 4e12 / 1.5, peaks=PEAKS, side="after")}
+    assert found["h2d"].surely is None
+    assert (found["dram"].share, found["dram"].surely) == pytest.approx((1.5, 1.125))
+    assert found["h2d"].share == pytest.approx(1.5)
+    small = limits({**work, "roofs": {"dram": 8e9, "h2d": 0.9e8}}, seconds=8e9 / 4e12 / 1.5, peaks=PEAKS, side="after")
+    assert impossible(small).roof == "h2d"
+    all_held = {"roofs": {"dram": 8e9}, "held": {"dram": 9e9}}
+    assert limits(all_held, seconds=1.0, peaks=PEAKS, side="after")[0].surely == 0
+
+
 def test_a_step_may_not_be_much_shorter_than_an_empty_launch():
     kernel = {"roofs": {}}
     floor = 4e-6

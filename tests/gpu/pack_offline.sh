@@ -6,8 +6,8 @@
 # copy of the checkout: source tests/gpu/unpack_offline.sh FOLDER
 # Read from the environment: PYTHON_VERSION of that machine (default 3.12), PYTHON of this one.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
 folder=$(realpath -m "${1:?usage: tests/gpu/pack_offline.sh FOLDER}")
+cd "$(dirname "$0")/../.."
 mkdir -p "$folder/deb"
 
 fetch() {  # REQUIREMENT: its newest wheel that suits any glibc of today's

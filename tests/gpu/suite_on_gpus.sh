@@ -4,7 +4,7 @@
 # The shards run in sessions of their own, so that nothing ends them with this script. It waits for them, SECONDS at
 # most, and packs what is there into FOLDER/runs.tgz; the same command again goes on waiting, and takes a shard up again
 # that was killed. Read from the environment:
-# BUDGET (of each shard, e.g. 22min), GPUS (shards, where it is not one for each GPU), PYTHON.
+# BUDGET (of each shard, e.g. 22min), GPUS (how many shards, where it is not one for each GPU), PYTHON.
 # Exit: 75 while a shard is not done, else that of the first shard that failed, else 0.
 set -uo pipefail
 folder=$(realpath -m "${1:?usage: tests/gpu/suite_on_gpus.sh FOLDER SUITE [SECONDS]}")
@@ -12,17 +12,31 @@ suite=${2:?which suite}
 until=$((SECONDS + ${3:-86400}))
 python=${PYTHON:-python3}
 mkdir -p "$folder"
-shards=${GPUS:-$("$python" -c 'import torch; print(max(1, torch.cuda.device_count()))')} || exit 2
-each=$(($(nproc) / shards))
+# A line for each shard: its GPU, and its share of the CPUs that this script may use.
+plan=$("$python" - "${GPUS:-}" << 'END'
+import os, sys
+import torch
+named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+gpus = named or [str(index) for index in range(max(1, torch.cuda.device_count()))]
+if sys.argv[1]:
+    gpus = [gpus[index % len(gpus)] for index in range(int(sys.argv[1]))]
+cpus = sorted(os.sched_getaffinity(0))
+each = len(cpus) // len(gpus)
+if not each:
+    sys.exit(f"{len(gpus)} shards want a CPU each, and there are {len(cpus)}")
+for index, gpu in enumerate(gpus):
+    print(gpu, ",".join(map(str, cpus[index * each : (index + 1) * each])))
+END
+) || exit 2
+shards=$(wc -l <<< "$plan")
 
-begin() {  # SHARD
-  local first=$((($1 - 1) * each))
-  export CUDA_VISIBLE_DEVICES=$(($1 - 1)) TMPDIR=$folder/tmp$1 AIPERF_STATE=$folder/state$1
+begin() {  # SHARD GPU CPUS
+  export CUDA_VISIBLE_DEVICES=$2 TMPDIR=$folder/tmp$1 AIPERF_STATE=$folder/state$1
   mkdir -p "$TMPDIR" "$AIPERF_STATE"
   echo $BASHPID > "$folder/shard$1.pid"
   local resume=()
   [ -e "$folder/shard$1/latest" ] && resume=(--resume latest)
-  taskset -c $first-$((first + each - 1)) "$python" -m aiperf run --suite "$suite" --shard "$1/$shards" \
+  taskset -c "$3" "$python" -m aiperf run --suite "$suite" --shard "$1/$shards" \
     ${BUDGET:+--budget "$BUDGET"} "${resume[@]}" -q --results "$folder/shard$1"
   echo $? > "$folder/shard$1.exit"
 }
@@ -35,13 +49,14 @@ lives() {  # SHARD; what was killed and not yet collected has no command line
 for shard in $(seq "$shards"); do
   { [ -e "$folder/shard$shard.exit" ] || lives "$shard"; } && continue
   export -f begin
-  export folder suite shards each python
-  setsid bash -c "begin $shard" >> "$folder/shard$shard.log" 2>&1 < /dev/null &
+  export folder suite shards python
+  setsid bash -c "begin $shard $(sed -n "${shard}p" <<< "$plan")" >> "$folder/shard$shard.log" 2>&1 < /dev/null &
   sleep 2  # so that no two runs get one name
 done
 measuring() { for shard in $(seq "$shards"); do lives "$shard" && return; done; false; }
 while measuring && [ $SECONDS -lt $until ]; do sleep 1; done
-(cd "$folder" && tar -czf runs.tgz.part shard* && mv runs.tgz.part runs.tgz)
+# 1: a file changed while it was read, as those of a shard that goes on do.
+(cd "$folder" && { tar -czf runs.tgz.part shard*/ shard*.* || [ $? -eq 1 ]; } 2> /dev/null && mv runs.tgz.part runs.tgz)
 code=0 done=0
 for shard in $(seq "$shards"); do
   echo "shard $shard: $(ls "$folder/shard$shard"/latest/cases 2> /dev/null | wc -l) cases" \

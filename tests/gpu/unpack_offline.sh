@@ -9,8 +9,12 @@ unpack_offline() {  # FOLDER
   local package
   for package in "$1"/deb/*.deb; do dpkg -x "$package" "$OFFLINE/unpacked" || return; done
   find "$OFFLINE/unpacked" -name '*.so*' -exec cp -P {} "$OFFLINE/libraries/" \;
-  tar -c --exclude="./$(basename "$1")" . | tar -x -C "$OFFLINE/src" && rm -rf "$OFFLINE/src/.git" || return
-  tar -xzf "$1/git.tgz" -C "$OFFLINE/src" && touch "$OFFLINE/ready"
+  local inside=()
+  case $1 in "$PWD"/*) inside=(--exclude="./${1#"$PWD"/}") ;; esac
+  tar -cf "$OFFLINE/src.tar" --exclude=./.git "${inside[@]}" . && tar -xf "$OFFLINE/src.tar" -C "$OFFLINE/src" &&
+    rm "$OFFLINE/src.tar" && tar -xzf "$1/git.tgz" -C "$OFFLINE/src" || return
+  # Finds out which files are as they were committed.
+  git -C "$OFFLINE/src" status --short && touch "$OFFLINE/ready"
 }
 if [ -e "$OFFLINE/ready" ] || unpack_offline "$(realpath "$1")"; then
   export PYTHONPATH=$OFFLINE/site:$OFFLINE/src AIPERF_LIBS=$OFFLINE/libraries

@@ -90,7 +90,6 @@ ANSWERS = [
     ("modern-accelerator", {"nvmlDeviceGetCudaComputeCapability": [8, 6]}, "warn"),
     ("modern-accelerator", {"nvmlDeviceGetCudaComputeCapability": [12, 0]}, "ok"),
     ("monitor-utilisation", {"nvmlDeviceGetUtilizationRates": {"gpu": 20, "memory": 0}}, "warn"),
-    ("monitor-utilisation", {"nvmlDeviceGetComputeRunningProcesses": [{"pid": 7}]}, "warn"),
     ("mig", {"nvmlDeviceGetMigMode": [0, 1]}, "warn"),
     ("ecc-enabled", {"nvmlDeviceGetRemappedRows": [1, 0, 0, 1]}, "unfit"),
     ("cooling-and-power", {"nvmlDeviceGetCurrentClocksEventReasons": 0x4}, "warn"),
@@ -113,10 +112,21 @@ def test_an_answer_of_nvml_decides(tmp_path, probe, answers, level) -> None:
     assert found(tmp_path, "h200-vm", probe, nvml=with_gpu("h200-vm", **answers)).level == level
 
 
-def test_the_sides_of_aiperf_itself_are_no_other_work_on_the_gpu(tmp_path) -> None:
-    own = {f"proc/{pid}/stat": f"{pid} (python) S {parent} {'0 ' * 20}\n" for pid, parent in ((7, 8), (8, os.getpid()))}
+@pytest.mark.parametrize(
+    ("there", "level"),
+    [({7: 1}, "warn"), ({7: 8, 8: os.getpid()}, "ok"), ({7: 8, 8: 1}, "warn"), ({}, "ok")],
+    ids=["a stranger", "started by a child of aiperf", "started by a stranger", "gone"],
+)
+def test_processes_on_the_gpu_are_other_work_unless_aiperf_started_them(tmp_path, there, level) -> None:
+    files = {f"proc/{pid}/stat": f"{pid} (python) S {parent} {'0 ' * 20}\n" for pid, parent in there.items()}
     nvml = with_gpu("h200-vm", nvmlDeviceGetComputeRunningProcesses=[{"pid": 7}])
-    assert found(tmp_path, "h200-vm", "monitor-utilisation", nvml=nvml, files=own).level == "ok"
+    assert found(tmp_path, "h200-vm", "monitor-utilisation", nvml=nvml, files=files).level == level
+
+
+def test_aiperf_itself_is_no_other_work_on_the_gpu(tmp_path) -> None:
+    files = {f"proc/{os.getpid()}/stat": f"{os.getpid()} (python) S 1 {'0 ' * 20}\n"}
+    nvml = with_gpu("h200-vm", nvmlDeviceGetComputeRunningProcesses=[{"pid": os.getpid()}])
+    assert found(tmp_path, "h200-vm", "monitor-utilisation", nvml=nvml, files=files).level == "ok"
 
 
 def test_a_process_on_the_socket_without_the_gpu_is_told_to_bind_to_the_other(tmp_path) -> None:

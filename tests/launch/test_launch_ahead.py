@@ -235,3 +235,32 @@ def test_a_side_that_dies_at_its_first_import_fails_in_set_up_as_ever(
         measure_pair(lethal, settings=SETTINGS, where=where, started=room.take(lethal))
     assert caught.value.failure.phase == "set-up"
     assert "no_such_function" in caught.value.failure.message
+
+
+def test_who_waits_is_told_whether_to_open_the_gpu(
+    room: WaitingRoom, guardian: Guardian, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[object] = []
+
+    class Mute:
+        pids = ()
+        alive = True
+
+        def __init__(self, *_: object) -> None: ...
+
+        def start(self) -> None: ...
+
+        def resume(self) -> None: ...
+
+        def kill(self) -> None: ...
+
+        def send(self, op: str, *, phase: str, open_gpu: bool, **_: object) -> None:
+            told.append((op, open_gpu))
+
+    monkeypatch.setattr("aiperf.launch.sides.Gang", Mute)
+    room.fill([plan()], spare=SPARE, each=[1], open_gpu=True)
+    room.fill([plan(), plan(1)], spare=SPARE, each=[1, 1])
+    started = Started.empty(plan(2), tmp_path)
+    started.start(("before",), cpus=None, everywhere=ALL, guardian=guardian)
+    started.end()
+    assert told == [("load", True)] * 2 + [("load", False)] * 3

@@ -75,8 +75,8 @@ def test_a_kernels_class_and_the_numbers_that_decided_it(counters: dict[str, Any
 
 
 UNSEEN = (
-    "the host waits for the GPU for {} % of the time in which it seems idle: work that is not recorded "
-    "(of kernels and graphs that the device launches itself), or a host function in a stream"
+    "the host waits for the GPU for {} % of the time in which it seems idle, perhaps for work that is not recorded: "
+    "of kernels or graphs that the device launched, or a host function"
 )
 GPU = "the GPU is busy for {} % of its span; kernel counters would say with what"
 
@@ -115,9 +115,13 @@ GPU = "the GPU is busy for {} % of its span; kernel counters would say with what
          "the GPU is busy for 10 % of its span, one launch per 30.0 µs"),
         ({"gpu_busy_s": 0.1, "launches": 0}, "host", "the GPU is busy for 10 % of its span"),
         # The host waits for a GPU that records nothing; below three quarters of its idle time a wait says little.
-        ({"gpu_busy_s": 0.1, "launches": 1, "launch_interval_s": 1e-3, "sync_s": 0.776}, "", UNSEEN.format(75)),
-        ({"gpu_busy_s": 0.1, "launches": 1, "launch_interval_s": 1e-3, "sync_s": 1.2}, "", UNSEEN.format(100)),
-        ({"gpu_busy_s": 0.1, "launches": 1, "launch_interval_s": 1e-3, "sync_s": 0.774}, "host",
+        ({"gpu_busy_s": 0.1, "launches": 1, "launch_interval_s": 1e-3, "sync_s": 0.776, "syncs": 6759}, "",
+         UNSEEN.format(75)),
+        ({"gpu_busy_s": 0.1, "launches": 1, "launch_interval_s": 1e-3, "sync_s": 1.2, "syncs": 1}, "",
+         UNSEEN.format(100)),
+        ({"gpu_busy_s": 0.1, "launches": 1, "launch_interval_s": 1e-3, "sync_s": 0.774, "syncs": 1}, "host",
+         "the GPU is busy for 10 % of its span, one launch per 1.00 ms"),
+        ({"gpu_busy_s": 0.1, "launches": 1, "launch_interval_s": 1e-3, "sync_s": 0.776, "syncs": 6761}, "host",
          "the GPU is busy for 10 % of its span, one launch per 1.00 ms"),
         ({"gpu_busy_s": 0.1, "gpu_span_s": 0.1}, "gpu", GPU.format(100)),
         ({"gpu_busy_s": None}, "", "no GPU work in its range"),
@@ -127,3 +131,8 @@ GPU = "the GPU is busy for {} % of its span; kernel counters would say with what
 )  # fmt: skip
 def test_a_sides_class_and_the_numbers_that_decided_it(told: dict[str, Any], bound: str, why: str):
     assert side_bound(side(**told)) == (bound, why)
+
+
+def test_the_host_may_well_wait_for_another_gpu():
+    told = side(gpu_busy_s=0.1, launches=1, launch_interval_s=1e-3, sync_s=0.9, syncs=1)
+    assert [side_bound(told, devices=count)[0] for count in (1, 2)] == ["", "host"]

@@ -19,7 +19,7 @@ from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.pair import CHECKING, SETTING_UP
 from aiperf.launch.sides import Started
 from aiperf.order import PairPlan
-from aiperf.records import Check, Needs, Side
+from aiperf.records import Check, Measure, Needs, Side
 from aiperf.stand import Stand
 
 
@@ -240,8 +240,9 @@ class Room:
         self.told: list[object] = []
         self.pids = {4711}
 
-    def fill(self, plans, *, spare, each) -> None:
+    def fill(self, plans, *, spare, each, open_gpu) -> None:
         self.told.append(("fill", [plan.index for plan in plans], spare, list(each)))
+        self.opened = open_gpu
 
     def take(self, plan):
         self.told.append(("take", plan.index))
@@ -277,7 +278,9 @@ def pair_that_marks(*phases):
 EIGHT = [1, 2, 3, 4, 5, 6, 7, 8]
 
 
-def expecting(monkeypatch, tmp_path, *phases, memory=64 << 30, gpus=0, pin="auto", gpu_memory=0):
+def expecting(
+    monkeypatch, tmp_path, *phases, memory=64 << 30, gpus=0, pin="auto", size=100, cpus=16, seen=None, **case_fields
+):
     """What the waiting room is told while a pair is measured of which nine more are to come, on sixteen CPUs."""
     monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
     monkeypatch.setattr("aiperf.stand.WaitingRoom", Room)
@@ -287,12 +290,14 @@ def expecting(monkeypatch, tmp_path, *phases, memory=64 << 30, gpus=0, pin="auto
         "aiperf.stand.place",
         lambda pin, *, ranks, cpus_wanted, allowed: None if pin == "none" else (tuple(allowed)[:cpus_wanted],),
     )
-    case = replace(make_case(), needs=Needs(gpus=gpus, gpu_memory=gpu_memory))
-    there = tuple(Gpu(index, "NVIDIA H200", f"GPU-{index}", "9.0", 100, 100) for index in range(gpus))
-    host = replace(HOST, cpus=tuple(range(16)), memory_available=memory, gpus=there)
+    case = replace(make_case(), **{"needs": Needs(gpus=gpus), **case_fields})
+    there = tuple(Gpu(index, "NVIDIA H200", f"GPU-{index}", "9.0", size, size) for index in range(gpus))
+    host = replace(HOST, cpus=tuple(range(cpus)), memory_available=memory, gpus=there)
     with Stand(host, make_settings(pin=pin)) as opened:
         opened.expect([PairPlan(case, index, ("before", "after"), index) for index in range(1, 10)])
         opened.measure(case, 0, ("before", "after"), 0)
+        if seen is not None:
+            seen.append(opened._room.opened)
         return opened._room.told
 
 
@@ -337,12 +342,27 @@ def test_on_a_host_without_room_nobody_waits(monkeypatch, tmp_path, how, wanted)
     assert spare == () or not wanted
 
 
-@pytest.mark.parametrize(("gpu_memory", "wanted"), [(75, EIGHT), (76, [])])
-def test_a_case_that_wants_nearly_all_memory_of_a_gpu_has_it_without_those_who_wait(
-    monkeypatch, tmp_path, gpu_memory, wanted
+@pytest.mark.parametrize(
+    ("size", "wants", "waiting", "opened"),
+    [(64 << 30, 48 << 30, EIGHT, True), (64 << 30, 49 << 30, [], False), (24 << 30, 23 << 30, EIGHT, False)],
+)
+def test_who_waits_opens_a_large_gpu_unless_a_case_wants_nearly_all_of_it_and_leaves_a_small_one_alone(
+    monkeypatch, tmp_path, size, wants, waiting, opened
 ) -> None:
-    told = expecting(monkeypatch, tmp_path, gpus=1, gpu_memory=gpu_memory)
-    assert told[1][1] == wanted
+    seen: list[bool] = []
+    needs = Needs(gpus=1, gpu_memory=wants)
+    told = expecting(monkeypatch, tmp_path, gpus=1, size=size, needs=needs, seen=seen)
+    assert (told[1][1], seen) == (waiting, [opened])
+    assert ("reap" in told) == (not waiting)
+
+
+def test_nobody_waits_beside_sides_that_want_the_machine_to_themselves(monkeypatch, tmp_path) -> None:
+    assert expecting(monkeypatch, tmp_path, measure=Measure(clock="wall", exclusive=True))[1][1] == []
+
+
+def test_who_waits_starts_near_the_cpus_of_its_turn_and_is_not_too_many(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr("aiperf.stand.on_same_nodes", lambda cpus, among: tuple(cpu for cpu in among if cpu % 2))
+    assert expecting(monkeypatch, tmp_path, cpus=64)[1][2] == tuple(range(1, 33, 2))
 
 
 def test_what_waits_is_not_taken_for_somebody_elses_work(monkeypatch, tmp_path) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -165,6 +166,12 @@ def test_a_slot_can_slow_its_step_for_calibration():
     times = [(slow.first()["seconds"], plain.first()["seconds"]) for _ in range(40)]
     slowest, fastest = map(min, zip(*times, strict=True))
     assert 1.5 < slowest / fastest < 2.7
+
+
+def test_a_slot_tells_what_of_its_work_a_cache_may_hold():
+    slot = make_slot(items=10)
+    slot.workload = replace(slot.workload, work=replace(slot.workload.work, held={"cpu_stream": 60.0}))
+    assert slot.told()["work"]["held"] == {"cpu_stream": 60.0}
 
 
 def test_a_slot_tells_work_counters_and_facts():
@@ -412,21 +419,23 @@ def test_a_sides_own_children_do_not_inherit_the_pipe(ends):
     replies.close()
 
 
-@pytest.mark.parametrize(("memory", "opened"), [(64 << 30, ["set_device", 0, "synchronize", 0]), (24 << 30, [])])
-def test_a_large_gpu_is_opened_before_set_up_and_a_small_one_keeps_its_memory(monkeypatch, memory, opened):
-    told: list[object] = []
-    properties = SimpleNamespace(total_memory=memory)
+@pytest.mark.parametrize(
+    ("there", "open_gpu", "told"),
+    [(True, True, ["set_device", 1, "synchronize", 1]), (True, False, []), (False, True, [])],
+)
+def test_who_waits_makes_the_context_of_its_rank_where_it_is_told_to(monkeypatch, there, open_gpu, told):
+    done: list[object] = []
     cuda = SimpleNamespace(
-        is_available=lambda: True,
-        get_device_properties=lambda device: properties,
-        set_device=lambda device: told.extend(["set_device", device]),
-        synchronize=lambda device: told.extend(["synchronize", device]),
+        is_available=lambda: there,
+        set_device=lambda device: done.extend(["set_device", device]),
+        synchronize=lambda device: done.extend(["synchronize", device]),
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    assert make_worker().on_load(modules=[], asked=[], device="cpu") == {}
-    assert told == []
-    assert make_worker().on_load(modules=[], asked=[], device="cuda") == {}
-    assert told == opened
+    worker = Worker(rank=1, world_size=2, store_port=0, listen_fd=-1)
+    assert worker.on_load(modules=[], asked=[], device="cpu", open_gpu=open_gpu) == {}
+    assert done == []
+    assert worker.on_load(modules=[], asked=[], device="cuda", open_gpu=open_gpu) == {}
+    assert done == told
 
 
 def test_a_gpu_that_cannot_be_opened_is_left_to_set_up(monkeypatch):
@@ -434,7 +443,7 @@ def test_a_gpu_that_cannot_be_opened_is_left_to_set_up(monkeypatch):
         raise RuntimeError("no driver")
 
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_available=fail)))
-    assert make_worker().on_load(modules=[], asked=[], device="cuda") == {}
+    assert make_worker().on_load(modules=[], asked=[], device="cuda", open_gpu=True) == {}
 
 
 def test_what_a_side_will_compile_with_is_imported_ahead_and_what_is_missing_is_left_to_set_up(monkeypatch):
@@ -447,5 +456,5 @@ def test_what_a_side_will_compile_with_is_imported_ahead_and_what_is_missing_is_
 
     monkeypatch.setattr(obey.importlib, "import_module", take)
     sides = [("tensor.op", {"impl": "torch"}), ("tensor.op", {"impl": "compiled"})]
-    assert make_worker().on_load(modules=["not_here", "json"], asked=sides, device="cpu") == {}
+    assert make_worker().on_load(modules=["not_here", "json"], asked=sides, device="cpu", open_gpu=False) == {}
     assert asked == ["not_here", "json", "torch._dynamo", "torch._inductor.compile_fx"]

@@ -24,7 +24,7 @@ sys.prefix = os.environ.get("PREFIX", sys.prefix)
 where = lambda: [sys.pycache_prefix, sys.dont_write_bytecode]
 before = where()
 worker = Worker(rank=0, world_size=1, store_port=0, listen_fd=-1)
-worker.on_load(modules=["torch.part"], asked=[], device="cpu")
+worker.on_load(modules=["torch.part"], asked=[], device="cpu", open_gpu=False)
 import torch.part, torch.late
 code = "import sys, json; print(json.dumps([sys.pycache_prefix, sys.dont_write_bytecode]))"
 child = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)

@@ -38,7 +38,7 @@ def _utilisation(sight: Sight) -> Reading:
     said, levels = [], list[Level]()
     for gpu in sight.gpus:
         rates = gpu.need("nvmlDeviceGetUtilizationRates")
-        clients = sum(not proc.is_own(pid, sight.root) for pid in gpu.nvml.compute_pids(gpu.handle))
+        clients = len(proc.strangers(gpu.nvml.compute_pids(gpu.handle), sight.root))
         said.append(f"{rates.gpu} % busy, memory {rates.memory} % busy, compute processes: {clients}")
         levels.append("unfit" if rates.gpu > _HALF else "warn" if rates.gpu > _IDLE or clients else "ok")
     return Reading(worst(levels), each(said), "nvmlDeviceGetUtilizationRates, nvmlDeviceGetComputeRunningProcesses")
