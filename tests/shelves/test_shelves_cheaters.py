@@ -45,10 +45,11 @@ def test_a_cheater_is_invalid_and_is_told_why(ran: Ran, entry) -> None:
 
 
 @pytest.mark.parametrize("entry", CHEATERS, ids=lambda e: Path(e.scenario).stem)
-def test_a_cheater_is_caught_in_every_pair(ran: Ran, entry) -> None:
+def test_a_cheater_is_caught_in_each_of_the_pairs_that_have_all_audits(ran: Ran, entry) -> None:
+    """The third pair has one audit, which a step that works only every second time may pass."""
     pairs = ran.records[Path(entry.scenario).stem].pairs
     assert len(pairs) == 3
-    assert [any(not check.passed for check in pair.checks) for pair in pairs] == [True] * 3
+    assert [any(not check.passed for check in pair.checks) for pair in pairs[:2]] == [True] * 2
 
 
 @pytest.mark.parametrize("entry", HONEST, ids=lambda e: Path(e.scenario).stem)
