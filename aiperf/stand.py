@@ -47,7 +47,7 @@ _AHEAD_MEMORY = 16 << 30
 _MOST_WAITING = 16
 """Processes that wait at most."""
 _ROOMY = 64 << 30
-"""Bytes of a GPU's memory from which on they may have contexts there, which take half a GiB each."""
+"""Bytes of a GPU's memory from which on they may have contexts there, which take some hundred MiB each."""
 _CROWDED = 0.75
 """Share of that memory from which on a case has such a GPU without them."""
 _KEPT = 2 << 30
