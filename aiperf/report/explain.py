@@ -5,6 +5,7 @@ What must not live here: deciding, reading files, tables.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -38,6 +39,8 @@ _SHARE_TOLD = 0.02
 """Share of a pair's time from which a phase is told."""
 _PLAIN = 3
 """How many incidents or failures are told one by one."""
+_AUDITS, _AUDITED = re.compile(r"(\d+) audits?"), "{audits}"
+"""How many audits a check compared, which differs from pair to pair, and its place in the sentence."""
 
 
 def explain_case(run: RunRecord, record: CaseRecord, *, width: int = 100) -> str:
@@ -197,11 +200,13 @@ def _checks(record: CaseRecord) -> list[str]:
         return []
     said = [check_sentence(record.case.check)]
     checks = [c for p in record.pairs if not p.void for c in p.checks]
-    for compared in dict.fromkeys(c.compared for c in checks):
-        same = [c for c in checks if c.compared == compared]
+    for kind in dict.fromkeys(_AUDITS.sub(_AUDITED, c.compared) for c in checks):
+        same = [c for c in checks if _AUDITS.sub(_AUDITED, c.compared) == kind]
+        audits = sum(int(found[1]) for c in same if (found := _AUDITS.search(c.compared)))
+        compared = kind.replace(_AUDITED, f"{audits} audit{'s' if audits != 1 else ''}")
         errors = [c.max_error for c in same if c.max_error is not None]
         largest = f", largest error {max(errors):.3g}" if errors else ""
-        said.append(f"{compared}: passed in {sum(c.passed for c in same)} of {len(same)}{largest}.")
+        said.append(f"{compared}: passed in {sum(c.passed for c in same)} of {len(same)} pairs{largest}.")
     said += [f"Not passed: {c.detail}" for c in checks if not c.passed and c.detail][:_PLAIN]
     return said
 

@@ -18,7 +18,7 @@ from aiperf.launch.guardian import Guardian
 from aiperf.launch.pair import Where, measure_pair
 from aiperf.launch.rounds import plan_audits
 from aiperf.order import PairPlan
-from aiperf.records import Case, Check, Measure, Pair, Side, SideRun
+from aiperf.records import Case, Check, Measure, Needs, Pair, Side, SideRun
 from aiperf.settings import Limits, Precision, Settings
 
 SIDES = Path(__file__).with_name("launch_sides.py")
@@ -55,9 +55,10 @@ def measured(guardian: Guardian, tmp_path: Path) -> Measured:
     def run(
         *sides: Side, order: tuple[str, ...] = (), seed: int = 3, cpus: tuple[int, ...] | None = ALL[-1:],
         check: Check = BITWISE, mark: Callable[[str | None], None] = lambda _: None,
-        settings: Settings = SETTINGS, exchange: Path | None = None, **measure: Any,
+        settings: Settings = SETTINGS, exchange: Path | None = None, needs: Needs | None = None, **measure: Any,
     ) -> Pair:  # fmt: skip
-        case = Case("s", "s", "t", "w", sides, measure=Measure(clock="wall", **measure), check=check)
+        needed, how = needs or Needs(), Measure(clock="wall", **measure)
+        case = Case("s", "s", "t", "w", sides, measure=how, check=check, needs=needed)
         where = Where(cpus, ALL, tmp_path, guardian, mark, exchange=exchange)
         names = order or tuple(side.name for side in sides)
         return measure_pair(PairPlan(case, 0, names, seed), settings=settings, where=where)
@@ -166,6 +167,19 @@ def test_both_sides_are_audited_with_the_planned_seeds(measured: Measured) -> No
     assert [found["audits"] for found in facts(pair)] == [planned, planned]
     lengths = {name: [s.iterations for s in pair.samples if s.audit and s.side == name] for name in ("before", "after")}
     assert lengths["before"] == lengths["after"] == [a.iterations for a in plan_audits(2, 5, pair=0, single=False)]
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_the_rounds_are_told_whether_the_sides_use_a_gpu(
+    gpus: int, measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+    play = pair_module.play_rounds
+    monkeypatch.setattr(pair_module, "play_rounds", lambda *a, **k: told.append(k["on_gpu"]) or play(*a, **k))
+    for module in ("setup", "sides"):  # there is none here
+        monkeypatch.setattr(f"aiperf.launch.{module}.device_of", lambda case: "cpu")
+    measured(*both(), needs=Needs(gpus=gpus))
+    assert told == [gpus > 0]
 
 
 def test_the_same_seed_gives_the_same_order_of_turns_and_the_pairs_own_order_comes_first(measured: Measured) -> None:

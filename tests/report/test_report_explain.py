@@ -87,12 +87,19 @@ def test_unsteady_sides_are_told() -> None:
     assert "after was not steady after its warm-up in 1 of 2 pairs." in flat(record)
 
 
+def test_checks_of_more_and_fewer_audits_are_one_sentence() -> None:
+    two, one = (CheckResult(True, f"after with before, {count}, bitwise") for count in ("2 audits", "1 audit"))
+    pairs = tuple(make_pair(index, checks=(check,)) for index, check in enumerate((two, two, one)))
+    text = flat(replace(measured(make_case()), pairs=pairs))
+    assert "after with before, 5 audits, bitwise: passed in 3 of 3 pairs." in text
+
+
 def test_what_the_check_compared_and_found_is_told() -> None:
     good = CheckResult(True, "after with before, 3 audits", max_error=1e-6)
     bad = CheckResult(False, "after with before, 3 audits", detail="y[3]: 1.0 against 2.0", max_error=0.5)
     record = measured(make_case(), pairs=(make_pair(0, checks=(good,)), make_pair(1, checks=(bad,))))
     text = flat(record)
-    assert "after with before, 3 audits: passed in 1 of 2, largest error 0.5." in text
+    assert "after with before, 6 audits: passed in 1 of 2 pairs, largest error 0.5." in text
     assert "Not passed: y[3]: 1.0 against 2.0" in text
 
 

@@ -215,7 +215,7 @@ def test_a_case_is_told_with_sides_verdict_checks_limit_and_the_command_that_rep
         "before: 72 samples in 6 pairs; after: 72 samples in 6 pairs",
         "Every sample is drawn",
         "The median of every round",
-        "after with before, 3 audits, bitwise: passed in 6 of 6.",
+        "after with before, 18 audits, bitwise: passed in 6 of 6 pairs.",
         "ch03/pinned is no row of the book's catalogue.",
         "h2d_bandwidth up",
         "aiperf run copy --precision standard --seed 0 --only size=1MiB",
