@@ -38,9 +38,8 @@ def limits(
     """Compute the share of every known peak that a side reached with ``seconds`` a step.
 
     ``work["roofs"]`` maps a roof to the amount that one step charges to it, ``work["held"]`` to what of it may not have
-    passed yet; ``launches`` is charged to the roof
-    ``launch`` (peak: empty launches per second) unless the work declares its own. A roof without a peak is left out.
-    Raises ValueError when ``seconds`` is not positive.
+    passed yet; ``launches`` is charged to the roof ``launch`` (peak: empty launches per second) unless the work
+    declares its own. A roof without a peak is left out. Raises ValueError when ``seconds`` is not positive.
     """
     if not seconds > 0:
         raise ValueError(f"a limit needs a positive time per step, not {seconds:g}")

@@ -136,7 +136,8 @@ def plan_selected(
     if suite is not None:
         return plan_suite(suite, host, settings, only=only)
     if not selectors:
-        raise usage("nothing to run was named.", "Name scenarios, tags or files, or a suite: --suite cpu.")
+        advice = "Name scenarios, tags or files, or a suite: --suite cpu; with --resume, what that run was begun with."
+        raise usage("nothing to run was named.", advice)
     return make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=only)
 
 

@@ -68,6 +68,7 @@ def test_all_mistakes_of_all_files_come_at_once_in_order(here, user) -> None:
         (("run", "./nosuch.yaml"), "nosuch.yaml"),
         (("run", ""), "is no scenario"),
         (("run",), "nothing to run was named"),
+        (("run", "--resume", "latest"), "with --resume, what that run was begun with"),
         (("run", "tiny.yaml", "--precision", "sloppy"), "quick, rigorous, standard"),
         (("run", "tiny.yaml", "--precision", "nosuch.yaml"), "nosuch.yaml"),
         (("run", "tiny.yaml", "--budget", "soon"), '--budget: "soon" is not a time'),

@@ -19,7 +19,8 @@ constexpr bool WHOLE = SIDE % TILE == 0;
 #define STRIP TILES
 #endif
 
-// Where the tile of this block begins. Blocks that run at the same time then read and write long pieces of few rows.
+// Where the tile of this block begins. In strips, blocks that run at the same time write long pieces of few rows, and
+// read short pieces of many; without them it is the other way round.
 __device__ void tile_of_block(unsigned& row, unsigned& column) {
   const unsigned first = blockIdx.x / (STRIP * TILES) * STRIP, at = blockIdx.x - first * TILES;
   const unsigned wide = TILES % STRIP == 0 || TILES - first >= STRIP ? STRIP : TILES - first;
