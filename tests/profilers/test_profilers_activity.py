@@ -125,6 +125,12 @@ def test_a_wait_that_the_worker_does_not_end_its_ranges_with_is_the_sides_wherev
     assert (side.syncs, side.sync_s) == (1, 5)
 
 
+def test_a_wait_beside_an_idle_gpu_tells_of_unseen_work_only_where_it_could_not_be_for_another_gpu():
+    parts = (work(1, 6), work(91, 96, launched=90), call("cudaStreamSynchronize", 5, 95))
+    assert profile(*parts).bound == ""
+    assert profile(*parts, work(1, 6, device=1), work(91, 96, launched=90, device=1)).bound == "host"
+
+
 def test_a_side_without_waits_of_its_own_waits_for_no_time_and_not_for_an_unknown_one():
     side = profile(settle(35, 40), settled=True)
     assert (side.syncs, side.sync_s) == (0, 0.0)
