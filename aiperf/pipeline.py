@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from aiperf.campaign import (
     Noise,
     advance,
     broken_limits,
+    coming,
     interrupt,
     look,
     new_state,
@@ -48,6 +50,8 @@ from aiperf.store.read import StoredRun
 from aiperf.store.resume import reopen, stored_cases
 from aiperf.store.write import RunWriter, StoreError
 
+_FORESEEN = 2
+"""Cases after the present one whose pairs are likely to come next."""
 _Status = Literal["finished", "interrupted"]
 
 
@@ -203,7 +207,7 @@ class _Sitting:
         self._closed: set[str] = set()
         self._told: dict[str, tuple[str, ...]] = {}
         self._roofs: dict[str, tuple[str, ...]] = {}
-        self._spent = 0.0
+        self._began = time.monotonic()
 
     def measure(self, cases: Sequence[Case], earlier: Mapping[str, CaseRecord] = MappingProxyType({})) -> None:
         """Without a budget each case runs to its end; with one, each gets its first look and the widest go on.
@@ -224,13 +228,14 @@ class _Sitting:
         if self._settings.budget is None:
             for place, state in enumerate(waiting, start=1):
                 while not state.done:
-                    self._advance(state, then=waiting[place : place + 1])
+                    self._advance(state, then=waiting[place : place + _FORESEEN])
             return
         unseen = [state for state in waiting if state.valid < state.settings.precision.looks[0]]
         for place, state in enumerate(unseen, start=1):
-            self._advance(state, then=unseen[place : place + 1])
+            self._advance(state, then=unseen[place : place + _FORESEEN])
         while open_states := [state for state in waiting if not state.done]:
-            self._advance(max(open_states, key=_width))
+            widest, *others = sorted(open_states, key=_width, reverse=True)
+            self._advance(widest, then=others[:_FORESEEN])
 
     def _begin(self, case: Case, earlier: CaseRecord | None) -> CaseState:
         # A case that goes on has pairs to keep: it is judged when its turn comes.
@@ -264,17 +269,18 @@ class _Sitting:
             return case, error.failure
 
     def _advance(self, state: CaseState, *, then: Sequence[CaseState] = ()) -> None:
-        for sentence in self._outlook.refresh():
-            self._progress.note(f"found of the host since the run began: {sentence}")
+        if self._outlook.is_stale:
+            with self._stand.still():
+                found = self._outlook.refresh()
+            for sentence in found:
+                self._progress.note(f"found of the host since the run began: {sentence}")
         self._outlook.see(state.case)
         if self._refused(state, roofs_of(state)):
             return
         self._progress.case_started(state.case)
-        before = state.seconds
         stand, budget = self._stand, self._budget_of(state)
         advance(state, stand.measure, self._pair_done, budget=budget, expect=stand.expect, then=then)
-        self._hold_against_peaks(state)
-        self._spent += state.seconds - before
+        self._hold_against_peaks(state, then)
         look(state, budget=self._budget_of(state))
         self._save(state)
 
@@ -295,27 +301,28 @@ class _Sitting:
                 self._save(state)
 
     def _budget_of(self, state: CaseState) -> float:
+        """Seconds of pairs that a case may come to; a budget counts all that this sitting has taken, limits too."""
         own = self._settings.precision.case_seconds
         if self._settings.budget is None:
             return own
-        return min(own, state.seconds + self._settings.budget - self._spent)
+        return min(own, state.seconds + self._settings.budget - (time.monotonic() - self._began))
 
-    def _hold_against_peaks(self, state: CaseState) -> None:
+    def _hold_against_peaks(self, state: CaseState, then: Sequence[CaseState]) -> None:
         """Find the limits of a case; a roof that it seems to break is measured again before anybody is accused."""
-        self._measure_roofs([name for name in roofs_of(state) if name not in self._peaks])
+        self._measure_roofs([name for name in roofs_of(state) if name not in self._peaks], then)
         with_peaks(state, self._peaks)
         broken = [limit.roof for limit in broken_limits(state)]
-        if broken and self._measure_roofs(broken):
+        if broken and self._measure_roofs(broken, then):
             with_peaks(state, self._peaks)
 
-    def _measure_roofs(self, names: Sequence[str]) -> bool:
+    def _measure_roofs(self, names: Sequence[str], then: Sequence[CaseState]) -> bool:
         wanted = [name for name in names if name not in self._tried]
         if not wanted or not self._settings.peaks:
             return False
         self._tried.update(wanted)
-        note = self._progress.note
+        note, later = self._progress.note, [plan for state in then for plan in coming(state)]
         try:
-            measure_roofs(wanted, stand=self._stand, host=self._host, host_id=self._run.host_id, note=note)
+            measure_roofs(wanted, stand=self._stand, host=self._host, host_id=self._run.host_id, note=note, then=later)
         except AiperfError as error:
             # A run without limits is worth more than none.
             note(str(error))

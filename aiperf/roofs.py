@@ -29,6 +29,7 @@ from aiperf.host.peaks import (
     shared_case,
 )
 from aiperf.launch.gang import LaunchFailed, LaunchSkipped
+from aiperf.order import PairPlan
 from aiperf.plan.needs import unmet
 from aiperf.records import Case, Check, Pair
 from aiperf.stand import Stand
@@ -73,12 +74,32 @@ def ceilings(host_id: str) -> dict[str, Ceiling]:
 
 
 def measure_roofs(
-    names: Iterable[str], *, stand: Stand, host: HostFacts, host_id: str, note: Note
+    names: Iterable[str],
+    *,
+    stand: Stand,
+    host: HostFacts,
+    host_id: str,
+    note: Note,
+    then: Sequence[PairPlan] = (),
 ) -> list[RoofOutcome]:
-    """Measure these roofs and keep the better of old and new."""
+    """Measure these roofs and keep the better of old and new; ``then``: the pairs that are likely to come after."""
     chosen = [r for r in ROOFS if r.name in set(names)]
-    found = _in_one_process([r for r in chosen if r.shares and not _missing(r, host)], stand, note)
-    return [_measure(r, found.get(r.name), stand, host, host_id, note) for r in chosen]
+    launcher = _Launcher(stand, tuple(then))
+    found = _in_one_process([r for r in chosen if r.shares and not _missing(r, host)], launcher, note)
+    return [_measure(r, found.get(r.name), launcher, host, host_id, note) for r in chosen]
+
+
+@dataclass(frozen=True)
+class _Launcher:
+    """Launches cases of roofs, one after the other, and says what comes next."""
+
+    stand: Stand
+    then: tuple[PairPlan, ...]
+
+    def measure(self, plan: PairPlan, following: Sequence[PairPlan]) -> Pair:
+        """One launch. Raises LaunchFailed, LaunchSkipped."""
+        self.stand.expect((*following, *self.then))
+        return self.stand.measure(plan.case, plan.index, plan.order, plan.seed, audits=0)
 
 
 def over_launches(roof: Roof, launches: Sequence[Peak]) -> Peak:
@@ -112,18 +133,19 @@ def _missing(declared: Roof, host: HostFacts) -> str:
     return lacking[0][0] if lacking else ""
 
 
-def _in_one_process(roofs: Sequence[Roof], stand: Stand, note: Note) -> dict[str, Peak]:
+def _in_one_process(roofs: Sequence[Roof], launcher: _Launcher, note: Note) -> dict[str, Peak]:
     """The peaks of roofs that can share a process, by name; none when that fails: then each is measured by itself."""
     if len(roofs) < 2:
         return {}
     note(f"measuring the limits {', '.join(r.name for r in roofs)} of this host")
     case, of_side = shared_case(roofs)
     case = _with_clock(case)
-    names = [side.name for side in case.sides]
+    names = tuple(side.name for side in case.sides)
     launches: dict[str, list[Peak]] = {name: [] for name in names}
-    for number in range(FEWEST_LAUNCHES):
+    plans = [PairPlan(case, number, names, number) for number in range(FEWEST_LAUNCHES)]
+    for place, plan in enumerate(plans, start=1):
         try:
-            pair = stand.measure(case, number, tuple(names), number, audits=0)
+            pair = launcher.measure(plan, plans[place:])
         except (LaunchFailed, LaunchSkipped) as error:
             note(f"the limits are measured one by one, because together they were not: {error}")
             return {}
@@ -137,7 +159,7 @@ def _in_one_process(roofs: Sequence[Roof], stand: Stand, note: Note) -> dict[str
 
 
 def _measure(
-    declared: Roof, found: Peak | None, stand: Stand, host: HostFacts, host_id: str, note: Note
+    declared: Roof, found: Peak | None, launcher: _Launcher, host: HostFacts, host_id: str, note: Note
 ) -> RoofOutcome:
     old = load_peaks(host_id).get(declared.name)
     if missing := _missing(declared, host):
@@ -145,7 +167,7 @@ def _measure(
     problems: list[Exception] = []
     if found is None:
         note(f"measuring the limit {declared.name} of this host ({declared.title})")
-        found, problems = _variants(declared, stand)
+        found, problems = _variants(declared, launcher)
     if problems:
         note(f"the limit {declared.name} was not measured as meant: {problems[-1]}")
     if found is None:
@@ -159,17 +181,17 @@ def _measure(
     return RoofOutcome(declared, best, fresh=True)
 
 
-def _variants(declared: Roof, stand: Stand) -> tuple[Peak | None, list[Exception]]:
+def _variants(declared: Roof, launcher: _Launcher) -> tuple[Peak | None, list[Exception]]:
     """Launch every variant once and the best one again, so that its launches give an interval."""
     problems: list[Exception] = []
-    first = [_launch(declared, stand, variant, 0, problems) for variant in range(len(declared.variants))]
+    first = _launches(declared, launcher, [(variant, 0) for variant in range(len(declared.variants))], problems)
     best: Peak | None = None
     for one in first:
         best = better(declared, best, one)
     if best is None:
         return None, problems
     variant = first.index(best)
-    again = [_launch(declared, stand, variant, number, problems) for number in range(1, FEWEST_LAUNCHES)]
+    again = _launches(declared, launcher, [(variant, number) for number in range(1, FEWEST_LAUNCHES)], problems)
     found = over_launches(declared, [best, *(one for one in again if one is not None)])
     return replace(found, by_size=_by_size(declared, first, variant, found)), problems
 
@@ -183,13 +205,22 @@ def _by_size(declared: Roof, first: Sequence[Peak | None], variant: int, best: P
     return {str(size): known[size] for size in sorted(known)}
 
 
-def _launch(declared: Roof, stand: Stand, variant: int, number: int, problems: list[Exception]) -> Peak | None:
-    case = _with_clock(roof_case(declared, variant))
-    try:
-        return _peak(declared, case, stand.measure(case, number, ("peak",), variant + 100 * number, audits=0))
-    except (LaunchFailed, LaunchSkipped) as error:
-        problems.append(error)
-        return None
+def _launches(
+    declared: Roof, launcher: _Launcher, which: Sequence[tuple[int, int]], problems: list[Exception]
+) -> list[Peak | None]:
+    """The peak of each (variant, number of its launch); None, and one problem more, where it failed."""
+    plans = [
+        PairPlan(_with_clock(roof_case(declared, variant)), number, ("peak",), variant + 100 * number)
+        for variant, number in which
+    ]
+    found: list[Peak | None] = []
+    for place, plan in enumerate(plans, start=1):
+        try:
+            found.append(_peak(declared, plan.case, launcher.measure(plan, plans[place:])))
+        except (LaunchFailed, LaunchSkipped) as error:
+            problems.append(error)
+            found.append(None)
+    return found
 
 
 def _peak(declared: Roof, case: Case, pair: Pair, *, side: str = "peak") -> Peak:

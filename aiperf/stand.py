@@ -9,8 +9,8 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,14 +40,19 @@ _REPROBE_S = 180.0
 """After so long the quiet CPUs are looked for again, which takes a second: a neighbour may have moved in."""
 _GPU_CPUS = 4
 """CPUs of a rank that drives a GPU: launches, autograd, communication and loader threads."""
-_AHEAD = 8
-"""Pairs whose processes start ahead, at most: several, because they get on only while nothing is timed."""
+_AHEAD = 16
+"""Pairs whose processes start ahead, at most: many, because they get on only while nothing is timed, so that a case
+whose pairs set up for long has those of the short ones after it ready."""
 _AHEAD_MEMORY = 16 << 30
-"""Available memory below which nobody waits: pairs must not swap for the sake of those that come."""
-_MOST_WAITING = 16
+"""Available memory that is left alone: pairs must not swap for the sake of those that come."""
+_MEMORY_EACH = 3 << 29
+"""Memory that one who waits may take; with torch, its libraries and a context 0.8 GiB were seen."""
+_MOST_WAITING = 32
 """Processes that wait at most."""
 _ROOMY = 64 << 30
-"""Bytes of a GPU's memory from which on they may have contexts there, which take some hundred MiB each."""
+"""Bytes of a GPU's memory from which on they may have contexts there."""
+_CONTEXTS, _CONTEXT = 0.125, 640 << 20
+"""Share of that memory for contexts of who waits, and bytes of one."""
 _CROWDED = 0.75
 """Share of that memory from which on a case has such a GPU without them."""
 _KEPT = 2 << 30
@@ -58,8 +63,6 @@ _EXCHANGE = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class _Cpus:
-    wanted: tuple[int, int, int]
-    """GPUs, ranks and CPUs of each."""
     chosen: tuple[int, ...] | None
     since: float
 
@@ -74,7 +77,8 @@ class Stand:
         self._exchange = Scratch(self._guardian, "run", area=_EXCHANGE)
         self._room = WaitingRoom(self._scratch.path, self._guardian)
         self._coming: tuple[PairPlan, ...] = ()
-        self._cpus: _Cpus | None = None
+        self._cpus: dict[tuple[int, int, int], _Cpus] = {}
+        """(GPUs, ranks, CPUs of each) -> what was found for those who want as much."""
         self._near: tuple[tuple[int, ...], ...] | None = None
         self._nvml: Nvml | None = None
         self._command_plans: dict[str, CommandPlan] = {}
@@ -106,7 +110,17 @@ class Stand:
 
     def expect(self, coming: Sequence[PairPlan]) -> None:
         """Say which pairs come after the next one: on a host with CPUs to spare their processes start ahead."""
-        self._coming = tuple(coming[:_AHEAD]) if self._host.memory_available >= _AHEAD_MEMORY else ()
+        self._coming = tuple(coming[:_AHEAD])
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Nothing of this stand is at work meanwhile: for looks at what others do on this host."""
+        self._room.reap()
+        self._room.suspend()
+        try:
+            yield
+        finally:
+            self._room.resume()
 
     def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audits: int | None = None) -> Pair:
         """Measure one pair. Raises LaunchFailed, LaunchSkipped.
@@ -144,10 +158,11 @@ class Stand:
             return self._command(plan, cpus, mark)
         started = self._room.take(plan)
         # What they touch while they start lies near the CPUs that they are measured on.
-        spare = on_same_nodes(cpus, others((cpus,), self._host.cpus))[:_MOST_WAITING] if cpus else ()
+        spare = on_same_nodes(cpus, others((cpus,), self._host.cpus)) if cpus else ()
         roomy, crowded = self._room_on_gpus(plan.case)
         coming = () if plan.case.measure.exclusive or crowded else self._coming
-        self._room.fill(coming, spare=spare, each=[_cpus_wanted(one.case) for one in coming], open_gpu=roomy)
+        each = [_cpus_wanted(one.case) for one in coming]
+        self._room.fill(coming, spare=spare, each=each, most=self._most_waiting(plan.case, roomy), open_gpu=roomy)
         if crowded:
             self._room.reap()
 
@@ -178,6 +193,13 @@ class Stand:
             return False, False
         crowded = case.needs.gpu_memory > _CROWDED * min(sizes)
         return not crowded, crowded
+
+    def _most_waiting(self, case: Case, roomy: bool) -> int:
+        """Processes that may wait beside a case: as many as fit what the host has to spare, and the GPUs if roomy."""
+        room = [_MOST_WAITING, max(0, self._host.memory_available - _AHEAD_MEMORY) // _MEMORY_EACH]
+        if roomy:
+            room += [int(_CONTEXTS * gpu.memory_total) // _CONTEXT for gpu in self._used_gpus(case)]
+        return min(room)
 
     def _exchange_of(self, case: Case) -> Path | None:
         """The folder in memory, if all that the sides of a case may hand over fits there now."""
@@ -221,10 +243,12 @@ class Stand:
         return measured
 
     def _place(self, case: Case) -> tuple[int, ...] | None:
-        """CPUs for a pair: those of the pair before, if it wanted as many and they were found lately."""
-        kept, wanted = self._cpus, (case.needs.gpus, _ranks(case), _cpus_of_rank(case))
-        if kept is None or kept.wanted != wanted or time.monotonic() - kept.since > _REPROBE_S:
-            kept = self._cpus = _Cpus(wanted, self._quiet(case), time.monotonic())
+        """CPUs for a pair: those of the last pair that wanted as many, if they were found lately."""
+        wanted = (case.needs.gpus, _ranks(case), _cpus_of_rank(case))
+        kept = self._cpus.get(wanted)
+        if kept is None or time.monotonic() - kept.since > _REPROBE_S:
+            with self.still():
+                kept = self._cpus[wanted] = _Cpus(self._quiet(case), time.monotonic())
         return kept.chosen
 
     def _quiet(self, case: Case) -> tuple[int, ...] | None:

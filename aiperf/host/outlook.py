@@ -46,9 +46,14 @@ class Outlook:
         self._seen: dict[str, dict[str, Fact]] = {}
         self._near: tuple[tuple[int, ...], ...] | None = None
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether what comes and goes is to be looked at again."""
+        return self._fit is not Fit.off and self._again is not None and self._clock() - self._looked >= STALE_S
+
     def refresh(self) -> tuple[str, ...]:
         """Look again at what comes and goes, once it is stale; the sentences of what was not there before."""
-        if self._fit is Fit.off or self._again is None or self._clock() - self._looked < STALE_S:
+        if not self.is_stale or self._again is None:
             return ()
         before = {(fact.id, fact.level) for fact in self._facts}
         now = self._again(_MOMENTARY & wanted(load_rules())).facts

@@ -198,9 +198,10 @@ def roof(name: str) -> Roof | None:
 def roof_case(roof: Roof, variant: int = 0) -> Case:
     """A case with one side, ``peak``, that measures a variant of the roof through the ordinary path.
 
-    It asks for every CPU that this process may use: a ceiling measured on one quiet core would call a side that uses
-    more of them impossible.
+    Without a GPU it asks for every CPU that this process may use: a ceiling measured on one quiet core would call a
+    side that uses more of them impossible.
     """
+    needs = roof.needs if roof.needs.gpus else replace(roof.needs, cpus=len(os.sched_getaffinity(0)))
     params = roof.variants[variant]
     shown = ",".join(f"{key}={value}" for key, value in params.items())
     return Case(
@@ -211,7 +212,7 @@ def roof_case(roof: Roof, variant: int = 0) -> Case:
         sides=(Side(name="peak", workload=roof.workload, params=dict(params), ranks=roof.ranks),),
         axes=dict(params),
         measure=roof.measure,
-        needs=replace(roof.needs, cpus=len(os.sched_getaffinity(0))),
+        needs=needs,
     )
 
 

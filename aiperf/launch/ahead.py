@@ -50,27 +50,40 @@ class WaitingRoom:
             self._leaving.pop().end()
 
     def fill(
-        self, plans: Sequence[PairPlan], *, spare: tuple[int, ...], each: Sequence[int], open_gpu: bool = False
+        self,
+        plans: Sequence[PairPlan],
+        *,
+        spare: tuple[int, ...],
+        each: Sequence[int],
+        most: int,
+        open_gpu: bool = False,
     ) -> None:
-        """Let those of ``plans`` wait that can, and nobody else; ``each``: CPUs that the sides of each will share.
+        """Let those of ``plans`` wait that can, the nearest first, and nobody else: ``most`` processes.
 
-        ``open_gpu``: who starts now makes its context while it waits.
+        ``each``: CPUs that the sides of each will share. ``open_gpu``: who starts now makes its context while it waits.
 
-        They start on ``spare``: in as many CPUs as they will have later, and no more processes than there are CPUs. Who
-        finds no room starts when its turn comes.
+        They start on ``spare``: in as many CPUs as they will have later, and no more processes at once than there are
+        CPUs; who is ready takes none. Who finds no room starts when its turn comes, or beside a later pair.
         """
         for started in [s for s in self._waiting if s.plan not in plans]:
             self._waiting.remove(started)
             started.end()
-        taken = 0
+        starting = sum(_processes(s.plan) for s in self._waiting if not s.settled)
+        held = 0
         for plan, count in zip(plans, each, strict=True):
-            processes = sum(side.ranks for side in plan.case.sides)
-            if not _can_wait(plan) or count > len(spare) or taken + processes > len(spare):
+            processes = _processes(plan)
+            if not _can_wait(plan) or max(count, processes) > len(spare):
                 continue
-            if not any(s.plan == plan for s in self._waiting):
-                turned = spare[taken:] + spare[:taken]
-                self._start(plan, cpus=turned[:count], everywhere=turned, open_gpu=open_gpu)
-            taken += processes
+            held += processes
+            if held > most:
+                return
+            if any(s.plan == plan for s in self._waiting):
+                continue
+            if starting + processes > len(spare):
+                return
+            turned = spare[starting:] + spare[:starting]
+            self._start(plan, cpus=turned[:count], everywhere=turned, open_gpu=open_gpu)
+            starting += processes
 
     def _start(self, plan: PairPlan, *, cpus: tuple[int, ...], everywhere: tuple[int, ...], open_gpu: bool) -> None:
         started = Started.empty(plan, self._scratch)
@@ -113,11 +126,15 @@ class WaitingRoom:
         try:
             self.reap()
         finally:
-            self.fill((), spare=(), each=())
+            self.fill((), spare=(), each=(), most=0)
             self._left.clear()
 
     def _gangs(self) -> list[Gang]:
         return [gang for started in self._waiting for gang in started.unique()]
+
+
+def _processes(plan: PairPlan) -> int:
+    return sum(side.ranks for side in plan.case.sides)
 
 
 def _can_wait(plan: PairPlan) -> bool:

@@ -100,6 +100,23 @@ class Gang:
         """Whether every rank still runs."""
         return all(rank.child.poll() is None for rank in self._ranks)
 
+    @property
+    def settled(self) -> bool:
+        """Whether every rank has answered all that it was sent, or has closed its pipe; does not wait."""
+        return all(self._is_settled(rank) for rank in self._ranks)
+
+    @staticmethod
+    def _is_settled(rank: _Rank) -> bool:
+        while rank.buffer.count(b"\n") < rank.owed:
+            try:
+                chunk = os.read(rank.reader, 1 << 20)
+            except BlockingIOError:
+                return False
+            if not chunk:
+                break
+            rank.buffer += chunk
+        return True
+
     def suspend(self) -> None:
         """Stop every rank where it is; it takes no CPU until ``resume``."""
         self._signal(signal.SIGSTOP)

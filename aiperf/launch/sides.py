@@ -85,6 +85,11 @@ class Started:
         """Whether no process of it has ended."""
         return all(gang.alive for gang in self.unique())
 
+    @property
+    def settled(self) -> bool:
+        """Whether it has done all that it was told so far."""
+        return all(gang.settled for gang in self.unique())
+
     def unique(self) -> list[Gang]:
         """Every gang once."""
         return list({id(gang): gang for gang in self.gangs.values()}.values())

@@ -56,8 +56,12 @@ def plan(index: int = 0, function: str = "vector", **fields: object) -> PairPlan
     )
 
 
-def fill(room: WaitingRoom, *plans: PairPlan, spare: tuple[int, ...] = SPARE, each: int = 1) -> None:
-    room.fill(plans, spare=spare, each=[each] * len(plans))
+def fill(room: WaitingRoom, *plans: PairPlan, spare: tuple[int, ...] = SPARE, each: int = 1, most: int = 99) -> None:
+    room.fill(plans, spare=spare, each=[each] * len(plans), most=most)
+
+
+def ready(room: WaitingRoom) -> bool:
+    return soon(lambda: all(gang.settled for gang in room._gangs()))
 
 
 def states(pids: set[int]) -> set[str]:
@@ -211,6 +215,42 @@ def test_nobody_waits_without_a_cpu_of_its_own(
     assert len(room.pids) == waiting
 
 
+def test_no_more_start_at_once_than_there_are_cpus_and_more_when_those_are_ready(room: WaitingRoom) -> None:
+    plans = [plan(index) for index in range(4)]
+    fill(room, *plans, spare=SPARE[:4])
+    first = room.pids
+    assert len(first) == 4
+    room.suspend()
+    fill(room, *plans, spare=SPARE[:4])
+    assert room.pids == first
+    room.resume()
+    assert ready(room)
+    fill(room, *plans, spare=SPARE[:4])
+    assert len(room.pids) == 8
+    assert first < room.pids
+
+
+def test_the_nearest_pairs_wait_and_no_more_processes_than_are_wanted(room: WaitingRoom) -> None:
+    plans = [plan(index) for index in range(4)]
+    fill(room, *plans, most=5)
+    assert len(room.pids) == 4
+    assert {s.plan.index for s in room._waiting} == {0, 1}
+
+
+def test_a_pair_that_can_never_wait_keeps_no_later_one_from_it(room: WaitingRoom) -> None:
+    fill(room, plan(0, exclusive=True), plan(1), spare=SPARE[:2], most=2)
+    assert {s.plan.index for s in room._waiting} == {1}
+
+
+def test_who_died_while_it_started_counts_no_longer_as_starting(room: WaitingRoom) -> None:
+    fill(room, plan(0), spare=SPARE[:2])
+    room.suspend()
+    assert not any(gang.settled for gang in room._gangs())
+    for pid in room.pids:
+        psutil.Process(pid).kill()
+    assert ready(room)
+
+
 def test_a_side_that_cannot_start_says_so_in_its_own_turn(
     room: WaitingRoom, guardian: Guardian, tmp_path: Path
 ) -> None:
@@ -244,7 +284,7 @@ def test_who_waits_is_told_whether_to_open_the_gpu(
 
     class Mute:
         pids = ()
-        alive = True
+        alive = settled = True
 
         def __init__(self, *_: object) -> None: ...
 
@@ -258,8 +298,8 @@ def test_who_waits_is_told_whether_to_open_the_gpu(
             told.append((op, open_gpu))
 
     monkeypatch.setattr("aiperf.launch.sides.Gang", Mute)
-    room.fill([plan()], spare=SPARE, each=[1], open_gpu=True)
-    room.fill([plan(), plan(1)], spare=SPARE, each=[1, 1])
+    room.fill([plan()], spare=SPARE, each=[1], most=2, open_gpu=True)
+    room.fill([plan(), plan(1)], spare=SPARE, each=[1, 1], most=4)
     started = Started.empty(plan(2), tmp_path)
     started.start(("before",), cpus=None, everywhere=ALL, guardian=guardian)
     started.end()

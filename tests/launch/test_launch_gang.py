@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -115,6 +116,35 @@ os.read(read, 1)
         gang.start()
         assert [r["rank"] for r in gang.collect(phase="start", limit=20)] == [0, 1, 2]
         assert gang.busy_s == 0.3
+
+
+def test_a_gang_is_settled_when_every_rank_has_answered_all_that_it_was_sent(folder: Path, guardian: Guardian) -> None:
+    body = """
+def say(text):
+    os.write(write, text)
+say(b'{"ok": true}\\n')
+os.read(read, 100)
+if rank == 1:
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+say(b'{"ok": true, "rank": %d}' % rank)
+time.sleep(0.2)
+say(b"\\n")
+time.sleep(60)
+"""
+    with Gang(replace(plan(folder, ranks=2, python=fake(folder, body)), cwd=folder), guardian) as gang:
+        gang.start()
+        gang.send("load", phase="set-up")
+        time.sleep(0.6)
+        assert not gang.settled
+        (folder / "go").touch()
+        deadline = time.monotonic() + 10
+        while not gang.settled and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert gang.settled
+        gang.collect(phase="start", limit=1)
+        assert [reply["rank"] for reply in gang.collect(phase="set-up", limit=1)] == [0, 1]
+        assert gang.settled
 
 
 def test_an_answer_may_come_in_pieces(folder: Path, guardian: Guardian) -> None:

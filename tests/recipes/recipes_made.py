@@ -5,7 +5,8 @@ What must not live here: tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -54,6 +55,8 @@ class Bench:
     audits: list[int | None] = field(default_factory=list)
     expected: list[tuple[tuple[str, int, tuple[str, ...], int], ...]] = field(default_factory=list)
     """What was said to come, before each call."""
+    stills: list[str] = field(default_factory=list)
+    """Begin and end of each time in which nothing of the stand was to be at work."""
 
     def expect(self, coming: Sequence[PairPlan]) -> None:
         self.expected.append(tuple((plan.case.id, plan.index, plan.order, plan.seed) for plan in coming))
@@ -63,6 +66,12 @@ class Bench:
         step = self.script[min(len(self.calls), len(self.script) - 1)]
         self.calls.append((case.id, index, order, seed))
         return step(index, order, seed)
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        self.stills.append("begin")
+        yield
+        self.stills.append("end")
 
     def __enter__(self) -> Bench:
         return self

@@ -151,6 +151,44 @@ def test_a_budget_gives_each_case_a_look_and_then_the_widest_interval_goes_on(ru
     assert {r.stop for r in done.cases} == {"max_pairs"}
 
 
+def test_a_budget_is_spent_by_all_that_a_run_does_and_by_limits_too(run, monkeypatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(pipeline.time, "monotonic", lambda: now[0])
+
+    def slow(*_, **__):
+        now[0] += 50.0
+
+    monkeypatch.setattr(pipeline, "measure_roofs", slow)
+    script = [pair(ratio=1.0, spread=0.2, roofs={"cpu_stream": 1e6})]
+    wild = [make_case("a"), make_case("b")]
+    enough = run(script, *wild, budget=51.0)
+    assert {(r.stop, len(r.pairs)) for r in enough.cases} == {("max_pairs", 8)}
+    now[0] = 0.0
+    spent = run(script, *wild, budget=49.0)
+    assert {(r.stop, len(r.pairs)) for r in spent.cases} == {("budget", 4)}
+
+
+def test_the_pairs_of_the_next_two_cases_are_foreseen_and_no_further(run) -> None:
+    done = run([pair(ratio=1.5)], *(make_case(name) for name in "abcd"))
+    calls = tuple(done.bench.calls)
+    assert done.bench.expected[3] == calls[4:12]
+
+
+def test_while_the_widest_goes_on_those_after_it_are_foreseen(run) -> None:
+    names = ("calm", "wild", "wilder")
+    script = [*[noisy(0.03)] * 4, *[noisy(0.1)] * 4, *[noisy(0.2)] * 4, noisy(0.2)]
+    done = run(script, *(make_case(name) for name in names), budget=1e6)
+    assert done.bench.calls[12][0] == "wilder"
+    assert [name for name, *_ in done.bench.expected[12]] == ["wilder", "wild", "wild", "calm", "calm"]
+
+
+def test_roofs_know_which_pairs_come_after_them(run, monkeypatch) -> None:
+    told = []
+    monkeypatch.setattr(pipeline, "measure_roofs", lambda names, *, then, **_: told.append([p.case.id for p in then]))
+    run([pair(ratio=1.5, roofs={"cpu_stream": 1e6})], make_case("a"), make_case("b"))
+    assert told == [["b"] * 4]
+
+
 def test_findings_of_the_host_are_told_and_recorded(run, monkeypatch) -> None:
     finding = SimpleNamespace(level="warn", sentence="1 worker(s) of an earlier aiperf still run: 7.")
     fine = SimpleNamespace(level="ok", sentence="Swap is not in use.")
@@ -271,6 +309,8 @@ def test_what_passes_is_found_again_while_the_run_measures(run, monkeypatch) -> 
     assert [text.partition(":")[0] for text in first.findings] == ["warn"]
     assert [text.partition(":")[0] for text in second.findings] == ["unfit", "warn"]
     assert "found of the host since the run began: CPU 0-1 97 % busy" in done.told.notes
+    # What waits for its turn is not to be taken for work of others.
+    assert done.bench.stills == ["begin", "end"] * 2
 
 
 def test_a_load_of_the_start_refuses_no_case_whose_turn_comes_when_it_is_gone(run, monkeypatch) -> None:

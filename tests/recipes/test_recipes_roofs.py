@@ -7,12 +7,13 @@ import statistics
 from dataclasses import replace
 
 import pytest
-from recipes_made import HOST, Bench, failing, make_pair, raises
+from recipes_made import HOST, Bench, failing, make_case, make_pair, raises
 
 from aiperf.errors import AiperfError, Exit
 from aiperf.host.facts import Gpu
 from aiperf.host.peaks import load_peaks, roof
 from aiperf.launch.gang import LaunchSkipped
+from aiperf.order import PairPlan
 from aiperf.records import Sample, SideRun
 from aiperf.roofs import RoofOutcome, ceilings, measure_roofs, roofs_exit
 
@@ -50,6 +51,22 @@ def test_a_measured_roof_is_kept_for_the_host_and_told_once() -> None:
     assert {order for _, _, order, _ in bench.calls} == {("peak",)}
     # It is held against nothing: hashing a GiB of outputs three times a launch would be most of its time.
     assert set(bench.audits) == {0}
+
+
+def test_launches_of_a_roof_are_foreseen_and_what_comes_after_it() -> None:
+    later = PairPlan(make_case("later"), 0, ("before", "after"), 5)
+    bench = Bench([reads(1e-3)])
+    measure_roofs(["page_cache_read"], stand=bench, host=HOST, host_id="h", note=[].append, then=[later])
+    calls = tuple(bench.calls)
+    after = ("later", 0, ("before", "after"), 5)
+    # Three variants, then the best one twice more; which one that is shows when all have been measured.
+    assert bench.expected == [(*calls[n:end], after) for n, end in ((1, 3), (2, 3), (3, 3), (4, 5), (5, 5))]
+
+
+def test_launches_of_roofs_that_share_a_process_are_foreseen() -> None:
+    _, _, bench = measure_on_a_gpu([of_all_sides(lambda name, index: 1e-3)], "dram", "h2d")
+    calls = tuple(bench.calls)
+    assert bench.expected == [calls[1:], calls[2:], ()]
 
 
 def test_the_better_of_old_and_new_is_kept() -> None:

@@ -240,9 +240,9 @@ class Room:
         self.told: list[object] = []
         self.pids = {4711}
 
-    def fill(self, plans, *, spare, each, open_gpu) -> None:
+    def fill(self, plans, *, spare, each, most, open_gpu) -> None:
         self.told.append(("fill", [plan.index for plan in plans], spare, list(each)))
-        self.opened = open_gpu
+        self.opened, self.most = open_gpu, most
 
     def take(self, plan):
         self.told.append(("take", plan.index))
@@ -275,13 +275,13 @@ def pair_that_marks(*phases):
     return measured
 
 
-EIGHT = [1, 2, 3, 4, 5, 6, 7, 8]
+COMING = list(range(1, 17))
 
 
 def expecting(
     monkeypatch, tmp_path, *phases, memory=64 << 30, gpus=0, pin="auto", size=100, cpus=16, seen=None, **case_fields
 ):
-    """What the waiting room is told while a pair is measured of which nine more are to come, on sixteen CPUs."""
+    """What the waiting room is told while a pair is measured of which twenty more are to come, on sixteen CPUs."""
     monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
     monkeypatch.setattr("aiperf.stand.WaitingRoom", Room)
     monkeypatch.setattr("aiperf.stand.measure_pair", pair_that_marks(*phases))
@@ -294,10 +294,10 @@ def expecting(
     there = tuple(Gpu(index, "NVIDIA H200", f"GPU-{index}", "9.0", size, size) for index in range(gpus))
     host = replace(HOST, cpus=tuple(range(cpus)), memory_available=memory, gpus=there)
     with Stand(host, make_settings(pin=pin)) as opened:
-        opened.expect([PairPlan(case, index, ("before", "after"), index) for index in range(1, 10)])
+        opened.expect([PairPlan(case, index, ("before", "after"), index) for index in range(1, 21)])
         opened.measure(case, 0, ("before", "after"), 0)
         if seen is not None:
-            seen.append(opened._room.opened)
+            seen.append((opened._room.opened, opened._room.most))
         return opened._room.told
 
 
@@ -306,8 +306,10 @@ def test_coming_pairs_start_beside_the_present_one_and_nobody_else_moves_while_i
 ) -> None:
     phases = (SETTING_UP, "warm-up of before", None, "before", "after", None, "energy of before", CHECKING)
     told = expecting(monkeypatch, tmp_path, *phases)
-    assert told[:2] == [("take", 0), ("fill", EIGHT, tuple(range(1, 16)), [1] * 8)]
-    assert told[2:] == [
+    # Before the first pair quiet CPUs are looked for, and nobody who waits is to be heard meanwhile.
+    assert told[:3] == ["reap", "suspend", "resume"]
+    assert told[3:5] == [("take", 0), ("fill", COMING, tuple(range(1, 16)), [1] * 16)]
+    assert told[5:] == [
         "resume",
         *["reap", "suspend"] * 6,
         "resume",
@@ -326,43 +328,53 @@ def test_those_of_the_last_pair_are_gone_before_a_program_is_run(monkeypatch, tm
             opened, "_command", lambda *_: opened._room.told.append("run") or make_pair(0, ("before", "after"), 0)
         )
         opened.measure(case, 0, ("before", "after"), 0)
-        assert opened._room.told == ["reap", "run"]
+        assert opened._room.told[3:] == ["reap", "run"]
 
 
 def test_sides_that_drive_a_gpu_get_as_many_cpus_while_they_wait_as_later(monkeypatch, tmp_path) -> None:
     told = expecting(monkeypatch, tmp_path, gpus=1)
-    assert told[1] == ("fill", EIGHT, tuple(range(4, 16)), [4] * 8)
+    assert told[4] == ("fill", COMING, tuple(range(4, 16)), [4] * 16)
 
 
-@pytest.mark.parametrize(("how", "wanted"), [({"memory": 8 << 30}, []), ({"pin": "none"}, EIGHT)])
-def test_on_a_host_without_room_nobody_waits(monkeypatch, tmp_path, how, wanted) -> None:
-    told = expecting(monkeypatch, tmp_path, **how)
-    _, indices, spare, _ = told[1]
-    assert indices == wanted
-    assert spare == () or not wanted
+@pytest.mark.parametrize(
+    ("memory", "most"), [(1 << 40, 32), (40 << 30, 16), (19 << 30, 2), (17 << 30, 0), (8 << 30, 0)]
+)
+def test_as_many_wait_as_memory_has_room_for_beside_what_is_left_alone(monkeypatch, tmp_path, memory, most) -> None:
+    seen: list[object] = []
+    expecting(monkeypatch, tmp_path, memory=memory, seen=seen)
+    assert seen == [(False, most)]
+
+
+def test_nobody_has_a_cpu_to_wait_on_where_sides_may_run_anywhere(monkeypatch, tmp_path) -> None:
+    assert expecting(monkeypatch, tmp_path, pin="none")[4] == ("fill", COMING, (), [1] * 16)
 
 
 @pytest.mark.parametrize(
     ("size", "wants", "waiting", "opened"),
-    [(64 << 30, 48 << 30, EIGHT, True), (64 << 30, 49 << 30, [], False), (24 << 30, 23 << 30, EIGHT, False)],
+    [
+        (141 << 30, 48 << 30, COMING, (True, 28)),
+        (64 << 30, 48 << 30, COMING, (True, 12)),
+        (64 << 30, 49 << 30, [], (False, 32)),
+        (24 << 30, 23 << 30, COMING, (False, 32)),
+    ],
 )
 def test_who_waits_opens_a_large_gpu_unless_a_case_wants_nearly_all_of_it_and_leaves_a_small_one_alone(
     monkeypatch, tmp_path, size, wants, waiting, opened
 ) -> None:
-    seen: list[bool] = []
+    seen: list[object] = []
     needs = Needs(gpus=1, gpu_memory=wants)
-    told = expecting(monkeypatch, tmp_path, gpus=1, size=size, needs=needs, seen=seen)
-    assert (told[1][1], seen) == (waiting, [opened])
-    assert ("reap" in told) == (not waiting)
+    told = expecting(monkeypatch, tmp_path, gpus=1, size=size, needs=needs, memory=1 << 40, seen=seen)
+    assert (told[4][1], seen) == (waiting, [opened])
+    assert ("reap" in told[4:]) == (not waiting)
 
 
 def test_nobody_waits_beside_sides_that_want_the_machine_to_themselves(monkeypatch, tmp_path) -> None:
-    assert expecting(monkeypatch, tmp_path, measure=Measure(clock="wall", exclusive=True))[1][1] == []
+    assert expecting(monkeypatch, tmp_path, measure=Measure(clock="wall", exclusive=True))[4][1] == []
 
 
-def test_who_waits_starts_near_the_cpus_of_its_turn_and_is_not_too_many(monkeypatch, tmp_path) -> None:
+def test_who_waits_starts_near_the_cpus_of_its_turn(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr("aiperf.stand.on_same_nodes", lambda cpus, among: tuple(cpu for cpu in among if cpu % 2))
-    assert expecting(monkeypatch, tmp_path, cpus=64)[1][2] == tuple(range(1, 33, 2))
+    assert expecting(monkeypatch, tmp_path, cpus=64)[4][2] == tuple(range(1, 64, 2))
 
 
 def test_what_waits_is_not_taken_for_somebody_elses_work(monkeypatch, tmp_path) -> None:
@@ -408,9 +420,12 @@ def test_quiet_cpus_are_kept_for_the_next_pairs_that_want_as_many_and_looked_for
         (130.0, one),
         (159.0, replace(one, id="third")),
         (159.0, two),
+        (160.0, one),
+        (279.5, one),
+        (280.5, one),
         (338.5, two),
         (339.5, two),
     ):
         now[0] = at
         assert len(bench._place(case)) == max(1, case.needs.cpus)
-    assert probed == [(100.0, 1), (159.0, 2), (339.5, 2)]
+    assert probed == [(100.0, 1), (159.0, 2), (280.5, 1), (339.5, 2)]
