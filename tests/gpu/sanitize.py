@@ -137,6 +137,8 @@ def smaller(params: Mapping[str, object]) -> Iterator[dict[str, object]]:
     elif isinstance(n, int) and n >= 1 << 20:
         less["n"] = n // 64
     elif n in _EDGES:
+        if "PAIRS" in json.dumps(params.get("grid", "")):
+            yield {**less, "n": int(n) // 32}  # what a block works on is set: few blocks do the same as many
         less["n"] = int(n) // 4  # of tiles: each block still works on several
     yield less
     yield dict(params)

@@ -98,6 +98,11 @@ def test_of_many_tiles_a_quarter_is_left_so_that_blocks_use_a_buffer_again(sanit
     assert [params["n"] for params in sanitize.smaller(tiles)] == [512, 2048]
 
 
+def test_of_blocks_whose_work_is_set_a_few_do(sanitize) -> None:
+    bands = {"n": 2048, "grid": "4 * n // PAIRS", "defines": {"PAIRS": 8}, "arrays": {"left": {"shape": "n, 128, 128"}}}
+    assert [params["n"] for params in sanitize.smaller(bands)] == [64, 512, 2048]
+
+
 def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, said: str, *, without: str = "") -> Path:
     """A compute-sanitizer that says this where the variable is set and this word is not among its arguments, and is
     clean otherwise. Its arguments go to a file, a line a run.
