@@ -137,9 +137,10 @@ class Stand:
             cpus=cpus or self._host.cpus,
             home=others((cpus,), self._host.cpus) if cpus else (),
         )
+        sampler.overlook(self._room.pids)
         sampler.start()
         try:
-            pair = self._pair(plan, cpus, sampler.mark, _with_audits(self._settings, audits))
+            pair = self._pair(plan, cpus, sampler, _with_audits(self._settings, audits))
         finally:
             telemetry = sampler.stop()
         own = {os.getpid()} | {pid for run in pair.runs for pid in run.pids} | self._room.pids
@@ -150,12 +151,11 @@ class Stand:
             watch=Watch(telemetry.cost, telemetry.home, telemetry.standing, telemetry.temperatures),
         )
 
-    def _pair(
-        self, plan: PairPlan, cpus: tuple[int, ...] | None, mark: Callable[[str | None], None], settings: Settings
-    ) -> Pair:
+    def _pair(self, plan: PairPlan, cpus: tuple[int, ...] | None, sampler: Sampler, settings: Settings) -> Pair:
         if plan.case.is_command:
             self._room.reap()
-            return self._command(plan, cpus, mark)
+            return self._command(plan, cpus, sampler.mark)
+        own = self._room.pids
         started = self._room.take(plan)
         # What they touch while they start lies near the CPUs that they are measured on.
         spare = on_same_nodes(cpus, others((cpus,), self._host.cpus)) if cpus else ()
@@ -163,11 +163,12 @@ class Stand:
         coming = () if plan.case.measure.exclusive or crowded else self._coming
         each = [_cpus_wanted(one.case) for one in coming]
         self._room.fill(coming, spare=spare, each=each, most=self._most_waiting(plan.case, roomy), open_gpu=roomy)
+        sampler.overlook(own | self._room.pids)
         if crowded:
             self._room.reap()
 
         def mark_all(phase: str | None) -> None:
-            mark(phase)
+            sampler.mark(phase)
             if phase in (SETTING_UP, CHECKING):
                 self._room.resume()
             else:
