@@ -269,11 +269,7 @@ class _Sitting:
             return case, error.failure
 
     def _advance(self, state: CaseState, *, then: Sequence[CaseState] = ()) -> None:
-        if self._outlook.is_stale:
-            with self._stand.still():
-                found = self._outlook.refresh()
-            for sentence in found:
-                self._progress.note(f"found of the host since the run began: {sentence}")
+        self._look_again()
         self._outlook.see(state.case)
         if self._refused(state, roofs_of(state)):
             return
@@ -283,6 +279,20 @@ class _Sitting:
         self._hold_against_peaks(state, then)
         look(state, budget=self._budget_of(state))
         self._save(state)
+
+    def _look_again(self) -> None:
+        """Look at the host again, if what was found of it has aged."""
+        if not self._outlook.is_stale:
+            return
+        try:
+            with self._stand.still():
+                found = self._outlook.refresh()
+        except AiperfError as error:
+            # The pair that is next will fail of it, or not: a look is worth less than a run.
+            self._progress.note(f"the host was not looked at again: {error}")
+            return
+        for sentence in found:
+            self._progress.note(f"found of the host since the run began: {sentence}")
 
     def _refused(self, state: CaseState, roofs: Sequence[str]) -> bool:
         """Whether the host is unfit for a case now: then it ends here, and what it was measured so far stays."""

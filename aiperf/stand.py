@@ -157,15 +157,13 @@ class Stand:
             return self._command(plan, cpus, sampler.mark)
         own = self._room.pids
         started = self._room.take(plan)
-        # What they touch while they start lies near the CPUs that they are measured on.
-        spare = on_same_nodes(cpus, others((cpus,), self._host.cpus)) if cpus else ()
-        roomy, crowded = self._room_on_gpus(plan.case)
-        coming = () if plan.case.measure.exclusive or crowded else self._coming
-        each = [_cpus_wanted(one.case) for one in coming]
-        self._room.fill(coming, spare=spare, each=each, most=self._most_waiting(plan.case, roomy), open_gpu=roomy)
+        try:
+            self._let_wait(plan.case, cpus)
+        except BaseException:
+            if started is not None:
+                started.end()
+            raise
         sampler.overlook(own | self._room.pids)
-        if crowded:
-            self._room.reap()
 
         def mark_all(phase: str | None) -> None:
             sampler.mark(phase)
@@ -187,6 +185,18 @@ class Stand:
             if meter is not None:
                 meter.close()
 
+    def _let_wait(self, case: Case, cpus: tuple[int, ...] | None) -> None:
+        """Have processes of coming pairs wait beside this case, on CPUs that it leaves."""
+        free = tuple(cpu for cpu in self._host.cpus if cpu not in cpus) if cpus else ()
+        # Memory lies where it was first touched, and most of those that come are measured on this NUMA node too.
+        spare = on_same_nodes(cpus, free) if cpus and free else ()
+        roomy, crowded = self._room_on_gpus(case)
+        coming = () if case.measure.exclusive or crowded else self._coming
+        wanted = [(plan, _cpus_wanted(plan.case)) for plan in coming]
+        self._room.fill(wanted, spare=spare, most=self._most_waiting(case, roomy), open_gpu=roomy)
+        if crowded:
+            self._room.reap()
+
     def _room_on_gpus(self, case: Case) -> tuple[bool, bool]:
         """Whether who waits beside a case may have contexts on its GPUs, and whether it needs them without any."""
         sizes = [gpu.memory_total for gpu in self._used_gpus(case)]
@@ -197,7 +207,8 @@ class Stand:
 
     def _most_waiting(self, case: Case, roomy: bool) -> int:
         """Processes that may wait beside a case: as many as fit what the host has to spare, and the GPUs if roomy."""
-        room = [_MOST_WAITING, max(0, self._host.memory_available - _AHEAD_MEMORY) // _MEMORY_EACH]
+        free = memory()[1] - _AHEAD_MEMORY - case.needs.memory
+        room = [_MOST_WAITING, max(0, self._room.processes + free // _MEMORY_EACH)]
         if roomy:
             room += [int(_CONTEXTS * gpu.memory_total) // _CONTEXT for gpu in self._used_gpus(case)]
         return min(room)

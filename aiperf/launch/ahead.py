@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from aiperf.errors import AiperfError
@@ -33,11 +34,18 @@ class WaitingRoom:
         self._waiting: list[Started] = []
         self._leaving: list[Started] = []
         self._left: deque[set[int]] = deque(maxlen=_REMEMBERED)
+        self._turn = 0
+        """Processes started so far: the next one starts on the CPU after theirs."""
 
     @property
     def pids(self) -> set[int]:
         """Every process that waits, and those of the last pairs that left: somebody may have seen them since."""
         return {pid for gang in self._gangs() for pid in gang.pids}.union(*self._left)
+
+    @property
+    def processes(self) -> int:
+        """How many wait."""
+        return sum(_processes(started.plan) for started in self._waiting)
 
     def see_off(self, started: Started) -> None:
         """Let processes end that have closed; ``reap`` waits for them."""
@@ -50,39 +58,29 @@ class WaitingRoom:
             self._leaving.pop().end()
 
     def fill(
-        self,
-        plans: Sequence[PairPlan],
-        *,
-        spare: tuple[int, ...],
-        each: Sequence[int],
-        most: int,
-        open_gpu: bool = False,
+        self, coming: Sequence[tuple[PairPlan, int]], *, spare: tuple[int, ...], most: int, open_gpu: bool = False
     ) -> None:
-        """Let those of ``plans`` wait that can, the nearest first, and nobody else: ``most`` processes.
+        """Let those of ``coming`` wait that can, the nearest first, and nobody else: ``most`` processes.
 
-        ``each``: CPUs that the sides of each will share. ``open_gpu``: who starts now makes its context while it waits.
+        ``coming``: pairs, and how many CPUs the sides of each will share. ``open_gpu``: who starts now makes its
+        context while it waits.
 
         They start on ``spare``: in as many CPUs as they will have later, and no more processes at once than there are
         CPUs; who is ready takes none. Who finds no room starts when its turn comes, or beside a later pair.
         """
-        for started in [s for s in self._waiting if s.plan not in plans]:
+        waiting = [started.plan for started in self._waiting]
+        able = _nearest([one for one in coming if one[0] in waiting or _can_start(*one, spare)], most)
+        for started in [s for s in self._waiting if s.plan not in (plan for plan, _ in able)]:
             self._waiting.remove(started)
             started.end()
         starting = sum(_processes(s.plan) for s in self._waiting if not s.settled)
-        held = 0
-        for plan, count in zip(plans, each, strict=True):
+        for plan, count in [one for one in able if one[0] not in waiting]:
             processes = _processes(plan)
-            if not _can_wait(plan) or max(count, processes) > len(spare):
-                continue
-            held += processes
-            if held > most:
-                return
-            if any(s.plan == plan for s in self._waiting):
-                continue
             if starting + processes > len(spare):
                 return
-            turned = spare[starting:] + spare[:starting]
+            turned = spare[self._turn % len(spare) :] + spare[: self._turn % len(spare)]
             self._start(plan, cpus=turned[:count], everywhere=turned, open_gpu=open_gpu)
+            self._turn += processes
             starting += processes
 
     def _start(self, plan: PairPlan, *, cpus: tuple[int, ...], everywhere: tuple[int, ...], open_gpu: bool) -> None:
@@ -126,17 +124,26 @@ class WaitingRoom:
         try:
             self.reap()
         finally:
-            self.fill((), spare=(), each=(), most=0)
+            self.fill((), spare=(), most=0)
             self._left.clear()
 
     def _gangs(self) -> list[Gang]:
         return [gang for started in self._waiting for gang in started.unique()]
 
 
+def _nearest(coming: Sequence[tuple[PairPlan, int]], most: int) -> list[tuple[PairPlan, int]]:
+    """The first ones, as far as ``most`` processes go; who alone is more is left out."""
+    narrow = [one for one in coming if _processes(one[0]) <= most]
+    totals = accumulate(_processes(plan) for plan, _ in narrow)
+    return [one for one, total in zip(narrow, totals, strict=True) if total <= most]
+
+
 def _processes(plan: PairPlan) -> int:
-    return sum(side.ranks for side in plan.case.sides)
+    ranks = [side.ranks for side in plan.case.sides]
+    return max(ranks) if plan.case.measure.isolation == "in_process" else sum(ranks)
 
 
-def _can_wait(plan: PairPlan) -> bool:
+def _can_start(plan: PairPlan, count: int, spare: Sequence[int]) -> bool:
     """Programs are started when they are timed, and a side that wants the machine to itself starts alone."""
-    return not plan.case.is_command and not plan.case.measure.exclusive
+    alone = plan.case.is_command or plan.case.measure.exclusive
+    return not alone and max(count, _processes(plan)) <= len(spare)

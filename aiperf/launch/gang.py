@@ -102,20 +102,20 @@ class Gang:
 
     @property
     def settled(self) -> bool:
-        """Whether every rank has answered all that it was sent, or has closed its pipe; does not wait."""
+        """Whether every rank has answered all that it was sent, or never will; does not wait, reads a little."""
         return all(self._is_settled(rank) for rank in self._ranks)
 
     @staticmethod
     def _is_settled(rank: _Rank) -> bool:
-        while rank.buffer.count(b"\n") < rank.owed:
+        if rank.buffer.count(b"\n") < rank.owed:
             try:
                 chunk = os.read(rank.reader, 1 << 20)
             except BlockingIOError:
                 return False
             if not chunk:
-                break
+                return True
             rank.buffer += chunk
-        return True
+        return rank.buffer.count(b"\n") >= rank.owed or len(rank.buffer) > _LONGEST_LINE
 
     def suspend(self) -> None:
         """Stop every rank where it is; it takes no CPU until ``resume``."""

@@ -127,7 +127,8 @@ def judge(output: str, status: int, tool: str) -> tuple[str, str]:
 def smaller(params: Mapping[str, object]) -> Iterator[dict[str, object]]:
     """The same parameters with less to do, then with less of a cut, then as they are: not every kernel takes any size.
 
-    First a 64th of long arrays, a quarter of the tiles and a 16th of a matrix's edge; then a quarter of that, too.
+    First a 64th of long arrays, a 16th of a matrix's edge, and a quarter of the tiles, or a 32nd where each block works
+    on a number that is set; then a quarter of edges and tiles.
     """
     less = _fewer(params)
     n = params.get("n")

@@ -57,7 +57,11 @@ def plan(index: int = 0, function: str = "vector", **fields: object) -> PairPlan
 
 
 def fill(room: WaitingRoom, *plans: PairPlan, spare: tuple[int, ...] = SPARE, each: int = 1, most: int = 99) -> None:
-    room.fill(plans, spare=spare, each=[each] * len(plans), most=most)
+    room.fill([(one, each) for one in plans], spare=spare, most=most)
+
+
+def indices(room: WaitingRoom) -> set[int]:
+    return {started.plan.index for started in room._waiting}
 
 
 def ready(room: WaitingRoom) -> bool:
@@ -234,12 +238,77 @@ def test_the_nearest_pairs_wait_and_no_more_processes_than_are_wanted(room: Wait
     plans = [plan(index) for index in range(4)]
     fill(room, *plans, most=5)
     assert len(room.pids) == 4
-    assert {s.plan.index for s in room._waiting} == {0, 1}
+    assert indices(room) == {0, 1}
 
 
-def test_a_pair_that_can_never_wait_keeps_no_later_one_from_it(room: WaitingRoom) -> None:
-    fill(room, plan(0, exclusive=True), plan(1), spare=SPARE[:2], most=2)
-    assert {s.plan.index for s in room._waiting} == {1}
+@pytest.mark.parametrize(("fields", "ranks"), [({"exclusive": True}, 1), ({}, 2), ({}, 3)])
+def test_a_pair_that_can_never_wait_keeps_no_later_one_from_it(
+    room: WaitingRoom, fields: dict[str, object], ranks: int
+) -> None:
+    first = plan(0, **fields)
+    wide = replace(first, case=replace(first.case, sides=tuple(replace(s, ranks=ranks) for s in first.case.sides)))
+    # Two ranks a side are more than may wait, three more than there are CPUs.
+    fill(room, wide, plan(1), spare=SPARE[:5], most=3)
+    assert indices(room) == {1}
+
+
+def test_no_more_wait_than_are_wanted_when_nearer_pairs_come_between(room: WaitingRoom) -> None:
+    fill(room, plan(4), plan(5), most=6)
+    assert indices(room) == {4, 5}
+    assert ready(room)
+    fill(room, plan(1), plan(2), plan(4), plan(5), most=6)
+    assert indices(room) == {1, 2, 4}
+    fill(room, plan(1), plan(2), plan(4), plan(5), most=2)
+    assert indices(room) == {1}
+    assert len(room.pids) == room.processes == 2
+
+
+def test_sides_of_one_process_count_as_one(room: WaitingRoom) -> None:
+    fill(room, plan(0, isolation="in_process"), plan(1), spare=SPARE[:3], most=3)
+    assert indices(room) == {0, 1}
+    assert len(room.pids) == room.processes == 3
+
+
+def test_the_nearest_start_first_and_no_later_one_overtakes(room: WaitingRoom) -> None:
+    two = plan(1)
+    wide = replace(two, case=replace(two.case, sides=tuple(replace(s, ranks=2) for s in two.case.sides)))
+    fill(room, plan(0), wide, plan(2), spare=SPARE[:4])
+    assert indices(room) == {0}
+
+
+def test_who_waits_stays_while_a_pair_has_all_cpus(room: WaitingRoom) -> None:
+    fill(room, plan(0))
+    waiting = room.pids
+    fill(room, plan(0), plan(1), spare=())
+    assert room.pids == waiting
+
+
+def test_each_pair_starts_on_cpus_of_its_own_and_the_next_one_on_those_that_are_free_again(
+    room: WaitingRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where: list[tuple[object, ...]] = []
+
+    class Ready(Started):
+        settled = True  # type: ignore[assignment]
+
+        def start(self, names: object, *, cpus: object, everywhere: object, **_: object) -> None:
+            where.append((self.plan.index, cpus, everywhere))
+
+    monkeypatch.setattr("aiperf.launch.ahead.Started", Ready)
+    fill(room, plan(0), plan(1), spare=(1, 2, 3, 4), each=2)
+    fill(room, plan(0), plan(1), plan(2), spare=(1, 2, 3, 4), each=2)
+    assert where == [(0, (1, 2), (1, 2, 3, 4)), (1, (3, 4), (3, 4, 1, 2)), (2, (1, 2), (1, 2, 3, 4))]
+
+
+def test_a_pair_is_ready_when_both_its_sides_are(room: WaitingRoom) -> None:
+    fill(room, plan(0))
+    (started,) = room._waiting
+    slow, _ = started.unique()
+    slow.suspend()
+    assert soon(lambda: started.unique()[1].settled)
+    assert not started.settled
+    slow.resume()
+    assert soon(lambda: started.settled)
 
 
 def test_who_died_while_it_started_counts_no_longer_as_starting(room: WaitingRoom) -> None:
@@ -298,8 +367,8 @@ def test_who_waits_is_told_whether_to_open_the_gpu(
             told.append((op, open_gpu))
 
     monkeypatch.setattr("aiperf.launch.sides.Gang", Mute)
-    room.fill([plan()], spare=SPARE, each=[1], most=2, open_gpu=True)
-    room.fill([plan(), plan(1)], spare=SPARE, each=[1, 1], most=4)
+    room.fill([(plan(), 1)], spare=SPARE, most=2, open_gpu=True)
+    room.fill([(plan(), 1), (plan(1), 1)], spare=SPARE, most=4)
     started = Started.empty(plan(2), tmp_path)
     started.start(("before",), cpus=None, everywhere=ALL, guardian=guardian)
     started.end()

@@ -147,6 +147,20 @@ time.sleep(60)
         assert gang.settled
 
 
+def test_who_writes_without_end_is_asked_no_longer_and_told_when_it_is_heard(
+    folder: Path, guardian: Guardian, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aiperf.launch.gang._LONGEST_LINE", 1 << 16)
+    with Gang(plan(folder, python=fake(folder, "while True:\n    os.write(write, b'x' * 4096)\n")), guardian) as gang:
+        gang.start()
+        deadline = time.monotonic() + 10
+        while not gang.settled and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert gang.settled
+        with pytest.raises(LaunchFailed, match="something else than an answer"):
+            gang.collect(phase="start", limit=5)
+
+
 def test_an_answer_may_come_in_pieces(folder: Path, guardian: Guardian) -> None:
     body = """
 for piece in (b'{"ok": tr', b'ue, "text": "', b'x' * 300000, b'"}', b'\\n'):

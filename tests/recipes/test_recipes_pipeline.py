@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from recipes_made import HOST, Bench, Told, failing, make_case, make_settings, noisy, pair, raises
+from recipes_made import FAST, HOST, Bench, Told, failing, make_case, make_settings, noisy, pair, raises
 
 from aiperf import pipeline
 from aiperf.analysis.limits import Peak
@@ -152,8 +152,7 @@ def test_a_budget_gives_each_case_a_look_and_then_the_widest_interval_goes_on(ru
 
 
 def test_a_budget_is_spent_by_all_that_a_run_does_and_by_limits_too(run, monkeypatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(pipeline.time, "monotonic", lambda: now[0])
+    now = clock(monkeypatch)
 
     def slow(*_, **__):
         now[0] += 50.0
@@ -163,13 +162,42 @@ def test_a_budget_is_spent_by_all_that_a_run_does_and_by_limits_too(run, monkeyp
     wild = [make_case("a"), make_case("b")]
     enough = run(script, *wild, budget=51.0)
     assert {(r.stop, len(r.pairs)) for r in enough.cases} == {("max_pairs", 8)}
-    now[0] = 0.0
     spent = run(script, *wild, budget=49.0)
     assert {(r.stop, len(r.pairs)) for r in spent.cases} == {("budget", 4)}
 
 
-def test_the_pairs_of_the_next_two_cases_are_foreseen_and_no_further(run) -> None:
-    done = run([pair(ratio=1.5)], *(make_case(name) for name in "abcd"))
+def clock(monkeypatch, *, of_a_pair=0.0):
+    """A clock that stands at a thousand seconds and goes on by hand, or by so much with each pair."""
+    now = [1000.0]
+    monkeypatch.setattr(pipeline.time, "monotonic", lambda: now[0])
+    real = Bench.measure
+
+    def measure(bench, *given, **how):
+        now[0] += of_a_pair
+        return real(bench, *given, **how)
+
+    monkeypatch.setattr(Bench, "measure", measure)
+    return now
+
+
+def test_what_a_case_has_spent_is_not_taken_from_it_twice(run, monkeypatch) -> None:
+    clock(monkeypatch, of_a_pair=10.0)
+    # Four pairs of each take 80 s and two more of the first 20; what is left is less than a pair, or more.
+    done = run([noisy(0.2)], make_case("a"), make_case("b"), budget=109.0)
+    assert sorted((r.stop, len(r.pairs)) for r in done.cases) == [("budget", 4), ("budget", 6)]
+    done = run([noisy(0.2)], make_case("a"), make_case("b"), budget=111.0)
+    assert sorted((r.stop, len(r.pairs)) for r in done.cases) == [("budget", 6), ("budget", 6)]
+
+
+def test_under_a_budget_a_case_keeps_to_its_own_limit(run, monkeypatch) -> None:
+    clock(monkeypatch, of_a_pair=10.0)
+    done = run([noisy(0.2)], precision=replace(FAST, case_seconds=61.0), budget=1e6)
+    assert [(r.stop, len(r.pairs)) for r in done.cases] == [("budget", 6)]
+
+
+@pytest.mark.parametrize("budget", [None, 1e6])
+def test_the_pairs_of_the_next_two_cases_are_foreseen_and_no_further(run, budget) -> None:
+    done = run([pair(ratio=1.5)], *(make_case(name) for name in "abcd"), budget=budget)
     calls = tuple(done.bench.calls)
     assert done.bench.expected[3] == calls[4:12]
 
@@ -311,6 +339,24 @@ def test_what_passes_is_found_again_while_the_run_measures(run, monkeypatch) -> 
     assert "found of the host since the run began: CPU 0-1 97 % busy" in done.told.notes
     # What waits for its turn is not to be taken for work of others.
     assert done.bench.stills == ["begin", "end"] * 2
+
+
+def test_while_what_was_found_is_fresh_nothing_has_to_be_still(run, monkeypatch) -> None:
+    monkeypatch.setattr(outlook, "survey", lambda *_, **__: Survey(()))
+    assert run([pair(ratio=1.5)], make_case("a"), make_case("b"), fit=Fit.warn).bench.stills == []
+
+
+def test_a_look_at_the_host_that_fails_is_told_and_costs_only_the_look(run, monkeypatch) -> None:
+    def dies(bench):
+        raise AiperfError("process 7 does not die")
+
+    monkeypatch.setattr(outlook, "survey", lambda *_, **__: Survey(()))
+    monkeypatch.setattr(outlook, "passing", lambda host: ())
+    monkeypatch.setattr(outlook, "STALE_S", 0.0)
+    monkeypatch.setattr(Bench, "still", dies)
+    done = run([pair(ratio=1.5)], make_case("a"), make_case("b"), fit=Fit.warn)
+    assert [r.status for r in done.cases] == ["measured", "measured"]
+    assert done.told.notes == ["the host was not looked at again: process 7 does not die"] * 2
 
 
 def test_a_load_of_the_start_refuses_no_case_whose_turn_comes_when_it_is_gone(run, monkeypatch) -> None:

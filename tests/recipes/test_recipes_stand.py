@@ -239,9 +239,10 @@ class Room:
     def __init__(self, *_: object) -> None:
         self.told: list[object] = []
         self.pids = {4711}
+        self.processes = WAITING
 
-    def fill(self, plans, *, spare, each, most, open_gpu) -> None:
-        self.told.append(("fill", [plan.index for plan in plans], spare, list(each)))
+    def fill(self, coming, *, spare, most, open_gpu) -> None:
+        self.told.append(("fill", [plan.index for plan, _ in coming], spare, [count for _, count in coming]))
         self.opened, self.most = open_gpu, most
 
     def take(self, plan):
@@ -276,6 +277,8 @@ def pair_that_marks(*phases):
 
 
 COMING = list(range(1, 17))
+WAITING = 3
+"""Processes that wait already."""
 
 
 def expecting(
@@ -292,7 +295,8 @@ def expecting(
     )
     case = replace(make_case(), **{"needs": Needs(gpus=gpus), **case_fields})
     there = tuple(Gpu(index, "NVIDIA H200", f"GPU-{index}", "9.0", size, size) for index in range(gpus))
-    host = replace(HOST, cpus=tuple(range(cpus)), memory_available=memory, gpus=there)
+    monkeypatch.setattr("aiperf.stand.memory", lambda: (1 << 40, memory))
+    host = replace(HOST, cpus=tuple(range(cpus)), gpus=there)
     with Stand(host, make_settings(pin=pin)) as opened:
         opened.expect([PairPlan(case, index, ("before", "after"), index) for index in range(1, 21)])
         opened.measure(case, 0, ("before", "after"), 0)
@@ -337,12 +341,52 @@ def test_sides_that_drive_a_gpu_get_as_many_cpus_while_they_wait_as_later(monkey
 
 
 @pytest.mark.parametrize(
-    ("memory", "most"), [(1 << 40, 32), (40 << 30, 16), (19 << 30, 2), (17 << 30, 0), (8 << 30, 0)]
+    ("memory", "wants", "most"),
+    [
+        (1 << 40, 0, 32),
+        (40 << 30, 0, WAITING + 16),
+        (40 << 30, 21 << 30, WAITING + 2),
+        (17 << 30, 0, WAITING),
+        (14 << 30, 0, WAITING - 2),
+        (1 << 30, 0, 0),
+    ],
 )
-def test_as_many_wait_as_memory_has_room_for_beside_what_is_left_alone(monkeypatch, tmp_path, memory, most) -> None:
+def test_as_many_wait_as_memory_has_room_for_beside_the_case_and_what_is_left_alone(
+    monkeypatch, tmp_path, memory, wants, most
+) -> None:
     seen: list[object] = []
-    expecting(monkeypatch, tmp_path, memory=memory, seen=seen)
+    expecting(monkeypatch, tmp_path, memory=memory, needs=Needs(memory=wants), seen=seen)
     assert seen == [(False, most)]
+
+
+def test_nobody_starts_beside_a_case_that_has_all_cpus(monkeypatch, tmp_path) -> None:
+    assert expecting(monkeypatch, tmp_path, cpus=2, needs=Needs(cpus=2))[4] == ("fill", COMING, (), [2] * 16)
+
+
+def test_a_pair_that_waited_is_ended_when_the_others_cannot_be_let_wait(monkeypatch, tmp_path) -> None:
+    ended = []
+
+    class Waited:
+        def end(self) -> None:
+            ended.append("ended")
+
+    def broken(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Room, "take", lambda room, plan: Waited())
+    monkeypatch.setattr(Room, "fill", broken)
+    with pytest.raises(KeyboardInterrupt):
+        expecting(monkeypatch, tmp_path)
+    assert ended == ["ended"]
+
+
+def test_whoever_waits_goes_on_when_a_look_at_the_host_fails(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
+    monkeypatch.setattr("aiperf.stand.WaitingRoom", Room)
+    with Stand(HOST, make_settings(pin="none")) as opened:
+        with pytest.raises(OSError, match="no such probe"), opened.still():
+            raise OSError("no such probe")
+        assert opened._room.told == ["reap", "suspend", "resume"]
 
 
 def test_nobody_has_a_cpu_to_wait_on_where_sides_may_run_anywhere(monkeypatch, tmp_path) -> None:
@@ -432,6 +476,8 @@ def test_quiet_cpus_are_kept_for_the_next_pairs_that_want_as_many_and_looked_for
     monkeypatch.setattr("aiperf.stand.time.monotonic", lambda: now[0])
     one = make_case()
     two = replace(one, id="another", needs=Needs(cpus=2))
+    driven = replace(one, id="of a GPU", needs=Needs(gpus=1, cpus=4))
+    four = replace(one, id="as many", needs=Needs(cpus=4))
     bench = Stand(replace(HOST, cpus=tuple(range(16))), make_settings(pin="auto"))
     for at, case in (
         (100.0, one),
@@ -443,7 +489,9 @@ def test_quiet_cpus_are_kept_for_the_next_pairs_that_want_as_many_and_looked_for
         (280.5, one),
         (338.5, two),
         (339.5, two),
+        (340.0, driven),
+        (340.0, four),
     ):
         now[0] = at
         assert len(bench._place(case)) == max(1, case.needs.cpus)
-    assert probed == [(100.0, 1), (159.0, 2), (280.5, 1), (339.5, 2)]
+    assert probed == [(100.0, 1), (159.0, 2), (280.5, 1), (339.5, 2), (340.0, 4), (340.0, 4)]
