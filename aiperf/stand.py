@@ -189,7 +189,7 @@ class Stand:
         """Have processes of coming pairs wait beside this case, on CPUs that it leaves."""
         free = tuple(cpu for cpu in self._host.cpus if cpu not in cpus) if cpus else ()
         # Memory lies where it was first touched, and most of those that come are measured on this NUMA node too.
-        spare = on_same_nodes(cpus, free) if cpus and free else ()
+        spare = on_same_nodes(cpus, free) if cpus else ()
         roomy, crowded = self._room_on_gpus(case)
         coming = () if case.measure.exclusive or crowded else self._coming
         wanted = [(plan, _cpus_wanted(plan.case)) for plan in coming]

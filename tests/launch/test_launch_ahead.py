@@ -241,14 +241,15 @@ def test_the_nearest_pairs_wait_and_no_more_processes_than_are_wanted(room: Wait
     assert indices(room) == {0, 1}
 
 
-@pytest.mark.parametrize(("fields", "ranks"), [({"exclusive": True}, 1), ({}, 2), ({}, 3)])
+@pytest.mark.parametrize(
+    ("fields", "ranks", "most"), [({"exclusive": True}, 1, 3), ({}, 2, 3), ({}, 3, 99)], ids=["alone", "most", "CPUs"]
+)
 def test_a_pair_that_can_never_wait_keeps_no_later_one_from_it(
-    room: WaitingRoom, fields: dict[str, object], ranks: int
+    room: WaitingRoom, fields: dict[str, object], ranks: int, most: int
 ) -> None:
     first = plan(0, **fields)
     wide = replace(first, case=replace(first.case, sides=tuple(replace(s, ranks=ranks) for s in first.case.sides)))
-    # Two ranks a side are more than may wait, three more than there are CPUs.
-    fill(room, wide, plan(1), spare=SPARE[:5], most=3)
+    fill(room, wide, plan(1), spare=SPARE[:5], most=most)
     assert indices(room) == {1}
 
 
