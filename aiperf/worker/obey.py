@@ -72,7 +72,10 @@ class Worker:
         with kept_compiled():
             for name in (*modules, *more):
                 with suppress(Exception):
-                    importlib.import_module(name)
+                    module, _, function = name.partition(":")
+                    imported = importlib.import_module(module)
+                    if function:
+                        getattr(imported, function)()
         if device == "cuda" and (torch := sys.modules.get("torch")) is not None:
             with suppress(Exception):
                 if torch.cuda.is_available() and open_gpu:

@@ -449,12 +449,18 @@ def test_a_gpu_that_cannot_be_opened_is_left_to_set_up(monkeypatch):
 def test_what_a_side_will_compile_with_is_imported_ahead_and_what_is_missing_is_left_to_set_up(monkeypatch):
     asked: list[str] = []
 
+    def hash_itself():
+        asked.append("hashed")
+
     def take(name):
         asked.append(name)
         if name == "not_here":
             raise ImportError(name)
+        # As if this release of torch had no such function.
+        return SimpleNamespace(triton_key=hash_itself) if name == "triton.runtime.cache" else SimpleNamespace()
 
     monkeypatch.setattr(obey.importlib, "import_module", take)
     sides = [("tensor.op", {"impl": "torch"}), ("tensor.op", {"impl": "compiled"})]
     assert make_worker().on_load(modules=["not_here", "json"], asked=sides, device="cpu", open_gpu=False) == {}
-    assert asked == ["not_here", "json", "torch._dynamo", "torch._inductor.compile_fx"]
+    compiler = ["torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache", "triton.runtime.cache"]
+    assert asked == ["not_here", "json", *compiler, "hashed"]

@@ -13,7 +13,8 @@ import pytest
 from aiperf.workloads._imports import imports_of
 
 ROOT = str(Path(__file__).parents[2])
-COMPILED = ("torch._dynamo", "torch._inductor.compile_fx")
+KEYED = ("triton.runtime.cache:triton_key",)
+COMPILED = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache:torch_key", *KEYED)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,21 @@ def test_only_what_set_up_imports_by_itself_comes_ahead(workload, params, ahead)
     assert imports_of(workload, params) == ahead
 
 
+@pytest.mark.parametrize(
+    ("workload", "params", "on_gpu"),
+    [
+        ("tensor.op", {"impl": "triton"}, KEYED),
+        ("tensor.op", {"impl": "torch"}, ()),
+        ("linalg.matmul", {"backend": "triton"}, KEYED),
+        ("linalg.matmul", {"backend": "torch"}, ()),
+        ("model.step", {"backend": "triton"}, ()),
+    ],
+)
+def test_triton_compiles_in_set_up_on_a_gpu_and_not_in_its_interpreter(workload, params, on_gpu):
+    assert imports_of(workload, params, "cuda") == on_gpu
+    assert imports_of(workload, params) == ()
+
+
 def test_jagged_tensors_are_prepared_for_where_they_are_used():
     assert imports_of("attention.forward", {"layout": "jagged"}, "cuda") == (
         "torch._dynamo",
@@ -58,13 +74,16 @@ from aiperf.workloads._imports import imports_of
 from aiperf.workloads.contract import Context
 workload, params, folder = json.loads(sys.argv[1])
 folder = Path(folder)
-ahead = imports_of(workload, params)
-already = [name for name in ahead if name in sys.modules]
+names = imports_of(workload, params)
+ahead = [name.partition(":")[0] for name in names]
+already = [name for name in ahead if name in sys.modules and name != "triton.runtime.cache"]
 set_up(workload, Context(device="cpu", seed=1, scratch=folder, shared_scratch=folder), params)
 there = set(sys.modules)
 for name in ahead:
     __import__(name)
-print(json.dumps([already, sorted(set(sys.modules) - there)]))
+called = "triton.runtime.cache:triton_key" in names
+made = called and sys.modules["triton.runtime.cache"].triton_key.cache_info().currsize
+print(json.dumps([already, sorted(set(sys.modules) - there), [called, bool(made)]]))
 """
 
 
@@ -79,6 +98,7 @@ print(json.dumps([already, sorted(set(sys.modules) - there)]))
 def test_set_up_does_import_what_comes_ahead_and_nothing_more_does(workload, params, tmp_path):
     program = [sys.executable, "-c", SET_UP, json.dumps([workload, params, str(tmp_path)])]
     told = subprocess.run(program, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": ROOT})
-    already, more = json.loads(told.stdout)
+    already, more, (called, made) = json.loads(told.stdout)
     assert already == []
     assert set(more) <= {"aiperf.workloads._wrapping"}
+    assert made == called
