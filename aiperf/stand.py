@@ -155,15 +155,6 @@ class Stand:
         if plan.case.is_command:
             self._room.reap()
             return self._command(plan, cpus, sampler.mark)
-        own = self._room.pids
-        started = self._room.take(plan)
-        try:
-            self._let_wait(plan.case, cpus)
-        except BaseException:
-            if started is not None:
-                started.end()
-            raise
-        sampler.overlook(own | self._room.pids)
 
         def mark_all(phase: str | None) -> None:
             sampler.mark(phase)
@@ -173,12 +164,20 @@ class Stand:
                 self._room.reap()
                 self._room.suspend()
 
-        meter = self._meter(plan.case)
-        exchange = self._exchange_of(plan.case)
+        exchange, meter = self._exchange_of(plan.case), self._meter(plan.case)
         where = Where(
             cpus, self._host.cpus, self._scratch.path, self._guardian, mark_all, meter, exchange, self._room.see_off
         )
         try:
+            own = self._room.pids
+            started = self._room.take(plan)
+            try:
+                self._let_wait(plan.case, cpus)
+            except BaseException:
+                if started is not None:
+                    started.end()
+                raise
+            sampler.overlook(own | self._room.pids)
             return measure_pair(plan, settings=settings, where=where, started=started)
         finally:
             self._room.resume()

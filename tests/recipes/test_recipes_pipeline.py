@@ -356,7 +356,7 @@ def test_a_look_at_the_host_that_fails_is_told_and_costs_only_the_look(run, monk
     monkeypatch.setattr(Bench, "still", dies)
     done = run([pair(ratio=1.5)], make_case("a"), make_case("b"), fit=Fit.warn)
     assert [r.status for r in done.cases] == ["measured", "measured"]
-    assert done.told.notes == ["the host was not looked at again: process 7 does not die"] * 2
+    assert done.told.notes.count("the host was not looked at again: process 7 does not die") == 2
 
 
 def test_a_load_of_the_start_refuses_no_case_whose_turn_comes_when_it_is_gone(run, monkeypatch) -> None:
