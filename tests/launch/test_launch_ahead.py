@@ -73,7 +73,7 @@ def states(pids: set[int]) -> set[str]:
 
 
 def soon(true: object) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not (met := true()) and time.monotonic() < deadline:  # type: ignore[operator]
         time.sleep(0.01)
     return bool(met)
