@@ -78,7 +78,7 @@ class Settings:
     precision: Precision = field(default_factory=Precision)
     limits: Limits = field(default_factory=Limits)
     budget: float | None = None
-    """Seconds for all that a run measures, or a sitting of it; None leaves only the cases' own budgets."""
+    """Seconds for a run, or a sitting of it, from its first case on; None leaves only the cases' own budgets."""
     seed: int = 0
     pin: str = "auto"
     """auto, none, or a CPU list."""

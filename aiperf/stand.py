@@ -153,8 +153,8 @@ class Stand:
 
     def _pair(self, plan: PairPlan, cpus: tuple[int, ...] | None, sampler: Sampler, settings: Settings) -> Pair:
         if plan.case.is_command:
-            self._room.reap()
-            return self._command(plan, cpus, sampler.mark)
+            with self.still():
+                return self._command(plan, cpus, sampler.mark)
 
         def mark_all(phase: str | None) -> None:
             sampler.mark(phase)
@@ -207,7 +207,8 @@ class Stand:
     def _most_waiting(self, case: Case, roomy: bool) -> int:
         """Processes that may wait beside a case: as many as fit what the host has to spare, and the GPUs if roomy."""
         free = memory()[1] - _AHEAD_MEMORY - case.needs.memory
-        room = [_MOST_WAITING, max(0, self._room.processes + free // _MEMORY_EACH)]
+        # Who is starting still has its memory to take.
+        room = [_MOST_WAITING, max(0, self._room.ready + free // _MEMORY_EACH)]
         if roomy:
             room += [int(_CONTEXTS * gpu.memory_total) // _CONTEXT for gpu in self._used_gpus(case)]
         return min(room)

@@ -35,7 +35,7 @@ class WaitingRoom:
         self._leaving: list[Started] = []
         self._left: deque[set[int]] = deque(maxlen=_REMEMBERED)
         self._turn = 0
-        """Processes started so far: the next one starts on the CPU after theirs."""
+        """CPUs given out so far, round and round: the next pair starts on those after them."""
 
     @property
     def pids(self) -> set[int]:
@@ -43,9 +43,9 @@ class WaitingRoom:
         return {pid for gang in self._gangs() for pid in gang.pids}.union(*self._left)
 
     @property
-    def processes(self) -> int:
-        """How many wait."""
-        return sum(_processes(started.plan) for started in self._waiting)
+    def ready(self) -> int:
+        """How many processes wait and have done all that they were told so far."""
+        return sum(_processes(started.plan) for started in self._waiting if started.settled)
 
     def see_off(self, started: Started) -> None:
         """Let processes end that have closed; ``reap`` waits for them."""
@@ -55,7 +55,10 @@ class WaitingRoom:
     def reap(self) -> None:
         """See that those who left are gone, before anything is timed."""
         while self._leaving:
-            self._leaving.pop().end()
+            try:
+                self._leaving[-1].end()
+            finally:
+                self._leaving.pop()
 
     def fill(
         self, coming: Sequence[tuple[PairPlan, int]], *, spare: tuple[int, ...], most: int, open_gpu: bool = False
@@ -71,8 +74,10 @@ class WaitingRoom:
         waiting = [started.plan for started in self._waiting]
         able = _nearest([one for one in coming if one[0] in waiting or _can_start(*one, spare)], most)
         for started in [s for s in self._waiting if s.plan not in (plan for plan, _ in able)]:
-            self._waiting.remove(started)
-            started.end()
+            try:
+                started.end()
+            finally:
+                self._waiting.remove(started)
         starting = sum(_processes(s.plan) for s in self._waiting if not s.settled)
         for plan, count in [one for one in able if one[0] not in waiting]:
             processes = _processes(plan)
@@ -80,16 +85,20 @@ class WaitingRoom:
                 return
             turned = spare[self._turn % len(spare) :] + spare[: self._turn % len(spare)]
             self._start(plan, cpus=turned[:count], everywhere=turned, open_gpu=open_gpu)
-            self._turn += processes
+            self._turn += max(count, processes)
             starting += processes
 
     def _start(self, plan: PairPlan, *, cpus: tuple[int, ...], everywhere: tuple[int, ...], open_gpu: bool) -> None:
-        started = Started.empty(plan, self._scratch)
         try:
-            started.start(plan.order, cpus=cpus, everywhere=everywhere, guardian=self._guardian, open_gpu=open_gpu)
-        except AiperfError:
-            # The pair tries again when its turn comes, and then says what is wrong.
-            started.end()
+            started = Started.empty(plan, self._scratch)
+        except OSError:
+            return  # the pair tries again when its turn comes, and then says what is wrong
+        try:
+            started.start(
+                plan.order, cpus=cpus, everywhere=everywhere, guardian=self._guardian, open_gpu=open_gpu, apart=True
+            )
+        except (AiperfError, OSError):
+            started.end()  # so here
         except BaseException:
             started.end()
             raise

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -309,11 +309,13 @@ class Gang:
 
     def kill(self) -> None:
         """End every rank and all it started, and close the pipes."""
-        for rank in self._ranks:
-            rank.child.kill_group()
-            os.close(rank.reader)
-            os.close(rank.writer)
-        self._ranks = []
+        ranks, self._ranks = self._ranks, []
+        # One that cannot be killed keeps no other one alive.
+        with ExitStack() as every:
+            for rank in ranks:
+                every.callback(os.close, rank.reader)
+                every.callback(os.close, rank.writer)
+                every.callback(rank.child.kill_group)
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,11 +47,13 @@ class Started:
         everywhere: tuple[int, ...],
         guardian: Guardian,
         open_gpu: bool = False,
+        apart: bool = False,
     ) -> None:
         """Start the sides ``names``, which are to live together, and have them import what they need.
 
-        ``open_gpu``: and make their contexts, which set-up does otherwise. Raises LaunchFailed; what was started by
-        then is killed by ``end``.
+        ``open_gpu``: and make their contexts, which set-up does otherwise. ``apart``: each on as many CPUs as ``cpus``,
+        a CPU further on in ``everywhere`` than the side before. Raises LaunchFailed; what was started by then is killed
+        by ``end``.
         """
         case, sides = self.plan.case, {side.name: side for side in self.plan.case.sides}
         shared = case.measure.isolation == "in_process"
@@ -59,12 +62,13 @@ class Started:
                 self.gangs[name] = next(iter(self.gangs.values()))
                 continue
             side = sides[name]
+            own = cpus if cpus is None or not apart else (*everywhere[place:], *everywhere[:place])[: len(cpus)]
             plan = GangPlan(
                 name="both" if shared else name,
                 ranks=side.ranks,
                 env=side_environment(side.env, seed=self.plan.seed + place, gang=side.ranks > 1),
                 python=side.python,
-                cpus=start_cpus(cpus, everywhere, ranks=side.ranks, place=place),
+                cpus=start_cpus(own, everywhere, ranks=side.ranks, place=place),
                 folder=self.folder,
                 cwd=Path(side.folder) if side.folder else None,
             )
@@ -96,8 +100,9 @@ class Started:
 
     def end_sides(self) -> None:
         """Kill what still runs; the folder stays, for sides that come later."""
-        for gang in self.unique():
-            gang.kill()
+        with ExitStack() as every:
+            for gang in self.unique():
+                every.callback(gang.kill)
         self.gangs = {}
 
     def end(self) -> None:

@@ -153,9 +153,9 @@ def build(
 ) -> Task:
     """The model called ``name`` with the ``part``-th of ``parts`` equal slices of a global batch of ``batch`` samples.
 
-    ``rows`` cuts another slice than an equal one. Weights and the global batch depend on the seed and the kind of
-    device alone, so that every split of one batch is the same problem. (A GPU draws weights itself: those of base
-    took a CPU 1.3 s.)
+    ``rows`` cuts another slice than an equal one. Weights and the global batch depend on the seed alone, weights
+    on a GPU on its model too, so that every split of one batch is the same problem on GPUs of one kind. (A GPU draws
+    weights itself: those of base took a CPU 1.3 s.)
     Raises ValueError for an unknown name or a batch that cannot be cut.
     """
     if name not in TRANSFORMERS and name not in PERCEPTRONS:

@@ -11,7 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from aiperf.errors import AiperfError
 from aiperf.launch.ahead import WaitingRoom
+from aiperf.launch.child import Child
 from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.pair import Where, measure_pair
@@ -261,13 +263,15 @@ def test_no_more_wait_than_are_wanted_when_nearer_pairs_come_between(room: Waiti
     assert indices(room) == {1, 2, 4}
     fill(room, plan(1), plan(2), plan(4), plan(5), most=2)
     assert indices(room) == {1}
-    assert len(room.pids) == room.processes == 2
+    assert len(room.pids) == 2
 
 
 def test_sides_of_one_process_count_as_one(room: WaitingRoom) -> None:
     fill(room, plan(0, isolation="in_process"), plan(1), spare=SPARE[:3], most=3)
     assert indices(room) == {0, 1}
-    assert len(room.pids) == room.processes == 3
+    assert len(room.pids) == 3
+    assert ready(room)
+    assert room.ready == 3
 
 
 def test_the_nearest_start_first_and_no_later_one_overtakes(room: WaitingRoom) -> None:
@@ -299,6 +303,53 @@ def test_each_pair_starts_on_cpus_of_its_own_and_the_next_one_on_those_that_are_
     fill(room, plan(0), plan(1), spare=(1, 2, 3, 4), each=2)
     fill(room, plan(0), plan(1), plan(2), spare=(1, 2, 3, 4), each=2)
     assert where == [(0, (1, 2), (1, 2, 3, 4)), (1, (3, 4), (3, 4, 1, 2)), (2, (1, 2), (1, 2, 3, 4))]
+    fill(room, plan(3), plan(4), spare=tuple(range(8)), each=3)
+    assert where[3:] == [(3, (6, 7, 0), (6, 7, 0, 1, 2, 3, 4, 5)), (4, (1, 2, 3), (1, 2, 3, 4, 5, 6, 7, 0))]
+
+
+def test_sides_that_share_cpus_later_start_a_cpu_apart(
+    guardian: Guardian, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aiperf.launch.sides.Gang.start", lambda gang: None)
+    monkeypatch.setattr("aiperf.launch.sides.Gang.send", lambda *_, **__: None)
+
+    def cpus_of(**how: bool) -> list[object]:
+        started = Started.empty(plan(), tmp_path)
+        started.start(("before", "after"), cpus=(4, 5), everywhere=(4, 5, 6), guardian=guardian, **how)
+        return [gang.plan.cpus for gang in started.unique()]
+
+    assert cpus_of() == [((4, 5),), ((4, 5),)]
+    assert cpus_of(apart=True) == [((4, 5),), ((5, 6),)]
+
+
+def test_a_side_that_does_not_die_keeps_no_other_one_alive(room: WaitingRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(room, plan(0))
+    waiting, real = room.pids, Child.kill_group
+    first = min(waiting)
+
+    def kill(child: Child) -> object:
+        ended = real(child)
+        if child.pid == first:
+            raise AiperfError(f"process {first} does not die")
+        return ended
+
+    monkeypatch.setattr(Child, "kill_group", kill)
+    with pytest.raises(AiperfError, match="does not die"):
+        fill(room)
+    assert not any(psutil.pid_exists(pid) for pid in waiting)
+    assert room.pids == set()
+
+
+def test_a_full_disk_leaves_a_pair_to_its_own_turn(room: WaitingRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("aiperf.launch.sides.tempfile.mkdtemp", full)
+    fill(room, plan(0))
+    monkeypatch.undo()
+    monkeypatch.setattr("aiperf.launch.gang.os.pipe", full)
+    fill(room, plan(0))
+    assert room.pids == set()
 
 
 def test_a_pair_is_ready_when_both_its_sides_are(room: WaitingRoom) -> None:

@@ -239,7 +239,7 @@ class Room:
     def __init__(self, *_: object) -> None:
         self.told: list[object] = []
         self.pids = {4711}
-        self.processes = WAITING
+        self.ready = WAITING
 
     def fill(self, coming, *, spare, most, open_gpu) -> None:
         self.told.append(("fill", [plan.index for plan, _ in coming], spare, [count for _, count in coming]))
@@ -278,7 +278,7 @@ def pair_that_marks(*phases):
 
 COMING = list(range(1, 17))
 WAITING = 3
-"""Processes that wait already."""
+"""Processes that wait already, and are ready."""
 
 
 def expecting(
@@ -332,7 +332,8 @@ def test_those_of_the_last_pair_are_gone_before_a_program_is_run(monkeypatch, tm
             opened, "_command", lambda *_: opened._room.told.append("run") or make_pair(0, ("before", "after"), 0)
         )
         opened.measure(case, 0, ("before", "after"), 0)
-        assert opened._room.told[3:] == ["reap", "run"]
+        # And who waits is not at work beside it.
+        assert opened._room.told[3:] == ["reap", "suspend", "run", "resume"]
 
 
 def test_sides_that_drive_a_gpu_get_as_many_cpus_while_they_wait_as_later(monkeypatch, tmp_path) -> None:
