@@ -229,6 +229,7 @@ def test_no_more_start_at_once_than_there_are_cpus_and_more_when_those_are_ready
     room.suspend()
     fill(room, *plans, spare=SPARE[:4])
     assert room.pids == first
+    assert room.ready == 0
     room.resume()
     assert ready(room)
     fill(room, *plans, spare=SPARE[:4])
@@ -296,7 +297,8 @@ def test_each_pair_starts_on_cpus_of_its_own_and_the_next_one_on_those_that_are_
     class Ready(Started):
         settled = True  # type: ignore[assignment]
 
-        def start(self, names: object, *, cpus: object, everywhere: object, **_: object) -> None:
+        def start(self, names: object, *, cpus: object, everywhere: object, **how: object) -> None:
+            assert how["apart"] is True
             where.append((self.plan.index, cpus, everywhere))
 
     monkeypatch.setattr("aiperf.launch.ahead.Started", Ready)
@@ -337,7 +339,7 @@ def test_a_side_that_does_not_die_keeps_no_other_one_alive(room: WaitingRoom, mo
     with pytest.raises(AiperfError, match="does not die"):
         fill(room)
     assert not any(psutil.pid_exists(pid) for pid in waiting)
-    assert room.pids == set()
+    assert room._waiting == []
 
 
 def test_a_full_disk_leaves_a_pair_to_its_own_turn(room: WaitingRoom, monkeypatch: pytest.MonkeyPatch) -> None:
