@@ -221,17 +221,20 @@ def test_nobody_waits_without_a_cpu_of_its_own(
     assert len(room.pids) == waiting
 
 
-def test_no_more_start_at_once_than_there_are_cpus_and_more_when_those_are_ready(room: WaitingRoom) -> None:
+def test_no_more_start_at_once_than_there_are_cpus_and_more_when_those_are_ready(
+    room: WaitingRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plans = [plan(index) for index in range(4)]
-    fill(room, *plans, spare=SPARE[:4])
-    first = room.pids
-    assert len(first) == 4
-    room.suspend()
-    fill(room, *plans, spare=SPARE[:4])
-    assert room.pids == first
-    assert room.ready == 0
-    room.resume()
+    with monkeypatch.context() as slow:
+        slow.setattr(Started, "settled", False)
+        fill(room, *plans, spare=SPARE[:4])
+        first = room.pids
+        assert len(first) == 4
+        fill(room, *plans, spare=SPARE[:4])
+        assert room.pids == first
+        assert room.ready == 0
     assert ready(room)
+    assert room.ready == 4
     fill(room, *plans, spare=SPARE[:4])
     assert len(room.pids) == 8
     assert first < room.pids
