@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
 
 from aiperf.analysis.limits import Peak as Ceiling
 from aiperf.campaign import (
@@ -33,8 +29,8 @@ from aiperf.checkouts import check_refs, names_refs, with_checkouts
 from aiperf.errors import AiperfError, Exit
 from aiperf.host.calibration import Calibration, load_calibration, of_case
 from aiperf.host.facts import HostFacts
-from aiperf.host.findings import Finding, findings
-from aiperf.host.fingerprint import environment, fingerprint, git_state, software_versions
+from aiperf.host.findings import findings
+from aiperf.host.fingerprint import fingerprint
 from aiperf.host.outlook import Outlook, first_look
 from aiperf.host.relevance import Fit
 from aiperf.launch.gang import LaunchFailed
@@ -44,6 +40,7 @@ from aiperf.plan.resume import is_kept
 from aiperf.records import Case, CaseRecord, Failure, RunRecord
 from aiperf.report.live import Progress
 from aiperf.roofs import ceilings, measure_roofs
+from aiperf.runs import Status, begin_run, end_run, new_record
 from aiperf.settings import Settings
 from aiperf.stand import Stand
 from aiperf.store.read import StoredRun
@@ -52,7 +49,6 @@ from aiperf.store.write import RunWriter, StoreError
 
 _FORESEEN = 2
 """Cases after the present one whose pairs are likely to come next."""
-_Status = Literal["finished", "interrupted"]
 
 
 @dataclass(frozen=True)
@@ -90,10 +86,10 @@ def run_plan(
     if earlier is None:
         writer, run = begin_run(plan, host=host, settings=settings, argv=argv, told=told, fit=fit)
     else:
-        now = _new_record("", plan, host=host, settings=settings, argv=argv, told=told, fit=fit)
+        now = new_record("", plan, host=host, settings=settings, argv=argv, told=told, fit=fit)
         writer, run = reopen(earlier, now)
     records: dict[str, CaseRecord] = {}
-    status: _Status = "interrupted"
+    status: Status = "interrupted"
     problems: tuple[str, ...] = ()
     try:
         progress.run_started((*plan.cases, *plan.skips))
@@ -126,62 +122,6 @@ def run_plan(
     done = tuple(records[name] for name in run.planned if name in records)
     code = Exit.USAGE if problems else exit_code(done, status == "interrupted")
     return RunOutcome(writer.folder, run, done, code, problems)
-
-
-def begin_run(
-    plan: Plan,
-    *,
-    host: HostFacts,
-    settings: Settings,
-    argv: Sequence[str],
-    told: Sequence[Finding] | None = None,
-    fit: Fit = Fit.off,
-) -> tuple[RunWriter, RunRecord]:
-    """Open a new run's folder and say in it what is going to be measured. Raises UserError when that cannot be.
-
-    ``told`` are the host's findings where they have been made already.
-    """
-    writer = RunWriter.create(settings.results, hostname=host.hostname)
-    run = _new_record(writer.name, plan, host=host, settings=settings, argv=argv, told=told, fit=fit)
-    writer.write_run(run)
-    return writer, run
-
-
-def _new_record(
-    name: str,
-    plan: Plan,
-    *,
-    host: HostFacts,
-    settings: Settings,
-    argv: Sequence[str],
-    told: Sequence[Finding] | None,
-    fit: Fit,
-) -> RunRecord:
-    host_id, fields = fingerprint(host)
-    recorded = {**fields.get("record_only", {}), "environment": environment()}
-    told = findings(host, host_id=host_id) if told is None else told
-    return RunRecord(
-        run=name,
-        argv=tuple(argv),
-        started=_now(),
-        precision=settings.precision.name,
-        seed=settings.seed,
-        settings={**asdict(settings), "results": str(settings.results), "fit": fit.value},
-        host={**asdict(host), "fingerprint": {**fields, "record_only": recorded}},
-        host_id=host_id,
-        software={**software_versions(host.libraries), "python": sys.version.split()[0]},
-        git=git_state(Path.cwd()),
-        findings=tuple(f.sentence for f in told if f.level in ("warn", "unfit")),
-        planned=tuple(case.id for case in (*plan.cases, *(skip.case for skip in plan.skips))),
-    )
-
-
-def end_run(writer: RunWriter, run: RunRecord, status: _Status) -> RunRecord:
-    """Close a run's record. On a disk that has filled up it stays as it was: the reason is told by whoever saw it."""
-    run = replace(run, finished=_now(), status=status)
-    with contextlib.suppress(StoreError):
-        writer.write_run(run)
-    return run
 
 
 class _Sitting:
@@ -282,11 +222,8 @@ class _Sitting:
 
     def _look_again(self) -> None:
         """Look at the host again, if what was found of it has aged."""
-        if not self._outlook.is_stale:
-            return
         try:
-            with self._stand.still():
-                found = self._outlook.refresh()
+            found = self._outlook.refresh(self._stand.still)
         except AiperfError as error:
             # The pair that is next will fail of it, or not: a look is worth less than a run.
             self._progress.note(f"the host was not looked at again: {error}")
@@ -397,7 +334,3 @@ def _width(state: CaseState) -> float:
     """How far a case is from the width wanted: the widest interval gets the next pairs."""
     spans = [r.comparison.high / r.comparison.low for r in state.results if r.headline and r.comparison.low > 0]
     return max(spans, default=float("inf")) / max(state.settings.precision.width, 1e-9)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -137,10 +137,9 @@ class Stand:
             cpus=cpus or self._host.cpus,
             home=others((cpus,), self._host.cpus) if cpus else (),
         )
-        sampler.overlook(self._room.pids)
         sampler.start()
         try:
-            pair = self._pair(plan, cpus, sampler, _with_audits(self._settings, audits))
+            pair = self._pair(plan, cpus, sampler.mark, _with_audits(self._settings, audits))
         finally:
             telemetry = sampler.stop()
         own = {os.getpid()} | {pid for run in pair.runs for pid in run.pids} | self._room.pids
@@ -151,13 +150,15 @@ class Stand:
             watch=Watch(telemetry.cost, telemetry.home, telemetry.standing, telemetry.temperatures),
         )
 
-    def _pair(self, plan: PairPlan, cpus: tuple[int, ...] | None, sampler: Sampler, settings: Settings) -> Pair:
+    def _pair(
+        self, plan: PairPlan, cpus: tuple[int, ...] | None, mark: Callable[[str | None], None], settings: Settings
+    ) -> Pair:
         if plan.case.is_command:
             with self.still():
-                return self._command(plan, cpus, sampler.mark)
+                return self._command(plan, cpus, mark)
 
         def mark_all(phase: str | None) -> None:
-            sampler.mark(phase)
+            mark(phase)
             if phase in (SETTING_UP, CHECKING):
                 self._room.resume()
             else:
@@ -169,7 +170,6 @@ class Stand:
             cpus, self._host.cpus, self._scratch.path, self._guardian, mark_all, meter, exchange, self._room.see_off
         )
         try:
-            own = self._room.pids
             started = self._room.take(plan)
             try:
                 self._let_wait(plan.case, cpus)
@@ -177,7 +177,6 @@ class Stand:
                 if started is not None:
                     started.end()
                 raise
-            sampler.overlook(own | self._room.pids)
             return measure_pair(plan, settings=settings, where=where, started=started)
         finally:
             self._room.resume()

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "aiperf"
 GROUND = {"errors", "units", "records", "settings", "paths", "order"}
 ROOMS = ("scenario", "host", "plan", "launch", "profilers", "analysis", "store", "report", "cli")
-RECIPES = {"pipeline", "campaign", "stand", "roofs", "sittings", "checkouts", "gating", "checkup"} | {
+RECIPES = {"pipeline", "runs", "campaign", "stand", "roofs", "sittings", "checkouts", "gating", "checkup"} | {
     "profiling",
     "foreign_profiles",
 }

@@ -26,13 +26,13 @@ from aiperf.cli.options import (
 )
 from aiperf.errors import Exit, usage
 from aiperf.host.read import read_host
-from aiperf.pipeline import begin_run, end_run
 from aiperf.plan.plan import make_plan
 from aiperf.records import CaseRecord
 from aiperf.report.calibration_table import calibration_lines
 from aiperf.report.console import Line, terminal_width
 from aiperf.report.console import show as show_lines
 from aiperf.report.json_file import listing_json
+from aiperf.runs import begin_run, end_run
 from aiperf.scenario.find import find_scenarios
 from aiperf.scenario.load import load_scenarios
 from aiperf.sittings import CalibrationOutcome, SittingFailed, Wanted, calibrate_case

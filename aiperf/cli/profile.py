@@ -32,7 +32,6 @@ from aiperf.foreign_profiles import import_reports, parse_range, profile_program
 from aiperf.host.facts import HostFacts
 from aiperf.host.fingerprint import fingerprint
 from aiperf.host.read import read_host
-from aiperf.pipeline import begin_run, end_run
 from aiperf.plan.suites import load_suite, plan_selected
 from aiperf.profilers.preflight import Ability, abilities, chosen, passed_over
 from aiperf.profiling import Wish, commands_of, going_on, profile_cases, write_page
@@ -45,6 +44,7 @@ from aiperf.report.json_file import listing_json
 from aiperf.report.profile_page import profiles_html
 from aiperf.report.profile_suite import suite_lines
 from aiperf.roofs import ceilings
+from aiperf.runs import begin_run, end_run
 from aiperf.store.read import open_run
 
 _Selectors = Annotated[

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from aiperf.host import proc
@@ -25,6 +26,7 @@ _NUMA = "numa-awareness"
 _GPU_MEAN_S = 1.0
 """NVML's utilisation is the mean of up to a second (nvmlDeviceGetUtilizationRates)."""
 
+Still = Callable[[], AbstractContextManager[None]]
 LookAgain = Callable[[frozenset[str]], Survey]
 """(ids of probes and findings) -> what is bad of them now."""
 
@@ -46,17 +48,16 @@ class Outlook:
         self._seen: dict[str, dict[str, Fact]] = {}
         self._near: tuple[tuple[int, ...], ...] | None = None
 
-    @property
-    def is_stale(self) -> bool:
-        """Whether what comes and goes is to be looked at again."""
-        return self._fit is not Fit.off and self._again is not None and self._clock() - self._looked >= STALE_S
+    def refresh(self, still: Still = nullcontext) -> tuple[str, ...]:
+        """Look again at what comes and goes, once it is stale; the sentences of what was not there before.
 
-    def refresh(self) -> tuple[str, ...]:
-        """Look again at what comes and goes, once it is stale; the sentences of what was not there before."""
-        if not self.is_stale or self._again is None:
+        ``still`` is held meanwhile, so that a run's own processes are not taken for work of others.
+        """
+        if self._fit is Fit.off or self._again is None or self._clock() - self._looked < STALE_S:
             return ()
         before = {(fact.id, fact.level) for fact in self._facts}
-        now = self._again(_MOMENTARY & wanted(load_rules())).facts
+        with still():
+            now = self._again(_MOMENTARY & wanted(load_rules())).facts
         self._facts = (*(fact for fact in self._facts if fact.id not in _MOMENTARY), *now)
         self._looked = self._clock()
         return tuple(fact.sentence for fact in now if (fact.id, fact.level) not in before)

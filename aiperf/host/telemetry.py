@@ -111,7 +111,6 @@ class Sampler:
         self._readings: Counter[str] = Counter()
         self._reasons: dict[str, Counter[str]] = defaultdict(Counter)
         self._processes: dict[tuple[int, int], GpuProcess] = {}
-        self._overlooked: frozenset[int] = frozenset()
         self._ticks: dict[int, proc.CpuTime] = {}
         self._system = Rates(lambda: system_counters(root))
         self._traffic = {index: Rates(partial(_traffic, self._nvml, handle)) for index, handle in self._handles.items()}
@@ -132,10 +131,6 @@ class Sampler:
     def mark(self, side: str | None) -> None:
         """Say whose turn it is from now on; None between turns. Cheap: two assignments."""
         self._side, self._turn = side or "", self._turn + 1
-
-    def overlook(self, pids: Collection[int]) -> None:
-        """Say which processes need not be looked at, from now on: asking who each of many is takes milliseconds."""
-        self._overlooked = frozenset(pids)
 
     def stop(self) -> Telemetry:
         """End the thread after a last reading and return what was seen."""
@@ -230,8 +225,6 @@ class Sampler:
 
     def _see_processes(self, index: int, handle: Any, side: str) -> None:
         for pid in self._nvml.compute_pids(handle) if self._nvml else ():
-            if pid in self._overlooked:
-                continue
             known = self._processes.get((index, pid)) or _gpu_process(pid, index, self._root)
             if known is not None:
                 sides = known.sides if side in known.sides else (*known.sides, side)

@@ -98,7 +98,7 @@ class WaitingRoom:
                 plan.order, cpus=cpus, everywhere=everywhere, guardian=self._guardian, open_gpu=open_gpu, apart=True
             )
         except (AiperfError, OSError):
-            started.end()  # so here
+            started.end()  # and here
         except BaseException:
             started.end()
             raise
@@ -153,6 +153,6 @@ def _processes(plan: PairPlan) -> int:
 
 
 def _can_start(plan: PairPlan, count: int, spare: Sequence[int]) -> bool:
-    """Programs are started when they are timed, and a side that wants the machine to itself starts alone."""
+    """Whether each process has a CPU. Programs start when they are timed, who wants the machine to itself alone."""
     alone = plan.case.is_command or plan.case.measure.exclusive
     return not alone and max(count, _processes(plan)) <= len(spare)

@@ -1,4 +1,4 @@
-"""What set-up will import besides a workload's own module: seconds that a worker can spend ahead of its turn.
+"""What set-up will import and call besides a workload's own module: seconds that a worker can spend ahead of its turn.
 
 torch.compile brings a thousand modules, and so does the first optimizer; compilers hash their own files, half a
 gigabyte of Triton's, once in each process. Where the first iteration compiles, its time is told beside the others, and
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _KEYED = ("triton.runtime.cache:triton_key",)
+"""Part of the name of every kernel that Triton keeps."""
 _COMPILED = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache:torch_key", *_KEYED)
 _WRAPPED = ("aiperf.workloads._wrapping",)
 _OPTIMIZER = ("torch._dynamo",)

@@ -127,8 +127,8 @@ def judge(output: str, status: int, tool: str) -> tuple[str, str]:
 def smaller(params: Mapping[str, object]) -> Iterator[dict[str, object]]:
     """The same parameters with less to do, then with less of a cut, then as they are: not every kernel takes any size.
 
-    First a 64th of long arrays, a 16th of a matrix's edge, and a quarter of the tiles, or a 32nd where each block works
-    on a number that is set; then a quarter of edges and tiles.
+    First a 64th of long arrays, a 16th of a matrix's edge, and a quarter of the tiles, or a 32nd where that makes
+    fewer blocks of as much work; then a quarter of edges and tiles.
     """
     less = _fewer(params)
     n = params.get("n")
@@ -138,8 +138,8 @@ def smaller(params: Mapping[str, object]) -> Iterator[dict[str, object]]:
     elif isinstance(n, int) and n >= 1 << 20:
         less["n"] = n // 64
     elif n in _EDGES:
-        if "PAIRS" in json.dumps(params.get("grid", "")):
-            yield {**less, "n": int(n) // 32}  # what a block works on is set: few blocks do the same as many
+        if re.search(r"\bn\b", str(params.get("grid", ""))):
+            yield {**less, "n": int(n) // 32}  # fewer tiles are fewer blocks, of which each does what it did
         less["n"] = int(n) // 4  # of tiles: each block still works on several
     yield less
     yield dict(params)

@@ -8,7 +8,6 @@ import pytest
 from host_fake_nvml import EVERY_DEVICE_CALL, LIBRARY_NOT_FOUND, FakeGpu, FakeNvml
 from host_recorded import machine, process
 
-from aiperf.host import telemetry as telemetry_module
 from aiperf.host.facts import Gpu
 from aiperf.host.incidents import judge
 from aiperf.host.telemetry import Sampler, Telemetry
@@ -125,21 +124,6 @@ def test_a_foreign_process_on_the_gpu_voids_and_own_descendants_do_not(tmp_path)
     assert "process 12 (python3) used GPU 0" in details
     assert len(details) == 3
     assert not any("999" in detail for detail in details)
-
-
-def test_who_is_overlooked_is_not_asked_who_it_is_and_others_are(tmp_path, monkeypatch):
-    root = machine(tmp_path)
-    for pid in (11, 12):
-        process(root, pid, parent=1)
-    asked = []
-    real = telemetry_module._gpu_process
-    monkeypatch.setattr(telemetry_module, "_gpu_process", lambda pid, *rest: asked.append(pid) or real(pid, *rest))
-    fake = FakeGpu(pids=[11, 12])
-    sampler = Sampler(gpus=facts_of(fake), library=FakeNvml(fake), period=0.01, root=root)
-    sampler.overlook({11})
-    sampler.start()
-    assert {seen.pid for seen in sampler.stop().processes} == {12}
-    assert set(asked) == {12}
 
 
 def test_a_number_that_names_a_process_without_a_gpu_here_is_not_counted(tmp_path):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from recipes_made import FAST, HOST, Bench, Told, failing, make_case, make_settings, noisy, pair, raises
 
-from aiperf import pipeline
+from aiperf import pipeline, runs
 from aiperf.analysis.recompute import recompute
 from aiperf.campaign import Noise, new_state, take_up
 from aiperf.errors import Exit, UserError
@@ -27,7 +27,7 @@ STOP = raises(KeyboardInterrupt())
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Run cases with the pairs of a script, in a new run or in the newest one."""
-    monkeypatch.setattr(pipeline, "git_state", lambda folder: {"sha": "abc"})
+    monkeypatch.setattr(runs, "git_state", lambda folder: {"sha": "abc"})
 
     def _run(script, *cases, resume=False, skips=(), fit=Fit.off, **settings):
         bench, told = Bench(script), Told()
@@ -182,8 +182,8 @@ def test_a_run_does_not_go_on_under_other_settings(run, changes, told) -> None:
 
 def test_a_run_does_not_go_on_in_another_commit_or_on_another_host(run, monkeypatch) -> None:
     run([pair(ratio=1.5)], make_case("a"))
-    monkeypatch.setattr(pipeline, "git_state", lambda folder: {"sha": "def"})
-    monkeypatch.setattr(pipeline, "fingerprint", lambda host: ("elsewhere", {}))
+    monkeypatch.setattr(runs, "git_state", lambda folder: {"sha": "def"})
+    monkeypatch.setattr(runs, "fingerprint", lambda host: ("elsewhere", {}))
     with pytest.raises(UserError) as caught:
         run([pair(ratio=1.5)], make_case("a"), resume=True)
     assert "commit abc then, def now" in caught.value.faults[0].what

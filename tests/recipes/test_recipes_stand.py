@@ -429,24 +429,6 @@ def test_what_waits_is_not_taken_for_somebody_elses_work(monkeypatch, tmp_path) 
     assert {4711, os.getpid()} <= seen[0]
 
 
-def test_nobody_asks_the_gpu_who_those_are_that_wait_or_whose_turn_it_is(monkeypatch, tmp_path) -> None:
-    told = []
-
-    class Listening(Sampler):
-        def overlook(self, pids) -> None:
-            told.append(set(pids))
-            super().overlook(pids)
-
-    def take(room, plan) -> None:
-        room.pids = {4712}
-
-    monkeypatch.setattr("aiperf.stand.Sampler", Listening)
-    monkeypatch.setattr(Room, "take", take)
-    expecting(monkeypatch, tmp_path)
-    # First those who waited before; then those of the pair, who wait no longer, beside those who came.
-    assert told == [{4711}, {4711, 4712}]
-
-
 def test_a_side_that_is_held_against_nothing_can_go_without_audits(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
     audits = []
