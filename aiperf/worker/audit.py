@@ -6,12 +6,15 @@ What must not live here: comparing two sides (see compare.py), and how a snapsho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiperf.worker import arrays
-from aiperf.workloads.contract import Workload
+from aiperf.workloads.contract import Work, Workload
+
+_LITTLE = 1 << 20
+"""Bytes of each type of array that a rehearsal looks at: as many as take the way that large ones take."""
 
 
 @dataclass
@@ -131,3 +134,40 @@ class Auditor:
         if want_reference and self._workload.reference is not None:
             snapshot.reference = {str(k): arrays.to_numpy(v)[0] for k, v in self._workload.reference().items()}
         return snapshot
+
+
+def rehearse(workload: Workload) -> None:
+    """Audit a step that does nothing, on a little of every type of array that the audits of ``workload`` will meet.
+
+    A GPU's driver loads a kernel when it is first launched, which takes longer than most audits do. Sides that
+    rehearse beside each other wait for it once, where their first audits would one after the other.
+    """
+    try:
+        inputs = _samples(workload.inputs() if workload.inputs is not None else {})
+        outputs = _samples(workload.outputs())
+    except arrays.LazyOutput:
+        return  # the first audit says so
+    made_up = Workload(
+        step=lambda: None,
+        work=Work(),
+        outputs=lambda: outputs,
+        inputs=lambda: inputs,
+        redraw=None if workload.redraw is None else lambda seed: None,
+        poison=workload.poison,
+    )
+
+    def timed(before: Callable[[], object], after: Callable[[], object]) -> float:
+        before()
+        after()
+        return 0.0
+
+    Auditor(made_up, keep_bytes=_LITTLE).run(0, timed, want_reference=False)
+
+
+def _samples(held: Mapping[str, Any]) -> dict[str, Any]:
+    """The beginning of one array of each type, and of each length that is looked at in another way."""
+    met = {(arrays.kind(array), str(array.dtype), array.nbytes < _LITTLE): array for array in held.values()}
+    return {
+        " ".join(map(str, kind)): arrays.clone(array.reshape(-1)[: -(-_LITTLE // max(1, array.dtype.itemsize))])
+        for kind, array in met.items()
+    }

@@ -16,7 +16,9 @@ from typing import Any, Protocol
 
 _CYCLES_PER_SECOND = 2.0e9
 """Upper bound of an SM clock: a sleep of so many cycles lasts at least a second."""
-_LONGEST_HOLD = 0.02
+_SHORTEST_HOLD, _LONGEST_HOLD = 50e-6, 0.02
+_MARGIN = 1.25
+"""Of the hold over what the host took the last time."""
 _TRIES = 10
 _CLEARLY = 1.5
 _EMPTY_PAIRS = 25
@@ -119,7 +121,7 @@ class DeviceClock:
         self._device = torch.device(device)
         torch.cuda.set_device(self._device)
         self._hold = hold
-        self._hold_s = 50e-6
+        self._hold_s = _SHORTEST_HOLD
         self._events = tuple(torch.cuda.Event(enable_timing=True) for _ in range(4))
         self._evict: Callable[[], object] | None = None
         self.empty_s = self._empty_pair()
@@ -155,17 +157,19 @@ class DeviceClock:
         """
         tries = 1 if around is not None or not self._hold else _TRIES
         for _ in range(tries):
-            reading, held = self._once(step, iterations, around)
+            longest = self._hold_s >= _LONGEST_HOLD
+            reading, held, queued = self._once(step, iterations, around)
+            self._hold_s = _next_hold(self._hold_s, held=held, queued=queued)
             if held:
                 self.held += 1
                 return reading
-            if self._hold_s >= _LONGEST_HOLD:
+            if longest:
                 break
-            self._hold_s = min(self._hold_s * 2, _LONGEST_HOLD)
         self.unheld += 1
         return reading
 
-    def _once(self, step: Callable[[], object], iterations: int, around: Around | None) -> tuple[Reading, bool]:
+    def _once(self, step: Callable[[], object], iterations: int, around: Around | None) -> tuple[Reading, bool, float]:
+        """A reading, whether it was held, and the seconds that the host took to queue it."""
         cuda = self._torch.cuda
         hold, start, end, tail = self._events
         hold.record()
@@ -192,7 +196,15 @@ class DeviceClock:
         stray = perf_counter() - finished
         device = max(start.elapsed_time(end) * 1e-3 - self.empty_s, _RESOLUTION_S)
         held = not self._hold or _was_held(hold.elapsed_time(start) * 1e-3, first, queued, device)
-        return Reading(finished - began, device, stray), held
+        return Reading(finished - began, device, stray), held, queued
+
+
+def _next_hold(hold: float, *, held: bool, queued: float) -> float:
+    """How long the next reading is held: at once as long as the host took where that was too long, since a long step
+    would have to be repeated for every doubling; shorter again where the host was only slow once."""
+    if not held:
+        return min(max(2 * hold, _MARGIN * queued), _LONGEST_HOLD)
+    return max(hold / 2, _SHORTEST_HOLD) if queued < hold / 4 else hold
 
 
 def _was_held(hold: float, first: float, queued: float, device: float) -> bool:

@@ -146,6 +146,11 @@ class Worker:
         """A side's turn in a round."""
         return self._slots[side].turn(reentry=reentry, samples=samples, iterations=iterations, wall_too=wall_too)
 
+    def on_rehearse(self, *, side: str) -> dict[str, Any]:
+        """Get ready for audits."""
+        self._slots[side].rehearse()
+        return {}
+
     def on_audit(self, *, side: str, seed: int, lead: int, iterations: int) -> dict[str, Any]:
         """Audited iterations, after ``lead`` untimed ones."""
         return self._slots[side].audit(seed, iterations, lead=lead)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from aiperf.worker.audit import Auditor
+from aiperf.worker.audit import Auditor, rehearse
 from aiperf.worker.clocks import Clock, DeviceClock, Reading, WallClock, quiet_interpreter
 from aiperf.worker.inject import slowed
 from aiperf.worker.load import set_up
@@ -67,6 +67,7 @@ class Slot:
         self._steady: Steadiness | None = None
         self._auditor: Auditor | None = None
         self._peak_gpu_bytes: int | None = None
+        self._peak_noted = False
         self._usage = Usage()
 
     @property
@@ -141,6 +142,13 @@ class Slot:
             self.clock.flush()
         return self.clock.read(self.workload.step, iterations)
 
+    def rehearse(self) -> None:
+        """Have what audits need loaded, before the first one."""
+        self._note_peak()
+        with self._ranges.side(self.order.side), self._ranges.phase("audit"):
+            rehearse(self.workload)
+            self.clock.settle()
+
     def audit(self, seed: int, iterations: int, *, lead: int = 0) -> dict[str, Any]:
         """Audited iterations, timed like the others, after ``lead`` untimed ones; no reading when the outputs cannot
         be audited."""
@@ -158,8 +166,7 @@ class Slot:
         with self._ranges.side(self.order.side), self._ranges.phase("audit"), quiet_interpreter():
             for _ in range(lead):
                 self._untimed()
-            if self._auditor is None:
-                self._peak_gpu_bytes = gpu_peak()
+            self._note_peak()
             self.auditor.run(seed, timed, want_reference=self.order.reference)
         return {"wall": [r.wall_s for r in taken], "device": [r.device_s for r in taken]}
 
@@ -189,8 +196,13 @@ class Slot:
 
     @property
     def peak_gpu_bytes(self) -> int | None:
-        """Memory that torch held at most, up to the first audit: what audits allocate is not the side's."""
-        return gpu_peak() if self._auditor is None else self._peak_gpu_bytes
+        """Memory that torch held at most, up to the first audit or the rehearsal of one: what those allocate is not
+        the side's."""
+        return self._peak_gpu_bytes if self._peak_noted else gpu_peak()
+
+    def _note_peak(self) -> None:
+        if not self._peak_noted:
+            self._peak_gpu_bytes, self._peak_noted = gpu_peak(), True
 
     def told(self) -> dict[str, Any]:
         """What the workload says of itself: work, counters, facts; and what its turns used."""

@@ -182,6 +182,26 @@ def test_the_rounds_are_told_whether_the_sides_use_a_gpu(
     assert told == [gpus > 0]
 
 
+@pytest.mark.parametrize(("gpus", "audits", "rehearsals"), [(0, 2, 0), (1, 0, 0), (1, 2, 2)])
+def test_sides_on_a_gpu_rehearse_audits_beside_each_other_once_both_are_warm(
+    gpus: int, audits: int, rehearsals: int, measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    send, collect = pair_module.Gang.send, pair_module.Gang.collect
+    monkeypatch.setattr(pair_module.Gang, "send", lambda gang, op, **k: (done.append(op), send(gang, op, **k))[1])
+    monkeypatch.setattr(pair_module.Gang, "collect", lambda *a, **k: (done.append("answer"), collect(*a, **k))[1])
+    for module in ("setup", "sides"):
+        monkeypatch.setattr(f"aiperf.launch.{module}.device_of", lambda case: "cpu")
+    settings = replace(SETTINGS, precision=replace(PRECISION, audits=audits))
+    measured(*both(), needs=Needs(gpus=gpus), settings=settings)
+    assert done.count("rehearse") == rehearsals
+    if rehearsals:
+        begins = done.index("rehearse")
+        assert done[begins : begins + 4] == ["rehearse", "rehearse", "answer", "answer"]
+        assert begins + 4 == done.index("turn")
+        assert "warmup" not in done[begins:]
+
+
 def test_the_same_seed_gives_the_same_order_of_turns_and_the_pairs_own_order_comes_first(measured: Measured) -> None:
     def turns(pair: Pair) -> list[tuple[str, int]]:
         return list(dict.fromkeys((s.side, s.round) for s in pair.samples if not s.audit))

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from aiperf.worker import arrays
-from aiperf.worker.audit import Auditor
+from aiperf.worker.audit import Auditor, rehearse
 from aiperf.workloads.contract import Work, Workload
 
 
@@ -224,3 +225,52 @@ def test_the_reference_is_asked_for_only_where_it_is_wanted(x):
     given = tanh_of(x, np.empty_like(x), reference=lambda: {"out": np.tanh(x)})
     assert audited(given).snapshots[0].reference == {}
     assert np.array_equal(audited(given, reference=True).snapshots[0].reference["out"], np.tanh(x))
+
+
+class Launched(TorchDispatchMode):
+    """What torch is asked to do, by operation and type."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        of = {str(arg.dtype) for arg in args if isinstance(arg, torch.Tensor)}
+        self.seen.add((str(function), *sorted(of)))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int32])
+@pytest.mark.parametrize("size", [10, 1 << 19])
+def test_a_rehearsal_launches_all_that_an_audit_does_and_touches_nothing_of_the_workload(monkeypatch, dtype, size):
+    monkeypatch.setattr(arrays, "_on_gpu", lambda tensor: "cpu")
+    drawn = torch.randn(size, generator=torch.Generator().manual_seed(1)).mul_(8)
+    x, out = drawn.to(dtype), torch.zeros(size, dtype=dtype)
+    done = []
+    given = workload(lambda: (done.append("step"), out.copy_(x)), lambda: {"out": out}, x, reset=lambda: done.append(0))
+    before = x.clone()
+    with Launched() as rehearsal:
+        rehearse(given)
+    assert done == []
+    assert torch.equal(x.view(torch.uint8), before.view(torch.uint8))
+    assert not out.any() if dtype != torch.float8_e4m3fn else not out.float().any()
+    assert rehearsal.seen
+    with Launched() as audit:
+        auditor = audited(given)
+    assert auditor.faults == []
+    steps = {name for name in audit.seen - rehearsal.seen if not name[0].startswith("aten.copy_")}
+    assert steps == set()
+
+
+def test_a_rehearsal_of_outputs_that_cannot_be_audited_leaves_the_fault_to_the_audit(x):
+    lazy = workload(lambda: None, lambda: {"out": [1, 2]}, x)
+    rehearse(lazy)
+    assert audited(lazy).faults
+
+
+def test_a_rehearsal_poisons_only_what_audits_would_and_redraws_nothing_that_draws_itself(x):
+    seen = []
+    out = np.zeros(3)
+    rehearse(workload(lambda: None, lambda: {"out": out}, x, poison=False, redraw=seen.append))
+    assert seen == []
+    assert not out.any()

@@ -64,6 +64,54 @@ def test_what_an_empty_pair_of_events_takes_is_taken_off_a_device_reading(monkey
     assert (clock.held, clock.unheld) == (1, 0)
 
 
+class SlowHost:
+    """A device that waits as long as it is told to, and a host that takes its time over each launch."""
+
+    def __init__(self):
+        self.device, self.queued, self.launches, self.host_s = str, 0.0, 0, 0.0
+        self.cuda = SimpleNamespace(
+            Event=lambda enable_timing: _Event(self), set_device=lambda _: None, synchronize=lambda _: None
+        )
+        self.holds = []
+        self.cuda._sleep = self.hold
+
+    def hold(self, cycles):
+        self.holds.append(cycles / 2.0e9)
+        self.queued += 1e6 * self.holds[-1]
+
+    def launch(self):
+        self.launches += 1
+        self.queued += 1.0
+        busy(self.host_s)()
+
+
+def test_a_long_step_is_repeated_once_to_be_held_and_a_host_that_is_fast_again_holds_less(monkeypatch):
+    torch = SlowHost()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    clock = DeviceClock("cuda:0", hold=True)
+    torch.host_s = 0.006
+    clock.read(torch.launch, 1)
+    assert (torch.launches, clock.held, clock.unheld) == (2, 1, 0)
+    assert 0.0075 <= torch.holds[-1] <= 0.02
+    torch.host_s = 0.0
+    for _ in range(20):
+        clock.read(torch.launch, 1)
+    assert torch.launches < 30
+    assert torch.holds[-1] < 0.002
+
+
+def test_a_step_that_no_hold_is_long_enough_for_is_not_repeated_for_every_length(monkeypatch):
+    torch = SlowHost()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    clock = DeviceClock("cuda:0", hold=True)
+    torch.host_s = 0.03
+    for launches in (2, 3, 4):
+        clock.read(torch.launch, 1)
+        assert torch.launches == launches
+        assert torch.holds[-1] == pytest.approx(0.02)
+    assert (clock.held, clock.unheld) == (0, 3)
+
+
 class Cuda:
     """As much of torch as a device clock asks for, with a stream whose work is timed by a script."""
 

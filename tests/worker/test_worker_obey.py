@@ -152,6 +152,19 @@ def test_what_audits_take_of_a_gpu_is_not_the_sides(monkeypatch):
         assert slot.peak_gpu_bytes == 300
 
 
+def test_what_a_rehearsal_takes_of_a_gpu_is_not_the_sides_and_it_takes_no_step(monkeypatch):
+    held, log = [100], []
+    monkeypatch.setattr("aiperf.worker.slot.gpu_peak", lambda: held[0])
+    slot = make_slot("prepares", log=log)
+    slot.first()
+    held[0] = 300
+    slot.rehearse()
+    held[0] = 1300
+    slot.audit(5, 1)
+    assert slot.peak_gpu_bytes == 300
+    assert log == ["prepare", "step"] * 2
+
+
 def test_untimed_steps_lead_to_an_audit():
     log = []
     slot = make_slot("prepares", log=log)
