@@ -15,7 +15,7 @@ _STEAL = 0.02
 _COST = 0.01
 """Share of one core from which the reading itself is told as a disturbance."""
 _JUDGED_S = 1.0
-"""A shorter pair holds little but the first reading, which is made before any side starts."""
+"""A shorter pair is over after a reading or two, of which one more or less is a share of its own."""
 _VOIDING = {
     "hw_thermal": ("thermal", "the GPU was too hot (hardware thermal slowdown)"),
     "sw_thermal": ("thermal", "the GPU was too hot (software thermal slowdown)"),

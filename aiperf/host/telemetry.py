@@ -79,7 +79,7 @@ class Telemetry:
     """Sentences about errors that the driver reported of a watched GPU."""
     seconds: float = 0.0
     cost: float = 0.0
-    """Share of one core that the sampling thread used while the pair ran."""
+    """Share of one core that the sampling thread used while the pair ran, without the first reading and the last."""
     problem: str = ""
     """Why readings are missing, or what ended the sampling."""
 
@@ -176,8 +176,9 @@ class Sampler:
                 self._read(whole=whole)
                 if ending:
                     return  # after the pair: what this one took cost nobody anything
+                if costs[True]:  # nor did the first one, before anything is timed
+                    self._cpu_seconds += time.thread_time() - begin
                 costs[whole].append(time.thread_time() - begin)
-                self._cpu_seconds += costs[whole][-1]
                 if whole:
                     whole_due = time.monotonic() + self._pause(costs[True], _WHOLE_COST, _LONGEST_WHOLE_S)
                 self._end.wait(self._pause(costs[False], _BRIEF_COST, _LONGEST_WAIT_S))

@@ -246,10 +246,18 @@ def test_slow_readings_of_everything_come_seldom_and_what_voids_a_pair_is_read_i
     assert asked["temperature"] == asked["clock 2"] == asked["power"]
 
 
-def test_the_last_reading_asks_everything_and_costs_nobody_anything(tmp_path):
+def test_the_first_and_the_last_reading_ask_everything_and_cost_nobody_anything(tmp_path):
     telemetry, asked = counted(machine(tmp_path), seconds=0.05, burn=0.02, period=5)
     assert (sum(telemetry.readings.values()), asked["power"]) == (2, 2)
-    assert telemetry.cost * telemetry.seconds < 1.5 * 4 * 0.02
+    assert telemetry.cost == 0
+
+
+def test_every_reading_in_between_counts(tmp_path):
+    telemetry, asked = counted(machine(tmp_path), seconds=0.8, burn=0.005, period=0.01)
+    assert asked["power"] == 2
+    between = sum(telemetry.readings.values()) - 2
+    assert between >= 1
+    assert 0.8 * between * 0.005 < telemetry.cost * telemetry.seconds
 
 
 def test_only_the_gpus_that_are_named_are_watched(tmp_path):
