@@ -67,13 +67,14 @@ def format_interval(low: float | None, high: float | None) -> str:
 
 
 def interval_decimals(low: float, high: float) -> int:
-    """Count the decimals that show both ends of an interval apart, from three significant digits upwards.
+    """Count the decimals that show both ends of an interval apart, from three significant digits upwards; no more than
+    those where nothing would.
 
     An end that would round to 1 gets one more, so that the reader sees on which side of 1 it lies.
     """
     first = 2 if low <= 1 <= high else _decimals(math.sqrt(max(low, 0.0) * high))
     apart = (d for d in range(first, first + _MORE_DECIMALS) if f"{low:.{d}f}" != f"{high:.{d}f}")
-    decimals = next(apart, first + _MORE_DECIMALS)
+    decimals = next(apart, first)
     hides_one = any(end != 1 and float(f"{end:.{decimals}f}") == 1 for end in (low, high))
     return decimals + 1 if hides_one else decimals
 
@@ -104,11 +105,14 @@ def format_change_interval(low: float | None, high: float | None) -> str:
         return DASH
     size = max(abs(low), abs(high)) * 100
     first = 0 if size >= 100 else 1 if size >= 10 else 2
-    for decimals in range(first, first + _MORE_DECIMALS):
-        ends = [f"{end * 100:+.{decimals}f}".replace("-", _MINUS) for end in (low, high)]
-        if ends[0] != ends[1]:
-            break
+    shown = [_ends(low, high, decimals) for decimals in range(first, first + _MORE_DECIMALS)]
+    ends = next((ends for ends in shown if ends[0] != ends[1]), shown[0] if size else ("0", "0"))
     return f"{ends[0]} … {ends[1]} %"
+
+
+def _ends(low: float, high: float, decimals: int) -> tuple[str, str]:
+    first, last = (f"{end * 100:+.{decimals}f}".replace("-", _MINUS) for end in (low, high))
+    return first, last
 
 
 def format_percent(share: float) -> str:

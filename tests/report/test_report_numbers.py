@@ -33,6 +33,8 @@ from aiperf.report.numbers import (
         (123.4, 127.9, "123 … 128"),
         (12.34, 12.91, "12.3 … 12.9"),
         (0.0123, 0.0149, "0.0123 … 0.0149"),
+        (2.5, 2.5, "2.50 … 2.50"),
+        (1.0, 1.0, "1.00 … 1.00"),
         (0.9, math.inf, "–"),
         (None, 1.0, "–"),
     ],
@@ -68,6 +70,12 @@ def test_a_change_has_a_sign_and_a_unit(change: float, text: str) -> None:
 def test_an_interval_of_a_change_shows_its_ends_apart() -> None:
     assert format_change_interval(-0.131, -0.116) == "−13.1 … −11.6 %"
     assert format_change_interval(-0.00012, 0.00011) == "−0.01 … +0.01 %"
+    assert format_change_interval(0.0264901, 0.0264902) == "+2.64901 … +2.64902 %"
+
+
+def test_an_interval_of_a_change_without_width_shows_no_digits_that_tell_nothing() -> None:
+    assert format_change_interval(0.688172, 0.688172) == "+68.8 … +68.8 %"
+    assert format_change_interval(0.0, 0.0) == "0 … 0 %"
 
 
 @pytest.mark.parametrize(
