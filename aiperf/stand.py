@@ -33,7 +33,7 @@ from aiperf.launch.trial import CommandPlan
 from aiperf.launch.worktrees import Worktrees
 from aiperf.order import PairPlan
 from aiperf.plan.refs import unchecked
-from aiperf.records import Case, Failure, Pair, Watch
+from aiperf.records import Case, Failure, Incident, Pair, Watch
 from aiperf.settings import Settings
 
 _REPROBE_S = 180.0
@@ -142,10 +142,11 @@ class Stand:
             pair = self._pair(plan, cpus, sampler.mark, _with_audits(self._settings, audits))
         finally:
             telemetry = sampler.stop()
+        undead = [Incident("leftover_process", "", told) for told in self._room.undead()]
         own = {os.getpid()} | {pid for run in pair.runs for pid in run.pids} | self._room.pids
         return replace(
             pair,
-            incidents=(*pair.incidents, *judge(telemetry, own)),
+            incidents=(*pair.incidents, *judge(telemetry, own), *undead),
             telemetry={**telemetry.sides, "": telemetry.overall},
             watch=Watch(telemetry.cost, telemetry.home, telemetry.standing, telemetry.temperatures),
         )

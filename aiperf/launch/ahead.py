@@ -36,6 +36,7 @@ class WaitingRoom:
         self._left: deque[set[int]] = deque(maxlen=_REMEMBERED)
         self._turn = 0
         """CPUs given out so far, round and round: the next pair starts on those after them."""
+        self._undead: list[str] = []
 
     @property
     def pids(self) -> set[int]:
@@ -55,10 +56,20 @@ class WaitingRoom:
     def reap(self) -> None:
         """See that those who left are gone, before anything is timed."""
         while self._leaving:
-            try:
-                self._leaving[-1].end()
-            finally:
-                self._leaving.pop()
+            self._end(self._leaving.pop())
+
+    def undead(self) -> tuple[str, ...]:
+        """Sentences about processes that could not be ended, since this was asked last: no pair that is measured now
+        is to blame for them."""
+        told, self._undead = tuple(self._undead), []
+        return told
+
+    def _end(self, started: Started) -> None:
+        try:
+            started.end()
+        except AiperfError as error:
+            pair = f"pair {started.plan.index} of {started.plan.case.id}"
+            self._undead.append(f"{error}; it was started for {pair}")
 
     def fill(
         self, coming: Sequence[tuple[PairPlan, int]], *, spare: tuple[int, ...], most: int, open_gpu: bool = False
@@ -74,10 +85,8 @@ class WaitingRoom:
         waiting = [started.plan for started in self._waiting]
         able = _nearest([one for one in coming if one[0] in waiting or _can_start(*one, spare)], most)
         for started in [s for s in self._waiting if s.plan not in (plan for plan, _ in able)]:
-            try:
-                started.end()
-            finally:
-                self._waiting.remove(started)
+            self._waiting.remove(started)
+            self._end(started)
         starting = sum(_processes(s.plan) for s in self._waiting if not s.settled)
         for plan, count in [one for one in able if one[0] not in waiting]:
             processes = _processes(plan)
@@ -98,9 +107,9 @@ class WaitingRoom:
                 plan.order, cpus=cpus, everywhere=everywhere, guardian=self._guardian, open_gpu=open_gpu, apart=True
             )
         except (AiperfError, OSError):
-            started.end()  # and here
+            self._end(started)  # and here
         except BaseException:
-            started.end()
+            self._end(started)
             raise
         else:
             self._waiting.append(started)
@@ -115,7 +124,7 @@ class WaitingRoom:
             gang.resume()
         if found.alive:
             return found
-        found.end()
+        self._end(found)
         return None
 
     def suspend(self) -> None:
@@ -129,12 +138,14 @@ class WaitingRoom:
             gang.resume()
 
     def close(self) -> None:
-        """End everybody who waits or has not gone yet."""
+        """End everybody who waits or has not gone yet. Raises AiperfError where one cannot be ended."""
         try:
             self.reap()
         finally:
             self.fill((), spare=(), most=0)
             self._left.clear()
+        if undead := self.undead():
+            raise AiperfError("; ".join(undead))
 
     def _gangs(self) -> list[Gang]:
         return [gang for started in self._waiting for gang in started.unique()]

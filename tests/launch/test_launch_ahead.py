@@ -339,10 +339,36 @@ def test_a_side_that_does_not_die_keeps_no_other_one_alive(room: WaitingRoom, mo
         return ended
 
     monkeypatch.setattr(Child, "kill_group", kill)
-    with pytest.raises(AiperfError, match="does not die"):
-        fill(room)
+    fill(room)
     assert not any(psutil.pid_exists(pid) for pid in waiting)
     assert room._waiting == []
+    assert room.undead() == (f"process {first} does not die; it was started for pair 0 of s",)
+    assert room.undead() == ()
+
+
+@pytest.mark.parametrize("leaving", [False, True])
+def test_a_process_that_does_not_die_is_told_when_the_room_closes_and_fails_nobody_before(
+    room: WaitingRoom, monkeypatch: pytest.MonkeyPatch, leaving: bool
+) -> None:
+    fill(room, plan(0), plan(1))
+    started = room.take(plan(0))
+    assert started is not None
+    waiting, real = {*started.gangs["before"].pids}, Child.kill_group
+
+    def kill(child: Child) -> object:
+        ended = real(child)
+        if child.pid in waiting:
+            raise AiperfError(f"process {child.pid} does not die")
+        return ended
+
+    monkeypatch.setattr(Child, "kill_group", kill)
+    room.see_off(started)
+    if leaving:
+        room.reap()
+    with pytest.raises(AiperfError, match=r"does not die; it was started for pair 0 of s$"):
+        room.close()
+    assert room.pids == set()
+    room.close()
 
 
 def test_a_full_disk_leaves_a_pair_to_its_own_turn(room: WaitingRoom, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,7 +165,7 @@ def test_whole_programs_are_watched_under_the_name_of_their_side(stand, monkeypa
 
 
 def test_a_pair_tells_what_watching_it_cost_and_where_the_reading_ran(stand) -> None:
-    watch = stand.measure(commands("true", "true"), 0, ("before", "after"), 7).watch
+    watch = stand.measure(commands("sleep 0.4", "sleep 0.4"), 0, ("before", "after"), 7).watch
     assert watch.cost is not None
     assert 0 < watch.cost < 1
     assert set(watch.home) <= set(os.sched_getaffinity(0))
@@ -240,6 +240,11 @@ class Room:
         self.told: list[object] = []
         self.pids = {4711}
         self.ready = WAITING
+        self.left_over: tuple[str, ...] = ()
+
+    def undead(self):
+        told, self.left_over = self.left_over, ()
+        return told
 
     def fill(self, coming, *, spare, most, open_gpu) -> None:
         self.told.append(("fill", [plan.index for plan, _ in coming], spare, [count for _, count in coming]))
@@ -427,6 +432,18 @@ def test_what_waits_is_not_taken_for_somebody_elses_work(monkeypatch, tmp_path) 
     monkeypatch.setattr("aiperf.stand.judge", lambda telemetry, own: seen.append(own) or ())
     expecting(monkeypatch, tmp_path)
     assert {4711, os.getpid()} <= seen[0]
+
+
+def test_a_process_of_another_pair_that_cannot_be_ended_is_told_and_voids_nothing(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
+    monkeypatch.setattr("aiperf.stand.WaitingRoom", Room)
+    monkeypatch.setattr("aiperf.stand.measure_pair", pair_that_marks())
+    with Stand(HOST, make_settings(pin="none")) as opened:
+        opened._room.left_over = ("process 7 does not die",)
+        pairs = [opened.measure(make_case(), 0, ("before", "after"), 0) for _ in range(2)]
+    told = [[i for i in pair.incidents if i.kind == "leftover_process"] for pair in pairs]
+    assert [len(found) for found in told] == [1, 0]
+    assert (told[0][0].detail, told[0][0].voids) == ("process 7 does not die", False)
 
 
 def test_a_side_that_is_held_against_nothing_can_go_without_audits(monkeypatch, tmp_path) -> None:
