@@ -275,12 +275,12 @@ def _drift_note(state: CaseState) -> str:
 
 def same_step_note(pairs: Sequence[Pair]) -> str:
     """What to say when sides are the same machine code, launched alike: whatever differs then is noise."""
-    told = {run.side: run.facts.get("step_digest") for run in pairs[0].runs} if pairs else {}
-    first, *others = told or {"": None}
-    alike = [side for side in others if told[side] is not None and told[side] == told[first]]
-    if not alike:
-        return ""
-    return f"{first} and {', '.join(alike)} are the same machine code, launched alike: no difference by construction"
+    alike: dict[object, list[str]] = {}
+    for run in pairs[0].runs if pairs else ():
+        if (digest := run.facts.get("step_digest")) is not None:
+            alike.setdefault(digest, []).append(run.side)
+    groups = "; ".join(f"{first} and {', '.join(rest)}" for first, *rest in alike.values() if rest)
+    return f"{groups} are the same machine code, launched alike: no difference by construction" if groups else ""
 
 
 def skipped_record(case: Case, reason: str, fix: str, *, host_id: str, precision: str) -> CaseRecord:

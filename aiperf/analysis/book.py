@@ -128,14 +128,11 @@ def unknown_rows(rows: Iterable[BookRow], cited: Iterable[Cited]) -> tuple[tuple
     return tuple((c.scenario, row_id) for c in cited for row_id in c.rows if row_id not in known)
 
 
-def case_answer(claim: Claim | None, found: Measured) -> Answer | None:
-    """What one case says of a claim; None for a negative control of a claimed gain, which says nothing of it."""
-    expected = found.expect or "improved"
+def case_answer(claim: Claim | None, found: Measured) -> Answer:
+    """What one case says of a claim."""
     if claim is None:
-        return _direction(found.word, expected)
+        return _direction(found.word, found.expect or "improved")
     gain = claim.low > 1
-    if gain and expected != "improved":
-        return None
     if found.word == "invalid":
         return "inconclusive"
     if found.high < LEAST_SHARE * claim.low:
@@ -155,12 +152,16 @@ def _direction(word: str, expected: str) -> Answer:
 
 def _answered(row: BookRow, citing: Sequence[Cited], by_scenario: Mapping[str, Sequence[Measured]]) -> Answered:
     names = tuple(c.scenario for c in citing)
-    judged = [
-        (answer, found)
+    about = [
+        found
         for cited in citing
         for found in by_scenario.get(cited.scenario, ())
-        if _answers(cited.named.get(row.id), found) and (answer := _row_answer(row, found)) is not None
+        if _answers(cited.named.get(row.id), found)
     ]
+    gains = [found for found in about if not _is_control(row, found)]
+    # Where every scenario of a row says that nothing is gained, what they measured is the answer.
+    only_controls = not gains and all(by_scenario.get(cited.scenario) for cited in citing)
+    judged = [(_row_answer(row, found), found) for found in (about if only_controls else gains)]
     judged.sort(key=lambda item: _ORDER[item[0]])
     if not judged:
         answer, why = _unmeasured(row, citing)
@@ -179,7 +180,13 @@ def _answers(citation: Citation | None, found: Measured) -> bool:
     return found.side in citation.sides and (found.against == citation.against if citation.against else found.first)
 
 
-def _row_answer(row: BookRow, found: Measured) -> Answer | None:
+def _is_control(row: BookRow, found: Measured) -> bool:
+    """A case that expects no gain where the row claims one says nothing of the claim beside cases that expect it."""
+    gain = row.claim is not None and row.claim.low > 1
+    return gain and not row.not_time and found.expect not in ("", "improved")
+
+
+def _row_answer(row: BookRow, found: Measured) -> Answer:
     return "no claim of speed" if row.not_time else case_answer(row.claim, found)
 
 

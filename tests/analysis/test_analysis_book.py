@@ -66,11 +66,28 @@ def test_without_a_number_the_expected_verdict_decides() -> None:
     assert case_answer(None, found(0.9, 1.1, "inconclusive")) == "inconclusive"
 
 
-def test_a_negative_control_says_nothing_of_a_claimed_gain() -> None:
-    control = found(0.99, 1.01, "equivalent", expect="equivalent")
-    assert case_answer(TWO, control) is None
-    (answered,) = answer_rows([row()], [Cited("s", ("ch07/a",))], [control])
-    assert (answered.answer, answered.cases) == ("not measured yet", 0)
+CONTROL = found(0.99, 1.01, "equivalent", expect="equivalent")
+
+
+@pytest.mark.parametrize(
+    ("measured", "answer", "cases"),
+    [([CONTROL], "not measured yet", 0), ([CONTROL, found(1.9, 2.1, scenario="gain")], "reproduced", 1)],
+)
+def test_a_negative_control_says_nothing_of_a_claimed_gain_beside_a_scenario_that_expects_it(
+    measured, answer, cases
+) -> None:
+    citing = [Cited("s", ("ch07/a",)), Cited("gain", ("ch07/a",))]
+    (answered,) = answer_rows([row()], citing, measured)
+    assert (answered.answer, answered.cases) == (answer, cases)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word", "answer"),
+    [(0.99, 1.01, "equivalent", "not reproduced"), (1.9, 2.1, "improved", "reproduced")],
+)
+def test_where_every_scenario_of_a_row_expects_no_gain_what_they_measured_answers_it(low, high, word, answer) -> None:
+    (answered,) = answer_rows([row()], [Cited("s", ("ch07/a",))], [found(low, high, word, expect="equivalent")])
+    assert (answered.answer, answered.cases) == (answer, 1)
 
 
 def test_a_row_is_answered_by_its_best_case_and_says_how_many_agree() -> None:

@@ -261,13 +261,18 @@ def test_a_refused_case_is_a_failed_one_that_measured_nothing() -> None:
 def test_sides_of_one_machine_code_launched_alike_are_told_to_differ_by_nothing() -> None:
     def of(**digests: str | None):
         made = pair()(0, ("before", "after"), 1)
-        runs = tuple(replace(r, facts={"step_digest": digests[r.side]} if digests[r.side] else {}) for r in made.runs)
+        runs = tuple(
+            replace(made.runs[0], side=side, facts={"step_digest": digest} if digest else {})
+            for side, digest in digests.items()
+        )
         return [replace(made, runs=runs)]
 
     assert same_step_note(of(before="a", after="a")) == (
         "before and after are the same machine code, launched alike: no difference by construction"
     )
     assert same_step_note(of(before="a", after="b")) == ""
+    told = same_step_note(of(before="a", one="b", two="b", three="a", four="c"))
+    assert told.startswith("before and three; one and two are the same machine code")
     assert same_step_note(of(before=None, after=None)) == ""
     assert same_step_note([]) == ""
 
