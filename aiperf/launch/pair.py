@@ -199,7 +199,7 @@ class _Session:
         for gang in _unique(launched.gangs.values()):
             gang.idle_cpu_s = 0.0
         audits = plan_audits(self._settings.precision.audits, self._seed, pair=self._index, single=single)
-        if audits and self._case.needs.gpus:
+        if audits and self._case.needs.gpus and len(_unique(launched.gangs.values())) > 1:
             with self._spent.on("audits"):
                 self._at_once("rehearse", [(launched.gangs[name], {"side": name}) for name in names])
         played = play_rounds(

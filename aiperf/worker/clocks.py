@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
@@ -18,7 +18,7 @@ _CYCLES_PER_SECOND = 2.0e9
 """Upper bound of an SM clock: a sleep of so many cycles lasts at least a second."""
 _SHORTEST_HOLD, _LONGEST_HOLD = 50e-6, 0.02
 _MARGIN = 1.25
-"""Of the hold over what the host took the last time."""
+"""Of the hold over what would have been long enough."""
 _TRIES = 10
 _CLEARLY = 1.5
 _EMPTY_PAIRS = 25
@@ -39,11 +39,25 @@ class Reading:
 Around = tuple[Callable[[], object], Callable[[], object]]
 """What an audit does just before and right after its iterations, untimed, on the timed stream."""
 
+Ready = Callable[[], object]
+"""What comes before every attempt at a reading, untimed: what a step wants to find."""
+
+
+def _nothing() -> None:
+    pass
+
 
 class Clock(Protocol):
     """What times a step."""
 
-    def read(self, step: Callable[[], object], iterations: int, around: Around | None = None) -> Reading:
+    def read(
+        self,
+        step: Callable[[], object],
+        iterations: int,
+        around: Around | None = None,
+        *,
+        ready: Ready = _nothing,
+    ) -> Reading:
         """Time ``iterations`` calls of step; ``around`` runs just before the first and at once after the last."""
         ...
 
@@ -91,8 +105,16 @@ class WallClock:
         self._evictor()
         self.settle()
 
-    def read(self, step: Callable[[], object], iterations: int, around: Around | None = None) -> Reading:
+    def read(
+        self,
+        step: Callable[[], object],
+        iterations: int,
+        around: Around | None = None,
+        *,
+        ready: Ready = _nothing,
+    ) -> Reading:
         """Wall seconds of ``iterations`` steps."""
+        ready()
         if around is not None:
             around[0]()
         self.settle()
@@ -150,26 +172,35 @@ class DeviceClock:
             self._evict = _cuda_evictor(str(self._device))
         self._evict()
 
-    def read(self, step: Callable[[], object], iterations: int, around: Around | None = None) -> Reading:
+    def read(
+        self,
+        step: Callable[[], object],
+        iterations: int,
+        around: Around | None = None,
+        *,
+        ready: Ready = _nothing,
+    ) -> Reading:
         """Device seconds of ``iterations`` steps; redone with a longer hold when the host was too slow.
 
         With ``around`` there is one attempt only, so that what follows the last step follows this reading.
         """
-        tries = 1 if around is not None or not self._hold else _TRIES
-        for _ in range(tries):
-            longest = self._hold_s >= _LONGEST_HOLD
-            reading, held, queued = self._once(step, iterations, around)
-            self._hold_s = _next_hold(self._hold_s, held=held, queued=queued)
-            if held:
+        enough: list[float] = []
+        for _ in range(1 if around is not None or not self._hold else _TRIES):
+            ready()
+            reading, needed = self._once(step, iterations, around)
+            if needed is None:
                 self.held += 1
                 return reading
+            longest = self._hold_s >= _LONGEST_HOLD
+            enough.append(needed)
+            self._hold_s = _longer(self._hold_s, enough)
             if longest:
                 break
         self.unheld += 1
         return reading
 
-    def _once(self, step: Callable[[], object], iterations: int, around: Around | None) -> tuple[Reading, bool, float]:
-        """A reading, whether it was held, and the seconds that the host took to queue it."""
+    def _once(self, step: Callable[[], object], iterations: int, around: Around | None) -> tuple[Reading, float | None]:
+        """A reading, and the seconds that the hold should have lasted where it was too short."""
         cuda = self._torch.cuda
         hold, start, end, tail = self._events
         hold.record()
@@ -195,25 +226,28 @@ class DeviceClock:
         cuda.synchronize(self._device)
         stray = perf_counter() - finished
         device = max(start.elapsed_time(end) * 1e-3 - self.empty_s, _RESOLUTION_S)
-        held = not self._hold or _was_held(hold.elapsed_time(start) * 1e-3, first, queued, device)
-        return Reading(finished - began, device, stray), held, queued
+        held = hold.elapsed_time(start) * 1e-3
+        needed = _needed(first, queued, device)
+        return Reading(finished - began, device, stray), None if not self._hold or held > needed else needed
 
 
-def _next_hold(hold: float, *, held: bool, queued: float) -> float:
-    """How long the next reading is held: at once as long as the host took where that was too long, since a long step
-    would have to be repeated for every doubling; shorter again where the host was only slow once."""
-    if not held:
-        return min(max(2 * hold, _MARGIN * queued), _LONGEST_HOLD)
-    return max(hold / 2, _SHORTEST_HOLD) if queued < hold / 4 else hold
+def _needed(first: float, queued: float, device: float) -> float:
+    """How long a hold keeps launch cost outside a reading.
 
-
-def _was_held(hold: float, first: float, queued: float, device: float) -> bool:
-    """Whether launch cost stayed outside the reading.
-
-    Either all was queued before the hold ended; or the first launch was, and from then on the device took clearly
-    longer for its work than the host for queueing it, so that it never waited.
+    Until all is queued; or until the first launch is, where from then on the device takes clearly longer for its work
+    than the host for queueing it, so that it never waits.
     """
-    return hold > queued or (hold > first and device > _CLEARLY * (queued - first))
+    return first if device > _CLEARLY * (queued - first) else queued
+
+
+def _longer(hold: float, enough: Sequence[float]) -> float:
+    """The hold after one that was too short; ``enough``: what it and those before it in this reading should have been.
+
+    The first time it doubles: the host may have been kept from its work just once. The second time it grows to what
+    was enough both times, since a long step would have to be repeated for every doubling.
+    """
+    wanted = _MARGIN * min(enough) if len(enough) > 1 else 0.0
+    return min(max(2 * hold, wanted), _LONGEST_HOLD)
 
 
 def _torch_cuda(device: str) -> Any:

@@ -67,7 +67,7 @@ class Slot:
         self._steady: Steadiness | None = None
         self._auditor: Auditor | None = None
         self._peak_gpu_bytes: int | None = None
-        self._peak_noted = False
+        self._rehearsal_bytes = 0
         self._usage = Usage()
 
     @property
@@ -136,18 +136,22 @@ class Slot:
         return perf_counter() - began
 
     def _read(self, iterations: int) -> Reading:
+        return self.clock.read(self.workload.step, iterations, ready=self._ready)
+
+    def _ready(self) -> None:
+        """What comes before every reading: the workload's own preparation, and a cold cache where one is meant."""
         if self.workload.prepare is not None:
             self.workload.prepare()
         if self.order.cache == "cold":
             self.clock.flush()
-        return self.clock.read(self.workload.step, iterations)
 
     def rehearse(self) -> None:
         """Have what audits need loaded, before the first one."""
-        self._note_peak()
+        before = gpu_peak()
         with self._ranges.side(self.order.side), self._ranges.phase("audit"):
             rehearse(self.workload)
             self.clock.settle()
+        self._rehearsal_bytes += (gpu_peak() or 0) - (before or 0)
 
     def audit(self, seed: int, iterations: int, *, lead: int = 0) -> dict[str, Any]:
         """Audited iterations, timed like the others, after ``lead`` untimed ones; no reading when the outputs cannot
@@ -155,18 +159,15 @@ class Slot:
         taken: list[Reading] = []
 
         def timed(before: Callable[[], object], after: Callable[[], object]) -> float:
-            if self.workload.prepare is not None:
-                self.workload.prepare()
-            if self.order.cache == "cold":
-                self.clock.flush()
-            reading = self.clock.read(self.workload.step, iterations, (before, after))
+            reading = self.clock.read(self.workload.step, iterations, (before, after), ready=self._ready)
             taken.append(reading)
             return reading.stray_s if reading.stray_s > _STRAY_FLOOR + _STRAY_SHARE * _seconds(reading) else 0.0
 
         with self._ranges.side(self.order.side), self._ranges.phase("audit"), quiet_interpreter():
             for _ in range(lead):
                 self._untimed()
-            self._note_peak()
+            if self._auditor is None:
+                self._peak_gpu_bytes = self._own_peak()
             self.auditor.run(seed, timed, want_reference=self.order.reference)
         return {"wall": [r.wall_s for r in taken], "device": [r.device_s for r in taken]}
 
@@ -184,10 +185,7 @@ class Slot:
                 self.clock.settle()
             return
         for _ in range(iterations):
-            if self.workload.prepare is not None:
-                self.workload.prepare()
-            if self.order.cache == "cold":
-                self.clock.flush()
+            self._ready()
             self.clock.settle()
             with ranges.side(self.order.side):
                 with ranges.iteration():
@@ -196,13 +194,13 @@ class Slot:
 
     @property
     def peak_gpu_bytes(self) -> int | None:
-        """Memory that torch held at most, up to the first audit or the rehearsal of one: what those allocate is not
-        the side's."""
-        return self._peak_gpu_bytes if self._peak_noted else gpu_peak()
+        """Memory that torch held at most, up to the first audit: what audits allocate is not the side's, nor what a
+        rehearsal of them did."""
+        return self._own_peak() if self._auditor is None else self._peak_gpu_bytes
 
-    def _note_peak(self) -> None:
-        if not self._peak_noted:
-            self._peak_gpu_bytes, self._peak_noted = gpu_peak(), True
+    def _own_peak(self) -> int | None:
+        peak = gpu_peak()
+        return None if peak is None else peak - self._rehearsal_bytes
 
     def told(self) -> dict[str, Any]:
         """What the workload says of itself: work, counters, facts; and what its turns used."""

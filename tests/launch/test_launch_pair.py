@@ -182,9 +182,23 @@ def test_the_rounds_are_told_whether_the_sides_use_a_gpu(
     assert told == [gpus > 0]
 
 
-@pytest.mark.parametrize(("gpus", "audits", "rehearsals"), [(0, 2, 0), (1, 0, 0), (1, 2, 2)])
+@pytest.mark.parametrize(
+    ("gpus", "audits", "how", "rehearsals"),
+    [
+        (0, 2, {}, 0),
+        (1, 0, {}, 0),
+        (1, 2, {}, 2),
+        (1, 2, {"isolation": "in_process"}, 0),
+        (1, 2, {"exclusive": True}, 0),
+    ],
+)
 def test_sides_on_a_gpu_rehearse_audits_beside_each_other_once_both_are_warm(
-    gpus: int, audits: int, rehearsals: int, measured: Measured, monkeypatch: pytest.MonkeyPatch
+    gpus: int,
+    audits: int,
+    how: dict[str, Any],
+    rehearsals: int,
+    measured: Measured,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done: list[str] = []
     send, collect = pair_module.Gang.send, pair_module.Gang.collect
@@ -193,7 +207,7 @@ def test_sides_on_a_gpu_rehearse_audits_beside_each_other_once_both_are_warm(
     for module in ("setup", "sides"):
         monkeypatch.setattr(f"aiperf.launch.{module}.device_of", lambda case: "cpu")
     settings = replace(SETTINGS, precision=replace(PRECISION, audits=audits))
-    measured(*both(), needs=Needs(gpus=gpus), settings=settings)
+    measured(*both(), needs=Needs(gpus=gpus), settings=settings, **how)
     assert done.count("rehearse") == rehearsals
     if rehearsals:
         begins = done.index("rehearse")

@@ -268,9 +268,39 @@ def test_a_rehearsal_of_outputs_that_cannot_be_audited_leaves_the_fault_to_the_a
     assert audited(lazy).faults
 
 
-def test_a_rehearsal_poisons_only_what_audits_would_and_redraws_nothing_that_draws_itself(x):
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Sizes of the arrays that are poisoned."""
+    sizes, real = [], arrays.poison
+    monkeypatch.setattr(arrays, "poison", lambda array: (sizes.append(array.size), real(array)))
+    return sizes
+
+
+def test_a_rehearsal_poisons_only_what_audits_would_and_redraws_nothing_that_draws_itself(x, poisoned):
     seen = []
     out = np.zeros(3)
     rehearse(workload(lambda: None, lambda: {"out": out}, x, poison=False, redraw=seen.append))
-    assert seen == []
+    assert (seen, poisoned) == ([], [])
+    rehearse(workload(lambda: None, lambda: {"out": out, "x": x}, x))
+    assert set(poisoned) == {3}
     assert not out.any()
+
+
+def test_a_rehearsal_takes_the_beginning_of_the_longest_array_and_copies_none_that_is_scattered(poisoned):
+    long = np.zeros(3 << 18, np.float32)
+    outputs = {"scattered": np.zeros((9, 1 << 18), np.float32).T, "long": long, "empty": np.zeros(0, np.float32)}
+    outputs |= {"short": np.zeros(7, np.float32), "more": np.zeros(1 << 18, np.float32)}
+    rehearse(workload(lambda: None, lambda: outputs))
+    assert set(poisoned) == {7, 1 << 18}
+
+
+def test_what_goes_wrong_in_a_rehearsal_is_for_the_audits_to_say(x):
+    class Odd(RuntimeError):
+        pass
+
+    def outputs():
+        raise Odd
+
+    rehearse(workload(lambda: None, outputs, x))
+    with pytest.raises(Odd):
+        audited(workload(lambda: None, outputs, x))

@@ -85,31 +85,95 @@ class SlowHost:
         busy(self.host_s)()
 
 
-def test_a_long_step_is_repeated_once_to_be_held_and_a_host_that_is_fast_again_holds_less(monkeypatch):
+@pytest.fixture
+def slow(monkeypatch):
     torch = SlowHost()
     monkeypatch.setitem(sys.modules, "torch", torch)
-    clock = DeviceClock("cuda:0", hold=True)
-    torch.host_s = 0.006
-    clock.read(torch.launch, 1)
-    assert (torch.launches, clock.held, clock.unheld) == (2, 1, 0)
-    assert 0.0075 <= torch.holds[-1] <= 0.02
-    torch.host_s = 0.0
-    for _ in range(20):
-        clock.read(torch.launch, 1)
-    assert torch.launches < 30
-    assert torch.holds[-1] < 0.002
+    return torch
 
 
-def test_a_step_that_no_hold_is_long_enough_for_is_not_repeated_for_every_length(monkeypatch):
-    torch = SlowHost()
-    monkeypatch.setitem(sys.modules, "torch", torch)
+def test_a_long_step_is_repeated_twice_to_be_held_and_then_no_more(slow):
     clock = DeviceClock("cuda:0", hold=True)
-    torch.host_s = 0.03
-    for launches in (2, 3, 4):
-        clock.read(torch.launch, 1)
-        assert torch.launches == launches
-        assert torch.holds[-1] == pytest.approx(0.02)
+    slow.host_s = 0.006
+    clock.read(slow.launch, 1)
+    assert (slow.launches, clock.held, clock.unheld) == (3, 1, 0)
+    assert 0.0075 <= slow.holds[-1] <= 0.02
+    for _ in range(5):
+        clock.read(slow.launch, 1)
+    assert (slow.launches, clock.held) == (8, 6)
+
+
+def test_a_step_that_no_hold_is_long_enough_for_is_not_repeated_for_every_length(slow):
+    clock = DeviceClock("cuda:0", hold=True)
+    slow.host_s = 0.03
+    for launches in (3, 4, 5):
+        clock.read(slow.launch, 1)
+        assert slow.launches == launches
+        assert slow.holds[-1] == pytest.approx(0.02)
     assert (clock.held, clock.unheld) == (0, 3)
+
+
+def test_a_host_that_was_slow_once_makes_the_hold_twice_as_long_and_no_longer(slow):
+    clock = DeviceClock("cuda:0", hold=True)
+    took = iter([0.006, 0.0, 0.0])
+
+    def step():
+        slow.host_s = next(took)
+        slow.launch()
+
+    clock.read(step, 1)
+    clock.read(step, 1)
+    assert (slow.launches, clock.held) == (3, 2)
+    assert slow.holds[-2:] == pytest.approx([100e-6, 100e-6])
+
+
+def test_an_audit_has_one_attempt_and_what_a_step_wants_to_find_comes_before_every_one(slow):
+    done = []
+    clock = DeviceClock("cuda:0", hold=True)
+    slow.host_s = 0.001
+
+    def step():
+        done.append("step")
+        slow.launch()
+
+    def ready():
+        done.append("ready")
+
+    clock.read(step, 1, (lambda: done.append("before"), lambda: done.append("after")), ready=ready)
+    assert done == ["ready", "before", "step", "after"]
+    assert (clock.held, clock.unheld) == (0, 1)
+    del done[:]
+    clock.read(step, 2, ready=ready)
+    assert clock.held == 1
+    attempts = done.count("ready")
+    assert attempts > 1
+    assert done == ["ready", "step", "step"] * attempts
+    del done[:]
+    WallClock("cpu").read(lambda: done.append("step"), 2, (lambda: done.append("before"), lambda: None), ready=ready)
+    assert done == ["ready", "before", "step", "step"]
+
+
+@pytest.mark.parametrize(
+    ("hold", "enough", "longer"),
+    [
+        (1e-4, [5e-3], 2e-4),
+        (1e-4, [5e-3, 4e-3], 5e-3),
+        (1e-4, [4e-3, 5e-3, 6e-3], 5e-3),
+        (1e-4, [1e-4, 1.1e-4], 2e-4),
+        (1.5e-2, [1.6e-2], 2e-2),
+        (1e-4, [1.0, 1.0], 2e-2),
+    ],
+)
+def test_a_hold_grows_to_what_was_enough_twice_and_no_further_than_the_longest(hold, enough, longer):
+    assert clocks._longer(hold, enough) == pytest.approx(longer)
+
+
+@pytest.mark.parametrize(
+    ("first", "queued", "device", "needed"),
+    [(1e-4, 1e-3, 2e-3, 1e-4), (1e-4, 1e-3, 1.3e-3, 1e-3), (1e-4, 1e-4, 1e-6, 1e-4), (1e-3, 1.1e-3, 1e-5, 1.1e-3)],
+)
+def test_a_device_that_is_the_slower_one_needs_to_wait_for_the_first_launch_only(first, queued, device, needed):
+    assert clocks._needed(first, queued, device) == needed
 
 
 class Cuda:

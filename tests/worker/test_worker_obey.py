@@ -14,6 +14,7 @@ import torch
 
 from aiperf.worker import obey
 from aiperf.worker.channel import Channel
+from aiperf.worker.clocks import Reading
 from aiperf.worker.load import NotAWorkload, set_up, workload_function
 from aiperf.worker.obey import Worker
 from aiperf.worker.ranges import Ranges
@@ -152,17 +153,48 @@ def test_what_audits_take_of_a_gpu_is_not_the_sides(monkeypatch):
         assert slot.peak_gpu_bytes == 300
 
 
-def test_what_a_rehearsal_takes_of_a_gpu_is_not_the_sides_and_it_takes_no_step(monkeypatch):
+def test_what_a_rehearsal_takes_of_a_gpu_is_not_the_sides_and_what_its_turns_take_is(monkeypatch):
     held, log = [100], []
     monkeypatch.setattr("aiperf.worker.slot.gpu_peak", lambda: held[0])
+    monkeypatch.setattr("aiperf.worker.slot.rehearse", lambda workload: held.insert(0, held[0] + 1000))
     slot = make_slot("prepares", log=log)
     slot.first()
-    held[0] = 300
+    assert slot.peak_gpu_bytes == 100
     slot.rehearse()
-    held[0] = 1300
+    assert slot.peak_gpu_bytes == 100
+    held[0] += 300
     slot.audit(5, 1)
-    assert slot.peak_gpu_bytes == 300
+    held[0] += 5000
+    assert slot.peak_gpu_bytes == 400
     assert log == ["prepare", "step"] * 2
+
+
+def test_a_step_finds_its_preparation_and_a_cold_cache_in_every_attempt_at_a_reading():
+    log = []
+    slot = make_slot("prepares", log=log)
+    slot.order = replace(slot.order, cache="cold")
+    slot.clock = Twice(log)
+    slot.turn(reentry=0, samples=2, iterations=1, wall_too=False)
+    assert log == ["prepare", "flush", "step"] * 4
+
+
+class Twice:
+    """A clock that needs two attempts for every reading."""
+
+    def __init__(self, log):
+        self.log = log
+
+    def settle(self):
+        pass
+
+    def flush(self):
+        self.log.append("flush")
+
+    def read(self, step, iterations, around=None, *, ready):
+        for _ in range(2):
+            ready()
+            step()
+        return Reading(1.0)
 
 
 def test_untimed_steps_lead_to_an_audit():
