@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RESULTS ?= results
 
-.PHONY: install demo test test-library test-gpu test-browser check bench clean
+.PHONY: install demo test test-library test-kernels test-gpu test-browser check bench clean
 
 install: $(VENV)/.installed
 
@@ -28,6 +28,11 @@ test: install
 # Whether the check of every scenario that needs no GPU notices broken sides; takes minutes.
 test-library: install
 	$(BIN)/python -m tests.library_check
+
+# Every kernel with every set of defines for sm_80, sm_90 and sm_100; needs nvcc, and takes minutes.
+test-kernels: install
+	@command -v nvcc >/dev/null || { echo "nvcc is not on PATH: install the CUDA toolkit." >&2; exit 2; }
+	AIPERF_EVERY_ARCHITECTURE=1 $(BIN)/python -m pytest tests/workloads/test_workloads_cuda_sources.py -k compiles
 
 test-gpu: install
 	$(BIN)/python -m pytest tests/gpu

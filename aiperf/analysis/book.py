@@ -122,6 +122,11 @@ def waiting(answered: Iterable[Answered]) -> tuple[Answered, ...]:
     return tuple(a for a in answered if a.row.waiting and not a.scenarios)
 
 
+def unmeasured(answered: Iterable[Answered]) -> tuple[Answered, ...]:
+    """Rows that must have a scenario, have one, and are answered by no record."""
+    return tuple(a for a in answered if a.row.wanted and a.scenarios and a.best is None and not a.row.impossible)
+
+
 def unknown_rows(rows: Iterable[BookRow], cited: Iterable[Cited]) -> tuple[tuple[str, str], ...]:
     """(scenario, row id) of every cited row that the book does not have; ``rows`` are all of it."""
     known = {row.id for row in rows}

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from aiperf.analysis.book import Answered, answer_rows, missing, unknown_rows, waiting
+from aiperf.analysis.book import Answered, answer_rows, missing, unknown_rows, unmeasured, waiting
 from aiperf.cli.options import DEFAULT_RESULTS, Format, FormatOption, JsonOption, ResultsOption
 from aiperf.errors import usage
 from aiperf.host.facts import HostFacts
@@ -60,13 +60,14 @@ def book(
     cited = cited_rows(host, results=results, wanted=() if only_missing else {row.chapter for row in rows})
     measured, damaged = newest_measured(results, host_id=fingerprint(host)[0])
     answered = answer_rows(rows, cited, measured)
-    later = waiting(answered)
+    later, untold = waiting(answered), unmeasured(answered)
     answered = missing(answered) if only_missing else answered
     if html:
         path = _write_page(Path(output) if output else results / "book.html", answered, host)
         sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if as_json else f"{path}\n")
     elif only_missing and form is Format.table and not as_json:
-        show_lines(missing_lines(answered, waiting=later, chapters=chapters, width=terminal_width(sys.stdout)))
+        width = terminal_width(sys.stdout)
+        show_lines(missing_lines(answered, waiting=later, unmeasured=untold, chapters=chapters, width=width))
     else:
         _print(answered, Format.json if as_json else form)
     for scenario, row_id in unknown_rows(load_book(), cited):

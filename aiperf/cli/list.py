@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from aiperf.cli.options import JsonOption
+from aiperf.cli.options import DEFAULT_RESULTS, JsonOption
 from aiperf.errors import Fault, UserError, usage
 from aiperf.plan.suites import load_suite, members, suite_names
 from aiperf.report.console import show as show_lines
@@ -20,6 +20,7 @@ from aiperf.report.json_file import listing_json
 from aiperf.report.scenarios import list_lines
 from aiperf.report.suites import suite_lines, suite_rows
 from aiperf.scenario.find import list_scenarios
+from aiperf.store.reference import recorded_seconds
 
 
 def list_command(
@@ -48,7 +49,8 @@ def _list_suites(*, as_json: bool, unheeded: bool) -> None:
     if unheeded:
         raise usage("suites have no tag and no folder.", "Leave them out.", where="--suites")
     entries = list_scenarios()
-    rows = suite_rows([(suite, len(members(suite, entries=entries))) for suite in map(load_suite, suite_names())])
+    found = [(s, [path.stem for path in members(s, entries=entries)]) for s in map(load_suite, suite_names())]
+    rows = suite_rows(found, seconds=recorded_seconds(DEFAULT_RESULTS))
     if as_json:
         sys.stdout.write(listing_json(rows))
         return

@@ -55,26 +55,35 @@ def totals_lines(answered: Sequence[Answered], *, width: int = 100) -> list[Line
 
 
 def missing_lines(
-    rows: Sequence[Answered], *, waiting: Sequence[Answered] = (), chapters: Sequence[str] = (), width: int = 100
+    rows: Sequence[Answered],
+    *,
+    waiting: Sequence[Answered] = (),
+    unmeasured: Sequence[Answered] = (),
+    chapters: Sequence[str] = (),
+    width: int = 100,
 ) -> list[Line]:
-    """The rows that must have a scenario and have none; ``waiting`` for a family, of these ``chapters`` only."""
+    """The rows that must have a scenario and have none, those ``waiting`` for a family, and how many scenarios have
+    been ``unmeasured`` so far; of these ``chapters`` only."""
     said = []
     if waiting:
-        named = ", ".join(a.row.id for a in waiting)
-        said = [
-            f"{len(waiting)} more wait{'s'[: len(waiting) == 1]} for families of workloads that come later: {named}."
-        ]
+        many = f"{len(waiting)} more wait{'s'[: len(waiting) == 1]}"
+        said.append(f"{many} for families of workloads that come later: {_ids(waiting)}.")
+    if unmeasured:
+        many = f"{len(unmeasured)} {'have' if len(unmeasured) > 1 else 'has'} a scenario"
+        said.append(f"{many} that was not measured yet, here or in results/reference: {_ids(unmeasured)}.")
     if not rows:
-        asked = f" in {', '.join(chapters)}" if chapters else ""
-        every = (
-            f"Every core row of chapters 1 to 14 and the appendix{asked} that a CPU or one GPU can run has a scenario"
-        )
+        asked = ", ".join(chapters) if chapters else "chapters 1 to 14 and the appendix"
+        every = f"Every core row of {asked} that a CPU or one GPU can run has a scenario"
         said = [f"{every}{' where its workloads exist' if waiting else ''}.", *said]
         return [Line(part) for text in said for part in wrap(text, width)]
     cells = [(a.row.id, a.row.lane, a.row.family, f"{a.row.before}, against {a.row.after}") for a in rows]
     table = text_table(("row", "lane", "family", "before, against after"), cells, width=width)
     said = [f"{len(rows)} core row{'s' if len(rows) > 1 else ''} without a scenario.", *said]
     return [*table, Line(""), *(Line(part) for text in said for part in wrap(text, width))]
+
+
+def _ids(rows: Sequence[Answered]) -> str:
+    return ", ".join(a.row.id for a in rows)
 
 
 def rules_lines(*, width: int = 100) -> list[Line]:

@@ -65,6 +65,16 @@ def newest_measured(results: Path, *, host_id: str) -> tuple[tuple[Measured, ...
     return found, (*own.damaged, *references.damaged)
 
 
+def recorded_seconds(results: Path) -> dict[str, float]:
+    """Scenario -> seconds of its cases, by the newest record of each, of whichever host."""
+    stored = (*entries(reference_folder(results)).entries, *entries(results).entries)
+    newest = {entry.record.case.id: entry.record for entry in filter(_counts, stored)}
+    seconds: dict[str, float] = {}
+    for record in newest.values():
+        seconds[record.case.scenario] = seconds.get(record.case.scenario, 0.0) + record.seconds
+    return seconds
+
+
 def _counts(entry: Entry) -> bool:
     case = entry.record.case
     made = case.rebuilt or "@" in case.id or any(side.slowdown for side in case.sides)

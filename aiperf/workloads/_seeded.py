@@ -172,6 +172,18 @@ def last_level_cache(device: str = "cpu") -> int:
     return max((int(p.read_text().strip().removesuffix("K")) * 1024 for p in sizes), default=0)
 
 
+def memory_charge(device: str, moved: float) -> dict[str, dict[str, float]]:
+    """``roofs`` and ``held`` of a step that moves its whole working set of ``moved`` bytes once.
+
+    On a GPU twice the L2 is enough to be charged: at most as much as lies in it was found there from the step before,
+    or has yet to be written when the step ends, and a side is judged to be beyond the memory without that.
+    """
+    if not device.startswith("cuda"):
+        return {"roofs": memory_roof(device, moved=moved, working_set=moved)}
+    cache = float(last_level_cache(device))
+    return {"roofs": {"dram": moved}, "held": {"dram": cache}} if moved > 2 * cache > 0 else {}
+
+
 def memory_roof(device: str, *, moved: float, working_set: float) -> dict[str, float]:
     """The memory roof with ``moved`` bytes, or nothing while the working set fits the caches or they are unknown."""
     cache = last_level_cache(device)

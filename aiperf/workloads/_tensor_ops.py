@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from aiperf.workloads._seeded import empty, fill_normal, fill_uniform, memory_roof, torch_dtype
+from aiperf.workloads._seeded import empty, fill_normal, fill_uniform, memory_charge, torch_dtype
 from aiperf.workloads._tensor_triton import EPSILON, KEEP, SCALE, SHIFT, launcher, registered_add
 from aiperf.workloads._triton_gemm import need_triton
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
@@ -205,7 +205,7 @@ def expression(
             flops=operation.flops * n * (depth if op == "axpb" else 1),
             items=n,
             item="elements",
-            roofs=memory_roof(context.device, moved=moved, working_set=moved),
+            **memory_charge(context.device, moved),
         ),
         outputs=lambda: {"out": held["out"]},
         inputs=lambda: inputs,

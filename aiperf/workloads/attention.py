@@ -12,7 +12,7 @@ from typing import Any, Literal
 from aiperf.workloads import _attention as backends
 from aiperf.workloads._errors import relative_frobenius
 from aiperf.workloads._masks import Mask
-from aiperf.workloads._seeded import empty, memory_roof, own_seed, torch_dtype
+from aiperf.workloads._seeded import empty, memory_charge, own_seed, torch_dtype
 from aiperf.workloads.contract import Context, Work, Workload
 
 _GEMM_ROOF = {"float32": "gemm_fp32", "bfloat16": "gemm_bf16", "float16": "gemm_fp16"}
@@ -45,7 +45,7 @@ def forward(
 
     FLOPs count the allowed query-key pairs of valid tokens only (4 x heads x pairs x head_dim): a backend that
     computes what the mask or the padding hides earns nothing for it. Bytes are Q and the result once, and K and V
-    as stored once, as far as any query sees them.
+    as stored once, as far as any query sees them. Items: the tokens of the queries, without padding.
     """
     if bool(lengths) != (layout != "contiguous"):
         raise ValueError("lengths and layout padded or jagged go together")
@@ -115,11 +115,9 @@ def _work(context: Context, q: Any, kv_heads: int, mask: Mask, dtype: str) -> Wo
     flops = 4.0 * batch * heads * mask.pairs() * head_dim
     kept = 2.0 * batch * kv_heads * mask.keys_seen() * head_dim * q.element_size()
     moved = 2.0 * q.numel() * q.element_size() + kept
-    roofs = _gemm_roof(context, dtype, flops)
     # One query a head reads K and V for 2 FLOPs a byte: memory binds it, whatever computes.
-    if q_len == 1:
-        roofs = memory_roof(context.device, moved=moved, working_set=moved)
-    return Work(bytes=moved, flops=flops, items=batch * q_len, item="tokens", roofs=roofs)
+    charge = memory_charge(context.device, moved) if q_len == 1 else {"roofs": _gemm_roof(context, dtype, flops)}
+    return Work(bytes=moved, flops=flops, items=batch * q_len, item="tokens", **charge)
 
 
 def _gemm_roof(context: Context, dtype: str, flops: float) -> dict[str, float]:

@@ -113,7 +113,8 @@ def collective(
     """``calls`` collectives of ``size`` bytes of float32 per rank, on CPU or CUDA tensors, one after the other.
 
     ``setup: each_call`` joins the process group before every call and leaves it afterwards; ``groups`` uses a subgroup
-    of all ranks that is made once or before every call. Source: AI Systems Performance Engineering, chapter 4.
+    of all ranks that is made once or before every call. Bytes: ``size`` for each call; items: calls. Source: AI Systems
+    Performance Engineering, chapter 4.
 
     An all-reduce works in place, so a step first copies the input once (local memory, inside the timed region on both
     sides) and reduces that copy ``calls`` times: after the first call every value only grows by the number of ranks,

@@ -163,8 +163,9 @@ def process(
     or as a tensor.
 
     Functions: branch ([length] twice, both ways in turn), elementwise_mlp ([length, 64]), block (``layers`` causal
-    transformer blocks, [1, length, 256]). Items: true elements or tokens; padding is no work. Reference: the function,
-    uncompiled, in float64. Source: AI Systems Performance Engineering, chapter 14.
+    transformer blocks, [1, length, 256]). Items: true elements or tokens; padding is no work. Bytes and FLOPs are not
+    counted: they are the compiler's choice. Reference: the function, uncompiled, in float64. Source: AI Systems
+    Performance Engineering, chapter 14.
     """
     _validate(
         function=function, variant=variant, backend=backend, lengths=lengths, pad=pad, iterations=iterations,

@@ -161,8 +161,10 @@ def program(
     Entries, with their ``args``: ``dot_windows`` (repeats): dot products of n float32; ``l2norm_rows`` (width): n
     float32 in rows; ``claim_all`` (claim, levels): n int32 items taken by atomic counters; ``uneven_sincos`` (claim;
     ``skew``, ``schedule``): n float64 items of unequal work. ``threads`` host threads start and end in each step.
-    Items: dot products, rows, items, turns of sin*cos. References are float64 (exact where integers are counted).
-    Facts hold the compiler, the flags and a hash of the built library. Sources: book chapters 8, 10, 12, appendix.
+    Items: dot products, rows, items, turns of sin*cos. FLOPs: 2 a value and dot product, 3 a value of a row; bytes:
+    each value in and out of rows and items, none of what stays in caches. References are float64 (exact where integers
+    are counted). Facts hold the compiler, the flags and a hash of the built library. Sources: book chapters 8, 10, 12,
+    appendix.
     """
     if n < 1 or threads < 1:
         raise ValueError("n and threads must be 1 or more")

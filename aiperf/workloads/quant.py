@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from aiperf.workloads import _quantise as schemes
 from aiperf.workloads._errors import relative_frobenius
-from aiperf.workloads._seeded import empty, memory_roof, own_seed, torch_dtype
+from aiperf.workloads._seeded import empty, memory_charge, own_seed, torch_dtype
 from aiperf.workloads.contract import Context, Work, Workload
 
 _FEW = 64
@@ -127,9 +127,9 @@ def _work(context: Context, x: Any, w: Any, size: float, weights: str) -> Work:
     """
     (m, k), n = x.shape, len(w)
     flops, moved = 2.0 * m * n * k, size + float((m * k + m * n) * x.element_size())
-    roofs: dict[str, float] = {}
+    charge: dict[str, dict[str, float]] = {}
     if m < _FEW:
-        roofs = memory_roof(context.device, moved=moved, working_set=moved)
+        charge = memory_charge(context.device, moved)
     elif weights == "float":
-        roofs = {"gemm_bf16" if context.device.startswith("cuda") else "cpu_gemm_fp32": flops}
-    return Work(bytes=moved, flops=flops, items=m, item="rows", roofs=roofs)
+        charge = {"roofs": {"gemm_bf16" if context.device.startswith("cuda") else "cpu_gemm_fp32": flops}}
+    return Work(bytes=moved, flops=flops, items=m, item="rows", **charge)

@@ -211,7 +211,8 @@ def read(
     ``disk_bytes`` counts what the step then fetched from storage. Names and inodes stay cached. ``depth`` threads keep
     that many requests in flight. ``ram``: the set was read in set-up, a step copies it in the same pieces. A step makes
     ``epochs`` passes; of a cold set only the first is cold, unless ``io`` is direct. The buffer is the output: every
-    byte is compared. Bytes: those of all passes. Source: book chapters 2, 3 and 5.
+    byte is compared. Bytes: those of all passes. Items: samples, where the set has any, else sets. Source: book
+    chapters 2, 3 and 5.
     """
     _check(layout=layout, size=bytes, samples=samples, read_size=read_size, io=io, source=source, depth=depth)
     files = _data_set(context, layout=layout, size=bytes, samples=samples, shard_size=shard_size)

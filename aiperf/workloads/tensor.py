@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from aiperf.workloads._seeded import empty, fill_normal, memory_roof, torch_dtype
+from aiperf.workloads._seeded import empty, fill_normal, memory_charge, torch_dtype
 from aiperf.workloads._tensor_numpy import standardise, tokenise
 from aiperf.workloads._tensor_ops import OPERATIONS, expression
 from aiperf.workloads.contract import Context, Work, Workload
@@ -72,8 +72,8 @@ def _each(out: Any, a: Any, b: Any, tensors: int) -> Callable[[], None]:
 
 def _work(context: Context, op: str, n: int, element: int) -> Work:
     moved = (_READS[op] + 1) * n * element
-    roofs = memory_roof(context.device, moved=moved, working_set=moved)
-    return Work(bytes=moved, flops={"add": n, "scale_add": 2 * n}.get(op, 0), items=n, item="elements", roofs=roofs)
+    flops = {"add": n, "scale_add": 2 * n}.get(op, 0)
+    return Work(bytes=moved, flops=flops, items=n, item="elements", **memory_charge(context.device, moved))
 
 
 def op(

@@ -35,7 +35,8 @@ def copy(
     ``non_blocking``: time it with the wall clock. ``part`` scatters the payload over the source in pieces of that size;
     they are copied one by one, or gathered at the source into a buffer of ``slab`` bytes for each copy, a part of
     the step. ``numa`` puts the process and its host memory on the GPU's NUMA node or on another one. ``register``
-    page-locks ordinary host memory once, or around each copy, which is then waited for on both. Bytes are counted once.
+    page-locks ordinary host memory once, or around each copy, which is then waited for on both. Bytes are counted once,
+    FLOPs and items not at all.
     Source: chapters 3, 6 and 17.
     """
     _check(direction, size, part, slab, numa, register)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.analysis.book import ANSWERS, Measured, answer_rows, case_answer, counts, missing, unknown_rows, waiting
+from aiperf.analysis.book import (
+    ANSWERS,
+    Measured,
+    answer_rows,
+    case_answer,
+    counts,
+    missing,
+    unknown_rows,
+    unmeasured,
+    waiting,
+)
 from aiperf.plan.book import BookRow, Claim
 from aiperf.plan.cited import Cited
 from aiperf.scenario.citations import Citation
@@ -221,3 +231,17 @@ def test_a_record_of_an_older_scenario_file_says_so() -> None:
 def test_every_answer_has_a_meaning() -> None:
     assert set(counts([])) == set(ANSWERS)
     assert all(ANSWERS.values())
+
+
+def test_unmeasured_are_wanted_rows_with_a_scenario_that_no_record_answers() -> None:
+    names = ("wanted", "useful", "measured", "impossible", "bare")
+    rows = [
+        row("ch07/wanted"),
+        row("ch07/useful", weight="useful"),
+        row("ch07/measured"),
+        row("ch07/impossible", impossible="three parts of four are more than one"),
+        row("ch07/bare"),
+    ]
+    citing = [Cited(name, (f"ch07/{name}",)) for name in names if name != "bare"]
+    answered = answer_rows(rows, citing, [found(1.9, 2.1, scenario="measured")])
+    assert [a.row.id for a in unmeasured(answered)] == ["ch07/wanted"]

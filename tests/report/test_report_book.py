@@ -91,10 +91,19 @@ def test_what_is_missing_is_a_table_or_one_sentence() -> None:
 def test_rows_that_wait_for_workloads_are_named_whatever_is_missing() -> None:
     one, two = (answer_rows([row(f"ch04/{n}", family="llm.generate")], [], [])[0] for n in "ab")
     text = " ".join(plain(missing_lines([], waiting=[one, two], chapters=["ch04"])).split())
-    assert "the appendix in ch04 that a CPU or one GPU can run has a scenario where its workloads exist." in text
+    assert "Every core row of ch04 that a CPU or one GPU can run has a scenario where its workloads exist." in text
     assert "2 more wait for families of workloads that come later: ch04/a, ch04/b." in text
     text = plain(missing_lines([ANSWERED[3]], waiting=[one]))
     assert "1 core row without a scenario.\n1 more waits for families of workloads that come later: ch04/a." in text
+
+
+def test_rows_whose_scenario_nobody_measured_are_named_whatever_is_missing() -> None:
+    one, two = (answer_rows([row(f"ch04/{n}")], [Cited("s", (f"ch04/{n}",))], [])[0] for n in "ab")
+    text = " ".join(plain(missing_lines([], unmeasured=[one, two])).split())
+    assert text.endswith(
+        "has a scenario. 2 have a scenario that was not measured yet, here or in results/reference: ch04/a, ch04/b."
+    )
+    assert "1 has a scenario that was not measured yet" in plain(missing_lines([ANSWERED[3]], unmeasured=[one]))
 
 
 def test_a_row_that_gains_no_time_claims_no_speed_up_and_says_what_it_gains() -> None:
@@ -207,10 +216,18 @@ def test_the_claim_stands_beside_what_was_measured_in_a_case() -> None:
 
 
 def test_suites_are_listed_with_what_is_known_of_their_duration() -> None:
-    rows = suite_rows([(Suite("cpu", "All of them", duration="25min on h"), 3), (Suite("mine", "Few"), 1)])
+    rows = suite_rows([(Suite("cpu", "All of them", duration="25min on h"), "abc"), (Suite("mine", "Few"), "d")])
     text = plain(suite_lines(rows, width=100))
     assert " cpu            3  All of them. Duration: 25min on h.\n" in text
     assert " mine           1  Few. Duration: not measured yet.\n" in text
+
+
+def test_a_suite_that_was_never_measured_as_a_whole_tells_what_its_scenarios_took() -> None:
+    suites = [(Suite("all", "All of them", duration="25min on h"), "abc"), (Suite("mine", "Few"), "abc")]
+    whole, mine = suite_rows(suites, seconds={"a": 70.0, "c": 20.0, "z": 1000.0})
+    assert (whole.recorded, mine.recorded, mine.recorded_s) == (0, 2, 90.0)
+    text = " ".join(plain(suite_lines([whole, mine], width=100)).split())
+    assert "not measured yet; what the newest records hold of 2 of its 3 scenarios took 1 m 30 s." in text
 
 
 def test_a_run_of_many_cases_tells_how_many_verdicts_hold_for_all_of_them() -> None:

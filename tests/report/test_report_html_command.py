@@ -12,6 +12,7 @@ from factory_of_pages import concluded, sampled
 from factory_of_records import make_case, make_run
 
 from aiperf.cli.main import entry
+from aiperf.report.html.view import command
 from aiperf.store.write import RunWriter
 
 
@@ -51,6 +52,12 @@ def test_the_page_goes_into_the_folder_of_the_run_and_its_path_is_printed(stored
     assert page.count("<article") == 2
     assert "before: 72 samples in 6 pairs" in page
     assert [p.name for p in stored.iterdir() if p.name.startswith(".")] == []
+
+
+def test_a_run_is_reproduced_by_the_name_of_the_command_wherever_it_was_installed() -> None:
+    typed = ("/opt/site packages/aiperf/__main__.py", "run", "--only", "size=1 MiB")
+    assert command(make_run(argv=typed)) == "aiperf run --only 'size=1 MiB'"
+    assert command(make_run(argv=())) == ""
 
 
 def test_programs_are_told_the_path_as_json(stored, types) -> None:

@@ -14,7 +14,7 @@ from factory_of_stored_records import make_case
 from aiperf.analysis.recompute import conclude
 from aiperf.records import CaseRecord, Measure, Pair, Sample, Side, SideRun
 from aiperf.store.read import open_run
-from aiperf.store.reference import differing, newest_measured, reference_folder, reference_runs
+from aiperf.store.reference import differing, newest_measured, recorded_seconds, reference_folder, reference_runs
 
 SHIPPED = Path(__file__).resolve().parents[2] / "results"
 
@@ -122,6 +122,25 @@ def test_every_verdict_of_a_run_is_recomputed_and_what_does_not_follow_is_named(
     assert differing(open_run(folder, results=tmp_path)) == ("other",)
     (folder / "cases" / "copy.json").write_text("{")
     assert differing(open_run(folder, results=tmp_path)) == ("other", str(folder / "cases" / "copy.json"))
+
+
+def test_what_a_scenario_took_is_the_sum_of_the_newest_records_of_its_cases(results) -> None:
+    def case(name: str, seconds: float, **changes) -> CaseRecord:
+        record = cited(name, seconds=seconds, **changes)
+        return replace(record, case=replace(record.case, scenario=name.partition("[")[0]))
+
+    write_run(results / "reference", [case("copy[1]", 7.0, host_id="h-2"), case("other", 3.0)], hour=0)
+    write_run(results, [case("copy[1]", 5.0), case("copy[2]", 2.0), case("failed", 9.0, status="failed")], hour=1)
+    assert recorded_seconds(results) == {"copy": 7.0, "other": 3.0}
+
+
+def test_what_is_shipped_is_small_and_names_its_commit_and_host() -> None:
+    size = sum(path.stat().st_size for path in (SHIPPED / "reference").rglob("*") if path.is_file())
+    assert size < 30 << 20
+    for run in reference_runs(SHIPPED):
+        assert len(run.record.git["sha"]) == 40
+        assert run.record.host["cpu_model"]
+        assert run.record.precision == "standard"
 
 
 def test_every_verdict_of_every_shipped_reference_run_follows_from_its_samples() -> None:

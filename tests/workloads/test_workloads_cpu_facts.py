@@ -58,6 +58,21 @@ def test_a_roof_is_charged_only_when_the_working_set_lies_past_the_caches(monkey
     assert tensor.op(Context(), op="copy", n=1 << 21).work.roofs == {"cpu_stream": 16 << 20}
 
 
+@pytest.mark.parametrize(
+    ("moved", "cache", "charged"),
+    [
+        (2.0e6, 1_000_000, {}),
+        (2.1e6, 1_000_000, {"roofs": {"dram": 2.1e6}, "held": {"dram": 1e6}}),
+        (2.1e6, 0, {}),
+    ],
+)
+def test_a_gpus_memory_is_charged_past_twice_its_l2_and_judged_without_what_that_may_hold(
+    monkeypatch, moved, cache, charged
+):
+    monkeypatch.setattr(_seeded, "last_level_cache", lambda device: cache)
+    assert _seeded.memory_charge("cuda:0", moved) == charged
+
+
 def test_a_causal_mask_halves_the_flops_that_count():
     full = attention.forward(Context(), kv_len=64, mask="none").work.flops
     half = attention.forward(Context(), kv_len=64, mask="causal").work.flops

@@ -21,6 +21,9 @@ from aiperf.workloads._cuda_describe import SOURCES
 
 NVCC = shutil.which("nvcc")
 ARCHITECTURES = ("80", "90", "100")
+EVERY_ARCHITECTURE = os.environ.get("AIPERF_EVERY_ARCHITECTURE", "") == "1"
+"""Each set of defines for each of them, which takes minutes (make test-kernels); else all of them once a source, whose
+defines seldom meet them, and each set of defines for one."""
 WORKERS = max(2, os.cpu_count() or 2)
 LOG = """/tmp/my.cu(3): error: identifier "nothing" is undefined
     out[0] = nothing;
@@ -118,10 +121,9 @@ if NVCC:
     @pytest.mark.parametrize("source", sorted(COMBINATIONS), ids=lambda s: Path(s).stem)
     def test_a_source_compiles_with_all_defines_of_its_scenarios(source: str, nvcc: Compiled) -> None:
         jobs = []
-        # All architectures once a source: its defines seldom meet them. Each set of defines on one of them.
         for i, (options, lowest) in enumerate(COMBINATIONS[source].values()):
             wanted = tuple(a for a in ARCHITECTURES if int(a) >= int(lowest))
-            some = wanted if i == 0 else ("90" if "90" in wanted else wanted[0],)
+            some = wanted if i == 0 or EVERY_ARCHITECTURE else ("90" if "90" in wanted else wanted[0],)
             jobs += [(options, architecture) for architecture in some]
         with ThreadPoolExecutor(WORKERS) as pool:
             told = [said for said, _ in pool.map(lambda job: nvcc.told(source, *job), jobs)]

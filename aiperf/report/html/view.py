@@ -115,7 +115,7 @@ def facts(run: RunRecord) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def command(run: RunRecord) -> str:
     """The one command that measures the run again, as it may be typed; empty when it is not known."""
-    return shlex.join(run.argv)
+    return shlex.join(["aiperf", *run.argv[1:]]) if run.argv else ""
 
 
 def libraries(run: RunRecord) -> str:
