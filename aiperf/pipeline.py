@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from aiperf.analysis.limits import Peak as Ceiling
+from aiperf.analysis.verdict import Reason
 from aiperf.campaign import (
     CaseState,
     Noise,
@@ -331,6 +332,10 @@ def _keep(record: CaseRecord, writer: RunWriter, records: dict[str, CaseRecord],
 
 
 def _width(state: CaseState) -> float:
-    """How far a case is from the width wanted: the widest interval gets the next pairs."""
-    spans = [r.comparison.high / r.comparison.low for r in state.results if r.headline and r.comparison.low > 0]
+    """How far a case is from the width wanted: the widest interval gets the next pairs, before all others one that
+    cannot be trusted yet, since its pairs fall into two groups."""
+    headlines = [r for r in state.results if r.headline]
+    if any(r.verdict.reason == Reason.TWO_GROUPS for r in headlines):
+        return float("inf")
+    spans = [r.comparison.high / r.comparison.low for r in headlines if r.comparison.low > 0]
     return max(spans, default=float("inf")) / max(state.settings.precision.width, 1e-9)

@@ -32,8 +32,9 @@ from aiperf.records.profiled import Profile
 from aiperf.report.extra_columns import build_extras, chosen_columns
 from aiperf.report.html.page import render_html
 from aiperf.report.profile_page import profiles_html
+from aiperf.store.parts import open_parts
 from aiperf.store.profiles import read_profiles
-from aiperf.store.read import StoredRun, open_run, read_case, read_pairs
+from aiperf.store.read import StoredRun, read_case, read_pairs
 from aiperf.store.reference import concluded_again
 from aiperf.store.same import same_results
 from aiperf.store.write import file_name, write_whole
@@ -54,7 +55,10 @@ _Cases = Annotated[
 
 
 def report(
-    run: Annotated[str, typer.Argument(help="A run's folder or name, or latest.")] = "latest",
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="[RUN...]", help="A run's folder or name; the parts of a run (--shard) as one."),
+    ] = ["latest"],  # noqa: B006 - typer reads the default and never changes it
     results: ResultsOption = DEFAULT_RESULTS,
     form: FormatOption = Format.table,
     as_json: JsonOption = False,
@@ -72,11 +76,12 @@ def report(
     wanted = chosen_columns(columns, cost=cost)
     prices = load_prices(cost) if cost else None
     _check_flags(html=html, output=output, cases=cases, form=form, columns=columns)
-    stored = open_run(run, results=results)
+    stored = open_parts(runs, results=results)
     records, damaged = stored.read_cases()
     records, differing = _recomputed(stored, records) if again else (records, [])
-    profiles, spoilt = read_profiles(stored.folder)
-    warnings = [d.sentence for d in (*damaged, *spoilt)]
+    found = [read_profiles(folder) for folder in stored.folders]
+    profiles = tuple(profile for own, _ in found for profile in own)
+    warnings = [d.sentence for d in (*damaged, *(d for _, spoilt in found for d in spoilt))]
     if html or form is not Format.table:
         # What has no footer says it beside itself.
         warnings += differing
@@ -94,7 +99,7 @@ def report(
             records,
             form=form,
             every_metric=every_metric,
-            footer=[*([same, *differing] if again else []), *_only_profiled(records, profiles, run)],
+            footer=[*([same, *differing] if again else []), *_only_profiled(records, profiles, runs[0])],
             warnings=warnings,
             profiles=profiles,
             extras=build_extras(records, wanted, prices=prices, pairs_of=partial(_pairs, stored, wanted)),
@@ -102,7 +107,9 @@ def report(
         if with_profiles:
             print_profiles(profiles, form)
     if with_profiles and not profiles:
-        print(f"no profile is stored in {stored.folder}: aiperf profile NAME --resume {run} adds one", file=sys.stderr)
+        print(
+            f"no profile is stored in {stored.folder}: aiperf profile NAME --resume {runs[0]} adds one", file=sys.stderr
+        )
     if differing:
         raise typer.Exit(int(Exit.WRONG))
 
@@ -136,10 +143,10 @@ def _check_flags(*, html: bool, output: str, cases: Sequence[str] | None, form: 
         raise usage("a page is no table of text.", "Give --html or --format, not both.", where="--format")
 
 
-def _page_name(named: Sequence[str]) -> str:
-    """File of a page: that of some cases does not take the place of the whole run's."""
+def _page_name(named: Sequence[str], *, parts: int) -> str:
+    """File of a page: that of some cases, or of several parts, does not take the place of the whole run's."""
     if not named:
-        return "report.html"
+        return "report.html" if parts == 1 else f"report-{parts}-parts.html"
     return f"report-{named[0]}.html" if len(named) == 1 else "report-cases.html"
 
 
@@ -153,7 +160,8 @@ def _write_page(
     profiles: Sequence[Profile],
 ) -> Path:
     named = [read_case(stored, name).case for name in cases]
-    path = Path(output) if output else stored.folder / _page_name([file_name(case) for case in named])
+    parts = len(stored.folders)
+    path = Path(output) if output else stored.folder / _page_name([file_name(case) for case in named], parts=parts)
     only = [case.id for case in named]
     if profiles and not records:
         page = profiles_html(stored.record.run, profiles)

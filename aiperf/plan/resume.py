@@ -15,10 +15,11 @@ _SETTINGS = ("precision", "pin", "slice", "energy_seconds")
 _OPEN_STOPS = ("", "budget", "interrupted")
 
 
-def conflicts(earlier: RunRecord, now: RunRecord) -> list[str]:
+def conflicts(earlier: RunRecord, now: RunRecord, *, words: tuple[str, str] = ("then", "now")) -> list[str]:
     """What differs between the run that began and the one that would go on; one run has one of each.
 
-    ``now`` must have been through the store's encoding, as ``earlier`` was: lists, not tuples.
+    ``now`` must have been through the store's encoding, as ``earlier`` was: lists, not tuples. ``words`` tell the two
+    apart.
     """
     found = []
     for what, then, today in (
@@ -27,8 +28,9 @@ def conflicts(earlier: RunRecord, now: RunRecord) -> list[str]:
         *((name, earlier.settings.get(name), now.settings.get(name)) for name in _SETTINGS),
     ):
         if then != today:
-            found.append(f"{what}: {_differing(then, today)}")
-    found += [f"{name} {then or 'none'} then, {today or 'none'} now" for name, then, today in _versions(earlier, now)]
+            found.append(f"{what}: {_differing(then, today, words)}")
+    changed = _versions(earlier, now)
+    found += [f"{name} {then or 'none'} {words[0]}, {today or 'none'} {words[1]}" for name, then, today in changed]
     return found
 
 
@@ -57,9 +59,9 @@ def _git(state: Mapping[str, str]) -> dict[str, str]:
     return {names.get(key, key): value for key, value in state.items()}
 
 
-def _differing(then: Any, today: Any) -> str:
+def _differing(then: Any, today: Any, words: tuple[str, str]) -> str:
     """Both values, or only the entries of two mappings that differ."""
     if isinstance(then, Mapping) and isinstance(today, Mapping):
         names = sorted(k for k in then.keys() | today.keys() if then.get(k) != today.get(k))
-        return ", ".join(f"{k} {then.get(k)} then, {today.get(k)} now" for k in names)
-    return f"{then} then, {today} now"
+        return ", ".join(f"{k} {then.get(k)} {words[0]}, {today.get(k)} {words[1]}" for k in names)
+    return f"{then} {words[0]}, {today} {words[1]}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,14 +60,27 @@ class StoredRun:
         damaged = tuple(e for e in entries if isinstance(e, Damaged))
         return tuple(e for e in entries if isinstance(e, CaseRecord)), (*self.warnings, *damaged)
 
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Where what belongs to it lies."""
+        return (self.folder,)
+
+    def samples_path(self, case: Case) -> Path:
+        """Where the samples of a case lie."""
+        return self.folder / SAMPLES / f"{file_name(case)}.parquet"
+
     def _entries(self) -> list[CaseRecord | Damaged]:
-        entries = [_read_case(path) for path in case_files(self.folder)]
-        places = {case_id: place for place, case_id in enumerate(self.record.planned)}
+        return in_order([_read_case(path) for path in case_files(self.folder)], self.record.planned)
 
-        def place(entry: CaseRecord | Damaged) -> int:
-            return places.get(entry.case.id, len(places)) if isinstance(entry, CaseRecord) else len(places) + 1
 
-        return sorted(entries, key=place)
+def in_order(entries: Sequence[CaseRecord | Damaged], planned: Sequence[str]) -> list[CaseRecord | Damaged]:
+    """Records in the order of the plan, then those that it does not name, then what is damaged."""
+    places = {case_id: place for place, case_id in enumerate(planned)}
+
+    def place(entry: CaseRecord | Damaged) -> int:
+        return places.get(entry.case.id, len(places)) if isinstance(entry, CaseRecord) else len(places) + 1
+
+    return sorted(entries, key=place)
 
 
 def find_runs(results: Path) -> tuple[Path, ...]:
@@ -131,7 +144,7 @@ def read_pairs(run: StoredRun, case: CaseRecord) -> tuple[Pair, ...]:
     """Read the pairs of ``case`` with their samples, equal to those that were measured. Raises UserError."""
     if not case.pairs:
         return ()
-    path = run.folder / SAMPLES / f"{file_name(case.case)}.parquet"
+    path = run.samples_path(case.case)
     try:
         return join_samples(case.pairs, path.read_bytes(), case=case.case.id)
     except CorruptRecord as error:

@@ -151,6 +151,21 @@ def test_a_budget_gives_each_case_a_look_and_then_the_widest_interval_goes_on(ru
     assert {r.stop for r in done.cases} == {"max_pairs"}
 
 
+def test_an_interval_that_cannot_be_trusted_comes_before_the_widest() -> None:
+    def width(low: float, high: float, *reasons: str) -> float:
+        results = tuple(
+            SimpleNamespace(
+                headline=True, verdict=SimpleNamespace(reason=reason), comparison=SimpleNamespace(low=low, high=high)
+            )
+            for reason in reasons
+        )
+        return pipeline._width(SimpleNamespace(results=results, settings=make_settings()))
+
+    wide = width(0.5, 2.0, "interval_straddles")
+    assert width(0.9, 1.1, "interval_straddles") < wide
+    assert width(6.4, 6.5, "beyond_threshold", "two_groups") > wide
+
+
 def test_a_budget_is_spent_by_all_that_a_run_does_and_by_limits_too(run, monkeypatch) -> None:
     now = clock(monkeypatch)
 

@@ -60,6 +60,21 @@ def test_a_run_is_reproduced_by_the_name_of_the_command_wherever_it_was_installe
     assert command(make_run(argv=())) == ""
 
 
+def test_the_parts_of_a_run_are_one_table_and_one_page(stored, types) -> None:
+    writer = RunWriter.create(stored.parent, hostname="gpu-07")
+    case = make_case("add")
+    pairs = sampled(case, times={"before": 3e-3, "after": 1e-3})
+    writer.write_case(replace(concluded(case, pairs), pairs=tuple(pairs)))
+    writer.write_run(make_run(run=writer.folder.name, planned=(case.id,)))
+    code, out, err = types(stored.name, writer.folder.name)
+    assert (code, err) == (0, "")
+    assert "3 improved" in out
+    assert types(stored.name, writer.folder.name, "--recompute")[1].count("3 of 3 cases the same") == 1
+    code, out, _ = types(stored.name, writer.folder.name, "--html")
+    assert out == f"{stored / 'report-2-parts.html'}\n"
+    assert (stored / "report-2-parts.html").read_text(encoding="utf-8").count("<article") == 3
+
+
 def test_programs_are_told_the_path_as_json(stored, types) -> None:
     assert json.loads(types("--html", "--json")[1]) == {"html": str(stored / "report.html")}
 

@@ -1,0 +1,85 @@
+"""Stored runs that are read as one: the parts of a plan, measured side by side (``--shard``).
+
+What must not live here: what must be the same (plan/resume.py), writing, printing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from aiperf.errors import usage
+from aiperf.plan.resume import conflicts
+from aiperf.records import Case, CaseRecord, RunRecord
+from aiperf.store.read import Damaged, StoredRun, in_order, open_run
+
+
+@dataclass(frozen=True)
+class PartedRun(StoredRun):
+    """Several runs on disk; its folder is that of the first."""
+
+    parts: tuple[StoredRun, ...] = ()
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Of every part."""
+        return tuple(part.folder for part in self.parts)
+
+    def samples_path(self, case: Case) -> Path:
+        """Where the samples of a case lie: in the part that has it."""
+        paths = [part.samples_path(case) for part in self.parts]
+        return next((path for path in paths if path.exists()), paths[0])
+
+    def _entries(self) -> list[CaseRecord | Damaged]:
+        return in_order([entry for part in self.parts for entry in part.iter_cases()], self.record.planned)
+
+
+def open_parts(names: Sequence[str], *, results: Path) -> StoredRun:
+    """Open runs as ``open_run`` does, several as one.
+
+    Raises UserError where they cannot be parts of one plan: another host, seed, precision or software, or a case twice.
+    """
+    parts = list({run.folder.resolve(): run for run in (open_run(name, results=results) for name in names)}.values())
+    first, *others = parts
+    if not others:
+        return first
+    for part in others:
+        _check(first, part)
+    _check_cases(parts)
+    warnings = tuple(warning for part in parts for warning in part.warnings)
+    return PartedRun(first.folder, _together([part.record for part in parts]), warnings, tuple(parts))
+
+
+def _check(first: StoredRun, part: StoredRun) -> None:
+    words = ("in the first", "in the second")
+    if first.record.known and part.record.known and (found := conflicts(first.record, part.record, words=words)):
+        what = f"{first.record.run} and {part.record.run} are no parts of one run: {'; '.join(found)}."
+        raise usage(
+            what, "Name the parts that --shard made of one plan, or hold runs against each other: aiperf compare."
+        )
+
+
+def _check_cases(parts: Sequence[StoredRun]) -> None:
+    seen: dict[str, str] = {}
+    for part in parts:
+        for record in part.read_cases()[0]:
+            if (other := seen.setdefault(record.case.id, part.record.run)) != part.record.run:
+                what = f"{record.case.id} is in {other} and in {part.record.run}."
+                raise usage(
+                    what, "Name parts without a case in common, or hold them against each other: aiperf compare."
+                )
+
+
+def _together(records: Sequence[RunRecord]) -> RunRecord:
+    ended = [record.status for record in records]
+    return replace(
+        records[0],
+        run=" + ".join(record.run for record in records),
+        started=min(record.started for record in records),
+        finished=max(record.finished for record in records),
+        status=next((status for status in ended if status != "finished"), "finished"),
+        findings=tuple(dict.fromkeys(text for record in records for text in record.findings)),
+        # Parts are dealt out by name.
+        planned=tuple(sorted({name for record in records for name in record.planned})),
+    )
