@@ -153,6 +153,13 @@ def test_a_time_of_zero_is_no_time_to_compare_and_the_other_benchmark_is_kept(tm
 # ---- pytest-benchmark ------------------------------------------------------------------------------------------------
 
 
+def test_times_that_run_backwards_do_not_move_the_beginning_of_a_file(tmp_path: Path) -> None:
+    changed = document("pytest_benchmark.json")
+    changed["benchmarks"][0]["stats"]["data"][0] = -5e13
+    run = take_changed("pytest_benchmark.json", changed, tmp_path).run
+    assert run.started == run.finished
+
+
 def test_a_round_of_pytest_benchmark_is_the_replicate_and_its_doubt_is_told(tmp_path: Path) -> None:
     record = case_of(take_fixture("pytest_benchmark.json", tmp_path), "test_sorted")
     stats = document("pytest_benchmark.json")["benchmarks"][0]["stats"]

@@ -40,7 +40,7 @@ def read(document: Node) -> Foreign:
         TOOL,
         document.text("version"),
         benchmarks,
-        started=finished - timedelta(seconds=min(measured, 1e6)) if finished and measured < 1e6 else finished,
+        started=finished - timedelta(seconds=measured) if finished and 0 <= measured < 1e6 else finished,
         finished=finished,
         hostname=info.text("node"),
         machine=_machine(info),
