@@ -36,11 +36,9 @@ class Reading:
     """Time that the device went on working after the timed stream had finished."""
 
 
-Around = tuple[Callable[[], object], Callable[[], object]]
+Call = Callable[[], object]
+Around = tuple[Call, Call]
 """What an audit does just before and right after its iterations, untimed, on the timed stream."""
-
-Ready = Callable[[], object]
-"""What comes before every attempt at a reading, untimed: what a step wants to find."""
 
 
 def _nothing() -> None:
@@ -50,15 +48,11 @@ def _nothing() -> None:
 class Clock(Protocol):
     """What times a step."""
 
-    def read(
-        self,
-        step: Callable[[], object],
-        iterations: int,
-        around: Around | None = None,
-        *,
-        ready: Ready = _nothing,
-    ) -> Reading:
-        """Time ``iterations`` calls of step; ``around`` runs just before the first and at once after the last."""
+    def read(self, step: Call, iterations: int, around: Around | None = None, *, ready: Call = _nothing) -> Reading:
+        """Time ``iterations`` calls of step; ``around`` runs just before the first and at once after the last.
+
+        ``ready`` comes before every attempt, untimed: it sees to what a step wants to find.
+        """
         ...
 
     def flush(self) -> None:
@@ -105,14 +99,7 @@ class WallClock:
         self._evictor()
         self.settle()
 
-    def read(
-        self,
-        step: Callable[[], object],
-        iterations: int,
-        around: Around | None = None,
-        *,
-        ready: Ready = _nothing,
-    ) -> Reading:
+    def read(self, step: Call, iterations: int, around: Around | None = None, *, ready: Call = _nothing) -> Reading:
         """Wall seconds of ``iterations`` steps."""
         ready()
         if around is not None:
@@ -145,7 +132,7 @@ class DeviceClock:
         self._hold = hold
         self._hold_s = _SHORTEST_HOLD
         self._events = tuple(torch.cuda.Event(enable_timing=True) for _ in range(4))
-        self._evict: Callable[[], object] | None = None
+        self._evict: Call | None = None
         self.empty_s = self._empty_pair()
         self.held = 0
         self.unheld = 0
@@ -172,14 +159,7 @@ class DeviceClock:
             self._evict = _cuda_evictor(str(self._device))
         self._evict()
 
-    def read(
-        self,
-        step: Callable[[], object],
-        iterations: int,
-        around: Around | None = None,
-        *,
-        ready: Ready = _nothing,
-    ) -> Reading:
+    def read(self, step: Call, iterations: int, around: Around | None = None, *, ready: Call = _nothing) -> Reading:
         """Device seconds of ``iterations`` steps; redone with a longer hold when the host was too slow.
 
         With ``around`` there is one attempt only, so that what follows the last step follows this reading.
@@ -199,7 +179,7 @@ class DeviceClock:
         self.unheld += 1
         return reading
 
-    def _once(self, step: Callable[[], object], iterations: int, around: Around | None) -> tuple[Reading, float | None]:
+    def _once(self, step: Call, iterations: int, around: Around | None) -> tuple[Reading, float | None]:
         """A reading, and the seconds that the hold should have lasted where it was too short."""
         cuda = self._torch.cuda
         hold, start, end, tail = self._events
@@ -257,7 +237,7 @@ def _torch_cuda(device: str) -> Any:
     return torch.cuda
 
 
-def _cuda_evictor(device: str) -> Callable[[], object]:
+def _cuda_evictor(device: str) -> Call:
     import torch
 
     size = torch.cuda.get_device_properties(torch.device(device)).L2_cache_size
@@ -267,7 +247,7 @@ def _cuda_evictor(device: str) -> Callable[[], object]:
     return lambda: torch.amax(buffer, dim=0, out=largest)
 
 
-def _cpu_evictor() -> Callable[[], object]:
+def _cpu_evictor() -> Call:
     import numpy as np
 
     # Ones: pages of zeros that were never written are all one page of memory.
