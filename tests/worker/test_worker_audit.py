@@ -288,7 +288,7 @@ def test_a_rehearsal_poisons_only_what_audits_would_and_redraws_nothing_that_dra
 
 def test_a_rehearsal_takes_the_beginning_of_the_longest_array_and_copies_none_that_is_scattered(poisoned):
     long = np.zeros(3 << 18, np.float32)
-    outputs = {"scattered": np.zeros((9, 1 << 18), np.float32).T, "long": long, "empty": np.zeros(0, np.float32)}
+    outputs = {"scattered": np.zeros((9, 1 << 18), np.float64).T, "long": long, "empty": np.zeros(0, np.float32)}
     outputs |= {"short": np.zeros(7, np.float32), "more": np.zeros(1 << 18, np.float32)}
     rehearse(workload(lambda: None, lambda: outputs))
     assert set(poisoned) == {7, 1 << 18}
