@@ -279,8 +279,9 @@ def same_step_note(pairs: Sequence[Pair]) -> str:
     for run in pairs[0].runs if pairs else ():
         if (digest := run.facts.get("step_digest")) is not None:
             alike.setdefault(digest, []).append(run.side)
-    groups = "; ".join(f"{first} and {', '.join(rest)}" for first, *rest in alike.values() if rest)
-    return f"{groups} are the same machine code, launched alike: no difference by construction" if groups else ""
+    first, *others = [f"{one} and {', '.join(rest)}" for one, *rest in alike.values() if rest] or [""]
+    also = "".join(f"; so are {group}" for group in others)
+    return f"{first} are the same machine code, launched alike: no difference by construction{also}" if first else ""
 
 
 def skipped_record(case: Case, reason: str, fix: str, *, host_id: str, precision: str) -> CaseRecord:

@@ -110,13 +110,17 @@ def run_plan(
         with Stand(host, settings) as stand:
             sitting = _Sitting(stand, host, run, settings, progress, writer, records, build, outlook)
             sitting.measure(plan.cases, stored_cases(earlier, plan.cases, note=progress.note) if earlier else {})
-        status = "finished"
+            status = "finished"
     except KeyboardInterrupt:
         # Saved by the sitting; the rest of the recipe reports it.
         status = "interrupted"
     except StoreError as error:
         # What could not be saved is still shown.
         problems = (str(error),)
+    except AiperfError as error:
+        if status != "finished":
+            raise
+        progress.note(str(error))  # of clearing up: all was measured and is saved
     finally:
         progress.run_done()
         run = end_run(writer, run, status)

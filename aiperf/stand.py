@@ -10,7 +10,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -100,13 +100,10 @@ class Stand:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._nvml is not None:
-            self._nvml.close()
-        self._room.close()
-        self.worktrees.close()
-        self._guardian.close()
-        self._scratch.close()
-        self._exchange.close()
+        with ExitStack() as every:  # whatever one of them says, from the last to the first
+            for one in (self._exchange, self._scratch, self._guardian, self.worktrees, self._room, self._nvml):
+                if one is not None:
+                    every.callback(one.close)
 
     def expect(self, coming: Sequence[PairPlan]) -> None:
         """Say which pairs come after the next one: on a host with CPUs to spare their processes start ahead."""

@@ -165,8 +165,8 @@ def _answered(row: BookRow, citing: Sequence[Cited], by_scenario: Mapping[str, S
     ]
     gains = [found for found in about if not _is_control(row, found)]
     # Where every scenario of a row says that nothing is gained, what they measured is the answer.
-    only_controls = not gains and all(by_scenario.get(cited.scenario) for cited in citing)
-    judged = [(_row_answer(row, found), found) for found in (about if only_controls else gains)]
+    only_controls = {found.scenario for found in about} == {cited.scenario for cited in citing}
+    judged = [(_row_answer(row, found), found) for found in (gains or (about if only_controls else ()))]
     judged.sort(key=lambda item: _ORDER[item[0]])
     if not judged:
         answer, why = _unmeasured(row, citing)

@@ -14,6 +14,9 @@ from aiperf.report.columns import text_table
 from aiperf.report.console import Line
 from aiperf.units import format_duration
 
+STANDARD = "standard"
+"""Precision of records that tell how long a suite may take."""
+
 
 @dataclass(frozen=True)
 class SuiteRow:
@@ -41,8 +44,10 @@ def suite_rows(
 
 def _row(suite: Suite, names: Collection[str], seconds: Mapping[str, float]) -> SuiteRow:
     row = SuiteRow(suite.name, suite.title, len(names), suite.precision, suite.duration)
+    if suite.duration != NOT_MEASURED or suite.precision not in ("", STANDARD):
+        return row
     known = [seconds[name] for name in names if name in seconds]
-    return replace(row, recorded=len(known), recorded_s=sum(known)) if suite.duration == NOT_MEASURED else row
+    return replace(row, recorded=len(known), recorded_s=sum(known))
 
 
 def suite_lines(rows: Sequence[SuiteRow], *, width: int = 100) -> list[Line]:

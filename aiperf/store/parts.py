@@ -41,19 +41,18 @@ def open_parts(names: Sequence[str], *, results: Path) -> StoredRun:
     Raises UserError where they cannot be parts of one plan: another host, seed, precision or software, or a case twice.
     """
     parts = list({run.folder.resolve(): run for run in (open_run(name, results=results) for name in names)}.values())
-    first, *others = parts
-    if not others:
-        return first
-    for part in others:
-        _check(first, part)
+    if len(parts) == 1:
+        return parts[0]
+    known = [part for part in parts if part.record.known] or parts
+    for part in known[1:]:
+        _check(known[0], part)
     _check_cases(parts)
     warnings = tuple(warning for part in parts for warning in part.warnings)
-    return PartedRun(first.folder, _together([part.record for part in parts]), warnings, tuple(parts))
+    return PartedRun(parts[0].folder, _together([part.record for part in known]), warnings, tuple(parts))
 
 
 def _check(first: StoredRun, part: StoredRun) -> None:
-    words = ("in the first", "in the second")
-    if first.record.known and part.record.known and (found := conflicts(first.record, part.record, words=words)):
+    if found := conflicts(first.record, part.record, words=("in the first", "in the second")):
         what = f"{first.record.run} and {part.record.run} are no parts of one run: {'; '.join(found)}."
         raise usage(
             what, "Name the parts that --shard made of one plan, or hold runs against each other: aiperf compare."
@@ -61,11 +60,11 @@ def _check(first: StoredRun, part: StoredRun) -> None:
 
 
 def _check_cases(parts: Sequence[StoredRun]) -> None:
-    seen: dict[str, str] = {}
+    seen: dict[str, StoredRun] = {}
     for part in parts:
         for record in part.read_cases()[0]:
-            if (other := seen.setdefault(record.case.id, part.record.run)) != part.record.run:
-                what = f"{record.case.id} is in {other} and in {part.record.run}."
+            if (other := seen.setdefault(record.case.id, part)) is not part:
+                what = f"{record.case.id} is in {other.folder} and in {part.folder}."
                 raise usage(
                     what, "Name parts without a case in common, or hold them against each other: aiperf compare."
                 )
@@ -76,8 +75,9 @@ def _together(records: Sequence[RunRecord]) -> RunRecord:
     return replace(
         records[0],
         run=" + ".join(record.run for record in records),
+        argv=(),  # no one command measures all of it again
         started=min(record.started for record in records),
-        finished=max(record.finished for record in records),
+        finished=max(r.finished for r in records) if all(r.finished for r in records) else "",
         status=next((status for status in ended if status != "finished"), "finished"),
         findings=tuple(dict.fromkeys(text for record in records for text in record.findings)),
         # Parts are dealt out by name.

@@ -66,9 +66,10 @@ def newest_measured(results: Path, *, host_id: str) -> tuple[tuple[Measured, ...
 
 
 def recorded_seconds(results: Path) -> dict[str, float]:
-    """Scenario -> seconds of its cases, by the newest record of each, of whichever host."""
+    """Scenario -> seconds of its cases at standard precision, by the newest record of each, of whichever host."""
     stored = (*entries(reference_folder(results)).entries, *entries(results).entries)
-    newest = {entry.record.case.id: entry.record for entry in filter(_counts, stored)}
+    kept = [entry.record for entry in filter(_counts, stored) if entry.record.precision == "standard"]
+    newest = {record.case.id: record for record in kept}
     seconds: dict[str, float] = {}
     for record in newest.values():
         seconds[record.case.scenario] = seconds.get(record.case.scenario, 0.0) + record.seconds

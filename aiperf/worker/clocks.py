@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ _SHORTEST_HOLD, _LONGEST_HOLD = 50e-6, 0.02
 _MARGIN = 1.25
 """Of the hold over what would have been long enough."""
 _TRIES = 10
+_CALM = 20
+"""Readings that were held, one after the other, by which a hold is judged to be too long."""
 _CLEARLY = 1.5
 _EMPTY_PAIRS = 25
 _RESOLUTION_S = 0.5e-6
@@ -136,6 +139,7 @@ class DeviceClock:
         self.empty_s = self._empty_pair()
         self.held = 0
         self.unheld = 0
+        self._needed: deque[float] = deque(maxlen=_CALM)
 
     def _empty_pair(self) -> float:
         """Median seconds between two events that were queued behind a hold with nothing between them."""
@@ -164,23 +168,31 @@ class DeviceClock:
 
         With ``around`` there is one attempt only, so that what follows the last step follows this reading.
         """
-        enough: list[float] = []
+        short: list[float] = []
         for _ in range(1 if around is not None or not self._hold else _TRIES):
             ready()
-            reading, needed = self._once(step, iterations, around)
-            if needed is None:
+            reading, waited, needed = self._once(step, iterations, around)
+            if not self._hold or waited > needed:
                 self.held += 1
+                self._hold_s = self._calmer(needed)
                 return reading
             longest = self._hold_s >= _LONGEST_HOLD
-            enough.append(needed)
-            self._hold_s = _longer(self._hold_s, enough)
+            short.append(needed)
+            self._hold_s = _longer(self._hold_s, short)
+            self._needed.clear()
             if longest:
                 break
         self.unheld += 1
         return reading
 
-    def _once(self, step: Call, iterations: int, around: Around | None) -> tuple[Reading, float | None]:
-        """A reading, and the seconds that the hold should have lasted where it was too short."""
+    def _calmer(self, needed: float) -> float:
+        """The hold after one that was long enough: shorter where less than half of it was needed for a long time."""
+        self._needed.append(needed)
+        enough = max(_MARGIN * max(self._needed), _SHORTEST_HOLD)
+        return enough if len(self._needed) == _CALM and enough < self._hold_s / 2 else self._hold_s
+
+    def _once(self, step: Call, iterations: int, around: Around | None) -> tuple[Reading, float, float]:
+        """A reading, the seconds for which the stream waited before it, and those that would have been enough."""
         cuda = self._torch.cuda
         hold, start, end, tail = self._events
         hold.record()
@@ -206,9 +218,8 @@ class DeviceClock:
         cuda.synchronize(self._device)
         stray = perf_counter() - finished
         device = max(start.elapsed_time(end) * 1e-3 - self.empty_s, _RESOLUTION_S)
-        held = hold.elapsed_time(start) * 1e-3
-        needed = _needed(first, queued, device)
-        return Reading(finished - began, device, stray), None if not self._hold or held > needed else needed
+        waited = hold.elapsed_time(start) * 1e-3
+        return Reading(finished - began, device, stray), waited, _needed(first, queued, device)
 
 
 def _needed(first: float, queued: float, device: float) -> float:
@@ -220,13 +231,13 @@ def _needed(first: float, queued: float, device: float) -> float:
     return first if device > _CLEARLY * (queued - first) else queued
 
 
-def _longer(hold: float, enough: Sequence[float]) -> float:
-    """The hold after one that was too short; ``enough``: what it and those before it in this reading should have been.
+def _longer(hold: float, short: Sequence[float]) -> float:
+    """The hold after one that was too short; ``short``: what it and those before it in this reading should have been.
 
     The first time it doubles: the host may have been kept from its work just once. The second time it grows to what
     was enough both times, since a long step would have to be repeated for every doubling.
     """
-    wanted = _MARGIN * min(enough) if len(enough) > 1 else 0.0
+    wanted = _MARGIN * min(short) if len(short) > 1 else 0.0
     return min(max(2 * hold, wanted), _LONGEST_HOLD)
 
 

@@ -151,7 +151,7 @@ class Slot:
         with self._ranges.side(self.order.side), self._ranges.phase("audit"):
             rehearse(self.workload)
             self.clock.settle()
-        self._rehearsal_bytes += (gpu_peak() or 0) - (before or 0)
+        self._rehearsal_bytes = (gpu_peak() or 0) - (before or 0)
 
     def audit(self, seed: int, iterations: int, *, lead: int = 0) -> dict[str, Any]:
         """Audited iterations, timed like the others, after ``lead`` untimed ones; no reading when the outputs cannot

@@ -91,6 +91,13 @@ def test_a_negative_control_says_nothing_of_a_claimed_gain_beside_a_scenario_tha
     assert (answered.answer, answered.cases) == (answer, cases)
 
 
+def test_a_control_does_not_answer_for_a_side_that_was_not_measured() -> None:
+    gain = Cited("gain", ("ch07/a",), named={"ch07/a": Citation("ch07/a", ("wanted",), "")})
+    other = found(1.9, 2.1, scenario="gain", side="other")
+    (answered,) = answer_rows([row()], [Cited("s", ("ch07/a",)), gain], [CONTROL, other])
+    assert (answered.answer, answered.cases) == ("not measured yet", 0)
+
+
 @pytest.mark.parametrize(
     ("low", "high", "word", "answer"),
     [(0.99, 1.01, "equivalent", "not reproduced"), (1.9, 2.1, "improved", "reproduced")],

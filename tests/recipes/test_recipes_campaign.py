@@ -272,7 +272,8 @@ def test_sides_of_one_machine_code_launched_alike_are_told_to_differ_by_nothing(
     )
     assert same_step_note(of(before="a", after="b")) == ""
     told = same_step_note(of(before="a", one="b", two="b", three="a", four="c"))
-    assert told.startswith("before and three; one and two are the same machine code")
+    same = "are the same machine code, launched alike: no difference by construction"
+    assert told == f"before and three {same}; so are one and two"
     assert same_step_note(of(before=None, after=None)) == ""
     assert same_step_note([]) == ""
 

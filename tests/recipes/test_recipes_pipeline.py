@@ -142,6 +142,16 @@ def test_a_result_beyond_the_limit_is_impossible_and_exits_with_5(run, monkeypat
     assert done.cases[0].results[0].verdict.reason == "beyond_limit"
 
 
+def test_what_cannot_be_cleared_up_after_the_last_case_is_told_and_costs_the_run_nothing(run, monkeypatch) -> None:
+    def stuck(*_: object) -> None:
+        raise AiperfError("process 7 does not die")
+
+    monkeypatch.setattr(Bench, "__exit__", stuck)
+    done = run([pair(ratio=1.5)])
+    assert (done.outcome.exit, done.stored.record.status) == (Exit.OK, "finished")
+    assert done.told.notes[-1] == "process 7 does not die"
+
+
 def test_a_budget_gives_each_case_a_look_and_then_the_widest_interval_goes_on(run) -> None:
     done = run([*[noisy(0.03)] * 4, *[noisy(0.2)] * 4, noisy(0.2)], make_case("calm"), make_case("wild"), budget=1e6)
     order = [name for name, *_ in done.bench.calls]

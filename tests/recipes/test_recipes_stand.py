@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from recipes_made import HOST, make_case, make_pair, make_settings
 
-from aiperf.errors import UserError
+from aiperf.errors import AiperfError, UserError
 from aiperf.host.facts import Gpu
 from aiperf.host.telemetry import Sampler
 from aiperf.launch.gang import LaunchFailed
@@ -432,6 +432,22 @@ def test_what_waits_is_not_taken_for_somebody_elses_work(monkeypatch, tmp_path) 
     monkeypatch.setattr("aiperf.stand.judge", lambda telemetry, own: seen.append(own) or ())
     expecting(monkeypatch, tmp_path)
     assert {4711, os.getpid()} <= seen[0]
+
+
+def test_a_stand_closes_all_that_it_holds_though_one_process_cannot_be_ended(monkeypatch, tmp_path) -> None:
+    def stuck(room: Room) -> None:
+        raise AiperfError("process 7 does not die")
+
+    monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
+    monkeypatch.setattr("aiperf.stand.WaitingRoom", Room)
+    monkeypatch.setattr(Room, "close", stuck)
+    opened = Stand(HOST, make_settings(pin="none")).__enter__()
+    scratch = opened._scratch.path
+    assert scratch.is_dir()
+    with pytest.raises(AiperfError, match="process 7 does not die"):
+        opened.__exit__()
+    assert not scratch.exists()
+    assert opened._guardian._process is None
 
 
 def test_a_process_of_another_pair_that_cannot_be_ended_is_told_and_voids_nothing(monkeypatch, tmp_path) -> None:

@@ -224,8 +224,9 @@ def test_suites_are_listed_with_what_is_known_of_their_duration() -> None:
 
 def test_a_suite_that_was_never_measured_as_a_whole_tells_what_its_scenarios_took() -> None:
     suites = [(Suite("all", "All of them", duration="25min on h"), "abc"), (Suite("mine", "Few"), "abc")]
-    whole, mine = suite_rows(suites, seconds={"a": 70.0, "c": 20.0, "z": 1000.0})
-    assert (whole.recorded, mine.recorded, mine.recorded_s) == (0, 2, 90.0)
+    suites.append((Suite("ci", "Quick", precision="quick"), "abc"))
+    whole, mine, quick = suite_rows(suites, seconds={"a": 70.0, "c": 20.0, "z": 1000.0})
+    assert (whole.recorded, mine.recorded, mine.recorded_s, quick.recorded) == (0, 2, 90.0, 0)
     text = " ".join(plain(suite_lines([whole, mine], width=100)).split())
     assert "not measured yet; what the newest records hold of 2 of its 3 scenarios took 1 m 30 s." in text
 

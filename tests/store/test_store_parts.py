@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from factory_of_runs import make_measured, write_run
 
@@ -25,6 +27,7 @@ def parts(tmp_path):
 
 def test_parts_are_one_run_with_all_their_cases_in_the_order_of_their_names(tmp_path, parts) -> None:
     whole = open_parts(parts, results=tmp_path)
+    assert open_parts(parts[::-1], results=tmp_path).record.finished == whole.record.finished
     records, damaged = whole.read_cases()
     assert ([r.case.id for r in records], damaged) == (["add", "copy", "scale"], ())
     assert whole.record.run == " + ".join(parts)
@@ -65,8 +68,30 @@ def test_runs_that_cannot_be_parts_of_one_plan_are_refused(tmp_path, changes, to
 
 def test_a_case_that_two_parts_hold_is_refused(tmp_path) -> None:
     names = [write_run(tmp_path, [make_measured("copy")], hour=hour).name for hour in (0, 1)]
-    with pytest.raises(UserError, match=f"copy is in {names[0]} and in {names[1]}"):
+    with pytest.raises(UserError, match=rf"copy is in \S*{names[0]} and in \S*{names[1]}"):
         open_parts(names, results=tmp_path)
+    copied = tmp_path / "copied" / names[0]
+    shutil.copytree(tmp_path / names[0], copied)
+    with pytest.raises(UserError, match="copy is in"):
+        open_parts([names[0], str(copied)], results=tmp_path)
+
+
+def test_a_part_whose_own_record_is_damaged_hides_no_conflict_of_the_others(tmp_path) -> None:
+    cases = ("copy", "add", "scale")
+    names = [write_run(tmp_path, [make_measured(c)], hour=n, seed=n).name for n, c in enumerate(cases)]
+    (tmp_path / names[0] / "run.json").write_text("{")
+    with pytest.raises(UserError, match="seed: 1 in the first, 2 in the second"):
+        open_parts(names, results=tmp_path)
+    whole = open_parts(names[:2], results=tmp_path)
+    assert (whole.record.run, whole.record.seed, len(whole.warnings)) == (names[1], 1, 1)
+    assert [r.case.id for r in whole.read_cases()[0]] == ["add", "copy"]
+
+
+def test_parts_of_which_one_never_ended_have_no_end(tmp_path) -> None:
+    ended = write_run(tmp_path, [make_measured("copy")], finished="2026-11-20T19:30:00+00:00").name
+    names = [ended, write_run(tmp_path, [make_measured("add")], hour=1, status="running").name]
+    whole = open_parts(names, results=tmp_path).record
+    assert (whole.finished, whole.status, whole.argv) == ("", "running", ())
 
 
 def test_what_is_damaged_in_a_part_is_named_and_the_rest_is_read(tmp_path, parts) -> None:

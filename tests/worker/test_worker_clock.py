@@ -65,10 +65,10 @@ def test_what_an_empty_pair_of_events_takes_is_taken_off_a_device_reading(monkey
 
 
 class SlowHost:
-    """A device that waits as long as it is told to, and a host that takes its time over each launch."""
+    """A device that waits as long as it is told to, and a host that takes time over a launch, by a clock of its own."""
 
     def __init__(self):
-        self.device, self.queued, self.launches, self.host_s = str, 0.0, 0, 0.0
+        self.device, self.queued, self.launches, self.host_s, self.now = str, 0.0, 0, 0.0, 100.0
         self.cuda = SimpleNamespace(
             Event=lambda enable_timing: _Event(self), set_device=lambda _: None, synchronize=lambda _: None
         )
@@ -82,13 +82,14 @@ class SlowHost:
     def launch(self):
         self.launches += 1
         self.queued += 1.0
-        busy(self.host_s)()
+        self.now += self.host_s + 1e-6
 
 
 @pytest.fixture
 def slow(monkeypatch):
     torch = SlowHost()
     monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(clocks, "perf_counter", lambda: torch.now)
     return torch
 
 
@@ -125,6 +126,26 @@ def test_a_host_that_was_slow_once_makes_the_hold_twice_as_long_and_no_longer(sl
     clock.read(step, 1)
     assert (slow.launches, clock.held) == (3, 2)
     assert slow.holds[-2:] == pytest.approx([100e-6, 100e-6])
+
+
+def test_a_hold_that_was_too_long_for_a_long_time_gets_shorter_and_one_slow_reading_starts_that_anew(slow):
+    clock = DeviceClock("cuda:0", hold=True)
+    slow.host_s = 0.006
+    clock.read(slow.launch, 1)
+    long = slow.holds[-1]
+    slow.host_s = 0.0
+    for _ in range(clocks._CALM - 2):
+        clock.read(slow.launch, 1)
+    slow.host_s = 0.006
+    clock.read(slow.launch, 1)
+    slow.host_s = 0.0
+    for _ in range(clocks._CALM - 1):
+        clock.read(slow.launch, 1)
+    assert slow.holds[-1] == long
+    for _ in range(3):
+        clock.read(slow.launch, 1)
+    assert slow.holds[-1] < 0.001
+    assert slow.launches == 3 + (clocks._CALM - 2) + 1 + (clocks._CALM - 1) + 3
 
 
 def test_an_audit_has_one_attempt_and_what_a_step_wants_to_find_comes_before_every_one(slow):
@@ -170,7 +191,13 @@ def test_a_hold_grows_to_what_was_enough_twice_and_no_further_than_the_longest(h
 
 @pytest.mark.parametrize(
     ("first", "queued", "device", "needed"),
-    [(1e-4, 1e-3, 2e-3, 1e-4), (1e-4, 1e-3, 1.3e-3, 1e-3), (1e-4, 1e-4, 1e-6, 1e-4), (1e-3, 1.1e-3, 1e-5, 1.1e-3)],
+    [
+        (1e-4, 1e-3, 2e-3, 1e-4),
+        (1e-4, 1e-3, 1.3e-3, 1e-3),
+        (1e-4, 1e-4, 1e-6, 1e-4),
+        (1e-4, 1e-3, 1.4e-3, 1e-4),
+        (1e-3, 1.1e-3, 1e-5, 1.1e-3),
+    ],
 )
 def test_a_device_that_is_the_slower_one_needs_to_wait_for_the_first_launch_only(first, queued, device, needed):
     assert clocks._needed(first, queued, device) == needed

@@ -144,3 +144,11 @@ def test_what_this_device_cannot_do_is_a_skip_with_a_reason(make, message):
 def test_parameters_that_contradict_each_other_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(("q_len", "roof"), [(1, "cpu_stream"), (2, "cpu_gemm_fp32")])
+def test_only_decoding_is_held_against_the_memory(monkeypatch, q_len, roof):
+    monkeypatch.setattr(_seeded, "last_level_cache", lambda device: 1 << 10)
+    sizes = {"batch": 1, "heads": 2, "head_dim": 16, "kv_len": 64}
+    work = attention.forward(Context(), **sizes, q_len=q_len, dtype="float32", backend="composed").work
+    assert set(work.roofs) == {roof}
