@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aiperf.report.console import Line, wrap
+from aiperf.report.console import Line, cell_count, pad, wrap
 from aiperf.report.numbers import clean
 
 
@@ -21,13 +21,11 @@ def text_table(
     if not rows:
         return []
     cells = [[clean(cell) for cell in row] for row in rows]
-    sizes = [max(len(titles[i]), *(len(row[i]) for row in cells)) for i in range(len(titles) - 1)]
+    sizes = [max(map(cell_count, (titles[i], *(row[i] for row in cells)))) for i in range(len(titles) - 1)]
     lead = 1 + sum(size + 2 for size in sizes)
     lines = []
     for place, row in enumerate([list(titles), *cells]):
-        head = " " + "".join(
-            (f"{row[i]:>{size}}" if i in right else f"{row[i]:<{size}}") + "  " for i, size in enumerate(sizes)
-        )
+        head = " " + "".join(pad(row[i], size, right=i in right) + "  " for i, size in enumerate(sizes))
         first, *rest = wrap(row[-1], max(20, width - lead)) if row[-1] else [""]
         lines.append(Line((head + first).rstrip(), "bold" if place == 0 else ""))
         lines.extend(Line(" " * lead + part) for part in rest)

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from aiperf.report.columns import text_table
-from aiperf.report.console import Line, wrap
+from aiperf.report.console import Line, cell_count, wrap
 from aiperf.report.markdown import escape, table_row
 from aiperf.report.numbers import DASH, clean
 from aiperf.store.codec import to_plain
@@ -31,7 +31,7 @@ def query_lines(columns: Sequence[str], kinds: Sequence[str], rows: Rows, *, wid
     cells = [[_cell(value) for value in row] for row in rows]
     if not cells:
         return [Line(part) for part in wrap(f" no rows ({', '.join(columns)})", width, indent=" ")]
-    sizes = [max(len(name), *(len(row[i]) for row in cells)) for i, name in enumerate(columns)]
+    sizes = [max(map(cell_count, (name, *(row[i] for row in cells)))) for i, name in enumerate(columns)]
     right = [i for i, kind in enumerate(kinds) if _is_number(kind)]
     ends_in_number = len(columns) - 1 in right
     wanted = 1 + sum(size + 2 for size in sizes[:-1])
@@ -98,7 +98,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list | dict | tuple):
-        return json.dumps(_plain(value), ensure_ascii=False)
+        return clean(json.dumps(_plain(value), ensure_ascii=False))
     return clean(str(_plain(value)))
 
 
