@@ -99,14 +99,8 @@ def run_plan(
         fit = fit if plan.cases else Fit.off
         outlook = first_look(fit, told, host, data=scratch_area(), note=progress.note)
         for skip in plan.skips:
-            _keep(
-                skipped_record(
-                    skip.case, skip.reason, skip.fix, host_id=run.host_id, precision=settings.precision.name
-                ),
-                writer,
-                records,
-                progress,
-            )
+            told_why = {"host_id": run.host_id, "precision": settings.precision.name}
+            _keep(skipped_record(skip.case, skip.reason, skip.fix, **told_why), writer, records, progress)
         with Stand(host, settings) as stand:
             sitting = _Sitting(stand, host, run, settings, progress, writer, records, build, outlook)
             sitting.measure(plan.cases, stored_cases(earlier, plan.cases, note=progress.note) if earlier else {})

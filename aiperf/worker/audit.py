@@ -1,4 +1,5 @@
-"""Audits: iterations timed like the others, whose inputs were redrawn and whose outputs were poisoned before.
+"""Audits: iterations timed like the others, whose inputs were redrawn and whose outputs were poisoned before; and their
+rehearsal, which has what they need loaded.
 
 What must not live here: comparing two sides (see compare.py), and how a snapshot gets there (see handover.py).
 """

@@ -162,7 +162,7 @@ def transfer(
     messages lie ready. ``write_write_read``: each message goes in two writes and waits for a byte back. ``until``
     ``first`` ends the step with the first whole message; the rest comes and is compared before the next step begins,
     outside the timing. ``file``: written without fsync and read from the warm page cache. ``shm``: copied into shared
-    memory and out of it. Bytes and items: what the step waits for, in messages. Outputs: the bytes received. Source:
+    memory and out of it. Bytes: what the step waits for; items: its messages. Outputs: the bytes received. Source:
     book chapters 16 and 18.
     """
     given = {name: value for name, value in locals().items() if name != "context"}

@@ -22,8 +22,8 @@ from aiperf.workloads._cuda_describe import SOURCES
 NVCC = shutil.which("nvcc")
 ARCHITECTURES = ("80", "90", "100")
 EVERY_ARCHITECTURE = os.environ.get("AIPERF_EVERY_ARCHITECTURE", "") == "1"
-"""Each set of defines for each of them, which takes minutes (make test-kernels); else all of them once a source, whose
-defines seldom meet them, and each set of defines for one."""
+"""Each set of defines for each of them (make test-kernels); else all of them once a source, whose defines seldom meet
+them, and each set of defines for one."""
 WORKERS = max(2, os.cpu_count() or 2)
 LOG = """/tmp/my.cu(3): error: identifier "nothing" is undefined
     out[0] = nothing;
