@@ -194,7 +194,9 @@ def _with_gpu(side: SideProfile, work: Sequence[Work], ranges: Sequence[Interval
         mean_kernel_s=statistics.fmean(w.end - w.start for w in kernels) if kernels else None,
         communication_s=communication / len(per) if communication else None,
         exposed_s=(communication - shared) / len(per) if communication else None,
-        overlap_pct=100 * shared / communication if communication else None,
+        overlap_pct=_share(shared, communication),
+        copy_overlap_pct=_share(sum(d.hidden_copies for d in per), sum(d.copy for d in per)),
+        concurrency=_mean(d.concurrency for d in per),
         threads=len({w.thread for w in work if w.thread is not None}) or None,
     )
 
@@ -209,7 +211,10 @@ class _Device:
         self.compute = length(compute)
         self.communication = length(collective)
         self.hidden = overlap(collective, compute)
-        self.copy = length(_times(w for w in work if w.kind in ("memcpy", "memset")))
+        copies = _times(w for w in work if w.kind in ("memcpy", "memset"))
+        self.copy = length(copies)
+        self.hidden_copies = overlap(copies, compute)
+        self.concurrency = sum(w.end - w.start for w in work) / self.busy if self.busy else None
         # What lies between two ranges is not the side's: the span is taken range by range.
         groups: list[list[Work]] = [[] for _ in ranges]
         for w in work:
@@ -218,6 +223,10 @@ class _Device:
                 groups[index].append(w)
         self.span = sum(max(w.end for w in g) - min(w.start for w in g) for g in groups if g)
         self.host_wait, self.other_wait = (sum(x) for x in zip(*map(_waits, groups), strict=True))
+
+
+def _share(part: float, whole: float) -> float | None:
+    return 100 * part / whole if whole else None
 
 
 def _waits(work: Sequence[Work]) -> tuple[float, float]:
@@ -255,6 +264,8 @@ def _merged(ranks: Sequence[SideProfile]) -> SideProfile:
         skew_s=max(communication) - min(communication) if communication else None,
         exposed_s=min((r.exposed_s for r in ranks if r.exposed_s is not None), default=None),
         overlap_pct=_mean(r.overlap_pct for r in ranks),
+        copy_overlap_pct=_mean(r.copy_overlap_pct for r in ranks),
+        concurrency=_mean(r.concurrency for r in ranks),
     )
 
 

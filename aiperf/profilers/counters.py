@@ -68,9 +68,13 @@ def _share(part: str, whole: str, *, rest: bool = False) -> Read:
     return read
 
 
-def _overlap(told: Told, tool: Tool) -> float | None:
-    side = _side(told, tool)
-    return side.overlap_pct if side else None
+def _plain(name: str) -> Read:
+    def read(told: Told, tool: Tool) -> float | None:
+        side = _side(told, tool)
+        value: float | None = getattr(side, name) if side else None
+        return value
+
+    return read
 
 
 def _copy_rate(name: str) -> Read:
@@ -156,7 +160,11 @@ COUNTERS = {
                 _share("host_wait_s", "gpu_span_s")),
         Counter("exposed_communication", "%", "share of the wall that is communication nothing hides", _TRACES,
                 _share("exposed_s", "wall_s")),
-        Counter("overlap", "%", "share of the communication that computation hides", _TRACES, _overlap),
+        Counter("overlap", "%", "share of the communication that computation hides", _TRACES,
+                _plain("overlap_pct")),
+        Counter("copy_overlap", "%", "share of the copies' time that computation hides", _TRACES,
+                _plain("copy_overlap_pct")),
+        Counter("concurrency", "", "GPU operations at a time, while any runs", _TRACES, _plain("concurrency")),
         Counter("h2d_bandwidth", "B/s", "copies from host to device", _TRACES, _copy_rate("h2d_bandwidth")),
         Counter("d2h_bandwidth", "B/s", "copies from device to host", _TRACES, _copy_rate("d2h_bandwidth")),
         Counter("d2d_bandwidth", "B/s", "copies on a device", _TRACES, _copy_rate("d2d_bandwidth")),

@@ -97,6 +97,10 @@ class SideProfile:
     """Communication that no computation hides, smallest over the ranks."""
     overlap_pct: float | None = None
     """Of the communication, hidden by computation on the same device; None without communication."""
+    copy_overlap_pct: float | None = None
+    """Of ``copy_s``, hidden by computation on the same device; None without copies."""
+    concurrency: float | None = None
+    """GPU operations at a time while any runs, of devices the mean: 1 is one after the other."""
     skew_s: float | None = None
     """Largest less smallest communication time over the ranks."""
     threads: int | None = None

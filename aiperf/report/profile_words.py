@@ -95,6 +95,8 @@ QUANTITIES = (
     Quantity("GPU waits otherwise", "s", _total("other_wait_s")),
     Quantity("computation", "s", _total("compute_s")),
     Quantity("copies and sets", "s", _total("copy_s")),
+    Quantity("copies hidden", "%", _plain("copy_overlap_pct")),
+    Quantity("operations at a time", "", _plain("concurrency")),
     Quantity("launches", "", _total("launches")),
     Quantity("launch interval, mean", "s", _plain("launch_interval_s"), each=True),
     Quantity("kernels", "", _total("kernels")),

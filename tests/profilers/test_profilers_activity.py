@@ -79,6 +79,30 @@ def test_without_communication_overlap_and_skew_are_none():
     assert (side.communication_s, side.exposed_s, side.overlap_pct, side.skew_s) == (None,) * 4
 
 
+def test_copies_are_hidden_as_far_as_the_same_device_computes_meanwhile():
+    side = profile(work(0, 20, kind="memcpy"), work(10, 14), work(12, 15, stream=8), work(16, 40, device=1))
+    assert side.copy_overlap_pct == 25.0
+    assert profile(work(0, 20, kind="memcpy"), work(0, 20, kind="collective")).copy_overlap_pct == 0.0
+    assert profile(work(0, 20)).copy_overlap_pct is None
+
+
+def test_operations_at_a_time_are_counted_while_any_runs_and_on_each_device_alone():
+    assert profile(work(0, 10), work(10, 20, kind="memcpy"), work(50, 60, kind="memset")).concurrency == 1.0
+    assert profile(work(0, 10), work(5, 15, stream=8, kind="memcpy"), work(80, 90)).concurrency == 1.2
+    side = profile(work(0, 10), work(0, 10, stream=8), work(0, 10, device=1), work(0, 10, stream=9))
+    assert side.concurrency == 2.0
+    assert profile().concurrency is None
+
+
+def test_figures_of_ranks_that_overlap_are_means_of_those_that_have_them():
+    ranges = {rank: [(0.0, 100.0)] for rank in range(3)}
+    side = profile(
+        work(0, 10, kind="memcpy"), work(5, 10), work(0, 10, kind="memcpy", rank=1), work(20, 30, rank=2),
+        ranges=ranges,
+    )  # fmt: skip
+    assert (side.copy_overlap_pct, side.concurrency) == (25.0, pytest.approx((1.5 + 1 + 1) / 3))
+
+
 def test_without_gpu_work_there_are_no_gpu_figures():
     side = profile()
     told = (side.gpu_busy_s, side.gpu_span_s, side.kernels, side.compute_s, side.copy_s, side.launches, side.syncs)

@@ -17,7 +17,7 @@ def everything(tool: str) -> Told:
     """A side of which every tool told everything: two iterations."""
     whole = side(
         tool=tool, iterations=2, wall_s=2.0, gpu_span_s=1.6, gpu_busy_s=1.2, host_wait_s=0.2, launches=20, kernels=40,
-        syncs=6, exposed_s=0.5, overlap_pct=75.0,
+        syncs=6, exposed_s=0.5, overlap_pct=75.0, copy_overlap_pct=60.0, concurrency=1.5,
     )  # fmt: skip
     copies = [
         row(tool=tool, kind="memcpy", name=name, bytes=moved, time_s=seconds)
@@ -41,7 +41,7 @@ def everything(tool: str) -> Told:
 
 EXPECTED = {
     "launches": 10, "kernels": 20, "syncs": 3, "gpu_idle": 25.0, "host_wait": 12.5, "exposed_communication": 25.0,
-    "overlap": 75.0, "h2d_bandwidth": 30.0, "d2h_bandwidth": 20.0, "d2d_bandwidth": 300.0, "p2p_bandwidth": 200.0,
+    "overlap": 75.0, "copy_overlap": 60.0, "concurrency": 1.5, "h2d_bandwidth": 30.0, "d2h_bandwidth": 20.0, "d2d_bandwidth": 300.0, "p2p_bandwidth": 200.0,
     "copied_bytes": 120.0, "dram_bytes": 200.0, "flops": 36.0, "sector_use": 40.0, "tensor_pipe": 40.0,
     "dram_throughput": 50.0,
     "l2_throughput": 60.0, "sm_throughput": 70.0, "occupancy": 80.0, "context_switches": 1.0, "cpu_migrations": 2.0,

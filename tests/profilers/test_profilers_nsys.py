@@ -126,6 +126,7 @@ def test_ddp_hides_most_of_its_communication():
     assert after.overlap_pct == pytest.approx(81.71, abs=0.01)
     assert after.exposed_s == pytest.approx(508.15 * US, abs=0.01 * US)
     assert (after.bound, after.kernels) == ("gpu", 79)
+    assert (ranked()["before"].concurrency, after.concurrency) == (1.0, pytest.approx(1.2946, abs=0.0001))
 
 
 def test_processes_of_a_foreign_gang_are_its_ranks_and_the_reading_says_so():
