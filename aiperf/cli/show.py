@@ -19,6 +19,7 @@ from aiperf.report.json_file import listing_json
 from aiperf.report.scenarios import explain_scenario, scenario_plain
 from aiperf.scenario.find import find_scenarios
 from aiperf.scenario.load import load_scenario
+from aiperf.store.profiles import read_profiles
 from aiperf.store.read import open_run, read_case
 from aiperf.store.write import LATEST, RUN_FILE
 
@@ -39,7 +40,10 @@ def show(
         if as_json:
             sys.stdout.write(listing_json([record]))
             return
-        show_lines([Line(text) for text in explain_case(stored.record, record, width=width).splitlines()])
+        # Found by case id, as the run's page does; what is damaged there is told by aiperf report.
+        profile = next((p for p in read_profiles(stored.folder, spans=False)[0] if p.case == record.case.id), None)
+        text = explain_case(stored.record, record, profile=profile, width=width)
+        show_lines([Line(line) for line in text.splitlines()])
         return
     if name == LATEST or (results / name / RUN_FILE).is_file():
         raise usage(f'"{name}" is a run: it needs a case.', f"aiperf report {name} lists its cases; then name one.")

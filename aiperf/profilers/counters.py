@@ -191,6 +191,14 @@ COUNTERS = {
 _DIRECTIONS = {"h2d_bandwidth": "HtoD", "d2h_bandwidth": "DtoH", "d2d_bandwidth": "DtoD", "p2p_bandwidth": "PtoP"}
 
 
+_OWN_UNITS = {"_bytes": "B", "_pct": "%"}
+
+
+def unit_of_own(name: str) -> str:
+    """Unit of what a workload counts itself, by the end of its name; empty for a count."""
+    return next((unit for end, unit in _OWN_UNITS.items() if name.endswith(end)), "")
+
+
 def bar(tool: str) -> float:
     """Relative change from which a counter of a tool has moved."""
     return MOVED_BY_PERF if tool == "perf" else MOVED
@@ -217,7 +225,7 @@ def _readers(name: str) -> Iterable[tuple[Tool, str, Read]]:
     if name in COUNTERS:
         counter = COUNTERS[name]
         yield from ((tool, counter.unit, counter.read) for tool in counter.tools)
-    yield "aiperf", "", lambda told, _: told.own.get(name)
+    yield "aiperf", unit_of_own(name), lambda told, _: told.own.get(name)
     for column, metrics in (*FIELDS.items(), *WHOLE.items()):
         if name in metrics:
             yield "ncu", "", _launched_bytes if column == "bytes" else _weighted(column)

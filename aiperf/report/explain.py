@@ -15,10 +15,13 @@ from typing import Any
 
 from aiperf.paths import scenario_folder
 from aiperf.records import Case, CaseRecord, Incident, Limit, RunRecord, Side
+from aiperf.records.profiled import Profile
 from aiperf.report.book_words import row_sentences
 from aiperf.report.console import wrap
 from aiperf.report.explain_clock import clock_sentences
+from aiperf.report.explain_facts import fact_sentences
 from aiperf.report.explain_host import meanwhile_sentences, placement_sentences
+from aiperf.report.mechanism import mechanism_sentences
 from aiperf.report.numbers import clean, format_percent, format_value
 from aiperf.report.reasons import result_sentences
 from aiperf.report.scenarios import check_sentence, clean_keep, measure_sentences, value_text
@@ -43,10 +46,10 @@ _AUDITS, _AUDITED = re.compile(r"(\d+) audits?"), "{audits}"
 """How many audits a check compared, which differs from pair to pair, and its place in the sentence."""
 
 
-def explain_case(run: RunRecord, record: CaseRecord, *, width: int = 100) -> str:
+def explain_case(run: RunRecord, record: CaseRecord, *, profile: Profile | None = None, width: int = 100) -> str:
     """Tell one case of ``run``; ``record`` may be without samples. Lines have at most ``width`` cells."""
     texts = []
-    for title, lines in case_blocks(run, record):
+    for title, lines in case_blocks(run, record, profile=profile):
         indented = [f"  {line}" if title else line for line in lines]
         if title.startswith(record.case.id) or lines:
             said = [title] * bool(title) + indented
@@ -54,7 +57,7 @@ def explain_case(run: RunRecord, record: CaseRecord, *, width: int = 100) -> str
     return "\n\n".join(texts) + "\n"
 
 
-def case_blocks(run: RunRecord, record: CaseRecord) -> list[tuple[str, list[str]]]:
+def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None = None) -> list[tuple[str, list[str]]]:
     """Everything there is to tell of a case: (title, sentences), blocks without sentences included."""
     case, imported = record.case, record.status == "imported"
     return [
@@ -68,6 +71,8 @@ def case_blocks(run: RunRecord, record: CaseRecord) -> list[tuple[str, list[str]
             (f"{r.comparison.metric}: {r.side} against {r.against}", result_sentences(r) + clock_sentences(record, r))
             for r in record.results
         ),
+        ("What explains it", [] if imported else mechanism_sentences(record, profile)),
+        ("What the sides say of themselves", [] if imported else fact_sentences(record)),
         ("The limit", [_limit(limit) for limit in record.limits]),
         ("What the host did meanwhile", [] if imported else meanwhile_sentences(record)),
         ("What touched it", _touched(run, record)),

@@ -1,13 +1,17 @@
-"""What a profile says of a scenario's claim: words for a table's cell, a sentence for a win that it does not bear.
+"""What a scenario's claim came to: words for a table's cell, a sentence for a win that it does not bear, and a story.
 
+A claim of what the workload counts itself is held against the run's own record, every other against a profile.
 What must not live here: holding counters against claims (profilers/counters.py), tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
+from statistics import median
 
-from aiperf.profilers.counters import MOVED, MOVED_BY_PERF
+from aiperf.analysis.pairs import valid
+from aiperf.profilers.counters import MOVED, MOVED_BY_PERF, Told, mechanisms, unit_of_own
 from aiperf.records import CaseRecord
 from aiperf.records.profiled import Mechanism, Profile
 from aiperf.report.profile_words import RESULT, written
@@ -51,10 +55,57 @@ def flag(record: CaseRecord, profile: Profile | None) -> str:
     return f"improved, but not by the mechanism that it claims: {told}"
 
 
+def mechanism_sentences(record: CaseRecord, profile: Profile | None) -> list[str]:
+    """Each claim and what came of it, then what the workload counts besides."""
+    found = {m.counter: m for m in _held(record, profile)}
+    said = [_came_of(name, claim, found.get(name)) for name, claim in record.case.moves.items()]
+    unread = [name for name in record.case.moves if name not in found]
+    if unread and record.pairs:
+        said.append(f"To read what was not: {shlex.join(['aiperf', 'profile', record.case.scenario])}")
+    own = own_counts(record)
+    further = list(dict.fromkeys(name for counts in own.values() for name in counts if name not in found))
+    told = [f"{name}: {_by_side(name, own)}" for name in further]
+    return [*said, f"The workload counts besides: {'; '.join(told)}."] if told else said
+
+
+def own_counts(record: CaseRecord) -> dict[str, dict[str, float]]:
+    """Side -> what its workload counted of one step, by name: the median over the pairs."""
+    runs = [run for pair in valid(record.pairs) for run in pair.runs]
+    counted: dict[str, dict[str, list[float]]] = {side.name: {} for side in record.case.sides}
+    for run in runs:
+        for name, value in run.counters.items():
+            counted.setdefault(run.side, {}).setdefault(name, []).append(value)
+    return {side: {name: median(values) for name, values in by.items()} for side, by in counted.items()}
+
+
+def _by_side(name: str, own: Mapping[str, Mapping[str, float]]) -> str:
+    told = {side: written(counts[name], unit_of_own(name)) for side, counts in own.items() if name in counts}
+    if len(told) == len(own) and len({*told.values()}) == 1:
+        return f"{next(iter(told.values()))} on every side"
+    return ", ".join(f"{side} {value}" for side, value in told.items())
+
+
+def _came_of(name: str, claim: str, found: Mechanism | None) -> str:
+    should = f"{name} should {_should(claim)}"
+    if found is None:
+        return f"{should}: {NOT_PROFILED}."
+    if found.state == "not_readable":
+        return f"{should}: {found.sentence}."
+    values = f"{written(found.before, found.unit)} before, {written(found.after, found.unit)} after"
+    by = "counted by the workload" if found.tool == "aiperf" else f"by {found.tool}"
+    return f"{should}: {RESULT[found.state]} ({values}, {by})."
+
+
 def _held(record: CaseRecord, profile: Profile | None) -> list[Mechanism]:
-    """The claims of this very record: a profile may be older than the scenario."""
+    """What came of the claims of this very record: a profile may be older than the scenario."""
     claims = record.case.moves
-    return [m for m in (profile.mechanism if profile else ()) if claims.get(m.counter) == m.claimed]
+    profiled = {m.counter: m for m in (profile.mechanism if profile else ()) if claims.get(m.counter) == m.claimed}
+    own, sides = own_counts(record), record.case.sides
+    before, after = (Told(own=own.get(side.name, {})) for side in (sides[0], sides[-1]))
+    counted = {m.counter: m for m in mechanisms(claims, before, after) if m.tool == "aiperf"}
+    # A tool looks from outside; the workload's word stands where none could.
+    told = {name: m for name, m in profiled.items() if m.state != "not_readable" or name not in counted}
+    return [found for name in claims if (found := told.get(name) or counted.get(name))]
 
 
 def _told(found: Mechanism) -> str:

@@ -191,7 +191,8 @@ def build_table(
 ) -> Table:
     """Rows of every record: one a result, or one that says why there is none.
 
-    ``profiles``, by case id, tell the mechanisms; without any the rows say nothing of them.
+    ``profiles``, by case id, tell the mechanisms; without any, rows tell only of wins that the workload's own counts
+    speak against.
     With its ``run``, also a row for every planned case that it has neither a record nor a profile of.
     """
     found = list(records)
@@ -200,11 +201,12 @@ def build_table(
 
 
 def _with_mechanism(row: Row, record: CaseRecord, profiles: Mapping[str, Profile] | None) -> Row:
-    # A profile holds the last side against the first: on the rungs between it has nothing to say.
-    if not profiles or not row.headline or not row.verdict or row.side != record.case.sides[-1].name:
+    # A claim is of the last side against the first: of the rungs between it says nothing.
+    if not row.headline or not row.verdict or row.side != record.case.sides[-1].name:
         return row
-    profile = profiles.get(record.case.id)
-    return replace(row, mechanism=mechanism_cell(record, profile), mechanism_note=flag(record, profile))
+    profile = profiles.get(record.case.id) if profiles else None
+    cell = mechanism_cell(record, profile) if profiles else ""
+    return replace(row, mechanism=cell, mechanism_note=flag(record, profile))
 
 
 def _not_begun(run: RunRecord, known: Collection[str], profiled: Collection[str]) -> list[Row]:

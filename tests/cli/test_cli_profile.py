@@ -64,6 +64,13 @@ def test_a_run_profiles_what_it_measured_and_the_table_says_whether_the_claim_ho
     assert "Sides, by torch" in again.out
 
 
+def test_the_story_of_a_case_tells_what_the_profile_said_of_its_claims(profiled) -> None:
+    told = " ".join(profiled.types("show", "latest", "claims").out.split())
+    assert "What explains it" in told
+    assert "was not readable here" in told
+    assert "not profiled" not in told
+
+
 def test_a_tool_that_could_not_be_used_is_told_below_the_table_of_the_run(profiled) -> None:
     told = " ".join(profiled.done.out.split())
     assert (

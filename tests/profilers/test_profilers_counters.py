@@ -41,7 +41,8 @@ def everything(tool: str) -> Told:
 
 EXPECTED = {
     "launches": 10, "kernels": 20, "syncs": 3, "gpu_idle": 25.0, "host_wait": 12.5, "exposed_communication": 25.0,
-    "overlap": 75.0, "copy_overlap": 60.0, "concurrency": 1.5, "h2d_bandwidth": 30.0, "d2h_bandwidth": 20.0, "d2d_bandwidth": 300.0, "p2p_bandwidth": 200.0,
+    "overlap": 75.0, "copy_overlap": 60.0, "concurrency": 1.5,
+    "h2d_bandwidth": 30.0, "d2h_bandwidth": 20.0, "d2d_bandwidth": 300.0, "p2p_bandwidth": 200.0,
     "copied_bytes": 120.0, "dram_bytes": 200.0, "flops": 36.0, "sector_use": 40.0, "tensor_pipe": 40.0,
     "dram_throughput": 50.0,
     "l2_throughput": 60.0, "sm_throughput": 70.0, "occupancy": 80.0, "context_switches": 1.0, "cpu_migrations": 2.0,

@@ -217,7 +217,7 @@ def test_a_case_is_told_with_sides_verdict_checks_limit_and_the_command_that_rep
         "The median of every round",
         "after with before, 18 audits, bitwise: passed in 6 of 6 pairs.",
         "ch03/pinned is no row of the book's catalogue.",
-        "h2d_bandwidth up",
+        "h2d_bandwidth should go up: not profiled.",
         "aiperf run copy --precision standard --seed 0 --only size=1MiB",
         "▲ before went first, ● after went first",
     ):

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from factory_of_profiles import made
-from factory_of_records import make_case, make_comparison, make_result, measured
+from factory_of_records import make_case, make_comparison, make_pair, make_result, measured, voided
 
 from aiperf.records import CaseRecord
 from aiperf.records.profiled import Mechanism, Profile
-from aiperf.report.mechanism import flag, mechanism_cell
+from aiperf.report.mechanism import flag, mechanism_cell, mechanism_sentences, own_counts
+from aiperf.report.table import build_table
 
 
 def record(moves: dict[str, str], word: str = "improved") -> CaseRecord:
@@ -88,3 +91,77 @@ def test_a_counter_that_should_have_stayed_is_told_with_its_direction() -> None:
     assert flag(record({"copied_bytes": "same"}), profile(moved)).endswith(
         "copied_bytes should stay the same and went up (1 MiB before, 2 MiB after)"
     )
+
+
+# ---- what the workload counts itself ---------------------------------------------------------------------------------
+
+
+def counting(record: CaseRecord, *counts: dict[str, dict[str, float]]) -> CaseRecord:
+    """The record with one pair for each of ``counts``: side -> what its workload counted."""
+    pairs = []
+    for index, by_side in enumerate(counts):
+        pair = make_pair(index)
+        runs = tuple(replace(run, counters=by_side.get(run.side, {})) for run in pair.runs)
+        pairs.append(replace(pair, runs=runs))
+    return replace(record, pairs=tuple(pairs))
+
+
+HELD = {"before": {"held_bytes": 2.0 * 2**20, "calls": 7.0}, "after": {"held_bytes": 1.0 * 2**20, "calls": 7.0}}
+SAME = {"before": {"held_bytes": 2.0 * 2**20}, "after": {"held_bytes": 2.0 * 2**20}}
+
+
+def test_a_claim_of_what_the_workload_counts_needs_no_profile() -> None:
+    assert mechanism_cell(counting(record({"held_bytes": "down"}), HELD), None) == "as claimed"
+    assert mechanism_cell(counting(record({"held_bytes": "down", "syncs": "down"}), HELD), None) == "as claimed"
+    assert mechanism_cell(counting(record({"held_bytes": "up"}), HELD), None) == "against the claim"
+
+
+def test_a_win_that_the_workloads_own_count_speaks_against_is_flagged_in_a_run_that_profiled_nothing() -> None:
+    found = counting(record({"held_bytes": "down"}), SAME)
+    (row,) = build_table([found]).rows
+    assert row.mechanism_note == (
+        "improved, but not by the mechanism that it claims: held_bytes should go down and did not move "
+        "(2 MiB before, 2 MiB after)"
+    )
+    assert row.mechanism == ""
+    assert build_table([counting(record({"held_bytes": "down"}), HELD)]).rows[0].mechanism_note == ""
+
+
+def test_a_tool_that_looked_from_outside_goes_before_the_workloads_own_word() -> None:
+    found = counting(record({"kernels": "down"}), {"before": {"kernels": 9.0}, "after": {"kernels": 1.0}})
+    assert mechanism_cell(found, profile(STAYED)) == "did not move"
+    blind = Mechanism("kernels", "down", "not_readable", sentence="kernels was not readable here")
+    assert mechanism_cell(found, profile(blind)) == "as claimed"
+
+
+def test_own_counts_are_medians_over_the_pairs_that_count() -> None:
+    three = counting(record({}), *({"before": {"n": n}, "after": {"n": 1.0}} for n in (1.0, 5.0, 2.0)))
+    assert own_counts(three) == {"before": {"n": 2.0}, "after": {"n": 1.0}}
+    first, *others = three.pairs
+    assert own_counts(replace(three, pairs=(replace(first, incidents=voided(0).incidents), *others)))["before"] == {
+        "n": 3.5
+    }
+    assert own_counts(measured(make_case())) == {"before": {}, "after": {}}
+
+
+def test_every_claim_is_told_with_what_came_of_it_and_then_what_is_counted_besides() -> None:
+    found = counting(record({"held_bytes": "down", "kernels": "down", "syncs": "down"}), HELD)
+    unread = Mechanism("syncs", "down", "not_readable", sentence="syncs was not readable here: it takes nsys or torch")
+    stayed = replace(STAYED, tool="nsys")
+    assert mechanism_sentences(found, profile(stayed, unread)) == [
+        "held_bytes should go down: as claimed (2 MiB before, 1 MiB after, counted by the workload).",
+        "kernels should go down: did not move (61 before, 61 after, by nsys).",
+        "syncs should go down: syncs was not readable here: it takes nsys or torch.",
+        "The workload counts besides: calls: 7 on every side.",
+    ]
+
+
+def test_a_claim_that_nobody_looked_at_comes_with_the_command_that_does() -> None:
+    found = counting(record({"kernels": "down"}), {"before": {"n": 2.0}, "after": {}})
+    assert mechanism_sentences(found, None) == [
+        "kernels should go down: not profiled.",
+        "To read what was not: aiperf profile pageable-vs-pinned-copy",
+        "The workload counts besides: n: before 2.",
+    ]
+    assert mechanism_sentences(replace(found, pairs=()), None) == ["kernels should go down: not profiled."]
+    assert mechanism_sentences(measured(make_case()), None) == []

@@ -96,7 +96,10 @@ class CaseView:
     checks: tuple[str, ...]
     limits: tuple[str, ...]
     touched: tuple[str, ...]
-    moves: str
+    mechanism: tuple[str, ...]
+    """What came of the counters that it claims, and what the workload counts."""
+    facts: tuple[str, ...]
+    """What the sides say of themselves."""
     book: tuple[str, ...]
     """What the book claims of every row, beside what was measured."""
     command: str
@@ -121,7 +124,7 @@ def case_view(
         found = strips(record.case, sampled)
     except AiperfError as error:
         trouble = f"The samples could not be read: {error}"
-    case, told = record.case, _told(run, record)
+    case, told = record.case, _told(run, record, profile)
     sides = tuple(s.name for s in case.sides)
     counted = (run.side for p in record.pairs for run in p.runs if run.usage)
     watched = tuple(dict.fromkeys([*(mark for p in record.pairs for mark in p.telemetry), *counted]))
@@ -149,7 +152,8 @@ def case_view(
         checks=told.get("What was checked", ()),
         limits=told.get("The limit", ()),
         touched=tuple(x for x in told.get("What touched it", ()) if not x.startswith(_HOST_WIDE)),
-        moves=", ".join(f"{k} {v}" for k, v in case.moves.items()),
+        mechanism=told.get("What explains it", ()),
+        facts=told.get("What the sides say of themselves", ()),
         book=tuple(row_sentences(case.book, record)),
         command=reproduce_command(run, record),
         profile=_profile(profile) if profile else None,
@@ -162,9 +166,9 @@ def _profile(profile: Profile) -> ProfileView:
     return ProfileView(lines, timeline_svg(profile), roofline_svg(profile, roofs=profile.peaks))
 
 
-def _told(run: RunRecord, record: CaseRecord) -> dict[str, tuple[str, ...]]:
+def _told(run: RunRecord, record: CaseRecord, profile: Profile | None) -> dict[str, tuple[str, ...]]:
     """Sentences of the terminal's story of a case, by the heading that they stand under."""
-    return {title: tuple(clean(line) for line in lines) for title, lines in case_blocks(run, record)}
+    return {title: tuple(clean(line) for line in lines) for title, lines in case_blocks(run, record, profile=profile)}
 
 
 def _came(record: CaseRecord) -> tuple[str, ...]:
