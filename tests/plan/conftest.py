@@ -1,4 +1,4 @@
-"""Hosts of every kind, and scenarios with a workload of their own."""
+"""Hosts, and scenarios with a workload of their own."""
 
 from __future__ import annotations
 
@@ -6,22 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from plan_hosts import make_host
 
-from aiperf.host.facts import Gpu, HostFacts
+from aiperf.host.facts import HostFacts
 from aiperf.scenario.load import load_scenario
 from aiperf.scenario.model import Scenario
 
-GIB = 1024**3
 BENCH = """
 def copy(ctx, *, size: Size, pinned: bool = False, n: int = 1, wait: Seconds = 0.0, defines: dict[str, int] = {}): ...
 """
-
-
-def make_host(gpus: int = 0, **facts) -> HostFacts:
-    cards = tuple(Gpu(i, "NVIDIA H200", f"GPU-{i}", "9.0", 140 * GIB, 100 * GIB) for i in range(gpus))
-    known = {"hostname": "h", "system": "Linux", "cpu_model": "c", "cpus": (0, 1), "memory_total": 24 * GIB}
-    known |= {"memory_available": 20 * GIB, "gpus": cards, "gpu_problem": "" if gpus else "no NVML library"}
-    return HostFacts(**{**known, **facts})
 
 
 @pytest.fixture

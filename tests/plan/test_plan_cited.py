@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from conftest import make_host
+from plan_hosts import make_host
 
 from aiperf.plan.cited import Cited, cited_rows, citing
 from aiperf.scenario.citations import Citation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import make_host
+from plan_hosts import make_host
 
 from aiperf.errors import UserError
 from aiperf.paths import config_folder
