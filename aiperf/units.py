@@ -93,3 +93,11 @@ def format_duration(seconds: float) -> str:
     if whole < 60:
         return f"{whole} s"
     return f"{whole // 60} m {whole % 60:02d} s"
+
+
+def write_size(size: int) -> str:
+    """Bytes as a scenario writes them, exactly: ``256MiB``, ``100B``; the inverse of ``parse_size``."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if size and size % _SIZE[unit] == 0:
+            return f"{size // _SIZE[unit]}{unit}"
+    return f"{size}B" if size else "0"

@@ -1,4 +1,4 @@
-"""``aiperf list``: the scenarios there are.
+"""``aiperf list``: the scenarios there are, or what else there is to name.
 
 What must not live here: checking them.
 """
@@ -6,20 +6,25 @@ What must not live here: checking them.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from aiperf.cli.options import DEFAULT_RESULTS, JsonOption
 from aiperf.errors import Fault, UserError, usage
 from aiperf.plan.suites import load_suite, members, suite_names
+from aiperf.profilers.counters import COUNTERS
+from aiperf.report.console import Line, terminal_width
 from aiperf.report.console import show as show_lines
-from aiperf.report.console import terminal_width
+from aiperf.report.counters import counter_lines, counter_rows
 from aiperf.report.json_file import listing_json
 from aiperf.report.scenarios import list_lines
-from aiperf.report.suites import suite_lines, suite_rows
-from aiperf.scenario.find import list_scenarios
+from aiperf.report.suites import SuiteRow, suite_lines, suite_rows
+from aiperf.report.workloads import workload_lines
+from aiperf.scenario.find import Listing, list_scenarios
+from aiperf.scenario.workloads import list_workloads
 from aiperf.store.reference import recorded_seconds
 
 
@@ -27,31 +32,50 @@ def list_command(
     tag: Annotated[str, typer.Argument(help="Only scenarios with this tag.")] = "",
     folder: Annotated[list[Path], typer.Option("--folder", help="Look here instead of the shipped scenarios.")] = [],  # noqa: B006
     suites: Annotated[bool, typer.Option("--suites", help="List the suites instead.")] = False,
+    workloads: Annotated[bool, typer.Option("--workloads", help="List what workload: may name instead.")] = False,
+    counters: Annotated[bool, typer.Option("--counters", help="List what moves: may name instead.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the scenarios there are."""
+    """List the scenarios there are, or the suites, workloads or counters."""
+    _refuse_mixtures({"suites": suites, "workloads": workloads, "counters": counters}, narrowed=bool(tag or folder))
     if suites:
-        _list_suites(as_json=as_json, unheeded=bool(tag or folder))
-        return
-    if missing := [path for path in folder if not path.is_dir()]:
-        raise UserError([Fault("--folder", f'"{path}" is no folder.') for path in missing])
-    entries = [e for e in list_scenarios(folder or None) if not tag or tag in e.tags]
-    if tag and not entries:
-        known = sorted({t for e in list_scenarios(folder or None) for t in e.tags})
-        raise usage(f'no scenario has the tag "{tag}".', f"Tags: {', '.join(known)}.")
-    if as_json:
-        sys.stdout.write(listing_json(entries))
-        return
-    show_lines(list_lines(entries, width=terminal_width(sys.stdout)))
+        _print(_suites(), suite_lines, as_json=as_json)
+    elif workloads:
+        _print(list_workloads(list_scenarios()), workload_lines, as_json=as_json)
+    elif counters:
+        _print(counter_rows(COUNTERS.values()), counter_lines, as_json=as_json)
+    else:
+        _print(_scenarios(tag, folder), list_lines, as_json=as_json)
 
 
-def _list_suites(*, as_json: bool, unheeded: bool) -> None:
-    if unheeded:
-        raise usage("suites have no tag and no folder.", "Leave them out.", where="--suites")
-    entries = list_scenarios()
-    found = [(s, [path.stem for path in members(s, entries=entries)]) for s in map(load_suite, suite_names())]
-    rows = suite_rows(found, seconds=recorded_seconds(DEFAULT_RESULTS))
+def _print(rows: Sequence[Any], lay_out: Callable[..., list[Line]], *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(listing_json(rows))
         return
-    show_lines(suite_lines(rows, width=terminal_width(sys.stdout)))
+    show_lines(lay_out(rows, width=terminal_width(sys.stdout)))
+
+
+def _refuse_mixtures(listings: dict[str, bool], *, narrowed: bool) -> None:
+    asked = [name for name, wanted in listings.items() if wanted]
+    if len(asked) > 1:
+        options = [f"--{name}" for name in asked]
+        raise usage(f"{' and '.join(options)} are listings of their own.", "Give one of them.")
+    if asked and narrowed:
+        raise usage(f"{asked[0]} have no tag and no folder.", "Leave them out.", where=f"--{asked[0]}")
+
+
+def _scenarios(tag: str, folder: list[Path]) -> list[Listing]:
+    if missing := [path for path in folder if not path.is_dir()]:
+        raise UserError([Fault("--folder", f'"{path}" is no folder.') for path in missing])
+    found = list_scenarios(folder or None)
+    entries = [entry for entry in found if not tag or tag in entry.tags]
+    if tag and not entries:
+        known = sorted({t for entry in found for t in entry.tags})
+        raise usage(f'no scenario has the tag "{tag}".', f"Tags: {', '.join(known)}.")
+    return entries
+
+
+def _suites() -> list[SuiteRow]:
+    entries = list_scenarios()
+    found = [(s, [path.stem for path in members(s, entries=entries)]) for s in map(load_suite, suite_names())]
+    return suite_rows(found, seconds=recorded_seconds(DEFAULT_RESULTS))

@@ -30,8 +30,8 @@ class _Entry(NamedTuple):
 COMMANDS = {
     "run": _Entry("run", "run", "Run scenarios by name, tag, path or glob; print the comparison table."),
     "ab": _Entry("ab", "ab", "Compare two programs: wall, user and system time, peak memory."),
-    "list": _Entry("list", "list_command", "List the scenarios there are."),
-    "show": _Entry("show", "show", "Explain a scenario, or the verdict of a case of a run."),
+    "list": _Entry("list", "list_command", "List the scenarios there are, or the suites, workloads or counters."),
+    "show": _Entry("show", "show", "Explain a scenario, a workload, or the verdict of a case of a run."),
     "new": _Entry("new", "new", "Write a small working scenario and workload to edit."),
     "report": _Entry("report", "report", "Print a stored run, recomputed from raw samples when asked."),
     "profile": _Entry("profile", "profile", "Say why: run both sides under nsys, ncu, torch.profiler and perf."),

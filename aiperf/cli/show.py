@@ -1,4 +1,4 @@
-"""``aiperf show``: a scenario, or the verdict of a case, in sentences.
+"""``aiperf show``: a scenario, a workload, or the verdict of a case, in sentences.
 
 What must not live here: the sentences.
 """
@@ -17,20 +17,25 @@ from aiperf.report.console import show as show_lines
 from aiperf.report.explain import explain_case
 from aiperf.report.json_file import listing_json
 from aiperf.report.scenarios import explain_scenario, scenario_plain
-from aiperf.scenario.find import find_scenarios
+from aiperf.report.workloads import explain_workload
+from aiperf.scenario.find import find_subject, list_scenarios
 from aiperf.scenario.load import load_scenario
+from aiperf.scenario.signature import shipped_workloads
+from aiperf.scenario.workloads import describe_workload
 from aiperf.store.profiles import read_profiles
 from aiperf.store.read import open_run, read_case
 from aiperf.store.write import LATEST, RUN_FILE
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="A scenario; or a run (its name, folder or latest) with a CASE.")],
+    name: Annotated[
+        str, typer.Argument(help="A scenario or a workload; or a run (its name, folder or latest) with a CASE.")
+    ],
     case: Annotated[str, typer.Argument(metavar="[CASE]", help="A case of that run: explains its verdict.")] = "",
     results: ResultsOption = DEFAULT_RESULTS,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain a scenario, or the verdict of a case of a run."""
+    """Explain a scenario, a workload, or the verdict of a case of a run."""
     width = terminal_width(sys.stdout)
     if case:
         stored = open_run(name, results=results)
@@ -47,9 +52,21 @@ def show(
         return
     if name == LATEST or (results / name / RUN_FILE).is_file():
         raise usage(f'"{name}" is a run: it needs a case.', f"aiperf report {name} lists its cases; then name one.")
-    scenarios = [load_scenario(path) for path in find_scenarios([name])]
+    paths = find_subject(name, workloads=shipped_workloads())
+    if not paths:
+        _show_workload(name, as_json=as_json)
+        return
+    scenarios = [load_scenario(path) for path in paths]
     if as_json:
         sys.stdout.write(listing_json([scenario_plain(s) for s in scenarios]))
         return
     text = "\n".join(explain_scenario(s, width=width) for s in scenarios)
     show_lines([Line(line) for line in text.splitlines()])
+
+
+def _show_workload(name: str, *, as_json: bool) -> None:
+    entry = describe_workload(name, list_scenarios())
+    if as_json:
+        sys.stdout.write(listing_json([entry]))
+        return
+    show_lines(explain_workload(entry, width=terminal_width(sys.stdout)))

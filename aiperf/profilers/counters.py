@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from aiperf.profilers.commands import PERF_EVENTS
 from aiperf.profilers.coverage import iterations_of, unread
 from aiperf.profilers.ncu_read import FIELDS, FLOPS, WHOLE
 from aiperf.records.profiled import CounterRow, Mechanism, SideProfile, Tool
+from aiperf.scenario.wording import closest
 
 Claim = Literal["up", "down", "same"]
 MOVED = 0.02
@@ -152,7 +154,7 @@ COUNTERS = {
     c.name: c
     for c in (
         Counter("launches", "", "launches of kernels and graphs, per iteration", _TRACES, _per_iteration("launches")),
-        Counter("kernels", "", "kernels per iteration", _TRACES, _per_iteration("kernels")),
+        Counter("kernels", "", "kernels, per iteration", _TRACES, _per_iteration("kernels")),
         Counter("syncs", "", "calls that wait for the GPU, per iteration", _TRACES, _per_iteration("syncs")),
         Counter("gpu_idle", "%", "idle share of the GPU's span", _TRACES,
                 _share("gpu_busy_s", "gpu_span_s", rest=True)),
@@ -165,27 +167,28 @@ COUNTERS = {
         Counter("copy_overlap", "%", "share of the copies' time that computation hides", _TRACES,
                 _plain("copy_overlap_pct")),
         Counter("concurrency", "", "GPU operations at a time, while any runs", _TRACES, _plain("concurrency")),
-        Counter("h2d_bandwidth", "B/s", "copies from host to device", _TRACES, _copy_rate("h2d_bandwidth")),
-        Counter("d2h_bandwidth", "B/s", "copies from device to host", _TRACES, _copy_rate("d2h_bandwidth")),
-        Counter("d2d_bandwidth", "B/s", "copies on a device", _TRACES, _copy_rate("d2d_bandwidth")),
-        Counter("p2p_bandwidth", "B/s", "copies between devices", _TRACES, _copy_rate("p2p_bandwidth")),
-        Counter("copied_bytes", "B", "bytes copied per iteration", _TRACES, _copied),
+        Counter("h2d_bandwidth", "B/s", "rate of copies from host to device", _TRACES, _copy_rate("h2d_bandwidth")),
+        Counter("d2h_bandwidth", "B/s", "rate of copies from device to host", _TRACES, _copy_rate("d2h_bandwidth")),
+        Counter("d2d_bandwidth", "B/s", "rate of copies on a device", _TRACES, _copy_rate("d2d_bandwidth")),
+        Counter("p2p_bandwidth", "B/s", "rate of copies between devices", _TRACES, _copy_rate("p2p_bandwidth")),
+        Counter("copied_bytes", "B", "bytes copied, per iteration", _TRACES, _copied),
         Counter("dram_bytes", "B", "bytes to and from DRAM, per iteration", ("ncu",), _launched_bytes),
         Counter("flops", "FLOP", "floating-point operations, per iteration", ("ncu",), _summed(FLOPS)),
         Counter("sector_use", "%", "share of each loaded sector that was asked for", ("ncu",),
                 _weighted("sector_use_pct")),
-        Counter("tensor_pipe", "%", "tensor pipe, of its peak", ("ncu",), _weighted("tensor_pct")),
-        Counter("dram_throughput", "%", "DRAM, of its peak", ("ncu",), _weighted("dram_pct")),
-        Counter("l2_throughput", "%", "L2, of its peak", ("ncu",), _weighted("l2_pct")),
-        Counter("sm_throughput", "%", "SM, of its peak", ("ncu",), _weighted("sm_pct")),
+        Counter("tensor_pipe", "%", "use of the tensor pipe, of its peak", ("ncu",), _weighted("tensor_pct")),
+        Counter("dram_throughput", "%", "throughput of DRAM, of its peak", ("ncu",), _weighted("dram_pct")),
+        Counter("l2_throughput", "%", "throughput of L2, of its peak", ("ncu",), _weighted("l2_pct")),
+        Counter("sm_throughput", "%", "throughput of the SMs, of its peak", ("ncu",), _weighted("sm_pct")),
         Counter("occupancy", "%", "achieved occupancy", ("ncu",), _weighted("occupancy_pct")),
-        Counter("context_switches", "", "per iteration", ("perf",), _event("context-switches")),
-        Counter("cpu_migrations", "", "per iteration", ("perf",), _event("cpu-migrations")),
-        Counter("page_faults", "", "per iteration", ("perf",), _event("page-faults")),
-        Counter("cache_misses", "", "last-level misses per iteration", ("perf",), _event("cache-misses")),
-        Counter("dtlb_load_misses", "", "per iteration", ("perf",), _event("dTLB-load-misses")),
-        Counter("branch_misses", "", "per iteration", ("perf",), _event("branch-misses")),
-        Counter("instructions", "", "per iteration", ("perf",), _event("instructions")),
+        Counter("context_switches", "", "context switches, per iteration", ("perf",), _event("context-switches")),
+        Counter("cpu_migrations", "", "moves to another CPU, per iteration", ("perf",), _event("cpu-migrations")),
+        Counter("page_faults", "", "page faults, per iteration", ("perf",), _event("page-faults")),
+        Counter("cache_misses", "", "misses of the last-level cache, per iteration", ("perf",), _event("cache-misses")),
+        Counter("dtlb_load_misses", "", "loads that miss the data TLB, per iteration", ("perf",),
+                _event("dTLB-load-misses")),
+        Counter("branch_misses", "", "mispredicted branches, per iteration", ("perf",), _event("branch-misses")),
+        Counter("instructions", "", "instructions of the CPU, per iteration", ("perf",), _event("instructions")),
     )
 }  # fmt: skip
 _DIRECTIONS = {"h2d_bandwidth": "HtoD", "d2h_bandwidth": "DtoH", "d2d_bandwidth": "DtoD", "p2p_bandwidth": "PtoP"}
@@ -262,15 +265,35 @@ def _copies(told: Told, tool: Tool, name: str) -> list[CounterRow]:
 
 def _wanted(name: str, before: Told, after: Told) -> str:
     """What it would take to read a name."""
-    tools = COUNTERS[name].tools if name in COUNTERS else ("ncu",) if "__" in name else ()
+    tools = _readable_by(name)
+    if not tools:
+        return _unknown(name, before, after)
     ran = [tool for tool in tools if all(_ran(t, tool) for t in (before, after))]
     if not ran:
-        return f": it takes {' or '.join(tools)}" if tools else ""
+        return f": it takes {' or '.join(tools)}"
     if "ncu" in ran and (left := [why for t in (before, after) if (why := unread(t.rows, t.sides))]):
         return f": {'; '.join(dict.fromkeys(left))}"
     if name in _DIRECTIONS and any(_copies(t, tool, name) for t in (before, after) for tool in ran):
         return ": only one side copies that way"
     return f": {' and '.join(ran)} did not tell it of both sides"
+
+
+def _readable_by(name: str) -> tuple[Tool, ...]:
+    """The tools that know a name; none where it can only be a count of the workload's own."""
+    if name in COUNTERS:
+        return COUNTERS[name].tools
+    if "__" in name:
+        return ("ncu",)
+    return ("perf",) if name in PERF_EVENTS else ()
+
+
+def _unknown(name: str, before: Told, after: Told) -> str:
+    """What is wrong with a name that no tool knows."""
+    if told := [side for side in (before, after) if name in side.own]:
+        return ": only one side counts it" if len(told) == 1 else ": a side told no finite number"
+    near = closest(name, [*COUNTERS, *before.own, *after.own])
+    meant = f"did you mean {near}? " if near else ""
+    return f": no counter has that name, and the workload told no such count; {meant}aiperf list --counters shows them"
 
 
 def _ran(told: Told, tool: str) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 from aiperf.records import Signature
+from aiperf.scenario.annotation import name_of, parts_of, tree_of
 from aiperf.scenario.wording import allowed, nearest, shown
 from aiperf.units import parse_size, parse_time
 
@@ -22,17 +22,17 @@ def convert(value: Any, annotation: str) -> Any:
     Sizes become bytes, times seconds; lists and mappings go element by element; an annotation that aiperf does not
     know lets everything through. Raises ValueError with one sentence of fault and one of advice.
     """
-    return _convert(value, _tree(annotation))
+    return _convert(value, tree_of(annotation))
 
 
 def entry_annotation(annotation: str) -> str | None:
     """Annotation of one entry of a mapping parameter; None when the parameter is no mapping."""
-    node = _tree(annotation)
-    if _name(node) in ("Any", ""):
+    node = tree_of(annotation)
+    if name_of(node) in ("Any", ""):
         return "Any"
-    if _name(node) not in ("dict", "Mapping"):
+    if name_of(node) not in ("dict", "Mapping"):
         return None
-    parts = _parts(node)
+    parts = parts_of(node)
     return ast.unparse(parts[1]) if len(parts) == 2 else "Any"
 
 
@@ -49,41 +49,20 @@ def bind(signature: Signature, values: dict[str, Any]) -> dict[str, Any]:
     return {name: convert(value, signature.parameters[name]) for name, value in values.items()}
 
 
-@lru_cache(maxsize=4096)
-def _tree(annotation: str) -> ast.expr:
-    try:
-        return ast.parse(annotation or "Any", mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.Name("Any")
-
-
-def _name(node: ast.expr) -> str:
-    base = node.value if isinstance(node, ast.Subscript) else node
-    if isinstance(base, ast.Attribute):
-        return base.attr
-    return base.id if isinstance(base, ast.Name) else ""
-
-
-def _parts(node: ast.expr) -> list[ast.expr]:
-    if not isinstance(node, ast.Subscript):
-        return []
-    return list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
-
-
 def _convert(value: Any, node: ast.expr) -> Any:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         return _union(value, [node.left, node.right])
     if isinstance(node, ast.Constant) and node.value is None:
         return _none(value)
-    name = _name(node)
+    name = name_of(node)
     if name in ("Optional", "Union"):
-        return _union(value, _parts(node) + ([ast.Constant(None)] if name == "Optional" else []))
+        return _union(value, parts_of(node) + ([ast.Constant(None)] if name == "Optional" else []))
     if value is None and name not in ("Any", ""):
         raise ValueError("has no value. Write one, or remove the key.")
     if name == "Literal":
-        return _literal(value, [p.value for p in _parts(node) if isinstance(p, ast.Constant)])
+        return _literal(value, [p.value for p in parts_of(node) if isinstance(p, ast.Constant)])
     if name in ("list", "tuple", "Sequence", "dict", "Mapping"):
-        return _container(value, name, _parts(node))
+        return _container(value, name, parts_of(node))
     return _PLAIN[name](value) if name in _PLAIN else value
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import glob
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from typing import Any
 from aiperf.errors import Fault, UserError
 from aiperf.paths import YAML_SUFFIXES, scenario_folder
 from aiperf.scenario.citations import Citation, citations
-from aiperf.scenario.document import read_document
-from aiperf.scenario.wording import allowed, nearest, shown_path
+from aiperf.scenario.document import Document, read_document
+from aiperf.scenario.outline import outline
+from aiperf.scenario.wording import allowed, closest, shown_path
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Listing:
     title: str = ""
     tags: tuple[str, ...] = ()
     workload: str = ""
+    workloads: tuple[str, ...] = ()
+    """What its sides run: that workload, unless a side names its own; none for programs."""
     gpus: int = 0
     """GPUs that it needs."""
     gpu_sizes: bool = False
@@ -53,19 +56,24 @@ def find_scenarios(selectors: Iterable[str], *, folders: Sequence[Path] | None =
     of the selectors. Raises UserError for every selector that finds nothing and for a name that two files share.
     """
     known = _files(folders)
-    found: dict[Path, None] = {}
-    faults: list[Fault] = []
     asked = list(selectors)
-    for selector in asked:
-        paths = _matches(selector, known)
-        if not paths:
-            faults.append(_nothing(selector, known))
-        found.update(dict.fromkeys(p.resolve() for p in paths))
-    chosen = list(found) if asked else [p.resolve() for p in known]
-    faults += _clashes(chosen)
-    if faults:
-        raise UserError(faults)
-    return chosen
+    if not asked:
+        return _without_clashes(known)
+    matches = {selector: _matches(selector, known) for selector in asked}
+    nothing = [_nothing(selector, known) for selector in asked if not matches[selector]]
+    return _without_clashes([path for paths in matches.values() for path in paths], faults=nothing)
+
+
+def find_subject(name: str, *, workloads: Collection[str], folders: Sequence[Path] | None = None) -> list[Path]:
+    """Scenario files that ``name`` selects; none where it is one of the ``workloads`` instead.
+
+    Raises UserError, with what was probably meant of either kind, for a name that is neither.
+    """
+    known = _files(folders)
+    paths = _matches(name, known)
+    if not paths and name not in workloads:
+        raise UserError(_nothing(name, known, workloads))
+    return _without_clashes(paths)
 
 
 def _files(folders: Sequence[Path] | None) -> list[Path]:
@@ -101,16 +109,37 @@ def _named(selector: str, known: list[Path]) -> list[Path]:
     return by_name or [p for p in known if selector in _listing(p).tags]
 
 
-def _nothing(selector: str, known: list[Path]) -> Fault:
+def _nothing(selector: str, known: list[Path], workloads: Collection[str] = ()) -> Fault:
     is_path = "/" in selector or selector.endswith(YAML_SUFFIXES)
     if is_path:
         hint = "" if any(c in selector for c in "*?[") else "Give a .yaml file, or a folder that holds some."
         return Fault("", f'"{selector}" finds no scenario file.', hint)
     entries = [_listing(p) for p in known]
     tags = sorted({t for e in entries for t in e.tags})
-    near = nearest(selector, [e.name for e in entries] + tags)
-    hint = near or (f"Tags: {allowed(tags)}. aiperf list shows all names." if tags else "aiperf list shows all names.")
-    return Fault("", f'"{selector}" is no scenario, tag, file or folder.', hint)
+    near = [closest(selector, [e.name for e in entries] + tags), _near_workload(selector, workloads)]
+    kinds, shows = "scenario, tag, file or folder", "aiperf list shows all names"
+    if workloads:
+        kinds, shows = "scenario, tag, file, folder or workload", f"{shows}, aiperf list --workloads the workloads"
+    hint = f"Did you mean {', or '.join(filter(None, near))}?" if any(near) else f"{shows}."
+    if tags and not any(near):
+        hint = f"Tags: {allowed(tags)}. {hint}"
+    return Fault("", f'"{selector}" is no {kinds}.', hint)
+
+
+def _near_workload(selector: str, workloads: Collection[str]) -> str:
+    family = [name for name in workloads if name.partition(".")[0] == selector]
+    if len(family) > 1:
+        return f"one of the workloads {allowed(family)}"
+    near = family[0] if family else closest(selector, workloads)
+    return f"the workload {near}" if near else ""
+
+
+def _without_clashes(paths: Iterable[Path], *, faults: Sequence[Fault] = ()) -> list[Path]:
+    """Each path once, in order. Raises UserError with ``faults`` and every name that two files share."""
+    chosen = list(dict.fromkeys(path.resolve() for path in paths))
+    if found := [*faults, *_clashes(chosen)]:
+        raise UserError(found)
+    return chosen
 
 
 def _clashes(paths: list[Path]) -> list[Fault]:
@@ -126,9 +155,10 @@ def _clashes(paths: list[Path]) -> list[Fault]:
 
 def _listing(path: Path) -> Listing:
     try:
-        data = read_document(path).data
+        document = read_document(path)
     except UserError as error:
         return Listing(path.stem, path, problem=str(error))
+    data = document.data
     needs, cited = data.get("needs"), citations(data)
     gpus = needs.get("gpus") if isinstance(needs, dict) else 0
     return Listing(
@@ -137,12 +167,18 @@ def _listing(path: Path) -> Listing:
         title=str(data.get("title") or ""),
         tags=_texts(data.get("tags")),
         workload=str(data.get("workload") or ""),
+        workloads=_workloads(document),
         gpus=gpus if isinstance(gpus, int) else 0,
         gpu_sizes="gpu" in data,
         axes=tuple(data["axes"]) if isinstance(data.get("axes"), dict) else (),
         book=tuple(c.row for c in cited),
         citations=cited,
     )
+
+
+def _workloads(document: Document) -> tuple[str, ...]:
+    sides = [side.data for side in outline(document).sides if not side.is_command]
+    return tuple(dict.fromkeys(_texts([side.get("workload", document.data.get("workload")) for side in sides])))
 
 
 def _texts(value: Any) -> tuple[str, ...]:

@@ -66,6 +66,15 @@ def families() -> list[str]:
     return sorted(n for n in found if not n.startswith("_") and n != "contract")
 
 
+def shipped_workloads() -> list[str]:
+    """``family.function`` of all that ``workload:`` may name of what is shipped, by name.
+
+    They are the public functions of a family, or those that its ``__all__`` lends from elsewhere, that return a
+    Workload.
+    """
+    return [f"{family}.{name}" for family in families() for name in _workloads_of(family)]
+
+
 def read_signature(workload: str, *, base: Path) -> Signature:
     """Parameters, annotations and defaults of ``family.function`` or ``./file.py:function``.
 
@@ -100,6 +109,28 @@ def _parse(path: Path, _mtime: int) -> _Module:
         raise usage(f"{shown_path(path)}:{line} is not valid Python: {reason}.") from None
     except OSError as error:
         raise usage(f"{shown_path(path)} cannot be read: {error.strerror}.") from None
+
+
+def _workloads_of(family: str) -> list[str]:
+    path = _source_of(family)
+    if path is None:
+        return []
+    module = _parse(path, path.stat().st_mtime_ns)
+    names = {*_functions(module), *_lent(module)}
+    return sorted(name for name in names if _makes_workload(_find(module, name, _HOPS)))
+
+
+def _lent(module: _Module) -> list[str]:
+    found = _find(module, "__all__", 0)
+    if found is None or not isinstance(found[1], ast.List | ast.Tuple):
+        return []
+    return [name for name in _value(module, found[1]) if isinstance(name, str)]
+
+
+def _makes_workload(found: tuple[_Module, ast.FunctionDef | ast.expr] | None) -> bool:
+    if found is None or not isinstance(found[1], ast.FunctionDef):
+        return False
+    return _annotation(found[0], found[1].returns).rpartition(".")[2] == "Workload"
 
 
 def _functions(module: _Module) -> list[str]:
@@ -214,7 +245,9 @@ def _arithmetic(node: ast.BinOp, left: Any, right: Any) -> Any:
         return left + right
     if isinstance(node.op, ast.Sub):
         return left - right
-    small = all(isinstance(v, int) and 0 <= v < 64 for v in (left, right))
-    if isinstance(node.op, ast.LShift | ast.Pow) and small:
-        return left << right if isinstance(node.op, ast.LShift) else left**right
+    if isinstance(left, int) and isinstance(right, int) and left >= 0 and 0 <= right < 64:
+        if isinstance(node.op, ast.LShift):
+            return left << right
+        if isinstance(node.op, ast.Pow) and left < 64:
+            return left**right
     return ast.unparse(node)

@@ -32,11 +32,17 @@ def allowed(names: Iterable[object]) -> str:
     return ", ".join(str(n) if not isinstance(n, bool) else str(n).lower() for n in names)
 
 
+def closest(name: object, names: Iterable[object]) -> str:
+    """The one of ``names`` that was probably meant, or an empty string when none is close."""
+    options = {str(n).lower(): str(n) for n in names}
+    close = difflib.get_close_matches(str(name).lower()[:200], list(options), n=1, cutoff=0.6)
+    return options[close[0]] if close else ""
+
+
 def nearest(name: object, names: Iterable[object]) -> str:
     """``Did you mean X?`` for the closest of ``names``, or an empty string when none is close."""
-    options = {str(n).lower(): n for n in names}
-    close = difflib.get_close_matches(str(name).lower()[:200], list(options), n=1, cutoff=0.6)
-    return f"Did you mean {options[close[0]]}?" if close else ""
+    close = closest(name, names)
+    return f"Did you mean {close}?" if close else ""
 
 
 def dotted(path: Iterable[object]) -> str:

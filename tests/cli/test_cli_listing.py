@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from aiperf.profilers.counters import COUNTERS
+
 
 def test_the_list_names_every_shipped_scenario_and_the_tags(here) -> None:
     told = here("list")
@@ -47,6 +51,73 @@ def test_a_near_miss_is_named(here) -> None:
     told = here("show", "same-vs-some")
     assert told.code == 2
     assert "same-vs-same" in told.err
+
+
+def test_the_workloads_are_listed_with_how_many_scenarios_use_them(here) -> None:
+    told = here("list", "--workloads")
+    assert told.code == 0
+    assert told.plain
+    rows = {row["name"]: row for row in json.loads(here("list", "--workloads", "--json").out)}
+    assert list(rows) == sorted(rows)
+    shipped = json.loads(here("list", "--json").out)
+    for name in ("transfer.copy", "cuda.kernel", "memory.alloc"):
+        users = [row["name"] for row in shipped if row["workload"] == name]
+        assert rows[name]["scenarios"] == users
+        (line,) = [line for line in told.out.splitlines() if line.startswith(f" {name} ")]
+        assert line.split()[:2] == [name, str(len(users))]
+        assert rows[name]["summary"].split()[0].replace("``", "`") in line
+
+
+def test_show_tells_of_a_workload_what_a_scenario_may_write(here) -> None:
+    told = here("show", "transfer.copy")
+    assert told.code == 0
+    assert told.plain
+    assert told.out.startswith("transfer.copy: Copy `size` bytes")
+    assert " direction     h2d      one of h2d, d2h, d2d\n size          256MiB   size\n" in told.out
+    assert "copy-256mb-same" in told.out
+    assert " m                required  whole number\n" in here("show", "linalg.matmul").out
+    (row,) = json.loads(here("show", "transfer.copy", "--json").out)
+    assert row["parameters"][0]["allowed"] == ["h2d", "d2h", "d2d"]
+    assert "pageable-vs-pinned-copy" in row["scenarios"]
+
+
+def test_a_misspelt_workload_is_named_beside_a_near_tag(here) -> None:
+    told = here("show", "transfer.cpy")
+    assert (told.code, told.out) == (2, "")
+    assert "Did you mean transfer, or the workload transfer.copy?" in told.err
+
+
+def test_the_counters_are_listed_in_full(here) -> None:
+    told = here("list", "--counters")
+    assert told.code == 0
+    assert told.plain
+    rows = json.loads(here("list", "--counters", "--json").out)
+    assert [row["name"] for row in rows] == list(COUNTERS)
+    assert all(f" {name} " in told.out for name in COUNTERS)
+
+
+@pytest.mark.parametrize("argv", [("list", "--workloads"), ("list", "--counters"), ("show", "tensor.op")], ids=" ".join)
+def test_a_narrow_terminal_is_not_overrun(here, monkeypatch, argv) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert max(len(line) for line in here(*argv).out.splitlines()) <= 60
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["--workloads", "--suites"], "--suites and --workloads are listings of their own."),
+        (["--counters", "--workloads", "gpu"], "--workloads and --counters are listings of their own."),
+        (["gpu", "--workloads"], "--workloads: workloads have no tag and no folder."),
+        (["--folder", ".", "--counters"], "--counters: counters have no tag and no folder."),
+        (["--suites", "gpu"], "--suites: suites have no tag and no folder."),
+    ],
+)
+def test_listings_that_exclude_each_other_are_told_in_one_message(here, argv, told) -> None:
+    done = here("list", *argv)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[0] == told
+    assert len(done.err.splitlines()) == 2
+    assert done.plain
 
 
 def test_a_new_scenario_runs_at_once(user) -> None:

@@ -161,7 +161,41 @@ def test_a_tools_own_name_for_a_metric_is_good_too(name: str, value: float, tool
 
 def test_a_name_that_nobody_knows_is_not_readable():
     told: Any = everything("nsys")
-    assert judged("nonsense", "up", told, told).sentence == "nonsense was not readable here"
+    assert judged("nonsense", "up", told, told).sentence == (
+        "nonsense was not readable here: no counter has that name, and the workload told no such count; "
+        "aiperf list --counters shows them"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("launchs", "launches"),
+        ("graph_brakes", "graph_breaks"),
+        ("cache-miss", "cache_misses"),
+        ("H2D_bandwith", "h2d_bandwidth"),
+    ],
+)
+def test_a_misspelt_name_gets_the_nearest_counter_or_count_of_the_workload(name: str, meant: str):
+    mechanism = judged(name, "down", Told(own={"graph_breaks": 3}), Told())
+    assert mechanism.sentence == (
+        f"{name} was not readable here: no counter has that name, and the workload told no such count; "
+        f"did you mean {meant}? aiperf list --counters shows them"
+    )
+
+
+@pytest.mark.parametrize(
+    ("after", "why"), [({}, "only one side counts it"), ({"host_waits": float("nan")}, "a side told no finite number")]
+)
+def test_a_count_of_the_workload_that_one_side_lacks_is_no_unknown_name(after: dict[str, float], why: str):
+    mechanism = judged("host_waits", "down", Told(own={"host_waits": 3}), Told(own=after))
+    assert (mechanism.state, mechanism.sentence) == ("not_readable", f"host_waits was not readable here: {why}")
+
+
+def test_an_event_by_perfs_own_name_takes_perf():
+    assert judged("dTLB-load-misses", "down", Told(), Told()).sentence == (
+        "dTLB-load-misses was not readable here: it takes perf"
+    )
 
 
 # ---- several kernels -------------------------------------------------------------------------------------------------

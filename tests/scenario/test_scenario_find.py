@@ -8,7 +8,7 @@ import time
 import pytest
 
 from aiperf.errors import UserError
-from aiperf.scenario.find import find_scenarios, list_scenarios
+from aiperf.scenario.find import find_scenarios, find_subject, list_scenarios
 
 
 @pytest.fixture
@@ -58,6 +58,40 @@ def test_every_unknown_selector_gets_its_fault_and_the_nearest_name(shelf):
     ]
 
 
+WORKLOADS = ("cuda.kernel", "demo.copy", "peaks.d2h", "peaks.h2d")
+
+
+def test_a_scenario_goes_before_a_workload_of_the_same_name(shelf, write, good):
+    assert find_subject("demo.copy", workloads=WORKLOADS, folders=[shelf]) == []
+    path = write(good, "shelf/demo.copy.yaml")
+    assert find_subject("demo.copy", workloads=WORKLOADS, folders=[shelf]) == [path]
+    assert len(find_subject("demo", workloads=WORKLOADS, folders=[shelf])) == 2
+
+
+def test_what_is_no_workload_either_names_the_nearest_of_both_kinds(shelf):
+    told = []
+    for name in ("demo.cpy", "overlab", "cuda.kernal", "cuda", "peaks", "qqq", "./nowhere.yaml"):
+        with pytest.raises(UserError) as caught:
+            find_subject(name, workloads=WORKLOADS, folders=[shelf])
+        told += [(f.what, f.hint) for f in caught.value.faults]
+    none = "is no scenario, tag, file, folder or workload."
+    assert told == [
+        (f'"demo.cpy" {none}', "Did you mean demo, or the workload demo.copy?"),
+        (f'"overlab" {none}', "Did you mean overlap?"),
+        (f'"cuda.kernal" {none}', "Did you mean the workload cuda.kernel?"),
+        (f'"cuda" {none}', "Did you mean the workload cuda.kernel?"),
+        (f'"peaks" {none}', "Did you mean one of the workloads peaks.d2h, peaks.h2d?"),
+        (f'"qqq" {none}', "Tags: demo, memory. aiperf list shows all names, aiperf list --workloads the workloads."),
+        ('"./nowhere.yaml" finds no scenario file.', "Give a .yaml file, or a folder that holds some."),
+    ]
+
+
+def test_files_of_one_name_clash_when_a_subject_is_sought_too(shelf, write, good):
+    write(good, "shelf/b/pinned.yaml")
+    with pytest.raises(UserError, match="two scenarios are called pinned"):
+        find_subject("pinned", workloads=WORKLOADS, folders=[shelf])
+
+
 @pytest.mark.parametrize("selector", ["", "[", "a\0b", "~nobody/x", "x" * 5000])
 def test_odd_selectors_are_faults_too(shelf, selector):
     with pytest.raises(UserError):
@@ -79,6 +113,22 @@ def test_a_listing_tells_what_the_file_says_and_keeps_broken_files(shelf):
     assert broken.problem.startswith("shelf/b/broken.yaml:2:1: is not valid YAML")
     assert (overlap.gpus, overlap.gpu_sizes, overlap.axes, overlap.tags) == (1, True, ("n",), ("demo",))
     assert (pinned.title, pinned.workload) == ("Pageable against pinned", "./bench.py:copy")
+
+
+@pytest.mark.parametrize(
+    ("sides", "workloads"),
+    [
+        ("before: {}\nafter: {}\n", ("a.one",)),
+        ("before: {workload: b.two}\nafter: {}\n", ("b.two", "a.one")),
+        ("before: {workload: b.two}\nladder: {x: {workload: c.three}, y: {workload: b.two}}\n", ("b.two", "c.three")),
+        ("before: {command: [sleep, 1]}\nafter: {command: [sleep, 2]}\n", ()),
+        ("before: {workload: [1]}\nafter: 3\n", ()),
+    ],
+)
+def test_a_listing_names_every_workload_that_a_side_runs(write, folder, sides, workloads):
+    write("workload: a.one\n" + sides, "sides/x.yaml")
+    (entry,) = list_scenarios([folder / "sides"])
+    assert (entry.workload, entry.workloads) == ("a.one", workloads)
 
 
 def test_thirty_files_are_listed_in_a_blink(write, good, folder):
