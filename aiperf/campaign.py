@@ -15,6 +15,7 @@ from typing import Protocol
 from aiperf.analysis.drift import drift_sentence, drifts
 from aiperf.analysis.limits import Peak as Roof
 from aiperf.analysis.limits import is_beyond
+from aiperf.analysis.pairs import latency_note
 from aiperf.analysis.recompute import case_limits, conclude
 from aiperf.analysis.standing import standing_notes
 from aiperf.analysis.stopping import Continue, Stop, next_look, next_step
@@ -262,7 +263,8 @@ def refuse(state: CaseState, reason: str) -> None:
 
 def _notes(state: CaseState) -> tuple[str, ...]:
     moved = (_drift_note(state), *standing_notes(state.pairs))
-    return tuple(note for note in (state.sentence, *moved, same_step_note(state.pairs)) if note)
+    built = (same_step_note(state.pairs), latency_note(state.pairs, state.case))
+    return tuple(note for note in (state.sentence, *moved, *built) if note)
 
 
 def _drift_note(state: CaseState) -> str:

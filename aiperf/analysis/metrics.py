@@ -5,7 +5,9 @@ What must not live here: reading a sample or computing anything.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
 from aiperf.records import Better
@@ -35,6 +37,20 @@ class Metric:
         return self.unit == "s"
 
 
+LATENCIES = {
+    "latency_p50": ("median latency", Fraction(1, 2)),
+    "latency_p90": ("90th percentile of latency", Fraction(9, 10)),
+    "latency_p99": ("99th percentile of latency", Fraction(99, 100)),
+    "latency_p999": ("99.9th percentile of latency", Fraction(999, 1000)),
+}
+"""Metric -> its label, and the share of the units that took no longer. Fractions: 0.99 of 1000 is 990 and not 991."""
+
+
+def fewest_units(share: Fraction) -> int:
+    """Units that a launch must tell of before its percentile says something: ten of them lie beyond it (METHOD 12)."""
+    return math.ceil(10 / (1 - share))
+
+
 METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
@@ -55,6 +71,17 @@ METRICS: dict[str, Metric] = {
         Metric("first_iteration", "first iteration", "s", "lower", "the first iteration of the warm-up"),
         Metric("peak_memory", "peak host memory", "B", "lower", "the largest resident set of the side"),
         Metric("gpu_memory", "peak GPU memory", "B", "lower", "the largest GPU memory of the side"),
+        *(
+            Metric(
+                name,
+                label,
+                "s",
+                "lower",
+                f"the {label} of the units of work that a launch told of, {fewest_units(share)} of them or more",
+                steady=True,
+            )
+            for name, (label, share) in LATENCIES.items()
+        ),
         Metric(
             "energy",
             "energy per iteration",

@@ -9,9 +9,10 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from aiperf.analysis.energy import gross_joules
-from aiperf.analysis.metrics import METRICS, Metric
+from aiperf.analysis.metrics import LATENCIES, METRICS, Metric, fewest_units
 from aiperf.errors import AiperfError
 from aiperf.records import Case, Pair, Sample, SideRun, Statistic
 
@@ -111,6 +112,8 @@ def _mean(samples: Sequence[Sample], field: str) -> float:
 def _launch_value(pair: Pair, side: str, metric: str) -> float | None:
     if metric == "energy":
         return gross_joules(pair.energy.get(side))
+    if metric in LATENCIES:
+        return _percentile(latencies(pair, side), LATENCIES[metric][1])
     run = side_run(pair, side)
     if metric == "first_iteration":
         return run.warmup.first_iteration_s if run and run.warmup else None
@@ -118,6 +121,26 @@ def _launch_value(pair: Pair, side: str, metric: str) -> float | None:
         return run.peak_gpu_bytes if run else None
     peaks = [s.peak_bytes for s in counted(pair.samples, side)] + [run.peak_bytes if run else None]
     return max((p for p in peaks if p is not None), default=None)
+
+
+def latencies(pair: Pair, side: str) -> list[float]:
+    """How long each unit of work of a side took in a pair, seconds, in the order in which they were told."""
+    return [seconds for sample in counted(pair.samples, side) for seconds in sample.latencies_s]
+
+
+def latency_note(pairs: Sequence[Pair], case: Case) -> str:
+    """Which percentiles of latency the launches tell too few units for; empty where none are told, or enough."""
+    told = [len(latencies(pair, side.name)) for pair in valid(pairs) for side in case.sides]
+    needed = {name: fewest_units(share) for name, (_, share) in LATENCIES.items()}
+    lacking = [f"{name} takes {units}" for name, units in needed.items() if units > min(told, default=0)]
+    if not lacking or not any(told):
+        return ""
+    return f"a launch told the latency of {min(told)} units or more: {', '.join(lacking)}"
+
+
+def _percentile(found: Sequence[float], share: Fraction) -> float | None:
+    """The smallest that at least a share of all do not exceed; None for too few (see ``fewest_units``)."""
+    return sorted(found)[math.ceil(share * len(found)) - 1] if len(found) >= fewest_units(share) else None
 
 
 def side_run(pair: Pair, side: str) -> SideRun | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -122,6 +122,8 @@ def _turn(played: Played, gang: Gang, side: str, index: int, turn: Turn, setting
     if wall_too:
         block = max(float(r["wall_block"]) for r in replies)
         played.samples.append(Sample(side, index, turn.samples, turn.iterations, block))
+    if latencies := tuple(seconds for reply in replies for seconds in reply["latencies"]):
+        played.samples[-1] = replace(played.samples[-1], latencies_s=latencies)
     played.skews[side] += _skews(replies)
 
 

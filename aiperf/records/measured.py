@@ -28,6 +28,9 @@ class Sample:
     peak_bytes: int | None = None
     audit: bool = False
     """An audited iteration: inputs redrawn and outputs poisoned before; never part of the statistics."""
+    latencies_s: tuple[float, ...] = ()
+    """How long each unit of work took that ended in the turn of which this is the last sample, as its workload tells;
+    gangs: of all ranks."""
 
 
 @dataclass(frozen=True)

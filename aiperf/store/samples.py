@@ -34,6 +34,8 @@ _TYPES = {
     "peak_bytes": "int64",
     "audit": "bool",
 }
+_LATENCIES = "latencies_s"
+"""A column of lists, in files of which a sample tells any."""
 """Column -> Parquet type. slot: place of the pair in the record, unique even where a void pair's index is used again;
 position: place of the side in the pair's order; started: of the pair, seconds since the epoch."""
 
@@ -59,10 +61,25 @@ def encode_samples(record: CaseRecord) -> bytes:
             columns["started"].append(pair.started)
             for name in _SAMPLE:
                 columns[name].append(getattr(sample, name))
-    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in _TYPES.items()])
+    schema = _schema()
+    if any(sample.latencies_s for pair in record.pairs for sample in pair.samples):
+        schema = schema.append(_latencies())
+        columns[_LATENCIES] = [list(sample.latencies_s) for pair in record.pairs for sample in pair.samples]
     sink = io.BytesIO()
     pq.write_table(pa.table(columns, schema=schema), sink, compression="zstd")
     return sink.getvalue()
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in _TYPES.items()])
+
+
+def _latencies() -> Any:
+    import pyarrow as pa
+
+    return pa.field(_LATENCIES, pa.list_(pa.float64()))
 
 
 def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair, ...]:
@@ -75,20 +92,22 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(io.BytesIO(data), columns=["case", "slot", "pair", *_SAMPLE])
+        told = [_LATENCIES] if _LATENCIES in pq.read_schema(io.BytesIO(data)).names else []
+        table = pq.read_table(io.BytesIO(data), columns=["case", "slot", "pair", *_SAMPLE, *told])
         columns = [table.column(name).to_pylist() for name in ("slot", "pair", *_SAMPLE)]
+        latencies = [tuple(row or ()) for row in table.column(_LATENCIES).to_pylist()] if told else [()] * len(table)
         cases = set(table.column("case").unique().to_pylist())
     except (pa.ArrowException, OSError, KeyError) as error:
         raise CorruptRecord(_no_samples(error)) from None
     if cases - {case}:
         raise CorruptRecord(f"holds samples of another case, {(cases - {case}).pop()}")
     samples: list[list[Sample]] = [[] for _ in pairs]
-    for slot, index, *values in zip(*columns, strict=True):
+    for took, slot, index, *values in zip(latencies, *columns, strict=True):
         if slot >= len(pairs):
             continue
         if pairs[slot].index != index:
             raise CorruptRecord(f"holds samples of pair {index} where the record has pair {pairs[slot].index}")
-        samples[slot].append(Sample(*values))
+        samples[slot].append(replace(Sample(*values), latencies_s=took))
     return tuple(replace(p, samples=tuple(s)) for p, s in zip(pairs, samples, strict=True))
 
 
@@ -113,7 +132,6 @@ def why_unreadable(path: Path) -> str:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    wanted = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in _TYPES.items()])
     try:
         # As bytes: of a path pyarrow takes parts like size=1 for columns.
         found = pq.read_table(io.BytesIO(path.read_bytes()))
@@ -121,7 +139,7 @@ def why_unreadable(path: Path) -> str:
         return f"cannot be read ({error.strerror})" if error.strerror else _no_samples(error)
     except pa.ArrowException as error:
         return _no_samples(error)
-    if not found.schema.equals(wanted):
+    if not any(found.schema.equals(schema) for schema in (_schema(), _schema().append(_latencies()))):
         return "holds other columns than samples have"
     return ""
 

@@ -5,6 +5,7 @@ What must not live here: the pipe, and anything about the other side.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -113,11 +114,22 @@ class Slot:
                 for _ in range(reentry):
                     self._untimed()
                 self.clock.settle()
+                self._latencies()
             with self._ranges.phase("measure"):
                 taken = [self._read(iterations) for _ in range(samples)]
                 wall = self._wall_block(iterations) if wall_too else None
             self._usage.add(before, used_so_far(), iterations=reentry + iterations * (samples + wall_too))
-        return {"wall": [r.wall_s for r in taken], "device": [r.device_s for r in taken], "wall_block": wall}
+        clocks = {"wall": [r.wall_s for r in taken], "device": [r.device_s for r in taken], "wall_block": wall}
+        return {**clocks, "latencies": self._latencies()}
+
+    def _latencies(self) -> list[float]:
+        """How long each unit of work took that ended since this was last asked, seconds; empty where none are told."""
+        if self.workload.latencies is None:
+            return []
+        told = [float(seconds) for seconds in self.workload.latencies()]
+        if odd := [seconds for seconds in told if not (math.isfinite(seconds) and seconds >= 0)]:
+            raise ValueError(f"latencies() told {odd[0]}: seconds are finite and not negative")
+        return told
 
     def _untimed(self) -> None:
         if self.workload.prepare is not None:

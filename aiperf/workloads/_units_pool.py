@@ -115,6 +115,7 @@ class UnitPool:
         self.told = [json.loads(child.answer()) for child in [*self.workers, *self.hogs]]
         self.counts = {"cpu_changes": 0.0, "preempted": 0.0}
         self.burning = False
+        self._took: list[float] = []
 
     def redraw(self, seed: int) -> None:
         """New inputs in place."""
@@ -145,6 +146,12 @@ class UnitPool:
             "cpu_changes": float(sum(t["moves"] for t in told)),
             "preempted": float(sum(t["preempted"] for t in told)),
         }
+        self._took += [seconds for t in told for seconds in t["took"]]
+
+    def latencies(self) -> list[float]:
+        """Seconds that each unit took, on its worker's clock, that ended since this was last called."""
+        told, self._took = self._took, []
+        return told
 
     def facts(self) -> dict[str, Any]:
         """Affinities and collectors in force, read back by each process."""

@@ -13,6 +13,7 @@ import os
 import resource
 import sys
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -75,13 +76,15 @@ def _serve(spec: dict[str, Any]) -> None:
     _say(affinity=sorted(os.sched_getaffinity(0)), collecting=gc.isenabled())
     for _ in sys.stdin:
         before, moves = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw, 0
-        cpu = _LIBC.sched_getcpu()
+        cpu, took = _LIBC.sched_getcpu(), []
         for number in own:
+            began = perf_counter()
             unit(number)
+            took.append(perf_counter() - began)
             now = _LIBC.sched_getcpu()
             moves += now != cpu
             cpu = now
-        _say(moves=moves, preempted=resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - before)
+        _say(moves=moves, preempted=resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - before, took=took)
 
 
 def _burn(spec: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ parameters are annotated with plain names that aiperf can read from the source w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -81,6 +81,10 @@ class Workload:
     """float64 truth for the current inputs, keys as in outputs."""
     counters: Callable[[], Mapping[str, float]] | None = None
     """Structural counts of one step: launches, syncs, graph breaks, files opened."""
+    latencies: Callable[[], Iterable[float]] | None = None
+    """Seconds that each unit of work (a request, a token, a message) took that ended since this was last called; of an
+    open loop from the arrival that its schedule gave, which is drawn from the context's seed. Asked after every turn,
+    outside of what is timed; what ended in warm-up and audits is thrown away. Their percentiles become metrics."""
     checks: Mapping[str, Callable[[Mapping[str, Array], Mapping[str, Array]], Outcome]] = field(default_factory=dict)
     """Named checks: (outputs of before, outputs of this side) as numpy arrays -> Outcome."""
     poison: bool = True

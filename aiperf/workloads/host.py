@@ -127,6 +127,7 @@ def _units(context: Context, work: str, *, given: dict[str, Any]) -> Workload:
         inputs=lambda: {"inputs": pool.inputs},
         redraw=pool.redraw,
         counters=lambda: pool.counts,
+        latencies=pool.latencies,
         facts=pool.facts(),
         close=pool.close,
     )
@@ -160,7 +161,8 @@ def task(
     units, while ``hogs`` processes burn CPU from the step's start to its end. ``worker_cpus``: the kernel's choice, a
     core each, hardware threads of one core, or the last CPUs, which ``hog_cpus: other`` keeps the hogs off.
     ``collector`` ``frozen`` freezes and then disables Python's garbage collector. Counters: units that ended on
-    another CPU than the one before, and times a worker was preempted. Items: units. Source: book chapter 3, appendix.
+    another CPU than the one before, and times a worker was preempted. Items: units. Latencies: of each unit that
+    processes share, by the clock of its worker. Source: book chapter 3, appendix.
     """
     given = {**locals()}
     if work in _TURNS:

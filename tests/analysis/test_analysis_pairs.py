@@ -5,7 +5,7 @@ import pytest
 from analysis_maker import make_case, make_pair, make_pairs, make_run
 
 from aiperf.analysis.metrics import METRICS
-from aiperf.analysis.pairs import ComparisonError, log_ratios, reading, side_value, values
+from aiperf.analysis.pairs import ComparisonError, has_metric, latency_note, log_ratios, reading, side_value, values
 from aiperf.records import Pair, Sample
 
 CASE = make_case()
@@ -74,6 +74,7 @@ def test_metrics_are_read_from_where_the_table_says():
     assert found == {
         "time": 3.0, "wall": 3.0, "user": 1.5, "system": 0.5,
         "first_iteration": 0.5, "peak_memory": 90, "gpu_memory": 11, "energy": None,
+        "latency_p50": None, "latency_p90": None, "latency_p99": None, "latency_p999": None,
     }  # fmt: skip
     assert value(pair_of(group), "before", metric="peak_memory") == 70
     assert value(pair_of(group), "before", metric="gpu_memory") is None
@@ -142,3 +143,65 @@ def test_a_missing_side_names_pair_and_side():
 def test_an_unknown_metric_lists_the_known_ones():
     with pytest.raises(ComparisonError, match="peak_memory"):
         reading([], CASE, metric="memory")
+
+
+# ---- latencies -------------------------------------------------------------------------------------------------------
+
+
+def told(side, latencies, *, audit=False):
+    """Samples of a side, each of which tells some latencies."""
+    return tuple(replace(s, latencies_s=tuple(part)) for s, part in zip(
+        samples(side, *[(1, 1.0)] * len(latencies), audit=audit), latencies, strict=True
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("metric", "units", "expected"),
+    [("latency_p50", 20, 10), ("latency_p90", 100, 90), ("latency_p99", 1000, 990), ("latency_p999", 10_000, 9990),
+     ("latency_p50", 21, 11), ("latency_p90", 101, 91), ("latency_p99", 2000, 1980)],
+)  # fmt: skip
+def test_a_percentile_is_the_smallest_that_so_many_units_do_not_exceed(metric: str, units: int, expected: int):
+    downwards = [float(n) for n in range(units, 0, -1)]
+    pair = pair_of(told("before", [downwards[:7], (), downwards[7:]]))
+    assert value(pair, "before", metric=metric) == expected
+
+
+@pytest.mark.parametrize(("metric", "fewest"), [("latency_p50", 20), ("latency_p90", 100), ("latency_p99", 1000)])
+def test_a_percentile_of_too_few_units_is_not_told(metric: str, fewest: int):
+    assert value(pair_of(told("before", [[1.0] * (fewest - 1)])), "before", metric=metric) is None
+    assert value(pair_of(told("before", [[1.0] * fewest])), "before", metric=metric) == 1.0
+
+
+def test_latencies_of_audits_and_of_the_other_side_never_count():
+    pair = pair_of(told("before", [[1.0] * 20]), told("before", [[9.0] * 99], audit=True), told("after", [[5.0] * 99]))
+    assert value(pair, "before", metric="latency_p50") == 1.0
+
+
+def test_a_tail_that_is_shorter_at_the_same_mean_is_an_improvement_of_the_tail_alone():
+    before, after = [1.0] * 95 + [9.0] * 5, [1.4] * 100
+    pair = pair_of(told("before", [before * 10]), told("after", [after * 10]))
+    assert sum(before) == pytest.approx(sum(after))
+    assert ratios([pair], metric="latency_p99")[0] == pytest.approx([math.log(9 / 1.4)])
+    assert ratios([pair], metric="latency_p50")[0] == pytest.approx([-math.log(1.4)])
+    assert ratios([pair])[0] == [0.0]
+
+
+def test_a_percentile_is_a_metric_only_where_every_launch_of_both_sides_tells_enough():
+    enough = pair_of(told("before", [[1.0] * 100]), told("after", [[1.0] * 100]))
+    fewer = replace(enough, index=1, samples=(*told("before", [[1.0] * 99]), *told("after", [[1.0] * 100])))
+    held = {"sides": ("before", "after"), "metric": "latency_p90"}
+    assert has_metric([enough], CASE, **held)
+    assert not has_metric([enough, fewer], CASE, **held)
+    assert has_metric(
+        [enough, replace(fewer, incidents=make_pair(1, {"before": 1.0}, void=True).incidents)], CASE, **held
+    )
+
+
+def test_a_note_says_which_percentiles_lack_units_and_how_many_they_take():
+    pair = pair_of(told("before", [[1.0] * 480]), told("after", [[1.0] * 500]))
+    assert latency_note([pair], CASE) == (
+        "a launch told the latency of 480 units or more: latency_p99 takes 1000, latency_p999 takes 10000"
+    )
+    many = pair_of(told("before", [[1.0] * 10_000]), told("after", [[1.0] * 10_000]))
+    assert latency_note([many], CASE) == ""
+    assert latency_note([pair_of(samples("before", (1, 1.0)))], CASE) == latency_note([], CASE) == ""

@@ -19,8 +19,16 @@ SETTINGS = Settings(precision=Precision(rounds=20, side_seconds=1.0), limits=Lim
 class Answers:
     """A gang that writes down what it is asked and answers with made-up times."""
 
-    def __init__(self, log: list[tuple[Any, ...]], *, ranks: int = 1, device: bool = False, lazy: bool = False) -> None:
-        self._log, self._ranks, self._device, self._lazy = log, ranks, device, lazy
+    def __init__(
+        self,
+        log: list[tuple[Any, ...]],
+        *,
+        ranks: int = 1,
+        device: bool = False,
+        lazy: bool = False,
+        telling: bool = False,
+    ) -> None:
+        self._log, self._ranks, self._device, self._lazy, self._telling = log, ranks, device, lazy, telling
 
     def command(self, op: str, *, phase: str, limit: float, side: str, **arguments: Any) -> list[dict[str, Any]]:
         self._log.append((op, side, phase, limit, arguments))
@@ -30,7 +38,9 @@ class Answers:
     def _answer(self, count: int, rank: int, arguments: dict[str, Any]) -> dict[str, Any]:
         wall = [(1.0 + i) * (1 + 2 * rank) for i in range(count)]
         device = [w / 2 for w in wall] if self._device else [None] * count
-        return {"wall": wall, "device": device, "wall_block": 9.0 + rank if arguments.get("wall_too") else None}
+        block = 9.0 + rank if arguments.get("wall_too") else None
+        told = [0.25 + rank] * (2 if self._telling else 0)
+        return {"wall": wall, "device": device, "wall_block": block, "latencies": told}
 
 
 def play(
@@ -175,6 +185,15 @@ def test_a_gang_is_as_slow_as_its_slowest_rank_and_its_skew_is_told() -> None:
     assert [s.wall_s for s in played.samples[:3]] == [5.0, 10.0, 15.0]
     assert played.skews["after"][:3] == [pytest.approx(5 / 3)] * 3
     assert play(audits=0)[0].skews == {"after": [], "before": []}
+
+
+@pytest.mark.parametrize("wall_too", [False, True])
+def test_the_last_sample_of_a_turn_holds_the_latencies_of_all_ranks(wall_too: bool) -> None:
+    played, _ = play(ranks=2, telling=True, audits=2, wall_too=wall_too)
+    told = [s.latencies_s for s in played.samples if not s.audit and s.round == 0 and s.side == "after"]
+    assert told == [(), (), *[()] * wall_too, (0.25, 0.25, 1.25, 1.25)]
+    assert not any(s.latencies_s for s in played.samples if s.audit)
+    assert not any(s.latencies_s for s in play()[0].samples)
 
 
 def test_telemetry_is_told_whose_turn_it_is_and_audits_belong_to_nobody() -> None:

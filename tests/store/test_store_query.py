@@ -81,6 +81,17 @@ def test_samples_are_those_of_the_pairs_with_run_and_scenario(results: Path) -> 
     assert (first["case"], first["slot"], first["side"], first["wall_s"]) == ("add", 0, "before", 1e-3)
 
 
+@pytest.mark.parametrize("hours", [(0, 1), (1, 0)])
+def test_files_with_latencies_and_files_without_answer_together(tmp_path: Path, hours: tuple[int, int]) -> None:
+    plain, telling = make_measured("plain"), make_measured("telling")
+    pairs = tuple(replace(p, samples=tuple(replace(s, latencies_s=(1.0,)) for s in p.samples)) for p in telling.pairs)
+    for record, hour in zip((plain, replace(telling, pairs=pairs)), hours, strict=True):
+        write_run(tmp_path, [record], hour=hour)
+    assert rows("SELECT scenario, count(*) > 0 FROM samples GROUP BY 1 ORDER BY 1", tmp_path) == [
+        ("plain", True), ("telling", True),
+    ]  # fmt: skip
+
+
 def test_samples_of_a_void_pair_are_marked(results: Path) -> None:
     found = rows(
         "SELECT slot, bool_and(void), count(*) FROM samples WHERE scenario = 'add' GROUP BY 1 ORDER BY 1", results

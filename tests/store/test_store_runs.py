@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import pyarrow.parquet as pq
 import pytest
 from factory_of_stored_records import SAMPLES, make_case, make_pair, make_record
 from hypothesis import HealthCheck, given, settings
@@ -22,6 +23,7 @@ from aiperf.errors import UserError
 from aiperf.records import Pair, RunRecord
 from aiperf.store.codec import encode_case
 from aiperf.store.read import find_runs, open_run, read_case, read_pairs
+from aiperf.store.samples import why_unreadable
 from aiperf.store.write import RunWriter, StoreError, file_name, open_new, write_whole
 
 NOW = datetime(2026, 11, 20, 18, 5, 3)
@@ -396,3 +398,19 @@ def test_git_overlooks_the_runs_of_a_new_results_folder_and_sees_curated_ones(tm
 def test_a_results_folder_that_was_there_keeps_its_own_rules(tmp_path: Path) -> None:
     RunWriter.create(tmp_path)
     assert not (tmp_path / ".gitignore").exists()
+
+
+def test_latencies_come_back_and_a_file_without_any_has_no_column_for_them(tmp_path) -> None:
+    plain, telling = make_record("plain"), make_record("telling")
+    first, *others = telling.pairs
+    samples = (replace(first.samples[0], latencies_s=(0.25, 1e-9)), *first.samples[1:])
+    telling = replace(telling, pairs=(replace(first, samples=samples), *others))
+    writer = create(tmp_path)
+    for record in (plain, telling):
+        writer.write_case(record)
+    stored = open_run(writer.name, results=tmp_path)
+    for record in (plain, telling):
+        assert read_pairs(stored, read_case(stored, record.case.id)) == record.pairs
+        path = stored.samples_path(record.case)
+        assert ("latencies_s" in pq.read_schema(path).names) == (record is telling)
+        assert why_unreadable(path) == ""

@@ -48,6 +48,22 @@ def _maybe(fail: str) -> None:
         raise ValueError(f"{fail}\nsecond line")
 
 
+def tells(context: Context, *, odd: float = 0.0) -> Workload:
+    """Tells of each step, as if it were a time, how many came before it; and ``odd`` besides, unless that is 0."""
+    done = heard = 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+
+    def latencies() -> list[float]:
+        nonlocal heard
+        first, heard = heard, done
+        return [*map(float, range(first, done)), *[odd] * bool(odd)]
+
+    return replace(healthy(context), step=step, latencies=latencies)
+
+
 def prepares(context: Context, *, log: list[str]) -> Workload:
     """Notes every call of prepare and step."""
     return replace(healthy(context), step=lambda: log.append("step"), prepare=lambda: log.append("prepare"))

@@ -108,6 +108,22 @@ def test_a_turn_has_as_many_readings_as_asked_of_as_many_iterations():
     assert slot.turn(reentry=0, samples=1, iterations=1, wall_too=False)["wall_block"] is None
 
 
+def test_a_turn_tells_the_latencies_of_its_readings_and_of_nothing_before_them():
+    slot = make_slot("tells")
+    slot.first()
+    slot.warm_up(readings=2, iterations=3, window=5)
+    assert slot.turn(reentry=2, samples=2, iterations=3, wall_too=True)["latencies"] == list(range(9, 18))
+    slot.audit(1, 1, lead=1)
+    assert slot.turn(reentry=0, samples=1, iterations=1, wall_too=False)["latencies"] == [20.0]
+    assert make_slot().turn(reentry=0, samples=1, iterations=1, wall_too=False)["latencies"] == []
+
+
+@pytest.mark.parametrize("odd", [-1.0, float("nan"), float("inf")])
+def test_latencies_that_are_no_times_fail_the_turn(odd):
+    with pytest.raises(ValueError, match=r"latencies\(\) told (-1\.0|nan|inf)"):
+        make_slot("tells", odd=odd).turn(reentry=0, samples=1, iterations=1, wall_too=False)
+
+
 def test_a_cold_side_is_flushed_before_every_reading_and_wall_block():
     slot = make_slot(cache="cold")
     flushes = []

@@ -48,6 +48,20 @@ def test_a_spin_is_the_recurrence_that_it_says(side):
     assert workload.outputs()["results"][1] == state
 
 
+def test_every_unit_that_processes_share_is_told_once_with_the_time_that_it_took(side):
+    workload = side(work="spin", units=6, workers=2)
+    began = time.perf_counter()
+    run(workload)
+    run(workload)
+    both = time.perf_counter() - began
+    told = list(workload.latencies())
+    assert (len(told), list(workload.latencies())) == (12, [])
+    assert min(told) > 0
+    assert sum(told) < 2 * both, "two workers at once"
+    assert sum(told) > 0.2 * both, "units are what a step does"
+    assert host.task(Context(), work="touch", bytes=1 << 20).latencies is None
+
+
 def test_affinity_and_collector_are_read_back_from_the_workers(side):
     pinned = side(work="spin", worker_cpus="one_each", collector="frozen", hogs=1)
     assert pinned.facts["worker_cpus"] == [[CPUS[0]]]
