@@ -50,6 +50,22 @@ def vector(context: Context, *, items: int = 2000, offset: float = 0.0, work: in
     )
 
 
+def requests(context: Context, *, each: float = 1.0) -> Workload:
+    """A vector whose steps are two requests each, which took ``each`` seconds and the rank's number more."""
+    plain, ended = vector(context), []
+
+    def step() -> None:
+        plain.step()
+        ended.extend([each + context.rank] * 2)
+
+    def latencies() -> list[float]:
+        told = list(ended)
+        ended.clear()
+        return told
+
+    return replace(plain, step=step, latencies=latencies)
+
+
 def meets(context: Context) -> Workload:
     """A vector whose check waits until those of three sides have begun, and a little longer."""
 

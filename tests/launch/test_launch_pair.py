@@ -149,6 +149,16 @@ def test_the_time_of_a_pair_is_told_by_phase(measured: Measured, exclusive: bool
     assert audits < pair.spent["audits"]
 
 
+def test_every_timed_step_of_every_rank_tells_its_latencies_and_no_other(measured: Measured) -> None:
+    pair = measured(*both("requests", ranks=2))
+    for name in ("before", "after"):
+        own = [s for s in pair.samples if s.side == name and not s.audit]
+        told = [seconds for s in own for seconds in s.latencies_s]
+        steps = sum(s.iterations for s in own)
+        assert sorted(told) == [1.0] * 2 * steps + [2.0] * 2 * steps
+    assert not any(s.latencies_s for s in pair.samples if s.audit)
+
+
 def test_sides_share_the_seed_and_the_inputs_but_no_addresses_and_no_scratch(measured: Measured) -> None:
     before, after = facts(measured(*both(), seed=11))
     assert before["seed"] == after["seed"] == 11
