@@ -7,6 +7,7 @@ line a scenario. What must not live here: what makes a case right (see gpu_cases
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import sys
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ from aiperf.records import Side
 from aiperf.scenario.load import load_scenario
 from tests.library_check import children
 from tests.library_check.children import Checked, Crew, Outcome, counts_of, serve
+from tests.library_check.ledger import BROKEN, LEDGER, keep
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 JOBS = 8
@@ -86,6 +88,13 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--child"]:
         _child()
     else:
-        counts = counts_of(check_all(sys.argv[1:] or names()).values())
+        parser = argparse.ArgumentParser(prog="python tests/gpu/library.py", description=__doc__)
+        parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios; all of one GPU without any")
+        parser.add_argument("--keep", type=Path, metavar="FILE", help=f"enter what came of them, e.g. in {LEDGER.name}")
+        options = parser.parse_args()
+        outcomes = check_all(options.names or names())
+        if options.keep:
+            keep(options.keep, BROKEN, {name: (o.status, o.detail) for name, o in outcomes.items()})
+        counts = counts_of(outcomes.values())
         print(counts)
         sys.exit(1 if counts["failed"] else 0)

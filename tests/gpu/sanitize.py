@@ -9,6 +9,7 @@ What must not live here: whether the sides compute the right thing (see library.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import gc
 import itertools
@@ -33,6 +34,7 @@ from aiperf.scenario.load import load_scenario
 from aiperf.worker.load import set_up
 from aiperf.workloads._gpu_jobs import CHAINED
 from aiperf.workloads.contract import Context, SkipSide, Workload
+from tests.library_check.ledger import LEDGER, keep
 
 FOLDER = Path(__file__).parents[2] / "scenarios/gpu"
 KERNELS = Path(__file__).parents[2] / "aiperf/workloads/kernels"
@@ -245,11 +247,20 @@ def main() -> int:
     if shutil.which("compute-sanitizer") is None:
         print("compute-sanitizer is not on PATH: it comes with the CUDA toolkit")
         return 2
-    wanted = sys.argv[1:] or names()
+    parser = argparse.ArgumentParser(prog="python tests/gpu/sanitize.py", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios; all that compile kernels without any")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help=f"enter what came of them, e.g. in {LEDGER.name}")
+    options = parser.parse_args()
+    wanted = options.names or names()
     parts = [(wanted[at : at + n], tool) for tool, n in TOGETHER.items() for at in range(0, len(wanted), n)]
     with ThreadPoolExecutor(JOBS) as pool:
         told = pool.map(lambda part: check(*part), parts)
         found = list(itertools.chain.from_iterable(told))
+    if options.keep:
+        for tool in TOGETHER:
+            keep(
+                options.keep, tool, {f.name: (f.status, f.detail) for f in found if f.tool == tool and f.name in wanted}
+            )
     print({s: sum(f.status == s for f in found) for s in ("clean", "found", "skipped", "failed")})
     return 1 if any(f.status in ("found", "failed") for f in found) else 0
 

@@ -22,6 +22,7 @@ from aiperf.workloads.contract import Context, SkipSide
 from tests.library_check.children import Checked, Crew, Outcome, check_all, counts_of, serve
 from tests.library_check.gangs import check_gang, needs_processes
 from tests.library_check.inside import Place, Seen, check_case, one_case
+from tests.library_check.ledger import BROKEN, LEDGER, keep
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 FOLDERS = ("cpu", "controls")
@@ -81,6 +82,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.library_check", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios; all that need no GPU without any")
     parser.add_argument("--jobs", type=int, default=2, help="processes side by side")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help=f"enter what came of them, e.g. in {LEDGER.name}")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -92,7 +94,10 @@ def main() -> int:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // options.jobs)))
     own = [sys.executable, "-m", "tests.library_check", "--child"]
     crew = Crew(own, jobs=options.jobs, limit_s=LIMIT_S, line=line, fresh=True)
-    counts = counts_of(check_all(options.names or names(), crew).values())
+    outcomes = check_all(options.names or names(), crew)
+    if options.keep:
+        keep(options.keep, BROKEN, {name: (o.status, o.detail) for name, o in outcomes.items()})
+    counts = counts_of(outcomes.values())
     print(counts)
     return 1 if counts["failed"] else 0
 

@@ -1,0 +1,36 @@
+"""What was seen of every scenario's checks and kernels, kept with the reference runs: which broken sides were noticed,
+and what the sanitizers said. ``results/reference/checks.json``: kind of check -> scenario -> what came of it.
+
+What must not live here: checking anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from aiperf.host.facts import HostFacts
+from aiperf.host.fingerprint import git_state
+from aiperf.host.read import read_host
+
+ROOT = Path(__file__).parents[2]
+LEDGER = ROOT / "results/reference/checks.json"
+BROKEN = "broken sides"
+"""The kind of what the checks of scenarios noticed; the others are the tools of compute-sanitizer."""
+
+
+def keep(path: Path, kind: str, told: Mapping[str, tuple[str, str]], *, host: HostFacts | None = None) -> None:
+    """Enter what came of some scenarios (name -> status, detail), in place of what is known of them, into a file."""
+    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    host = read_host() if host is None else host
+    git = git_state(ROOT)
+    seen = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": git.get("sha", "") + ("+changes" if git.get("diff") else ""),
+        "host": ", ".join(dict.fromkeys(gpu.name for gpu in host.gpus)) or host.cpu_model,
+    }
+    entries = {name: {"status": status, "detail": detail, **seen} for name, (status, detail) in told.items()}
+    merged = {**known, kind: dict(sorted({**known.get(kind, {}), **entries}.items()))}
+    path.write_text(json.dumps(merged, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
