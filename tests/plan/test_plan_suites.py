@@ -71,6 +71,11 @@ def test_the_lanes_hold_every_shipped_scenario_between_them(entries) -> None:
     assert "gloo-vs-nccl-all-reduce" in held["gpu2"] - held["gpu1-all"]
 
 
+def test_gpu1_and_its_rest_hold_what_one_gpu_runs_between_them(entries) -> None:
+    core, rest, whole = (names(load_suite(name), entries) for name in ("gpu1", "gpu1-rest", "gpu1-all"))
+    assert sorted([*core, *rest]) == sorted(whole)
+
+
 def test_a_chapters_suite_holds_what_cites_one_of_its_rows(entries) -> None:
     assert "pageable-vs-pinned-copy" in names(load_suite("book-ch03"), entries)
     assert "pageable-vs-pinned-copy" not in names(load_suite("book-ch07"), entries)
