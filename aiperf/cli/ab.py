@@ -5,7 +5,6 @@ What must not live here: measuring.
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import sys
 import time
@@ -51,11 +50,15 @@ from aiperf.plan.plan import Plan
 from aiperf.records import Case, Check, Measure, Needs, Side
 from aiperf.report.extra_columns import build_extras, chosen_columns
 from aiperf.report.live import choose_progress
+from aiperf.scenario.command import words_of
 from aiperf.settings import ENERGY_SECONDS
 
 
 def ab(
-    before: Annotated[str, typer.Option("--before", metavar="CMD", help="The program as it was.")],
+    before: Annotated[
+        str,
+        typer.Option("--before", metavar="CMD", help="The program as it was; no shell runs it: sh -c '...' for pipes."),
+    ],
     after: Annotated[str, typer.Option("--after", metavar="CMD", help="The program as it is now.")],
     env_before: Annotated[list[str], typer.Option("--env-before", metavar="NAME=VALUE")] = [],  # noqa: B006
     env_after: Annotated[list[str], typer.Option("--env-after", metavar="NAME=VALUE")] = [],  # noqa: B006
@@ -137,9 +140,9 @@ def command_case(before: str, after: str, env_before: list[str], env_after: list
 
 def _command(flag: str, text: str, faults: list[Fault]) -> tuple[str, ...]:
     try:
-        parts = tuple(shlex.split(text))
+        parts = words_of(text)
     except ValueError as error:
-        faults.append(Fault(flag, f'"{text}" is no command: {error}.', "Check the quotes."))
+        faults.append(Fault(flag, str(error)))
         return ()
     if not parts:
         faults.append(Fault(flag, "is empty.", 'Give a command, e.g. "python script.py".'))

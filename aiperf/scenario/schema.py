@@ -5,13 +5,13 @@ What must not live here: rules between keys, the workload's own parameters, read
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated, Any, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from aiperf.records import Cache, Clock, Isolation, Statistic
+from aiperf.scenario.command import words_of
 from aiperf.units import parse_size
 
 SIZE_PATTERN = r"^\s*[0-9]+(\.[0-9]+)?\s*(B|KiB|MiB|GiB|TiB|kB|KB|MB|GB|TB)?\s*$"
@@ -37,10 +37,7 @@ def _library(value: Any) -> str:
 def _command(value: Any) -> tuple[str, ...]:
     advice = "Write the program and its arguments as text or as a list."
     if isinstance(value, str):
-        try:
-            words = shlex.split(value)
-        except ValueError:
-            raise ValueError(f"{value!r} has a quote that is not closed. {advice}") from None
+        words = list(words_of(value))
     elif isinstance(value, list) and all(isinstance(v, str) for v in value):
         words = list(value)
     else:

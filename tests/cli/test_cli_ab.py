@@ -58,7 +58,14 @@ def test_a_program_that_fails_is_a_failed_case_with_its_last_words(user) -> None
 def test_every_mistake_in_the_commands_is_told_at_once(here, user) -> None:
     told = here("ab", "--before", "nosuchprogram -x", "--after", "sh -c 'x", "--env-before", "A", "--env-after", "=b")
     assert told.code == 2
-    for fragment in ('"nosuchprogram" is no program', "No closing quotation", '"A" is not NAME', '"=b" is not NAME'):
+    told_of_a_pipe = here("ab", "--before", "true | true", "--after", "true")
+    assert (told_of_a_pipe.code, "no shell runs it" in told_of_a_pipe.err) == (2, True)
+    for fragment in (
+        '"nosuchprogram" is no program',
+        "has a quote that is not closed",
+        '"A" is not NAME',
+        '"=b" is not NAME',
+    ):
         assert fragment in told.err
     assert not (user.folder / "results").exists()
 
