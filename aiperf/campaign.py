@@ -15,7 +15,7 @@ from typing import Protocol
 from aiperf.analysis.drift import drift_sentence, drifts
 from aiperf.analysis.limits import Peak as Roof
 from aiperf.analysis.limits import is_beyond
-from aiperf.analysis.pairs import latency_note
+from aiperf.analysis.pairs import has_metric, latency_note
 from aiperf.analysis.recompute import case_limits, conclude
 from aiperf.analysis.standing import standing_notes
 from aiperf.analysis.stopping import Continue, Stop, next_look, next_step
@@ -24,6 +24,7 @@ from aiperf.launch.gang import LaunchFailed, LaunchSkipped
 from aiperf.order import PairPlan, orders
 from aiperf.records import Case, CaseRecord, Failure, Limit, Pair, Result
 from aiperf.settings import Settings
+from aiperf.units import format_bytes
 
 _VOID_SHARE = 0.2
 """Share of pairs that the environment may void before the host counts as unfit (METHOD 7)."""
@@ -263,7 +264,7 @@ def refuse(state: CaseState, reason: str) -> None:
 
 def _notes(state: CaseState) -> tuple[str, ...]:
     moved = (_drift_note(state), *standing_notes(state.pairs))
-    built = (same_step_note(state.pairs), latency_note(state.pairs, state.case))
+    built = (same_step_note(state.pairs), latency_note(state.pairs, state.case), *_program_notes(state))
     return tuple(note for note in (state.sentence, *moved, *built) if note)
 
 
@@ -284,6 +285,23 @@ def same_step_note(pairs: Sequence[Pair]) -> str:
     first, *others = [f"{one} and {', '.join(rest)}" for one, *rest in alike.values() if rest] or [""]
     also = "".join(f"; so are {group}" for group in others)
     return f"{first} are the same machine code, launched alike: no difference by construction{also}" if first else ""
+
+
+def _program_notes(state: CaseState) -> tuple[str, ...]:
+    """What to say of what the kernel does not tell of programs: the memory of small ones, the CPU time of idle ones."""
+    if not state.case.is_command or not state.valid:
+        return ()
+    names = [side.name for side in state.case.sides]
+    idle = [m for m in ("user", "system") if not has_metric(state.pairs, state.case, metric=m, sides=names)]
+    notes = [f"no {metric} time to compare: of a side a pair holds none" for metric in idle]
+    runs = [run for pair in state.pairs for run in pair.runs]
+    below = {run.side: run.facts["peak_below_bytes"] for run in runs if "peak_below_bytes" in run.facts}
+    if below:
+        held = format_bytes(max(below.values()))
+        notes.append(
+            f"the peak memory of {' and '.join(below)} is not told: it is below {held}, what aiperf itself had"
+        )
+    return tuple(notes)
 
 
 def skipped_record(case: Case, reason: str, fix: str, *, host_id: str, precision: str) -> CaseRecord:

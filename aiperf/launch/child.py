@@ -43,8 +43,9 @@ class Ended:
     user_s: float
     system_s: float
     peak_bytes: int | None
-    """Largest resident set; None when it stayed below what this process had when it started the child and nobody
-    sampled it: Linux hands the starter's own peak on to the child's ``ru_maxrss``."""
+    """Largest resident set; None when it stayed below ``floor_bytes``."""
+    floor_bytes: int
+    """What this process had at most when it started the child: Linux hands that on to the child's ``ru_maxrss``."""
     voluntary_switches: int
     involuntary_switches: int
     read_bytes: int
@@ -158,7 +159,6 @@ class Child:
         self._guardian = guardian
         self._markers = (f"{LAUNCH_VARIABLE}={marker}".encode(),) if marker else ()
         self._floor = floor
-        self._sampled_peak = 0
         self._sent: int | None = None
         self._oom_kills = oom_kill_count()
         self._pidfd = _pidfd(self.pid)
@@ -261,11 +261,6 @@ class Child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
-    def sample_peak(self) -> None:
-        """Note the memory peak so far; the exact one is lost when this process is the larger one."""
-        if self.ended is None:
-            self._sampled_peak = max(self._sampled_peak, _high_water(self.pid))
-
     def classify(self) -> tuple[FailureKind, str]:
         """Failure kind and sentence of its end."""
         if self.ended is None:
@@ -308,13 +303,13 @@ class Child:
             os.close(self._pidfd)
             self._pidfd = -1
         peak = usage.ru_maxrss * 1024
-        exact = peak > self._floor
         self.ended = Ended(
             status=self._process.returncode,
             ended=at,
             user_s=usage.ru_utime,
             system_s=usage.ru_stime,
-            peak_bytes=peak if exact else self._sampled_peak or None,
+            peak_bytes=peak if peak > self._floor else None,
+            floor_bytes=self._floor,
             voluntary_switches=usage.ru_nvcsw,
             involuntary_switches=usage.ru_nivcsw,
             read_bytes=usage.ru_inblock * 512,

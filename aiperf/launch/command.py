@@ -30,7 +30,7 @@ from aiperf.records import Case, CheckResult, EnergyReading, Failure, Pair, Side
 from aiperf.settings import Settings
 
 _LOOK_S = 0.05
-"""How often a program that is not sliced is looked at: memory peak, open devices, cancellation."""
+"""How often a program that is not sliced is looked at: open devices, cancellation."""
 _OUTPUT_CAP = 16 << 20
 SLICES = "slices of all sides"
 """Mark of programs that take turns of milliseconds: no reading is one side's."""
@@ -225,7 +225,6 @@ def _alone(side: Side, scene: _Scene, index: int, *, phase: str = "measure", see
     with scene.start(side, index, phase=phase) as child:
         while (ended := child.wait(_LOOK_S)) is None:
             _judge(scene, phase, side.name, child, None)
-            child.sample_peak()
             if seen is not None and not seen.gpu:
                 seen.gpu = _opens_gpu(child.pid)
     scene.mark(None)

@@ -105,7 +105,6 @@ def _stop(child: Child) -> tuple[Ended | None, float]:
     """Put the group to sleep and return once it is: its end if that came first, and for how many seconds of the way
     it slept already while this thread was queueing for a core.
     """
-    child.sample_peak()
     queued_before = queued_s("thread-self")
     child.signal_group(signal.SIGSTOP)
     ended = _await_stop(child)

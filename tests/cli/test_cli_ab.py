@@ -37,6 +37,17 @@ def test_equal_programs_are_compared_by_wall_user_and_system_time_and_memory(use
     assert len(record["pairs"]) == 3
 
 
+def test_what_the_kernel_does_not_tell_of_small_and_idle_programs_is_said(user) -> None:
+    done = user.types("ab", "--before", "sleep 0.02", "--after", "sleep 0.02", "--precision", "fast.yaml", "--json")
+    assert not {row["metric"] for row in json.loads(done.out)["rows"]} & {"peak_memory"}
+    record = user.record("ab")
+    (note,) = [n for n in record["notes"] if n.startswith("the peak memory of before and after is not told")]
+    assert note.endswith("MiB, what aiperf itself had")
+    told = {row["metric"] for row in json.loads(done.out)["rows"]}
+    said = [n for n in record["notes"] if n.endswith("time to compare: of a side a pair holds none")]
+    assert len(said) == len({"user", "system"} - told)
+
+
 def test_a_side_gets_its_own_environment_and_other_output_is_wrong_output(user) -> None:
     program = f"{PYTHON} {shlex.quote('import os; print(os.environ.get(str(42)))')}"
     argv = ("ab", "--before", program, "--after", program, "--precision", "fast.yaml", "--same-output", "-q")

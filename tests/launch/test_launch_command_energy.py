@@ -90,7 +90,7 @@ class Program:
             world.now += seconds
             return None
         world.now, self.over = max(world.now, self.ends), True
-        return Ended(0, world.now, 0, 0, None, 0, 0, 0, 0, 0)
+        return Ended(0, world.now, 0, 0, None, 0, 0, 0, 0, 0, 0)
 
     def kill_group(self) -> None:
         self.world.now += self.world.gap
