@@ -33,10 +33,13 @@ from aiperf.order import PairPlan
 from aiperf.plan.needs import unmet
 from aiperf.records import Case, Check, Pair
 from aiperf.stand import Stand
+from aiperf.units import significant
 
 Note = Callable[[str], None]
 _ALPHA = 0.05
 """Two-sided error of a roof's interval."""
+_UNSTEADY = 2.0
+"""Upper end of an interval over its lower one from which a roof is to be measured again. Our own choice."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class RoofOutcome:
     peak: Peak | None
     """The best that is known by now, of this occasion or of one before."""
     problem: str = ""
-    """Why nothing was measured now."""
+    """Why nothing was measured now, or why what was is not worth much."""
     fresh: bool = False
     """Whether it was measured now."""
     skipped: bool = False
@@ -128,6 +131,15 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
     return math.exp(middle - half), math.exp(middle + half)
 
 
+def _unsteady(peak: Peak) -> str:
+    """What to say of a peak whose launches tell little; empty where they agree, or where there is no interval."""
+    factor = peak.interval_high / peak.interval_low if peak.interval_low else 1.0
+    if factor <= _UNSTEADY:
+        return ""
+    spans = f"the interval over its launches spans a factor of {significant(factor)}"
+    return f"{spans}: something disturbed them, so measure it again on a calm host"
+
+
 def _missing(declared: Roof, host: HostFacts) -> str:
     lacking = unmet(declared.needs, host, ranks=declared.ranks)
     return lacking[0][0] if lacking else ""
@@ -178,7 +190,9 @@ def _measure(
         save_peak(host_id, best)
     except OSError as error:
         raise AiperfError(f"the peaks of this host cannot be kept: {error}") from None
-    return RoofOutcome(declared, best, fresh=True)
+    if problem := _unsteady(found):
+        note(f"the limit {declared.name}: {problem}")
+    return RoofOutcome(declared, best, problem, fresh=True)
 
 
 def _variants(declared: Roof, launcher: _Launcher) -> tuple[Peak | None, list[Exception]]:

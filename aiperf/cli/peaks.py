@@ -48,7 +48,7 @@ def peaks(
             except KeyboardInterrupt:
                 problems, code = ["interrupted: limits measured until then are kept and shown"], Exit.INTERRUPTED
             else:
-                problems = [f"{o.roof.name}: {o.problem}" for o in outcomes if not o.fresh]
+                problems = [f"{o.roof.name}: {o.problem}" for o in outcomes if o.problem]
                 code = roofs_exit(outcomes)
     found = load_peaks(host_id)
     held = held_against(host, found, load_datasheets())
