@@ -267,9 +267,11 @@ def record_values(record: CaseRecord) -> dict[tuple[str, str], Value]:
 
 
 def tau_of(case: Case, calibrations: Iterable[Calibration]) -> float | None:
-    """Between-sitting noise that A/A calibration found for a case's way of measuring; None when it never looked."""
+    """Noise between sittings that a change must allow for: the upper bound of what A/A calibration found for a case's
+    way of measuring, as for gates (METHOD 9); None when it never looked.
+    """
     found = of_case(case, calibrations)
-    return found.tau if found else None
+    return max(found.tau, found.tau_upper) if found else None
 
 
 def _tau(case: Case, hosts: Iterable[Sequence[Calibration]]) -> float | None:

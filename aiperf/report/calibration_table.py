@@ -27,7 +27,7 @@ def calibration_lines(
         ["intervals that hold 1", share(found.coverage), f"at least {format_percent(found.coverage.low)}"],
         ["noise between sittings (tau)", tau, f"at most {tau_bound}"],
         ["interval scale", f"× {found.scale.factor:.3g}", _scale(found)],
-        ["effective threshold", format_percent(found.threshold), "verdicts on this host use it"],
+        ["effective threshold", format_percent(found.threshold), "verdicts at this precision use it on this host"],
     ]
     lines = [Line(title, "bold"), *text_table(["", "seen", "bound"], rows, width=width)]
     lines += [Line(part) for part in wrap(_proof(found.beyond_threshold), width)]
@@ -75,7 +75,7 @@ def _scale(found: Calibration) -> str:
     scale = found.scale
     if scale.factor > 1:
         return f"standard errors are too small by this factor ({scale.sittings} sittings)"
-    return f"intervals are as wide as they need to be ({scale.sittings} sittings)"
+    return f"nothing asks for wider intervals ({scale.sittings} sittings)"
 
 
 def _proof(false_verdicts: Rate) -> str:

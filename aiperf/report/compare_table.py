@@ -138,7 +138,8 @@ def _noise_notes(changes: Sequence[CompareRow]) -> list[str]:
     known = [row.tau for row in times if row.tau is not None]
     if known:
         said.append(
-            f"changes hold the noise between sittings that calibration found here (up to {format_percent(max(known))})"
+            f"changes hold the noise between sittings that calibration cannot rule out here (up to "
+            f"{format_percent(max(known))}; less, the more sittings it has seen)"
         )
     if len(known) < len(times):
         which = "" if not known else "of some cases "

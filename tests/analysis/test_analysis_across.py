@@ -21,6 +21,7 @@ from aiperf.analysis.across import (
     ratio_estimate,
     record_values,
     regression_p,
+    tau_of,
     value_estimate,
 )
 from aiperf.analysis.crossover import fit
@@ -303,3 +304,11 @@ def test_tau_comes_from_the_calibration_of_the_hosts_and_is_unknown_where_one_ha
     plain = hold_runs(runs, calibrations={}).cases[0].held[0][0].speedup
     calm = hold_runs(runs, calibrations={"x": (known,), "y": (known,)}).cases[0].held[0][0].speedup
     assert calm.high > plain.high
+
+
+def test_a_change_allows_for_what_calibration_could_not_rule_out() -> None:
+    found = Calibration("process+wall", "s", 2, 0, 0.8, 0.0, 0.02, "2026-11-20T00:00:00+00:00", tau_upper=0.3)
+    case = make_case(clock="wall")
+    assert tau_of(case, [found]) == 0.3
+    assert tau_of(case, [replace(found, tau=0.4)]) == 0.4, "older calibrations kept no bound"
+    assert tau_of(case, []) is None

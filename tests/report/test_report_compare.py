@@ -203,7 +203,7 @@ def test_calibration_of_the_host_is_in_the_changes_and_is_said():
     known = Calibration("process+auto", COPY, 20, 0, 0.1, 0.03, 0.02, "2026-11-01")
     runs = (run(20), FIRST[:1]), (run(21), LATER[:1])
     text = told(*runs, calibrations={"h-1": (known,)})
-    assert "changes hold the noise between sittings that calibration found here (up to 3 %)" in text
+    assert "changes hold the noise between sittings that calibration cannot rule out here (up to 3 %;" in text
     assert "never measured" not in text
     (change,) = [r for r in held(*runs, calibrations={"h-1": (known,)})[1] if r.kind == "speedup"]
     assert (change.verdict, change.tau) == ("inconclusive", 0.03)

@@ -55,7 +55,7 @@ same-vs-same (process+wall): 59 sittings of a side against its copy
  intervals that hold 1         58 of 59  at least 92.2 %
  noise between sittings (tau)  0.2 %     at most 0.31 %
  interval scale                × 1.12    standard errors are too small by this factor (59 sittings)
- effective threshold           2 %       verdicts on this host use it
+ effective threshold           2 %       verdicts at this precision use it on this host
 This many sittings show a false-positive rate of at most 5 %.
 
  injected  beyond zero  called regressed  interval holds it
