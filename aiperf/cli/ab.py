@@ -70,7 +70,9 @@ def ab(
         int, typer.Option("--gpus", min=0, metavar="N", help="GPUs that both use: their energy counts.")
     ] = 0,
     delta: Annotated[float | None, typer.Option("--delta", help="Smallest ratio that matters, e.g. 0.02.")] = None,
-    budget: Annotated[str, typer.Option("--budget", help="Time to spend, e.g. 60s.")] = "80s",
+    budget: Annotated[
+        str, typer.Option("--budget", help="Time to spend, e.g. 60s; the first look comes whatever it says.")
+    ] = "80s",
     precision: PrecisionOption = "standard",
     seed: SeedOption = 0,
     results: ResultsOption = DEFAULT_RESULTS,

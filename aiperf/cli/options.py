@@ -34,7 +34,10 @@ class Format(StrEnum):
 PrecisionOption = Annotated[
     str, typer.Option("--precision", help="quick (provisional), standard, rigorous, or a file like configs/measure/*.")
 ]
-BudgetOption = Annotated[str, typer.Option("--budget", help="Time for the whole run, e.g. 10min.")]
+BudgetOption = Annotated[
+    str,
+    typer.Option("--budget", help="Time for the whole run, e.g. 10min; each case has its first look whatever it says."),
+]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of orders, inputs and offsets; recorded.")]
 OnlyOption = Annotated[
     list[str], typer.Option("--only", metavar="AXIS=VALUE", help="Keep the cases with this axis value.")

@@ -128,6 +128,8 @@ def test_the_plan_is_this_to_the_character() -> None:
     rows = plan_rows(planned, [skip])
     assert plain(plan_lines(rows)) == PLAN
     assert plain(plan_lines(rows, budget=60)).splitlines()[-1].endswith("32 s to 1 m 00 s (budget)")
+    short = plain(plan_lines(rows, budget=5)).splitlines()[-1]
+    assert short.endswith("about 32 s: a budget of 5 s does not cut a case's first look short")
     assert json.loads(listing_json(rows))[2]["skip_reason"] == "needs 2 GPUs, this host has 0"
 
 
