@@ -40,6 +40,8 @@ _STOPS = {
 }
 _SHARE_TOLD = 0.02
 """Share of a pair's time from which a phase is told."""
+_OF_ALL_CPUS = "cpu_"
+"""Begin of the names of roofs that are measured with every CPU at work."""
 _PLAIN = 3
 """How many incidents or failures are told one by one."""
 _AUDITS, _AUDITED = re.compile(r"(\d+) audits?"), "{audits}"
@@ -73,7 +75,7 @@ def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None =
         ),
         ("What explains it", [] if imported else mechanism_sentences(record, profile)),
         ("What the sides say of themselves", [] if imported else fact_sentences(record)),
-        ("The limit", [_limit(limit) for limit in record.limits]),
+        ("The limit", _limits(run, record)),
         ("What the host did meanwhile", [] if imported else meanwhile_sentences(record)),
         ("What touched it", _touched(run, record)),
         ("The book", row_sentences(case.book, record)),
@@ -213,6 +215,14 @@ def _checks(record: CaseRecord) -> list[str]:
         largest = f", largest error {max(errors):.3g}" if errors else ""
         said.append(f"{compared}: passed in {sum(c.passed for c in same)} of {len(same)} pairs{largest}.")
     said += [f"Not passed: {c.detail}" for c in checks if not c.passed and c.detail][:_PLAIN]
+    return said
+
+
+def _limits(run: RunRecord, record: CaseRecord) -> list[str]:
+    said = [_limit(limit) for limit in record.limits]
+    every, bound = len(run.host.get("cpus") or ()), max((len(p.cpus) for p in record.pairs), default=0)
+    if 0 < bound < every and any(limit.roof.startswith(_OF_ALL_CPUS) for limit in record.limits):
+        said.append(f"That is what all {every} CPUs of the host reach together; the sides were bound to {bound}.")
     return said
 
 

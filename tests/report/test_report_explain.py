@@ -227,3 +227,19 @@ def test_the_story_keeps_to_the_width_and_has_no_control_character(width: int) -
         text = told(record, width=width)
         assert max(map(len, text.splitlines())) <= width
         assert not re.search(r"[\x00-\x09\x0b-\x1f]", text)
+
+
+@pytest.mark.parametrize(
+    ("roof", "bound", "is_told"),
+    [
+        ("cpu_gemm_fp32", (0,), True),
+        ("cpu_gemm_fp32", (0, 1), False),
+        ("disk_read", (0,), False),
+        ("cpu_stream", (), False),
+    ],
+)
+def test_a_limit_of_all_cpus_is_told_to_sides_that_had_fewer(roof: str, bound: tuple[int, ...], is_told: bool) -> None:
+    found = measured(make_case(), limits=(Limit("after", roof, 1e9, "B/s", 0.5),))
+    found = replace(found, pairs=tuple(replace(p, cpus=bound) for p in found.pairs))
+    text = " ".join(explain_case(make_run(host={"cpus": [0, 1]}), found).split())
+    assert ("That is what all 2 CPUs of the host reach together; the sides were bound to 1." in text) == is_told
