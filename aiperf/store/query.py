@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +19,7 @@ from aiperf.errors import usage
 from aiperf.store.query_load import Loaded, SampleFile, load, without_unreadable
 from aiperf.store.query_sql import mentioned, only_select, sql_fault, would_fail_again
 from aiperf.store.read import Damaged
+from aiperf.store.samples import has_latencies
 from aiperf.store.views import SAMPLES, View
 
 MEMORY_LIMIT = "256MiB"
@@ -144,11 +145,21 @@ def _fill_samples(connection: Any, samples: Sequence[SampleFile]) -> None:
         [list(s.void) for s in samples],
     ]
     _insert(connection, "stored.files", ("VARCHAR", "VARCHAR", "VARCHAR", "BIGINT", "BIGINT[]"), files)
-    made = {"run": "f.run", "scenario": "f.scenario", "void": "list_contains(f.void, s.slot)"}
+    telling = [sample for sample in samples if has_latencies(sample.path)]
+    silent = [sample for sample in samples if sample not in telling]
+    parts = [_read(telling, {}), _read(silent, {"latencies_s": "NULL::DOUBLE[]"})]
+    connection.execute(f"CREATE VIEW samples AS {' UNION ALL '.join(filter(None, parts))}")
+
+
+def _read(samples: Sequence[SampleFile], made: Mapping[str, str]) -> str:
+    """The SELECT over some files of samples; ``made``: column -> expression in its place. Empty without files."""
+    if not samples:
+        return ""
+    made = {"run": "f.run", "scenario": "f.scenario", "void": "list_contains(f.void, s.slot)", **made}
     shown = ", ".join(f"{made.get(c.name, f's.{_quoted(c.name)}')} AS {_quoted(c.name)}" for c in SAMPLES.columns)
-    connection.execute(
-        f"CREATE VIEW samples AS SELECT {shown} FROM read_parquet({_paths(samples)}, filename = true, "
-        "hive_partitioning = false) AS s JOIN stored.files AS f USING (filename) WHERE s.slot < f.pairs"
+    return (
+        f"SELECT {shown} FROM read_parquet({_paths(samples)}, filename = true, hive_partitioning = false) AS s "
+        "JOIN stored.files AS f USING (filename) WHERE s.slot < f.pairs"
     )
 
 

@@ -111,6 +111,18 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
     return tuple(replace(p, samples=tuple(s)) for p, s in zip(pairs, samples, strict=True))
 
 
+def has_latencies(path: Path) -> bool:
+    """Whether any sample in a file tells latencies; also False where that cannot be read. Reads the end of it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with path.open("rb") as file:
+            return _LATENCIES in pq.read_schema(file).names
+    except (OSError, pa.ArrowException):
+        return False
+
+
 def looks_whole(path: Path) -> str:
     """Whether ``path`` begins and ends as a Parquet file does: empty, or why not. Reads sixteen bytes of it."""
     try:

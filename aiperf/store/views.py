@@ -146,6 +146,7 @@ SAMPLES = View(
         Column("system_s", _REAL, "system CPU time, seconds"),
         Column("peak_bytes", _WHOLE, "peak memory, bytes"),
         Column("audit", _FLAG, "an audited iteration: never part of the statistics"),
+        Column("latencies_s", "DOUBLE[]", "how long each unit of work took that ended in the turn this sample ends"),
     ),
 )
 COUNTERS = View(

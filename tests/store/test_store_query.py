@@ -90,6 +90,9 @@ def test_files_with_latencies_and_files_without_answer_together(tmp_path: Path, 
     assert rows("SELECT scenario, count(*) > 0 FROM samples GROUP BY 1 ORDER BY 1", tmp_path) == [
         ("plain", True), ("telling", True),
     ]  # fmt: skip
+    flat = "SELECT scenario, unnest(latencies_s) AS seconds FROM samples"
+    found = rows(f"SELECT scenario, count(*) > 0, max(seconds) FROM ({flat}) GROUP BY 1", tmp_path)
+    assert found == [("telling", True, 1.0)]
 
 
 def test_samples_of_a_void_pair_are_marked(results: Path) -> None:
