@@ -202,6 +202,8 @@ def test_a_note_says_which_percentiles_lack_units_and_how_many_they_take():
     assert latency_note([pair], CASE) == (
         "a launch told the latency of 480 units or more: latency_p99 takes 1000, latency_p999 takes 10000"
     )
+    void = replace(pair_of(told("before", [[1.0]])), incidents=make_pair(1, {"before": 1.0}, void=True).incidents)
+    assert latency_note([pair, void], CASE) == latency_note([pair], CASE)
     many = pair_of(told("before", [[1.0] * 10_000]), told("after", [[1.0] * 10_000]))
     assert latency_note([many], CASE) == ""
     assert latency_note([pair_of(samples("before", (1, 1.0)))], CASE) == latency_note([], CASE) == ""

@@ -69,6 +69,11 @@ def test_the_story_of_a_case_tells_what_the_profile_said_of_its_claims(profiled)
     assert "What explains it" in told
     assert "was not readable here" in told
     assert "not profiled" not in told
+    path = profiled.latest() / "profiles" / "claims.json"
+    whole = path.read_text()
+    path.write_text(whole.replace('"case": "claims"', '"case": "another"', 1))
+    assert "calls should go down: not profiled." in profiled.types("show", "latest", "claims").out
+    path.write_text(whole)
 
 
 def test_a_tool_that_could_not_be_used_is_told_below_the_table_of_the_run(profiled) -> None:

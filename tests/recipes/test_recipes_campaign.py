@@ -249,6 +249,18 @@ def test_a_drift_over_the_pairs_is_a_note_and_changes_no_result() -> None:
     assert to_record(moved).results[0].comparison.ratio == pytest.approx(to_record(calm).results[0].comparison.ratio)
 
 
+def test_percentiles_that_lack_units_are_a_note() -> None:
+    def telling(index, order, seed):
+        made = pair(ratio=1.5)(index, order, seed)
+        return replace(made, samples=tuple(replace(s, latencies_s=(1e-3,) * 30) for s in made.samples))
+
+    state = begin()
+    sit(state, Bench([telling]))
+    (note,) = [note for note in to_record(state).notes if "latency" in note]
+    assert note == "a launch told the latency of 120 units or more: latency_p99 takes 1000, latency_p999 takes 10000"
+    assert {"latency_p50", "latency_p90"} <= {r.comparison.metric for r in to_record(state).results}
+
+
 def test_a_refused_case_is_a_failed_one_that_measured_nothing() -> None:
     state = begin()
     refuse(state, "the host is unfit for this case: it is busy.")

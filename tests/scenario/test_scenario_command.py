@@ -31,7 +31,7 @@ def test_quotes_group_words_and_hold_what_a_shell_would_take_for_itself(text: st
 @pytest.mark.parametrize(
     ("text", "syntax"),
     [("./a | sort", "|"), ("./a > b", ">"), ("./a <b", "<"), ("./a && ./b", "&"), ("cat; ls", ";"), ("x `y`", "`"),
-     ("./a $HOME", "$"), ("./a ${X}", "$"), ("./a $(date)", "$"), ("'a'b|c", "|"), (r"a\\|b", "|"),
+     ("./a $HOME", "$"), ("./a ${X}", "$"), ("./a $(date)", "$"), ("'a'b|c", "|"), (r"a\\|b", "|"), (r"'a\' | b", "|"),
      ('"a\\"|" >b', ">")],
 )  # fmt: skip
 def test_what_only_a_shell_would_understand_is_refused_with_the_command_that_asks_one(text: str, syntax: str) -> None:
