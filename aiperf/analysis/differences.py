@@ -16,7 +16,7 @@ from aiperf.records import CaseRecord, RunRecord, Side
 NONE = "none"
 """Stands for a field that one of the two does not have."""
 UNKNOWN = "not recorded"
-_OF_A_CHECKOUT = ("PYTHONPATH", "AIPERF_COMMIT")
+_OF_A_CHECKOUT = ("PYTHONPATH", "AIPERF_COMMIT", "AIPERF_REPOSITORY")
 _HASH = 12
 """Characters of a commit or hash that are shown."""
 

@@ -9,6 +9,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+from aiperf.plan.refs import REPOSITORY_VARIABLE
 from aiperf.records import Case, Side
 
 _PAD_STEP, _PAD_STEPS = 256, 4096
@@ -31,6 +32,7 @@ def setup_of(case: Case, side: Side, *, seed: int, delta: float, folder: Path) -
         # Of every side, though one truth would do: what it allocates counts into the peaks that sides are compared by.
         "reference": case.check.reference,
         "slowdown": side.slowdown,
+        "repository": side.env.get(REPOSITORY_VARIABLE, ""),
     }
     context = {
         "device": device_of(case),

@@ -17,6 +17,8 @@ from aiperf.scenario.wording import shown
 
 COMMIT_VARIABLE = "AIPERF_COMMIT"
 """Tells the processes of a side which commit they run; changes that are in no commit follow a plus sign."""
+REPOSITORY_VARIABLE = "AIPERF_REPOSITORY"
+"""Names the repository whose checkout a side runs; nothing that the side imports may come from there."""
 _HARNESS = "aiperf"
 
 
@@ -31,13 +33,14 @@ def at_checkout(side: Side, *, repo: Path, checkout: Path, base: Path | None = N
     base = repo if base is None else base
     move = _Move(repo, checkout)
     folder = Path(move(str(base)))
+    of_checkout = {COMMIT_VARIABLE: commit} | ({REPOSITORY_VARIABLE: str(repo)} if checkout != repo else {})
     moved = replace(
         side,
         workload=_workload(side, move),
         params={key: move(value) if isinstance(value, str) else value for key, value in side.params.items()},
         command=tuple(_argument(word, base, repo, move) for word in side.command),
         folder=str(folder),
-        env={**side.env, "PYTHONPATH": _python_path(side, checkout, move), COMMIT_VARIABLE: commit},
+        env={**side.env, "PYTHONPATH": _python_path(side, checkout, move), **of_checkout},
     )
     _refuse(side, moved, repo, checkout, folder)
     return moved

@@ -19,6 +19,7 @@ from typing import Any
 
 from aiperf.worker import handover
 from aiperf.worker.compare import Rule, compare
+from aiperf.worker.origins import ForeignModule, refuse_foreign
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.slot import Order, Slot
 from aiperf.workloads._bytecode import kept_compiled
@@ -52,6 +53,8 @@ class Worker:
             return {"ok": True, "busy_s": perf_counter() - began, "idle_cpu_s": idle, **told}
         except SkipSide as reason:
             return {"ok": False, "kind": "skip", "message": str(reason)}
+        except ForeignModule as reason:
+            return {"ok": False, "kind": "error", "message": str(reason)}
         except Exception as error:
             traceback.print_exc()
             message = f"{type(error).__name__}: {error}".strip()
@@ -105,6 +108,7 @@ class Worker:
         )
         slot = Slot(Order(**order), where, self._ranges)
         self._slots[slot.order.side] = slot
+        refuse_foreign(slot.order.repository)
         told = {"prepares": slot.workload.prepare is not None, "anew": slot.workload.anew}
         return {"setup_s": slot.setup_s, **told, "pid": os.getpid()}
 
@@ -205,6 +209,8 @@ class Worker:
     def on_tell(self, *, side: str) -> dict[str, Any]:
         """Work, counters, facts, what its turns used, peak memory."""
         told = self._slots[side].told()
+        # Again: a step may import what set-up did not.
+        refuse_foreign(self._slots[side].order.repository)
         told["facts"] = {**_software(), **told["facts"]}
         told["peak_bytes"] = _host_peak()
         told["peak_gpu_bytes"] = self._slots[side].peak_gpu_bytes

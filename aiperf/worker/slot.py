@@ -43,6 +43,8 @@ class Order:
     reference: bool
     slowdown: float = 0.0
     """Calibration: share by which every step is lengthened."""
+    repository: str = ""
+    """Where the code of this side must not come from: the repository whose checkout it runs; empty without one."""
 
 
 class Slot:

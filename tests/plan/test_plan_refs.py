@@ -58,9 +58,16 @@ def test_the_import_path_begins_with_the_checkout_and_what_was_given_moves_along
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([f"{repo}/python", "/other", f"{repo}/src"]))
     found = moved(side, repo, checkout)
     wanted = [str(checkout), f"{checkout}/src", f"{checkout}/python", "/other"]
-    assert found.env == {"A": "1", "PYTHONPATH": os.pathsep.join(wanted), "AIPERF_COMMIT": "1234"}
+    told = {"AIPERF_COMMIT": "1234", "AIPERF_REPOSITORY": str(repo)}
+    assert found.env == {"A": "1", "PYTHONPATH": os.pathsep.join(wanted), **told}
     own = moved(replace(side, env={"PYTHONPATH": "lib"}), repo, checkout)
     assert own.env["PYTHONPATH"] == os.pathsep.join([*wanted[:2], "lib"])
+
+
+def test_only_a_side_that_runs_a_checkout_must_not_import_from_the_repository(repo, checkout) -> None:
+    side = Side("before", workload=f"{repo}/bench/work.py:add")
+    assert moved(side, repo, checkout).env["AIPERF_REPOSITORY"] == str(repo)
+    assert "AIPERF_REPOSITORY" not in moved(side, repo, repo).env
 
 
 def test_a_command_starts_in_the_scenarios_folder_and_its_absolute_words_move(repo, checkout) -> None:

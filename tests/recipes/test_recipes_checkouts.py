@@ -255,6 +255,25 @@ def test_a_package_that_would_come_from_elsewhere_fails_the_side(repo, stand, tm
         with_checkouts([case_of(repo)], stand.worktrees)
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_package_that_lies_deeper_and_comes_from_the_repository_itself_fails_the_launch(
+    repo, stand, tmp_path, monkeypatch, late
+) -> None:
+    """As an editable install does it: a path of the repository, on ``sys.path`` whatever PYTHONPATH says."""
+    package(repo, "base", root="back/end")
+    if late:
+        text = WORKLOAD.replace("import mine\n", "").replace("out=out)\n", "out=out)\n        import mine\n")
+        (repo / "bench" / "work.py").write_text(text.replace("mine.FACTOR", "2").replace('"mine": mine.__file__, ', ""))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.path.append({str(repo / 'back/end')!r})\n")
+    case = rebuild_case(case_of(repo), base=WORKING_TREE, head=WORKING_TREE)
+    with pytest.raises(LaunchFailed, match=r"mine was imported from .*/back/end/mine/__init__\.py, not from") as caught:
+        measured(case, stand)
+    assert (caught.value.failure.phase, caught.value.failure.kind) == ("check" if late else "set-up", "error")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(repo / "back/end"), str(tmp_path)]))
+    assert {check.passed for check in measured(case, stand).checks} == {True}
+
+
 def test_a_stand_refuses_a_ref_that_nobody_checked_out(repo, stand) -> None:
     package(repo, "base")
     with pytest.raises(LaunchFailed, match="its ref base was not checked out"):

@@ -1,0 +1,83 @@
+"""Did a side that runs a checkout import code from the repository that was checked out instead?
+
+What must not live here: making checkouts, and where anything is imported from: it is only seen afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+
+_HARNESS = str(Path(__file__).resolve().parent.parent)
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
+"""What marks a folder as an environment: it is no part of any commit, and both sides share it."""
+
+
+class ForeignModule(Exception):
+    """A module came from the repository itself, where the code of another commit lies."""
+
+
+def refuse_foreign(repository: str) -> None:
+    """Raise ForeignModule when anything imported so far lies in ``repository``, which a checkout stands for; an empty
+    one is none.
+
+    Aiperf itself may lie there, and so may environments with what is installed in them. What a side's own child
+    processes import, and libraries that are not modules, are not seen.
+    """
+    if not repository:
+        return
+    for name, file in _files(list(sys.modules.items())):
+        if _is_foreign(file, repository):
+            raise ForeignModule(f"{name} was imported from {file}, not from the checkout. {_advice(name, file)}")
+
+
+def _files(modules: Iterable[tuple[str, ModuleType]]) -> Iterator[tuple[str, str]]:
+    for name, module in modules:
+        # Not getattr: lazy modules import more when they are asked.
+        held = getattr(module, "__dict__", {})
+        for file in (held.get("__file__"), getattr(held.get("__spec__"), "origin", None)):
+            if isinstance(file, str) and os.path.isabs(file):
+                yield name, file
+
+
+def _is_foreign(file: str, repo: str) -> bool:
+    # A link in the checkout may lead into the repository, and one in the repository to anywhere.
+    real = os.path.realpath(file) if os.path.islink(file) else os.path.join(_real(os.path.dirname(file)), "")
+    return any(
+        place.startswith(os.path.join(repo, "")) and not _is_shared(os.path.dirname(place), repo)
+        for place in (file, real)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _real(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
+@lru_cache(maxsize=4096)
+def _is_shared(where: str, repo: str) -> bool:
+    """Whether a folder inside the repository holds what no commit does: aiperf, an interpreter, an environment."""
+    folder = Path(where)
+    paths = sysconfig.get_paths()
+    if any(folder.is_relative_to(known) for known in (_HARNESS, paths["stdlib"], paths["platstdlib"])):
+        return True
+    below = [folder, *folder.parents][: len(folder.relative_to(repo).parts)]
+    marked = (parent / mark for parent in below for mark in _ENVIRONMENT)
+    return bool(_INSTALLED & set(folder.relative_to(repo).parts)) or any(mark.exists() for mark in marked)
+
+
+def _advice(name: str, file: str) -> str:
+    """What to do, for a module that a path led to and for one that an import hook made."""
+    package = os.path.basename(file).startswith("__init__.")
+    above = Path(file).parents
+    root = above[min(name.count(".") + package, len(above) - 1)]
+    if _real(str(root)) in {_real(part) for part in sys.path if part}:
+        return f"Put {root} on PYTHONPATH: what that names inside the repository is moved into the checkout."
+    hook = "An import hook, as some editable installs leave, comes before PYTHONPATH"
+    return f"{hook}: uninstall it, or name an interpreter without it (python:)."
