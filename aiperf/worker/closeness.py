@@ -13,11 +13,11 @@ from typing import Any
 from aiperf.workloads._parts import by_wide_parts
 
 
-def within(want: Any, got: Any, rtol: float, atol: float | None) -> tuple[str, float]:
+def within(want: Any, got: Any, rtol: float, atol: float | None, *, whose: str) -> tuple[str, float]:
     """|got - want| <= atol + rtol |want|, in float64; atol defaults to rtol times the root mean square of ``want``.
 
     What is wrong, empty when nothing is, and the largest error relative to the larger of its element and that root
-    mean square. ``want`` and ``got`` have one shape.
+    mean square. ``want`` and ``got`` have one shape; the sentence is about ``got``, and ``whose`` names the other.
     """
     import numpy as np
 
@@ -36,7 +36,7 @@ def within(want: Any, got: Any, rtol: float, atol: float | None) -> tuple[str, f
         return "", relative
     worst = max(errors, key=lambda error: error.excess)
     at = tuple(int(i) for i in np.unravel_index(worst.at, shape))
-    values = f"{wide(want[worst.at]):.9g} against {wide(got[worst.at]):.9g}"
+    values = f"{wide(got[worst.at]):.9g} against {whose}'s {wide(want[worst.at]):.9g}"
     return f"differs in {wrong} of {want.size} elements, worst at {at}: {values}", relative
 
 

@@ -88,10 +88,10 @@ def _one(
         return "there are no outputs to compare", None
     if rule.kind == "bitwise":
         differing = [name for name, digest in mine.digests.items() if other.digests[name] != digest]
-        return (_where(mine, other, differing[0]) if differing else _poison_left(mine)), None
+        return (_where(mine, other, differing[0], names[0]) if differing else _poison_left(mine)), None
     worst = 0.0
     for name in mine.digests:
-        detail, error = _close(mine, other, name, rule)
+        detail, error = _close(mine, other, name, rule, names[0])
         worst = max(worst, error or 0.0)
         if detail:
             return detail, error if error is None else worst
@@ -110,14 +110,14 @@ def _named(mine: Snapshot, other: Snapshot, rule: Rule, checks: Mapping[str, Nam
     return "", outcome.value
 
 
-def _where(mine: Snapshot, other: Snapshot, name: str) -> str:
+def _where(mine: Snapshot, other: Snapshot, name: str, base: str) -> str:
     import numpy as np
 
     a, b = other.arrays.get(name), mine.arrays.get(name)
     if a is None or b is None:
         return f"{name} differs"
     if a.shape != b.shape or mine.dtypes[name] != other.dtypes[name]:
-        return f"{name} is {other.dtypes[name]}{a.shape} against {mine.dtypes[name]}{b.shape}"
+        return f"{name} is {mine.dtypes[name]}{b.shape} against {base}'s {other.dtypes[name]}{a.shape}"
     wrong = ~((a == b) | (_nan(a) & _nan(b)))
     if not wrong.any():
         return f"{name} differs in bits that compare equal: the sign of a zero, or the payload of a NaN"
@@ -138,8 +138,11 @@ def _poison_left(snapshot: Snapshot) -> str:
     return ""
 
 
-def _close(mine: Snapshot, other: Snapshot, name: str, rule: Rule) -> tuple[str, float | None]:
-    """What is wrong with one output, empty when nothing is, and its largest error; None where none was computed."""
+def _close(mine: Snapshot, other: Snapshot, name: str, rule: Rule, base: str) -> tuple[str, float | None]:
+    """What is wrong with one output, empty when nothing is, and its largest error; None where none was computed.
+
+    ``base`` is the name of the side of ``other``; the sentence is about the side of ``mine``.
+    """
     same = mine.digests[name] == other.digests[name]
     if same and not (rule.reference and _floats(mine.dtypes[name])):
         sick = mine.values[name] != "finite"
@@ -149,34 +152,37 @@ def _close(mine: Snapshot, other: Snapshot, name: str, rule: Rule) -> tuple[str,
         if not same:
             return f"{kept} and its digest differs; use check: bitwise or a named check", None
         return f"{kept} for the comparison with its reference", None
-    return _held_against(mine, other, name, rule, same=same)
+    return _held_against(mine, other, name, rule, base, same=same)
 
 
-def _held_against(mine: Snapshot, other: Snapshot, name: str, rule: Rule, *, same: bool) -> tuple[str, float]:
+def _held_against(
+    mine: Snapshot, other: Snapshot, name: str, rule: Rule, base: str, *, same: bool
+) -> tuple[str, float]:
     """The two arrays against each other, and against their reference where the rule asks for that."""
     import numpy as np
 
     b = mine.arrays[name]
     a = b if same else other.arrays[name]
     if a.shape != b.shape:
-        return f"{name} has shape {a.shape} against {b.shape}", float("inf")
+        return f"{name} has shape {b.shape} against {base}'s {a.shape}", float("inf")
     if a.dtype.kind not in "fc" and b.dtype.kind not in "fc":
-        return ("" if same or np.array_equal(a, b) else _where(mine, other, name)), 0.0
+        return ("" if same or np.array_equal(a, b) else _where(mine, other, name, base)), 0.0
     rtol = rule.rtol if rule.rtol is not None else max(_tolerance(s.dtypes[name]) for s in (mine, other))
-    pairs = [] if same else [(a, b)]
+    pairs = [] if same else [(name, a, b, base)]
     if rule.reference:
         truth = mine.reference.get(name)
         if truth is None:
             return f"the workload gives no reference for {name}", float("inf")
         if truth.shape != a.shape:
             return f"{name} has shape {a.shape}, its reference {truth.shape}", float("inf")
-        pairs += [(truth, b)] if same else [(truth, a), (truth, b)]
+        pairs += [] if same else [(f"{base}'s {name}", truth, a, "the reference")]
+        pairs += [(name, truth, b, "the reference")]
     worst = 0.0
-    for want, got in pairs:
-        detail, error = within(np.asarray(want), np.asarray(got), rtol, rule.atol)
+    for what, want, got, whose in pairs:
+        detail, error = within(np.asarray(want), np.asarray(got), rtol, rule.atol, whose=whose)
         worst = max(worst, error)
         if detail:
-            return f"{name} {detail}", worst
+            return f"{what} {detail}", worst
     return "", worst
 
 

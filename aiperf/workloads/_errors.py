@@ -23,7 +23,7 @@ def relative_frobenius(before: Mapping[str, Any], ours: Mapping[str, Any]) -> Ou
     for name, first in before.items():
         one, other = np.asarray(first), np.asarray(ours[name])
         if one.shape != other.shape:
-            return Outcome(False, f"{name} has shape {one.shape} against {other.shape}")
+            return Outcome(False, f"{name} has shape {other.shape} against before's {one.shape}")
         apart, own = squares(one, other)
         difference, norm = difference + apart, norm + own
     value = float(np.sqrt(difference / norm)) if norm else float("inf")

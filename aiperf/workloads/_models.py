@@ -257,16 +257,16 @@ def gradients_close(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outc
     if lost:
         return Outcome(False, f"the gradient of {lost} lies off by more than half its own length", distance)
     if "loss" in before and not np.allclose(before["loss"], after["loss"], rtol=_LOSS_SHARE):
-        return Outcome(
-            False, f"the loss is {np.mean(before['loss']):.6g} against {np.mean(after['loss']):.6g}", distance
-        )
+        told = f"the loss is {np.mean(after['loss']):.6g} against before's {np.mean(before['loss']):.6g}"
+        return Outcome(False, told, distance)
     return Outcome(math.isfinite(distance), f"the gradients differ by {distance:.3g} of their length", distance)
 
 
 def _misshapen(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """Which arrays differ in shape; empty when none do."""
     pairs = ((name, np.shape(array), np.shape(other[name])) for name, array in one.items())
-    return next((f"{name} has shape {first} against {second}" for name, first, second in pairs if first != second), "")
+    differing = ((name, first, second) for name, first, second in pairs if first != second)
+    return next((f"{name} has shape {second} against before's {first}" for name, first, second in differing), "")
 
 
 _ALONE = 0.5

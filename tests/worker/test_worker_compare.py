@@ -55,7 +55,7 @@ def test_bitwise_sees_the_sign_of_a_zero_and_another_dtype():
     zeros = np.zeros(3)
     assert "the sign of a zero" in held(shot(out=zeros), shot(out=-zeros), BITWISE).detail
     other = held(shot(out=zeros), shot(out=zeros.astype(np.float32)), BITWISE)
-    assert other.detail == "audit 0: out is float64(3,) against float32(3,)"
+    assert other.detail == "audit 0: out is float32(3,) against before's float64(3,)"
 
 
 def test_bitwise_needs_no_kept_arrays(base):
@@ -98,7 +98,8 @@ def test_stated_tolerances_replace_the_default_and_the_error_is_told(base):
     rule = Rule("tolerance", rtol=0.0, atol=0.02)
     assert held(shot(out=base), shot(out=other), rule).passed
     answer = held(shot(out=base), shot(out=other), Rule("tolerance", rtol=0.0, atol=0.005))
-    assert answer.detail.startswith("audit 0: out differs in 1 of 32 elements, worst at (1, 1): ")
+    values = f"{other[1, 1]:.9g} against before's {base[1, 1]:.9g}"
+    assert answer.detail == f"audit 0: out differs in 1 of 32 elements, worst at (1, 1): {values}"
     assert answer.max_error == pytest.approx(0.01 / max(abs(base[1, 1]), np.sqrt((base**2).mean())), rel=1e-3)
     assert answer.compared.endswith("relative tolerance 0")
 
@@ -136,6 +137,16 @@ def test_both_sides_are_held_against_the_reference(base):
         assert not held(shot(out=base * theirs), shot(out=base * ours, reference={"out": base}), rule).passed
 
 
+@pytest.mark.parametrize(("theirs", "ours", "what"), [(1.5, 1.0, "before's out"), (1.0, 1.5, "out"), (1.5, 1.5, "out")])
+def test_the_side_that_differs_from_the_reference_is_the_one_that_is_named(theirs, ours, what):
+    one = np.ones(2)
+    rule = Rule("tolerance", rtol=0.4, atol=0.2, reference=True)
+    answer = held(shot(out=one * theirs), shot(out=one * ours, reference={"out": one * 0.9}), rule)
+    assert answer.detail == (
+        f"audit 0: {what} differs in 2 of 2 elements, worst at (0,): 1.5 against the reference's 0.9"
+    )
+
+
 def test_equal_outputs_are_held_against_the_reference_all_the_same(base):
     rule = Rule("tolerance", reference=True)
     for truth, passed in ((base, True), (base + 1, False)):
@@ -153,7 +164,7 @@ def test_nan_on_one_side_fails_whatever_the_tolerance(base):
 
 
 def test_another_shape_or_another_set_of_outputs_fails(base):
-    assert held(shot(out=base), shot(out=base[:4])).detail == "audit 0: out has shape (8, 4) against (4, 4)"
+    assert held(shot(out=base), shot(out=base[:4])).detail == "audit 0: out has shape (4, 4) against before's (8, 4)"
     answer = held(shot(out=base), shot(out=base, more=base))
     assert answer.detail == "audit 0: before gives ['out'], after gives ['more', 'out']"
     assert held(shot(), shot()).detail == "audit 0: there are no outputs to compare"
@@ -244,7 +255,7 @@ def test_complex_and_single_numbers_are_compared(base):
     assert held(shot(out=wave), shot(out=wave * np.complex64(1 + 1e-6))).passed
     assert not held(shot(out=wave), shot(out=wave.conj())).passed
     assert held(shot(out=np.array(1.0)), shot(out=np.array(1.0))).passed
-    assert "worst at (): 1 against 2" in held(shot(out=np.array(1.0)), shot(out=np.array(2.0))).detail
+    assert "worst at (): 2 against before's 1" in held(shot(out=np.array(1.0)), shot(out=np.array(2.0))).detail
 
 
 @pytest.mark.parametrize("elements", [1_000, 5_000_000])

@@ -37,7 +37,7 @@ def test_an_imaginary_part_on_one_side_counts():
 @pytest.mark.parametrize(
     ("before", "ours", "said"),
     [
-        ({"a": np.ones(1)}, {"a": np.ones(1000)}, "a has shape (1,) against (1000,)"),
+        ({"a": np.ones(1)}, {"a": np.ones(1000)}, "a has shape (1000,) against before's (1,)"),
         ({"a": np.ones(2)}, {"b": np.ones(2)}, "outputs are ['a'] and ['b']"),
         ({}, {}, "outputs are [] and []"),
         ({"a": np.zeros(2)}, {"a": np.zeros(2)}, "not finite, or nothing but zeros"),
