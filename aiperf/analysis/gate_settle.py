@@ -121,7 +121,7 @@ def gate_sentence(rows: Sequence[GateRow], code: Exit, *, on_inconclusive: OnInc
 
 def _reason(rows: Sequence[GateRow], code: Exit, on_inconclusive: OnInconclusive) -> str:
     if code is Exit.INTERRUPTED:
-        return f"interrupted with {_count(len(rows), 'row')} judged"
+        return f"interrupted with {_count(sum(_is_judged(row) for row in rows), 'row')} judged"
     if code is Exit.USAGE:
         return "what was measured could not be saved"
     if code is Exit.SKIPPED:
@@ -132,6 +132,11 @@ def _reason(rows: Sequence[GateRow], code: Exit, on_inconclusive: OnInconclusive
     guilty = [row for row in rows if row.standing in names]
     more = f", and {len(guilty) - 1} more" if len(guilty) > 1 else ""
     return f"{guilty[0].standing.replace('_', ' ')}: {guilty[0].metric} of {guilty[0].case}{more}"
+
+
+def _is_judged(row: GateRow) -> bool:
+    """Whether a row was held against its bound in some sitting, or is known to be wrong: not one that was cut short."""
+    return row.p is not None or row.confirmed is not None or row.standing == "invalid"
 
 
 def _fine(rows: Sequence[GateRow], on_inconclusive: OnInconclusive) -> str:

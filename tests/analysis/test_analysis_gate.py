@@ -395,6 +395,23 @@ def test_an_interrupt_and_a_full_disk_come_first():
     assert gate_exit([row("invalid")], on_inconclusive="warn", unsaved=True) is Exit.USAGE
 
 
+def test_of_an_interrupted_gate_only_rows_that_were_judged_are_counted():
+    (early,) = judge_case(recorded(steady(1.0)[:1], stop="interrupted"), TIME, against=REBUILD)
+    assert "too few pairs" in early.sentence
+    (done,) = judged(1.0)
+    flagged_once = row("inconclusive", confirmed=False)
+    wrong = [replace(p, checks=(CheckResult(False, "after with before", "out differs"),)) for p in steady(1.0)]
+    (invalid,) = judge_case(recorded(wrong), TIME, against=REBUILD)
+    unseen = [row(standing) for standing in ("no_baseline", "skipped", "failed", "inconclusive")]
+    for rows, count in (
+        ([early], "0 rows"),
+        ([early, done, *unseen], "1 row"),
+        ([invalid, done, flagged_once], "3 rows"),
+    ):
+        said = gate_sentence(rows, Exit.INTERRUPTED, on_inconclusive="warn")
+        assert said == f"interrupted with {count} judged · exit code 130: interrupted"
+
+
 def test_what_is_new_at_head_lets_the_others_decide_and_is_no_pass_by_itself():
     new = row("no_baseline", case="n")
     assert gate_exit([new, row("passed")], on_inconclusive="warn", level="rebuild") is Exit.OK
