@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 from aiperf.analysis.across import FEWEST_SITTINGS
@@ -27,8 +28,9 @@ from aiperf.pipeline import RunOutcome, run_plan
 from aiperf.plan.gates import GateConfig, gate_command
 from aiperf.plan.plan import Plan
 from aiperf.plan.rebuild import rebuild_case
-from aiperf.records import Case
+from aiperf.records import Case, Side
 from aiperf.report.live import Progress
+from aiperf.scenario.signature import lacking
 from aiperf.scenario.wording import shown_path
 from aiperf.settings import Settings
 from aiperf.store.baseline import Sitting, promote, read_baseline, write_baseline
@@ -201,10 +203,12 @@ def _new_at_head(gate: Gate, base: _Base, case: Case) -> GateRow | None:
     if commits is None:
         return None
     files = _files_of(case, gate.config.side, commits.repo)
-    missing = next((path for path in files if not _holds(commits.repo, commits.base, path)), None)
-    if missing is None:
+    absent = (f"no {path}" for path in files if not _holds(commits.repo, commits.base, path))
+    lacked = (found for path in files if (found := _lacked(case, gate.config.side, commits, path)))
+    missing = next(chain(absent, lacked), "")
+    if not missing:
         return None
-    told = f"new at head: base {commits.base[:_SHORT]} has no {missing}"
+    told = f"new at head: base {commits.base[:_SHORT]} has {missing}"
     return blank_row(case, gate.config.metrics[0].metric, "no_baseline", told)
 
 
@@ -213,13 +217,27 @@ def _files_of(case: Case, name: str, repo: Path) -> list[Path]:
 
     What git ignores is no source: a build makes it.
     """
-    side = next((side for side in case.sides if side.name == name), case.sides[-1])
+    side = _gated(case, name)
     words = side.command or (side.workload.rpartition(":")[0],)
     found = [Path(case.path).parent / word for word in words if word]
     inside = [p.resolve() for p in found if p.is_file() and p.resolve().is_relative_to(repo.resolve())]
     paths = [p.relative_to(repo.resolve()) for p in inside]
     ours = ("ls-files", "--cached", "--others", "--exclude-standard", "--")
     return [p for p in paths if git(repo, *ours, f":(top,literal){p.as_posix()}").strip()]
+
+
+def _gated(case: Case, name: str) -> Side:
+    return next((side for side in case.sides if side.name == name), case.sides[-1])
+
+
+def _lacked(case: Case, name: str, commits: _Commits, path: Path) -> str:
+    """What the workload's file at base lacks for the call that the gated side makes; empty when nothing, or unknown."""
+    side = _gated(case, name)
+    if side.command:
+        return ""
+    text = git(commits.repo, "show", f"{commits.base}:{path.as_posix()}")
+    found = lacking(text, side.workload.rpartition(":")[2], side.params)
+    return f"{found} in {path}" if found else ""
 
 
 def _holds(repo: Path, commit: str, path: Path) -> bool:

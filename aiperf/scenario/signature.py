@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +23,8 @@ _SHIPPED = re.compile(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)\Z")
 _OWN = re.compile(r"(.+\.py):([A-Za-z_]\w*)\Z", re.DOTALL)
 _PACKAGE = "aiperf.workloads"
 _HOPS = 4
+_DYNAMIC = ("*", "__getattr__", "globals", "setattr", "exec", "vars")
+"""Names by which a module may come to functions that its text does not show."""
 _FORM = "Write family.function for a shipped workload, or ./file.py:function for your own."
 
 
@@ -88,6 +90,40 @@ def read_signature(workload: str, *, base: Path) -> Signature:
         what = f"{shown(workload)}: {path.name} has no function {function}; allowed: {allowed(names) or 'none'}."
         raise usage(what, nearest(function, names) or _FORM)
     return _signature(workload, found[0], found[1])
+
+
+def lacking(text: str, function: str, params: Iterable[str]) -> str:
+    """What a source text, of another commit, lacks for a call of ``function`` with these parameters, e.g. ``no function
+    f``; empty when it lacks nothing, or when only running it could tell.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    found = _find(_Module(Path(), tree), function, 0)
+    if found is None:
+        return "" if _may_bind(tree, function) else f"no function {function}"
+    node = found[1]
+    if not isinstance(node, ast.FunctionDef) or node.decorator_list or node.args.kwarg is not None:
+        return ""
+    positional = [*node.args.posonlyargs, *node.args.args]
+    known = {argument.arg for argument, _ in _pairs(node.args, positional)}
+    unknown = [name for name in params if name not in known]
+    return f"no parameter {' and '.join(unknown)} of {function}" if unknown else ""
+
+
+def _may_bind(tree: ast.Module, name: str) -> bool:
+    """Whether running a module could give it this name: by an import, an assignment, anything more dynamic."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names = {node.name}
+        elif isinstance(node, ast.alias):
+            names = {node.asname or node.name.partition(".")[0]}
+        else:
+            names = {node.id} if isinstance(node, ast.Name) else set()
+        if names & {name, *_DYNAMIC}:
+            return True
+    return False
 
 
 def _source_of(family: str) -> Path | None:

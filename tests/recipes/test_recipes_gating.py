@@ -192,6 +192,31 @@ def test_code_that_base_does_not_have_is_new_and_no_failure_of_the_others(repo):
     assert alone.exit is Exit.NO_BASELINE
 
 
+def workload(repo, name, function, **params):
+    side = {"workload": f"{repo}/bench.py:{function}", "params": params}
+    return replace(case(repo, name), sides=(Side("before", **side), Side("after", **side)))
+
+
+def test_a_function_or_parameter_that_base_does_not_have_is_new_and_no_failure_of_the_others(repo):
+    (repo / "bench.py").write_text("def old(context, *, n): ...\n")
+    git(repo, "add", "bench.py")
+    git(repo, "commit", "-qm", "three")
+    base = git(repo, "rev-parse", "main")[:12]
+    (repo / "bench.py").write_text("def old(context, *, n, fast=0): ...\ndef new(context): ...\n")
+    fake = Fake({"a": [1.0]})
+    cases = workload(repo, "a", "old", n=1), workload(repo, "f", "new"), workload(repo, "p", "old", n=1, fast=1)
+    outcome = gate(repo, fake, *cases, against="main")
+    assert [c.id for c in fake.calls[0][0].cases] == ["a"]
+    assert [(row.case, row.standing) for row in outcome.rows] == [
+        ("a", "passed"), ("f", "no_baseline"), ("p", "no_baseline")
+    ]  # fmt: skip
+    assert [row.sentence for row in outcome.rows[1:]] == [
+        f"new at head: base {base} has no function new in bench.py",
+        f"new at head: base {base} has no parameter fast of old in bench.py",
+    ]
+    assert outcome.exit is Exit.OK
+
+
 def test_what_a_build_makes_is_not_new_at_head(repo):
     (repo / ".gitignore").write_text("made\n")
     (repo / "made").write_text("")

@@ -9,7 +9,7 @@ import pytest
 from aiperf.errors import UserError
 from aiperf.scenario import signature as module
 from aiperf.scenario.binding import bind, convert, entry_annotation, missing
-from aiperf.scenario.signature import families, read_signature, resolve_workload
+from aiperf.scenario.signature import families, lacking, read_signature, resolve_workload
 
 
 @pytest.fixture
@@ -97,6 +97,44 @@ def test_defaults_that_would_grow_without_bound_stay_text(folder):
     assert read_signature("./b.py:f", base=folder).defaults == {
         "a": "10 ** 10 ** 10", "b": 2**28, "c": "2 ** 70", "d": "1 << 10 ** 10"
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "lacks"),
+    [
+        ("def f(context, *, n, m=1): ...", ""),
+        ("def f(context, n, /, m): ...", ""),
+        ("def f(context, n): ...", "no parameter m of f"),
+        ("def f(context): ...", "no parameter n and m of f"),
+        ("def f(n, *, m): ...", "no parameter n of f"),
+        ("def g(context): ...\nimport f2\nf3 = g", "no function f"),
+        ("", "no function f"),
+    ],
+)
+def test_what_another_text_lacks_for_a_call_is_told(text, lacks):
+    assert lacking(text, "f", {"n": 1, "m": 2}) == lacks
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(context, **more): ...",
+        "@wrapped\ndef f(context): ...",
+        "from helpers import f",
+        "from helpers import g as f",
+        "from helpers import *",
+        "import f.g",
+        "f = make()",
+        "if True:\n    def f(context): ...",
+        "try:\n    import a\nexcept ImportError:\n    f = None",
+        "def __getattr__(name): ...",
+        "globals()['f'] = 1",
+        "def f(:",
+        "x = '\udcff'",
+    ],
+)
+def test_what_only_running_another_text_could_tell_is_not_said_to_lack(text):
+    assert lacking(text, "f", {"n": 1}) == ""
 
 
 def test_an_edited_file_is_read_again(folder):
