@@ -15,8 +15,9 @@ from types import ModuleType
 
 _HARNESS = str(Path(__file__).resolve().parent.parent)
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
-_ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
-"""What marks a folder as an environment: it is no part of any commit, and both sides share it."""
+_NO_PART = ("pyvenv.cfg", "conda-meta", ".git/HEAD")
+"""What marks a folder as an environment, or as a repository of its own that is no submodule: no commit holds it, and
+both sides share it."""
 
 
 class ForeignModule(Exception):
@@ -27,8 +28,8 @@ def refuse_foreign(repository: str) -> None:
     """Raise ForeignModule when anything imported so far lies in ``repository``, which a checkout stands for; an empty
     one is none.
 
-    Aiperf itself may lie there, and so may environments with what is installed in them. What a side's own child
-    processes import, and libraries that are not modules, are not seen.
+    Aiperf itself may lie there, and so may environments and other repositories, which no checkout holds. What a side's
+    own child processes import, and libraries that are not modules, are not seen.
     """
     if not repository:
         return
@@ -68,7 +69,7 @@ def _is_shared(where: str, repo: str) -> bool:
     if any(folder.is_relative_to(known) for known in (_HARNESS, paths["stdlib"], paths["platstdlib"])):
         return True
     below = [folder, *folder.parents][: len(folder.relative_to(repo).parts)]
-    marked = (parent / mark for parent in below for mark in _ENVIRONMENT)
+    marked = (parent / mark for parent in below for mark in _NO_PART)
     return bool(_INSTALLED & set(folder.relative_to(repo).parts)) or any(mark.exists() for mark in marked)
 
 

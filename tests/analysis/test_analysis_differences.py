@@ -145,6 +145,13 @@ def test_a_default_that_changed_in_the_workload_asks_another_question_though_the
     assert case_differences(then, now) == (Difference("sides.after.params.items", "1", "2"),)
 
 
+def test_where_a_checkout_and_its_repository_lie_asks_nothing_else():
+    env = {"PYTHONPATH": "/a", "AIPERF_COMMIT": "1", "AIPERF_REPOSITORY": "/b", "MINE": "1"}
+    moved = {name: f"{value}2" for name, value in env.items()}
+    then, now = (record(sides=(Side("before", env=e, ref="main"), Side("after"))) for e in (env, moved))
+    assert names(case_differences(then, now)) == ["sides.before.env.MINE"]
+
+
 def test_without_a_text_it_is_what_the_sides_run_that_asks():
     then, now = (record(sides=(Side("before", command=("a", "b c")), Side("after", command=(x,)))) for x in "xy")
     assert case_differences(then, now) == (Difference("sides.after.command", "x", "y"),)

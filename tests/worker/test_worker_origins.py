@@ -87,14 +87,22 @@ def test_a_link_leads_into_the_repository_from_either_end(repo, came_from, tmp_p
 def test_what_lies_elsewhere_or_in_an_environment_inside_the_repository_is_nobodys_commit(
     repo, came_from, tmp_path, monkeypatch
 ) -> None:
-    for mark in ("venv/pyvenv.cfg", "conda/conda-meta"):
-        (repo / mark).parent.mkdir()
+    for mark in ("venv/pyvenv.cfg", "conda/conda-meta", "vendor/dep/.git/HEAD"):
+        (repo / mark).parent.mkdir(parents=True)
         (repo / mark).touch()
-    shared = ["venv/src/dep/a.py", "conda/lib/x.so", "lib/site-packages/a.py", "usr/dist-packages/deep/a.py"]
+    shared = [
+        "venv/src/dep/a.py",
+        "conda/lib/x.so",
+        "vendor/dep/src/a.py",
+        "lib/site-packages/a.py",
+        "usr/dist-packages/deep/a.py",
+    ]
     for file in (*(repo / name for name in shared), tmp_path / "repo-2" / "a.py", Path("<string>")):
         came_from(file)
         refuse_foreign(str(repo))
     (repo / "pyvenv.cfg").touch()
+    (repo / "backend").mkdir()
+    (repo / "backend" / ".git").write_text("gitdir: of a submodule")
     came_from(repo / "backend" / "a.py")
     with pytest.raises(ForeignModule):
         refuse_foreign(str(repo))
