@@ -292,15 +292,19 @@ def _program_notes(state: CaseState) -> tuple[str, ...]:
     if not state.case.is_command or not state.valid:
         return ()
     names = [side.name for side in state.case.sides]
-    idle = [m for m in ("user", "system") if not has_metric(state.pairs, state.case, metric=m, sides=names)]
-    notes = [f"no {metric} time to compare: of a side a pair holds none" for metric in idle]
-    runs = [run for pair in state.pairs for run in pair.runs]
+    lacking = [
+        metric
+        for metric in ("user", "system", "peak_memory")
+        if not has_metric(state.pairs, state.case, metric=metric, sides=names)
+    ]
+    idle = [metric for metric in lacking if metric != "peak_memory"]
+    notes = [f"no {metric} time is compared: in some pair the kernel counted none of a side" for metric in idle]
+    runs = [run for pair in state.pairs if not pair.void for run in pair.runs]
     below = {run.side: run.facts["peak_below_bytes"] for run in runs if "peak_below_bytes" in run.facts}
-    if below:
+    if below and "peak_memory" in lacking:
         held = format_bytes(max(below.values()))
-        notes.append(
-            f"the peak memory of {' and '.join(below)} is not told: it is below {held}, what aiperf itself had"
-        )
+        whose = " and ".join(below)
+        notes.append(f"the peak memory of {whose} is not told: it is below {held}, what aiperf itself had")
     return tuple(notes)
 
 

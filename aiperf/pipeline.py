@@ -268,7 +268,11 @@ class _Sitting:
         self._tried.update(wanted)
         note, later = self._progress.note, [plan for state in then for plan in coming(state)]
         try:
-            measure_roofs(wanted, stand=self._stand, host=self._host, host_id=self._run.host_id, note=note, then=later)
+            found = measure_roofs(
+                wanted, stand=self._stand, host=self._host, host_id=self._run.host_id, note=note, then=later
+            )
+            for outcome in (o for o in found if o.fresh and o.problem):
+                note(f"the limit {outcome.roof.name}: {outcome.problem}")
         except AiperfError as error:
             # A run without limits is worth more than none.
             note(str(error))

@@ -190,9 +190,7 @@ def _measure(
         save_peak(host_id, best)
     except OSError as error:
         raise AiperfError(f"the peaks of this host cannot be kept: {error}") from None
-    if problem := _unsteady(found):
-        note(f"the limit {declared.name}: {problem}")
-    return RoofOutcome(declared, best, problem, fresh=True)
+    return RoofOutcome(declared, best, _unsteady(found), fresh=True)
 
 
 def _variants(declared: Roof, launcher: _Launcher) -> tuple[Peak | None, list[Exception]]:

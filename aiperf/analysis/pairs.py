@@ -129,13 +129,20 @@ def latencies(pair: Pair, side: str) -> list[float]:
 
 
 def latency_note(pairs: Sequence[Pair], case: Case) -> str:
-    """Which percentiles of latency the launches tell too few units for; empty where none are told, or enough."""
-    told = [len(latencies(pair, side.name)) for pair in valid(pairs) for side in case.sides]
-    needed = {name: fewest_units(share) for name, (_, share) in LATENCIES.items()}
-    lacking = [f"{name} takes {units}" for name, units in needed.items() if units > min(told, default=0)]
-    if not lacking or not any(told):
+    """Which percentiles of latency are not compared, and why; empty where none are told, or all are compared."""
+    used = valid(pairs)
+    told = {side.name: min((len(latencies(pair, side.name)) for pair in used), default=0) for side in case.sides}
+    if not any(latencies(pair, side) for pair in used for side in told):
         return ""
-    return f"a launch told the latency of {min(told)} units or more: {', '.join(lacking)}"
+    if silent := [side for side, units in told.items() if not units]:
+        return f"no latencies are compared: {' and '.join(silent)} told none in some launch"
+    fewest = min(told.values())
+    needed = {name: fewest_units(share) for name, (_, share) in LATENCIES.items()}
+    lacking = [f"{name} takes {units}" for name, units in needed.items() if units > fewest]
+    compared = [name for name, units in needed.items() if units <= fewest]
+    zero = [name for name in compared if not has_metric(pairs, case, metric=name, sides=list(told))]
+    parts = [f"a launch told the latency of {fewest} units or more: {', '.join(lacking)}"] * bool(lacking)
+    return "; ".join([*parts, *[f"{' and '.join(zero)} came to 0 in a launch"] * bool(zero)])
 
 
 def _percentile(found: Sequence[float], share: Fraction) -> float | None:

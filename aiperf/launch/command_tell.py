@@ -80,7 +80,7 @@ def side_run(side: Side, runs: Sequence[Run], plan: CommandPlan, seed: int, ener
             "held_s": held_s,
             **(held_back(energy, slept_s=held_s, runs=len(runs)) if plan.sliced else {}),
             "environment_pad_bytes": pads,
-            **({} if peaks else {"peak_below_bytes": min(run.ended.floor_bytes for run in runs)}),
+            **({} if peaks else {"peak_below_bytes": max(run.ended.floor_bytes for run in runs)}),
             "stragglers": sum(run.child.stragglers for run in runs),
             **commit_facts(side),
         },

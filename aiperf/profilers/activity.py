@@ -195,7 +195,7 @@ def _with_gpu(side: SideProfile, work: Sequence[Work], ranges: Sequence[Interval
         communication_s=communication / len(per) if communication else None,
         exposed_s=(communication - shared) / len(per) if communication else None,
         overlap_pct=_share(shared, communication),
-        copy_overlap_pct=_share(sum(d.hidden_copies for d in per), sum(d.copy for d in per)),
+        copy_overlap_pct=_share(sum(d.hidden_copies for d in per), sum(d.copies for d in per)),
         concurrency=_mean(d.concurrency for d in per),
         threads=len({w.thread for w in work if w.thread is not None}) or None,
     )
@@ -211,9 +211,9 @@ class _Device:
         self.compute = length(compute)
         self.communication = length(collective)
         self.hidden = overlap(collective, compute)
-        copies = _times(w for w in work if w.kind in ("memcpy", "memset"))
-        self.copy = length(copies)
-        self.hidden_copies = overlap(copies, compute)
+        self.copy = length(_times(w for w in work if w.kind in ("memcpy", "memset")))
+        copies = _times(w for w in work if w.kind == "memcpy")
+        self.copies, self.hidden_copies = length(copies), overlap(copies, compute)
         self.concurrency = sum(w.end - w.start for w in work) / self.busy if self.busy else None
         # What lies between two ranges is not the side's: the span is taken range by range.
         groups: list[list[Work]] = [[] for _ in ranges]

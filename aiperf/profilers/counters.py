@@ -20,6 +20,8 @@ from aiperf.scenario.wording import closest
 Claim = Literal["up", "down", "same"]
 MOVED = 0.02
 """Relative change below which a counter counts as unmoved."""
+MOVED_POINTS = 2.0
+"""Change below which a share of 0 to 100 % counts as unmoved: of nothing, any share is infinitely more."""
 MOVED_BY_PERF = 0.10
 """The same of perf's events: misses and switches of one pass a side wander by more than the other. Our own choice."""
 
@@ -240,13 +242,15 @@ def _readers(name: str) -> Iterable[tuple[Tool, str, Read]]:
 
 def _moved(name: str, claim: Claim, before: float, after: float, unit: str, tool: Tool) -> Mechanism:
     change = (after - before) / abs(before) if before else math.copysign(math.inf, after) if after else 0.0
-    direction: Claim = "same" if abs(change) < bar(tool) else "up" if change > 0 else "down"
+    share = unit == "%"
+    still = abs(after - before) < MOVED_POINTS if share else abs(change) < bar(tool)
+    direction: Claim = "same" if still else "up" if change > 0 else "down"
     if direction == claim:
         state: Literal["moved", "did_not_move", "opposite"] = "moved"
     else:
         state = "did_not_move" if direction == "same" or claim == "same" else "opposite"
     said = {"moved": "as claimed", "did_not_move": "not as claimed", "opposite": "against the claim"}[state]
-    least = f"{100 * bar(tool):.0f} %"
+    least = f"{MOVED_POINTS:.0f} points" if share else f"{100 * bar(tool):.0f} %"
     verb = {"up": "went up by at least", "down": "went down by at least", "same": "stayed within"}[direction]
     return Mechanism(name, claim, state, before, after, unit, tool, f"{name} {verb} {least}, {said}")
 

@@ -98,7 +98,7 @@ class SideProfile:
     overlap_pct: float | None = None
     """Of the communication, hidden by computation on the same device; None without communication."""
     copy_overlap_pct: float | None = None
-    """Of ``copy_s``, hidden by computation on the same device; None without copies."""
+    """Of the copies, fills left out, hidden by computation on the same device; None without copies."""
     concurrency: float | None = None
     """GPU operations at a time while any runs, of devices the mean: 1 is one after the other."""
     skew_s: float | None = None

@@ -1,6 +1,7 @@
-"""What the sides say of themselves, in sentences: registers and spills of a kernel, allocator, tuned tile, versions.
+"""What the sides say of themselves, in sentences: registers and spills of a kernel, allocator, tuned tile, versions,
+and what their workload counts of one step.
 
-What must not live here: what they count (mechanism.py), and where they ran (explain_host.py).
+What must not live here: what was claimed of a count (mechanism.py), and where the sides ran (explain_host.py).
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from typing import Any
 from aiperf.analysis.pairs import valid
 from aiperf.profilers.counters import unit_of_own
 from aiperf.records import CaseRecord
+from aiperf.report.mechanism import own_counts
 from aiperf.report.numbers import format_value
+from aiperf.report.profile_words import written
 from aiperf.report.scenarios import value_text
 from aiperf.units import significant
 
@@ -28,7 +31,7 @@ def fact_sentences(record: CaseRecord) -> list[str]:
     """One sentence on what differs between the sides, one on what does not; none of programs, which say nothing."""
     if record.case.is_command:
         return []
-    told = _told(record)
+    told = {**_counted(record), **_told(record)}
     alike = {name: by for name, by in told.items() if len(by) == len(record.case.sides) and len({*by.values()}) == 1}
     differing = [f"{name}: {_by_side(by)}" for name, by in told.items() if name not in alike]
     same = [f"{name} {next(iter(by.values()))}" for name, by in alike.items() if name not in _SOFTWARE]
@@ -36,6 +39,15 @@ def fact_sentences(record: CaseRecord) -> list[str]:
         *([f"They differ in {'; '.join(differing)}."] if differing else []),
         *([f"Alike: {'; '.join(same)}."] if same else []),
     ]
+
+
+def _counted(record: CaseRecord) -> dict[str, dict[str, str]]:
+    """Count -> side -> its value as text; what the scenario claims of is told there."""
+    found: dict[str, dict[str, str]] = {}
+    for side, counts in own_counts(record).items():
+        for name in counts.keys() - record.case.moves.keys():
+            found.setdefault(name, {})[side] = written(counts[name], unit_of_own(name))
+    return dict(sorted(found.items()))
 
 
 def _by_side(by: dict[str, str]) -> str:

@@ -7,17 +7,20 @@ What must not live here: holding counters against claims (profilers/counters.py)
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 from aiperf.analysis.pairs import valid
-from aiperf.profilers.counters import MOVED, MOVED_BY_PERF, Told, mechanisms, unit_of_own
+from aiperf.profilers.counters import MOVED, MOVED_BY_PERF, MOVED_POINTS, Told, mechanisms
 from aiperf.records import CaseRecord
 from aiperf.records.profiled import Mechanism, Profile
 from aiperf.report.profile_words import RESULT, written
 
 NOT_PROFILED = "not profiled"
-BARS = f"a counter has moved from {100 * MOVED:.0f} % on, an event of perf's from {100 * MOVED_BY_PERF:.0f} %"
+BARS = (
+    f"a counter has moved from {100 * MOVED:.0f} % on, a share from {MOVED_POINTS:.0f} points, an event of perf's from "
+    f"{100 * MOVED_BY_PERF:.0f} %"
+)
 """When a counter counts as moved."""
 _MOST_TELLING = ("opposite", "did_not_move", "moved", "not_readable")
 
@@ -48,24 +51,20 @@ def flag(record: CaseRecord, profile: Profile | None) -> str:
     against = [m for m in _held(record, profile) if m.state in ("did_not_move", "opposite")]
     if not against:
         return ""
-    last = record.case.sides[-1].name
-    if not any(r.headline and r.side == last and r.verdict.word == "improved" for r in record.results):
+    held = (record.case.sides[-1].name, record.case.sides[0].name)
+    if not any(r.headline and (r.side, r.against) == held and r.verdict.word == "improved" for r in record.results):
         return ""
     told = "; ".join(_told(m) for m in against)
     return f"improved, but not by the mechanism that it claims: {told}"
 
 
 def mechanism_sentences(record: CaseRecord, profile: Profile | None) -> list[str]:
-    """Each claim and what came of it, then what the workload counts besides."""
+    """Each claim and what came of it."""
     found = {m.counter: m for m in _held(record, profile)}
     said = [_came_of(name, claim, found.get(name)) for name, claim in record.case.moves.items()]
-    unread = [name for name in record.case.moves if name not in found]
-    if unread and record.pairs:
+    if record.pairs and any(name not in found for name in record.case.moves):
         said.append(f"To read what was not: {shlex.join(['aiperf', 'profile', record.case.scenario])}")
-    own = own_counts(record)
-    further = list(dict.fromkeys(name for counts in own.values() for name in counts if name not in found))
-    told = [f"{name}: {_by_side(name, own)}" for name in further]
-    return [*said, f"The workload counts besides: {'; '.join(told)}."] if told else said
+    return said
 
 
 def own_counts(record: CaseRecord) -> dict[str, dict[str, float]]:
@@ -76,13 +75,6 @@ def own_counts(record: CaseRecord) -> dict[str, dict[str, float]]:
         for name, value in run.counters.items():
             counted.setdefault(run.side, {}).setdefault(name, []).append(value)
     return {side: {name: median(values) for name, values in by.items()} for side, by in counted.items()}
-
-
-def _by_side(name: str, own: Mapping[str, Mapping[str, float]]) -> str:
-    told = {side: written(counts[name], unit_of_own(name)) for side, counts in own.items() if name in counts}
-    if len(told) == len(own) and len({*told.values()}) == 1:
-        return f"{next(iter(told.values()))} on every side"
-    return ", ".join(f"{side} {value}" for side, value in told.items())
 
 
 def _came_of(name: str, claim: str, found: Mechanism | None) -> str:

@@ -91,7 +91,7 @@ def peak_row(peak: Peak, held: Held | None = None) -> PeakRow:
 
 
 def peaks_lines(rows: Sequence[PeakRow], *, problems: Sequence[str] = (), width: int = 100) -> list[Line]:
-    """Lay the roofs out, then what they are held against, then why any was not measured."""
+    """Lay the roofs out, then what they are held against, then why any was not measured, or is worth little."""
     titles = {roof.name: roof.title for roof in ROOFS}
     columns = [
         ("roof", [row.roof for row in rows]),

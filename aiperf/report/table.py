@@ -202,7 +202,8 @@ def build_table(
 
 def _with_mechanism(row: Row, record: CaseRecord, profiles: Mapping[str, Profile] | None) -> Row:
     # A claim is of the last side against the first: of the rungs between it says nothing.
-    if not row.headline or not row.verdict or row.side != record.case.sides[-1].name:
+    sides = record.case.sides
+    if not row.headline or not row.verdict or (row.side, row.against) != (sides[-1].name, sides[0].name):
         return row
     profile = profiles.get(record.case.id) if profiles else None
     cell = mechanism_cell(record, profile) if profiles else ""

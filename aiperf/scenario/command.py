@@ -5,32 +5,38 @@ What must not live here: running it, and which programs there are.
 
 from __future__ import annotations
 
+import re
 import shlex
 
-_OPERATORS = "|&;<>`"
-_NAMED = "$"
+_OPERATORS = "|&;<>\n*?"
+"""Outside of quotes: pipes, redirections, sequences, and patterns of file names."""
+_REPLACED = re.compile(r"\$[A-Za-z0-9_({@*#?!$-]|`")
+"""Also between double quotes: names, commands and special parameters, which a shell puts its own text for."""
+_AT_A_WORD = "~#"
+"""At the begin of a word: a home folder, a comment."""
 
 
 def words_of(text: str) -> tuple[str, ...]:
     """The words of a command, quotes taken as a shell takes them; empty for an empty text.
 
-    Raises ValueError, with a sentence of fault and one of advice, for a quote that is not closed and for what only a
-    shell would understand: no shell runs the command, so the program would get it as an argument.
+    Raises ValueError, with a sentence of fault and one of advice, for a quote that is not closed and for what a shell
+    would replace or take for itself: no shell runs the command, so the program would get it as an argument.
     """
     try:
         words = tuple(shlex.split(text))
     except ValueError:
         raise ValueError(f"{text!r} has a quote that is not closed. Close it, or put a \\ before it.") from None
-    if syntax := shell_syntax(text):
+    if words and (syntax := shell_syntax(text)):
         raise ValueError(
             f"{syntax!r} in {text!r} is for a shell, and no shell runs it: {words[0]} would get it as an argument. "
-            f"Write sh -c {shlex.quote(text)}, or quote it where it is meant as an argument."
+            f"Write sh -c {shlex.quote(text)}, or put it in single quotes where it is meant as an argument."
         )
     return words
 
 
 def shell_syntax(text: str) -> str:
-    """The first operator of a shell, or name for it to replace, that stands outside of quotes; empty without any."""
+    """The first sign that a shell would not hand on as it stands, where it would not; empty without any."""
+    text = text.strip()
     quote, escaped = "", False
     for place, sign in enumerate(text):
         if escaped:
@@ -38,13 +44,15 @@ def shell_syntax(text: str) -> str:
         elif sign == "\\" and quote != "'":
             escaped = True
         elif quote:
+            if quote == '"' and _REPLACED.match(text, place):
+                return sign
             quote = "" if sign == quote else quote
         elif sign in "'\"":
             quote = sign
-        elif sign in _OPERATORS or (sign == _NAMED and _names(text[place + 1 : place + 2])):
+        elif sign in _OPERATORS or _REPLACED.match(text, place) or (sign in _AT_A_WORD and _begins(text, place)):
             return sign
     return ""
 
 
-def _names(following: str) -> bool:
-    return following.isalpha() or following in tuple("_({")
+def _begins(text: str, place: int) -> bool:
+    return place == 0 or text[place - 1].isspace()

@@ -34,10 +34,10 @@ _TYPES = {
     "peak_bytes": "int64",
     "audit": "bool",
 }
-_LATENCIES = "latencies_s"
-"""A column of lists, in files of which a sample tells any."""
 """Column -> Parquet type. slot: place of the pair in the record, unique even where a void pair's index is used again;
 position: place of the side in the pair's order; started: of the pair, seconds since the epoch."""
+_LATENCIES = "latencies_s"
+"""A column of lists, in files of which a sample tells any."""
 
 
 def strip_samples(record: CaseRecord) -> CaseRecord:

@@ -247,7 +247,7 @@ PROFILE_SIDES = View(
         Column("other_wait_s", _REAL, "of it idle otherwise"),
         Column("compute_s", _REAL, "kernels and graphs"),
         Column("copy_s", _REAL, "copies and fills"),
-        Column("copy_overlap_pct", _REAL, "of it hidden by computation, %"),
+        Column("copy_overlap_pct", _REAL, "of the copies, fills left out, hidden by computation, %"),
         Column("concurrency", _REAL, "GPU operations at a time, while any runs; of devices the mean"),
         Column("launches", _WHOLE, "launches by the host, as are all counts of the slowest rank"),
         Column("launch_interval_s", _REAL, "wall time of a launch"),

@@ -204,6 +204,10 @@ def test_a_note_says_which_percentiles_lack_units_and_how_many_they_take():
     )
     void = replace(pair_of(told("before", [[1.0]])), incidents=make_pair(1, {"before": 1.0}, void=True).incidents)
     assert latency_note([pair, void], CASE) == latency_note([pair], CASE)
+    lone = pair_of(told("before", [[1.0] * 50]), samples("after", (1, 1.0)))
+    assert latency_note([lone], CASE) == "no latencies are compared: after told none in some launch"
+    zero = pair_of(told("before", [[0.0] * 100]), told("after", [[1.0] * 100]))
+    assert latency_note([zero], CASE).endswith("10000; latency_p50 and latency_p90 came to 0 in a launch")
     many = pair_of(told("before", [[1.0] * 10_000]), told("after", [[1.0] * 10_000]))
     assert latency_note([many], CASE) == ""
     assert latency_note([pair_of(samples("before", (1, 1.0)))], CASE) == latency_note([], CASE) == ""

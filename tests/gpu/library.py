@@ -15,12 +15,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from aiperf.host.read import read_host
 from aiperf.plan.cases import expand
 from aiperf.records import Side
 from aiperf.scenario.load import load_scenario
 from tests.library_check import children
 from tests.library_check.children import Checked, Crew, Outcome, counts_of, serve
-from tests.library_check.ledger import BROKEN, LEDGER, keep
+from tests.library_check.ledger import BROKEN, LEDGER, keep, seen_at
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 JOBS = 8
@@ -92,9 +93,10 @@ if __name__ == "__main__":
         parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios; all of one GPU without any")
         parser.add_argument("--keep", type=Path, metavar="FILE", help=f"enter what came of them, e.g. in {LEDGER.name}")
         options = parser.parse_args()
+        seen = seen_at(read_host())
         outcomes = check_all(options.names or names())
         if options.keep:
-            keep(options.keep, BROKEN, {name: (o.status, o.detail) for name, o in outcomes.items()})
+            keep(options.keep, BROKEN, {name: (o.status, o.detail) for name, o in outcomes.items()}, seen=seen)
         counts = counts_of(outcomes.values())
         print(counts)
         sys.exit(1 if counts["failed"] else 0)

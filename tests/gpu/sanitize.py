@@ -28,13 +28,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from aiperf.host.read import read_host
 from aiperf.plan.cases import expand
 from aiperf.records import Side
 from aiperf.scenario.load import load_scenario
 from aiperf.worker.load import set_up
 from aiperf.workloads._gpu_jobs import CHAINED
 from aiperf.workloads.contract import Context, SkipSide, Workload
-from tests.library_check.ledger import LEDGER, keep
+from tests.library_check.ledger import LEDGER, keep, seen_at
 
 FOLDER = Path(__file__).parents[2] / "scenarios/gpu"
 KERNELS = Path(__file__).parents[2] / "aiperf/workloads/kernels"
@@ -251,16 +252,15 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios; all that compile kernels without any")
     parser.add_argument("--keep", type=Path, metavar="FILE", help=f"enter what came of them, e.g. in {LEDGER.name}")
     options = parser.parse_args()
-    wanted = options.names or names()
+    wanted, seen = options.names or names(), seen_at(read_host())
     parts = [(wanted[at : at + n], tool) for tool, n in TOGETHER.items() for at in range(0, len(wanted), n)]
     with ThreadPoolExecutor(JOBS) as pool:
         told = pool.map(lambda part: check(*part), parts)
         found = list(itertools.chain.from_iterable(told))
     if options.keep:
         for tool in TOGETHER:
-            keep(
-                options.keep, tool, {f.name: (f.status, f.detail) for f in found if f.tool == tool and f.name in wanted}
-            )
+            told = {f.name: (f.status, f.detail) for f in found if f.tool == tool and f.name in wanted}
+            keep(options.keep, tool, told, seen=seen)
     print({s: sum(f.status == s for f in found) for s in ("clean", "found", "skipped", "failed")})
     return 1 if any(f.status in ("found", "failed") for f in found) else 0
 

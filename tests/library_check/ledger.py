@@ -13,7 +13,6 @@ from pathlib import Path
 
 from aiperf.host.facts import HostFacts
 from aiperf.host.fingerprint import git_state
-from aiperf.host.read import read_host
 
 ROOT = Path(__file__).parents[2]
 LEDGER = ROOT / "results/reference/checks.json"
@@ -21,16 +20,20 @@ BROKEN = "broken sides"
 """The kind of what the checks of scenarios noticed; the others are the tools of compute-sanitizer."""
 
 
-def keep(path: Path, kind: str, told: Mapping[str, tuple[str, str]], *, host: HostFacts | None = None) -> None:
-    """Enter what came of some scenarios (name -> status, detail), in place of what is known of them, into a file."""
-    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    host = read_host() if host is None else host
+def seen_at(host: HostFacts) -> dict[str, str]:
+    """What an entry says of its occasion: to be asked before the first check, for what is changed meanwhile was not
+    what ran."""
     git = git_state(ROOT)
-    seen = {
+    return {
         "date": datetime.now(UTC).date().isoformat(),
         "commit": git.get("sha", "") + ("+changes" if git.get("diff") else ""),
         "host": ", ".join(dict.fromkeys(gpu.name for gpu in host.gpus)) or host.cpu_model,
     }
+
+
+def keep(path: Path, kind: str, told: Mapping[str, tuple[str, str]], *, seen: Mapping[str, str]) -> None:
+    """Enter what came of some scenarios (name -> status, detail), in place of what is known of them, into a file."""
+    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     entries = {name: {"status": status, "detail": detail, **seen} for name, (status, detail) in told.items()}
     merged = {**known, kind: dict(sorted({**known.get(kind, {}), **entries}.items()))}
     path.write_text(json.dumps(merged, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -83,7 +83,7 @@ def test_copies_are_hidden_as_far_as_the_same_device_computes_meanwhile():
     side = profile(work(0, 20, kind="memcpy"), work(10, 14), work(12, 15, stream=8), work(16, 40, device=1))
     assert side.copy_overlap_pct == 25.0
     assert profile(work(0, 20, kind="memcpy"), work(0, 20, kind="collective")).copy_overlap_pct == 0.0
-    assert profile(work(0, 20)).copy_overlap_pct is None
+    assert profile(work(0, 20), work(0, 9, kind="memset", stream=8)).copy_overlap_pct is None
 
 
 def test_operations_at_a_time_are_counted_while_any_runs_and_on_each_device_alone():

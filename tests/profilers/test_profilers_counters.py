@@ -281,6 +281,17 @@ def test_a_metric_that_only_ncu_can_read_says_so():
     assert judged(STALLS, "down", Told(), Told()).sentence == f"{STALLS} was not readable here: it takes ncu"
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "state"),
+    [(0.0, 1.9, "did_not_move"), (0.0, 2.0, "moved"), (50.0, 51.9, "did_not_move"), (50.0, 47.9, "opposite")],
+)
+def test_a_share_has_moved_from_two_points_on_and_not_because_it_was_nothing(before: float, after: float, state: str):
+    first, last = (Told((), (side(copy_overlap_pct=share),)) for share in (before, after))
+    mechanism = judged("copy_overlap", "up", first, last)
+    assert mechanism.state == state
+    assert "2 points" in mechanism.sentence
+
+
 # ---- directions, bars ------------------------------------------------------------------------------------------------
 
 

@@ -42,6 +42,16 @@ def test_a_fact_that_changes_from_pair_to_pair_is_told_with_its_values() -> None
     assert fact_sentences(saying(*pairs)) == ["They differ in tile: before 1 or 2 or 3 and 1 more, after 9."]
 
 
+def test_what_the_workload_counts_is_told_too_unless_the_scenario_claims_of_it() -> None:
+    counts = {"before": {"held_bytes": 2.0**21, "launches": 3.0}, "after": {"held_bytes": 2.0**20, "launches": 3.0}}
+    pair = make_pair(0)
+    runs = tuple(replace(run, counters=counts[run.side]) for run in pair.runs)
+    record = replace(measured(make_case()), pairs=(replace(pair, runs=runs),))
+    assert fact_sentences(record) == ["They differ in held_bytes: before 2 MiB, after 1 MiB.", "Alike: launches 3."]
+    claiming = replace(record, case=replace(record.case, moves={"held_bytes": "down"}))
+    assert fact_sentences(claiming) == ["Alike: launches 3."]
+
+
 def test_facts_of_a_pair_that_does_not_count_are_not_told() -> None:
     record = saying({"before": {"tile": 1}, "after": {"tile": 1}}, {"before": {"tile": 2}, "after": {"tile": 1}})
     first, second = record.pairs

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from aiperf.host.facts import Gpu, HostFacts
 from tests.library_check.__main__ import names
-from tests.library_check.ledger import BROKEN, LEDGER, ROOT, keep
+from tests.library_check.ledger import BROKEN, LEDGER, ROOT, keep, seen_at
 
 HOST = HostFacts("h", "Linux", "a CPU", (0, 1), 1 << 34, 1 << 33)
 
@@ -40,10 +40,10 @@ def test_nothing_in_the_ledger_failed_and_all_of_it_is_of_scenarios_that_there_a
 
 def test_an_entry_takes_the_place_of_the_same_scenarios_and_leaves_the_others(tmp_path: Path) -> None:
     path = tmp_path / "checks.json"
-    keep(path, BROKEN, {"b": ("failed", "why"), "a": ("passed", "caught")}, host=HOST)
-    keep(path, "memcheck", {"a": ("clean", "")}, host=HOST)
+    keep(path, BROKEN, {"b": ("failed", "why"), "a": ("passed", "caught")}, seen=seen_at(HOST))
+    keep(path, "memcheck", {"a": ("clean", "")}, seen=seen_at(HOST))
     gpus = tuple(Gpu(i, "NVIDIA H200", f"GPU-{i}", "9.0", 1, 1) for i in range(2))
-    keep(path, BROKEN, {"b": ("passed", "caught")}, host=HostFacts(**{**vars(HOST), "gpus": gpus}))
+    keep(path, BROKEN, {"b": ("passed", "caught")}, seen=seen_at(HostFacts(**{**vars(HOST), "gpus": gpus})))
     found = json.loads(path.read_text())
     assert {kind: {name: (e["status"], e["host"]) for name, e in by.items()} for kind, by in found.items()} == {
         BROKEN: {"a": ("passed", "a CPU"), "b": ("passed", "NVIDIA H200")},
