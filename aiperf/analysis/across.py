@@ -234,8 +234,8 @@ def hold_runs(
 
 def hold_case(then: CaseRecord, now: CaseRecord, *, tau: float = 0.0, alpha: float = ALPHA) -> tuple[Held, ...]:
     """Every metric that both records of a case hold: change of the speedup, and of the side's own value."""
-    before = {_key(result): result for result in then.results}
-    found = [_hold_result(before[_key(r)], r, tau=tau, alpha=alpha) for r in now.results if _key(r) in before]
+    before = {_key(result): result for result in _spoken(then)}
+    found = [_hold_result(before[_key(r)], r, tau=tau, alpha=alpha) for r in _spoken(now) if _key(r) in before]
     if found:
         return tuple(found)
     values, threshold = record_values(then), max(then.threshold, now.threshold)
@@ -279,6 +279,17 @@ def _tau(case: Case, hosts: Iterable[Sequence[Calibration]]) -> float | None:
     found = [tau_of(case, calibrations) for calibrations in hosts]
     known = [tau for tau in found if tau is not None]
     return max(known) if len(known) == len(found) else None
+
+
+def _spoken(record: CaseRecord) -> list[Result]:
+    """The results of a record; those of a case that was cut short decide nothing."""
+    outcomes = [(record.outcome(result), result) for result in record.results]
+    return [
+        result
+        if word == result.verdict.word
+        else replace(result, verdict=replace(result.verdict, word="inconclusive", reason=word, provisional=False))
+        for word, result in outcomes
+    ]
 
 
 def _key(result: Result) -> tuple[str, str, str]:

@@ -63,7 +63,9 @@ class Point:
     @property
     def counts(self) -> bool:
         """Whether its numbers belong to the trend."""
-        return self.value is not None and (self.result is None or self.result.verdict.word != "invalid")
+        return self.value is not None and (
+            self.result is None or self.record.outcome(self.result) not in ("invalid", "interrupted", "failed")
+        )
 
     @property
     def log_ratio(self) -> float | None:

@@ -59,6 +59,14 @@ class CaseRecord:
     finished: str = ""
     schema_version: int = SCHEMA_VERSION
 
+    def outcome(self, result: Result) -> str:
+        """The one word of ``result``, in every table and file: its verdict's, or the status of a case cut short.
+
+        No rule ended such a case, so that its interval so far carries no verdict; a wrong output stays wrong.
+        """
+        cut_short = self.status == "failed" or (self.status == "interrupted" and result.verdict.word != "invalid")
+        return self.status if cut_short else result.verdict.word
+
 
 @dataclass(frozen=True)
 class RunRecord:

@@ -78,5 +78,5 @@ def _headlines(record: CaseRecord) -> list[str]:
             c = result.comparison
             step = f"{result.side} " if len(record.case.sides) > 2 else ""
             ratio = format_ratio(c.ratio, c.low, c.high)
-            told.append(f"{step}{ratio} ({format_interval(c.low, c.high)}) {result.verdict.word}")
+            told.append(f"{step}{ratio} ({format_interval(c.low, c.high)}) {record.outcome(result)}")
     return told

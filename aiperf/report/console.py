@@ -200,14 +200,16 @@ def _bare_lines(head: str, row: Row, *, width: int, count: int = 1) -> list[Line
 def _notes(row: Row) -> list[str]:
     """Say what the row's numbers do not."""
     notes = []
-    if row.verdict == "invalid" or (row.verdict == "inconclusive" and row.reason != "interval_straddles"):
+    if row.verdict in ("invalid", "interrupted") or (
+        row.verdict == "inconclusive" and row.reason != "interval_straddles"
+    ):
         notes.append(row.sentence)
     if row.quality:
         notes.append(f"check: {row.quality}")
     if row.mechanism_note:
         notes.append(row.mechanism_note)
     expected = row.expect if row.headline and row.against in ("before", "") else ""
-    if expected and row.verdict not in (expected, "inconclusive", "invalid"):
+    if expected and row.verdict not in (expected, "inconclusive", "invalid", "interrupted", "failed"):
         notes.append(f"the scenario expects: {expected}")
     return [note for note in notes if note]
 

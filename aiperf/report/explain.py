@@ -70,7 +70,10 @@ def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None =
         ("How it was measured", _told(record) if imported else _measured(record)),
         ("What was checked", [] if imported else _checks(record)),
         *(
-            (f"{r.comparison.metric}: {r.side} against {r.against}", result_sentences(r) + clock_sentences(record, r))
+            (
+                f"{r.comparison.metric}: {r.side} against {r.against}",
+                result_sentences(r, word=record.outcome(r)) + clock_sentences(record, r),
+            )
             for r in record.results
         ),
         ("What explains it", [] if imported else mechanism_sentences(record, profile)),

@@ -163,7 +163,7 @@ class _Side:
             return ""
         if self.result is None:
             return "no ratio: a pair lacks the energy of a side"
-        found, word = self.result.comparison, self.result.verdict.word
+        found, word = self.result.comparison, self.record.outcome(self.result)
         ratio = format_ratio(found.ratio, found.low, found.high)
         return f"before / {clean(self.side)} {ratio} [{format_interval(found.low, found.high)}], {word}"
 

@@ -6,6 +6,7 @@ What must not live here: finding change points, choosing series, files.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from aiperf.analysis.gate import Difference
@@ -198,7 +199,7 @@ def _after(series: Series, place: int, point: Point) -> list[str]:
     if point.run.status == "running":
         said.append("this run is not finished: still going on, or killed")
     if point.value is not None and not point.counts and point.result:
-        said.append(f"not in the trend: {clean(point.result.verdict.sentence)}")
+        said.append(f"not in the trend: {_sentence(point)}")
     return said
 
 
@@ -229,8 +230,14 @@ def _commit(point: Point) -> str:
 def _word(point: Point) -> str:
     if point.result is None:
         return point.record.status if point.record.status != "measured" else "no number"
-    verdict = point.result.verdict
-    return f"{verdict.word} (provisional)" if verdict.provisional else verdict.word
+    word, verdict = point.record.outcome(point.result), point.result.verdict
+    return f"{word} (provisional)" if verdict.provisional and word == verdict.word else word
+
+
+def _sentence(point: Point) -> str:
+    """What is to be said of a run's result, as its own table says it."""
+    told = build_table([replace(point.record, results=(point.result,))]) if point.result else None
+    return told.rows[0].sentence if told else ""
 
 
 def _why(point: Point) -> str:
@@ -300,7 +307,6 @@ def _plain(series: Series) -> dict[str, Any]:
 
 def _point_plain(point: Point) -> dict[str, Any]:
     c = point.result.comparison if point.result else None
-    verdict = point.result.verdict if point.result else None
     return {
         "run": point.run.run,
         "started": point.run.started,
@@ -314,9 +320,9 @@ def _point_plain(point: Point) -> dict[str, Any]:
         "low": c.low if c else None,
         "high": c.high if c else None,
         "alpha": c.alpha if c else None,
-        "verdict": verdict.word if verdict else None,
-        "provisional": verdict.provisional if verdict else False,
-        "sentence": clean(verdict.sentence) if verdict else _why(point) if point.value is None else "",
+        "verdict": point.record.outcome(point.result) if point.result else None,
+        "provisional": _word(point).endswith(" (provisional)"),
+        "sentence": _sentence(point) or (_why(point) if point.value is None else ""),
         "replicate": point.record.replicate,
         "in_trend": point.counts,
         "changed": point.changed,

@@ -19,13 +19,19 @@ from aiperf.report.numbers import (
     known,
 )
 
+_CUT_SHORT = {"interrupted": "interrupted", "failed": "ended by a failure"}
 _HUGE_LOG = 20.0
 """A log-ratio beyond this is no statement about an order, and not far from what a float can hold as a ratio."""
 
 
-def result_sentences(result: Result) -> list[str]:
-    """Tell one result: figures, verdict, why not its neighbour, what would help, diagnostics."""
+def result_sentences(result: Result, *, word: str = "") -> list[str]:
+    """Tell one result: figures, verdict, why not its neighbour, what would help, diagnostics.
+
+    ``word`` is what came of it where its case was cut short.
+    """
     found, verdict = result.comparison, result.verdict
+    if word in _CUT_SHORT:
+        return [f"Verdict: none. The case was {_CUT_SHORT[word]} before any rule ended it.", _figures(found)]
     provisional = " (provisional)" if verdict.provisional else ""
     said = [f"Verdict: {verdict.word}{provisional}. {_sentence(verdict.sentence)}", _figures(found)]
     if not result.headline:

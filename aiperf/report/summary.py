@@ -19,13 +19,10 @@ _ORDER = ("improved", "regressed", "equivalent", "inconclusive", "invalid", "int
 
 
 def count_outcomes(records: Iterable[CaseRecord]) -> dict[str, int]:
-    """Outcome -> how often, in the order of the summary line; each headline result counts, zeros are left out."""
+    """Outcome -> how often, in the order of the summary line; each headline result counts once, zeros are left out."""
     counts: Counter[str] = Counter()
     for record in records:
-        words = [r.verdict.word for r in record.results if r.headline]
-        counts.update(words)
-        if record.status != "measured" or not words:
-            counts[record.status] += 1
+        counts.update([record.outcome(r) for r in record.results if r.headline] or [record.status])
     known = [word for word in _ORDER if counts[word]]
     return {word: counts[word] for word in [*known, *sorted(set(counts) - set(_ORDER))]}
 
@@ -39,7 +36,8 @@ def summary_line(records: Sequence[CaseRecord], *, seconds: float | None = None)
     for word, count in count_outcomes(records).items():
         aside = _needs(records) if word == "inconclusive" else ""
         parts.append(f"{count} {word}{aside}")
-    if any(r.verdict.provisional for record in records for r in record.results):
+    judged = [r.verdict for record in records for r in record.results if record.outcome(r) == r.verdict.word]
+    if any(verdict.provisional for verdict in judged):
         parts.append("verdicts provisional")
     spent = sum(record.seconds for record in records) if seconds is None else seconds
     return " · ".join([*(parts or ["nothing measured"]), format_duration(spent)])
@@ -71,7 +69,7 @@ def found_in(run: RunRecord, records: Iterable[CaseRecord]) -> Discoveries | Non
         return None
     precision = run.settings.get("precision")
     looks = precision.get("looks") if isinstance(precision, Mapping) else None
-    results = [result for record in records for result in record.results]
+    results = [r for record in records for r in record.results if record.outcome(r) == r.verdict.word]
     return discoveries(results, looks=len(looks or Precision().looks))
 
 
@@ -87,7 +85,7 @@ def _needs(records: Iterable[CaseRecord]) -> str:
         r.comparison.pairs_needed
         for record in records
         for r in record.results
-        if r.headline and r.verdict.word == "inconclusive" and r.comparison.pairs_needed
+        if r.headline and record.outcome(r) == "inconclusive" and r.comparison.pairs_needed
     ]
     if not needed:
         return ""

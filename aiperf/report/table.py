@@ -67,6 +67,7 @@ class Row:
     limit_roof: str = ""
     limit_side: str = ""
     verdict: str = ""
+    """The verdict's word, or the status of a case that was cut short; empty for a row without numbers."""
     reason: str = ""
     """Reason code of the verdict."""
     sentence: str = ""
@@ -267,6 +268,12 @@ def _bare_row(record: CaseRecord) -> Row:
     )
 
 
+def _cut_short(record: CaseRecord, pairs: int) -> str:
+    if record.status == "failed" and record.failure:
+        return failure_sentence(record.failure)
+    return f"{record.status} after {_count(pairs, 'pair')}, before any rule ended the case: no verdict"
+
+
 def _imported(record: CaseRecord) -> str:
     values = ", ".join(f"{s.side} {format_value(s.value, 's')}" for s in record.summaries)
     count = next((s.replicates for s in record.summaries if s.replicates), None)
@@ -280,6 +287,8 @@ def _result_row(record: CaseRecord, result: Result) -> Row:
     if not result.headline:
         limit = None
     change, change_low, change_high = _change(found)
+    word = record.outcome(result)
+    judged = word == verdict.word
     return Row(
         scenario=case.scenario,
         case=case.id,
@@ -306,10 +315,10 @@ def _result_row(record: CaseRecord, result: Result) -> Row:
         limit_share=limit.share if limit else None,
         limit_roof=limit.roof if limit else "",
         limit_side=limit.side if limit else "",
-        verdict=verdict.word,
-        reason=verdict.reason,
-        sentence=clean(verdict.sentence),
-        provisional=verdict.provisional,
+        verdict=word,
+        reason=verdict.reason if judged else word,
+        sentence=clean(verdict.sentence if judged else _cut_short(record, found.pairs)),
+        provisional=verdict.provisional and judged,
         expect=case.expect,
         quality=_quality(record, result) if result.headline else "",
         findings=tuple(map(clean, record.findings)),

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from aiperf.records import CaseRecord, Pair, Result, RunRecord, Sample, Summary
 from aiperf.scenario.text import axis_text
 from aiperf.store.telemetry_rows import telemetry_numbers
+from aiperf.store.view_rows import told
 
 What = Literal["comparisons", "samples", "cases", "telemetry"]
 Row = dict[str, Any]
@@ -140,14 +141,14 @@ def _case_cells(record: CaseRecord) -> Row:
 
 
 def _comparisons(record: CaseRecord) -> Iterator[Row]:
-    yield from (_comparison(result) for result in record.results)
+    yield from (_comparison(record, result) for result in record.results)
     yield from (_value(record, summary) for summary in record.summaries)
     if not record.results and not record.summaries:
         yield {"reason": _reason(record)}
 
 
-def _comparison(result: Result) -> Row:
-    found, verdict = result.comparison, result.verdict
+def _comparison(record: CaseRecord, result: Result) -> Row:
+    found = result.comparison
     named = ("metric", "unit", "better", "ratio", "low", "high", "alpha", "pairs", "sd", "mde", "pairs_needed")
     return {name: getattr(found, name) for name in named} | {
         "headline": result.headline,
@@ -155,11 +156,8 @@ def _comparison(result: Result) -> Row:
         "against": result.against,
         "before": found.before.value,
         "after": found.after.value,
-        "threshold": verdict.threshold,
-        "verdict": verdict.word,
-        "reason": verdict.reason,
-        "sentence": verdict.sentence,
-        "provisional": verdict.provisional,
+        "threshold": result.verdict.threshold,
+        **told(record, result),
     }
 
 

@@ -86,7 +86,7 @@ def comparison_rows(run: Run) -> Iterator[Row]:
     started = _time(run.record.started)
     for _, light in run.cases:
         for result in light.record.results:
-            row = {**_keys(run, light.record), **_result(result)}
+            row = {**_keys(run, light.record), **_result(light.record, result)}
             yield {**row, "host_id": light.record.host_id, "started": started}
 
 
@@ -143,7 +143,7 @@ def _keys(run: Run, record: CaseRecord) -> Row:
     return {"run": run.folder.name, "case": record.case.id, "scenario": record.case.scenario}
 
 
-def _result(result: Result) -> Row:
+def _result(record: CaseRecord, result: Result) -> Row:
     comparison, verdict = result.comparison, result.verdict
     return {
         "metric": comparison.metric,
@@ -163,12 +163,18 @@ def _result(result: Result) -> Row:
         "pairs_needed": comparison.pairs_needed,
         "mde": number(comparison.mde),
         "second_ratio": number(comparison.second_ratio),
-        "verdict": verdict.word,
-        "reason": verdict.reason,
-        "sentence": verdict.sentence,
         "threshold": number(verdict.threshold),
-        "provisional": verdict.provisional,
+        **told(record, result),
     }
+
+
+def told(record: CaseRecord, result: Result) -> Row:
+    """What came of a result: its verdict, or the status of a case that was cut short, which has none."""
+    word, verdict = record.outcome(result), result.verdict
+    if word != verdict.word:
+        return {"verdict": word, "reason": word, "sentence": "", "provisional": False}
+    named = ("reason", "sentence", "provisional")
+    return {"verdict": word, **{name: getattr(verdict, name) for name in named}}
 
 
 def _time(text: str) -> datetime | None:

@@ -119,7 +119,11 @@ COMPARISONS = View(
         Column("pairs_needed", _WHOLE, "pairs that a decision would need"),
         Column("mde", _REAL, "smallest effect that could be found, as a ratio minus 1"),
         Column("second_ratio", _REAL, "the second estimate (Hodges-Lehmann)"),
-        Column("verdict", _TEXT, "improved, regressed, equivalent, inconclusive, invalid"),
+        Column(
+            "verdict",
+            _TEXT,
+            "improved, regressed, equivalent, inconclusive, invalid; interrupted, failed: the case was cut short",
+        ),
         Column("reason", _TEXT, "code of the reason"),
         Column("sentence", _TEXT, "the verdict in words"),
         Column("threshold", _REAL, "threshold it was held against, as a ratio minus 1"),

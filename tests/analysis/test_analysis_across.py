@@ -229,6 +229,13 @@ def test_a_result_that_its_own_run_doubts_carries_no_verdict_between_runs():
     assert hold_case(record_of(result_of(0.3)), record_of(wide))[0].speedup.word == "regressed"
 
 
+@pytest.mark.parametrize("status", ["interrupted", "failed"])
+def test_a_case_that_was_cut_short_carries_no_verdict_between_runs(status):
+    held = hold_case(record_of(result_of(0.3), status=status), record_of(result_of(0.1)))[0]
+    assert held.speedup.word == "inconclusive"
+    assert held.reason == f"the first run's result ({status}) carries no verdict of its own"
+
+
 def test_a_result_without_an_interval_gives_a_reason_and_no_number():
     c = result_of().comparison
     open_ = replace(result_of(), comparison=replace(c, low=0.0, high=math.inf))

@@ -211,8 +211,9 @@ def test_runs_without_a_number_are_points_that_no_step_counts():
     entries = [made(i, ratio=(0.2 if i < 12 else 0.1) + JITTER[i % 8]) for i in range(1, 21)]
     entries[3] = (entries[3][0], replace(entries[3][1], status="skipped", results=()))
     entries[5] = made(6, ratio=3.0, word="invalid")
+    entries[7] = (entries[7][0], replace(entries[7][1], status="interrupted"))
     series = all_series(entries)[0]
-    assert [p.counts for p in series.points[:6]] == [True, True, True, False, True, False]
+    assert [p.counts for p in series.points[:8]] == [True, True, True, False, True, False, True, False]
     assert [s.index for s in series.ratio_steps] == [11]
 
 

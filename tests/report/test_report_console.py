@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -192,8 +193,29 @@ def test_skips_of_one_scenario_with_one_reason_are_one_line() -> None:
 
 def test_an_interrupted_case_keeps_its_figures_and_one_without_says_how_far_it_came() -> None:
     record = measured(make_case(), make_result(make_comparison(2e-3, 1e-3, interval=(1.9, 2.1))), status="interrupted")
-    assert count_outcomes([record]) == {"improved": 1, "interrupted": 1}
+    figures, note = lines_at(100, [record])[2:]
+    assert {"2.00×", "1.90 … 2.10"} <= set(re.split(r" {2,}", figures))
+    assert figures.endswith("  interrupted")
+    assert note == "     interrupted after 6 pairs, before any rule ended the case: no verdict"
     assert "interrupted: after 6 pairs" in lines_at(100, [replace(record, results=())])[0]
+
+
+@pytest.mark.parametrize(
+    ("status", "word", "counted"),
+    [
+        ("interrupted", "improved", "interrupted"),
+        ("interrupted", "invalid", "invalid"),
+        ("failed", "improved", "failed"),
+        ("failed", "invalid", "failed"),
+        ("measured", "improved", "improved"),
+    ],
+)
+def test_a_case_has_one_outcome_and_is_counted_once(status, word, counted) -> None:
+    found = make_result(make_comparison(2e-3, 1e-3, interval=(1.9, 2.1)), word, verdict={"provisional": True})
+    record = measured(make_case(), found, status=status)
+    assert count_outcomes([record]) == {counted: 1}
+    assert build_table([record]).rows[0].verdict == counted
+    assert ("verdicts provisional" in summary_line([record])) == (counted == word)
 
 
 def test_several_inconclusive_cases_name_the_most_pairs_needed() -> None:

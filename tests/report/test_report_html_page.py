@@ -84,13 +84,15 @@ def test_counts_stand_beside_every_outcome_and_a_verdict_that_none_has_is_told_a
     }  # fmt: skip
 
 
-def test_a_case_that_failed_after_it_had_results_counts_for_both() -> None:
-    record = replace(sample_records()[0], status="interrupted")
+@pytest.mark.parametrize("status", ["interrupted", "failed"])
+def test_a_case_that_was_cut_short_after_it_had_results_counts_once_and_has_no_verdict(status) -> None:
+    failure = sample_records()[-1].failure if status == "failed" else None
+    record = replace(sample_records()[0], status=status, failure=failure)
     html = render_html(make_run(), [record], pairs=nothing)
-    assert '<tr class=improved data-w="improved interrupted"' in html
-    assert {"improved": "1", "interrupted": "1"}.items() <= dict(
-        re.findall(r'word="([a-z-]+)"><b>(\d+)<', html)
-    ).items()
+    counts = dict(re.findall(r'word="([a-z-]+)"><b>(\d+)<', html))
+    assert {word for word, count in counts.items() if count != "0"} == {status}
+    assert counts[status] == "1"
+    assert "Verdict: none." in html
 
 
 def test_cases_never_begun_stand_in_the_table_where_the_plan_has_them() -> None:

@@ -307,6 +307,12 @@ def test_a_folder_without_runs_is_a_mistake(tmp_path: Path) -> None:
 # ---- what a question may take ----------------------------------------------------------------------------------------
 
 
+def test_a_case_that_was_cut_short_has_its_status_for_a_verdict(tmp_path: Path) -> None:
+    write_run(tmp_path, [replace(make_measured(), status="interrupted", stop="interrupted")])
+    found = rows("SELECT ratio, verdict, reason, sentence, provisional FROM comparisons WHERE headline", tmp_path)
+    assert found == [(2.0, "interrupted", "interrupted", "", False)]
+
+
 def test_a_question_that_takes_long_can_be_interrupted(results: Path) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -21,7 +21,7 @@ from aiperf.report.html.interval import interval_chart
 from aiperf.report.html.outcome import glyph, outcome_class
 from aiperf.report.html.readings import Strip, clock_of, strips
 from aiperf.report.html.rounds import rounds_chart
-from aiperf.report.html.view import row_words
+from aiperf.report.html.view import row_word
 from aiperf.report.html.warmup import WarmupLine, warmup_chart, warmup_lines
 from aiperf.report.numbers import clean
 from aiperf.report.profile_table import profile_lines
@@ -129,7 +129,7 @@ def case_view(
     counted = (run.side for p in record.pairs for run in p.runs if run.usage)
     watched = tuple(dict.fromkeys([*(mark for p in record.pairs for mark in p.telemetry), *counted]))
     rows = build_table([record]).rows
-    words = list(dict.fromkeys(word for row in rows if row.headline for word in row_words(row)))
+    words = list(dict.fromkeys(row_word(row) for row in rows if row.headline))
     return CaseView(
         id=case.id,
         title=case.title,
@@ -190,14 +190,16 @@ def _stderr(record: CaseRecord) -> tuple[str, ...]:
 
 def _result(record: CaseRecord, result: Result) -> ResultView:
     found = differences(record, result)
+    word = record.outcome(result)
+    provisional = result.verdict.provisional and word == result.verdict.word
     ladder = f"{result.side} against {result.against}: " if len(record.case.sides) > 2 else ""
     order = f"▲ {result.against} went first, ● {result.side} went first" if found.orders else ""
     return ResultView(
-        heading=f"{ladder}{result.verdict.word}{' (provisional)' if result.verdict.provisional else ''}",
-        css=outcome_class(result.verdict.word),
-        glyph=glyph(result.verdict.word),
-        sentences=(*result_sentences(result), *clock_sentences(record, result)),
-        interval=interval_chart(result),
+        heading=f"{ladder}{word}{' (provisional)' if provisional else ''}",
+        css=outcome_class(word),
+        glyph=glyph(word),
+        sentences=(*result_sentences(result, word=word), *clock_sentences(record, result)),
+        interval=interval_chart(result, word=word),
         differences=differences_chart(record, result, found),
         running=bool(found.running),
         order=order,

@@ -62,7 +62,7 @@ def differences_chart(record: CaseRecord, result: Result, found: Differences) ->
         *_sideways(scale, threshold),
         y_axis(ticks, start=_LEFT, end=_WIDTH - _EDGE),
         path(f"M{_LEFT} {scale(1)}H{_WIDTH - _EDGE}", "one") if scale.low <= 1 <= scale.high else "",
-        f'<g class="v {result.verdict.word}">{_running(found, places, scale)}{_points(found, points)}</g>',
+        f'<g class="v {record.outcome(result)}">{_running(found, places, scale)}{_points(found, points)}</g>',
         *_numbers(record, places),
         label((_LEFT + _WIDTH) / 2, _BOTTOM + 32, "pair, in the order measured", "mid"),
     ]

@@ -32,8 +32,9 @@ def tiny_bar(ratio: float, low: float, high: float, *, threshold: float) -> str:
     return f'<svg><path d="M{first} 7H{max(ends[1], first + 1)}M{_bar_place(ratio, unit)} 2v10"/></svg>'
 
 
-def interval_chart(result: Result) -> str:
-    """Draw the interval of a result, its estimate and the second opinion against the threshold's band."""
+def interval_chart(result: Result, *, word: str = "") -> str:
+    """Draw an interval, its estimate and the second opinion against the threshold's band; ``word`` came of it."""
+    word = word or result.verdict.word
     found, threshold = result.comparison, result.verdict.threshold
     if not drawable(found.ratio):
         return ""
@@ -43,12 +44,12 @@ def interval_chart(result: Result) -> str:
         *band(scale, threshold, _TOP, _BOTTOM),
         x_axis(ratio_ticks(scale, apart=52), start=_EDGE, end=_WIDTH - _EDGE, top=_TOP, bottom=_BOTTOM),
         path(f"M{scale(1)} {_TOP - 4}V{_BOTTOM}", "one"),
-        f'<g class="v {result.verdict.word}">{_marks(found, scale)}</g>',
+        f'<g class="v {word}">{_marks(found, scale)}</g>',
         *_second(found, scale),
     ]
     said = (
         f"Ratio {format_ratio(found.ratio, found.low, found.high)}, {confidence(found.alpha)} interval "
-        f"{format_interval(found.low, found.high)}, threshold {format_percent(threshold)}: {result.verdict.word}."
+        f"{format_interval(found.low, found.high)}, threshold {format_percent(threshold)}: {word}."
     )
     return figure(body, width=_WIDTH, height=_BOTTOM + 24, title="Interval against the threshold", description=said)
 

@@ -17,7 +17,7 @@ from aiperf.report.html.outcome import GLYPHS, need, outcome_class
 from aiperf.report.html.speedups import MOST_NAMED, speedup_chart
 from aiperf.report.html.sweep import sweeps
 from aiperf.report.html.templates import source, templates
-from aiperf.report.html.view import Overview, command, facts, libraries, overview, row_words
+from aiperf.report.html.view import Overview, command, facts, libraries, overview, row_word
 from aiperf.report.numbers import confidence
 from aiperf.report.summary import discovery_line, header_lines, summary_line
 from aiperf.report.table import Table
@@ -82,7 +82,7 @@ def _in_need(records: Sequence[CaseRecord], only: Collection[str], found: Overvi
     """The cases to show in full: the worst outcomes first, the rest in plan order."""
     words: dict[str, set[str]] = {}
     for row in found.rows:
-        words.setdefault(row.case, set()).update(row_words(row))
+        words.setdefault(row.case, set()).add(row_word(row))
     wanted = [r for r in records if not only or r.case.id in only]
     return sorted(wanted, key=lambda r: need(words[r.case.id]))
 

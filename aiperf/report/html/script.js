@@ -8,7 +8,7 @@
   const rows = [...body.rows].map((element, place) => ({
     element, place,
     scenario: element.cells[0].textContent,
-    words: (element.dataset.w || element.className).split(" "),
+    words: element.className.split(" "),
     keys: element.dataset.k.split(" ").map((k) => (k === "-" ? null : Number(k))),
     text: "",
   }));

@@ -41,6 +41,8 @@ class Sweep:
 class _Point:
     value: Any
     result: Result
+    word: str
+    """What came of it."""
 
 
 def sweeps(records: Sequence[CaseRecord]) -> list[Sweep]:
@@ -59,7 +61,9 @@ def _sweep(axis: str, records: Sequence[CaseRecord]) -> Sweep | None:
         for result in record.results:
             if result.headline and _drawable(result):
                 step = [f"{result.side} vs {result.against}"] if len(record.case.sides) > 2 else []
-                series.setdefault(" ".join([*others, *step]), []).append(_Point(record.case.axes[axis], result))
+                series.setdefault(" ".join([*others, *step]), []).append(
+                    _Point(record.case.axes[axis], result, record.outcome(result))
+                )
     series = {k: v for k, v in series.items() if len({axis_text(p.value) for p in v}) >= FEWEST}
     if not series:
         return None
@@ -185,7 +189,7 @@ def _bar(point: _Point, x: int, scale: Scale) -> str:
     high = scale(found.high) if drawable(found.high) else round(scale.end)
     shape = path(f"M{x} {low}V{min(high, low - 1)}M{x - 4} {low}h8M{x - 4} {high}h8", "bar")
     mark = path(discs([(x, scale(found.ratio))]), "mark")
-    return f'<g class="v {outcome_class(point.result.verdict.word)}">{shape}{mark}</g>'
+    return f'<g class="v {outcome_class(point.word)}">{shape}{mark}</g>'
 
 
 def _known_ends(result: Result) -> list[float]:

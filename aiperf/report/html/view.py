@@ -27,8 +27,6 @@ class Line:
     """One row of the table as texts; ``keys`` are the numbers that its columns are sorted by, ``-`` for none."""
 
     word: str
-    words: str
-    """Outcomes that a filter finds it by, where they are more than ``word``."""
     css: str
     scenario: str
     case: str
@@ -71,6 +69,9 @@ class Overview:
 def overview(run: RunRecord, records: Sequence[CaseRecord], *, warnings: Sequence[str]) -> Overview:
     """Rows of every planned case in plan order: also of those that were never begun."""
     rows = [row for row in build_table(records).rows if row.headline]
+    # A case that failed after some pairs has its reason beside its figures.
+    counted = {row.case for row in rows if row.verdict}
+    rows = [row for row in rows if row.verdict or row.case not in counted]
     unread = _not_begun(run, records, damaged=bool(warnings))
     places = {case_id: place for place, case_id in enumerate(run.planned)}
     rows = sorted([*rows, *unread], key=lambda row: places.get(row.case, len(places)))
@@ -87,10 +88,9 @@ def overview(run: RunRecord, records: Sequence[CaseRecord], *, warnings: Sequenc
     )
 
 
-def row_words(row: Row) -> list[str]:
-    """The outcomes that a row counts for: its verdict, and its status unless it was simply measured."""
-    words = [row.verdict] if row.verdict else []
-    return [*words, row.status] if row.status != "measured" or not words else words
+def row_word(row: Row) -> str:
+    """The outcome that a row counts for: its verdict, else its status."""
+    return row.verdict or row.status
 
 
 def facts(run: RunRecord) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -166,12 +166,10 @@ def _thresholds(records: Sequence[CaseRecord]) -> dict[Threshold, float]:
 
 
 def _line(row: Row, threshold: float) -> Line:
-    words = row_words(row)
-    word = words[0]
+    word = row_word(row)
     plain = row.verdict and row.ratio is not None and row.low is not None and row.high is not None
     return Line(
         word=word,
-        words=" ".join(map(outcome_class, words)) if len(words) > 1 else "",
         css=outcome_class(word),
         scenario=row.scenario,
         case=_case_text(row),
@@ -199,7 +197,9 @@ def _reason(row: Row) -> str:
     """The reason code as words; the sentence where the code alone does not say what happened."""
     if not row.verdict:
         return f"{row.sentence}{'; ' + row.fix if row.fix else ''}"
-    if row.verdict == "invalid" or (row.verdict == "inconclusive" and row.reason != "interval_straddles"):
+    if row.verdict in ("invalid", "interrupted", "failed") or (
+        row.verdict == "inconclusive" and row.reason != "interval_straddles"
+    ):
         return row.sentence
     return row.reason.replace("_", " ")
 
@@ -210,7 +210,7 @@ def _key(value: float | None) -> str:
 
 def _tiles(lines: Sequence[Line]) -> tuple[Tile, ...]:
     """Every verdict and what befell the rest, in one order; verdicts without a row are told as 0."""
-    counts = Counter(word for line in lines for word in (line.words.split() or [line.css]))
+    counts = Counter(line.css for line in lines)
     verdicts = ("improved", "regressed", "equivalent", "inconclusive", "invalid")
     order = [*GLYPHS, *sorted({line.word for line in lines} - set(GLYPHS))]
     return tuple(
