@@ -33,6 +33,8 @@ STYLES = {
     "no record": "bold red",
 }
 _GAP = 2
+_VALUES = 4
+"""The first columns: both values, the speedup and its interval."""
 _MIN_LABEL = 12
 _MAX_LABEL = 44
 
@@ -54,20 +56,33 @@ class _Column:
 
 
 def table_lines(table: Table, *, width: int = PIPED_WIDTH, every_metric: bool = False) -> list[Line]:
-    """Lay the table out in at most ``width`` cells: columns are lost from the right, the verdict never.
+    """Lay the table out in at most ``width`` cells: columns are lost from the right, then the values of both sides.
+
+    The speedup goes only where nothing else is left beside it, the verdict never; what is lost is said below
+    once a value or the interval is among it.
 
     ``every_metric`` shows the rows that only inform as well as those that the cases are about.
     """
     groups = [(name, [r for r in rows if r.headline or every_metric]) for name, rows in table.groups()]
     shown = [row for _, rows in groups for row in rows if row.verdict]
-    columns, label, sizes = _fit(shown, _columns(table), width)
+    every = _columns(table)
+    columns, label, sizes = _fit(shown, every, width)
     lines = []
     if shown:
         cells = [column.title for column in columns]
         lines.append(Line(_join(" scenario / case", cells, label, sizes).rstrip(), "bold"))
     for name, rows in groups:
         lines.extend(_group_lines(name, rows, columns=columns, label=label, sizes=sizes, width=width))
-    return lines
+    lost = [column.title for column in every if column not in columns]
+    # Of the limit and the change the other columns tell enough.
+    told = shown and any(column.title in lost for column in every[:_VALUES])
+    return [*lines, *left_out(lost, width)] if told else lines
+
+
+def left_out(titles: Sequence[str], width: int) -> list[Line]:
+    """Say which columns found no room."""
+    said = f" no room for {', '.join(titles)}: widen the terminal or export"
+    return [Line(part, "dim") for part in wrap(said, width, indent="   ")] if titles else []
 
 
 def run_lines(
@@ -153,15 +168,17 @@ def _columns(table: Table) -> list[_Column]:
 def _fit(rows: Sequence[Row], columns: list[_Column], width: int) -> tuple[list[_Column], int, list[int]]:
     """Columns that fit beside the longest label, the label's width and theirs."""
     label = min(_MAX_LABEL, max([cell_count(" scenario / case"), *(cell_count(_label(r)) for r in rows)]))
-    kept = list(columns)
+    kept, values, ratio = list(columns), columns[:2], columns[2:3]
+    losses = [*([column] for column in reversed(columns[3:-1])), values, ratio]
     while True:
         sizes = [max([cell_count(c.title), *(cell_count(c.cell(r)) for r in rows)]) for c in kept]
         room = width - sum(size + _GAP for size in sizes)
         if room >= label or (room >= _MIN_LABEL and _squeeze(kept)):
             return kept, min(label, room), sizes
-        if len(kept) == 1:
+        if not losses:
             return kept, max(1, room), sizes
-        del kept[-2]
+        gone = losses.pop(0)
+        kept = [column for column in kept if column not in gone]
 
 
 def _squeeze(kept: Sequence[_Column]) -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from aiperf.records.profiled import Profile, Tool
-from aiperf.report.console import Line
+from aiperf.report.console import Line, left_out
 from aiperf.report.numbers import DASH, format_value
-from aiperf.report.profile_layout import Column, fitted, left_out, said
+from aiperf.report.profile_layout import Column, fitted, said
 from aiperf.report.profile_match import COUNTED_WITH, Match, Seen, iterations_of, matched, mean
 from aiperf.report.profile_points import work_of
 from aiperf.report.profile_rules import kernel_rules

@@ -81,11 +81,6 @@ def said(text: str, width: int, *, lead: str = " ", indent: str = "   ", style: 
     return [Line(part, style) for part in wrap(f"{lead}{clean(text)}", width, indent=indent)]
 
 
-def left_out(titles: Sequence[str], width: int) -> list[Line]:
-    """Say which columns found no room."""
-    return said(f"no room for {', '.join(titles)}: widen the terminal or export", width, style="dim") if titles else []
-
-
 def _line(
     name: str, cells: Sequence[str], columns: Sequence[Column], size: int, *, width: int, style: str = ""
 ) -> Line:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aiperf.records.profiled import Profile, SideProfile
-from aiperf.report.console import Line
+from aiperf.report.console import Line, left_out
 from aiperf.report.mechanism import concerned
 from aiperf.report.numbers import DASH, clean
-from aiperf.report.profile_layout import Column, fitted, left_out, said
+from aiperf.report.profile_layout import Column, fitted, said
 from aiperf.report.profile_match import TOOLS, side_of, sides_of
 from aiperf.report.profile_words import QUANTITIES, RESULT, written
 

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from aiperf.records.profiled import Artefact, Profile
-from aiperf.report.console import Line
+from aiperf.report.console import Line, left_out
 from aiperf.report.mechanism import BARS
 from aiperf.report.numbers import DASH, clean, format_share
 from aiperf.report.profile_activities import activity_lines, counter_lines, event_lines
-from aiperf.report.profile_layout import Column, fitted, left_out, said
+from aiperf.report.profile_layout import Column, fitted, said
 from aiperf.report.profile_match import TOOLS, pairs_of, side_of, sides_of
 from aiperf.report.profile_words import QUANTITIES, RESULT, SIDE_RULES, side_change, written
 

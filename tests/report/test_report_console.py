@@ -48,6 +48,17 @@ AT_60 = """\
  pageable-vs-pinned-copy
    h2d 1MiB       88.1 µs  31.4 µs    2.81×  improved
    h2d 256MiB     15.3 ms  4.95 ms    3.10×  improved
+ no room for 98.4 % interval, of limit, change: widen the
+   terminal or export
+"""
+AT_44 = """\
+ scenario / case  speedup  verdict
+ pageable-vs-pinned-copy
+   h2d 1MiB         2.81×  improved
+   h2d 256MiB       3.10×  improved
+ no room for before, after, 98.4 % interval,
+   of limit, change: widen the terminal or
+   export
 """
 
 
@@ -79,10 +90,27 @@ def test_a_terminal_of_60_columns_keeps_the_ratio_and_the_verdict() -> None:
     assert lines_at(60, sample_records()[:2]) == AT_60.splitlines()
 
 
+def test_a_terminal_without_room_for_the_values_loses_them_before_the_speedup() -> None:
+    assert lines_at(44, sample_records()[:2]) == AT_44.splitlines()
+
+
+@pytest.mark.parametrize("width", range(49, 121))
+def test_the_speedup_stands_beside_even_the_longest_verdict(width: int) -> None:
+    found = make_result(make_comparison(2e-3, 1e-3, interval=(1.9, 2.1)), "inconclusive", verdict={"provisional": True})
+    lines = lines_at(width, [measured(make_case(axes={"shape": "x" * 40}), found)])
+    assert [line for line in lines if "2.00×" in line and line.endswith("inconclusive (provisional)")]
+    assert max(map(len, lines)) <= width
+    every = {"before", "after", "98.4 % interval", "of limit", "change"}
+    said = " ".join(line.strip() for line in lines[3:]).removeprefix("no room for ").partition(":")[0].split(", ")
+    lost = {name for name in every if name not in lines[0]}
+    assert {name for name in said if name} == (lost if lost & {"before", "98.4 % interval"} else set())
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
 def test_no_line_is_wider_than_the_terminal_and_every_verdict_is_whole(width: int) -> None:
     lines = lines_at(width, every_metric=True)
     assert max(map(len, lines)) <= width
+    lines = lines[: next((i for i, line in enumerate(lines) if "no room" in line), None)]
     words = [line.split()[-1] for line in lines if line.startswith("   ") and line[3] != " "]
     assert words == ["improved", "improved", "equivalent", "inconclusive"]
 
