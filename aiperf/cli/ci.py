@@ -111,12 +111,13 @@ def print_and_write(
     def write() -> None:
         if not (any(paths.values()) or _in_github(os.environ)):
             return
-        line = summary_line(records, seconds=seconds)
+        table = build_table(records, run=outcome.run, profiles=told)
+        line = summary_line(records, seconds=seconds, unread=table.unread)
         write_ci(
             entries_of_run(outcome.run, records, problems=outcome.problems),
             title=title,
             exit_code=outcome.exit,
-            summary=render_markdown(outcome.run, build_table(records, profiles=told), summary=line),
+            summary=render_markdown(outcome.run, table, summary=line),
             **paths,
         )
 

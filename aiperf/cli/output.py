@@ -45,7 +45,7 @@ def print_run(
     """Print the comparison table of a run to stdout; ``profiles`` tell whether the claimed counters moved."""
     built = build_table(records, run=run, profiles={profile.case: profile for profile in profiles})
     table = replace(built, extras=extras)
-    summary, discovered = summary_line(records, seconds=seconds), discovery_line(run, records)
+    summary, discovered = summary_line(records, seconds=seconds, unread=table.unread), discovery_line(run, records)
     if form is Format.json:
         sys.stdout.write(render_json(run, table, records=records, warnings=warnings))
     elif form is Format.csv:

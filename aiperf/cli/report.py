@@ -35,8 +35,7 @@ from aiperf.report.profile_page import profiles_html
 from aiperf.store.parts import open_parts
 from aiperf.store.profiles import read_profiles
 from aiperf.store.read import StoredRun, read_case, read_pairs
-from aiperf.store.reference import concluded_again
-from aiperf.store.same import same_results
+from aiperf.store.reference import all_concluded_again
 from aiperf.store.write import file_name, write_whole
 
 _Recompute = Annotated[
@@ -78,7 +77,8 @@ def report(
     _check_flags(html=html, output=output, cases=cases, form=form, columns=columns)
     stored = open_parts(runs, results=results)
     records, damaged = stored.read_cases()
-    records, differing = _recomputed(stored, records) if again else (records, [])
+    records, differing = all_concluded_again(stored, records) if again else (records, ())
+    lost = stored.lost(records, damaged) if again else 0
     found = [read_profiles(folder) for folder in stored.folders]
     profiles = tuple(profile for own, _ in found for profile in own)
     warnings = [d.sentence for d in (*damaged, *(d for _, spoilt in found for d in spoilt))]
@@ -93,13 +93,14 @@ def report(
         for warning in warnings:
             print(warning, file=sys.stderr)
     else:
-        same = f"recomputed from raw samples: {len(records) - len(differing)} of {len(records)} cases the same"
+        same, planned = len(records) - len(differing), len(records) + lost
+        confirmed = f"recomputed from raw samples: {same} of {planned} cases the same"
         print_run(
             stored.record,
             records,
             form=form,
             every_metric=every_metric,
-            footer=[*([same, *differing] if again else []), *_only_profiled(records, profiles, runs[0])],
+            footer=[*([confirmed, *differing] if again else []), *_only_profiled(records, profiles, runs[0])],
             warnings=warnings,
             profiles=profiles,
             extras=build_extras(records, wanted, prices=prices, pairs_of=partial(_pairs, stored, wanted)),
@@ -110,16 +111,8 @@ def report(
         print(
             f"no profile is stored in {stored.folder}: aiperf profile NAME --resume {runs[0]} adds one", file=sys.stderr
         )
-    if differing:
+    if differing or lost:
         raise typer.Exit(int(Exit.WRONG))
-
-
-def _recomputed(stored: StoredRun, records: Sequence[CaseRecord]) -> tuple[tuple[CaseRecord, ...], list[str]]:
-    """The records concluded again, and a sentence for each whose results differ from the stored ones."""
-    fresh = tuple(concluded_again(stored, record) for record in records)
-    pairs = zip(records, fresh, strict=True)
-    differing = [then.case.id for then, now in pairs if not same_results(then.results, now.results)]
-    return fresh, [f"{name} differs from what was stored" for name in differing]
 
 
 def _only_profiled(records: Sequence[CaseRecord], profiles: Sequence[Profile], run: str) -> list[str]:

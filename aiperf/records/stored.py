@@ -97,6 +97,11 @@ class RunRecord:
         return cls(run=run, argv=(), started="", status="unknown", precision="unknown")
 
     @property
+    def profiled_only(self) -> bool:
+        """Whether it was made by ``aiperf profile``, which leaves profiles and no records of cases."""
+        return "profile" in self.argv[1:3]
+
+    @property
     def known(self) -> bool:
         """Whether the run's own record could be read."""
         return self.status != "unknown"

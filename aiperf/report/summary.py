@@ -15,25 +15,30 @@ from aiperf.report.numbers import clean, format_percent
 from aiperf.settings import Precision
 from aiperf.units import format_duration
 
-_ORDER = ("improved", "regressed", "equivalent", "inconclusive", "invalid", "interrupted", "skipped", "failed")
+_VERDICTS = ("improved", "regressed", "equivalent", "inconclusive", "invalid")
+_ORDER = (*_VERDICTS, "interrupted", "skipped", "failed", "not begun", "no record")
 
 
-def count_outcomes(records: Iterable[CaseRecord]) -> dict[str, int]:
-    """Outcome -> how often, in the order of the summary line; each headline result counts once, zeros are left out."""
-    counts: Counter[str] = Counter()
+def count_outcomes(records: Iterable[CaseRecord], *, unread: Iterable[str] = ()) -> dict[str, int]:
+    """Outcome -> how often, in the order of the summary line; each headline result counts once, zeros are left out.
+
+    ``unread`` is the status of every planned case that has no record.
+    """
+    counts: Counter[str] = Counter(unread)
     for record in records:
         counts.update([record.outcome(r) for r in record.results if r.headline] or [record.status])
     known = [word for word in _ORDER if counts[word]]
     return {word: counts[word] for word in [*known, *sorted(set(counts) - set(_ORDER))]}
 
 
-def summary_line(records: Sequence[CaseRecord], *, seconds: float | None = None) -> str:
+def summary_line(records: Sequence[CaseRecord], *, seconds: float | None = None, unread: Iterable[str] = ()) -> str:
     """``12 improved · 3 equivalent · 1 inconclusive (needs about 55 pairs) · 4 m 12 s``.
 
+    ``unread`` is the status of every planned case that has no record.
     ``seconds`` is the wall time of the run; without it the cases' own times are added up.
     """
     parts = []
-    for word, count in count_outcomes(records).items():
+    for word, count in count_outcomes(records, unread=unread).items():
         aside = _needs(records) if word == "inconclusive" else ""
         parts.append(f"{count} {word}{aside}")
     judged = [r.verdict for record in records for r in record.results if record.outcome(r) == r.verdict.word]

@@ -24,6 +24,8 @@ from aiperf.report.numbers import (
     format_value,
 )
 
+NOT_BEGUN, NO_RECORD = "not begun", "no record"
+"""Status of a planned case that the run holds nothing of: it had not come to it, or has lost it."""
 _INTERRUPTED = "the run was interrupted before it"
 TIME_UNITS = ("s",)
 """A metric in one of these units has a speedup; any other prints its change."""
@@ -39,7 +41,7 @@ class Row:
     label: str
     """The axes as people read them; empty for a case without axes."""
     status: str
-    """measured, skipped, failed, interrupted or imported; "not begun" for a planned case that has no record."""
+    """measured, skipped, failed, interrupted or imported; NOT_BEGUN or NO_RECORD for a planned case that has none."""
     metric: str = ""
     unit: str = ""
     side: str = ""
@@ -179,6 +181,11 @@ class Table:
         found = {r.alpha for r in self.rows if r.alpha is not None}
         return found.pop() if len(found) == 1 else None
 
+    @property
+    def unread(self) -> list[str]:
+        """The status of every planned case that has no record."""
+        return [row.status for row in self.rows if row.status in (NOT_BEGUN, NO_RECORD)]
+
     def groups(self) -> list[tuple[str, list[Row]]]:
         """Rows by scenario, in the order of first appearance."""
         by_name: dict[str, list[Row]] = {}
@@ -212,13 +219,15 @@ def _with_mechanism(row: Row, record: CaseRecord, profiles: Mapping[str, Profile
 
 
 def _not_begun(run: RunRecord, known: Collection[str], profiled: Collection[str]) -> list[Row]:
-    if run.status == "finished" and not known:
-        # A run that only profiled holds no record at all.
+    # A run that only profiled holds no record at all; of parts together no command line is left.
+    only_profiled = not known and (run.profiled_only or (not run.argv and bool(profiled)))
+    if run.status == "finished" and only_profiled:
         return []
     ended = {"finished": "the run planned it and holds none that can be read", "interrupted": _INTERRUPTED}
     why = ended.get(run.status, "the run has not come to it")
-    status = "no record" if run.status == "finished" else "not begun"
-    missing = [case for case in run.planned if case not in known and case not in profiled]
+    status = NO_RECORD if run.status == "finished" else NOT_BEGUN
+    begun = {*known, *(profiled if only_profiled else ())}
+    missing = [case for case in run.planned if case not in begun]
     # A case's id is its scenario's name and its axes in brackets.
     return [
         Row(scenario=name, case=case, label=axes.rstrip("]").replace(",", " "), status=status, sentence=why)

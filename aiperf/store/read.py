@@ -60,6 +60,14 @@ class StoredRun:
         damaged = tuple(e for e in entries if isinstance(e, Damaged))
         return tuple(e for e in entries if isinstance(e, CaseRecord)), (*self.warnings, *damaged)
 
+    def lost(self, read: Sequence[CaseRecord], damaged: Sequence[Damaged]) -> int:
+        """How many cases it should hold beside those ``read``: damaged ones, and what a finished run lacks."""
+        run, known = self.record, {record.case.id for record in read}
+        # Without a command line, as parts together are, a run without records may have been made to profile.
+        measured = known or (run.argv and not run.profiled_only)
+        missing = len(set(run.planned) - known) if measured and run.status == "finished" else 0
+        return max(missing, sum(entry.path.name != RUN_FILE for entry in damaged))
+
     @property
     def folders(self) -> tuple[Path, ...]:
         """Where what belongs to it lies."""

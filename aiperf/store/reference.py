@@ -5,13 +5,14 @@ What must not live here: judging a claim, writing, printing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from aiperf.analysis.book import Measured
 from aiperf.analysis.recompute import recompute
+from aiperf.errors import UserError
 from aiperf.paths import config_folder
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.store.history import Entry, entries
@@ -39,6 +40,26 @@ def concluded_again(run: StoredRun, record: CaseRecord) -> CaseRecord:
         return record
     pairs = read_pairs(run, record)
     return replace(record, results=recompute(record, pairs, width=record.width, scale=record.scale))
+
+
+def all_concluded_again(
+    run: StoredRun, records: Sequence[CaseRecord]
+) -> tuple[tuple[CaseRecord, ...], tuple[str, ...]]:
+    """``records`` with results computed afresh, and a sentence for each of which this does not confirm what was stored.
+
+    One whose samples cannot be read stays as it is stored.
+    """
+    fresh, told = [], []
+    for record in records:
+        try:
+            again = concluded_again(run, record)
+        except UserError as error:
+            again = record
+            told.append(f"{record.case.id} cannot be recomputed: {error.faults[0].where}: {error.faults[0].what}")
+        if not same_results(record.results, again.results):
+            told.append(f"{record.case.id} differs from what was stored")
+        fresh.append(again)
+    return tuple(fresh), tuple(told)
 
 
 def differing(run: StoredRun) -> tuple[str, ...]:

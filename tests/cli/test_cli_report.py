@@ -87,8 +87,10 @@ def test_samples_that_are_gone_or_garbage_are_told_without_a_traceback(run, user
     path.unlink() if spoil == "unlink" else path.write_bytes(b"PAR1 no such thing")
     assert run("report").code == 0
     told = run("report", "--recompute")
-    assert told.code == 2
-    assert "tiny.parquet" in told.err
+    assert told.code == 5
+    assert "recomputed from raw samples: 0 of 1 cases the same" in told.out
+    assert "tiny cannot be recomputed: " in told.out
+    assert "tiny.parquet: " in "".join(told.out.split("\n"))
 
 
 def test_a_damaged_record_is_named_and_passed_over(run, user) -> None:
@@ -97,6 +99,19 @@ def test_a_damaged_record_is_named_and_passed_over(run, user) -> None:
     assert told.code == 0
     assert "tiny.json" in told.err
     assert "passed over" in told.err
+    assert "1 no record · 0 s" in told.out
+    assert json.loads(run("report", "--json").out)["outcomes"] == {"no record": 1}
+    told = run("report", "--recompute")
+    assert (told.code, "recomputed from raw samples: 0 of 1 cases the same" in told.out) == (5, True)
+
+
+def test_a_run_that_lost_all_its_records_names_its_cases_and_does_not_pass_a_recomputation(run, user) -> None:
+    (user.latest() / "cases" / "tiny.json").unlink()
+    assert "tiny   no record: the run planned it and holds none that can be read" in run("report").out
+    assert run("report", "--recompute").code == 5
+    page = user.folder / "lost.html"
+    assert run("report", "--html", "--output", str(page)).code == 0
+    assert "<td>no record<td>no readable record" in page.read_text()
 
 
 def test_a_run_whose_own_record_is_damaged_tells_its_cases_and_makes_nothing_up(run, user) -> None:

@@ -284,7 +284,17 @@ def test_cases_that_an_unfinished_run_never_came_to_are_listed(status: str, why:
     assert f"last-one   not begun: {why}" in text
     done = plain(table_lines(build_table([record], run=make_run(planned=planned))))
     assert "last-one   no record: the run planned it and holds none that can be read" in " ".join(done.split("\n"))
-    assert build_table([], run=make_run(planned=planned)).rows == ()
+    assert build_table([], run=make_run(planned=planned, argv=("aiperf", "profile", "memory"))).rows == ()
+
+
+@pytest.mark.parametrize(("status", "word"), [("finished", "no record"), ("interrupted", "not begun")])
+def test_planned_cases_without_a_record_are_told_and_counted_even_where_there_is_no_other(status, word) -> None:
+    table = build_table([], run=make_run(status=status, planned=("a", "b[n=2]")))
+    assert [(row.case, row.status) for row in table.rows] == [("a", word), ("b[n=2]", word)]
+    assert summary_line([], unread=table.unread) == f"2 {word} · 0 s"
+    (record, *_) = sample_records()
+    table = build_table([record], run=make_run(status=status, planned=(record.case.id, "a")))
+    assert count_outcomes([record], unread=table.unread) == {"improved": 1, word: 1}
 
 
 def test_an_imported_value_is_a_row_with_its_unit_of_replication() -> None:

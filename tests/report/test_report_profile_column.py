@@ -87,10 +87,17 @@ def test_a_rung_between_has_no_mechanism() -> None:
 
 
 def test_a_case_that_an_interrupted_run_profiled_is_not_called_unbegun() -> None:
-    run = make_run(status="interrupted", planned=("profiled[n=1]", "left-out[n=2]"))
+    argv = ("aiperf", "profile", "memory")
+    run = make_run(status="interrupted", planned=("profiled[n=1]", "left-out[n=2]"), argv=argv)
     profiles = {"profiled[n=1]": Profile("profiled[n=1]")}
     table = build_table([], run=run, profiles=profiles)
     assert [(row.case, row.status) for row in table.rows] == [("left-out[n=2]", "not begun")]
     assert "profiled" not in render_csv(table)
-    done = make_run(status="finished", planned=run.planned)
+    done = make_run(status="finished", planned=run.planned, argv=argv)
     assert build_table([], run=done, profiles=profiles).rows == ()
+
+
+def test_a_run_that_measured_and_profiled_tells_the_records_that_it_lost() -> None:
+    run = make_run(status="finished", planned=("profiled[n=1]",))
+    rows = build_table([], run=run, profiles={"profiled[n=1]": Profile("profiled[n=1]")}).rows
+    assert [(row.case, row.status) for row in rows] == [("profiled[n=1]", "no record")]

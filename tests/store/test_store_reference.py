@@ -14,7 +14,14 @@ from factory_of_stored_records import make_case
 from aiperf.analysis.recompute import conclude
 from aiperf.records import CaseRecord, Measure, Pair, Sample, Side, SideRun
 from aiperf.store.read import open_run
-from aiperf.store.reference import differing, newest_measured, recorded_seconds, reference_folder, reference_runs
+from aiperf.store.reference import (
+    all_concluded_again,
+    differing,
+    newest_measured,
+    recorded_seconds,
+    reference_folder,
+    reference_runs,
+)
 
 SHIPPED = Path(__file__).resolve().parents[2] / "results"
 
@@ -122,6 +129,32 @@ def test_every_verdict_of_a_run_is_recomputed_and_what_does_not_follow_is_named(
     assert differing(open_run(folder, results=tmp_path)) == ("other",)
     (folder / "cases" / "copy.json").write_text("{")
     assert differing(open_run(folder, results=tmp_path)) == ("other", str(folder / "cases" / "copy.json"))
+
+
+def test_one_case_whose_samples_are_lost_or_of_another_does_not_stop_the_others(tmp_path) -> None:
+    folder = write_run(tmp_path, [concluded("copy"), concluded("other"), concluded("third")])
+    run = open_run(folder, results=tmp_path)
+    records, damaged = run.read_cases()
+    assert all_concluded_again(run, records) == (records, ())
+    (folder / "samples" / "copy.parquet").unlink()
+    (folder / "samples" / "third.parquet").write_bytes(b"PAR1")
+    fresh, told = all_concluded_again(run, records)
+    assert [r.case.id for r in fresh] == ["copy", "other", "third"]
+    assert [text.partition(": ")[0] for text in told] == ["copy cannot be recomputed", "third cannot be recomputed"]
+    assert all(".parquet: " in text for text in told)
+    assert run.lost(records, damaged) == 0
+
+
+def test_what_a_run_should_hold_and_does_not_is_counted(tmp_path) -> None:
+    planned = ("copy", "other", "third")
+    folder = write_run(tmp_path, [concluded("copy"), concluded("other")], planned=planned)
+    (folder / "cases" / "other.json").write_text("{")
+    run = open_run(folder, results=tmp_path)
+    assert run.lost(*run.read_cases()) == 2
+    unfinished = replace(run, record=replace(run.record, status="interrupted"))
+    assert unfinished.lost(*run.read_cases()) == 1
+    profiled = replace(run, record=replace(run.record, argv=("aiperf", "profile", "copy")))
+    assert profiled.lost((), ()) == 0
 
 
 def test_what_a_scenario_took_is_the_sum_of_the_newest_records_of_its_cases(results) -> None:

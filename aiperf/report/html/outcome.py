@@ -5,7 +5,8 @@ What must not live here: deciding an outcome, the colours themselves (style.css)
 
 from __future__ import annotations
 
-NOT_BEGUN = "not begun"
+from aiperf.report.table import NO_RECORD, NOT_BEGUN
+
 GLYPHS = {
     "improved": "▲",
     "regressed": "▼",
@@ -16,6 +17,7 @@ GLYPHS = {
     "skipped": "○",
     "interrupted": "‖",
     NOT_BEGUN: "…",
+    NO_RECORD: "∅",
 }
 """A shape for every outcome, so that no colour carries it alone."""
 _NEED = ("invalid", "failed", "regressed", "inconclusive", "interrupted")

@@ -137,7 +137,7 @@ def _page(
         run=run,
         version=__version__,
         header=header_lines(run),
-        summary=summary_line(records),
+        summary=summary_line(records, unread=table.unread),
         discoveries=discovery_line(run, records),
         found=found,
         interval=f"{confidence(table.alpha)} interval" if table.alpha is not None else "interval",

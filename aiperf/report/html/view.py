@@ -13,10 +13,10 @@ from typing import Any
 
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.report.html.interval import tiny_bar
-from aiperf.report.html.outcome import GLYPHS, NOT_BEGUN, glyph, outcome_class
+from aiperf.report.html.outcome import GLYPHS, glyph, outcome_class
 from aiperf.report.numbers import DASH, known
 from aiperf.report.scenarios import value_text
-from aiperf.report.table import Row, build_table
+from aiperf.report.table import NO_RECORD, NOT_BEGUN, Row, build_table
 
 Threshold = tuple[str, str, str]
 _HIDDEN = ("libraries", "fingerprint", "hostname")
@@ -129,12 +129,15 @@ def _not_begun(run: RunRecord, records: Sequence[CaseRecord], *, damaged: bool) 
     known_ids = {record.case.id for record in records}
     missing = [case_id for case_id in run.planned if case_id not in known_ids]
     ended = "the run has not come to it" if _running(run) else "the run ended before it"
-    why = "no readable record" if damaged else ended
+    lost = run.status == "finished"
+    why = "no readable record" if damaged or lost else ended
     rows = []
     for case_id in missing:
         scenario, _, rest = case_id.partition("[")
         label = rest.removesuffix("]")
-        rows.append(Row(scenario=scenario, case=case_id, label=label, status=NOT_BEGUN, sentence=why))
+        rows.append(
+            Row(scenario=scenario, case=case_id, label=label, status=NO_RECORD if lost else NOT_BEGUN, sentence=why)
+        )
     return rows
 
 
