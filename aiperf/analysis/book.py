@@ -34,9 +34,11 @@ ANSWERS: Mapping[Answer, str] = {
     "stronger": f"improved, and the whole interval is above {MOST_SHARE:g} times the claim",
     "weaker": f"improved, but the whole interval is below {LEAST_SHARE:g} times the claim",
     "inconclusive": "measured, but the verdict is inconclusive or invalid and the interval does not exclude the claim",
-    "not reproduced": "equivalent or regressed where a gain is claimed",
+    "not reproduced": "equivalent or regressed where a gain is claimed; or inconclusive, but the whole interval is "
+    f"below {LEAST_SHARE:g} times the claim",
     "no claim of speed": "measured, but what the row gains or shows is no time, so no time can reproduce or refute it",
-    "impossible as printed": "arithmetic shows that the claim cannot hold, whatever is measured",
+    "impossible as printed": "by arithmetic on the book's own numbers these do not give what it claims; what was "
+    "measured stands beside it and is not judged",
     "not runnable here": "this host, or any host that the project can use, lacks what it needs",
     "not measured yet": "no stored record of this host and none in results/reference",
     "no scenario yet": "no scenario cites the row",
@@ -197,7 +199,12 @@ def _row_answer(row: BookRow, found: Measured) -> Answer:
 def _of_a_measured_row(row: BookRow, best: Measured, hashes: Mapping[str, tuple[str, ...]]) -> str:
     changed = best.scenario_hash not in (hashes.get(best.scenario) or (best.scenario_hash,))
     old = "Measured before its scenario file was changed." if changed else ""
-    return " ".join(text for text in (_by_design(row, best), row.impossible or row.note, old) if text)
+    return " ".join(text for text in (_by_design(row, best), _arithmetic(row) or row.note, old) if text)
+
+
+def _arithmetic(row: BookRow) -> str:
+    """Why a claim cannot hold, so worded that it is not taken for a bound on what was measured."""
+    return f"By the book's own numbers: {row.impossible}" if row.impossible else ""
 
 
 def _by_design(row: BookRow, best: Measured) -> str:

@@ -190,9 +190,18 @@ def test_a_row_whose_family_comes_later_waits_and_is_not_missing() -> None:
     assert waiting(covered) == ()
 
 
+def test_an_inconclusive_result_refutes_only_a_claim_above_its_whole_interval_and_the_legend_says_so() -> None:
+    for high, answer in ((1.59, "not reproduced"), (1.61, "inconclusive")):
+        claimed = row(claim=Claim(2.0, 2.0, "illustrative"))
+        (answered,) = answer_rows([claimed], [Cited("s", ("ch07/a",))], [found(0.97, high, "inconclusive")])
+        assert answered.answer == answer
+    assert "inconclusive, but the whole interval is below 0.8 times the claim" in ANSWERS["not reproduced"]
+    assert "whatever is measured" not in ANSWERS["impossible as printed"]
+
+
 def test_what_is_impossible_stays_so_and_shows_what_was_measured() -> None:
     (answered,) = answer_rows([row(impossible="2 > 1")], [Cited("s", ("ch07/a",))], [found(1.9, 2.1)])
-    assert (answered.answer, answered.why) == ("impossible as printed", "2 > 1")
+    assert (answered.answer, answered.why) == ("impossible as printed", "By the book's own numbers: 2 > 1")
     assert answered.best is not None
     (bare,) = answer_rows([row(impossible="2 > 1")], [], [])
     assert bare.answer == "impossible as printed"

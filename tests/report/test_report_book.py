@@ -50,7 +50,7 @@ Chapter 7
                         claimed 3.5× (illustrative); measured 2.50× (2.40 … 2.60) improved on H200
                         in tiled[n=2]
                         scenario tiled
-                        128 B are 4 sectors, not 31.8.
+                        By the book's own numbers: 128 B are 4 sectors, not 31.8.
 """
 
 
