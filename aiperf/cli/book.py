@@ -63,7 +63,7 @@ def book(
     later, untold = waiting(answered), unmeasured(answered)
     answered = missing(answered) if only_missing else answered
     if html:
-        path = _write_page(Path(output) if output else results / "book.html", answered, host)
+        path = _write_page(Path(output) if output else results / "book.html", answered, host, fresh=not output)
         sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if as_json else f"{path}\n")
     elif only_missing and form is Format.table and not as_json:
         width = terminal_width(sys.stdout)
@@ -88,9 +88,12 @@ def _print(answered: Sequence[Answered], form: Format) -> None:
         show_lines([*book_lines(answered, width=width), Line(""), *rules_lines(width=width)])
 
 
-def _write_page(path: Path, answered: Sequence[Answered], host: HostFacts) -> Path:
+def _write_page(path: Path, answered: Sequence[Answered], host: HostFacts, *, fresh: bool) -> Path:
+    """Write the page; ``fresh`` makes the folder of results where there is none yet. Raises UserError."""
     where = ", ".join(gpu.name for gpu in host.gpus) or f"{host.cpu_model}, no GPU"
     try:
+        if fresh:
+            path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, render_book(answered, host=where).encode("utf-8", "replace"))
     except OSError as error:
         raise usage(f"the page cannot be written ({error.strerror}).", "Give another --output.", str(path)) from None

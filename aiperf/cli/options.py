@@ -5,6 +5,7 @@ What must not live here: options of a single subcommand.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,11 @@ from aiperf.settings import Limits, Settings, load_precision
 from aiperf.units import parse_time
 
 DEFAULT_RESULTS = Path("results")
+
+
+def in_results(command: str, results: Path) -> str:
+    """``command`` as it is to be typed again, where the runs lie in ``results``."""
+    return command if results == DEFAULT_RESULTS else f"{command} --results {shlex.quote(str(results))}"
 
 
 class Format(StrEnum):

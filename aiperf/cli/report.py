@@ -23,6 +23,7 @@ from aiperf.cli.options import (
     FormatOption,
     JsonOption,
     ResultsOption,
+    in_results,
 )
 from aiperf.cli.output import print_profiles, print_run
 from aiperf.errors import Exit, usage
@@ -95,12 +96,16 @@ def report(
     else:
         same, planned = len(records) - len(differing), len(records) + lost
         confirmed = f"recomputed from raw samples: {same} of {planned} cases the same"
+        own = in_results(f"aiperf report {runs[0]}", results)
         print_run(
             stored.record,
             records,
             form=form,
             every_metric=every_metric,
-            footer=[*([confirmed, *differing] if again else []), *_only_profiled(records, profiles, runs[0])],
+            footer=[
+                *([confirmed, *differing] if again else []),
+                *_only_profiled(records, profiles, own),
+            ],
             warnings=warnings,
             profiles=profiles,
             extras=build_extras(records, wanted, prices=prices, pairs_of=partial(_pairs, stored, wanted)),
@@ -108,18 +113,17 @@ def report(
         if with_profiles:
             print_profiles(profiles, form)
     if with_profiles and not profiles:
-        print(
-            f"no profile is stored in {stored.folder}: aiperf profile NAME --resume {runs[0]} adds one", file=sys.stderr
-        )
+        adds = in_results(f"aiperf profile NAME --resume {runs[0]}", results)
+        print(f"no profile is stored in {stored.folder}: {adds} adds one", file=sys.stderr)
     if differing or lost:
         raise typer.Exit(int(Exit.WRONG))
 
 
-def _only_profiled(records: Sequence[CaseRecord], profiles: Sequence[Profile], run: str) -> list[str]:
+def _only_profiled(records: Sequence[CaseRecord], profiles: Sequence[Profile], again: str) -> list[str]:
     if records or not profiles:
         return []
     many = "1 case" if len(profiles) == 1 else f"{len(profiles)} cases"
-    return [f"{many} profiled, none measured: aiperf report {run} --profiles"]
+    return [f"{many} profiled, none measured: {again} --profiles"]
 
 
 def _pairs(stored: StoredRun, wanted: Sequence[str], record: CaseRecord) -> Sequence[Pair]:

@@ -44,6 +44,7 @@ from aiperf.cli.options import (
     ShardOption,
     TimeoutOption,
     axis_values,
+    in_results,
     make_settings,
     progress_note,
     shard_of,
@@ -143,7 +144,8 @@ def run(
         every_metric=every_metric,
         footer=[
             *troubles,
-            f"{outcome.folder} · aiperf report · aiperf show latest CASE explains a verdict",
+            f"{outcome.folder} · {in_results('aiperf report', results)} · "
+            f"{in_results('aiperf show latest CASE', results)} explains a verdict",
         ],
         paths=paths,
         extras=build_extras(outcome.records, wanted, prices=prices, pairs_of=lambda record: record.pairs),

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from aiperf.cli.options import DEFAULT_RESULTS, JsonOption, ResultsOption
+from aiperf.cli.options import DEFAULT_RESULTS, JsonOption, ResultsOption, in_results
 from aiperf.errors import usage
 from aiperf.report.console import Line, terminal_width
 from aiperf.report.console import show as show_lines
@@ -51,7 +51,10 @@ def show(
         show_lines([Line(line) for line in text.splitlines()])
         return
     if name == LATEST or (results / name / RUN_FILE).is_file():
-        raise usage(f'"{name}" is a run: it needs a case.', f"aiperf report {name} lists its cases; then name one.")
+        raise usage(
+            f'"{name}" is a run: it needs a case.',
+            f"{in_results(f'aiperf report {name}', results)} lists its cases; then name one.",
+        )
     paths = find_subject(name, workloads=shipped_workloads())
     if not paths:
         _show_workload(name, as_json=as_json)

@@ -5,6 +5,7 @@ What must not live here: reading or writing files.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -95,6 +96,13 @@ class RunRecord:
     def unknown(cls, run: str) -> RunRecord:
         """What is left of a run whose own record is damaged."""
         return cls(run=run, argv=(), started="", status="unknown", precision="unknown")
+
+    def without(self, found: Iterable[str]) -> tuple[str, ...]:
+        """Planned cases of which no record was ``found``, by the records' ids."""
+        ids = set(found)
+        # The sittings of a calibration are named CASE@WHICH.
+        ids |= {name.rpartition("@")[0] for name in ids}
+        return tuple(case for case in self.planned if case not in ids)
 
     @property
     def profiled_only(self) -> bool:

@@ -243,8 +243,10 @@ def _sentence(point: Point) -> str:
 def _why(point: Point) -> str:
     """Why a run has no number."""
     record = point.record
-    if record.status == "imported" or record.results:
-        return "; ".join(map(clean, record.notes)) or "it does not hold this metric"
+    if record.results or record.summaries:
+        return "it does not hold this metric"
+    if record.status == "imported":
+        return "; ".join(map(clean, record.notes)) or "the file holds no readings of it"
     return build_table([record]).rows[-1].sentence
 
 

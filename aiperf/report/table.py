@@ -227,11 +227,10 @@ def _not_begun(run: RunRecord, known: Collection[str], profiled: Collection[str]
     why = ended.get(run.status, "the run has not come to it")
     status = NO_RECORD if run.status == "finished" else NOT_BEGUN
     begun = {*known, *(profiled if only_profiled else ())}
-    missing = [case for case in run.planned if case not in begun]
     # A case's id is its scenario's name and its axes in brackets.
     return [
         Row(scenario=name, case=case, label=axes.rstrip("]").replace(",", " "), status=status, sentence=why)
-        for case in missing
+        for case in run.without(begun)
         for name, _, axes in [case.partition("[")]
     ]
 

@@ -17,6 +17,9 @@ from aiperf.store.codec import CorruptRecord, decode_case, decode_run
 from aiperf.store.samples import join_samples
 from aiperf.store.write import CASES, LATEST, RUN_FILE, SAMPLES, file_name
 
+_FEW = 5
+"""As many cases as a hint names."""
+
 
 @dataclass(frozen=True)
 class Damaged:
@@ -65,7 +68,7 @@ class StoredRun:
         run, known = self.record, {record.case.id for record in read}
         # Without a command line, as parts together are, a run without records may have been made to profile.
         measured = known or (run.argv and not run.profiled_only)
-        missing = len(set(run.planned) - known) if measured and run.status == "finished" else 0
+        missing = len(run.without(known)) if measured and run.status == "finished" else 0
         return max(missing, sum(entry.path.name != RUN_FILE for entry in damaged))
 
     @property
@@ -138,9 +141,20 @@ def read_case(run: StoredRun, name: str) -> CaseRecord:
         ids = ", ".join(r.case.id for r in found)
         raise usage(f'"{name}" has {len(found)} cases in {run.folder}.', f"Name one of: {ids}.")
     ids_known = [r.case.id for r in records]
-    near = difflib.get_close_matches(name, ids_known, n=3, cutoff=0.4) or ids_known[:5]
+    near = difflib.get_close_matches(name, ids_known, n=3, cutoff=0.4)
     lost = f" {len(damaged)} damaged record(s) were passed over." if damaged else ""
-    raise usage(f'no case "{name}" in {run.folder}.{lost}', f"It holds: {', '.join(near)}." if near else "It is empty.")
+    raise usage(f'no case "{name}" in {run.folder}.{lost}', _held(ids_known, near))
+
+
+def _held(ids: Sequence[str], near: Sequence[str]) -> str:
+    """What to name instead: all that there is where that is little, else the nearest or the first."""
+    if not ids:
+        return "It is empty."
+    if len(ids) <= _FEW:
+        return f"It holds: {', '.join(ids)}."
+    if near:
+        return f"Nearest of its {len(ids)} cases: {', '.join(near)}."
+    return f"It holds {', '.join(ids[:_FEW])} and {len(ids) - _FEW} more."
 
 
 def _label(case: Case) -> str:

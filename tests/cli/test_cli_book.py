@@ -50,6 +50,8 @@ def test_the_page_is_written_where_it_is_asked_for(here, user) -> None:
     told = here("book", "--chapter", "ch01", "--html", "--output", "page.html")
     assert (told.code, told.out) == (0, "page.html\n")
     assert '<h2 id="ch01">' in (user.folder / "page.html").read_text()
+    told = here("book", "--chapter", "ch01", "--html", "--results", "not/yet")
+    assert (told.code, told.out) == (0, "not/yet/book.html\n")
     missing = here("book", "--html", "--output", "nowhere/page.html", "--chapter", "ch01")
     assert missing.code == 2
     assert "cannot be written" in missing.err

@@ -69,6 +69,12 @@ def test_a_run_without_a_case_says_what_is_missing(run, user) -> None:
         assert (told.code, "is a run: it needs a case" in told.err) == (2, True)
 
 
+def test_what_is_to_be_typed_next_names_the_results_that_were_named(run, user) -> None:
+    (user.folder / "results").rename(user.folder / "my runs")
+    told = run("show", "latest", "--results", "my runs")
+    assert "aiperf report latest --results 'my runs' lists its cases" in told.err
+
+
 def test_a_record_that_claims_more_than_its_samples_show_exits_with_5(run, user) -> None:
     path = user.latest() / "cases" / "tiny.json"
     record = json.loads(path.read_text())

@@ -27,6 +27,12 @@ def test_a_run_prints_its_table_and_stores_every_file_of_it(reader) -> None:
     assert len(reader.record()["pairs"]) == 3
 
 
+def test_the_last_line_names_commands_that_find_the_run_where_it_was_put(user) -> None:
+    done = user.runs("tiny.yaml", "--results", "my runs")
+    assert "aiperf report --results 'my runs' · " in " ".join(done.out.split())
+    assert "aiperf show latest CASE --results 'my runs' explains" in " ".join(done.out.split())
+
+
 def test_json_is_one_document_on_stdout_and_a_seed_fixes_orders_and_seeds_of_the_pairs(user, reader) -> None:
     drawn = []
     for extra in (["--json"], ["--quiet"]):

@@ -126,6 +126,15 @@ def test_an_imported_history_shows_values_only():
     assert text.count("imported") == 2
 
 
+def test_a_run_that_does_not_hold_the_metric_says_so_and_nothing_of_how_its_case_ended():
+    memory = make_comparison(2.0, 1.0, interval=(1.9, 2.1), metric="peak_memory", unit="B")
+    (one, without), (two, holding) = entry(1), entry(2)
+    holding = replace(holding, results=(*holding.results, make_result(memory, headline=False)))
+    without = replace(without, notes=("every verdict was reached at 6 pairs",))
+    text = plain(history_lines(all_series([(one, without), (two, holding)], metric="peak_memory")))
+    assert " 2026-11-01 18:05  no number: it does not hold this metric\n" in text
+
+
 @pytest.mark.parametrize("width", [100, 80, 60])
 def test_a_narrow_terminal_loses_columns_and_never_the_verdict(width):
     text = told([entry(day, slower=0.1 if day > 12 else 0.0, provisional=True) for day in range(1, 21)], width=width)

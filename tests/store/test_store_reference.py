@@ -153,6 +153,9 @@ def test_what_a_run_should_hold_and_does_not_is_counted(tmp_path) -> None:
     assert run.lost(*run.read_cases()) == 2
     unfinished = replace(run, record=replace(run.record, status="interrupted"))
     assert unfinished.lost(*run.read_cases()) == 1
+    calibrated = replace(run, record=replace(run.record, planned=("copy", "other[n=1]")))
+    sittings = [concluded("copy"), concluded("other[n=1]@aa-001"), concluded("other[n=1]@aa-002")]
+    assert calibrated.lost(sittings, ()) == 0
     profiled = replace(run, record=replace(run.record, argv=("aiperf", "profile", "copy")))
     assert profiled.lost((), ()) == 0
 

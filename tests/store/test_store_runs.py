@@ -414,3 +414,23 @@ def test_latencies_come_back_and_a_file_without_any_has_no_column_for_them(tmp_p
         path = stored.samples_path(record.case)
         assert ("latencies_s" in pq.read_schema(path).names) == (record is telling)
         assert why_unreadable(path) == ""
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "hint"),
+    [
+        (3, "nope", "It holds: case-00, case-01, case-02."),
+        (15, "case-0", "Nearest of its 15 cases: "),
+        (15, "nope", "It holds case-00, case-01, case-02, case-03, case-04 and 10 more."),
+        (0, "nope", "It is empty."),
+    ],
+)
+def test_a_case_that_is_not_there_is_told_without_calling_some_cases_all(
+    tmp_path: Path, count: int, name: str, hint: str
+) -> None:
+    writer = create(tmp_path)
+    for number in range(count):
+        writer.write_case(make_record(f"case-{number:02d}", pairs=0))
+    with pytest.raises(UserError) as caught:
+        read_case(open_run(writer.folder, results=tmp_path), name)
+    assert caught.value.faults[0].hint.startswith(hint)

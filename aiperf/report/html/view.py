@@ -126,8 +126,7 @@ def libraries(run: RunRecord) -> str:
 
 def _not_begun(run: RunRecord, records: Sequence[CaseRecord], *, damaged: bool) -> list[Row]:
     """Rows of planned cases without a record; with damaged records about nobody knows which of them were begun."""
-    known_ids = {record.case.id for record in records}
-    missing = [case_id for case_id in run.planned if case_id not in known_ids]
+    missing = run.without(record.case.id for record in records)
     ended = "the run has not come to it" if _running(run) else "the run ended before it"
     lost = run.status == "finished"
     why = "no readable record" if damaged or lost else ended
