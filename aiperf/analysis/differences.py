@@ -54,6 +54,9 @@ def run_differences(then: RunRecord, now: RunRecord) -> Differences:
     # An imported run has no fingerprint; its host id stands for what its file, or its user, told of the machine.
     named = then.host_id and then.host_id == now.host_id and not (first and second)
     must = () if named else differing(first, second)
+    if not (first or second or named or then.host_id == now.host_id):
+        # Neither has a fingerprint, so that they differ in what each is called.
+        must = (Difference("host id", then.host_id or UNKNOWN, now.host_id or UNKNOWN),)
     told = {d.name.removeprefix("libraries.") for d in must}
     rest = field_differences(_part(first, "record_only"), _part(second, "record_only"))
     software = field_differences(then.software, now.software, prefix="software")

@@ -61,7 +61,7 @@ def row_sentence(row_id: str, record: CaseRecord | None = None) -> str:
     told = "; ".join(_headlines(record)) if record is not None else ""
     said = [f"{row_id} claims {row_claim_text(row)}{f'; measured {told}' if told else ''}."]
     said += [f"Not judged by time: {row.not_time}."] if row.not_time else []
-    said += [f"Impossible as printed: {row.impossible}"] if row.impossible else []
+    said += [f"Impossible as printed, by the book's own numbers: {row.impossible}"] if row.impossible else []
     return " ".join([*said, *([row.note] if row.note else [])])
 
 
