@@ -13,11 +13,13 @@ from aiperf.analysis.limits import Peak
 from aiperf.errors import AiperfError, Exit
 from aiperf.host import outlook
 from aiperf.host.calibration import Calibration
+from aiperf.host.peaks import roof
 from aiperf.host.relevance import Fact, Fit
 from aiperf.host.survey import Survey
 from aiperf.pipeline import exit_code, noise_for, run_plan
 from aiperf.plan.plan import Plan
 from aiperf.records import Measure, Needs, Side, Skip
+from aiperf.roofs import RoofOutcome
 from aiperf.store.read import open_run, read_pairs
 from aiperf.store.write import RunWriter, StoreError
 
@@ -125,9 +127,16 @@ def test_limits_that_cannot_be_kept_are_told_and_cost_only_the_limits(run, monke
     assert "the peaks of this host cannot be kept: read-only file system" in done.told.notes
 
 
+def test_a_roof_whose_launches_tell_little_is_a_note_of_the_run(run, monkeypatch) -> None:
+    outcome = RoofOutcome(roof("cpu_stream"), None, "the interval spans a factor of 4", fresh=True)
+    monkeypatch.setattr(pipeline, "measure_roofs", lambda *_, **__: [outcome, replace(outcome, problem="")])
+    done = run([pair(ratio=1.5, roofs={"cpu_stream": 1e6})])
+    assert [n for n in done.told.notes if "limit" in n] == ["the limit cpu_stream: the interval spans a factor of 4"]
+
+
 def test_a_roof_is_measured_once_a_run_and_not_at_all_when_unwanted(run, monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr(pipeline, "measure_roofs", lambda names, **_: asked.append(list(names)))
+    monkeypatch.setattr(pipeline, "measure_roofs", lambda names, **_: asked.append(list(names)) or [])
     run([pair(ratio=1.5, roofs={"cpu_stream": 1e6})], make_case("a"), make_case("b"))
     assert asked == [["cpu_stream"]]
     run([pair(ratio=1.5, roofs={"cpu_stream": 1e6})], peaks=False)
@@ -135,7 +144,7 @@ def test_a_roof_is_measured_once_a_run_and_not_at_all_when_unwanted(run, monkeyp
 
 
 def test_a_result_beyond_the_limit_is_impossible_and_exits_with_5(run, monkeypatch) -> None:
-    monkeypatch.setattr(pipeline, "measure_roofs", lambda *_, **__: None)
+    monkeypatch.setattr(pipeline, "measure_roofs", lambda *_, **__: [])
     monkeypatch.setattr(pipeline, "ceilings", lambda host_id: {"cpu_stream": Peak(1e8, "B/s")})
     done = run([pair(ratio=1.5, roofs={"cpu_stream": 1e6})])
     assert done.outcome.exit is Exit.WRONG
@@ -181,6 +190,7 @@ def test_a_budget_is_spent_by_all_that_a_run_does_and_by_limits_too(run, monkeyp
 
     def slow(*_, **__):
         now[0] += 50.0
+        return []
 
     monkeypatch.setattr(pipeline, "measure_roofs", slow)
     script = [pair(ratio=1.0, spread=0.2, roofs={"cpu_stream": 1e6})]
@@ -237,7 +247,9 @@ def test_while_the_widest_goes_on_those_after_it_are_foreseen(run) -> None:
 
 def test_roofs_know_which_pairs_come_after_them(run, monkeypatch) -> None:
     told = []
-    monkeypatch.setattr(pipeline, "measure_roofs", lambda names, *, then, **_: told.append([p.case.id for p in then]))
+    monkeypatch.setattr(
+        pipeline, "measure_roofs", lambda names, *, then, **_: told.append([p.case.id for p in then]) or []
+    )
     run([pair(ratio=1.5, roofs={"cpu_stream": 1e6})], make_case("a"), make_case("b"))
     assert told == [["b"] * 4]
 
@@ -306,7 +318,7 @@ def test_findings_that_touch_a_case_are_stored_with_it_and_others_are_not(run, f
 
 
 def test_a_roof_that_a_side_charges_makes_a_finding_touch_it(run, found, monkeypatch) -> None:
-    monkeypatch.setattr(pipeline, "measure_roofs", lambda *_, **__: None)
+    monkeypatch.setattr(pipeline, "measure_roofs", lambda *_, **__: [])
     found(DISK)
     done = run([pair(ratio=1.5, roofs={"disk_read": 1e6})], fit=Fit.warn)
     assert [text.partition(":")[0] for text in done.cases[0].findings] == ["warn"]
@@ -335,7 +347,7 @@ def test_strict_measures_what_is_only_warned_of(run, found) -> None:
 
 
 def test_strict_refuses_a_case_whose_first_pair_shows_that_it_uses_what_the_host_lacks(run, found, monkeypatch) -> None:
-    monkeypatch.setattr(pipeline, "measure_roofs", lambda *_, **__: None)
+    monkeypatch.setattr(pipeline, "measure_roofs", lambda *_, **__: [])
     found(Fact("monitor-memory", "warn", "Headroom of memory: 5 % available"))
     warm = pair(ratio=1.5, roofs={"page_cache_read": 1e6})
     done = run([warm, pair(ratio=1.5)], make_case("a"), make_case("b"), fit=Fit.strict)

@@ -102,5 +102,5 @@ def test_markdown_ends_with_the_rules_of_the_classes_that_it_holds_and_no_others
     rules = [line.partition(": ")[0] for line in told.splitlines() if line.startswith("- Rule")]
     assert rules == ["- Rule", "- Rule of a side, launch", "- Rule of a side, gpu", "- Rule of a kernel, memory",
                      "- Rule of a kernel, level"]  # fmt: skip
-    assert "- Rule: a counter has moved from 2 % on, an event of perf's from 10 %" in told
+    assert "- Rule: a counter has moved from 2 % on, a share from 2 points, an event of perf's from 10 %" in told
     assert "Rule" not in profile_markdown(Profile("c"))
