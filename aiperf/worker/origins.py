@@ -28,14 +28,24 @@ def refuse_foreign(repository: str) -> None:
     """Raise ForeignModule when anything imported so far lies in ``repository``, which a checkout stands for; an empty
     one is none.
 
-    Aiperf itself may lie there, and so may environments and other repositories, which no checkout holds. What a side's
-    own child processes import, and libraries that are not modules, are not seen.
+    Nor may it come from a copy of the repository that was installed. Aiperf itself may lie there, and so may
+    environments and other repositories, which no checkout holds. What a side's own child processes import, libraries
+    that are not modules, and copies of which no installer left a note, are not seen.
     """
     if not repository:
         return
-    for name, file in _files(list(sys.modules.items())):
+    loaded = list(_files(list(sys.modules.items())))
+    for name, file in loaded:
         if _is_foreign(file, repository):
             raise ForeignModule(f"{name} was imported from {file}, not from the checkout. {_advice(name, file)}")
+    copies = _copies(repository)
+    for name, file in loaded if copies else ():
+        if (source := copies.get(file)) and not file.startswith(os.path.join(_HARNESS, "")):
+            raise ForeignModule(
+                f"{name} was imported from {file}, a copy that was installed from {source}: every commit would run it. "
+                "Uninstall it, and put the folder of its code on PYTHONPATH: what that names inside the repository is "
+                "moved into the checkout."
+            )
 
 
 def _files(modules: Iterable[tuple[str, ModuleType]]) -> Iterator[tuple[str, str]]:
@@ -71,6 +81,30 @@ def _is_shared(where: str, repo: str) -> bool:
     below = [folder, *folder.parents][: len(folder.relative_to(repo).parts)]
     marked = (parent / mark for parent in below for mark in _NO_PART)
     return bool(_INSTALLED & set(folder.relative_to(repo).parts)) or any(mark.exists() for mark in marked)
+
+
+@lru_cache(maxsize=8)
+def _copies(repo: str) -> dict[str, str]:
+    """File -> the folder inside the repository that its distribution was installed from, as installers note it.
+
+    Editable installs are no copies: what they lead to is seen by its own file.
+    """
+    import importlib.metadata
+    import json
+    import urllib.parse
+
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        try:
+            told = json.loads(distribution.read_text("direct_url.json") or "{}")
+            place = urllib.parse.urlparse(str(told.get("url", "")))
+            source = _real(urllib.parse.unquote(place.path)) if place.scheme == "file" else ""
+            if not f"{source}/".startswith(f"{_real(repo)}/") or told.get("dir_info", {}).get("editable"):
+                continue
+            found |= {str(distribution.locate_file(file)): source for file in distribution.files or ()}
+        except (OSError, ValueError, AttributeError):
+            continue  # what an installer left half written notes nothing
+    return found
 
 
 def _advice(name: str, file: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -124,4 +125,58 @@ def test_a_lazy_module_is_not_asked_for_what_it_would_first_have_to_import(repo,
 
     monkeypatch.setitem(sys.modules, "aiperf_lazy", Lazy("aiperf_lazy"))
     monkeypatch.setitem(sys.modules, "aiperf_gone", None)
+    refuse_foreign(str(repo))
+
+
+# ---- installed copies --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Imports a package from an environment into which it was installed as its note says."""
+    place = tmp_path / "env" / "site-packages"
+
+    def install(url: str | None, *, editable: bool = False) -> Path:
+        code, note = place / "aiperf_copied" / "__init__.py", place / "aiperf_copied-1.dist-info"
+        code.parent.mkdir(parents=True)
+        code.touch()
+        note.mkdir()
+        (note / "METADATA").write_text("Metadata-Version: 2.1\nName: aiperf_copied\nVersion: 1\n")
+        (note / "RECORD").write_text("aiperf_copied/__init__.py,,\n")
+        if url is not None:
+            (note / "direct_url.json").write_text(json.dumps({"url": url, "dir_info": {"editable": editable}}))
+        monkeypatch.syspath_prepend(str(place))
+        origins._copies.cache_clear()
+        importlib.import_module("aiperf_copied")
+        return code
+
+    yield install
+    sys.modules.pop("aiperf_copied", None)
+    origins._copies.cache_clear()
+
+
+def test_a_copy_that_was_installed_from_the_repository_is_refused_with_its_source(repo: Path, installed) -> None:
+    code = installed(f"file://{repo}/back%20end")
+    with pytest.raises(ForeignModule) as caught:
+        refuse_foreign(str(repo))
+    assert str(caught.value).startswith(
+        f"aiperf_copied was imported from {code}, a copy that was installed from {repo}/back end: every commit"
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "editable"),
+    [("file:///elsewhere", False), ("https://example.org/repo", False), (None, False), ("file://{repo}x", False),
+     ("file://{repo}", True)],
+)  # fmt: skip
+def test_what_was_installed_from_elsewhere_or_editable_is_no_copy(
+    repo: Path, installed, url: str | None, editable: bool
+) -> None:
+    installed(url and url.format(repo=repo), editable=editable)
+    refuse_foreign(str(repo))
+
+
+def test_a_note_that_is_half_written_is_none(repo: Path, installed, tmp_path: Path) -> None:
+    installed(f"file://{repo}")
+    (tmp_path / "env/site-packages/aiperf_copied-1.dist-info/direct_url.json").write_text('{"url": "file:')
     refuse_foreign(str(repo))
