@@ -54,11 +54,17 @@ from aiperf.scenario.command import words_of
 from aiperf.settings import ENERGY_SECONDS
 
 
+_Before = Annotated[
+    str,
+    typer.Option("--before", metavar="CMD", help="The program as it was; no shell runs it: sh -c '...' for pipes."),
+]
+_Budget = Annotated[
+    str, typer.Option("--budget", help="Time to spend, e.g. 60s; the first look comes whatever it says.")
+]
+
+
 def ab(
-    before: Annotated[
-        str,
-        typer.Option("--before", metavar="CMD", help="The program as it was; no shell runs it: sh -c '...' for pipes."),
-    ],
+    before: _Before,
     after: Annotated[str, typer.Option("--after", metavar="CMD", help="The program as it is now.")],
     env_before: Annotated[list[str], typer.Option("--env-before", metavar="NAME=VALUE")] = [],  # noqa: B006
     env_after: Annotated[list[str], typer.Option("--env-after", metavar="NAME=VALUE")] = [],  # noqa: B006
@@ -70,9 +76,7 @@ def ab(
         int, typer.Option("--gpus", min=0, metavar="N", help="GPUs that both use: their energy counts.")
     ] = 0,
     delta: Annotated[float | None, typer.Option("--delta", help="Smallest ratio that matters, e.g. 0.02.")] = None,
-    budget: Annotated[
-        str, typer.Option("--budget", help="Time to spend, e.g. 60s; the first look comes whatever it says.")
-    ] = "80s",
+    budget: _Budget = "80s",
     precision: PrecisionOption = "standard",
     seed: SeedOption = 0,
     results: ResultsOption = DEFAULT_RESULTS,

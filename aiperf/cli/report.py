@@ -102,10 +102,7 @@ def report(
             records,
             form=form,
             every_metric=every_metric,
-            footer=[
-                *([confirmed, *differing] if again else []),
-                *_only_profiled(records, profiles, own),
-            ],
+            footer=[*([confirmed, *differing] if again else []), *_only_profiled(records, profiles, own)],
             warnings=warnings,
             profiles=profiles,
             extras=build_extras(records, wanted, prices=prices, pairs_of=partial(_pairs, stored, wanted)),

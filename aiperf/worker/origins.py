@@ -94,12 +94,14 @@ def _copies(repo: str) -> dict[str, str]:
     import urllib.parse
 
     found: dict[str, str] = {}
+    real = _real(repo)
     for distribution in importlib.metadata.distributions():
         try:
             told = json.loads(distribution.read_text("direct_url.json") or "{}")
             place = urllib.parse.urlparse(str(told.get("url", "")))
             source = _real(urllib.parse.unquote(place.path)) if place.scheme == "file" else ""
-            if not f"{source}/".startswith(f"{_real(repo)}/") or told.get("dir_info", {}).get("editable"):
+            inside = f"{source}/".startswith(f"{real}/") and not _is_shared(source, real)
+            if not inside or told.get("dir_info", {}).get("editable"):
                 continue
             found |= {str(distribution.locate_file(file)): source for file in distribution.files or ()}
         except (OSError, ValueError, AttributeError):

@@ -176,6 +176,13 @@ def test_what_was_installed_from_elsewhere_or_editable_is_no_copy(
     refuse_foreign(str(repo))
 
 
+def test_what_was_installed_from_another_repository_inside_is_no_copy(repo: Path, installed) -> None:
+    (repo / "clone" / ".git").mkdir(parents=True)
+    (repo / "clone" / ".git" / "HEAD").touch()
+    installed(f"file://{repo}/clone")
+    refuse_foreign(str(repo))
+
+
 def test_a_note_that_is_half_written_is_none(repo: Path, installed, tmp_path: Path) -> None:
     installed(f"file://{repo}")
     (tmp_path / "env/site-packages/aiperf_copied-1.dist-info/direct_url.json").write_text('{"url": "file:')
