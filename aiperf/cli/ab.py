@@ -53,7 +53,6 @@ from aiperf.report.live import choose_progress
 from aiperf.scenario.command import words_of
 from aiperf.settings import ENERGY_SECONDS
 
-
 _Before = Annotated[
     str,
     typer.Option("--before", metavar="CMD", help="The program as it was; no shell runs it: sh -c '...' for pipes."),
