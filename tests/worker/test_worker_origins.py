@@ -166,7 +166,7 @@ def test_a_copy_that_was_installed_from_the_repository_is_refused_with_its_sourc
 
 @pytest.mark.parametrize(
     ("url", "editable"),
-    [("file:///elsewhere", False), ("https://example.org/repo", False), (None, False), ("file://{repo}x", False),
+    [("file:///elsewhere", False), ("https://example.org{repo}", False), (None, False), ("file://{repo}x", False),
      ("file://{repo}", True)],
 )  # fmt: skip
 def test_what_was_installed_from_elsewhere_or_editable_is_no_copy(
