@@ -16,7 +16,7 @@ from aiperf.analysis.crossover import t_quantile
 from aiperf.analysis.differences import case_differences, run_differences
 from aiperf.analysis.gate import Difference
 from aiperf.analysis.metrics import HEADLINE
-from aiperf.records import CaseRecord, Result, RunRecord
+from aiperf.records import CUT_SHORT, CaseRecord, Result, RunRecord
 
 FEWEST_POINTS = 8
 """Points below which the noise of a series is not known well enough to look for a change."""
@@ -64,7 +64,7 @@ class Point:
     def counts(self) -> bool:
         """Whether its numbers belong to the trend."""
         return self.value is not None and (
-            self.result is None or self.record.outcome(self.result) not in ("invalid", "interrupted", "failed")
+            self.result is None or self.record.outcome(self.result) not in ("invalid", *CUT_SHORT)
         )
 
     @property

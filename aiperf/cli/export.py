@@ -27,6 +27,7 @@ class What(StrEnum):
 
     comparisons = "comparisons"
     samples = "samples"
+    latencies = "latencies"
     cases = "cases"
     telemetry = "telemetry"
     profiles = "profiles"
@@ -43,6 +44,7 @@ class TextForm(StrEnum):
 _MEASURED: dict[What, Row] = {
     What.comparisons: "comparisons",
     What.samples: "samples",
+    What.latencies: "latencies",
     What.cases: "cases",
     What.telemetry: "telemetry",
 }
@@ -59,8 +61,8 @@ def export(
         What,
         typer.Option(
             "--what",
-            help="One row a comparison, a raw sample, a case, a reading of clocks, power and counters in a pair, an "
-            "activity of a profile, or a profiled side.",
+            help="One row a comparison, a raw sample, a unit of work timed by itself, a case, a reading of clocks, power "
+            "and counters in a pair, an activity of a profile, or a profiled side.",
         ),
     ] = What.comparisons,
     form: Annotated[TextForm, typer.Option("--format", help="With --output -: csv or json.")] = TextForm.csv,

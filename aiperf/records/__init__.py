@@ -18,9 +18,10 @@ from aiperf.records.measured import (
     Warmup,
     Watch,
 )
-from aiperf.records.stored import SCHEMA_VERSION, CaseRecord, RunRecord
+from aiperf.records.stored import CUT_SHORT, SCHEMA_VERSION, CaseRecord, RunRecord
 
 __all__ = [
+    "CUT_SHORT",
     "SCHEMA_VERSION",
     "Better",
     "Cache",

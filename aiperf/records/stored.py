@@ -13,6 +13,8 @@ from aiperf.records.asked import Case
 from aiperf.records.concluded import Limit, Result, Summary
 from aiperf.records.measured import Failure, Pair
 
+CUT_SHORT = ("interrupted", "failed", "unfit")
+"""What ends a case before a rule that looks at its numbers does."""
 SCHEMA_VERSION = 2
 """1: the first. 2: ``Summary.log_sd``, ``Side.folder``, ``CaseRecord.replicate`` and ``summaries``, the status
 ``imported``; later, with a default, so that a record without it reads on: ``CaseRecord.findings``,
@@ -61,12 +63,15 @@ class CaseRecord:
     schema_version: int = SCHEMA_VERSION
 
     def outcome(self, result: Result) -> str:
-        """The one word of ``result``, in every table and file: its verdict's, or the status of a case cut short.
+        """The one word of ``result``, in every table and file: its verdict's, or what cut the case short.
 
-        No rule ended such a case, so that its interval so far carries no verdict; a wrong output stays wrong.
+        No rule that looks at the numbers ended such a case, so that its interval so far carries no verdict; a wrong
+        output stays wrong.
         """
-        cut_short = self.status == "failed" or (self.status == "interrupted" and result.verdict.word != "invalid")
-        return self.status if cut_short else result.verdict.word
+        if self.status == "failed":
+            return self.status
+        cause = next((word for word in (self.status, self.stop) if word in CUT_SHORT), "")
+        return cause if cause and result.verdict.word != "invalid" else result.verdict.word
 
 
 @dataclass(frozen=True)

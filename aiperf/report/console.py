@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from aiperf.records import RunRecord
+from aiperf.records import CUT_SHORT, RunRecord
 from aiperf.report.numbers import confidence
 from aiperf.report.summary import header_lines
 from aiperf.report.table import Row, Table
@@ -29,6 +29,7 @@ STYLES = {
     "failed": "bold red",
     "skipped": "dim",
     "interrupted": "yellow",
+    "unfit": "bold red",
     "not begun": "dim",
     "no record": "bold red",
 }
@@ -217,7 +218,7 @@ def _bare_lines(head: str, row: Row, *, width: int, count: int = 1) -> list[Line
 def _notes(row: Row) -> list[str]:
     """Say what the row's numbers do not."""
     notes = []
-    if row.verdict in ("invalid", "interrupted") or (
+    if row.verdict in ("invalid", "interrupted", "unfit") or (
         row.verdict == "inconclusive" and row.reason != "interval_straddles"
     ):
         notes.append(row.sentence)
@@ -226,7 +227,7 @@ def _notes(row: Row) -> list[str]:
     if row.mechanism_note:
         notes.append(row.mechanism_note)
     expected = row.expect if row.headline and row.against in ("before", "") else ""
-    if expected and row.verdict not in (expected, "inconclusive", "invalid", "interrupted", "failed"):
+    if expected and row.verdict not in (expected, "inconclusive", "invalid", *CUT_SHORT):
         notes.append(f"the scenario expects: {expected}")
     return [note for note in notes if note]
 

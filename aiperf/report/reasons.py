@@ -19,7 +19,11 @@ from aiperf.report.numbers import (
     known,
 )
 
-_CUT_SHORT = {"interrupted": "interrupted", "failed": "ended by a failure"}
+_CUT_SHORT = {
+    "interrupted": "interrupted",
+    "failed": "ended by a failure",
+    "unfit": "ended because the host disturbed too many pairs",
+}
 _HUGE_LOG = 20.0
 """A log-ratio beyond this is no statement about an order, and not far from what a float can hold as a ratio."""
 

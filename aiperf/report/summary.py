@@ -16,7 +16,7 @@ from aiperf.settings import Precision
 from aiperf.units import format_duration
 
 _VERDICTS = ("improved", "regressed", "equivalent", "inconclusive", "invalid")
-_ORDER = (*_VERDICTS, "interrupted", "skipped", "failed", "not begun", "no record")
+_ORDER = (*_VERDICTS, "interrupted", "unfit", "skipped", "failed", "not begun", "no record")
 
 
 def count_outcomes(records: Iterable[CaseRecord], *, unread: Iterable[str] = ()) -> dict[str, int]:

@@ -279,6 +279,9 @@ def _bare_row(record: CaseRecord) -> Row:
 def _cut_short(record: CaseRecord, pairs: int) -> str:
     if record.status == "failed" and record.failure:
         return failure_sentence(record.failure)
+    if record.stop == "unfit":
+        voids = sum(pair.void for pair in record.pairs)
+        return f"the host disturbed {voids} of {len(record.pairs)} pairs, which therefore do not count: no verdict"
     return f"{record.status} after {_count(pairs, 'pair')}, before any rule ended the case: no verdict"
 
 

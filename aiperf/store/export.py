@@ -177,7 +177,7 @@ def _rows(run: StoredRun, what: What, clean: Callable[[str], str], told: _Told) 
         if isinstance(entry, Damaged):
             told.say(entry.sentence)
             continue
-        if what == "samples":
+        if what in ("samples", "latencies"):
             try:
                 entry = replace(entry, pairs=read_pairs(run, entry))
             except UserError as error:

@@ -14,7 +14,7 @@ from aiperf.scenario.text import axis_text
 from aiperf.store.telemetry_rows import telemetry_numbers
 from aiperf.store.view_rows import told
 
-What = Literal["comparisons", "samples", "cases", "telemetry"]
+What = Literal["comparisons", "samples", "latencies", "cases", "telemetry"]
 Row = dict[str, Any]
 
 AXIS = "axis."
@@ -79,6 +79,17 @@ _OF_KIND: dict[What, dict[str, str]] = {
         "system_s": "number",
         "peak_bytes": "whole",
         "audit": "flag",
+    },
+    "latencies": {
+        "slot": "whole",
+        "pair": "whole",
+        "void": "flag",
+        "side": "text",
+        "round": "whole",
+        "index": "whole",
+        "audit": "flag",
+        "unit": "whole",
+        "latency_s": "number",
     },
     "telemetry": {
         "slot": "whole",
@@ -217,6 +228,16 @@ def _pair_samples(slot: int, pair: Pair) -> Iterator[Row]:
         yield {**lead, "position": places.get(sample.side), **own}
 
 
+def _latencies(record: CaseRecord) -> Iterator[Row]:
+    """How long each unit of work took, in the turn that the named sample ends."""
+    for slot, pair in enumerate(record.pairs):
+        lead = {"slot": slot, "pair": pair.index, "void": pair.void}
+        for sample in pair.samples:
+            own = {name: getattr(sample, name) for name in ("side", "round", "index", "audit")}
+            for unit, seconds in enumerate(sample.latencies_s):
+                yield {**lead, **own, "unit": unit, "latency_s": seconds}
+
+
 def _telemetry(record: CaseRecord) -> Iterator[Row]:
     for slot, pair in enumerate(record.pairs):
         lead = {"slot": slot, "pair": pair.index, "void": pair.void}
@@ -228,5 +249,6 @@ _OF_RECORD: dict[What, Callable[[CaseRecord], Iterator[Row]]] = {
     "comparisons": _comparisons,
     "cases": _case,
     "samples": _samples,
+    "latencies": _latencies,
     "telemetry": _telemetry,
 }

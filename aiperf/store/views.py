@@ -122,7 +122,7 @@ COMPARISONS = View(
         Column(
             "verdict",
             _TEXT,
-            "improved, regressed, equivalent, inconclusive, invalid; interrupted, failed: the case was cut short",
+            "improved, regressed, equivalent, inconclusive, invalid; interrupted, failed, unfit: it was cut short",
         ),
         Column("reason", _TEXT, "code of the reason"),
         Column("sentence", _TEXT, "the verdict in words"),

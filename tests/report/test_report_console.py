@@ -11,7 +11,7 @@ from factory_of_records import make_case, make_comparison, make_result, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf.records import CaseRecord, Check, Side, Summary
+from aiperf.records import CaseRecord, Check, Incident, Side, Summary
 from aiperf.report.console import STYLES, plain, run_lines, show, table_lines, terminal_width, wrap
 from aiperf.report.summary import count_outcomes, summary_line
 from aiperf.report.table import build_table
@@ -228,19 +228,34 @@ def test_an_interrupted_case_keeps_its_figures_and_one_without_says_how_far_it_c
     assert "interrupted: after 6 pairs" in lines_at(100, [replace(record, results=())])[0]
 
 
+def test_a_case_that_the_host_disturbed_too_often_has_figures_and_no_verdict() -> None:
+    found = make_result(make_comparison(2e-3, 1e-3, interval=(1.9, 2.1)))
+    record = measured(make_case(expect="improved"), found, stop="unfit")
+    away = Incident("foreign_cpu", "", "CPU 0 97 % busy", voids=True)
+    void = tuple(replace(pair, incidents=(away,)) for pair in record.pairs[:4])
+    record = replace(record, pairs=(*void, *record.pairs[4:]))
+    figures, note = lines_at(100, [record])[2:]
+    assert figures.endswith("  unfit")
+    assert note == "     the host disturbed 4 of 6 pairs, which therefore do not count: no verdict"
+
+
 @pytest.mark.parametrize(
-    ("status", "word", "counted"),
+    ("status", "stop", "word", "counted"),
     [
-        ("interrupted", "improved", "interrupted"),
-        ("interrupted", "invalid", "invalid"),
-        ("failed", "improved", "failed"),
-        ("failed", "invalid", "failed"),
-        ("measured", "improved", "improved"),
+        ("interrupted", "interrupted", "improved", "interrupted"),
+        ("interrupted", "interrupted", "invalid", "invalid"),
+        ("failed", "failure", "improved", "failed"),
+        ("failed", "unfit", "improved", "failed"),
+        ("failed", "failure", "invalid", "failed"),
+        ("measured", "unfit", "improved", "unfit"),
+        ("measured", "unfit", "invalid", "invalid"),
+        ("measured", "verdict", "improved", "improved"),
+        ("measured", "budget", "improved", "improved"),
     ],
 )
-def test_a_case_has_one_outcome_and_is_counted_once(status, word, counted) -> None:
+def test_a_case_has_one_outcome_and_is_counted_once(status, stop, word, counted) -> None:
     found = make_result(make_comparison(2e-3, 1e-3, interval=(1.9, 2.1)), word, verdict={"provisional": True})
-    record = measured(make_case(), found, status=status)
+    record = measured(make_case(), found, status=status, stop=stop)
     assert count_outcomes([record]) == {counted: 1}
     assert build_table([record]).rows[0].verdict == counted
     assert ("verdicts provisional" in summary_line([record])) == (counted == word)

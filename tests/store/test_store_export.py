@@ -205,6 +205,22 @@ def test_a_wall_time_that_was_never_read_is_empty(tmp_path: Path) -> None:
     assert {r["wall_s"] for r in rows} == {None}
 
 
+def test_every_unit_of_work_is_a_row_of_latencies_and_a_case_without_any_has_none(tmp_path: Path) -> None:
+    record = make_record("copy", pairs=1)
+    pair = record.pairs[0]
+    first = replace(pair.samples[0], latencies_s=(0.25, 1e-9))
+    writer = RunWriter.create(tmp_path / "results")
+    writer.write_run(RunRecord(writer.name, (), ""))
+    writer.write_case(replace(record, pairs=(replace(pair, samples=(first, *pair.samples[1:])),)))
+    writer.write_case(make_record("silent", pairs=1))
+    rows = json.loads(exported(tmp_path / "results", "l.json", "latencies").read_text())
+    assert [(r["case"], r["side"], r["round"], r["index"], r["unit"], r["latency_s"]) for r in rows] == [
+        ("copy", first.side, first.round, first.index, 0, 0.25),
+        ("copy", first.side, first.round, first.index, 1, 1e-9),
+    ]
+    assert {(r["slot"], r["pair"], r["void"], r["audit"]) for r in rows} == {(0, pair.index, pair.void, first.audit)}
+
+
 def test_every_reading_of_a_pair_is_a_row_with_its_mark_and_needs_no_samples(tmp_path: Path) -> None:
     record = make_record("copy", pairs=2)
     readings = {"before": {"sm_clock_mhz": 1980.0}, "": {"load": math.nan}}

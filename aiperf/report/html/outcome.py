@@ -14,13 +14,14 @@ GLYPHS = {
     "inconclusive": "?",
     "invalid": "✕",
     "failed": "✖",
+    "unfit": "⊘",
     "skipped": "○",
     "interrupted": "‖",
     NOT_BEGUN: "…",
     NO_RECORD: "∅",
 }
 """A shape for every outcome, so that no colour carries it alone."""
-_NEED = ("invalid", "failed", "regressed", "inconclusive", "interrupted")
+_NEED = ("invalid", "failed", "unfit", "regressed", "inconclusive", "interrupted")
 
 
 def glyph(word: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf.records import CaseRecord, RunRecord
+from aiperf.records import CUT_SHORT, CaseRecord, RunRecord
 from aiperf.report.html.interval import tiny_bar
 from aiperf.report.html.outcome import GLYPHS, glyph, outcome_class
 from aiperf.report.numbers import DASH, known
@@ -199,9 +199,7 @@ def _reason(row: Row) -> str:
     """The reason code as words; the sentence where the code alone does not say what happened."""
     if not row.verdict:
         return f"{row.sentence}{'; ' + row.fix if row.fix else ''}"
-    if row.verdict in ("invalid", "interrupted", "failed") or (
-        row.verdict == "inconclusive" and row.reason != "interval_straddles"
-    ):
+    if row.verdict in ("invalid", *CUT_SHORT) or (row.verdict == "inconclusive" and row.reason != "interval_straddles"):
         return row.sentence
     return row.reason.replace("_", " ")
 
