@@ -118,7 +118,7 @@ def _without_results(record: CaseRecord, rules: Sequence[MetricRule]) -> GateRow
         told = (*record.notes, *([record.failure.message] if record.failure is not None else []))
         standing, sentence = "unfit", next(iter(told), "the host disturbed too many pairs")
     elif record.status == "failed":
-        standing, sentence = "failed", wording.failure(record.failure)
+        standing, sentence = "failed", wording.failure(record.failure, rebuilt=record.case.rebuilt)
     elif not record.results:
         standing, sentence = "inconclusive", f"nothing was concluded: {record.stop or record.status}"
     else:

@@ -12,6 +12,8 @@ from aiperf.analysis.wording import change_interval, percent
 from aiperf.records import Comparison, Failure, Result
 
 _HASH = 8
+_COMMITS = {"before": "base", "after": "head"}
+"""What the sides of a rebuilt case are to whoever reads the gate."""
 
 
 def regressed(shift: Comparison, *, loss: float, allow: float) -> str:
@@ -52,11 +54,12 @@ def own_doubt(result: Result, *, two_groups: bool) -> str:
     return wording.odd_spread(result.comparison, same=False) if two_groups else result.verdict.sentence
 
 
-def failure(found: Failure | None) -> str:
-    """Where and why a launch failed."""
+def failure(found: Failure | None, *, rebuilt: bool) -> str:
+    """Where and why a launch failed; of a case that two commits run, at which of them."""
     if found is None:
         return "a launch failed; no reason was recorded"
-    place = ", ".join(part for part in (found.side, found.phase) if part)
+    side = _COMMITS.get(found.side, found.side) if rebuilt else found.side
+    place = ", ".join(part for part in (side, found.phase) if part)
     rank = f" (rank {found.rank})" if found.rank is not None else ""
     return f"{place}{rank}: {found.message.rstrip('.')}"
 

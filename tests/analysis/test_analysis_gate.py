@@ -334,6 +334,14 @@ def test_otherwise_the_fresh_sitting_stands(standing):
     assert f"a {standing}" in found.sentence
 
 
+@pytest.mark.parametrize(("side", "told"), [("before", "base, set-up"), ("after", "head, set-up")])
+def test_a_failure_between_two_commits_says_at_which_one(side: str, told: str):
+    case = replace(make_case(), rebuilt=True)
+    record = CaseRecord(case, "failed", stop="failure", failure=Failure(side, "set-up", "error", "no model."))
+    (found,) = judge_case(record, TIME, against=REBUILD)
+    assert found.sentence == f"{told}: no model"
+
+
 def test_a_fresh_sitting_that_failed_counts_for_every_flagged_metric_and_a_skipped_one_leaves_it_open():
     first = [row("passed", p=0.5), row("regressed", metric="peak_memory", p=1e-9)]
     time, memory = settle(first, [row("failed")])
