@@ -61,8 +61,8 @@ def export(
         What,
         typer.Option(
             "--what",
-            help="One row a comparison, a raw sample, a unit of work timed by itself, a case, a reading of clocks, power "
-            "and counters in a pair, an activity of a profile, or a profiled side.",
+            help="One row a comparison, a raw sample, a unit of work timed by itself, a case, a reading of clocks, "
+            "power and counters in a pair, an activity of a profile, or a profiled side.",
         ),
     ] = What.comparisons,
     form: Annotated[TextForm, typer.Option("--format", help="With --output -: csv or json.")] = TextForm.csv,
