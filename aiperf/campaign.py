@@ -15,7 +15,7 @@ from typing import Protocol
 from aiperf.analysis.drift import drift_sentence, drifts
 from aiperf.analysis.limits import Peak as Roof
 from aiperf.analysis.limits import is_beyond
-from aiperf.analysis.pairs import has_metric, latency_note
+from aiperf.analysis.pairs import has_metric, lacks_headline, latency_note
 from aiperf.analysis.recompute import case_limits, conclude
 from aiperf.analysis.standing import standing_notes
 from aiperf.analysis.stopping import Continue, Stop, next_look, next_step
@@ -148,7 +148,12 @@ def advance(
         began = time.monotonic()
         try:
             audits = None if state.valid < _FULLY_AUDITED else 1
-            state.pairs.append(measure(plan.case, plan.index, plan.order, plan.seed, audits=audits))
+            pair = measure(plan.case, plan.index, plan.order, plan.seed, audits=audits)
+            side, lacking = lacks_headline(pair, plan.case)
+            if lacking:
+                _failed(state, Failure(side, "measure", "error", lacking))
+            else:
+                state.pairs.append(pair)
         except LaunchFailed as error:
             _failed(state, error.failure)
         except LaunchSkipped as reason:

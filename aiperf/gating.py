@@ -14,7 +14,7 @@ from pathlib import Path
 
 from aiperf.analysis.across import FEWEST_SITTINGS
 from aiperf.analysis.differences import differing
-from aiperf.analysis.gate import Difference, GateOutcome, GateRow, Level
+from aiperf.analysis.gate import Difference, GateOutcome, GateRow, Level, Standing
 from aiperf.analysis.gate_base import Baseline
 from aiperf.analysis.gate_judge import Against, blank_row, judge_case, missing_metrics, refuse_case
 from aiperf.analysis.gate_settle import flagged, gate_exit, gate_sentence, settle
@@ -25,7 +25,7 @@ from aiperf.host.fingerprint import fingerprint, git_state
 from aiperf.host.relevance import Fit
 from aiperf.launch.git import WORKING_TREE, CheckoutFailed, git, repo_of, resolve
 from aiperf.pipeline import RunOutcome, run_plan
-from aiperf.plan.gates import GateConfig, gate_command
+from aiperf.plan.gates import GateConfig, MetricRule, gate_command
 from aiperf.plan.plan import Plan
 from aiperf.plan.rebuild import rebuild_case
 from aiperf.records import Case, Side
@@ -173,9 +173,8 @@ def _named(ref: str, commits: Sequence[str]) -> str:
 def _arranged(gate: Gate, base: _Base) -> tuple[tuple[Case, ...], list[GateRow]]:
     """The cases to measure, and rows of those that there is nothing to hold against."""
     cases, refused = [], []
-    rules = gate.config.metrics
     for case in gate.plan.cases:
-        row = _new_at_head(gate, base, case) or refuse_case(case, rules, against=base.against)
+        row = _new_at_head(gate, base, case) or refuse_case(case, _rules(gate, case), against=base.against)
         if row is not None:
             refused.append(row)
         else:
@@ -183,9 +182,16 @@ def _arranged(gate: Gate, base: _Base) -> tuple[tuple[Case, ...], list[GateRow]]
     return tuple(cases), refused
 
 
+def _rules(gate: Gate, case: Case) -> tuple[MetricRule, ...]:
+    """The metrics that a case is gated by: those of the gate, and what the case is about."""
+    rules = gate.config.metrics
+    named = any(rule.metric == case.measure.headline for rule in rules)
+    return rules if named else (MetricRule(case.measure.headline), *rules)
+
+
 def _with_threshold(gate: Gate, case: Case) -> Case:
     """The case stops when it is decided against the gate's threshold, not against another."""
-    own = next((rule.threshold for rule in gate.config.metrics if rule.metric == "time"), None)
+    own = next((rule.threshold for rule in _rules(gate, case) if rule.metric == case.measure.headline), None)
     return case if own is None else replace(case, measure=replace(case.measure, delta=own))
 
 
@@ -209,7 +215,7 @@ def _new_at_head(gate: Gate, base: _Base, case: Case) -> GateRow | None:
     if not missing:
         return None
     told = f"new at head: base {commits.base[:_SHORT]} has {missing}"
-    return blank_row(case, gate.config.metrics[0].metric, "no_baseline", told)
+    return blank_row(case, _rules(gate, case)[0].metric, "no_baseline", told)
 
 
 def _files_of(case: Case, name: str, repo: Path) -> list[Path]:
@@ -247,9 +253,12 @@ def _holds(repo: Path, commit: str, path: Path) -> bool:
 def _elsewhere(gate: Gate) -> list[GateRow]:
     """Rows of a gate whose baseline another kind of host made: never a number."""
     told = "the baseline was measured on another kind of host or software; measure one here and promote it"
-    metric = gate.config.metrics[0].metric
-    skipped = [blank_row(skip.case, metric, "skipped", skip.reason) for skip in gate.plan.skips]
-    return [*(blank_row(case, metric, "not_comparable", told) for case in gate.plan.cases), *skipped]
+
+    def bare(case: Case, standing: Standing, sentence: str) -> GateRow:
+        return blank_row(case, _rules(gate, case)[0].metric, standing, sentence)
+
+    skipped = [bare(skip.case, "skipped", skip.reason) for skip in gate.plan.skips]
+    return [*(bare(case, "not_comparable", told) for case in gate.plan.cases), *skipped]
 
 
 # ---- sittings --------------------------------------------------------------------------------------------------------
@@ -292,12 +301,12 @@ def _sit(gate: Gate, base: _Base, plan: Plan, *, again: bool, left: float | None
         for record in done.records
         for row in judge_case(
             record,
-            gate.config.metrics,
+            _rules(gate, record.case),
             against=base.against,
             tau=max(_tau(record.case, known), stored.get(record.case.id, 0.0)),
         )
     ]
-    absent = sorted({(m, r.case.id) for r in done.records for m in missing_metrics(r, gate.config.metrics)})
+    absent = sorted({(m, r.case.id) for r in done.records for m in missing_metrics(r, _rules(gate, r.case))})
     notes = tuple(f"{metric} is not measured in {case}, so it is not gated there" for metric, case in absent)
     return _Sat(tuple(rows), str(done.folder), done.run.status == "interrupted", done.problems, () if again else notes)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from aiperf.analysis.calibration import Calibration, Power, Sitting, calibrate, power, sitting
+from aiperf.analysis.metrics import HEADLINE
 from aiperf.campaign import CaseState, Noise, advance, look, new_state, to_record
 from aiperf.checkouts import with_checkouts
 from aiperf.errors import AiperfError
@@ -94,11 +95,12 @@ def _sittings(
         state = new_state(own, settings, host_id=host_id, noise=Noise(), seed=settings.seed + number)
         record = _sit(state, stand, settings, writer)
         done(what, number, count, record)
-        headline = next((r for r in record.results if r.headline), None)
-        if record.status != "measured" or headline is None or headline.verdict.word == "invalid":
+        # Whatever a case is about, what calibration knows is the noise of times.
+        time = next((r for r in record.results if r.comparison.metric == HEADLINE), None)
+        if record.status != "measured" or time is None or time.verdict.word == "invalid":
             raise SittingFailed(f"a calibration sitting of {case.id} came to no result: {_why(record)}")
         try:
-            taken.append(sitting(headline))
+            taken.append(sitting(time))
         except ValueError as error:
             raise SittingFailed(f"a calibration sitting of {case.id} came to no result: {error}") from None
     return taken

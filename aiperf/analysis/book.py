@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from aiperf.analysis.metrics import HEADLINE, METRICS
 from aiperf.plan.book import BookRow, Claim
 from aiperf.plan.cited import Cited
 from aiperf.scenario.citations import Citation
@@ -55,7 +56,7 @@ _ORDER = {answer: place for place, answer in enumerate(ANSWERS)}
 
 @dataclass(frozen=True)
 class Measured:
-    """The headline of one side of one case, as the newest record tells it."""
+    """The headline, or the time, of one side of one case, as the newest record tells it."""
 
     scenario: str
     case: str
@@ -64,6 +65,7 @@ class Measured:
     ratio: float
     low: float
     high: float
+    metric: str = HEADLINE
     provisional: bool = False
     """A quick look: its verdict is to be confirmed at standard precision."""
     expect: str = ""
@@ -165,6 +167,7 @@ def _answered(row: BookRow, citing: Sequence[Cited], by_scenario: Mapping[str, S
         for found in by_scenario.get(cited.scenario, ())
         if _answers(cited.named.get(row.id), found)
     ]
+    about = _of_its_kind(row, about)
     gains = [found for found in about if not _is_control(row, found)]
     # Where every scenario of a row says that nothing is gained, what they measured is the answer.
     only_controls = {found.scenario for found in about} == {cited.scenario for cited in citing}
@@ -187,13 +190,22 @@ def _answers(citation: Citation | None, found: Measured) -> bool:
     return found.side in citation.sides and (found.against == citation.against if citation.against else found.first)
 
 
+def _of_its_kind(row: BookRow, about: Sequence[Measured]) -> list[Measured]:
+    """What speaks to a row: times to a claim of speed; to one of something else what a case is about, where it is."""
+    times = [found for found in about if METRICS[found.metric].is_time]
+    others = [found for found in about if not METRICS[found.metric].is_time]
+    return others or times if row.not_time else times
+
+
 def _is_control(row: BookRow, found: Measured) -> bool:
     """A case that expects no gain where the row claims one says nothing of the claim beside cases that expect it."""
     return row.claim is not None and row.claim.low > 1 and found.expect not in ("", "improved")
 
 
 def _row_answer(row: BookRow, found: Measured) -> Answer:
-    return "no claim of speed" if row.not_time else case_answer(row.claim, found)
+    if not row.not_time:
+        return case_answer(row.claim, found)
+    return "no claim of speed" if METRICS[found.metric].is_time else _direction(found.word, found.expect or "improved")
 
 
 def _of_a_measured_row(row: BookRow, best: Measured, hashes: Mapping[str, tuple[str, ...]]) -> str:

@@ -13,6 +13,7 @@ from typing import Literal
 from aiperf.records import Better
 
 HEADLINE = "time"
+"""What a case is about unless its ``measure.headline`` names another metric."""
 
 
 @dataclass(frozen=True)

@@ -162,6 +162,21 @@ def has_metric(pairs: Sequence[Pair], case: Case, *, metric: str, sides: Sequenc
     return bool(used) and all((side_value(p, s, how=how) or 0) > 0 for p in used for s in sides)
 
 
+def lacks_headline(pair: Pair, case: Case) -> tuple[str, str]:
+    """The first side of which a pair does not tell what the case is about, and a sentence; both empty when none."""
+    metric = case.measure.headline
+    how = reading([pair], case, metric=metric)
+    for side in (s.name for s in case.sides):
+        if (side_value(pair, side, how=how) or 0) > 0:
+            continue
+        told = f"{metric} is what this case is about, and it was not told"
+        if metric in LATENCIES:
+            units, needed = len(latencies(pair, side)), fewest_units(LATENCIES[metric][1])
+            told = f"{metric} is what this case is about: it takes {needed} units of work, and {units} were told"
+        return side, told
+    return "", ""
+
+
 def values(pairs: Sequence[Pair], side: str, *, how: Reading) -> list[float]:
     """``side_value`` of every pair. Raises ComparisonError where one is missing, zero or not finite."""
     return [_positive(side_value(p, side, how=how), p, side, how) for p in pairs]

@@ -54,13 +54,13 @@ def conclude(
     provisional: bool = False,
     peaks: Peaks | None = None,
 ) -> tuple[Result, ...]:
-    """Every result of a case: time first, then what else the pairs hold; each ladder step also against the previous.
+    """Every result of a case: headline, time, what else the pairs hold; each ladder step also against the previous.
 
     ``delta`` is the threshold asked for and ``tau`` the noise between sittings; ``width`` and ``scale`` as in
     ``compare``. Raises ComparisonError when no pair counts or the headline metric is missing or zero somewhere; other
     metrics are left out then.
     """
-    threshold = effective_threshold(delta, tau)
+    threshold, headline = effective_threshold(delta, tau), case.measure.headline
     found = _all_limits(case, pairs, peaks or {})
     results = []
     for side, against in comparisons(case):
@@ -77,9 +77,9 @@ def conclude(
                 over_limit=impossible([x for x in found if x.side in (side, against)]),
                 two_groups=_groups(case, pairs, metric=metric, side=side, against=against),
                 provisional=provisional,
-                expect=case.expect if metric == HEADLINE and against == case.sides[0].name else "",
+                expect=case.expect if metric == headline and against == case.sides[0].name else "",
             )
-            results.append(Result(side, against, comparison, verdict, headline=metric == HEADLINE))
+            results.append(Result(side, against, comparison, verdict, headline=metric == headline))
     return tuple(results)
 
 
@@ -142,15 +142,16 @@ def _unsteady(pairs: Sequence[Pair], metric: str, *, sides: Sequence[str]) -> fl
 
 
 def _metrics(case: Case, pairs: Sequence[Pair], *, sides: Sequence[str]) -> list[str]:
-    """List the headline metric, then every other one that all pairs hold and that says something of its own."""
-    left_out = {HEADLINE}
+    """List the headline, time, then every other metric that all pairs hold and that says something of its own."""
+    first = dict.fromkeys((case.measure.headline, HEADLINE))
+    left_out = set(first)
     if reading(valid(pairs), case, metric=HEADLINE).field == "wall_s":
         left_out.add("wall")
     if case.measure.isolation == "in_process":
         # Both sides share one process: its peaks belong to neither.
         left_out |= {"peak_memory", "gpu_memory"}
     others = (m for m in METRICS if m not in left_out)
-    return [HEADLINE, *(m for m in others if has_metric(pairs, case, metric=m, sides=sides))]
+    return [*first, *(m for m in others if has_metric(pairs, case, metric=m, sides=sides))]
 
 
 def _groups(case: Case, pairs: Sequence[Pair], *, metric: str, side: str, against: str) -> bool:

@@ -15,7 +15,6 @@ from aiperf.analysis.across import Value, ratio_estimate, record_values
 from aiperf.analysis.crossover import t_quantile
 from aiperf.analysis.differences import case_differences, run_differences
 from aiperf.analysis.gate import Difference
-from aiperf.analysis.metrics import HEADLINE
 from aiperf.records import CUT_SHORT, CaseRecord, Result, RunRecord
 
 FEWEST_POINTS = 8
@@ -114,8 +113,10 @@ class Series:
         return tuple(dict.fromkeys(str(p.run.host.get("hostname") or "unknown") for p in self.points))
 
 
-def all_series(entries: Iterable[tuple[RunRecord, CaseRecord]], *, metric: str = HEADLINE) -> tuple[Series, ...]:
-    """Series of one metric: one for each case, host and comparison. ``entries`` come oldest first.
+def all_series(entries: Iterable[tuple[RunRecord, CaseRecord]], *, metric: str = "") -> tuple[Series, ...]:
+    """Series of one metric, or of what each case is about: one for each case, host and comparison.
+
+    ``entries`` come oldest first.
 
     A run without a number (skipped, failed) is a point too. A case none of whose runs holds the metric has a series
     without side.
@@ -127,11 +128,12 @@ def all_series(entries: Iterable[tuple[RunRecord, CaseRecord]], *, metric: str =
         groups.setdefault((name, _host(run, record)), []).append((run, record))
     found = []
     for (case, host), members in groups.items():
-        keys = dict.fromkeys(key for _, record in members for key in _comparisons(record, metric))
+        newest = members[-1][1].case
+        about = metric or newest.measure.headline
+        keys = dict.fromkeys(key for _, record in members for key in _comparisons(record, about))
         for side, against in keys or {("", ""): None}:
-            points = _points(members, metric, side, against)
-            scenario = members[-1][1].case.scenario
-            found.append(_with_steps(Series(case, scenario, host, metric, side, against, points)))
+            points = _points(members, about, side, against)
+            found.append(_with_steps(Series(case, newest.scenario, host, about, side, against, points)))
     return tuple(found)
 
 

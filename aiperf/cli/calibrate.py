@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from aiperf.analysis.metrics import HEADLINE
 from aiperf.cli.options import (
     DEFAULT_RESULTS,
     JsonOption,
@@ -113,11 +114,11 @@ def _told(quiet: bool):  # type: ignore[no-untyped-def]
     def told(what: str, number: int, of: int, record: CaseRecord) -> None:
         if quiet:
             return
-        headline = next((r for r in record.results if r.headline), None)
+        time = next((r for r in record.results if r.comparison.metric == HEADLINE), None)
         text: str = record.status
-        if headline is not None:
-            c = headline.comparison
-            text = f"{headline.verdict.word}  {c.ratio:.4f}  [{c.low:.4f}, {c.high:.4f}]  {c.pairs} pairs"
+        if time is not None:
+            c = time.comparison
+            text = f"{time.verdict.word}  {c.ratio:.4f}  [{c.low:.4f}, {c.high:.4f}]  {c.pairs} pairs"
         print(f"{record.case.scenario} {what} {number}/{of}: {text}  {record.seconds:.0f} s", file=sys.stderr)
 
     return told

@@ -26,7 +26,9 @@ def history(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A scenario, or the id of one of its cases.")],
     results: ResultsOption = DEFAULT_RESULTS,
     case: Annotated[str, typer.Option("--case", help="Only this case (its id).")] = "",
-    metric: Annotated[str, typer.Option("--metric", help="time, first_iteration, peak_memory, ...")] = "time",
+    metric: Annotated[
+        str, typer.Option("--metric", help="time, first_iteration, peak_memory, ...; default: what the case is about.")
+    ] = "",
     host: Annotated[str, typer.Option("--host", help="Only this host: its id, the beginning of it, or its name.")] = "",
     all_hosts: Annotated[
         bool, typer.Option("--all-hosts", help="Every host, not only that of the newest run; never mixed.")
@@ -40,7 +42,7 @@ def history(
         raise _nothing(name, results, damaged=len(stored.damaged))
     taken = _of_case(taken, case)
     known = metrics_of(taken)
-    if known and metric not in known:
+    if metric and known and metric not in known:
         raise usage(f'no run of {name} holds the metric "{metric}".', f"They hold: {allowed(known)}.", "--metric")
     found = all_series(taken, metric=metric)
     shown = _of_host(found, host) if host else found if all_hosts else latest_hosts(found)

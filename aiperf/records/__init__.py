@@ -4,7 +4,20 @@ What must not live here: behaviour beyond small derived properties, and any impo
 Times are seconds, sizes bytes, ratios plain numbers; None means "not measured", never zero.
 """
 
-from aiperf.records.asked import Cache, Case, Check, Clock, Isolation, Measure, Needs, Side, Signature, Skip, Statistic
+from aiperf.records.asked import (
+    Cache,
+    Case,
+    Check,
+    Clock,
+    Headline,
+    Isolation,
+    Measure,
+    Needs,
+    Side,
+    Signature,
+    Skip,
+    Statistic,
+)
 from aiperf.records.concluded import Better, Comparison, Limit, Result, Summary, Verdict, Word
 from aiperf.records.measured import (
     CheckResult,
@@ -34,6 +47,7 @@ __all__ = [
     "EnergyReading",
     "Failure",
     "FailureKind",
+    "Headline",
     "Incident",
     "Isolation",
     "Limit",

@@ -12,6 +12,11 @@ Clock = Literal["auto", "device", "wall"]
 Cache = Literal["cold", "hot"]
 Isolation = Literal["process", "in_process"]
 Statistic = Literal["mean", "median"]
+Headline = Literal[
+    "time", "first_iteration", "user", "system", "peak_memory", "gpu_memory",
+    "latency_p50", "latency_p90", "latency_p99", "latency_p999",
+]  # fmt: skip
+"""What a case can be about; a test holds it within analysis.metrics."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ class Measure:
     blocker: bool = True
     """device clock: hold the stream back while launches queue; off for steps that synchronise."""
     max_pairs: int | None = None
+    headline: Headline = "time"
+    """The metric that the verdict, ``expect`` and the stopping rule are about."""
 
 
 @dataclass(frozen=True)

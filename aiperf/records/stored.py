@@ -18,7 +18,7 @@ CUT_SHORT = ("interrupted", "failed", "unfit")
 SCHEMA_VERSION = 2
 """1: the first. 2: ``Summary.log_sd``, ``Side.folder``, ``CaseRecord.replicate`` and ``summaries``, the status
 ``imported``; later, with a default, so that a record without it reads on: ``CaseRecord.findings``,
-``Limit.surely``, ``held`` in ``SideRun.work``."""
+``Limit.surely``, ``held`` in ``SideRun.work``, ``Measure.headline``."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def table_lines(table: Table, *, width: int = PIPED_WIDTH, every_metric: bool = 
 
     ``every_metric`` shows the rows that only inform as well as those that the cases are about.
     """
-    groups = [(name, [r for r in rows if r.headline or every_metric]) for name, rows in table.groups()]
+    groups = [(name, [r for r in rows if r.headline or r.is_price or every_metric]) for name, rows in table.groups()]
     shown = [row for _, rows in groups for row in rows if row.verdict]
     every = _columns(table)
     columns, label, sizes = _fit(shown, every, width)

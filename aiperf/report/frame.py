@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from aiperf.analysis.metrics import HEADLINE
 from aiperf.records import Case, CaseRecord, Skip
 from aiperf.report.console import wrap
 from aiperf.report.numbers import clean, format_interval, known
@@ -102,7 +103,8 @@ def _row(row: Row) -> str:
     if not row.verdict:
         return f"{row.status}: {row.sentence}"
     step = f"{row.side} vs {row.against}: " if row.ladder else ""
-    return f"{step}{row.verdict_text} {row.speedup_text} ({row.interval_text}), {row.pairs} pairs"
+    metric = "" if row.metric == HEADLINE else f"{row.metric} "
+    return f"{step}{row.verdict_text} {metric}{row.speedup_text} ({row.interval_text}), {row.pairs} pairs"
 
 
 def _name(case: Case) -> str:

@@ -11,6 +11,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
+from aiperf.analysis.metrics import HEADLINE, METRICS
 from aiperf.paths import scenario_folder
 from aiperf.records import Check, Measure, Needs
 from aiperf.report.book_words import row_sentences
@@ -113,6 +114,8 @@ def measure_sentences(measure: Measure, *, programs: bool = False) -> list[str]:
     clock = {"auto": "device clock on a GPU, else wall clock", "device": "device clock", "wall": "wall clock"}
     how = f"{clock[measure.clock]}; {measure.cache} caches; {measure.statistic} over the iterations"
     said = [f"{where}; {measure.statistic} over its starts." if programs else f"{where}; {how}."]
+    if measure.headline != HEADLINE:
+        said.append(f"What is judged is {METRICS[measure.headline].label}; time is told beside it.")
     if measure.delta is not None:
         said.append(f"Differences within {format_percent(measure.delta)} count as equivalent.")
     if measure.max_pairs is not None:

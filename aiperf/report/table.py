@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aiperf.analysis.limits import binding
+from aiperf.analysis.metrics import HEADLINE
 from aiperf.records import CaseRecord, Comparison, Failure, Limit, Result, RunRecord
 from aiperf.records.profiled import Profile
 from aiperf.report.mechanism import flag, mechanism_cell
@@ -92,6 +93,11 @@ class Row:
         return self.unit in TIME_UNITS
 
     @property
+    def is_price(self) -> bool:
+        """Whether it is the time of a case that is about something else: what a gain costs is told with it."""
+        return self.metric == HEADLINE and not self.headline
+
+    @property
     def name(self) -> str:
         """What stands in the first column under the scenario's name."""
         parts = [self.label]
@@ -99,6 +105,8 @@ class Row:
             parts.append(self.side if self.against == "before" else f"{self.side} vs {self.against}")
         if not self.headline:
             parts = [self.metric]
+        elif self.metric != HEADLINE:
+            parts.append(self.metric)
         return " ".join(p for p in parts if p) or self.metric
 
     @property
@@ -295,7 +303,7 @@ def _imported(record: CaseRecord) -> str:
 def _result_row(record: CaseRecord, result: Result) -> Row:
     case, found, verdict = record.case, result.comparison, result.verdict
     limit = limit_of(record.limits, result.side) or limit_of(record.limits, result.against)
-    if not result.headline:
+    if found.metric != HEADLINE:
         limit = None
     change, change_low, change_high = _change(found)
     word = record.outcome(result)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 from aiperf.errors import Fault
+from aiperf.records import Headline
 from aiperf.scenario.citations import Citation, citation
 from aiperf.scenario.document import Document, KeyPath
 from aiperf.scenario.outline import AXIS_KEYS, Outline, entry, head, holds
@@ -18,6 +19,7 @@ from aiperf.scenario.text import axis_text
 from aiperf.scenario.wording import allowed, dotted, nearest, shown
 
 MAX_CASES = 1000
+_LATENCIES = tuple(name for name in get_args(Headline) if name.startswith("latency"))
 
 
 def rule_faults(document: Document, parts: Outline) -> list[Fault]:
@@ -182,6 +184,7 @@ def _measure(document: Document, parts: Outline) -> Iterator[Fault]:
     measure = document.data.get("measure")
     if not isinstance(measure, dict):
         return
+    yield from _headline(document, parts, measure)
     clock = measure.get("clock")
     if clock == "device" and parts.is_command:
         what = "measure.clock: a command is timed from start to exit, by wall time."
@@ -199,6 +202,20 @@ def _measure(document: Document, parts: Outline) -> Iterator[Fault]:
             if key in side.data:
                 what = f"{dotted((*side.path, key))}: sides that share one process cannot differ in {key}."
                 yield document.fault((*side.path, key), what, hint, key=True)
+
+
+def _headline(document: Document, parts: Outline, measure: dict[str, Any]) -> Iterator[Fault]:
+    """What a case is about must be something that its sides can tell."""
+    headline, at = measure.get("headline"), ("measure", "headline")
+    if parts.is_command and headline in ("first_iteration", "gpu_memory", *_LATENCIES):
+        what = f"measure.headline: a command tells no {headline}."
+        yield document.fault(at, what, "Choose time, user, system or peak_memory.")
+    elif headline == "gpu_memory" and not parts.gpus_needed:
+        what = "measure.headline: gpu_memory needs a GPU, and the scenario does not ask for one."
+        yield document.fault(at, what, "Write needs: {gpus: 1}.")
+    elif headline in ("peak_memory", "gpu_memory") and measure.get("isolation") == "in_process":
+        what = f"measure.headline: {headline} of sides that share one process belongs to neither."
+        yield document.fault(at, what, "Leave isolation out: each side then has its own process.")
 
 
 def _same(document: Document, parts: Outline) -> Iterator[Fault]:

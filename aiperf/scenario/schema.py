@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from aiperf.records import Cache, Clock, Isolation, Statistic
+from aiperf.records import Cache, Clock, Headline, Isolation, Statistic
 from aiperf.scenario.command import words_of
 from aiperf.units import parse_size
 
@@ -199,6 +199,8 @@ class MeasureFile(_Strict):
     """Hold the stream back while launches queue."""
     max_pairs: Annotated[int, Field(ge=3, le=10_000)] = 40
     """Most launch pairs to measure."""
+    headline: Headline = "time"
+    """The metric that the verdict and expect are about; time is told beside any other."""
 
 
 class CheckFile(_Strict):

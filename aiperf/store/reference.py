@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.analysis.book import Measured
+from aiperf.analysis.metrics import HEADLINE, METRICS
 from aiperf.analysis.recompute import recompute
 from aiperf.errors import UserError
 from aiperf.paths import config_folder
@@ -105,14 +106,17 @@ def _counts(entry: Entry) -> bool:
 
 def _headlines(run: RunRecord, record: CaseRecord, *, here: bool) -> Iterable[Measured]:
     case = record.case
+    # What a case about memory says of time stands beside its headline.
+    wanted = {case.measure.headline} if METRICS[case.measure.headline].is_time else {case.measure.headline, HEADLINE}
     for result in record.results:
-        if result.headline:
-            c, first = result.comparison, result.against == case.sides[0].name
+        c, first = result.comparison, result.against == case.sides[0].name
+        if c.metric in wanted:
             yield Measured(
                 scenario=case.scenario, case=case.id, side=result.side, against=result.against,
                 first=first, last=result.side == case.sides[-1].name,
                 word=result.verdict.word, provisional=result.verdict.provisional,
-                ratio=c.ratio, low=c.low, high=c.high, expect=case.expect if first else "",
+                metric=c.metric, ratio=c.ratio, low=c.low, high=c.high,
+                expect=case.expect if first and result.headline else "",
                 host=_host(run.host) or record.host_id, here=here, run=run.run, scenario_hash=case.scenario_hash,
             )  # fmt: skip
 

@@ -261,3 +261,18 @@ def test_unmeasured_are_wanted_rows_with_a_scenario_that_no_record_answers() -> 
     citing = [Cited(name, (f"ch07/{name}",)) for name in names if name != "bare"]
     answered = answer_rows(rows, citing, [found(1.9, 2.1, scenario="measured")])
     assert [a.row.id for a in unmeasured(answered)] == ["ch07/wanted"]
+
+
+def test_a_row_that_gains_memory_is_answered_by_a_case_about_memory_and_not_by_its_time() -> None:
+    both = [found(0.5, 0.6, "regressed"), found(1.9, 2.1, metric="peak_memory")]
+    (answered,) = answer_rows([row(claim=None, not_time="it buys memory")], [Cited("s", ("ch07/a",))], both)
+    assert (answered.answer, answered.best) == ("reproduced", both[1])
+    none = found(0.99, 1.01, "equivalent", metric="peak_memory")
+    (answered,) = answer_rows([row(claim=None, not_time="it buys memory")], [Cited("s", ("ch07/a",))], [both[0], none])
+    assert (answered.answer, answered.best) == ("not reproduced", none)
+
+
+def test_a_claim_of_speed_is_answered_by_the_time_of_a_case_about_memory() -> None:
+    both = [found(3.0, 3.1, metric="peak_memory"), found(0.99, 1.01, "equivalent")]
+    (answered,) = answer_rows([row()], [Cited("s", ("ch07/a",))], both)
+    assert (answered.answer, answered.best) == ("not reproduced", both[1])

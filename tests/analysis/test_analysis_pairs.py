@@ -1,12 +1,22 @@
 import math
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from analysis_maker import make_case, make_pair, make_pairs, make_run
 
 from aiperf.analysis.metrics import METRICS
-from aiperf.analysis.pairs import ComparisonError, has_metric, latency_note, log_ratios, reading, side_value, values
-from aiperf.records import Pair, Sample
+from aiperf.analysis.pairs import (
+    ComparisonError,
+    has_metric,
+    lacks_headline,
+    latency_note,
+    log_ratios,
+    reading,
+    side_value,
+    values,
+)
+from aiperf.records import Headline, Pair, Sample
 
 CASE = make_case()
 MEDIAN = make_case(statistic="median")
@@ -211,3 +221,19 @@ def test_a_note_says_which_percentiles_lack_units_and_how_many_they_take():
     many = pair_of(told("before", [[1.0] * 10_000]), told("after", [[1.0] * 10_000]))
     assert latency_note([many], CASE) == ""
     assert latency_note([pair_of(samples("before", (1, 1.0)))], CASE) == latency_note([], CASE) == ""
+
+
+def test_what_a_case_can_be_about_is_a_metric() -> None:
+    assert set(get_args(Headline)) < set(METRICS)
+
+
+def test_a_pair_that_does_not_tell_what_its_case_is_about_says_which_side_and_what() -> None:
+    pair = make_pair(0, {"before": 2e-3, "after": 1e-3}, runs=[make_run("before", peak=5), make_run("after")])
+    assert lacks_headline(pair, make_case()) == ("", "")
+    assert lacks_headline(pair, make_case(headline="peak_memory")) == (
+        "after", "peak_memory is what this case is about, and it was not told",
+    )  # fmt: skip
+    side, told = lacks_headline(pair, make_case(headline="latency_p99"))
+    assert (side, told) == (
+        "before", "latency_p99 is what this case is about: it takes 1000 units of work, and 0 were told",
+    )  # fmt: skip

@@ -125,3 +125,33 @@ def test_a_record_recomputed_from_its_pairs_gives_the_same_results(over):
     )  # fmt: skip
     assert recompute(record, pairs, width=SETTINGS["width"]) == found
     assert recompute(record, pairs[:6], width=SETTINGS["width"]) != found
+
+
+def about_memory(*, before: int, after: int, expect: str = "improved"):
+    given = runs(before={"peak": before}, after={"peak": after})
+    return conclude(
+        make_case(headline="peak_memory", expect=expect), make_pairs([-d for d in D], runs=given), **SETTINGS
+    )
+
+
+def test_a_case_about_memory_is_judged_by_it_and_tells_its_time_beside():
+    memory, time, *others = about_memory(before=400, after=300)
+    assert (memory.comparison.metric, memory.headline, memory.verdict.word) == ("peak_memory", True, "improved")
+    assert (time.comparison.metric, time.headline, time.verdict.word) == ("time", False, "regressed")
+    assert "time" not in [r.comparison.metric for r in others]
+
+
+def test_what_a_scenario_expects_is_expected_of_its_headline_only():
+    memory, time = about_memory(before=300, after=400)[:2]
+    assert memory.verdict.word == time.verdict.word == "regressed"
+    assert "the scenario expected improved" in memory.verdict.sentence
+    assert "expected" not in time.verdict.sentence
+
+
+def test_a_percentile_can_be_the_headline():
+    pairs = make_pairs([-d for d in D])
+    slow = {"before": 2e-3, "after": 1e-3}
+    pairs = [replace(p, samples=tuple(replace(s, latencies_s=(slow[s.side],) * 100) for s in p.samples)) for p in pairs]
+    found = conclude(make_case(headline="latency_p90"), pairs, **SETTINGS)
+    assert [(r.comparison.metric, r.headline) for r in found[:2]] == [("latency_p90", True), ("time", False)]
+    assert found[0].comparison.ratio == pytest.approx(2.0)

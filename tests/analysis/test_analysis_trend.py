@@ -23,7 +23,7 @@ from aiperf.analysis.trend import (
     noise,
     partition,
 )
-from aiperf.records import CaseRecord, RunRecord, Summary, Verdict
+from aiperf.records import CaseRecord, Measure, RunRecord, Summary, Verdict
 
 JITTER = [0.003, -0.002, 0.001, -0.004, 0.002, 0.004, -0.003, -0.001]
 
@@ -260,3 +260,10 @@ def test_a_metric_that_nobody_holds_leaves_a_series_without_a_side():
     series = all_series(entries, metric="peak_memory")[0]
     assert (series.side, series.points[0].value) == ("", None)
     assert all_series([]) == ()
+
+
+def test_without_a_metric_the_trend_is_of_what_the_case_is_about():
+    entries = [made(i, measure=Measure(headline="peak_memory")) for i in range(1, 4)]
+    (own,), (time,) = all_series(entries), all_series(entries, metric="time")
+    assert (own.metric, own.side) == ("peak_memory", "")
+    assert (time.metric, time.side) == ("time", "after")

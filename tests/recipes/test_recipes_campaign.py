@@ -323,3 +323,11 @@ def test_a_limit_that_changed_between_pairs_is_a_note_and_changes_no_result() ->
     assert "power limit of GPU 0 (mW) went from 700000 to 600000 between the starts of pairs 1 and 2" in told.notes
     assert told.results == to_record(still).results
     assert not any("power limit" in note for note in to_record(still).notes)
+
+
+def test_a_case_whose_sides_do_not_tell_what_it_is_about_fails_and_says_so() -> None:
+    state = begin(headline="latency_p99")
+    sit(state, Bench([pair()]))
+    record = to_record(state)
+    assert (record.status, record.pairs) == ("failed", ())
+    assert "it takes 1000 units of work, and 0 were told" in record.failure.message

@@ -416,3 +416,29 @@ def test_a_damaged_run_is_not_promoted(kept, tmp_path):
     next((tmp_path / "results" / name / "cases").iterdir()).write_text("{")
     with pytest.raises(UserError, match="is not JSON"):
         promote_runs([name], results=tmp_path / "results", baseline=tmp_path / "b.json", who="Ada", why="x")
+
+
+class Counting(Fake):
+    """Sides whose time is the same, and whose user time has the ratio of the script."""
+
+    def pairs(self, ratio, **how):
+        spent = {"before": ratio, "after": 1.0}
+        return [
+            replace(pair, samples=tuple(replace(s, user_s=s.wall_s * spent[s.side]) for s in pair.samples))
+            for pair in super().pairs(1.0, **how)
+        ]
+
+
+def test_a_case_is_gated_by_what_it_is_about_beside_the_metrics_of_the_gate(repo):
+    about = case(repo, measure=Measure(clock="wall", headline="user", delta=0.03))
+    fake = Counting({"a": [0.8]})
+    outcome = gate(repo, fake, about, metrics=(MetricRule("time", threshold=0.5),))
+    assert [(row.metric, row.standing) for row in outcome.rows] == [("user", "regressed"), ("time", "passed")]
+    assert fake.calls[0][0].cases[0].measure.delta == 0.03
+
+
+def test_a_threshold_of_the_gate_is_that_of_the_metric_that_it_names(repo):
+    fake = Fake({"a": [1.0]})
+    gate(repo, fake, case(repo), metrics=(MetricRule("user", threshold=0.5), MetricRule("time", threshold=0.04)))
+    ((plan, _, _),) = fake.calls
+    assert plan.cases[0].measure.delta == 0.04

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from aiperf.records import CaseRecord, Check, Incident, Side, Summary
 from aiperf.report.console import STYLES, plain, run_lines, show, table_lines, terminal_width, wrap
+from aiperf.report.frame import case_line
 from aiperf.report.summary import count_outcomes, summary_line
 from aiperf.report.table import build_table
 
@@ -317,3 +318,16 @@ def test_an_imported_value_is_a_row_with_its_unit_of_replication() -> None:
     record = CaseRecord(make_case("sorted"), "imported", summaries=(summary,), replicate="process")
     text = " ".join(plain(table_lines(build_table([record]))).split())
     assert "imported: after 12.3 ms (20 × process)" in text
+
+
+def test_a_case_about_memory_shows_it_by_name_and_what_it_costs_in_time() -> None:
+    memory = make_result(make_comparison(4e9, 2e9, interval=(1.9, 2.1), metric="peak_memory", unit="B"))
+    time = make_result(make_comparison(1e-3, 2e-3, interval=(0.49, 0.51)), "regressed", headline=False)
+    record = measured(make_case(), memory, time)
+    about, price = lines_at(100, [record])[2:]
+    assert "peak_memory" in about
+    assert about.endswith("  improved")
+    assert "−50" in about
+    assert price.split()[0] == "time"
+    assert price.endswith("  regressed")
+    assert case_line(record).endswith("improved peak_memory −50.0 % (−52.4 … −47.4 %), 6 pairs, 21 s")
