@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from aiperf.analysis.metrics import HEADLINE, METRICS
+from aiperf.analysis.metrics import HEADLINE, MEMORY
 from aiperf.plan.book import BookRow, Claim
 from aiperf.plan.cited import Cited
 from aiperf.scenario.citations import Citation
@@ -31,7 +31,7 @@ Answer = Literal[
 ]
 ANSWERS: Mapping[Answer, str] = {
     "reproduced": f"improved, and the interval overlaps {LEAST_SHARE:g} to {MOST_SHARE:g} times the claim; "
-    "without a number in the book: the verdict that is expected",
+    "without a number in the book: the verdict that is expected, of memory where that is what is gained",
     "stronger": f"improved, and the whole interval is above {MOST_SHARE:g} times the claim",
     "weaker": f"improved, but the whole interval is below {LEAST_SHARE:g} times the claim",
     "inconclusive": "measured, but the verdict is inconclusive or invalid and the interval does not exclude the claim",
@@ -56,7 +56,7 @@ _ORDER = {answer: place for place, answer in enumerate(ANSWERS)}
 
 @dataclass(frozen=True)
 class Measured:
-    """The headline, or the time, of one side of one case, as the newest record tells it."""
+    """What one side of one case came to in one metric, as the newest record tells it."""
 
     scenario: str
     case: str
@@ -191,10 +191,9 @@ def _answers(citation: Citation | None, found: Measured) -> bool:
 
 
 def _of_its_kind(row: BookRow, about: Sequence[Measured]) -> list[Measured]:
-    """What speaks to a row: times to a claim of speed; to one of something else what a case is about, where it is."""
-    times = [found for found in about if METRICS[found.metric].is_time]
-    others = [found for found in about if not METRICS[found.metric].is_time]
-    return others or times if row.not_time else times
+    """What speaks to a row: memory to one that gains it, where it was measured; times to all others."""
+    kept = [found for found in about if found.metric in MEMORY] if row.gains else []
+    return kept or [found for found in about if found.metric not in MEMORY]
 
 
 def _is_control(row: BookRow, found: Measured) -> bool:
@@ -203,9 +202,9 @@ def _is_control(row: BookRow, found: Measured) -> bool:
 
 
 def _row_answer(row: BookRow, found: Measured) -> Answer:
-    if not row.not_time:
-        return case_answer(row.claim, found)
-    return "no claim of speed" if METRICS[found.metric].is_time else _direction(found.word, found.expect or "improved")
+    if found.metric in MEMORY:
+        return _direction(found.word, "improved")
+    return "no claim of speed" if row.not_time else case_answer(row.claim, found)
 
 
 def _of_a_measured_row(row: BookRow, best: Measured, hashes: Mapping[str, tuple[str, ...]]) -> str:
@@ -222,6 +221,8 @@ def _arithmetic(row: BookRow) -> str:
 def _by_design(row: BookRow, best: Measured) -> str:
     """Why a verdict that is no gain of time stands for none against the row; empty where time is what it gains."""
     costs = best.word == "regressed"
+    if best.metric in MEMORY:
+        return f"Judged by memory: {row.not_time}."
     if row.not_time:
         return f"{'Costs time by design' if costs else 'Not judged by time'}: {row.not_time}."
     return "Costs time, as the scenario expects." if costs and best.expect == "regressed" else ""

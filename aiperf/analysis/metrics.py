@@ -38,6 +38,8 @@ class Metric:
         return self.unit == "s"
 
 
+MEMORY = ("peak_memory", "gpu_memory")
+"""Of the host and of the GPU."""
 LATENCIES = {
     "latency_p50": ("median latency", Fraction(1, 2)),
     "latency_p90": ("90th percentile of latency", Fraction(9, 10)),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from aiperf.analysis.calibration import effective_threshold
 from aiperf.analysis.compare import compare, summarise
 from aiperf.analysis.limits import Peak, binding, impossible, limits
-from aiperf.analysis.metrics import HEADLINE, METRICS
+from aiperf.analysis.metrics import HEADLINE, MEMORY, METRICS
 from aiperf.analysis.outliers import two_groups
 from aiperf.analysis.pairs import has_metric, log_ratios, reading, side_run, valid
 from aiperf.analysis.verdict import decide
@@ -149,7 +149,7 @@ def _metrics(case: Case, pairs: Sequence[Pair], *, sides: Sequence[str]) -> list
         left_out.add("wall")
     if case.measure.isolation == "in_process":
         # Both sides share one process: its peaks belong to neither.
-        left_out |= {"peak_memory", "gpu_memory"}
+        left_out |= set(MEMORY)
     others = (m for m in METRICS if m not in left_out)
     return [*first, *(m for m in others if has_metric(pairs, case, metric=m, sides=sides))]
 

@@ -73,6 +73,8 @@ class BookRow:
     """Workload family that serves it."""
     not_time: str = ""
     """What the row gains or shows where that is no time, as a clause; such a row claims no speed-up."""
+    gains: str = ""
+    """``memory`` where that is what a row without a claim of speed gains: then that is what it is judged by."""
     impossible: str = ""
     """The arithmetic by which the claim cannot hold as printed; empty when nothing is known against it."""
     note: str = ""
@@ -152,6 +154,8 @@ def _row(chapter: str, entry: Mapping[str, Any]) -> BookRow:
         raise ValueError(f"row {values['id']}: weight {values['weight']}")
     if "not_time" in values and "speedup" in entry:
         raise ValueError(f"row {values['id']}: a speed-up is claimed of what is no time")
+    if values.get("gains", "memory") != "memory" or ("gains" in values and "not_time" not in values):
+        raise ValueError(f"row {values['id']}: gains may be memory, beside not_time")
     figures = tuple(_figure(f) for f in entry.get("figures", ()))
     return BookRow(**values, claim=_claim(entry["speedup"]) if "speedup" in entry else None, figures=figures)
 

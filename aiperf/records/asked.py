@@ -13,10 +13,10 @@ Cache = Literal["cold", "hot"]
 Isolation = Literal["process", "in_process"]
 Statistic = Literal["mean", "median"]
 Headline = Literal[
-    "time", "first_iteration", "user", "system", "peak_memory", "gpu_memory",
+    "time", "first_iteration", "user", "system", "memory", "peak_memory", "gpu_memory",
     "latency_p50", "latency_p90", "latency_p99", "latency_p999",
 ]  # fmt: skip
-"""What a case can be about; a test holds it within analysis.metrics."""
+"""What a case can be about: a metric, or ``memory``, which the plan resolves to that of the device a case runs on."""
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aiperf.analysis.book import Answered, Measured
+from aiperf.analysis.metrics import METRICS
 from aiperf.plan.book import BookRow, Claim, find_row
 from aiperf.records import CaseRecord
-from aiperf.report.numbers import clean, format_interval, format_ratio
+from aiperf.report.numbers import (
+    as_change,
+    clean,
+    format_change,
+    format_change_interval,
+    format_interval,
+    format_ratio,
+)
 
 NO_NUMBER = "a gain without a number"
 NO_SPEED_UP = "no speed-up"
@@ -27,7 +35,7 @@ def claim_text(claim: Claim | None) -> str:
 
 def row_claim_text(row: BookRow) -> str:
     """What a row claims, in the words of ``claim_text``; of one that gains no time, that it claims no speed-up."""
-    return NO_SPEED_UP if row.not_time else claim_text(row.claim)
+    return (f"less {row.gains}, {NO_SPEED_UP}" if row.gains else NO_SPEED_UP) if row.not_time else claim_text(row.claim)
 
 
 def measured_text(found: Measured | None) -> str:
@@ -35,9 +43,16 @@ def measured_text(found: Measured | None) -> str:
     if found is None:
         return ""
     where = "" if found.here else f" on {found.host}"
-    ratio = format_ratio(found.ratio, found.low, found.high)
     word = f"{found.word}{' (provisional)' if found.provisional else ''}"
-    return clean(f"{ratio} ({format_interval(found.low, found.high)}) {word}{where}")
+    return clean(f"{_ratio_text(found.metric, found.ratio, found.low, found.high)} {word}{where}")
+
+
+def _ratio_text(metric: str, ratio: float, low: float, high: float) -> str:
+    """``2.81× (2.77 … 2.84)`` of a time, ``peak host memory −26 % (−27 … −25 %)`` of what is better when less."""
+    if METRICS[metric].is_time:
+        return f"{format_ratio(ratio, low, high)} ({format_interval(low, high)})"
+    interval = format_change_interval(as_change(high), as_change(low))
+    return f"{METRICS[metric].label} {format_change(as_change(ratio))} ({interval})"
 
 
 def best_text(answered: Answered) -> str:
@@ -60,7 +75,8 @@ def row_sentence(row_id: str, record: CaseRecord | None = None) -> str:
         return f"{row_id} is no row of the book's catalogue."
     told = "; ".join(_headlines(record)) if record is not None else ""
     said = [f"{row_id} claims {row_claim_text(row)}{f'; measured {told}' if told else ''}."]
-    said += [f"Not judged by time: {row.not_time}."] if row.not_time else []
+    judged = "Judged by memory" if row.gains else "Not judged by time"
+    said += [f"{judged}: {row.not_time}."] if row.not_time else []
     said += [f"Impossible as printed, by the book's own numbers: {row.impossible}"] if row.impossible else []
     return " ".join([*said, *([row.note] if row.note else [])])
 
@@ -77,6 +93,5 @@ def _headlines(record: CaseRecord) -> list[str]:
         if result.headline and result.against == first:
             c = result.comparison
             step = f"{result.side} " if len(record.case.sides) > 2 else ""
-            ratio = format_ratio(c.ratio, c.low, c.high)
-            told.append(f"{step}{ratio} ({format_interval(c.low, c.high)}) {record.outcome(result)}")
+            told.append(f"{step}{_ratio_text(c.metric, c.ratio, c.low, c.high)} {record.outcome(result)}")
     return told

@@ -213,7 +213,7 @@ def _headline(document: Document, parts: Outline, measure: dict[str, Any]) -> It
     elif headline == "gpu_memory" and not parts.gpus_needed:
         what = "measure.headline: gpu_memory needs a GPU, and the scenario does not ask for one."
         yield document.fault(at, what, "Write needs: {gpus: 1}.")
-    elif headline in ("peak_memory", "gpu_memory") and measure.get("isolation") == "in_process":
+    elif headline in ("memory", "peak_memory", "gpu_memory") and measure.get("isolation") == "in_process":
         what = f"measure.headline: {headline} of sides that share one process belongs to neither."
         yield document.fault(at, what, "Leave isolation out: each side then has its own process.")
 

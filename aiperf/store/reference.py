@@ -83,7 +83,7 @@ def newest_measured(results: Path, *, host_id: str) -> tuple[tuple[Measured, ...
     for entry in filter(_counts, own.entries):
         if entry.record.host_id == host_id:
             newest[entry.record.case.id] = (entry, True)
-    found = tuple(m for entry, here in newest.values() for m in _headlines(entry.run, entry.record, here=here))
+    found = tuple(m for entry, here in newest.values() for m in _told(entry.run, entry.record, here=here))
     return found, (*own.damaged, *references.damaged)
 
 
@@ -104,10 +104,11 @@ def _counts(entry: Entry) -> bool:
     return entry.record.status == "measured" and bool(entry.record.results) and not made
 
 
-def _headlines(run: RunRecord, record: CaseRecord, *, here: bool) -> Iterable[Measured]:
+def _told(run: RunRecord, record: CaseRecord, *, here: bool) -> Iterable[Measured]:
+    """What a record says of speed, by its headline or else by its time, and of the memory of its device."""
     case = record.case
-    # What a case about memory says of time stands beside its headline.
-    wanted = {case.measure.headline} if METRICS[case.measure.headline].is_time else {case.measure.headline, HEADLINE}
+    speed = case.measure.headline if METRICS[case.measure.headline].is_time else HEADLINE
+    wanted = (speed, "gpu_memory" if case.needs.gpus else "peak_memory")
     for result in record.results:
         c, first = result.comparison, result.against == case.sides[0].name
         if c.metric in wanted:

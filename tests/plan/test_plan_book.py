@@ -66,6 +66,9 @@ def test_a_row_that_gains_no_time_says_what_it_gains_and_claims_no_speed_up() ->
     kept = {row.id: row.not_time for row in load_book() if row.not_time}
     assert {"ch13/ddp-vs-fsdp-full-shard", "ch05/loader-isolated-vs-in-training"} <= set(kept)
     assert all(text[0].islower() and not text.endswith(".") for text in kept.values())
+    assert {row.id for row in load_book() if row.gains} == {
+        name for name, text in kept.items() if "buys memory" in text
+    }
 
 
 def test_a_sweep_or_a_ladder_is_answered_by_the_sides_that_the_row_means() -> None:
@@ -110,6 +113,8 @@ def test_a_row_is_read_with_its_claim_as_a_number_or_a_range_and_its_figures(own
         ", speedup: {times: 2, label: measured, on: a GPU}",
         ", colour: red",
         ", not_time: it buys memory, speedup: {times: 2, label: measured}",
+        ", not_time: it buys accuracy, gains: accuracy",
+        ", gains: memory",
     ],
 )
 def test_a_row_that_is_not_as_it_should_be_names_its_file(own_book, wrong) -> None:

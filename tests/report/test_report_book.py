@@ -115,9 +115,21 @@ def test_a_row_that_gains_no_time_claims_no_speed_up_and_says_what_it_gains() ->
     assert "claimed no speed-up; measured 0.500× (0.480 … 0.520) regressed in tiled[n=2]" in text
     assert "Costs time by design: it buys memory." in text
     assert row_sentence("ch13/ddp-vs-fsdp-full-shard") == (
-        "ch13/ddp-vs-fsdp-full-shard claims no speed-up. "
-        "Not judged by time: it buys memory of every rank with more communication."
+        "ch13/ddp-vs-fsdp-full-shard claims less memory, no speed-up. "
+        "Judged by memory: it buys memory of every rank with more communication."
     )
+
+
+def test_a_row_that_gains_memory_tells_it_as_a_change() -> None:
+    less = replace(FOUND, metric="gpu_memory", word="improved", ratio=1.25, low=1.2, high=1.3, here=True)
+    memory = row("ch13/sharded", not_time="it buys memory", gains="memory")
+    (answered,) = answer_rows([memory], [Cited("tiled", (memory.id,))], [less])
+    text = plain(book_lines([answered], width=100))
+    assert " reproduced             ch13/sharded\n" in text
+    assert "measured peak GPU memory −20.0 % (−23.1 … −16.7 %) improved" in " ".join(text.split())
+    assert "Judged by memory: it buys memory." in text
+    (told,) = book_plain([answered])
+    assert (told["metric"], told["measured"], told["low"]) == ("gpu_memory", 1.25, 1.2)
 
 
 def test_a_comparison_of_a_ladder_names_its_sides() -> None:

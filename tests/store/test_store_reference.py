@@ -26,6 +26,11 @@ from aiperf.store.reference import (
 SHIPPED = Path(__file__).resolve().parents[2] / "results"
 
 
+def times(found):
+    """What was told of speed; every record made here holds its memory, too."""
+    return [m for m in found if m.metric == "time"]
+
+
 def cited(case_id: str, *, ratio: float = 2.0, **changes) -> CaseRecord:
     record = make_measured(case_id, ratio=ratio)
     return replace(record, **changes) if changes else record
@@ -52,7 +57,7 @@ def test_the_newest_record_of_this_host_wins_over_older_ones_and_over_references
     write_run(tmp_path / "reference", [cited("copy", ratio=9.0), cited("other", ratio=4.0, host_id="h-2")], hour=5)
     found, damaged = newest_measured(tmp_path, host_id="h-1")
     assert damaged == ()
-    assert {m.case: (m.ratio, m.here) for m in found} == {"copy": (3.0, True), "other": (4.0, False)}
+    assert {m.case: (m.ratio, m.here) for m in times(found)} == {"copy": (3.0, True), "other": (4.0, False)}
     assert {m.host for m in found} == {"a GPU"}
 
 
@@ -67,7 +72,7 @@ def test_another_hosts_record_counts_only_as_a_reference(results) -> None:
     write_run(results, [cited("copy")])
     assert newest_measured(results, host_id="elsewhere")[0] == ()
     write_run(results / "reference", [cited("copy", ratio=5.0)])
-    (found,) = newest_measured(results, host_id="elsewhere")[0]
+    (found,) = times(newest_measured(results, host_id="elsewhere")[0])
     assert (found.ratio, found.here) == (5.0, False)
 
 
@@ -100,7 +105,20 @@ def test_a_provisional_verdict_is_told_as_one(results) -> None:
     (result, *rest) = record.results
     quick = replace(result, verdict=replace(result.verdict, provisional=True))
     write_run(results, [cited("sure"), replace(record, results=(quick, *rest))])
-    assert {m.case: m.provisional for m in newest_measured(results, host_id="h-1")[0]} == {"sure": False, "copy": True}
+    found = times(newest_measured(results, host_id="h-1")[0])
+    assert {m.case: m.provisional for m in found} == {"sure": False, "copy": True}
+
+
+def test_a_record_tells_of_speed_and_of_the_memory_of_its_device(results) -> None:
+    record = cited("copy")
+    by = {r.comparison.metric: r for r in record.results}
+    tail = replace(by["time"], comparison=replace(by["time"].comparison, metric="latency_p99"))
+    about = replace(record.case, measure=Measure(headline="latency_p99"), expect="improved")
+    others = tuple(replace(r, headline=False) for r in record.results)
+    write_run(results, [replace(record, case=about, results=(tail, *others))])
+    found = newest_measured(results, host_id="h-1")[0]
+    memory = "gpu_memory" if record.case.needs.gpus else "peak_memory"
+    assert [(m.metric, m.expect) for m in found] == [("latency_p99", "improved"), (memory, "")]
 
 
 def test_a_damaged_record_is_named(results) -> None:
