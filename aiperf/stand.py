@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aiperf.errors import UserError
+from aiperf.errors import AiperfError, UserError
 from aiperf.host.energy import EnergyMeter, cpu_meter, gpu_meter
 from aiperf.host.facts import Gpu, HostFacts
 from aiperf.host.incidents import judge
@@ -95,12 +95,14 @@ class Stand:
             # Held open, or the telemetry of each pair would start the library anew, which asks every GPU of the host.
             self._nvml = open_nvml()[0] if self._host.gpus else None
         except BaseException:
-            self.__exit__()
+            self.__exit__(BaseException)
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        with ExitStack() as every:  # whatever one of them says, from the last to the first
+    def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
+        # What is on its way out already says why; a process that did not die must not take its place.
+        spared = (AiperfError,) if kind is not None else ()
+        with suppress(*spared), ExitStack() as every:  # whatever one of them says, from the last to the first
             for one in (self._exchange, self._scratch, self._guardian, self.worktrees, self._room, self._nvml):
                 if one is not None:
                     every.callback(one.close)

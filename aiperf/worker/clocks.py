@@ -51,6 +51,9 @@ def _nothing() -> None:
 class Clock(Protocol):
     """What times a step."""
 
+    holds: bool
+    """Whether readings wait behind a hold, which every unit of work in them then seems to have taken."""
+
     def read(self, step: Call, iterations: int, around: Around | None = None, *, ready: Call = _nothing) -> Reading:
         """Time ``iterations`` calls of step; ``around`` runs just before the first and at once after the last.
 
@@ -84,6 +87,7 @@ class WallClock:
 
     def __init__(self, device: str, *, gpus: int = 1) -> None:
         """``gpus``: how many GPUs, from the first on, this process may drive; a rank of a gang drives its own only."""
+        self.holds = False
         self._cuda = _torch_cuda(device) if device.startswith("cuda") else None
         self._driven = [device] if gpus <= 1 else [f"cuda:{index}" for index in range(gpus)]
         self._evictor: Any = None
@@ -132,7 +136,7 @@ class DeviceClock:
         self._torch = torch
         self._device = torch.device(device)
         torch.cuda.set_device(self._device)
-        self._hold = hold
+        self.holds = hold
         self._hold_s = _SHORTEST_HOLD
         self._events = tuple(torch.cuda.Event(enable_timing=True) for _ in range(4))
         self._evict: Call | None = None
@@ -169,10 +173,10 @@ class DeviceClock:
         With ``around`` there is one attempt only, so that what follows the last step follows this reading.
         """
         short: list[float] = []
-        for _ in range(1 if around is not None or not self._hold else _TRIES):
+        for _ in range(1 if around is not None or not self.holds else _TRIES):
             ready()
             reading, waited, needed = self._once(step, iterations, around)
-            if not self._hold or waited > needed:
+            if not self.holds or waited > needed:
                 self.held += 1
                 self._hold_s = self._calmer(needed)
                 return reading
@@ -197,7 +201,7 @@ class DeviceClock:
         hold, start, end, tail = self._events
         hold.record()
         began = perf_counter()
-        if self._hold:
+        if self.holds:
             cuda._sleep(int(self._hold_s * _CYCLES_PER_SECOND))
         if around is not None:
             # Behind the hold: a kernel that escaped to another stream runs meanwhile, and is overwritten.

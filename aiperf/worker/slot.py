@@ -119,6 +119,9 @@ class Slot:
                 self._latencies()
             with self._ranges.phase("measure"):
                 taken = [self._read(iterations) for _ in range(samples)]
+                if self.clock.holds:
+                    # Units of iterations that waited behind a hold tell how long the hold was.
+                    self._latencies()
                 wall = self._wall_block(iterations) if wall_too else None
             self._usage.add(before, used_so_far(), iterations=reentry + iterations * (samples + wall_too))
         clocks = {"wall": [r.wall_s for r in taken], "device": [r.device_s for r in taken], "wall_block": wall}
@@ -209,7 +212,7 @@ class Slot:
     @property
     def peak_gpu_bytes(self) -> int | None:
         """Memory that torch held at most, up to the first audit: what audits allocate is not the side's, nor what a
-        rehearsal of them did."""
+        rehearsal of them did. At least: a side that grew into what its rehearsal left had that much more."""
         return self._own_peak() if self._auditor is None else self._peak_gpu_bytes
 
     def _own_peak(self) -> int | None:

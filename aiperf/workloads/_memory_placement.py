@@ -184,14 +184,10 @@ def _workload(context: Context, buffer: _Buffer, *, passes: int, scattered: bool
     def outputs() -> dict[str, Any]:
         return {"sums": sums, "host_sum": host_sum} if on_host else {"sums": sums}
 
-    read = float(buffer.size * passes)
-    roofs = {"device": {"dram": read}, "copied": {"h2d": float(buffer.size)}}
+    read, charge = float(buffer.size * passes), _charge(context, buffer, passes)
     return Workload(
         step=step,
-        work=Work(
-            bytes=read + buffer.size * on_host,
-            roofs=roofs.get(buffer.place, {}) if buffer.size > _l2(context) else {},
-        ),
+        work=Work(bytes=read + buffer.size * on_host, roofs=charge.get("roofs", {}), held=charge.get("held", {})),
         outputs=outputs,
         redraw=buffer.redraw,
         prepare=buffer.evict,
@@ -200,6 +196,14 @@ def _workload(context: Context, buffer: _Buffer, *, passes: int, scattered: bool
         facts={"place": buffer.place, "hint": buffer.hint, "managed": buffer.place == "managed"},
         close=buffer.release,
     )
+
+
+def _charge(context: Context, buffer: _Buffer, passes: int) -> dict[str, dict[str, float]]:
+    """``roofs`` and ``held``: what is read where it lies passes through DRAM but for what the L2 holds of each pass."""
+    cache = _l2(context)
+    if buffer.place == "device" and buffer.size > 2 * cache:
+        return {"roofs": {"dram": float(buffer.size * passes)}, "held": {"dram": float(cache * passes)}}
+    return {"roofs": {"h2d": float(buffer.size)}} if buffer.place == "copied" and buffer.size > cache else {}
 
 
 def total(words: Any) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from aiperf.workloads._host_memory import HostBuffer, bind, host_buffer
 from aiperf.workloads._scattered import SPREAD, Scattered
+from aiperf.workloads._seeded import memory_charge
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
 
 _ELEMENT = 4
@@ -153,10 +154,11 @@ def _workload(
     # First touch belongs to set-up: an untouched pageable page would fault inside the first copy.
     destination.zero_()
     torch.cuda.synchronize()
+    charge = _charge(context, direction, size)
     host = [buffer for buffer in (source, destination) if buffer.device.type == "cpu"]
     return Workload(
         step=step,
-        work=Work(bytes=size, roofs=_roofs(context, direction, size)),
+        work=Work(bytes=size, roofs=charge.get("roofs", {}), held=charge.get("held", {})),
         outputs=lambda: {"destination": destination},
         inputs=lambda: {"source": source},
         redraw=redraw,
@@ -199,11 +201,6 @@ def _drawer(source: Any) -> Callable[[int], None]:
     return redraw_on_device
 
 
-def _roofs(context: Context, direction: str, size: int) -> dict[str, float]:
-    """A copy within the GPU reads and writes DRAM, unless both buffers fit its L2."""
-    if direction != "d2d":
-        return {direction: float(size)}
-    import torch
-
-    cache = torch.cuda.get_device_properties(torch.device(context.device)).L2_cache_size
-    return {"dram": 2.0 * size} if size > cache else {}
+def _charge(context: Context, direction: str, size: int) -> dict[str, dict[str, float]]:
+    """``roofs`` and ``held``: a copy within the GPU reads and writes DRAM, but for what its L2 may hold."""
+    return memory_charge(context.device, 2.0 * size) if direction == "d2d" else {"roofs": {direction: float(size)}}

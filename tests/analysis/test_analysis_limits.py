@@ -30,7 +30,7 @@ def test_two_percent_beyond_a_peak_is_noise_and_more_is_impossible():
 
 
 @pytest.mark.parametrize(
-    ("roof", "slack"), [("gemm_bf16", 1.1), ("cpu_gemm_fp32", 1.02), ("dram", 1.05), ("d2h", 1.02)]
+    ("roof", "slack"), [("gemm_bf16", 1.1), ("cpu_gemm_fp32", 1.02), ("dram", 1.07), ("d2h", 1.02)]
 )
 def test_each_kind_of_peak_may_be_passed_by_what_was_seen_of_honest_kernels_and_no_more(roof, slack):
     peaks = {roof: Peak(1e12, "1/s")}
@@ -41,8 +41,8 @@ def test_each_kind_of_peak_may_be_passed_by_what_was_seen_of_honest_kernels_and_
 
 def test_what_may_lie_in_a_cache_yet_counts_as_reached_and_not_as_beyond():
     work = {"roofs": {"dram": 8e9}, "held": {"dram": 1e9}}
-    near, beyond = (limits(work, seconds=s, peaks=PEAKS, side="after") for s in (0.00170, 0.00166))
-    assert [(round(x.share, 3), round(x.surely, 3)) for x in near] == [(1.176, 1.029)]
+    near, beyond = (limits(work, seconds=s, peaks=PEAKS, side="after") for s in (0.00165, 0.00162))
+    assert [(round(x.share, 3), round(x.surely, 3)) for x in near] == [(1.212, 1.061)]
     assert impossible(near) is None
     assert impossible(beyond).roof == "dram"
 

@@ -86,8 +86,7 @@ def by_aiperf(workloads: dict[str, Workload], *, device: str, samples: int) -> d
         seconds: list[float] = []
         with quiet_interpreter():
             for _ in range(samples + 50):
-                flush.zero_()
-                reading = clock.read(workload.step, 1)
+                reading = clock.read(workload.step, 1, ready=flush.zero_)
                 seconds.append(float(reading.device_s or 0.0) + clock.empty_s)
         kept = seconds[50:]
         found[name] = {"median_s": statistics.median(kept), "samples": len(kept), "unheld": clock.unheld}

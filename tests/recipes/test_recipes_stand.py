@@ -450,6 +450,18 @@ def test_a_stand_closes_all_that_it_holds_though_one_process_cannot_be_ended(mon
     assert opened._guardian._process is None
 
 
+def test_a_process_that_cannot_be_ended_does_not_hide_what_ended_the_run(monkeypatch, tmp_path) -> None:
+    def stuck(room: Room) -> None:
+        raise AiperfError("process 7 does not die")
+
+    monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
+    monkeypatch.setattr("aiperf.stand.WaitingRoom", Room)
+    monkeypatch.setattr(Room, "close", stuck)
+    with pytest.raises(KeyboardInterrupt), Stand(HOST, make_settings(pin="none")) as opened:
+        raise KeyboardInterrupt
+    assert opened._guardian._process is None
+
+
 def test_a_process_of_another_pair_that_cannot_be_ended_is_told_and_voids_nothing(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
     monkeypatch.setattr("aiperf.stand.WaitingRoom", Room)

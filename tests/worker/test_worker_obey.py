@@ -118,6 +118,12 @@ def test_a_turn_tells_the_latencies_of_its_readings_and_of_nothing_before_them()
     assert make_slot().turn(reentry=0, samples=1, iterations=1, wall_too=False)["latencies"] == []
 
 
+def test_units_that_waited_behind_a_hold_tell_no_latency_and_those_of_the_wall_block_do():
+    slot = make_slot("tells")
+    slot.clock.holds = True
+    assert slot.turn(reentry=2, samples=2, iterations=3, wall_too=True)["latencies"] == list(range(8, 11))
+
+
 @pytest.mark.parametrize("odd", [-1.0, float("nan"), float("inf")])
 def test_latencies_that_are_no_times_fail_the_turn(odd):
     with pytest.raises(ValueError, match=r"latencies\(\) told (-1\.0|nan|inf)"):
@@ -196,6 +202,8 @@ def test_a_step_finds_its_preparation_and_a_cold_cache_in_every_attempt_at_a_rea
 
 class Twice:
     """A clock that needs two attempts for every reading."""
+
+    holds = False
 
     def __init__(self, log):
         self.log = log
