@@ -63,6 +63,9 @@ PAIRS = [
         Pair("storage.read", {"layout": "files"}, {"layout": "shards"}, {**_FILES, "cache": c})
         for c in ("warm", "cold")
     ),
+    Pair(
+        "storage.read", {"read_size": 65536}, {"read_size": 1 << 18, "depth": 2}, {"source": "http", "bytes": 1 << 20}
+    ),
     Pair("model.step", {}, {"guards": "inference_mode_and_no_grad"}, {"mode": "infer", "batch": 2, "seq": 8}),
     Pair("model.step", {}, {"cudnn_benchmark": True}, {"mode": "infer", "batch": 2, "seq": 8}),
     Pair("model.step", {}, {"compile": "default"}, {"model": "mlp:small", "batch": 4}, 1e-3, 1e-5),

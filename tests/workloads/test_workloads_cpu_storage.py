@@ -61,8 +61,8 @@ def test_a_file_system_in_memory_is_skipped_with_the_reason():
 def test_files_and_shards_count_their_opens(tmp_path):
     files = storage.read(_context(tmp_path), bytes=1 << 20, samples=64, layout="files")
     shards = storage.read(_context(tmp_path), bytes=1 << 20, samples=64, layout="shards", shard_size=1 << 19)
-    assert files.counters() == {"files_opened": 64, "reads": 64}
-    assert shards.counters() == {"files_opened": 2, "reads": 2}
+    assert files.counters() == {"files_opened": 64, "reads": 64, "bytes_asked": 1 << 20}
+    assert shards.counters() == {"files_opened": 2, "reads": 2, "bytes_asked": 1 << 20}
     assert np.array_equal(audit(files, seed=2)["bytes"], audit(shards, seed=2)["bytes"])
 
 

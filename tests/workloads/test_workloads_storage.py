@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 from cpu_pairs import audit, finish, run
 
 from aiperf.workloads import _page_cache as page_cache
-from aiperf.workloads import storage
+from aiperf.workloads import _storage_files, storage
+from aiperf.workloads._cold import Cold
 from aiperf.workloads.contract import Context
 
 SIZE = 1 << 20
@@ -26,6 +32,8 @@ def _side(folder, **params):
         {"source": "ram", "layout": "files", "samples": 64, "order": "random"},
         {"advice": "willneed", "cache": "cold"},
         {"epochs": 2, "io": "direct"},
+        {"source": "http", "read_size": 70000},
+        {"source": "http", "read_size": 5000, "depth": 3, "order": "random"},
     ],
 )
 def test_every_way_of_reading_delivers_the_same_bytes(tmp_path, params):
@@ -39,8 +47,8 @@ def test_every_way_of_reading_delivers_the_same_bytes(tmp_path, params):
 def test_requests_in_flight_are_as_many_as_asked(tmp_path, monkeypatch):
     side = _side(tmp_path, depth=4, read_size=4096)
     shares = []
-    true_read = storage._read_all
-    monkeypatch.setattr(storage, "_read_all", lambda *a: (shares.append(len(a[2])), true_read(*a))[1])
+    true_read = _storage_files._read_all
+    monkeypatch.setattr(_storage_files, "_read_all", lambda *a: (shares.append(len(a[2])), true_read(*a))[1])
     run(side)
     assert shares == [64] * 4
     finish(side)
@@ -75,8 +83,107 @@ def test_every_direct_pass_goes_to_the_disk_and_counts(tmp_path):
 
 @pytest.mark.parametrize(
     ("params", "message"),
-    [({"depth": 0}, "1 or more"), ({"read_size": 0}, "1 or"), ({"source": "ram", "depth": 2}, "depth")],
+    [
+        ({"depth": 0}, "1 or more"),
+        ({"read_size": 0}, "1 or"),
+        ({"source": "ram", "depth": 2}, "depth"),
+        ({"source": "http", "cache": "cold"}, "cache warm"),
+        ({"source": "http", "layout": "files", "samples": 64}, "layout single"),
+        ({"assign": "all"}, "2 or more"),
+    ],
 )
 def test_parameters_that_cannot_work_are_refused(tmp_path, params, message):
     with pytest.raises(ValueError, match=message):
         _side(tmp_path, **params)
+
+
+@pytest.fixture
+def gang_of_threads(monkeypatch):
+    """Two ranks as threads: the collectives that the workload calls, without processes."""
+    meet = threading.Barrier(2, timeout=20)
+    monkeypatch.setattr(Context, "process_group", lambda context, backend: None)
+    monkeypatch.setattr(torch.distributed, "barrier", meet.wait)
+    yield meet
+    assert not meet.broken
+
+
+def _sides(folder, **params):
+    """The sides of both ranks; the set lies there already, because threads share the name of a draft."""
+    made = {"layout": "single", "samples": 0, **params}
+    context = Context(seed=3, scratch=folder, shared_scratch=folder, world_size=2)
+    _storage_files.data_set(context, layout=made["layout"], size=SIZE, samples=made["samples"], shard_size=SIZE)
+    with ThreadPoolExecutor(2) as pool:
+        contexts = [replace(context, rank=rank) for rank in (0, 1)]
+        return list(pool.map(lambda context: storage.read(context, bytes=SIZE, **params), contexts))
+
+
+def _stepped(sides):
+    """What each rank holds after a step that both begin at the second eighth of their parts."""
+    for side in sides:
+        side.redraw(1)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda side: side.step(), sides))
+    finish(*sides)
+    return [side.outputs()["bytes"].copy() for side in sides]
+
+
+@pytest.mark.parametrize(
+    "params", [{"read_size": 5000}, {"order": "random", "read_size": 4096, "depth": 2}, {"layout": "files"}]
+)
+def test_ranks_end_with_the_same_parts_whether_they_read_all_or_their_own(tmp_path, gang_of_threads, params):
+    everything, own = (_sides(tmp_path, samples=64, assign=assign, **params) for assign in ("all", "slice"))
+    content = np.frombuffer(b"".join(path.read_bytes() for path in sorted(tmp_path.rglob("*.bin"))), np.uint8)
+    parts, of_all = _stepped(own), _stepped(everything)
+    if "order" not in params:
+        assert np.array_equal(parts, [np.roll(half, -SIZE // 8) for half in np.split(content, 2)])
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.sort(content))
+    assert np.array_equal(of_all, parts)
+    assert [side.counters()["bytes_asked"] for side in (*everything, *own)] == [SIZE, SIZE, SIZE / 2, SIZE / 2]
+    assert {(side.work.bytes, side.work.items) for side in (*everything, *own)} == {(SIZE, 64)}
+
+
+def test_a_rank_waits_for_the_other_before_its_step(tmp_path, gang_of_threads):
+    one, other = _sides(tmp_path)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(one.step)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.2)
+        other.step()
+        waiting.result(timeout=10)
+
+
+class _Ranks:
+    """Two ranks as the first sees them: the other fetched 100 bytes in every step."""
+
+    def __init__(self, rank):
+        self.rank, self.met = rank, 0
+
+    def total(self, value):
+        return value + 100
+
+    def meet(self):
+        self.met += 1
+
+
+def test_one_rank_evicts_and_all_tell_what_they_fetched_together(tmp_path):
+    file = tmp_path / "a.bin"
+    page_cache.write_synced(file, bytes(SIZE))
+    first = Cold([file], _Ranks(0))
+    first.prepare()
+    assert "disk_bytes" not in first.counters()
+    assert page_cache.resident_share([file]) == 0
+    before = page_cache.disk_bytes()
+    file.read_bytes()
+    fetched = page_cache.disk_bytes() - before
+    first.prepare()
+    assert fetched >= SIZE
+    assert first.counters() == {"disk_bytes": fetched + 100, "resident_share_before": 0}
+
+
+def test_other_ranks_leave_the_eviction_to_the_first_and_wait_for_it(tmp_path):
+    file, ranks = tmp_path / "a.bin", _Ranks(1)
+    page_cache.write_synced(file, bytes(SIZE))
+    file.read_bytes()
+    Cold([file], ranks).prepare()
+    assert page_cache.resident_share([file]) == 1
+    assert ranks.met == 1
