@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import IO
 
 from aiperf.workloads.contract import SkipSide
 
@@ -41,8 +42,13 @@ def write_synced(path: Path, content: bytes | memoryview) -> None:
     """Write and fsync: only clean pages can be evicted."""
     with path.open("wb") as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+        sync(file)
+
+
+def sync(file: IO[bytes]) -> None:
+    """Bring all that was written to the disk."""
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def evict(paths: Iterable[Path]) -> None:

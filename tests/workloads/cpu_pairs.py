@@ -66,6 +66,9 @@ PAIRS = [
     Pair(
         "storage.read", {"read_size": 65536}, {"read_size": 1 << 18, "depth": 2}, {"source": "http", "bytes": 1 << 20}
     ),
+    Pair("dataset.decode", {}, {"codec": "lz4", "decode_in": "other_thread"}, {"bytes": 1 << 18, "samples": 8}),
+    Pair("dataset.decode", {}, {"codec": "zlib1"}, {"bytes": 1 << 18, "samples": 8, "cache": "cold"}),
+    Pair("dataset.parse", {"way": "csv_pandas"}, {"way": "npy_mapped"}, {"rows": 64}),
     Pair("model.step", {}, {"guards": "inference_mode_and_no_grad"}, {"mode": "infer", "batch": 2, "seq": 8}),
     Pair("model.step", {}, {"cudnn_benchmark": True}, {"mode": "infer", "batch": 2, "seq": 8}),
     Pair("model.step", {}, {"compile": "default"}, {"model": "mlp:small", "batch": 4}, 1e-3, 1e-5),
