@@ -5,6 +5,8 @@ What must not live here: reading (_storage_files.py), the page cache itself (_pa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from aiperf.workloads import _page_cache as page_cache
@@ -25,6 +27,15 @@ class Ranks:
             import torch.distributed as dist
 
             dist.barrier()
+
+    @contextmanager
+    def first_alone(self) -> Iterator[None]:
+        """What the first rank does before the others begin with it."""
+        if self.rank:
+            self.meet()
+        yield
+        if not self.rank:
+            self.meet()
 
     def total(self, value: float) -> float:
         """The sum of every rank's value, once all have come here."""

@@ -84,7 +84,11 @@ def read(
     given = {name: value for name, value in locals().items() if name != "context"}
     _check(given, context.world_size)
     ranks = Ranks(context)
-    data = files.data_set(context, layout=layout, size=bytes, samples=samples, shard_size=shard_size)
+    from_disk = source == "file" and (cache == "cold" or io == "direct")
+    with ranks.first_alone():
+        data = files.data_set(context, layout=layout, size=bytes, samples=samples, shard_size=shard_size)
+        if from_disk and context.rank == 0:
+            page_cache.require_evictable(data.paths)
     reader = files.Reader(
         data,
         size=bytes,
@@ -96,10 +100,6 @@ def read(
         seed=context.seed,
         part=files.Part(context.rank, context.world_size, assign == "all"),
     )
-    from_disk = source == "file" and (cache == "cold" or io == "direct")
-    if from_disk and context.rank == 0:
-        page_cache.require_evictable(data.paths)
-    ranks.meet()
     once, close = _way(source, reader, data, connections=depth)
     _first_pass(once, io=io, folder=context.shared_scratch)
     cold = Cold(data.paths, ranks if context.world_size > 1 else None)

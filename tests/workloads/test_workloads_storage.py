@@ -108,10 +108,8 @@ def gang_of_threads(monkeypatch):
 
 
 def _sides(folder, **params):
-    """The sides of both ranks; the set lies there already, because threads share the name of a draft."""
-    made = {"layout": "single", "samples": 0, **params}
+    """The sides of both ranks."""
     context = Context(seed=3, scratch=folder, shared_scratch=folder, world_size=2)
-    _storage_files.data_set(context, layout=made["layout"], size=SIZE, samples=made["samples"], shard_size=SIZE)
     with ThreadPoolExecutor(2) as pool:
         contexts = [replace(context, rank=rank) for rank in (0, 1)]
         return list(pool.map(lambda context: storage.read(context, bytes=SIZE, **params), contexts))
@@ -140,6 +138,14 @@ def test_ranks_end_with_the_same_parts_whether_they_read_all_or_their_own(tmp_pa
     assert np.array_equal(of_all, parts)
     assert [side.counters()["bytes_asked"] for side in (*everything, *own)] == [SIZE, SIZE, SIZE / 2, SIZE / 2]
     assert {(side.work.bytes, side.work.items) for side in (*everything, *own)} == {(SIZE, 64)}
+
+
+def test_the_set_is_written_once_by_the_first_rank(tmp_path, gang_of_threads, monkeypatch):
+    written = []
+    true_write = page_cache.write_synced
+    monkeypatch.setattr(page_cache, "write_synced", lambda path, c: (written.append(path.name), true_write(path, c)))
+    finish(*_sides(tmp_path))
+    assert written == ["000000.bin"]
 
 
 def test_a_rank_waits_for_the_other_before_its_step(tmp_path, gang_of_threads):
