@@ -115,7 +115,7 @@ def read(
             bytes=float(bytes * epochs),
             items=(samples or 1) * epochs,
             item="samples" if samples else "sets",
-            roofs=_roofs(bytes, source=source, from_disk=from_disk, epochs=epochs, io=io),
+            roofs=_roofs(given, from_disk=from_disk) if context.world_size == 1 else {},
         ),
         outputs=lambda: {"bytes": reader.out},
         redraw=lambda seed: reader.rotate(1 + seed % (files.STARTS - 1)),
@@ -158,11 +158,13 @@ def _facts(given: dict[str, Any], data: files.Layout) -> dict[str, Any]:
     }
 
 
-def _roofs(size: int, *, source: str, from_disk: bool, epochs: int, io: str) -> dict[str, float]:
-    if source != "file":
+def _roofs(given: dict[str, Any], *, from_disk: bool) -> dict[str, float]:
+    """Of one process, as both limits are measured: several together take more out of a disk that waits for CPUs."""
+    size, epochs = given["bytes"], given["epochs"]
+    if given["source"] != "file":
         return {}
     if from_disk:
-        return {"disk_read": float(size * (epochs if io == "direct" else 1))}
+        return {"disk_read": float(size * (epochs if given["io"] == "direct" else 1))}
     # the set and the buffer it is copied into must both lie past the caches before the copy is held to a memory speed
     cached = memory_roof("cpu", moved=float(size), working_set=2.0 * size)
     return {"page_cache_read": float(size * epochs)} if cached else {}

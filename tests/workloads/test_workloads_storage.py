@@ -148,6 +148,15 @@ def test_the_set_is_written_once_by_the_first_rank(tmp_path, gang_of_threads, mo
     assert written == ["000000.bin"]
 
 
+def test_ranks_are_not_held_to_what_one_process_can_read(tmp_path, gang_of_threads, monkeypatch):
+    monkeypatch.setattr(page_cache, "require_evictable", lambda paths: None)
+    sides = _sides(tmp_path, cache="cold")
+    assert [dict(side.work.roofs) for side in sides] == [{}, {}]
+    finish(*sides)
+    alone = _side(tmp_path, cache="cold")
+    assert alone.work.roofs == {"disk_read": SIZE}
+
+
 def test_a_rank_waits_for_the_other_before_its_step(tmp_path, gang_of_threads):
     one, other = _sides(tmp_path)
     with ThreadPoolExecutor(2) as pool:
