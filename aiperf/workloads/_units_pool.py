@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from aiperf.workloads import _allocators as allocators
 from aiperf.workloads._child import Child
 from aiperf.workloads._seeded import generator
 from aiperf.workloads.contract import SkipSide
@@ -72,14 +73,29 @@ def _enough(has: int, wanted: int, what: str) -> None:
         raise SkipSide(f"needs {wanted} {what}; aiperf may use {has}")
 
 
-class UnitPool:
-    """``workers`` processes that share ``units`` units, and ``hogs`` that burn CPU from a step's start to its end."""
+@dataclass(frozen=True)
+class Manner:
+    """How the processes are run; each field is what the parameter of host.task of that name makes of it."""
 
-    def __init__(
-        self, work: str, *, seed: int, units: int, turns: int, workers: int, hogs: int, collector: str, where: Places
-    ) -> None:
-        if units % workers:
-            raise ValueError(f"{units} units cannot be shared equally by {workers} workers")
+    where: Places
+    workers: int
+    """Processes with a share of the units each."""
+    threads: int
+    """Of each worker, which share its units."""
+    hogs: int
+    collector: str
+    allocator: str
+    worker_nice: int
+    hog_nice: int
+
+
+class UnitPool:
+    """Worker processes that share ``units`` units, and others that burn CPU from a step's start to its end."""
+
+    def __init__(self, work: str, *, seed: int, units: int, turns: int, manner: Manner) -> None:
+        """Start the processes. Raises SkipSide when one of them does not get the priority or the malloc asked for."""
+        if units % (manner.workers * manner.threads):
+            raise ValueError(f"{units} units cannot be shared equally by {manner.workers * manner.threads} workers")
         in_shape, out_shape = [units], [units]
         in_type, out_type = "<i8", "<i8"
         if work == "batch_prep":
@@ -104,18 +120,35 @@ class UnitPool:
             "out_type": out_type,
             "out_at": out_at,
             "turns": turns,
-            "gc": collector,
-            "share": units // workers,
+            "gc": manner.collector,
+            "share": units // manner.workers,
+            "threads": manner.threads,
+            "nice": manner.worker_nice,
         }
-        share = units // workers
-        specs = [{**spec, "first": k * share, "cpus": where.workers[k]} for k in range(workers)]
-        burning = [{**spec, "work": "hog", "cpus": where.hogs}] * hogs
-        self.workers, self.hogs = ([_start(s, descriptor) for s in group] for group in (specs, burning))
-        os.close(descriptor)
-        self.told = [json.loads(child.answer()) for child in [*self.workers, *self.hogs]]
-        self.counts = {"cpu_changes": 0.0, "preempted": 0.0}
+        try:
+            self._start(spec, manner)
+        finally:
+            os.close(descriptor)
+        self.counts = dict.fromkeys(("cpu_changes", "preempted", "cpu_wait_s", "page_faults", "resident_bytes"), 0.0)
         self.burning = False
         self._took: list[float] = []
+
+    def _start(self, spec: dict[str, Any], manner: Manner) -> None:
+        env, plain = allocators.environment(manner.allocator), allocators.environment("inherited")
+        specs = [{**spec, "first": k * spec["share"], "cpus": manner.where.workers[k]} for k in range(manner.workers)]
+        burning = [{**spec, "work": "hog", "cpus": manner.where.hogs, "nice": manner.hog_nice}] * manner.hogs
+        self.workers = [_start(s, env) for s in specs]
+        self.hogs = [_start(s, plain) for s in burning]
+        self.told = [json.loads(child.answer()) for child in [*self.workers, *self.hogs]]
+        asked = [manner.worker_nice] * manner.workers + [manner.hog_nice] * manner.hogs
+        try:
+            for wanted, told in zip(asked, self.told, strict=True):
+                if wanted and told["nice"] != wanted:
+                    raise SkipSide(f"a nice level of {wanted} is refused here: less than 0 needs CAP_SYS_NICE")
+            allocators.require(manner.allocator, [told["malloc"] for told in self.told[: manner.workers]])
+        except SkipSide:
+            self.close()
+            raise
 
     def redraw(self, seed: int) -> None:
         """New inputs in place."""
@@ -145,6 +178,9 @@ class UnitPool:
         self.counts = {
             "cpu_changes": float(sum(t["moves"] for t in told)),
             "preempted": float(sum(t["preempted"] for t in told)),
+            "cpu_wait_s": float(sum(t["waited"] for t in told)),
+            "page_faults": float(sum(t["faults"] for t in told)),
+            "resident_bytes": float(sum(t["resident"] for t in told)),
         }
         self._took += [seconds for t in told for seconds in t["took"]]
 
@@ -160,6 +196,10 @@ class UnitPool:
             "worker_cpus": [t["affinity"] for t in self.told[:count]],
             "hog_cpus": [t["affinity"] for t in self.told[count:]],
             "collecting": [t["collecting"] for t in self.told[:count]],
+            "worker_nice": [t["nice"] for t in self.told[:count]],
+            "hog_nice": [t["nice"] for t in self.told[count:]],
+            "malloc": [Path(t["malloc"]).name for t in self.told[:count]],
+            "malloc_settings": allocators.settings(),
             "cores": len(os.sched_getaffinity(0)),
         }
 
@@ -170,7 +210,7 @@ class UnitPool:
             child.leave()
 
 
-def _start(spec: dict[str, Any], descriptor: int) -> Child:
+def _start(spec: dict[str, Any], env: dict[str, str]) -> Child:
     # a library that starts threads of its own would blur what a worker is
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    return Child("_units_worker.py", [json.dumps(spec)], pass_fds=(descriptor,), env=env)
+    own = {**env, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    return Child("_units_worker.py", [json.dumps(spec)], pass_fds=(spec["descriptor"],), env=own)

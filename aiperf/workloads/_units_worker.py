@@ -5,6 +5,7 @@ What must not live here: imports of aiperf (the program runs by its path, outsid
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import json
@@ -12,7 +13,9 @@ import mmap
 import os
 import resource
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import Any
 
@@ -73,24 +76,90 @@ def _serve(spec: dict[str, Any]) -> None:
         gc.collect()
         gc.freeze()
         gc.disable()
-    _say(affinity=sorted(os.sched_getaffinity(0)), collecting=gc.isenabled())
-    for _ in sys.stdin:
-        before, moves = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw, 0
-        cpu, took = _LIBC.sched_getcpu(), []
-        for number in own:
-            began = perf_counter()
-            unit(number)
-            took.append(perf_counter() - began)
-            now = _LIBC.sched_getcpu()
-            moves += now != cpu
-            cpu = now
-        _say(moves=moves, preempted=resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - before, took=took)
+    _say(**_in_force(), malloc=_malloc())
+    count = spec["threads"]
+    shares, gate = [own[k::count] for k in range(count)], threading.Barrier(count)
+
+    def one_share(share: range) -> tuple[int, list[float]]:
+        gate.wait()  # else a quick thread would take the next one's share too
+        return _run(unit, share)
+
+    with ThreadPoolExecutor(count) as pool:
+        for _ in sys.stdin:
+            before, waited = resource.getrusage(resource.RUSAGE_SELF), _waited()
+            done = [_run(unit, own)] if count == 1 else list(pool.map(one_share, shares))
+            after = resource.getrusage(resource.RUSAGE_SELF)
+            _say(
+                moves=sum(moves for moves, _ in done),
+                took=[seconds for _, took in done for seconds in took],
+                preempted=after.ru_nivcsw - before.ru_nivcsw,
+                faults=after.ru_minflt - before.ru_minflt,
+                resident=_resident(),
+                waited=_waited() - waited,
+            )
+
+
+def _run(unit: Callable[[int], None], own: Iterable[int]) -> tuple[int, list[float]]:
+    """Do some units; returns how often one ended on another CPU than the one before, and the seconds of each."""
+    cpu, moves, took = _LIBC.sched_getcpu(), 0, []
+    for number in own:
+        began = perf_counter()
+        unit(number)
+        took.append(perf_counter() - began)
+        now = _LIBC.sched_getcpu()
+        moves += now != cpu
+        cpu = now
+    return moves, took
+
+
+class _Symbol(ctypes.Structure):
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("at", ctypes.c_void_p),
+    )
+
+
+def _malloc() -> str:
+    """The library that serves malloc here: the first that ld.so finds the allocator's names in."""
+    found = _Symbol()
+    # of the allocator's own names one that Python never takes the address of: it is never defined by the executable
+    address = ctypes.cast(_LIBC.malloc_usable_size, ctypes.c_void_p)
+    _LIBC.dladdr(address, ctypes.byref(found))
+    return (found.file or b"").decode()
+
+
+def _resident() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * mmap.PAGESIZE
+
+
+def _waited() -> float:
+    """Seconds that threads of this process that live stood in a CPU's queue, ready to run; 0 if the kernel is silent.
+
+    Second number of schedstat, in ns (Linux, Documentation/scheduler/sched-stats.rst).
+    """
+    total = 0
+    with contextlib.suppress(OSError):
+        for thread in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{thread}/schedstat", encoding="ascii") as file:
+                total += int(file.read().split()[1])
+    return total / 1e9
+
+
+def _in_force() -> dict[str, Any]:
+    return {
+        "affinity": sorted(os.sched_getaffinity(0)),
+        "collecting": gc.isenabled(),
+        "nice": os.getpriority(os.PRIO_PROCESS, 0),
+    }
 
 
 def _burn(spec: dict[str, Any]) -> None:
     """Keep a CPU busy from a line of input until the first byte of the area is zero."""
     flag = mmap.mmap(spec["descriptor"], spec["size"])
-    _say(affinity=sorted(os.sched_getaffinity(0)), collecting=gc.isenabled())
+    _say(**_in_force())
     for _ in sys.stdin:
         while flag[0]:
             _spin(1, _BURST)
@@ -106,4 +175,8 @@ if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     if given["cpus"]:
         os.sched_setaffinity(0, given["cpus"])
+    if given["nice"]:
+        # refused without the right to: what is in force is told
+        with contextlib.suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, 0, given["nice"])
     (_burn if given["work"] == "hog" else _serve)(given)

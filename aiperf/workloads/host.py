@@ -13,7 +13,7 @@ import numpy as np
 from aiperf.workloads import _pages as page_kinds
 from aiperf.workloads._matmul_pool import MatmulPool
 from aiperf.workloads._seeded import generator, memory_roof
-from aiperf.workloads._units_pool import UnitPool, places
+from aiperf.workloads._units_pool import Manner, UnitPool, places
 from aiperf.workloads.contract import Context, Size, Work, Workload
 
 _PAGE = 4096
@@ -102,24 +102,28 @@ _TURNS = {"spin": 12000, "request": 150, "batch_prep": 1}
 """Size of a unit: about a millisecond on one core."""
 
 
+def _check_units(given: dict[str, Any]) -> None:
+    if given["workers"] < 1 or given["units"] < 1 or given["hogs"] < 0:
+        raise ValueError("workers and units must be 1 or more, hogs 0 or more")
+    if given["worker_kind"] == "thread" and given["worker_cpus"] != "free":
+        raise ValueError("worker_cpus binds processes: leave it at free with worker_kind thread")
+    if not all(-20 <= given[name] <= 19 for name in ("worker_nice", "hog_nice")):
+        raise ValueError("worker_nice and hog_nice lie between -20 and 19")
+
+
 def _units(context: Context, work: str, *, given: dict[str, Any]) -> Workload:
-    workers, units = given["workers"], given["units"]
+    _check_units(given)
+    units, threads = given["units"], given["workers"] if given["worker_kind"] == "thread" else 1
+    workers = given["workers"] // threads
     where = places(
         sorted(os.sched_getaffinity(0)),
         workers=workers,
         worker_cpus=given["worker_cpus"],
         hog_cpus=given["hog_cpus"],
     )
-    pool = UnitPool(
-        work,
-        seed=context.seed,
-        units=units,
-        turns=_TURNS[work],
-        workers=workers,
-        hogs=given["hogs"],
-        collector=given["collector"],
-        where=where,
-    )
+    taken = {name: given[name] for name in ("hogs", "collector", "allocator", "worker_nice", "hog_nice")}
+    manner = Manner(where=where, workers=workers, threads=threads, **taken)
+    pool = UnitPool(work, seed=context.seed, units=units, turns=_TURNS[work], manner=manner)
     return Workload(
         step=pool.step,
         work=Work(items=units, item="units"),
@@ -149,6 +153,10 @@ def task(
     hogs: int = 0,
     hog_cpus: Literal["free", "other"] = "free",
     collector: Literal["default", "frozen"] = "default",
+    worker_kind: Literal["process", "thread"] = "process",
+    allocator: Literal["inherited", "glibc", "jemalloc", "tcmalloc"] = "inherited",
+    worker_nice: int = 0,
+    hog_nice: int = 0,
 ) -> Workload:
     """One of five pieces of host work.
 
@@ -157,17 +165,19 @@ def task(
     ``matmul``: ``workers`` processes multiply ``units`` pairs of float32 n x n matrices between them;
     ``threads_each`` is ``default`` (torch's own choice), ``cores_per_worker`` or a number.
     ``batch_prep`` (numpy over 16 images of bytes), ``spin`` (an integer recurrence in the interpreter), ``request``
-    (small objects and JSON, beside 200,000 objects that stay): ``workers`` single-threaded processes share ``units``
-    units, while ``hogs`` processes burn CPU from the step's start to its end. ``worker_cpus``: the kernel's choice, a
-    core each, hardware threads of one core, or the last CPUs, which ``hog_cpus: other`` keeps the hogs off.
-    ``collector`` ``frozen`` freezes and then disables Python's garbage collector. Counters: units that ended on
-    another CPU than the one before, and times a worker was preempted. Items: units. Latencies: of each unit that
-    processes share, by the clock of its worker. Source: book chapter 3, appendix.
+    (small objects and JSON, beside 200,000 objects that stay): ``workers`` single-threaded processes, or threads of
+    one process, share ``units`` units, while ``hogs`` processes burn CPU from the step's start to its end.
+    ``worker_cpus``: the kernel's choice, a core each, hardware threads of one core, or the last CPUs, which
+    ``hog_cpus: other`` keeps the hogs off. ``worker_nice`` and ``hog_nice`` are their nice levels, less than 0 where
+    the kernel lets aiperf. ``collector`` ``frozen`` freezes and then disables Python's garbage collector.
+    ``allocator`` is preloaded into the workers, ``glibc`` keeps others out; whose malloc really came is asked of
+    ld.so in each worker, and tuning comes from the side's ``env``. Counters: units that ended on another CPU than the
+    one before, times a worker was preempted, seconds that workers stood ready in a CPU's queue, their page faults that
+    needed no disk, and bytes that they hold resident after the step, what they share counted in each. Items: units.
+    Latencies: of each unit that workers share, by the clock of its worker. Source: book chapter 3, appendix.
     """
     given = {**locals()}
     if work in _TURNS:
-        if workers < 1 or units < 1 or hogs < 0:
-            raise ValueError("workers and units must be 1 or more, hogs 0 or more")
         return _units(context, work, given=given)
     if work == "matmul":
         return _matmul(context, workers=workers, units=units, n=n, threads_each=threads_each)

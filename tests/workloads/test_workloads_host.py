@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from cpu_pairs import audit, run
 
+from aiperf.workloads import _allocators as allocators
 from aiperf.workloads import _units_pool as pools
 from aiperf.workloads import host
 from aiperf.workloads.contract import Context, SkipSide
@@ -33,8 +34,10 @@ def side():
 def test_units_do_not_depend_on_who_does_them_where(side, work):
     plain = side(work=work)
     busy = side(work=work, workers=2, hogs=1, collector="frozen")
+    threads = side(work=work, workers=2, worker_kind="thread")
     first = audit(plain, seed=5)["results"]
     assert np.array_equal(first, audit(busy, seed=5)["results"])
+    assert np.array_equal(first, audit(threads, seed=5)["results"])
     assert not np.array_equal(first, audit(plain, seed=6)["results"])
     assert len(np.unique(first)) > 3, "every unit has an answer of its own"
 
@@ -100,6 +103,96 @@ def test_all_processes_end_with_the_side():
     assert [child.returncode for child in [*pool.workers, *pool.hogs]] == [0, 0]
 
 
+def test_threads_share_one_process_and_tell_the_time_of_each_unit_once(side):
+    workload = side(work="spin", units=6, workers=2, worker_kind="thread")
+    (child,) = workload.step.__self__.workers
+    run(workload)
+    assert len(list(workload.latencies())) == 6
+    assert len(os.listdir(f"/proc/{child.pid}/task")) == 3, "two threads beside the one that is told to go"
+    assert len(workload.facts["worker_cpus"]) == 1
+
+
+def test_glibc_told_to_keep_memory_takes_no_page_faults_where_it_gave_temporaries_back(side, monkeypatch):
+    faults, units = [], 8
+    for tunables in ("", "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=268435456"):
+        monkeypatch.setenv("GLIBC_TUNABLES", tunables)
+        workload = side(work="batch_prep", units=units, allocator="glibc")
+        for _ in range(3):
+            run(workload)
+        assert workload.facts["malloc"] == ["libc.so.6"]
+        assert workload.facts["malloc_settings"]["GLIBC_TUNABLES"] == tunables
+        assert workload.counters()["resident_bytes"] > 10 << 20, "an interpreter with numpy"
+        faults.append(workload.counters()["page_faults"])
+    plain, kept = faults
+    assert plain > 100 * units, "each batch faults in a good part of its temporaries"
+    assert kept < 10 * units
+
+
+@pytest.mark.parametrize("allocator", ["jemalloc", "tcmalloc"])
+def test_an_allocator_that_is_there_serves_the_workers_and_not_the_hogs(side, allocator):
+    try:
+        workload = side(work="spin", allocator=allocator, hogs=1)
+    except SkipSide as reason:
+        pytest.skip(str(reason))
+    assert workload.facts["malloc"][0].startswith(allocators._LIBRARIES[allocator].files)
+    (hog,) = workload.step.__self__.hogs
+    with open(f"/proc/{hog.pid}/maps") as maps:
+        assert allocator not in maps.read()
+
+
+def _library(monkeypatch, *files):
+    monkeypatch.setitem(allocators._LIBRARIES, "jemalloc", allocators._Library(files, "the package"))
+
+
+def test_an_allocator_that_cannot_be_preloaded_skips_the_side_and_names_its_package(side, monkeypatch):
+    _library(monkeypatch, "libno-such-malloc.so.9", "libnor-this.so.1")
+    with pytest.raises(SkipSide, match=r"libno-such-malloc.so.9 or libnor-this.so.1 cannot .*: install the package"):
+        side(work="spin", allocator="jemalloc")
+
+
+def test_a_library_that_is_loaded_but_does_not_serve_malloc_skips_the_side_and_leaves_no_process(side, monkeypatch):
+    _library(monkeypatch, "libno-such-malloc.so.9", "libm.so.6")
+    started, plain = [], pools._start
+
+    def watched(spec, env):
+        started.append(plain(spec, env))
+        return started[-1]
+
+    monkeypatch.setattr(pools, "_start", watched)
+    with pytest.raises(SkipSide, match=r"malloc is that of \S*libc.so.6, not of jemalloc"):
+        side(work="spin", workers=2, hogs=1, allocator="jemalloc")
+    assert [child.returncode for child in started] == [0, 0, 0]
+
+
+def test_glibc_keeps_other_allocators_out_and_nothing_else(monkeypatch):
+    monkeypatch.setenv("LD_PRELOAD", "/opt/libjemalloc.so.2:/opt/libother.so libtcmalloc.so.4")
+    assert allocators.environment("glibc")["LD_PRELOAD"] == "/opt/libother.so"
+    assert allocators.environment("inherited")["LD_PRELOAD"] == os.environ["LD_PRELOAD"]
+    monkeypatch.setenv("LD_PRELOAD", "libjemalloc.so.2")
+    assert "LD_PRELOAD" not in allocators.environment("glibc")
+    allocators.require("glibc", ["/lib/libc.so.6"])
+    allocators.require("inherited", ["/opt/libmimalloc.so.2"])
+    with pytest.raises(SkipSide, match="mimalloc"):
+        allocators.require("glibc", ["/lib/libc.so.6", "/opt/libmimalloc.so.2"])
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="this kernel keeps no schedstat")
+def test_a_worker_tells_how_long_it_stood_in_the_queue_of_a_cpu(side):
+    beside = side(work="spin", units=20, worker_cpus="one_each", hogs=2)
+    began = time.perf_counter()
+    run(beside)
+    assert 0 < beside.counters()["cpu_wait_s"] < time.perf_counter() - began
+
+
+def test_nice_levels_are_read_back_or_refused_with_what_they_need(side):
+    assert side(work="spin", hogs=1, hog_nice=5).facts["hog_nice"] == [5]
+    try:
+        told = side(work="spin", worker_nice=-1).facts["worker_nice"]
+    except SkipSide as reason:
+        told = str(reason)
+    assert told in ([-1], "a nice level of -1 is refused here: less than 0 needs CAP_SYS_NICE")
+
+
 @pytest.fixture
 def smt(monkeypatch):
     """Four CPUs on two cores: 0 and 2 are one, 1 and 3 the other."""
@@ -145,7 +238,15 @@ def test_siblings_are_read_as_the_kernel_lists_them(tmp_path, monkeypatch, text,
 
 @pytest.mark.parametrize(
     ("params", "message"),
-    [({"units": 3, "workers": 2}, "equally"), ({"hogs": -1}, "0 or more"), ({"units": 0}, "1 or")],
+    [
+        ({"units": 3, "workers": 2}, "equally"),
+        ({"units": 3, "workers": 2, "worker_kind": "thread"}, "equally"),
+        ({"hogs": -1}, "0 or more"),
+        ({"units": 0}, "1 or"),
+        ({"worker_kind": "thread", "worker_cpus": "one_each"}, "binds processes"),
+        ({"hog_nice": 20}, "between"),
+        ({"worker_nice": -21}, "between"),
+    ],
 )
 def test_counts_that_cannot_work_are_refused(params, message):
     with pytest.raises(ValueError, match=message):
