@@ -29,6 +29,8 @@ class Feeding:
     persistent: bool
     pinned: bool
     collate: Callable[[list[Any]], Any] = default_collate
+    init: Callable[[int], None] | None = None
+    """Run in each worker process, given its number, before its first sample."""
 
 
 def feed(dataset: Any, how: Feeding) -> tuple[Iterable[Any], Callable[[], None]]:
@@ -46,6 +48,7 @@ def feed(dataset: Any, how: Feeding) -> tuple[Iterable[Any], Callable[[], None]]
         multiprocessing_context="fork" if how.num_workers else None,
         pin_memory=how.pinned,
         collate_fn=how.collate,
+        worker_init_fn=how.init,
     )
     return loader, lambda: None
 

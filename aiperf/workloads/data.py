@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -17,6 +17,7 @@ from torch.utils.data import default_collate
 from aiperf.workloads import _feeds as feeds
 from aiperf.workloads import _images as images
 from aiperf.workloads._datasets import Images, Recipe, Texts, pieces
+from aiperf.workloads._loader_cpus import LoaderCpus
 from aiperf.workloads._seeded import fill_normal
 from aiperf.workloads.contract import Context, Work, Workload
 
@@ -168,6 +169,10 @@ def _check(given: dict[str, Any], device: str) -> None:
     if given["copy_stream"] and not (given["pinned"] and given["non_blocking"]):
         raise ValueError("copy_stream overlaps only what is pinned and non_blocking")
     _check_heavy(given)
+    if given["main_cpus"] == "free" and given["worker_cpus"] != "inherited":
+        raise ValueError("worker_cpus node undoes what main_cpus one did: set main_cpus to one on every side")
+    if given["main_cpus"] == "one" and not (given["num_workers"] and given["worker_kind"] == "process"):
+        raise ValueError("main_cpus one is about what worker processes inherit: num_workers 1 or more of kind process")
 
 
 def loader(
@@ -193,6 +198,8 @@ def loader(
     products: int = 0,
     stage: Literal["all", "loader_only", "copy_only", "compute_only"] = "all",
     watch: Literal["features", "last_batch"] = "features",
+    main_cpus: Literal["free", "one"] = "free",
+    worker_cpus: Literal["inherited", "node"] = "inherited",
 ) -> Workload:
     """``epochs`` epochs of ``batches`` batches: transformed, moved to the device and projected to 64 features each.
 
@@ -203,16 +210,20 @@ def loader(
     bfloat16, else 256^3 float32 in one call on one thread, which takes a core that a GPU would have left to the loader.
     ``stage`` runs one part of the loop alone, on batches made beforehand where the loader is left out. Each step is
     whole epochs, so that nothing is prefetched outside the timed region. Random choices depend on the sample's index
-    alone: batches are equal, in order, whatever the workers. Items: samples; bytes: float32 (or token) bytes of the
-    batches projected.
+    alone: batches are equal, in order, whatever the workers. ``main_cpus`` ``one`` binds the consuming thread, which
+    starts the workers, to one CPU, and torch to one thread; workers inherit that CPU or, with ``node``, bind themselves
+    in worker_init_fn to all CPUs of its NUMA node that aiperf may use. Counter, then: CPUs that workers may use
+    between them. Items: samples; bytes: float32 (or token) bytes of the batches projected.
     """
     given = {name: value for name, value in locals().items() if name != "context"}
     _check(given, context.device)
-    if products and context.device == "cpu":
+    if (products or main_cpus == "one") and context.device == "cpu":
         torch.set_num_threads(1)
+    facts = _facts(given, context.device)
+    cpus = LoaderCpus(num_workers, worker_cpus=worker_cpus) if main_cpus == "one" else None
     data, how, width = _data(context, given)
     feeds.require_shared_memory(how, batch_size * width * 4)
-    batched, end = feeds.feed(data, how)
+    batched, end = feeds.feed(data, replace(how, init=cpus.init if cpus is not None else None))
     loop = _loop(context, given, batched, width, text=isinstance(data, Texts))
 
     def redraw(seed: int) -> None:
@@ -222,14 +233,19 @@ def loader(
     loop.refill(context.seed, _plain(data, how))
     if watch == "last_batch":
         loop.last = torch.zeros_like(next(_plain(data, how)), device=context.device)
+    if cpus is not None:
+        cpus.bind()
+        _latest(batched)  # an epoch of its own, for workers to start and tell their CPUs
+        facts |= cpus.facts()
     return Workload(
         step=loop.run,
         work=_work(batches * batch_size * epochs, width, text=isinstance(data, Texts)),
         outputs=lambda: {"features": loop.consume.features} if loop.last is None else {"last_batch": loop.last},
         inputs=lambda: {**data.inputs(), "weight": loop.consume.weight},
         redraw=redraw,
-        facts=_facts(given, context.device),
-        close=end,
+        counters=cpus.counts if cpus is not None else None,
+        facts=facts,
+        close=end if cpus is None else cpus.release,
     )
 
 

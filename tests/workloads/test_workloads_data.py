@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from cpu_pairs import audit
 from aiperf.workloads import _datasets as datasets
 from aiperf.workloads import _feeds as feeds
 from aiperf.workloads import _images as images
+from aiperf.workloads import _loader_cpus as loader_cpus
 from aiperf.workloads import data
 from aiperf.workloads.contract import Context, SkipSide
 
@@ -51,6 +54,8 @@ def _features(folder, seed=7, **params):
         ({"num_workers": 1, "persistent": False, "epochs": 2}, {"epochs": 2, "num_workers": 1}),
         ({"transform": "normalise"}, {"transform": "normalise", "transform_at": "batch"}),
         ({"products": 1}, {}),
+        ({"num_workers": 2, "main_cpus": "one"}, {"num_workers": 2, "main_cpus": "one", "worker_cpus": "node"}),
+        ({"num_workers": 2, "main_cpus": "one"}, {}),
         ({"transform": "python", "num_workers": 1, "worker_kind": "thread"}, {"transform": "python"}),
     ],
 )
@@ -158,11 +163,31 @@ def test_work_counts_every_epoch_and_every_sample(tmp_path):
         ({"heavy": 2, "heavy_every": 2, "transform": "none"}, "which it repeats"),
         ({"heavy": 2, "heavy_every": 2, "transform": "normalise", "transform_at": "batch"}, "which it repeats"),
         ({"heavy": 2, "heavy_every": 2, "source": "synthetic"}, "which it repeats"),
+        ({"worker_cpus": "node", "num_workers": 1}, "on every side"),
+        ({"main_cpus": "one"}, "worker processes"),
+        ({"main_cpus": "one", "num_workers": 1, "worker_kind": "thread"}, "worker processes"),
     ],
 )
 def test_parameters_that_contradict_each_other_are_refused(tmp_path, params, message):
     with pytest.raises(ValueError, match=message):
         _side(tmp_path, **params)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_workers_inherit_the_consumers_cpu_or_take_those_of_its_node_and_tell(tmp_path, monkeypatch, persistent):
+    before = os.sched_getaffinity(0)
+    first, near = min(before), sorted(before)[:2]
+    monkeypatch.setattr(loader_cpus, "nodes", lambda: {0: {first + 10**6}, 1: {*near, 10**6}})
+    for worker_cpus, wanted in (("inherited", [first]), ("node", near)):
+        one = _side(tmp_path, num_workers=2, main_cpus="one", worker_cpus=worker_cpus, persistent=persistent)
+        assert os.sched_getaffinity(0) == {first}
+        assert (one.facts["main_cpus"], one.facts["cores"], one.facts["threads"]) == ([first], len(before), 1)
+        assert one.facts["worker_cpus"] == [wanted, wanted]
+        one.step()
+        assert one.counters() == {"loader_cpus": len(wanted)}
+        one.close()
+        assert os.sched_getaffinity(0) == before
+    assert _side(tmp_path, num_workers=1).counters is None
 
 
 def test_what_a_gpu_side_cannot_mean_is_refused_before_any_gpu_is_touched(tmp_path):
