@@ -28,11 +28,15 @@ def tokens(payload: memoryview, size: int, make: int) -> Iterator[bytes]:
         yield token
 
 
-def _over_tcp(spec: dict[str, Any], payload: memoryview) -> Callable[[], None]:
+def _over_tcp(spec: dict[str, Any], payload: memoryview, told: dict[str, int]) -> Callable[[], None]:
     size, messages, every = spec["size"], spec["messages"], spec["flush_every"] or spec["messages"]
     make, talking = spec["make"], spec["exchange"] == "write_write_read"
-    line = socket.create_connection(("127.0.0.1", spec["port"]))
+    line = socket.socket()
+    if spec["socket_buffer"]:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, spec["socket_buffer"])
+    line.connect(("127.0.0.1", spec["port"]))
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, spec["nodelay"])
+    told["send_buffer"] = line.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
     head = min(16, size // 2)
 
     def converse() -> None:
@@ -59,7 +63,7 @@ def _over_tcp(spec: dict[str, Any], payload: memoryview) -> Callable[[], None]:
     return converse if talking else stream
 
 
-def _over_file(spec: dict[str, Any], payload: memoryview) -> Callable[[], None]:
+def _over_file(spec: dict[str, Any], payload: memoryview, told: dict[str, int]) -> Callable[[], None]:
     def write() -> None:
         with open(spec["path"], "wb", buffering=0) as file:
             at = 0
@@ -69,7 +73,7 @@ def _over_file(spec: dict[str, Any], payload: memoryview) -> Callable[[], None]:
     return write
 
 
-def _over_memory(spec: dict[str, Any], payload: memoryview) -> Callable[[], None]:
+def _over_memory(spec: dict[str, Any], payload: memoryview, told: dict[str, int]) -> Callable[[], None]:
     area = memoryview(mmap.mmap(spec["area"], len(payload)))
 
     def copy() -> None:
@@ -79,10 +83,11 @@ def _over_memory(spec: dict[str, Any], payload: memoryview) -> Callable[[], None
 
 
 def main(spec: dict[str, Any]) -> None:
-    """Answer ``ready``, then ``done`` after each round that is not over TCP; end with the input."""
+    """Answer with what is in force, then ``done`` after each round that is not over TCP; end with the input."""
     payload = memoryview(mmap.mmap(spec["payload"], spec["size"] * spec["messages"]))
-    send = {"tcp": _over_tcp, "file": _over_file, "shm": _over_memory}[spec["transport"]](spec, payload)
-    sys.stdout.write("ready\n")
+    told: dict[str, int] = {}
+    send = {"tcp": _over_tcp, "file": _over_file, "shm": _over_memory}[spec["transport"]](spec, payload, told)
+    sys.stdout.write(json.dumps(told) + "\n")
     sys.stdout.flush()
     for _ in sys.stdin:
         try:

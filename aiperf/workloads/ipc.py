@@ -17,7 +17,7 @@ import numpy as np
 from aiperf.workloads import _ipc_sender
 from aiperf.workloads._child import Child
 from aiperf.workloads._seeded import generator
-from aiperf.workloads.contract import Context, Size, Work, Workload
+from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
 
 
 def _shared(name: str, size: int) -> tuple[int, Any]:
@@ -38,9 +38,12 @@ class _Receiver:
         self.sent = self.payload
         """What is to arrive: the payload itself, or what the sender makes of it."""
         self.path = scratch / "messages.bin"
-        self.owed = 0
+        self.owed = self.reads = 0
         self.redraw(seed)
         with socket.create_server(("127.0.0.1", 0)) as listener:
+            if given["socket_buffer"]:
+                # before any connection: the window's scale is settled when it is made, and connections inherit the size
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, given["socket_buffer"])
             spec = {
                 **given,
                 "payload": payload_fd,
@@ -49,7 +52,7 @@ class _Receiver:
                 "port": listener.getsockname()[1],
             }
             self.child = Child("_ipc_sender.py", [json.dumps(spec)], pass_fds=(payload_fd, self.area_fd))
-            self.child.answer()
+            self.told: dict[str, int] = json.loads(self.child.answer())
             self.line = listener.accept()[0] if given["transport"] == "tcp" else None
         if self.line is not None:
             self.line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, given["nodelay"])
@@ -69,6 +72,7 @@ class _Receiver:
         at = start
         while at < stop:
             got = self.line.recv_into(self.view[at:])
+            self.reads += 1
             if not got:
                 raise RuntimeError(f"the sender went away after {at} of {self.total} bytes")
             at += got
@@ -78,15 +82,16 @@ class _Receiver:
         """Take what the former step left under way, and hold it against what was sent."""
         if not self.owed:
             return
-        start = self.total - self.owed
+        start, reads = self.total - self.owed, self.reads
         self._receive(start, self.total)
-        self.owed = 0
+        self.owed, self.reads = 0, reads
         if not np.array_equal(self.received[start:], self.sent[start:]):
             raise RuntimeError("the rest of the stream differs from what was sent")
 
     def stream(self) -> None:
         """One step over TCP, to the first message or to the last."""
         self.finish()
+        self.reads = 0
         self.child.tell()
         wanted = self.given["size"] if self.given["until"] == "first" else self.total
         self.owed = self.total - self._receive(0, wanted)
@@ -94,6 +99,7 @@ class _Receiver:
     def converse(self) -> None:
         """One step of question and answer: a byte back for each whole message."""
         assert self.line is not None
+        self.reads = 0
         self.child.tell()
         size = self.given["size"]
         for number in range(self.given["messages"]):
@@ -130,7 +136,16 @@ class _Receiver:
 def _check(given: dict[str, Any]) -> None:
     if given["messages"] < 1 or given["size"] < 1 or given["flush_every"] < 0:
         raise ValueError("messages and size must be 1 or more, flush_every 0 or more")
-    streaming = {"make": 0, "flush_every": 1, "nodelay": True, "exchange": "stream", "until": "last"}
+    if given["socket_buffer"] < 0:
+        raise ValueError("socket_buffer must be 0, which leaves it to the kernel, or more")
+    streaming = {
+        "make": 0,
+        "flush_every": 1,
+        "nodelay": True,
+        "exchange": "stream",
+        "until": "last",
+        "socket_buffer": 0,
+    }
     if given["transport"] != "tcp" and any(given[name] != plain for name, plain in streaming.items()):
         raise ValueError(f"{', '.join(streaming)} are for transport tcp")
     if given["make"] and not given["size"] <= min(given["make"], _ipc_sender.TOKEN_MOST):
@@ -153,6 +168,7 @@ def transfer(
     nodelay: bool = True,
     exchange: Literal["stream", "write_write_read"] = "stream",
     until: Literal["first", "last"] = "last",
+    socket_buffer: Size = 0,
 ) -> Workload:
     """``messages`` messages of ``size`` bytes from another process of this host into memory of this one.
 
@@ -162,12 +178,15 @@ def transfer(
     messages lie ready. ``write_write_read``: each message goes in two writes and waits for a byte back. ``until``
     ``first`` ends the step with the first whole message; the rest comes and is compared before the next step begins,
     outside the timing. ``file``: written without fsync and read from the warm page cache. ``shm``: copied into shared
-    memory and out of it. Bytes: what the step waits for; items: its messages. Outputs: the bytes received. Source:
-    book chapters 16 and 18.
+    memory and out of it. ``socket_buffer`` is asked for at both ends (SO_SNDBUF, SO_RCVBUF; the kernel gives twice
+    that, the rest for its own use); 0 lets the kernel fit them to the traffic within net.ipv4.tcp_wmem and tcp_rmem.
+    Counters: writes to the socket, reads from it, and the receive buffer's bytes after the step. Bytes: what the step
+    waits for; items: its messages. Outputs: the bytes received. Source: book chapters 4, 16 and 18.
     """
     given = {name: value for name, value in locals().items() if name != "context"}
     _check(given)
     receiver = _Receiver(given, seed=context.seed, scratch=context.scratch)
+    _require_buffers(receiver, socket_buffer)
     step = {"file": receiver.through_file, "shm": receiver.through_memory, "tcp": receiver.stream}[transport]
     if exchange == "write_write_read":
         step = receiver.converse
@@ -182,7 +201,11 @@ def transfer(
         redraw=receiver.redraw,
         prepare=receiver.finish if first else None,
         reference=lambda: {"received": receiver.sent[: len(shown)]},
-        counters=lambda: {"socket_writes": float(writes if transport == "tcp" else 0)},
+        counters=lambda: {
+            "socket_writes": float(writes if transport == "tcp" else 0),
+            "socket_reads": float(receiver.reads),
+            "receive_buffer_bytes": float(_buffer(receiver.line)),
+        },
         facts={
             "transport": transport,
             "messages": f"digests of {make} bytes, one after the other, by the sender's CPU"
@@ -190,9 +213,24 @@ def transfer(
             else "ready in memory",
             "cores": len(os.sched_getaffinity(0)),
             "nodelay": _in_force(receiver.line),
+            "first_send_buffer_bytes": receiver.told.get("send_buffer", 0),
         },
         close=receiver.close,
     )
+
+
+def _buffer(line: socket.socket | None) -> int:
+    """Bytes of this end's receive buffer, as the kernel says: twice what was asked for, or its own choice."""
+    return 0 if line is None else line.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+
+
+def _require_buffers(receiver: _Receiver, wanted: int) -> None:
+    """Raise SkipSide when the kernel gave less than was asked for: it does so silently."""
+    given = {"wmem_max": receiver.told.get("send_buffer", 0), "rmem_max": _buffer(receiver.line)}
+    for limit, size in given.items():
+        if size < 2 * wanted:
+            receiver.close()
+            raise SkipSide(f"socket_buffer of {wanted} bytes: the kernel gave {size // 2}, see net.core.{limit}")
 
 
 def _in_force(line: socket.socket | None) -> str:

@@ -10,7 +10,7 @@ from cpu_pairs import audit, run
 
 from aiperf.workloads import ipc
 from aiperf.workloads._child import ChildEnded
-from aiperf.workloads.contract import Context
+from aiperf.workloads.contract import Context, SkipSide
 
 
 @pytest.fixture
@@ -119,9 +119,47 @@ def test_the_sender_ends_with_the_side(tmp_path):
 def test_nagle_is_read_back_and_writes_are_counted(side):
     assert side(size=64, nodelay=False).facts["nodelay"] == "off"
     assert side(size=64).facts["nodelay"] == "on"
-    assert side(messages=9, size=4, flush_every=2).counters() == {"socket_writes": 5}
-    assert side(messages=9, size=4, flush_every=0).counters() == {"socket_writes": 1}
-    assert side(messages=9, size=4, exchange="write_write_read").counters() == {"socket_writes": 18}
+    assert side(messages=9, size=4, flush_every=2).counters()["socket_writes"] == 5
+    assert side(messages=9, size=4, flush_every=0).counters()["socket_writes"] == 1
+    assert side(messages=9, size=4, exchange="write_write_read").counters()["socket_writes"] == 18
+    assert set(side(size=64, transport="shm").counters().values()) == {0}
+
+
+def test_socket_buffers_of_both_ends_are_those_asked_for_and_small_ones_take_more_reads(side):
+    small, large = (side(size=4 << 20, socket_buffer=size) for size in (16384, 131072))
+    kernels = side(size=4 << 20)
+    for workload in (small, large, kernels):
+        audit(workload, seed=5)
+        run(workload)
+        assert np.array_equal(workload.outputs()["received"], workload.inputs()["payload"])
+    assert small.facts["first_send_buffer_bytes"] == small.counters()["receive_buffer_bytes"] == 2 * 16384
+    assert large.facts["first_send_buffer_bytes"] == large.counters()["receive_buffer_bytes"] == 2 * 131072
+    assert kernels.counters()["receive_buffer_bytes"] > 2 * 16384
+    # what one read finds is no more than the buffer held, and it held no more than was asked for
+    assert small.counters()["socket_reads"] >= (4 << 20) / (2 * 16384)
+    assert 0 < large.counters()["socket_reads"] < small.counters()["socket_reads"]
+
+
+def test_what_was_read_after_a_first_message_is_not_counted_with_it(side):
+    workload = side(messages=64, size=16, until="first", make=1 << 20)
+    run(workload)
+    reads = workload.counters()["socket_reads"]
+    assert 0 < reads < 16
+    workload.prepare()
+    assert workload.counters()["socket_reads"] == reads
+
+
+def test_a_buffer_that_the_kernel_does_not_give_skips_the_side_and_ends_the_sender(side, monkeypatch):
+    started, plain = [], ipc.Child
+
+    def watched(*args, **options):
+        started.append(plain(*args, **options))
+        return started[-1]
+
+    monkeypatch.setattr(ipc, "Child", watched)
+    with pytest.raises(SkipSide, match=r"1073741823 bytes: the kernel gave \d+, see net.core.wmem_max"):
+        side(size=64, socket_buffer=(1 << 30) - 1)
+    assert started[0].returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -129,6 +167,8 @@ def test_nagle_is_read_back_and_writes_are_counted(side):
     [
         ({"messages": 0}, "1 or more"),
         ({"transport": "shm", "make": 64}, "transport tcp"),
+        ({"transport": "file", "socket_buffer": 4096}, "transport tcp"),
+        ({"socket_buffer": -1}, "or more"),
         ({"exchange": "write_write_read", "size": 1}, "two parts"),
         ({"make": 32}, "a digest"),
         ({"make": 4096, "size": 65}, "a digest"),
