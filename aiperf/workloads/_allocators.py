@@ -30,7 +30,7 @@ _LIBRARIES = {
     "jemalloc": _Library(("libjemalloc.so.2",), "libjemalloc2 on Debian and Ubuntu, jemalloc on Fedora"),
     "tcmalloc": _Library(
         ("libtcmalloc_minimal.so.4", "libtcmalloc.so.4"),
-        "libtcmalloc-minimal4 on Debian and Ubuntu, gperftools-libs on Fedora",
+        "libtcmalloc-minimal4 (newer: libtcmalloc-minimal4t64) on Debian and Ubuntu, gperftools-libs on Fedora",
     ),
 }
 
