@@ -144,7 +144,7 @@ class UnitPool:
         try:
             for wanted, told in zip(asked, self.told, strict=True):
                 if wanted and told["nice"] != wanted:
-                    raise SkipSide(f"a nice level of {wanted} is refused here: less than 0 needs CAP_SYS_NICE")
+                    raise SkipSide(f"a nice level of {wanted} is refused: to go below one's own takes CAP_SYS_NICE")
             allocators.require(manner.allocator, [told["malloc"] for told in self.told[: manner.workers]])
         except SkipSide:
             self.close()

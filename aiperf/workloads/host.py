@@ -168,8 +168,8 @@ def task(
     (small objects and JSON, beside 200,000 objects that stay): ``workers`` single-threaded processes, or threads of
     one process, share ``units`` units, while ``hogs`` processes burn CPU from the step's start to its end.
     ``worker_cpus``: the kernel's choice, a core each, hardware threads of one core, or the last CPUs, which
-    ``hog_cpus: other`` keeps the hogs off. ``worker_nice`` and ``hog_nice`` are their nice levels, less than 0 where
-    the kernel lets aiperf. ``collector`` ``frozen`` freezes and then disables Python's garbage collector.
+    ``hog_cpus: other`` keeps the hogs off. ``worker_nice`` and ``hog_nice`` are their nice levels, 0 for that of
+    aiperf, less where the kernel allows it. ``collector`` ``frozen`` freezes, then disables Python's garbage collector.
     ``allocator`` is preloaded into the workers, ``glibc`` keeps others out; whose malloc really came is asked of
     ld.so in each worker, and tuning comes from the side's ``env``. Counters: units that ended on another CPU than the
     one before, times a worker was preempted, seconds that workers stood ready in a CPU's queue, their page faults that

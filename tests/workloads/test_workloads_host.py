@@ -190,7 +190,7 @@ def test_nice_levels_are_read_back_or_refused_with_what_they_need(side):
         told = side(work="spin", worker_nice=-1).facts["worker_nice"]
     except SkipSide as reason:
         told = str(reason)
-    assert told in ([-1], "a nice level of -1 is refused here: less than 0 needs CAP_SYS_NICE")
+    assert told in ([-1], "a nice level of -1 is refused: to go below one's own takes CAP_SYS_NICE")
 
 
 @pytest.fixture
