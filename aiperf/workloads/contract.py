@@ -84,8 +84,8 @@ class Workload:
     latencies: Callable[[], Iterable[float]] | None = None
     """Seconds that each unit of work (a request, a token, a message) took that ended since this was last called; of an
     open loop from the arrival that its schedule gave, which is drawn from the context's seed. Asked after every turn,
-    outside of what is timed; what ended in warm-up and audits is thrown away, and on the device's clock also what waited
-    for the stream to be let go (``blocker``). Their percentiles become metrics."""
+    outside of what is timed; what ended in warm-up and audits is thrown away, and on the device's clock also what had
+    to wait for the stream to be let go (``blocker``). Their percentiles become metrics."""
     checks: Mapping[str, Callable[[Mapping[str, Array], Mapping[str, Array]], Outcome]] = field(default_factory=dict)
     """Named checks: (outputs of before, outputs of this side) as numpy arrays -> Outcome."""
     poison: bool = True
