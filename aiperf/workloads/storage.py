@@ -159,7 +159,7 @@ def _facts(given: dict[str, Any], data: files.Layout) -> dict[str, Any]:
 
 
 def _roofs(given: dict[str, Any], *, from_disk: bool) -> dict[str, float]:
-    """Of one process, as both limits are measured: several together take more out of a disk that waits for CPUs."""
+    """Of one process, as both limits are measured: two ranks on a busy 2-core machine came to 1.25 and 1.31 of it."""
     size, epochs = given["bytes"], given["epochs"]
     if given["source"] != "file":
         return {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -21,7 +21,7 @@ from aiperf.records import Side
 from aiperf.scenario.load import load_scenario
 from tests.library_check import children
 from tests.library_check.children import Checked, Crew, Outcome, counts_of, serve
-from tests.library_check.ledger import BROKEN, LEDGER, keep, seen_at
+from tests.library_check.ledger import LEDGER, ON_GPU, keeper
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 JOBS = 8
@@ -55,9 +55,11 @@ def expand_first(path: Path) -> tuple[Side, ...]:
     return expand(load_scenario(path), on_gpu=True)[0].sides
 
 
-def check_all(wanted: Iterable[str], jobs: int = JOBS) -> dict[str, Outcome]:
+def check_all(
+    wanted: Iterable[str], jobs: int = JOBS, heard: Callable[[Outcome], None] = lambda _: None
+) -> dict[str, Outcome]:
     """Name -> what came of it; every name that was asked for."""
-    crew = Crew([sys.executable, __file__, "--child"], jobs, LIMIT_S, line, variables=variables)
+    crew = Crew([sys.executable, __file__, "--child"], jobs, LIMIT_S, line, heard=heard, variables=variables)
     return children.check_all(wanted, crew)
 
 
@@ -93,10 +95,7 @@ if __name__ == "__main__":
         parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios; all of one GPU without any")
         parser.add_argument("--keep", type=Path, metavar="FILE", help=f"enter what came of them, e.g. in {LEDGER.name}")
         options = parser.parse_args()
-        seen = seen_at(read_host())
-        outcomes = check_all(options.names or names())
-        if options.keep:
-            keep(options.keep, BROKEN, {name: (o.status, o.detail) for name, o in outcomes.items()}, seen=seen)
+        outcomes = check_all(options.names or names(), heard=keeper(options.keep, ON_GPU, read_host()))
         counts = counts_of(outcomes.values())
         print(counts)
         sys.exit(1 if counts["failed"] else 0)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import itertools
 import json
 import os
 import re
@@ -22,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -254,13 +253,14 @@ def main() -> int:
     options = parser.parse_args()
     wanted, seen = options.names or names(), seen_at(read_host())
     parts = [(wanted[at : at + n], tool) for tool, n in TOGETHER.items() for at in range(0, len(wanted), n)]
+    found = []
     with ThreadPoolExecutor(JOBS) as pool:
-        told = pool.map(lambda part: check(*part), parts)
-        found = list(itertools.chain.from_iterable(told))
-    if options.keep:
-        for tool in TOGETHER:
-            told = {f.name: (f.status, f.detail) for f in found if f.tool == tool and f.name in wanted}
-            keep(options.keep, tool, told, seen=seen)
+        for part in as_completed([pool.submit(check, *part) for part in parts]):
+            found += part.result()
+            for one in part.result() if options.keep else ():
+                # What only several together showed is each one's.
+                told = dict.fromkeys(one.name.split(), (one.status, one.detail))
+                keep(options.keep, one.tool, told, seen=seen)
     print({s: sum(f.status == s for f in found) for s in ("clean", "found", "skipped", "failed")})
     return 1 if any(f.status in ("found", "failed") for f in found) else 0
 

@@ -22,7 +22,7 @@ from aiperf.workloads.contract import Context, SkipSide
 from tests.library_check.children import Checked, Crew, Outcome, check_all, counts_of, serve
 from tests.library_check.gangs import check_gang, needs_processes
 from tests.library_check.inside import Place, Seen, check_case, one_case
-from tests.library_check.ledger import BROKEN, LEDGER, keep, seen_at
+from tests.library_check.ledger import BROKEN, LEDGER, keeper
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 FOLDERS = ("cpu", "controls")
@@ -93,11 +93,9 @@ def main() -> int:
     # Each process would start a thread for every core, and they would wait for each other spinning.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // options.jobs)))
     own = [sys.executable, "-m", "tests.library_check", "--child"]
-    crew = Crew(own, jobs=options.jobs, limit_s=LIMIT_S, line=line, fresh=True)
-    seen = seen_at(here())
+    heard = keeper(options.keep, BROKEN, here())
+    crew = Crew(own, jobs=options.jobs, limit_s=LIMIT_S, line=line, fresh=True, heard=heard)
     outcomes = check_all(options.names or names(), crew)
-    if options.keep:
-        keep(options.keep, BROKEN, {name: (o.status, o.detail) for name, o in outcomes.items()}, seen=seen)
     counts = counts_of(outcomes.values())
     print(counts)
     return 1 if counts["failed"] else 0

@@ -47,6 +47,9 @@ class Crew:
     """An outcome for people."""
     fresh: bool = False
     """Give each scenario a process of its own."""
+    heard: Callable[[Outcome], None] = lambda outcome: None
+    """Told of every outcome as it comes, by one thread at a time."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
     variables: Callable[[str], Mapping[str, str]] = lambda name: {}
     """What a scenario wants set in the environment of its process, which is then its own."""
 
@@ -80,7 +83,7 @@ def _drain(todo: queue.Queue[str], found: dict[str, Outcome], crew: Crew) -> Non
                 variables = crew.variables(name)
             except Exception as error:  # a name that there is not, say: the others are checked all the same
                 found[name] = Outcome(name, "failed", f"{type(error).__name__}: {error}")
-                print(crew.line(found[name]), flush=True)
+                _tell(found[name], crew)
                 continue
             if child is not None and variables:
                 _end(child)
@@ -88,12 +91,18 @@ def _drain(todo: queue.Queue[str], found: dict[str, Outcome], crew: Crew) -> Non
             if child is None or child.poll() is not None:
                 child = _start(crew, variables)
             found[name], alive = _ask(child, name, crew.limit_s)
-            print(crew.line(found[name]), flush=True)
+            _tell(found[name], crew)
             if crew.fresh or variables or not alive:
                 _end(child)
                 child = None
     if child is not None:
         _end(child)
+
+
+def _tell(outcome: Outcome, crew: Crew) -> None:
+    with crew.lock:
+        print(crew.line(outcome), flush=True)
+        crew.heard(outcome)
 
 
 def _start(crew: Crew, variables: Mapping[str, str]) -> subprocess.Popen[str]:

@@ -12,7 +12,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from aiperf.host.facts import Gpu, HostFacts
 from tests.library_check.__main__ import names
-from tests.library_check.ledger import BROKEN, LEDGER, ROOT, keep, seen_at
+from tests.library_check.children import Outcome
+from tests.library_check.ledger import BROKEN, LEDGER, ON_GPU, ROOT, keep, keeper, seen_at
 
 HOST = HostFacts("h", "Linux", "a CPU", (0, 1), 1 << 34, 1 << 33)
 
@@ -36,6 +37,18 @@ def test_nothing_in_the_ledger_failed_and_all_of_it_is_of_scenarios_that_there_a
     for seen in ledger.values():
         assert set(seen) <= there
         assert {one["status"] for one in seen.values()} <= {"passed", "skipped", "clean"}
+
+
+def test_every_outcome_is_kept_as_it_comes_and_none_without_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "checks.json"
+    heard = keeper(path, ON_GPU, HOST)
+    heard(Outcome("a", "passed", "caught"))
+    assert set(json.loads(path.read_text())[ON_GPU]) == {"a"}
+    heard(Outcome("b", "skipped", "no GPU"))
+    assert {name: e["status"] for name, e in json.loads(path.read_text())[ON_GPU].items()} == {
+        "a": "passed", "b": "skipped",
+    }  # fmt: skip
+    keeper(None, ON_GPU, HOST)(Outcome("c", "passed"))
 
 
 def test_an_entry_takes_the_place_of_the_same_scenarios_and_leaves_the_others(tmp_path: Path) -> None:
