@@ -6,6 +6,7 @@ What must not live here: torch.compile and its settings, caches, timing.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,9 @@ from torch.nn import functional
 from aiperf.workloads import _models as models
 from aiperf.workloads._seeded import own_seed
 
-_WIDTH = {"branch": 0, "elementwise_mlp": 64, "block": 256}
+_WIDTH = {"branch": 0, "elementwise_chain": 0, "elementwise_mlp": 64, "block": 256}
 _HEADS = 8
+_GELU = math.sqrt(2 / math.pi)
 
 
 def _ratio(a: Any) -> Any:
@@ -38,6 +40,11 @@ def _where(a: Any, b: Any) -> Any:
 
 def _cond(a: Any, b: Any) -> Any:
     return _ratio(a) * torch.cond(b.sum() < 0, lambda b: -b, lambda b: b.clone(), (b,))
+
+
+def _chain(x: Any) -> Any:
+    """The tanh form of GELU as people write it out by hand: eager torch makes a pass over memory for each operation."""
+    return 0.5 * x * (1 + torch.tanh(_GELU * (x + 0.044715 * x * x * x)))
 
 
 BRANCHES: dict[str, Callable[..., Any]] = {"break": _break, "where": _where, "cond": _cond}
@@ -78,14 +85,15 @@ def build(name: str, *, variant: str, lengths: list[int], layers: int, device: s
         parts: list[Any] = [models.Block(_WIDTH[name], _HEADS) for _ in range(layers)] if name == "block" else []
         function: Any = {
             "branch": lambda: BRANCHES[variant],
+            "elementwise_chain": lambda: _chain,
             "elementwise_mlp": lambda: ElementwiseMlp(_WIDTH[name]).to(device).eval(),
             "block": lambda: nn.Sequential(*parts).to(device).eval(),
         }[name]()
     shapes: dict[str, tuple[int, ...]] = {}
     for number, length in enumerate(lengths):
         for sign in ("positive", "negative") if name == "branch" else ("",):
-            shape = {"branch": (length,), "elementwise_mlp": (length, _WIDTH[name]), "block": (1, length, _WIDTH[name])}
-            shapes[f"{number}-{length}{sign and '-'}{sign}"] = shape[name]
+            rows = {"elementwise_mlp": (length, _WIDTH[name]), "block": (1, length, _WIDTH[name])}
+            shapes[f"{number}-{length}{sign and '-'}{sign}"] = rows.get(name, (length,))
     cases = {key: tuple(torch.empty(s, device=device) for _ in range(_arity(name))) for key, s in shapes.items()}
 
     def redraw(seed: int) -> None:

@@ -1,14 +1,16 @@
 """Family compile.process: a function meets a schedule of input lengths under stated torch.compile settings.
 
-What must not live here: the functions themselves (_compile_subjects.py), whole models (model.py), processes and caches
-on disk (startup.py), timing.
+What must not live here: the functions themselves (_compile_subjects.py), whole models (model.py), new processes and
+what they find on disk (startup.py), timing.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -19,6 +21,8 @@ from aiperf.workloads.contract import Context, Work, Workload
 
 _BUCKET = 64
 _DYNAMIC = {"off": False, "auto": None, "on": True, "mark": None}
+_OF_TOKENS = ("elementwise_mlp", "block")
+_NONE = {"graphs": 0.0, "compiles": 0.0, "graph_breaks": 0.0}
 
 
 def _counts() -> dict[str, float]:
@@ -40,6 +44,26 @@ def _forget() -> None:
 
     torch._dynamo.reset()
     counters.clear()
+
+
+def _know_vectors() -> None:
+    """Have Inductor try out this CPU's vector instructions: it asks once in a process, and remembers on disk."""
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+    pick_vec_isa()
+
+
+@contextlib.contextmanager
+def _begun_anew(backend: str, scratch: Path) -> Iterator[None]:
+    """Without any compiled code on entering, and again on leaving; for Inductor with an empty cache folder inside."""
+    _forget()
+    with contextlib.ExitStack() as inside:
+        if backend == "inductor":
+            from torch._inductor.utils import fresh_cache
+
+            inside.enter_context(fresh_cache(dir=str(scratch)))
+        yield
+    _forget()
 
 
 def _target(length: int, longest: int, pad: str) -> int:
@@ -78,31 +102,36 @@ class _Rounds:
     scope: str
     stance: str
     iterations: int
-    anew: bool
-    """Whether each step begins without any compiled code."""
+    anew: Callable[[], Any] | None
+    """What a step that begins without any compiled code runs inside."""
+    count: Callable[[], dict[str, float]]
     out: dict[str, Any] = field(default_factory=dict)
     _ready: Any = None
     _counted: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> None:
         """The timed region."""
-        if self.anew:
-            _forget()
-        if self.anew or self._ready is None:
+        if self.anew is None:
+            self._ready = self._compiled() if self._ready is None else self._ready
+            self._calls()
+            return
+        with self.anew():
             self._ready = self._compiled()
+            self._calls()
+            self._counted = self.count()
+            self._ready = None
+
+    def _calls(self) -> None:
         with torch.no_grad(), contextlib.ExitStack() as later:
             for number, (key, tensors) in enumerate(self.subject.cases.items()):
                 if number == 1 and self.stance != "default":
                     later.enter_context(torch.compiler.set_stance(self.stance))
                 for call in range(self.iterations):
                     self._fill(key, self.arguments.of(tensors, call))
-        if self.anew:
-            self._counted = _counts()
-            _forget()
 
     def counters(self) -> dict[str, float]:
         """What the compiler did in the last step, or in all of them where it is not made to forget."""
-        return dict(self._counted or _counts())
+        return dict(self._counted or self.count())
 
     def _compiled(self) -> Any:
         """The function under torch.compile, as a whole or layer by layer; nothing is compiled before its first call."""
@@ -121,11 +150,12 @@ class _Rounds:
 
 
 def _validate(**asked: Any) -> None:
-    if asked["include_compile"] and asked["backend"] == "inductor":
-        raise ValueError(
-            "Inductor's caches outlive a step, so a step cannot compile anew with it; use backend: aot_eager or "
-            "include_compile: false"
-        )
+    if asked["backend"] == "none" and (asked["dynamic"], asked["stance"], asked["scope"]) != (
+        "auto",
+        "default",
+        "model",
+    ):
+        raise ValueError("backend: none compiles nothing, so dynamic, stance and scope say nothing about it")
     if not asked["lengths"] or min(asked["lengths"], default=0) < 2 or asked["iterations"] < 1:
         raise ValueError("lengths must hold numbers from 2 on (1 is a shape of its own), and iterations start at 1")
     if (asked["function"] == "branch") != (asked["variant"] != "plain"):
@@ -141,9 +171,9 @@ def _validate(**asked: Any) -> None:
 def process(
     context: Context,
     *,
-    function: Literal["branch", "elementwise_mlp", "block"] = "elementwise_mlp",
+    function: Literal["branch", "elementwise_chain", "elementwise_mlp", "block"] = "elementwise_mlp",
     variant: Literal["plain", "break", "where", "cond"] = "plain",
-    backend: Literal["eager", "aot_eager", "inductor"] = "inductor",
+    backend: Literal["none", "eager", "aot_eager", "inductor"] = "inductor",
     dynamic: Literal["off", "auto", "on", "mark"] = "auto",
     lengths: list[int] = [64],  # noqa: B006
     pad: Literal["none", "max", "bucket"] = "none",
@@ -157,19 +187,21 @@ def process(
     """``iterations`` calls of a function for each length in turn, forward only, fp32.
 
     ``include_compile`` drops all compiled code at the start of each step, so a step compiles whatever its lengths
-    demand; else compilation falls into the first step and the rest times what was compiled. ``dynamic: mark`` marks the
-    length of each input; ``pad`` fills up with zeros to the longest length or to a multiple of 64, inside the step.
-    ``stance`` applies from the second length on. ``scalar`` passes a factor that changes with every call, as a number
-    or as a tensor.
+    demand; else compilation falls into the first step and the rest times what was compiled. A step that compiles with
+    Inductor keeps its files in a folder of its own, made and removed inside it; what a process does once is left out:
+    importing the compiler, trying out vector instructions, precompiling C++ headers. ``backend: none`` calls the
+    function as it is. ``dynamic: mark`` marks the length of each input; ``pad`` fills up with zeros to the longest
+    length or to a multiple of 64, inside the step. ``stance`` applies from the second length on. ``scalar`` passes a
+    factor that changes with every call, as a number or as a tensor.
 
-    Functions: branch ([length] twice, both ways in turn), elementwise_mlp ([length, 64]), block (``layers`` causal
-    transformer blocks, [1, length, 256]). Items: true elements or tokens; padding is no work. Bytes and FLOPs are not
-    counted: they are the compiler's choice. Reference: the function, uncompiled, in float64. Source: AI Systems
-    Performance Engineering, chapter 14.
+    Functions: branch ([length] twice, both ways in turn), elementwise_chain ([length]), elementwise_mlp ([length, 64]),
+    block (``layers`` causal transformer blocks, [1, length, 256]). Items: true elements or tokens; padding is no work.
+    Bytes and FLOPs are not counted: they are the compiler's choice. Reference: the function, uncompiled, in float64.
+    Source: AI Systems Performance Engineering, chapter 14.
     """
     _validate(
         function=function, variant=variant, backend=backend, lengths=lengths, pad=pad, iterations=iterations,
-        scalar=scalar, scope=scope, include_compile=include_compile,
+        scalar=scalar, scope=scope, dynamic=dynamic, stance=stance,
     )  # fmt: skip
     subject = subjects.build(
         function, variant=variant, lengths=lengths, layers=layers, device=context.device, seed=context.seed
@@ -178,19 +210,27 @@ def process(
     def factor(call: int) -> tuple[Any, ...]:
         return _factor(function, scalar, call, context.device)
 
+    compiled = backend != "none"
+    compiler = (lambda f: torch.compile(f, backend=backend, dynamic=_DYNAMIC[dynamic])) if compiled else lambda f: f
+    anew = functools.partial(_begun_anew, backend, context.scratch) if compiled and include_compile else None
+    if anew and backend == "inductor" and context.device == "cpu":
+        _know_vectors()
     rounds = _Rounds(
         subject,
         _Arguments(subject.dim, max(lengths), pad, mark=dynamic == "mark", factor=factor),
-        lambda f: torch.compile(f, backend=backend, dynamic=_DYNAMIC[dynamic]),
-        scope=scope, stance=stance, iterations=iterations, anew=include_compile,
+        compiler,
+        scope=scope, stance=stance, iterations=iterations, anew=anew, count=_counts if compiled else lambda: _NONE,
     )  # fmt: skip
     return Workload(
         step=rounds.run,
-        work=Work(items=subject.tokens * iterations, item="elements" if function == "branch" else "tokens"),
+        work=Work(
+            items=subject.tokens * iterations, item="tokens" if function in ("elementwise_mlp", "block") else "elements"
+        ),
         outputs=lambda: dict(rounds.out),
         inputs=lambda: {f"{key}:{i}": t for key, ts in subject.cases.items() for i, t in enumerate(ts)},
         redraw=subject.redraw,
         reference=lambda: subjects.truth(subject, lambda ts: ts + factor(iterations - 1)),
+        anew=anew is not None and backend == "inductor",
         counters=rounds.counters,
         facts={
             "threads": torch.get_num_threads(),

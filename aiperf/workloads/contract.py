@@ -75,8 +75,8 @@ class Workload:
     prepare: Callable[[], None] | None = None
     """Untimed preparation before every iteration, e.g. drop the page cache. Forces one iteration a sample."""
     anew: bool = False
-    """Whether each iteration meets a process of its own, which nothing before it warmed up: no warm-up is asked of it
-    but the first iteration and one more."""
+    """Whether each iteration meets a process or a compiler's cache of its own, which nothing before it warmed up: no
+    warm-up is asked of it but the first iteration and one more."""
     reference: Callable[[], Mapping[str, Array]] | None = None
     """float64 truth for the current inputs, keys as in outputs."""
     counters: Callable[[], Mapping[str, float]] | None = None

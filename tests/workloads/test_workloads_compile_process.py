@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
+import torch
 from cpu_pairs import Pair, audit, differences, set_up
 
 from aiperf.workloads import _compile_subjects as subjects
@@ -57,14 +60,55 @@ def test_code_compiled_once_gives_the_truth_for_new_inputs(before, after, shared
 
 
 def test_each_way_of_writing_the_branch_takes_both_ways():
-    import torch
-
     a, b = torch.randn(9), torch.rand(9) + 0.1
     for function in (subjects.BRANCHES["break"], subjects.BRANCHES["where"]):
         assert torch.allclose(function(a, b), a / (a.abs() + 1) * b)
         assert torch.allclose(function(a, -b), a / (a.abs() + 1) * b)
     both = subjects.build("branch", variant="where", lengths=[9], layers=1, device="cpu", seed=1).cases
     assert [float(b.sum()) > 0 for _, b in both.values()] == [True, False]
+
+
+def test_a_function_called_as_it_is_gives_the_truth_and_compiles_nothing(tmp_path):
+    pair = Pair("compile.process", {"backend": "none"}, _EAGER, {"function": "elementwise_chain", "lengths": [50]})
+    found, graphs = [], []
+    for which in ("before", "after"):
+        workload = set_up(pair, which, tmp_path)
+        found.append(audit(workload, seed=5))
+        truth = {key: value.numpy() for key, value in workload.reference().items()}
+        assert differences(found[-1], truth, rtol=1e-4, atol=1e-5) == []
+        graphs.append(workload.counters()["graphs"])
+        assert (workload.work.items, workload.work.item) == (50, "elements")
+    assert differences(*found, rtol=1e-4, atol=1e-5) == []
+    assert graphs == [0, 1]
+
+
+def test_the_chain_written_out_by_hand_is_the_gelu_of_the_library():
+    x = torch.linspace(-4, 4, 33)
+    build = subjects.build("elementwise_chain", variant="plain", lengths=[33], layers=1, device="cpu", seed=1)
+    assert torch.allclose(build.function(x), torch.nn.functional.gelu(x, approximate="tanh"), atol=1e-6)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
+def test_a_step_that_compiles_with_inductor_finds_nothing_of_the_step_before(tmp_path, monkeypatch):
+    from torch._dynamo.utils import counters
+
+    seen = []
+
+    def noted():
+        seen.append((counters["inductor"]["fxgraph_cache_miss"], counters["inductor"]["fxgraph_cache_hit"]))
+        seen.append(len([path for path in tmp_path.rglob("*.so") if path.is_file()]))
+        return real()
+
+    real = family._counts
+    monkeypatch.setattr(family, "_counts", noted)
+    shared = {"function": "elementwise_chain", "lengths": [50]}
+    workload = set_up(Pair("compile.process", {}, {}, shared), "after", tmp_path)
+    for _ in range(2):
+        workload.step()
+    assert seen == [(1, 0), 1] * 2
+    assert workload.counters()["graphs"] == 1
+    assert workload.anew
+    assert list((tmp_path / "after").iterdir()) == []
 
 
 def test_padding_that_reached_the_true_tokens_would_be_noticed(tmp_path):
@@ -79,7 +123,9 @@ def test_padding_that_reached_the_true_tokens_would_be_noticed(tmp_path):
 @pytest.mark.parametrize(
     ("asked", "fault"),
     [
-        ({"backend": "inductor"}, "aot_eager"),
+        ({"backend": "none", "dynamic": "mark"}, "compiles nothing"),
+        ({"backend": "none", "stance": "eager_on_recompile"}, "compiles nothing"),
+        ({"function": "elementwise_chain", "scalar": "tensor"}, "elementwise_mlp"),
         ({"lengths": [1], **_EAGER}, "from 2 on"),
         ({"variant": "where", **_EAGER}, "belongs to function: branch"),
         ({"function": "branch", **_EAGER}, "needs one of them"),
