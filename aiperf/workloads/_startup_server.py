@@ -1,7 +1,8 @@
 """The server of startup.py: a parent that has loaded the model and forks one process for each connection.
 
-What must not live here: the client's half (startup.py), timing. Started as ``python -m``; the parent computes on one
-thread only and never touches a GPU, because neither a thread pool nor a CUDA context survives a fork.
+What must not live here: the client's half (startup.py), how code is compiled (_startup_compiled.py), timing. Started
+as ``python -m``; the parent computes on one thread only and never touches a GPU, because neither a thread pool nor a
+CUDA context survives a fork.
 """
 
 from __future__ import annotations
@@ -10,6 +11,10 @@ import os
 import signal
 import socket
 import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from aiperf.workloads._bytecode import kept_compiled
@@ -19,8 +24,32 @@ with kept_compiled():
     import torch
 
     from aiperf.workloads import _models as models
+    from aiperf.workloads import _startup_compiled as compiling
 
 READY = b"r"
+OWN = "process-"
+"""Begins the names of folders that serving processes leave in their server's."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a server is started with, in the order of its arguments."""
+
+    descriptor: int
+    threads: int
+    seed: int
+    batch: int
+    seq: int
+    warm_ups: int
+    model: str
+    device: str
+    compiled: str
+    folder: str
+
+    @classmethod
+    def of(cls, words: list[str]) -> Asked:
+        """From the command line."""
+        return cls(*map(int, words[:6]), *words[6:])  # type: ignore[arg-type]
 
 
 def receive(connection: socket.socket, count: int) -> bytes:
@@ -35,50 +64,87 @@ def receive(connection: socket.socket, count: int) -> bytes:
     return b"".join(parts)
 
 
-def next_token(module: Any, tokens: Any) -> Any:
+def next_token(forward: Callable[[Any], Any], tokens: Any) -> Any:
     """Logits [batch, vocab] of what follows each sequence, fp32 on the CPU."""
     with torch.inference_mode():
-        return module(tokens)[:, -1].float().cpu()
+        return forward(tokens)[:, -1].float().cpu()
 
 
-def _serve(connection: socket.socket, task: models.Task, *, device: str, warm_ups: int, threads: int) -> None:
-    """Answer requests until the client hangs up."""
-    torch.set_num_threads(threads)
-    if device.startswith("cuda"):
-        torch.cuda.set_device(torch.device(device))
-    task.module.to(device).eval()
+def _serve(connection: socket.socket, task: models.Task, asked: Asked) -> None:
+    """Answer requests until the client hangs up; compiled code is made or loaded for the first of them."""
+    torch.set_num_threads(asked.threads)
+    if asked.device.startswith("cuda"):
+        torch.cuda.set_device(torch.device(asked.device))
+    module = task.module.to(asked.device).eval()
     shape = tuple(task.batch.shape)
-    for _ in range(warm_ups):
-        next_token(task.module, torch.zeros(shape, dtype=torch.int64, device=device))
+    folder = Path(asked.folder)
+    forward: Callable[[Any], Any] | None = None
+
+    def answer(tokens: Any) -> bytes:
+        nonlocal forward
+        if forward is None:
+            own = folder / f"{OWN}{os.getpid()}"
+            forward = compiling.forward_of(asked.compiled, module, folder=folder, own=own)
+        logits = next_token(forward, tokens.to(asked.device))
+        told = np.array(compiling.counts(asked.compiled))
+        return bytes(logits.contiguous().numpy().tobytes() + told.tobytes())
+
+    for _ in range(asked.warm_ups):
+        answer(torch.zeros(shape, dtype=torch.int64))
     connection.sendall(READY)
     while request := receive(connection, 8 * int(np.prod(shape))):
-        tokens = torch.from_numpy(np.frombuffer(request, dtype=np.int64).reshape(shape).copy())
-        connection.sendall(next_token(task.module, tokens.to(device)).contiguous().numpy().tobytes())
+        connection.sendall(answer(torch.from_numpy(np.frombuffer(request, dtype=np.int64).reshape(shape).copy())))
+    # A package that is let go removes what it had unpacked.
+    forward = None
 
 
-def main(
-    descriptor: int, threads: int, seed: int, batch: int, seq: int, warm_ups: int, model: str, device: str
-) -> None:
-    """Load the model, say so, then fork for every connection until killed."""
+def _apart(work: Callable[[], None]) -> int:
+    """The id of a process forked for ``work``, which ends without clean-up: what the parent had opened is the parent's.
+
+    Its status is 1 when the work failed, which stderr then tells.
+    """
+    if process := os.fork():
+        return process
+    status = 1
+    try:
+        # The parent ignores the ends of its children; a compiler waits for those of its own.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        work()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _make(task: models.Task, asked: Asked) -> None:
+    torch.set_num_threads(asked.threads)
+    compiling.make(asked.compiled, task.module.eval(), task.batch, Path(asked.folder))
+
+
+def main(asked: Asked) -> None:
+    """Load the model, make what is kept of compiled code, say so, then fork for every connection until killed."""
     torch.set_num_threads(1)
+    task = models.build(asked.model, seed=asked.seed, device="cpu", batch=asked.batch, seq=asked.seq)
+    if asked.compiled != "none":
+        compiling.prepare()
+        if os.waitpid(_apart(lambda: _make(task, asked)), 0)[1]:
+            sys.exit(1)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    task = models.build(model, seed=seed, device="cpu", batch=batch, seq=seq)
-    listener = socket.socket(fileno=descriptor)
+    listener = socket.socket(fileno=asked.descriptor)
     sys.stdout.write("loaded\n")
     sys.stdout.flush()
     while True:
         connection, _ = listener.accept()
-        if os.fork():
-            connection.close()
-            continue
-        listener.close()
-        try:
-            _serve(connection, task, device=device, warm_ups=warm_ups, threads=threads)
-        finally:
-            # Without clean-up: what the parent had opened is the parent's.
-            sys.stderr.flush()
-            os._exit(0)
+
+        def serve(connection: socket.socket = connection) -> None:
+            listener.close()
+            _serve(connection, task, asked)
+
+        _apart(serve)
+        connection.close()
 
 
 if __name__ == "__main__":
-    main(*(int(text) for text in sys.argv[1:7]), *sys.argv[7:9])  # type: ignore[arg-type]
+    main(Asked.of(sys.argv[1:]))

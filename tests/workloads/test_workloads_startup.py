@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import subprocess
+
 import pytest
 import torch
+import torch._dynamo
 from cpu_pairs import audit, differences
+from torch._dynamo.utils import counters
+from torch._inductor.utils import clear_caches
 
 from aiperf.workloads import _models, startup
-from aiperf.workloads.contract import Context
+from aiperf.workloads import _startup_compiled as compiled
+from aiperf.workloads import _startup_server as server
+from aiperf.workloads.contract import Context, SkipSide
 
 _SMALL = {"batch": 1, "seq": 4}
 
@@ -27,7 +37,7 @@ def test_a_process_of_its_own_answers_each_request_as_the_model_would(workload):
     found = audit(workload, seed=5)
     assert found["answers"].shape == (2, 1, 1024)
     assert differences(found, _truth(workload), rtol=1e-4, atol=1e-4) == []
-    assert workload.counters() == {"processes_in_step": 2}
+    assert workload.counters() == {"processes_in_step": 2, "graphs": 0, "cache_hits": 0}
     assert workload.prepare is None
 
 
@@ -43,7 +53,7 @@ def test_a_resident_server_is_started_outside_the_step_and_answers_alike():
         found = [audit(warm, seed=5) for _ in range(2)]
         assert differences(*found, rtol=0, atol=0) == []
         assert differences(found[0], _truth(warm), rtol=1e-4, atol=1e-4) == []
-        assert warm.counters() == {"processes_in_step": 0}
+        assert warm.counters() == {"processes_in_step": 0, "graphs": 0, "cache_hits": 0}
     finally:
         warm.close()
 
@@ -96,8 +106,8 @@ def test_a_set_up_that_fails_beside_the_server_ends_it(monkeypatch):
     started = []
 
     class Noted(startup._Client):
-        def __init__(self, arguments):
-            super().__init__(arguments)
+        def __init__(self, arguments, scratch):
+            super().__init__(arguments, scratch)
             started.append(self._server)
 
     def fail(*_, **__):
@@ -114,6 +124,75 @@ def test_a_server_that_ends_before_it_has_its_model_is_told(monkeypatch):
     monkeypatch.setattr(startup.server, "__name__", "aiperf.workloads.no_such_server")
     with pytest.raises(RuntimeError, match="the model server ended with status 1"):
         startup.request(Context(seed=3), **_SMALL)
+
+
+def _as_in_a_new_process():
+    """Forget what this process compiled, and what it found in caches."""
+    torch._dynamo.reset()
+    clear_caches()
+    counters.clear()
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
+@pytest.mark.parametrize(("kind", "hit"), [("cold", False), ("cache_dir", True), ("mega_cache", True)])
+def test_what_set_up_kept_is_found_again_by_a_process_that_compiles_and_nothing_else_is(
+    kind, hit, tmp_path, monkeypatch
+):
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / "before"))
+    module, tokens = torch.nn.Linear(3, 3).eval(), torch.ones(2, 3)
+    own = tmp_path / "process-1"
+    _as_in_a_new_process()
+    compiled.make(kind, module, tokens, tmp_path)
+    _as_in_a_new_process()
+    with torch.inference_mode():
+        found = compiled.forward_of(kind, module, folder=tmp_path, own=own)(tokens)
+        assert torch.allclose(found, module(tokens))
+    graphs, hits = compiled.counts(kind)
+    assert (graphs, hits > 0) == (1, hit)
+    assert own.exists() == (kind != "cache_dir")
+    assert not (tmp_path / "before").exists()
+
+
+def test_a_process_without_compiled_code_gets_the_model_as_it_is(tmp_path):
+    module = torch.nn.Linear(3, 3)
+    compiled.make("none", module, torch.ones(2, 3), tmp_path)
+    assert compiled.forward_of("none", module, folder=tmp_path, own=tmp_path / "own") is module
+    assert compiled.counts("none") == [0, 0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_forked_process_waits_for_its_own_children_and_tells_its_failure():
+    def wait():
+        assert subprocess.run(["false"], check=False).returncode == 1
+
+    def fail():
+        raise MemoryError
+
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        ends = [os.waitstatus_to_exitcode(os.waitpid(server._apart(work), 0)[1]) for work in (wait, fail)]
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert ends == [0, 1]
+
+
+def test_folders_of_processes_that_are_gone_are_removed_before_the_next_one_starts(tmp_path):
+    made = startup.request(Context(seed=3, scratch=tmp_path), **_SMALL)
+    try:
+        (folder,) = tmp_path.iterdir()
+        for name in ("process-1", "cache"):
+            (folder / name).mkdir()
+        made.prepare()
+        assert [path.name for path in folder.iterdir()] == ["cache"]
+    finally:
+        made.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_compiled_code_is_served_by_the_cpu_only():
+    with pytest.raises(SkipSide, match="CPU only"):
+        startup.request(Context(device="cuda:0"), compiled="cold")
 
 
 @pytest.mark.parametrize(
