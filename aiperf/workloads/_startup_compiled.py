@@ -50,13 +50,13 @@ def make(kind: str, module: Any, tokens: Any, folder: Path) -> None:
 def forward_of(kind: str, module: Any, *, folder: Path, own: Path) -> Callable[[Any], Any]:
     """The forward pass of ``module`` as a new process gets it; ``own`` is a folder that no other process has used."""
     if kind == "none":
-        return module  # type: ignore[no-any-return]
+        return module
     _cache_in(folder / _KEPT[kind] if kind == "cache_dir" else own)
     if kind == "aot_package":
-        return torch._inductor.aoti_load_package(str(folder / _KEPT[kind]))  # type: ignore[no-any-return]
+        return torch._inductor.aoti_load_package(str(folder / _KEPT[kind]))
     if kind == "mega_cache":
         torch.compiler.load_cache_artifacts((folder / _KEPT[kind]).read_bytes())
-    return torch.compile(module)  # type: ignore[no-any-return]
+    return torch.compile(module)
 
 
 def counts(kind: str) -> list[float]:
