@@ -35,6 +35,7 @@ class _Plan:
     shard: str
     wrap: str
     bucket_mb: float
+    compile: str
     parts: int
     """Ranks, or GPUs of data_parallel."""
 
@@ -45,6 +46,10 @@ class _Plan:
             raise ValueError(f"{self.samples} samples cannot be cut into updates of {self.batch * self.accumulate}")
         if (self.no_sync or self.hook != "none") and self.strategy != "ddp":
             raise ValueError("no_sync and hook are DDP's; they need strategy: ddp")
+        if self.compile != "none" and (self.strategy != "ddp" or self.no_sync):
+            raise ValueError("compile is torch.compile over DDP, with an exchange after each backward pass")
+        if self.compile != "none" and self.bucket_mb < 1:
+            raise ValueError("torch.compile cuts at DDP's buckets only from bucket_mb: 1 on, the size of DDP's first")
         if self.accumulate > 1 and self.strategy not in ("ddp", "local_sgd"):
             raise ValueError("accumulate needs strategy: ddp")
         if self.sync_every > 1 and self.strategy != "local_sgd":
@@ -101,7 +106,7 @@ def _parallel_module(context: Context, task: models.Task, plan: _Plan) -> Any:
     ids = [torch.device(context.device).index] if context.device.startswith("cuda") else None
     module = torch.nn.parallel.DistributedDataParallel(task.module, device_ids=ids, bucket_cap_mb=plan.bucket_mb)
     exchange.install_hook(module, plan.hook)
-    return module
+    return module if plan.compile == "none" else torch.compile(module)
 
 
 class _Step:
@@ -178,6 +183,7 @@ def train(
     samples: int = 0,
     scaling: Literal["none", "weak"] = "none",
     bucket_mb: float = 25.0,
+    compile: Literal["none", "default"] = "none",
     hook: Literal["none", "fp16", "bf16", "powersgd"] = "none",
     no_sync: bool = False,
     sync_every: int = 1,
@@ -197,18 +203,20 @@ def train(
     as they give, at a learning rate in proportion to the update's samples, so that every way of cutting them moves the
     weights alike to first order. ``local_sgd`` averages weights every ``sync_every`` updates. ``skew`` moves that share
     of the last rank's samples to rank 0; the losses are weighted, so that the mean stays the same. ``fsdp`` is torch's
-    fully_shard. ``scaling: weak`` gives each rank one thread and lets one rank run alone, without any exchange.
+    fully_shard. ``compile`` compiles DDP's forward and backward passes, cut into a graph for each bucket, so that a
+    bucket's exchange can still begin before the backward pass ends; loss and update stay eager, and compilation falls
+    into the first step. ``scaling: weak`` gives each rank one thread and lets one rank run alone, without any exchange.
 
     Outputs are the averaged gradients, equal under every strategy and made anew by each step, or of ``part: rank`` the
     rows that fully_shard would leave on this rank; with ``samples`` the weights (state: not poisoned, reset restores).
     Bytes: the gradients of one exchange. Items: tokens or samples of all ranks. Models: tiny, small, base, mlp:small,
     mlp:medium, mlp:large. Source: AI Systems Performance Engineering, chapters 4, 5 and 13.
     """
-    _check(context, strategy=strategy, scaling=scaling, wrap=wrap, model=model)
+    _check(context, strategy=strategy, scaling=scaling, wrap=wrap, model=model, compile=compile)
     parts = context.gpus if strategy == "data_parallel" else context.world_size
     plan = _Plan(
         strategy=strategy, batch=batch, accumulate=accumulate, samples=samples, no_sync=no_sync, sync_every=sync_every,
-        skew=skew, hook=hook, shard=shard, wrap=wrap, bucket_mb=bucket_mb, parts=parts,
+        skew=skew, hook=hook, shard=shard, wrap=wrap, bucket_mb=bucket_mb, compile=compile, parts=parts,
     )  # fmt: skip
     _share_cores(context, scaling)
     joined = "none" if strategy == "data_parallel" or parts == 1 else _group(context, backend)
@@ -217,7 +225,16 @@ def train(
     return _workload(context, task, plan, optimizer=optimizer, learning_rate=rate, part=part, joined=joined)
 
 
-def _check(context: Context, *, strategy: str, scaling: str, wrap: str, model: str) -> None:
+def _graphs(compile: str) -> float:
+    """How many graphs torch.compile compiled in this process, after it cut them where DDP's buckets end."""
+    if compile == "none":
+        return 0.0
+    from torch._dynamo.utils import counters
+
+    return float(counters["aot_autograd"]["total"])
+
+
+def _check(context: Context, *, strategy: str, scaling: str, wrap: str, model: str, compile: str) -> None:
     if strategy == "data_parallel":
         if not context.device.startswith("cuda") or context.gpus < 2:
             raise SkipSide("DataParallel splits a batch over GPUs of one process and needs two of them")
@@ -225,6 +242,9 @@ def _check(context: Context, *, strategy: str, scaling: str, wrap: str, model: s
         raise ValueError(f"strategy {strategy} needs ranks: 2 or more on this side")
     if strategy == "fsdp" and wrap == "block" and model not in models.TRANSFORMERS:
         raise ValueError(f'wrap: block needs a transformer; "{model}" has no blocks')
+    if compile != "none" and model not in models.TRANSFORMERS:
+        # Seen with torch 2.13: it captured no graph of one, and ran it eagerly without a word.
+        raise ValueError(f'compile needs a transformer; of "{model}" under DDP torch.compile captures nothing')
 
 
 def _workload(
@@ -262,7 +282,7 @@ def _workload(
         inputs=lambda: {"batch": task.batch, "targets": task.targets},
         redraw=task.redraw,
         reset=models.snapshot(task.module, stepper),
-        counters=lambda: {"exchanges": float(step.exchanges)},
+        counters=lambda: {"exchanges": float(step.exchanges), "graphs": _graphs(plan.compile)},
         poison=not plan.samples,
         checks=checks,
         facts={

@@ -27,6 +27,8 @@ def main(rank: int, port: int, target: str, sides: list[dict]) -> None:
             found[f"{number}:work.{name}"] = np.array(getattr(workload.work, name))
         for name, value in workload.work.roofs.items():
             found[f"{number}:roof.{name}"] = np.array(value)
+        for name, value in (workload.counters() if workload.counters is not None else {}).items():
+            found[f"{number}:count.{name}"] = np.array(value)
         found[f"{number}:backend"] = np.array(workload.facts["backend"])
     dist.barrier()
     if rank == 0:

@@ -18,6 +18,7 @@ from aiperf.workloads import _models as models
 from aiperf.workloads._seeded import draw_normal, own_seed
 
 _TRAIN = {"workload": "parallel.train", "model": "mlp:small", "batch": 4}
+_WORDS = {**_TRAIN, "model": "tiny", "seq": 4}
 _SIDES = [
     {**_TRAIN, "strategy": "after_backward", "bucket_mb": 0.5},
     {**_TRAIN, "strategy": "after_backward", "bucket_mb": 0},
@@ -25,6 +26,8 @@ _SIDES = [
     {"workload": "comm.collective", "size": 4096, "calls": 3},
     {"workload": "comm.collective", "size": 4096, "op": "all_gather"},
     {"workload": "comm.collective", "size": 4096, "op": "broadcast", "backend": "gloo"},
+    {**_WORDS, "bucket_mb": 1},
+    {**_WORDS, "bucket_mb": 1, "compile": "default"},
 ]
 
 
@@ -66,6 +69,13 @@ def test_every_strategy_yields_the_gradient_of_one_process_with_the_whole_batch(
 def test_gradients_that_were_never_averaged_would_be_noticed(gang):
     alone = _of_one_process(part=0, parts=2)
     assert differences(_gradients(gang[2]), alone, rtol=1e-5, atol=1e-7) == sorted(alone)
+
+
+def test_a_compiled_model_is_cut_into_a_graph_for_each_bucket_and_yields_the_same_gradient(gang):
+    eager, compiled = gang[6], gang[7]
+    assert [float(side["count.graphs"]) for side in (eager, compiled)] == [0, 3]
+    assert [float(side["count.exchanges"]) for side in (eager, compiled)] == [1, 1]
+    assert differences(_gradients(eager), _gradients(compiled), rtol=1e-3, atol=1e-6) == []
 
 
 def test_both_strategies_report_equal_work(gang):

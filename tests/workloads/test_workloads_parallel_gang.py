@@ -155,6 +155,10 @@ def test_groups_made_anew_reduce_the_same_and_are_counted(found):
         ({"skew": 0.3}, "whole samples"),
         ({"strategy": "fsdp", "model": "mlp:small"}, "has no blocks"),
         ({"batch": 0}, "1 or more"),
+        ({"strategy": "after_backward", "compile": "default"}, "over DDP"),
+        ({"model": "mlp:small", "compile": "default"}, "captures nothing"),
+        ({"bucket_mb": 0.5, "compile": "default"}, "from bucket_mb: 1 on"),
+        ({"accumulate": 2, "no_sync": True, "compile": "default"}, "over DDP"),
     ],
 )
 def test_impossible_training_is_refused_before_any_rank_is_asked(asked, fault):
