@@ -5,52 +5,83 @@ What must not live here: optimizers, process groups, timing.
 
 from __future__ import annotations
 
+import functools
 import itertools
-import math
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils import checkpoint as checkpointing
 
-from aiperf.workloads._errors import squares
 from aiperf.workloads._seeded import own_seed
-from aiperf.workloads.contract import Outcome
 
 TRANSFORMERS: dict[str, dict[str, int]] = {
     "tiny": {"layers": 2, "width": 128, "heads": 4, "vocab": 1024},
     "small": {"layers": 4, "width": 256, "heads": 8, "vocab": 4096},
     "base": {"layers": 12, "width": 768, "heads": 12, "vocab": 32768},
+    "moe:tiny": {"layers": 4, "width": 128, "heads": 4, "vocab": 1024, "experts": 16, "chosen": 2},
 }
 PERCEPTRONS: dict[str, list[int]] = {
+    "mlp:wide": [4096, 4096, 1],
     "mlp:small": [1024, 256, 1],
     "mlp:medium": [1024, 1024, 1024, 1],
     "mlp:large": [4096] * 9,
 }
 
 
-class Block(nn.Module):
-    """Pre-norm causal attention and a feed-forward part four times as wide."""
+class Mixture(nn.Module):
+    """A feed-forward part of ``experts`` equal ones, each token's result that of the ``chosen`` which suit it best.
 
-    def __init__(self, width: int, heads: int) -> None:
+    Every expert sees every token, and where it was not chosen its result counts zero times: nobody sorts tokens, and no
+    shape depends on the data, as compilers want it.
+    """
+
+    def __init__(self, width: int, *, experts: int, chosen: int) -> None:
         super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.merge = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.chosen = chosen
+        self.router = nn.Linear(width, experts, bias=False)
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width)) for _ in range(experts)
+        )
 
     def forward(self, x: Any) -> Any:
         """Tokens in, tokens out: [batch, seq, width]."""
-        batch, seq, width = x.shape
-        parts = self.qkv(self.norm1(x)).view(batch, seq, 3, self.heads, width // self.heads)
+        best = self.router(x).topk(self.chosen, dim=-1)
+        shares = x.new_zeros(*x.shape[:-1], len(self.experts))
+        shares = shares.scatter(-1, best.indices, best.values.softmax(-1).to(x.dtype))
+        parts = (shares[..., e : e + 1] * expert(x) for e, expert in enumerate(self.experts))
+        return functools.reduce(operator.add, parts)
+
+
+class Block(nn.Module):
+    """Pre-norm causal attention and a feed-forward part, four times as wide or a mixture of experts."""
+
+    visible: Any = None
+    """Boolean [batch, 1, seq, seq]: which keys a query sees, where causal order alone would not do."""
+
+    def __init__(self, width: int, heads: int, *, experts: int = 0, chosen: int = 0) -> None:
+        super().__init__()
+        self.heads, self.head_dim = heads, width // heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.merge = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        if experts:
+            self.mixture = Mixture(width, experts=experts, chosen=chosen)
+        else:
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Any) -> Any:
+        """Tokens in, tokens out: [batch, seq, width]."""
+        batch, seq, _ = x.shape
+        parts = self.qkv(self.norm1(x)).view(batch, seq, 3, self.heads, self.head_dim)
         q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
-        seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.merge(seen.transpose(1, 2).reshape(batch, seq, width))
-        return x + self.down(functional.gelu(self.up(self.norm2(x))))
+        seen = functional.scaled_dot_product_attention(q, k, v, attn_mask=self.visible, is_causal=self.visible is None)
+        x = x + self.merge(seen.transpose(1, 2).reshape(batch, seq, self.heads * self.head_dim))
+        inner = self.norm2(x)
+        return x + (self.mixture(inner) if hasattr(self, "mixture") else self.down(functional.gelu(self.up(inner))))
 
 
 class Transformer(nn.Module):
@@ -59,10 +90,10 @@ class Transformer(nn.Module):
     checkpoint: Literal["none", "blocks", "all"] = "none"
     """What is recomputed in the backward pass instead of kept: nothing, each block, or each layer of any kind."""
 
-    def __init__(self, *, layers: int, width: int, heads: int, vocab: int) -> None:
+    def __init__(self, *, layers: int, width: int, heads: int, vocab: int, experts: int = 0, chosen: int = 0) -> None:
         super().__init__()
         self.embed = nn.Embedding(vocab, width)
-        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(Block(width, heads, experts=experts, chosen=chosen) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
 
     def forward(self, tokens: Any) -> Any:
@@ -82,6 +113,8 @@ def parameters_of(name: str) -> int:
     """How many the transformer called ``name`` has, without making it."""
     layers, width, vocab = (TRANSFORMERS[name][key] for key in ("layers", "width", "vocab"))
     linear, norms = 12 * width * width + 9 * width, 4 * width
+    if experts := TRANSFORMERS[name].get("experts", 0):
+        linear = 4 * width * width + 4 * width + experts * (2 * width * width + 3 * width)
     return 2 * vocab * width + layers * (linear + norms) + 2 * width
 
 
@@ -94,6 +127,10 @@ def _perceptron(widths: list[int]) -> nn.Module:
 
 def _token_loss(logits: Any, targets: Any) -> Any:
     return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+
+def _whole(prediction: Any) -> Any:
+    return prediction
 
 
 @dataclass(frozen=True)
@@ -115,20 +152,39 @@ class Task:
     items: int
     """Of the whole global batch."""
     item: str
+    name: str
+    """Of the preset."""
+    weights: float
+    """Of matrices, that a token or sample is multiplied with: of a mixture of experts those that it goes to."""
+    pairs: float
+    """Query-key pairs that causal order allows in one head, over the whole batch."""
+    pick: Callable[[Any], Any] = _whole
+    """The predictions that were asked for out of those that the module made."""
 
 
-def _flops(name: str, *, weights: int, rows: int, seq: int) -> tuple[float, float]:
+def active_weights(module: nn.Module) -> float:
+    """Matrix weights that one token or sample is multiplied with."""
+    every = sum(_matrices(part, recurse=False) for part in module.modules() if not isinstance(part, nn.Embedding))
+    mixtures = [part for part in module.modules() if isinstance(part, Mixture)]
+    return every - sum((1 - part.chosen / len(part.experts)) * _matrices(part.experts) for part in mixtures)
+
+
+def _matrices(module: nn.Module, *, recurse: bool = True) -> int:
+    return sum(p.numel() for p in module.parameters(recurse) if p.dim() > 1)
+
+
+def flops(name: str, *, weights: float, rows: int, pairs: float) -> tuple[float, float]:
     """FLOPs of a forward pass and of a training step over ``rows`` tokens or samples.
 
     2 per matrix weight and row; attention adds 4 x width per allowed query-key pair and layer.
     """
-    flops = 2.0 * weights * rows
+    forward = 2.0 * weights * rows
     if name in PERCEPTRONS:
         first, second = PERCEPTRONS[name][:2]
-        return flops, 3 * flops - 2.0 * first * second * rows
+        return forward, 3 * forward - 2.0 * first * second * rows
     shape = TRANSFORMERS[name]
-    flops += 4.0 * shape["layers"] * shape["width"] * rows * (seq + 1) / 2
-    return flops, 3 * flops
+    forward += 4.0 * shape["layers"] * shape["width"] * pairs
+    return forward, 3 * forward
 
 
 def draw(name: str, which: str, *, seed: int, batch: int, seq: int) -> Any:
@@ -180,8 +236,8 @@ def build(
             tensor.copy_(drawn(seed, which))
 
     count = batch * seq if words else batch
-    weights = sum(p.numel() for n, p in module.named_parameters() if p.dim() > 1 and not n.startswith("embed"))
-    forward, train = _flops(name, weights=weights, rows=count, seq=seq)
+    weights, pairs = active_weights(module), count * (seq + 1) / 2 if words else 0.0
+    forward, train = flops(name, weights=weights, rows=count, pairs=pairs)
     return Task(
         module=module,
         batch=held["batch"],
@@ -193,6 +249,9 @@ def build(
         train_flops=train,
         items=count,
         item="tokens" if words else "samples",
+        name=name,
+        weights=weights,
+        pairs=pairs,
     )
 
 
@@ -236,74 +295,3 @@ def saved_bytes(task: Task, samples: int) -> float:
     total = float(sum(storage.nbytes() for storage in kept.values()))
     del loss
     return total
-
-
-_LOSS_SHARE = 0.01
-
-
-def gradients_close(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
-    """How far gradients in a lower precision lie from the others, all read as one vector, relative to its length.
-
-    0.045 is where the cosine of two vectors of equal length falls below 0.999. No single gradient may be further off
-    than half its own length, however little it adds to the vector. The loss, where there is one among the outputs, may
-    differ by a hundredth.
-    """
-    names = sorted((before.keys() & after.keys()) - {"loss"})
-    if before.keys() != after.keys() or not names:
-        return Outcome(False, f"one side gives {sorted(before)}, the other {sorted(after)}")
-    if misshapen := _misshapen(before, after):
-        return Outcome(False, misshapen)
-    distance, lost = _distance(*({name: side[name] for name in names} for side in (before, after)))
-    if lost:
-        return Outcome(False, f"the gradient of {lost} lies off by more than half its own length", distance)
-    if "loss" in before and not np.allclose(before["loss"], after["loss"], rtol=_LOSS_SHARE):
-        told = f"the loss is {np.mean(after['loss']):.6g} against before's {np.mean(before['loss']):.6g}"
-        return Outcome(False, told, distance)
-    return Outcome(math.isfinite(distance), f"the gradients differ by {distance:.3g} of their length", distance)
-
-
-def _misshapen(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Which arrays differ in shape; empty when none do."""
-    pairs = ((name, np.shape(array), np.shape(other[name])) for name, array in one.items())
-    differing = ((name, first, second) for name, first, second in pairs if first != second)
-    return next((f"{name} has shape {second} against before's {first}" for name, first, second in differing), "")
-
-
-_ALONE = 0.5
-_SPECK = 1e-6
-"""Share of the whole length below which an array is rounding noise and may be anything."""
-
-
-def _distance(
-    one: Mapping[str, Any], other: Mapping[str, Any], origin: Mapping[str, Any] | None = None
-) -> tuple[float, str]:
-    """Length of the difference of two sets of arrays over the length of the first, or of its way from ``origin``.
-
-    In float64. Also the name of an array that lies further off than half its own length; empty when there is none.
-    """
-    sums = {name: squares(array, other[name], origin[name] if origin else None) for name, array in one.items()}
-    apart, own = ({name: math.sqrt(found[i]) for name, found in sums.items()} for i in (0, 1))
-    length = math.hypot(*own.values())
-    lost = [name for name in sums if apart[name] > max(_ALONE * own[name], _SPECK * length)]
-    return (math.hypot(*apart.values()) / length if length else math.nan), min(lost, default="")
-
-
-def update_close(module: nn.Module) -> Callable[[Mapping[str, Any], Mapping[str, Any]], Outcome]:
-    """A check of weights after training: how far the two updates lie apart, relative to their own length.
-
-    Both are read from the weights as they are now, before any training; 0.05 means that the second way of training
-    went 5 % of the distance elsewhere. No single weight array may go half of its own distance elsewhere.
-    """
-    start = {name: p.detach().float().cpu().numpy().copy() for name, p in module.named_parameters()}
-
-    def check(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
-        if before.keys() != start.keys() or after.keys() != start.keys():
-            return Outcome(False, f"one side gives {sorted(before)}, the other {sorted(after)}")
-        if misshapen := _misshapen(start, before) or _misshapen(start, after):
-            return Outcome(False, misshapen)
-        distance, lost = _distance(before, after, start)
-        if lost:
-            return Outcome(False, f"the update of {lost} lies off by more than half its own length", distance)
-        return Outcome(math.isfinite(distance), f"the updates differ by {distance:.3g} of their length", distance)
-
-    return check

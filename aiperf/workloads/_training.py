@@ -67,12 +67,15 @@ class _Updates:
         self.optimizer = torch.optim.AdamW(
             task.module.parameters(), lr=plan.learning_rate, **OPTIMIZERS[plan.optimizer]
         )
+        self.passes = 0
+        """Forward and backward passes of the last update."""
         self.scaler = torch.amp.GradScaler(device) if plan.scaled else None
         self._fresh_scale = self.scaler.state_dict() if self.scaler is not None else {}
 
     def one(self) -> Any:
         """The mean loss of the whole batch, still on its device."""
         self.optimizer.zero_grad(set_to_none=True)
+        self.passes = 0
         losses = [self._backward(x, y) for x, y in self._parts]
         if self.scaler is None:
             self.optimizer.step()
@@ -88,6 +91,7 @@ class _Updates:
         if len(self._parts) > 1:
             loss = loss / len(self._parts)
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+        self.passes += 1
         return loss.detach()
 
     def reset_scale(self) -> None:
@@ -153,5 +157,5 @@ def training(
         step=loop.run if loop.host else one,
         outputs=outputs,
         reset=reset,
-        counters=lambda: {"host_reads": float(loop.reads)},
+        counters=lambda: {"host_reads": float(loop.reads), "passes": float(updates.passes * plan.steps)},
     )

@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 import torch
 
+from aiperf.workloads import _agreement as agreement
+from aiperf.workloads import _lengths, _pruning, _training
 from aiperf.workloads import _models as models
-from aiperf.workloads import _training
 from aiperf.workloads._capture import replay_of
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
 
@@ -38,25 +39,46 @@ def _autocast(context: Context, name: str) -> Callable[[], Any]:
 
 
 def _infer(
-    task: models.Task, predict: Callable[[Any], Any], autocast: Callable[[], Any], *, guards: str, graph: str
+    task: models.Task,
+    predict: Callable[[Any], Any],
+    autocast: Callable[[], Any],
+    *,
+    guards: str,
+    graph: str,
+    parts: int,
 ) -> _training.Ready:
-    """A forward pass; ``guards`` says which switches against gradient recording surround it.
+    """A forward pass for each of ``parts`` of the batch; ``guards`` says which switches against gradient recording
+    surround them.
 
     The prediction is handed over in a buffer made outside inference mode: a tensor born inside it cannot be overwritten
     from outside, which an audit needs to do.
     """
     held: dict[str, Any] = {}
+    batches = task.batch.chunk(parts)
+    passes = 0
     inner = torch.no_grad if guards == "inference_mode_and_no_grad" else contextlib.nullcontext
 
-    def step() -> None:
-        with torch.inference_mode(), inner(), autocast():
-            prediction = predict(task.batch)
-            if not held:
-                with torch.inference_mode(False):
-                    held["prediction"] = torch.empty(prediction.shape, dtype=prediction.dtype, device=prediction.device)
-            held["prediction"].copy_(prediction)
+    def into(like: Any, number: int) -> Any:
+        if not held:
+            shape = (len(like) * parts, *like.shape[1:])
+            with torch.inference_mode(False):
+                held["prediction"] = torch.empty(shape, dtype=like.dtype, device=like.device)
+        return held["prediction"].chunk(parts)[number]
 
-    return _training.Ready(replay_of(step) if graph == "forward" else step, lambda: dict(held))
+    def step() -> None:
+        nonlocal passes
+        passes = 0
+        with torch.inference_mode(), inner(), autocast():
+            for number, batch in enumerate(batches):
+                prediction = task.pick(predict(batch))
+                into(prediction, number).copy_(prediction)
+                passes += 1
+
+    return _training.Ready(
+        replay_of(step) if graph == "forward" else step,
+        lambda: dict(held),
+        counters=lambda: {"passes": float(passes)},
+    )
 
 
 def _train(
@@ -79,7 +101,36 @@ def _train(
     return ready._replace(counters=_with_saved_bytes(task, autocast, ready.counters, samples=samples))
 
 
-def _validate(context: Context, *, model: str, mode: str, compile: str, graph: str, checkpoint: str) -> None:
+def _task(
+    context: Context, *, model: str, batch: int, seq: int, accumulate: int, lengths: str, prune: float, removed: bool
+) -> models.Task:
+    if lengths == "equal":
+        task = models.build(model, seed=context.seed, device=context.device, batch=batch * accumulate, seq=seq)
+    elif accumulate > 1:
+        raise ValueError("samples of unequal length come in one batch; lengths other than equal need accumulate: 1")
+    else:
+        packed = lengths == "packed"
+        task = _lengths.unequal(
+            model, packed=packed, seed=context.seed, device=context.device, samples=batch, longest=seq
+        )
+    return _pruning.pruned(task, share=prune, removed=removed) if prune else task
+
+
+def _validate(
+    context: Context,
+    *,
+    model: str,
+    mode: str,
+    compile: str,
+    graph: str,
+    checkpoint: str,
+    sizes: list[int],
+    prune: float,
+) -> None:
+    if min(sizes) < 1:
+        raise ValueError("batch, seq and accumulate must each be 1 or more")
+    if prune and mode != "infer":
+        raise ValueError("prune compares predictions, and training would fill zeroed weights; it needs mode: infer")
     if graph != "none" and (mode != "infer" or compile != "none"):
         raise ValueError("graph: forward captures an eager forward pass; it needs mode: infer and compile: none")
     if checkpoint != "none" and (mode != "train" or model not in models.TRANSFORMERS):
@@ -108,22 +159,38 @@ def step(
     sync_every: int = 0,
     log_every: int = 0,
     watch: Literal["gradients", "parameters"] = "gradients",
+    lengths: Literal["equal", "padded", "packed"] = "equal",
+    prune: float = 0.0,
+    pruned: Literal["zeroed", "removed"] = "removed",
     guards: Literal["inference_mode", "inference_mode_and_no_grad"] = "inference_mode",
     cudnn_benchmark: bool = False,
 ) -> Workload:
-    """One step of a random-weight model (presets: tiny, small, base, mlp:small, mlp:medium, mlp:large).
+    """One step of a random-weight model (presets: tiny, small, base, moe:tiny, mlp:wide, mlp:small, mlp:medium,
+    mlp:large).
 
     Training: ``steps`` updates of ``accumulate`` micro-batches of ``batch`` sequences; it returns the losses and the
     gradients of the last update, or with ``watch: parameters`` the weights after it (state: not poisoned, ``reset``
     puts them back). The optimizer is eager on every side, so ``compile`` covers the forward and backward passes.
-    ``checkpoint: all`` recomputes embedding, last norm and head besides the blocks. Inference: one forward pass.
-    FLOPs: 2 per weight and token forward, twice that again backward, plus attention; recomputed ones do not count.
-    Items: tokens. Source: AI Systems Performance Engineering, chapters 8, 9, 13 and 14.
+    ``checkpoint: all`` recomputes embedding, last norm and head besides the blocks. Inference: ``accumulate`` forward
+    passes of ``batch`` sequences, one after the other.
+
+    ``lengths`` other than equal: ``batch`` samples of log-normal lengths up to ``seq`` tokens, each ``padded`` to the
+    longest, or ``packed`` into rows of ``seq`` with a mask that keeps them apart; losses and predictions are of true
+    tokens. ``prune``: the share of hidden units and heads, those of least norm, whose weights are zeroed, or removed.
+    FLOPs: 2 per weight and token forward, twice that again backward, plus attention; those of recomputing, of padding,
+    of pruned weights and of experts that were not chosen do not count. Items: tokens, without padding. Source: AI
+    Systems Performance Engineering, chapters 5, 8, 9, 13 and 14.
     """
-    _validate(context, model=model, mode=mode, compile=compile, graph=graph, checkpoint=checkpoint)
+    _validate(
+        context, sizes=[batch, seq, accumulate], model=model, mode=mode, compile=compile, graph=graph,
+        checkpoint=checkpoint, prune=prune,
+    )  # fmt: skip
     torch.set_flush_denormal(True)  # moments of rows that a batch no longer touches decay into denormals
     torch.backends.cudnn.benchmark = cudnn_benchmark
-    task = models.build(model, seed=context.seed, device=context.device, batch=batch * accumulate, seq=seq)
+    task = _task(
+        context, model=model, batch=batch, seq=seq, accumulate=accumulate, lengths=lengths, prune=prune,
+        removed=pruned == "removed",
+    )  # fmt: skip
     task.module.to(getattr(torch, dtype))
     cast = _autocast(context, autocast)
     if mode == "train":
@@ -133,7 +200,7 @@ def step(
         )  # fmt: skip
         ready = _train(context, task, plan, cast, compile=compile, checkpoint=checkpoint, samples=batch)
     else:
-        ready = _infer(task, _compiler(compile)(task.module.eval()), cast, guards=guards, graph=graph)
+        ready = _infer(task, _compiler(compile)(task.module.eval()), cast, guards=guards, graph=graph, parts=accumulate)
     counts = _graph_counts if compile != "none" else lambda: {"graphs": 0.0, "graph_breaks": 0.0}
     return Workload(
         step=ready.step,
@@ -142,11 +209,16 @@ def step(
         inputs=lambda: {"batch": task.batch, "targets": task.targets},
         redraw=task.redraw,
         reset=ready.reset,
-        counters=lambda: {**counts(), **ready.counters()},
-        checks={"gradients_close": models.gradients_close},
+        counters=lambda: {**counts(), "computed_items": float(_computed_items(task) * steps), **ready.counters()},
+        checks={"gradients_close": agreement.gradients_close, "predictions_close": agreement.predictions_close},
         poison=mode == "infer" or watch == "gradients",
         facts=_facts(task, compile=compile, graph=graph),
     )
+
+
+def _computed_items(task: models.Task) -> int:
+    """Items that the model computes in one update or inference, padding included."""
+    return int(task.batch.numel() if task.item == "tokens" else len(task.batch))
 
 
 def _facts(task: models.Task, *, compile: str, graph: str) -> dict[str, Any]:
@@ -157,6 +229,7 @@ def _facts(task: models.Task, *, compile: str, graph: str) -> dict[str, Any]:
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "compile": compile,
         "captured": graph == "forward",
+        "padding": 1 - task.items / _computed_items(task),
     }
 
 

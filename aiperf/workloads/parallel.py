@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
+from aiperf.workloads import _agreement as agreement
 from aiperf.workloads import _gradient_exchange as exchange
 from aiperf.workloads import _models as models
 from aiperf.workloads.contract import Context, Outcome, SkipSide, Work, Workload
@@ -259,11 +260,11 @@ def _workload(
 ) -> Workload:
     """The step over ``task``, whose gang has joined by the backend ``joined``."""
     checks: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Outcome]] = {
-        "gradients_close": models.gradients_close
+        "gradients_close": agreement.gradients_close
     }
     if plan.samples:
         # Read before fully_shard cuts the weights.
-        checks["update_close"] = models.update_close(task.module)
+        checks["update_close"] = agreement.update_close(task.module)
     module = _parallel_module(context, task, plan)
     kind = torch.optim.AdamW if optimizer == "adamw" else torch.optim.SGD
     stepper = kind(task.module.parameters(), lr=learning_rate)

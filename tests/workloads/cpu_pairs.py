@@ -70,6 +70,9 @@ PAIRS = [
     Pair("dataset.decode", {}, {"codec": "zlib1"}, {"bytes": 1 << 18, "samples": 8, "cache": "cold"}),
     Pair("dataset.parse", {"way": "csv_pandas"}, {"way": "npy_mapped"}, {"rows": 64}),
     Pair("model.step", {}, {"guards": "inference_mode_and_no_grad"}, {"mode": "infer", "batch": 2, "seq": 8}),
+    Pair("model.step", {"accumulate": 3, "batch": 1}, {"batch": 3}, {"mode": "infer", "seq": 8}, 1e-4, 1e-5),
+    Pair("model.step", {"lengths": "padded"}, {"lengths": "packed"}, {"mode": "infer", "seq": 16}, 1e-4, 1e-5),
+    Pair("model.step", {"pruned": "zeroed"}, {}, {"mode": "infer", "seq": 8, "prune": 0.5}, 1e-4, 1e-5),
     Pair("model.step", {}, {"cudnn_benchmark": True}, {"mode": "infer", "batch": 2, "seq": 8}),
     Pair("model.step", {}, {"compile": "default"}, {"model": "mlp:small", "batch": 4}, 1e-3, 1e-5),
 ]

@@ -7,6 +7,7 @@ import pytest
 import torch
 from cpu_pairs import Pair, audit, differences, set_up
 
+from aiperf.workloads import _agreement as agreement
 from aiperf.workloads import _models as models
 from aiperf.workloads import model
 from aiperf.workloads.contract import Context, SkipSide
@@ -61,36 +62,36 @@ def test_checkpointing_keeps_less_for_the_backward_pass(tmp_path):
 def test_autocast_rounds_and_the_check_tells_it_from_a_wrong_gradient(tmp_path):
     pair = Pair("model.step", {}, {"autocast": "bfloat16"}, _TINY)
     exact, rounded = (audit(workload, seed=5) for workload in _sides(pair, tmp_path))
-    told = models.gradients_close(exact, rounded)
+    told = agreement.gradients_close(exact, rounded)
     assert told.passed
     assert 1e-4 < told.value < 0.045
     doubled = {name: array * (1 if name == "loss" else 2) for name, array in exact.items()}
-    assert models.gradients_close(exact, doubled).value == pytest.approx(1.0)
-    assert not models.gradients_close(exact, {**rounded, "loss": exact["loss"] * 1.1}).passed
-    assert not models.gradients_close(exact, {"loss": exact["loss"]}).passed
-    assert not models.gradients_close(exact, {name: array * np.nan for name, array in exact.items()}).passed
+    assert agreement.gradients_close(exact, doubled).value == pytest.approx(1.0)
+    assert not agreement.gradients_close(exact, {**rounded, "loss": exact["loss"] * 1.1}).passed
+    assert not agreement.gradients_close(exact, {"loss": exact["loss"]}).passed
+    assert not agreement.gradients_close(exact, {name: array * np.nan for name, array in exact.items()}).passed
 
 
 def test_gradients_of_another_shape_are_no_gradients_of_the_same():
     ones = {"w": np.ones((4, 6), np.float32)}
-    assert not models.gradients_close(ones, {"w": np.ones((6, 4), np.float32)}).passed
-    assert not models.gradients_close(ones, {"w": np.ones((1, 6), np.float32)}).passed
+    assert not agreement.gradients_close(ones, {"w": np.ones((6, 4), np.float32)}).passed
+    assert not agreement.gradients_close(ones, {"w": np.ones((1, 6), np.float32)}).passed
 
 
 def test_a_gradient_that_was_never_made_is_noticed_however_little_it_adds(tmp_path):
     exact = audit(_sides(Pair("model.step", {}, {}, _TINY), tmp_path)[0], seed=5)
     least = min(exact.keys() - {"loss"}, key=lambda name: np.linalg.norm(exact[name]))
-    told = models.gradients_close(exact, {**exact, least: np.zeros_like(exact[least])})
+    told = agreement.gradients_close(exact, {**exact, least: np.zeros_like(exact[least])})
     assert told.value < 0.01
     assert not told.passed
     assert least in told.detail
     none = {**exact, least: np.zeros_like(exact[least])}
-    assert models.gradients_close(none, {**none, least: np.full_like(exact[least], 1e-12)}).passed
+    assert agreement.gradients_close(none, {**none, least: np.full_like(exact[least], 1e-12)}).passed
 
 
 def test_weights_that_were_never_updated_are_noticed_however_little_they_add():
     module = models.build("tiny", seed=3, device="cpu", batch=1, seq=4).module
-    check = models.update_close(module)
+    check = agreement.update_close(module)
     start = {name: p.detach().numpy() for name, p in module.named_parameters()}
     trained = {name: array + np.float32(0.01) for name, array in start.items()}
     least = min(start, key=lambda name: start[name].size)

@@ -7,6 +7,7 @@ import pytest
 from cpu_pairs import differences
 from gang_of_two import run_gang
 
+from aiperf.workloads import _agreement as agreement
 from aiperf.workloads import _models as models
 from aiperf.workloads import comm, moe, parallel
 from aiperf.workloads.contract import Context
@@ -69,7 +70,7 @@ def test_no_sync_exchanges_once_and_plain_accumulation_each_time(found):
 
 @pytest.mark.parametrize(("hook", "least", "most"), [("fp16", 1e-6, 2e-3), ("bf16", 1e-4, 2e-2)])
 def test_a_hook_rounds_gradients_and_no_more_than_its_format_does(found, hook, least, most):
-    told = models.gradients_close(_outputs(found[0]["whole"]), _outputs(found[0][hook]))
+    told = agreement.gradients_close(_outputs(found[0]["whole"]), _outputs(found[0][hook]))
     assert told.passed
     assert least < told.value < most
 
@@ -87,7 +88,7 @@ def test_each_rank_of_a_sharded_model_holds_its_rows_of_the_averaged_gradient(fo
 
 def test_ways_of_walking_through_the_same_samples_end_close_and_standing_still_is_noticed(found):
     module = models.build("tiny", seed=3, device="cpu", batch=1, seq=4).module
-    check = models.update_close(module)
+    check = agreement.update_close(module)
     walk = _outputs(found[0]["walk"])
     for side in ("leap", "drift", "steady"):
         told = check(walk, _outputs(found[0][side]))
