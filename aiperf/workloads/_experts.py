@@ -1,4 +1,5 @@
-"""The experts of moe.py: their weights, three ways to run them over sorted rows, and the exchange between ranks.
+"""The experts of moe.py: their weights, three ways to run them over sorted rows and one as a single dense layer, and
+the exchange between ranks.
 
 What must not live here: routing (_routing.py), timing.
 """
@@ -63,6 +64,27 @@ class Bank:
             took = share[:, 0] != 0
             total[took] += share[took] * wide.run_one(0, x[took].double())
         return total
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All experts side by side as one dense SwiGLU layer, weights [outputs, inputs]."""
+
+    up: Any
+    gate: Any
+    down: Any
+    experts: int
+
+    @classmethod
+    def of(cls, bank: Bank) -> Whole:
+        """The same parameters; those of ``down`` in another order."""
+        return cls(bank.up.flatten(0, 1), bank.gate.flatten(0, 1), bank.down.transpose(0, 1).flatten(1), bank.count)
+
+    def run(self, rows: Any, shares: Any) -> Any:
+        """Rows [tokens, hidden] through all of it; ``shares`` [tokens, experts] multiply each expert's hidden units."""
+        inner = functional.silu(rows @ self.up.t()) * (rows @ self.gate.t())
+        inner.view(len(rows), self.experts, -1).mul_(shares.unsqueeze(2))
+        return inner @ self.down.t()
 
 
 Run = Callable[[Any, Any, Bank], Any]

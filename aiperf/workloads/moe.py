@@ -64,7 +64,7 @@ def layer(
     top_k: int = 2,
     skew: float = 0.0,
     capacity: float = 0.0,
-    execution: Literal["loop", "streams", "grouped"] = "loop",
+    execution: Literal["loop", "streams", "grouped", "dense"] = "loop",
     exchange: Literal["none", "blocking"] = "none",
     dtype: Literal["float32", "bfloat16"] = "float32",
 ) -> Workload:
@@ -73,13 +73,15 @@ def layer(
     The router is a seeded projection plus a bias that makes expert e about (e + 1) ** -skew as popular as the first.
     ``capacity`` limits an expert to that multiple of its equal share of a rank's tokens; overflow goes to the token's
     next-best expert. ``execution``: one expert after the other, each on one of 8 streams (GPU), or all by grouped
-    matrix products (GPU, bfloat16). ``exchange: blocking`` deals the experts out to the ranks in order of their number
-    and sends rows there and back by two all-to-alls; on the CPU a rank then computes on one thread.
+    matrix products (GPU, bfloat16); or ``dense``, one layer of all experts' parameters, every token through all of
+    it, the hidden units of experts that were not chosen multiplied by zero. ``exchange: blocking`` deals the
+    experts out to the ranks in order of their number and sends rows there and back by two all-to-alls; on the CPU a
+    rank then computes on one thread.
 
     Outputs: the mixed rows in order, the experts of each token, by how many each was handled, and some of the tokens
     themselves, by which the check knows what their experts must give. FLOPs: 2 x 3 x hidden x expert_hidden for each
-    token and expert, over all ranks; routing does not count. Items: tokens. Reference (one rank): a loop over experts
-    in float64. Source: AI Systems Performance Engineering, chapters 13 and 15.
+    token and expert that it goes to, over all ranks; routing does not count. Items: tokens. Reference (one rank): a
+    loop over experts in float64. Source: AI Systems Performance Engineering, chapters 1, 13, 15 and 20.
     """
     on_gpu = context.device.startswith("cuda")
     _check(
@@ -92,14 +94,19 @@ def layer(
     mine = bank.share(context.rank if ranks > 1 else 0, ranks)
     places = routing.capacity_of(tokens, experts, top_k, capacity)
     router = _Router.draw(context, hidden=hidden, experts=experts, skew=skew, top_k=top_k, places=places)
-    run = _Pass(x, router, mine, running.runner(execution, context.device), ranks=ranks)
+    run = _Pass(x, router, mine, running.runner(execution, context.device), ranks=ranks, dense=execution == "dense")
 
     def redraw(seed: int) -> None:
         fill_normal(x, seed=seed, name=f"tokens-{context.rank}")
 
     def reference() -> dict[str, Any]:
         chosen = router.scores(x).topk(top_k, dim=1).indices
-        return run.outputs() | {"out": bank.mixed(x, chosen, router.shares(x, chosen))}
+        return {
+            "out": bank.mixed(x, chosen, router.shares(x, chosen)),
+            "experts": chosen,
+            "handled": torch.full_like(chosen[:, 0], top_k),
+            "probed": x[:: _stride(tokens)].clone(),
+        }
 
     redraw(context.seed)
     flops = 6.0 * hidden * expert_hidden * tokens * top_k * ranks
@@ -144,7 +151,9 @@ def _check(
         raise ValueError(f"a capacity factor of {capacity} leaves too few places; it must be 1 or more, or 0 for none")
     if exchange == "blocking" and (context.world_size < 2 or experts % context.world_size):
         raise ValueError("exchange: blocking needs ranks: 2 or more, and experts that can be dealt out equally")
-    if execution != "loop" and (not context.device.startswith("cuda") or exchange != "none"):
+    if execution == "dense" and (capacity or exchange != "none"):
+        raise ValueError("a dense layer has no places to fill and no ranks; it needs capacity: 0 and exchange: none")
+    if execution in ("streams", "grouped") and (not context.device.startswith("cuda") or exchange != "none"):
         raise SkipSide("streams and grouped matrix products need a GPU, and run without an exchange")
     if execution == "grouped" and dtype != "bfloat16":
         raise ValueError("the grouped matrix product takes bfloat16 only")
@@ -193,9 +202,12 @@ class _Router:
 class _Pass:
     """A rank's tokens to their experts and back in order, into tensors that stay where they are."""
 
-    def __init__(self, x: Any, router: _Router, mine: running.Bank, run: running.Run, *, ranks: int) -> None:
+    def __init__(
+        self, x: Any, router: _Router, mine: running.Bank, run: running.Run, *, ranks: int, dense: bool
+    ) -> None:
         self._x, self._router, self._mine, self._run, self._ranks = x, router, mine, run, ranks
         self._experts = len(router.bias)
+        self._whole = running.Whole.of(mine) if dense else None
         self._out = torch.empty_like(x)
         self._chosen = torch.empty(len(x), router.top_k, dtype=torch.int64, device=x.device)
         self._handled = torch.empty(len(x), dtype=torch.int64, device=x.device)
@@ -210,6 +222,21 @@ class _Pass:
     def _mix(self) -> None:
         chosen, weights = self._router.choose(self._x)
         self._chosen.copy_(chosen)
+        if self._whole is None:
+            self._mix_sorted(weights)
+        else:
+            self._mix_whole(self._whole, weights)
+        self._probed.copy_(self._x[:: _stride(len(self._x))])
+
+    def _mix_whole(self, whole: running.Whole, weights: Any) -> None:
+        """Every token through every expert."""
+        shares = self._x.new_zeros(len(self._x), self._experts).scatter_(1, self._chosen, weights.to(self._x.dtype))
+        self._out.copy_(whole.run(self._x, shares))
+        self._handled.copy_((shares != 0).sum(1))
+        self._load = torch.tensor(len(self._x) * self._experts)
+
+    def _mix_sorted(self, weights: Any) -> None:
+        """Tokens sorted by expert, each expert over its own, and back."""
         flat = self._chosen.flatten()
         order = flat.argsort(stable=True)
         rows = self._x[order // self._router.top_k]
@@ -223,7 +250,6 @@ class _Pass:
         back = back.view(*self._chosen.shape, -1)
         torch.sum(back * weights.to(back.dtype).unsqueeze(2), dim=1, out=self._out)
         self._handled.copy_((back != 0).any(2).sum(1))
-        self._probed.copy_(self._x[:: _stride(len(self._x))])
 
     def outputs(self) -> dict[str, Any]:
         """Mixed rows in order, the experts of each token, by how many it was handled; some tokens, for the check."""

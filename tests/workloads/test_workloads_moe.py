@@ -24,6 +24,25 @@ def test_the_layer_equals_a_dense_loop_over_its_experts(top_k, skew):
     assert workload.work.flops == 6 * 16 * 24 * 40 * top_k
 
 
+@pytest.mark.parametrize("top_k", [1, 3])
+def test_a_dense_layer_of_all_parameters_gives_what_the_chosen_experts_give(top_k):
+    sides = [moe.layer(Context(seed=3), top_k=top_k, execution=how, **_SMALL) for how in ("dense", "loop")]
+    dense, sparse = (audit(side, seed=5) for side in sides)
+    assert np.allclose(dense["out"], sparse["out"], rtol=1e-4, atol=1e-5)
+    assert all(np.array_equal(dense[name], sparse[name]) for name in ("experts", "handled", "probed"))
+    assert [side.counters()["own_rows"] for side in sides] == [40 * 8, 40 * top_k]
+    assert sides[0].work == sides[1].work
+
+
+def test_the_truth_of_whole_numbers_is_that_of_the_current_tokens_and_not_of_the_latest_step():
+    workload = moe.layer(Context(seed=3), **_SMALL)
+    workload.step()
+    workload.redraw(5)
+    truth = workload.reference()
+    workload.step()
+    assert all(torch.equal(truth[name], array) for name, array in workload.outputs().items() if name != "out")
+
+
 def test_skew_makes_the_first_experts_the_most_popular():
     def load(skew):
         workload = moe.layer(Context(seed=3), skew=skew, **{**_SMALL, "tokens": 400})
@@ -78,6 +97,7 @@ def test_too_few_places_are_refused():
         ({"capacity": 0.5}, "1 or more", ValueError),
         ({"exchange": "blocking"}, "needs ranks", ValueError),
         ({"execution": "streams"}, "GPU", SkipSide),
+        ({"execution": "dense", "capacity": 1.25}, "no places", ValueError),
     ],
 )
 def test_contradictions_are_refused(asked, fault, kind):
