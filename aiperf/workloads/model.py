@@ -201,18 +201,37 @@ def step(
         ready = _train(context, task, plan, cast, compile=compile, checkpoint=checkpoint, samples=batch)
     else:
         ready = _infer(task, _compiler(compile)(task.module.eval()), cast, guards=guards, graph=graph, parts=accumulate)
-    counts = _graph_counts if compile != "none" else lambda: {"graphs": 0.0, "graph_breaks": 0.0}
+    return _workload(
+        task,
+        ready,
+        work=_work(context, task, kind=_kind(autocast, dtype), train=mode == "train", steps=steps),
+        counts=_graph_counts if compile != "none" else lambda: {"graphs": 0.0, "graph_breaks": 0.0},
+        poison=mode == "infer" or watch == "gradients",
+        facts=_facts(task, compile=compile, graph=graph),
+    )
+
+
+def _workload(
+    task: models.Task,
+    ready: _training.Ready,
+    *,
+    work: Work,
+    counts: Callable[[], dict[str, float]],
+    poison: bool,
+    facts: dict[str, Any],
+) -> Workload:
+    computed = float(work.items / task.items * _computed_items(task))
     return Workload(
         step=ready.step,
-        work=_work(context, task, kind=_kind(autocast, dtype), train=mode == "train", steps=steps),
+        work=work,
         outputs=ready.outputs,
         inputs=lambda: {"batch": task.batch, "targets": task.targets},
         redraw=task.redraw,
         reset=ready.reset,
-        counters=lambda: {**counts(), "computed_items": float(_computed_items(task) * steps), **ready.counters()},
+        counters=lambda: {**counts(), "computed_items": computed, **ready.counters()},
         checks={"gradients_close": agreement.gradients_close, "predictions_close": agreement.predictions_close},
-        poison=mode == "infer" or watch == "gradients",
-        facts=_facts(task, compile=compile, graph=graph),
+        poison=poison,
+        facts=facts,
     )
 
 

@@ -99,15 +99,6 @@ def layer(
     def redraw(seed: int) -> None:
         fill_normal(x, seed=seed, name=f"tokens-{context.rank}")
 
-    def reference() -> dict[str, Any]:
-        chosen = router.scores(x).topk(top_k, dim=1).indices
-        return {
-            "out": bank.mixed(x, chosen, router.shares(x, chosen)),
-            "experts": chosen,
-            "handled": torch.full_like(chosen[:, 0], top_k),
-            "probed": x[:: _stride(tokens)].clone(),
-        }
-
     redraw(context.seed)
     flops = 6.0 * hidden * expert_hidden * tokens * top_k * ranks
     roof = ("gemm_" if on_gpu else "cpu_gemm_") + {"float32": "fp32", "bfloat16": "bf16"}[dtype]
@@ -117,11 +108,22 @@ def layer(
         outputs=run.outputs,
         inputs=lambda: {"tokens": x},
         redraw=redraw,
-        reference=reference if ranks == 1 and not places else None,
+        reference=partial(_reference, bank, router, x) if ranks == 1 and not places else None,
         counters=run.counters,
         checks={"conserved": partial(_conserved, truth=_truth(bank, router), off=_OFF[dtype])},
         facts=_facts(ranks, mine, places),
     )
+
+
+def _reference(bank: running.Bank, router: _Router, x: Any) -> dict[str, Any]:
+    """What every output must be for the tokens as they are now, each expert over its own of them in float64."""
+    chosen = router.scores(x).topk(router.top_k, dim=1).indices
+    return {
+        "out": bank.mixed(x, chosen, router.shares(x, chosen)),
+        "experts": chosen,
+        "handled": torch.full_like(chosen[:, 0], router.top_k),
+        "probed": x[:: _stride(len(x))].clone(),
+    }
 
 
 def _truth(bank: running.Bank, router: _Router) -> Truth:
