@@ -126,9 +126,12 @@ def _validate(
     checkpoint: str,
     sizes: list[int],
     prune: float,
+    steps: int,
 ) -> None:
     if min(sizes) < 1:
         raise ValueError("batch, seq and accumulate must each be 1 or more")
+    if steps > 1 and mode != "train":
+        raise ValueError("steps counts updates; it needs mode: train. Inference in several passes is accumulate")
     if prune and mode != "infer":
         raise ValueError("prune compares predictions, and training would fill zeroed weights; it needs mode: infer")
     if graph != "none" and (mode != "infer" or compile != "none"):
@@ -183,7 +186,7 @@ def step(
     """
     _validate(
         context, sizes=[batch, seq, accumulate], model=model, mode=mode, compile=compile, graph=graph,
-        checkpoint=checkpoint, prune=prune,
+        checkpoint=checkpoint, prune=prune, steps=steps,
     )  # fmt: skip
     torch.set_flush_denormal(True)  # moments of rows that a batch no longer touches decay into denormals
     torch.backends.cudnn.benchmark = cudnn_benchmark

@@ -147,6 +147,7 @@ def test_predictions_that_took_another_way_are_counted():
         ({"prune": 1.0, "mode": "infer"}, "between 0 and 1"),
         ({"prune": 0.5, "mode": "infer", "model": "moe:tiny"}, "mixture"),
         ({"accumulate": 0, "mode": "infer"}, "1 or more"),
+        ({"steps": 2, "mode": "infer"}, "mode: train"),
     ],
 )
 def test_contradictions_are_refused(asked, fault):
