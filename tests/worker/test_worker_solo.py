@@ -338,7 +338,9 @@ def test_a_rank_follows_the_plan_of_rank_0(tmp_path: Path):
     one = object.__new__(solo._Solo)
     one._rank, one._side = 1, "before"
     one._spec = {"context": {"shared_scratch": str(tmp_path)}, "ranks": 2}
-    threading.Timer(0.1, lambda: (tmp_path / "solo-before.json").write_text("[4, 9]")).start()
+    (tmp_path / "coming").write_text("[4, 9]")
+    # Whole or not at all, as rank 0 leaves it.
+    threading.Timer(0.1, lambda: (tmp_path / "coming").rename(tmp_path / "solo-before.json")).start()
     steps: list[str] = []
     one._command = lambda op, **_: (steps.append(op), {"seconds": [0.5]})[1]  # type: ignore[method-assign,func-returns-value]
     assert one._plan() == (4, 9)
