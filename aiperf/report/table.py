@@ -110,6 +110,13 @@ class Row:
         return " ".join(p for p in parts if p) or self.metric
 
     @property
+    def own_name(self) -> str:
+        """What tells it from the scenario's other rows; empty where there is nothing to tell."""
+        if not self.verdict or self.name == HEADLINE:
+            return self.label
+        return self.name
+
+    @property
     def before_text(self) -> str:
         """Value of ``against`` with its unit."""
         return format_value(self.before, self.unit)

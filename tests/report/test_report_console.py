@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from aiperf.records import CaseRecord, Check, Incident, Side, Summary
 from aiperf.report.console import STYLES, plain, run_lines, show, table_lines, terminal_width, wrap
 from aiperf.report.frame import case_line
+from aiperf.report.html.speedups import speedup_chart
 from aiperf.report.summary import count_outcomes, summary_line
 from aiperf.report.table import build_table
 
@@ -331,3 +332,6 @@ def test_a_case_about_memory_shows_it_by_name_and_what_it_costs_in_time() -> Non
     assert price.split()[0] == "time"
     assert price.endswith("  regressed")
     assert case_line(record).endswith("improved peak_memory −50.0 % (−52.4 … −47.4 %), 6 pairs, 21 s")
+    rows = {row.metric: row for row in build_table([record]).rows}
+    assert [row.own_name for row in rows.values()] == ["peak_memory", ""]
+    assert ">pageable-vs-pinned-copy peak_memory<" in speedup_chart([rows["peak_memory"]], [0.02])

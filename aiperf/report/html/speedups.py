@@ -114,7 +114,7 @@ def _family(word: str, found: Sequence[str], width: float) -> str:
 
 def _name(row: Row) -> str:
     """Scenario and axes; a long one is cut in the scenario, since the axes tell its cases apart."""
-    own = row.label if not row.verdict or row.name == row.metric else row.name
+    own = row.own_name
     room = max(8, _LONGEST - len(own) - 1)
     scenario = row.scenario if len(row.scenario) <= room else f"{row.scenario[: room - 1]}…"
     text = f"{scenario} {own}".strip()

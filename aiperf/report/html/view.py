@@ -191,8 +191,7 @@ def _line(row: Row, threshold: float) -> Line:
 
 def _case_text(row: Row) -> str:
     """The axes and, in a ladder, the step; a scenario's only case has neither."""
-    own = row.label if not row.verdict or row.name == row.metric else row.name
-    return own or "only case"
+    return row.own_name or "only case"
 
 
 def _reason(row: Row) -> str:
