@@ -148,10 +148,10 @@ def test_the_set_is_written_once_by_the_first_rank(tmp_path, gang_of_threads, mo
     assert written == ["000000.bin"]
 
 
-def test_ranks_are_not_held_to_what_one_process_can_read(tmp_path, gang_of_threads, monkeypatch):
+def test_ranks_together_are_held_to_one_reading_of_the_set(tmp_path, gang_of_threads, monkeypatch):
     monkeypatch.setattr(page_cache, "require_evictable", lambda paths: None)
     sides = _sides(tmp_path, cache="cold")
-    assert [dict(side.work.roofs) for side in sides] == [{}, {}]
+    assert [dict(side.work.roofs) for side in sides] == [{"disk_read": SIZE}] * 2
     finish(*sides)
     alone = _side(tmp_path, cache="cold")
     assert alone.work.roofs == {"disk_read": SIZE}
