@@ -224,7 +224,7 @@ def process(
     return Workload(
         step=rounds.run,
         work=Work(
-            items=subject.tokens * iterations, item="tokens" if function in ("elementwise_mlp", "block") else "elements"
+            items=subject.tokens * iterations, item="tokens" if function in _OF_TOKENS else "elements"
         ),
         outputs=lambda: dict(rounds.out),
         inputs=lambda: {f"{key}:{i}": t for key, ts in subject.cases.items() for i, t in enumerate(ts)},
