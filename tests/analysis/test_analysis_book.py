@@ -266,6 +266,8 @@ def test_unmeasured_are_wanted_rows_with_a_scenario_that_no_record_answers() -> 
 def test_a_row_that_gains_memory_is_answered_by_a_case_about_memory_and_not_by_its_time() -> None:
     gains = [row(claim=None, not_time="it buys memory", gains="memory")]
     both = [found(0.5, 0.6, "regressed", expect="regressed"), found(1.9, 2.1, metric="peak_memory")]
+    dearer = found(0.8, 0.9, "regressed", metric="peak_memory", expect="regressed")
+    assert answer_rows(gains, [Cited("s", ("ch07/a",))], [dearer])[0].answer == "not reproduced"
     (answered,) = answer_rows(gains, [Cited("s", ("ch07/a",))], both)
     assert (answered.answer, answered.best) == ("reproduced", both[1])
     none = found(0.99, 1.01, "equivalent", metric="gpu_memory")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -128,3 +129,21 @@ def test_an_impossible_placement_is_refused(given: dict[str, Any], message: str)
 def test_without_a_gpu_the_side_is_skipped() -> None:
     with pytest.raises(SkipSide, match="GPU"):
         memory.placement(Context())
+
+
+@pytest.mark.parametrize(
+    ("place", "size", "charged"),
+    [
+        ("device", 101, {"roofs": {"dram": 303.0}, "held": {"dram": 150.0}}),
+        ("device", 100, {}),
+        ("copied", 51, {"roofs": {"h2d": 51.0}}),
+        ("copied", 50, {}),
+        ("managed", 1000, {}),
+    ],
+)
+def test_what_is_read_where_it_lies_is_charged_but_for_what_the_l2_holds_of_each_pass(
+    monkeypatch, place: str, size: int, charged
+) -> None:
+    monkeypatch.setattr(_memory_placement, "_l2", lambda context: 50)
+    found = _memory_placement._charge(Context(device="cuda:0"), SimpleNamespace(place=place, size=size), 3)
+    assert found == charged

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from aiperf.workloads import _host_memory, transfer
+from aiperf.workloads import _host_memory, _seeded, transfer
 from aiperf.workloads._scattered import SPREAD, Scattered
 from aiperf.workloads.contract import Context, SkipSide
 
@@ -149,3 +149,11 @@ def test_the_workload_tells_its_copies_and_its_truth_in_order(monkeypatch: pytes
 def test_an_impossible_copy_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         transfer.copy(Context(), **given)
+
+
+def test_a_copy_within_the_gpu_is_charged_both_ways_but_for_what_its_l2_may_hold(monkeypatch):
+    monkeypatch.setattr(_seeded, "last_level_cache", lambda device: 50)
+    context = Context(device="cuda:0")
+    assert transfer._charge(context, "d2d", 60) == {"roofs": {"dram": 120.0}, "held": {"dram": 50.0}}
+    assert transfer._charge(context, "d2d", 50) == {}
+    assert transfer._charge(context, "h2d", 10) == {"roofs": {"h2d": 10.0}}
