@@ -223,9 +223,7 @@ def process(
     )  # fmt: skip
     return Workload(
         step=rounds.run,
-        work=Work(
-            items=subject.tokens * iterations, item="tokens" if function in _OF_TOKENS else "elements"
-        ),
+        work=Work(items=subject.tokens * iterations, item="tokens" if function in _OF_TOKENS else "elements"),
         outputs=lambda: dict(rounds.out),
         inputs=lambda: {f"{key}:{i}": t for key, ts in subject.cases.items() for i, t in enumerate(ts)},
         redraw=subject.redraw,
