@@ -167,12 +167,15 @@ def lacks_headline(pair: Pair, case: Case) -> tuple[str, str]:
     metric = case.measure.headline
     how = reading([pair], case, metric=metric)
     for side in (s.name for s in case.sides):
-        if (side_value(pair, side, how=how) or 0) > 0:
+        if pair.void or (side_value(pair, side, how=how) or 0) > 0:
             continue
         told = f"{metric} is what this case is about, and it was not told"
+        if metric == "peak_memory":
+            told += "; of a program smaller than aiperf it is not known"
         if metric in LATENCIES:
             units, needed = len(latencies(pair, side)), fewest_units(LATENCIES[metric][1])
-            told = f"{metric} is what this case is about: it takes {needed} units of work, and {units} were told"
+            found = f"a launch told {units}" if units else "the workload tells none (latencies)"
+            told = f"{metric} is what this case is about: it takes the latency of {needed} units of work, and {found}"
         return side, told
     return "", ""
 

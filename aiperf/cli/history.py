@@ -42,6 +42,8 @@ def history(
         raise _nothing(name, results, damaged=len(stored.damaged))
     taken = _of_case(taken, case)
     known = metrics_of(taken)
+    if metric == "memory":
+        metric = "gpu_memory" if "gpu_memory" in known else "peak_memory"
     if metric and known and metric not in known:
         raise usage(f'no run of {name} holds the metric "{metric}".', f"They hold: {allowed(known)}.", "--metric")
     found = all_series(taken, metric=metric)

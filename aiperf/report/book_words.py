@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aiperf.analysis.book import Answered, Measured
-from aiperf.analysis.metrics import METRICS
+from aiperf.analysis.metrics import HEADLINE, METRICS
 from aiperf.plan.book import BookRow, Claim, find_row
 from aiperf.records import CaseRecord
 from aiperf.report.numbers import (
@@ -73,7 +73,7 @@ def row_sentence(row_id: str, record: CaseRecord | None = None) -> str:
     row = find_row(row_id)
     if row is None:
         return f"{row_id} is no row of the book's catalogue."
-    told = "; ".join(_headlines(record)) if record is not None else ""
+    told = "; ".join(_measured(record, row)) if record is not None else ""
     said = [f"{row_id} claims {row_claim_text(row)}{f'; measured {told}' if told else ''}."]
     judged = "Judged by memory" if row.gains else "Not judged by time"
     said += [f"{judged}: {row.not_time}."] if row.not_time else []
@@ -86,11 +86,15 @@ def row_sentences(row_ids: Iterable[str], record: CaseRecord | None = None) -> l
     return [row_sentence(row_id, record) for row_id in row_ids]
 
 
-def _headlines(record: CaseRecord) -> list[str]:
+def _measured(record: CaseRecord, row: BookRow) -> list[str]:
+    """What a record says of a row: its headline or else its time; for a row that gains memory that of its device."""
     first = record.case.sides[0].name
+    memory = "gpu_memory" if record.case.needs.gpus else "peak_memory"
+    headline = record.case.measure.headline
+    about = memory if row.gains else headline if METRICS[headline].is_time else HEADLINE
     told = []
     for result in record.results:
-        if result.headline and result.against == first:
+        if result.comparison.metric == about and result.against == first:
             c = result.comparison
             step = f"{result.side} " if len(record.case.sides) > 2 else ""
             told.append(f"{step}{_ratio_text(c.metric, c.ratio, c.low, c.high)} {record.outcome(result)}")

@@ -115,7 +115,9 @@ def measure_sentences(measure: Measure, *, programs: bool = False) -> list[str]:
     how = f"{clock[measure.clock]}; {measure.cache} caches; {measure.statistic} over the iterations"
     said = [f"{where}; {measure.statistic} over its starts." if programs else f"{where}; {how}."]
     if measure.headline != HEADLINE:
-        said.append(f"What is judged is {METRICS[measure.headline].label}; time is told beside it.")
+        about = METRICS.get(measure.headline)
+        label = about.label if about is not None else "peak memory of the device it runs on"
+        said.append(f"What is judged is {label}; time is told beside it.")
     if measure.delta is not None:
         said.append(f"Differences within {format_percent(measure.delta)} count as equivalent.")
     if measure.max_pairs is not None:

@@ -210,6 +210,9 @@ def _headline(document: Document, parts: Outline, measure: dict[str, Any]) -> It
     if parts.is_command and headline in ("first_iteration", "gpu_memory", *_LATENCIES):
         what = f"measure.headline: a command tells no {headline}."
         yield document.fault(at, what, "Choose time, user, system or peak_memory.")
+    elif headline in ("user", "system") and not parts.is_command:
+        what = f"measure.headline: only commands tell {headline} time."
+        yield document.fault(at, what, "Choose time, memory, first_iteration or a latency.")
     elif headline == "gpu_memory" and not parts.gpus_needed:
         what = "measure.headline: gpu_memory needs a GPU, and the scenario does not ask for one."
         yield document.fault(at, what, "Write needs: {gpus: 1}.")

@@ -115,7 +115,7 @@ def _told(run: RunRecord, record: CaseRecord, *, here: bool) -> Iterable[Measure
             yield Measured(
                 scenario=case.scenario, case=case.id, side=result.side, against=result.against,
                 first=first, last=result.side == case.sides[-1].name,
-                word=result.verdict.word, provisional=result.verdict.provisional,
+                word=record.outcome(result), provisional=result.verdict.provisional,
                 metric=c.metric, ratio=c.ratio, low=c.low, high=c.high,
                 expect=case.expect if first and result.headline else "",
                 host=_host(run.host) or record.host_id, here=here, run=run.run, scenario_hash=case.scenario_hash,

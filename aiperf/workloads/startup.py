@@ -169,7 +169,11 @@ def request(
         prepare=client.start if process == "resident" else None,
         anew=True,
         reference=reference,
-        counters=lambda: {"processes_in_step": float(requests if process == "new" else 0), **client.counts},
+        counters=lambda: {
+            "processes_in_step": float(requests if process == "new" else 0),
+            "graphs": client.counts["graphs"],
+            "cache_hits": client.counts["cache_hits"],
+        },
         facts={
             "parameters": models.parameters_of(model),
             "threads": torch.get_num_threads(),

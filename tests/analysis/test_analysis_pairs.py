@@ -231,9 +231,14 @@ def test_a_pair_that_does_not_tell_what_its_case_is_about_says_which_side_and_wh
     pair = make_pair(0, {"before": 2e-3, "after": 1e-3}, runs=[make_run("before", peak=5), make_run("after")])
     assert lacks_headline(pair, make_case()) == ("", "")
     assert lacks_headline(pair, make_case(headline="peak_memory")) == (
-        "after", "peak_memory is what this case is about, and it was not told",
+        "after",
+        "peak_memory is what this case is about, and it was not told; of a program smaller than aiperf it is not known",
     )  # fmt: skip
     side, told = lacks_headline(pair, make_case(headline="latency_p99"))
     assert (side, told) == (
-        "before", "latency_p99 is what this case is about: it takes 1000 units of work, and 0 were told",
+        "before",
+        "latency_p99 is what this case is about: it takes the latency of 1000 units of work, and the workload tells "
+        "none (latencies)",
     )  # fmt: skip
+    void = make_pair(0, {"before": 2e-3, "after": 1e-3}, void=True)
+    assert lacks_headline(void, make_case(headline="peak_memory")) == ("", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from cli_user import SCENARIO, WORKLOAD
 
 from aiperf.profilers.counters import COUNTERS
 
@@ -66,6 +67,13 @@ def test_the_workloads_are_listed_with_how_many_scenarios_use_them(here) -> None
         (line,) = [line for line in told.out.splitlines() if line.startswith(f" {name} ")]
         assert line.split()[:2] == [name, str(len(users))]
         assert rows[name]["summary"].split()[0].replace("``", "`") in line
+
+
+def test_show_tells_what_is_judged_where_it_is_not_time(here, user) -> None:
+    for headline, told in (("memory", "peak memory of the device it runs on"), ("peak_memory", "peak host memory")):
+        user.write("mine/about.yaml", SCENARIO + f"measure: {{headline: {headline}}}\n")
+        user.write("mine/work.py", WORKLOAD)
+        assert f"What is judged is {told}; time is told beside it." in here("show", "./mine/about.yaml").out
 
 
 def test_show_tells_of_a_workload_what_a_scenario_may_write(here) -> None:

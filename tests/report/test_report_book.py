@@ -8,6 +8,7 @@ from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 
+import pytest
 from factory_of_pages import concluded, nothing, sampled
 from factory_of_records import make_case, make_comparison, make_result, make_run, measured
 
@@ -15,7 +16,7 @@ from aiperf.analysis.book import ANSWERS, LADDERS, Measured, answer_rows
 from aiperf.plan.book import BookRow, Claim
 from aiperf.plan.cited import Cited
 from aiperf.plan.suites import Suite
-from aiperf.records import RunRecord
+from aiperf.records import Measure, RunRecord
 from aiperf.report.book import book_csv, book_lines, book_markdown, book_plain, missing_lines, rules_lines
 from aiperf.report.book_words import best_text, claim_text, measured_text, row_sentence
 from aiperf.report.console import plain
@@ -118,6 +119,19 @@ def test_a_row_that_gains_no_time_claims_no_speed_up_and_says_what_it_gains() ->
         "ch13/ddp-vs-fsdp-full-shard claims less memory, no speed-up. "
         "Judged by memory: it buys memory of every rank with more communication."
     )
+
+
+@pytest.mark.parametrize("about", ["time", "peak_memory"])
+def test_a_record_tells_a_row_of_memory_its_memory_and_a_row_of_speed_its_time(about) -> None:
+    memory = make_result(
+        make_comparison(4e9, 2e9, interval=(1.9, 2.1), metric="peak_memory", unit="B"), headline=about == "peak_memory"
+    )
+    time = make_result(make_comparison(1e-3, 2e-3, interval=(0.49, 0.51)), "regressed", headline=about == "time")
+    record = measured(make_case(measure=Measure(headline=about)), memory, time)
+    assert "measured peak host memory −50.0 % (−52.4 … −47.4 %) improved" in row_sentence(
+        "ch13/ddp-vs-fsdp-full-shard", record
+    )
+    assert "measured 0.500× (0.490 … 0.510) regressed" in row_sentence("ch03/pageable-vs-pinned-h2d", record)
 
 
 def test_a_row_that_gains_memory_tells_it_as_a_change() -> None:

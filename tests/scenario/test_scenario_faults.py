@@ -208,6 +208,7 @@ def test_a_good_file_has_no_fault(write, good):
     ("extra", "says"),
     [
         ("{headline: speed}", 'x.yaml:7:21: measure.headline: "speed" is not allowed; allowed: time, '),
+        ("{headline: user}", "x.yaml:7:21: measure.headline: only commands tell user time. Choose time, memory, "),
         ("{headline: gpu_memory}", "x.yaml:7:21: measure.headline: gpu_memory needs a GPU, and the scenario does not"),
         (
             "{headline: peak_memory, isolation: in_process}",
