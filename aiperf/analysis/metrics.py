@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from aiperf.records import Better
+from aiperf.records import Better, Case
 
 HEADLINE = "time"
 """What a case is about unless its ``measure.headline`` names another metric."""
@@ -95,3 +95,9 @@ METRICS: dict[str, Metric] = {
         ),
     )
 }
+
+
+def speed_metric(case: Case) -> str:
+    """What a case says of speed: its headline where that is a time, else the time."""
+    headline = case.measure.headline
+    return headline if METRICS[headline].is_time else HEADLINE

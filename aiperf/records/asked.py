@@ -142,6 +142,11 @@ class Case:
     """Made by a gate: both sides are one side of the scenario, at two commits."""
 
     @property
+    def memory_metric(self) -> Headline:
+        """The metric of memory of the device that it runs on."""
+        return "gpu_memory" if self.needs.gpus else "peak_memory"
+
+    @property
     def file_stem(self) -> str:
         """``id`` with every character that a file name should not hold replaced."""
         return "".join(c if c.isalnum() or c in "-_.=,[]" else "_" for c in self.id)

@@ -95,23 +95,8 @@ def rules_lines(*, width: int = 100) -> list[Line]:
 def book_table(answered: Iterable[Answered]) -> tuple[list[str], list[list[Any]]]:
     """(columns, rows) for programs: numbers in full, one line a row of the book."""
     columns = ["row", "weight", "lane", "scenarios", "claim_low", "claim_high", "label"]
-    columns += [
-        "metric",
-        "measured",
-        "low",
-        "high",
-        "verdict",
-        "provisional",
-        "case",
-        "side",
-        "host",
-        "here",
-        "run",
-        "answer",
-        "agreeing",
-        "cases",
-        "why",
-    ]
+    columns += ["metric", "measured", "low", "high", "verdict", "provisional", "case", "side", "host", "here", "run"]
+    columns += ["answer", "agreeing", "cases", "why"]
     return columns, [_cells(a) for a in answered]
 
 
@@ -162,11 +147,8 @@ def _named(a: Answered) -> tuple[list[str], list[Any]]:
 def _cells(a: Answered) -> list[Any]:
     row, claim, best = a.row, a.row.claim, a.best
     claimed = [claim.low, claim.high, claim.label] if claim else [None, None, ""]
-    found = (
-        [best.metric, best.ratio, best.low, best.high, best.word, best.provisional]
-        if best
-        else [""] + [None] * 3 + ["", None]
-    )
+    found = [best.metric, best.ratio, best.low, best.high] if best else ["", None, None, None]
+    judged = [best.word, best.provisional] if best else ["", None]
     where = [best.case, best.side, best.host, best.here, best.run] if best else ["", "", "", None, ""]
     last = [a.answer, a.agreeing, a.cases, a.why]
-    return [row.id, row.weight, row.lane, list(a.scenarios), *claimed, *found, *where, *last]
+    return [row.id, row.weight, row.lane, list(a.scenarios), *claimed, *found, *judged, *where, *last]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aiperf.analysis.book import Answered, Measured
-from aiperf.analysis.metrics import HEADLINE, METRICS
+from aiperf.analysis.metrics import METRICS, speed_metric
 from aiperf.plan.book import BookRow, Claim, find_row
 from aiperf.records import CaseRecord
 from aiperf.report.numbers import (
@@ -35,7 +35,9 @@ def claim_text(claim: Claim | None) -> str:
 
 def row_claim_text(row: BookRow) -> str:
     """What a row claims, in the words of ``claim_text``; of one that gains no time, that it claims no speed-up."""
-    return (f"less {row.gains}, {NO_SPEED_UP}" if row.gains else NO_SPEED_UP) if row.not_time else claim_text(row.claim)
+    if row.gains:
+        return f"less {row.gains}, {NO_SPEED_UP}"
+    return NO_SPEED_UP if row.not_time else claim_text(row.claim)
 
 
 def measured_text(found: Measured | None) -> str:
@@ -89,9 +91,7 @@ def row_sentences(row_ids: Iterable[str], record: CaseRecord | None = None) -> l
 def _measured(record: CaseRecord, row: BookRow) -> list[str]:
     """What a record says of a row: its headline or else its time; for a row that gains memory that of its device."""
     first = record.case.sides[0].name
-    memory = "gpu_memory" if record.case.needs.gpus else "peak_memory"
-    headline = record.case.measure.headline
-    about = memory if row.gains else headline if METRICS[headline].is_time else HEADLINE
+    about = record.case.memory_metric if row.gains else speed_metric(record.case)
     told = []
     for result in record.results:
         if result.comparison.metric == about and result.against == first:

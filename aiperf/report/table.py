@@ -16,6 +16,7 @@ from aiperf.records.profiled import Profile
 from aiperf.report.mechanism import flag, mechanism_cell
 from aiperf.report.numbers import (
     DASH,
+    as_change,
     clean,
     format_change,
     format_change_interval,
@@ -358,7 +359,7 @@ def _change(found: Comparison) -> tuple[float | None, float | None, float | None
         return None, None, None
     if found.better == "higher":
         return found.ratio - 1, found.low - 1, found.high - 1
-    return 1 / found.ratio - 1, 1 / found.high - 1, 1 / found.low - 1
+    return as_change(found.ratio), as_change(found.high), as_change(found.low)
 
 
 def _quality(record: CaseRecord, result: Result) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.analysis.book import Measured
-from aiperf.analysis.metrics import HEADLINE, METRICS
+from aiperf.analysis.metrics import speed_metric
 from aiperf.analysis.recompute import recompute
 from aiperf.errors import UserError
 from aiperf.paths import config_folder
@@ -107,8 +107,7 @@ def _counts(entry: Entry) -> bool:
 def _told(run: RunRecord, record: CaseRecord, *, here: bool) -> Iterable[Measured]:
     """What a record says of speed, by its headline or else by its time, and of the memory of its device."""
     case = record.case
-    speed = case.measure.headline if METRICS[case.measure.headline].is_time else HEADLINE
-    wanted = (speed, "gpu_memory" if case.needs.gpus else "peak_memory")
+    wanted = (speed_metric(case), case.memory_metric)
     for result in record.results:
         c, first = result.comparison, result.against == case.sides[0].name
         if c.metric in wanted:

@@ -434,13 +434,19 @@ def test_what_waits_is_not_taken_for_somebody_elses_work(monkeypatch, tmp_path) 
     assert {4711, os.getpid()} <= seen[0]
 
 
-def test_a_stand_closes_all_that_it_holds_though_one_process_cannot_be_ended(monkeypatch, tmp_path) -> None:
+@pytest.fixture
+def undying(monkeypatch, tmp_path) -> None:
+    """A room with a process that cannot be ended."""
+
     def stuck(room: Room) -> None:
         raise AiperfError("process 7 does not die")
 
     monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
     monkeypatch.setattr("aiperf.stand.WaitingRoom", Room)
     monkeypatch.setattr(Room, "close", stuck)
+
+
+def test_a_stand_closes_all_that_it_holds_though_one_process_cannot_be_ended(undying) -> None:
     opened = Stand(HOST, make_settings(pin="none")).__enter__()
     scratch = opened._scratch.path
     assert scratch.is_dir()
@@ -450,13 +456,7 @@ def test_a_stand_closes_all_that_it_holds_though_one_process_cannot_be_ended(mon
     assert opened._guardian._process is None
 
 
-def test_a_process_that_cannot_be_ended_does_not_hide_what_ended_the_run(monkeypatch, tmp_path) -> None:
-    def stuck(room: Room) -> None:
-        raise AiperfError("process 7 does not die")
-
-    monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
-    monkeypatch.setattr("aiperf.stand.WaitingRoom", Room)
-    monkeypatch.setattr(Room, "close", stuck)
+def test_a_process_that_cannot_be_ended_does_not_hide_what_ended_the_run(undying) -> None:
     with pytest.raises(KeyboardInterrupt), Stand(HOST, make_settings(pin="none")) as opened:
         raise KeyboardInterrupt
     assert opened._guardian._process is None
