@@ -45,6 +45,7 @@ check: install
 	$(BIN)/ruff format --check aiperf tests
 	$(BIN)/ruff check aiperf tests
 	$(BIN)/mypy
+	$(BIN)/mypy tests/gpu
 
 bench: install
 	$(BIN)/python -m tests.bench

@@ -32,7 +32,7 @@ from aiperf.store.write import write_whole
 
 def book(
     chapters: Annotated[
-        list[str], typer.Option("--chapter", metavar="chNN|app", help="Only this chapter; may be given again.")
+        list[str], typer.Option("--chapter", metavar="N|app", help="Only this chapter; may be given again.")
     ] = [],  # noqa: B006 - typer reads the default and never changes it
     only_missing: Annotated[
         bool, typer.Option("--missing", help="Only core rows of chapters 1-14 and the appendix without a scenario.")
@@ -56,6 +56,7 @@ def book(
     if output and not html:
         raise usage("only a page has this.", "Add --html.", where="--output")
     rows, host = load_book(chapters), read_host()
+    asked = tuple(dict.fromkeys(row.chapter for row in rows)) if chapters else ()
     # Whether a row has a scenario is known without asking what the scenario needs.
     cited = cited_rows(host, results=results, wanted=() if only_missing else {row.chapter for row in rows})
     measured, damaged = newest_measured(results, host_id=fingerprint(host)[0])
@@ -67,7 +68,7 @@ def book(
         sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if as_json else f"{path}\n")
     elif only_missing and form is Format.table and not as_json:
         width = terminal_width(sys.stdout)
-        show_lines(missing_lines(answered, waiting=later, unmeasured=untold, chapters=chapters, width=width))
+        show_lines(missing_lines(answered, waiting=later, unmeasured=untold, chapters=asked, width=width))
     else:
         _print(answered, Format.json if as_json else form)
     for scenario, row_id in unknown_rows(load_book(), cited):

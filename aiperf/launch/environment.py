@@ -9,26 +9,34 @@ import os
 import random
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 
 from aiperf.launch.watchdog import LAUNCH_VARIABLE, PARENT_VARIABLE
 
 PAD_VARIABLE = "AIPERF_PAD"
 _PAD_BYTES = 4096
 _LOOPBACK = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+_LOGS = {"CUFILE_LOGFILE_PATH": "cufile.log"}
+"""Libraries' logs that would otherwise come to lie in the current folder, beside the user's files."""
 
 
-def side_environment(side_env: Mapping[str, str], *, seed: int, gang: bool = False) -> dict[str, str]:
+def side_environment(
+    side_env: Mapping[str, str], *, seed: int, gang: bool = False, logs: Path | None = None
+) -> dict[str, str]:
     """Return the whole environment of one launch of a side.
 
     The size of an environment shifts the stack of the program below it and with that its speed (Mytkowicz et al.,
     ASPLOS 2009), so a padding of 0 to 4095 bytes, drawn from ``seed``, makes that shift part of what replication
     averages out. Two more variables mark the processes as this parent's, so that strays can be found and killed.
-    ``gang``: several ranks that meet over the loopback interface unless the user named another.
+    ``gang``: several ranks that meet over the loopback interface unless the user named another. ``logs``: folder for
+    what libraries log, unless the user named a place.
     """
     env = {**os.environ, **side_env}
     if gang:
         for name in _LOOPBACK:
             env.setdefault(name, "lo")
+    if logs is not None:
+        env = {name: str(logs / file) for name, file in _LOGS.items()} | env
     env[PARENT_VARIABLE] = str(os.getpid())
     env[LAUNCH_VARIABLE] = uuid.uuid4().hex
     env[PAD_VARIABLE] = "x" * pad_bytes(seed)

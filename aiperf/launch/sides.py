@@ -66,7 +66,7 @@ class Started:
             plan = GangPlan(
                 name="both" if shared else name,
                 ranks=side.ranks,
-                env=side_environment(side.env, seed=self.plan.seed + place, gang=side.ranks > 1),
+                env=side_environment(side.env, seed=self.plan.seed + place, gang=side.ranks > 1, logs=self.folder),
                 python=side.python,
                 cpus=start_cpus(own, everywhere, ranks=side.ranks, place=place),
                 folder=self.folder,

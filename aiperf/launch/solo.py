@@ -99,7 +99,7 @@ class Solo:
 
     def environment(self) -> dict[str, str]:
         """Whole environment of the side, before a profiler's allow-list."""
-        env = side_environment(self.side.env, seed=self.seed, gang=self.side.ranks > 1)
+        env = side_environment(self.side.env, seed=self.seed, gang=self.side.ranks > 1, logs=self.folder)
         places = [str(import_root()), env.get("PYTHONPATH", "")]
         # A checkout's own packages come before whatever copy of them may be installed beside aiperf.
         env["PYTHONPATH"] = os.pathsep.join(filter(None, reversed(places) if self.side.folder else places))

@@ -119,11 +119,20 @@ def chapters() -> tuple[str, ...]:
 
 
 def load_book(wanted: Iterable[str] = ()) -> tuple[BookRow, ...]:
-    """Rows of the chapters ``wanted``, of all by default, in the book's order. Raises UserError for an unknown one."""
-    known, asked = chapters(), tuple(wanted)
-    if unknown := [name for name in asked if name not in known]:
+    """Rows of the chapters ``wanted``, of all by default, in the book's order; ch06, ch6 and 6 name one chapter.
+
+    Raises UserError for an unknown one.
+    """
+    wanted = tuple(wanted)
+    known, asked = chapters(), tuple(map(_chapter_id, wanted))
+    if unknown := [name for name, chapter in zip(wanted, asked, strict=True) if chapter not in known]:
         raise usage(f'"{unknown[0]}" is no chapter of the book.', f"Chapters: {', '.join(known)}.")
     return tuple(row for name in known if not asked or name in asked for row in _chapter(name))
+
+
+def _chapter_id(name: str) -> str:
+    number = name.lower().removeprefix("ch")
+    return f"ch{int(number):02d}" if number.isdecimal() else name.lower()
 
 
 def find_row(row_id: str) -> BookRow | None:

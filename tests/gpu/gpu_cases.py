@@ -15,7 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from aiperf.workloads.contract import Context, Workload
 from tests.library_check import inside
-from tests.library_check.inside import OneCase, Place
+from tests.library_check.inside import OneCase as OneCase
+from tests.library_check.inside import Place
 
 ROOT = Path(__file__).parents[2]
 

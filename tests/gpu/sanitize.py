@@ -148,7 +148,10 @@ def smaller(params: Mapping[str, object]) -> Iterator[dict[str, object]]:
 
 
 def _fewer(params: Mapping[str, object]) -> dict[str, object]:
-    less = {key: min(value, _SMALL[key]) if key in _SMALL else value for key, value in params.items()}  # type: ignore[type-var]
+    less = dict(params)
+    for key, most in _SMALL.items():
+        if isinstance(value := params.get(key), int):
+            less[key] = min(value, most)
     if isinstance(defines := params.get("defines"), Mapping):
         less["defines"] = _fewer(defines)
     return less

@@ -59,9 +59,9 @@ def test_closeness_is_the_same_on_the_gpu_and_on_the_cpus(monkeypatch: pytest.Mo
     want = np.random.default_rng(2).standard_normal(LONG, dtype=np.float32)
     got = want + np.float32(1e-4)
     got[LONG - 7] = 9
-    on_gpu = within(want, got, 1e-3, None)
+    on_gpu = within(want, got, 1e-3, None, whose="before")
     monkeypatch.setattr(_parts, "device_in_use", lambda: "")
-    on_cpus = within(want, got, 1e-3, None)
+    on_cpus = within(want, got, 1e-3, None, whose="before")
     assert on_gpu[0] == on_cpus[0]
     assert f"worst at ({LONG - 7},)" in on_gpu[0]
     assert on_gpu[1] == pytest.approx(on_cpus[1], rel=1e-12)
@@ -72,9 +72,10 @@ def test_closeness_is_the_same_on_the_gpu_and_on_the_cpus(monkeypatch: pytest.Mo
 def test_long_inputs_are_drawn_alike_on_the_gpu_and_on_the_cpus(
     fill: Callable[..., None], dtype: torch.dtype, context: Context
 ) -> None:
-    for make in (lambda device: torch.empty(2, LONG, dtype=dtype, device=device),
-                 lambda device: torch.empty(LONG, 2, dtype=dtype, device=device).t()):  # fmt: skip
-        here, there = make("cpu"), make(context.device)
+    for shape in ((2, LONG), (LONG, 2)):
+        here, there = (torch.empty(shape, dtype=dtype, device=device) for device in ("cpu", context.device))
+        if shape[0] == LONG:
+            here, there = here.t(), there.t()
         for tensor in (here, there):
             fill(tensor, seed=4, name="x")
         assert torch.equal(there.cpu(), here)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import cupy
 import numpy as np
@@ -20,9 +22,15 @@ def context(tmp_path: Path) -> Context:
     return gpu_context(tmp_path)
 
 
+def inputs_of(workload: Workload) -> Mapping[str, Any]:
+    """The arrays that a roof's step reads."""
+    assert workload.inputs is not None
+    return workload.inputs()
+
+
 def rate(workload: Workload, roof: str) -> float:
     """Amount per second of the fastest of ten steps."""
-    seconds = []
+    seconds: list[float] = []
     for _ in range(12):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
@@ -38,7 +46,7 @@ def test_a_whole_step_of_the_reading_kernels_leaves_the_sums_of_all_that_it_char
     for workload, roof, within in ((read, "l2", 0), (tile, "shared", kernels.TILE)):
         workload.step()
         sums = workload.outputs()["target"].cpu().numpy().view(np.uint32)
-        words = workload.inputs()["source"].cpu().numpy().view(np.uint32)
+        words = inputs_of(workload)["source"].cpu().numpy().view(np.uint32)
         batches = round(workload.work.roofs[roof] / kernels.bytes_of(1, threads=len(sums)))
         assert np.array_equal(sums, kernels.sums_of(words, threads=len(sums), batches=batches, within=within))
 
@@ -47,7 +55,7 @@ def test_the_copying_kernel_copies_all_of_its_half(context: Context) -> None:
     workload = peaks.l2(context, way="copy")
     workload.outputs()["target"].zero_()
     workload.step()
-    assert torch.equal(workload.outputs()["target"], workload.inputs()["source"])
+    assert torch.equal(workload.outputs()["target"], inputs_of(workload)["source"])
 
 
 def test_each_level_of_memory_is_faster_than_the_one_below_it(context: Context) -> None:
@@ -67,5 +75,7 @@ def test_the_fp8_product_is_near_its_reference_and_faster_than_bf16(context: Con
         return
     small = peaks.gemm_fp8(context, n=512)
     small.step()
-    torch.testing.assert_close(small.outputs()["product"].double(), small.reference()["product"], rtol=0.02, atol=0.5)
+    assert small.reference is not None
+    product = small.reference()["product"]
+    torch.testing.assert_close(small.outputs()["product"].double(), product, rtol=0.02, atol=0.5)
     assert rate(peaks.gemm_fp8(context), "gemm_fp8") > 1.2 * rate(peaks.gemm_bf16(context), "gemm_bf16")

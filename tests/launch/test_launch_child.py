@@ -196,3 +196,15 @@ def test_a_side_environment_holds_the_sides_values_the_marks_and_a_padding_from_
     assert len(env[PAD_VARIABLE]) == pad_bytes(5)
     assert len({pad_bytes(seed) for seed in range(20)}) > 10
     assert "GLOO_SOCKET_IFNAME" not in side_environment({}, seed=5)
+
+
+def test_libraries_log_into_the_folder_that_is_named_unless_the_user_or_the_side_names_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "CUFILE_LOGFILE_PATH"
+    monkeypatch.delenv(name, raising=False)
+    assert name not in side_environment({}, seed=5)
+    assert side_environment({}, seed=5, logs=tmp_path)[name] == str(tmp_path / "cufile.log")
+    assert side_environment({name: "/a"}, seed=5, logs=tmp_path)[name] == "/a"
+    monkeypatch.setenv(name, "/b")
+    assert side_environment({}, seed=5, logs=tmp_path)[name] == "/b"

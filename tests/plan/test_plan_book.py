@@ -129,6 +129,11 @@ def test_a_row_of_another_chapter_does_not_pass(own_book) -> None:
         load_book()
 
 
+@pytest.mark.parametrize("name", ["ch06", "ch6", "CH6", "6", "06"])
+def test_a_chapter_is_named_as_the_catalogue_or_as_a_reader_does(name: str) -> None:
+    assert {row.chapter for row in load_book([name])} == {"ch06"}
+
+
 def test_a_chapter_or_row_that_is_not_there() -> None:
     with pytest.raises(UserError, match='"ch77" is no chapter'):
         load_book(["ch77"])
