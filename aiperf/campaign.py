@@ -232,7 +232,9 @@ def refresh(state: CaseState) -> None:
 
 def to_record(state: CaseState) -> CaseRecord:
     """The record of a case as far as it went."""
-    status = {"failure": "failed", "skipped": "skipped", "interrupted": "interrupted"}.get(state.stop, "measured")
+    # As long as no rule has ended the case it is stored as what it is when nobody comes back to it.
+    statuses = {"": "interrupted", "failure": "failed", "skipped": "skipped", "interrupted": "interrupted"}
+    status = statuses.get(state.stop, "measured")
     if state.stop == "unfit" and not state.pairs:
         status = "failed"
     threshold = max((r.verdict.threshold for r in state.results), default=state.delta)

@@ -27,9 +27,11 @@ from aiperf.scenario.find import Listing, list_scenarios
 from aiperf.scenario.workloads import list_workloads
 from aiperf.store.reference import recorded_seconds
 
+_WHERE = "as a tag, or in its name, title, workload or row of the book"
+
 
 def list_command(
-    tag: Annotated[str, typer.Argument(help="Only scenarios with this tag.")] = "",
+    words: Annotated[list[str], typer.Argument(metavar="WORD", help=f"Only scenarios with every WORD {_WHERE}.")] = [],  # noqa: B006
     folder: Annotated[list[Path], typer.Option("--folder", help="Look here instead of the shipped scenarios.")] = [],  # noqa: B006
     suites: Annotated[bool, typer.Option("--suites", help="List the suites instead.")] = False,
     workloads: Annotated[bool, typer.Option("--workloads", help="List what workload: may name instead.")] = False,
@@ -37,7 +39,7 @@ def list_command(
     as_json: JsonOption = False,
 ) -> None:
     """List the scenarios there are, or the suites, workloads or counters."""
-    _refuse_mixtures({"suites": suites, "workloads": workloads, "counters": counters}, narrowed=bool(tag or folder))
+    _refuse_mixtures({"suites": suites, "workloads": workloads, "counters": counters}, narrowed=bool(words or folder))
     if suites:
         _print(_suites(), suite_lines, as_json=as_json)
     elif workloads:
@@ -45,7 +47,7 @@ def list_command(
     elif counters:
         _print(counter_rows(COUNTERS.values()), counter_lines, as_json=as_json)
     else:
-        _print(_scenarios(tag, folder), list_lines, as_json=as_json)
+        _print(_scenarios(words, folder), list_lines, as_json=as_json)
 
 
 def _print(rows: Sequence[Any], lay_out: Callable[..., list[Line]], *, as_json: bool) -> None:
@@ -61,17 +63,18 @@ def _refuse_mixtures(listings: dict[str, bool], *, narrowed: bool) -> None:
         options = [f"--{name}" for name in asked]
         raise usage(f"{' and '.join(options)} are listings of their own.", "Give one of them.")
     if asked and narrowed:
-        raise usage(f"{asked[0]} have no tag and no folder.", "Leave them out.", where=f"--{asked[0]}")
+        raise usage(f"{asked[0]} have no words and no folder.", "Leave them out.", where=f"--{asked[0]}")
 
 
-def _scenarios(tag: str, folder: list[Path]) -> list[Listing]:
+def _scenarios(words: Sequence[str], folder: Sequence[Path]) -> list[Listing]:
     if missing := [path for path in folder if not path.is_dir()]:
         raise UserError([Fault("--folder", f'"{path}" is no folder.') for path in missing])
     found = list_scenarios(folder or None)
-    entries = [entry for entry in found if not tag or tag in entry.tags]
-    if tag and not entries:
+    entries = [entry for entry in found if all(map(entry.speaks_of, words))]
+    if words and not entries:
         known = sorted({t for entry in found for t in entry.tags})
-        raise usage(f'no scenario has the tag "{tag}".', f"Tags: {', '.join(known)}.")
+        asked = " and ".join(f'"{word}"' for word in words)
+        raise usage(f"no scenario has {asked} {_WHERE}.", f"Tags: {', '.join(known)}.")
     return entries
 
 

@@ -33,7 +33,8 @@ class CaseRecord:
     """Without their samples: those are in the Parquet file."""
     limits: tuple[Limit, ...] = ()
     stop: str = ""
-    """Which rule ended the case: verdict, precision, budget, max_pairs, interrupted, failure, unfit."""
+    """Which rule ended the case: verdict, precision, budget, max_pairs, interrupted, failure, unfit. Empty as long as
+    none has, and for good when the run was killed."""
     skip_reason: str = ""
     skip_fix: str = ""
     failure: Failure | None = None

@@ -43,6 +43,11 @@ class Listing:
     problem: str = ""
     """Why the file cannot be read, where it cannot."""
 
+    def speaks_of(self, word: str) -> bool:
+        """Whether ``word`` is a tag of it, or part of its name, its title, its workload or a row of the book."""
+        told = (self.name, self.title, self.workload, *self.workloads, *self.book)
+        return word in self.tags or any(word.casefold() in text.casefold() for text in told)
+
 
 def list_scenarios(folders: Sequence[Path] | None = None) -> list[Listing]:
     """What lies in ``folders`` (the shipped scenarios by default), by name. Reads YAML, checks nothing else."""

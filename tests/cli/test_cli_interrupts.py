@@ -58,16 +58,19 @@ def test_an_interrupt_in_the_first_pair_leaves_a_run_that_can_be_reported(marked
     assert marked.types("report").code == 0
 
 
-def test_a_killed_run_leaves_no_worker_and_keeps_its_stored_cases(marked) -> None:
+def test_a_killed_run_leaves_no_worker_and_its_stored_cases_have_no_verdict(marked) -> None:
     process = start_endless(marked)
     assert until(lambda: len(processes_with(marked.env["AIPERF_TEST_MARK"])) >= 3)
     process.kill()
     process.communicate(timeout=20)
     assert until(lambda: not processes_with(marked.env["AIPERF_TEST_MARK"]), seconds=5)
-    told = marked.types("report")
-    assert told.code == 0
-    assert "tiny" in told.out
-    assert marked.types("report", "--recompute").code == 0
+    record = marked.record()
+    assert (record["status"], record["stop"]) == ("interrupted", "")
+    for more in ((), ("--recompute",)):
+        told = marked.types("report", *more)
+        assert told.code == 0
+        assert "tiny" in told.out
+        assert f"interrupted after {len(record['pairs'])} pairs, before any rule ended the case: no verdict" in told.out
 
 
 def test_programs_die_with_the_comparison_that_started_them(marked) -> None:

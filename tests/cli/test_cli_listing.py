@@ -24,10 +24,24 @@ def test_a_tag_and_a_folder_narrow_the_list(here, user) -> None:
     assert "pageable" not in here("list", "control").out
 
 
+def test_words_are_looked_for_in_names_titles_workloads_and_rows_and_all_must_be_there(here) -> None:
+    def names(*words: str) -> set[str]:
+        return {row["name"] for row in json.loads(here("list", *words, "--json").out)}
+
+    assert "pageable-vs-pinned-copy" in names("pinned-copy") & names("Transfer.COPY") & names(
+        "between HOST and", "memory"
+    )
+    assert names("pinned", "copy") == names("pinned") & names("copy") < names("pinned")
+    assert "padded-vs-swizzled-tile" in names("ch07")
+    assert names("padding-vs-swizzle") == {"padded-vs-swizzled-tile"}
+    nothing = here("list", "pinned", "contrl")
+    assert (nothing.code, nothing.err.splitlines()[0][:37]) == (2, 'no scenario has "pinned" and "contrl"')
+
+
 def test_a_tag_that_nothing_has_and_a_folder_that_is_none_are_mistakes(here) -> None:
     unknown = here("list", "contrl")
     assert unknown.code == 2
-    assert 'no scenario has the tag "contrl"' in unknown.err
+    assert 'no scenario has "contrl" as a tag, or in its name, title' in unknown.err
     assert "control" in unknown.err
     missing = here("list", "--folder", "nowhere")
     assert missing.code == 2
@@ -115,9 +129,9 @@ def test_a_narrow_terminal_is_not_overrun(here, monkeypatch, argv) -> None:
     [
         (["--workloads", "--suites"], "--suites and --workloads are listings of their own."),
         (["--counters", "--workloads", "gpu"], "--workloads and --counters are listings of their own."),
-        (["gpu", "--workloads"], "--workloads: workloads have no tag and no folder."),
-        (["--folder", ".", "--counters"], "--counters: counters have no tag and no folder."),
-        (["--suites", "gpu"], "--suites: suites have no tag and no folder."),
+        (["gpu", "--workloads"], "--workloads: workloads have no words and no folder."),
+        (["--folder", ".", "--counters"], "--counters: counters have no words and no folder."),
+        (["--suites", "gpu"], "--suites: suites have no words and no folder."),
     ],
 )
 def test_listings_that_exclude_each_other_are_told_in_one_message(here, argv, told) -> None:
