@@ -20,6 +20,8 @@ from aiperf.host.facts import HostFacts
 from aiperf.host.read import libraries
 
 _GIB = 1024**3
+_NAMED = 3
+"""Changed files that are told by name."""
 _MUST_MATCH = ("torch", "triton", "cupy", "numpy", "nccl", "cudnn", "cublas")
 """Libraries whose version changes what a kernel costs."""
 _SOFTWARE = (
@@ -107,9 +109,10 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def git_state(folder: Path) -> dict[str, str]:
-    """``sha`` and, when the tree is dirty, ``diff`` (a hash of every change); {} without git or repository.
+    """``sha`` and, when the tree is dirty, ``diff`` and ``changed``; {} without git or repository.
 
-    The hash covers staged, unstaged and untracked content (untracked files above 1 MiB by size only).
+    ``diff`` is a hash of staged, unstaged and untracked content (untracked files above 1 MiB by size only), ``changed``
+    names the first files of it.
     """
     sha = _git(folder, "rev-parse", "HEAD")
     if sha is None:
@@ -128,7 +131,16 @@ def git_state(folder: Path) -> dict[str, str]:
         for name in filter(None, untracked.split(b"\0")):
             digest.update(name + b"\0" + _content(top / os.fsdecode(name)))
         state["diff"] = digest.hexdigest()[:12]
+        status = _git(top, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
+        state["changed"] = _some_of(status or b"")
     return state
+
+
+def _some_of(status: bytes) -> str:
+    """The first files that ``git status -z`` lists, and how many there are beside them."""
+    names = [entry[3:].decode(errors="replace") for entry in status.split(b"\0") if entry]
+    more = len(names) - _NAMED
+    return ", ".join([*names[:_NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
 def _gpu_class(gpu: dict[str, Any]) -> dict[str, Any]:

@@ -55,8 +55,10 @@ def _versions(earlier: RunRecord, now: RunRecord) -> list[tuple[str, str, str]]:
 
 
 def _git(state: Mapping[str, str]) -> dict[str, str]:
-    names = {"sha": "commit", "diff": "uncommitted changes"}
-    return {names.get(key, key): value for key, value in state.items()}
+    told = {"commit": state.get("sha", ""), "uncommitted changes": state.get("diff", "")}
+    if state.get("changed"):
+        told["uncommitted changes"] += f" ({state['changed']})"
+    return told
 
 
 def _differing(then: Any, today: Any, words: tuple[str, str]) -> str:

@@ -132,3 +132,18 @@ def test_the_diff_hash_follows_every_change_of_a_checkout(tmp_path):
     edited = git_state(tmp_path)
     assert len({changed["diff"], untracked["diff"], edited["diff"]}) == 3
     assert changed["sha"] == clean["sha"]
+
+
+def test_the_first_files_of_a_change_are_named(tmp_path):
+    git(tmp_path, "init")
+    for name in "abc":
+        (tmp_path / name).write_text("one\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "first")
+    assert "changed" not in git_state(tmp_path)
+    (tmp_path / "b").write_text("two\n")
+    assert git_state(tmp_path)["changed"] == "b"
+    (tmp_path / "new").mkdir()
+    for name in ("a", "c", "new/x", "new/y"):
+        (tmp_path / name).write_text("three\n")
+    assert git_state(tmp_path)["changed"] == "a, b, c, 2 more"

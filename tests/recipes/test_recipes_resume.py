@@ -187,4 +187,7 @@ def test_a_run_does_not_go_on_in_another_commit_or_on_another_host(run, monkeypa
     with pytest.raises(UserError) as caught:
         run([pair(ratio=1.5)], make_case("a"), resume=True)
     assert "commit abc then, def now" in caught.value.faults[0].what
+    monkeypatch.setattr(runs, "git_state", lambda folder: {"sha": "abc", "diff": "12ab", "changed": "cufile.log"})
+    with pytest.raises(UserError, match=r"uncommitted changes none then, 12ab \(cufile\.log\) now"):
+        run([pair(ratio=1.5)], make_case("a"), resume=True)
     assert "elsewhere now" in caught.value.faults[0].what
