@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from aiperf.profilers.activity import Call, Scene, Work, cut_note, kernel_kind, rows_of, side_of, spans_of
 from aiperf.profilers.intervals import Interval, inside, union, within
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
-from aiperf.records.profiled import Kind
+from aiperf.records.profiled import CounterRow, Kind
 
 _PROCESS = 0xFFFFFFFFFF000000 - (1 << 64)
 """Mask of the process in a global thread id, as the signed number that sqlite keeps."""
@@ -325,12 +325,13 @@ def _side(
     ]
     called = _within(calls, ranges, rank_of)
     scene = Scene(one.side, one.iterations, dict(ranges), tuple(mine), tuple(called), lost, settled)
-    rows = rows_of(scene, tool="nsys")
+    rows = (*rows_of(scene, tool="nsys"), *_host_rows(one.side, "call", called, ranges))
     summary = side_of(scene, tool="nsys")
     if not mine:
         waits = _clipped(system, ranges, rank_of)
         scene = replace(scene, calls=(*called, *waits))
-        rows += _system_rows(one.side, waits)
+        # A call to the operating system is of no rank's own: the work of a row is only its time.
+        rows += _host_rows(one.side, "op", [replace(wait, rank=0) for wait in waits], [0])[:_MOST_OS_ROWS]
     note = cut_note(scene)
     return Reading(rows, (summary,), spans_of(scene), (note,) if note else ())
 
@@ -353,12 +354,11 @@ def _clipped(calls: Sequence[Call], ranges: Mapping[int, list[Interval]], rank_o
     ]
 
 
-def _system_rows(side: str, calls: Sequence[Call]) -> tuple[Any, ...]:
-    """Calls to the operating system, where there is no GPU to look at."""
-    # A call is neither on a device nor of a rank's own: the work of a row is only its time.
-    work = [Work("op", c.name, c.start, c.end, 0, 0, 0, c.start) for c in calls]
-    rows = rows_of(Scene(side, 0, {0: []}, tuple(work)), tool="nsys")
-    return tuple(replace(row, device=None) for row in rows[:_MOST_OS_ROWS])
+def _host_rows(side: str, kind: Kind, calls: Sequence[Call], ranks: Iterable[int]) -> tuple[CounterRow, ...]:
+    """One row for each call's name and rank, the longest first; none of them is on a device."""
+    work = [Work(kind, c.name, c.start, c.end, 0, 0, c.rank, c.start) for c in calls]
+    rows = rows_of(Scene(side, 0, {rank: [] for rank in ranks}, tuple(work)), tool="nsys")
+    return tuple(replace(row, device=None) for row in rows)
 
 
 def _copy_name(kind: int | None, source: int | None, target: int | None) -> str:

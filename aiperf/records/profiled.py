@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 Tool = Literal["nsys", "ncu", "torch", "perf", "aiperf"]
 """aiperf: what the workload itself counts."""
-Kind = Literal["kernel", "graph", "memcpy", "memset", "collective", "op", "range"]
+Kind = Literal["kernel", "graph", "memcpy", "memset", "collective", "op", "call", "range"]
+"""call: of the host to CUDA; op: any other work of the host that has a name."""
 Bound = Literal["communication", "transfer", "launch", "host", "latency", "memory", "compute", "balanced", "gpu", ""]
 """Bottleneck class; ``gpu`` when the GPU is busy and no kernel counters say with what; empty: cannot be told."""
 

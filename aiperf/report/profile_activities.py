@@ -46,7 +46,7 @@ def activity_lines(
     """Kernels, copies, collectives and operators by time; those of a kernel profiler are in its own table."""
     if tool == "ncu" or tool in COUNTED_WITH:
         return []
-    found = [m for m in matched(profile, tool, before, after, fold=most is not None) if m.kind != "range"]
+    found = [m for m in matched(profile, tool, before, after, fold=most is not None) if m.kind not in ("call", "range")]
     if not found:
         return []
     shown = found[:most]
@@ -62,6 +62,23 @@ def activity_lines(
     ]
     columns += [_column(f"bytes {side}", shown, place, "bytes", "B", group="bytes") for place, side in enumerate(sides)]
     title = said(f"Activities, by {tool}; {_per(profile, tool, sides, found)}", width, style="bold")
+    table, lost = fitted(Column("", tuple(_label(m) for m in shown)), columns, width=width)
+    return [*title, *table, *left_out(lost, width), *_rest(found[len(shown) :], before, after, width)]
+
+
+def call_lines(profile: Profile, tool: Tool, before: str, after: str, *, width: int, most: int | None) -> list[Line]:
+    """Calls of the host to CUDA, by time: where a side waits for its host, they tell for what."""
+    found = [m for m in matched(profile, tool, before, after, fold=most is not None) if m.kind == "call"]
+    if not found:
+        return []
+    shown = found[:most]
+    sides = [side for side in (before, after) if side]
+    columns = [_column(f"n {side}", shown, place, "count", "") for place, side in enumerate(sides)]
+    columns += [_column(f"time {side}", shown, place, "time_s", "s", keep=True) for place, side in enumerate(sides)]
+    if after:
+        columns.append(Column("change", tuple(_mark(m, before, after) for m in shown), keep=True))
+    columns.append(_worked_out("each", "s", shown, lambda seen: seen.each_s))
+    title = said(f"Calls on the host, by {tool}; {_per(profile, tool, sides, found)}", width, style="bold")
     table, lost = fitted(Column("", tuple(_label(m) for m in shown)), columns, width=width)
     return [*title, *table, *left_out(lost, width), *_rest(found[len(shown) :], before, after, width)]
 
@@ -127,7 +144,7 @@ def _per(profile: Profile, tool: Tool, sides: Sequence[str], found: Sequence[Mat
 
 
 def _label(match: Match) -> str:
-    kind = "" if match.kind in ("kernel", "memcpy") else f"{match.kind} "
+    kind = "" if match.kind in ("kernel", "memcpy", "call") else f"{match.kind} "
     rank = f" rank {match.rank}" if match.rank is not None else ""
     return f"{'' if match.name.startswith(match.kind) else kind}{match.name}{rank}"
 

@@ -12,7 +12,7 @@ from aiperf.records.profiled import Artefact, Profile
 from aiperf.report.console import Line, left_out
 from aiperf.report.mechanism import BARS
 from aiperf.report.numbers import DASH, clean, format_share
-from aiperf.report.profile_activities import activity_lines, counter_lines, event_lines
+from aiperf.report.profile_activities import activity_lines, call_lines, counter_lines, event_lines
 from aiperf.report.profile_layout import Column, fitted, said
 from aiperf.report.profile_match import TOOLS, pairs_of, side_of, sides_of
 from aiperf.report.profile_words import QUANTITIES, RESULT, SIDE_RULES, side_change, written
@@ -35,6 +35,7 @@ def profile_lines(profile: Profile, *, width: int, every_row: bool = False) -> l
         for tool in TOOLS:
             blocks += [
                 activity_lines(profile, tool, before, after, width=width, most=most),
+                call_lines(profile, tool, before, after, width=width, most=most),
                 counter_lines(profile, tool, before, after, width=width, most=most),
                 event_lines(profile, tool, before, after, width=width, most=most),
             ]

@@ -21,7 +21,16 @@ BEFORE = Pass("before", 1, {PID: 0})
 def single(name: str) -> tuple[SideProfile, tuple[CounterRow, ...]]:
     reading = read_nsys(FIXTURES / "h200_s.sqlite", [Pass(name, 1, {637: 0})])
     (side,) = reading.sides
-    return side, reading.rows
+    return side, work_in(reading)
+
+
+def work_in(reading: Reading) -> tuple[CounterRow, ...]:
+    """The rows that are no calls of the host."""
+    return tuple(row for row in reading.rows if row.kind != "call")
+
+
+def calls_in(reading: Reading) -> dict[str, CounterRow]:
+    return {row.name: row for row in reading.rows if row.kind == "call"}
 
 
 def ranked() -> dict[str, SideProfile]:
@@ -55,6 +64,17 @@ def test_300_tiny_launches_are_launch_bound_and_wait_for_the_host():
         1,
         128,
     )
+
+
+def test_the_calls_of_a_side_are_rows_with_their_times_on_the_host():
+    launch, graph = (
+        calls_in(read_nsys(FIXTURES / "h200_s.sqlite", [Pass(name, 1, {637: 0})])) for name in ("launch", "graph")
+    )
+    assert {name: row.count for name, row in launch.items()} == {"cudaLaunchKernel": 300, "cudaDeviceSynchronize": 1}
+    assert {name: row.count for name, row in graph.items()} == {"cudaGraphLaunch": 1, "cudaDeviceSynchronize": 1}
+    assert launch["cudaLaunchKernel"].time_s == pytest.approx(1754 * US, abs=1 * US)
+    assert launch["cudaLaunchKernel"].device is None
+    assert list(launch) == ["cudaLaunchKernel", "cudaDeviceSynchronize"]
 
 
 def test_the_same_kernels_in_a_cuda_graph_take_one_launch_and_keep_the_gpu_busy():
@@ -191,7 +211,7 @@ def test_the_cut_reports_read_as_the_whole_ones_where_those_are_at_hand():
     assert [side.side for side in cut.sides] == list(SIDES)
     if whole.is_file():
         read = read_nsys(whole, passes)
-        assert (read.rows, read.sides) == (cut.rows, cut.sides)
+        assert (work_in(read), read.sides) == (work_in(cut), cut.sides)
         assert read.facts["gpu_records"] == 2211
     assert cut.facts["gpu_records"] < 1000
 
@@ -223,7 +243,13 @@ def test_ranges_that_overlap_count_once(made: Export):
 def test_a_kernel_belongs_where_its_launch_began(made: Export, launched: int, kernels: int):
     made.range("before", 1000, 2000).kernel(9000, 9500, launched=launched)
     reading = read_nsys(made.done(), [BEFORE])
-    assert sum(row.count for row in reading.rows) == kernels
+    assert sum(row.count for row in work_in(reading)) == kernels
+
+
+@pytest.mark.parametrize(("launched", "calls"), [(1000, 1), (2000, 1), (999, 0), (2001, 0)])
+def test_a_call_belongs_where_it_began(made: Export, launched: int, calls: int):
+    made.range("before", 1000, 2000).kernel(9000, 9500, launched=launched)
+    assert sum(row.count for row in calls_in(read_nsys(made.done(), [BEFORE])).values()) == calls
 
 
 def test_push_pop_ranges_of_the_same_name_are_not_the_side(made: Export):
@@ -278,21 +304,21 @@ def test_tables_of_a_newer_schema_are_found(tmp_path: Path):
     made = Export(tmp_path / "v2.sqlite", newer="_V2").domain()
     made.range("before", 1000, 9000).kernel(2000, 3000, launched=1500).copy(4000, 5000, 1000, launched=3500)
     reading = read_nsys(made.done(), [BEFORE])
-    assert [(row.kind, row.count) for row in reading.rows] == [("kernel", 1), ("memcpy", 1)]
+    assert [(row.kind, row.count) for row in work_in(reading)] == [("kernel", 1), ("memcpy", 1)]
     assert only(reading).launches == 1
 
 
 def test_columns_that_a_schema_has_not_are_not_read_and_not_zero(tmp_path: Path):
     made = Export(tmp_path / "old.sqlite", without=("srcKind", "dstKind", "registersPerThread", "dynamicSharedMemory"))
     made.domain().range("before", 1000, 9000).kernel(2000, 3000, launched=1500).copy(4000, 5000, 1000, launched=3500)
-    kernel, copy = read_nsys(made.done(), [BEFORE]).rows
+    kernel, copy = work_in(read_nsys(made.done(), [BEFORE]))
     assert (kernel.registers, kernel.shared_bytes, kernel.grid) == (None, None, 8)
     assert (copy.name, copy.bytes_per_s) == ("HtoD", pytest.approx(1e9))
 
 
 def test_a_copy_of_unknown_size_has_no_size(tmp_path: Path):
     made = Export(tmp_path / "old.sqlite", without=("bytes",)).domain().range("before", 1000, 9000)
-    (copy,) = read_nsys(made.copy(4000, 5000, 1000, launched=3500).done(), [BEFORE]).rows
+    (copy,) = work_in(read_nsys(made.copy(4000, 5000, 1000, launched=3500).done(), [BEFORE]))
     assert (copy.count, copy.bytes, copy.bytes_per_s) == (1, None, None)
 
 
@@ -300,7 +326,7 @@ def test_a_graph_traced_as_one_is_a_row_of_its_own(made: Export):
     made.range("before", 1000, 9000).graph(2000, 5000, launched=1500).graph(0, 0, launched=1600)
     made.graph(6000, 7000, launched=1700, device=2**31 - 1)
     reading = read_nsys(made.done(), [BEFORE])
-    (row,) = reading.rows
+    (row,) = work_in(reading)
     assert (row.kind, row.name, row.count, row.time_s) == ("graph", "CUDA graph", 1, pytest.approx(3e-6))
     assert only(reading).launches == 3
     assert only(reading).lost == "2 GPU records have no times"
@@ -388,7 +414,7 @@ def test_without_gpu_work_the_calls_of_the_operating_system_are_told_as_far_as_t
 def test_names_that_are_no_utf_8_do_not_end_the_reading(made: Export):
     made.range("before", 1000, 9000).kernel(2000, 3000, launched=1500)
     made.base.execute("UPDATE StringIds SET value = CAST(X'61FF62' AS TEXT) WHERE value = 'add'")
-    (row,) = read_nsys(made.done(), [BEFORE]).rows
+    (row,) = work_in(read_nsys(made.done(), [BEFORE]))
     assert row.name == "a\ufffdb"
 
 

@@ -85,7 +85,7 @@ def test_tables_of_a_newer_schema_are_kept_and_their_names_with_them(tmp_path: P
     made.range("before", 1000, 9000).kernel(2000, 3000, launched=1500)
     path = made.done()
     scrub(path)
-    assert [row.name for row in read_nsys(path, [BEFORE]).rows] == ["add"]
+    assert [row.name for row in read_nsys(path, [BEFORE]).rows if row.kind != "call"] == ["add"]
 
 
 def test_a_name_with_a_nul_byte_in_it_goes_although_a_call_uses_it(tmp_path: Path):

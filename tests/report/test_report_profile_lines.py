@@ -162,6 +162,30 @@ def test_ranks_are_folded_into_means_and_told_apart_when_every_row_is_asked_for(
     assert cells(apart, "collective nccl rank 1")[-1] == "only after"
 
 
+def test_calls_of_the_host_have_a_table_of_their_own_with_the_time_of_each() -> None:
+    rows = (
+        CounterRow("before", "nsys", "kernel", "add", count=300, time_s=0.3e-3),
+        CounterRow("after", "nsys", "kernel", "add", count=300, time_s=0.3e-3),
+        CounterRow("before", "nsys", "call", "cudaLaunchKernel", count=300, time_s=1.8e-3),
+        CounterRow("after", "nsys", "call", "cudaGraphLaunch", count=1, time_s=0.2e-3),
+        CounterRow("before", "nsys", "call", "cudaFree", count=4, time_s=8e-6),
+        CounterRow("after", "nsys", "call", "cudaFree", count=2, time_s=6e-6),
+    )
+    said = text(Profile("c", rows=rows))
+    activities, _, calls = said.partition("Calls on the host, by nsys; totals of all that was profiled")
+    assert "cuda" not in activities
+    assert "add" not in calls
+    assert cells(calls, "cudaLaunchKernel") == ["300", "–", "1.80 ms", "–", "only before", "6.00 µs"]
+    assert cells(calls, "cudaFree") == ["4", "2", "8.00 µs", "6.00 µs", "−25.0 %", "2.00 µs → 3.00 µs"]
+    assert "Calls" not in text(Profile("c", rows=rows[:2]))
+
+
+def test_calls_of_ranks_are_told_apart_when_every_row_is_asked_for() -> None:
+    rows = tuple(CounterRow("before", "nsys", "call", "cudaFree", rank=rank, count=4, time_s=1.0) for rank in (0, 1))
+    assert "cudaFree rank 1" in text(Profile("c", rows=rows), every_row=True)
+    assert "rank 1" not in text(Profile("c", rows=rows))
+
+
 def test_more_rows_than_fit_are_counted_with_their_time() -> None:
     rows = tuple(CounterRow("before", "nsys", "kernel", f"k{n:02}", time_s=0.1 * (n + 1)) for n in range(MOST_ROWS + 3))
     said = text(Profile("c", rows=rows))
