@@ -3,7 +3,7 @@
 #   tests/gpu/suite_on_gpus.sh FOLDER SUITE [SECONDS]
 # The shards run in sessions of their own, so that nothing ends them with this script. It waits for them, SECONDS at
 # most, and packs what is there into FOLDER/runs.tgz; the same command again goes on waiting, and takes a shard up again
-# that was killed. Read from the environment:
+# that was killed or interrupted. Read from the environment:
 # BUDGET (of each shard, e.g. 22min), GPUS (how many shards, where it is not one for each GPU), PYTHON.
 # Exit: 75 while a shard is not done, else that of the first shard that failed, else 0.
 set -uo pipefail
@@ -46,8 +46,13 @@ lives() {  # SHARD; what was killed and not yet collected has no command line
   pid=$(cat "$folder/shard$1.pid" 2> /dev/null) && [ -n "$(tr -d '\0' 2> /dev/null < "/proc/$pid/cmdline")" ]
 }
 
+ended() {  # SHARD; 130 is the exit of a run that was interrupted
+  [ -e "$folder/shard$1.exit" ] && [ "$(cat "$folder/shard$1.exit")" != 130 ]
+}
+
 for shard in $(seq "$shards"); do
-  { [ -e "$folder/shard$shard.exit" ] || lives "$shard"; } && continue
+  { ended "$shard" || lives "$shard"; } && continue
+  rm -f "$folder/shard$shard.exit"
   export -f begin
   export folder suite shards python
   setsid bash -c "begin $shard $(sed -n "${shard}p" <<< "$plan")" >> "$folder/shard$shard.log" 2>&1 < /dev/null &
@@ -62,7 +67,7 @@ for shard in $(seq "$shards"); do
   echo "shard $shard: $(ls "$folder/shard$shard"/latest/cases 2> /dev/null | wc -l) cases" \
     "exit $(cat "$folder/shard$shard.exit" 2> /dev/null || echo -)"
   tail -n 4 "$folder/shard$shard.log"
-  [ -e "$folder/shard$shard.exit" ] && done=$((done + 1))
+  ended "$shard" && done=$((done + 1))
   [ $code -ne 0 ] || code=$(cat "$folder/shard$shard.exit" 2> /dev/null || echo 0)
 done
 [ $done -eq "$shards" ] || exit 75
