@@ -102,7 +102,7 @@ def _part(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _short(git: Mapping[str, str]) -> dict[str, str]:
-    return {name: value[:_HASH] for name, value in git.items()}
+    return {name: git[name][:_HASH] for name in ("sha", "diff") if name in git}
 
 
 def _sides(record: CaseRecord, *, whole: bool) -> dict[str, Any]:

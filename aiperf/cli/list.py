@@ -27,7 +27,7 @@ from aiperf.scenario.find import Listing, list_scenarios
 from aiperf.scenario.workloads import list_workloads
 from aiperf.store.reference import recorded_seconds
 
-_WHERE = "as a tag, or in its name, title, workload or row of the book"
+_WHERE = "as a tag or, where no tag is called so, in name, title, workload or row of the book"
 
 
 def list_command(
@@ -70,9 +70,9 @@ def _scenarios(words: Sequence[str], folder: Sequence[Path]) -> list[Listing]:
     if missing := [path for path in folder if not path.is_dir()]:
         raise UserError([Fault("--folder", f'"{path}" is no folder.') for path in missing])
     found = list_scenarios(folder or None)
-    entries = [entry for entry in found if all(map(entry.speaks_of, words))]
+    known = sorted({t for entry in found for t in entry.tags})
+    entries = [e for e in found if all(word in e.tags if word in known else e.speaks_of(word) for word in words)]
     if words and not entries:
-        known = sorted({t for entry in found for t in entry.tags})
         asked = " and ".join(f'"{word}"' for word in words)
         raise usage(f"no scenario has {asked} {_WHERE}.", f"Tags: {', '.join(known)}.")
     return entries

@@ -112,7 +112,7 @@ def git_state(folder: Path) -> dict[str, str]:
     """``sha`` and, when the tree is dirty, ``diff`` and ``changed``; {} without git or repository.
 
     ``diff`` is a hash of staged, unstaged and untracked content (untracked files above 1 MiB by size only), ``changed``
-    names the first files of it.
+    names the first files of it and counts the others.
     """
     sha = _git(folder, "rev-parse", "HEAD")
     if sha is None:

@@ -29,7 +29,7 @@ def side_environment(
     ASPLOS 2009), so a padding of 0 to 4095 bytes, drawn from ``seed``, makes that shift part of what replication
     averages out. Two more variables mark the processes as this parent's, so that strays can be found and killed.
     ``gang``: several ranks that meet over the loopback interface unless the user named another. ``logs``: folder for
-    what libraries log, unless the user named a place.
+    what libraries log, unless the user named a place; a program of the user's own logs where it always does.
     """
     env = {**os.environ, **side_env}
     if gang:

@@ -5,6 +5,7 @@ What must not live here: measured results, verdicts on claims, printing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -131,8 +132,8 @@ def load_book(wanted: Iterable[str] = ()) -> tuple[BookRow, ...]:
 
 
 def _chapter_id(name: str) -> str:
-    number = name.lower().removeprefix("ch")
-    return f"ch{int(number):02d}" if number.isdecimal() else name.lower()
+    number = re.fullmatch(r"(?:ch)?(\d{1,2})", name.lower(), re.ASCII)
+    return f"ch{int(number[1]):02d}" if number else name.lower()
 
 
 def find_row(row_id: str) -> BookRow | None:

@@ -13,6 +13,7 @@ from aiperf.records import Case, CaseRecord, RunRecord
 _SETTINGS = ("precision", "pin", "slice", "energy_seconds")
 """Settings that make two cases of one run comparable; budgets, limits and folders may change."""
 _OPEN_STOPS = ("", "budget", "interrupted")
+_CHANGES = "uncommitted changes"
 
 
 def conflicts(earlier: RunRecord, now: RunRecord, *, words: tuple[str, str] = ("then", "now")) -> list[str]:
@@ -29,8 +30,11 @@ def conflicts(earlier: RunRecord, now: RunRecord, *, words: tuple[str, str] = ("
     ):
         if then != today:
             found.append(f"{what}: {_differing(then, today, words)}")
-    changed = _versions(earlier, now)
-    found += [f"{name} {then or 'none'} {words[0]}, {today or 'none'} {words[1]}" for name, then, today in changed]
+    for name, then, today in _versions(earlier, now):
+        files = now.git.get("changed") if name == _CHANGES and today else ""
+        found.append(
+            f"{name} {then or 'none'} {words[0]}, {today or 'none'} {words[1]}{f' ({files})' if files else ''}"
+        )
     return found
 
 
@@ -55,10 +59,7 @@ def _versions(earlier: RunRecord, now: RunRecord) -> list[tuple[str, str, str]]:
 
 
 def _git(state: Mapping[str, str]) -> dict[str, str]:
-    told = {"commit": state.get("sha", ""), "uncommitted changes": state.get("diff", "")}
-    if state.get("changed"):
-        told["uncommitted changes"] += f" ({state['changed']})"
-    return told
+    return {"commit": state.get("sha", ""), _CHANGES: state.get("diff", "")}
 
 
 def _differing(then: Any, today: Any, words: tuple[str, str]) -> str:

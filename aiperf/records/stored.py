@@ -34,7 +34,7 @@ class CaseRecord:
     limits: tuple[Limit, ...] = ()
     stop: str = ""
     """Which rule ended the case: verdict, precision, budget, max_pairs, interrupted, failure, unfit. Empty as long as
-    none has, and for good when the run was killed."""
+    none has: the run goes on, or was killed."""
     skip_reason: str = ""
     skip_fix: str = ""
     failure: Failure | None = None

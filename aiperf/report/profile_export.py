@@ -130,7 +130,8 @@ def _tool_blocks(profile: Profile, tool: Any) -> Iterator[list[str]]:
         return
     for before, after in pairs_of(profile):
         found = [m for m in matched(profile, tool, before, after, fold=False) if m.kind != "range"]
-        yield _activities(tool, before, after, found)
+        yield _activities(tool, before, after, [m for m in found if m.kind != "call"])
+        yield _calls(tool, before, after, [m for m in found if m.kind == "call"])
 
 
 def _sides(profile: Profile, tool: str) -> list[str]:
@@ -182,6 +183,22 @@ def _activities(tool: str, before: str, after: str, found: Sequence[Match]) -> l
             line += [written(seen.number(field) if seen else None, unit) for seen in both]
         line += [points(seen.number(field) if seen else None) for _, field in shown for seen in both]
         line += [_class(seen) for seen in both]
+        cells.append([*line, _mark(match, sides)] if after else line)
+    return _table([*titles, "change of time"] if after else titles, cells)
+
+
+def _calls(tool: str, before: str, after: str, found: Sequence[Match]) -> list[str]:
+    sides = [side for side in (before, after) if side]
+    divided = all(seen.iterations for match in found for seen in _seen(match))
+    titles = [f"calls on the host, by {tool}, {'per iteration' if divided else 'all of them'}"]
+    titles += [f"{what} {side}" for what in ("n", "time", "each") for side in sides]
+    cells = []
+    for match in found:
+        both = match.both[: len(sides)]
+        line = [f"{match.name}{f' (rank {match.rank})' if match.rank is not None else ''}"]
+        line += [written(seen.number("count") if seen else None, "") for seen in both]
+        line += [written(seen.number("time_s") if seen else None, "s") for seen in both]
+        line += [written(seen.each_s if seen else None, "s") for seen in both]
         cells.append([*line, _mark(match, sides)] if after else line)
     return _table([*titles, "change of time"] if after else titles, cells)
 

@@ -298,7 +298,8 @@ def _cut_short(record: CaseRecord, pairs: int) -> str:
     if record.stop == "unfit":
         voids = sum(pair.void for pair in record.pairs)
         return f"the host disturbed {voids} of {len(record.pairs)} pairs, which therefore do not count: no verdict"
-    return f"{record.status} after {_count(pairs, 'pair')}, before any rule ended the case: no verdict"
+    told = record.status if record.stop else "still going on, or killed,"
+    return f"{told} after {_count(pairs, 'pair')}, before any rule ended the case: no verdict"
 
 
 def _imported(record: CaseRecord) -> str:

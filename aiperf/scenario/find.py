@@ -44,9 +44,9 @@ class Listing:
     """Why the file cannot be read, where it cannot."""
 
     def speaks_of(self, word: str) -> bool:
-        """Whether ``word`` is a tag of it, or part of its name, its title, its workload or a row of the book."""
+        """Whether ``word``, in any case, is part of its name, its title, its workload or a row of the book."""
         told = (self.name, self.title, self.workload, *self.workloads, *self.book)
-        return word in self.tags or any(word.casefold() in text.casefold() for text in told)
+        return any(word.casefold() in text.casefold() for text in told)
 
 
 def list_scenarios(folders: Sequence[Path] | None = None) -> list[Listing]:

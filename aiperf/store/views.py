@@ -193,7 +193,7 @@ _OF_AN_ACTIVITY = (
     Column("rank", _WHOLE, "rank of a gang"),
     Column("device", _WHOLE, "number of the GPU"),
     _TOOL,
-    Column("kind", _TEXT, "kernel, graph, memcpy, memset, collective, op, range"),
+    Column("kind", _TEXT, "kernel, graph, memcpy, memset, collective; op, call: on the host; range"),
     Column("name", _TEXT, "the kernel, the direction of the copy, the operator, ..."),
 )
 PROFILE_ROWS = View(

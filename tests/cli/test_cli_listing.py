@@ -24,7 +24,7 @@ def test_a_tag_and_a_folder_narrow_the_list(here, user) -> None:
     assert "pageable" not in here("list", "control").out
 
 
-def test_words_are_looked_for_in_names_titles_workloads_and_rows_and_all_must_be_there(here) -> None:
+def test_a_word_that_is_a_tag_and_one_that_is_none_are_looked_for_where_they_belong(here) -> None:
     def names(*words: str) -> set[str]:
         return {row["name"] for row in json.loads(here("list", *words, "--json").out)}
 
@@ -34,6 +34,10 @@ def test_words_are_looked_for_in_names_titles_workloads_and_rows_and_all_must_be
     assert names("pinned", "copy") == names("pinned") & names("copy") < names("pinned")
     assert "padded-vs-swizzled-tile" in names("ch07")
     assert names("padding-vs-swizzle") == {"padded-vs-swizzled-tile"}
+    tips = {row["name"] for row in json.loads(here("list", "--json").out) if "tip" in row["tags"]}
+    assert names("tip") == tips
+    assert "block-size-33-vs-256" in names("TIP")  # of a row that says "multiple"
+    assert names("tip", "nvtx") == {"nvtx-off-vs-on"}
     nothing = here("list", "pinned", "contrl")
     assert (nothing.code, nothing.err.splitlines()[0][:37]) == (2, 'no scenario has "pinned" and "contrl"')
 
@@ -41,7 +45,7 @@ def test_words_are_looked_for_in_names_titles_workloads_and_rows_and_all_must_be
 def test_a_tag_that_nothing_has_and_a_folder_that_is_none_are_mistakes(here) -> None:
     unknown = here("list", "contrl")
     assert unknown.code == 2
-    assert 'no scenario has "contrl" as a tag, or in its name, title' in unknown.err
+    assert 'no scenario has "contrl" as a tag or, where no tag is called so, in name, title' in unknown.err
     assert "control" in unknown.err
     missing = here("list", "--folder", "nowhere")
     assert missing.code == 2

@@ -46,8 +46,8 @@ lives() {  # SHARD; what was killed and not yet collected has no command line
   pid=$(cat "$folder/shard$1.pid" 2> /dev/null) && [ -n "$(tr -d '\0' 2> /dev/null < "/proc/$pid/cmdline")" ]
 }
 
-ended() {  # SHARD; 130 is the exit of a run that was interrupted
-  [ -e "$folder/shard$1.exit" ] && [ "$(cat "$folder/shard$1.exit")" != 130 ]
+ended() {  # SHARD; from 128 on a signal ended it, an interrupt among them
+  [ -s "$folder/shard$1.exit" ] && [ "$(cat "$folder/shard$1.exit")" -lt 128 ]
 }
 
 for shard in $(seq "$shards"); do

@@ -77,6 +77,18 @@ def test_the_calls_of_a_side_are_rows_with_their_times_on_the_host():
     assert list(launch) == ["cudaLaunchKernel", "cudaDeviceSynchronize"]
 
 
+def test_the_calls_of_ranks_are_their_own():
+    launched = [Pass("before", 1, {867: 0, 868: 1})]
+    told = {
+        (row.rank, row.name): row.count
+        for row in read_nsys(FIXTURES / "h200_d.sqlite", launched).rows
+        if row.kind == "call"
+    }
+    assert told[0, "cudaLaunchKernel"] == told[1, "cudaLaunchKernel"] == 30
+    assert told[0, "cudaEventQuery"] == 3
+    assert (1, "cudaEventQuery") not in told
+
+
 def test_the_same_kernels_in_a_cuda_graph_take_one_launch_and_keep_the_gpu_busy():
     side, _ = single("graph")
     assert (side.launches, side.kernels, side.host_wait_s, side.bound) == (1, 300, 0.0, "gpu")

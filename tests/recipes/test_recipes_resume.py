@@ -187,7 +187,16 @@ def test_a_run_does_not_go_on_in_another_commit_or_on_another_host(run, monkeypa
     with pytest.raises(UserError) as caught:
         run([pair(ratio=1.5)], make_case("a"), resume=True)
     assert "commit abc then, def now" in caught.value.faults[0].what
-    monkeypatch.setattr(runs, "git_state", lambda folder: {"sha": "abc", "diff": "12ab", "changed": "cufile.log"})
-    with pytest.raises(UserError, match=r"uncommitted changes none then, 12ab \(cufile\.log\) now"):
-        run([pair(ratio=1.5)], make_case("a"), resume=True)
     assert "elsewhere now" in caught.value.faults[0].what
+
+
+def test_changed_files_are_named_and_only_their_contents_count(run, monkeypatch) -> None:
+    changed = {"sha": "abc", "diff": "12ab", "changed": "cufile.log"}
+    run([pair(ratio=1.5)], make_case("a"))
+    monkeypatch.setattr(runs, "git_state", lambda folder: changed)
+    with pytest.raises(UserError, match=r"uncommitted changes none then, 12ab now \(cufile\.log\)"):
+        run([pair(ratio=1.5)], make_case("a"), resume=True)
+    monkeypatch.setattr(runs, "git_state", lambda folder: {"sha": "abc", "diff": "12ab"})
+    run([pair(ratio=1.5)], make_case("a"))
+    monkeypatch.setattr(runs, "git_state", lambda folder: changed)
+    run([pair(ratio=1.5)], make_case("a"), resume=True)
