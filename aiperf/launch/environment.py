@@ -36,7 +36,8 @@ def side_environment(
         for name in _LOOPBACK:
             env.setdefault(name, "lo")
     if logs is not None:
-        env = {name: str(logs / file) for name, file in _LOGS.items()} | env
+        for name, file in _LOGS.items():
+            env.setdefault(name, str(logs / file))
     env[PARENT_VARIABLE] = str(os.getpid())
     env[LAUNCH_VARIABLE] = uuid.uuid4().hex
     env[PAD_VARIABLE] = "x" * pad_bytes(seed)

@@ -51,12 +51,7 @@ def activity_lines(
         return []
     shown = found[:most]
     sides = [side for side in (before, after) if side]
-    columns = [
-        _column(f"n {side}", shown, place, "count", "", group="numbers of calls") for place, side in enumerate(sides)
-    ]
-    columns += [_column(f"time {side}", shown, place, "time_s", "s", keep=True) for place, side in enumerate(sides)]
-    if after:
-        columns.append(Column("change", tuple(_mark(m, before, after) for m in shown), keep=True))
+    columns = _numbers_and_times(shown, before, after)
     columns += [
         _column(f"rate {side}", shown, place, "bytes_per_s", "B/s", group="rates") for place, side in enumerate(sides)
     ]
@@ -72,12 +67,8 @@ def call_lines(profile: Profile, tool: Tool, before: str, after: str, *, width: 
     if not found:
         return []
     shown = found[:most]
+    columns = [*_numbers_and_times(shown, before, after), _worked_out("each", "s", shown, lambda seen: seen.each_s)]
     sides = [side for side in (before, after) if side]
-    columns = [_column(f"n {side}", shown, place, "count", "") for place, side in enumerate(sides)]
-    columns += [_column(f"time {side}", shown, place, "time_s", "s", keep=True) for place, side in enumerate(sides)]
-    if after:
-        columns.append(Column("change", tuple(_mark(m, before, after) for m in shown), keep=True))
-    columns.append(_worked_out("each", "s", shown, lambda seen: seen.each_s))
     title = said(f"Calls on the host, by {tool}; {_per(profile, tool, sides, found)}", width, style="bold")
     table, lost = fitted(Column("", tuple(_label(m) for m in shown)), columns, width=width)
     return [*title, *table, *left_out(lost, width), *_rest(found[len(shown) :], before, after, width)]
@@ -132,6 +123,17 @@ def event_lines(profile: Profile, tool: Tool, before: str, after: str, *, width:
     named = tuple(EVENT_NAMES.get(name, name) for name in names)
     table, lost = fitted(Column(f"events per iteration, by {tool}", named), columns, width=width)
     return [*table, *left_out(lost, width)]
+
+
+def _numbers_and_times(shown: Sequence[Match], before: str, after: str) -> list[Column]:
+    sides = [side for side in (before, after) if side]
+    columns = [
+        _column(f"n {side}", shown, place, "count", "", group="numbers of calls") for place, side in enumerate(sides)
+    ]
+    columns += [_column(f"time {side}", shown, place, "time_s", "s", keep=True) for place, side in enumerate(sides)]
+    if after:
+        columns.append(Column("change", tuple(_mark(m, before, after) for m in shown), keep=True))
+    return columns
 
 
 def _per(profile: Profile, tool: Tool, sides: Sequence[str], found: Sequence[Match]) -> str:

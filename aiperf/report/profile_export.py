@@ -177,10 +177,7 @@ def _activities(tool: str, before: str, after: str, found: Sequence[Match]) -> l
     cells = []
     for match in found:
         both = match.both[: len(sides)]
-        rank = f" (rank {match.rank})" if match.rank is not None else ""
-        line = [f"{match.name}{rank}", match.kind]
-        for field, unit in (("count", ""), ("time_s", "s"), ("bytes_per_s", "B/s")):
-            line += [written(seen.number(field) if seen else None, unit) for seen in both]
+        line = [_name(match), match.kind, *_values(both, ("count", ""), ("time_s", "s"), ("bytes_per_s", "B/s"))]
         line += [points(seen.number(field) if seen else None) for _, field in shown for seen in both]
         line += [_class(seen) for seen in both]
         cells.append([*line, _mark(match, sides)] if after else line)
@@ -195,12 +192,18 @@ def _calls(tool: str, before: str, after: str, found: Sequence[Match]) -> list[s
     cells = []
     for match in found:
         both = match.both[: len(sides)]
-        line = [f"{match.name}{f' (rank {match.rank})' if match.rank is not None else ''}"]
-        line += [written(seen.number("count") if seen else None, "") for seen in both]
-        line += [written(seen.number("time_s") if seen else None, "s") for seen in both]
+        line = [_name(match), *_values(both, ("count", ""), ("time_s", "s"))]
         line += [written(seen.each_s if seen else None, "s") for seen in both]
         cells.append([*line, _mark(match, sides)] if after else line)
     return _table([*titles, "change of time"] if after else titles, cells)
+
+
+def _name(match: Match) -> str:
+    return match.name if match.rank is None else f"{match.name} (rank {match.rank})"
+
+
+def _values(both: Sequence[Seen | None], *fields: tuple[str, str]) -> list[str]:
+    return [written(seen.number(field) if seen else None, unit) for field, unit in fields for seen in both]
 
 
 def _seen(match: Match) -> Iterator[Seen]:

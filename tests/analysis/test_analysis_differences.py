@@ -112,6 +112,13 @@ def test_runs_differ_in_software_checkout_and_precision_without_being_forbidden(
     assert Difference("git.sha", "a" * 12, "b" * 12) in found.record_only
 
 
+def test_what_was_changed_in_a_checkout_is_told_by_its_contents_not_by_the_names_of_files():
+    then, now = (
+        RunRecord("r", (), "", git={"sha": "a", "diff": "d"} | more) for more in ({}, {"changed": "cufile.log"})
+    )
+    assert run_differences(then, now).record_only == ()
+
+
 def test_a_damaged_run_record_is_a_host_that_was_not_recorded():
     for host in ({}, {"fingerprint": None}, {"fingerprint": {"must_match": []}}):
         assert names(run_differences(RunRecord("r", (), "", host=host), RunRecord("r", (), "")).must_match) == [

@@ -32,6 +32,7 @@ def test_what_is_missing_are_core_rows_without_a_scenario(here) -> None:
     assert all(row["weight"] == "core" and row["scenarios"] == [] and row["lane"] in ("cpu", "gpu1") for row in rows)
     text = " ".join(here("book", "--missing").out.split())
     assert "5 more wait for families of workloads that come later: ch04/kv-recompute-vs-offload-reload," in text
+    assert here("book", "--missing", "--chapter", "6").out.startswith("Every core row of ch06 that")
 
 
 def test_how_a_ladder_answers_a_row_is_said_in_the_help_and_below_the_table(here) -> None:

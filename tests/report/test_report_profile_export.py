@@ -82,6 +82,19 @@ def test_markdown_holds_every_table_and_marks_what_only_one_side_has() -> None:
     assert "NVIDIA says: Long Scoreboard" in told
 
 
+def test_markdown_has_the_calls_of_the_host_in_a_table_of_their_own() -> None:
+    rows = (
+        CounterRow("before", "nsys", "kernel", "add", count=300, time_s=0.3e-3),
+        CounterRow("before", "nsys", "call", "cudaFree", count=4, time_s=8e-6, rank=1),
+        CounterRow("after", "nsys", "call", "cudaFree", count=2, time_s=6e-6, rank=1),
+    )
+    told = profile_markdown(Profile("c", rows=rows))
+    assert "| cudaFree (rank 1) | 4 | 2 | 8.00 µs | 6.00 µs | 2.00 µs | 3.00 µs | −25.0 % |" in told
+    assert "| add | kernel | 300 |" in told
+    assert told.index("| add |") < told.index("| calls on the host, by nsys, all of them | n before |")
+    assert "| call |" not in told
+
+
 def test_markdown_of_a_kernel_cannot_break_its_table() -> None:
     row = CounterRow("before", "nsys", "kernel", "a|b\n<script>`x`", count=1, time_s=1.0)
     told = profile_markdown(Profile("c|d", rows=(row,)))
