@@ -90,8 +90,8 @@ def test_markdown_has_the_calls_of_the_host_in_a_table_of_their_own() -> None:
     )
     told = profile_markdown(Profile("c", rows=rows))
     assert "| cudaFree (rank 1) | 4 | 2 | 8.00 µs | 6.00 µs | 2.00 µs | 3.00 µs | −25.0 % |" in told
-    assert "| add | kernel | 300 |" in told
-    assert told.index("| add |") < told.index("| calls on the host, by nsys, all of them | n before |")
+    assert "| add (rank 0) | kernel | 300 |" in told
+    assert told.index("| add (rank 0) |") < told.index("| calls on the host, by nsys, all of them | n before |")
     assert "| call |" not in told
 
 
