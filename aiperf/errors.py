@@ -77,3 +77,8 @@ class NoBaseline(UserError):
 def usage(what: str, hint: str = "", where: str = "") -> UserError:
     """Build a UserError that holds a single fault."""
     return UserError(Fault(where=where, what=what, hint=hint))
+
+
+def invalid_value(where: str, value: object, allowed: Iterable[object]) -> Fault:
+    """The fault of a value that is not one of those allowed."""
+    return Fault(where, f'invalid value "{value}" (allowed: {", ".join(map(str, allowed))}).')

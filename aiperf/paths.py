@@ -1,6 +1,6 @@
-"""Where the project's own data lies: beside the package in a checkout, inside it in an installed wheel.
+"""Where the project's data lies (beside the package in a checkout, inside it in a wheel), and the user's folders.
 
-What must not live here: the user's folders.
+What must not live here: reading or writing any of it.
 """
 
 from __future__ import annotations
@@ -50,3 +50,9 @@ def state_folder() -> Path:
         return Path(explicit)
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "aiperf-ab"
+
+
+def cache_folder() -> Path:
+    """Where workers keep what can be made again, as workloads/shared/user_cache.py has it."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache") / "aiperf"

@@ -78,14 +78,14 @@ class Settings:
     precision: Precision = field(default_factory=Precision)
     limits: Limits = field(default_factory=Limits)
     budget: float | None = None
-    """Seconds for a run, or a sitting of it, from its first case on; None leaves only the cases' own budgets."""
+    """Seconds for a run, or a session of it, from its first case on; None leaves only the cases' own budgets."""
     seed: int = 0
     pin: str = "auto"
     """auto, none, or a CPU list."""
     slice: Literal["auto", "off"] = "auto"
     results: Path = Path("results")
     peaks: bool = True
-    """Measure a roof that a case needs and this host has not measured yet."""
+    """Measure a peak that a case needs and this host has not measured yet."""
     nvtx: bool = False
     """Emit ranges even when no profiler is attached."""
     energy_seconds: float = 0.0

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import pytest
 
 from aiperf.host.facts import HostFacts
-from aiperf.profilers.preflight import abilities
+from aiperf.profilers.registry import statuses
 
 _WITH_REAL_TOOLS = ("test_recipes_real_tools.py", "test_profilers_scrub.py", "test_profilers_recover.py")
 
@@ -25,6 +28,14 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Commands, workers and programs share compiled modules, which some environments forbid to write."""
+    if not hasattr(config, "workerinput") and "PYTHONPYCACHEPREFIX" not in os.environ:
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="aiperf-bytecode-")
+        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop("PYTHONPYCACHEPREFIX"), ignore_errors=True))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
     """A shell starts what it puts into the background with SIGINT ignored, and programs inherit that."""
@@ -37,7 +48,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     ran = [report.nodeid for state in ("passed", "failed") for report in terminalreporter.stats.get(state, [])]
     if not any(file in name for name in ran for file in _WITH_REAL_TOOLS):
         return
-    for ability in abilities(HostFacts("h", "Linux", "cpu", (0,), 1, 1)):
-        if ability.tool in ("nsys", "torch"):
-            seen = ability.where if ability.usable else f"not run, {ability.reason}"
-            terminalreporter.write_line(f"real {ability.tool}: {seen}")
+    for status in statuses(HostFacts("h", "Linux", "cpu", (0,), 1, 1)):
+        if status.tool in ("nsys", "torch"):
+            seen = status.where if status.usable else f"not run, {status.reason}"
+            terminalreporter.write_line(f"real {status.tool}: {seen}")

@@ -1,6 +1,6 @@
-"""Sittings held against each other: estimates that were made apart, their difference, whole runs case by case.
+"""Sessions held against each other: estimates that were made apart, their difference, whole runs case by case.
 
-What must not live here: the verdict inside one sitting, and whether hosts and scenarios compare (differences.py).
+What must not live here: the verdict inside one session, and whether hosts and scenarios compare (differences.py).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from aiperf.analysis.crossover import t_quantile
 from aiperf.analysis.differences import Differences, case_differences, run_differences
 from aiperf.analysis.gate import Difference
-from aiperf.analysis.metrics import HEADLINE, METRICS
+from aiperf.analysis.metrics import DEFAULT_METRIC, METRICS
 from aiperf.analysis.verdict import NO_SPREAD, Reason, statistical_word
-from aiperf.host.calibration import Calibration, of_case
 from aiperf.records import Better, Case, CaseRecord, Comparison, Result, RunRecord, Summary, Word
+from aiperf.records.calibration import Calibration, of_case
 
 ALPHA = 0.05
 """Two-sided error of one change between two runs."""
 
-FEWEST_SITTINGS = 5
-"""Baseline sittings without which an absolute time is no baseline (METHOD 10, level 3)."""
+FEWEST_SESSIONS = 5
+"""Baseline sessions without which an absolute time is no baseline (METHOD 10, level 3)."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Change:
 
 
 def ratio_estimate(comparison: Comparison) -> Estimate | None:
-    """The speedup of one sitting, above 0 better; None when its interval has no end.
+    """The speedup of one session, above 0 better; None when its interval has no end.
 
     The interval is exp(mu -+ t_{1-alpha/2, df} se), so its half-width gives the standard error back, calibration's
     scale included. df = P - 2, or P - 1 when all pairs had one order: then the position effect has no finite interval.
@@ -71,7 +71,7 @@ def ratio_estimate(comparison: Comparison) -> Estimate | None:
 
 
 def value_estimate(summary: Summary, *, pairs: int, better: Better = "lower") -> Estimate | None:
-    """One side's value of one sitting, signed so that above is better; None when its spread is not known."""
+    """One side's value of one session, signed so that above is better; None when its spread is not known."""
     spread = summary.log_sd
     if spread is None or not math.isfinite(spread) or pairs < 2 or not 0 < summary.value < math.inf:
         return None
@@ -80,9 +80,9 @@ def value_estimate(summary: Summary, *, pairs: int, better: Better = "lower") ->
 
 
 def change(now: Estimate, base: Estimate, *, alpha: float, delta: float, tau: float = 0.0) -> Change:
-    """Difference of two sittings: r = now - base, SE^2 = se_now^2 + se_base^2 + 2 tau^2 (METHOD 10, level 2).
+    """Difference of two sessions: r = now - base, SE^2 = se_now^2 + se_base^2 + 2 tau^2 (METHOD 10, level 2).
 
-    ``tau`` is the noise between sittings on the log scale, ``delta`` the threshold as a ratio minus 1. Degrees of
+    ``tau`` is the noise between sessions on the log scale, ``delta`` the threshold as a ratio minus 1. Degrees of
     freedom by Welch-Satterthwaite, where tau counts as known.
     """
     variances = ((now.se**2, now.df), (base.se**2, base.df))
@@ -93,14 +93,14 @@ def change(now: Estimate, base: Estimate, *, alpha: float, delta: float, tau: fl
 
 
 def expectation(now: Estimate, baseline: Sequence[float], *, alpha: float, delta: float) -> Change:
-    """Hold a new value against the logs of at least FEWEST_SITTINGS earlier sittings (METHOD 10, level 3).
+    """Hold a new value against the logs of at least FEWEST_SESSIONS earlier sessions (METHOD 10, level 3).
 
-    The prediction interval of one more sitting: mean -+ t_{k-1} s sqrt(1 + 1/k); ``baseline`` signed as ``now``.
-    Raises ValueError with fewer sittings.
+    The prediction interval of one more session: mean -+ t_{k-1} s sqrt(1 + 1/k); ``baseline`` signed as ``now``.
+    Raises ValueError with fewer sessions.
     """
     count = len(baseline)
-    if count < FEWEST_SITTINGS:
-        raise ValueError(f"{count} baseline sittings; an absolute comparison needs {FEWEST_SITTINGS}")
+    if count < FEWEST_SESSIONS:
+        raise ValueError(f"{count} baseline sessions; an absolute comparison needs {FEWEST_SESSIONS}")
     se = statistics.stdev(baseline) * math.sqrt(1 + 1 / count)
     return _held(now.log - statistics.fmean(baseline), se, count - 1, alpha=alpha, delta=delta)
 
@@ -148,18 +148,18 @@ class Held:
     side: str
     against: str = ""
     """Empty for a value without another side (imported)."""
-    headline: bool = True
+    primary: bool = True
     speedup: Change | None = None
     """Of before / after: what both runs' machine and day did to both sides cancels."""
     value: Change | None = None
-    """Of the side's own value. Day and machine do not cancel, and from one sitting each the interval cannot hold them
+    """Of the side's own value. Day and machine do not cancel, and from one session each the interval cannot hold them
     (METHOD 10, level 3): its word is provisional at best."""
     base_value: Change | None = None
     """The same of the side it is held against: what the day and the machine did, where that side is the same code."""
     reason: str = ""
     """Why there is no change of the speedup, or why its word is inconclusive whatever its interval."""
     provisional: bool = False
-    """Whether one of the two results was no more than a quick look, or an imported value from a single sitting."""
+    """Whether one of the two results was no more than a quick look, or an imported value from a single session."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class CaseAcross:
     held: tuple[tuple[Held, ...], ...] = ()
     """For each later run; empty where nothing may be compared."""
     tau: float | None = None
-    """Noise between sittings that the changes of times hold; None when it was never measured on this host."""
+    """Noise between sessions that the changes of times hold; None when it was never measured on this host."""
 
 
 @dataclass(frozen=True)
@@ -245,8 +245,9 @@ def hold_case(then: CaseRecord, now: CaseRecord, *, tau: float = 0.0, alpha: flo
             moved = _moved(values[key], value, tau=tau, alpha=alpha, threshold=threshold)
             lone.append(
                 Held(
-                    value.metric, value.unit, value.better, key[1], headline=value.metric == HEADLINE, provisional=True,
-                    value=moved, reason="" if moved else "one of the values has no spread to make an interval of",
+                    value.metric, value.unit, value.better, key[1], primary=value.metric == DEFAULT_METRIC,
+                    provisional=True, value=moved,
+                    reason="" if moved else "one of the values has no spread to make an interval of",
                 )
             )  # fmt: skip
     return tuple(lone)
@@ -259,7 +260,7 @@ def record_values(record: CaseRecord) -> dict[tuple[str, str], Value]:
         c = result.comparison
         for summary in (c.before, c.after):
             found.setdefault((c.metric, summary.side), Value(summary, c.metric, c.unit, c.better, c.pairs))
-    metric = METRICS[HEADLINE]
+    metric = METRICS[DEFAULT_METRIC]
     for summary in record.summaries:
         value = Value(summary, metric.name, metric.unit, metric.better, summary.replicates or 0)
         found[metric.name, summary.side] = value
@@ -267,7 +268,7 @@ def record_values(record: CaseRecord) -> dict[tuple[str, str], Value]:
 
 
 def tau_of(case: Case, calibrations: Iterable[Calibration]) -> float | None:
-    """Noise between sittings that a change must allow for: the upper bound of what A/A calibration found for a case's
+    """Noise between sessions that a change must allow for: the upper bound of what A/A calibration found for a case's
     way of measuring, as for gates (METHOD 9); None when it never looked.
     """
     found = of_case(case, calibrations)
@@ -298,12 +299,12 @@ def _key(result: Result) -> tuple[str, str, str]:
 
 def _hold_result(then: Result, now: Result, *, tau: float, alpha: float) -> Held:
     new, old = now.comparison, then.comparison
-    # Calibration measures times; nothing is known of how other metrics scatter between sittings.
+    # Calibration measures times; nothing is known of how other metrics scatter between sessions.
     tau = tau if new.unit == "s" else 0.0
     threshold = max(then.verdict.threshold, now.verdict.threshold)
     sides = [[Value(s, c.metric, c.unit, c.better, c.pairs) for s in (c.before, c.after)] for c in (old, new)]
     quick = then.verdict.provisional or now.verdict.provisional
-    held = Held(new.metric, new.unit, new.better, now.side, now.against, now.headline, provisional=quick)
+    held = Held(new.metric, new.unit, new.better, now.side, now.against, now.primary, provisional=quick)
     if invalid := _named(then, now, [r.verdict.word == "invalid" for r in (then, now)]):
         return replace(held, reason=f"{invalid} is invalid")
     base_value, value = (_moved(*both, tau=tau, alpha=alpha, threshold=threshold) for both in zip(*sides, strict=True))
@@ -327,7 +328,7 @@ def _moved(then: Value, now: Value, *, tau: float, alpha: float, threshold: floa
         return None
     if now.unit == "s" and max(base.se, estimate.se) < NO_SPREAD:
         return None
-    # The noise between sittings of a ratio is the least that a value alone has.
+    # The noise between sessions of a ratio is the least that a value alone has.
     return change(estimate, base, alpha=alpha, delta=threshold, tau=tau)
 
 

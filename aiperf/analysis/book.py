@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from aiperf.analysis.metrics import HEADLINE, MEMORY
+from aiperf.analysis.metrics import DEFAULT_METRIC, MEMORY
 from aiperf.plan.book import BookRow, Claim
 from aiperf.plan.cited import Cited
 from aiperf.scenario.citations import Citation
@@ -65,7 +65,7 @@ class Measured:
     ratio: float
     low: float
     high: float
-    metric: str = HEADLINE
+    metric: str = DEFAULT_METRIC
     provisional: bool = False
     """A quick look: its verdict is to be confirmed at standard precision."""
     expect: str = ""

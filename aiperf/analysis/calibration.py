@@ -1,6 +1,6 @@
-"""What A/A sittings and injected slowdowns say about this host: false positives, coverage, noise floor, power.
+"""What A/A sessions and injected slowdowns say about this host: false positives, coverage, noise floor, power.
 
-What must not live here: running a sitting, storing what was learned.
+What must not live here: running a session, storing what was learned.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TAU_CONFIDENCE = 0.90
 
 
 @dataclass(frozen=True)
-class Sitting:
+class SessionEstimate:
     """One whole measurement of a case; estimate and ends are log-ratios."""
 
     estimate: float
@@ -54,18 +54,18 @@ class IntervalScale:
     """Whether the intervals are as wide as the scatter of the estimates asks for (METHOD 9)."""
 
     c2: float
-    """mean(z^2) (nu - 2) / nu; 1 when the standard errors are right. 1 without usable sittings."""
+    """mean(z^2) (nu - 2) / nu; 1 when the standard errors are right. 1 without usable sessions."""
     lower: float
     """Its one-sided chi^2 lower bound."""
     factor: float
     """What to multiply standard errors by: sqrt(c2) when the lower bound is above 1, else 1."""
-    sittings: int
+    sessions: int
     """How many had the degrees of freedom for it (more than 2)."""
 
 
 @dataclass(frozen=True)
-class SittingNoise:
-    """Variance between sittings that no sitting sees in itself; log-ratio units."""
+class SessionNoise:
+    """Variance between sessions that no session sees in itself; log-ratio units."""
 
     tau: float
     tau_upper: float
@@ -88,7 +88,7 @@ class Power:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Everything that equal sides in M sittings tell."""
+    """Everything that equal sides in M sessions tell."""
 
     beyond_zero: Rate
     """Intervals that exclude 1: tests the interval."""
@@ -96,23 +96,23 @@ class Calibration:
     """Called improved or regressed: the rate of false verdicts."""
     coverage: Rate
     scale: IntervalScale
-    noise: SittingNoise
+    noise: SessionNoise
     threshold: float
     """Effective: max(delta, 2 tau), a ratio minus 1."""
 
 
-def sitting(result: Result) -> Sitting:
-    """Take a sitting from one concluded result (an A/A run uses an interval scale of 1).
+def session_estimate(result: Result) -> SessionEstimate:
+    """Take a session from one concluded result (an A/A run uses an interval scale of 1).
 
-    Raises ValueError when the interval is unbounded: such a sitting cannot calibrate anything.
+    Raises ValueError when the interval is unbounded: such a session cannot calibrate anything.
     """
     c = result.comparison
     if not (c.low > 0 and math.isfinite(c.high) and c.pairs >= 3):
-        raise ValueError(f"a sitting of {c.pairs} pairs has no interval to calibrate with")
+        raise ValueError(f"a session of {c.pairs} pairs has no interval to calibrate with")
     df = c.pairs - (2 if math.isfinite(c.position_low) else 1)
     low, high = math.log(c.low), math.log(c.high)
     se = (high - low) / 2 / float(t_quantile(1 - c.alpha / 2, df))
-    return Sitting(math.log(c.ratio), se, df, low, high, result.verdict.word)
+    return SessionEstimate(math.log(c.ratio), se, df, low, high, result.verdict.word)
 
 
 def rate(count: int, of: int, *, confidence: float = CONFIDENCE) -> Rate:
@@ -129,22 +129,22 @@ def rate(count: int, of: int, *, confidence: float = CONFIDENCE) -> Rate:
     return Rate(count, of, low, high, confidence)
 
 
-def sittings_needed(flags: int, *, bound: float = 0.05, confidence: float = CONFIDENCE) -> int:
-    """Find the fewest sittings that with this many flags show a false-positive rate of at most ``bound``."""
+def sessions_needed(flags: int, *, bound: float = 0.05, confidence: float = CONFIDENCE) -> int:
+    """Find the fewest sessions that with this many flags show a false-positive rate of at most ``bound``."""
     of = flags + 1
     while rate(flags, of, confidence=confidence).high > bound:
         of += 1
     return of
 
 
-def interval_scale(sittings: Sequence[Sitting]) -> IntervalScale:
+def interval_scale(sessions: Sequence[SessionEstimate]) -> IntervalScale:
     """Estimate c^2 and its chi^2 lower bound.
 
-    Sittings with a spread of zero or df <= 2 (no variance of t) are left out.
+    Sessions with a spread of zero or df <= 2 (no variance of t) are left out.
     """
     from scipy.special import chdtri
 
-    usable = [s for s in sittings if s.df > 2 and s.se > 0]
+    usable = [s for s in sessions if s.df > 2 and s.se > 0]
     if not usable:
         return IntervalScale(1.0, 0.0, 1.0, 0)
     c2 = statistics.fmean((s.estimate / s.se) ** 2 * (s.df - 2) / s.df for s in usable)
@@ -152,20 +152,20 @@ def interval_scale(sittings: Sequence[Sitting]) -> IntervalScale:
     return IntervalScale(c2, lower, math.sqrt(c2) if lower > 1 else 1.0, len(usable))
 
 
-def sitting_noise(sittings: Sequence[Sitting]) -> SittingNoise:
+def session_noise(sessions: Sequence[SessionEstimate]) -> SessionNoise:
     """Estimate tau^2 = max(0, Var(estimate) - mean(se^2)), and its chi^2 upper bound.
 
-    Raises ValueError with fewer than 2 sittings.
+    Raises ValueError with fewer than 2 sessions.
     """
     from scipy.special import chdtri
 
-    if len(sittings) < 2:
-        raise ValueError("noise between sittings needs at least 2 of them")
-    variance = statistics.variance(s.estimate for s in sittings)
-    within = statistics.fmean(s.se**2 for s in sittings)
-    df = len(sittings) - 1
+    if len(sessions) < 2:
+        raise ValueError("noise between sessions needs at least 2 of them")
+    variance = statistics.variance(s.estimate for s in sessions)
+    within = statistics.fmean(s.se**2 for s in sessions)
+    df = len(sessions) - 1
     upper = df * variance / float(chdtri(df, TAU_CONFIDENCE))
-    return SittingNoise(math.sqrt(max(0.0, variance - within)), math.sqrt(max(0.0, upper - within)))
+    return SessionNoise(math.sqrt(max(0.0, variance - within)), math.sqrt(max(0.0, upper - within)))
 
 
 def effective_threshold(delta: float, tau: float = 0.0) -> float:
@@ -173,27 +173,27 @@ def effective_threshold(delta: float, tau: float = 0.0) -> float:
     return max(delta, math.expm1(2 * tau))
 
 
-def calibrate(sittings: Sequence[Sitting], *, delta: float) -> Calibration:
-    """Judge sittings of equal sides. Raises ValueError with fewer than 2."""
-    noise = sitting_noise(sittings)
-    count = len(sittings)
-    covered = sum(s.covers() for s in sittings)
+def calibrate(sessions: Sequence[SessionEstimate], *, delta: float) -> Calibration:
+    """Judge sessions of equal sides. Raises ValueError with fewer than 2."""
+    noise = session_noise(sessions)
+    count = len(sessions)
+    covered = sum(s.covers() for s in sessions)
     return Calibration(
         beyond_zero=rate(count - covered, count),
-        beyond_threshold=rate(sum(s.word in ("improved", "regressed") for s in sittings), count),
+        beyond_threshold=rate(sum(s.word in ("improved", "regressed") for s in sessions), count),
         coverage=rate(covered, count),
-        scale=interval_scale(sittings),
+        scale=interval_scale(sessions),
         noise=noise,
         threshold=effective_threshold(delta, noise.tau),
     )
 
 
-def power(sittings: Sequence[Sitting], *, slowdown: float) -> Power:
-    """Count how often sittings with the after side slowed by ``slowdown`` (a ratio minus 1, above 0) found it."""
-    count, truth = len(sittings), -math.log1p(slowdown)
+def power(sessions: Sequence[SessionEstimate], *, slowdown: float) -> Power:
+    """Count how often sessions with the after side slowed by ``slowdown`` (a ratio minus 1, above 0) found it."""
+    count, truth = len(sessions), -math.log1p(slowdown)
     return Power(
         slowdown=slowdown,
-        beyond_zero=rate(sum(s.high < 0 for s in sittings), count),
-        beyond_threshold=rate(sum(s.word == "regressed" for s in sittings), count),
-        covered=rate(sum(s.covers(truth) for s in sittings), count),
+        beyond_zero=rate(sum(s.high < 0 for s in sessions), count),
+        beyond_threshold=rate(sum(s.word == "regressed" for s in sessions), count),
+        covered=rate(sum(s.covers(truth) for s in sessions), count),
     )

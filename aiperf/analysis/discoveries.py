@@ -64,7 +64,7 @@ def discoveries(results: Sequence[Result], *, looks: int) -> Discoveries | None:
     """Correct the headline verdicts of one run for their number; None when they are too few to need it."""
     tested = []
     for result in results:
-        if result.headline and result.verdict.word != "invalid":
+        if result.primary and result.verdict.word != "invalid":
             p = p_value(result.comparison, threshold=result.verdict.threshold, looks=looks)
             if p is not None:
                 tested.append((result.verdict.word, p))

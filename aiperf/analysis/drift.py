@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from aiperf.analysis.metrics import HEADLINE
+from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.analysis.pairs import reading, side_value, valid
-from aiperf.records import Case, Pair
+from aiperf.records import Case, Note, Pair
 
 ALPHA = 0.01
 """Two-sided error of a slope's interval: a case without drift is said to have one about once in fifty."""
@@ -38,7 +38,7 @@ def drifts(case: Case, pairs: Sequence[Pair], *, least: float, alpha: float = AL
     Kendall's statistic (Sen 1968; Hollander and Wolfe, section 9.3). Fewer than six pairs tell nothing at this alpha.
     """
     used = valid(pairs)
-    how = reading(used, case, metric=HEADLINE)
+    how = reading(used, case, metric=DEFAULT_METRIC)
     found = []
     for side in case.sides:
         times = [side_value(pair, side.name, how=how) for pair in used]
@@ -49,28 +49,17 @@ def drifts(case: Case, pairs: Sequence[Pair], *, least: float, alpha: float = AL
     return tuple(found)
 
 
-def drift_sentence(found: Sequence[Drift], *, sides: int) -> str:
-    """Tell the drifts of a case in one sentence; empty without any."""
+def drift_note(found: Sequence[Drift], *, sides: int) -> Note | None:
+    """The drifts of a case with so many ``sides`` as one note; None without any."""
     if not found:
-        return ""
-    if len(found) == sides and _alike(found):
-        whole = "both sides" if sides == 2 else f"all {sides} sides"
-        word = "slowed" if found[0].change > 0 else "sped up"
-        return (
-            f"{whole} {word} by {_span(found)} over the case, alike: the ratio is taken within pairs and did not move"
-        )
-    told = [f"{d.side} {'slowed' if d.change > 0 else 'sped up'} by {_percent(d)}" for d in found]
-    return f"{', '.join(told)} over the case, not all sides alike: the ratio moved while it was measured"
+        return None
+    alike = len(found) == sides and _alike(found)
+    return Note("drift", {"alike": alike, "changes": {drift.side: drift.change for drift in found}})
 
 
 def _alike(found: Sequence[Drift]) -> bool:
     """Whether the intervals have a change in common."""
     return max(drift.low for drift in found) <= min(drift.high for drift in found)
-
-
-def _span(found: Sequence[Drift]) -> str:
-    sizes = [_percent(drift) for drift in sorted(found, key=lambda d: abs(math.expm1(d.change)))]
-    return sizes[0] if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
 
 
 def _drift(side: str, logs: Sequence[float], alpha: float) -> Drift | None:
@@ -100,7 +89,3 @@ def _critical(count: int, alpha: float) -> int:
         cut += 1
         below += chances[cut]
     return cut
-
-
-def _percent(drift: Drift) -> str:
-    return f"{abs(math.expm1(drift.change)) * 100:.2g} %"

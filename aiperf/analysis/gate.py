@@ -8,43 +8,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from aiperf.analysis.rows import ComparisonRow
 from aiperf.errors import Exit
 
 Level = Literal["rebuild", "ratio", "absolute"]
 """rebuild: base and head, interleaved here and now. ratio: the speedup against a stored speedup. absolute: the value
 of the gated side against stored values of the same host."""
-Standing = Literal[
+Status = Literal[
     "passed", "regressed", "inconclusive", "invalid", "failed", "skipped", "unfit", "no_baseline", "not_comparable"
 ]
 
 
-@dataclass(frozen=True)
-class GateRow:
-    """One gated metric of one case."""
+@dataclass(frozen=True, kw_only=True)
+class GateRow(ComparisonRow):
+    """One gated metric of one case: head against base, or now against the baseline.
 
-    case: str
-    """Case id."""
-    scenario: str
-    metric: str
-    unit: str
-    standing: Standing
-    sentence: str
-    """Why it stands so, for people."""
-    side: str = ""
-    ratio: float | None = None
-    """Head against base (or now against then); above 1 is better."""
-    low: float | None = None
-    high: float | None = None
-    alpha: float | None = None
-    threshold: float = 0.0
+    ``before`` and ``after`` are the values of base and head; at the level ratio their speedups.
+    """
+
+    status: Status
     p: float | None = None
     """Holm-adjusted, of "no regression"; None when no test was made."""
-    base_value: float | None = None
-    head_value: float | None = None
-    pairs: int = 0
-    pairs_needed: int | None = None
     confirmed: bool | None = None
-    """What a fresh sitting said of a flagged row; None when it was not flagged."""
+    """What a fresh session said of a flagged row; None when it was not flagged."""
     seconds: float = 0.0
     path: str = ""
     """Scenario file."""
@@ -75,7 +61,7 @@ class GateOutcome:
     head: str = ""
     differences: tuple[Difference, ...] = ()
     runs: tuple[str, ...] = ()
-    """Folders of the sittings, the confirming one last."""
+    """Folders of the sessions, the confirming one last."""
     on_inconclusive: Literal["pass", "warn", "fail"] = "warn"
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())

@@ -1,4 +1,4 @@
-"""What a gate may be held against when base is not rebuilt: earlier sittings of one metric of one case.
+"""What a gate may be held against when base is not rebuilt: earlier sessions of one metric of one case.
 
 What must not live here: files, hosts being compared, verdicts.
 """
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiperf.analysis.across import Estimate, ratio_estimate
-from aiperf.analysis.calibration import Sitting, sitting_noise
+from aiperf.analysis.calibration import SessionEstimate, session_noise
 from aiperf.records import Better, Result
 
 
 @dataclass(frozen=True)
-class BaselineSitting:
+class BaselineSession:
     """One metric of one case as one run found it."""
 
     run: str
@@ -34,7 +34,7 @@ class BaselineSitting:
 
 @dataclass(frozen=True)
 class BaselineEntry:
-    """One metric of one side of one case, over its sittings."""
+    """One metric of one side of one case, over its sessions."""
 
     case: str
     scenario: str
@@ -43,7 +43,7 @@ class BaselineEntry:
     metric: str
     unit: str
     better: Better
-    sittings: tuple[BaselineSitting, ...]
+    sessions: tuple[BaselineSession, ...]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Baseline:
     promotions: tuple[Promotion, ...] = ()
     entries: tuple[BaselineEntry, ...] = ()
     tau: dict[str, float] = field(default_factory=dict)
-    """Case -> noise between sittings that calibration knew when it was promoted; log-ratio."""
+    """Case -> noise between sessions that calibration knew when it was promoted; log-ratio."""
 
     def entry(self, case: str, side: str, metric: str) -> BaselineEntry | None:
         """The entry of one metric of one side of a case."""
@@ -82,33 +82,33 @@ class Baseline:
         return next((e.scenario_hash for e in self.entries if e.case == case), None)
 
 
-def sitting_of(result: Result, *, run: str, when: str, precision: str) -> BaselineSitting | None:
+def session_of(result: Result, *, run: str, when: str, precision: str) -> BaselineSession | None:
     """What a baseline keeps of one result; None when its interval has no end."""
     found = ratio_estimate(result.comparison)
     if found is None:
         return None
     c = result.comparison
-    return BaselineSitting(run, when, precision, c.pairs, c.ratio, found.se, float(found.df), c.after.value)
+    return BaselineSession(run, when, precision, c.pairs, c.ratio, found.se, float(found.df), c.after.value)
 
 
 def stored_ratio(entry: BaselineEntry) -> Estimate:
-    """Mean of the sittings' log-ratios; its standard error from theirs, degrees of freedom by Welch-Satterthwaite."""
-    count = len(entry.sittings)
-    total = sum(s.se**2 for s in entry.sittings)
-    parts = sum(s.se**4 / s.df for s in entry.sittings)
-    df = total**2 / parts if parts > 0 else sum(s.df for s in entry.sittings)
-    return Estimate(statistics.fmean(math.log(s.ratio) for s in entry.sittings), math.sqrt(total) / count, df)
+    """Mean of the sessions' log-ratios; its standard error from theirs, degrees of freedom by Welch-Satterthwaite."""
+    count = len(entry.sessions)
+    total = sum(s.se**2 for s in entry.sessions)
+    parts = sum(s.se**4 / s.df for s in entry.sessions)
+    df = total**2 / parts if parts > 0 else sum(s.df for s in entry.sessions)
+    return Estimate(statistics.fmean(math.log(s.ratio) for s in entry.sessions), math.sqrt(total) / count, df)
 
 
 def stored_noise(entry: BaselineEntry) -> float:
-    """Noise between its own sittings (tau, log-ratio) that their standard errors do not explain; 0 with only one."""
-    if len(entry.sittings) < 2:
+    """Noise between its own sessions (tau, log-ratio) that their standard errors do not explain; 0 with only one."""
+    if len(entry.sessions) < 2:
         return 0.0
-    logs = ((math.log(s.ratio), s) for s in entry.sittings)
-    return sitting_noise([Sitting(x, s.se, int(s.df), x, x, "inconclusive") for x, s in logs]).tau
+    logs = ((math.log(s.ratio), s) for s in entry.sessions)
+    return session_noise([SessionEstimate(x, s.se, int(s.df), x, x, "inconclusive") for x, s in logs]).tau
 
 
 def stored_logs(entry: BaselineEntry) -> list[float]:
-    """Natural logarithms of the sittings' values, signed so that above is better."""
+    """Natural logarithms of the sessions' values, signed so that above is better."""
     sign = -1.0 if entry.better == "lower" else 1.0
-    return [sign * math.log(s.value) for s in entry.sittings]
+    return [sign * math.log(s.value) for s in entry.sessions]

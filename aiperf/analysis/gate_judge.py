@@ -1,6 +1,6 @@
-"""One sitting of a case held against its bound: a row for each gated metric, before any confirmation.
+"""One session of a case held against its bound: a row for each gated metric, before any confirmation.
 
-What must not live here: several sittings, the correction for many rows, exit codes, reading baselines.
+What must not live here: several sessions, the correction for many rows, exit codes, reading baselines.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from aiperf.analysis import gate_wording as wording
 from aiperf.analysis.across import (
-    FEWEST_SITTINGS,
+    FEWEST_SESSIONS,
     Change,
     Estimate,
     change,
@@ -23,9 +23,10 @@ from aiperf.analysis.across import (
 )
 from aiperf.analysis.calibration import effective_threshold
 from aiperf.analysis.crossover import Fit, pairs_needed
-from aiperf.analysis.gate import GateRow, Level, Standing
+from aiperf.analysis.gate import GateRow, Level, Status
 from aiperf.analysis.gate_base import Baseline, BaselineEntry, stored_logs, stored_noise, stored_ratio
 from aiperf.analysis.metrics import METRICS
+from aiperf.analysis.notes import note_sentence
 from aiperf.analysis.outliers import two_groups
 from aiperf.analysis.pairs import valid
 from aiperf.analysis.verdict import Reason
@@ -38,7 +39,7 @@ _WEAK = (Reason.TOO_FEW_PAIRS, Reason.NO_SPREAD, Reason.UNSTEADY, Reason.TWO_GRO
 
 @dataclass(frozen=True)
 class Against:
-    """What the cases of a sitting are held against."""
+    """What the cases of a session are held against."""
 
     level: Level = "rebuild"
     baseline: Baseline | None = None
@@ -80,7 +81,7 @@ def judge_case(
 ) -> tuple[GateRow, ...]:
     """Rows of one case, one for each gated metric that it has; a case without results has a single row.
 
-    ``tau`` is the noise between sittings of times that calibration knows (log-ratio). A row "regressed" has only been
+    ``tau`` is the noise between sessions of times that calibration knows (log-ratio). A row "regressed" has only been
     flagged: its ``p`` is not adjusted yet and nothing has confirmed it.
 
     A gate asks one question of the run's interval: is it worse than allowed? With the bound B = 1 / (1 + loss) a row
@@ -110,20 +111,21 @@ def _is_gated(result: Result, against: Against) -> bool:
 
 def _without_results(record: CaseRecord, rules: Sequence[MetricRule]) -> GateRow | None:
     """The row of a case that was skipped, failed, or ended before there was anything to judge."""
-    standing: Standing
+    status: Status
     if record.status == "skipped":
         fix = f"; {record.skip_fix}" if record.skip_fix else ""
-        standing, sentence = "skipped", record.skip_reason + fix
+        status, sentence = "skipped", record.skip_reason + fix
     elif record.stop == "unfit":
-        told = (*record.notes, *([record.failure.message] if record.failure is not None else []))
-        standing, sentence = "unfit", next(iter(told), "the host disturbed too many pairs")
+        causes = [note_sentence(note) for note in record.notes if note.code in ("voided", "host_unfit")]
+        causes += [record.failure.message] if record.failure is not None else []
+        status, sentence = "unfit", next(iter(causes), "the host disturbed too many pairs")
     elif record.status == "failed":
-        standing, sentence = "failed", wording.failure(record.failure, rebuilt=record.case.rebuilt)
+        status, sentence = "failed", wording.failure(record.failure, rebuilt=record.case.rebuilt)
     elif not record.results:
-        standing, sentence = "inconclusive", f"nothing was concluded: {record.stop or record.status}"
+        status, sentence = "inconclusive", f"nothing was concluded: {record.stop or record.status}"
     else:
         return None
-    return replace(blank_row(record.case, rules[0].metric, standing, sentence), seconds=record.seconds)
+    return replace(blank_row(record.case, rules[0].metric, status, sentence), seconds=record.seconds)
 
 
 def refuse_case(case: Case, rules: Sequence[MetricRule], *, against: Against) -> GateRow | None:
@@ -138,9 +140,13 @@ def refuse_case(case: Case, rules: Sequence[MetricRule], *, against: Against) ->
     return blank_row(case, rules[0].metric, *(found[0] or ("no_baseline", "")))
 
 
-def blank_row(case: Case, metric: str, standing: Standing, sentence: str) -> GateRow:
+def blank_row(case: Case, metric: str, status: Status, sentence: str) -> GateRow:
     """A row without a number."""
-    return GateRow(case.id, case.scenario, metric, METRICS[metric].unit, standing, sentence, path=case.path)
+    known = METRICS[metric]
+    return GateRow(
+        case=case.id, scenario=case.scenario, metric=metric, unit=known.unit, better=known.better, status=status,
+        sentence=sentence, path=case.path,
+    )  # fmt: skip
 
 
 def _row(record: CaseRecord, result: Result, rule: MetricRule, against: Against, tau: float) -> GateRow:
@@ -156,25 +162,25 @@ def _row(record: CaseRecord, result: Result, rule: MetricRule, against: Against,
         pairs=result.comparison.pairs,
     )
     if result.verdict.word == "invalid":
-        return replace(row, standing="invalid")
+        return replace(row, status="invalid")
     entry = None
     if against.baseline is not None:
         entry = against.baseline.entry(record.case.id, result.side, metric)
         if refusal := _refusal(record.case, result.side, metric, against.baseline, level=against.level):
-            return replace(row, standing=refusal[0], sentence=refusal[1])
+            return replace(row, status=refusal[0], sentence=refusal[1])
     shift = _shift(result, entry, level=against.level, loss=bound.loss, tau=tau)
     return row if shift is None else _judged(row, record, result, shift, bound, against)
 
 
-def _refusal(case: Case, side: str, metric: str, baseline: Baseline, *, level: Level) -> tuple[Standing, str] | None:
+def _refusal(case: Case, side: str, metric: str, baseline: Baseline, *, level: Level) -> tuple[Status, str] | None:
     """Why there is nothing to hold a metric against; None when there is."""
     stored, entry = baseline.hash_of(case.id), baseline.entry(case.id, side, metric)
     if stored is not None and stored != case.scenario_hash:
         return "not_comparable", wording.other_scenario(stored, case.scenario_hash)
     if entry is None:
         return "no_baseline", wording.no_entry(case.id, metric)
-    if level == "absolute" and len(entry.sittings) < FEWEST_SITTINGS:
-        return "no_baseline", wording.too_few_sittings(len(entry.sittings), FEWEST_SITTINGS)
+    if level == "absolute" and len(entry.sessions) < FEWEST_SESSIONS:
+        return "no_baseline", wording.too_few_sessions(len(entry.sessions), FEWEST_SESSIONS)
     return None
 
 
@@ -194,7 +200,7 @@ def _shift(result: Result, entry: BaselineEntry | None, *, level: Level, loss: f
     sign = -1.0 if c.better == "lower" else 1.0
     value = value_estimate(c.after, pairs=c.pairs, better=c.better) or Estimate(sign * math.log(c.after.value), 0.0, 1)
     held = expectation(value, stored_logs(entry), alpha=c.alpha, delta=loss)
-    typical = statistics.geometric_mean(s.value for s in entry.sittings)
+    typical = statistics.geometric_mean(s.value for s in entry.sessions)
     return _from(held, base_value=typical, head_value=c.after.value)
 
 
@@ -208,18 +214,18 @@ def _judged(
     view = _view(record, result, shift, loss=bound.loss, level=against.level)
     row = replace(
         row, ratio=shift.ratio, low=shift.low, high=shift.high, alpha=result.comparison.alpha,
-        base_value=shift.base_value, head_value=shift.head_value,
+        before=shift.base_value, after=shift.head_value,
     )  # fmt: skip
     edge = 1 / (1 + bound.loss)
-    standing: Standing = "regressed" if view.high < edge else "passed" if view.low > edge else "inconclusive"
-    if doubt := _doubt(record, result, view, standing, loss=bound.loss, level=against.level):
+    status: Status = "regressed" if view.high < edge else "passed" if view.low > edge else "inconclusive"
+    if doubt := _doubt(record, result, view, status, loss=bound.loss, level=against.level):
         return replace(row, sentence=doubt)
-    row = replace(row, standing=standing, p=shift.p)
-    if standing == "regressed":
+    row = replace(row, status=status, p=shift.p)
+    if status == "regressed":
         return replace(row, sentence=wording.regressed(view, loss=bound.loss, allow=bound.allow))
-    if standing == "passed":
+    if status == "passed":
         return replace(row, sentence=wording.passed(view, threshold=bound.threshold, loss=bound.loss))
-    told = wording.undecided(view, loss=bound.loss, more_sittings=against.level != "rebuild")
+    told = wording.undecided(view, loss=bound.loss, more_sessions=against.level != "rebuild")
     return replace(row, sentence=told, pairs_needed=view.pairs_needed)
 
 
@@ -247,14 +253,12 @@ def _needed(record: CaseRecord, c: Comparison, *, loss: float) -> int | None:
     return pairs_needed(spread, threshold=gap, width=record.width, alpha=c.alpha, pairs=c.pairs)
 
 
-def _doubt(
-    record: CaseRecord, result: Result, view: Comparison, standing: Standing, *, loss: float, level: Level
-) -> str:
+def _doubt(record: CaseRecord, result: Result, view: Comparison, status: Status, *, loss: float, level: Level) -> str:
     """Why the interval supports nothing, besides holding the bound; empty when it does."""
     groups = METRICS[view.metric].is_time and two_groups(view.log_ratios, _positions(record, result))
     if groups or result.verdict.reason in _WEAK:
         return wording.own_doubt(result, two_groups=groups)
-    if level == "rebuild" and standing != "inconclusive" and _contradicted(view, standing, edge=1 / (1 + loss)):
+    if level == "rebuild" and status != "inconclusive" and _contradicted(view, status, edge=1 / (1 + loss)):
         return wording.unstable(view, loss=loss)
     return ""
 
@@ -265,6 +269,6 @@ def _positions(record: CaseRecord, result: Result) -> list[int]:
     return [1 if o.index(result.against) < o.index(result.side) else -1 for o in orders]
 
 
-def _contradicted(view: Comparison, standing: Standing, *, edge: float) -> bool:
+def _contradicted(view: Comparison, status: Status, *, edge: float) -> bool:
     """Whether the rank-based second opinion lies on the other side of the bound."""
-    return view.second_ratio >= edge if standing == "regressed" else view.second_ratio <= edge
+    return view.second_ratio >= edge if status == "regressed" else view.second_ratio <= edge

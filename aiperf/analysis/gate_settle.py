@@ -1,6 +1,6 @@
-"""From the rows of a first and a fresh sitting to what the gate says: confirmation, Holm over all rows, exit code.
+"""From the rows of a first and a fresh session to what the gate says: confirmation, Holm over all rows, exit code.
 
-What must not live here: judging one sitting, measuring, printing.
+What must not live here: judging one session, measuring, printing.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _MEANING = MEANING | {Exit.USAGE: "usage error, or nothing could be saved", Exit
 
 def flagged(rows: Sequence[GateRow]) -> tuple[GateRow, ...]:
     """Rows that look worse than allowed: they are measured again before anything fails."""
-    return tuple(row for row in rows if row.standing == "regressed")
+    return tuple(row for row in rows if row.status == "regressed")
 
 
 def settle(first: Sequence[GateRow], again: Sequence[GateRow], *, level: Level = "rebuild") -> tuple[GateRow, ...]:
-    """Rows of the first sitting, the flagged ones as the fresh sitting leaves them, all p-values Holm-adjusted.
+    """Rows of the first session, the flagged ones as the fresh session leaves them, all p-values Holm-adjusted.
 
-    A flagged row was picked for looking bad, the fresh sitting was not: so its word stands, but only a row that both
-    sittings call regressed can fail. Its p is that of both sittings together, p = q (1 - ln q), q = p1 p2 (Fisher),
+    A flagged row was picked for looking bad, the fresh session was not: so its word stands, but only a row that both
+    sessions call regressed can fail. Its p is that of both sessions together, p = q (1 - ln q), q = p1 p2 (Fisher),
     adjusted over every row that was tested.
     """
     fresh = {_key(row): row for row in again}
     # A case that came to no result the second time has one row, whatever was flagged.
     lone = {row.case: row for row in again if row.ratio is None}
     rows = [
-        _confirmed(row, fresh.get(_key(row)) or lone.get(row.case), level=level) if row.standing == "regressed" else row
+        _confirmed(row, fresh.get(_key(row)) or lone.get(row.case), level=level) if row.status == "regressed" else row
         for row in first
     ]
     tested = [place for place, row in enumerate(rows) if row.p is not None]
@@ -59,18 +59,18 @@ def _key(row: GateRow) -> tuple[str, str, str]:
 
 def _confirmed(first: GateRow, again: GateRow | None, *, level: Level) -> GateRow:
     if again is None:
-        return replace(first, standing="inconclusive", confirmed=False, sentence=wording.once(first.sentence))
+        return replace(first, status="inconclusive", confirmed=False, sentence=wording.once(first.sentence))
     seconds = first.seconds + again.seconds
-    if again.standing == "regressed":
+    if again.status == "regressed":
         told = wording.confirmed(first.sentence, again.sentence)
-        # Held against one stored baseline the sittings are not independent: the fresh one speaks alone.
+        # Held against one stored baseline the sessions are not independent: the fresh one speaks alone.
         p = _both(first.p, again.p) if level == "rebuild" else again.p
         return replace(again, sentence=told, p=p, confirmed=True, seconds=seconds)
     told = wording.not_confirmed(first.sentence, again.sentence)
     # What looked worse and then could not be looked at is not skipped: it is open.
-    standing = "inconclusive" if again.standing == "skipped" else again.standing
+    status = "inconclusive" if again.status == "skipped" else again.status
     return replace(
-        again, metric=first.metric, side=first.side, unit=first.unit, standing=standing, sentence=told,
+        again, metric=first.metric, side=first.side, unit=first.unit, status=status, sentence=told,
         confirmed=False, seconds=seconds,
     )  # fmt: skip
 
@@ -82,10 +82,10 @@ def _both(first: float | None, again: float | None) -> float:
 
 def _corrected(row: GateRow, *, count: int) -> GateRow:
     """A regression that so many rows would show by chance is none that was found."""
-    if row.standing != "regressed" or row.p is None or row.alpha is None or row.p < row.alpha:
+    if row.status != "regressed" or row.p is None or row.alpha is None or row.p < row.alpha:
         return row
     told = wording.not_after_holm(row.sentence, p=row.p, alpha=row.alpha, rows=count)
-    return replace(row, standing="inconclusive", sentence=told)
+    return replace(row, status="inconclusive", sentence=told)
 
 
 def gate_exit(
@@ -103,15 +103,15 @@ def gate_exit(
     if interrupted:
         return Exit.INTERRUPTED
     new_at_head = level == "rebuild" and any(row.ratio is not None for row in rows)
-    standings = {row.standing for row in rows} - ({"no_baseline"} if new_at_head else set())
-    codes = {_EXIT_OF[standing] for standing in standings if standing in _EXIT_OF}
+    statuses = {row.status for row in rows} - ({"no_baseline"} if new_at_head else set())
+    codes = {_EXIT_OF[status] for status in statuses if status in _EXIT_OF}
     if unsaved:
         codes.add(Exit.USAGE)
-    if on_inconclusive == "fail" and any(row.standing == "inconclusive" for row in rows):
+    if on_inconclusive == "fail" and any(row.status == "inconclusive" for row in rows):
         codes.add(Exit.INCONCLUSIVE)
     if codes:
         return next(code for code in _PRECEDENCE if code in codes)
-    return Exit.SKIPPED if rows and all(row.standing == "skipped" for row in rows) else Exit.OK
+    return Exit.SKIPPED if rows and all(row.status == "skipped" for row in rows) else Exit.OK
 
 
 def gate_sentence(rows: Sequence[GateRow], code: Exit, *, on_inconclusive: OnInconclusive) -> str:
@@ -128,25 +128,25 @@ def _reason(rows: Sequence[GateRow], code: Exit, on_inconclusive: OnInconclusive
         return f"skipped: none of {_count(len(rows), 'case')} can run here"
     if code is Exit.OK:
         return _fine(rows, on_inconclusive)
-    names = [standing for standing, its in _EXIT_OF.items() if its is code] or ["inconclusive"]
-    guilty = [row for row in rows if row.standing in names]
+    names = [status for status, its in _EXIT_OF.items() if its is code] or ["inconclusive"]
+    guilty = [row for row in rows if row.status in names]
     more = f", and {len(guilty) - 1} more" if len(guilty) > 1 else ""
-    return f"{guilty[0].standing.replace('_', ' ')}: {guilty[0].metric} of {guilty[0].case}{more}"
+    return f"{guilty[0].status.replace('_', ' ')}: {guilty[0].metric} of {guilty[0].case}{more}"
 
 
 def _is_judged(row: GateRow) -> bool:
-    """Whether a row was held against its bound in some sitting, or is known to be wrong: not one that was cut short."""
-    return row.p is not None or row.confirmed is not None or row.standing == "invalid"
+    """Whether a row was held against its bound in some session, or is known to be wrong: not one that was cut short."""
+    return row.p is not None or row.confirmed is not None or row.status == "invalid"
 
 
 def _fine(rows: Sequence[GateRow], on_inconclusive: OnInconclusive) -> str:
-    passed = sum(row.standing == "passed" for row in rows)
+    passed = sum(row.status == "passed" for row in rows)
     parts = [f"passed: {_count(passed, 'row')} no worse than allowed" if passed else "nothing failed"]
-    if open_ := sum(row.standing == "inconclusive" for row in rows):
+    if open_ := sum(row.status == "inconclusive" for row in rows):
         parts.append(f"{open_} inconclusive, let pass" + (" with a warning" if on_inconclusive == "warn" else ""))
-    if new := sum(row.standing == "no_baseline" for row in rows):
+    if new := sum(row.status == "no_baseline" for row in rows):
         parts.append(f"{new} new at head")
-    if skipped := sum(row.standing == "skipped" for row in rows):
+    if skipped := sum(row.status == "skipped" for row in rows):
         parts.append(f"{skipped} skipped")
     return ", ".join(parts)
 

@@ -33,14 +33,14 @@ def passed(shift: Comparison, *, threshold: float, loss: float) -> str:
     return f"{label}: no worse than the threshold of {percent(threshold)} allows: interval {span} {pairs}"
 
 
-def undecided(shift: Comparison, *, loss: float, more_sittings: bool) -> str:
+def undecided(shift: Comparison, *, loss: float, more_sessions: bool) -> str:
     """The interval holds the bound: which way it leans, and what would decide."""
     lean = "likely worse" if shift.high < 1 else "undecided"
     lead = f"{METRICS[shift.metric].label}: {lean}: interval {change_interval(shift)} holds a loss of {percent(loss)}"
-    if more_sittings:
-        return f"{lead} ({shift.pairs} pairs); more sittings in the baseline would narrow it"
+    if more_sessions:
+        return f"{lead} ({shift.pairs} pairs); more sessions in the baseline would narrow it"
     if shift.pairs_needed is None:
-        return f"{lead}; {shift.pairs} pairs were measured, a decision is out of reach"
+        return f"{lead}; {shift.pairs} pairs were measured, more pairs are unlikely to decide it"
     return f"{lead}; {shift.pairs} pairs were measured, a decision would need about {shift.pairs_needed}"
 
 
@@ -77,28 +77,28 @@ def no_entry(case: str, metric: str) -> str:
     return f"the baseline holds no {metric} of {case}: promote a run that measured it"
 
 
-def too_few_sittings(has: int, needs: int) -> str:
-    """Absolute values need several sittings."""
+def too_few_sessions(has: int, needs: int) -> str:
+    """Absolute values need several sessions."""
     missing = needs - has
-    more = "1 more sitting is missing" if missing == 1 else f"{missing} more sittings are missing"
-    return f"the baseline holds {has} of the {needs} sittings that an absolute value needs: {more}"
+    more = "1 more session is missing" if missing == 1 else f"{missing} more sessions are missing"
+    return f"the baseline holds {has} of the {needs} sessions that an absolute value needs: {more}"
 
 
 def once(first: str) -> str:
     """Flagged, and nobody measured it again."""
-    return f"looked worse in one sitting, which was not confirmed: {first}"
+    return f"looked worse in one session, which was not confirmed: {first}"
 
 
 def not_confirmed(first: str, again: str) -> str:
-    """Flagged, and the fresh sitting found otherwise."""
-    return f"in a fresh sitting {again}; the first sitting had flagged it: {first}"
+    """Flagged, and the fresh session found otherwise."""
+    return f"in a fresh session {again}; the first session had flagged it: {first}"
 
 
 def confirmed(first: str, again: str) -> str:
     """Flagged twice."""
-    return f"{again}; confirmed: the first sitting said {first}"
+    return f"{again}; confirmed: the first session said {first}"
 
 
 def not_after_holm(sentence: str, *, p: float, alpha: float, rows: int) -> str:
-    """Both sittings agree, but among so many rows that is not enough."""
+    """Both sessions agree, but among so many rows that is not enough."""
     return f"{sentence}; but corrected for {rows} gated rows p is {p:.2g}, not below {alpha:.3g}"

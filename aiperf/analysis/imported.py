@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from aiperf.analysis.across import Change, change, value_estimate
 from aiperf.analysis.compare import summarise
-from aiperf.analysis.metrics import HEADLINE
+from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.analysis.outliers import mark
 from aiperf.analysis.pairs import per_iteration, reading, valid
 from aiperf.analysis.verdict import NO_SPREAD
@@ -29,7 +29,7 @@ def summary_of(pairs: Sequence[Pair], case: Case, *, side: str = "after") -> Sum
     Raises ComparisonError when there is no pair, or a time that is not positive.
     """
     own = tuple(p for p in valid(pairs) if side in p.order)
-    how = reading(own, case, metric=HEADLINE)
+    how = reading(own, case, metric=DEFAULT_METRIC)
     found = summarise(own, side, how=how)
     readings = [s for p in own for s in p.samples if s.side == side]
     if len(readings) != len(own):

@@ -1,4 +1,4 @@
-"""How near a side came to the measured ceilings of the host, and whether it claims to be beyond one.
+"""How near a side came to the measured peak_rates of the host, and whether it claims to be beyond one.
 
 What must not live here: measuring a peak, or the verdict that follows.
 """
@@ -14,8 +14,8 @@ SLACK = 1.02
 """METHOD 11: up to 2 % above a peak measured in the same run may be noise of the peak."""
 LAUNCH = "launch"
 SLACKS = {"dram": 1.07, "gemm_": 1.1, "disk_": 1.1, LAUNCH: 1.5}
-"""More, by how a roof's name begins. GPU memory: on H200s the roof itself came out between 4.34 and 4.40 TB/s, and
-honest kernels that only read at 104.8 % of the lower. Products on a GPU at its power limit: on H200s the roof was 779
+"""More, by how a peak's name begins. GPU memory: on H200s the peak itself came out between 4.34 and 4.40 TB/s, and
+honest kernels that only read at 104.8 % of the lower. Products on a GPU at its power limit: on H200s the peak was 779
 TFLOP/s in one run and 806 in an earlier one, and an honest product of another shape came to 829. A virtual
 disk: 2.72 and 2.86 GB/s within two minutes. Launches: the floor is a few microseconds, and events resolve half of
 one."""
@@ -38,28 +38,28 @@ def limits(
 ) -> tuple[Limit, ...]:
     """Compute the share of every known peak that a side reached with ``seconds`` a step.
 
-    ``work["roofs"]`` maps a roof to the amount that one step charges to it, ``work["held"]`` to what of it may not have
-    passed yet; ``launches`` is charged to the roof ``launch`` (peak: empty launches per second) unless the work
-    declares its own. A roof without a peak is left out. Raises ValueError when ``seconds`` is not positive.
+    ``work["peaks"]`` maps a peak to the amount that one step charges to it, ``work["maybe_cached"]`` to what of it may
+    not have passed yet; ``launches`` is charged to the peak ``launch`` (empty launches per second) unless the work
+    declares its own. A peak that was not measured is left out. Raises ValueError when ``seconds`` is not positive.
     """
     if not seconds > 0:
         raise ValueError(f"a limit needs a positive time per step, not {seconds:g}")
-    amounts: dict[str, float] = dict(work.get("roofs") or {})
+    amounts: dict[str, float] = dict(work.get("peaks") or {})
     if launches:
         amounts.setdefault(LAUNCH, launches)
-    held: Mapping[str, float] = work.get("held") or {}
+    cached: Mapping[str, float] = work.get("maybe_cached") or {}
     found = []
-    for roof, amount in sorted(amounts.items()):
-        peak, unit = peaks.get(roof, (0.0, ""))
+    for peak_name, amount in sorted(amounts.items()):
+        peak, unit = peaks.get(peak_name, (0.0, ""))
         if amount > 0 and peak > 0:
-            share, surely = (x / seconds / peak for x in (amount, max(0.0, amount - held.get(roof, 0.0))))
-            found.append(Limit(side, roof, peak, unit, share, surely if roof in held else None))
+            share, surely = (x / seconds / peak for x in (amount, max(0.0, amount - cached.get(peak_name, 0.0))))
+            found.append(Limit(side, peak_name, peak, unit, share, surely if peak_name in cached else None))
     return tuple(found)
 
 
 def is_beyond(limit: Limit) -> bool:
     """Tell whether no machine with this peak can have done it."""
-    return judged(limit) > next((slack for name, slack in SLACKS.items() if limit.roof.startswith(name)), SLACK)
+    return judged(limit) > next((slack for name, slack in SLACKS.items() if limit.peak_name.startswith(name)), SLACK)
 
 
 def judged(limit: Limit) -> float:

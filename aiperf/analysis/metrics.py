@@ -12,8 +12,8 @@ from typing import Literal
 
 from aiperf.records import Better, Case
 
-HEADLINE = "time"
-"""What a case is about unless its ``measure.headline`` names another metric."""
+DEFAULT_METRIC = "time"
+"""What a case is about unless its ``measure.metric`` names another metric."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
         Metric(
-            HEADLINE,
+            DEFAULT_METRIC,
             "time per iteration",
             "s",
             "lower",
@@ -98,6 +98,6 @@ METRICS: dict[str, Metric] = {
 
 
 def speed_metric(case: Case) -> str:
-    """What a case says of speed: its headline where that is a time, else the time."""
-    headline = case.measure.headline
-    return headline if METRICS[headline].is_time else HEADLINE
+    """What a case says of speed: its metric where that is a time, else the time."""
+    metric = case.measure.metric
+    return metric if METRICS[metric].is_time else DEFAULT_METRIC

@@ -14,7 +14,7 @@ from fractions import Fraction
 from aiperf.analysis.energy import gross_joules
 from aiperf.analysis.metrics import LATENCIES, METRICS, Metric, fewest_units
 from aiperf.errors import AiperfError
-from aiperf.records import Case, Pair, Sample, SideRun, Statistic
+from aiperf.records import Case, Note, Pair, Sample, SideRun, Statistic
 
 
 class ComparisonError(AiperfError):
@@ -128,21 +128,21 @@ def latencies(pair: Pair, side: str) -> list[float]:
     return [seconds for sample in counted(pair.samples, side) for seconds in sample.latencies_s]
 
 
-def latency_note(pairs: Sequence[Pair], case: Case) -> str:
-    """Which percentiles of latency are not compared, and why; empty where none are told, or all are compared."""
+def latency_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
+    """Which percentiles of latency are not compared, and why; empty where no latencies exist, or all are compared."""
     used = valid(pairs)
-    told = {side.name: min((len(latencies(pair, side.name)) for pair in used), default=0) for side in case.sides}
-    if not any(latencies(pair, side) for pair in used for side in told):
-        return ""
-    if silent := [side for side, units in told.items() if not units]:
-        return f"no latencies are compared: {' and '.join(silent)} told none in some launch"
-    fewest = min(told.values())
+    units = {side.name: min((len(latencies(pair, side.name)) for pair in used), default=0) for side in case.sides}
+    if not any(latencies(pair, side) for pair in used for side in units):
+        return ()
+    if missing := [side for side, count in units.items() if not count]:
+        return (Note("latencies_missing", {"sides": missing}),)
+    fewest = min(units.values())
     needed = {name: fewest_units(share) for name, (_, share) in LATENCIES.items()}
-    lacking = [f"{name} takes {units}" for name, units in needed.items() if units > fewest]
-    compared = [name for name, units in needed.items() if units <= fewest]
-    zero = [name for name in compared if not has_metric(pairs, case, metric=name, sides=list(told))]
-    parts = [f"a launch told the latency of {fewest} units or more: {', '.join(lacking)}"] * bool(lacking)
-    return "; ".join([*parts, *[f"{' and '.join(zero)} came to 0 in a launch"] * bool(zero)])
+    lacking = {name: count for name, count in needed.items() if count > fewest}
+    compared = [name for name, count in needed.items() if count <= fewest]
+    zero = [name for name in compared if not has_metric(pairs, case, metric=name, sides=list(units))]
+    few = (Note("latencies_few", {"fewest": fewest, "lacking": lacking}),) if lacking else ()
+    return (*few, Note("latencies_zero", {"metrics": zero})) if zero else few
 
 
 def _percentile(found: Sequence[float], share: Fraction) -> float | None:
@@ -162,9 +162,9 @@ def has_metric(pairs: Sequence[Pair], case: Case, *, metric: str, sides: Sequenc
     return bool(used) and all((side_value(p, s, how=how) or 0) > 0 for p in used for s in sides)
 
 
-def lacks_headline(pair: Pair, case: Case) -> tuple[str, str]:
+def lacks_primary_metric(pair: Pair, case: Case) -> tuple[str, str]:
     """The first side of which a pair does not tell what the case is about, and a sentence; both empty when none."""
-    metric = case.measure.headline
+    metric = case.measure.metric
     how = reading([pair], case, metric=metric)
     for side in (s.name for s in case.sides):
         if pair.void or (side_value(pair, side, how=how) or 0) > 0:

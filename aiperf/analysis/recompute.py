@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from aiperf.analysis.calibration import effective_threshold
 from aiperf.analysis.compare import compare, summarise
 from aiperf.analysis.limits import Peak, binding, impossible, limits
-from aiperf.analysis.metrics import HEADLINE, MEMORY, METRICS
+from aiperf.analysis.metrics import DEFAULT_METRIC, MEMORY, METRICS
 from aiperf.analysis.outliers import two_groups
 from aiperf.analysis.pairs import has_metric, log_ratios, reading, side_run, valid
 from aiperf.analysis.verdict import decide
 from aiperf.records import Case, CaseRecord, CheckResult, Limit, Pair, Result
 
 Peaks = Mapping[str, Peak | tuple[float, str]]
-"""Roof -> (amount per second, unit)."""
+"""Peak -> (amount per second, unit)."""
 
 
 def recompute(
@@ -38,7 +38,7 @@ def recompute(
         width=width,
         scale=scale,
         provisional=provisional,
-        peaks={x.roof: Peak(x.peak, x.unit) for x in record.limits},
+        peaks={x.peak_name: Peak(x.peak, x.unit) for x in record.limits},
     )
 
 
@@ -54,13 +54,13 @@ def conclude(
     provisional: bool = False,
     peaks: Peaks | None = None,
 ) -> tuple[Result, ...]:
-    """Every result of a case: headline, time, what else the pairs hold; each ladder step also against the previous.
+    """Every result of a case: primary, time, what else the pairs hold; each ladder step also against the previous.
 
-    ``delta`` is the threshold asked for and ``tau`` the noise between sittings; ``width`` and ``scale`` as in
-    ``compare``. Raises ComparisonError when no pair counts or the headline metric is missing or zero somewhere; other
+    ``delta`` is the threshold asked for and ``tau`` the noise between sessions; ``width`` and ``scale`` as in
+    ``compare``. Raises ComparisonError when no pair counts or the primary metric is missing or zero somewhere; other
     metrics are left out then.
     """
-    threshold, headline = effective_threshold(delta, tau), case.measure.headline
+    threshold, primary = effective_threshold(delta, tau), case.measure.metric
     found = _all_limits(case, pairs, peaks or {})
     results = []
     for side, against in comparisons(case):
@@ -73,13 +73,13 @@ def conclude(
                 comparison,
                 threshold=threshold,
                 unsteady_share=_unsteady(pairs, metric, sides=(side, against)),
-                wrong_output=failed_check(case, pairs, sides=(side, against)),
+                wrong_output=failed_check(pairs, sides=(side, against)),
                 over_limit=impossible([x for x in found if x.side in (side, against)]),
                 two_groups=_groups(case, pairs, metric=metric, side=side, against=against),
                 provisional=provisional,
-                expect=case.expect if metric == headline and against == case.sides[0].name else "",
+                expect=case.expect if metric == primary and against == case.sides[0].name else "",
             )
-            results.append(Result(side, against, comparison, verdict, headline=metric == headline))
+            results.append(Result(side, against, comparison, verdict, primary=metric == primary))
     return tuple(results)
 
 
@@ -95,7 +95,7 @@ def comparisons(case: Case) -> tuple[tuple[str, str], ...]:
 
 
 def case_limits(case: Case, pairs: Sequence[Pair], *, peaks: Peaks) -> tuple[Limit, ...]:
-    """Find the limit that binds each side, in the case's order; sides without a known roof are left out."""
+    """Find the limit that binds each side, in the case's order; sides without a known peak are left out."""
     found = _all_limits(case, pairs, peaks)
     bound = (binding([x for x in found if x.side == s.name]) for s in case.sides)
     return tuple(x for x in bound if x is not None)
@@ -105,7 +105,7 @@ def _all_limits(case: Case, pairs: Sequence[Pair], peaks: Peaks) -> tuple[Limit,
     used = valid(pairs)
     if not used or not peaks:
         return ()
-    how = reading(used, case, metric=HEADLINE)
+    how = reading(used, case, metric=DEFAULT_METRIC)
     # A cold device sample is one event pair around one step, so it cannot be shorter than an empty launch; batches can.
     launches = 1 if how.field == "device_s" and case.measure.cache == "cold" else 0
     found: list[Limit] = []
@@ -116,14 +116,10 @@ def _all_limits(case: Case, pairs: Sequence[Pair], peaks: Peaks) -> tuple[Limit,
     return tuple(found)
 
 
-def failed_check(case: Case, pairs: Sequence[Pair], *, sides: Sequence[str]) -> CheckResult | None:
-    """Find the first failed check that touches one of the sides; None when all passed.
-
-    A check begins with the side it is about; one that names no side of the case counts for all of them.
-    """
-    others = {s.name for s in case.sides} - set(sides)
+def failed_check(pairs: Sequence[Pair], *, sides: Sequence[str]) -> CheckResult | None:
+    """Find the first failed check that judges one of ``sides``; None when all passed."""
     failed = (c for p in valid(pairs) for c in p.checks if not c.passed)
-    return next((c for c in failed if c.compared.partition(" ")[0] not in others), None)
+    return next((c for c in failed if not c.sides or set(c.sides) & set(sides)), None)
 
 
 def unsteady_share(pairs: Sequence[Pair], *, sides: Sequence[str]) -> float:
@@ -142,10 +138,10 @@ def _unsteady(pairs: Sequence[Pair], metric: str, *, sides: Sequence[str]) -> fl
 
 
 def _metrics(case: Case, pairs: Sequence[Pair], *, sides: Sequence[str]) -> list[str]:
-    """List the headline, time, then every other metric that all pairs hold and that says something of its own."""
-    first = dict.fromkeys((case.measure.headline, HEADLINE))
+    """List the primary, time, then every other metric that all pairs hold and that says something of its own."""
+    first = dict.fromkeys((case.measure.metric, DEFAULT_METRIC))
     left_out = set(first)
-    if reading(valid(pairs), case, metric=HEADLINE).field == "wall_s":
+    if reading(valid(pairs), case, metric=DEFAULT_METRIC).field == "wall_s":
         left_out.add("wall")
     if case.measure.isolation == "in_process":
         # Both sides share one process: its peaks belong to neither.

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from aiperf.records import Result
-from aiperf.units import format_duration
+from aiperf.records import Note, Result
 
 Rule = Literal["verdict", "precision", "budget", "max_pairs"]
 
@@ -28,7 +27,7 @@ class Stop:
     """The case ends here, by this rule."""
 
     rule: Rule
-    sentence: str
+    note: Note
     pairs_needed: int | None = None
     """Pairs that a decision would need; None when decided or out of reach."""
 
@@ -52,26 +51,24 @@ def next_step(
     case began; ``mean_pair_seconds`` is the cost so far per pair, void ones included; ``width`` on the log scale;
     ``max_pairs`` caps the last look.
     """
-    headline = [r for r in results if r.headline]
-    open_results = [r for r in headline if r.verdict.word == "inconclusive"]
-    looked = bool(headline) and pairs_done >= min(looks[0], max_pairs or looks[0])
+    primary = [r for r in results if r.primary]
+    open_results = [r for r in primary if r.verdict.word == "inconclusive"]
+    looked = bool(primary) and pairs_done >= min(looks[0], max_pairs or looks[0])
     if looked and not open_results:
-        return Stop("verdict", f"every verdict was reached at {pairs_done} pairs")
+        return Stop("verdict", Note("verdict_reached", {"pairs": pairs_done}))
     needed = _needed(open_results)
     if looked and all(half_width(r) <= width for r in open_results):
-        return Stop(
-            "precision", f"the interval is as narrow as asked (±{100 * width:.3g} %) at {pairs_done} pairs", needed
-        )
+        return Stop("precision", Note("narrow_enough", {"pairs": pairs_done, "width": width}), needed)
     target = next_look(looks, pairs_done=pairs_done, max_pairs=max_pairs)
     if target is None:
-        return Stop("max_pairs", f"{pairs_done} pairs were measured, the most allowed{_wish(needed)}", needed)
+        return Stop("max_pairs", Note("most_pairs", {"pairs": pairs_done, "needed": needed}), needed)
     cost, left = (target - pairs_done) * mean_pair_seconds, budget - elapsed
     if left <= 0 or cost > left:
         affordable = _affordable(looks, pairs_done=pairs_done, left=left, mean_pair_seconds=mean_pair_seconds)
         if affordable:
             return Continue(affordable)
-        spare = f"{format_duration(max(left, 0))} of {format_duration(max(budget, 0))} are left"
-        return Stop("budget", f"{target} pairs would take {format_duration(cost)} more, {spare}{_wish(needed)}", needed)
+        values = {"pairs": target, "seconds": cost, "left": left, "budget": budget, "needed": needed}
+        return Stop("budget", Note("budget_spent", values), needed)
     return Continue(target)
 
 
@@ -101,7 +98,3 @@ def _needed(open_results: Sequence[Result]) -> int | None:
     wishes = [r.comparison.pairs_needed for r in open_results]
     known = [w for w in wishes if w is not None]
     return max(known) if known and len(known) == len(wishes) else None
-
-
-def _wish(needed: int | None) -> str:
-    return f"; a decision would need about {needed} pairs" if needed else ""

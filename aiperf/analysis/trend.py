@@ -123,13 +123,13 @@ def all_series(entries: Iterable[tuple[RunRecord, CaseRecord]], *, metric: str =
     """
     groups: dict[tuple[str, str], list[tuple[RunRecord, CaseRecord]]] = {}
     for run, record in entries:
-        # A gate's sittings hold two commits of one side against each other: another question than the scenario's.
+        # A gate's sessions hold two commits of one side against each other: another question than the scenario's.
         name = f"{record.case.id} between commits" if record.case.rebuilt else record.case.id
         groups.setdefault((name, _host(run, record)), []).append((run, record))
     found = []
     for (case, host), members in groups.items():
         newest = members[-1][1].case
-        about = metric or newest.measure.headline
+        about = metric or newest.measure.metric
         keys = dict.fromkeys(key for _, record in members for key in _comparisons(record, about))
         for side, against in keys or {("", ""): None}:
             points = _points(members, about, side, against)

@@ -48,9 +48,9 @@ def straddles(comparison: Comparison, threshold: float) -> str:
     """Inconclusive: the direction if there is one, the interval, and what would decide."""
     span = change_interval(comparison)
     if comparison.low > 1:
-        lead = f"likely improved: interval {span} leaves out no change but not the threshold of {percent(threshold)}"
+        lead = f"likely improved: interval {span} excludes 0 % but not the threshold of {percent(threshold)}"
     elif comparison.high < 1:
-        lead = f"likely regressed: interval {span} leaves out no change but not the threshold of {percent(threshold)}"
+        lead = f"likely regressed: interval {span} excludes 0 % but not the threshold of {percent(threshold)}"
     else:
         lead = f"undecided: interval {span} holds no change and the threshold of {percent(threshold)}"
     return f"{lead}; {_outlook(comparison)}"
@@ -98,13 +98,14 @@ def odd_spread(comparison: Comparison, *, same: bool) -> str:
 
 def wrong_output(check: CheckResult) -> str:
     """Invalid: the check's own words."""
-    return f"wrong output: {check.compared}" + (f": {check.detail}" if check.detail else "")
+    audits = f", {check.audits} audit{'s' if check.audits != 1 else ''}" if check.audits else ""
+    return f"wrong output: {check.compared}{audits}" + (f": {check.detail}" if check.detail else "")
 
 
 def beyond_limit(limit: Limit) -> str:
     """Invalid: the limit and how far beyond it, without what may lie in a cache yet."""
     return (
-        f"impossible: {limit.side} would run at {100 * judged(limit):.3g} % of {limit.roof} "
+        f"impossible: {limit.side} would run at {100 * judged(limit):.3g} % of {limit.peak_name} "
         f"({format_rate(limit.peak, limit.unit)}, measured here); "
         "it does less work than it declares, or its time is wrong"
     )
@@ -113,7 +114,7 @@ def beyond_limit(limit: Limit) -> str:
 def _outlook(comparison: Comparison) -> str:
     seen = f"{comparison.pairs} pairs can detect {percent(comparison.mde)}"
     if comparison.pairs_needed is None:
-        return f"{seen}, a decision is out of reach"
+        return f"{seen}, more pairs are unlikely to decide it"
     return f"{seen}, a decision would need about {comparison.pairs_needed} pairs"
 
 

@@ -22,10 +22,11 @@ from aiperf.host.read import read_host
 from aiperf.plan.book import load_book
 from aiperf.plan.cited import cited_rows
 from aiperf.report.book import book_csv, book_lines, book_markdown, book_plain, missing_lines, rules_lines
-from aiperf.report.console import Line, terminal_width
-from aiperf.report.console import show as show_lines
 from aiperf.report.html.book_page import render_book
-from aiperf.report.json_file import listing_json
+from aiperf.report.layout.formats import listing_json
+from aiperf.report.layout.terminal import show as show_lines
+from aiperf.report.layout.terminal import terminal_width
+from aiperf.report.layout.text import Line
 from aiperf.store.reference import newest_measured
 from aiperf.store.write import write_whole
 

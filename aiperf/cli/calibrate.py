@@ -1,6 +1,6 @@
-"""``aiperf calibrate``: A/A sittings and injected slowdowns on this host.
+"""``aiperf calibrate``: A/A sessions and injected slowdowns on this host.
 
-What must not live here: running sittings, statistics.
+What must not live here: running sessions, statistics.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from aiperf.analysis.metrics import HEADLINE
+from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.cli.options import (
     DEFAULT_RESULTS,
     JsonOption,
@@ -28,23 +28,24 @@ from aiperf.cli.options import (
 from aiperf.errors import Exit, usage
 from aiperf.host.read import read_host
 from aiperf.plan.plan import make_plan
-from aiperf.records import CaseRecord
+from aiperf.recipes.calibrate import CalibrationOutcome, SessionFailed, Wanted, calibrate_case
+from aiperf.recipes.run_record import begin_run, end_run, new_record
+from aiperf.recipes.session import MeasurementSession
+from aiperf.records import CaseRecord, Invocation
 from aiperf.report.calibration_table import calibration_lines
-from aiperf.report.console import Line, terminal_width
-from aiperf.report.console import show as show_lines
-from aiperf.report.json_file import listing_json
-from aiperf.runs import begin_run, end_run
+from aiperf.report.layout.formats import listing_json
+from aiperf.report.layout.terminal import show as show_lines
+from aiperf.report.layout.terminal import terminal_width
+from aiperf.report.layout.text import Line
 from aiperf.scenario.find import find_scenarios
 from aiperf.scenario.load import load_scenarios
-from aiperf.sittings import CalibrationOutcome, SittingFailed, Wanted, calibrate_case
-from aiperf.stand import Stand
 
 
 def calibrate(
     selectors: Annotated[list[str], typer.Argument(metavar="[SCENARIO ...]")] = ["same-vs-same"],  # noqa: B006
-    sittings: Annotated[int, typer.Option("--sittings", min=2, help="A/A sittings per case.")] = 20,
+    sessions: Annotated[int, typer.Option("--sessions", min=2, help="A/A sessions per case.")] = 20,
     inject: Annotated[str, typer.Option("--inject", help="Slowdowns to look for, or an empty text.")] = "0.02,0.05",
-    power_sittings: Annotated[int, typer.Option("--power-sittings", min=2, help="Sittings per slowdown.")] = 10,
+    power_sessions: Annotated[int, typer.Option("--power-sessions", min=2, help="Sessions per slowdown.")] = 10,
     only: OnlyOption = [],  # noqa: B006
     precision: PrecisionOption = "standard",
     seed: SeedOption = 0,
@@ -53,7 +54,7 @@ def calibrate(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure a side against its copy: false positives, noise between sittings, threshold, power; kept per host."""
+    """Measure a side against its copy: false positives, noise between sessions, threshold, power; kept per host."""
     settings = make_settings(precision=precision, results=results, seed=seed, pin=pin)
     host = read_host()
     plan = make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=axis_values(only))
@@ -61,21 +62,29 @@ def calibrate(
         print(f"{skip.case.id} skipped: {skip.reason}", file=sys.stderr)
     if not plan.cases:
         raise typer.Exit(int(Exit.SKIPPED))
-    wanted = Wanted(sittings, _slowdowns(inject), power_sittings)
-    writer, run = begin_run(plan, host=host, settings=settings, argv=sys.argv)
+    wanted = Wanted(sessions, _slowdowns(inject), power_sessions)
+    writer, run = begin_run(
+        new_record(plan, host=host, settings=settings, invocation=Invocation("calibrate", tuple(sys.argv))), settings
+    )
     found: list[CalibrationOutcome] = []
     code = Exit.INTERRUPTED
     try:
-        with Stand(host, settings) as stand:
+        with MeasurementSession(host, settings) as session:
             for case in plan.cases:
                 outcome = calibrate_case(
-                    case, wanted, stand=stand, settings=settings, host_id=run.host_id, writer=writer, done=_told(quiet)
+                    case,
+                    wanted,
+                    session=session,
+                    settings=settings,
+                    host_id=run.host_id,
+                    writer=writer,
+                    done=_told(quiet),
                 )
                 found.append(outcome)
         code = Exit.USAGE if any(outcome.problem for outcome in found) else Exit.OK
     except KeyboardInterrupt:
         print("interrupted: the case at hand was not calibrated", file=sys.stderr)
-    except SittingFailed as error:
+    except SessionFailed as error:
         print(f"aiperf: {error}", file=sys.stderr)
         code = Exit.WRONG
     finally:
@@ -114,7 +123,7 @@ def _told(quiet: bool):  # type: ignore[no-untyped-def]
     def told(what: str, number: int, of: int, record: CaseRecord) -> None:
         if quiet:
             return
-        time = next((r for r in record.results if r.comparison.metric == HEADLINE), None)
+        time = next((r for r in record.results if r.comparison.metric == DEFAULT_METRIC), None)
         text: str = record.status
         if time is not None:
             c = time.comparison

@@ -6,67 +6,65 @@ What must not live here: any format, and what counts as a failure.
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Any
 
 import typer
 
 from aiperf.cli.options import Format
 from aiperf.cli.output import print_run
 from aiperf.errors import AiperfError, Exit, Fault, UserError, usage
-from aiperf.pipeline import RunOutcome
+from aiperf.recipes.run import RunOutcome
 from aiperf.records.profiled import Profile
-from aiperf.report.ci.dashboard import render_speedups, render_values, speedups_beside
-from aiperf.report.ci.entries import Entry, entries_of_faults, entries_of_run, entry_of_error
+from aiperf.report.ci.entries import CiEntry, CiReport, entries_of_faults, entries_of_run, entry_of_error
+from aiperf.report.ci.formats import FORMATS
 from aiperf.report.ci.github import annotation_lines, fit_summary, step_summary
-from aiperf.report.ci.gitlab import render_code_quality, render_metrics
-from aiperf.report.ci.junit import render_junit
 from aiperf.report.ci.places import repository
-from aiperf.report.markdown import render_markdown
 from aiperf.report.summary import summary_line
-from aiperf.report.table import Extras, build_table
+from aiperf.report.views.run_rows import Extras, build_rows
+from aiperf.report.views.run_table import run_markdown
 
-JunitOption = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML, one test a case.")]
-GitlabOption = Annotated[
-    Path | None, typer.Option("--gitlab", metavar="FILE", help="Write a GitLab code quality report (JSON).")
-]
-MetricsOption = Annotated[
-    Path | None,
-    typer.Option("--metrics", metavar="FILE", help="Write the numbers as OpenMetrics text (GitLab metrics)."),
-]
-DashboardOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--dashboard",
-        metavar="FILE",
-        help="Write github-action-benchmark's JSON: FILE for its customSmallerIsBetter (values of the after), and "
-        "beside it NAME-speedup.json for customBiggerIsBetter (ratios).",
-    ),
-]
+CiPaths = Mapping[str, Path]
+"""Name of a CI format -> the file that was asked for."""
 
 
-class CiPaths(TypedDict):
-    """The files that were asked for; None for those that were not."""
+def with_ci_files(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for the file of every CI format; its parameter ``ci_files`` gets those asked for."""
+    signature = inspect.signature(command, eval_str=True)
+    kept = [p for p in signature.parameters.values() if p.name != "ci_files"]
+    options = [
+        inspect.Parameter(
+            one.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[Path | None, typer.Option(f"--{one.name}", metavar="FILE", help=one.help)],
+        )
+        for one in FORMATS
+    ]
 
-    junit: Path | None
-    gitlab: Path | None
-    metrics: Path | None
-    dashboard: Path | None
+    @functools.wraps(command)
+    def called(**given: Any) -> None:
+        paths = {one.name: path for one in FORMATS if (path := given.pop(one.name))}
+        command(**given, ci_files=paths)
+
+    parameters = [*kept, *options]
+    called.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {p.name: p.annotation for p in parameters}
+    return called
 
 
 def write_ci(
-    entries: Sequence[Entry],
+    entries: Sequence[CiEntry],
     *,
     title: str,
     exit_code: Exit,
     summary: str,
-    junit: Path | None,
-    gitlab: Path | None,
-    metrics: Path | None,
-    dashboard: Path | None,
+    paths: CiPaths,
     environ: Mapping[str, str] = os.environ,
 ) -> None:
     """Write what was asked for and, inside GitHub Actions, annotations to stderr and the step's summary.
@@ -75,15 +73,12 @@ def write_ci(
     ``environ`` says which CI system this is. Raises UserError when a file cannot be written, after all the others were.
     """
     root = repository(environ)
-    elsewhere = environ.get("CI_CONFIG_PATH") or ".gitlab-ci.yml"
-    files: list[tuple[str, Path | None, str]] = [
-        ("--junit", junit, render_junit(entries, title=title)),
-        ("--gitlab", gitlab, render_code_quality(entries, root=root, elsewhere=elsewhere)),
-        ("--metrics", metrics, render_metrics(entries, exit_code=exit_code)),
-        ("--dashboard", dashboard, render_values(entries)),
-        ("--dashboard", dashboard and speedups_beside(dashboard), render_speedups(entries)),
-    ]
-    faults = [fault for flag, path, text in files if path for fault in _write(flag, path, text)]
+    report = CiReport(entries, title, exit_code, root, environ.get("CI_CONFIG_PATH") or ".gitlab-ci.yml")
+    faults = []
+    for one in FORMATS:
+        if path := paths.get(one.name):
+            texts = one.render(report)
+            faults += [f for end, at in one.files(path).items() for f in _write(f"--{one.name}", at, texts[end])]
     if _in_github(environ):
         _append_summary(environ, step_summary(entries, title=title, exit_code=exit_code, summary=summary))
         for line in annotation_lines(entries, title=title, exit_code=exit_code, root=root):
@@ -109,16 +104,16 @@ def print_and_write(
     told = {profile.case: profile for profile in profiles}
 
     def write() -> None:
-        if not (any(paths.values()) or _in_github(os.environ)):
+        if not (paths or _in_github(os.environ)):
             return
-        table = build_table(records, run=outcome.run, profiles=told)
+        table = build_rows(records, run=outcome.run, profiles=told)
         line = summary_line(records, seconds=seconds, unread=table.unread)
         write_ci(
             entries_of_run(outcome.run, records, problems=outcome.problems),
             title=title,
             exit_code=outcome.exit,
-            summary=render_markdown(outcome.run, table, summary=line),
-            **paths,
+            summary=run_markdown(outcome.run, table, summary=line),
+            paths=paths,
         )
 
     with then_written(write):
@@ -171,26 +166,27 @@ def told_to_ci(title: str, paths: CiPaths) -> Iterator[None]:
 
 def refuse_files_of_a_dry_run(paths: CiPaths) -> None:
     """Refuse files that would hold nothing. Raises UserError."""
-    if any(paths.values()):
+    if paths:
         raise usage("a dry run measures nothing that a report could hold.", "Leave the files out.", where="--dry-run")
 
 
-def _write_errors(entries: Sequence[Entry], title: str, exit_code: Exit, paths: CiPaths) -> tuple[Fault, ...]:
+def _write_errors(entries: Sequence[CiEntry], title: str, exit_code: Exit, paths: CiPaths) -> tuple[Fault, ...]:
     try:
-        write_ci(entries, title=title, exit_code=exit_code, summary="", **paths)
+        write_ci(entries, title=title, exit_code=exit_code, summary="", paths=paths)
     except UserError as error:
         return error.faults
     return ()
 
 
 def _refuse_same_file(paths: CiPaths) -> None:
-    dashboard = paths["dashboard"]
-    named = [("--junit", paths["junit"]), ("--gitlab", paths["gitlab"]), ("--metrics", paths["metrics"])]
-    named += [("--dashboard", dashboard), ("--dashboard's speedups", dashboard and speedups_beside(dashboard))]
     taken: dict[Path, str] = {}
-    for flag, path in named:
-        if path and (other := taken.setdefault(path.resolve(), flag)) != flag:
-            raise UserError(Fault(flag, f'"{path}" is already the file of {other}.', "Give each a file of its own."))
+    for one in FORMATS:
+        for path in one.files(paths[one.name]).values() if one.name in paths else ():
+            flag = f"--{one.name}"
+            if (other := taken.setdefault(path.resolve(), flag)) != flag:
+                raise UserError(
+                    Fault(flag, f'"{path}" is already the file of {other}.', "Give each a file of its own.")
+                )
 
 
 def _write(flag: str, path: Path, text: str) -> Iterator[Fault]:

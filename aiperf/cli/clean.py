@@ -1,49 +1,47 @@
-"""``aiperf clean``: removes the raw reports of profilers, those written by hand too; what was read from them stays.
+"""``aiperf clean``: removes raw profiler reports and caches; records, samples and what was read from reports stay.
 
-What must not live here: anything that removes records or samples.
+What must not live here: what is removed.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import Annotated
 
 import typer
 
 from aiperf.cli.options import DEFAULT_RESULTS, JsonOption, ResultsOption
-from aiperf.errors import usage
-from aiperf.profiling import BY_HAND, left_by_hand, remove_by_hand
-from aiperf.report.json_file import listing_json
-from aiperf.store.profiles import raw_reports
+from aiperf.recipes.clean import Kind, find_leftovers, remove_leftovers
+from aiperf.recipes.profile import BY_HAND
+from aiperf.report.layout.formats import listing_json
 from aiperf.units import format_bytes
+
+_NAMES: dict[Kind, tuple[str, str]] = {
+    "raw report": ("raw report", "raw reports"),
+    "by hand": (f"file of {BY_HAND}", f"files of {BY_HAND}"),
+    "cache": ("cache entry", "cache entries"),
+}
 
 
 def clean(
     results: ResultsOption = DEFAULT_RESULTS,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; remove nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed; remove nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove the raw profiler reports (nsys, ncu, traces) of every stored run, and the folder profile-by-hand."""
-    found = raw_reports(results)
-    by_hand = left_by_hand(results)
-    gone: dict[str, int] = {}
-    for path, size in found.items():
-        if not dry_run:
-            try:
-                path.unlink()
-            except OSError as error:
-                raise usage(f"cannot be removed: {error.strerror}.", where=str(path)) from None
-        gone[str(path)] = size
+    """Remove raw profiler reports (nsys, ncu, traces) of stored runs, the folder profile-by-hand, and what workers
+    cached under ~/.cache/aiperf (bytecode, compiled libraries)."""
+    found = find_leftovers(results)
     if not dry_run:
-        try:
-            remove_by_hand(results)
-        except OSError as error:
-            raise usage(f"cannot be removed: {error.strerror}.", where=str(error.filename or results)) from None
-    reports = len(gone)
-    gone |= {str(path): size for path, size in by_hand.items()}
+        remove_leftovers(found, results)
     if as_json:
-        sys.stdout.write(listing_json([{"path": path, "bytes": size} for path, size in gone.items()]))
+        sys.stdout.write(listing_json([{"kind": one.kind, "path": str(one.path), "bytes": one.bytes} for one in found]))
         return
+    if dry_run:
+        for one in found:
+            print(f"{one.path}  {format_bytes(one.bytes)}")
+    counts = Counter(one.kind for one in found)
+    counted = [f"{counts[kind]} {names[counts[kind] != 1]}" for kind, names in _NAMES.items() if counts[kind]]
+    total = format_bytes(sum(one.bytes for one in found))
     verb = "would be removed" if dry_run else "removed"
-    beside = f" and {len(by_hand)} file{'' if len(by_hand) == 1 else 's'} of {BY_HAND}" if by_hand else ""
-    print(f"{reports} raw report{'' if reports == 1 else 's'}{beside}, {format_bytes(sum(gone.values()))}, {verb}")
+    print(f"{', '.join(counted)}, {total}, {verb}" if found else "nothing to remove")

@@ -17,7 +17,7 @@ from aiperf.errors import Exit, usage
 from aiperf.host.calibration import load_calibration
 from aiperf.report.compare_rows import compare_rows
 from aiperf.report.compare_table import compare_csv, compare_json, compare_lines, compare_markdown
-from aiperf.report.console import show, terminal_width
+from aiperf.report.layout.terminal import show, terminal_width
 from aiperf.store.read import StoredRun, open_run
 
 

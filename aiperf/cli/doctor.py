@@ -12,23 +12,23 @@ from typing import Annotated
 
 import typer
 
-from aiperf.checkup import encode, examine, load, save, walk_checklist
 from aiperf.cli.options import JsonOption
 from aiperf.errors import Exit, usage
-from aiperf.host.checkup import Checkup, differences
+from aiperf.host.host_report import HostReport, differences
 from aiperf.host.probes.probe import GROUPS
-from aiperf.host.probes.sight import Sight
+from aiperf.host.probes.reader import HostReader
+from aiperf.recipes.doctor import encode, examine, load, save, walk_checklist
 from aiperf.report.checklist_table import checklist_lines, checklist_markdown
-from aiperf.report.console import show as show_lines
-from aiperf.report.console import terminal_width
 from aiperf.report.doctor_table import (
-    checkup_lines,
-    checkup_markdown,
     difference_lines,
     difference_markdown,
     difference_plain,
+    report_lines,
+    report_markdown,
 )
-from aiperf.report.json_file import listing_json
+from aiperf.report.layout.formats import listing_json
+from aiperf.report.layout.terminal import show as show_lines
+from aiperf.report.layout.terminal import terminal_width
 
 
 class Form(StrEnum):
@@ -53,7 +53,7 @@ def doctor(
     data: Annotated[Path, typer.Option("--data", help="Folder whose disk and checkout are judged.")] = Path(),
     keep: Annotated[Path | None, typer.Option("--save", help="Also write everything to this file, as JSON.")] = None,
     diff: Annotated[
-        tuple[Path, Path] | None, typer.Option("--diff", metavar="A B", help="Compare two saved checkups instead.")
+        tuple[Path, Path] | None, typer.Option("--diff", metavar="A B", help="Compare two saved reports instead.")
     ] = None,
 ) -> None:
     """Read this host and judge it. Changes nothing, starts nothing on a GPU."""
@@ -61,35 +61,35 @@ def doctor(
     if diff is not None:
         if group or checklist or strict or keep is not None:
             hint = "Leave --group, --checklist, --strict and --save out."
-            raise usage("--diff compares two files and looks at no host.", hint, where="--diff")
+            raise usage("--diff compares two saved reports and does not read the host.", hint, where="--diff")
         _print_difference(load(diff[0]), load(diff[1]), form)
         return
     if checklist and group:
         raise usage("--checklist walks every group.", "Leave --group out.", where="--group")
     if not data.is_dir():
-        raise usage(f'"{data}" is no folder.', where="--data")
-    checkup = examine(Sight(data=data.resolve()), group=group)
+        raise usage(f'"{data}" is not a folder.', where="--data")
+    report = examine(HostReader(data=data.resolve()), group=group)
     if keep is not None:
-        save(checkup, keep)
+        save(report, keep)
     if checklist:
-        _print_checklist(checkup, form)
+        _print_checklist(report, form)
     else:
-        _print(checkup, form, every)
-    if strict and checkup.count().get("unfit"):
+        _print(report, form, every)
+    if strict and report.count().get("unfit"):
         raise typer.Exit(int(Exit.UNFIT))
 
 
-def _print(checkup: Checkup, form: Form, every: bool) -> None:
+def _print(report: HostReport, form: Form, every: bool) -> None:
     if form is Form.json:
-        sys.stdout.write(encode(checkup))
+        sys.stdout.write(encode(report))
     elif form is Form.markdown:
-        sys.stdout.write(checkup_markdown(checkup, every=every))
+        sys.stdout.write(report_markdown(report, every=every))
     else:
-        show_lines(checkup_lines(checkup, every=every, width=terminal_width(sys.stdout)))
+        show_lines(report_lines(report, every=every, width=terminal_width(sys.stdout)))
 
 
-def _print_checklist(checkup: Checkup, form: Form) -> None:
-    steps = walk_checklist(checkup)
+def _print_checklist(report: HostReport, form: Form) -> None:
+    steps = walk_checklist(report)
     if form is Form.json:
         sys.stdout.write(listing_json(steps))
     elif form is Form.markdown:
@@ -98,7 +98,7 @@ def _print_checklist(checkup: Checkup, form: Form) -> None:
         show_lines(checklist_lines(steps, width=terminal_width(sys.stdout)))
 
 
-def _print_difference(before: Checkup, after: Checkup, form: Form) -> None:
+def _print_difference(before: HostReport, after: HostReport, form: Form) -> None:
     changes = differences(before, after)
     if form is Form.json:
         sys.stdout.write(listing_json(difference_plain(changes)))

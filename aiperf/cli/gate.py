@@ -9,6 +9,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -16,16 +17,13 @@ import typer
 from aiperf.analysis.gate import GateOutcome
 from aiperf.cli.ci import (
     CiPaths,
-    DashboardOption,
-    GitlabOption,
-    JunitOption,
-    MetricsOption,
     refuse_files_of_a_dry_run,
     then_written,
     told_to_ci,
+    with_ci_files,
     write_ci,
 )
-from aiperf.cli.fit import FitOption
+from aiperf.cli.host_check import HostCheckOption
 from aiperf.cli.options import (
     DEFAULT_RESULTS,
     BudgetOption,
@@ -42,18 +40,20 @@ from aiperf.cli.options import (
     make_settings,
 )
 from aiperf.cli.output import print_plan
-from aiperf.errors import Fault, UserError, usage
-from aiperf.gating import Gate, check_gate, promote_runs, run_gate
+from aiperf.errors import Fault, UserError, invalid_value, usage
 from aiperf.host.read import read_host
-from aiperf.host.relevance import Fit
+from aiperf.host.relevance import HostCheck
 from aiperf.plan.gates import DEFAULT_GATE, ON_INCONCLUSIVE, GateConfig, load_gate
 from aiperf.plan.plan import make_plan
+from aiperf.recipes.gate import Gate, check_gate, run_gate
+from aiperf.recipes.promote import promote_runs
+from aiperf.records import Invocation
 from aiperf.report.ci.entries import entries_of_gate
-from aiperf.report.console import show as show_lines
-from aiperf.report.console import terminal_width
-from aiperf.report.gate_table import gate_json, gate_lines, gate_markdown, promoted_lines
-from aiperf.report.json_file import listing_json
+from aiperf.report.layout.formats import listing_json
+from aiperf.report.layout.terminal import show as show_lines
+from aiperf.report.layout.terminal import terminal_width
 from aiperf.report.live import choose_progress
+from aiperf.report.views.gate_table import gate_json, gate_lines, gate_markdown, promoted_lines
 from aiperf.scenario.find import find_scenarios
 from aiperf.scenario.load import load_scenarios
 from aiperf.settings import Settings
@@ -77,13 +77,16 @@ _Baseline = Annotated[
     str, typer.Option("--baseline", metavar="FILE", help="Hold speedups against stored ones instead of a ref.")
 ]
 _Absolute = Annotated[
-    bool, typer.Option("--absolute", help="Hold values against the baseline: same hardware, 5 sittings or more.")
+    bool, typer.Option("--absolute", help="Hold values against the baseline: same hardware, 5 sessions or more.")
 ]
 _OnInconclusive = Annotated[
-    str, typer.Option("--on-inconclusive", metavar="pass|warn|fail", help="What doubt does; fail is exit code 3.")
+    str,
+    typer.Option(
+        "--on-inconclusive", metavar="pass|warn|fail", help="How to treat inconclusive cases; fail is exit code 3."
+    ),
 ]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be gated; measure nothing.")]
-_Promote = Annotated[bool, typer.Option("--promote", help="Add stored runs to the file of --baseline, a sitting each.")]
+_Promote = Annotated[bool, typer.Option("--promote", help="Add stored runs to the file of --baseline, a session each.")]
 _Why = Annotated[str, typer.Option("--why", help="--promote: the reason, for those who review the file.")]
 _Who = Annotated[str, typer.Option("--who", help="--promote: who; git's user.name by default.")]
 _Precision = Annotated[
@@ -92,6 +95,7 @@ _Precision = Annotated[
 _Form = Annotated[Format, typer.Option("--format", help="table, markdown or json.")]
 
 
+@with_ci_files
 def gate(
     selectors: _Selectors = [],  # noqa: B006 - typer reads the default and never changes it
     config: _Config = DEFAULT_GATE,
@@ -114,28 +118,24 @@ def gate(
     pin: PinOption = "auto",
     peaks: PeaksOption = True,
     timeout: TimeoutOption = "",
-    fit: FitOption = Fit.warn,
+    host_check: HostCheckOption = HostCheck.warn,
     quiet: QuietOption = False,
     form: _Form = Format.table,
     as_json: JsonOption = False,
-    junit: JunitOption = None,
-    gitlab: GitlabOption = None,
-    metrics: MetricsOption = None,
-    dashboard: DashboardOption = None,
+    ci_files: CiPaths = MappingProxyType({}),
 ) -> None:
     """Pass or fail a change: base and head rebuilt and interleaved here, or held against a baseline file.
 
-    What looks worse is measured again in a fresh sitting: only what both sittings find worse than allowed fails.
+    What looks worse is measured again in a fresh session: only what both sessions find worse than allowed fails.
     """
-    paths = CiPaths(junit=junit, gitlab=gitlab, metrics=metrics, dashboard=dashboard)
     form = Format.json if as_json else form
     if promote:
         if dry_run:
             raise usage("a promotion is written at once.", "Leave it out; git shows what changed.", where="--dry-run")
         _promote(selectors, results=results, baseline=baseline, who=who, why=why, form=form)
         return
-    with told_to_ci(_TITLE, paths):
-        _refuse(form, paths, dry_run=dry_run, why=why, who=who)
+    with told_to_ci(_TITLE, ci_files):
+        _refuse(form, ci_files, dry_run=dry_run, why=why, who=who)
         given = {
             "against": against, "head": head, "build": build, "side": side, "precision": precision,
             "on_inconclusive": on_inconclusive, "baseline": baseline,
@@ -144,35 +144,48 @@ def gate(
         settings = make_settings(
             precision=asked.precision, results=results, budget=budget, seed=seed, pin=pin, peaks=peaks, timeout=timeout
         )
-        wanted = _gate(asked, selectors, axis_values(only), settings, quiet=quiet, fit=fit)
+        wanted = _gate(asked, selectors, axis_values(only), settings, quiet=quiet, host_check=host_check)
         if dry_run:
             check_gate(wanted)
             print_plan(wanted.plan, settings, form, heading=(_heading(wanted), ""))
             return
         outcome = run_gate(wanted)
     entries, summary = entries_of_gate(outcome), gate_markdown(outcome)
-    with then_written(lambda: write_ci(entries, title=_TITLE, exit_code=outcome.exit, summary=summary, **paths)):
+    with then_written(lambda: write_ci(entries, title=_TITLE, exit_code=outcome.exit, summary=summary, paths=ci_files)):
         _print(outcome, form)
     raise typer.Exit(int(outcome.exit))
 
 
 def _gate(
-    config: GateConfig, selectors: list[str], only: dict[str, str], settings: Settings, *, quiet: bool, fit: Fit
+    config: GateConfig,
+    selectors: list[str],
+    only: dict[str, str],
+    settings: Settings,
+    *,
+    quiet: bool,
+    host_check: HostCheck,
 ) -> Gate:
     chosen = selectors or list(config.scenarios)
     if not chosen:
         raise usage("there is nothing to gate.", "Name scenarios, or list them under scenarios: in a gate's file.")
     host = read_host()
     plan = make_plan(load_scenarios(find_scenarios(chosen)), host, settings, only=only)
-    return Gate(config, plan, host, settings, lambda: choose_progress(quiet=quiet), tuple(sys.argv), fit=fit)
+    return Gate(
+        config,
+        plan,
+        host,
+        settings,
+        lambda: choose_progress(quiet=quiet),
+        Invocation("gate", tuple(sys.argv)),
+        host_check=host_check,
+    )
 
 
 def _config(config: GateConfig, given: dict[str, str], *, absolute: bool) -> GateConfig:
     """The gate's file with the flags over it. Raises UserError with every flag that makes no sense."""
     faults = []
     if given["on_inconclusive"] not in ("", *ON_INCONCLUSIVE):
-        what = f'"{given["on_inconclusive"]}" is not a way out of doubt.'
-        faults.append(Fault("--on-inconclusive", what, f"Allowed: {', '.join(ON_INCONCLUSIVE)}."))
+        faults.append(invalid_value("--on-inconclusive", given["on_inconclusive"], ON_INCONCLUSIVE))
     if given["against"] and given["baseline"]:
         faults.append(Fault("--baseline", "excludes --against.", "Give a git ref or a file."))
     if absolute and not (given["baseline"] or config.baseline):
@@ -193,7 +206,7 @@ def _config(config: GateConfig, given: dict[str, str], *, absolute: bool) -> Gat
 
 def _refuse(form: Format, paths: CiPaths, *, dry_run: bool, why: str, who: str) -> None:
     if form is Format.csv:
-        raise usage("a gate is no table of numbers.", "Choose table, markdown or json.", where="--format")
+        raise usage("aiperf gate has no CSV output.", "Use --format json, or aiperf export.", where="--format")
     if why or who:
         raise usage("only a promotion has a reason and an author.", "Add --promote.", where="--why" if why else "--who")
     if dry_run:

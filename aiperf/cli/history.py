@@ -16,8 +16,8 @@ from aiperf.analysis.trend import Series, all_series, latest_hosts, metrics_of
 from aiperf.cli.options import DEFAULT_RESULTS, JsonOption, ResultsOption
 from aiperf.errors import UserError, usage
 from aiperf.records import CaseRecord, RunRecord
-from aiperf.report.console import show, terminal_width
 from aiperf.report.history_table import can_draw, history_json, history_lines
+from aiperf.report.layout.terminal import show, terminal_width
 from aiperf.scenario.wording import allowed, nearest
 from aiperf.store.history import entries
 

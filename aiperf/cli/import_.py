@@ -14,11 +14,11 @@ import typer
 
 from aiperf.cli.options import DEFAULT_RESULTS, JsonOption, ResultsOption
 from aiperf.errors import UserError, usage
-from aiperf.report.console import show, terminal_width
 from aiperf.report.import_table import import_lines, import_plain
-from aiperf.report.json_file import listing_json
-from aiperf.store.foreign.keep import ImportOptions, import_files
-from aiperf.store.foreign.unpaired import Against
+from aiperf.report.layout.formats import listing_json
+from aiperf.report.layout.terminal import show, terminal_width
+from aiperf.store.importers.keep import ImportOptions, import_files
+from aiperf.store.importers.unpaired import Against
 
 
 class Tool(StrEnum):

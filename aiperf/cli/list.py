@@ -16,10 +16,11 @@ from aiperf.cli.options import DEFAULT_RESULTS, JsonOption
 from aiperf.errors import Fault, UserError, usage
 from aiperf.plan.suites import load_suite, members, suite_names
 from aiperf.profilers.counters import COUNTERS
-from aiperf.report.console import Line, terminal_width
-from aiperf.report.console import show as show_lines
 from aiperf.report.counters import counter_lines, counter_rows
-from aiperf.report.json_file import listing_json
+from aiperf.report.layout.formats import listing_json
+from aiperf.report.layout.terminal import show as show_lines
+from aiperf.report.layout.terminal import terminal_width
+from aiperf.report.layout.text import Line
 from aiperf.report.scenarios import list_lines
 from aiperf.report.suites import SuiteRow, suite_lines, suite_rows
 from aiperf.report.workloads import workload_lines

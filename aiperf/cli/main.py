@@ -31,11 +31,11 @@ COMMANDS = {
     "run": _Entry("run", "run", "Run scenarios by name, tag, path or glob; print the comparison table."),
     "ab": _Entry("ab", "ab", "Compare two programs: wall, user and system time, peak memory."),
     "list": _Entry("list", "list_command", "List the scenarios there are, or the suites, workloads or counters."),
-    "show": _Entry("show", "show", "Explain a scenario, a workload, or the verdict of a case of a run."),
+    "show": _Entry("show", "show", "Explain a scenario with its latest measurement, a workload, or a verdict."),
     "new": _Entry("new", "new", "Write a small working scenario and workload to edit."),
     "report": _Entry("report", "report", "Print a stored run, recomputed from raw samples when asked."),
-    "profile": _Entry("profile", "profile", "Say why: run both sides under nsys, ncu, torch.profiler and perf."),
-    "clean": _Entry("clean", "clean", "Remove raw profiler reports of stored runs."),
+    "profile": _Entry("profile", "profile", "Say why: run both sides under profilers and compare what they counted."),
+    "clean": _Entry("clean", "clean", "Remove raw profiler reports of stored runs, and caches."),
     "compare": _Entry("compare", "compare", "Hold stored runs against each other, case by case."),
     "gate": _Entry("gate", "gate", "Pass or fail a change: against a git ref, or a stored baseline."),
     "history": _Entry("history", "history", "The trend of a scenario over stored runs, with its change points."),
@@ -45,7 +45,7 @@ COMMANDS = {
     "import": _Entry("import_", "import_", "Store results that another benchmark tool wrote."),
     "doctor": _Entry("doctor", "doctor", "Read this host and say what is wrong with it, and how to fix it."),
     "peaks": _Entry("peaks", "peaks", "Measure the limits of this host."),
-    "calibrate": _Entry("calibrate", "calibrate", "Measure a side against its copy: what this host's noise does."),
+    "calibrate": _Entry("calibrate", "calibrate", "Estimate this host's noise floor with A/A runs."),
 }
 
 

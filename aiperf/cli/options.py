@@ -42,7 +42,7 @@ PrecisionOption = Annotated[
 ]
 BudgetOption = Annotated[
     str,
-    typer.Option("--budget", help="Time for the whole run, e.g. 10min; each case has its first look whatever it says."),
+    typer.Option("--budget", help="Time for the whole run, e.g. 10min; every case still gets its first look."),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of orders, inputs and offsets; recorded.")]
 OnlyOption = Annotated[

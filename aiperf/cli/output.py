@@ -16,18 +16,20 @@ from aiperf.errors import Exit
 from aiperf.plan.plan import Plan, estimate
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.records.profiled import Profile
-from aiperf.report.console import Line, run_lines, show, terminal_width
-from aiperf.report.csv_file import render_csv
-from aiperf.report.extra_columns import extra_lines
-from aiperf.report.json_file import listing_json, render_json
-from aiperf.report.markdown import render_markdown
+from aiperf.report.layout.formats import listing_json
+from aiperf.report.layout.terminal import show, terminal_width
+from aiperf.report.layout.text import Line
+from aiperf.report.numbers import clean
 from aiperf.report.plan_table import Estimate, plan_lines, plan_rows
-from aiperf.report.profile_export import PROFILE_COLUMNS, profile_markdown, profile_rows
+from aiperf.report.profile_export import profile_markdown
 from aiperf.report.profile_table import profile_lines
 from aiperf.report.query_table import query_csv
 from aiperf.report.summary import discovery_line, summary_line
-from aiperf.report.table import Extras, build_table
+from aiperf.report.views.run_rows import Extras, build_rows
+from aiperf.report.views.run_table import run_csv, run_json, run_lines, run_markdown
 from aiperf.settings import Settings
+from aiperf.store.export import profile_cells
+from aiperf.store.tables.profiled import PROFILE_ROWS
 
 
 def print_run(
@@ -43,20 +45,20 @@ def print_run(
     extras: Extras | None = None,
 ) -> None:
     """Print the comparison table of a run to stdout; ``profiles`` tell whether the claimed counters moved."""
-    built = build_table(records, run=run, profiles={profile.case: profile for profile in profiles})
+    built = build_rows(records, run=run, profiles={profile.case: profile for profile in profiles})
     table = replace(built, extras=extras)
     summary, discovered = summary_line(records, seconds=seconds, unread=table.unread), discovery_line(run, records)
     if form is Format.json:
-        sys.stdout.write(render_json(run, table, records=records, warnings=warnings))
+        sys.stdout.write(run_json(run, table, records=records, warnings=warnings))
     elif form is Format.csv:
-        sys.stdout.write(render_csv(table))
+        sys.stdout.write(run_csv(table))
     elif form is Format.markdown:
-        sys.stdout.write(render_markdown(run, table, summary=summary, discoveries=discovered))
+        sys.stdout.write(run_markdown(run, table, summary=summary, discoveries=discovered))
     else:
         width = terminal_width(sys.stdout)
         told = [*([discovered] if discovered else []), *footer]
         lines = run_lines(run, table, summary=summary, width=width, every_metric=every_metric, footer=told)
-        show([*lines, *extra_lines(extras, width=width)])
+        show(lines)
     if form is not Format.json:
         for warning in warnings:
             print(warning, file=sys.stderr)
@@ -80,8 +82,8 @@ def print_profiles(profiles: Sequence[Profile], form: Format, *, every_row: bool
     if form is Format.json:
         sys.stdout.write(listing_json(profiles))
     elif form is Format.csv:
-        rows = profile_rows(profiles)
-        sys.stdout.writelines(query_csv(list(PROFILE_COLUMNS), [list(row.values()) for row in rows]))
+        columns, rows = profile_cells(profiles, PROFILE_ROWS, clean=clean)
+        sys.stdout.writelines(query_csv(columns, rows))
     elif form is Format.markdown:
         sys.stdout.write("\n".join(profile_markdown(profile) for profile in profiles))
     else:

@@ -28,23 +28,26 @@ from aiperf.cli.options import (
 )
 from aiperf.cli.output import print_profiles
 from aiperf.errors import Exit, usage
-from aiperf.foreign_profiles import import_reports, parse_range, profile_program
 from aiperf.host.facts import HostFacts
 from aiperf.host.fingerprint import fingerprint
 from aiperf.host.read import read_host
 from aiperf.plan.suites import load_suite, plan_selected
-from aiperf.profilers.preflight import Ability, abilities, chosen, passed_over
-from aiperf.profiling import Wish, commands_of, going_on, profile_cases, write_page
-from aiperf.records import Case
+from aiperf.profilers.external import parse_range
+from aiperf.profilers.profiler import ToolStatus
+from aiperf.profilers.registry import NAMES, chosen, known_endings, passed_over, statuses
+from aiperf.recipes.peaks import peak_rates
+from aiperf.recipes.profile import ProfileRequest, commands_of, going_on, profile_cases, write_page
+from aiperf.recipes.profile_external import import_reports, profile_program
+from aiperf.recipes.run_record import begin_run, end_run, new_record
+from aiperf.records import Case, Invocation
 from aiperf.records.profiled import Profile
 from aiperf.report.columns import text_table
-from aiperf.report.console import Line, terminal_width
-from aiperf.report.console import show as show_lines
-from aiperf.report.json_file import listing_json
+from aiperf.report.layout.formats import listing_json
+from aiperf.report.layout.terminal import show as show_lines
+from aiperf.report.layout.terminal import terminal_width
+from aiperf.report.layout.text import Line
 from aiperf.report.profile_page import profiles_html
 from aiperf.report.profile_suite import suite_lines
-from aiperf.roofs import ceilings
-from aiperf.runs import begin_run, end_run
 from aiperf.store.read import open_run
 
 _Selectors = Annotated[
@@ -53,14 +56,14 @@ _Selectors = Annotated[
 _Suite = Annotated[
     str, typer.Option("--suite", metavar="NAME|FILE", help="Profile a suite; aiperf list --suites shows them.")
 ]
-_Tools = Annotated[str, typer.Option("--with", metavar="TOOLS", help="nsys,ncu,torch,perf; default: all usable.")]
+_Tools = Annotated[str, typer.Option("--with", metavar="TOOLS", help=f"{','.join(NAMES)}; default: all usable.")]
 _Check = Annotated[bool, typer.Option("--check", help="Say what each profiler can do here, and how to fix it.")]
 _PrintCommands = Annotated[
     bool, typer.Option("--print-commands", help="Print the commands, for use by hand; run nothing.")
 ]
 _Imported = Annotated[
     list[Path],
-    typer.Option("--import", metavar="FILE ...", help="Read existing .nsys-rep, .sqlite, .ncu-rep or traces."),
+    typer.Option("--import", metavar="FILE ...", help=f"Read existing reports: {', '.join(known_endings())}."),
 ]
 _Ranges = Annotated[
     list[str], typer.Option("--range", metavar="[DOMAIN@]NAME", help="A range of a program or report: a side.")
@@ -94,12 +97,12 @@ def profile(
     selectors, command = _split(selectors)
     form = Format.json if as_json else form
     host = read_host()
-    found = abilities(host)
+    found = statuses(host)
     if check:
         _print_abilities(found, form)
         return
-    wish = Wish(
-        chosen(found, tools), limit=time_of("--timeout", limit), seed=seed, roofs=ceilings(fingerprint(host)[0])
+    request = ProfileRequest(
+        chosen(found, tools), limit=time_of("--timeout", limit), seed=seed, peaks=peak_rates(fingerprint(host)[0])
     )
     sides = [parse_range(text) for text in ranges]
     if html and (imported or command):
@@ -113,12 +116,12 @@ def profile(
         raise typer.Exit(int(_code([read])))
     if command:
         told = profile_program(
-            command, wish.abilities, gpu=bool(host.gpus), ranges=sides, limit=wish.limit, note=progress_note(quiet)
+            command, request.statuses, gpu=bool(host.gpus), ranges=sides, limit=request.limit, note=progress_note(quiet)
         )
         print_profiles([told], form, every_row=every_row)
         raise typer.Exit(int(_code([told])))
     _profile_scenarios(
-        selectors, suite, only, wish, host, results=results, resume=resume, quiet=quiet, form=form,
+        selectors, suite, only, request, host, results=results, resume=resume, quiet=quiet, form=form,
         every_row=every_row, print_commands=print_commands, html=html,
     )  # fmt: skip
 
@@ -127,7 +130,7 @@ def _profile_scenarios(
     selectors: Sequence[str],
     suite: str,
     only: list[str],
-    wish: Wish,
+    request: ProfileRequest,
     host: HostFacts,
     *,
     results: Path,
@@ -140,7 +143,7 @@ def _profile_scenarios(
 ) -> None:
     if not selectors and not suite:
         raise usage("nothing to profile was named.", "Name a scenario, or a program after --: aiperf profile -- ./prog")
-    settings = make_settings(precision="standard", results=results, seed=wish.seed)
+    settings = make_settings(precision="standard", results=results, seed=request.seed)
     chosen_suite = load_suite(suite) if suite else None
     plan = plan_selected(selectors, chosen_suite, host, settings, only=axis_values(only))
     for skip in plan.skips:
@@ -148,7 +151,7 @@ def _profile_scenarios(
     if not plan.cases:
         raise typer.Exit(int(Exit.SKIPPED))
     if print_commands:
-        lines = _lines_by_hand(plan.cases, wish, results)
+        lines = _lines_by_hand(plan.cases, request, results)
         print(*lines, sep="\n")
         raise typer.Exit(int(Exit.SKIPPED if all(line.startswith("#") for line in lines) else Exit.OK))
     done: list[Profile] = []
@@ -159,10 +162,12 @@ def _profile_scenarios(
         writer, run = going_on(earlier, host_id=fingerprint(host)[0], planned=names)
         folder = earlier.folder
     else:
-        writer, run = begin_run(plan, host=host, settings=settings, argv=sys.argv)
+        writer, run = begin_run(
+            new_record(plan, host=host, settings=settings, invocation=Invocation("profile", tuple(sys.argv))), settings
+        )
         folder = writer.folder
     try:
-        profile_cases(plan.cases, wish, run=folder, note=progress_note(quiet), done=done.append)
+        profile_cases(plan.cases, request, run=folder, note=progress_note(quiet), done=done.append)
     except KeyboardInterrupt:
         saved = f"{len(done)} of {len(plan.cases)} cases are profiled and saved"
         print(f"interrupted: {saved}; the same command with --resume {folder.name} goes on", file=sys.stderr)
@@ -179,9 +184,9 @@ def _profile_scenarios(
     raise typer.Exit(int(code if code is not Exit.OK else _code(done)))
 
 
-def _lines_by_hand(cases: Sequence[Case], wish: Wish, results: Path) -> list[str]:
+def _lines_by_hand(cases: Sequence[Case], request: ProfileRequest, results: Path) -> list[str]:
     try:
-        return list(commands_of(cases, wish, results=results))
+        return list(commands_of(cases, request, results=results))
     except OSError as error:
         where = str(error.filename or results)
         raise usage(f"the commands cannot be prepared ({error.strerror}).", "Give other --results.", where) from None
@@ -202,7 +207,7 @@ def _split(selectors: list[str]) -> tuple[list[str], list[str]]:
     return selectors[: len(selectors) - len(typed)], typed
 
 
-def _print_abilities(found: Sequence[Ability], form: Format) -> None:
+def _print_abilities(found: Sequence[ToolStatus], form: Format) -> None:
     if form is Format.json:
         sys.stdout.write(listing_json(found))
         return

@@ -13,11 +13,11 @@ import typer
 
 from aiperf.cli.options import DEFAULT_RESULTS, Format, JsonOption, ResultsOption
 from aiperf.errors import usage
-from aiperf.report.console import show, terminal_width
-from aiperf.report.json_file import listing_json
+from aiperf.report.layout.formats import listing_json
+from aiperf.report.layout.terminal import show, terminal_width
 from aiperf.report.query_table import query_csv, query_json, query_lines, query_markdown, schema_lines
-from aiperf.store.query import Answer, ask
-from aiperf.store.views import VIEWS
+from aiperf.store.query import QueryResult, ask
+from aiperf.store.tables.catalogue import QUERY_TABLES
 
 _EXAMPLE = """For example: aiperf query "SELECT scenario, verdict, count(*) FROM comparisons GROUP BY ALL" """.rstrip()
 _TABLE_ROWS = 1000
@@ -52,12 +52,12 @@ def query(
 
 def _print_schema(*, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(listing_json(VIEWS))
+        sys.stdout.write(listing_json([table.schema() for table in QUERY_TABLES]))
     else:
-        show(schema_lines(VIEWS, width=terminal_width(sys.stdout)))
+        show(schema_lines(QUERY_TABLES, width=terminal_width(sys.stdout)))
 
 
-def _print_rows(answer: Answer, *, form: Format, most: int | None) -> bool:
+def _print_rows(answer: QueryResult, *, form: Format, most: int | None) -> bool:
     """Print at most ``most`` rows; whether there were more."""
     rows = islice(answer.rows, most)
     if form is Format.table:

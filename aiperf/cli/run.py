@@ -9,22 +9,19 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
 
-from aiperf.checkouts import check_refs
 from aiperf.cli.ci import (
     CiPaths,
-    DashboardOption,
-    GitlabOption,
-    JunitOption,
-    MetricsOption,
     print_and_write,
     refuse_files_of_a_dry_run,
     told_to_ci,
+    with_ci_files,
 )
-from aiperf.cli.fit import FitOption
+from aiperf.cli.host_check import HostCheckOption
 from aiperf.cli.options import (
     DEFAULT_RESULTS,
     BudgetOption,
@@ -53,17 +50,19 @@ from aiperf.cli.output import print_plan
 from aiperf.errors import Exit, usage
 from aiperf.host.facts import HostFacts
 from aiperf.host.read import read_host
-from aiperf.host.relevance import Fit
-from aiperf.pipeline import RunOutcome, run_plan
+from aiperf.host.relevance import HostCheck
 from aiperf.plan.costs import load_prices
 from aiperf.plan.plan import Plan
 from aiperf.plan.suites import Suite, load_suite, plan_selected
-from aiperf.profilers.preflight import abilities, chosen, passed_over
-from aiperf.profiling import Wish, profile_measured
+from aiperf.profilers.registry import NAMES, chosen, passed_over, statuses
+from aiperf.recipes.checkouts import check_refs
+from aiperf.recipes.profile import ProfileRequest, profile_measured
+from aiperf.recipes.run import RunOutcome, run_plan
+from aiperf.records import Invocation
 from aiperf.records.profiled import Profile
-from aiperf.report.extra_columns import build_extras, chosen_columns
 from aiperf.report.live import Progress, choose_progress
 from aiperf.report.profile_suite import trouble_lines
+from aiperf.report.views.extra_columns import build_extras, chosen_columns
 from aiperf.settings import ENERGY_SECONDS, Precision, Settings
 from aiperf.store.read import StoredRun, open_run
 
@@ -78,10 +77,11 @@ _Resume = Annotated[
 ]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan with an estimate; measure nothing.")]
 _Profilers = Annotated[
-    str, typer.Option("--profile", metavar="TOOLS", help="Profile afterwards, with nsys,ncu,torch,perf or all.")
+    str, typer.Option("--profile", metavar="TOOLS", help=f"Profile afterwards, with {','.join(NAMES)} or all.")
 ]
 
 
+@with_ci_files
 def run(
     selectors: _Selectors = [],  # noqa: B006
     suite: _Suite = "",
@@ -96,7 +96,7 @@ def run(
     pin: PinOption = "auto",
     peaks: PeaksOption = True,
     timeout: TimeoutOption = "",
-    fit: FitOption = Fit.warn,
+    host_check: HostCheckOption = HostCheck.warn,
     profilers: _Profilers = "",
     quiet: QuietOption = False,
     form: FormatOption = Format.table,
@@ -104,17 +104,13 @@ def run(
     every_metric: EveryMetricOption = False,
     columns: ColumnsOption = "",
     cost: CostOption = "",
-    junit: JunitOption = None,
-    gitlab: GitlabOption = None,
-    metrics: MetricsOption = None,
-    dashboard: DashboardOption = None,
+    ci_files: CiPaths = MappingProxyType({}),
 ) -> None:
     """Run scenarios by name, tag, path or glob and print the comparison table."""
-    paths = CiPaths(junit=junit, gitlab=gitlab, metrics=metrics, dashboard=dashboard)
     form = Format.json if as_json else form
-    with told_to_ci("aiperf run", paths):
+    with told_to_ci("aiperf run", ci_files):
         if dry_run:
-            _refuse_in_a_dry_run(paths, resume=resume, columns=columns)
+            _refuse_in_a_dry_run(ci_files, resume=resume, columns=columns)
         wanted = chosen_columns(columns, cost=cost)
         prices = load_prices(cost) if cost else None
         chosen_suite = load_suite(suite) if suite else None
@@ -129,7 +125,7 @@ def run(
             check_refs(asked.plan.cases)
             print_plan(asked.plan, settings, form)
             return
-        outcome = asked.run(fit=fit, progress=choose_progress(quiet=quiet))
+        outcome = asked.run(host_check=host_check, progress=choose_progress(quiet=quiet))
     profiles, outcome = asked.profiled(outcome, quiet=quiet)
     troubles = trouble_lines(profiles)
     if form is not Format.table:
@@ -147,7 +143,7 @@ def run(
             f"{outcome.folder} · {in_results('aiperf report', results)} · "
             f"{in_results('aiperf show latest CASE', results)} explains a verdict",
         ],
-        paths=paths,
+        paths=ci_files,
         extras=build_extras(outcome.records, wanted, prices=prices, pairs_of=lambda record: record.pairs),
     )
     raise typer.Exit(int(outcome.exit))
@@ -160,23 +156,28 @@ class _Asked:
     plan: Plan
     host: HostFacts
     settings: Settings
-    wish: Wish | None
+    request: ProfileRequest | None
     """What to profile with afterwards; None for nothing."""
     earlier: StoredRun | None
     """The run to go on in."""
 
-    def run(self, *, fit: Fit, progress: Progress) -> RunOutcome:
+    def run(self, *, host_check: HostCheck, progress: Progress) -> RunOutcome:
         return run_plan(
-            self.plan, host=self.host, settings=self.settings, progress=progress, argv=sys.argv, fit=fit,
+            self.plan,
+            host=self.host,
+            settings=self.settings,
+            progress=progress,
+            invocation=Invocation("run", tuple(sys.argv)),
+            host_check=host_check,
             earlier=self.earlier,
-        )  # fmt: skip
+        )
 
     def profiled(self, outcome: RunOutcome, *, quiet: bool) -> tuple[Sequence[Profile], RunOutcome]:
         """What the profilers told of what was measured, and the outcome, which is interrupted where they were."""
-        if self.wish is None or outcome.exit is Exit.INTERRUPTED:
+        if self.request is None or outcome.exit is Exit.INTERRUPTED:
             return (), outcome
         host_id, note = outcome.run.host_id, progress_note(quiet)
-        told, whole = profile_measured(outcome.records, self.wish, run=outcome.folder, host_id=host_id, note=note)
+        told, whole = profile_measured(outcome.records, self.request, run=outcome.folder, host_id=host_id, note=note)
         return told, outcome if whole else replace(outcome, exit=Exit.INTERRUPTED)
 
 
@@ -192,14 +193,14 @@ def _asked(
 ) -> _Asked:
     """The plan and what goes with it, nothing of it begun. Raises UserError."""
     host = read_host()
-    found = abilities(host) if profilers else ()
-    wish = Wish(chosen(found, profilers), seed=settings.seed) if profilers else None
+    found = statuses(host) if profilers else ()
+    request = ProfileRequest(chosen(found, profilers), seed=settings.seed) if profilers else None
     for line in passed_over(found, profilers):
         print(line, file=sys.stderr)
     plan = plan_selected(selectors, suite, host, settings, only=axis_values(only))
     plan = plan.shard(*shard_of(shard)) if shard else plan
     earlier = open_run(resume, results=settings.results) if resume else None
-    return _Asked(plan, host, settings, wish, earlier)
+    return _Asked(plan, host, settings, request, earlier)
 
 
 def _refuse_in_a_dry_run(paths: CiPaths, *, resume: str, columns: str) -> None:
@@ -207,4 +208,4 @@ def _refuse_in_a_dry_run(paths: CiPaths, *, resume: str, columns: str) -> None:
     if columns:
         raise usage("a dry run measures nothing that columns could show.", "Leave --columns out.", where="--dry-run")
     if resume:
-        raise usage("a dry run goes on with nothing.", "Leave --resume out.", where="--dry-run")
+        raise usage("cannot be combined with --resume.", "Leave one of them out.", where="--dry-run")

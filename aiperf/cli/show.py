@@ -12,10 +12,11 @@ import typer
 
 from aiperf.cli.options import DEFAULT_RESULTS, JsonOption, ResultsOption, in_results
 from aiperf.errors import usage
-from aiperf.report.console import Line, terminal_width
-from aiperf.report.console import show as show_lines
 from aiperf.report.explain import explain_case
-from aiperf.report.json_file import listing_json
+from aiperf.report.layout.formats import listing_json
+from aiperf.report.layout.terminal import show as show_lines
+from aiperf.report.layout.terminal import terminal_width
+from aiperf.report.layout.text import Line
 from aiperf.report.scenarios import explain_scenario, scenario_plain
 from aiperf.report.workloads import explain_workload
 from aiperf.scenario.find import find_subject, list_scenarios
@@ -24,6 +25,7 @@ from aiperf.scenario.signature import shipped_workloads
 from aiperf.scenario.workloads import describe_workload
 from aiperf.store.profiles import read_profiles
 from aiperf.store.read import open_run, read_case
+from aiperf.store.reference import latest_measurements
 from aiperf.store.write import LATEST, RUN_FILE
 
 
@@ -35,7 +37,7 @@ def show(
     results: ResultsOption = DEFAULT_RESULTS,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain a scenario, a workload, or the verdict of a case of a run."""
+    """Explain a scenario with its latest stored measurement, a workload, or the verdict of a case of a run."""
     width = terminal_width(sys.stdout)
     if case:
         stored = open_run(name, results=results)
@@ -60,10 +62,14 @@ def show(
         _show_workload(name, as_json=as_json)
         return
     scenarios = [load_scenario(path) for path in paths]
+    latest = [latest_measurements(s.name, results) for s in scenarios]
+    for damaged in (d for _, found in latest for d in found):
+        print(damaged.sentence, file=sys.stderr)
+    measured = [(s, found) for s, (found, _) in zip(scenarios, latest, strict=True)]
     if as_json:
-        sys.stdout.write(listing_json([scenario_plain(s) for s in scenarios]))
+        sys.stdout.write(listing_json([scenario_plain(s, found) for s, found in measured]))
         return
-    text = "\n".join(explain_scenario(s, width=width) for s in scenarios)
+    text = "\n".join(explain_scenario(s, found, width=width) for s, found in measured)
     show_lines([Line(line) for line in text.splitlines()])
 
 

@@ -1,6 +1,6 @@
-"""What a GPU's public datasheet says of it, what the book's table says, and how near a measured roof came to them.
+"""What a GPU's public datasheet says of it, what the book's table says, and how near a measured peak came to them.
 
-What must not live here: measuring a roof, and the judgement of anything but its share of the datasheet.
+What must not live here: measuring a peak, and the judgement of anything but its share of the datasheet.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ import yaml
 from aiperf.errors import Fault, UserError
 from aiperf.host.facts import HostFacts
 from aiperf.host.peaks import Peak
+from aiperf.host.thresholds import PEAK_FAR_BELOW
 from aiperf.paths import config_folder
 from aiperf.units import format_rate
 
-FAR_BELOW = 0.6
-"""Share of its datasheet below which a roof is a finding."""
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNITS = {"memory_bandwidth": "B/s", "l2": "B", "sms": "", "tdp": "W"} | dict.fromkeys(
     ("fp32", "tf32", "bf16", "fp16", "fp8"), "FLOP/s"
@@ -37,7 +36,7 @@ FIGURE_OF = {
     "all_reduce_nccl": "nvlink",
     **{f"gemm_{dtype}": dtype for dtype in ("fp32", "tf32", "bf16", "fp16", "fp8")},
 }
-"""Roof -> the figure that it reaches for; links count one way."""
+"""Peak -> the figure that it reaches for; links count one way."""
 _GIGATRANSFERS = {3: 8.0, 4: 16.0, 5: 32.0}
 """Per second and lane, by PCIe generation; all of these send 130 bits for 128 (PCI-SIG)."""
 _QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?) ([kMGTP]?)(B/s|FLOP/s|B|W)$")
@@ -99,9 +98,9 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Held:
-    """A measured roof held against the datasheet of the GPU that it was measured on."""
+    """A measured peak held against the datasheet of the GPU that it was measured on."""
 
-    roof: str
+    peak_name: str
     model: str
     figure: Figure | None
     """None where no document that we know states it."""
@@ -112,8 +111,8 @@ class Held:
 
     @property
     def far_below(self) -> bool:
-        """Whether the roof is so far below its datasheet that something is likely to hold it down."""
-        return self.share is not None and self.share < FAR_BELOW
+        """Whether the peak is so far below its datasheet that something is likely to hold it down."""
+        return self.share is not None and self.share < PEAK_FAR_BELOW
 
 
 def load_datasheets(folder: Path | None = None) -> tuple[Sheet, ...]:
@@ -132,7 +131,7 @@ def sheet_of(name: str, sheets: Iterable[Sheet]) -> Sheet | None:
 
 
 def held_against(facts: HostFacts, peaks: Mapping[str, Peak], sheets: Iterable[Sheet]) -> dict[str, Held]:
-    """Roof -> how near it came to the datasheet of this host's first GPU, which is where roofs are measured.
+    """Peak -> how near it came to the datasheet of this host's first GPU, which is where peaks are measured.
 
     Empty without a GPU, for an unknown one, and while MIG cuts it into slices.
     """
@@ -145,14 +144,9 @@ def held_against(facts: HostFacts, peaks: Mapping[str, Peak], sheets: Iterable[S
 
 
 def shortfalls(facts: HostFacts, peaks: Mapping[str, Peak]) -> tuple[tuple[str, str], ...]:
-    """(roof, sentence) of every roof that came out far below the datasheet of this host's GPU."""
+    """(peak, sentence) of every peak that came out far below the datasheet of this host's GPU."""
     held = held_against(facts, peaks, load_datasheets())
     return tuple((name, _sentence(entry, peaks[name])) for name, entry in held.items() if entry.far_below)
-
-
-def compared(facts: HostFacts, peaks: Mapping[str, Peak]) -> int:
-    """How many measured roofs of this host have a datasheet's figure beside them."""
-    return sum(held.share is not None for held in held_against(facts, peaks, load_datasheets()).values())
 
 
 def _sentence(held: Held, peak: Peak) -> str:
@@ -160,7 +154,7 @@ def _sentence(held: Held, peak: Peak) -> str:
     if figure is None or held.share is None:
         return ""
     reached, stated = format_rate(peak.latest or peak.value, peak.unit), format_rate(figure.value, figure.unit)
-    return f"{held.roof} reached {reached} here, {held.share * 100:.0f} % of the {stated} in the {figure.source}."
+    return f"{held.peak_name} reached {reached} here, {held.share * 100:.0f} % of the {stated} in the {figure.source}"
 
 
 def _held(peak: Peak, sheet: Sheet) -> Held | None:

@@ -28,7 +28,6 @@ _SOFTWARE = (
     *_MUST_MATCH,
     "aiperf-ab",
     "kvikio",
-    "cuda-core",
     "nvtx",
     "scipy",
     "pandas",

@@ -1,4 +1,4 @@
-"""The roofs of a host: which there are, how each is measured, and what was measured.
+"""The peaks of a host: which there are, how each is measured, and what was measured.
 
 What must not live here: running the workloads that measure them, and holding a result against them.
 """
@@ -12,17 +12,17 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from aiperf.host import keep
+from aiperf.host import state_file
 from aiperf.records import Case, Measure, Needs, Side
 
 _KIND = "peaks"
 FEWEST_LAUNCHES = 3
-"""Launches of a roof's best variant on one occasion."""
+"""Launches of a peak's best variant on one occasion."""
 _KIB, _MIB, _GIB = 1024, 1024**2, 1024**3
 
 
 @dataclass(frozen=True)
-class Roof:
+class PeakSpec:
     """One physical ceiling, and the workload whose best sample measures it on this host.
 
     The best sample over all variants counts: a ceiling that a decent kernel can beat would call honest results
@@ -30,7 +30,7 @@ class Roof:
     """
 
     name: str
-    """As in ``Work.roofs``."""
+    """As in ``Work.peaks``."""
     title: str
     unit: str
     """B/s or FLOP/s: amount / shortest time. s: the shortest time itself, a floor."""
@@ -56,7 +56,7 @@ class Roof:
 
 @dataclass(frozen=True)
 class Peak:
-    """What one roof came to on one host."""
+    """What one peak came to on one host."""
 
     name: str
     value: float
@@ -79,7 +79,7 @@ class Peak:
     interval_high: float = 0.0
     """95 % interval of what the best sample of a launch comes to, over those launches; 0 where there was none."""
     by_size: dict[str, float] = field(default_factory=dict)
-    """Value of the roof's ``sweep`` (bytes) -> best sample with it; empty where nothing is swept or was kept."""
+    """Value of the peak's ``sweep`` (bytes) -> best sample with it; empty where nothing is swept or was kept."""
 
 
 _GPU = Needs(gpus=1, gpu_memory=4 * _GIB, libraries={"torch": ""})
@@ -96,8 +96,8 @@ def _gpu_from(capability: str) -> Needs:
     return Needs(gpus=1, gpu_memory=4 * _GIB, libraries={"torch": ""}, compute_capability=capability)
 
 
-ROOFS: tuple[Roof, ...] = (
-    Roof(
+PEAK_SPECS: tuple[PeakSpec, ...] = (
+    PeakSpec(
         "cpu_stream",
         "CPU memory, read + written",
         "B/s",
@@ -105,13 +105,13 @@ ROOFS: tuple[Roof, ...] = (
         tuple({"way": way, "size": _GIB} for way in ("copy", "sum", "dot")),
         Needs(memory=3 * _GIB, libraries={"torch": ""}),
     ),
-    Roof(
+    PeakSpec(
         "cpu_gemm_fp32", "CPU matrix multiply, fp32", "FLOP/s", "peaks.cpu_gemm_fp32", ({"n": 1024}, {"n": 2048}), _CPU
     ),
-    Roof(
+    PeakSpec(
         "cpu_gemm_bf16", "CPU matrix multiply, bf16", "FLOP/s", "peaks.cpu_gemm_bf16", ({"n": 1024}, {"n": 2048}), _CPU
     ),
-    Roof(
+    PeakSpec(
         "disk_read",
         "Disk, cold sequential read",
         "B/s",
@@ -125,7 +125,7 @@ ROOFS: tuple[Roof, ...] = (
         ),
         _DISK,
     ),
-    Roof(
+    PeakSpec(
         "page_cache_read",
         "Page cache, warm read",
         "B/s",
@@ -133,7 +133,7 @@ ROOFS: tuple[Roof, ...] = (
         ({"block": 128 * _KIB}, {"block": _MIB}, {"block": 4 * _MIB}),
         _DISK,
     ),
-    Roof(
+    PeakSpec(
         "dram",
         "GPU memory, read + written",
         "B/s",
@@ -141,7 +141,7 @@ ROOFS: tuple[Roof, ...] = (
         tuple({"way": way, "size": _GIB} for way in ("copy", "scale", "sum")),
         _GPU,
     ),
-    Roof(
+    PeakSpec(
         "l2",
         "GPU L2 cache, read + written",
         "B/s",
@@ -149,10 +149,10 @@ ROOFS: tuple[Roof, ...] = (
         (*({"part": part} for part in (8, 4, 2)), {"way": "copy", "part": 4}),
         _CUDA,
     ),
-    Roof("shared", "GPU shared memory, read", "B/s", "peaks.shared", ({},), _CUDA),
-    Roof("h2d", "Host to device, pinned", "B/s", "peaks.h2d", ({"size": 256 * _MIB},), _GPU),
-    Roof("d2h", "Device to host, pinned", "B/s", "peaks.d2h", ({"size": 256 * _MIB},), _GPU),
-    Roof(
+    PeakSpec("shared", "GPU shared memory, read", "B/s", "peaks.shared", ({},), _CUDA),
+    PeakSpec("h2d", "Host to device, pinned", "B/s", "peaks.h2d", ({"size": 256 * _MIB},), _GPU),
+    PeakSpec("d2h", "Device to host, pinned", "B/s", "peaks.d2h", ({"size": 256 * _MIB},), _GPU),
+    PeakSpec(
         "p2p",
         "GPU to GPU copy, one way",
         "B/s",
@@ -160,7 +160,7 @@ ROOFS: tuple[Roof, ...] = (
         ({"size": 256 * _MIB}, {"size": _GIB}),
         Needs(gpus=2, gpu_memory=4 * _GIB, libraries={"torch": ""}, peer_access=True),
     ),
-    Roof(
+    PeakSpec(
         "all_reduce_nccl",
         "All-reduce over NCCL, bus bytes",
         "B/s",
@@ -170,7 +170,7 @@ ROOFS: tuple[Roof, ...] = (
         ranks=2,
         sweep="size",
     ),
-    Roof(
+    PeakSpec(
         "all_reduce_gloo",
         "All-reduce over Gloo, bus bytes",
         "B/s",
@@ -180,11 +180,11 @@ ROOFS: tuple[Roof, ...] = (
         ranks=2,
         sweep="size",
     ),
-    Roof("gemm_fp32", "GPU matrix multiply, fp32", "FLOP/s", "peaks.gemm_fp32", _SIZES, _GPU),
-    Roof("gemm_tf32", "GPU matrix multiply, TF32", "FLOP/s", "peaks.gemm_tf32", _SIZES, _gpu_from(">=8.0")),
-    Roof("gemm_bf16", "GPU matrix multiply, bf16", "FLOP/s", "peaks.gemm_bf16", _SIZES, _gpu_from(">=8.0")),
-    Roof("gemm_fp16", "GPU matrix multiply, fp16", "FLOP/s", "peaks.gemm_fp16", _SIZES, _gpu_from(">=7.0")),
-    Roof(
+    PeakSpec("gemm_fp32", "GPU matrix multiply, fp32", "FLOP/s", "peaks.gemm_fp32", _SIZES, _GPU),
+    PeakSpec("gemm_tf32", "GPU matrix multiply, TF32", "FLOP/s", "peaks.gemm_tf32", _SIZES, _gpu_from(">=8.0")),
+    PeakSpec("gemm_bf16", "GPU matrix multiply, bf16", "FLOP/s", "peaks.gemm_bf16", _SIZES, _gpu_from(">=8.0")),
+    PeakSpec("gemm_fp16", "GPU matrix multiply, fp16", "FLOP/s", "peaks.gemm_fp16", _SIZES, _gpu_from(">=7.0")),
+    PeakSpec(
         "gemm_fp8",
         "GPU matrix multiply, fp8",
         "FLOP/s",
@@ -192,46 +192,46 @@ ROOFS: tuple[Roof, ...] = (
         (*({"n": n} for n in (4096, 8192, 16384)), {"n": 8192, "fast_sums": False}),
         _gpu_from(">=8.9"),
     ),
-    Roof("launch", "Smallest kernel", "s", "peaks.launch", ({},), _GPU, measure=Measure(statistic="median")),
+    PeakSpec("launch", "Smallest kernel", "s", "peaks.launch", ({},), _GPU, measure=Measure(statistic="median")),
 )
 
 
-def roof(name: str) -> Roof | None:
-    """The roof of that name."""
-    return next((r for r in ROOFS if r.name == name), None)
+def peak_spec(name: str) -> PeakSpec | None:
+    """The peak of that name."""
+    return next((r for r in PEAK_SPECS if r.name == name), None)
 
 
-def roof_case(roof: Roof, variant: int = 0) -> Case:
-    """A case with one side, ``peak``, that measures a variant of the roof through the ordinary path.
+def peak_case(spec: PeakSpec, variant: int = 0) -> Case:
+    """A case with one side, ``peak``, that measures a variant of the peak through the ordinary path.
 
     Without a GPU it asks for every CPU that this process may use: a ceiling measured on one quiet core would call a
     side that uses more of them impossible.
     """
-    needs = roof.needs if roof.needs.gpus else replace(roof.needs, cpus=len(os.sched_getaffinity(0)))
-    params = roof.variants[variant]
+    needs = spec.needs if spec.needs.gpus else replace(spec.needs, cpus=len(os.sched_getaffinity(0)))
+    params = spec.variants[variant]
     shown = ",".join(f"{key}={value}" for key, value in params.items())
     return Case(
-        scenario=f"peak-{roof.name}",
-        id=f"peak-{roof.name}[{shown}]" if shown else f"peak-{roof.name}",
-        title=roof.title,
+        scenario=f"peak-{spec.name}",
+        id=f"peak-{spec.name}[{shown}]" if shown else f"peak-{spec.name}",
+        title=spec.title,
         why="The ceiling against which results are held.",
-        sides=(Side(name="peak", workload=roof.workload, params=dict(params), ranks=roof.ranks),),
+        sides=(Side(name="peak", workload=spec.workload, params=dict(params), ranks=spec.ranks),),
         axes=dict(params),
-        measure=roof.measure,
+        measure=spec.measure,
         needs=needs,
     )
 
 
-def shared_case(roofs: Sequence[Roof]) -> tuple[Case, dict[str, tuple[Roof, int]]]:
-    """One case whose sides are all variants of these roofs, in one process; and which side is which variant."""
-    of_side = {f"{r.name}-{number}": (r, number) for r in roofs for number in range(len(r.variants))}
-    each = {name: roof_case(r, number) for name, (r, number) in of_side.items()}
+def shared_case(specs: Sequence[PeakSpec]) -> tuple[Case, dict[str, tuple[PeakSpec, int]]]:
+    """One case whose sides are all variants of these peaks, in one process; and which side is which variant."""
+    of_side = {f"{r.name}-{number}": (r, number) for r in specs for number in range(len(r.variants))}
+    each = {name: peak_case(r, number) for name, (r, number) in of_side.items()}
     first = next(iter(each.values()))
     case = replace(
         first,
         scenario="peaks",
         id="peaks",
-        title="The ceilings against which results are held",
+        title="The peak_rates against which results are held",
         sides=tuple(replace(case.sides[0], name=name) for name, case in each.items()),
         axes={},
         measure=Measure(isolation="in_process"),
@@ -240,51 +240,51 @@ def shared_case(roofs: Sequence[Roof]) -> tuple[Case, dict[str, tuple[Roof, int]
 
 
 def peak_from(
-    roof: Roof, times: Sequence[float], *, amount: float = 0.0, conditions: dict[str, Any] | None = None
+    spec: PeakSpec, times: Sequence[float], *, amount: float = 0.0, conditions: dict[str, Any] | None = None
 ) -> Peak:
-    """The peak from the times of one step (seconds) that charges ``amount`` (bytes, FLOPs) to the roof.
+    """The peak from the times of one step (seconds) that charges ``amount`` (bytes, FLOPs) to the peak.
 
     Raises ValueError without samples, with a time that is not positive, or when a rate lacks its amount.
     """
-    if not times or min(times) <= 0 or (amount <= 0 and not roof.floor):
-        raise ValueError(f"{roof.name}: a peak needs positive times and an amount")
-    values = sorted(times) if roof.floor else [amount / t for t in sorted(times)]
+    if not times or min(times) <= 0 or (amount <= 0 and not spec.floor):
+        raise ValueError(f"{spec.name}: a peak needs positive times and an amount")
+    values = sorted(times) if spec.floor else [amount / t for t in sorted(times)]
     when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return Peak(roof.name, values[0], roof.unit, values[-1], values[0], when, len(values), conditions or {})
+    return Peak(spec.name, values[0], spec.unit, values[-1], values[0], when, len(values), conditions or {})
 
 
-def kept(roof: Roof, old: Peak | None, new: Peak) -> Peak:
+def kept(spec: PeakSpec, old: Peak | None, new: Peak) -> Peak:
     """What is known after another occasion: the further reach of both, and how the latest occasion went."""
-    best = better(roof, old, new) or new
+    best = better(spec, old, new) or new
     latest = {name: getattr(new, name) for name in ("latest", "launches", "interval_low", "interval_high")}
-    further = min if roof.floor else max
+    further = min if spec.floor else max
     sizes = {**(old.by_size if old else {}), **new.by_size}
     both = {size: further(p.by_size[size] for p in (old, new) if p and size in p.by_size) for size in sizes}
     return replace(best, **latest, by_size=both)
 
 
-def better(roof: Roof, first: Peak | None, second: Peak | None) -> Peak | None:
+def better(spec: PeakSpec, first: Peak | None, second: Peak | None) -> Peak | None:
     """The peak that reaches further, of two variants or of two occasions; either may be missing."""
     if first is None or second is None:
         return first or second
-    choose = min if roof.floor else max
+    choose = min if spec.floor else max
     return choose(first, second, key=lambda peak: peak.value)
 
 
 def load_peaks(host_id: str) -> dict[str, Peak]:
-    """Roof name -> peak measured on this host. An unreadable file is renamed aside and counts as empty."""
-    entries = keep.load(keep.path_of(_KIND, host_id))
+    """Peak name -> peak measured on this host. An unreadable file is renamed aside and counts as empty."""
+    entries = state_file.load(state_file.path_of(_KIND, host_id))
     return {name: peak for name, entry in entries.items() if (peak := _peak(entry)) is not None}
 
 
 def save_peak(host_id: str, peak: Peak) -> None:
     """Store one peak in place of the one before, atomically. Raises OSError when the state folder is read-only."""
-    keep.update(keep.path_of(_KIND, host_id), {peak.name: asdict(peak)})
+    state_file.update(state_file.path_of(_KIND, host_id), {peak.name: asdict(peak)})
 
 
 def unreadable_peaks(host_id: str) -> tuple[Path, ...]:
     """Files of peaks that could not be read and were set aside."""
-    return keep.set_aside(_KIND, host_id)
+    return state_file.set_aside(_KIND, host_id)
 
 
 def _peak(entry: Any) -> Peak | None:

@@ -6,28 +6,27 @@ What must not live here: reading the host, and what a run does with an unfit cas
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
 from aiperf.errors import Fault, UserError
-from aiperf.host.peaks import ROOFS
+from aiperf.host.peaks import PEAK_SPECS
 from aiperf.host.probes.every import PROBES
+from aiperf.host.probes.run_start import RUN_PROBES
 from aiperf.paths import config_folder
-from aiperf.records import Case
+from aiperf.records import Case, HostFinding
 
-FINDINGS = ("compile_env", "debug_env", "gpu_env", "gpu_processes", "page_cache", "roofs", "stale_workers")
-"""Findings of a run's start that no probe tells."""
 _PLAIN = ("any", "cpu", "gpu", "gpus", "ranks", "command", "disk")
-_NAMED = ("tag", "roof", "workload")
+_NAMED = ("tag", "peak", "workload")
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class Fit(StrEnum):
+class HostCheck(StrEnum):
     """What a run does about findings that touch a case."""
 
     off = "off"
@@ -39,17 +38,7 @@ class Fit(StrEnum):
 
 
 @dataclass(frozen=True)
-class Fact:
-    """Something bad that was found on the host."""
-
-    id: str
-    """Of the probe or the finding."""
-    level: Literal["warn", "unfit"]
-    sentence: str
-
-
-@dataclass(frozen=True)
-class Ruling:
+class RelevanceException:
     """Cases for which a rule judges otherwise."""
 
     touches: frozenset[str]
@@ -57,35 +46,20 @@ class Ruling:
 
 
 @dataclass(frozen=True)
-class Rule:
+class RelevanceRule:
     """Which cases some findings touch, and why."""
 
     ids: tuple[str, ...]
     touches: frozenset[str]
     why: str
-    unfit: tuple[Ruling, ...] = ()
-    fit: tuple[Ruling, ...] = ()
+    unfit: tuple[RelevanceException, ...] = ()
+    fit: tuple[RelevanceException, ...] = ()
     unless: frozenset[str] = frozenset()
-    """Ids that tell the same fault better: with one of them it is not told twice."""
+    """Ids that describe the same fault better: where one of them is found too, this one is left out."""
 
 
-@dataclass(frozen=True)
-class Touch:
-    """A finding that can bias a case."""
-
-    id: str
-    level: Literal["warn", "unfit"]
-    sentence: str
-    """What was found, and how it can bias the case."""
-
-    @property
-    def told(self) -> str:
-        """As a record keeps it."""
-        return f"{self.level}: {self.sentence}"
-
-
-def kinds_of(case: Case, roofs: Iterable[str] = ()) -> frozenset[str]:
-    """What kinds of case this is, in the words of the rules; ``roofs`` are those that its sides charge, once known."""
+def kinds_of(case: Case, peaks: Iterable[str] = ()) -> frozenset[str]:
+    """What kinds of case this is, in the words of the rules; ``peaks`` are those that its sides charge, once known."""
     plain = {
         "any": True,
         "cpu": not case.needs.gpus,
@@ -96,41 +70,39 @@ def kinds_of(case: Case, roofs: Iterable[str] = ()) -> frozenset[str]:
         "disk": case.needs.disk > 0,
     }
     families = {side.workload.partition(".")[0] for side in case.sides if side.workload and "/" not in side.workload}
-    named = {"tag": case.tags, "roof": roofs, "workload": families}
+    named = {"tag": case.tags, "peak": peaks, "workload": families}
     return frozenset(
         [kind for kind, holds in plain.items() if holds]
         + [f"{kind}:{name}" for kind, names in named.items() for name in names]
     )
 
 
-def touching(
-    facts: Iterable[Fact], rules: Sequence[Rule], case: Case, *, roofs: Collection[str] = ()
-) -> tuple[Touch, ...]:
-    """The facts that can bias this case, unfit ones first."""
-    kinds = kinds_of(case, roofs)
+def case_findings(
+    findings: Iterable[HostFinding], rules: Sequence[RelevanceRule], case: Case, *, peaks: Collection[str] = ()
+) -> tuple[HostFinding, ...]:
+    """The findings that can bias this case, each with how, unfit ones first."""
+    kinds = kinds_of(case, peaks)
     known = {name: rule for rule in rules for name in rule.ids}
-    found = [t for fact in facts if fact.id in known and (t := _touch(fact, known[fact.id], kinds)) is not None]
-    names = {touch.id for touch in found}
-    once = [touch for touch in found if not known[touch.id].unless & names]
-    return tuple(sorted(once, key=lambda touch: touch.level != "unfit"))
+    found = [one for f in findings if f.id in known and (one := _for_case(f, known[f.id], kinds)) is not None]
+    names = {finding.id for finding in found}
+    once = [finding for finding in found if not known[finding.id].unless & names]
+    return tuple(sorted(once, key=lambda finding: finding.level != "unfit"))
 
 
-def _touch(fact: Fact, rule: Rule, kinds: frozenset[str]) -> Touch | None:
-    if not rule.touches & kinds or any(passed.touches & kinds for passed in rule.fit):
+def _for_case(finding: HostFinding, rule: RelevanceRule, kinds: frozenset[str]) -> HostFinding | None:
+    if not rule.touches & kinds or any(exception.touches & kinds for exception in rule.fit):
         return None
     worse = next((e for e in rule.unfit if e.touches & kinds), None)
-    level: Literal["warn", "unfit"] = "unfit" if worse is not None else fact.level
-    said = fact.sentence.rstrip(".")
-    return Touch(fact.id, level, f"{said}: {worse.reason if worse is not None else rule.why}.")
+    return replace(finding, bias=rule.why) if worse is None else replace(finding, level="unfit", bias=worse.reason)
 
 
-def wanted(rules: Iterable[Rule]) -> frozenset[str]:
-    """Ids of the probes and findings that touch some case at all."""
+def wanted(rules: Iterable[RelevanceRule]) -> frozenset[str]:
+    """Ids of the probes whose findings can bias any case at all."""
     return frozenset(name for rule in rules if rule.touches for name in rule.ids)
 
 
 @lru_cache(maxsize=4)
-def load_rules(path: Path | None = None) -> tuple[Rule, ...]:
+def load_rules(path: Path | None = None) -> tuple[RelevanceRule, ...]:
     """Every rule. Raises UserError with every fault of the file."""
     place = path or config_folder() / "doctor" / "relevance.yaml"
     try:
@@ -140,24 +112,22 @@ def load_rules(path: Path | None = None) -> tuple[Rule, ...]:
     faults: list[Fault] = []
     rules = [_rule(f"{place}: rule {number}", entry, faults) for number, entry in enumerate(_list(plain))]
     names = [name for rule in rules for name in rule.ids]
-    known = {*(probe.id for probe in PROBES), *FINDINGS}
+    known = {probe.id for probe in (*PROBES, *RUN_PROBES)}
     faults += [
         Fault(str(place), f'"{name}" is named twice.') for name in sorted({n for n in names if names.count(n) > 1})
     ]
-    faults += [Fault(str(place), f'"{name}" is neither a probe nor a finding.') for name in names if name not in known]
+    faults += [Fault(str(place), f'"{name}" is not a probe.') for name in names if name not in known]
     better = sorted({name for rule in rules for name in rule.unless})
-    faults += [
-        Fault(str(place), f'unless: "{name}" is neither a probe nor a finding.') for name in better if name not in known
-    ]
+    faults += [Fault(str(place), f'unless: "{name}" is not a probe.') for name in better if name not in known]
     faults += [Fault(str(place), f'"{name}" has no rule.') for name in sorted(known - set(names))]
     if faults:
         raise UserError(faults)
     return tuple(rules)
 
 
-def _rule(where: str, entry: Any, faults: list[Fault]) -> Rule:
+def _rule(where: str, entry: Any, faults: list[Fault]) -> RelevanceRule:
     data = _keys(where, entry, ("ids", "touches", "why"), ("unfit", "fit", "unless"), faults)
-    return Rule(
+    return RelevanceRule(
         ids=tuple(str(name) for name in _list(data.get("ids"))),
         touches=_touches(where, data, faults),
         why=_text(where, data, "why", faults),
@@ -167,11 +137,11 @@ def _rule(where: str, entry: Any, faults: list[Fault]) -> Rule:
     )
 
 
-def _exceptions(where: str, entries: Any, faults: list[Fault]) -> tuple[Ruling, ...]:
+def _exceptions(where: str, entries: Any, faults: list[Fault]) -> tuple[RelevanceException, ...]:
     found = []
     for entry in _list(entries):
         data = _keys(where, entry, ("touches", "reason"), (), faults)
-        found.append(Ruling(_touches(where, data, faults), _text(where, data, "reason", faults)))
+        found.append(RelevanceException(_touches(where, data, faults), _text(where, data, "reason", faults)))
     return tuple(found)
 
 
@@ -188,12 +158,12 @@ def _keys(
 
 def _touches(where: str, data: Mapping[str, Any], faults: list[Fault]) -> frozenset[str]:
     found = [str(kind) for kind in _list(data.get("touches"))]
-    roofs = {roof.name for roof in ROOFS}
+    peaks = {peak_name.name for peak_name in PEAK_SPECS}
     for kind in found:
         sort, colon, name = kind.partition(":")
-        if kind in _PLAIN or (colon and sort in _NAMED and name and (sort != "roof" or name in roofs)):
+        if kind in _PLAIN or (colon and sort in _NAMED and name and (sort != "peak" or name in peaks)):
             continue
-        faults.append(Fault(where, f'"{kind}" is no kind of case.', f"Known: {', '.join(_PLAIN)}, {_NAMED}:NAME."))
+        faults.append(Fault(where, f'"{kind}" is not a kind of case.', f"Known: {', '.join(_PLAIN)}, {_NAMED}:NAME."))
     return frozenset(found)
 
 

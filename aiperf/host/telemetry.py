@@ -20,9 +20,9 @@ from typing import Any
 
 from aiperf.host import proc
 from aiperf.host.facts import Gpu
+from aiperf.host.invariants import changes, invariants
 from aiperf.host.nvml import Nvml, open_nvml
 from aiperf.host.rates import Rates, gpu_counters, load_average, system_counters
-from aiperf.host.standing import changes, standing
 from aiperf.host.xids import XidWatch
 
 PERIOD_S = 0.1
@@ -69,7 +69,7 @@ class Telemetry:
     processes: tuple[GpuProcess, ...] = ()
     changes: tuple[str, ...] = ()
     """Sentences about what must stand still and did not: application clocks, power limit, ECC errors, governor."""
-    standing: dict[str, str] = field(default_factory=dict)
+    invariants: dict[str, str] = field(default_factory=dict)
     """What must stand still, as it was at the start: name -> value."""
     temperatures: dict[str, float] = field(default_factory=dict)
     """GPU -> degrees Celsius at the start."""
@@ -125,7 +125,7 @@ class Sampler:
     def start(self) -> None:
         """Begin to read."""
         self._began = time.monotonic()
-        self._standing = self._stand()
+        self._invariants = self._stand()
         self._thread.start()
 
     def mark(self, side: str | None) -> None:
@@ -136,7 +136,7 @@ class Sampler:
         """End the thread after a last reading and return what was seen."""
         self._end.set()
         self._thread.join()
-        moved = changes(self._standing, self._stand())
+        moved = changes(self._invariants, self._stand())
         xids = tuple(self._xids.seen())
         self._xids.close()
         if self._nvml is not None:
@@ -149,7 +149,7 @@ class Sampler:
             reasons={side: dict(counts) for side, counts in self._reasons.items() if counts},
             processes=tuple(self._processes.values()),
             changes=moved,
-            standing=self._standing,
+            invariants=self._invariants,
             temperatures=self._temperatures,
             home=self._ran_on,
             xids=xids,
@@ -159,7 +159,7 @@ class Sampler:
         )
 
     def _stand(self) -> dict[str, str]:
-        return standing(self._nvml, self._handles, cpus=self._cpus, root=self._root)
+        return invariants(self._nvml, self._handles, cpus=self._cpus, root=self._root)
 
     def _run(self) -> None:
         try:

@@ -18,8 +18,8 @@ from typing import Any
 
 from aiperf.host.energy import EnergyMeter
 from aiperf.launch.child import Child, Ended, StartError
+from aiperf.launch.command_details import Run, crowded, run_seed, sample_of, side_run
 from aiperf.launch.command_energy import measure_program_energy
-from aiperf.launch.command_tell import Run, crowded, run_seed, sample_of, side_run
 from aiperf.launch.environment import side_environment
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.scratch import Scratch
@@ -307,7 +307,7 @@ def _failure(side: str, phase: str, child: Child) -> Failure:
 
 def _compare(scene: _Scene, order: Sequence[str]) -> tuple[CheckResult, ...]:
     if scene.case.check.kind != "bitwise":
-        return (CheckResult(True, "exit status 0 on all sides; what they print is not compared"),)
+        return (CheckResult(True, "exit status 0 on all sides; what they print is not compared", kind="none"),)
     base = scene.case.sides[0]
     return tuple(_same_output(scene, base, other) for other in scene.case.sides if other is not base)
 
@@ -320,7 +320,7 @@ def _same_output(scene: _Scene, base: Side, other: Side) -> CheckResult:
     part = f"first {_OUTPUT_CAP >> 20} MiB of " if max(sizes) > _OUTPUT_CAP else ""
     compared = f"{part}standard output of {other.name} with {base.name}, bitwise"
     if heads[0] == heads[1] and sizes[0] == sizes[1]:
-        return CheckResult(True, compared)
+        return CheckResult(True, compared, kind="printed", sides=(other.name,))
     at = next((i for i, (a, b) in enumerate(zip(*heads, strict=False)) if a != b), min(sizes))
     detail = f"differs from byte {at} on ({base.name} wrote {sizes[0]} bytes, {other.name} {sizes[1]})"
-    return CheckResult(False, compared, f"{other.name}: {detail}")
+    return CheckResult(False, compared, f"{other.name}: {detail}", kind="printed", sides=(other.name,))

@@ -60,7 +60,7 @@ def measure_program_energy(
     if not measured:
         return told
     windows = Windows(measured, seed=seed, settings=settings, meter=meter, mark=mark)
-    windows.alternate(_Phase(windows, paces, start, judge).fill)
+    windows.alternate(_ProgramWindows(windows, paces, start, judge).fill)
     return windows.readings(needs_gpu=needs_gpu) | told
 
 
@@ -72,7 +72,7 @@ def held_back(reading: EnergyReading | None, *, slept_s: float, runs: int) -> di
     return {"energy": f"{told}held back for {format_time(slept_s / runs)}"}
 
 
-class _Phase:
+class _ProgramWindows:
     def __init__(self, windows: Windows, paces: Mapping[str, float], start: Start, judge: Judge) -> None:
         self._windows, self._start, self._judge = windows, start, judge
         self._paces = dict(paces)

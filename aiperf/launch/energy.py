@@ -17,7 +17,8 @@ from statistics import median
 
 from aiperf.host.energy import EnergyMeter, Window
 from aiperf.launch.gang import Gang
-from aiperf.order import round_order
+from aiperf.plan.order import round_order
+from aiperf.protocol.messages import TurnRequest
 from aiperf.records import Case, EnergyReading, Sample
 from aiperf.settings import Settings
 
@@ -122,13 +123,13 @@ def measure_energy(
     if reason := meter.problem or (_PREPARES if prepares else ""):
         return refused(names, meter, reason)
     windows = Windows(names, seed=seed, settings=settings, meter=meter, mark=mark)
-    phase = _Phase(gangs, settings, windows)
+    phase = _WorkerWindows(gangs, settings, windows)
     pace = {name: phase.pace(name, samples) for name in names}
     windows.alternate(lambda name: phase.run(name, pace))
     return windows.readings(needs_gpu=bool(case.needs.gpus))
 
 
-class _Phase:
+class _WorkerWindows:
     def __init__(self, gangs: Mapping[str, Gang], settings: Settings, windows: Windows) -> None:
         self._gangs, self._settings, self._windows = gangs, settings, windows
 
@@ -162,12 +163,11 @@ class _Phase:
 
     def _send(self, name: str, iterations: int) -> None:
         # No samples, only the block of iterations that follow one another without a reading.
-        told = {"side": name, "reentry": 0, "samples": 0, "iterations": iterations, "wall_too": True}
-        self._gangs[name].send("turn", phase="measure", **told)
+        self._gangs[name].send(TurnRequest(name, reentry=0, samples=0, iterations=iterations, wall_too=True))
 
     def _collect(self, name: str) -> tuple[float, float]:
-        replies = self._gangs[name].collect(phase="measure", limit=self._settings.limits.measure)
-        return max(float(r["wall_block"]) for r in replies), min(float(r["busy_s"]) for r in replies)
+        replies = self._gangs[name].collect(TurnRequest, limit=self._settings.limits.measure)
+        return max(r.wall_block or 0.0 for r in replies), min(r.busy_s for r in replies)
 
 
 def _reading(account: Account, idle: Account, meter: EnergyMeter, *, needs_gpu: bool) -> EnergyReading:

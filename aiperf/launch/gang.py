@@ -1,13 +1,12 @@
-"""One launch: a worker process, or a gang of ranks, and the talk with it over inherited pipes.
+"""One launch: a worker process, or a gang of ranks, and the messages to and from it over inherited pipes.
 
 What must not live here: what is measured in which order (see pair.py).
 
-Every rank has pipes of its own and gets the same commands, so a dead or hanging rank is seen at once, whichever it is.
+Every rank has pipes of its own and gets the same requests, so a dead or hanging rank is seen at once, whichever it is.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import selectors
 import signal
@@ -24,7 +23,18 @@ from aiperf.errors import AiperfError
 from aiperf.launch.child import Child, StartError
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.watchdog import family
-from aiperf.records import Failure
+from aiperf.protocol.messages import (
+    CloseRequest,
+    FailureReply,
+    R,
+    ReadyReply,
+    SkipReply,
+    WorkerReply,
+    WorkerRequest,
+    reply_of,
+)
+from aiperf.protocol.wire import ProtocolError, decode, encode
+from aiperf.records import Failure, FailureKind
 
 _LONGEST_LINE = 64 << 20
 _PEER_GRACE_S = 0.3
@@ -68,7 +78,7 @@ class _Rank:
     reader: int
     writer: int
     owed: int = 1
-    """Answers still to come: the one that says that it runs, and one for each command."""
+    """Replies still to come: ``ReadyReply``, and one to each request."""
     buffer: bytearray = field(default_factory=bytearray)
 
 
@@ -78,9 +88,9 @@ class Gang:
     def __init__(self, plan: GangPlan, guardian: Guardian) -> None:
         self.plan = plan
         self.busy_s = 0.0
-        """Time inside commands, the slowest rank's."""
+        """Time inside requests, the slowest rank's."""
         self.idle_cpu_s = 0.0
-        """CPU time that the ranks burnt between commands."""
+        """CPU time that the ranks used between requests."""
         self._guardian = guardian
         self._ranks: list[_Rank] = []
 
@@ -103,19 +113,7 @@ class Gang:
     @property
     def settled(self) -> bool:
         """Whether every rank has answered all that it was sent, or never will; does not wait, reads a little."""
-        return all(self._is_settled(rank) for rank in self._ranks)
-
-    @staticmethod
-    def _is_settled(rank: _Rank) -> bool:
-        if rank.buffer.count(b"\n") < rank.owed:
-            try:
-                chunk = os.read(rank.reader, 1 << 20)
-            except BlockingIOError:
-                return False
-            if not chunk:
-                return True
-            rank.buffer += chunk
-        return rank.buffer.count(b"\n") >= rank.owed or len(rank.buffer) > _LONGEST_LINE
+        return all(_is_settled(rank) for rank in self._ranks)
 
     def suspend(self) -> None:
         """Stop every rank where it is; it takes no CPU until ``resume``."""
@@ -175,76 +173,81 @@ class Gang:
         os.set_blocking(replies_read, False)
         self._ranks.append(_Rank(rank, child, replies_read, commands_write))
 
-    def command(self, op: str, *, phase: str, limit: float, **arguments: Any) -> list[dict[str, Any]]:
-        """Send a command to every rank and wait for every answer, by rank. Raises LaunchFailed, LaunchSkipped."""
-        self.send(op, phase=phase, **arguments)
-        return self.collect(phase=phase, limit=limit)
+    def await_start(self, *, limit: float) -> None:
+        """Wait until every rank takes requests. Raises LaunchFailed."""
+        self._collect(ReadyReply, "start", limit)
 
-    def send(self, op: str, *, phase: str, **arguments: Any) -> None:
-        """Send a command to every rank without waiting."""
-        line = (json.dumps({"op": op, **arguments}) + "\n").encode()
+    def command(self, request: WorkerRequest[R], *, limit: float) -> list[R]:
+        """Send a request to every rank and wait for every reply, by rank. Raises LaunchFailed, LaunchSkipped."""
+        self.send(request)
+        return self.collect(type(request), limit=limit)
+
+    def send(self, request: WorkerRequest[Any]) -> None:
+        """Send a request to every rank without waiting. Raises LaunchFailed."""
+        line = encode(request).encode()
         for rank in self._ranks:
             rank.owed += 1
             try:
                 _write_all(rank.writer, line)
             except BrokenPipeError:
-                raise self._died(rank, phase) from None
+                raise self._died(rank, request.phase) from None
 
-    def collect(self, *, phase: str, limit: float) -> list[dict[str, Any]]:
-        """Wait for one answer of every rank. The first rank that fails ends the wait."""
-        answers: dict[int, dict[str, Any]] = {}
+    def collect(self, request: type[WorkerRequest[R]], *, limit: float) -> list[R]:
+        """Wait at most ``limit`` seconds for the reply of every rank to a request of this type, sent before; by rank.
+
+        The first rank that fails ends the wait. Raises LaunchFailed, LaunchSkipped.
+        """
+        return self._collect(reply_of(request), request.phase, limit)
+
+    def _collect(self, kind: type[R], phase: str, limit: float) -> list[R]:
+        replies: dict[int, R] = {}
         deadline = monotonic() + limit
         with selectors.DefaultSelector() as selector:
             for rank in self._ranks:
-                if (waiting := self._answer(rank, phase)) is not None:
-                    answers[rank.index] = waiting
+                if (waiting := self._next_reply(rank, kind, phase)) is not None:
+                    replies[rank.index] = waiting
                 else:
                     selector.register(rank.reader, selectors.EVENT_READ, rank)
-            while len(answers) < len(self._ranks):
+            while len(replies) < len(self._ranks):
                 ready = selector.select(max(0.0, deadline - monotonic()))
                 if not ready:
-                    raise self._hung(sorted(set(range(len(self._ranks))) - set(answers)), phase, limit)
+                    silent = next(rank for rank in self._ranks if rank.index not in replies)
+                    raise self._failed(silent, phase, "hang", f"no answer within {limit:g} s")
                 for key, _ in ready:
-                    answer = self._receive(key.data, phase)
-                    if answer is not None:
-                        answers[key.data.index] = answer
+                    rank = key.data
+                    if _fill(rank) == 0:
+                        raise self._died(rank, phase)
+                    if (reply := self._next_reply(rank, kind, phase)) is not None:
+                        replies[rank.index] = reply
                         selector.unregister(key.fileobj)
-        replies = [answers[index] for index in sorted(answers)]
-        self.busy_s += max((float(r.get("busy_s", 0.0)) for r in replies), default=0.0)
-        self.idle_cpu_s += sum(float(r.get("idle_cpu_s", 0.0)) for r in replies)
-        return replies
+        found = [replies[index] for index in sorted(replies)]
+        self.busy_s += max((reply.busy_s for reply in found), default=0.0)
+        self.idle_cpu_s += sum(reply.idle_cpu_s for reply in found)
+        return found
 
-    def _receive(self, rank: _Rank, phase: str) -> dict[str, Any] | None:
-        try:
-            chunk = os.read(rank.reader, 1 << 20)
-        except BlockingIOError:
-            return None
-        if not chunk:
-            raise self._died(rank, phase)
-        rank.buffer += chunk
-        return self._answer(rank, phase)
-
-    def _answer(self, rank: _Rank, phase: str) -> dict[str, Any] | None:
-        """The next answer that has come whole; None while there is none. Raises what it says went wrong."""
+    def _next_reply(self, rank: _Rank, kind: type[R], phase: str) -> R | None:
+        """The next reply that has come whole; None while there is none. Raises what it reports."""
         if b"\n" not in rank.buffer:
             if len(rank.buffer) > _LONGEST_LINE:
-                raise self._garbage(rank, phase)
+                raise self._garbage(rank, phase, f"more than {_LONGEST_LINE} bytes without an end of line")
             return None
         line, _, rest = bytes(rank.buffer).partition(b"\n")
         try:
-            answer = json.loads(line)
-        except (ValueError, RecursionError):
-            raise self._garbage(rank, phase) from None
+            reply = decode(line, WorkerReply)
+        except ProtocolError as error:
+            raise self._garbage(rank, phase, str(error)) from None
         rank.owed -= 1
-        if (rest and rank.owed < 1) or not isinstance(answer, dict) or "ok" not in answer:
-            raise self._garbage(rank, phase)
+        if rest and rank.owed < 1:
+            raise self._garbage(rank, phase, "more than the reply")
+        if isinstance(reply, SkipReply):
+            raise LaunchSkipped(reply.reason)
+        if isinstance(reply, FailureReply):
+            self._blame_the_dead(rank, phase)
+            raise self._failed(rank, phase, reply.kind, reply.message)
+        if not isinstance(reply, kind):
+            raise self._garbage(rank, phase, f"{type(reply).__name__} instead of {kind.__name__}")
         del rank.buffer[: len(line) + 1]
-        if answer["ok"]:
-            return answer
-        if answer.get("kind") == "skip":
-            raise LaunchSkipped(str(answer.get("message")))
-        self._blame_the_dead(rank, phase)
-        raise self._failed(rank, phase, answer.get("kind", "error"), str(answer.get("message", "no message")))
+        return reply
 
     def _blame_the_dead(self, complaining: _Rank, phase: str) -> None:
         """Raise for another rank that is dead: a collective that lost its peer complains within the same moment."""
@@ -253,7 +256,7 @@ class Gang:
             if rank is not complaining and rank.child.wait(max(0.0, deadline - monotonic())) is not None:
                 raise self._died(rank, phase)
 
-    def _failed(self, rank: _Rank, phase: str, kind: Any, message: str) -> LaunchFailed:
+    def _failed(self, rank: _Rank, phase: str, kind: FailureKind, message: str) -> LaunchFailed:
         who = f"rank {rank.index}: " if len(self._ranks) > 1 else ""
         tail, status = rank.child.stderr_tail(), rank.child.exit_status
         number = rank.index if len(self._ranks) > 1 else None
@@ -267,13 +270,9 @@ class Gang:
             kind, message = "crash", f"ended by itself with {message}"
         return self._failed(rank, phase, "dead_rank" if len(self._ranks) > 1 else kind, message)
 
-    def _hung(self, missing: Sequence[int], phase: str, limit: float) -> LaunchFailed:
-        rank = self._ranks[missing[0]]
-        return self._failed(rank, phase, "hang", f"no answer within {limit:g} s")
-
-    def _garbage(self, rank: _Rank, phase: str) -> LaunchFailed:
+    def _garbage(self, rank: _Rank, phase: str, why: str) -> LaunchFailed:
         shown = bytes(rank.buffer[:80]).decode("utf-8", "replace")
-        return self._failed(rank, phase, "protocol", f"wrote something else than an answer to its pipe: {shown!r}")
+        return self._failed(rank, phase, "protocol", f"its pipe to aiperf held no valid reply ({why}): {shown!r}")
 
     def pin(self, cpus: Sequence[tuple[int, ...] | None]) -> None:
         """Bind each rank to its CPUs, with every thread and process that its side started so far.
@@ -299,13 +298,13 @@ class Gang:
 
     def begin_close(self) -> None:
         """Ask the workers to end: several gangs can be asked before any is waited for. Raises LaunchFailed."""
-        self.send("close", phase="close")
+        self.send(CloseRequest())
 
     def end_close(self, limit: float) -> None:
         """See that the workers that were asked to end let their sides go: what is left is the kernel's to clear up, and
         nobody need wait for it. Raises LaunchFailed when closing itself fails.
         """
-        self.collect(phase="close", limit=limit)
+        self.collect(CloseRequest, limit=limit)
 
     def kill(self) -> None:
         """End every rank and all it started, and close the pipes."""
@@ -316,6 +315,22 @@ class Gang:
                 every.callback(os.close, rank.reader)
                 every.callback(os.close, rank.writer)
                 every.callback(rank.child.kill_group)
+
+
+def _fill(rank: _Rank) -> int | None:
+    """Read what has come, at most a little; bytes read, 0 at the end of the pipe, None when nothing has come."""
+    try:
+        chunk = os.read(rank.reader, 1 << 20)
+    except BlockingIOError:
+        return None
+    rank.buffer += chunk
+    return len(chunk)
+
+
+def _is_settled(rank: _Rank) -> bool:
+    if rank.buffer.count(b"\n") < rank.owed and _fill(rank) == 0:
+        return True
+    return rank.buffer.count(b"\n") >= rank.owed or len(rank.buffer) > _LONGEST_LINE
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -6,15 +6,15 @@ What must not live here: starting processes, and statistics.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
 
 from aiperf.launch.gang import Gang
-from aiperf.launch.spent import Spent
-from aiperf.launch.warmup import Turn
-from aiperf.order import round_order
+from aiperf.launch.phase_seconds import Spent
+from aiperf.launch.warmup import TurnPlan
+from aiperf.plan.order import round_order
+from aiperf.protocol.messages import AuditReply, AuditRequest, TurnReply, TurnRequest
 from aiperf.records import Sample
 from aiperf.settings import Settings
 
@@ -52,7 +52,7 @@ def plan_audits(count: int, seed: int, *, pair: int, single: bool) -> tuple[Audi
     return tuple(Audit(draw.randrange(1, 2**31), 1 if single or i < 2 else 2, (pair + i) % 2) for i in range(count))
 
 
-def round_count(turns: Mapping[str, Turn], settings: Settings, *, clock: str, on_gpu: bool) -> int:
+def round_count(turns: Mapping[str, TurnPlan], settings: Settings, *, clock: str, on_gpu: bool) -> int:
     """Rounds that give every side its measured time, as far as the precision allows; even, so that orders balance."""
     precision = settings.precision
     at_most = min(precision.rounds, precision.device_rounds) if clock == "device" else precision.rounds
@@ -65,7 +65,7 @@ def round_count(turns: Mapping[str, Turn], settings: Settings, *, clock: str, on
 
 def play_rounds(
     gangs: Mapping[str, Gang],
-    turns: Mapping[str, Turn],
+    turns: Mapping[str, TurnPlan],
     order: Sequence[str],
     audits: Sequence[Audit],
     *,
@@ -103,54 +103,39 @@ def play_rounds(
     return played
 
 
-def _turn(played: Played, gang: Gang, side: str, index: int, turn: Turn, settings: Settings, wall_too: bool) -> None:
-    replies = gang.command(
-        "turn",
-        phase="measure",
-        limit=settings.limits.measure,
-        side=side,
-        reentry=turn.reentry,
-        samples=turn.samples,
-        iterations=turn.iterations,
-        wall_too=wall_too,
-    )
-    walls, devices = _over_ranks(replies, "wall"), _over_ranks(replies, "device")
+def _turn(
+    played: Played, gang: Gang, side: str, index: int, turn: TurnPlan, settings: Settings, wall_too: bool
+) -> None:
+    request = TurnRequest(side, turn.reentry, turn.samples, turn.iterations, wall_too)
+    replies = gang.command(request, limit=settings.limits.measure)
     played.samples += [
-        Sample(side, index, i, turn.iterations, wall or 0.0, device)
-        for i, (wall, device) in enumerate(zip(walls, devices, strict=True))
+        Sample(side, index, i, turn.iterations, wall, device) for i, (wall, device) in enumerate(_slowest(replies))
     ]
     if wall_too:
-        block = max(float(r["wall_block"]) for r in replies)
+        block = max(reply.wall_block or 0.0 for reply in replies)
         played.samples.append(Sample(side, index, turn.samples, turn.iterations, block))
-    if latencies := tuple(seconds for reply in replies for seconds in reply["latencies"]):
+    if latencies := tuple(seconds for reply in replies for seconds in reply.latencies):
         played.samples[-1] = replace(played.samples[-1], latencies_s=latencies)
     played.skews[side] += _skews(replies)
 
 
 def _audit(gang: Gang, side: str, index: int, audit: Audit, lead: int, settings: Settings) -> list[Sample]:
-    replies = gang.command(
-        "audit",
-        phase="check",
-        limit=settings.limits.check,
-        side=side,
-        seed=audit.seed,
-        lead=lead,
-        iterations=audit.iterations,
-    )
-    readings = zip(_over_ranks(replies, "wall"), _over_ranks(replies, "device"), strict=True)
-    return [Sample(side, index, -1, audit.iterations, wall or 0.0, device, audit=True) for wall, device in readings]
+    replies = gang.command(AuditRequest(side, audit.seed, lead, audit.iterations), limit=settings.limits.check)
+    return [Sample(side, index, -1, audit.iterations, wall, device, audit=True) for wall, device in _slowest(replies)]
 
 
-def _over_ranks(replies: list[dict[str, Any]], key: str) -> list[float | None]:
-    """Maximum over ranks, sample by sample: a gang is as slow as its slowest rank. Ranks may have given up an audit."""
-    return [
-        None if any(v is None for v in values) else max(values)
-        for values in zip(*(r[key] for r in replies), strict=False)
-    ]
+def _slowest(replies: Sequence[TurnReply | AuditReply]) -> Iterator[tuple[float, float | None]]:
+    """Wall and device time, sample by sample, of the slowest rank; of the samples that every rank has."""
+    for walls, devices in zip(
+        zip(*(r.wall for r in replies), strict=False), zip(*(r.device for r in replies), strict=False), strict=True
+    ):
+        timed = [seconds for seconds in devices if seconds is not None]
+        yield max(walls), max(timed) if len(timed) == len(devices) else None
 
 
-def _skews(replies: list[dict[str, Any]]) -> list[float]:
+def _skews(replies: Sequence[TurnReply]) -> list[float]:
     if len(replies) < 2:
         return []
-    key = "device" if replies[0]["device"] and replies[0]["device"][0] is not None else "wall"
-    return [max(times) / max(median(times), 1e-12) for times in zip(*(r[key] for r in replies), strict=True)]
+    on_device = any(seconds is not None for seconds in replies[0].device)
+    times = zip(*(r.device if on_device else r.wall for r in replies), strict=True)
+    return [max(each) / max(median(each), 1e-12) for each in times]

@@ -17,8 +17,9 @@ from aiperf.host.placement import on_same_nodes
 from aiperf.launch.environment import side_environment
 from aiperf.launch.gang import Gang, GangPlan
 from aiperf.launch.guardian import Guardian
-from aiperf.launch.setup import device_of
-from aiperf.order import PairPlan
+from aiperf.launch.setup import call_of, device_of
+from aiperf.plan.order import PairPlan
+from aiperf.protocol.messages import LoadRequest
 from aiperf.records import Case
 
 RankCpus = tuple[tuple[int, ...] | None, ...]
@@ -75,14 +76,8 @@ class Started:
             gang = self.gangs[name] = Gang(plan, guardian)
             gang.start()
             used = [other for other in case.sides if other is side or shared]
-            gang.send(
-                "load",
-                phase="set-up",
-                modules=_modules(case, side.workload),
-                asked=[(one.workload, one.params) for one in used],
-                device=device_of(case),
-                open_gpu=open_gpu,
-            )
+            modules, calls = _modules(case, side.workload), tuple(call_of(one) for one in used)
+            gang.send(LoadRequest(modules, calls, device=device_of(case), open_gpu=open_gpu))
 
     @property
     def alive(self) -> bool:
@@ -136,7 +131,8 @@ def start_cpus(
     return ((near[place % len(near)],),) if len(near) > 1 else rank_cpus(cpus, ranks)
 
 
-def _modules(case: Case, workload: str) -> list[str]:
+def _modules(case: Case, workload: str) -> tuple[str, ...]:
     """What a worker surely imports. A user's own file is left to set-up: it may touch a GPU when it is imported."""
-    family = [] if ":" in workload else [f"aiperf.workloads.{workload.rpartition('.')[0]}", *case.needs.libraries]
-    return [*(["torch"] if case.needs.gpus else []), *family]
+    module = f"aiperf.workloads.{workload.rpartition('.')[0]}.workload"
+    shipped = () if ":" in workload else (module, *case.needs.libraries)
+    return (*(("torch",) if case.needs.gpus else ()), *shipped)

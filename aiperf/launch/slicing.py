@@ -45,7 +45,7 @@ class SlicedRun:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SlicingOutcome:
     """All finished runs, in the order in which they ended, and what cut the measurement short, if anything did."""
 
     runs: tuple[SlicedRun, ...]
@@ -172,7 +172,7 @@ def run_sliced(
     limit_s: float,
     cancel: threading.Event | None = None,
     slice_s: float = SLICE_S,
-) -> Outcome:
+) -> SlicingOutcome:
     """Run every program ``runs`` times, awake in turns of ``slice_s``, all on the same ``cpus``: the first turns in the
     given order, then every order followed by its reverse.
 
@@ -185,31 +185,31 @@ def run_sliced(
         with off_the_cores(cpus):
             return _alternate(slots, runs, rng, limit_s, cancel, slice_s)
     finally:
-        for slot in slots:
-            if slot.child is not None:
-                slot.child.kill_group()
+        for runner in slots:
+            if runner.child is not None:
+                runner.child.kill_group()
 
 
 def _alternate(
     slots: list[_Slot], runs: int, rng: random.Random, limit_s: float, cancel: threading.Event | None, slice_s: float
-) -> Outcome:
+) -> SlicingOutcome:
     done: list[SlicedRun] = []
     order, turned = slots[:], True
-    while any(len(slot.finished) < runs for slot in slots):
-        for slot in order:
+    while any(len(runner.finished) < runs for runner in slots):
+        for runner in order:
             if cancel is not None and cancel.is_set():
-                return Outcome(tuple(done), cancelled=True)
-            run = slot.turn(slice_s)
+                return SlicingOutcome(tuple(done), cancelled=True)
+            run = runner.turn(slice_s)
             if run is not None and run.index < runs:
                 done.append(run)
             if run is not None and run.ended.status != 0:
-                return Outcome(tuple(done), failed=run)
-            if run is None and slot.active_s > limit_s:
-                assert slot.child is not None
-                return Outcome(tuple(done), hung=slot.finish(slot.child.kill_group()))
+                return SlicingOutcome(tuple(done), failed=run)
+            if run is None and runner.active_s > limit_s:
+                assert runner.child is not None
+                return SlicingOutcome(tuple(done), hung=runner.finish(runner.child.kill_group()))
         if turned:
             order.reverse()
         else:
             rng.shuffle(order)
         turned = not turned
-    return Outcome(tuple(done))
+    return SlicingOutcome(tuple(done))

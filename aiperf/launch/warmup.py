@@ -6,11 +6,11 @@ What must not live here: the rule that says what is steady (the worker's), and t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any
 
 from aiperf.launch.gang import Gang
+from aiperf.protocol.messages import FirstIterationRequest, WarmUpReply, WarmUpRequest
 from aiperf.records import Case, Warmup
 from aiperf.settings import Settings
 
@@ -27,7 +27,7 @@ _ANEW = "each iteration begins anew"
 
 
 @dataclass(frozen=True)
-class Turn:
+class TurnPlan:
     """How one side fills its turn in a round."""
 
     reentry: int
@@ -40,49 +40,45 @@ class Turn:
 
 def warm_up(
     gang: Gang, side: str, case: Case, settings: Settings, *, single: bool, anew: bool = False
-) -> tuple[Warmup, Turn]:
+) -> tuple[Warmup, TurnPlan]:
     """Run a side until it is steady or its budget ends. ``single``: every sample is one iteration.
 
     ``anew``: nothing carries over from one iteration to the next, so that there is nothing to become steady.
     """
     limit = settings.limits.warmup
-    first = _slowest(gang.command("first", phase="warm-up", limit=limit, side=side), "seconds")
+    first = max(reply.seconds for reply in gang.command(FirstIterationRequest(side), limit=limit))
     began = monotonic()
     probe = _readings(gang, side, limit, readings=1, iterations=1, window=_SMALLEST_WINDOW)
     single = single or case.measure.cache == "cold"
-    each = 1 if single else _iterations(probe["seconds"][-1], case)
+    each = 1 if single else _iterations(probe.seconds[-1], case)
     done = 2
     if anew:
         warmup = Warmup(done, monotonic() - began, first, True, _ANEW)
-        return warmup, _turn(case, settings, probe["seconds"][-1], probe["reading_s"], each, single)
+        return warmup, _turn(case, settings, probe.seconds[-1], probe.reading_s, each, single)
     if each > 1:
         probe = _readings(gang, side, limit, readings=1, iterations=each, window=_SMALLEST_WINDOW)
         done += each
-        each = _iterations(probe["seconds"][-1], case)
-    window = _window(probe["reading_s"], settings)
+        each = _iterations(probe.seconds[-1], case)
+    window = _window(probe.reading_s, settings)
     answer = probe
     chunk = window + 1
-    while not (answer["steady"] and chunk < window + 1):
+    while not (answer.steady and chunk < window + 1):
         answer = _readings(gang, side, limit, readings=chunk, iterations=each, window=window)
         done += chunk * each
         chunk = max(2, window // 2)
         if monotonic() - began > settings.precision.warmup_seconds and done >= window * each:
             break
-    iteration = sorted(answer["seconds"])[len(answer["seconds"]) // 2]
-    warmup = Warmup(done, monotonic() - began, first, bool(answer["steady"]), str(answer["reason"]))
-    return warmup, _turn(case, settings, iteration, answer["reading_s"], each, single)
+    iteration = sorted(answer.seconds)[len(answer.seconds) // 2]
+    warmup = Warmup(done, monotonic() - began, first, answer.steady, answer.reason)
+    return warmup, _turn(case, settings, iteration, answer.reading_s, each, single)
 
 
-def _readings(gang: Gang, side: str, limit: float, **arguments: int) -> dict[str, Any]:
-    replies = gang.command("warmup", phase="warm-up", limit=limit, side=side, **arguments)
-    seconds = [max(times) for times in zip(*(r["seconds"] for r in replies), strict=True)]
-    unsteady = [r for r in replies if not r["steady"]]
-    told = unsteady[0] if unsteady else replies[0]
-    return {**told, "seconds": seconds, "reading_s": max(r["reading_s"] for r in replies)}
-
-
-def _slowest(replies: list[dict[str, Any]], key: str) -> float:
-    return max(float(r[key]) for r in replies)
+def _readings(gang: Gang, side: str, limit: float, **arguments: int) -> WarmUpReply:
+    """Of the slowest rank, reading by reading, and the state of an unsteady one."""
+    replies = gang.command(WarmUpRequest(side, **arguments), limit=limit)
+    seconds = tuple(max(times) for times in zip(*(r.seconds for r in replies), strict=True))
+    slowest = max(r.reading_s for r in replies)
+    return replace(next((r for r in replies if not r.steady), replies[0]), seconds=seconds, reading_s=slowest)
 
 
 def _iterations(seconds: float, case: Case) -> int:
@@ -100,7 +96,7 @@ def _window(reading: float, settings: Settings) -> int:
     return max(_SMALLEST_WINDOW, min(settings.precision.warmup_window, affordable - 1))
 
 
-def _turn(case: Case, settings: Settings, iteration: float, reading: float, each: int, single: bool) -> Turn:
+def _turn(case: Case, settings: Settings, iteration: float, reading: float, each: int, single: bool) -> TurnPlan:
     per_turn = settings.precision.round_seconds / max(reading, 1e-9)
     samples = int(min(_MOST_SAMPLES, max(1, round(per_turn))))
     iterations = each
@@ -111,7 +107,7 @@ def _turn(case: Case, settings: Settings, iteration: float, reading: float, each
     if reentry is None:
         reentry = _reentry(case, iteration)
     reading = max(reading, iterations * iteration)
-    return Turn(reentry, samples, iterations, samples * reading + reentry * iteration)
+    return TurnPlan(reentry, samples, iterations, samples * reading + reentry * iteration)
 
 
 def _reentry(case: Case, iteration: float) -> int:

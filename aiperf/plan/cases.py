@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import Fault, UserError
-from aiperf.records import Case, Headline, Measure, Needs, Side
+from aiperf.records import Case, Measure, Needs, PrimaryMetric, Side
 from aiperf.scenario.binding import bind
 from aiperf.scenario.load import interpreter
 from aiperf.scenario.model import Layer, Scenario, SideSpec
@@ -78,10 +78,10 @@ def _case(scenario: Scenario, point: dict[str, Any], *, on_gpu: bool) -> Case:
 
 def _measure(scenario: Scenario, *, on_gpu: bool) -> Measure:
     device = on_gpu and not scenario.is_command and scenario.measure.clock != "wall"
-    headline: Headline = scenario.measure.headline
-    if headline == "memory":
-        headline = "gpu_memory" if on_gpu else "peak_memory"
-    return replace(scenario.measure, clock="device" if device else "wall", headline=headline)
+    metric: PrimaryMetric = scenario.measure.metric
+    if metric == "memory":
+        metric = "gpu_memory" if on_gpu else "peak_memory"
+    return replace(scenario.measure, clock="device" if device else "wall", metric=metric)
 
 
 def _needs(scenario: Scenario, sides: tuple[Side, ...], *, on_gpu: bool) -> Needs:

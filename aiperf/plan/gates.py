@@ -72,7 +72,7 @@ class GateConfig:
     precision: str = "standard"
     on_inconclusive: OnInconclusive = "warn"
     confirm: bool = True
-    """Measure what looks worse again in a fresh sitting; without it nothing can fail as a regression."""
+    """Measure what looks worse again in a fresh session; without it nothing can fail as a regression."""
     metrics: tuple[MetricRule, ...] = (MetricRule("time"),)
 
 
@@ -147,7 +147,7 @@ class _Reader(KeyReader):
 
     def _on_inconclusive(self, at: KeyPath, value: Any) -> OnInconclusive:
         if value not in ON_INCONCLUSIVE:
-            what = f"on_inconclusive: {shown(value)} is not a way out of doubt."
+            what = f"invalid value for on_inconclusive: {shown(value)}."
             self.fault(at, what, f"Allowed: {allowed(ON_INCONCLUSIVE)}.")
             return "warn"
         return value  # type: ignore[no-any-return]

@@ -31,7 +31,7 @@ MOST_SPANS = 4000
 
 
 @dataclass(frozen=True)
-class Work:
+class DeviceWork:
     """One operation on a GPU."""
 
     kind: Kind
@@ -73,7 +73,7 @@ class Scene:
     iterations: int
     ranges: dict[int, list[Interval]]
     """Rank -> disjoint ranges."""
-    work: tuple[Work, ...] = ()
+    work: tuple[DeviceWork, ...] = ()
     calls: tuple[Call, ...] = ()
     lost: str = ""
     settled: bool = False
@@ -87,7 +87,7 @@ def kernel_kind(name: str) -> Kind:
 
 def rows_of(scene: Scene, *, tool: ToolName) -> tuple[CounterRow, ...]:
     """One row for each kind, name, rank and device, the longest first."""
-    groups: dict[tuple[str, str, int, int], list[Work]] = {}
+    groups: dict[tuple[str, str, int, int], list[DeviceWork]] = {}
     for work in scene.work:
         groups.setdefault((work.kind, work.name, work.rank, work.device), []).append(work)
     ranks = len(scene.ranges)
@@ -95,7 +95,7 @@ def rows_of(scene: Scene, *, tool: ToolName) -> tuple[CounterRow, ...]:
     return tuple(sorted(rows, key=lambda row: -(row.time_s or 0.0)))
 
 
-def _row(side: str, tool: ToolName, works: Sequence[Work], *, ranked: bool) -> CounterRow:
+def _row(side: str, tool: ToolName, works: Sequence[DeviceWork], *, ranked: bool) -> CounterRow:
     one = works[0]
     times = [work.end - work.start for work in works]
     moved = [work.bytes for work in works if work.bytes is not None]
@@ -176,7 +176,7 @@ def _own_syncs(syncs: Sequence[Call], ranges: Sequence[Interval], *, gpus: int) 
     return [c for c in syncs if id(c) not in closing]
 
 
-def _with_gpu(side: SideProfile, work: Sequence[Work], ranges: Sequence[Interval]) -> SideProfile:
+def _with_gpu(side: SideProfile, work: Sequence[DeviceWork], ranges: Sequence[Interval]) -> SideProfile:
     devices = sorted({w.device for w in work})
     kernels = [w for w in work if w.kind in ("kernel", "graph", "collective")]
     per = [_Device([w for w in work if w.device == device], ranges) for device in devices]
@@ -204,7 +204,7 @@ def _with_gpu(side: SideProfile, work: Sequence[Work], ranges: Sequence[Interval
 class _Device:
     """Times of one device under one rank."""
 
-    def __init__(self, work: Sequence[Work], ranges: Sequence[Interval]) -> None:
+    def __init__(self, work: Sequence[DeviceWork], ranges: Sequence[Interval]) -> None:
         compute = _times(w for w in work if w.kind in ("kernel", "graph"))
         collective = _times(w for w in work if w.kind == "collective")
         self.busy = length(_times(work))
@@ -216,7 +216,7 @@ class _Device:
         self.copies, self.hidden_copies = length(copies), overlap(copies, compute)
         self.concurrency = sum(w.end - w.start for w in work) / self.busy if self.busy else None
         # What lies between two ranges is not the side's: the span is taken range by range.
-        groups: list[list[Work]] = [[] for _ in ranges]
+        groups: list[list[DeviceWork]] = [[] for _ in ranges]
         for w in work:
             index = None if w.launched is None else place(w.launched, ranges)
             if index is not None:
@@ -229,7 +229,7 @@ def _share(part: float, whole: float) -> float | None:
     return 100 * part / whole if whole else None
 
 
-def _waits(work: Sequence[Work]) -> tuple[float, float]:
+def _waits(work: Sequence[DeviceWork]) -> tuple[float, float]:
     """Idle time before operations that were launched too late, and before others (HTA's rule)."""
     late = other = 0.0
     end: float | None = None
@@ -243,7 +243,7 @@ def _waits(work: Sequence[Work]) -> tuple[float, float]:
     return late, other
 
 
-def _times(work: Iterable[Work]) -> list[Interval]:
+def _times(work: Iterable[DeviceWork]) -> list[Interval]:
     return union((w.start, w.end) for w in work)
 
 

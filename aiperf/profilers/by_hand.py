@@ -1,6 +1,6 @@
 """A tool's pass as a line for the shell, with the environment that the pass itself would have.
 
-What must not live here: running it, and the tool's own command (commands.py).
+What must not live here: running it, and the tool's own command (its module).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from aiperf.launch.environment import PAD_VARIABLE
 from aiperf.launch.watchdog import LAUNCH_VARIABLE, PARENT_VARIABLE
 from aiperf.profilers.environment import profiled_environment, with_libraries
-from aiperf.profilers.passes import ToolPass
-from aiperf.profilers.tools import Tool
+from aiperf.profilers.profiler import ToolPass
+from aiperf.profilers.tools import FoundTool
 
 _MARKS = (PAD_VARIABLE, LAUNCH_VARIABLE, PARENT_VARIABLE)
 """By these aiperf knows the processes of a run of its own, and ends those that outlive it."""
 
 
-def by_hand(one: ToolPass, tool: Tool | None, *, environ: Mapping[str, str] = os.environ) -> str:
+def by_hand(one: ToolPass, tool: FoundTool | None, *, environ: Mapping[str, str] = os.environ) -> str:
     """One line: the allow-listed environment and no more, then the command; the spec is written. Raises OSError."""
     command = one.command(one.solo.argv(one.solo.prepare()))
     env = profiled_environment(one.solo.environment(), extra=one.solo.side.env)

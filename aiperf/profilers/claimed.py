@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from aiperf.profilers.commands import NCU_METRICS
-from aiperf.profilers.ncu_read import FIELDS, WHOLE
+from aiperf.profilers.ncu_read import FIELDS, NCU_METRICS, WHOLE
 
 _OF_SECTIONS = "launch__"
 """What Nsight Compute knows of a launch without a counter: it comes with a section, and no list of counters has it."""

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from aiperf.profilers.commands import PERF_EVENTS
 from aiperf.profilers.coverage import iterations_of, unread
 from aiperf.profilers.ncu_read import FIELDS, FLOPS, WHOLE
+from aiperf.profilers.perf import PERF_EVENTS
 from aiperf.records.profiled import CounterRow, Mechanism, SideProfile, Tool
 from aiperf.scenario.wording import closest
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aiperf.profilers.registry import TRACERS
 from aiperf.records.profiled import CounterRow, SideProfile
 
-_TRACERS = ("nsys", "torch")
 _SPARE = 0.01
 """Share of the kernels that only some iterations run: less than what makes a counter move."""
 
@@ -22,7 +22,7 @@ def iterations_of(sides: Sequence[SideProfile], tool: str) -> int:
 def unread(rows: Sequence[CounterRow], sides: Sequence[SideProfile]) -> str:
     """Say what ncu left out of one side's kernels; empty when it read them all, as far as anything tells."""
     read = _kernels(rows, "ncu") / iterations_of(sides, "ncu")
-    seen = next((n / iterations_of(sides, tool) for tool in _TRACERS if (n := _kernels(rows, tool))), None)
+    seen = next((n / iterations_of(sides, tool) for tool in TRACERS if (n := _kernels(rows, tool))), None)
     if seen is None:
         return next((s.lost for s in sides if s.tool == "ncu"), "")
     if seen - read <= _SPARE * seen:

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from aiperf.profilers.coverage import unread
 from aiperf.profilers.reading import Reading
+from aiperf.profilers.registry import KERNEL_COUNTERS, READING_ORDER
 from aiperf.records.profiled import Bound, CounterRow, SideProfile, Span
 
-_ORDER = {"nsys": 0, "torch": 1, "ncu": 2, "perf": 3, "aiperf": 4}
+_ORDER = {tool: place for place, tool in enumerate(READING_ORDER)}
 
 
 def merged(readings: Iterable[Reading]) -> Reading:
@@ -32,7 +33,7 @@ def merged(readings: Iterable[Reading]) -> Reading:
 
 def _place(reading: Reading) -> int:
     tools = [row.tool for row in reading.rows] + [side.tool for side in reading.sides]
-    return min((_ORDER[tool] for tool in tools), default=len(_ORDER))
+    return min((_ORDER.get(tool, len(_ORDER)) for tool in tools), default=len(_ORDER))
 
 
 def _spans(readings: Sequence[Reading]) -> tuple[Span, ...]:
@@ -45,7 +46,7 @@ def _spans(readings: Sequence[Reading]) -> tuple[Span, ...]:
 
 def _covered(side: SideProfile, rows: Sequence[CounterRow], told: Sequence[SideProfile]) -> SideProfile:
     """What ncu left out is known better where a tracer saw the same side."""
-    if side.tool != "ncu":
+    if side.tool not in KERNEL_COUNTERS:
         return side
     return replace(
         side, lost=unread([r for r in rows if r.side == side.side], [s for s in told if s.side == side.side])
@@ -56,7 +57,7 @@ def _refined(side: SideProfile, rows: Sequence[CounterRow]) -> SideProfile:
     """Where a trace can only say that the GPU is busy, the kernels' counters say with what, weighted by time."""
     if side.bound != "gpu":
         return side
-    kernels = [r for r in rows if r.side == side.side and r.tool == "ncu" and r.bound and r.time_s]
+    kernels = [r for r in rows if r.side == side.side and r.tool in KERNEL_COUNTERS and r.bound and r.time_s]
     total = sum(r.time_s or 0.0 for r in kernels)
     if not total:
         return side

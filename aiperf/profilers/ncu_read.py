@@ -57,6 +57,22 @@ EXTRAS = (
     "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
     "sm__inst_executed.sum",
 )
+NCU_METRICS = (
+    "gpu__time_duration.sum",
+    "dram__bytes.sum",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    f"dram__throughput.{_ELAPSED}",
+    f"lts__throughput.{_ELAPSED}",
+    f"l1tex__throughput.{_ELAPSED}",
+    f"sm__pipe_tensor_cycles_active.{_ELAPSED}",
+    "lts__t_sector_hit_rate.pct",
+    "smsp__issue_active.avg.pct_of_peak_sustained_active",
+    "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+)
+"""Metrics that ncu is asked for in every case."""
 FLOPS = "flops"
 """Name among a row's metrics of what is worked out from others: floating-point operations of a launch."""
 _SECONDS = {

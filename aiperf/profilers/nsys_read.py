@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from aiperf.profilers.activity import Call, Scene, Work, cut_note, kernel_kind, rows_of, side_of, spans_of
+from aiperf.profilers.activity import Call, DeviceWork, Scene, cut_note, kernel_kind, rows_of, side_of, spans_of
 from aiperf.profilers.intervals import Interval, inside, union, within
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
 from aiperf.records.profiled import CounterRow, Kind
@@ -132,7 +132,7 @@ class _Report:
 
     # ---- GPU work and host calls -----------------------------------------------------------------------------------
 
-    def _work(self) -> list[Work]:
+    def _work(self) -> list[DeviceWork]:
         found = self._kernels() + self._copies() + self._sets() + self._graphs()
         return sorted(found, key=lambda w: w.start)
 
@@ -157,15 +157,15 @@ class _Report:
         self._timeless += len(rows) - len(told)
         return told
 
-    def _made(self, kind: Kind, name: str, common: Sequence[Any], **more: Any) -> Work:
+    def _made(self, kind: Kind, name: str, common: Sequence[Any], **more: Any) -> DeviceWork:
         start, end, device, stream, correlation, process = common
         began, ended, thread = self._launches.get((process, correlation), (None, None, None))
-        return Work(
+        return DeviceWork(
             kind, name, start * _S, end * _S, device, stream or 0, _pid(process), began,
             launched_end=ended, thread=thread, **more,
         )  # fmt: skip
 
-    def _kernels(self) -> list[Work]:
+    def _kernels(self) -> list[DeviceWork]:
         rows = self._activity(
             "CUPTI_ACTIVITY_KIND_KERNEL",
             "shortName",
@@ -192,18 +192,18 @@ class _Report:
         told = dict(self._rows("SELECT id, value FROM StringIds"))
         return {number: str(told.get(number, "a kernel without a name")) for number in numbers}
 
-    def _copies(self) -> list[Work]:
+    def _copies(self) -> list[DeviceWork]:
         rows = self._activity("CUPTI_ACTIVITY_KIND_MEMCPY", "bytes", "copyKind", "srcKind", "dstKind")
         return [
             self._made("memcpy", _copy_name(kind, source, target), common, bytes=_float(size))
             for *common, size, kind, source, target in rows
         ]
 
-    def _sets(self) -> list[Work]:
+    def _sets(self) -> list[DeviceWork]:
         rows = self._activity("CUPTI_ACTIVITY_KIND_MEMSET", "bytes")
         return [self._made("memset", "memset", common, bytes=_float(size)) for *common, size in rows]
 
-    def _graphs(self) -> list[Work]:
+    def _graphs(self) -> list[DeviceWork]:
         return [self._made("graph", "CUDA graph", row) for row in self._activity("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")]
 
     def _host_calls(self, name: str, number: str = "NULL") -> list[Call]:
@@ -309,7 +309,7 @@ def _doubts(one: Pass, found: Sequence[_Range], ranges: Mapping[int, list[Interv
 def _side(
     one: Pass,
     ranges: Mapping[int, list[Interval]],
-    work: Sequence[Work],
+    work: Sequence[DeviceWork],
     calls: Sequence[Call],
     system: Sequence[Call],
     *,
@@ -356,7 +356,7 @@ def _clipped(calls: Sequence[Call], ranges: Mapping[int, list[Interval]], rank_o
 
 def _host_rows(side: str, kind: Kind, calls: Sequence[Call], ranks: Iterable[int]) -> tuple[CounterRow, ...]:
     """One row for each call's name and rank, the longest first; none of them is on a device."""
-    work = [Work(kind, c.name, c.start, c.end, 0, 0, c.rank, c.start) for c in calls]
+    work = [DeviceWork(kind, c.name, c.start, c.end, 0, 0, c.rank, c.start) for c in calls]
     rows = rows_of(Scene(side, 0, {rank: [] for rank in ranks}, tuple(work)), tool="nsys")
     return tuple(replace(row, device=None) for row in rows)
 

@@ -1,6 +1,6 @@
 """One tool over one side: start each launch that it needs, read what it left, keep the raw reports that may be kept.
 
-What must not live here: a tool's commands and formats, and which cases, tools and sides there are (profiling.py).
+What must not live here: a tool's commands and formats, and which cases, tools and sides there are (recipes/profile.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from aiperf.errors import AiperfError
 from aiperf.launch.guardian import Guardian
-from aiperf.launch.solo import MOST_BYTES, failure, run_to_end
+from aiperf.launch.standalone import MOST_BYTES, failure, run_to_end
 from aiperf.profilers.complaints import complaint
 from aiperf.profilers.environment import (
     missed,
@@ -26,14 +26,13 @@ from aiperf.profilers.environment import (
     withheld_note,
     without_secrets,
 )
-from aiperf.profilers.passes import ToolPass, passes
-from aiperf.profilers.preflight import Ability, why_not
-from aiperf.profilers.reading import Pass, Reading
-from aiperf.profilers.recover import NoReport
-from aiperf.profilers.tools import Tool
+from aiperf.profilers.profiler import PassRequest, ToolPass, ToolStatus
+from aiperf.profilers.reading import NoReport, Pass, Reading
+from aiperf.profilers.registry import KERNEL_COUNTERS, profiler_named
+from aiperf.profilers.tools import FoundTool
+from aiperf.protocol.messages import SummaryReply
 from aiperf.records import Case, Side
 from aiperf.records.profiled import Artefact
-from aiperf.records.profiled import Tool as ToolName
 from aiperf.units import format_bytes
 
 KEEP_BYTES = 64 << 20
@@ -59,22 +58,27 @@ class Done:
         return replace(self, reading=replace(self.reading, notes=(*self.reading.notes, *notes)))
 
 
-def refusal(case: Case, ability: Ability) -> Artefact | None:
+def refusal(case: Case, status: ToolStatus) -> Artefact | None:
     """Why a tool is not tried over a case; None when it is."""
-    name: ToolName = ability.tool  # type: ignore[assignment]
-    if not ability.usable:
-        return Artefact(name, "", "skipped", why_not(ability))
-    if case.is_command:
-        return Artefact(name, "", "skipped", "the sides are whole programs: aiperf profile -- COMMAND profiles one")
-    if name == "ncu" and not case.needs.gpus:
-        return Artefact(name, "", "skipped", "the case runs on no GPU")
-    return None
+    reason = ""
+    if not status.usable:
+        reason = status.why_not
+    elif case.is_command:
+        reason = "the sides are whole programs: aiperf profile -- COMMAND profiles one"
+    elif profiler_named(status.tool).needs_gpu and not case.needs.gpus:
+        reason = "the case runs on no GPU"
+    return Artefact(status.tool, "", "skipped", reason) if reason else None
+
+
+def passes(case: Case, side: Side, status: ToolStatus, *, seed: int, scratch: Path) -> list[ToolPass]:
+    """The launches that one tool needs for one side, each in a folder of its own below ``scratch``."""
+    return profiler_named(status.tool).passes(PassRequest(case, side, seed, scratch, status.found))
 
 
 def side_pass(
     case: Case,
     side: Side,
-    ability: Ability,
+    status: ToolStatus,
     *,
     seed: int,
     limit: float,
@@ -87,12 +91,11 @@ def side_pass(
     ``scratch`` is a folder of this case alone, ``raw`` keeps raw reports. Raises KeyboardInterrupt.
     """
     began = time.monotonic()
-    name: ToolName = ability.tool  # type: ignore[assignment]
     done: list[Done] = []
-    blank = Artefact(name, side.name, "read", version=ability.found.version_text if ability.found else "")
-    for number, one in enumerate(passes(case, side, ability, seed=seed, scratch=scratch)):
+    blank = Artefact(status.tool, side.name, "read", version=status.version)
+    for number, one in enumerate(passes(case, side, status, seed=seed, scratch=scratch)):
         try:
-            done.append(_run(one, limit, guardian, tool=ability.found))
+            done.append(_run(one, limit, guardian, tool=status.found))
         except (AiperfError, OSError) as error:
             said = without_secrets(str(error))
             return replace(blank, status="failed", reason=said, seconds=time.monotonic() - began), done
@@ -101,11 +104,11 @@ def side_pass(
         blank = replace(blank, command=blank.command or tuple(done[0].command), files=(*blank.files, *kept))
     seen = any(one.reading.rows or one.reading.sides for one in done)
     reason = "" if seen else "; ".join(note for one in done for note in one.reading.notes) or "nothing was recorded"
-    status: Any = "read" if seen else "empty"
-    return replace(blank, status=status, reason=reason, seconds=time.monotonic() - began), done
+    outcome: Any = "read" if seen else "empty"
+    return replace(blank, status=outcome, reason=reason, seconds=time.monotonic() - began), done
 
 
-def _run(one: ToolPass, limit: float, guardian: Guardian, *, tool: Tool | None) -> Done:
+def _run(one: ToolPass, limit: float, guardian: Guardian, *, tool: FoundTool | None) -> Done:
     """Start, await and read one launch. Raises NoReport and what reading raises."""
     spec = one.solo.prepare()
     command = one.command(one.solo.argv(spec))
@@ -117,15 +120,15 @@ def _run(one: ToolPass, limit: float, guardian: Guardian, *, tool: Tool | None) 
     ended, tail = run_to_end(command, env=env, log=log, limit=limit, guardian=guardian, cwd=cwd, most_bytes=MOST_BYTES)
     if ended is None:
         raise NoReport(f"no end within {limit:g} s; {complaint(tail)}")
-    told = one.solo.told()
-    error = failure(told)
-    if error:
+    reports = one.solo.read_reports()
+    first, error = reports[0].summary, failure(reports)
+    if error or first is None:
         raise NoReport(f"the profiled launch failed: {error} (exit status {ended.status}); {complaint(tail)}")
     launched = Pass(
         one.solo.side.name,
-        int(told[0]["iterations"]),
-        {int(report["pid"]): int(report["rank"]) for report in told},
-        str(told[0]["ranges"]["domain"]),
+        reports[0].iterations,
+        {report.pid: report.rank for report in reports},
+        reports[0].domain,
     )
     try:
         reading = one.read(launched, env)
@@ -134,18 +137,19 @@ def _run(one: ToolPass, limit: float, guardian: Guardian, *, tool: Tool | None) 
         raise NoReport(f"{missing}; it said: {complaint(tail)}") from None
     without = missed(whole, extra=one.solo.side.env)
     notes = [withheld_note(without)]
-    if told[0]["ranges"]["backend"] == "none":
-        notes.append(f"no ranges were emitted: {told[0]['ranges']['why']}")
+    if reports[0].backend == "none":
+        notes.append(f"no ranges were emitted: {reports[0].backend_reason}")
     told_names = [name for name in without if not named_like_secret(name)]
     reading = replace(reading, facts={**reading.facts, **({"withheld": told_names} if told_names else {})})
-    counts = {k: float(v) for k, v in told[0]["counters"].items() if isinstance(v, int | float)}
-    peaks = {name: _together(told, name) for name in ("peak_bytes", "peak_gpu_bytes")}
-    return Done(command, reading, counts, dict(told[0]["work"]), **peaks).also([note for note in notes if note])
+    counts = {k: float(v) for k, v in first.counters.items() if isinstance(v, int | float)}
+    ranks = [report.summary for report in reports]
+    peaks = {name: _together(ranks, name) for name in ("peak_bytes", "peak_gpu_bytes")}
+    return Done(command, reading, counts, dict(first.work), **peaks).also([note for note in notes if note])
 
 
-def _together(told: Sequence[Mapping[str, Any]], name: str) -> int | None:
-    """Sum over the ranks; None when one did not tell, or told of nothing: its memory is then not what was asked."""
-    values = [int(report.get(name) or 0) for report in told]
+def _together(ranks: Sequence[SummaryReply | None], name: str) -> int | None:
+    """Sum over the ranks; None when one reported none, or nothing: its memory is then not what was asked."""
+    values = [int(getattr(summary, name, None) or 0) for summary in ranks]
     return sum(values) if all(values) else None
 
 
@@ -159,9 +163,9 @@ def with_peaks(done: Sequence[Done]) -> list[Reading]:
 
 
 def _with_peak(reading: Reading, peak: int | None) -> Reading:
-    # Of the sides that were timed: what ncu tells of a side is only how far it came.
-    told = (replace(side, peak_bytes=peak) if side.tool != "ncu" else side for side in reading.sides)
-    return replace(reading, sides=tuple(told))
+    # Of the sides that ran as they are: counters of kernels are read from kernels that are replayed.
+    sides = (side if side.tool in KERNEL_COUNTERS else replace(side, peak_bytes=peak) for side in reading.sides)
+    return replace(reading, sides=tuple(sides))
 
 
 def keep(

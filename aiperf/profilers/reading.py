@@ -14,6 +14,10 @@ from aiperf.errors import AiperfError
 from aiperf.records.profiled import CounterRow, SideProfile, Span
 
 
+class NoReport(AiperfError):
+    """A profiler left nothing that can be read; the text says why, and what would help."""
+
+
 class UnreadableReport(AiperfError):
     """A report that is not what its tool writes; the text says what was found."""
 

@@ -10,19 +10,22 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from aiperf.errors import AiperfError
-from aiperf.profilers.commands import nsys_export
+from aiperf.profilers.reading import NoReport
 from aiperf.profilers.scrub import scrub
-from aiperf.profilers.tools import Tool, importers, missing_libraries, packages_of
+from aiperf.profilers.tools import FoundTool, importers, missing_libraries, packages_of
 
 _IMPORT_S = 300.0
 
 
-class NoReport(AiperfError):
-    """A profiler left nothing that can be read; the text says why, and what would help."""
+def nsys_export(nsys: FoundTool, report: Path, *, output: Path) -> list[str]:
+    """Export a report as sqlite: the tables are the same over releases, those of ``nsys stats`` are not."""
+    return [
+        *(str(nsys.path), "export", "--type", "sqlite", "--quiet", "true", "--force-overwrite", "true"),
+        *("--output", str(output), str(report)),
+    ]
 
 
-def nsys_sqlite(nsys: Tool, output: Path, *, env: Mapping[str, str]) -> Path:
+def nsys_sqlite(nsys: FoundTool, output: Path, *, env: Mapping[str, str]) -> Path:
     """The scrubbed sqlite export of the report ``output`` (a path without ending).
 
     nsys exits with 0 whether or not it made a report, so only the file counts. The .qdstrm, which can be gigabytes,
@@ -37,7 +40,7 @@ def nsys_sqlite(nsys: Tool, output: Path, *, env: Mapping[str, str]) -> Path:
     return exported(nsys, report, output=output.with_name(f"{output.name}.sqlite"), env=env)
 
 
-def exported(nsys: Tool, report: Path, *, output: Path, env: Mapping[str, str]) -> Path:
+def exported(nsys: FoundTool, report: Path, *, output: Path, env: Mapping[str, str]) -> Path:
     """The scrubbed sqlite export of a finished report, written to ``output``. Raises NoReport."""
     sqlite = output
     status, said = _run(nsys_export(nsys, report, output=sqlite), env)
@@ -55,7 +58,7 @@ def exported(nsys: Tool, report: Path, *, output: Path, env: Mapping[str, str]) 
     return sqlite
 
 
-def _import(nsys: Tool, raw: Path, report: Path, env: Mapping[str, str]) -> None:
+def _import(nsys: FoundTool, raw: Path, report: Path, env: Mapping[str, str]) -> None:
     if not raw.is_file():
         raise NoReport("nsys left neither a report nor a .qdstrm")
     reasons = []

@@ -1,6 +1,6 @@
-"""Finds nsys, ncu, perf and their helpers, on PATH and off it, and says what each can do and what it lacks.
+"""Finds the programs of profilers and their helpers, on PATH and off it, and what each can do and lacks.
 
-What must not live here: running a profile, and the permissions of this host (preflight.py).
+What must not live here: running a profile, and the permissions of this host (permissions.py).
 """
 
 from __future__ import annotations
@@ -25,31 +25,11 @@ _PACKAGES = {
     "libbz2.so.1.0": "libbz2-1.0",
     "liblzma.so.5": "liblzma5",
 }
-_PLACES = {
-    "nsys": (
-        "{cuda}/bin/nsys",
-        "/opt/nvidia/nsight-systems/*/bin/nsys",
-        "/opt/nvidia/nsight-systems/*/target-linux-*/nsys",
-        "{cuda}/nsight-systems*/bin/nsys",
-        "/usr/lib/nsight-systems/bin/nsys",
-        "/usr/lib/*/nsight-systems/target-linux-*/nsys",
-        # The copy inside Nsight Compute: complete but for libraries.
-        "/opt/nvidia/nsight-compute/*/host/target-linux-*/nsys",
-        "{cuda}/nsight-compute*/host/target-linux-*/nsys",
-    ),
-    "ncu": (
-        "{cuda}/bin/ncu",
-        "/opt/nvidia/nsight-compute/*/ncu",
-        "{cuda}/nsight-compute*/ncu",
-        "/usr/lib/nsight-compute/ncu",
-    ),
-    "perf": ("/usr/lib/linux-tools/*/perf", "/usr/lib/linux-tools-*/perf"),
-}
 
 
 @dataclass(frozen=True)
-class Tool:
-    """A profiler that was found."""
+class FoundTool:
+    """The program of a profiler, found on this host."""
 
     name: str
     path: Path
@@ -64,34 +44,49 @@ class Tool:
         """``2025.3.1``."""
         return ".".join(map(str, self.version))
 
+    @property
+    def where(self) -> str:
+        """Path and version."""
+        return f"{self.path} {self.version_text}"
+
     def can(self, flag: str) -> bool:
         """Whether ``--help`` knows a flag."""
         return re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", self.help) is not None
 
 
-def find_tool(name: str, *, environ: Mapping[str, str] | None = None) -> Tool | None:
-    """Find the newest that answers; where AIPERF_NSYS, AIPERF_NCU or AIPERF_PERF names one, that one or none."""
+def find_tool(
+    name: str,
+    *,
+    places: Sequence[str],
+    help_words: Sequence[Sequence[str]] = (("--help",),),
+    environ: Mapping[str, str] | None = None,
+) -> FoundTool | None:
+    """Find the newest that answers; where AIPERF_NSYS, AIPERF_NCU or AIPERF_PERF names one, that one or none.
+
+    ``places`` are patterns of paths to look at beside PATH, ``{cuda}`` in them the CUDA toolkit; ``help_words`` make
+    the program print what it can do.
+    """
     env = os.environ if environ is None else environ
-    found = [tool for path in candidates(name, environ=env) if (tool := _ask(name, path, env)) is not None]
+    paths = candidates(name, places, environ=env)
+    found = [tool for path in paths if (tool := _ask(name, path, help_words, env)) is not None]
     return max(found, key=lambda tool: tool.version, default=None)
 
 
-def named(name: str, *, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Variable that may name this tool, and what it names; empty when it names nothing."""
-    variable = f"AIPERF_{name.upper()}"
-    return variable, environ.get(variable, "")
+def variable_of(name: str) -> str:
+    """The variable that may name this tool's program."""
+    return f"AIPERF_{name.upper()}"
 
 
-def candidates(name: str, *, environ: Mapping[str, str]) -> Iterator[Path]:
+def candidates(name: str, places: Sequence[str], *, environ: Mapping[str, str]) -> Iterator[Path]:
     """Executables of this name in the order of search, each real file once; a named one stands alone."""
-    _, own = named(name, environ=environ)
+    own = environ.get(variable_of(name), "")
     cuda = [
         environ.get("CUDA_HOME"),
         environ.get("CUDA_PATH"),
         "/usr/local/cuda",
         *sorted(glob.glob("/usr/local/cuda-*")),
     ]
-    patterns = (place.format(cuda=root) for place in _PLACES[name] for root in cuda if root)
+    patterns = (place.format(cuda=root) for place in places for root in cuda if root)
     paths = [own or shutil.which(name, path=environ.get("PATH"))]
     paths += [found for pattern in patterns for found in sorted(glob.glob(pattern), reverse=True)] if not own else []
     seen: set[str] = set()
@@ -101,7 +96,7 @@ def candidates(name: str, *, environ: Mapping[str, str]) -> Iterator[Path]:
             yield Path(path)
 
 
-def has_ncu_report(ncu: Tool | None) -> Path | None:
+def has_ncu_report(ncu: FoundTool | None) -> Path | None:
     """Where the ncu_report module lies: an empty path when it is installed, a folder of Nsight Compute, or None."""
     if importlib.util.find_spec("ncu_report") is not None:
         return Path()
@@ -111,7 +106,7 @@ def has_ncu_report(ncu: Tool | None) -> Path | None:
     return folder if (folder / "ncu_report.py").is_file() else None
 
 
-def offered_counters(ncu: Tool) -> frozenset[str]:
+def offered_counters(ncu: FoundTool) -> frozenset[str]:
     """Names of the counters that an ncu lists for the GPUs here, without suffix; none when it does not answer."""
     told = _answer(str(ncu.path), "--query-metrics", ncu.libraries)
     return frozenset(re.findall(r"^\s*([a-z]\w*__\w+)\s", told, re.MULTILINE))
@@ -144,15 +139,13 @@ def packages_of(libraries: Sequence[str]) -> str:
     return f"{'; '.join(said)}, or name a folder that holds them in {LIBRARIES_VARIABLE}"
 
 
-def _ask(name: str, path: Path, env: Mapping[str, str]) -> Tool | None:
-    version = version_in(_answer(str(path), "--version", env.get(LIBRARIES_VARIABLE, "")))
+def _ask(name: str, path: Path, help_words: Sequence[Sequence[str]], env: Mapping[str, str]) -> FoundTool | None:
+    libraries = env.get(LIBRARIES_VARIABLE, "")
+    version = version_in(_answer(str(path), "--version", libraries))
     if not version:
         return None
-    told = [_answer(str(path), *words, env.get(LIBRARIES_VARIABLE, "")) for words in _HELP.get(name, (("--help",),))]
-    return Tool(name, path, version, "\n".join(told), env.get(LIBRARIES_VARIABLE, ""))
-
-
-_HELP = {"nsys": (("profile", "--help"), ("export", "--help")), "perf": (("record", "-h"), ("stat", "-h"))}
+    printed = [_answer(str(path), *words, libraries) for words in help_words]
+    return FoundTool(name, path, version, "\n".join(printed), libraries)
 
 
 def version_in(text: str) -> tuple[int, ...]:

@@ -20,7 +20,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from aiperf.profilers.activity import COLLECTIVE, Call, Scene, Work, cut_note, kernel_kind, rows_of, side_of, spans_of
+from aiperf.profilers.activity import (
+    COLLECTIVE,
+    Call,
+    DeviceWork,
+    Scene,
+    cut_note,
+    kernel_kind,
+    rows_of,
+    side_of,
+    spans_of,
+)
 from aiperf.profilers.intervals import Interval, inside, union
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
 from aiperf.records.profiled import CounterRow, HotSpot, Kind
@@ -57,7 +67,7 @@ def _opened(path: Path, launched: Pass, rank: int) -> _Trace:
 
 
 def _read(traces: Sequence[_Trace], launched: Pass, expected: int) -> Reading:
-    work: list[Work] = []
+    work: list[DeviceWork] = []
     calls: list[Call] = []
     rows: list[CounterRow] = []
     ranges: dict[int, list[Interval]] = {}
@@ -128,7 +138,7 @@ class _Trace:
     def _inside(self, events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         return [e for e in events if inside(e["ts"] * _US, self.ranges)]
 
-    def work(self) -> list[Work]:
+    def work(self) -> list[DeviceWork]:
         """GPU work that was launched inside the window."""
         launches: dict[int, dict[str, Any]] = {}
         for event in self._events:
@@ -144,13 +154,13 @@ class _Trace:
                     found.append(self._one(event, launch))
         return found
 
-    def _one(self, event: dict[str, Any], launch: dict[str, Any]) -> Work:
+    def _one(self, event: dict[str, Any], launch: dict[str, Any]) -> DeviceWork:
         told = event["args"]
         kind = _GPU[event["cat"]]
         name = (
             _copy_name(event["name"]) if kind == "memcpy" else "memset" if kind == "memset" else _short(event["name"])
         )
-        return Work(
+        return DeviceWork(
             kernel_kind(event["name"]) if kind == "kernel" else kind,
             name,
             event["ts"] * _US,

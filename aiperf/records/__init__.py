@@ -4,22 +4,12 @@ What must not live here: behaviour beyond small derived properties, and any impo
 Times are seconds, sizes bytes, ratios plain numbers; None means "not measured", never zero.
 """
 
-from aiperf.records.asked import (
-    Cache,
-    Case,
-    Check,
-    Clock,
-    Headline,
-    Isolation,
-    Measure,
-    Needs,
-    Side,
-    Signature,
-    Skip,
-    Statistic,
-)
+from aiperf.protocol.messages import Cache, Check, Clock, Isolation, Measure, PrimaryMetric, Statistic
+from aiperf.records.asked import Case, Needs, Side, Signature, Skip
 from aiperf.records.concluded import Better, Comparison, Limit, Result, Summary, Verdict, Word
+from aiperf.records.finding import HostFinding
 from aiperf.records.measured import (
+    CheckKind,
     CheckResult,
     EnergyReading,
     Failure,
@@ -31,7 +21,8 @@ from aiperf.records.measured import (
     Warmup,
     Watch,
 )
-from aiperf.records.stored import CUT_SHORT, SCHEMA_VERSION, CaseRecord, RunRecord
+from aiperf.records.noted import Note, NoteCode, text_notes
+from aiperf.records.stored import CUT_SHORT, SCHEMA_VERSION, CaseRecord, Invocation, RunCommand, RunRecord
 
 __all__ = [
     "CUT_SHORT",
@@ -41,20 +32,26 @@ __all__ = [
     "Case",
     "CaseRecord",
     "Check",
+    "CheckKind",
     "CheckResult",
     "Clock",
     "Comparison",
     "EnergyReading",
     "Failure",
     "FailureKind",
-    "Headline",
+    "HostFinding",
     "Incident",
+    "Invocation",
     "Isolation",
     "Limit",
     "Measure",
     "Needs",
+    "Note",
+    "NoteCode",
     "Pair",
+    "PrimaryMetric",
     "Result",
+    "RunCommand",
     "RunRecord",
     "Sample",
     "Side",
@@ -67,4 +64,5 @@ __all__ = [
     "Warmup",
     "Watch",
     "Word",
+    "text_notes",
 ]

@@ -6,17 +6,9 @@ What must not live here: anything measured or concluded.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-Clock = Literal["auto", "device", "wall"]
-Cache = Literal["cold", "hot"]
-Isolation = Literal["process", "in_process"]
-Statistic = Literal["mean", "median"]
-Headline = Literal[
-    "time", "first_iteration", "user", "system", "memory", "peak_memory", "gpu_memory",
-    "latency_p50", "latency_p90", "latency_p99", "latency_p999",
-]  # fmt: skip
-"""What a case can be about: a metric, or ``memory``, which the plan resolves to that of the device a case runs on."""
+from aiperf.protocol.messages import Check, Measure, PrimaryMetric
 
 
 @dataclass(frozen=True)
@@ -39,47 +31,6 @@ class Needs:
     root: bool = False
     compiler: bool = False
     """A working C++ compiler on PATH (torch.compile on a CPU needs one)."""
-
-
-@dataclass(frozen=True)
-class Measure:
-    """How a case is timed; a scenario's ``measure:`` block with every default filled in."""
-
-    clock: Clock = "auto"
-    """auto: device when the case needs a GPU, else wall."""
-    cache: Cache = "hot"
-    isolation: Isolation = "process"
-    exclusive: bool = False
-    """Sides cannot live together: they run one after the other within a pair."""
-    statistic: Statistic = "mean"
-    """How the iteration times of one side of one pair become its one time."""
-    delta: float | None = None
-    """Practical threshold of this scenario; None takes the precision's."""
-    reentry: int | None = None
-    """Untimed iterations after a side's turn begins; None lets the harness choose."""
-    blocker: bool = True
-    """device clock: hold the stream back while launches queue; off for steps that synchronise."""
-    max_pairs: int | None = None
-    headline: Headline = "time"
-    """The metric that the verdict, ``expect`` and the stopping rule are about."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """How the outputs of two sides are compared."""
-
-    kind: Literal["bitwise", "tolerance", "named", "none"] = "tolerance"
-    rtol: float | None = None
-    """None takes the tolerance of the coarser dtype of the two sides."""
-    atol: float | None = None
-    name: str = ""
-    """kind named: which of the workload's own checks."""
-    bound: float | None = None
-    """kind named: largest value of the quality metric that still passes."""
-    reference: bool = False
-    """Compare both sides with the workload's float64 reference too."""
-    reason: str = ""
-    """Why the sides may differ by design, shown beside the speedup."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +93,7 @@ class Case:
     """Made by a gate: both sides are one side of the scenario, at two commits."""
 
     @property
-    def memory_metric(self) -> Headline:
+    def memory_metric(self) -> PrimaryMetric:
         """The metric of memory of the device that it runs on."""
         return "gpu_memory" if self.needs.gpus else "peak_memory"
 

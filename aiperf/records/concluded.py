@@ -89,10 +89,10 @@ class Limit:
     """The physical ceiling that binds one side."""
 
     side: str
-    roof: str
+    peak_name: str
     """cpu_dram, dram, h2d, gemm_bf16, ..."""
     peak: float
-    """Measured on this host, unit of the roof per second."""
+    """Measured on this host, unit of the peak per second."""
     unit: str
     share: float
     """Achieved / peak; well above 1 is impossible (analysis.limits)."""
@@ -108,5 +108,5 @@ class Result:
     against: str
     comparison: Comparison
     verdict: Verdict
-    headline: bool = True
+    primary: bool = True
     """The metric that the case is about; the others inform."""

@@ -12,6 +12,10 @@ FailureKind = Literal[
     "crash", "signal", "hang", "oom_host", "oom_device", "dead_rank", "protocol", "error", "check", "store"
 ]
 
+CheckKind = Literal["outputs", "own_outputs", "work", "printed", "none"]
+"""outputs: of two sides, held against each other; own_outputs: one side's by themselves; work: what a step delivers;
+printed: standard output of programs; none: nothing was compared."""
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -55,7 +59,7 @@ class SideRun:
     setup_s: float
     reentry_iterations: int
     work: dict[str, Any] = field(default_factory=dict)
-    """bytes, flops, items, item, roofs (roof name -> amount per step of the whole gang)."""
+    """bytes, flops, items, item, peaks (peak name -> amount per step of the whole gang)."""
     counters: dict[str, float] = field(default_factory=dict)
     peak_bytes: int | None = None
     peak_gpu_bytes: int | None = None
@@ -74,11 +78,16 @@ class CheckResult:
 
     passed: bool
     compared: str
-    """What was compared with what, and how, e.g. ``after with before, 3 audits, rtol 1e-5``."""
+    """What was compared with what, and how, e.g. ``after with before, rtol 1e-5``."""
     detail: str = ""
     """On failure: which output, where, by how much."""
     max_error: float | None = None
     """Largest relative error seen (tolerance), or the quality metric (named)."""
+    kind: CheckKind = "outputs"
+    sides: tuple[str, ...] = ()
+    """The sides that it judges, the one they are compared with left out; empty: every side."""
+    audits: int = 0
+    """Audited iterations whose outputs were compared."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +139,7 @@ class Watch:
     """Share of one core that reading clocks and counters took; None in a record that does not tell."""
     home: tuple[int, ...] = ()
     """CPUs on which the reading ran."""
-    standing: dict[str, str] = field(default_factory=dict)
+    invariants: dict[str, str] = field(default_factory=dict)
     """What must not change from pair to pair: power limit, application clock, ECC errors, governor."""
     temperatures: dict[str, float] = field(default_factory=dict)
     """GPU -> degrees Celsius."""

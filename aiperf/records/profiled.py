@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Tool = Literal["nsys", "ncu", "torch", "perf", "aiperf"]
-"""aiperf: what the workload itself counts."""
+Tool = str
+"""Name of a profiler, as profilers/registry.py lists them; ``aiperf``: what the workload itself counts."""
 Kind = Literal["kernel", "graph", "memcpy", "memset", "collective", "op", "call", "range"]
 """call: of the host to CUDA; op: any other work of the host that has a name."""
 Bound = Literal["communication", "transfer", "launch", "host", "latency", "memory", "compute", "balanced", "gpu", ""]
@@ -141,6 +141,8 @@ class Artefact:
     status: Literal["read", "empty", "failed", "skipped"]
     reason: str = ""
     """Why it was not read, with what would fix it."""
+    code: Literal["", "no_kernel"] = ""
+    """no_kernel: skipped, as a tracer saw no kernel of the side."""
     files: tuple[str, ...] = ()
     """Kept raw reports, relative to the run's folder: local, never exported."""
     version: str = ""
@@ -174,6 +176,6 @@ class Profile:
     mechanism: tuple[Mechanism, ...] = ()
     notes: tuple[str, ...] = ()
     peaks: dict[str, float] = field(default_factory=dict)
-    """Roofs of this host that the roofline is drawn against, amount per second."""
+    """Peaks of this host that the roofline is drawn against, amount per second."""
     facts: dict[str, Any] = field(default_factory=dict)
-    schema_version: int = 2
+    schema_version: int = 3

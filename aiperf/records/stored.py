@@ -11,14 +11,28 @@ from typing import Any, Literal
 
 from aiperf.records.asked import Case
 from aiperf.records.concluded import Limit, Result, Summary
+from aiperf.records.finding import HostFinding
 from aiperf.records.measured import Failure, Pair
+from aiperf.records.noted import Note
 
 CUT_SHORT = ("interrupted", "failed", "unfit")
 """What ends a case before a rule that looks at its numbers does."""
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """1: the first. 2: ``Summary.log_sd``, ``Side.folder``, ``CaseRecord.replicate`` and ``summaries``, the status
 ``imported``; later, with a default, so that a record without it reads on: ``CaseRecord.findings``,
-``Limit.surely``, ``held`` in ``SideRun.work``, ``Measure.headline``."""
+``Limit.surely``, ``held`` in ``SideRun.work``, ``Measure.headline``. 3: keys renamed (store/migrate.py)."""
+
+RunCommand = Literal["run", "ab", "gate", "profile", "calibrate", "import", ""]
+"""The command of aiperf that made a run; empty where no one command did."""
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """How aiperf was called."""
+
+    command: RunCommand
+    argv: tuple[str, ...] = ()
+    """The command line."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +54,9 @@ class CaseRecord:
     failure: Failure | None = None
     failures: tuple[Failure, ...] = ()
     """Every failed launch, also those after which the case went on."""
-    notes: tuple[str, ...] = ()
-    findings: tuple[str, ...] = ()
-    """What was found of the host when the case was measured that can bias it, ``warn:`` or ``unfit:`` first."""
+    notes: tuple[Note, ...] = ()
+    findings: tuple[HostFinding, ...] = ()
+    """What was wrong with the host when the case was measured and can bias it, unfit ones first."""
     threshold: float = 0.02
     alpha: float = 0.0158
     width: float = 0.01
@@ -57,7 +71,7 @@ class CaseRecord:
     """Imported: the time per iteration of each side, by its replicates; a measured side's is in ``results``."""
     host_id: str = ""
     seconds: float = 0.0
-    own_seconds: float = 0.0
+    harness_seconds: float = 0.0
     """Part of ``seconds`` that aiperf added to its workers' own time."""
     started: str = ""
     finished: str = ""
@@ -93,27 +107,29 @@ class RunRecord:
     host_id: str = ""
     software: dict[str, str] = field(default_factory=dict)
     git: dict[str, str] = field(default_factory=dict)
-    findings: tuple[str, ...] = ()
+    findings: tuple[HostFinding, ...] = ()
+    """What was wrong with the host when the run began."""
     planned: tuple[str, ...] = ()
     """Case ids in plan order."""
+    command: RunCommand = "run"
     schema_version: int = SCHEMA_VERSION
 
     @classmethod
     def unknown(cls, run: str) -> RunRecord:
         """What is left of a run whose own record is damaged."""
-        return cls(run=run, argv=(), started="", status="unknown", precision="unknown")
+        return cls(run=run, argv=(), started="", status="unknown", precision="unknown", command="")
 
     def without(self, found: Iterable[str]) -> tuple[str, ...]:
         """Planned cases of which no record was ``found``, by the records' ids."""
         ids = set(found)
-        # The sittings of a calibration are named CASE@WHICH.
+        # The sessions of a calibration are named CASE@WHICH.
         ids |= {name.rpartition("@")[0] for name in ids}
         return tuple(case for case in self.planned if case not in ids)
 
     @property
     def profiled_only(self) -> bool:
         """Whether it was made by ``aiperf profile``, which leaves profiles and no records of cases."""
-        return "profile" in self.argv[1:3]
+        return self.command == "profile"
 
     @property
     def known(self) -> bool:

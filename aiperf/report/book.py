@@ -13,8 +13,8 @@ from aiperf.analysis.book import ANSWERS, LADDERS, Answered, counts
 from aiperf.plan.book import APPENDIX
 from aiperf.report.book_words import best_text, row_claim_text
 from aiperf.report.columns import text_table
-from aiperf.report.console import Line, wrap
-from aiperf.report.markdown import escape, table_row
+from aiperf.report.layout.table import escape, table_row
+from aiperf.report.layout.text import Line, wrap
 from aiperf.report.query_table import query_csv
 
 _INDENT = " " * 24

@@ -1,31 +1,31 @@
 """What ``aiperf calibrate`` prints: false positives with their bound, coverage, noise floor, threshold, power.
 
-What must not live here: running sittings, the statistics over them.
+What must not live here: running sessions, the statistics over them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aiperf.analysis.calibration import Calibration, Power, Rate, sittings_needed
-from aiperf.host.calibration import Calibration as Stored
+from aiperf.analysis.calibration import Calibration, Power, Rate, sessions_needed
+from aiperf.records.calibration import Calibration as Stored
 from aiperf.report.columns import text_table
-from aiperf.report.console import Line, wrap
+from aiperf.report.layout.text import Line, wrap
 from aiperf.report.numbers import format_percent
 
 
 def calibration_lines(
     found: Calibration, powers: Sequence[Power] = (), *, name: str, mode: str, width: int = 100
 ) -> list[Line]:
-    """Say what sittings of equal sides showed of the scenario ``name`` measured in ``mode``, then the power table."""
+    """Say what sessions of equal sides showed of the scenario ``name`` measured in ``mode``, then the power table."""
     count = found.coverage.of
-    title = f"{name} ({mode}): {count} sittings of a side against its copy"
+    title = f"{name} ({mode}): {count} sessions of a side against its copy"
     tau, tau_bound = (format_percent(x) for x in (found.noise.tau, found.noise.tau_upper))
     rows = [
         ["false verdicts", share(found.beyond_threshold), at_most(found.beyond_threshold)],
         ["intervals that exclude 1", share(found.beyond_zero), at_most(found.beyond_zero)],
         ["intervals that hold 1", share(found.coverage), f"at least {format_percent(found.coverage.low)}"],
-        ["noise between sittings (tau)", tau, f"at most {tau_bound}"],
+        ["noise between sessions (tau)", tau, f"at most {tau_bound}"],
         ["interval scale", f"× {found.scale.factor:.3g}", _scale(found)],
         ["effective threshold", format_percent(found.threshold), "verdicts at this precision use it on this host"],
     ]
@@ -40,7 +40,7 @@ def stored_lines(stored: Sequence[Stored], *, width: int = 100) -> list[Line]:
         [
             s.scenario,
             s.mode,
-            f"{s.false_positives} of {s.sittings} (at most {format_percent(s.bound)})",
+            f"{s.false_positives} of {s.sessions} (at most {format_percent(s.bound)})",
             format_percent(s.tau),
             format_percent(s.threshold),
             s.when[:16].replace("T", " "),
@@ -74,12 +74,12 @@ def at_most(rate: Rate) -> str:
 def _scale(found: Calibration) -> str:
     scale = found.scale
     if scale.factor > 1:
-        return f"standard errors are too small by this factor ({scale.sittings} sittings)"
-    return f"nothing asks for wider intervals ({scale.sittings} sittings)"
+        return f"standard errors are too small by this factor ({scale.sessions} sessions)"
+    return f"nothing asks for wider intervals ({scale.sessions} sessions)"
 
 
 def _proof(false_verdicts: Rate) -> str:
     if false_verdicts.high <= 0.05:
-        return "This many sittings show a false-positive rate of at most 5 %."
-    needed = sittings_needed(false_verdicts.count)
-    return f"To show a rate of at most 5 % with {false_verdicts.count} false verdicts takes {needed} sittings."
+        return "This many sessions show a false-positive rate of at most 5 %."
+    needed = sessions_needed(false_verdicts.count)
+    return f"To show a rate of at most 5 % with {false_verdicts.count} false verdicts takes {needed} sessions."

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from aiperf.host.checklist_status import ItemStatus
 from aiperf.host.probes.probe import WORST_FIRST
-from aiperf.host.walk import Step
 from aiperf.report.columns import text_table
-from aiperf.report.console import Line, wrap
 from aiperf.report.doctor_table import STYLES
-from aiperf.report.markdown import escape, table_row
+from aiperf.report.layout.table import escape, table_row
+from aiperf.report.layout.text import Line, wrap
 
 _MARKS = {"scenario": "run", "process": "team"}
 
 
-def checklist_lines(steps: Sequence[Step], *, width: int = 100) -> list[Line]:
+def checklist_lines(steps: Sequence[ItemStatus], *, width: int = 100) -> list[Line]:
     """Lay out every item under its section of the book: a probe's verdict, a scenario's name, or a question."""
     lines: list[Line] = []
     section = ""
@@ -36,7 +36,7 @@ def checklist_lines(steps: Sequence[Step], *, width: int = 100) -> list[Line]:
     return [*lines[1:], *(Line(part) for part in wrap(totals(steps), width))]
 
 
-def checklist_markdown(steps: Sequence[Step]) -> str:
+def checklist_markdown(steps: Sequence[ItemStatus]) -> str:
     """Return every item as Markdown, one table a section."""
     parts = ["## aiperf doctor --checklist", "", f"**{escape(totals(steps))}**"]
     section = ""
@@ -50,12 +50,12 @@ def checklist_markdown(steps: Sequence[Step]) -> str:
     return "\n".join([*parts, ""])
 
 
-def mark_of(step: Step) -> str:
+def mark_of(step: ItemStatus) -> str:
     """The probe's level; ``run`` for an item that a scenario shows; ``team`` for a question."""
     return step.level or _MARKS.get(step.auto, "unprobed")
 
 
-def said(step: Step) -> list[str]:
+def said(step: ItemStatus) -> list[str]:
     """What is known of an item: the reading, the scenarios or that there is none yet."""
     if step.auto == "process":
         return []
@@ -69,7 +69,7 @@ def said(step: Step) -> list[str]:
     return [text for text in texts if text]
 
 
-def totals(steps: Sequence[Step]) -> str:
+def totals(steps: Sequence[ItemStatus]) -> str:
     """``191 items: 72 for probes, 35 verified here (...); 90 for scenarios, 60 of them shipped; 29 for the team.``"""
     kinds = Counter(step.auto for step in steps)
     levels = Counter(step.level for step in steps if step.auto == "probe")
@@ -84,7 +84,7 @@ def totals(steps: Sequence[Step]) -> str:
     )
 
 
-def _totals(steps: Sequence[Step], width: int) -> list[Line]:
+def _totals(steps: Sequence[ItemStatus], width: int) -> list[Line]:
     sections = list(dict.fromkeys(step.section for step in steps))
     rows = []
     for section in sections:

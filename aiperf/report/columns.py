@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aiperf.report.console import Line, cell_count, pad, wrap
+from aiperf.report.layout.text import Line, cell_count, pad, wrap
 from aiperf.report.numbers import clean
 
 

@@ -10,7 +10,8 @@ from string import ascii_uppercase
 from typing import Any
 
 from aiperf.analysis.across import Across, CaseAcross, Change, Held, Value, record_values
-from aiperf.analysis.metrics import HEADLINE
+from aiperf.analysis.metrics import DEFAULT_METRIC
+from aiperf.analysis.notes import note_sentences
 from aiperf.records import CaseRecord
 from aiperf.report.numbers import (
     DASH,
@@ -21,7 +22,7 @@ from aiperf.report.numbers import (
     format_ratio,
     format_value,
 )
-from aiperf.report.table import Row, build_table
+from aiperf.report.views.run_rows import RunRow, build_rows
 
 NOT_COMPARED, NEW, VANISHED = "not compared", "new", "vanished"
 
@@ -42,7 +43,7 @@ class CompareRow:
     unit: str = ""
     side: str = ""
     against: str = ""
-    headline: bool = True
+    primary: bool = True
     before: float | None = None
     """Value of ``against``."""
     after: float | None = None
@@ -60,7 +61,7 @@ class CompareRow:
     base_change: float | None = None
     """Kind value: the same of ``against``."""
     tau: float | None = None
-    """Of a change: the noise between sittings that it holds."""
+    """Of a change: the noise between sessions that it holds."""
     verdict: str = ""
     """A word of DESIGN.md; new, vanished or not compared; or the status of a case without a result."""
     provisional: bool = False
@@ -133,16 +134,16 @@ def _case_rows(across: Across, case: CaseAcross) -> list[CompareRow]:
 
 def _own_rows(across: Across, number: int, record: CaseRecord) -> dict[tuple[str, str, str], CompareRow]:
     if record.results:
-        rows = [row for row in build_table([record]).rows if row.verdict]
+        rows = [row for row in build_rows([record]).rows if row.verdict]
         return {(row.metric, row.side, row.against): _run_row(across, number, record, row) for row in rows}
     values = record_values(record)
     return {(metric, side, ""): _value_row(across, number, record, v) for (metric, side), v in values.items()}
 
 
-def _run_row(across: Across, number: int, record: CaseRecord, row: Row) -> CompareRow:
+def _run_row(across: Across, number: int, record: CaseRecord, row: RunRow) -> CompareRow:
     return CompareRow(
         row.scenario, row.case, "run", across.runs[number].run, letters_of(across)[number],
-        metric=row.metric, unit=row.unit, side=row.side, against=row.against, headline=row.headline,
+        metric=row.metric, unit=row.unit, side=row.side, against=row.against, primary=row.primary,
         before=row.before, after=row.after, ratio=row.ratio, low=row.low, high=row.high, alpha=row.alpha,
         verdict=row.verdict, provisional=row.provisional, replicate=record.replicate, replicates=row.pairs,
         sentence=row.sentence,
@@ -153,7 +154,7 @@ def _value_row(across: Across, number: int, record: CaseRecord, value: Value) ->
     """One side's value of an imported record."""
     return CompareRow(
         record.case.scenario, record.case.id, "run", across.runs[number].run, letters_of(across)[number],
-        metric=value.metric, unit=value.unit, side=value.summary.side, headline=value.metric == HEADLINE,
+        metric=value.metric, unit=value.unit, side=value.summary.side, primary=value.metric == DEFAULT_METRIC,
         after=value.summary.value, verdict=record.status, replicate=record.replicate, replicates=value.replicates,
     )  # fmt: skip
 
@@ -161,9 +162,9 @@ def _value_row(across: Across, number: int, record: CaseRecord, value: Value) ->
 def _bare(across: Across, case: CaseAcross, number: int, record: CaseRecord) -> CompareRow:
     """A run that has the case without a result: skipped, failed, interrupted, imported without a value."""
     if record.status == "imported":
-        sentence = "; ".join(record.notes) or "the file holds no readings of it"
+        sentence = "; ".join(note_sentences(record)) or "the file holds no readings of it"
     else:
-        bare = build_table([record]).rows[-1]
+        bare = build_rows([record]).rows[-1]
         sentence = f"{bare.sentence}; {bare.fix}" if bare.fix else bare.sentence
     run, letter = across.runs[number].run, letters_of(across)[number]
     return CompareRow(case.scenario, case.id, "none", run, letter, verdict=record.status, sentence=clean(sentence))
@@ -186,10 +187,10 @@ def _change_rows(
     held = next((h for h in case.held[number - 1] if (h.metric, h.side, h.against) == key), None)
     if held is None:
         told = f"{key[0]} is not in both runs" if key[0] else ""
-        return [CompareRow(**start, kind="none", metric=key[0], verdict=NOT_COMPARED, headline=first, sentence=told)]
+        return [CompareRow(**start, kind="none", metric=key[0], verdict=NOT_COMPARED, primary=first, sentence=told)]
     forced = across.forced and bool(across.differences[number - 1].must_match or case.differences[number - 1])
     start |= {"metric": held.metric, "unit": held.unit, "side": held.side, "against": held.against}
-    start |= {"headline": held.headline, "tau": case.tau if held.unit == "s" else None, "forced": forced}
+    start |= {"primary": held.primary, "tau": case.tau if held.unit == "s" else None, "forced": forced}
     return _held_rows(start, held, case.records[number])
 
 

@@ -17,12 +17,12 @@ from aiperf.analysis.gate import Difference
 from aiperf.records import SCHEMA_VERSION, RunRecord
 from aiperf.report.columns import text_table
 from aiperf.report.compare_rows import NEW, NOT_COMPARED, VANISHED, CompareRow, field_count, letters_of
-from aiperf.report.console import STYLES, Line, wrap
-from aiperf.report.csv_file import plain_cell
-from aiperf.report.json_file import run_plain
-from aiperf.report.markdown import escape
+from aiperf.report.layout.formats import plain_cell
+from aiperf.report.layout.table import escape
+from aiperf.report.layout.text import STYLES, Line, wrap
 from aiperf.report.numbers import clean, confidence, format_percent
 from aiperf.report.summary import header_lines
+from aiperf.report.views.run_table import run_plain
 from aiperf.store.codec import dump_json
 
 _ORDER = ("improved", "regressed", "equivalent", "inconclusive", NEW, VANISHED, NOT_COMPARED)
@@ -45,7 +45,7 @@ def compare_lines(
     lines = [Line(t, "bold red") for t in wrap(FORCED, width)] if across.forced else []
     lines += [Line(t) for text in _head(across, letters) for t in wrap(text, width, indent="   ")]
     lines += [Line(""), *_difference_lines(across, letters, width), Line("")]
-    shown = [row for row in rows if row.headline or every_metric]
+    shown = [row for row in rows if row.primary or every_metric]
     lines += [*_table_lines(shown, width), Line("")]
     return lines + [Line(t) for text in [*summaries(across, rows), *notes(across, rows)] for t in wrap(text, width)]
 
@@ -103,7 +103,7 @@ def summaries(across: Across, rows: Sequence[CompareRow]) -> list[str]:
     lines = []
     for letter, run in zip(letters_of(across)[1:], across.runs[1:], strict=True):
         pair = f"{letter} vs {letters_of(across)[0]}"
-        told = [row for row in rows if row.letter == pair and row.headline and row.run == run.run and _counts(row)]
+        told = [row for row in rows if row.letter == pair and row.primary and row.run == run.run and _counts(row)]
         found = Counter(row.verdict for row in told)
         counted = " · ".join(f"{found[word]} {word}" for word in _ORDER if found[word])
         forced = ", some of it forced" if any(row.forced for row in told) else ""
@@ -133,24 +133,24 @@ def notes(across: Across, rows: Sequence[CompareRow]) -> list[str]:
 
 def _noise_notes(changes: Sequence[CompareRow]) -> list[str]:
     said = []
-    # Calibration is of aiperf's own sittings; it knows nothing of another tool's.
+    # Calibration is of aiperf's own sessions; it knows nothing of another tool's.
     times = [row for row in changes if row.unit == "s" and row.against]
     known = [row.tau for row in times if row.tau is not None]
     if known:
         said.append(
-            f"changes hold the noise between sittings that calibration cannot rule out here (up to "
-            f"{format_percent(max(known))}; less, the more sittings it has seen)"
+            f"changes hold the noise between sessions that calibration cannot rule out here (up to "
+            f"{format_percent(max(known))}; less, the more sessions it has seen)"
         )
     if len(known) < len(times):
         which = "" if not known else "of some cases "
         said.append(
-            f"noise between sittings {which}was never measured on this host, so these intervals hold none of it "
+            f"noise between sessions {which}was never measured on this host, so these intervals hold none of it "
             "and are too narrow by that much: aiperf calibrate"
         )
     if any(row.kind == "value" for row in changes):
         said.append(
             "a side's own value moves with the machine and the day, which do not cancel as they do in a speedup and "
-            "are not in its interval: from one sitting each it decides nothing"
+            "are not in its interval: from one session each it decides nothing"
         )
     units = sorted({row.replicate for row in changes if row.replicate and not row.against})
     if units:
@@ -210,7 +210,7 @@ def _telling(row: CompareRow) -> bool:
 
 def _heading(row: CompareRow) -> str:
     """Case, then what sets this comparison apart from its headline."""
-    parts = [row.case, *([row.metric] if not row.headline else [])]
+    parts = [row.case, *([row.metric] if not row.primary else [])]
     if row.side not in ("", "after") or row.against not in ("", "before"):
         parts.append(f"{row.side} vs {row.against}" if row.against else row.side)
     return " · ".join(parts)

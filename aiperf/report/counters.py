@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from aiperf.profilers.counters import Counter
 from aiperf.report.columns import text_table
-from aiperf.report.console import Line, wrap
+from aiperf.report.layout.text import Line, wrap
 
 _BELOW = "moves: also takes a count of the workload's own, and any metric of Nsight Compute (smsp__...)."
 

@@ -5,7 +5,6 @@ What must not live here: deciding, reading files, tables.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,19 +12,20 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from aiperf.analysis.notes import note_sentences
 from aiperf.paths import scenario_folder
 from aiperf.records import Case, CaseRecord, Incident, Limit, RunRecord, Side
 from aiperf.records.profiled import Profile
 from aiperf.report.book_words import row_sentences
-from aiperf.report.console import wrap
 from aiperf.report.explain_clock import clock_sentences
 from aiperf.report.explain_facts import fact_sentences
 from aiperf.report.explain_host import meanwhile_sentences, placement_sentences
+from aiperf.report.layout.text import clean_keep, wrap
 from aiperf.report.mechanism import mechanism_sentences
 from aiperf.report.numbers import clean, format_percent, format_value
 from aiperf.report.reasons import result_sentences
-from aiperf.report.scenarios import check_sentence, clean_keep, measure_sentences, value_text
-from aiperf.report.table import failure_sentence
+from aiperf.report.scenarios import check_sentence, measure_sentences, value_text
+from aiperf.report.views.run_rows import failure_sentence
 from aiperf.scenario.text import axis_text
 from aiperf.units import format_duration, format_rate
 
@@ -41,10 +41,9 @@ _STOPS = {
 _SHARE_TOLD = 0.02
 """Share of a pair's time from which a phase is told."""
 _OF_ALL_CPUS = "cpu_"
-"""Begin of the names of roofs that are measured with every CPU at work."""
+"""Begin of the names of peaks that are measured with every CPU at work."""
 _PLAIN = 3
 """How many incidents or failures are told one by one."""
-_AUDITS, _AUDITED = re.compile(r"(\d+) audits?"), "{audits}"
 """How many audits a check compared, which differs from pair to pair, and its place in the sentence."""
 
 
@@ -119,7 +118,7 @@ def reproduce_command(run: RunRecord, record: CaseRecord) -> str:
     """Give the one command that measures this case again; empty when there is none."""
     if record.status != "imported" and (not record.case.is_command or record.case.path):
         # The run's seed: each case draws its own from it.
-        gated = "gate" in run.argv[1:3] and record.case.sides[0].ref
+        gated = run.command == "gate" and record.case.sides[0].ref
         words = ["aiperf", *(_gate_words(record.case) if gated else ["run", _named(record.case)])]
         words += ["--precision", record.precision, *(["--seed", str(run.seed)] if run.known else [])]
         words += [word for key, value in record.case.axes.items() for word in ("--only", f"{key}={axis_text(value)}")]
@@ -181,7 +180,11 @@ def _measured(record: CaseRecord) -> list[str]:
 
 def _span(record: CaseRecord) -> str:
     stop = f" It ended because {_STOPS.get(record.stop, record.stop)}." if record.stop else ""
-    own = f", of which {format_duration(record.own_seconds)} were aiperf's own" if record.own_seconds >= 0.5 else ""
+    own = (
+        f", of which {format_duration(record.harness_seconds)} were aiperf's own"
+        if record.harness_seconds >= 0.5
+        else ""
+    )
     return f"Precision {record.precision}, seed {record.seed}; {format_duration(record.seconds)}{own}.{stop}"
 
 
@@ -210,13 +213,13 @@ def _checks(record: CaseRecord) -> list[str]:
         return []
     said = [check_sentence(record.case.check)]
     checks = [c for p in record.pairs if not p.void for c in p.checks]
-    for kind in dict.fromkeys(_AUDITS.sub(_AUDITED, c.compared) for c in checks):
-        same = [c for c in checks if _AUDITS.sub(_AUDITED, c.compared) == kind]
-        audits = sum(int(found[1]) for c in same if (found := _AUDITS.search(c.compared)))
-        compared = kind.replace(_AUDITED, f"{audits} audit{'s' if audits != 1 else ''}")
+    for compared in dict.fromkeys(c.compared for c in checks):
+        same = [c for c in checks if c.compared == compared]
+        count = sum(c.audits for c in same)
+        audits = f", {count} audit{'s' if count != 1 else ''}" if count else ""
         errors = [c.max_error for c in same if c.max_error is not None]
         largest = f", largest error {max(errors):.3g}" if errors else ""
-        said.append(f"{compared}: passed in {sum(c.passed for c in same)} of {len(same)} pairs{largest}.")
+        said.append(f"{compared}{audits}: passed in {sum(c.passed for c in same)} of {len(same)} pairs{largest}.")
     said += [f"Not passed: {c.detail}" for c in checks if not c.passed and c.detail][:_PLAIN]
     return said
 
@@ -224,7 +227,7 @@ def _checks(record: CaseRecord) -> list[str]:
 def _limits(run: RunRecord, record: CaseRecord) -> list[str]:
     said = [_limit(limit) for limit in record.limits]
     every, bound = len(run.host.get("cpus") or ()), max((len(p.cpus) for p in record.pairs), default=0)
-    if 0 < bound < every and any(limit.roof.startswith(_OF_ALL_CPUS) for limit in record.limits):
+    if 0 < bound < every and any(limit.peak_name.startswith(_OF_ALL_CPUS) for limit in record.limits):
         said.append(f"That is what all {every} CPUs of the host reach together; the sides were bound to {bound}.")
     return said
 
@@ -234,7 +237,7 @@ def _limit(limit: Limit) -> str:
     held = ""
     if limit.surely is not None and limit.share > 1:
         held = f" ({100 * limit.surely:.3g} % without what may lie in a cache yet)"
-    return f"{limit.side} reached {100 * limit.share:.3g} % of {limit.roof}{held}: {peak}, measured on this host."
+    return f"{limit.side} reached {100 * limit.share:.3g} % of {limit.peak_name}{held}: {peak}, measured on this host."
 
 
 def _touched(run: RunRecord, record: CaseRecord) -> list[str]:
@@ -243,16 +246,16 @@ def _touched(run: RunRecord, record: CaseRecord) -> list[str]:
     said += [f"A launch failed on the way: {failure_sentence(f)}" for f in retried[:_PLAIN]]
     if len(retried) > _PLAIN:
         said.append(f"{len(retried) - _PLAIN} more launches failed on the way.")
-    said += [f"Note: {note}" for note in record.notes]
+    said += [f"Note: {note}" for note in note_sentences(record)]
     return said + _found(run, record)
 
 
 def _found(run: RunRecord, record: CaseRecord) -> list[str]:
     """Say what was found of the host: for this case where that was judged, else all that was found at the start."""
-    if run.known and run.settings.get("fit", "off") == "off":
-        return [f"Finding: {finding}" for finding in run.findings]
+    if run.known and run.settings.get("host_check", "off") == "off":
+        return [f"Finding, {clean(str(finding))}" for finding in run.findings]
     if record.findings:
-        return [f"Finding, {finding}" for finding in record.findings]
+        return [f"Finding, {clean(str(finding))}" for finding in record.findings]
     if not run.known:
         return ["What was found of the host is unknown: the run's own record is damaged."]
     return ["No finding of the host touches this case."] if record.pairs else []

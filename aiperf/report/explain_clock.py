@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from aiperf.analysis.clock import ClockTerm, clock_term
-from aiperf.analysis.metrics import HEADLINE
+from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.records import CaseRecord, Comparison, Result
 from aiperf.report.numbers import confidence, format_interval, format_ratio, known
 from aiperf.units import significant
@@ -21,7 +21,7 @@ _UNREAD = "No clock was read in turns of both sides, so the ratio cannot be spli
 def clock_sentences(record: CaseRecord, result: Result) -> list[str]:
     """The sentence of one result; none for what is no time of the headline, or was not measured here in pairs."""
     found = result.comparison
-    if not result.headline or found.metric != HEADLINE or not record.pairs or record.status == "imported":
+    if not result.primary or found.metric != DEFAULT_METRIC or not record.pairs or record.status == "imported":
         return []
     term = clock_term(record.pairs, record.case, side=result.side, against=result.against, alpha=found.alpha)
     return [_UNREAD if term is None else _told(term, found, result)]

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from aiperf.analysis.metrics import HEADLINE
+from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.records import Case, CaseRecord, Skip
-from aiperf.report.console import wrap
+from aiperf.report.layout.text import wrap
 from aiperf.report.numbers import clean, format_interval, known
-from aiperf.report.table import Row, build_table
+from aiperf.report.views.cells import interval_text, speedup_text
+from aiperf.report.views.run_rows import RunRow, build_rows, run_verdict_text
 from aiperf.units import format_duration
 
 _RESERVED = 3
@@ -93,18 +94,18 @@ def frame_lines(board: Board, *, width: int, height: int) -> list[str]:
 
 def case_line(record: CaseRecord) -> str:
     """How a case ended, on one line: ``name  improved 2.81× (2.77 … 2.84), 6 pairs, 21 s``."""
-    rows = [row for row in build_table([record]).rows if row.headline]
+    rows = [row for row in build_rows([record]).rows if row.primary]
     said = "; ".join(_row(row) for row in rows)
     spent = f", {format_duration(record.seconds)}" if record.seconds else ""
     return clean(f"{_name(record.case)}  {said}{spent}".replace("  ", " – ", 1))
 
 
-def _row(row: Row) -> str:
+def _row(row: RunRow) -> str:
     if not row.verdict:
         return f"{row.status}: {row.sentence}"
     step = f"{row.side} vs {row.against}: " if row.ladder else ""
-    metric = "" if row.metric == HEADLINE else f"{row.metric} "
-    return f"{step}{row.verdict_text} {metric}{row.speedup_text} ({row.interval_text}), {row.pairs} pairs"
+    metric = "" if row.metric == DEFAULT_METRIC else f"{row.metric} "
+    return f"{step}{run_verdict_text(row)} {metric}{speedup_text(row)} ({interval_text(row)}), {row.pairs} pairs"
 
 
 def _name(case: Case) -> str:

@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from aiperf.analysis.gate import Difference
+from aiperf.analysis.notes import note_sentences
 from aiperf.analysis.trend import FEWEST_POINTS, SHORTEST, Point, Series, Step
 from aiperf.records import SCHEMA_VERSION
 from aiperf.report.compare_table import aligned
-from aiperf.report.console import STYLES, Line, wrap
+from aiperf.report.layout.text import STYLES, Line, wrap
 from aiperf.report.numbers import (
     DASH,
     clean,
@@ -24,7 +25,7 @@ from aiperf.report.numbers import (
     format_ratio,
     format_value,
 )
-from aiperf.report.table import build_table
+from aiperf.report.views.run_rows import build_rows
 from aiperf.store.codec import dump_json
 
 _BLOCKS, _PLAIN = "▁▂▃▄▅▆▇█", "_.-~=+*#"
@@ -236,7 +237,7 @@ def _word(point: Point) -> str:
 
 def _sentence(point: Point) -> str:
     """What is to be said of a run's result, as its own table says it."""
-    told = build_table([replace(point.record, results=(point.result,))]) if point.result else None
+    told = build_rows([replace(point.record, results=(point.result,))]) if point.result else None
     return told.rows[0].sentence if told else ""
 
 
@@ -246,8 +247,8 @@ def _why(point: Point) -> str:
     if record.results or record.summaries:
         return "it does not hold this metric"
     if record.status == "imported":
-        return "; ".join(map(clean, record.notes)) or "the file holds no readings of it"
-    return build_table([record]).rows[-1].sentence
+        return "; ".join(map(clean, note_sentences(record))) or "the file holds no readings of it"
+    return build_rows([record]).rows[-1].sentence
 
 
 def _ratio_text(point: Point) -> str:

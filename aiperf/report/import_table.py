@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from aiperf.analysis.notes import note_sentences
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.report.columns import text_table
-from aiperf.report.console import Line, wrap
+from aiperf.report.layout.text import Line, wrap
 from aiperf.report.numbers import DASH, clean, format_percent, format_value
-from aiperf.report.table import failure_sentence
+from aiperf.report.views.run_rows import failure_sentence
 
 _TITLES = ("case", "time", "spread", "replicates")
 _NAMED = 3
@@ -52,7 +53,7 @@ def _plain(record: CaseRecord) -> dict[str, Any]:
         "replicate": record.replicate,
         "replicates": len(record.pairs),
         "reason": _reason(record),
-        "notes": record.notes,
+        "notes": note_sentences(record),
     }
 
 
@@ -60,7 +61,7 @@ def _notes(records: Sequence[CaseRecord]) -> list[str]:
     """Each note once, those of all cases last; the others with the cases that they are of."""
     cases: dict[str, list[str]] = {}
     for record in records:
-        for note in record.notes:
+        for note in note_sentences(record):
             cases.setdefault(note, []).append(record.case.id)
     some = [f"{_of(ids)}: {note}" for note, ids in cases.items() if len(ids) < len(records)]
     return some + [note for note, ids in cases.items() if len(ids) == len(records)]

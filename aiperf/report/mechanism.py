@@ -52,7 +52,7 @@ def flag(record: CaseRecord, profile: Profile | None) -> str:
     if not against:
         return ""
     held = (record.case.sides[-1].name, record.case.sides[0].name)
-    if not any(r.headline and (r.side, r.against) == held and record.outcome(r) == "improved" for r in record.results):
+    if not any(r.primary and (r.side, r.against) == held and record.outcome(r) == "improved" for r in record.results):
         return ""
     told = "; ".join(_told(m) for m in against)
     return f"improved, but not by the mechanism that it claims: {told}"

@@ -1,6 +1,6 @@
-"""The table of ``aiperf peaks``: each roof of this host, its interval, its share of the datasheet, how it was measured.
+"""The table of ``aiperf peaks``: each peak of this host, its interval, its share of the datasheet, how it was measured.
 
-What must not live here: measuring a roof, judging one.
+What must not live here: measuring a peak, judging one.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aiperf.host.datasheets import Held
-from aiperf.host.peaks import ROOFS, Peak
+from aiperf.host.peaks import PEAK_SPECS, Peak
 from aiperf.report.columns import text_table
-from aiperf.report.console import Line, wrap
+from aiperf.report.layout.text import Line, wrap
 from aiperf.report.numbers import DASH, format_percent, format_share, format_value
 
 _RIGHT = ("peak", "spread", "95 %", "of sheet")
@@ -25,9 +25,9 @@ _LEAST = 20
 
 @dataclass(frozen=True)
 class PeakRow:
-    """One measured roof."""
+    """One measured peak."""
 
-    roof: str
+    peak_name: str
     value: float
     """The best sample, in ``unit``: a rate, or a shortest time for a floor."""
     unit: str
@@ -91,16 +91,16 @@ def peak_row(peak: Peak, held: Held | None = None) -> PeakRow:
 
 
 def peaks_lines(rows: Sequence[PeakRow], *, problems: Sequence[str] = (), width: int = 100) -> list[Line]:
-    """Lay the roofs out, then what they are held against, then why any was not measured, or is worth little."""
-    titles = {roof.name: roof.title for roof in ROOFS}
+    """Lay the peaks out, then what they are held against, then why any was not measured, or is worth little."""
+    titles = {spec.name: spec.title for spec in PEAK_SPECS}
     columns = [
-        ("roof", [row.roof for row in rows]),
+        ("name", [row.peak_name for row in rows]),
         ("peak", [format_value(row.value, row.unit) for row in rows]),
         ("spread", [format_percent(row.spread) if row.spread is not None else DASH for row in rows]),
         ("95 %", [_half_width(row) for row in rows]),
         ("of sheet", [format_share(row.share) for row in rows]),
         ("measured (UTC)", [row.when[:16].replace("T", " ") for row in rows]),
-        ("what", ["; ".join(part for part in (titles.get(row.roof, ""), row.detail) if part) for row in rows]),
+        ("what", ["; ".join(part for part in (titles.get(row.peak_name, ""), row.detail) if part) for row in rows]),
     ]
     # A host without a known GPU, or peaks of an older version, have nothing to say in some columns.
     shown = [(title, cells) for title, cells in columns if title not in _OPTIONAL or set(cells) != {DASH}]
@@ -110,7 +110,7 @@ def peaks_lines(rows: Sequence[PeakRow], *, problems: Sequence[str] = (), width:
     heads = [title for title, _ in shown]
     cells = [list(row) for row in zip(*(column for _, column in shown), strict=True)]
     lines = text_table(heads, cells, width=width, right=[n for n, title in enumerate(heads) if title in _RIGHT])
-    lines = lines or [Line("No roof of this host has been measured yet: run aiperf peaks.")]
+    lines = lines or [Line("No peak of this host has been measured yet: run aiperf peaks.")]
     lines += [_styled(row, part) for row in rows for note in _notes(row) for part in wrap(note, width, indent="     ")]
     return lines + [Line(part, "dim") for problem in problems for part in wrap(f" {problem}", width, indent="     ")]
 
@@ -122,7 +122,7 @@ def _half_width(row: PeakRow) -> str:
 
 
 def _notes(row: PeakRow) -> list[str]:
-    """What there is to say of a roof beside its numbers: its interval, its datasheet, the book."""
+    """What there is to say of a peak beside its numbers: its interval, its datasheet, the book."""
     said = []
     if row.low and row.high:
         span = f"{format_value(row.low, row.unit)} … {format_value(row.high, row.unit)}"
@@ -133,9 +133,9 @@ def _notes(row: PeakRow) -> list[str]:
     if row.book is not None:
         error = f", but {row.book_error}" if row.book_error else ""
         said.append(f"claimed by the book: {format_value(row.book, row.unit)} (line {row.book_lines}){error}")
-    notes = [f" {row.roof}: {'; '.join(said)}"] if said else []
+    notes = [f" {row.peak_name}: {'; '.join(said)}"] if said else []
     sizes = [f"{format_value(float(size), 'B')} {format_value(one, row.unit)}" for size, one in row.by_size.items()]
-    return [*notes, f" {row.roof} by size: {', '.join(sizes)}"] if sizes else notes
+    return [*notes, f" {row.peak_name} by size: {', '.join(sizes)}"] if sizes else notes
 
 
 def _styled(row: PeakRow, text: str) -> Line:

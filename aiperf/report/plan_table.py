@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiperf.records import Case, Skip
-from aiperf.report.console import Line, wrap
+from aiperf.report.layout.text import Line, wrap
 from aiperf.report.numbers import clean
 from aiperf.units import format_duration
 

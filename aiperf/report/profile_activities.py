@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from aiperf.profilers.registry import EVENT_COUNTERS, KERNEL_COUNTERS
 from aiperf.records.profiled import Profile, Tool
-from aiperf.report.console import Line, left_out
+from aiperf.report.layout.table import left_out
+from aiperf.report.layout.text import Line
 from aiperf.report.numbers import DASH, format_value
 from aiperf.report.profile_layout import Column, fitted, said
-from aiperf.report.profile_match import COUNTED_WITH, Match, Seen, iterations_of, matched, mean
+from aiperf.report.profile_match import Match, Seen, iterations_of, matched, mean
 from aiperf.report.profile_points import work_of
 from aiperf.report.profile_rules import kernel_rules
 from aiperf.report.profile_words import change, count, points, written
@@ -44,7 +46,7 @@ def activity_lines(
     profile: Profile, tool: Tool, before: str, after: str, *, width: int, most: int | None
 ) -> list[Line]:
     """Kernels, copies, collectives and operators by time; those of a kernel profiler are in its own table."""
-    if tool == "ncu" or tool in COUNTED_WITH:
+    if tool in KERNEL_COUNTERS or tool in EVENT_COUNTERS:
         return []
     found = [m for m in matched(profile, tool, before, after, fold=most is not None) if m.kind not in ("call", "range")]
     if not found:
@@ -76,8 +78,12 @@ def call_lines(profile: Profile, tool: Tool, before: str, after: str, *, width: 
 
 def counter_lines(profile: Profile, tool: Tool, before: str, after: str, *, width: int, most: int | None) -> list[Line]:
     """Percentages of peak before and after in one cell, with the class of each kernel and what decided it below."""
-    found = [m for m in matched(profile, tool, before, after, fold=most is not None) if tool == "ncu" or _measured(m)]
-    if not found or tool in COUNTED_WITH:
+    found = [
+        m
+        for m in matched(profile, tool, before, after, fold=most is not None)
+        if tool in KERNEL_COUNTERS or _measured(m)
+    ]
+    if not found or tool in EVENT_COUNTERS:
         return []
     shown = found[:most]
     shares = [_joint(title, field, "", shown, write=points) for title, field in PERCENTAGES]
@@ -105,7 +111,7 @@ def counter_lines(profile: Profile, tool: Tool, before: str, after: str, *, widt
 
 def event_lines(profile: Profile, tool: Tool, before: str, after: str, *, width: int, most: int | None) -> list[Line]:
     """Events of the host's counters, per iteration."""
-    if tool not in COUNTED_WITH:
+    if tool not in EVENT_COUNTERS:
         return []
     rows = [row for row in profile.rows if row.tool == tool and row.side in (before, after)]
     names = list(dict.fromkeys(name for row in rows for name in row.metrics))[:most]

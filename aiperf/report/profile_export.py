@@ -1,27 +1,22 @@
-"""Profiles for programs and for pull requests: flat rows in SI units, and Markdown.
+"""Profiles as Markdown, for pull requests.
 
-What must not live here: rounding in rows, the terminal's layout.
+What must not live here: the terminal's layout, rows for programs (store/tables).
 """
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from aiperf.records.profiled import CounterRow, Profile, SideProfile
-from aiperf.report.markdown import escape, table_row
+from aiperf.profilers.registry import EVENT_COUNTERS, READING_ORDER
+from aiperf.records.profiled import Profile
+from aiperf.report.layout.table import escape, table_row
 from aiperf.report.mechanism import BARS
 from aiperf.report.numbers import DASH, clean, format_share
 from aiperf.report.profile_activities import EVENT_NAMES, PERCENTAGES
 from aiperf.report.profile_match import (
-    COUNTED_WITH,
-    TOOLS,
     Match,
     Seen,
-    iterations_of,
     matched,
     pairs_of,
     side_of,
@@ -30,75 +25,11 @@ from aiperf.report.profile_match import (
 from aiperf.report.profile_rules import kernel_rules, side_rules
 from aiperf.report.profile_words import QUANTITIES, RESULT, change, count, points, written
 
-_TEXT = ("case", "scenario", "side", "tool", "kind", "name", "bound", "why", "tool_says", "metrics", "hot", "lost")
-_WHOLE = ("iterations", "rank", "device", "count", "grid", "block", "registers", "shared_bytes")
-_WHOLE_OF_SIDES = ("iterations", "launches", "kernels", "syncs", "threads", "ranks", "peak_bytes")
-_LEAD = ("scenario", "case", "side", "tool", "iterations")
-
-
-def _columns(record: type[Any], whole: Sequence[str]) -> dict[str, str]:
-    names = dict.fromkeys((*_LEAD, *(f.name for f in fields(record))))
-    return {name: "text" if name in _TEXT else "whole" if name in whole else "number" for name in names}
-
-
-PROFILE_COLUMNS = {**_columns(CounterRow, _WHOLE), "flops": "number", "flops_per_s": "number"}
-"""Column -> kind (text, whole, number), in order: one row an activity of a side. ``metrics`` is a JSON object."""
-SIDE_COLUMNS = _columns(SideProfile, _WHOLE_OF_SIDES)
-"""The same of one row a side and tool. ``hot`` is a JSON array of name and share."""
-
-
-def profile_rows(profiles: Iterable[Profile]) -> list[dict[str, Any]]:
-    """Every counter row as read: totals over ``iterations``, seconds, bytes, per cent; None is what was not read."""
-    return [
-        _row(
-            PROFILE_COLUMNS,
-            profile,
-            row,
-            iterations=iterations_of(profile, row.side, row.tool),
-            **_arithmetic(row),
-        )
-        for profile in profiles
-        for row in profile.rows
-    ]
-
-
-def side_rows(profiles: Iterable[Profile]) -> list[dict[str, Any]]:
-    """Every side of every tool as read, in the same manner."""
-    return [
-        _row(SIDE_COLUMNS, profile, side, iterations=side.iterations) for profile in profiles for side in profile.sides
-    ]
-
-
-def _arithmetic(row: CounterRow) -> dict[str, float | None]:
-    """Operations of all launches together, and each second of their time."""
-    seen = Seen((row,), None)
-    total = seen.flops * (row.count or 1) if seen.flops is not None else None
-    return {"flops": total, "flops_per_s": seen.flop_rate}
-
-
-def _row(
-    columns: dict[str, str], profile: Profile, record: Any, *, iterations: int | None, **more: float | None
-) -> dict[str, Any]:
-    lead = {"scenario": profile.case.partition("[")[0], "case": profile.case, "iterations": iterations, **more}
-    return {name: _cell(lead[name] if name in lead else getattr(record, name)) for name in columns}
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, dict):
-        finite = {key: number for key, number in sorted(value.items()) if math.isfinite(number)}
-        return json.dumps(finite, ensure_ascii=False) if finite else None
-    if isinstance(value, tuple):
-        spots = [{"name": spot.name, "share": spot.share} for spot in value]
-        return json.dumps(spots, ensure_ascii=False) if spots else None
-    if isinstance(value, str):
-        return clean(value) or None
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
 
 def profile_markdown(profile: Profile) -> str:
     """Return the profile as Markdown: tools, mechanism, sides, activities and counters before beside after, rules."""
     parts = [f"### {escape(clean(profile.case))}", "", *_tools(profile), ""]
-    for block in (_mechanism(profile), *(b for tool in TOOLS for b in _tool_blocks(profile, tool))):
+    for block in (_mechanism(profile), *(b for tool in READING_ORDER for b in _tool_blocks(profile, tool))):
         parts += [*block, ""] if block else []
     notes = [f"Lost ({s.tool}, {s.side}): {s.lost}" for s in profile.sides if s.lost]
     notes += [f"Rule: {BARS}"] if profile.mechanism else []
@@ -125,7 +56,7 @@ def _mechanism(profile: Profile) -> list[str]:
 def _tool_blocks(profile: Profile, tool: Any) -> Iterator[list[str]]:
     yield _sides(profile, tool)
     yield _hot(profile, tool)
-    if tool in COUNTED_WITH:
+    if tool in EVENT_COUNTERS:
         yield _events(profile, tool)
         return
     for before, after in pairs_of(profile):

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aiperf.report.console import Line, cell_count, cut_to, pad, wrap
+from aiperf.report.layout.text import Line, cell_count, cut_to, pad, wrap
 from aiperf.report.numbers import DASH, clean
 
 _LEAST_NAME = 20

@@ -10,11 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aiperf.profilers.ncu_read import FLOPS
-from aiperf.records.profiled import CounterRow, Profile, SideProfile, Tool
+from aiperf.records.profiled import CounterRow, Profile, SideProfile
 
-TOOLS: tuple[Tool, ...] = ("nsys", "torch", "ncu", "perf", "aiperf")
-COUNTED_WITH: tuple[Tool, ...] = ("perf", "aiperf")
-"""Tools whose rows are events, not activities."""
 _TOTALS = ("count", "time_s", "bytes")
 
 
@@ -116,7 +113,7 @@ def iterations_of(profile: Profile, side: str, tool: str) -> int | None:
     return found.iterations if found and found.iterations > 0 else None
 
 
-def matched(profile: Profile, tool: Tool, before: str, after: str, *, fold: bool = True) -> list[Match]:
+def matched(profile: Profile, tool: str, before: str, after: str, *, fold: bool = True) -> list[Match]:
     """Activities of two sides by kind and name (and rank, unless folded), those that take the most time first.
 
     Totals are per iteration where the iterations of every side with rows are known, else of all that was profiled.

@@ -10,8 +10,8 @@ from html import escape
 
 from aiperf import __version__
 from aiperf.records.profiled import Profile
-from aiperf.report.console import Line
 from aiperf.report.html.templates import source
+from aiperf.report.layout.text import Line
 from aiperf.report.numbers import clean
 from aiperf.report.profile_suite import suite_lines
 from aiperf.report.profile_table import profile_lines
@@ -56,7 +56,7 @@ def profiles_html(run: str, profiles: Sequence[Profile], *, most_bytes: int = MO
 def _section(profile: Profile) -> str:
     pictures = (
         ("What ran under each side, before above after, from the start of its range.", timeline_svg(profile)),
-        ("The sides against the limits measured on this host.", roofline_svg(profile, roofs=profile.peaks)),
+        ("The sides against the limits measured on this host.", roofline_svg(profile, peaks=profile.peaks)),
     )
     drawn = "".join(
         f'<figure><figcaption>{caption}</figcaption><div class="plot">{svg}</div></figure>'

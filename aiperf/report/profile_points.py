@@ -1,6 +1,6 @@
-"""Where the sides of a profile and their kernels stand under roofs: operations, bytes and seconds, and whose they are.
+"""Where the sides of a profile and their kernels stand under peaks: operations, bytes and seconds, and whose they are.
 
-What must not live here: roofs, drawing.
+What must not live here: peaks, drawing.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiperf.profilers.ncu_read import FLOPS
+from aiperf.profilers.registry import KERNEL_COUNTERS, READING_ORDER
 from aiperf.records.profiled import CounterRow, Profile, SideProfile
 from aiperf.report.numbers import format_change, format_value
-from aiperf.report.profile_match import TOOLS, side_of, sides_of
+from aiperf.report.profile_match import side_of, sides_of
 from aiperf.units import format_rate, format_time
 
 DISAGREES = 0.10
@@ -46,7 +47,7 @@ class Point:
 
 
 def side_points(profile: Profile, memory: str) -> tuple[list[Point], list[str]]:
-    """One point a side, and why a side has none; ``memory`` is the roof that a workload charges its traffic to."""
+    """One point a side, and why a side has none; ``memory`` is the peak that a workload charges its traffic to."""
     points, problems = [], []
     for place, side in enumerate(sides_of(profile)):
         found = _point(profile, side, place, memory)
@@ -78,7 +79,7 @@ def work_of(profile: Profile, side: str) -> dict[str, Any]:
 def _point(profile: Profile, side: str, place: int, memory: str) -> Point | str:
     work = work_of(profile, side)
     declared = work.get("flops") or 0.0
-    timed = next((s for tool in TOOLS if (s := side_of(profile, side, tool)) and _seconds(s)), None)
+    timed = next((s for tool in READING_ORDER if (s := side_of(profile, side, tool)) and _seconds(s)), None)
     alone = _only_kernel(profile, side, timed) if timed else None
     own = alone[0].metrics.get(FLOPS) if alone else None
     counted = _counted(profile, side, timed) if timed else None
@@ -154,18 +155,18 @@ def _counted(profile: Profile, side: str, timed: SideProfile) -> tuple[float, fl
 
 
 def _kernels(profile: Profile, side: str) -> list[CounterRow]:
-    return [r for r in profile.rows if r.side == side and r.tool == "ncu" and r.kind == "kernel"]
+    return [r for r in profile.rows if r.side == side and r.tool in KERNEL_COUNTERS and r.kind == "kernel"]
 
 
 def _moved(work: Mapping[str, Any], memory: str) -> tuple[float, str]:
     """What a step reads and writes in memory; where it declares no such traffic, its useful bytes."""
-    charged = work.get("roofs")
+    charged = work.get("peaks")
     found = charged.get(memory) if isinstance(charged, Mapping) else None
     return (found, "to and from memory") if found else (work.get("bytes") or 0.0, "of useful data")
 
 
 def _places(profile: Profile, timed: SideProfile) -> int:
-    """GPUs or ranks that share the work of a step: a roof is of one, and the times are means over them."""
+    """GPUs or ranks that share the work of a step: a peak is of one, and the times are means over them."""
     rows = [r for r in profile.rows if r.side == timed.side and r.tool == timed.tool and r.device is not None]
     return max(timed.ranks, len({row.device for row in rows}), 1)
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aiperf.profilers.registry import READING_ORDER
 from aiperf.records.profiled import Profile, SideProfile
-from aiperf.report.console import Line, left_out
+from aiperf.report.layout.table import left_out
+from aiperf.report.layout.text import Line
 from aiperf.report.mechanism import concerned
 from aiperf.report.numbers import DASH, clean
 from aiperf.report.profile_layout import Column, fitted, said
-from aiperf.report.profile_match import TOOLS, side_of, sides_of
+from aiperf.report.profile_match import side_of, sides_of
 from aiperf.report.profile_words import QUANTITIES, RESULT, written
 
 _ARROW = " → "
@@ -38,12 +40,12 @@ def suite_lines(profiles: Sequence[Profile], *, width: int) -> list[Line]:
 def _tools(profile: Profile) -> str:
     """Tools whose reports were read."""
     read = {artefact.tool for artefact in profile.artefacts if artefact.status == "read"}
-    return ", ".join(tool for tool in TOOLS if tool in read) or "none"
+    return ", ".join(tool for tool in READING_ORDER if tool in read) or "none"
 
 
 def _told(profile: Profile, side: str) -> SideProfile | None:
     """The first tracer's word on a side: the order of the tools is that of their nearness to the device."""
-    found = [one for tool in TOOLS if (one := side_of(profile, side, tool)) is not None]
+    found = [one for tool in READING_ORDER if (one := side_of(profile, side, tool)) is not None]
     return next((one for one in found if one.bound), next((one for one in found if one.wall_s is not None), None))
 
 

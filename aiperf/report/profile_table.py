@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from aiperf.profilers.registry import READING_ORDER
 from aiperf.records.profiled import Artefact, Profile
-from aiperf.report.console import Line, left_out
+from aiperf.report.layout.table import left_out
+from aiperf.report.layout.text import Line
 from aiperf.report.mechanism import BARS
 from aiperf.report.numbers import DASH, clean, format_share
 from aiperf.report.profile_activities import activity_lines, call_lines, counter_lines, event_lines
 from aiperf.report.profile_layout import Column, fitted, said
-from aiperf.report.profile_match import TOOLS, pairs_of, side_of, sides_of
+from aiperf.report.profile_match import pairs_of, side_of, sides_of
 from aiperf.report.profile_words import QUANTITIES, RESULT, SIDE_RULES, side_change, written
 
 MOST_ROWS = 12
@@ -29,10 +31,10 @@ def profile_lines(profile: Profile, *, width: int, every_row: bool = False) -> l
     blocks: list[list[Line]] = [
         [*said(profile.case, width, lead="", style="bold"), *_tool_lines(profile.artefacts, width)],
         mechanism_lines(profile, width),
-        *(_side_lines(profile, tool, width) for tool in TOOLS),
+        *(_side_lines(profile, tool, width) for tool in READING_ORDER),
     ]
     for before, after in pairs_of(profile):
-        for tool in TOOLS:
+        for tool in READING_ORDER:
             blocks += [
                 activity_lines(profile, tool, before, after, width=width, most=most),
                 call_lines(profile, tool, before, after, width=width, most=most),
@@ -45,7 +47,7 @@ def profile_lines(profile: Profile, *, width: int, every_row: bool = False) -> l
 
 def _tool_lines(artefacts: Sequence[Artefact], width: int) -> list[Line]:
     lines = []
-    for tool, found in groupby(sorted(artefacts, key=lambda a: TOOLS.index(a.tool)), key=lambda a: a.tool):
+    for tool, found in groupby(sorted(artefacts, key=lambda a: READING_ORDER.index(a.tool)), key=lambda a: a.tool):
         passes = list(found)
         version = next((f" {a.version}" for a in passes if a.version), "")
         told = "; ".join(f"{a.side} {a.status}".strip() for a in passes if a.status == "read")
@@ -112,7 +114,7 @@ def _class(bound: str, why: str) -> str:
 
 def _hot_lines(profile: Profile, width: int, most: int | None) -> list[Line]:
     lines: list[Line] = []
-    for tool in TOOLS:
+    for tool in READING_ORDER:
         found = [s for s in profile.sides if s.tool == tool and s.hot]
         if not found:
             continue

@@ -14,11 +14,11 @@ from decimal import Decimal
 from typing import Any
 
 from aiperf.report.columns import text_table
-from aiperf.report.console import Line, cell_count, wrap
-from aiperf.report.markdown import escape, table_row
+from aiperf.report.layout.table import escape, table_row
+from aiperf.report.layout.text import Line, cell_count, wrap
 from aiperf.report.numbers import DASH, clean
 from aiperf.store.codec import to_plain
-from aiperf.store.views import View
+from aiperf.store.tables.columns import DataTable
 
 Rows = Iterable[Sequence[Any]]
 _NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL")
@@ -67,12 +67,13 @@ def query_json(columns: Sequence[str], kinds: Sequence[str], rows: Rows) -> Iter
     yield "[]\n" if lead == "[" else "\n]\n"
 
 
-def schema_lines(views: Sequence[View], *, width: int = 100) -> list[Line]:
-    """List every view with its columns, their types and what they mean."""
+def schema_lines(tables: Sequence[DataTable], *, width: int = 100) -> list[Line]:
+    """List every table with its columns: type, unit and meaning."""
     lines: list[Line] = []
-    for view in views:
-        lines += [Line(part, "bold") for part in wrap(f"{view.name}: {view.meaning}", width, indent="  ")]
-        table = text_table(["", "", ""], [[c.name, c.kind, c.meaning] for c in view.columns], width=width)
+    for listed in tables:
+        lines += [Line(part, "bold") for part in wrap(f"{listed.name}: {listed.meaning}", width, indent="  ")]
+        cells = [[c.name, c.sql_type, c.unit, c.meaning] for c in listed.columns]
+        table = text_table(["", "", "", ""], cells, width=width)
         lines += [*table[1:], Line("")]
     return lines[:-1]
 

@@ -38,7 +38,7 @@ def result_sentences(result: Result, *, word: str = "") -> list[str]:
         return [f"Verdict: none. The case was {_CUT_SHORT[word]} before any rule ended it.", _figures(found)]
     provisional = " (provisional)" if verdict.provisional else ""
     said = [f"Verdict: {verdict.word}{provisional}. {_sentence(verdict.sentence)}", _figures(found)]
-    if not result.headline:
+    if not result.primary:
         return said
     said += [
         *_neighbour(result),
@@ -91,7 +91,7 @@ def _open(found: Comparison, upper: float) -> str:
 def _surer(result: Result) -> list[str]:
     found, verdict = result.comparison, result.verdict
     if verdict.word == "invalid":
-        return ["No number of pairs mends this: the side itself must change."]
+        return ["More pairs cannot fix this: the side itself must change."]
     said = []
     if found.pairs_needed is not None:
         said.append(f"About {found.pairs_needed} pairs would decide it, if the noise stays as it was.")

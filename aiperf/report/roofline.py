@@ -1,6 +1,6 @@
-"""The roofline of a profile as one SVG: what each side reached, under the roofs that this host was measured to have.
+"""The roofline of a profile as one SVG: what each side reached, under the peaks that this host was measured to have.
 
-What must not live here: measuring roofs, counting work.
+What must not live here: measuring peaks, counting work.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Protocol
 from aiperf.records.profiled import Profile
 from aiperf.report.html.scale import Scale, logarithmic, value_ticks
 from aiperf.report.html.svg import discs, safe, triangles
+from aiperf.report.layout.text import middle_cut
 from aiperf.report.numbers import clean, format_share
 from aiperf.report.picture import Colours, note_of, picture, words, wrapped
-from aiperf.report.profile_layout import middle_cut
 from aiperf.report.profile_points import Point, kernel_points, side_points, work_of
 from aiperf.units import format_rate, significant
 
@@ -41,44 +41,46 @@ class Valued(Protocol):
 
 
 @dataclass(frozen=True)
-class _Roofs:
-    """Roofs of the device that a profile's work ran on."""
+class _Peaks:
+    """Peaks of the device that a profile's work ran on."""
 
     memory: dict[str, float]
     compute: dict[str, float]
 
     def binding(self, point: Point, named: Sequence[str]) -> tuple[str, float]:
-        """The roof over a point and the share of it that was reached.
+        """The peak over a point and the share of it that was reached.
 
-        Of several compute roofs that which the work names, else the lowest that the point does not exceed.
+        Of several compute peaks that which the work names, else the lowest that the point does not exceed.
         """
         own = {name: self.compute[name] for name in named if name in self.compute} or self.compute
         above = {name: rate for name, rate in own.items() if rate >= point.rate} or {_top(own): own[_top(own)]}
         compute = min(above, key=lambda name: above[name])
         memory = _top(self.memory)
         reachable = {compute: own[compute], memory: self.memory[memory] * point.intensity}
-        name = min(reachable, key=lambda roof: reachable[roof])
+        name = min(reachable, key=lambda peak_name: reachable[peak_name])
         return name, point.rate / reachable[name]
 
 
-def roofline_svg(profile: Profile, *, roofs: Mapping[str, Valued | float]) -> str:
+def roofline_svg(profile: Profile, *, peaks: Mapping[str, Valued | float]) -> str:
     """Draw what can be placed; the picture says what cannot, and why, when that is everything.
 
     FLOPs are those that ncu counted, where it read every kernel of a side; else, as other bytes, what the workload
-    declares in ``profile.facts["work"]``: side -> {"flops", "bytes", "roofs"}.
+    declares in ``profile.facts["work"]``: side -> {"flops", "bytes", "peaks"}.
     """
     title = f"Roofline of {profile.case}"
     device = "gpu" if any(side.gpu_busy_s for side in profile.sides) else "cpu"
     points, problems = side_points(profile, _MEMORY[device][0])
-    known, missing = _roofs(roofs, device)
+    known, missing = _peaks(peaks, device)
     if missing or not points:
         return note_of(f"It cannot be drawn: {'; '.join([*missing, *problems])}.", title=title)
     return _drawn(profile, title, known, points, problems, kernels=kernel_points(profile) if device == "gpu" else [])
 
 
-def _roofs(roofs: Mapping[str, Valued | float], device: str) -> tuple[_Roofs, list[str]]:
-    rates = {name: value for name, roof in roofs.items() if (value := _value(roof)) > 0 and math.isfinite(value)}
-    found = _Roofs(
+def _peaks(peaks: Mapping[str, Valued | float], device: str) -> tuple[_Peaks, list[str]]:
+    rates = {
+        name: value for name, peak_name in peaks.items() if (value := _value(peak_name)) > 0 and math.isfinite(value)
+    }
+    found = _Peaks(
         {name: rates[name] for name in _MEMORY[device] if name in rates},
         {name: rate for name, rate in rates.items() if name.startswith(_COMPUTE[device])},
     )
@@ -87,8 +89,8 @@ def _roofs(roofs: Mapping[str, Valued | float], device: str) -> tuple[_Roofs, li
     return found, [said] if absent else []
 
 
-def _value(roof: Valued | float) -> float:
-    return float(roof) if isinstance(roof, int | float) else float(roof.value)
+def _value(peak_name: Valued | float) -> float:
+    return float(peak_name) if isinstance(peak_name, int | float) else float(peak_name.value)
 
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------
@@ -97,24 +99,24 @@ def _value(roof: Valued | float) -> float:
 def _drawn(
     profile: Profile,
     title: str,
-    roofs: _Roofs,
+    peaks: _Peaks,
     points: Sequence[Point],
     problems: Sequence[str],
     *,
     kernels: Sequence[Point],
 ) -> str:
-    x, y = _scales(roofs, [*points, *kernels])
+    x, y = _scales(peaks, [*points, *kernels])
     bottom = _TOP + _PLOT_H
-    body = [words(16, 26, title, "ink", "head"), *_axes(x, y, bottom), *_roof_lines(roofs, x, y)]
+    body = [words(16, 26, title, "ink", "head"), *_axes(x, y, bottom), *_peak_lines(peaks, x, y)]
     body += [part for number, kernel in enumerate(kernels, 1) for part in _small_mark(kernel, number, x, y)]
-    shares = {point.side: roofs.binding(point, _named(profile, point.side)) for point in points}
+    shares = {point.side: peaks.binding(point, _named(profile, point.side)) for point in points}
     for point, at in zip(points, _spread([_label_y(p, x, y) for p in points], _APART), strict=True):
         name, share = shares[point.side]
         body += _mark(point, f"{clean(point.side)}: {format_share(share)} of {name}", x, y, at)
     told = [f"{_SHAPE_WORDS[p.place % 4]}: {p.said}" for p in points] + [f"Not drawn: {why}" for why in problems]
     for number, kernel in enumerate(kernels, 1):
-        name, share = roofs.binding(kernel, _named(profile, kernel.side))
-        told.append(f"{number}: {kernel.said}, {_standing(kernel)}, {format_share(share)} of {name}; counted by ncu")
+        name, share = peaks.binding(kernel, _named(profile, kernel.side))
+        told.append(f"{number}: {kernel.said}, {_status(kernel)}, {format_share(share)} of {name}; counted by ncu")
     lines = [line for text in told for line in wrapped(clean(text), 130)]
     body += [words(16, bottom + 62 + n * _LINE, line) for n, line in enumerate(lines)]
     described = "; ".join(
@@ -132,19 +134,19 @@ def _drawn(
     )
 
 
-def _standing(point: Point) -> str:
+def _status(point: Point) -> str:
     return f"{format_rate(point.rate, 'FLOP/s')} at {significant(point.intensity)} FLOP/B"
 
 
 def _named(profile: Profile, side: str) -> Sequence[str]:
-    named = work_of(profile, side).get("roofs")
+    named = work_of(profile, side).get("peaks")
     return tuple(named) if isinstance(named, Mapping) else ()
 
 
-def _scales(roofs: _Roofs, points: Sequence[Point]) -> tuple[Scale, Scale]:
-    ridges = [rate / max(roofs.memory.values()) for rate in roofs.compute.values()]
+def _scales(peaks: _Peaks, points: Sequence[Point]) -> tuple[Scale, Scale]:
+    ridges = [rate / max(peaks.memory.values()) for rate in peaks.compute.values()]
     xs = [p.intensity for p in points] + ridges
-    ys = [p.rate for p in points] + list(roofs.compute.values())
+    ys = [p.rate for p in points] + list(peaks.compute.values())
     low_x, high_x = min(xs) / 4, max(xs) * 6
     x = logarithmic(low_x, high_x, start=_LEFT, end=_LEFT + _PLOT_W)
     return x, logarithmic(min(ys) / 4, max(ys) * 2, start=_TOP + _PLOT_H, end=_TOP)
@@ -162,10 +164,10 @@ def _axes(x: Scale, y: Scale, bottom: int) -> list[str]:
     return [*parts, words(_LEFT + _PLOT_W / 2, bottom + 38, "FLOP per byte to and from memory", "text", "mid")]
 
 
-def _roof_lines(roofs: _Roofs, x: Scale, y: Scale) -> list[str]:
-    top = max(roofs.compute.values())
-    name = _top(roofs.memory)
-    speed = roofs.memory[name]
+def _peak_lines(peaks: _Peaks, x: Scale, y: Scale) -> list[str]:
+    top = max(peaks.compute.values())
+    name = _top(peaks.memory)
+    speed = peaks.memory[name]
     first = max(x.low, y.low / speed)
     ridge = top / speed
     parts = [f'<path class="ap-axis" stroke-width="2" d="M{x(first)} {y(first * speed)}L{x(ridge)} {y(top)}"/>']
@@ -174,14 +176,14 @@ def _roof_lines(roofs: _Roofs, x: Scale, y: Scale) -> list[str]:
     angle = math.degrees(math.atan2(y(top) - y(first * speed), x(ridge) - x(first)))
     turned = words(at_x, at_y - 8, f"{name} {format_rate(speed)}", "ink", "mid")
     parts.append(f'<g transform="rotate({angle:.1f} {at_x} {at_y})">{turned}</g>')
-    ordered = sorted(roofs.compute.items(), key=lambda item: -item[1])
+    ordered = sorted(peaks.compute.items(), key=lambda item: -item[1])
     places = _spread([y(rate) + 4 for _, rate in ordered], 15)
-    for (roof, rate), place in zip(ordered, places, strict=True):
+    for (peak_name, rate), place in zip(ordered, places, strict=True):
         end = _LEFT + _PLOT_W
         parts.append(
             f'<path class="ap-axis" stroke-width="2" d="M{x(rate / speed)} {y(rate)}H{end}L{end + 8} {place - 4}"/>'
         )
-        parts.append(words(end + 12, place, f"{roof} {format_rate(rate, 'FLOP/s')}", "ink"))
+        parts.append(words(end + 12, place, f"{peak_name} {format_rate(rate, 'FLOP/s')}", "ink"))
     return parts
 
 
@@ -189,7 +191,7 @@ def _mark(point: Point, text: str, x: Scale, y: Scale, label_y: int) -> list[str
     at_x, at_y = x(point.intensity), y(point.rate)
     right = _is_left(at_x)
     shape = _SHAPES[point.place % len(_SHAPES)]([(at_x, at_y)])
-    tip = _standing(point)
+    tip = _status(point)
     line = f'<path class="ap-s{point.place % 4}" d="{shape}"><title>{safe(point.side)}</title></path>'
     label = words(
         at_x + (12 if right else -12), label_y, middle_cut(f"{text}; {tip}", 70), "ink", *(() if right else ("end",))
@@ -212,7 +214,7 @@ def _is_left(at_x: int) -> bool:
 
 
 def _label_y(point: Point, x: Scale, y: Scale) -> int:
-    # Right of a slope there is room below it, left of the compute roofs above them.
+    # Right of a slope there is room below it, left of the compute peaks above them.
     return y(point.rate) + (16 if _is_left(x(point.intensity)) else -10)
 
 

@@ -1,6 +1,6 @@
 """What ``aiperf list`` and ``aiperf show NAME`` say of scenarios, for people and as JSON.
 
-What must not live here: loading scenarios, hosts, results (explain.py).
+What must not live here: loading scenarios, hosts, one stored case (explain.py).
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
-from aiperf.analysis.metrics import HEADLINE, METRICS
+from aiperf.analysis.metrics import DEFAULT_METRIC, METRICS
 from aiperf.paths import scenario_folder
 from aiperf.records import Check, Measure, Needs
 from aiperf.report.book_words import row_sentences
 from aiperf.report.columns import text_table
-from aiperf.report.console import Line, wrap
+from aiperf.report.layout.text import Line, wrap
+from aiperf.report.measured import measured_plain, measured_sentences
 from aiperf.report.numbers import clean, format_percent
 from aiperf.scenario.find import Listing
 from aiperf.scenario.model import Layer, Scenario, SideSpec
 from aiperf.scenario.wording import shown_path
 from aiperf.store.codec import to_plain
+from aiperf.store.reference import Measurement
 from aiperf.units import format_bytes
 
 _LANES = {"cpu": "CPU", "gpu": "GPU", "either": "CPU, or GPU where there is one"}
@@ -41,16 +43,17 @@ def list_lines(listings: Sequence[Listing], *, width: int = 100) -> list[Line]:
     return [*lines, Line(""), *(Line(part) for text in below for part in wrap(text, width, indent="  "))]
 
 
-def scenario_plain(scenario: Scenario) -> dict[str, Any]:
-    """Return a scenario as JSON types: the file's content with every default filled in."""
+def scenario_plain(scenario: Scenario, measurements: Sequence[Measurement] = ()) -> dict[str, Any]:
+    """Return a scenario as JSON types: the file's content with every default filled in, and its latest measurement."""
     plain: dict[str, Any] = to_plain(scenario)
-    return {**plain, "lane": scenario.lane, "cases": case_count(scenario)}
+    measured = measured_plain(measurements, hashes=(scenario.hash, scenario.whole_hash))
+    return {**plain, "lane": scenario.lane, "cases": case_count(scenario), "measured": measured}
 
 
-def _selector(scenario: Scenario) -> str:
-    """What aiperf run finds it by: its name when it is shipped, else its file."""
+def run_command(scenario: Scenario) -> str:
+    """The command that runs it: by its name when it is shipped, else by its file."""
     shipped = Path(scenario.path).resolve().is_relative_to(scenario_folder().resolve())
-    return scenario.name if shipped else shlex.quote(shown_path(Path(scenario.path)))
+    return f"aiperf run {scenario.name if shipped else shlex.quote(shown_path(Path(scenario.path)))}"
 
 
 def case_count(scenario: Scenario) -> int:
@@ -61,18 +64,21 @@ def case_count(scenario: Scenario) -> int:
     return count
 
 
-def explain_scenario(scenario: Scenario, *, width: int = 100) -> str:
-    """Say in sentences what a scenario asks, how its sides differ, what it needs and how it is judged."""
+def explain_scenario(scenario: Scenario, measurements: Sequence[Measurement] = (), *, width: int = 100) -> str:
+    """Say in sentences what a scenario asks, what was measured last, how its sides differ and how it is judged."""
+    command = run_command(scenario)
+    latest = measured_sentences(measurements, hashes=(scenario.hash, scenario.whole_hash), command=command)
     measured = measure_sentences(scenario.measure, programs=scenario.is_command)
     parts = [
         [f"{scenario.name}: {scenario.title}"],
         [f"Why: {scenario.why}"],
+        ["Latest measurement", *(f"  {line}" for line in latest)],
         ["What runs", *(f"  {line}" for line in _sides(scenario))],
         ["How it is measured", *(f"  {line}" for line in measured)],
         ["How it is checked", f"  {check_sentence(scenario.check)}"],
         ["What it needs", f"  {needs_sentence(scenario.needs)}"],
         ["Beside it", *(f"  {line}" for line in _beside(scenario))],
-        ["To run it", f"  aiperf run {_selector(scenario)}"],
+        ["To run it", f"  {command}"],
     ]
     blocks = ["\n".join(p for line in block for p in wrap(clean_keep(line), width, indent="    ")) for block in parts]
     return "\n\n".join(blocks) + "\n"
@@ -114,8 +120,8 @@ def measure_sentences(measure: Measure, *, programs: bool = False) -> list[str]:
     clock = {"auto": "device clock on a GPU, else wall clock", "device": "device clock", "wall": "wall clock"}
     how = f"{clock[measure.clock]}; {measure.cache} caches; {measure.statistic} over the iterations"
     said = [f"{where}; {measure.statistic} over its starts." if programs else f"{where}; {how}."]
-    if measure.headline != HEADLINE:
-        about = METRICS.get(measure.headline)
+    if measure.metric != DEFAULT_METRIC:
+        about = METRICS.get(measure.metric)
         label = about.label if about is not None else "peak memory of the device it runs on"
         said.append(f"What is judged is {label}; time is told beside it.")
     if measure.delta is not None:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from aiperf.plan.suites import NOT_MEASURED, Suite
 from aiperf.report.columns import text_table
-from aiperf.report.console import Line
+from aiperf.report.layout.text import Line
 from aiperf.units import format_duration
 
 STANDARD = "standard"

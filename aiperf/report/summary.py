@@ -26,7 +26,7 @@ def count_outcomes(records: Iterable[CaseRecord], *, unread: Iterable[str] = ())
     """
     counts: Counter[str] = Counter(unread)
     for record in records:
-        counts.update([record.outcome(r) for r in record.results if r.headline] or [record.status])
+        counts.update([record.outcome(r) for r in record.results if r.primary] or [record.status])
     known = [word for word in _ORDER if counts[word]]
     return {word: counts[word] for word in [*known, *sorted(set(counts) - set(_ORDER))]}
 
@@ -90,7 +90,7 @@ def _needs(records: Iterable[CaseRecord]) -> str:
         r.comparison.pairs_needed
         for record in records
         for r in record.results
-        if r.headline and record.outcome(r) == "inconclusive" and r.comparison.pairs_needed
+        if r.primary and record.outcome(r) == "inconclusive" and r.comparison.pairs_needed
     ]
     if not needed:
         return ""
@@ -100,7 +100,7 @@ def _needs(records: Iterable[CaseRecord]) -> str:
 def _where(run: RunRecord) -> list[str]:
     host, software = run.host, run.software
     parts = [f"host {clean(str(host.get('hostname') or run.host_id or 'unknown'))}"]
-    parts.append(_gpus(host))
+    parts.append(machine_text(host))
     if host.get("driver"):
         parts.append(f"driver {host['driver']}")
     libraries = host.get("libraries")
@@ -113,7 +113,8 @@ def _where(run: RunRecord) -> list[str]:
     return [clean(p) for p in parts]
 
 
-def _gpus(host: Mapping[str, Any]) -> str:
+def machine_text(host: Mapping[str, Any]) -> str:
+    """The GPUs of a recorded host; its CPU where it has none."""
     names = [str(g.get("name")) for g in host.get("gpus") or () if isinstance(g, Mapping)]
     if names:
         counts = Counter(names)

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aiperf.profilers.activity import MOST_SPANS
+from aiperf.profilers.registry import TRACERS
 from aiperf.records.profiled import Profile, SideProfile, Span
 from aiperf.report.html.scale import Scale, value_ticks
+from aiperf.report.layout.text import middle_cut
 from aiperf.report.numbers import clean
 from aiperf.report.picture import Colours, block, note_of, picture, words
-from aiperf.report.profile_layout import middle_cut
 from aiperf.report.profile_match import side_of, sides_of
 from aiperf.units import format_time
 
@@ -137,7 +138,7 @@ def timeline_svg(profile: Profile, *, width: int = 1200) -> str:
 
 
 def _why_none(profile: Profile) -> str:
-    reasons = [f"{a.tool}: {a.reason}" for a in profile.artefacts if a.reason and a.tool in ("nsys", "torch")]
+    reasons = [f"{a.tool}: {a.reason}" for a in profile.artefacts if a.reason and a.tool in TRACERS]
     return "; ".join(["No tracer recorded anything to draw", *(clean(r) for r in dict.fromkeys(reasons))]) + "."
 
 
@@ -157,7 +158,7 @@ def _tracks(profile: Profile, spans: Sequence[Span]) -> list[_Track]:
     """What is drawn of each side: as many iterations as the bars of every side hold, so that lengths compare."""
     found = {side: [s for s in spans if s.side == side] for side in sides_of(profile)}
     found = {side: own for side, own in found.items() if own}
-    told = {side: side_of(profile, side, "nsys") or side_of(profile, side, "torch") for side in found}
+    told = {side: next((s for tool in TRACERS if (s := side_of(profile, side, tool))), None) for side in found}
     marks = {side: _marks(own, told[side]) for side, own in found.items()}
     # Where one side's iterations are not known, all of every side is drawn.
     whole = min(sum(mark <= _read_until(own) for mark in marks[side]) for side, own in found.items())

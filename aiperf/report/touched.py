@@ -1,4 +1,4 @@
-"""What was found of the host, told once for all the cases of a table that it can bias.
+"""What was found of the host, once for all the cases of a table that it can bias.
 
 What must not live here: which finding touches which case, layout.
 """
@@ -7,35 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aiperf.report.table import Row, Table
+from aiperf.report.numbers import clean
+from aiperf.report.views.run_rows import RunRow, RunTable
 
 _MOST_NAMES = 4
 """More are counted."""
 
 
-def touched_lines(table: Table) -> list[str]:
-    """``unfit, touches every case: CPU 0-1 97 % busy: ...``: one line for each thing that was found, unfit ones first.
+def touched_lines(table: RunTable) -> list[str]:
+    """``unfit, affects every case: CPU 0-1 97 % busy; ...``: one line for each thing that was found, unfit ones first.
 
-    What changes from one look at the host to the next (a load, a temperature) is told as the first of its readings.
+    Of a value that changes from one reading of the host to the next (a load, a temperature) the first is shown.
     """
-    readings: dict[tuple[str, str], dict[str, set[str]]] = {}
+    readings: dict[tuple[str, str, str], dict[str, set[str]]] = {}
     for row in table.rows:
         for finding in row.findings:
-            level, _, text = finding.partition(": ")
+            text = clean(finding.text)
+            # A case that was rejected because of a finding says so in its own row.
             if text.rstrip(".") not in row.sentence:
-                # A case that the host is unfit for says so in its own row.
-                found = readings.setdefault((level, text.partition(":")[0]), {})
-                found.setdefault(text.rstrip("."), set()).add(row.case)
+                found = readings.setdefault((finding.level, finding.id, finding.title), {})
+                found.setdefault(text, set()).add(row.case)
     order = sorted(readings, key=lambda key: key[0] != "unfit")
-    return [_line(level, readings[level, title], table.rows) for level, title in order]
+    return [_line(key[0], readings[key], table.rows) for key in order]
 
 
-def _line(level: str, found: dict[str, set[str]], rows: Sequence[Row]) -> str:
+def _line(level: str, found: dict[str, set[str]], rows: Sequence[RunRow]) -> str:
     more = f" (the first of {len(found)} readings)" if len(found) > 1 else ""
-    return f"{level}, touches {_where(set().union(*found.values()), rows)}: {next(iter(found))}{more}"
+    return f"{level}, affects {_where(set().union(*found.values()), rows)}: {next(iter(found)).rstrip('.')}{more}"
 
 
-def _where(touched: set[str], rows: Sequence[Row]) -> str:
+def _where(touched: set[str], rows: Sequence[RunRow]) -> str:
     """Names of cases, of a scenario for all of its cases, or just that it is every case."""
     looked_at = {row.case: row.scenario for row in rows if row.verdict or row.findings}
     if touched == set(looked_at) and len(touched) > 1:

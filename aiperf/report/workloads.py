@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aiperf.report.columns import text_table
-from aiperf.report.console import Line, wrap
+from aiperf.report.layout.text import Line, wrap
 from aiperf.report.numbers import clean
 from aiperf.scenario.workloads import Parameter, WorkloadListing
 

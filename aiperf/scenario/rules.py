@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 from aiperf.errors import Fault
-from aiperf.records import Headline
+from aiperf.records import PrimaryMetric
 from aiperf.scenario.citations import Citation, citation
 from aiperf.scenario.document import Document, KeyPath
 from aiperf.scenario.outline import AXIS_KEYS, Outline, entry, head, holds
@@ -19,7 +19,7 @@ from aiperf.scenario.text import axis_text
 from aiperf.scenario.wording import allowed, dotted, nearest, shown
 
 MAX_CASES = 1000
-_LATENCIES = tuple(name for name in get_args(Headline) if name.startswith("latency"))
+_LATENCIES = tuple(name for name in get_args(PrimaryMetric) if name.startswith("latency"))
 
 
 def rule_faults(document: Document, parts: Outline) -> list[Fault]:
@@ -184,7 +184,7 @@ def _measure(document: Document, parts: Outline) -> Iterator[Fault]:
     measure = document.data.get("measure")
     if not isinstance(measure, dict):
         return
-    yield from _headline(document, parts, measure)
+    yield from _metric(document, parts, measure)
     clock = measure.get("clock")
     if clock == "device" and parts.is_command:
         what = "measure.clock: a command is timed from start to exit, by wall time."
@@ -204,20 +204,20 @@ def _measure(document: Document, parts: Outline) -> Iterator[Fault]:
                 yield document.fault((*side.path, key), what, hint, key=True)
 
 
-def _headline(document: Document, parts: Outline, measure: dict[str, Any]) -> Iterator[Fault]:
+def _metric(document: Document, parts: Outline, measure: dict[str, Any]) -> Iterator[Fault]:
     """What a case is about must be something that its sides can tell."""
-    headline, at = measure.get("headline"), ("measure", "headline")
-    if parts.is_command and headline in ("first_iteration", "gpu_memory", *_LATENCIES):
-        what = f"measure.headline: a command tells no {headline}."
+    metric, at = measure.get("metric"), ("measure", "metric")
+    if parts.is_command and metric in ("first_iteration", "gpu_memory", *_LATENCIES):
+        what = f"measure.metric: a command tells no {metric}."
         yield document.fault(at, what, "Choose time, user, system or peak_memory.")
-    elif headline in ("user", "system") and not parts.is_command:
-        what = f"measure.headline: only commands tell {headline} time."
+    elif metric in ("user", "system") and not parts.is_command:
+        what = f"measure.metric: only commands tell {metric} time."
         yield document.fault(at, what, "Choose time, memory, first_iteration or a latency.")
-    elif headline == "gpu_memory" and not parts.gpus_needed:
-        what = "measure.headline: gpu_memory needs a GPU, and the scenario does not ask for one."
+    elif metric == "gpu_memory" and not parts.gpus_needed:
+        what = "measure.metric: gpu_memory needs a GPU, and the scenario does not ask for one."
         yield document.fault(at, what, "Write needs: {gpus: 1}.")
-    elif headline in ("memory", "peak_memory", "gpu_memory") and measure.get("isolation") == "in_process":
-        what = f"measure.headline: {headline} of sides that share one process belongs to neither."
+    elif metric in ("memory", "peak_memory", "gpu_memory") and measure.get("isolation") == "in_process":
+        what = f"measure.metric: {metric} of sides that share one process belongs to neither."
         yield document.fault(at, what, "Leave isolation out: each side then has its own process.")
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from aiperf.records import Cache, Clock, Headline, Isolation, Statistic
+from aiperf.records import Cache, Clock, Isolation, PrimaryMetric, Statistic
 from aiperf.scenario.command import words_of
 from aiperf.units import parse_size
 
@@ -195,11 +195,11 @@ class MeasureFile(_Strict):
     """Practical threshold, e.g. 0.02 for 2 %."""
     reentry: Count = 0
     """Untimed iterations after a side's turn begins."""
-    blocker: bool = True
+    blocking_kernel: bool = True
     """Hold the stream back while launches queue."""
     max_pairs: Annotated[int, Field(ge=3, le=10_000)] = 40
     """Most launch pairs to measure."""
-    headline: Headline = "time"
+    metric: PrimaryMetric = "time"
     """The metric that the verdict and expect are about; memory is the GPU's where one is used. Time is told beside."""
 
 

@@ -22,6 +22,8 @@ from aiperf.scenario.wording import allowed, nearest, shown, shown_path
 _SHIPPED = re.compile(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)\Z")
 _OWN = re.compile(r"(.+\.py):([A-Za-z_]\w*)\Z", re.DOTALL)
 _PACKAGE = "aiperf.workloads"
+_ENTRY = "workload.py"
+"""The module of a family's package whose functions scenarios name."""
 _HOPS = 4
 _DYNAMIC = ("*", "__getattr__", "globals", "setattr", "exec", "vars")
 """Names by which a module may come to functions that its text does not show."""
@@ -64,8 +66,7 @@ def resolve_workload(workload: str, *, base: Path) -> tuple[str, Path, str]:
 def families() -> list[str]:
     """Names of the shipped workload families."""
     folder = workload_folder()
-    found = {p.stem for p in folder.glob("*.py")} | {p.parent.name for p in folder.glob("*/__init__.py")}
-    return sorted(n for n in found if not n.startswith("_") and n != "contract")
+    return sorted(path.parent.name for path in folder.glob(f"*/{_ENTRY}"))
 
 
 def shipped_workloads() -> list[str]:
@@ -128,10 +129,8 @@ def _may_bind(tree: ast.Module, name: str) -> bool:
 
 def _source_of(family: str) -> Path | None:
     folder = workload_folder()
-    if family.startswith("_") or family == "contract":
-        return None
-    options = (folder / f"{family}.py", folder / family / "__init__.py")
-    return next((p for p in options if p.is_file()), None)
+    path = folder / family / _ENTRY
+    return path if path.is_file() else None
 
 
 @lru_cache(maxsize=256)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.analysis.differences import differing
-from aiperf.analysis.gate_base import Baseline, BaselineEntry, BaselineSitting, Promotion, sitting_of
+from aiperf.analysis.gate_base import Baseline, BaselineEntry, BaselineSession, Promotion, session_of
 from aiperf.errors import Fault, NoBaseline, UserError, usage
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.store.codec import CorruptRecord, dump_json, from_plain
@@ -26,13 +26,13 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Sitting:
+class PromotedRun:
     """One stored run to be promoted."""
 
     run: RunRecord
     records: tuple[CaseRecord, ...]
     tau: Mapping[str, float]
-    """Case -> noise between sittings that this host's calibration knows."""
+    """Case -> noise between sessions that this host's calibration knows."""
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
@@ -75,51 +75,51 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
 def encode_baseline(baseline: Baseline) -> bytes:
     """The file's bytes: the same for the same baseline, keys in order, numbers rounded, a newline at the end."""
     entries = sorted(baseline.entries, key=lambda e: (e.case, e.side, e.metric))
-    entries = [replace(e, sittings=tuple(_rounded(s) for s in e.sittings)) for e in entries]
+    entries = [replace(e, sessions=tuple(_rounded(s) for s in e.sessions)) for e in entries]
     tau = {case: _round(value) for case, value in sorted(baseline.tau.items())}
     ordered = replace(baseline, entries=tuple(entries), tau=tau, must_match=_sorted(baseline.must_match))
     return dump_json({"baseline_version": VERSION, **ordered.__dict__})
 
 
-def promote(sittings: Sequence[Sitting], *, who: str, why: str, when: str, into: Baseline | None) -> Baseline:
-    """A baseline with these sittings added to what it holds.
+def promote(sessions: Sequence[PromotedRun], *, who: str, why: str, when: str, into: Baseline | None) -> Baseline:
+    """A baseline with these sessions added to what it holds.
 
     Raises UserError with everything that speaks against it: no reason, other hosts, cases that failed, were invalid,
     were changed since, compare two commits, or are in it already.
     """
     faults = [] if why.strip() else [Fault("--why", "is empty.", "Say why these runs are the new baseline.")]
     faults += [] if who.strip() else [Fault("--who", "is empty.", "Say who promotes: git knows no user.name here.")]
-    for sitting in sittings:
-        faults += _against_sitting(sitting)
-    first = into.must_match if into is not None else dict(_must_match(sittings[0]))
-    faults += [fault for sitting in sittings for fault in _against_host(sitting, first, into)]
-    held = into or Baseline(sittings[0].run.host_id, first)
-    faults += _against_known(sittings, held)
+    for session in sessions:
+        faults += _against_session(session)
+    first = into.must_match if into is not None else dict(_must_match(sessions[0]))
+    faults += [fault for session in sessions for fault in _against_host(session, first, into)]
+    held = into or Baseline(sessions[0].run.host_id, first)
+    faults += _against_known(sessions, held)
     entries = {(e.case, e.side, e.metric): e for e in held.entries}
-    for sitting in sittings:
-        faults += _add(sitting, entries)
+    for session in sessions:
+        faults += _add(session, entries)
     if faults:
         raise UserError(faults)
-    git = sittings[-1].run.git
-    runs = tuple(sitting.run.run for sitting in sittings)
+    git = sessions[-1].run.git
+    runs = tuple(session.run.run for session in sessions)
     told = Promotion(who.strip(), why.strip(), when, git.get("sha", ""), git.get("diff", ""), runs)
     tau = dict(held.tau)
-    for sitting in sittings:
-        for case, value in sitting.tau.items():
+    for session in sessions:
+        for case, value in session.tau.items():
             tau[case] = max(value, tau.get(case, 0.0))
     return replace(held, promotions=(*held.promotions, told), entries=tuple(entries.values()), tau=tau)
 
 
-def _against_sitting(sitting: Sitting) -> list[Fault]:
+def _against_session(session: PromotedRun) -> list[Fault]:
     """What is wrong with a run by itself."""
-    where, faults = sitting.run.run, []
-    if sitting.run.status != "finished":
+    where, faults = session.run.run, []
+    if session.run.status != "finished":
         faults.append(
-            Fault(where, f"the run is {sitting.run.status}, not finished.", "Promote one that came to its end.")
+            Fault(where, f"the run is {session.run.status}, not finished.", "Promote one that came to its end.")
         )
-    if not any(record.results for record in sitting.records):
+    if not any(record.results for record in session.records):
         faults.append(Fault(where, "the run holds no result.", "Promote one that measured something."))
-    for record in sitting.records:
+    for record in session.records:
         if wrong := _wrong(record):
             faults.append(Fault(where, f"{record.case.id} {wrong}.", "A baseline holds good results only."))
     return faults
@@ -141,51 +141,51 @@ def _wrong(record: CaseRecord) -> str:
     return ""
 
 
-def _against_host(sitting: Sitting, must_match: Mapping[str, Any], into: Baseline | None) -> list[Fault]:
-    found = differing({"must_match": must_match}, sitting.fingerprint)
+def _against_host(session: PromotedRun, must_match: Mapping[str, Any], into: Baseline | None) -> list[Fault]:
+    found = differing({"must_match": must_match}, session.fingerprint)
     if not found:
         return []
     told = "; ".join(f"{d.name}: {d.then} there, {d.now} here" for d in found[:_SHOWN])
     more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     other = "the baseline" if into is not None else "the first run"
     hint = "Keep one baseline file for each kind of host."
-    return [Fault(sitting.run.run, f"was measured on another host than {other}: {told}{more}.", hint)]
+    return [Fault(session.run.run, f"was measured on another host than {other}: {told}{more}.", hint)]
 
 
-def _against_known(sittings: Sequence[Sitting], held: Baseline) -> list[Fault]:
-    known = {s.run for e in held.entries for s in e.sittings}
+def _against_known(sessions: Sequence[PromotedRun], held: Baseline) -> list[Fault]:
+    known = {s.run for e in held.entries for s in e.sessions}
     faults = []
-    for sitting in sittings:
-        if sitting.run.run in known:
+    for session in sessions:
+        if session.run.run in known:
             faults.append(
-                Fault(sitting.run.run, "is in the baseline already.", "Each run is one sitting: leave it out.")
+                Fault(session.run.run, "is in the baseline already.", "Each run is one session: leave it out.")
             )
-        known.add(sitting.run.run)
+        known.add(session.run.run)
     return faults
 
 
-def _must_match(sitting: Sitting) -> Mapping[str, Any]:
-    found = sitting.fingerprint.get("must_match")
+def _must_match(session: PromotedRun) -> Mapping[str, Any]:
+    found = session.fingerprint.get("must_match")
     return found if isinstance(found, Mapping) else {}
 
 
-def _add(sitting: Sitting, entries: dict[tuple[str, str, str], BaselineEntry]) -> list[Fault]:
+def _add(session: PromotedRun, entries: dict[tuple[str, str, str], BaselineEntry]) -> list[Fault]:
     """Add every result of a run to ``entries``, in place; what its scenarios contradict comes back as faults."""
     faults = []
     stale = {
         record.case.id
-        for record in sitting.records
+        for record in session.records
         for entry in entries.values()
         if entry.case == record.case.id and entry.scenario_hash != record.case.scenario_hash
     }
     for case in sorted(stale):
         what = f"{case} is another scenario than the one in the baseline: its file has changed."
-        faults.append(Fault(sitting.run.run, what, "Promote the new runs into a new file."))
-    for record in sitting.records:
+        faults.append(Fault(session.run.run, what, "Promote the new runs into a new file."))
+    for record in session.records:
         base = record.case.sides[0].name
         for result in record.results:
             key = (record.case.id, result.side, result.comparison.metric)
-            found = sitting_of(result, run=sitting.run.run, when=sitting.run.started, precision=record.precision)
+            found = session_of(result, run=session.run.run, when=session.run.started, precision=record.precision)
             if result.against != base or found is None or not math.isfinite(found.se):
                 continue
             entries[key] = _with(entries.get(key), record, result.comparison.unit, result.comparison.better, key, found)
@@ -194,16 +194,16 @@ def _add(sitting: Sitting, entries: dict[tuple[str, str, str], BaselineEntry]) -
 
 def _with(
     entry: BaselineEntry | None, record: CaseRecord, unit: str, better: Any, key: tuple[str, str, str],
-    found: BaselineSitting,
+    found: BaselineSession,
 ) -> BaselineEntry:  # fmt: skip
     if entry is not None:
-        return replace(entry, sittings=(*entry.sittings, found))
+        return replace(entry, sessions=(*entry.sessions, found))
     case = record.case
     return BaselineEntry(case.id, case.scenario, case.scenario_hash, key[1], key[2], unit, better, (found,))
 
 
-def _rounded(sitting: BaselineSitting) -> BaselineSitting:
-    return replace(sitting, ratio=_round(sitting.ratio), se=_round(sitting.se), value=_round(sitting.value))
+def _rounded(session: BaselineSession) -> BaselineSession:
+    return replace(session, ratio=_round(session.ratio), se=_round(session.se), value=_round(session.value))
 
 
 def _round(value: float) -> float:

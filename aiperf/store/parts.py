@@ -76,10 +76,11 @@ def _together(records: Sequence[RunRecord]) -> RunRecord:
         records[0],
         run=" + ".join(record.run for record in records),
         argv=(),  # no one command measures all of it again
+        command="",
         started=min(record.started for record in records),
         finished=max(r.finished for r in records) if all(r.finished for r in records) else "",
         status=next((status for status in ended if status != "finished"), "finished"),
-        findings=tuple(dict.fromkeys(text for record in records for text in record.findings)),
+        findings=tuple(dict.fromkeys(finding for record in records for finding in record.findings)),
         # Parts are dealt out by name.
         planned=tuple(sorted({name for record in records for name in record.planned})),
     )

@@ -20,7 +20,8 @@ from aiperf.store.query_load import Loaded, SampleFile, load, without_unreadable
 from aiperf.store.query_sql import mentioned, only_select, sql_fault, would_fail_again
 from aiperf.store.read import Damaged
 from aiperf.store.samples import has_latencies
-from aiperf.store.views import SAMPLES, View
+from aiperf.store.tables.columns import DataTable
+from aiperf.store.tables.measured import SAMPLES
 
 MEMORY_LIMIT = "256MiB"
 """DuckDB's own; what does not fit goes to a temporary folder."""
@@ -32,8 +33,8 @@ _ZONED = "WITH TIME ZONE"
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What SQL came to. ``rows`` can be gone through once, while the question is open."""
+class QueryResult:
+    """The rows of a query; they can be gone through once, while it is open."""
 
     columns: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -44,7 +45,7 @@ class Answer:
 
 
 @contextmanager
-def ask(sql: str, *, results: Path, limit: int | None = None) -> Iterator[Answer]:
+def ask(sql: str, *, results: Path, limit: int | None = None) -> Iterator[QueryResult]:
     """Run the one SELECT ``sql`` over the runs in ``results``; at most ``limit`` rows.
 
     Damaged files are passed over and named. Raises UserError for SQL that is wrong or does more than read and when no
@@ -52,20 +53,20 @@ def ask(sql: str, *, results: Path, limit: int | None = None) -> Iterator[Answer
     """
     with _as_user_errors(sql):
         select = only_select(sql)
-    views = mentioned(sql)
-    loaded = load(results.absolute(), views)
+    tables = mentioned(sql)
+    loaded = load(results.absolute(), tables)
     if not loaded.runs:
         raise usage(f"no run is stored in {results}.", "Measure something first: aiperf run NAME.")
     with tempfile.TemporaryDirectory(prefix="aiperf-query-") as spill:
         with _as_user_errors(sql):
-            connection, answer = _started(select, views, loaded, limit=limit, spill=spill)
+            connection, answer = _started(select, tables, loaded, limit=limit, spill=spill)
         with closing(connection):
             yield replace(answer, rows=_guarded(answer.rows, sql, loaded))
 
 
 def _started(
-    select: str, views: Sequence[View], loaded: Loaded, *, limit: int | None, spill: str
-) -> tuple[Any, Answer]:
+    select: str, tables: Sequence[DataTable], loaded: Loaded, *, limit: int | None, spill: str
+) -> tuple[Any, QueryResult]:
     """Start the query; when reading fails, once more without the files of samples that are damaged inside.
 
     Also when none is: a run that goes on may have put a new file in the place of one that was being read.
@@ -73,14 +74,16 @@ def _started(
     import duckdb
 
     try:
-        return _start(select, views, loaded, limit=limit, spill=spill)
+        return _start(select, tables, loaded, limit=limit, spill=spill)
     except duckdb.Error as error:
         if not loaded.samples or would_fail_again(error):
             raise
-    return _start(select, views, without_unreadable(loaded), limit=limit, spill=spill)
+    return _start(select, tables, without_unreadable(loaded), limit=limit, spill=spill)
 
 
-def _start(select: str, views: Sequence[View], loaded: Loaded, *, limit: int | None, spill: str) -> tuple[Any, Answer]:
+def _start(
+    select: str, tables: Sequence[DataTable], loaded: Loaded, *, limit: int | None, spill: str
+) -> tuple[Any, QueryResult]:
     """Fill the views, lock everything else away, and fetch the first rows: most of what can fail has failed then."""
     import duckdb
 
@@ -88,8 +91,8 @@ def _start(select: str, views: Sequence[View], loaded: Loaded, *, limit: int | N
     config = {"memory_limit": MEMORY_LIMIT, "threads": threads, "temp_directory": spill}
     connection = duckdb.connect(":memory:", config=config)
     try:
-        for view in views:
-            _fill(connection, view, loaded)
+        for table in tables:
+            _fill(connection, table, loaded)
         _lock(connection, loaded.samples)
         described = connection.execute(f"DESCRIBE SELECT * FROM (\n{select}\n)").fetchall()
         names, kinds = [row[0] for row in described], [row[1] for row in described]
@@ -98,7 +101,7 @@ def _start(select: str, views: Sequence[View], loaded: Loaded, *, limit: int | N
         text = f"SELECT {shown} FROM (\n{select}\n)" + ("" if limit is None else f" LIMIT {limit}")
         first = _interruptible(connection, lambda: connection.execute(text).fetchmany(_CHUNK))
         rows = chain(first, _rest(connection))
-        return connection, Answer(tuple(names), tuple(kinds), rows, loaded.damaged)
+        return connection, QueryResult(tuple(names), tuple(kinds), rows, loaded.damaged)
     except BaseException:
         connection.close()
         raise
@@ -113,13 +116,13 @@ def _lock(connection: Any, samples: Sequence[SampleFile]) -> None:
     connection.execute("BEGIN TRANSACTION READ ONLY")
 
 
-def _fill(connection: Any, view: View, loaded: Loaded) -> None:
-    columns = ", ".join(f"{_quoted(c.name)} {c.kind}" for c in view.columns)
-    if view == SAMPLES and loaded.samples:
+def _fill(connection: Any, table: DataTable, loaded: Loaded) -> None:
+    if table == SAMPLES and loaded.samples:
         _fill_samples(connection, loaded.samples)
         return
-    connection.execute(f"CREATE TABLE {view.name} ({columns})")
-    _insert(connection, view.name, [c.kind for c in view.columns], loaded.columns.get(view.name, ([],)))
+    columns = ", ".join(f"{_quoted(c.name)} {c.sql_type}" for c in table.columns)
+    connection.execute(f"CREATE TABLE {table.name} ({columns})")
+    _insert(connection, table.name, [c.sql_type for c in table.columns], loaded.columns.get(table.name, ([],)))
 
 
 def _insert(connection: Any, table: str, kinds: Sequence[str], columns: Sequence[list[Any]]) -> None:
@@ -155,7 +158,10 @@ def _read(samples: Sequence[SampleFile], made: Mapping[str, str]) -> str:
     """The SELECT over some files of samples; ``made``: column -> expression in its place. Empty without files."""
     if not samples:
         return ""
-    made = {"run": "f.run", "scenario": "f.scenario", "void": "list_contains(f.void, s.slot)", **made}
+    made = {
+        "run": "f.run", "scenario": "f.scenario", "void": "list_contains(f.void, s.slot)",
+        "pair_started": "nullif(s.started, 0)", **made,
+    }  # fmt: skip
     shown = ", ".join(f"{made.get(c.name, f's.{_quoted(c.name)}')} AS {_quoted(c.name)}" for c in SAMPLES.columns)
     return (
         f"SELECT {shown} FROM read_parquet({_paths(samples)}, filename = true, hive_partitioning = false) AS s "

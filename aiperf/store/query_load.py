@@ -1,11 +1,11 @@
-"""What the views of one question hold: rows of records and profiles, and the files of samples that records stand for.
+"""What the tables of one query hold: rows of records and profiles, and the Parquet files of the samples.
 
 What must not live here: DuckDB, SQL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,12 @@ from aiperf.store.light import Light, decode_counted
 from aiperf.store.profiles import read_profiles
 from aiperf.store.read import Damaged, find_runs
 from aiperf.store.samples import looks_whole, why_unreadable
-from aiperf.store.view_profiles import PROFILE_VIEW_ROWS
-from aiperf.store.view_rows import ROWS, WITH_PAIRS, Row
-from aiperf.store.views import COMPARISONS, PROFILED, View
-from aiperf.store.views import SAMPLES as SAMPLE_VIEW
-from aiperf.store.write import SAMPLES
+from aiperf.store.tables.columns import DataTable, RunSource, sql_value
+from aiperf.store.tables.measured import SAMPLES
+from aiperf.store.write import SAMPLES as SAMPLES_FOLDER
 
 Columns = tuple[list[Any], ...]
-"""Of one view: the values of each column, in their order."""
+"""Of one table: the values of each column, in their order."""
 
 
 @dataclass(frozen=True)
@@ -41,34 +39,37 @@ class SampleFile:
 
 @dataclass(frozen=True)
 class Loaded:
-    """Everything that one question may look at."""
+    """Everything that one query can see."""
 
     runs: int
     columns: dict[str, Columns]
-    """View -> its columns; without samples."""
+    """Table -> its columns; without samples."""
     samples: tuple[SampleFile, ...]
     damaged: tuple[Damaged, ...]
 
 
-def load(results: Path, views: Sequence[View]) -> Loaded:
-    """Read what ``views`` need from the runs in ``results``; damaged files are passed over and named."""
-    profiled = [view for view in views if view in PROFILED]
-    tables = [view for view in views if view not in (*PROFILED, SAMPLE_VIEW)]
-    columns: dict[str, Columns] = {view.name: tuple([] for _ in view.columns) for view in (*tables, *profiled)}
-    with_pairs, with_results = bool(WITH_PAIRS & columns.keys()), COMPARISONS.name in columns
+def load(results: Path, tables: Sequence[DataTable]) -> Loaded:
+    """Read what ``tables`` need from the runs in ``results``; damaged files are passed over and named."""
+    filled = [table for table in tables if table != SAMPLES]
+    columns: dict[str, Columns] = {table.name: tuple([] for _ in table.columns) for table in filled}
+    needs = {table.needs for table in filled}
 
     def decode(data: bytes, where: str) -> Light:
-        return decode_counted(data, where=where, results=with_results, pairs=with_pairs)
+        return decode_counted(data, where=where, results="results" in needs, pairs="pairs" in needs)
 
     runs, samples, damaged = 0, list[SampleFile](), list[Damaged]()
-    for run in _folders(results) if len(profiled) == len(views) else scan(results, decode):
+    only_profiles = all(table.level == "profile" for table in tables)
+    for run in _folders(results) if only_profiles else scan(results, decode):
         runs += 1
         damaged += run.damaged
-        for view in tables:
-            _add(columns[view.name], view, ROWS[view.name](run))
-        if profiled:
-            damaged += _add_profiles(columns, profiled, run.folder)
-        if SAMPLE_VIEW in views:
+        source = RunSource(run.folder, run.record, [light for _, light in run.cases])
+        if any(table.level == "profile" for table in filled):
+            profiles, bad_profiles = read_profiles(run.folder, spans=False)
+            source = replace(source, profiles=profiles)
+            damaged += bad_profiles
+        for table in filled:
+            _add(columns[table.name], table, source)
+        if SAMPLES in tables:
             found, bad = _sample_files(run)
             samples += found
             damaged += bad
@@ -77,9 +78,9 @@ def load(results: Path, views: Sequence[View]) -> Loaded:
 
 def without_unreadable(loaded: Loaded) -> Loaded:
     """Read every file of samples to its end and leave out those in which that fails."""
-    told = [(file, why_unreadable(file.path)) for file in loaded.samples]
-    bad = tuple(Damaged(file.path, reason) for file, reason in told if reason)
-    kept = tuple(file for file, reason in told if not reason)
+    checked = [(file, why_unreadable(file.path)) for file in loaded.samples]
+    bad = tuple(Damaged(file.path, reason) for file, reason in checked if reason)
+    kept = tuple(file for file, reason in checked if not reason)
     return replace(loaded, samples=kept, damaged=(*loaded.damaged, *bad))
 
 
@@ -89,19 +90,10 @@ def _folders(results: Path) -> Iterator[ScannedRun[Light]]:
         yield ScannedRun(folder, RunRecord.unknown(folder.name), (), ())
 
 
-def _add(columns: Columns, view: View, rows: Iterable[Row]) -> None:
-    for row in rows:
-        for values, column in zip(columns, view.columns, strict=True):
-            values.append(row[column.name])
-
-
-def _add_profiles(columns: Mapping[str, Columns], views: Sequence[View], folder: Path) -> tuple[Damaged, ...]:
-    """Add what a run's profiles tell to ``views``; the files that were passed over."""
-    profiles, damaged = read_profiles(folder, spans=False)
-    for view in views:
-        for profile in profiles:
-            _add(columns[view.name], view, PROFILE_VIEW_ROWS[view.name](folder.name, profile))
-    return damaged
+def _add(columns: Columns, table: DataTable, source: RunSource) -> None:
+    for row in table.rows(source):
+        for values, column in zip(columns, table.columns, strict=True):
+            values.append(sql_value(column.kind, column.read(row)))
 
 
 def _sample_files(run: ScannedRun[Light]) -> tuple[list[SampleFile], list[Damaged]]:
@@ -110,7 +102,7 @@ def _sample_files(run: ScannedRun[Light]) -> tuple[list[SampleFile], list[Damage
     for path, light in run.cases:
         if not light.pairs:
             continue
-        file = run.folder / SAMPLES / f"{path.stem}.parquet"
+        file = run.folder / SAMPLES_FOLDER / f"{path.stem}.parquet"
         if reason := looks_whole(file):
             damaged.append(Damaged(file, reason))
         else:

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from aiperf.errors import UserError, usage
-from aiperf.store.views import VIEWS, View
+from aiperf.store.tables.catalogue import QUERY_TABLES
+from aiperf.store.tables.columns import DataTable
 
-_NAMES = ", ".join(view.name for view in VIEWS)
+_NAMES = ", ".join(view.name for view in QUERY_TABLES)
 _LISTED = "aiperf query --schema lists every view and column"
 _READS = f"Ask one SELECT over the views {_NAMES}."
 _NOT_OF_FILES = {
@@ -24,10 +25,10 @@ _WRITES = re.compile(r"read-only mode|must be at the top level|cannot write", re
 _NOT_FOUND = re.compile(r'(?:name|column|table|alias) "?([\w ]+?)"? (?:not found|does not exist|was not found)')
 
 
-def mentioned(sql: str) -> tuple[View, ...]:
+def mentioned(sql: str) -> tuple[DataTable, ...]:
     """Views whose name occurs in the text; all of them when none does (SHOW TABLES, names put together)."""
     words = set(re.findall(r"\w+", sql.lower()))
-    return tuple(view for view in VIEWS if view.name in words) or VIEWS
+    return tuple(view for view in QUERY_TABLES if view.name in words) or QUERY_TABLES
 
 
 def only_select(sql: str) -> str:
@@ -90,16 +91,16 @@ def _hint(error: Exception, said: str, sql: str) -> str:
     return f"Nearest: {', '.join(near)}; {_LISTED}." if near else f"The views are {_NAMES}; {_LISTED}."
 
 
-def _nearest(said: str, asked: Sequence[View]) -> list[str]:
+def _nearest(said: str, asked: Sequence[DataTable]) -> list[str]:
     """Views and columns with a name like the one that was not found; of a column those owners that were asked."""
     if not (found := _NOT_FOUND.search(said)):
         return []
-    views = difflib.get_close_matches(found[1].lower(), [view.name for view in VIEWS], n=2)
-    columns = {column.name for view in VIEWS for column in view.columns}
+    views = difflib.get_close_matches(found[1].lower(), [view.name for view in QUERY_TABLES], n=2)
+    columns = {column.name for view in QUERY_TABLES for column in view.columns}
     close = difflib.get_close_matches(found[1].lower(), sorted(columns), n=2)
-    owned = [f"{view.name}.{name}" for name in close for view in _owners(name, asked) or _owners(name, VIEWS)]
+    owned = [f"{view.name}.{name}" for name in close for view in _owners(name, asked) or _owners(name, QUERY_TABLES)]
     return views if "Table" in said and views else [*owned, *views]
 
 
-def _owners(column: str, views: Sequence[View]) -> list[View]:
+def _owners(column: str, views: Sequence[DataTable]) -> list[DataTable]:
     return [view for view in views if column in {c.name for c in view.columns}]

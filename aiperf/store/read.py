@@ -66,8 +66,8 @@ class StoredRun:
     def lost(self, read: Sequence[CaseRecord], damaged: Sequence[Damaged]) -> int:
         """How many cases it should hold beside those ``read``: damaged ones, and what a finished run lacks."""
         run, known = self.record, {record.case.id for record in read}
-        # Without a command line, as parts together are, a run without records may have been made to profile.
-        measured = known or (run.argv and not run.profiled_only)
+        # Parts together have no command: without records they may have been made to profile.
+        measured = known or run.command not in ("", "profile")
         missing = len(run.without(known)) if measured and run.status == "finished" else 0
         return max(missing, sum(entry.path.name != RUN_FILE for entry in damaged))
 

@@ -6,7 +6,7 @@ What must not live here: judging a claim, writing, printing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,19 @@ from aiperf.store.read import Damaged, StoredRun, find_runs, open_run, read_pair
 from aiperf.store.same import same_results
 
 REFERENCE = "reference"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The newest stored record of a case."""
+
+    run: RunRecord
+    record: CaseRecord
+    """Without samples."""
+    folder: Path
+    """Of the run."""
+    reference: bool
+    """Whether it is a reference run rather than one of the user's own."""
 
 
 def reference_folder(results: Path) -> Path:
@@ -74,7 +87,7 @@ def newest_measured(results: Path, *, host_id: str) -> tuple[tuple[Measured, ...
     """Headlines of the newest record of every case: of this host, else of a reference run; and what is damaged.
 
     Every side is told against each that it was compared with: the first one and the one before it. Gated commits,
-    calibration sittings and other tools' numbers are no measurement of a scenario and are left out.
+    calibration sessions and other tools' numbers are no measurement of a scenario and are left out.
     """
     own, references = entries(results), entries(reference_folder(results))
     newest: dict[str, tuple[Entry, bool]] = {}
@@ -85,6 +98,20 @@ def newest_measured(results: Path, *, host_id: str) -> tuple[tuple[Measured, ...
             newest[entry.record.case.id] = (entry, True)
     found = tuple(m for entry, here in newest.values() for m in _told(entry.run, entry.record, here=here))
     return found, (*own.damaged, *references.damaged)
+
+
+def latest_measurements(scenario: str, results: Path) -> tuple[tuple[Measurement, ...], tuple[Damaged, ...]]:
+    """The newest record of every case of a scenario: of ``results`` or, if it was never measured there, of the
+    reference runs; and the damaged files that were passed over."""
+    own = entries(results, scenario=scenario)
+    folder, found, damaged = results, [e for e in own.entries if _counts(e)], own.damaged
+    if not found:
+        folder = reference_folder(results)
+        stored = entries(folder, scenario=scenario)
+        found, damaged = [e for e in stored.entries if _counts(e)], (*damaged, *stored.damaged)
+    newest = {entry.record.case.id: entry for entry in found}
+    reference = folder != results
+    return tuple(Measurement(e.run, e.record, folder / e.run.run, reference) for e in newest.values()), damaged
 
 
 def recorded_seconds(results: Path) -> dict[str, float]:
@@ -116,7 +143,7 @@ def _told(run: RunRecord, record: CaseRecord, *, here: bool) -> Iterable[Measure
                 first=first, last=result.side == case.sides[-1].name,
                 word=record.outcome(result), provisional=result.verdict.provisional,
                 metric=c.metric, ratio=c.ratio, low=c.low, high=c.high,
-                expect=case.expect if first and result.headline else "",
+                expect=case.expect if first and result.primary else "",
                 host=_host(run.host) or record.host_id, here=here, run=run.run, scenario_hash=case.scenario_hash,
             )  # fmt: skip
 

@@ -1,20 +1,23 @@
 """Entry of a worker process: ``python -m aiperf.worker READ_FD WRITE_FD RANK WORLD_SIZE PORT LISTEN_FD``.
 
-What must not live here: anything but the loop from command to reply.
+What must not live here: anything but the loop from request to reply.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
+from aiperf.protocol.messages import CloseRequest, FailureReply, ReadyReply
+from aiperf.protocol.wire import ProtocolError
 from aiperf.worker.channel import Channel
+from aiperf.worker.dispatch import Worker
 from aiperf.worker.memory_policy import OwnNode
-from aiperf.worker.obey import Worker
 
 
 def main() -> int:
-    """Obey until told to close or until the parent is gone."""
+    """Answer requests until one of them is to close, or until the parent is gone."""
     read_fd, write_fd, rank, world_size, port, listen_fd = (int(a) for a in sys.argv[1:7])
     # What a side prints belongs to its log, whatever it writes to stdout.
     os.dup2(2, 1)
@@ -23,25 +26,29 @@ def main() -> int:
     if listen_fd >= 0:
         os.set_inheritable(listen_fd, False)
     channel = Channel(read_fd, write_fd)
-    worker = Worker(rank=rank, world_size=world_size, store_port=port, listen_fd=listen_fd)
-    memory = OwnNode()
-    channel.send({"ok": True, "pid": os.getpid()})
-    while (command := channel.receive()) is not None:
-        if command["op"] == "setup":
-            memory.set_up(command["order"]["params"])
-        reply = worker.obey(command)
-        if command["op"] == "tell" and reply["ok"]:
-            reply["facts"] = {**memory.facts(), **reply["facts"]}
-        try:
-            channel.send(reply)
-        except BrokenPipeError:
-            return 1
-        if command["op"] == "close":
-            # Threads and atexit hooks of a side must not keep a closed worker alive.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(0)
+    worker = Worker(rank=rank, world_size=world_size, store_port=port, listen_fd=listen_fd, memory=OwnNode())
+    with suppress(BrokenPipeError):  # the parent is gone
+        _serve(channel, worker)
     return 1
+
+
+def _serve(channel: Channel, worker: Worker) -> None:
+    """Returns when the parent is gone; does not return from a request to close."""
+    channel.send(ReadyReply())
+    request = None
+    while not isinstance(request, CloseRequest):
+        try:
+            request = channel.receive()
+        except ProtocolError as error:
+            channel.send(FailureReply(kind="protocol", message=f"the worker cannot read what aiperf sent: {error}"))
+            continue
+        if request is None:
+            return
+        channel.send(worker.handle(request))
+    # Threads and atexit hooks of a side must not keep a closed worker alive.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

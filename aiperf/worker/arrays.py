@@ -9,8 +9,8 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from aiperf.workloads._parts import by_parts, device_in_use
-from aiperf.workloads._seeded import draw_normal, own_seed
+from aiperf.workloads.shared.parts import by_parts, device_in_use
+from aiperf.workloads.shared.seeded import draw_normal, own_seed
 
 _PATTERN = 0x5A
 """Byte written over integer outputs."""

@@ -1,17 +1,19 @@
-"""JSON lines between a worker and its parent, over two inherited pipes.
+"""The worker's end of the two pipes to its parent.
 
 What must not live here: what the messages mean.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
+from aiperf.protocol.messages import WorkerReply, WorkerRequest
+from aiperf.protocol.wire import decode, encode
+
 
 class Channel:
-    """The worker's end. Both descriptors are closed on exec, so that a side's own children do not hold them."""
+    """Requests in, replies out. Both descriptors are closed on exec, so that a side's own children do not hold them."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         for fd in (read_fd, write_fd):
@@ -19,20 +21,12 @@ class Channel:
         self._reader = os.fdopen(read_fd, "r", encoding="utf-8")
         self._writer = os.fdopen(write_fd, "w", encoding="utf-8")
 
-    def receive(self) -> dict[str, Any] | None:
-        """The next command, or None when the parent is gone."""
+    def receive(self) -> WorkerRequest[Any] | None:
+        """The next request, or None when the parent is gone. Raises ProtocolError for a line that holds none."""
         line = self._reader.readline()
-        if not line:
-            return None
-        command: dict[str, Any] = json.loads(line)
-        return command
+        return decode(line, WorkerRequest) if line else None
 
-    def send(self, reply: dict[str, Any]) -> None:
-        """Answer a command. Raises BrokenPipeError when the parent is gone."""
-        self._writer.write(json.dumps(reply, default=_plain) + "\n")
+    def send(self, reply: WorkerReply) -> None:
+        """Answer a request. Raises BrokenPipeError when the parent is gone."""
+        self._writer.write(encode(reply))
         self._writer.flush()
-
-
-def _plain(value: Any) -> Any:
-    """Numbers and arrays of numpy and torch as JSON knows them; anything else as text."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)

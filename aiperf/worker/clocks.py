@@ -30,7 +30,7 @@ _RESOLUTION_S = 0.5e-6
 
 
 @dataclass(frozen=True)
-class Reading:
+class ClockReading:
     """One timed reading, seconds for all its iterations."""
 
     wall_s: float
@@ -54,7 +54,9 @@ class Clock(Protocol):
     holds: bool
     """Whether readings wait behind a hold, which every unit of work in them then seems to have taken."""
 
-    def read(self, step: Call, iterations: int, around: Around | None = None, *, ready: Call = _nothing) -> Reading:
+    def read(
+        self, step: Call, iterations: int, around: Around | None = None, *, ready: Call = _nothing
+    ) -> ClockReading:
         """Time ``iterations`` calls of step; ``around`` runs just before the first and at once after the last.
 
         ``ready`` comes before every attempt, untimed: it sees to what a step wants to find.
@@ -106,7 +108,9 @@ class WallClock:
         self._evictor()
         self.settle()
 
-    def read(self, step: Call, iterations: int, around: Around | None = None, *, ready: Call = _nothing) -> Reading:
+    def read(
+        self, step: Call, iterations: int, around: Around | None = None, *, ready: Call = _nothing
+    ) -> ClockReading:
         """Wall seconds of ``iterations`` steps."""
         ready()
         if around is not None:
@@ -119,7 +123,7 @@ class WallClock:
         wall = perf_counter() - start
         if around is not None:
             around[1]()
-        return Reading(wall)
+        return ClockReading(wall)
 
 
 class DeviceClock:
@@ -167,7 +171,9 @@ class DeviceClock:
             self._evict = _cuda_evictor(str(self._device))
         self._evict()
 
-    def read(self, step: Call, iterations: int, around: Around | None = None, *, ready: Call = _nothing) -> Reading:
+    def read(
+        self, step: Call, iterations: int, around: Around | None = None, *, ready: Call = _nothing
+    ) -> ClockReading:
         """Device seconds of ``iterations`` steps; redone with a longer hold when the host was too slow.
 
         With ``around`` there is one attempt only, so that what follows the last step follows this reading.
@@ -195,7 +201,7 @@ class DeviceClock:
         enough = max(_MARGIN * max(self._needed), _SHORTEST_HOLD)
         return enough if len(self._needed) == _CALM and enough < self._hold_s / 2 else self._hold_s
 
-    def _once(self, step: Call, iterations: int, around: Around | None) -> tuple[Reading, float, float]:
+    def _once(self, step: Call, iterations: int, around: Around | None) -> tuple[ClockReading, float, float]:
         """A reading, the seconds for which the stream waited before it, and those that would have been enough."""
         cuda = self._torch.cuda
         hold, start, end, tail = self._events
@@ -223,7 +229,7 @@ class DeviceClock:
         stray = perf_counter() - finished
         device = max(start.elapsed_time(end) * 1e-3 - self.empty_s, _RESOLUTION_S)
         waited = hold.elapsed_time(start) * 1e-3
-        return Reading(finished - began, device, stray), waited, _needed(first, queued, device)
+        return ClockReading(finished - began, device, stray), waited, _needed(first, queued, device)
 
 
 def _needed(first: float, queued: float, device: float) -> float:

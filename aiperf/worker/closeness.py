@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from aiperf.workloads._parts import by_wide_parts
+from aiperf.workloads.shared.parts import by_wide_parts
 
 
 def within(want: Any, got: Any, rtol: float, atol: float | None, *, whose: str) -> tuple[str, float]:

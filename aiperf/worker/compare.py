@@ -1,4 +1,4 @@
-"""Did two sides compute the same? Snapshots in, one answer out.
+"""Did two sides compute the same? Snapshots in, one reply out.
 
 What must not live here: producing outputs, and any tolerance that depends on who wins.
 """
@@ -6,9 +6,10 @@ What must not live here: producing outputs, and any tolerance that depends on wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
+from aiperf.protocol.messages import Check, CompareReply
 from aiperf.worker.audit import Snapshot
 from aiperf.worker.closeness import within
 from aiperf.workloads.contract import Outcome
@@ -27,86 +28,65 @@ _COARSEST = 0.15
 NamedCheck = Callable[[Mapping[str, Any], Mapping[str, Any]], Outcome]
 
 
-@dataclass(frozen=True)
-class Rule:
-    """records.Check, as it crosses the pipe."""
-
-    kind: str
-    rtol: float | None = None
-    atol: float | None = None
-    name: str = ""
-    bound: float | None = None
-    reference: bool = False
-
-
-@dataclass(frozen=True)
-class Answer:
-    """records.CheckResult, as it crosses the pipe."""
-
-    passed: bool
-    compared: str
-    detail: str = ""
-    max_error: float | None = None
-
-
 def compare(
-    ours: list[Snapshot], theirs: list[Snapshot], rule: Rule, checks: Mapping[str, NamedCheck], names: tuple[str, str]
-) -> Answer:
+    ours: list[Snapshot], theirs: list[Snapshot], check: Check, checks: Mapping[str, NamedCheck], names: tuple[str, str]
+) -> CompareReply:
     """Compare every audit of ``theirs`` (names[0]) with the same audit of ``ours`` (names[1])."""
-    if rule.kind == "none":
-        return Answer(True, "nothing: the scenario says why")
+    if check.kind == "none":
+        return CompareReply(passed=True, compared="nothing: the scenario says why")
     if not ours or len(ours) != len(theirs):
-        return Answer(False, "audits", f"{names[0]} has {len(theirs)} audited outputs, {names[1]} has {len(ours)}")
-    audits = f"{len(ours)} audit{'s' if len(ours) != 1 else ''}"
-    told = f"{names[1]} with {names[0]}, {audits}, {_describe(rule)}"
+        detail = f"{names[0]} has {len(theirs)} audited outputs, {names[1]} has {len(ours)}"
+        return CompareReply(passed=False, compared="audits", detail=detail)
+    compared = f"{names[1]} with {names[0]}, {_describe(check)}"
+    reply = CompareReply(passed=True, compared=compared, audits=len(ours))
     worst: float | None = None
     for index, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
-        detail, error = _one(mine, other, rule, checks, names)
+        detail, error = _one(mine, other, check, checks, names)
         worst = error if worst is None else max(worst, error or 0.0)
         if detail:
-            return Answer(False, told, f"audit {index}: {detail}", worst)
-    return Answer(True, told, "", worst)
+            return replace(reply, passed=False, detail=f"audit {index}: {detail}", max_error=worst)
+    return replace(reply, max_error=worst)
 
 
-def _describe(rule: Rule) -> str:
-    if rule.kind == "bitwise":
+def _describe(check: Check) -> str:
+    if check.kind == "bitwise":
         return "bit for bit"
-    if rule.kind == "named":
-        return f"check {rule.name}" + (f", bound {rule.bound:g}" if rule.bound is not None else "")
-    text = f"relative tolerance {rule.rtol:g}" if rule.rtol is not None else "tolerance of the coarser dtype"
-    return text + (", and both with the reference" if rule.reference else "")
+    if check.kind == "named":
+        return f"check {check.name}" + (f", bound {check.bound:g}" if check.bound is not None else "")
+    text = f"relative tolerance {check.rtol:g}" if check.rtol is not None else "tolerance of the coarser dtype"
+    return text + (", and both with the reference" if check.reference else "")
 
 
 def _one(
-    mine: Snapshot, other: Snapshot, rule: Rule, checks: Mapping[str, NamedCheck], names: tuple[str, str]
+    mine: Snapshot, other: Snapshot, check: Check, checks: Mapping[str, NamedCheck], names: tuple[str, str]
 ) -> tuple[str, float | None]:
-    if rule.kind == "named":
-        return _named(mine, other, rule, checks)
+    if check.kind == "named":
+        return _named(mine, other, check, checks)
     if mine.digests.keys() != other.digests.keys():
         return f"{names[0]} gives {sorted(other.digests)}, {names[1]} gives {sorted(mine.digests)}", None
     if not mine.digests:
         return "there are no outputs to compare", None
-    if rule.kind == "bitwise":
+    if check.kind == "bitwise":
         differing = [name for name, digest in mine.digests.items() if other.digests[name] != digest]
         return (_where(mine, other, differing[0], names[0]) if differing else _poison_left(mine)), None
     worst = 0.0
     for name in mine.digests:
-        detail, error = _close(mine, other, name, rule, names[0])
+        detail, error = _close(mine, other, name, check, names[0])
         worst = max(worst, error or 0.0)
         if detail:
             return detail, error if error is None else worst
     return "", worst
 
 
-def _named(mine: Snapshot, other: Snapshot, rule: Rule, checks: Mapping[str, NamedCheck]) -> tuple[str, float | None]:
-    if rule.name not in checks:
+def _named(mine: Snapshot, other: Snapshot, check: Check, checks: Mapping[str, NamedCheck]) -> tuple[str, float | None]:
+    if check.name not in checks:
         known = ", ".join(sorted(checks)) or "none"
-        return f'the workload has no check "{rule.name}" (it has: {known})', None
-    outcome = checks[rule.name](other.arrays, mine.arrays)
+        return f'the workload has no check "{check.name}" (it has: {known})', None
+    outcome = checks[check.name](other.arrays, mine.arrays)
     if not outcome.passed:
-        return outcome.detail or f"check {rule.name} failed", outcome.value
-    if rule.bound is not None and (outcome.value is None or not outcome.value <= rule.bound):
-        return f"{rule.name} is {outcome.value}, bound {rule.bound:g}", outcome.value
+        return outcome.detail or f"check {check.name} failed", outcome.value
+    if check.bound is not None and (outcome.value is None or not outcome.value <= check.bound):
+        return f"{check.name} is {outcome.value}, bound {check.bound:g}", outcome.value
     return "", outcome.value
 
 
@@ -138,13 +118,13 @@ def _poison_left(snapshot: Snapshot) -> str:
     return ""
 
 
-def _close(mine: Snapshot, other: Snapshot, name: str, rule: Rule, base: str) -> tuple[str, float | None]:
+def _close(mine: Snapshot, other: Snapshot, name: str, check: Check, base: str) -> tuple[str, float | None]:
     """What is wrong with one output, empty when nothing is, and its largest error; None where none was computed.
 
     ``base`` is the name of the side of ``other``; the sentence is about the side of ``mine``.
     """
     same = mine.digests[name] == other.digests[name]
-    if same and not (rule.reference and _floats(mine.dtypes[name])):
+    if same and not (check.reference and _floats(mine.dtypes[name])):
         sick = mine.values[name] != "finite"
         return (f"{name} holds values that are not finite on both sides (poison counts)" if sick else ""), 0.0
     if name not in mine.arrays or (name not in other.arrays and not same):
@@ -152,13 +132,13 @@ def _close(mine: Snapshot, other: Snapshot, name: str, rule: Rule, base: str) ->
         if not same:
             return f"{kept} and its digest differs; use check: bitwise or a named check", None
         return f"{kept} for the comparison with its reference", None
-    return _held_against(mine, other, name, rule, base, same=same)
+    return _held_against(mine, other, name, check, base, same=same)
 
 
 def _held_against(
-    mine: Snapshot, other: Snapshot, name: str, rule: Rule, base: str, *, same: bool
+    mine: Snapshot, other: Snapshot, name: str, check: Check, base: str, *, same: bool
 ) -> tuple[str, float]:
-    """The two arrays against each other, and against their reference where the rule asks for that."""
+    """The two arrays against each other, and against their reference where the check asks for that."""
     import numpy as np
 
     b = mine.arrays[name]
@@ -167,9 +147,9 @@ def _held_against(
         return f"{name} has shape {b.shape} against {base}'s {a.shape}", float("inf")
     if a.dtype.kind not in "fc" and b.dtype.kind not in "fc":
         return ("" if same or np.array_equal(a, b) else _where(mine, other, name, base)), 0.0
-    rtol = rule.rtol if rule.rtol is not None else max(_tolerance(s.dtypes[name]) for s in (mine, other))
+    rtol = check.rtol if check.rtol is not None else max(_tolerance(s.dtypes[name]) for s in (mine, other))
     pairs = [] if same else [(name, a, b, base)]
-    if rule.reference:
+    if check.reference:
         truth = mine.reference.get(name)
         if truth is None:
             return f"the workload gives no reference for {name}", float("inf")
@@ -179,7 +159,7 @@ def _held_against(
         pairs += [(name, truth, b, "the reference")]
     worst = 0.0
     for what, want, got, whose in pairs:
-        detail, error = within(np.asarray(want), np.asarray(got), rtol, rule.atol, whose=whose)
+        detail, error = within(np.asarray(want), np.asarray(got), rtol, check.atol, whose=whose)
         worst = max(worst, error)
         if detail:
             return f"{what} {detail}", worst

@@ -28,7 +28,7 @@ def workload_function(reference: str) -> Callable[..., Any]:
         module = _module_from(Path(path))
     else:
         family, _, name = reference.rpartition(".")
-        module = importlib.import_module(f"aiperf.workloads.{family}")
+        module = importlib.import_module(f"aiperf.workloads.{family}.workload")
     function = getattr(module, name)
     if not callable(function):
         raise NotAWorkload(f"{reference} is no function")

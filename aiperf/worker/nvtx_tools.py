@@ -21,7 +21,7 @@ NVTX_VERSION, COLOR_ARGB, MESSAGE_REGISTERED = 3, 1, 3
 
 
 @dataclass(frozen=True)
-class Tool:
+class RangeTool:
     """One way to emit ranges. Start/end ranges belong to the process, push/pop ranges to the calling thread."""
 
     name: str
@@ -32,7 +32,7 @@ class Tool:
     domain: str = DOMAIN
 
 
-def nvtx_package() -> Tool:
+def nvtx_package() -> RangeTool:
     """Ranges by the nvtx package, 0.2.11 or newer. Raises what importing or using an unfit package raises."""
     import nvtx
     from nvtx._lib import lib
@@ -46,7 +46,7 @@ def nvtx_package() -> Tool:
     attributes = _Cache(lambda text: domain.get_event_attributes(message=text, color=COLOR))
     attributes["probe"]
     if hasattr(domain, "start_range"):
-        return Tool(
+        return RangeTool(
             name,
             start=lambda text: domain.start_range(attributes[text]),
             end=domain.end_range,
@@ -54,7 +54,7 @@ def nvtx_package() -> Tool:
             pop=domain.pop_range,
         )
     handle = domain.handle
-    return Tool(
+    return RangeTool(
         name,
         start=lambda text: lib.start_range(attributes[text], handle),
         end=lib.end_range,
@@ -63,12 +63,12 @@ def nvtx_package() -> Tool:
     )
 
 
-def interop_library() -> Tool:
+def interop_library() -> RangeTool:
     """Ranges by the C library that ships with CUDA builds of torch and with the CUDA toolkit. Raises OSError."""
     lib = _load_interop()
     domain = lib.nvtxDomainCreateA(DOMAIN.encode())
     attributes = _Cache(lambda text: ctypes.byref(_attributes(lib.nvtxDomainRegisterStringA(domain, text.encode()))))
-    return Tool(
+    return RangeTool(
         "libnvtx3interop",
         start=lambda text: lib.nvtxDomainRangeStartEx(domain, attributes[text]),
         end=lambda handle: lib.nvtxDomainRangeEnd(domain, handle),
@@ -77,12 +77,12 @@ def interop_library() -> Tool:
     )
 
 
-def torch_ranges() -> Tool:
+def torch_ranges() -> RangeTool:
     """Ranges by torch, which knows no domains. Raises ImportError, or RuntimeError on a CPU build."""
     from torch.cuda import nvtx
 
     nvtx.range_end(nvtx.range_start("aiperf-probe"))
-    return Tool(
+    return RangeTool(
         "torch.cuda.nvtx",
         start=nvtx.range_start,
         end=nvtx.range_end,
@@ -92,7 +92,7 @@ def torch_ranges() -> Tool:
     )
 
 
-TOOLS: tuple[Callable[[], Tool], ...] = (nvtx_package, interop_library, torch_ranges)
+TOOLS: tuple[Callable[[], RangeTool], ...] = (nvtx_package, interop_library, torch_ranges)
 
 
 def interop_candidates() -> Iterator[str]:

@@ -18,7 +18,7 @@ from statistics import median
 from types import TracebackType
 from typing import Any
 
-from aiperf.worker.nvtx_tools import DOMAIN, TOOLS, Tool
+from aiperf.worker.nvtx_tools import DOMAIN, TOOLS, RangeTool
 
 SWITCH = "AIPERF_NVTX"
 INJECTION = ("NVTX_INJECTION64_PATH", "NVTX_INJECTION32_PATH")
@@ -101,7 +101,7 @@ class _Nested:
 class Ranges:
     """The ranges of one worker process. Open them with ``Ranges.open()``; off, every call is an empty one."""
 
-    def __init__(self, tool: Tool | None, reason: str) -> None:
+    def __init__(self, tool: RangeTool | None, reason: str) -> None:
         self.backend = tool.name if tool else "none"
         """Which call makes the ranges: nvtx, nvtx (forced), libnvtx3interop, torch.cuda.nvtx, none."""
         self.domain = tool.domain if tool else ""
@@ -112,7 +112,7 @@ class Ranges:
         self._iteration = _Nested(tool.push, tool.pop) if tool else _NOTHING
 
     @classmethod
-    def open(cls, force: bool = False, *, tools: Sequence[Callable[[], Tool]] = TOOLS) -> Ranges:
+    def open(cls, force: bool = False, *, tools: Sequence[Callable[[], RangeTool]] = TOOLS) -> Ranges:
         """Ranges through the first tool that works, or silent ones when none is wanted or none works.
 
         ``force`` emits them even with no profiler attached. Never raises: a profiler's absence must not end a run.

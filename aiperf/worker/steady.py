@@ -22,7 +22,7 @@ STANDARD_ERRORS = 2.0
 
 
 @dataclass(frozen=True)
-class Reading:
+class WarmUpReading:
     """What one timed warm-up reading told. Counts are totals since the process started, not increments."""
 
     seconds: float
@@ -54,9 +54,9 @@ class Steadiness:
         self.delta = delta
         self.count = 0
         # One reading more than the window: totals are compared with what they were before the window began.
-        self._readings: deque[Reading] = deque(maxlen=window + 1)
+        self._readings: deque[WarmUpReading] = deque(maxlen=window + 1)
 
-    def feed(self, reading: Reading) -> None:
+    def feed(self, reading: WarmUpReading) -> None:
         """Take the next reading."""
         self._readings.append(reading)
         self.count += 1
@@ -95,7 +95,7 @@ def drift_of(logs: Sequence[float]) -> tuple[float, float]:
     return slope * n, error * n
 
 
-def _still_moving(readings: Sequence[Reading]) -> str:
+def _still_moving(readings: Sequence[WarmUpReading]) -> str:
     if _steps(r.compile_events for r in readings):
         return "still compiling"
     if _steps(r.alloc_retries for r in readings):
@@ -109,14 +109,14 @@ def _steps(totals: Iterable[int]) -> list[int]:
     return [b - a for a, b in pairwise(totals) if a != b]
 
 
-def _clock(readings: Sequence[Reading]) -> str:
+def _clock(readings: Sequence[WarmUpReading]) -> str:
     clocks = [r.sm_clock_mhz for r in readings if r.sm_clock_mhz]
     if not clocks or max(clocks) - min(clocks) <= CLOCK_SPREAD * max(clocks):
         return ""
     return f"SM clock still moving ({min(clocks):.0f} to {max(clocks):.0f} MHz)"
 
 
-def _temperature(readings: Sequence[Reading]) -> str:
+def _temperature(readings: Sequence[WarmUpReading]) -> str:
     known = [(r.at, r.temperature_c) for r in readings if r.at is not None and r.temperature_c is not None]
     if len(known) < 2:
         return ""

@@ -1,4 +1,4 @@
-"""What this process used: between two moments, as the kernel counts it; and the most that torch held on a GPU.
+"""What this process used: between two moments, as the kernel counts it; and its memory, peaks and NUMA nodes.
 
 What must not live here: when to look, and what other processes use.
 """
@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
 
 _BLOCK = 512
 """Bytes of the blocks that ru_inblock and ru_oublock count (Linux, whatever the device's own are)."""
@@ -41,7 +44,7 @@ class Usage:
             grown = (getattr(after, field) - getattr(before, field)) * each
             self._sums[name] = self._sums.get(name, 0.0) + grown
 
-    def told(self) -> dict[str, float]:
+    def sums(self) -> dict[str, float]:
         """Name -> sum; empty before the first turn."""
         return dict(self._sums)
 
@@ -52,3 +55,29 @@ def gpu_peak() -> int | None:
     if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return None
     return int(torch.cuda.max_memory_reserved())
+
+
+def pages_by_node() -> dict[str, float]:
+    """Share of this process's own memory pages on each NUMA node; empty on a machine of one node.
+
+    Pages of files (libraries, mapped data) lie where whoever read them first had them, and are left out.
+    """
+    if not Path("/sys/devices/system/node/node1").is_dir():
+        return {}
+    pages: Counter[str] = Counter()
+    with suppress(OSError):
+        lines = Path("/proc/self/numa_maps").read_text(encoding="ascii", errors="replace").splitlines()
+        for word in (word for line in lines if " file=" not in line for word in line.split()):
+            name, equals, count = word.partition("=")
+            if equals and name[:1] == "N" and name[1:].isdigit() and count.isdigit():
+                pages[name[1:]] += int(count)
+    total = sum(pages.values())
+    return {node: round(count / total, 3) for node, count in sorted(pages.items())} if total else {}
+
+
+def host_peak() -> int | None:
+    """Largest resident set of this process. Not ru_maxrss: Linux hands the starter's own peak on to that."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None

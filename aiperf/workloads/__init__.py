@@ -1,1 +1,1 @@
-"""What the sides run, one module per family. No timing, no printing."""
+"""What the sides run: one package a family, its private parts and kernels inside. No timing, no printing."""

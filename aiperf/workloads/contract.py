@@ -36,15 +36,15 @@ class Work:
     items: float = 0
     item: str = "items"
     """What an item is: tokens, samples, elements, messages."""
-    roofs: Mapping[str, float] = field(default_factory=dict)
-    """Roof of the host -> amount charged to it by one step (bytes, or FLOPs for gemm_*). Names: cpu_stream (read +
+    peaks: Mapping[str, float] = field(default_factory=dict)
+    """Peak of the host -> amount charged to it by one step (bytes, or FLOPs for gemm_*). Names: cpu_stream (read +
     written bytes of host memory past the caches), cpu_gemm_fp32, cpu_gemm_bf16, disk_read, page_cache_read, dram (GPU,
     read + written), l2 (GPU, read + written past the first-level caches), shared (GPU, read), h2d, d2h, p2p,
-    all_reduce_nccl, all_reduce_gloo (bus bytes), gemm_fp32, gemm_tf32, gemm_bf16, gemm_fp16, gemm_fp8.
-    Leave a roof out when the working set sits in a cache above it."""
-    held: Mapping[str, float] = field(default_factory=dict)
-    """Roof -> what of its charge may not have passed it when the step ends, e.g. writes that still lie in a cache:
-    whether a side is beyond the roof is judged without it."""
+    all_reduce_nccl, all_reduce_gloo (bus bytes), gemm_fp32, gemm_tf32, gemm_bf16, gemm_fp16, gemm_fp8. Leave a peak out
+    when the working set sits in a cache above it."""
+    maybe_cached: Mapping[str, float] = field(default_factory=dict)
+    """Peak -> what of its charge may not have passed it when the step ends, e.g. writes that still lie in a cache:
+    whether a side is beyond the peak is judged without it."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Workload:
     """Seconds that each unit of work (a request, a token, a message) took that ended since this was last called; of an
     open loop from the arrival that its schedule gave, which is drawn from the context's seed. Asked after every turn,
     outside of what is timed; what ended in warm-up and audits is thrown away, and on the device's clock also what had
-    to wait for the stream to be let go (``blocker``). Their percentiles become metrics."""
+    to wait for the stream to be let go (``blocking_kernel``). Their percentiles become metrics."""
     checks: Mapping[str, Callable[[Mapping[str, Array], Mapping[str, Array]], Outcome]] = field(default_factory=dict)
     """Named checks: (outputs of before, outputs of this side) as numpy arrays -> Outcome."""
     poison: bool = True

@@ -1,4 +1,4 @@
-"""Cases and pairs of known ratio for the tests of the analysis room, and sittings drawn from METHOD's model.
+"""Cases and pairs of known ratio for the tests of the analysis room, and sessions drawn from METHOD's model.
 
 What must not live here: any formula of the package; the expected values come from the tests.
 """
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from aiperf.analysis.recompute import conclude
 from aiperf.analysis.stopping import Stop, next_step
-from aiperf.order import orders
+from aiperf.plan.order import orders
 from aiperf.records import Case, Incident, Measure, Needs, Pair, Sample, Side, SideRun, Warmup
 
 LOOKS = (6, 10, 16, 24, 40)
@@ -71,7 +71,7 @@ def draw_pairs(rng, *, mu, sd, position=0.005, drift=0.0, count=40, seed=0):
 
 
 def sit(rng, case, *, looks=LOOKS, seed=0, **model):
-    """One sitting through the production path: conclude at each look, stop as next_step says. (result, stop, pairs)"""
+    """One session through the production path: conclude at each look, stop as next_step says. (result, stop, pairs)"""
     pairs = draw_pairs(rng, count=looks[-1], seed=seed, **model)
     done = looks[0]
     while True:

@@ -1,4 +1,4 @@
-"""Sittings held against each other: the formulas by simulation and by oracle, the records case by case."""
+"""Sessions held against each other: the formulas by simulation and by oracle, the records case by case."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from analysis_maker import ALPHA, SETTINGS, make_case, make_pairs
 from scipy import stats
 
 from aiperf.analysis.across import (
-    FEWEST_SITTINGS,
     Estimate,
     change,
     expectation,
@@ -26,8 +25,8 @@ from aiperf.analysis.across import (
 )
 from aiperf.analysis.crossover import fit
 from aiperf.analysis.recompute import conclude
-from aiperf.host.calibration import Calibration
 from aiperf.records import CaseRecord, RunRecord, Summary, Verdict
+from aiperf.records.calibration import Calibration
 
 NOISE = [0.012, -0.004, 0.006, -0.011, 0.003, -0.006, 0.008, -0.002]
 HOST = {"fingerprint": {"must_match": {"cpu_model": "a cpu", "driver": "1"}, "record_only": {"hostname": "n1"}}}
@@ -88,25 +87,25 @@ def test_a_value_is_signed_so_that_above_is_better_and_needs_its_spread():
 
 
 def drawn(rng, tau, *, se=0.003, df=12, truth=0.0):
-    """An estimate of METHOD's level 2: a sitting's own error plus what differs between sittings."""
+    """An estimate of METHOD's level 2: a session's own error plus what differs between sessions."""
     stated = se * math.sqrt(rng.chisquare(df) / df)
     return Estimate(truth + tau * rng.normal() + se * rng.normal(), stated, df)
 
 
-def false_rate(tau, *, told, sittings=4000):
-    """How often the 95 % interval of a change between equal sittings leaves 1 out."""
+def false_rate(tau, *, told, sessions=4000):
+    """How often the 95 % interval of a change between equal sessions leaves 1 out."""
     rng = np.random.default_rng(11)
-    found = [change(drawn(rng, tau), drawn(rng, tau), alpha=0.05, delta=0.02, tau=told) for _ in range(sittings)]
-    return sum(not c.low <= 1 <= c.high for c in found) / sittings
+    found = [change(drawn(rng, tau), drawn(rng, tau), alpha=0.05, delta=0.02, tau=told) for _ in range(sessions)]
+    return sum(not c.low <= 1 <= c.high for c in found) / sessions
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.003, 0.006])
-def test_the_interval_of_a_change_covers_as_it_says_when_the_noise_between_sittings_is_in_it(tau):
+def test_the_interval_of_a_change_covers_as_it_says_when_the_noise_between_sessions_is_in_it(tau):
     assert false_rate(tau, told=tau) == pytest.approx(0.05, abs=0.012)
 
 
 @pytest.mark.parametrize(("tau", "rate"), [(0.003, 0.17), (0.006, 0.38)])
-def test_a_change_that_leaves_out_the_noise_between_sittings_is_wrong_as_often_as_the_method_page_says(tau, rate):
+def test_a_change_that_leaves_out_the_noise_between_sessions_is_wrong_as_often_as_the_method_page_says(tau, rate):
     assert false_rate(tau, told=0.0) == pytest.approx(rate, abs=0.03)
 
 
@@ -121,7 +120,7 @@ def test_a_change_is_the_welch_interval_of_two_samples():
     assert math.log(found.ratio) == pytest.approx(now.mean() - base.mean())
 
 
-def test_the_noise_between_sittings_widens_by_twice_its_variance():
+def test_the_noise_between_sessions_widens_by_twice_its_variance():
     one, other = Estimate(0.01, 0.003, 1e6), Estimate(0.0, 0.004, 1e6)
     found = change(one, other, alpha=0.05, delta=0.02, tau=0.006)
     half = (math.log(found.high) - math.log(found.low)) / 2
@@ -142,7 +141,7 @@ def test_an_interval_wider_than_a_float_is_unbounded_and_no_error():
     assert (found.high, found.word) == (math.inf, "inconclusive")
 
 
-def test_an_expectation_is_a_prediction_interval_of_one_more_sitting():
+def test_an_expectation_is_a_prediction_interval_of_one_more_session():
     logs = [0.01, -0.02, 0.005, 0.0, -0.01, 0.015]
     found = expectation(Estimate(0.02, 0.001, 9), logs, alpha=0.1, delta=0.02)
     mean, sd = np.mean(logs), np.std(logs, ddof=1)
@@ -151,7 +150,7 @@ def test_an_expectation_is_a_prediction_interval_of_one_more_sitting():
 
 
 @pytest.mark.parametrize("count", [5, 12])
-def test_an_expectation_flags_equal_sittings_as_often_as_it_says(count):
+def test_an_expectation_flags_equal_sessions_as_often_as_it_says(count):
     rng = np.random.default_rng(2)
     sims = 4000
     found = [
@@ -161,8 +160,8 @@ def test_an_expectation_flags_equal_sittings_as_often_as_it_says(count):
     assert sum(not c.low <= 1 <= c.high for c in found) / sims == pytest.approx(0.05, abs=0.012)
 
 
-def test_fewer_sittings_than_five_are_no_baseline():
-    with pytest.raises(ValueError, match=f"4 baseline sittings; an absolute comparison needs {FEWEST_SITTINGS}"):
+def test_fewer_sessions_than_five_are_no_baseline():
+    with pytest.raises(ValueError, match="4 baseline sessions; an absolute comparison needs 5"):
         expectation(Estimate(0.0, 0.01, 9), [0.0] * 4, alpha=0.05, delta=0.02)
 
 
@@ -246,7 +245,7 @@ def test_a_result_without_an_interval_gives_a_reason_and_no_number():
 
 def test_the_noise_that_calibration_knows_is_that_of_times_only():
     c = result_of().comparison
-    memory = replace(result_of(), comparison=replace(c, metric="peak_memory", unit="B"), headline=False)
+    memory = replace(result_of(), comparison=replace(c, metric="peak_memory", unit="B"), primary=False)
     record = record_of(result_of(), memory)
     time, bytes_ = hold_case(record, record, tau=0.05)
     plain = hold_case(record, record)
@@ -264,7 +263,7 @@ def test_imported_records_are_compared_by_value_over_their_replicates():
     then, now = imported(1.0), imported(1.1)
     assert record_values(then)["time", "after"].replicates == 10
     held = hold_case(then, now)[0]
-    assert (held.speedup, held.against, held.headline) == (None, "", True)
+    assert (held.speedup, held.against, held.primary) == (None, "", True)
     assert held.value.word == "regressed"
     half = stats.t.ppf(0.975, 18) * 0.01 * math.sqrt(2 / 10)
     assert math.log(held.value.low) == pytest.approx(-math.log(1.1) - half)

@@ -6,15 +6,15 @@ from analysis_maker import SETTINGS, make_case, make_pairs
 from scipy import stats
 
 from aiperf.analysis.calibration import (
-    Sitting,
+    SessionEstimate,
     calibrate,
     effective_threshold,
     interval_scale,
     power,
     rate,
-    sitting,
-    sitting_noise,
-    sittings_needed,
+    session_estimate,
+    session_noise,
+    sessions_needed,
 )
 from aiperf.analysis.crossover import fit
 from aiperf.analysis.pairs import log_ratios
@@ -22,7 +22,7 @@ from aiperf.analysis.recompute import conclude
 
 
 def drawn(count, *, tau=0.0, se=0.004, df=8, wrong=1.0, mu=0.0, seed=0):
-    """Sittings whose true standard error is ``wrong`` times what they state; words at a threshold of 2 %."""
+    """Sessions whose true standard error is ``wrong`` times what they state; words at a threshold of 2 %."""
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(count):
@@ -31,17 +31,17 @@ def drawn(count, *, tau=0.0, se=0.004, df=8, wrong=1.0, mu=0.0, seed=0):
         half = stats.t.ppf(1 - 0.0079, df) * stated
         low, high, bound = estimate - half, estimate + half, math.log(1.02)
         word = "regressed" if high < -bound else "improved" if low > bound else "inconclusive"
-        found.append(Sitting(estimate, stated, df, low, high, word))
+        found.append(SessionEstimate(estimate, stated, df, low, high, word))
     return found
 
 
-@pytest.mark.parametrize(("flags", "sittings"), [(0, 59), (1, 93), (2, 124), (3, 153)])
-def test_sittings_needed_to_claim_five_percent_are_those_of_the_method_page(flags, sittings):
-    assert sittings_needed(flags) == sittings
-    assert rate(flags, sittings).high <= 0.05 < rate(flags, sittings - 1).high
+@pytest.mark.parametrize(("flags", "sessions"), [(0, 59), (1, 93), (2, 124), (3, 153)])
+def test_sessions_needed_to_claim_five_percent_are_those_of_the_method_page(flags, sessions):
+    assert sessions_needed(flags) == sessions
+    assert rate(flags, sessions).high <= 0.05 < rate(flags, sessions - 1).high
 
 
-def test_twenty_clean_sittings_prove_only_fourteen_percent():
+def test_twenty_clean_sessions_prove_only_fourteen_percent():
     assert rate(0, 20).high == pytest.approx(0.139, abs=5e-4)
 
 
@@ -55,14 +55,14 @@ def test_bounds_are_those_of_clopper_and_pearson():
             rate(*bad)
 
 
-def test_a_sitting_recovers_estimate_error_and_degrees_of_freedom_from_its_result():
+def test_a_session_recovers_estimate_error_and_degrees_of_freedom_from_its_result():
     pairs, case = make_pairs([0.02, -0.01, 0.015, 0.0, 0.01, -0.02, 0.005, 0.01]), make_case()
     result = conclude(case, pairs, **SETTINGS)[0]
     f = fit(*log_ratios(pairs, case, metric="time", side="after", against="before"), alpha=0.0158)
-    s = sitting(result)
+    s = session_estimate(result)
     assert (s.estimate, s.se, s.df, s.low, s.high) == pytest.approx((f.mu, f.se, 6, f.low, f.high))
     with pytest.raises(ValueError, match="2 pairs has no interval"):
-        sitting(conclude(case, pairs[:2], **SETTINGS)[0])
+        session_estimate(conclude(case, pairs[:2], **SETTINGS)[0])
 
 
 def test_honest_intervals_need_no_scale_and_too_narrow_ones_get_theirs():
@@ -73,7 +73,7 @@ def test_honest_intervals_need_no_scale_and_too_narrow_ones_get_theirs():
     assert narrow.lower > 1
     assert narrow.factor == pytest.approx(2, rel=0.1)
     assert narrow.factor == math.sqrt(narrow.c2)
-    assert interval_scale(drawn(5, df=2)).sittings == 0
+    assert interval_scale(drawn(5, df=2)).sessions == 0
 
 
 def test_the_lower_bound_is_the_chi_square_one():
@@ -81,26 +81,26 @@ def test_the_lower_bound_is_the_chi_square_one():
     assert found.lower == pytest.approx(30 * found.c2 / stats.chi2.ppf(0.95, 30))
 
 
-def test_noise_between_sittings_is_what_the_sittings_do_not_explain():
-    assert sitting_noise(drawn(2000, tau=0.01)).tau == pytest.approx(0.01, rel=0.06)
+def test_noise_between_sessions_is_what_the_sessions_do_not_explain():
+    assert session_noise(drawn(2000, tau=0.01)).tau == pytest.approx(0.01, rel=0.06)
     few = drawn(12, tau=0.01)
-    noise = sitting_noise(few)
+    noise = session_noise(few)
     variance = np.var([s.estimate for s in few], ddof=1)
     within = np.mean([s.se**2 for s in few])
     assert noise.tau == pytest.approx(math.sqrt(variance - within))
     assert noise.tau_upper == pytest.approx(math.sqrt(11 * variance / stats.chi2.ppf(0.10, 11) - within))
     with pytest.raises(ValueError, match="at least 2"):
-        sitting_noise(few[:1])
+        session_noise(few[:1])
 
 
 def test_no_excess_scatter_is_a_tau_of_zero_not_of_less():
-    calm = [Sitting(0.0, 0.01, 8, -0.03, 0.03, "inconclusive")] * 5
-    assert sitting_noise(calm) == sitting_noise(calm[:2])
-    assert (sitting_noise(calm).tau, sitting_noise(calm).tau_upper) == (0.0, 0.0)
+    calm = [SessionEstimate(0.0, 0.01, 8, -0.03, 0.03, "inconclusive")] * 5
+    assert session_noise(calm) == session_noise(calm[:2])
+    assert (session_noise(calm).tau, session_noise(calm).tau_upper) == (0.0, 0.0)
 
 
 def test_the_upper_bound_of_tau_holds_nine_times_of_ten():
-    held = [sitting_noise(drawn(12, tau=0.01, se=0.002, seed=s)).tau_upper >= 0.01 for s in range(200)]
+    held = [session_noise(drawn(12, tau=0.01, se=0.002, seed=s)).tau_upper >= 0.01 for s in range(200)]
     assert 0.84 < np.mean(held) < 0.97
 
 
@@ -111,9 +111,9 @@ def test_the_effective_threshold_never_falls_below_what_was_asked():
 
 
 def test_false_positives_are_counted_beyond_zero_and_beyond_the_threshold():
-    quiet = Sitting(0.0, 0.001, 8, -0.003, 0.003, "equivalent")
-    beyond_zero = Sitting(0.01, 0.001, 8, 0.007, 0.013, "equivalent")
-    flagged = Sitting(-0.03, 0.001, 8, -0.033, -0.027, "regressed")
+    quiet = SessionEstimate(0.0, 0.001, 8, -0.003, 0.003, "equivalent")
+    beyond_zero = SessionEstimate(0.01, 0.001, 8, 0.007, 0.013, "equivalent")
+    flagged = SessionEstimate(-0.03, 0.001, 8, -0.033, -0.027, "regressed")
     found = calibrate([quiet] * 57 + [beyond_zero, flagged], delta=0.02)
     assert (found.beyond_zero.count, found.beyond_threshold.count, found.coverage.count) == (2, 1, 57)
     assert found.coverage.of == 59

@@ -121,7 +121,7 @@ def test_the_t_interval_covers_as_often_as_it_says(pairs, alpha):
     assert covered == pytest.approx(1 - alpha, abs=4 * math.sqrt(alpha / 40_000))
 
 
-def test_arrays_and_single_sittings_go_through_the_same_formula():
+def test_arrays_and_single_sessions_go_through_the_same_formula():
     rng = np.random.default_rng(0)
     d = rng.normal(size=(5, 6))
     mu, position, sd, se, df = estimate(d, O6)

@@ -166,6 +166,6 @@ def test_without_a_text_it_is_what_the_sides_run_that_asks():
 
 def test_another_way_of_timing_or_another_replicate_asks_another_question():
     then = record()
-    timed = record(measure=replace(then.case.measure, clock="device", statistic="median", headline="user"))
-    assert names(case_differences(then, timed)) == ["measure.clock", "measure.statistic", "measure.headline"]
+    timed = record(measure=replace(then.case.measure, clock="device", statistic="median", metric="user"))
+    assert names(case_differences(then, timed)) == ["measure.clock", "measure.statistic", "measure.metric"]
     assert names(case_differences(then, replace(then, replicate="process"))) == ["replicate"]

@@ -91,7 +91,7 @@ def test_a_run_is_counted_by_verdict_and_few_results_are_left_alone() -> None:
     assert (found.tested, found.improved, found.improved_kept) == (5, 2, 1)
     assert (found.regressed, found.regressed_kept) == (1, 1)
     assert discoveries(run[: FEWEST - 1], looks=5) is None
-    wrong = [result("invalid", sure)] * 9 + [replace(result("improved", sure), headline=False)] * 9
+    wrong = [result("invalid", sure)] * 9 + [replace(result("improved", sure), primary=False)] * 9
     assert discoveries(wrong, looks=5) is None
 
 

@@ -9,9 +9,15 @@ import pytest
 from analysis_maker import make_case, make_pair, make_pairs, seeded
 
 from aiperf.analysis import drift
-from aiperf.analysis.drift import Drift, drift_sentence, drifts
+from aiperf.analysis.drift import Drift, drift_note, drifts
+from aiperf.analysis.notes import note_sentence
 
 CASE = make_case()
+
+
+def drift_sentence(found, *, sides):
+    note = drift_note(found, sides=sides)
+    return note_sentence(note) if note else ""
 
 
 def pairs_of(before, after, *, void=()):

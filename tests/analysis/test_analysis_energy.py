@@ -76,7 +76,7 @@ def test_energy_is_compared_over_pairs_like_a_time_and_never_leads() -> None:
     found = of_energy(pairs)
     assert found.comparison.ratio == pytest.approx(1.25)
     assert found.comparison.low < 1.24 < 1.26 < found.comparison.high
-    assert (found.comparison.unit, found.comparison.better, found.headline) == ("J", "lower", False)
+    assert (found.comparison.unit, found.comparison.better, found.primary) == ("J", "lower", False)
     assert found.verdict.word == "improved"
     assert "faster" not in found.verdict.sentence
     assert found.comparison.before.value == pytest.approx(400 * 8.0 / 2000)

@@ -1,4 +1,4 @@
-"""The gate's judgement: one sitting, its confirmation, Holm over all rows, the exit code."""
+"""The gate's judgement: one session, its confirmation, Holm over all rows, the exit code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from analysis_maker import ALPHA, LOOKS, draw_pairs, make_case, make_pair, make_
 
 from aiperf.analysis.across import holm, ratio_estimate
 from aiperf.analysis.gate import GateRow
-from aiperf.analysis.gate_base import Baseline, BaselineEntry, BaselineSitting, sitting_of, stored_noise, stored_ratio
+from aiperf.analysis.gate_base import Baseline, BaselineEntry, BaselineSession, session_of, stored_noise, stored_ratio
 from aiperf.analysis.gate_judge import Against, judge_case, missing_metrics, refuse_case
 from aiperf.analysis.gate_settle import flagged, gate_exit, gate_sentence, settle
 from aiperf.analysis.metrics import METRICS
@@ -19,7 +19,7 @@ from aiperf.analysis.recompute import conclude
 from aiperf.analysis.stopping import Stop, next_step
 from aiperf.errors import Exit
 from aiperf.plan.gates import GATED_METRICS, MetricRule
-from aiperf.records import CaseRecord, CheckResult, Failure
+from aiperf.records import CaseRecord, CheckResult, Failure, Note
 
 TIME = (MetricRule("time"),)
 BOTH = (MetricRule("time"), MetricRule("peak_memory", 0.10))
@@ -49,7 +49,7 @@ def judged(ratio, rules=TIME, **how):
 
 
 def sat(rng, *, mu, sd, tau):
-    """A whole sitting of METHOD's model through the stopping rule, with its own sitting effect."""
+    """A whole session of METHOD's model through the stopping rule, with its own session effect."""
     case, effect = make_case(), rng.gauss(0, tau)
     pairs = draw_pairs(rng, mu=mu + effect, sd=sd, seed=rng.randrange(10**6))
     done = LOOKS[0]
@@ -64,7 +64,7 @@ def sat(rng, *, mu, sd, tau):
 
 
 def gated(rng, *, count, rows=1, **model):
-    """How often a row was flagged in a first sitting, and how often the gate failed, of ``count`` gates."""
+    """How often a row was flagged in a first session, and how often the gate failed, of ``count`` gates."""
     flags = failures = 0
     for _ in range(count):
         first = [
@@ -79,7 +79,7 @@ def gated(rng, *, count, rows=1, **model):
     return flags, failures
 
 
-# ---- one sitting -----------------------------------------------------------------------------------------------------
+# ---- one session -----------------------------------------------------------------------------------------------------
 
 
 def test_what_may_be_gated_is_what_is_measured():
@@ -87,12 +87,12 @@ def test_what_may_be_gated_is_what_is_measured():
 
 
 @pytest.mark.parametrize(
-    ("ratio", "standing"),
+    ("ratio", "status"),
     [(1.0, "passed"), (1.05, "passed"), (0.95, "regressed"), (1 / 1.02, "inconclusive"), (1.02, "passed")],
 )
-def test_a_row_is_judged_by_the_side_of_its_bound_on_which_the_interval_lies(ratio, standing):
+def test_a_row_is_judged_by_the_side_of_its_bound_on_which_the_interval_lies(ratio, status):
     (row,) = judged(ratio)
-    assert row.standing == standing
+    assert row.status == status
     assert row.metric == "time"
     assert row.ratio == pytest.approx(ratio)
     assert (row.pairs, row.threshold, row.seconds) == (12, 0.02, 12.0)
@@ -103,7 +103,7 @@ def test_an_interval_that_is_only_open_upwards_passes_though_the_run_is_undecide
     record = recorded(steady(1.02))
     assert record.results[0].verdict.word == "inconclusive"
     (row,) = judge_case(record, TIME, against=REBUILD)
-    assert row.standing == "passed"
+    assert row.status == "passed"
     assert "no worse than the threshold of 2 % allows" in row.sentence
 
 
@@ -119,49 +119,49 @@ def test_a_regression_is_told_with_its_interval_and_an_open_row_with_the_pairs_t
 def test_the_pairs_needed_are_those_for_the_distance_to_the_bound_alone():
     """Far above the bound a few pairs decide, wherever the upper threshold lies."""
     near, far = judged(1 / 1.015, spread=0.04)[0], judged(1.02, spread=0.08)[0]
-    assert near.standing == far.standing == "inconclusive"
+    assert near.status == far.status == "inconclusive"
     assert near.pairs_needed is None or near.pairs_needed > far.pairs_needed
 
 
-def test_calibrated_noise_between_sittings_raises_the_bound_of_times_and_of_nothing_else():
+def test_calibrated_noise_between_sessions_raises_the_bound_of_times_and_of_nothing_else():
     record = recorded(steady(0.95, memory=1_000_000))
     time, memory = judge_case(record, BOTH, against=REBUILD, tau=0.08)
     assert time.threshold == pytest.approx(math.expm1(0.16))
-    assert time.standing == "passed"
+    assert time.status == "passed"
     assert memory.threshold == 0.10
 
 
 def test_faster_with_twice_the_memory_is_a_loss_unless_it_was_declared():
     record = recorded(steady(1.20, memory=2_000_000))
     time, memory = judge_case(record, BOTH, against=REBUILD)
-    assert (time.standing, memory.standing) == ("passed", "regressed")
+    assert (time.status, memory.status) == ("passed", "regressed")
     assert memory.sentence.startswith("peak host memory of head is higher than base's")
     declared = (MetricRule("time"), MetricRule("peak_memory", 0.10, {"s": 1.5}))
     _, allowed = judge_case(record, declared, against=REBUILD)
-    assert allowed.standing == "passed"
+    assert allowed.status == "passed"
     assert "within the loss of 150 % that is declared" in allowed.sentence
     elsewhere = (MetricRule("time"), MetricRule("peak_memory", 0.10, {"other": 1.5}))
-    assert judge_case(record, elsewhere, against=REBUILD)[1].standing == "regressed"
+    assert judge_case(record, elsewhere, against=REBUILD)[1].status == "regressed"
 
 
 def test_a_loss_beyond_the_declared_one_is_a_regression():
     rule = MetricRule("peak_memory", 0.10, {"*": 0.5})
     (row,) = judge_case(recorded(steady(1.2, memory=2_000_000)), (rule,), against=REBUILD)
-    assert row.standing == "regressed"
+    assert row.status == "regressed"
     assert "a loss of 50 % is declared" in row.sentence
 
 
 def test_memory_that_never_scatters_is_judged_all_the_same():
     (row,) = judge_case(recorded(steady(1.0, memory=1_000_004)), BOTH[1:], against=REBUILD)
-    assert (row.standing, row.p) == ("passed", 1.0)
+    assert (row.status, row.p) == ("passed", 1.0)
     (worse,) = judge_case(recorded(steady(1.0, memory=1_200_000)), BOTH[1:], against=REBUILD)
-    assert (worse.standing, worse.p) == ("regressed", 0.0)
+    assert (worse.status, worse.p) == ("regressed", 0.0)
     assert worse.low == pytest.approx(worse.high)
 
 
 def test_a_time_that_its_clock_does_not_resolve_is_no_evidence():
     (row,) = judge_case(recorded(steady(0.8, spread=0.0)), TIME, against=REBUILD)
-    assert (row.standing, row.p) == ("inconclusive", None)
+    assert (row.status, row.p) == ("inconclusive", None)
     assert "does not resolve" in row.sentence
 
 
@@ -170,7 +170,7 @@ def test_a_second_opinion_beyond_the_bound_leaves_it_open():
     result = record.results[0]
     record = replace(record, results=(replace(result, comparison=replace(result.comparison, second_ratio=1.0)),))
     (row,) = judge_case(record, TIME, against=REBUILD)
-    assert row.standing == "inconclusive"
+    assert row.status == "inconclusive"
     assert row.sentence.startswith("unstable")
 
 
@@ -180,14 +180,18 @@ def test_pairs_in_two_groups_leave_it_open_even_where_the_run_saw_a_straddling_i
     record = recorded(pairs)
     assert record.results[0].verdict.reason == "interval_straddles"
     (row,) = judge_case(record, TIME, against=REBUILD)
-    assert row.standing == "inconclusive"
+    assert row.status == "inconclusive"
     assert "two groups" in row.sentence
 
 
 @pytest.mark.parametrize(
-    ("record", "standing", "told"),
+    ("record", "status", "told"),
     [
-        (recorded(steady(1.2), stop="unfit", notes=("5 of 9 pairs were voided",)), "unfit", "5 of 9 pairs"),
+        (
+            recorded(steady(1.2), stop="unfit", notes=(Note("voided", {"voids": 5, "pairs": 9}),)),
+            "unfit",
+            "5 of 9 pairs",
+        ),
         (CaseRecord(make_case(), "skipped", skip_reason="needs 1 GPU", skip_fix="find one"), "skipped", "find one"),
         (
             CaseRecord(make_case(), "failed", stop="failure", failure=Failure("after", "set-up", "error", "no model.")),
@@ -197,9 +201,9 @@ def test_pairs_in_two_groups_leave_it_open_even_where_the_run_saw_a_straddling_i
         (CaseRecord(make_case(), "interrupted", stop="interrupted"), "inconclusive", "interrupted"),
     ],
 )
-def test_a_case_without_results_has_one_row_that_says_why(record, standing, told):
+def test_a_case_without_results_has_one_row_that_says_why(record, status, told):
     (row,) = judge_case(record, BOTH, against=REBUILD)
-    assert row.standing == standing
+    assert row.status == status
     assert told in row.sentence
     assert row.p is None
 
@@ -208,7 +212,7 @@ def test_wrong_output_makes_every_metric_invalid():
     bad = (CheckResult(False, "after with before", "out differs"),)
     pairs = [replace(p, checks=bad) for p in steady(1.3, memory=1_000_000)]
     rows = judge_case(recorded(pairs), BOTH, against=REBUILD)
-    assert [row.standing for row in rows] == ["invalid", "invalid"]
+    assert [row.status for row in rows] == ["invalid", "invalid"]
 
 
 def test_a_gated_metric_that_a_case_lacks_is_named():
@@ -218,7 +222,7 @@ def test_a_gated_metric_that_a_case_lacks_is_named():
 
 def test_a_case_without_any_gated_metric_is_open_and_no_silent_pass():
     (row,) = judge_case(recorded(steady(1.0)), (MetricRule("gpu_memory"),), against=REBUILD)
-    assert row.standing == "inconclusive"
+    assert row.status == "inconclusive"
     assert "none of the gated metrics" in row.sentence
 
 
@@ -226,34 +230,34 @@ def test_a_case_without_any_gated_metric_is_open_and_no_silent_pass():
 
 
 def stored(ratios, *, value=1e-3, se=0.001, values=(), hash_=""):
-    sittings = tuple(
-        BaselineSitting(f"r{i}", "", "standard", 8, ratio, se, 6.0, values[i] if values else value)
+    sessions = tuple(
+        BaselineSession(f"r{i}", "", "standard", 8, ratio, se, 6.0, values[i] if values else value)
         for i, ratio in enumerate(ratios)
     )
     return Baseline(
-        "h", {"cpu": "x"}, entries=(BaselineEntry("s", "s", hash_, "after", "time", "s", "lower", sittings),)
+        "h", {"cpu": "x"}, entries=(BaselineEntry("s", "s", hash_, "after", "time", "s", "lower", sessions),)
     )
 
 
 def test_a_speedup_is_held_against_the_stored_one():
     against = Against("ratio", stored([2.0]))
     (row,) = judge_case(recorded(steady(1.8)), TIME, against=against)
-    assert row.standing == "regressed"
+    assert row.status == "regressed"
     assert row.ratio == pytest.approx(0.9)
-    assert (row.base_value, row.head_value) == (pytest.approx(2.0), pytest.approx(1.8))
-    assert judge_case(recorded(steady(2.0)), TIME, against=against)[0].standing == "passed"
+    assert (row.before, row.after) == (pytest.approx(2.0), pytest.approx(1.8))
+    assert judge_case(recorded(steady(2.0)), TIME, against=against)[0].status == "passed"
 
 
-def test_noise_between_sittings_widens_the_interval_of_a_ratio():
+def test_noise_between_sessions_widens_the_interval_of_a_ratio():
     narrow, wide = (
         judge_case(recorded(steady(1.8)), TIME, against=Against("ratio", stored([2.0])), tau=tau)[0]
         for tau in (0, 0.03)
     )
     assert wide.high / wide.low > narrow.high / narrow.low
-    assert (narrow.standing, wide.standing) == ("regressed", "inconclusive")
+    assert (narrow.status, wide.status) == ("regressed", "inconclusive")
 
 
-def test_the_baselines_own_sittings_show_their_noise():
+def test_the_baselines_own_sessions_show_their_noise():
     entry = stored([2.0, 2.2, 1.8]).entries[0]
     assert stored_noise(entry) == pytest.approx(0.1, rel=0.1)
     assert stored_noise(stored([2.0]).entries[0]) == 0
@@ -262,33 +266,33 @@ def test_the_baselines_own_sittings_show_their_noise():
     assert pooled.se == pytest.approx(0.001 / math.sqrt(3))
     assert pooled.df == pytest.approx(18)
     against = Against("ratio", stored([2.0, 2.2, 1.8]))
-    assert judge_case(recorded(steady(1.8)), TIME, against=against)[0].standing == "inconclusive"
+    assert judge_case(recorded(steady(1.8)), TIME, against=against)[0].status == "inconclusive"
 
 
-def test_a_sitting_is_kept_as_its_ratio_error_and_value():
+def test_a_session_is_kept_as_its_ratio_error_and_value():
     result = recorded(steady(1.5)).results[0]
-    kept = sitting_of(result, run="r", when="t", precision="standard")
+    kept = session_of(result, run="r", when="t", precision="standard")
     found = ratio_estimate(result.comparison)
     assert (math.log(kept.ratio), kept.se, kept.df) == pytest.approx((found.log, found.se, found.df))
     assert kept.value == pytest.approx(1e-3)
 
 
-def test_an_absolute_value_needs_five_sittings_and_is_held_against_their_spread():
+def test_an_absolute_value_needs_five_sessions_and_is_held_against_their_spread():
     values = [1e-3 * (1 + 0.002 * i) for i in range(-2, 3)]
     four = Against("absolute", stored([1.0] * 4, values=values))
     (row,) = judge_case(recorded(steady(1.0)), TIME, against=four)
-    assert (row.standing, row.ratio, row.p) == ("no_baseline", None, None)
-    assert "4 of the 5 sittings" in row.sentence
-    assert "1 more sitting is missing" in row.sentence
+    assert (row.status, row.ratio, row.p) == ("no_baseline", None, None)
+    assert "4 of the 5 sessions" in row.sentence
+    assert "1 more session is missing" in row.sentence
     five = Against("absolute", stored([1.0] * 5, values=values))
     (fine,) = judge_case(recorded(steady(1.0)), TIME, against=five)
-    assert (fine.standing, fine.base_value, fine.head_value) == (
+    assert (fine.status, fine.before, fine.after) == (
         "passed",
         pytest.approx(1e-3, rel=1e-5),
         pytest.approx(1e-3),
     )
     slower = [replace(p, samples=tuple(replace(s, wall_s=1.1 * s.wall_s) for s in p.samples)) for p in steady(1.0)]
-    assert judge_case(recorded(slower), TIME, against=five)[0].standing == "regressed"
+    assert judge_case(recorded(slower), TIME, against=five)[0].status == "regressed"
 
 
 @pytest.mark.parametrize("level", ["ratio", "absolute"])
@@ -296,11 +300,11 @@ def test_a_changed_scenario_or_a_missing_entry_never_yields_a_number(level):
     changed = Against(level, stored([1.0] * 5, hash_="abc"))
     record = recorded(steady(0.5))
     (row,) = judge_case(record, TIME, against=changed)
-    assert (row.standing, row.ratio, row.base_value) == ("not_comparable", None, None)
-    assert refuse_case(record.case, TIME, against=changed).standing == "not_comparable"
+    assert (row.status, row.ratio, row.before) == ("not_comparable", None, None)
+    assert refuse_case(record.case, TIME, against=changed).status == "not_comparable"
     (row,) = judge_case(record, TIME, against=Against(level, Baseline("h", {})))
-    assert (row.standing, row.ratio) == ("no_baseline", None)
-    assert refuse_case(record.case, TIME, against=Against(level, Baseline("h", {}))).standing == "no_baseline"
+    assert (row.status, row.ratio) == ("no_baseline", None)
+    assert refuse_case(record.case, TIME, against=Against(level, Baseline("h", {}))).status == "no_baseline"
     assert refuse_case(record.case, TIME, against=Against(level, stored([1.0] * 5))) is None
     assert refuse_case(record.case, TIME, against=REBUILD) is None
 
@@ -308,30 +312,31 @@ def test_a_changed_scenario_or_a_missing_entry_never_yields_a_number(level):
 # ---- confirmation and Holm -------------------------------------------------------------------------------------------
 
 
-def row(standing="passed", *, case="a", metric="time", p=None, **changes):
-    numbers = {} if standing in ("skipped", "failed", "no_baseline") else {"ratio": 0.9, "low": 0.88, "high": 0.92}
-    return GateRow(case, case, metric, "s", standing, f"{case} {standing}", p=p, alpha=ALPHA, **(numbers | changes))
+def row(status="passed", *, case="a", metric="time", p=None, **changes):
+    numbers = {} if status in ("skipped", "failed", "no_baseline") else {"ratio": 0.9, "low": 0.88, "high": 0.92}
+    given = {"case": case, "scenario": case, "metric": metric, "unit": "s", "sentence": f"{case} {status}"}
+    return GateRow(status=status, p=p, alpha=ALPHA, **(given | numbers | changes))
 
 
 def test_what_nobody_measured_again_never_fails():
     (found,) = settle([row("regressed", p=1e-9)], [])
-    assert (found.standing, found.confirmed) == ("inconclusive", False)
+    assert (found.status, found.confirmed) == ("inconclusive", False)
     assert "not confirmed" in found.sentence
 
 
-def test_two_sittings_that_agree_fail_with_the_p_of_both():
+def test_two_sessions_that_agree_fail_with_the_p_of_both():
     (found,) = settle([row("regressed", p=1e-3)], [row("regressed", p=1e-2, ratio=0.91, seconds=4.0)])
     q = 1e-5
-    assert (found.standing, found.confirmed, found.ratio) == ("regressed", True, 0.91)
+    assert (found.status, found.confirmed, found.ratio) == ("regressed", True, 0.91)
     assert found.p == pytest.approx(q * (1 - math.log(q)))
 
 
-@pytest.mark.parametrize("standing", ["passed", "inconclusive", "invalid", "unfit", "failed"])
-def test_otherwise_the_fresh_sitting_stands(standing):
-    (found,) = settle([row("regressed", p=1e-6)], [row(standing)])
-    assert (found.standing, found.confirmed) == (standing, False)
+@pytest.mark.parametrize("status", ["passed", "inconclusive", "invalid", "unfit", "failed"])
+def test_otherwise_the_fresh_session_stands(status):
+    (found,) = settle([row("regressed", p=1e-6)], [row(status)])
+    assert (found.status, found.confirmed) == (status, False)
     assert "a regressed" in found.sentence
-    assert f"a {standing}" in found.sentence
+    assert f"a {status}" in found.sentence
 
 
 @pytest.mark.parametrize(("side", "told"), [("before", "base, set-up"), ("after", "head, set-up")])
@@ -342,17 +347,17 @@ def test_a_failure_between_two_commits_says_at_which_one(side: str, told: str):
     assert found.sentence == f"{told}: no model"
 
 
-def test_a_fresh_sitting_that_failed_counts_for_every_flagged_metric_and_a_skipped_one_leaves_it_open():
+def test_a_fresh_session_that_failed_counts_for_every_flagged_metric_and_a_skipped_one_leaves_it_open():
     first = [row("passed", p=0.5), row("regressed", metric="peak_memory", p=1e-9)]
     time, memory = settle(first, [row("failed")])
-    assert (time.standing, memory.standing, memory.metric) == ("passed", "failed", "peak_memory")
-    assert settle(first, [row("skipped")])[1].standing == "inconclusive"
+    assert (time.status, memory.status, memory.metric) == ("passed", "failed", "peak_memory")
+    assert settle(first, [row("skipped")])[1].status == "inconclusive"
 
 
-def test_a_fresh_sitting_changes_only_flagged_rows():
+def test_a_fresh_session_changes_only_flagged_rows():
     first = [row("passed", p=0.5), row("regressed", metric="peak_memory", p=1e-9)]
     again = [row("regressed", p=1e-9), row("regressed", metric="peak_memory", p=1e-9)]
-    assert [found.standing for found in settle(first, again)] == ["passed", "regressed"]
+    assert [found.status for found in settle(first, again)] == ["passed", "regressed"]
 
 
 def test_p_values_are_adjusted_over_every_row_that_was_tested():
@@ -364,9 +369,9 @@ def test_p_values_are_adjusted_over_every_row_that_was_tested():
 def test_a_confirmed_row_that_so_many_rows_would_show_by_chance_is_left_open():
     first, again = row("regressed", p=5e-3), row("regressed", p=5e-3)
     many = [row("passed", case=f"c{i}", p=0.5) for i in range(100)]
-    assert settle([first], [again])[0].standing == "regressed"
+    assert settle([first], [again])[0].status == "regressed"
     (found, *_) = settle([first, *many], [again])
-    assert found.standing == "inconclusive"
+    assert found.status == "inconclusive"
     assert "corrected for 101 gated rows" in found.sentence
 
 
@@ -410,7 +415,7 @@ def test_of_an_interrupted_gate_only_rows_that_were_judged_are_counted():
     flagged_once = row("inconclusive", confirmed=False)
     wrong = [replace(p, checks=(CheckResult(False, "after with before", "out differs"),)) for p in steady(1.0)]
     (invalid,) = judge_case(recorded(wrong), TIME, against=REBUILD)
-    unseen = [row(standing) for standing in ("no_baseline", "skipped", "failed", "inconclusive")]
+    unseen = [row(status) for status in ("no_baseline", "skipped", "failed", "inconclusive")]
     for rows, count in (
         ([early], "0 rows"),
         ([early, done, *unseen], "1 row"),
@@ -436,13 +441,13 @@ def test_the_sentence_names_the_first_row_and_what_the_exit_code_means():
 # ---- by simulation ---------------------------------------------------------------------------------------------------
 
 
-def test_equal_code_never_fails_though_sittings_differ():
+def test_equal_code_never_fails_though_sessions_differ():
     """tau = 0.6 %, as METHOD 9 simulates it."""
     _, failures = gated(seeded(1), count=150, mu=0.0, sd=0.015, tau=0.006)
     assert failures == 0
 
 
-def test_where_one_sitting_raises_false_alarms_the_fresh_one_takes_them_back():
+def test_where_one_session_raises_false_alarms_the_fresh_one_takes_them_back():
     flags, failures = gated(seeded(2), count=120, mu=0.0, sd=0.008, tau=0.02)
     assert flags >= 10
     assert failures <= flags / 4

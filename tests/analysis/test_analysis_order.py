@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from aiperf.order import orders, round_order
+from aiperf.plan.order import orders, round_order
 
 PAIR = ("before", "after")
 LADDER = ("before", "tiled", "pipelined", "cluster")

@@ -9,14 +9,14 @@ from aiperf.analysis.metrics import METRICS
 from aiperf.analysis.pairs import (
     ComparisonError,
     has_metric,
-    lacks_headline,
-    latency_note,
+    lacks_primary_metric,
+    latency_notes,
     log_ratios,
     reading,
     side_value,
     values,
 )
-from aiperf.records import Headline, Pair, Sample
+from aiperf.records import Note, Pair, PrimaryMetric, Sample
 
 CASE = make_case()
 MEDIAN = make_case(statistic="median")
@@ -209,36 +209,35 @@ def test_a_percentile_is_a_metric_only_where_every_launch_of_both_sides_tells_en
 
 def test_a_note_says_which_percentiles_lack_units_and_how_many_they_take():
     pair = pair_of(told("before", [[1.0] * 480]), told("after", [[1.0] * 500]))
-    assert latency_note([pair], CASE) == (
-        "a launch told the latency of 480 units or more: latency_p99 takes 1000, latency_p999 takes 10000"
-    )
+    few = Note("latencies_few", {"fewest": 480, "lacking": {"latency_p99": 1000, "latency_p999": 10000}})
+    assert latency_notes([pair], CASE) == (few,)
     void = replace(pair_of(told("before", [[1.0]])), incidents=make_pair(1, {"before": 1.0}, void=True).incidents)
-    assert latency_note([pair, void], CASE) == latency_note([pair], CASE)
+    assert latency_notes([pair, void], CASE) == latency_notes([pair], CASE)
     lone = pair_of(told("before", [[1.0] * 50]), samples("after", (1, 1.0)))
-    assert latency_note([lone], CASE) == "no latencies are compared: after told none in some launch"
+    assert latency_notes([lone], CASE) == (Note("latencies_missing", {"sides": ["after"]}),)
     zero = pair_of(told("before", [[0.0] * 100]), told("after", [[1.0] * 100]))
-    assert latency_note([zero], CASE).endswith("10000; latency_p50 and latency_p90 came to 0 in a launch")
+    assert latency_notes([zero], CASE)[1:] == (Note("latencies_zero", {"metrics": ["latency_p50", "latency_p90"]}),)
     many = pair_of(told("before", [[1.0] * 10_000]), told("after", [[1.0] * 10_000]))
-    assert latency_note([many], CASE) == ""
-    assert latency_note([pair_of(samples("before", (1, 1.0)))], CASE) == latency_note([], CASE) == ""
+    assert latency_notes([many], CASE) == ()
+    assert latency_notes([pair_of(samples("before", (1, 1.0)))], CASE) == latency_notes([], CASE) == ()
 
 
 def test_what_a_case_can_be_about_is_a_metric() -> None:
-    assert set(get_args(Headline)) - {"memory"} < set(METRICS)
+    assert set(get_args(PrimaryMetric)) - {"memory"} < set(METRICS)
 
 
 def test_a_pair_that_does_not_tell_what_its_case_is_about_says_which_side_and_what() -> None:
     pair = make_pair(0, {"before": 2e-3, "after": 1e-3}, runs=[make_run("before", peak=5), make_run("after")])
-    assert lacks_headline(pair, make_case()) == ("", "")
-    assert lacks_headline(pair, make_case(headline="peak_memory")) == (
+    assert lacks_primary_metric(pair, make_case()) == ("", "")
+    assert lacks_primary_metric(pair, make_case(metric="peak_memory")) == (
         "after",
         "peak_memory is what this case is about, and it was not told; of a program smaller than aiperf it is not known",
     )  # fmt: skip
-    side, told = lacks_headline(pair, make_case(headline="latency_p99"))
+    side, told = lacks_primary_metric(pair, make_case(metric="latency_p99"))
     assert (side, told) == (
         "before",
         "latency_p99 is what this case is about: it takes the latency of 1000 units of work, and the workload tells "
         "none (latencies)",
     )  # fmt: skip
     void = make_pair(0, {"before": 2e-3, "after": 1e-3}, void=True)
-    assert lacks_headline(void, make_case(headline="peak_memory")) == ("", "")
+    assert lacks_primary_metric(void, make_case(metric="peak_memory")) == ("", "")

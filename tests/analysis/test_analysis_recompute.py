@@ -26,7 +26,7 @@ def ladder_pairs(times, **kwargs):
 def test_a_pair_gives_one_headline_and_every_other_metric_that_all_pairs_hold():
     given = runs(before={"first": 0.2, "peak": 200}, after={"first": 0.1, "peak": 100})
     found = conclude(make_case(), make_pairs(D, runs=given, user_s=0.01), **SETTINGS)
-    assert [(r.comparison.metric, r.headline) for r in found] == [
+    assert [(r.comparison.metric, r.primary) for r in found] == [
         ("time", True), ("user", False), ("first_iteration", False), ("peak_memory", False),
     ]  # fmt: skip
     assert found[0].verdict.word == "improved"
@@ -64,13 +64,15 @@ def test_each_ladder_step_is_held_against_before_and_against_the_previous_one():
     assert comparisons(case) == (("tiled", "before"), ("cluster", "before"), ("cluster", "tiled"))
     found = conclude(case, ladder_pairs({"before": 4.0, "tiled": 2.0, "cluster": 1.0}), **SETTINGS)
     assert [r.comparison.ratio for r in found] == pytest.approx([2.0, 4.0, 2.0], rel=0.01)
-    assert all(r.headline and r.verdict.word == "improved" for r in found)
+    assert all(r.primary and r.verdict.word == "improved" for r in found)
 
 
 def test_a_failed_check_makes_the_comparisons_of_its_side_invalid():
     case = make_case("before", "tiled", "cluster")
-    wrong = CheckResult(False, "tiled with before, bitwise", "y differs")
-    pairs = ladder_pairs({"before": 4.0, "tiled": 2.0, "cluster": 1.0}, checks=[CheckResult(True, "cluster"), wrong])
+    wrong = CheckResult(False, "tiled with before, bitwise", "y differs", sides=("tiled",))
+    pairs = ladder_pairs(
+        {"before": 4.0, "tiled": 2.0, "cluster": 1.0}, checks=[CheckResult(True, "cluster", sides=("cluster",)), wrong]
+    )
     words = {(r.side, r.against): r.verdict.reason for r in conclude(case, pairs, **SETTINGS)}
     assert words == {
         ("tiled", "before"): "wrong_output",
@@ -78,7 +80,19 @@ def test_a_failed_check_makes_the_comparisons_of_its_side_invalid():
         ("cluster", "tiled"): "wrong_output",
     }
     nameless = [replace(p, checks=(CheckResult(False, "all outputs"),)) for p in pairs]
-    assert failed_check(case, nameless, sides=("cluster", "before")).compared == "all outputs"
+    assert failed_check(nameless, sides=("cluster", "before")).compared == "all outputs"
+
+
+def test_a_side_named_like_the_first_word_of_a_check_hides_no_failure_of_another_side():
+    case = make_case("before", "tiled", "work")
+    wrong = CheckResult(False, "work per step", "tiled does 1 item a step", kind="work", sides=("tiled",))
+    pairs = ladder_pairs({"before": 4.0, "tiled": 2.0, "work": 1.0}, checks=[wrong])
+    words = {(r.side, r.against): r.verdict.reason for r in conclude(case, pairs, **SETTINGS)}
+    assert words == {
+        ("tiled", "before"): "wrong_output",
+        ("work", "before"): "beyond_threshold",
+        ("work", "tiled"): "wrong_output",
+    }
 
 
 def test_the_worse_side_says_how_unsteady_a_case_is_and_only_steady_metrics_mind():
@@ -92,12 +106,12 @@ def test_the_worse_side_says_how_unsteady_a_case_is_and_only_steady_metrics_mind
 
 
 def test_a_side_beyond_a_measured_peak_is_invalid_and_each_side_gets_its_binding_limit():
-    given = runs(before={"work": {"roofs": {"dram": 0.5e9}}}, after={"work": {"roofs": {"dram": 1.1e9}}})
+    given = runs(before={"work": {"peaks": {"dram": 0.5e9}}}, after={"work": {"peaks": {"dram": 1.1e9}}})
     pairs = make_pairs(D, runs=given)
     assert conclude(make_case(), pairs, peaks=PEAKS, **SETTINGS)[0].verdict.reason == "beyond_limit"
     assert conclude(make_case(), pairs, **SETTINGS)[0].verdict.word == "improved"
     found = case_limits(make_case(), pairs, peaks=PEAKS)
-    assert [(x.side, x.roof) for x in found] == [("before", "dram"), ("after", "dram")]
+    assert [(x.side, x.peak_name) for x in found] == [("before", "dram"), ("after", "dram")]
     assert found[1].share == pytest.approx(1.1)
 
 
@@ -108,7 +122,7 @@ def test_a_cold_device_sample_shorter_than_a_launch_is_impossible_and_a_batch_ma
     assert conclude(make_case(gpus=1), pairs, peaks=PEAKS, **SETTINGS)[0].verdict.reason != "beyond_limit"
 
 
-def test_noise_between_sittings_raises_the_threshold_of_the_verdict():
+def test_noise_between_sessions_raises_the_threshold_of_the_verdict():
     assert conclude(make_case(), make_pairs(D), **SETTINGS)[0].verdict.word == "improved"
     noisy = conclude(make_case(), make_pairs(D), tau=0.0245, **SETTINGS)[0].verdict
     assert (noisy.word, noisy.threshold) == ("inconclusive", pytest.approx(math.expm1(0.049)))
@@ -116,7 +130,7 @@ def test_noise_between_sittings_raises_the_threshold_of_the_verdict():
 
 @pytest.mark.parametrize("over", [1.0, 3.0])
 def test_a_record_recomputed_from_its_pairs_gives_the_same_results(over):
-    given = runs(before={"peak": 200}, after={"peak": 150, "work": {"roofs": {"dram": over * 0.9e9}}})
+    given = runs(before={"peak": 200}, after={"peak": 150, "work": {"peaks": {"dram": over * 0.9e9}}})
     pairs, case = make_pairs(D, runs=given, user_s=0.01), make_case(expect="equivalent")
     found = conclude(case, pairs, tau=0.012, provisional=True, peaks=PEAKS, **SETTINGS)
     record = CaseRecord(
@@ -129,15 +143,13 @@ def test_a_record_recomputed_from_its_pairs_gives_the_same_results(over):
 
 def about_memory(*, before: int, after: int, expect: str = "improved"):
     given = runs(before={"peak": before}, after={"peak": after})
-    return conclude(
-        make_case(headline="peak_memory", expect=expect), make_pairs([-d for d in D], runs=given), **SETTINGS
-    )
+    return conclude(make_case(metric="peak_memory", expect=expect), make_pairs([-d for d in D], runs=given), **SETTINGS)
 
 
 def test_a_case_about_memory_is_judged_by_it_and_tells_its_time_beside():
     memory, time, *others = about_memory(before=400, after=300)
-    assert (memory.comparison.metric, memory.headline, memory.verdict.word) == ("peak_memory", True, "improved")
-    assert (time.comparison.metric, time.headline, time.verdict.word) == ("time", False, "regressed")
+    assert (memory.comparison.metric, memory.primary, memory.verdict.word) == ("peak_memory", True, "improved")
+    assert (time.comparison.metric, time.primary, time.verdict.word) == ("time", False, "regressed")
     assert "time" not in [r.comparison.metric for r in others]
 
 
@@ -152,6 +164,6 @@ def test_a_percentile_can_be_the_headline():
     pairs = make_pairs([-d for d in D])
     slow = {"before": 2e-3, "after": 1e-3}
     pairs = [replace(p, samples=tuple(replace(s, latencies_s=(slow[s.side],) * 100) for s in p.samples)) for p in pairs]
-    found = conclude(make_case(headline="latency_p90"), pairs, **SETTINGS)
-    assert [(r.comparison.metric, r.headline) for r in found[:2]] == [("latency_p90", True), ("time", False)]
+    found = conclude(make_case(metric="latency_p90"), pairs, **SETTINGS)
+    assert [(r.comparison.metric, r.primary) for r in found[:2]] == [("latency_p90", True), ("time", False)]
     assert found[0].comparison.ratio == pytest.approx(2.0)

@@ -11,19 +11,19 @@ from scipy import stats
 from aiperf.analysis.crossover import estimate, t_quantile
 from aiperf.analysis.verdict import statistical_word
 
-SITTINGS = 20_000
+SESSIONS = 20_000
 TWO, ONE, FIVE = math.log(1.02), math.log(1.01), math.log(1.05)
 
 
-def sittings(mu, sd, *, heavy=False, seed=0, position=0.005):
-    """METHOD's model, every look, all sittings at once: covered, word (array of str), pairs."""
+def sessions(mu, sd, *, heavy=False, seed=0, position=0.005):
+    """METHOD's model, every look, all sessions at once: covered, word (array of str), pairs."""
     rng = np.random.default_rng(seed)
-    noise = rng.standard_t(4, (SITTINGS, 40)) / math.sqrt(2) if heavy else rng.normal(size=(SITTINGS, 40))
-    # Within a block of two the estimate does not see which order came first, so one o serves all sittings.
+    noise = rng.standard_t(4, (SESSIONS, 40)) / math.sqrt(2) if heavy else rng.normal(size=(SESSIONS, 40))
+    # Within a block of two the estimate does not see which order came first, so one o serves all sessions.
     o = np.tile([1, -1], 20)
     d = mu + position * o + sd * noise
-    word = np.full(SITTINGS, "inconclusive", dtype=object)
-    covered, pairs, running = np.zeros(SITTINGS, bool), np.zeros(SITTINGS), np.ones(SITTINGS, bool)
+    word = np.full(SESSIONS, "inconclusive", dtype=object)
+    covered, pairs, running = np.zeros(SESSIONS, bool), np.zeros(SESSIONS), np.ones(SESSIONS, bool)
     judge = np.frompyfunc(lambda low, high: statistical_word(low, high, threshold=0.02), 2, 1)
     for look in LOOKS:
         here = np.flatnonzero(running)
@@ -56,11 +56,11 @@ def sittings(mu, sd, *, heavy=False, seed=0, position=0.005):
     ],
 )
 def test_the_stopping_table_of_the_method_page(mu, sd, heavy, covers, beyond, equal, open_, mean_pairs):
-    covered, word, pairs = sittings(mu, sd, heavy=heavy)
+    covered, word, pairs = sessions(mu, sd, heavy=heavy)
 
     def near(expected, slack=0.003):
         # Both figures are simulated: four standard errors of a difference, and the page's rounding.
-        return pytest.approx(expected, abs=4 * math.sqrt(2 * max(expected * (1 - expected), 1e-4) / SITTINGS) + slack)
+        return pytest.approx(expected, abs=4 * math.sqrt(2 * max(expected * (1 - expected), 1e-4) / SESSIONS) + slack)
 
     assert covered.mean() == near(covers)
     assert np.isin(word, ["improved", "regressed"]).mean() == near(beyond)
@@ -79,7 +79,7 @@ def production(count, *, mu, sd, case=None, **model):
     ("mu", "sd", "word", "expected", "mean_pairs"),
     [(0.0, 0.01, "equivalent", 0.999, 7.6), (FIVE, 0.01, "improved", 1.0, 6.1), (-FIVE, 0.02, "regressed", 1.0, 8.5)],
 )
-def test_whole_sittings_through_the_real_path_agree_with_the_table(mu, sd, word, expected, mean_pairs):
+def test_whole_sessions_through_the_real_path_agree_with_the_table(mu, sd, word, expected, mean_pairs):
     found = production(300, mu=mu, sd=sd)
     share = statistics.fmean(r.verdict.word == word for r, _, _ in found)
     assert share >= expected - 4 * math.sqrt(0.01 / 300)
@@ -107,7 +107,7 @@ def test_drift_and_position_make_no_false_verdicts_in_a_and_a():
 @pytest.mark.parametrize("position", [0.0, 0.004, 0.01])
 def test_the_crossover_keeps_five_percent_under_position_effects_where_fixed_order_fails(position):
     rng = np.random.default_rng(4)
-    noise = 0.008 * rng.normal(size=(SITTINGS, 10))
+    noise = 0.008 * rng.normal(size=(SESSIONS, 10))
     o = np.tile([1, -1], 5)
 
     def false_positives(d, orders):
@@ -131,7 +131,7 @@ def test_pooling_iterations_of_processes_fails_where_launch_pairs_hold():
 
 
 def test_looking_until_significant_without_correction_is_worse_than_pocock():
-    covered, _, _ = sittings(0.0, 0.03, seed=9)
+    covered, _, _ = sessions(0.0, 0.03, seed=9)
     assert covered.mean() > 0.95
     rng = np.random.default_rng(9)
     d, o = 0.03 * rng.normal(size=(4000, 40)), np.tile([1, -1], 20)

@@ -6,17 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiperf.analysis.stopping import Continue, Stop, half_width, next_look, next_step
-from aiperf.records import Comparison, Result, Summary, Verdict
+from aiperf.records import Comparison, Note, Result, Summary, Verdict
 
 
-def result(word="inconclusive", *, half=0.05, needed=30, headline=True):
+def result(word="inconclusive", *, half=0.05, needed=30, primary=True):
     """A result whose interval has this half-width on the log scale."""
     side = Summary("x", 1.0, 1.0, 1.0, 1, 0, 0.0)
     ends = (math.exp(-half), math.exp(half))
     c = Comparison(
         "time", "s", "lower", side, side, 6, 1.0, *ends, 0.0158, 0.01, 0.0, 0.0, 0.0, 0.02, needed, 1.0, None, None, ()
     )
-    return Result("after", "before", c, Verdict(word, "x", "x"), headline)
+    return Result("after", "before", c, Verdict(word, "x", "x"), primary)
 
 
 def step(*results, done=6, elapsed=60.0, budget=300.0, cost=10.0, looks=LOOKS, max_pairs=None):
@@ -35,7 +35,7 @@ def test_an_open_verdict_within_the_budget_goes_to_the_next_look():
 def test_a_decision_on_every_headline_ends_the_case():
     assert step(result("improved"), result("equivalent")).rule == "verdict"
     assert step(result("improved"), result()) == Continue(10)
-    assert step(result("improved"), result(headline=False)).rule == "verdict"
+    assert step(result("improved"), result(primary=False)).rule == "verdict"
     assert step(result("invalid")).rule == "verdict"
 
 
@@ -55,17 +55,15 @@ def test_a_look_that_does_not_fit_spends_what_is_left_on_a_smaller_one_then_says
     assert step(result(needed=56), elapsed=261.0, cost=10.0) == Continue(8)
     found = step(result(needed=56), done=8, elapsed=281.0, cost=10.0)
     assert (found.rule, found.pairs_needed) == ("budget", 56)
-    assert (
-        found.sentence
-        == "10 pairs would take 20 s more, 19 s of 5 m 00 s are left; a decision would need about 56 pairs"
-    )
+    values = {"pairs": 10, "seconds": 20.0, "left": 19.0, "budget": 300.0, "needed": 56}
+    assert found.note == Note("budget_spent", values)
     assert step(result(), elapsed=260.0, cost=10.0) == Continue(10)
     assert step(result(), elapsed=281.0, cost=10.0).rule == "budget", "one pair more is no look"
     assert step(done=0, elapsed=301.0, cost=0.0).rule == "budget"
 
 
 def test_the_last_look_ends_the_case_and_max_pairs_brings_it_forward():
-    assert step(result(needed=None), done=40) == Stop("max_pairs", "40 pairs were measured, the most allowed", None)
+    assert step(result(needed=None), done=40) == Stop("max_pairs", Note("most_pairs", {"pairs": 40, "needed": None}))
     assert step(result(), done=10, max_pairs=12) == Continue(12)
     assert step(result(), done=12, max_pairs=12).rule == "max_pairs"
     assert next_look((6, 10), pairs_done=0, max_pairs=4) == 4

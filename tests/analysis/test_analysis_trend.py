@@ -263,7 +263,7 @@ def test_a_metric_that_nobody_holds_leaves_a_series_without_a_side():
 
 
 def test_without_a_metric_the_trend_is_of_what_the_case_is_about():
-    entries = [made(i, measure=Measure(headline="peak_memory")) for i in range(1, 4)]
+    entries = [made(i, measure=Measure(metric="peak_memory")) for i in range(1, 4)]
     (own,), (time,) = all_series(entries), all_series(entries, metric="time")
     assert (own.metric, own.side) == ("peak_memory", "")
     assert (time.metric, time.side) == ("time", "after")

@@ -78,13 +78,13 @@ GOLDEN = [
     ),
     (
         build(1.025, 1.011, 1.04, needed=56), {}, "inconclusive", Reason.INTERVAL_STRADDLES,
-        "likely improved: interval +1.1 … +4.0 % leaves out no change but not the threshold of 2 %; "
+        "likely improved: interval +1.1 … +4.0 % excludes 0 % but not the threshold of 2 %; "
         "12 pairs can detect 2.5 %, a decision would need about 56 pairs",
     ),
     (
         build(0.975, 0.96, 0.99, needed=None), {}, "inconclusive", Reason.INTERVAL_STRADDLES,
-        "likely regressed: interval -4.0 … -1.0 % leaves out no change but not the threshold of 2 %; "
-        "12 pairs can detect 2.5 %, a decision is out of reach",
+        "likely regressed: interval -4.0 … -1.0 % excludes 0 % but not the threshold of 2 %; "
+        "12 pairs can detect 2.5 %, more pairs are unlikely to decide it",
     ),
     (
         build(1.01, 0.97, 1.05), {}, "inconclusive", Reason.INTERVAL_STRADDLES,
@@ -184,7 +184,7 @@ def test_provisional_and_expectation_add_clauses_without_changing_the_word():
 def test_an_unbounded_interval_reads_as_one():
     sentence = decide(build(1.0, 0.0, math.inf, mde=math.inf, needed=None), threshold=0.02).sentence
     assert sentence.startswith("undecided: interval 0× … ∞ holds")
-    assert "can detect ∞, a decision is out of reach" in sentence
+    assert "can detect ∞, more pairs are unlikely to decide it" in sentence
 
 
 def test_identical_times_on_both_sides_are_not_called_equivalent():

@@ -23,12 +23,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all without any (hours)")
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="what was measured; taken up again")
     parser.add_argument("--fresh", action="store_true", help="overhead: measure again what is kept")
-    parser.add_argument("--sittings", type=int, default=12, help="peers: sittings of each kind")
+    parser.add_argument("--sessions", type=int, default=12, help="peers: sessions of each kind")
     parser.add_argument("--scenario", default="same-vs-same", help="calibrate: which scenario")
-    parser.add_argument("--aa", type=int, default=40, help="calibrate: A/A sittings")
-    parser.add_argument("--power", type=int, default=10, help="calibrate: sittings of each slowdown")
-    parser.add_argument("--device-aa", type=int, default=15, help="device: A/A sittings of each control")
-    parser.add_argument("--device-power", type=int, default=4, help="device: sittings of each slowdown and control")
+    parser.add_argument("--aa", type=int, default=40, help="calibrate: A/A sessions")
+    parser.add_argument("--power", type=int, default=10, help="calibrate: sessions of each slowdown")
+    parser.add_argument("--device-aa", type=int, default=15, help="device: A/A sessions of each control")
+    parser.add_argument("--device-power", type=int, default=4, help="device: sessions of each slowdown and control")
     parser.add_argument("--gates", type=int, default=20, help="gate: runs of each kind of commit")
     parser.add_argument("--kinds", default="", help="gate: only these, e.g. plus5,noop,noisy,neighbour")
     options = parser.parse_args()
@@ -47,11 +47,11 @@ def main() -> int:
         "ranges": lambda: ranges.measure(out),
         "telemetry": telemetry.measure,
         "overhead": lambda: overhead.measure(out, fresh=options.fresh),
-        "peers": lambda: peers.measure(out, sittings=options.sittings),
+        "peers": lambda: peers.measure(out, sessions=options.sessions),
         "calibrate": lambda: calibrate.measure(
-            out, scenario=options.scenario, sittings=options.aa, power_sittings=options.power
+            out, scenario=options.scenario, sessions=options.aa, power_sessions=options.power
         ),
-        "device": lambda: device.measure(out, sittings=options.device_aa, power_sittings=options.device_power),
+        "device": lambda: device.measure(out, sessions=options.device_aa, power_sessions=options.device_power),
     }
     how["gate"] = lambda: gate.measure(out, gates=options.gates, kinds=[k for k in options.kinds.split(",") if k])
     figures: list[Figure] = []

@@ -1,4 +1,4 @@
-"""The figures that need a GPU: equal sides on the device clock, the clock against nvbench, transfers against roofs.
+"""The figures that need a GPU: equal sides on the device clock, the clock against nvbench, transfers against peaks.
 
 What must not live here: anything a machine without a GPU could measure.
 """
@@ -16,11 +16,11 @@ from tests.bench.figures import Figure, percent
 from tests.bench.shell import ROOT, aiperf, keep, kept, machine, run, say
 
 CONTROLS = ROOT / "scenarios" / "controls-gpu"
-ROOFS = {"pageable-vs-pinned-copy": ("h2d", 0.95), "strided-vs-coalesced-access": ("stride=1", 0.92)}
+PEAK_SPECS = {"pageable-vs-pinned-copy": ("h2d", 0.95), "strided-vs-coalesced-access": ("stride=1", 0.92)}
 """Scenario -> the cases that promise a share of the measured limit (a part of their id), and that share."""
 
 
-def measure(out: Path, *, sittings: int, power_sittings: int) -> list[Figure]:
+def measure(out: Path, *, sessions: int, power_sessions: int) -> list[Figure]:
     """Every figure of the device, or the one row that says why there is none."""
     host = read_host()
     if not host.gpus:
@@ -28,9 +28,9 @@ def measure(out: Path, *, sittings: int, power_sittings: int) -> list[Figure]:
         return [Figure("device clock, A/A on a GPU, shares of the limits", "measured", why)]
     own = out / "device"
     for scenario in sorted(p.stem for p in CONTROLS.glob("*.yaml")):
-        calibrate.measure(own, scenario=scenario, sittings=sittings, power_sittings=power_sittings)
+        calibrate.measure(own, scenario=scenario, sessions=sessions, power_sessions=power_sessions)
     rows = calibrate.figures(own / "calibrate")
-    return [*rows, *_nvbench(own), *(row for scenario in ROOFS for row in _roof(scenario, own))]
+    return [*rows, *_nvbench(own), *(row for scenario in PEAK_SPECS for row in _roof(scenario, own))]
 
 
 def _nvbench(own: Path) -> list[Figure]:
@@ -55,7 +55,7 @@ def _nvbench(own: Path) -> list[Figure]:
 
 
 def _roof(scenario: str, own: Path) -> list[Figure]:
-    part, share = ROOFS[scenario]
+    part, share = PEAK_SPECS[scenario]
     path = own / f"{scenario}.json"
     rows: list[dict[str, Any]] | None = kept(path)
     if rows is None:
@@ -66,9 +66,9 @@ def _roof(scenario: str, own: Path) -> list[Figure]:
         except (ValueError, KeyError):
             return [Figure(scenario, f">= {percent(share)}", done.err.strip()[-120:] or "no answer", False)]
         keep(path, rows)
-    found = [r for r in rows if r["headline"] and part in r["case"] and r["limit_share"] is not None]
+    found = [r for r in rows if r["primary"] and part in r["case"] and r["limit_share"] is not None]
     if not found:
         return [Figure(f"{scenario}, {part}", f">= {percent(share)}", "no case has a share", False)]
     best = max(found, key=lambda r: r["limit_share"])
-    name = f"{best['case']}: share of {best['limit_roof']}"
+    name = f"{best['case']}: share of {best['limit_peak']}"
     return [Figure(name, f">= {percent(share)}", percent(best["limit_share"]), best["limit_share"] >= share)]

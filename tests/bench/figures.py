@@ -97,12 +97,12 @@ def holds(row: dict[str, Any]) -> bool:
     return low is not None and high is not None and low <= row["truth"] <= high
 
 
-def aiperf_figures(rows: Sequence[dict[str, Any]], *, sittings: int) -> list[Figure]:
-    """The promises about aiperf's sittings with programs of known ratio; fewer rows than promised are never ok."""
+def aiperf_figures(rows: Sequence[dict[str, Any]], *, sessions: int) -> list[Figure]:
+    """The promises about aiperf's sessions with programs of known ratio; fewer rows than promised are never ok."""
     own = [r for r in rows if r["tool"] == "aiperf"]
     if not own:
-        return [Figure("aiperf against peers", "measured", "no sitting yet")]
-    total, complete = 3 * sittings, len(own) >= 3 * sittings
+        return [Figure("aiperf against peers", "measured", "no session yet")]
+    total, complete = 3 * sessions, len(own) >= 3 * sessions
     wrong = [f"{r['kind']} {r['word']}" for r in own if is_false(r["kind"], r["word"])]
     unfinished = sum(r["word"] == "failed" for r in own)
     plus5 = [r for r in own if r["kind"] == "plus5"]
@@ -123,12 +123,12 @@ def aiperf_figures(rows: Sequence[dict[str, Any]], *, sittings: int) -> list[Fig
         ),
         Figure(
             "aiperf ab: +5 % called improved",
-            f">= {_share(9, 12, sittings)} of {sittings}",
+            f">= {_share(9, 12, sessions)} of {sessions}",
             f"{found} of {len(plus5)}",
-            complete and found >= _share(9, 12, sittings),
+            complete and found >= _share(9, 12, sessions),
         ),
         Figure(
-            "aiperf ab: longest sitting", "< 90 s", f"{longest:.0f} s", longest < 90 and complete and not unfinished
+            "aiperf ab: longest session", "< 90 s", f"{longest:.0f} s", longest < 90 and complete and not unfinished
         ),
     ]
 
@@ -189,7 +189,7 @@ def calibration_figures(name: str, judged: Calibration) -> list[Figure]:
         Figure(f"{name}: false verdicts", "0", bounded(judged.beyond_threshold), judged.beyond_threshold.count == 0),
         Figure(f"{name}: intervals hold 1", ">= 93 %", _counted(covered), covered.share >= 0.93),
         Figure(
-            f"{name}: noise between sittings",
+            f"{name}: noise between sessions",
             "shown",
             f"tau {percent(judged.noise.tau)}, threshold {percent(judged.threshold)}",
         ),
@@ -197,7 +197,7 @@ def calibration_figures(name: str, judged: Calibration) -> list[Figure]:
 
 
 def power_figure(name: str, found: Power) -> Figure:
-    """What an injected slowdown promises: 5 % and more always beyond zero, less in four of five sittings."""
+    """What an injected slowdown promises: 5 % and more always beyond zero, less in four of five sessions."""
     need = 1.0 if found.slowdown >= 0.05 else 0.8
     return Figure(
         f"{name}: +{percent(found.slowdown)} found",
@@ -212,10 +212,10 @@ def _counted(found: Rate) -> str:
     return f"{found.count} of {found.of}"
 
 
-def sittings_figure(count: int, flags: int) -> Figure:
-    """All A/A sittings together: the number from which no flag shows a rate of at most 5 %."""
+def sessions_figure(count: int, flags: int) -> Figure:
+    """All A/A sessions together: the number from which no flag shows a rate of at most 5 %."""
     if not count:
-        return Figure("A/A sittings in all", ">= 59", "none yet")
+        return Figure("A/A sessions in all", ">= 59", "none yet")
     return Figure(
-        "A/A sittings in all", ">= 59, no false verdict", bounded(rate(flags, count)), count >= 59 and not flags
+        "A/A sessions in all", ">= 59, no false verdict", bounded(rate(flags, count)), count >= 59 and not flags
     )

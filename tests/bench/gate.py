@@ -25,9 +25,9 @@ from tests.bench.shell import aiperf, keep, kept, machine, say
 STEP_S = 0.5e-3
 """Length of a step at base."""
 LONGEST_S = 60.0
-"""Of one sitting; a regression takes two, because a fresh one must confirm it."""
+"""Of one session; a regression takes two, because a fresh one must confirm it."""
 PRECISION = """\
-# Five looks (Pocock), a minute a sitting at most: pairs scatter by 1 to 4 % on a small virtual machine.
+# Five looks (Pocock), a minute a session at most: pairs scatter by 1 to 4 % on a small virtual machine.
 looks: [6, 10, 16, 24, 40]
 alpha: 0.0158
 delta: 0.02
@@ -81,14 +81,14 @@ class Kind:
     size: str
     """Bytes to digest at this commit, as it stands in its source; ``{n}`` is that of base."""
     code: int
-    sittings: int = 1
+    sessions: int = 1
     on_inconclusive: str = "warn"
     busy: bool = False
 
 
 # The random work averages, over logs, what the gate allows: it can be decided either way only by chance.
 KINDS = (
-    Kind("plus5", "+5 % work", "round({n} * 1.05)", 1, sittings=2),
+    Kind("plus5", "+5 % work", "round({n} * 1.05)", 1, sessions=2),
     Kind("noop", "no-op", "{n}  # the same", 0),
     Kind("noisy", "random work at each start", "round({n} * random.uniform(0.225, 2.13))", 3, on_inconclusive="fail"),
     Kind("neighbour", "no-op beside a busy core", "{n}  # the same", 0, busy=True),
@@ -114,7 +114,7 @@ def figures(folder: Path, *, gates: int, kinds: Sequence[Kind] = KINDS) -> list[
         codes = Counter(row["exit"] for row in found)
         told = ", ".join(f"{count} × exit {code}" for code, count in sorted(codes.items()))
         right = codes[kind.code] == gates
-        said = Counter(row["standing"] for row in found)
+        said = Counter(row["status"] for row in found)
         words = ", ".join(f"{count} {word}" for word, count in said.most_common())
         rows.append(
             Figure(
@@ -124,7 +124,7 @@ def figures(folder: Path, *, gates: int, kinds: Sequence[Kind] = KINDS) -> list[
         )  # fmt: skip
         if found:
             middle = statistics.median(row["seconds"] for row in found)
-            longest = kind.sittings * LONGEST_S
+            longest = kind.sessions * LONGEST_S
             rows.append(Figure(f"gate, {kind.told}: median", f"<= {longest:.0f} s", seconds(middle), middle <= longest))
     return rows
 
@@ -143,7 +143,7 @@ def _gate_once(folder: Path, repo: Path, kind: Kind, number: int) -> None:
             state=folder / "state",
         )  # fmt: skip
     row = _row(done.out)
-    told = {name: row.get(name) for name in ("standing", "sentence", "ratio", "low", "high", "pairs", "confirmed", "p")}
+    told = {name: row.get(name) for name in ("status", "sentence", "ratio", "low", "high", "pairs", "confirmed", "p")}
     keep(
         path, {"kind": kind.name, **around, "exit": done.code, "seconds": done.seconds, "err": done.err[-500:], **told}
     )
@@ -159,7 +159,7 @@ def _row(text: str) -> dict[str, Any]:
     try:
         row: dict[str, Any] = json.loads(text)["rows"][0]
     except (ValueError, LookupError):
-        return {"standing": "nothing"}
+        return {"status": "nothing"}
     return row
 
 

@@ -71,7 +71,7 @@ def _pair(draw: random.Random, index: int, *, samples: int) -> Pair:
             Warmup(400, draw.uniform(0.1, 0.2), draw.uniform(0.01, 0.02), True, "steady"),
             draw.uniform(0.1, 0.2),
             3,
-            work={"bytes": 2**20, "flops": 0, "items": 0, "item": "", "roofs": {"h2d": 2**20}},
+            work={"bytes": 2**20, "flops": 0, "items": 0, "item": "", "peaks": {"h2d": 2**20}},
             counters={"launches": 1.0, "copies": 2.0, "synchronisations": 1.0},
             peak_bytes=draw.randrange(2**27, 2**28),
             facts=_FACTS,
@@ -79,7 +79,7 @@ def _pair(draw: random.Random, index: int, *, samples: int) -> Pair:
         for side in order
     )
     telemetry = {side: {"sm_clock_mhz": 1980.0, "power_w": draw.uniform(300, 400)} for side in order}
-    checks = (CheckResult(True, "after with before, 3 audits, bitwise", max_error=0.0),)
+    checks = (CheckResult(True, "after with before, bitwise", max_error=0.0, audits=3),)
     return Pair(index, order, index, taken, runs, checks, telemetry=telemetry, started=1.7e9 + index, seconds=3.0)
 
 

@@ -27,7 +27,7 @@ def measure(out: Path, *, fresh: bool = False) -> list[Figure]:
             if data["code"] == 0:
                 keep(path, data)
         for case in data["cases"]:
-            share = case["own_seconds"] / case["seconds"]
+            share = case["harness_seconds"] / case["seconds"]
             name = f"{case['case']} ({case['status']}, {case['pairs']} pairs, {case['seconds']:.0f} s): aiperf's part"
             figures.append(under(name, share, SHARE, percent))
         peak = data["peak_bytes"]
@@ -50,11 +50,11 @@ def _run(scenario: str, out: Path) -> dict[str, Any]:
             "status": r.status,
             "pairs": len(r.pairs),
             "seconds": r.seconds,
-            "own_seconds": r.own_seconds,
+            "harness_seconds": r.harness_seconds,
         }
         for r in records
     ]
     peak = done.facts.get("peak_bytes")
     for case in cases:
-        say(f"{case['case']}: {case['own_seconds']:.1f} s of {case['seconds']:.1f} s, peak {mebibytes(peak or 0)}")
+        say(f"{case['case']}: {case['harness_seconds']:.1f} s of {case['seconds']:.1f} s, peak {mebibytes(peak or 0)}")
     return {**machine(), "code": 0, "cases": cases, "peak_bytes": peak}

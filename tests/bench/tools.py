@@ -1,4 +1,4 @@
-"""One sitting with one tool: two programs in, ratio, interval and word out.
+"""One session with one tool: two programs in, ratio, interval and word out.
 
 What must not live here: which programs, in which order, how often.
 """
@@ -34,7 +34,7 @@ def missing(tool: str) -> str:
 
 
 def sit(tool: str, pair: Pair, *, out: Path, seed: int) -> dict[str, Any]:
-    """One sitting; a tool that fails gives the word ``failed`` and the tail of what it said."""
+    """One session; a tool that fails gives the word ``failed`` and the tail of what it said."""
     if tool == "aiperf":
         return by_aiperf(pair, out=out, seed=seed)
     return by_hyperfine(pair) if tool == "hyperfine" else by_pyperf(pair)
@@ -60,7 +60,7 @@ def _headline(text: str) -> dict[str, Any] | None:
         rows = json.loads(text)["rows"]
     except (ValueError, KeyError):
         return None
-    return next((r for r in rows if r["headline"] and r["status"] == "measured"), None)
+    return next((r for r in rows if r["primary"] and r["status"] == "measured"), None)
 
 
 def by_hyperfine(pair: Pair) -> dict[str, Any]:

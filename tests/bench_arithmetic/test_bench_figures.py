@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from aiperf.analysis.calibration import Sitting, calibrate, power
+from aiperf.analysis.calibration import SessionEstimate, calibrate, power
 from tests.bench import shell
 from tests.bench.figures import (
     Figure,
@@ -23,7 +23,7 @@ from tests.bench.figures import (
     peer_figures,
     power_figure,
     seconds,
-    sittings_figure,
+    sessions_figure,
     table,
     true_ratio,
     turns_for,
@@ -37,14 +37,14 @@ def row(kind="equal", word="equivalent", *, tool="aiperf", truth=1.0, ratio=1.0,
     return {**said, "truth": truth, "ratio": ratio, "low": low, "high": high}
 
 
-def full(sittings=12):
-    rows = [row() for _ in range(sittings)]
-    rows += [row("plus2", "inconclusive", truth=1.02, ratio=1.02, low=1.0, high=1.04) for _ in range(sittings)]
-    return rows + [row("plus5", "improved", truth=1.05, ratio=1.05, low=1.03, high=1.07) for _ in range(sittings)]
+def full(sessions=12):
+    rows = [row() for _ in range(sessions)]
+    rows += [row("plus2", "inconclusive", truth=1.02, ratio=1.02, low=1.0, high=1.04) for _ in range(sessions)]
+    return rows + [row("plus5", "improved", truth=1.05, ratio=1.05, low=1.03, high=1.07) for _ in range(sessions)]
 
 
 def answers(rows):
-    return [f.ok for f in aiperf_figures(rows, sittings=12)]
+    return [f.ok for f in aiperf_figures(rows, sessions=12)]
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1.02, 1.05])
@@ -66,18 +66,18 @@ def test_a_verdict_is_false_only_when_the_truth_forbids_it():
 WORDS = ("improved", "regressed", "equivalent", "inconclusive", "invalid")
 
 
-def test_a_full_table_of_right_sittings_is_ok_throughout():
+def test_a_full_table_of_right_sessions_is_ok_throughout():
     assert answers(full()) == [True, True, True, True]
 
 
-def test_too_few_sittings_are_never_ok():
+def test_too_few_sessions_are_never_ok():
     assert answers(full()[:-1]) == [False, False, False, False]
 
 
 def test_one_false_verdict_misses_the_first_figure_only():
     rows = full()
     rows[0] = row(word="regressed")
-    found = aiperf_figures(rows, sittings=12)
+    found = aiperf_figures(rows, sessions=12)
     assert [f.ok for f in found] == [False, True, True, True]
     assert found[0].measured == "1 of 36 (equal regressed)"
 
@@ -100,19 +100,19 @@ def test_nine_of_twelve_found_are_enough_and_eight_are_not():
     assert answers(rows) == [True, True, False, True]
 
 
-def test_a_failed_sitting_is_no_false_verdict_and_still_not_ok():
+def test_a_failed_session_is_no_false_verdict_and_still_not_ok():
     rows = full()
     rows[0] = row(word="failed", ratio=None, low=None, high=None)
     assert answers(rows) == [False, True, True, False]
 
 
-def test_a_long_sitting_misses_the_time():
+def test_a_long_session_misses_the_time():
     rows = full()
     rows[5] = row(spent=90.0)
     assert answers(rows) == [True, True, True, False]
 
 
-def test_sittings_of_other_tools_do_not_count_for_aiperf():
+def test_sessions_of_other_tools_do_not_count_for_aiperf():
     rows = full() + [row(word="different", tool="pyperf", low=None, high=None, spent=200) for _ in range(12)]
     assert answers(rows) == [True, True, True, True]
 
@@ -144,28 +144,28 @@ def test_welch_gives_the_ratio_of_the_means_and_covers_about_as_often_as_it_says
     assert 0.92 <= covered / 400 <= 0.98
 
 
-def sitting(estimate, *, half=0.01, word="equivalent"):
-    return Sitting(estimate, half / 2, 10, estimate - half, estimate + half, word)
+def session(estimate, *, half=0.01, word="equivalent"):
+    return SessionEstimate(estimate, half / 2, 10, estimate - half, estimate + half, word)
 
 
 def test_one_false_verdict_in_forty_misses_and_says_the_bound():
-    sittings = [sitting(0.001 * (-1) ** n) for n in range(39)]
-    right = calibration_figures("x", calibrate([*sittings, sitting(0.0)], delta=0.02))
-    wrong = calibration_figures("x", calibrate([*sittings, sitting(0.05, word="improved")], delta=0.02))
+    sessions = [session(0.001 * (-1) ** n) for n in range(39)]
+    right = calibration_figures("x", calibrate([*sessions, session(0.0)], delta=0.02))
+    wrong = calibration_figures("x", calibrate([*sessions, session(0.05, word="improved")], delta=0.02))
     assert (right[0].ok, right[1].ok) == (True, True)
     assert (wrong[0].ok, wrong[1].ok) == (False, True)
     assert (right[0].measured, wrong[0].measured) == ("0 of 40 (at most 7.22 %)", "1 of 40 (at most 11.3 %)")
 
 
 def test_five_percent_must_always_be_found_and_two_percent_in_four_of_five():
-    nine = [sitting(-0.05, word="regressed")] * 9 + [sitting(0.0)]
+    nine = [session(-0.05, word="regressed")] * 9 + [session(0.0)]
     assert power_figure("x", power(nine, slowdown=0.05)).ok is False
     assert power_figure("x", power(nine, slowdown=0.02)).ok is True
-    assert power_figure("x", power([*nine[2:], sitting(0.0), sitting(0.0)], slowdown=0.02)).ok is False
+    assert power_figure("x", power([*nine[2:], session(0.0), session(0.0)], slowdown=0.02)).ok is False
 
 
-def test_fifty_nine_sittings_without_a_flag_are_needed():
-    assert [sittings_figure(*given).ok for given in ((58, 0), (59, 0), (59, 1), (0, 0))] == [False, True, False, None]
+def test_fifty_nine_sessions_without_a_flag_are_needed():
+    assert [sessions_figure(*given).ok for given in ((58, 0), (59, 0), (59, 1), (0, 0))] == [False, True, False, None]
 
 
 def test_a_limit_reached_is_a_miss():

@@ -10,11 +10,16 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import pytest
+
+from aiperf.cli.main import entry
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 WORKLOAD = """
@@ -69,6 +74,9 @@ ENDLESS = (
 )
 """No verdict can be reached: also by chance an interval at this alpha does not leave 1 out."""
 
+
+_FOLDERS = {"AIPERF_STATE", "AIPERF_SCRATCH", "AIPERF_TEST_MARK", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"}
+"""What a command in this process may find changed: it is read at each use."""
 
 CALM = {"equivalent", "inconclusive"}
 """What three pairs of equal sides may come to; a wide threshold keeps noise from the other words."""
@@ -129,15 +137,39 @@ class User:
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
         )  # fmt: skip
 
-    def types(self, *argv: str, **more: Any) -> Typed:
-        """Type a command and wait for its end."""
+    def types(self, *argv: str, apart: bool = False, **more: Any) -> Typed:
+        """Type a command and wait for its end.
+
+        It runs in this process, which has imported the package already, unless ``apart`` is set, its environment
+        differs in more than folders, or ``more`` says how to start a process.
+        """
+        if not apart and not more and self.env.keys() <= _FOLDERS:
+            return self._types_here(*argv)
         with self.start(*argv, **more) as process:
             out, err = process.communicate(timeout=60)
         return Typed(process.returncode, out or "", err or "")
 
-    def runs(self, *argv: str) -> Typed:
+    def _types_here(self, *argv: str) -> Typed:
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            tempfile.TemporaryFile("w+", encoding="utf-8") as out,
+            tempfile.TemporaryFile("w+", encoding="utf-8") as err,
+        ):
+            for name, value in self.environment().items():
+                patch.setenv(name, value)
+            patch.chdir(self.folder)
+            patch.setattr(sys, "argv", ["aiperf", *argv])
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            # Programs that the command starts write there, too.
+            with _descriptor(1, out), _descriptor(2, err):
+                code = int(entry())
+            texts = [(file.seek(0), file.read())[1] for file in (out, err)]
+        return Typed(code, *texts)
+
+    def runs(self, *argv: str, apart: bool = False) -> Typed:
         """Type a run of the fast precision, without limits being measured."""
-        return self.types("run", *argv, "--precision", "fast.yaml", "--no-peaks")
+        return self.types("run", *argv, "--precision", "fast.yaml", "--no-peaks", apart=apart)
 
     def latest(self) -> Path:
         """The newest run's folder."""
@@ -150,6 +182,19 @@ class User:
     def run_record(self) -> dict[str, Any]:
         """The newest run's own record."""
         return json.loads((self.latest() / "run.json").read_text())
+
+
+@contextlib.contextmanager
+def _descriptor(number: int, file: IO[str]) -> Iterator[None]:
+    """The file in place of what this descriptor of the process was."""
+    former = os.dup(number)
+    os.dup2(file.fileno(), number)
+    try:
+        yield
+        file.flush()
+    finally:
+        os.dup2(former, number)
+        os.close(former)
 
 
 def processes_with(marker: str) -> list[int]:

@@ -31,7 +31,7 @@ def test_equal_programs_are_compared_by_wall_user_and_system_time_and_memory(use
     assert done.code == 0, done.err
     told = json.loads(done.out)
     assert {row["metric"] for row in told["rows"]} >= {"time", "user", "system", "peak_memory"}
-    assert next(row for row in told["rows"] if row["headline"])["verdict"] in ("equivalent", "inconclusive")
+    assert next(row for row in told["rows"] if row["primary"])["verdict"] in ("equivalent", "inconclusive")
     record = user.record("ab")
     assert [side["env"] for side in record["case"]["sides"]] == [{}, {"COLOUR": "blue"}]
     assert len(record["pairs"]) == 3
@@ -41,11 +41,12 @@ def test_what_the_kernel_does_not_tell_of_small_and_idle_programs_is_said(user) 
     done = user.types("ab", "--before", "sleep 0.02", "--after", "sleep 0.02", "--precision", "fast.yaml", "--json")
     assert not {row["metric"] for row in json.loads(done.out)["rows"]} & {"peak_memory"}
     record = user.record("ab")
-    (note,) = [n for n in record["notes"] if n.startswith("the peak memory of before and after is not told")]
-    assert note.endswith("MiB, what aiperf itself had")
+    (values,) = [note["values"] for note in record["notes"] if note["code"] == "memory_below"]
+    assert values["sides"] == ["before", "after"]
+    assert values["bytes"] > 2**20
     told = {row["metric"] for row in json.loads(done.out)["rows"]}
-    said = [n for n in record["notes"] if n.endswith("in some pair the kernel counted none of a side")]
-    assert len(said) == len({"user", "system"} - told)
+    lacking = {note["values"]["metric"] for note in record["notes"] if note["code"] == "no_cpu_time"}
+    assert lacking == {"user", "system"} - told
 
 
 def test_a_side_gets_its_own_environment_and_other_output_is_wrong_output(user) -> None:
@@ -72,7 +73,7 @@ def test_every_mistake_in_the_commands_is_told_at_once(here, user) -> None:
     told_of_a_pipe = here("ab", "--before", "true | true", "--after", "true")
     assert (told_of_a_pipe.code, "no shell runs it" in told_of_a_pipe.err) == (2, True)
     for fragment in (
-        '"nosuchprogram" is no program',
+        'program "nosuchprogram" not found',
         "has a quote that is not closed",
         '"A" is not NAME',
         '"=b" is not NAME',
@@ -99,7 +100,7 @@ def test_columns_and_gpus_reach_the_measurement(here, user, monkeypatch) -> None
         asked.append((plan.cases[0].needs.gpus, settings.energy_seconds))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("aiperf.cli.ab.run_plan", run_plan)
+    monkeypatch.setattr("aiperf.recipes.ab.run_plan", run_plan)
     monkeypatch.setattr("aiperf.cli.ab.read_host", lambda: SimpleNamespace(gpus=(1, 2), gpu_problem=""))
     pair = ("ab", "--before", "true", "--after", "true")
     for flags in ((), ("--columns", "energy,goodput", "--gpus", "2")):
@@ -107,6 +108,6 @@ def test_columns_and_gpus_reach_the_measurement(here, user, monkeypatch) -> None
     assert asked == [(0, 0.0), (2, ENERGY_SECONDS)]
     told = here(*pair, "--gpus", "3")
     assert told.code == 2
-    assert "--gpus: 3 asked for, this host has 2." in told.err
+    assert "--gpus: asks for 3 GPUs; this host has 2." in told.err
     assert '"watts"' in here(*pair, "--columns", "watts").err
     assert len(asked) == 2

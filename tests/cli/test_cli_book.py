@@ -96,7 +96,7 @@ def test_a_suite_is_planned_at_its_own_precision_unless_another_is_named(here, u
         (("run",), "nothing to run was named"),
         (("run", "./tiny.yaml", "--suite", "ci", "--dry-run"), "a suite names its own scenarios"),
         (("run", "--suite", "gpu11", "--dry-run"), '"gpu11" is no suite'),
-        (("run", "./tiny.yaml", "--resume", "latest", "--dry-run"), "a dry run goes on with nothing"),
+        (("run", "./tiny.yaml", "--resume", "latest", "--dry-run"), "cannot be combined with --resume"),
         (("run", "./tiny.yaml", "--resume", "latest"), "no run is stored"),
         (("profile", "--suite", "gpu11"), '"gpu11" is no suite'),
     ],

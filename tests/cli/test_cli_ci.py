@@ -22,7 +22,7 @@ from aiperf.cli.ci import CiPaths, print_and_write, told_to_ci
 from aiperf.cli.main import app
 from aiperf.cli.options import Format
 from aiperf.errors import AiperfError, Exit, UserError, usage
-from aiperf.pipeline import RunOutcome
+from aiperf.recipes.run import RunOutcome
 from aiperf.records import CaseRecord
 from aiperf.store.read import open_run
 
@@ -200,13 +200,13 @@ def test_files_of_a_dry_run_are_refused(here) -> None:
 def test_one_file_for_two_reports_is_refused_before_anything_is_measured(here, user, other) -> None:
     told = here("run", "tiny.yaml", "--junit", "one", other, "./one")
     assert (told.code, "is already the file of --junit" in told.err) == (2, True)
-    assert "speedups" in here("run", "tiny.yaml", "--gitlab", "d-speedup.json", "--dashboard", "d.json").err
+    assert "d-speedup.json" in here("run", "tiny.yaml", "--gitlab", "d-speedup.json", "--dashboard", "d.json").err
     assert not (user.folder / "results").exists()
 
 
 def paths_of(folder: Path) -> CiPaths:
     ci = folder / "ci"
-    return CiPaths(junit=ci / "j.xml", gitlab=ci / "g.json", metrics=ci / "m.txt", dashboard=ci / "d.json")
+    return {"junit": ci / "j.xml", "gitlab": ci / "g.json", "metrics": ci / "m.txt", "dashboard": ci / "d.json"}
 
 
 def test_a_table_that_cannot_be_rendered_leaves_the_files(reader, tmp_path, monkeypatch) -> None:

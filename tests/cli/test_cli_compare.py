@@ -9,7 +9,8 @@ import shutil
 
 import pytest
 
-from aiperf.host.calibration import Calibration, save_calibration
+from aiperf.host.calibration import save_calibration
+from aiperf.records.calibration import Calibration
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_a_run_that_became_slower_is_told_in_every_dialect(here, stored) -> None
     assert "B vs A: 1 regressed" in told.out
     document = json.loads(here("compare", "one", "two", "--json").out)
     assert here("compare", "one", "two", "--format", "json").out == here("compare", "one", "two", "--json").out
-    (change,) = [r for r in document["rows"] if r["kind"] == "speedup" and r["headline"]]
+    (change,) = [r for r in document["rows"] if r["kind"] == "speedup" and r["primary"]]
     assert change["ratio"] == pytest.approx(0.5)
     assert change["verdict"] == "regressed"
     rows = list(csv.DictReader(io.StringIO(here("compare", "one", "two", "--format", "csv").out)))

@@ -10,16 +10,16 @@ from aiperf.host.probes.every import PROBES
 
 
 def saved(user, name: str, **levels: str) -> str:
-    """A saved checkup in which some probes have other levels."""
+    """A saved report in which some probes have other levels."""
     rows = [
         {
             "id": p.id, "group": p.group, "title": p.title, "level": levels.get(p.id.replace("-", "_"), "ok"),
             "value": "read", "where": "there", "reason": "", "good": p.good, "why": p.why, "fix": "", "book": "",
-            "steady": p.steady,
+            "steady": p.steady, "part": "",
         }
         for p in PROBES
     ]  # fmt: skip
-    document = {"schema": "aiperf doctor 1", "when": name, "host": {"hostname": name}, "rows": rows, "seconds": 1.0}
+    document = {"schema": "aiperf doctor 2", "when": name, "host": {"hostname": name}, "findings": rows, "seconds": 1.0}
     user.write(f"{name}.json", json.dumps(document))
     return f"{name}.json"
 
@@ -44,30 +44,30 @@ def test_every_probe_fits_the_terminal(here, monkeypatch, width) -> None:
 def test_json_has_every_probe_in_order_and_counts_them(here) -> None:
     told = here("doctor", "--json")
     document = json.loads(told.out)
-    assert [row["id"] for row in document["rows"]] == [probe.id for probe in PROBES]
+    assert [row["id"] for row in document["findings"]] == [probe.id for probe in PROBES]
     assert sum(document["counts"].values()) == len(PROBES)
-    assert {row["level"] for row in document["rows"]} <= {"ok", "warn", "unfit", "unreadable", "absent"}
+    assert {row["level"] for row in document["findings"]} <= {"ok", "warn", "unfit", "unreadable", "absent"}
     assert document["host"]["memory"]
 
 
 def test_one_group_is_chosen_by_the_beginning_of_its_name(here) -> None:
-    rows = json.loads(here("doctor", "--group", "mem", "--json").out)["rows"]
+    rows = json.loads(here("doctor", "--group", "mem", "--json").out)["findings"]
     assert {row["group"] for row in rows} == {"memory"}
-    rows = json.loads(here("doctor", "--group", "gpu", "--format", "json").out)["rows"]
+    rows = json.loads(here("doctor", "--group", "gpu", "--format", "json").out)["findings"]
     assert {row["group"] for row in rows} == {"GPU"}
 
 
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (("--group", "wheels"), "is no group"),
+        (("--group", "wheels"), "is not a group"),
         (("--group", "c"), "Groups: CPU, container."),
         (("--checklist", "--group", "CPU"), "--checklist walks every group"),
-        (("--data", "no-such-folder"), "is no folder"),
+        (("--data", "no-such-folder"), "is not a folder"),
         (("--save", "no-such-folder/a.json"), "cannot be written"),
-        (("--diff", "tiny.yaml", "tiny.yaml"), "is no checkup"),
+        (("--diff", "tiny.yaml", "tiny.yaml"), "is not a report"),
         (("--diff", "missing.json", "missing.json"), "No such file"),
-        (("--diff", "a.json", "b.json", "--strict"), "looks at no host"),
+        (("--diff", "a.json", "b.json", "--strict"), "does not read the host"),
     ],
 )
 def test_a_mistake_is_told_with_the_way_out(here, argv, said) -> None:
@@ -110,14 +110,16 @@ def test_a_difference_between_two_hosts_is_printed_in_every_format(here, user) -
     assert "| memory | thp | ok: read | warn: read |" in here("doctor", "--diff", one, two, "--format", "markdown").out
 
 
-@pytest.mark.parametrize("change", [{"schema": "x"}, {"rows": [{}]}, {"rows": 1}, {"host": []}, {"seconds": "now"}])
-def test_a_damaged_save_is_no_checkup(here, user, change) -> None:
+@pytest.mark.parametrize(
+    "change", [{"schema": "x"}, {"findings": [{}]}, {"findings": 1}, {"host": []}, {"seconds": "now"}]
+)
+def test_a_damaged_save_is_refused(here, user, change) -> None:
     name = saved(user, "one")
     document = json.loads((user.folder / name).read_text()) | change
     user.write(name, json.dumps(document))
     told = here("doctor", "--diff", name, name)
     assert told.code == 2
-    assert "is no checkup" in told.err
+    assert "is not a report" in told.err
 
 
 def test_the_checklist_walks_every_item_with_scenarios_and_questions(here) -> None:

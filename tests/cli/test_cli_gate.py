@@ -63,7 +63,7 @@ def test_a_change_that_multiplies_the_work_is_a_confirmed_regression(repo):
     assert done.code == 1, done.err
     found = json.loads(done.out)
     (time,) = found["rows"]
-    assert (time["standing"], time["confirmed"]) == ("regressed", True)
+    assert (time["status"], time["confirmed"]) == ("regressed", True)
     assert len(found["runs"]) == 2
     assert time["reproduce"].startswith(
         f"aiperf gate loop.yaml --config time.yaml --against {git(repo, 'rev-parse', 'main')[:12]}"
@@ -103,7 +103,7 @@ def test_runs_are_promoted_and_held_against_and_a_baseline_of_another_host_never
     assert "speedups against stored speedups" in held.out
     few = here("gate", "./loop.yaml", "--baseline", "base.json", "--absolute")
     assert few.code == 4
-    assert "4 more sittings are missing" in " ".join(few.out.split())
+    assert "4 more sessions are missing" in " ".join(few.out.split())
     stored = json.loads((repo.folder / "base.json").read_text())
     stored["must_match"]["cpus"] = 4096
     repo.write("base.json", json.dumps(stored))
@@ -137,8 +137,8 @@ def test_a_gate_file_with_three_faults_prints_all_three(user, here):
         (("./tiny.yaml", "--baseline", "b.json"), "there is no such baseline"),
         (("./tiny.yaml", "--baseline", "b.json", "--head", "x"), "measures the tree as it lies"),
         (("./tiny.yaml", "--against", "main"), "in no git repository"),
-        (("./tiny.yaml", "--on-inconclusive", "maybe"), "Allowed: pass, warn, fail"),
-        (("./tiny.yaml", "--format", "csv"), "a gate is no table of numbers"),
+        (("./tiny.yaml", "--on-inconclusive", "maybe"), "(allowed: pass, warn, fail)"),
+        (("./tiny.yaml", "--format", "csv"), "aiperf gate has no CSV output"),
         (("./tiny.yaml", "--why", "x"), "only a promotion has a reason"),
         (("./tiny.yaml", "--config", "nowhere"), 'gate "nowhere" is not known'),
         (("./tiny.yaml", "--dry-run", "--junit", "x.xml"), "a dry run measures nothing"),

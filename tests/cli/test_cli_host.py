@@ -29,7 +29,7 @@ def test_interrupted_limits_are_shown_as_far_as_they_were_measured(here, monkeyp
         save_peak(host_id, Peak("disk_read", 2e9, "B/s", 1e9, 2e9, "2026-11-22T00:00:00+00:00", 9))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "measure_roofs", measure)
+    monkeypatch.setattr(module, "measure_peaks", measure)
     told = here("peaks", "disk_read", "dram")
     assert told.code == 130
     assert "2.00 GB/s" in told.out
@@ -42,13 +42,13 @@ def test_an_unknown_roof_is_a_mistake_that_names_the_known_ones(here) -> None:
     assert "cpu_stream" in told.err
 
 
-def test_sittings_of_a_side_against_its_copy_calibrate_the_host(user) -> None:
+def test_sessions_of_a_side_against_its_copy_calibrate_the_host(user) -> None:
     user.env["AIPERF_STATE"] = str(user.folder / "state")
-    argv = ("calibrate", "tiny.yaml", "--precision", "fast.yaml", "--sittings", "2", "--power-sittings", "2")
+    argv = ("calibrate", "tiny.yaml", "--precision", "fast.yaml", "--sessions", "2", "--power-sessions", "2")
     done = user.types(*argv, "--inject", "2")
     assert done.code == 0, done.err
     assert done.plain
-    assert "2 sittings of a side against its copy" in done.out
+    assert "2 sessions of a side against its copy" in done.out
     assert "+200 %" in done.out
     assert "tiny A/A 2/2" in done.err
     assert user.run_record()["status"] == "finished"
@@ -59,7 +59,7 @@ def test_sittings_of_a_side_against_its_copy_calibrate_the_host(user) -> None:
 
 def test_a_side_that_fails_cannot_be_calibrated(user) -> None:
     broken = user.scenario("broken", before="{fails: true}", after="{fails: true}")
-    done = user.types("calibrate", broken, "--precision", "fast.yaml", "--sittings", "2", "--inject", "")
+    done = user.types("calibrate", broken, "--precision", "fast.yaml", "--sessions", "2", "--inject", "")
     assert done.code == 5
     assert done.plain
     assert "the model file is missing" in done.err
@@ -67,7 +67,7 @@ def test_a_side_that_fails_cannot_be_calibrated(user) -> None:
 
 
 def test_calibration_mistakes_are_told_before_anything_is_measured(here, user) -> None:
-    for flag, value in (("--inject", "wrong"), ("--inject", "-1"), ("--sittings", "1"), ("--precision", "nope")):
+    for flag, value in (("--inject", "wrong"), ("--inject", "-1"), ("--sessions", "1"), ("--precision", "nope")):
         told = here("calibrate", "tiny.yaml", flag, value)
         assert told.code == 2
         assert value in told.err or flag in told.err

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.cli.import_ import Tool
-from aiperf.store.foreign.detect import FORMATS
+from aiperf.store.importers.detect import FORMATS
 
 FOREIGN = Path(__file__).resolve().parents[1] / "fixtures" / "foreign"
 
@@ -137,6 +137,6 @@ def test_nothing_to_export_and_nothing_to_overwrite_are_mistakes(here, user) -> 
     shutil.copytree(FOREIGN, user.folder / "old")
     here("import", "old/pyperf.json")
     told = here("export", "--all", "-o", "a.csv")
-    assert (told.code, "a.csv is there already" in told.err) == (2, True)
+    assert (told.code, "a.csv exists already" in told.err) == (2, True)
     assert here("export", "--all", "-o", "a.csv", "--force").code == 0
-    assert "does not tell a format" in here("export", "--all", "-o", "a.xls").err
+    assert "does not name a format" in here("export", "--all", "-o", "a.xls").err

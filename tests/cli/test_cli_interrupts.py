@@ -85,7 +85,7 @@ def test_programs_die_with_the_comparison_that_started_them(marked) -> None:
 
 def test_an_interrupted_calibration_says_so_and_keeps_nothing_half_done(marked) -> None:
     marked.env["AIPERF_STATE"] = str(marked.folder / "state")
-    process = marked.start("calibrate", "tiny.yaml", "--precision", "fast.yaml", "--sittings", "500")
+    process = marked.start("calibrate", "tiny.yaml", "--precision", "fast.yaml", "--sessions", "500")
     assert until(lambda: list(marked.folder.glob("results/*/cases/*.json")))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
@@ -141,8 +141,9 @@ def test_a_worker_of_an_earlier_run_is_reported_as_a_finding(marked) -> None:
         done = marked.types("run", marked.scenario("big", needs="{gpus: 9}"))
         assert done.code == 77
         # Another run of the tests on this machine may have left one of its own.
-        assert re.search(rf"\d+ worker\(s\) of an earlier aiperf still run: (\d+ )*{stale.pid}[ .]", done.err)
-        assert any(str(stale.pid) in finding for finding in marked.run_record()["findings"])
+        assert re.search(rf"Workers of an earlier aiperf: PID (\d+ )*{stale.pid} ", done.err)
+        found = {finding["id"]: finding["value"] for finding in marked.run_record()["findings"]}
+        assert str(stale.pid) in found["stale_workers"]
         assert stale.poll() is None
     finally:
         stale.kill()

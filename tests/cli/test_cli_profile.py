@@ -79,7 +79,7 @@ def test_the_story_of_a_case_tells_what_the_profile_said_of_its_claims(profiled)
 def test_a_tool_that_could_not_be_used_is_told_below_the_table_of_the_run(profiled) -> None:
     told = " ".join(profiled.done.out.split())
     assert (
-        "claims: nsys skipped: AIPERF_NSYS names /no/nsys, which is no nsys that answers. Correct AIPERF_NSYS" in told
+        "claims: nsys skipped: AIPERF_NSYS names /no/nsys, which does not answer as nsys. Correct AIPERF_NSYS" in told
     )
 
 
@@ -120,16 +120,16 @@ def test_stored_profiles_are_exported_with_their_run(profiled, here, user) -> No
     row = CounterRow("before", "nsys", "kernel", "add", count=2, time_s=1e-3, metrics={"a__b.sum": 7.0})
     case = Case("own", "own", "t", "w", (Side("before"), Side("after")))
     write_profile(run, case, Profile("own", rows=(row,), sides=(SideProfile("before", "nsys", 4, wall_s=2.0),)))
-    told = here("export", str(run), "--what", "profiles", "--output", "profiles.parquet")
-    assert (told.code, told.err) == (0, "profiles.parquet: 1 rows (profiles) of 1 run\n")
+    told = here("export", str(run), "--what", "profile_rows", "--output", "profiles.parquet")
+    assert (told.code, told.err) == (0, "profiles.parquet: 1 rows (profile_rows) of 1 run\n")
     (read,) = pd.read_parquet("profiles.parquet").to_dict("records")
-    assert (read["run"], read["case"], read["iterations"], read["count"]) == (profiled.latest().name, "own", 4, 2)
+    assert (read["run"], read["case"], read["iterations"], read["count"]) == ("copied", "own", 4, 2)
     assert (read["time_s"], json.loads(read["metrics"])) == (1e-3, {"a__b.sum": 7.0})
-    sides = json.loads(here("export", str(run), "--what", "sides", "-o", "-", "--format", "json").out)
+    sides = json.loads(here("export", str(run), "--what", "profile_sides", "-o", "-", "--format", "json").out)
     assert [(side["case"], side["side"], side["tool"]) for side in sides] == [
         ("claims", "before", "torch"), ("claims", "after", "torch"), ("own", "before", "nsys"),
     ]  # fmt: skip
-    assert here("export", str(run), "--what", "sides", "--output", "profiles.parquet").code == 2
+    assert here("export", str(run), "--what", "profile_sides", "--output", "profiles.parquet").code == 2
 
 
 def test_a_run_without_profiles_says_so(reader) -> None:
@@ -153,16 +153,17 @@ def test_profiling_goes_on_in_a_run_and_keeps_what_it_has(profiled) -> None:
     assert (profiled.latest() / "profiles" / "claims.json").stat().st_mtime_ns == before
 
 
-def test_clean_removes_raw_reports_and_nothing_else(profiled) -> None:
+def test_clean_removes_raw_reports_and_nothing_else(profiled, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kept = {p for p in profiled.latest().rglob("*") if p.is_file() and p.parent.name != "raw"}
     assert profiled.types("profile", "./claims.yaml", "--with", "torch", "--print-commands").code == 0
     by_hand = profiled.folder / "results" / "profile-by-hand"
     asked = profiled.types("clean", "--dry-run")
-    assert "2 raw reports and 2 files of profile-by-hand" in asked.out
+    assert "2 raw reports, 2 files of profile-by-hand" in asked.out
     assert "would be removed" in asked.out
     assert len(list(by_hand.rglob("spec.json"))) == 2
     done = profiled.types("clean")
-    assert "2 raw reports and 2 files of profile-by-hand" in done.out
+    assert "2 raw reports, 2 files of profile-by-hand" in done.out
     assert not by_hand.exists()
     assert {p for p in profiled.latest().rglob("*") if p.is_file()} == kept
     assert profiled.types("clean", "--json").out.strip() == "[]"
@@ -195,13 +196,13 @@ def test_a_trace_without_our_ranges_says_so_and_is_read_by_the_names_given(here)
     ("argv", "told"),
     [
         ((), "nothing to profile was named"),
-        (("tiny.yaml", "--with", "vtune"), '"vtune" is no profiler'),
+        (("tiny.yaml", "--with", "vtune"), 'there is no profiler "vtune"'),
         (("--import", "nowhere.sqlite"), "there is no such file"),
-        (("--import", "tiny.yaml"), "no ending of a report"),
+        (("--import", "tiny.yaml"), "does not end as a report does"),
         (("--import", "torn.sqlite"), "not an nsys export"),
         (("--import", "torn.json"), "not a torch.profiler trace"),
         (("--html", "--import", "torn.json"), "a page belongs to a run"),
-        (("--range", "a@", "--import", "torn.json"), "is no range"),
+        (("--range", "a@", "--import", "torn.json"), "does not name a range"),
         (("tiny.yaml", "--timeout", "0s"), "no time to measure in"),
     ],
 )
@@ -260,7 +261,7 @@ def test_a_tool_that_has_no_command_here_has_its_reason_on_the_page_of_commands(
     monkeypatch.setenv("AIPERF_NSYS", "/no/nsys")
     done = here("profile", "./tiny.yaml", "--with", "nsys,ncu", "--print-commands")
     assert done.code == 77
-    assert "# nsys: AIPERF_NSYS names /no/nsys, which is no nsys that answers." in done.out
+    assert "# nsys: AIPERF_NSYS names /no/nsys, which does not answer as nsys." in done.out
     assert "\n# ncu: " in done.out
 
 
@@ -277,7 +278,7 @@ def test_commands_for_use_by_hand_are_printed_and_nothing_is_run(here, user) -> 
     assert done.code == 0
     lines = [line for line in done.out.splitlines() if not line.startswith("#")]
     assert len(lines) == 2
-    assert all("-m aiperf.worker.solo" in line for line in lines)
+    assert all("-m aiperf.worker.standalone" in line for line in lines)
     assert not list(user.folder.rglob("trace-*"))
 
 

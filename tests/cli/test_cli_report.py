@@ -113,7 +113,7 @@ def test_a_damaged_record_is_named_and_passed_over(run, user) -> None:
 
 def test_a_run_that_lost_all_its_records_names_its_cases_and_does_not_pass_a_recomputation(run, user) -> None:
     (user.latest() / "cases" / "tiny.json").unlink()
-    assert "tiny   no record: the run planned it and holds none that can be read" in run("report").out
+    assert "tiny   no record: planned, but its record is missing or unreadable" in run("report").out
     assert run("report", "--recompute").code == 5
     page = user.folder / "lost.html"
     assert run("report", "--html", "--output", str(page)).code == 0

@@ -114,10 +114,10 @@ def test_findings_of_the_host_are_judged_for_each_case_unless_that_is_switched_o
     niced = user.types("run", "tiny.yaml", "--precision", "fast.yaml", "--no-peaks", preexec_fn=lambda: os.nice(1))
     assert niced.code == 0, niced.err
     found = user.record()["findings"]
-    assert any(text.startswith("warn: Priority of this process: nice ") for text in found)
-    assert user.run_record()["settings"]["fit"] == "warn"
+    assert [f["level"] for f in found if f["id"] == "thread-priority"] == ["warn"]
+    assert user.run_record()["settings"]["host_check"] == "warn"
     told = user.types("show", "latest", "tiny")
     assert "Finding, warn: Priority of this process" in told.out
-    assert user.types("run", "tiny.yaml", "--precision", "fast.yaml", "--no-peaks", "--fit", "off").code == 0
+    assert user.types("run", "tiny.yaml", "--precision", "fast.yaml", "--no-peaks", "--host-check", "off").code == 0
     assert user.record()["findings"] == []
-    assert user.types("run", "tiny.yaml", "--fit", "lenient").code == 2
+    assert user.types("run", "tiny.yaml", "--host-check", "lenient").code == 2

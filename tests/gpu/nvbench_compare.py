@@ -18,8 +18,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from aiperf.worker.clocks import DeviceClock, quiet_interpreter
-from aiperf.workloads import cuda, linalg, transfer
 from aiperf.workloads.contract import Context, Workload
+from aiperf.workloads.cuda import workload as cuda
+from aiperf.workloads.linalg import workload as linalg
+from aiperf.workloads.transfer import workload as transfer
 
 ABOVE_S, RELATIVE, ABSOLUTE_S = 100e-6, 0.01, 0.5e-6
 """Agreement asked for: within RELATIVE above ABOVE_S, within ABSOLUTE_S below."""

@@ -32,12 +32,12 @@ from aiperf.plan.cases import expand
 from aiperf.records import Side
 from aiperf.scenario.load import load_scenario
 from aiperf.worker.load import set_up
-from aiperf.workloads._gpu_jobs import CHAINED
 from aiperf.workloads.contract import Context, SkipSide, Workload
+from aiperf.workloads.gpu.jobs import CHAINED
 from tests.library_check.ledger import LEDGER, keep, seen_at
 
 FOLDER = Path(__file__).parents[2] / "scenarios/gpu"
-KERNELS = Path(__file__).parents[2] / "aiperf/workloads/kernels"
+KERNELS = Path(__file__).parents[2] / "aiperf/workloads/cuda/kernels"
 TOGETHER = {"memcheck": 6, "synccheck": 6, "racecheck": 1}
 """Tool -> scenarios that share a process; the slowest last."""
 JOBS = max(2, len(os.sched_getaffinity(0)) * 3 // 4)
@@ -53,8 +53,8 @@ _SMALL = {"rounds": 100, "repeat": 20, "iterations": 5, "ITERATIONS": 20, "total
 _EDGES = (2048, 4096, 8192, 16384)
 _EVERY_LANE = "EVERY_LANE_ARRIVES"
 _BUILT = f"built with {_EVERY_LANE}"
-"""Other code than what is measured, where it matters: see kernels/async.cuh. That __syncwarp stands where it must, it
-cannot tell."""
+"""Other code than what is measured, where it matters: see cuda/kernels/async.cuh. It cannot show a missing
+__syncwarp."""
 _CAPTURED = "cudaErrorStreamCaptureUnsupported"
 _WRONG = re.compile(r"^========= (Invalid|Error: Race|Barrier error|Misaligned)", re.MULTILINE)
 """What a tool says of a kernel before it has come to its summary."""

@@ -12,10 +12,10 @@ from gpu_cases import gpu_context
 
 from aiperf.worker import arrays
 from aiperf.worker.closeness import within
-from aiperf.workloads import _parts, _seeded
 from aiperf.workloads.contract import Context
+from aiperf.workloads.shared import parts, seeded
 
-LONG = 3 * _parts._GPU_PART + 5
+LONG = 3 * parts._GPU_PART + 5
 DTYPES = ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "int64", "int32", "uint8", "bool", "complex64"]
 
 
@@ -27,7 +27,7 @@ def context(tmp_path: Path) -> Context:
 @pytest.fixture(autouse=True)
 def _in_use(context: Context) -> None:
     torch.zeros(1, device=context.device)
-    assert _parts.device_in_use() == context.device
+    assert parts.device_in_use() == context.device
 
 
 @pytest.mark.parametrize("pinned", [False, True])
@@ -60,14 +60,14 @@ def test_closeness_is_the_same_on_the_gpu_and_on_the_cpus(monkeypatch: pytest.Mo
     got = want + np.float32(1e-4)
     got[LONG - 7] = 9
     on_gpu = within(want, got, 1e-3, None, whose="before")
-    monkeypatch.setattr(_parts, "device_in_use", lambda: "")
+    monkeypatch.setattr(parts, "device_in_use", lambda: "")
     on_cpus = within(want, got, 1e-3, None, whose="before")
     assert on_gpu[0] == on_cpus[0]
     assert f"worst at ({LONG - 7},)" in on_gpu[0]
     assert on_gpu[1] == pytest.approx(on_cpus[1], rel=1e-12)
 
 
-@pytest.mark.parametrize("fill", [_seeded.fill_normal, _seeded.fill_uniform])
+@pytest.mark.parametrize("fill", [seeded.fill_normal, seeded.fill_uniform])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_long_inputs_are_drawn_alike_on_the_gpu_and_on_the_cpus(
     fill: Callable[..., None], dtype: torch.dtype, context: Context

@@ -1,4 +1,4 @@
-"""The roofs of L2 cache, shared memory and fp8 on a GPU: their kernels do what they charge, and in a sensible order."""
+"""The peaks of L2 cache, shared memory and fp8 on a GPU: their kernels do what they charge, and in a sensible order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 import torch
 from gpu_cases import gpu_context
 
-from aiperf.workloads import _peaks_cuda as kernels
-from aiperf.workloads import peaks
 from aiperf.workloads.contract import Context, Workload
+from aiperf.workloads.peaks import cuda_kernels as kernels
+from aiperf.workloads.peaks import workload as peaks
 
 
 @pytest.fixture
@@ -23,12 +23,12 @@ def context(tmp_path: Path) -> Context:
 
 
 def inputs_of(workload: Workload) -> Mapping[str, Any]:
-    """The arrays that a roof's step reads."""
+    """The arrays that a peak's step reads."""
     assert workload.inputs is not None
     return workload.inputs()
 
 
-def rate(workload: Workload, roof: str) -> float:
+def rate(workload: Workload, peak_name: str) -> float:
     """Amount per second of the fastest of ten steps."""
     seconds: list[float] = []
     for _ in range(12):
@@ -38,16 +38,16 @@ def rate(workload: Workload, roof: str) -> float:
         end.record()
         torch.cuda.synchronize()
         seconds.append(begin.elapsed_time(end) / 1000)
-    return workload.work.roofs[roof] / min(seconds[2:])
+    return workload.work.peaks[peak_name] / min(seconds[2:])
 
 
 def test_a_whole_step_of_the_reading_kernels_leaves_the_sums_of_all_that_it_charges(context: Context) -> None:
     read, tile = peaks.l2(context), peaks.shared(context)
-    for workload, roof, within in ((read, "l2", 0), (tile, "shared", kernels.TILE)):
+    for workload, peak_name, within in ((read, "l2", 0), (tile, "shared", kernels.TILE)):
         workload.step()
         sums = workload.outputs()["target"].cpu().numpy().view(np.uint32)
         words = inputs_of(workload)["source"].cpu().numpy().view(np.uint32)
-        batches = round(workload.work.roofs[roof] / kernels.bytes_of(1, threads=len(sums)))
+        batches = round(workload.work.peaks[peak_name] / kernels.bytes_of(1, threads=len(sums)))
         assert np.array_equal(sums, kernels.sums_of(words, threads=len(sums), batches=batches, within=within))
 
 

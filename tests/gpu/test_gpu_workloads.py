@@ -9,8 +9,11 @@ import pytest
 import torch
 from gpu_cases import OneCase, check_case, gpu_context, one_gpu_cases
 
-from aiperf.workloads import cuda, launch, linalg, transfer
 from aiperf.workloads.contract import Context, Workload
+from aiperf.workloads.cuda import workload as cuda
+from aiperf.workloads.launch import workload as launch
+from aiperf.workloads.linalg import workload as linalg
+from aiperf.workloads.transfer import workload as transfer
 
 CASES = [
     *one_gpu_cases(),
@@ -136,10 +139,10 @@ def test_tf32_is_off_for_fp32_and_on_for_tf32(context: Context) -> None:
 def test_host_memory_is_what_the_side_says(direction: Any, pinned: bool, context: Context) -> None:
     workload = transfer.copy(context, direction=direction, size=1 << 20, pinned=pinned)
     assert workload.facts["host_memory"] == ("pinned" if pinned else "pageable")
-    assert workload.work.roofs == {direction: float(1 << 20)}
+    assert workload.work.peaks == {direction: float(1 << 20)}
 
 
 def test_a_working_set_within_the_l2_is_not_charged_to_dram(context: Context) -> None:
-    assert add(context, 1024).work.roofs == {}
-    assert transfer.copy(context, direction="d2d", size=1 << 20).work.roofs == {}
-    assert transfer.copy(context, direction="d2d", size=1 << 28).work.roofs == {"dram": 2.0 * (1 << 28)}
+    assert add(context, 1024).work.peaks == {}
+    assert transfer.copy(context, direction="d2d", size=1 << 20).work.peaks == {}
+    assert transfer.copy(context, direction="d2d", size=1 << 28).work.peaks == {"dram": 2.0 * (1 << 28)}

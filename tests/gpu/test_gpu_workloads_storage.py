@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gpu_cases import OneCase, check_case, gpu_context, one_gpu_cases
 
-from aiperf.workloads import gds
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.gds import workload as gds
 
 CASES = list(one_gpu_cases("host-bounce-vs-cufile-compat", "host-bounce-vs-kvikio-compat"))
 REASONS = ("kvikio", "nvidia-fs", "does not open", "does not read", "is active", "fall back unseen")

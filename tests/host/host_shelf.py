@@ -14,10 +14,10 @@ import yaml
 from host_fake_nvml import NOT_SUPPORTED, NVMLError
 
 from aiperf.host.checklist import load_checklist
-from aiperf.host.checkup import Checkup, check_host
+from aiperf.host.host_report import HostReport, check_host
 from aiperf.host.probes.every import PROBES
 from aiperf.host.probes.packages import Packages
-from aiperf.host.probes.sight import Sight, Told
+from aiperf.host.probes.reader import CommandOutput, HostReader
 
 SHELF = Path(__file__).resolve().parents[1] / "fixtures" / "hosts"
 HOSTS = sorted(path.stem for path in SHELF.glob("*.yaml"))
@@ -148,12 +148,12 @@ def plant(root: Path, files: Mapping[str, str], links: Mapping[str, str] | None 
     return root
 
 
-def sight_of(root: Path, host: Mapping[str, Any]) -> Sight:
+def sight_of(root: Path, host: Mapping[str, Any]) -> HostReader:
     """A look at a planted host: nothing of this machine is seen through it."""
     plant(root, host.get("files", {}), host.get("links", {}))
-    commands = {text: Told(**told) for text, told in host.get("commands", {}).items()}
+    commands = {text: CommandOutput(**told) for text, told in host.get("commands", {}).items()}
     later = host.get("later", {})
-    return Sight(
+    return HostReader(
         root=root,
         environ={"PATH": "/usr/local/bin:/usr/bin", **host.get("environ", {})},
         library=ShelfNvml(host.get("nvml") or {"init_error": 12}),
@@ -164,7 +164,7 @@ def sight_of(root: Path, host: Mapping[str, Any]) -> Sight:
     )
 
 
-def check(root: Path, name: str, **changes: Any) -> Checkup:
+def check(root: Path, name: str, **changes: Any) -> HostReport:
     """Run every probe on a host of the shelf, some of its parts replaced."""
     host = recorded(name)
     for key, value in changes.items():

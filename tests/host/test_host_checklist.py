@@ -12,9 +12,9 @@ from host_shelf import check
 from aiperf.errors import AiperfError
 from aiperf.host import checklist
 from aiperf.host.checklist import load_checklist
-from aiperf.host.checkup import Checkup
+from aiperf.host.checklist_status import checklist_status
+from aiperf.host.host_report import HostReport
 from aiperf.host.probes.every import PROBES
-from aiperf.host.walk import walk
 from aiperf.scenario.find import Listing, list_scenarios
 
 ITEMS = load_checklist()
@@ -46,7 +46,7 @@ def test_a_scenario_that_comes_close_to_an_item_is_shipped() -> None:
     named = [name for item in ITEMS for name in item.see]
     assert named
     assert set(named) <= shipped
-    steps = walk(ITEMS, Checkup("", {}, ()), list_scenarios())
+    steps = checklist_status(ITEMS, HostReport("", {}, ()), list_scenarios())
     assert sum(bool(step.see) for step in steps) == sum(bool(item.see) for item in ITEMS)
     assert not [step.id for step in steps if step.see and step.scenarios]
 
@@ -54,10 +54,10 @@ def test_a_scenario_that_comes_close_to_an_item_is_shipped() -> None:
 def test_what_comes_close_is_not_named_beside_a_scenario_that_shows_the_item() -> None:
     item = replace(next(item for item in ITEMS if item.id == "cuda-graphs"), see=("near", "unshipped"))
     listings = [Listing("near", Path("a.yaml"))]
-    checkup = Checkup("", {}, ())
-    assert [step.see for step in walk([item], checkup, listings)] == [("near",)]
+    checkup = HostReport("", {}, ())
+    assert [step.see for step in checklist_status([item], checkup, listings)] == [("near",)]
     listings.append(Listing(item.pair, Path("b.yaml")))
-    assert [(step.scenarios, step.see) for step in walk([item], checkup, listings)] == [((item.pair,), ())]
+    assert [(step.scenarios, step.see) for step in checklist_status([item], checkup, listings)] == [((item.pair,), ())]
 
 
 def test_a_damaged_checklist_is_told(tmp_path, monkeypatch) -> None:
@@ -74,7 +74,7 @@ def test_the_walk_has_a_verdict_a_scenario_or_a_question_for_every_item(tmp_path
         Listing("pageable-vs-pinned-h2d", Path("b.yaml")),
         Listing("eager-vs-cuda-graph-elementwise", Path("c.yaml")),
     ]
-    steps = {step.id: step for step in walk(ITEMS, check(tmp_path, "laptop"), listings)}
+    steps = {step.id: step for step in checklist_status(ITEMS, check(tmp_path, "laptop"), listings)}
     assert list(steps) == [item.id for item in ITEMS]
     assert (steps["thp"].level, steps["thp"].said, steps["thp"].scenarios) == (
         "warn", "never, defrag madvise", ("thp-pair",),

@@ -1,4 +1,4 @@
-"""Datasheets: what is shipped, what a damaged file is told, and how near a measured roof came."""
+"""Datasheets: what is shipped, what a damaged file is told, and how near a measured peak came."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import yaml
 from host_fake_nvml import LIBRARY_NOT_FOUND, FakeNvml
 from host_shelf import recorded, sight_of
 
-from aiperf.checkup import examine
 from aiperf.errors import UserError
 from aiperf.host import datasheets
 from aiperf.host.datasheets import FIGURE_OF, held_against, load_datasheets, sheet_of
 from aiperf.host.facts import Gpu, HostFacts
-from aiperf.host.findings import findings
 from aiperf.host.fingerprint import fingerprint
-from aiperf.host.peaks import ROOFS, Peak, roof, save_peak
-from aiperf.host.roof_rows import roof_rows
+from aiperf.host.host_report import check_host
+from aiperf.host.peaks import PEAK_SPECS, Peak, peak_spec, save_peak
+from aiperf.host.probes.run_start import PEAKS
 from aiperf.paths import config_folder
+from aiperf.recipes.doctor import examine
 
 NO_NVML = FakeNvml(init_error=LIBRARY_NOT_FOUND)
 SHEETS = load_datasheets()
@@ -48,7 +48,7 @@ def state(tmp_path, monkeypatch):
 
 
 def peak(name: str, value: float, **changes: object) -> Peak:
-    unit = roof(name).unit
+    unit = peak_spec(name).unit
     return replace(Peak(name, value, unit, value, value, "2026-01-01", 20), **changes)
 
 
@@ -97,7 +97,7 @@ def test_the_link_to_the_host_is_counted_one_way_after_its_encoding() -> None:
 
 
 def test_every_figure_belongs_to_a_roof_that_exists() -> None:
-    assert set(FIGURE_OF) <= {declared.name for declared in ROOFS}
+    assert set(FIGURE_OF) <= {declared.name for declared in PEAK_SPECS}
 
 
 @pytest.mark.parametrize("name", ["NVIDIA H200 MIG 1g.18gb", "NVIDIA H2000", "AMD Instinct MI300X", ""])
@@ -248,56 +248,37 @@ def test_a_damaged_file_is_told_where(tmp_path, old, new, part) -> None:
     assert any(part in told for told in faults_of(tmp_path, FILE.replace(old, new, 1)))
 
 
-def test_a_roof_far_below_is_a_finding_of_the_run_with_its_numbers(tmp_path) -> None:
-    save_peak("h", peak("dram", 2.0e12))
-    save_peak("h", peak("gemm_bf16", 700e12))
-    found = [f for f in findings(HOST, host_id="h", root=tmp_path, environ={}, library=NO_NVML) if f.kind == "roofs"]
-    assert [f.level for f in found] == ["warn"]
-    assert found[0].sentence == (
+def peak_findings(root, *peaks):
+    """What the probe of peaks finds on a host of the shelf that has measured these."""
+    reader = sight_of(root, recorded("h200-vm"))
+    host_id, _ = fingerprint(reader.facts, root=reader.root)
+    for one in peaks:
+        save_peak(host_id, one)
+    return check_host([PEAKS], reader).findings
+
+
+def test_a_peak_far_below_its_datasheet_is_a_finding_with_its_numbers(tmp_path) -> None:
+    (found,) = peak_findings(tmp_path, peak("dram", 2.0e12), peak("gemm_bf16", 700e12))
+    assert (found.id, found.part, found.level, found.group) == ("peaks", "dram", "warn", "GPU")
+    assert found.value == (
         "dram reached 2.00 TB/s here, 42 % of the 4.80 TB/s in the NVIDIA H200 Tensor Core GPU Datasheet "
-        "[checked in other files of the vendor]."
+        "[checked in other files of the vendor]"
     )
-    assert found[0].advice.endswith("aiperf peaks dram")
+    assert found.fix.endswith("aiperf peaks dram")
 
 
-def test_roofs_near_their_datasheet_are_well_and_those_without_one_are_not_told(tmp_path) -> None:
-    save_peak("h", peak("dram", 4.1e12))
-    save_peak("c", peak("cpu_stream", 1e10))
-    levels = {
-        name: [
-            f.level
-            for f in findings(HOST, host_id=name, root=tmp_path, environ={}, library=NO_NVML)
-            if f.kind == "roofs"
-        ]
-        for name in ("h", "c")
-    }
-    assert levels == {"h": ["ok"], "c": []}
+def test_peaks_near_their_datasheet_and_those_without_one_are_no_findings(tmp_path) -> None:
+    assert peak_findings(tmp_path / "a", peak("dram", 4.1e12), peak("cpu_stream", 1e10)) == ()
 
 
-def test_the_doctor_has_a_row_for_a_roof_far_below_and_none_else(tmp_path) -> None:
-    host = recorded("h200-vm")
-    host["files"]["sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"] = "strange\n"
-    sight = sight_of(tmp_path / "root", host)
-    assert roof_rows(sight) == ()
-    facts = sight.facts
-    assert facts.gpus[0].name in ("NVIDIA H200",)
-    assert roof_rows(sight) == ()
-    host_id, _ = fingerprint(facts, root=sight.root)
-    save_peak(host_id, peak("dram", 2.0e12))
-    (row,) = roof_rows(sight)
-    assert (row.id, row.level, row.group) == ("roof-dram", "warn", "GPU")
-    assert "42 % of the 4.80 TB/s" in row.value
-    assert row.fix.endswith("aiperf peaks dram")
-
-
-@pytest.mark.parametrize(("group", "ids"), [("", ["roof-dram"]), ("GPU", ["roof-dram"]), ("memory", [])])
+@pytest.mark.parametrize(("group", "ids"), [("", ["dram"]), ("GPU", ["dram"]), ("memory", [])])
 def test_the_doctor_tells_it_after_its_probes_in_the_group_of_the_gpu(tmp_path, group, ids) -> None:
     first = sight_of(tmp_path / "root", recorded("h200-vm"))
     host_id, _ = fingerprint(first.facts, root=first.root)
     save_peak(host_id, peak("dram", 2.0e12))
-    rows = examine(sight_of(tmp_path / "root2", recorded("h200-vm")), group=group).rows
-    assert [row.id for row in rows if row.id.startswith("roof-")] == ids
-    assert not ids or rows[-1].id == "roof-dram"
+    rows = examine(sight_of(tmp_path / "root2", recorded("h200-vm")), group=group).findings
+    assert [row.part for row in rows if row.id == "peaks"] == ids
+    assert not ids or rows[-1].id == "peaks"
 
 
 def test_shipped_files_are_read_once(monkeypatch) -> None:

@@ -9,7 +9,7 @@ from host_fake_nvml import FakeGpu, FakeNvml
 from host_recorded import write
 
 from aiperf.host.facts import Gpu
-from aiperf.host.near import deal, near_cpus
+from aiperf.host.gpu_affinity import assign_cpus, gpu_cpus
 
 ALLOWED = tuple(range(8))
 BUSES = {"GPU-a": "00000000:17:00.0", "GPU-b": "00000000:CA:00.0"}
@@ -26,7 +26,7 @@ def gpus(*uuids):
 
 def near(root, *uuids, library=None, allowed=ALLOWED):
     library = library or OnBuses(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
-    return near_cpus(gpus(*uuids), allowed=allowed, library=library, root=root)
+    return gpu_cpus(gpus(*uuids), allowed=allowed, library=library, root=root)
 
 
 @pytest.fixture
@@ -56,15 +56,15 @@ def test_a_driver_tells_where_the_kernel_does_not(tmp_path):
 def test_without_an_answer_every_cpu_is_as_near(tmp_path, text):
     write(tmp_path, {"sys/bus/pci/devices/0000:17:00.0/local_cpulist": text})
     assert near(tmp_path, "GPU-a", "GPU-gone") == (ALLOWED, ALLOWED)
-    assert near_cpus(gpus("GPU-a"), allowed=ALLOWED, library=OnBuses(init_error=12), root=tmp_path) == (ALLOWED,)
+    assert gpu_cpus(gpus("GPU-a"), allowed=ALLOWED, library=OnBuses(init_error=12), root=tmp_path) == (ALLOWED,)
 
 
 def test_ranks_get_cpus_of_their_own_in_turn():
-    dealt = deal([(0, 1, 2, 3), (4, 5, 6, 7)], each=2)
+    dealt = assign_cpus([(0, 1, 2, 3), (4, 5, 6, 7)], each=2)
     assert dealt == (0, 4, 1, 5)
     assert (dealt[0::2], dealt[1::2]) == ((0, 1), (4, 5))
 
 
 def test_two_gpus_of_one_node_share_it_without_sharing_a_cpu():
-    assert deal([(0, 1, 2, 3), (0, 1, 2, 3), (4, 5)], each=2) == (0, 1, 4, 2, 3, 5)
-    assert deal([(0, 1), (0, 1)], each=2) is None
+    assert assign_cpus([(0, 1, 2, 3), (0, 1, 2, 3), (4, 5)], each=2) == (0, 1, 4, 2, 3, 5)
+    assert assign_cpus([(0, 1), (0, 1)], each=2) is None

@@ -5,9 +5,9 @@ import os
 import pytest
 import torch
 
-from aiperf.host.peaks import ROOFS
-from aiperf.workloads import peaks
+from aiperf.host.peaks import PEAK_SPECS
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.peaks import workload as peaks
 
 MIB = 1024**2
 
@@ -22,14 +22,14 @@ def gang(rank, port, results):
     workload = peaks.all_reduce_gloo(context, size=MIB)
     before = workload.outputs()["target"].clone()
     workload.step()
-    results.put((rank, before[:8].tolist(), workload.outputs()["target"][:8].tolist(), dict(workload.work.roofs)))
+    results.put((rank, before[:8].tolist(), workload.outputs()["target"][:8].tolist(), dict(workload.work.peaks)))
     torch.distributed.destroy_process_group()
 
 
 def test_every_roof_names_a_workload_that_takes_its_parameters():
-    for roof in ROOFS:
-        function = getattr(peaks, roof.workload.removeprefix("peaks."))
-        for variant in roof.variants:
+    for peak_name in PEAK_SPECS:
+        function = getattr(peaks, peak_name.workload.removeprefix("peaks."))
+        for variant in peak_name.variants:
             inspect.signature(function).bind(Context(), **variant)
 
 
@@ -37,7 +37,7 @@ def test_every_roof_names_a_workload_that_takes_its_parameters():
 def test_cpu_stream_does_what_it_charges(context, way, moved):
     workload = peaks.cpu_stream(context, way=way, size=MIB)
     workload.step()
-    assert workload.work.roofs == {"cpu_stream": moved}
+    assert workload.work.peaks == {"cpu_stream": moved}
     assert workload.facts["threads"] == len(os.sched_getaffinity(0))
     inputs, target = workload.inputs(), workload.outputs()["target"]
     first = inputs["first"].double()
@@ -64,7 +64,7 @@ def test_host_buffers_larger_than_the_random_block_are_filled_to_the_end(context
 def test_the_cpu_matrix_multiply_matches_its_float64_reference(context):
     workload = peaks.cpu_gemm_fp32(context, n=96)
     workload.step()
-    assert workload.work.roofs == {"cpu_gemm_fp32": 2.0 * 96**3}
+    assert workload.work.peaks == {"cpu_gemm_fp32": 2.0 * 96**3}
     torch.testing.assert_close(
         workload.outputs()["product"].double(), workload.reference()["product"], rtol=1e-4, atol=1e-3
     )
@@ -74,7 +74,7 @@ def test_the_cpu_product_of_bf16_matches_its_reference_where_the_cpu_has_one(con
     monkeypatch.setattr(peaks, "_cpu_has_bf16", lambda: True)
     workload = peaks.cpu_gemm_bf16(context, n=96)
     workload.step()
-    assert workload.work.roofs == {"cpu_gemm_bf16": 2.0 * 96**3}
+    assert workload.work.peaks == {"cpu_gemm_bf16": 2.0 * 96**3}
     assert workload.outputs()["product"].dtype == torch.bfloat16
     torch.testing.assert_close(
         workload.outputs()["product"].double(), workload.reference()["product"], rtol=0.01, atol=0.1
@@ -101,7 +101,7 @@ def test_the_fp8_product_matches_its_float64_reference(context, monkeypatch, fas
     workload = peaks.gemm_fp8(context, n=64, fast_sums=fast)
     workload.outputs()["product"].zero_()
     workload.step()
-    assert workload.work.roofs == {"gemm_fp8": 2.0 * 64**3}
+    assert workload.work.peaks == {"gemm_fp8": 2.0 * 64**3}
     torch.testing.assert_close(
         workload.outputs()["product"].double(), workload.reference()["product"], rtol=0.01, atol=0.1
     )

@@ -6,19 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from aiperf.host.calibration import Calibration, calibration_for, load_calibration, save_calibration
+from aiperf.host.calibration import load_calibration, save_calibration
 from aiperf.host.peaks import (
-    ROOFS,
+    PEAK_SPECS,
     Peak,
     better,
     kept,
     load_peaks,
+    peak_case,
     peak_from,
-    roof,
-    roof_case,
+    peak_spec,
     save_peak,
     unreadable_peaks,
 )
+from aiperf.records.calibration import Calibration, calibration_for
 
 PEAK = Peak("dram", 4.2e12, "B/s", 4.0e12, 4.2e12, "2026-01-01T00:00:00+00:00", 20, {"way": "copy"})
 NOISE = Calibration("process+wall", "same-vs-same", 20, 0, 0.139, 0.004, 0.02, "2026-01-01", power={"0.05": 1.0})
@@ -83,14 +84,14 @@ def test_the_further_reach_is_kept_and_the_latest_occasion_told():
     new = replace(
         PEAK, value=3.0e12, latest=3.0e12, launches=3, interval_low=2.9e12, interval_high=3.1e12, when="later"
     )
-    found = kept(roof("dram"), old, new)
+    found = kept(peak_spec("dram"), old, new)
     assert (found.value, found.when) == (4.2e12, old.when)
     assert (found.latest, found.interval_low, found.interval_high) == (3.0e12, 2.9e12, 3.1e12)
-    assert kept(roof("dram"), None, new) == new
+    assert kept(peak_spec("dram"), None, new) == new
 
 
 def test_each_size_keeps_its_own_further_reach_and_sizes_that_were_not_measured_again_stay():
-    declared = roof("all_reduce_gloo")
+    declared = peak_spec("all_reduce_gloo")
     old = replace(PEAK, name=declared.name, by_size={"4096": 2e8, "65536": 1e9})
     new = replace(PEAK, name=declared.name, by_size={"4096": 1e8, "1048576": 3e9})
     assert kept(declared, old, new).by_size == {"4096": 2e8, "65536": 1e9, "1048576": 3e9}
@@ -100,7 +101,7 @@ def test_each_size_keeps_its_own_further_reach_and_sizes_that_were_not_measured_
 
 
 def test_every_swept_parameter_is_one_of_every_variant_and_takes_each_value_once():
-    for declared in ROOFS:
+    for declared in PEAK_SPECS:
         if declared.sweep:
             values = [variant[declared.sweep] for variant in declared.variants]
             assert values == sorted(set(values))
@@ -108,7 +109,7 @@ def test_every_swept_parameter_is_one_of_every_variant_and_takes_each_value_once
 
 
 def test_many_processes_that_save_at_once_lose_nothing(state):
-    names = [f"roof{n}" for n in range(24)]
+    names = [f"peak{n}" for n in range(24)]
     with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("fork")) as pool:
         list(pool.map(save_named, names))
     assert set(load_peaks("host")) == set(names)
@@ -116,32 +117,32 @@ def test_many_processes_that_save_at_once_lose_nothing(state):
 
 
 def test_the_best_sample_is_the_peak_of_a_rate_and_of_a_floor():
-    rate = peak_from(roof("dram"), [2.0, 1.0, 4.0], amount=8.0)
+    rate = peak_from(peak_spec("dram"), [2.0, 1.0, 4.0], amount=8.0)
     assert (rate.value, rate.low, rate.high, rate.samples) == (8.0, 2.0, 8.0, 3)
-    floor = peak_from(roof("launch"), [3e-6, 2e-6])
+    floor = peak_from(peak_spec("launch"), [3e-6, 2e-6])
     assert (floor.value, floor.low, floor.unit) == (2e-6, 3e-6, "s")
 
 
 @pytest.mark.parametrize(("times", "amount"), [([], 1.0), ([1.0, 0.0], 1.0), ([1.0], 0.0)])
 def test_a_peak_without_samples_or_amount_is_refused(times, amount):
     with pytest.raises(ValueError, match="dram: a peak needs"):
-        peak_from(roof("dram"), times, amount=amount)
+        peak_from(peak_spec("dram"), times, amount=amount)
 
 
 def test_the_further_reaching_peak_is_the_higher_rate_or_the_lower_floor():
     low, high = replace(PEAK, value=1.0), replace(PEAK, value=2.0)
-    assert better(roof("dram"), low, high) is high
-    assert better(roof("launch"), low, high) is low
-    assert better(roof("dram"), None, low) is low
-    assert better(roof("dram"), None, None) is None
+    assert better(peak_spec("dram"), low, high) is high
+    assert better(peak_spec("launch"), low, high) is low
+    assert better(peak_spec("dram"), None, low) is low
+    assert better(peak_spec("dram"), None, None) is None
 
 
 def test_every_roof_has_a_name_of_its_own_and_a_case_that_asks_for_what_it_needs():
-    assert len({r.name for r in ROOFS}) == len(ROOFS)
-    for declared in ROOFS:
-        ids = {roof_case(declared, n).id for n in range(len(declared.variants))}
+    assert len({r.name for r in PEAK_SPECS}) == len(PEAK_SPECS)
+    for declared in PEAK_SPECS:
+        ids = {peak_case(declared, n).id for n in range(len(declared.variants))}
         assert len(ids) == len(declared.variants)
-        case = roof_case(declared)
+        case = peak_case(declared)
         assert replace(case.needs, cpus=0) == declared.needs
         # Without a GPU every CPU helps; with one, others may start on those that a GPU does not need.
         assert case.needs.cpus == (0 if declared.needs.gpus else len(os.sched_getaffinity(0)))

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from host_shelf import check, plant, recorded, sight_of
 
-from aiperf.host.probes.cpu import taken_now
+from aiperf.host.host_report import check_host
+from aiperf.host.probes.counter_window import Counters, CounterWindow, started_ticks, watch
+from aiperf.host.probes.every import PROBES
 from aiperf.host.probes.packages import at_least
-from aiperf.host.probes.watch import Moment, Watch, started_ticks, watch
 from aiperf.host.proc import ROOT, CpuTime
 
 
 def found(root, name, probe, **changes):
-    return next(row for row in check(root, name, **changes).rows if row.id == probe)
+    return next(row for row in check(root, name, **changes).findings if row.id == probe)
 
 
 def with_gpu(name, **answers):
@@ -195,7 +197,9 @@ def test_while_a_run_measures_only_the_share_that_others_take_counts(tmp_path, b
     later = "".join(f"cpu{n} {busy} 0 0 {1100 - busy} 0 0 0 0 0 0\n" for n in range(16))
     host["files"] = {**host["files"], "proc/stat": first, "proc/loadavg": "99 99 99 1/1 1"}
     host["later"] = {"proc/stat": later}
-    assert taken_now(sight_of(tmp_path, host)).level == level
+    reader = replace(sight_of(tmp_path, host), phase="measuring")
+    (finding,) = check_host([probe for probe in PROBES if probe.id == "cpu-oversubscription"], reader).findings
+    assert (finding.level, "load" in finding.value) == (level, False)
 
 
 def test_cpu_time_of_processes_that_aiperf_started_is_its_own(tmp_path) -> None:
@@ -210,10 +214,10 @@ def test_cpu_time_of_processes_that_aiperf_started_is_its_own(tmp_path) -> None:
 
 def test_the_watch_takes_the_work_of_living_children_for_aiperfs_own() -> None:
     spin = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True); input()"
-    before = watch(ROOT, tuple, lambda seconds: None).last.own_ticks
+    before = watch(ROOT, tuple, lambda seconds: None, readings=5).last.own_ticks
     with subprocess.Popen([sys.executable, "-c", spin], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         child.stdout.readline()
-        after = watch(ROOT, tuple, lambda seconds: None).last.own_ticks
+        after = watch(ROOT, tuple, lambda seconds: None, readings=5).last.own_ticks
         child.communicate(b"\n")
     assert after - before >= 0.15 * os.sysconf("SC_CLK_TCK")
 
@@ -225,7 +229,7 @@ def test_counters_that_move_while_watched_are_told(tmp_path) -> None:
         "proc/diskstats": " 254 0 vda 100 0 9999999 10 100 0 1000 10 0 99999 30\n",
         "proc/stat": "".join(f"cpu{n} 1000 0 30 5610 1 0 0 0 0 0\n" for n in range(16)),
     }
-    rows = {row.id: row for row in check(tmp_path, "h200-vm", later=later).rows}
+    rows = {row.id: row for row in check(tmp_path, "h200-vm", later=later).findings}
     assert rows["network-health"].value == "3 segments sent again, eth0 5 received dropped"
     assert rows["measure-input-throughput"].level == "warn"
     assert rows["monitor-network-disk"].level == "warn"
@@ -286,8 +290,8 @@ def test_the_tightest_quota_above_the_process_counts(tmp_path, files) -> None:
 
 def test_what_aiperf_itself_used_is_not_other_work() -> None:
     def moment(busy, own, at):
-        return Moment({0: CpuTime(busy=busy, steal=0, total=at * 100)}, {}, {}, {}, None, own, at)
+        return Counters({0: CpuTime(busy=busy, steal=0, total=at * 100)}, {}, {}, {}, None, own, at)
 
-    seen = Watch(moment(0, 0.0, 0), moment(60, 40.0, 1), ())
+    seen = CounterWindow(moment(0, 0.0, 0), moment(60, 40.0, 1), ())
     assert seen.busy((0,)) == pytest.approx(0.2)
     assert seen.busy((5,)) is None

@@ -184,7 +184,7 @@ def test_every_host_of_the_shelf_is_expected_to_have_something() -> None:
 
 @pytest.mark.parametrize("name", HOSTS)
 def test_the_findings_of_a_host_have_these_levels_and_values(tmp_path, name) -> None:
-    rows = {row.id: row for row in check(tmp_path, name).rows}
+    rows = {row.id: row for row in check(tmp_path, name).findings}
     found = {id_: (rows[id_].level, rows[id_].value or rows[id_].reason) for id_ in EXPECTED[name]}
     wrong = {
         id_: found[id_]
@@ -196,7 +196,7 @@ def test_the_findings_of_a_host_have_these_levels_and_values(tmp_path, name) -> 
 
 @pytest.mark.parametrize("name", HOSTS)
 def test_every_row_says_where_and_every_bad_one_what_would_fix_it(tmp_path, name) -> None:
-    rows = check(tmp_path, name).rows
+    rows = check(tmp_path, name).findings
     assert len(rows) == 72
     for row in rows:
         assert row.where, row
@@ -210,7 +210,7 @@ def test_every_row_says_where_and_every_bad_one_what_would_fix_it(tmp_path, name
 
 @pytest.mark.parametrize(("name", "read", "absent"), [("h200-recorded", 53, 12), ("two-h200-recorded", 54, 9)])
 def test_so_many_probes_are_read_on_a_real_h200_and_so_many_do_not_apply(tmp_path, name, read, absent) -> None:
-    levels = Counter(row.level for row in check(tmp_path, name).rows)
+    levels = Counter(row.level for row in check(tmp_path, name).findings)
     assert sum(levels[level] for level in ("ok", "warn", "unfit")) == read
     assert levels["absent"] == absent
 
@@ -221,4 +221,4 @@ def test_a_host_is_not_judged_by_the_machine_that_runs_the_tests(tmp_path, monke
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     after = check(tmp_path / "b", "numa-server")
-    assert [(r.id, r.level, r.value) for r in before.rows] == [(r.id, r.level, r.value) for r in after.rows]
+    assert [(r.id, r.level, r.value) for r in before.findings] == [(r.id, r.level, r.value) for r in after.findings]

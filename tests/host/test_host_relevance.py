@@ -10,14 +10,14 @@ import pytest
 from host_shelf import recorded, sight_of
 
 from aiperf.errors import UserError
-from aiperf.host.findings import Finding
+from aiperf.host.health import LIMIT_S, read_health
 from aiperf.host.probes.every import PROBES
-from aiperf.host.probes.probe import Reading
-from aiperf.host.probes.sight import Sight
-from aiperf.host.relevance import FINDINGS, Fact, kinds_of, load_rules, touching, wanted
-from aiperf.host.survey import LIMIT_S, survey
+from aiperf.host.probes.probe import Finding
+from aiperf.host.probes.reader import HostReader
+from aiperf.host.probes.run_start import RUN_PROBES
+from aiperf.host.relevance import case_findings, kinds_of, load_rules, wanted
 from aiperf.paths import config_folder
-from aiperf.records import Case, Needs, Side
+from aiperf.records import Case, HostFinding, Needs, Side
 from aiperf.scenario.find import find_scenarios
 from aiperf.scenario.load import load_scenario
 
@@ -30,16 +30,16 @@ def case(*, gpus: int = 0, ranks: int = 1, tags: tuple[str, ...] = (), workload:
     return Case("s", "s", "t", "w", sides, tags=tags, needs=Needs(gpus=gpus, **needs))
 
 
-def touched(name: str, of: Case, *roofs: str, level: str = "warn") -> str:
+def touched(name: str, of: Case, *peaks: str, level: str = "warn") -> str:
     """The level at which one finding touches a case; empty where it does not."""
-    found = touching([Fact(name, level, "It is so.")], RULES, of, roofs=roofs)
+    found = case_findings([HostFinding(name, level, "", "It is so.")], RULES, of, peaks=peaks)
     return found[0].level if found else ""
 
 
 def test_a_case_is_called_by_what_it_needs_its_sides_its_tags_and_its_roofs() -> None:
     assert kinds_of(case()) == {"any", "cpu", "workload:x"}
     many = case(gpus=2, ranks=2, tags=("a",), workload="/p/w.py:f", disk=1)
-    assert kinds_of(many, ["h2d"]) == {"any", "gpu", "gpus", "ranks", "disk", "tag:a", "roof:h2d"}
+    assert kinds_of(many, ["h2d"]) == {"any", "gpu", "gpus", "ranks", "disk", "tag:a", "peak:h2d"}
     command = Case("s", "s", "t", "w", (Side("before", command=("true",)), Side("after", command=("true",))))
     assert kinds_of(command) == {"any", "cpu", "command"}
 
@@ -67,9 +67,9 @@ def test_links_between_gpus_touch_only_cases_that_use_two() -> None:
 
 def test_mig_is_a_warning_for_one_gpu_and_unfit_for_two() -> None:
     assert touched("mig", case(gpus=1)) == "warn"
-    (touch,) = touching([Fact("mig", "warn", "MIG: on.")], RULES, case(gpus=2))
+    (touch,) = case_findings([HostFinding("mig", "warn", "MIG", "on")], RULES, case(gpus=2))
     assert touch.level == "unfit"
-    assert touch.told == "unfit: MIG: on: MIG switches off what GPUs use to reach each other."
+    assert str(touch) == "unfit: MIG: on; MIG switches off what GPUs use to reach each other."
 
 
 def test_the_disk_touches_what_reads_files_once_its_roof_is_known_too() -> None:
@@ -117,10 +117,14 @@ def test_the_page_cache_touches_what_uses_the_disk() -> None:
     ],
 )
 def test_a_fault_that_two_probes_see_is_told_once(twice, once, of) -> None:
-    facts = [Fact(twice, "unfit", "a"), Fact(once, "warn", "b"), Fact("thp", "warn", "c")]
-    assert once in [t.id for t in touching(facts, RULES, of)]
-    assert twice not in [t.id for t in touching(facts, RULES, of)]
-    assert twice in [t.id for t in touching([facts[0], facts[2]], RULES, of)]
+    facts = [
+        HostFinding(twice, "unfit", "", "a"),
+        HostFinding(once, "warn", "", "b"),
+        HostFinding("thp", "warn", "", "c"),
+    ]
+    assert once in [t.id for t in case_findings(facts, RULES, of)]
+    assert twice not in [t.id for t in case_findings(facts, RULES, of)]
+    assert twice in [t.id for t in case_findings([facts[0], facts[2]], RULES, of)]
 
 
 def test_facts_for_people_touch_nothing() -> None:
@@ -130,14 +134,15 @@ def test_facts_for_people_touch_nothing() -> None:
 
 
 def test_unfit_findings_come_first() -> None:
-    facts = [Fact("thp", "warn", "a"), Fact("swap-disabled", "warn", "b"), Fact("cpu-oversubscription", "unfit", "c")]
-    assert [t.id for t in touching(facts, RULES, case())] == ["cpu-oversubscription", "thp", "swap-disabled"]
+    bad = (("thp", "warn"), ("swap-disabled", "warn"), ("cpu-oversubscription", "unfit"))
+    facts = [HostFinding(name, level, "", "a") for name, level in bad]
+    assert [t.id for t in case_findings(facts, RULES, case())] == ["cpu-oversubscription", "thp", "swap-disabled"]
 
 
 def test_every_probe_and_finding_has_a_rule_and_half_of_the_probes_touch_something() -> None:
     named = [name for rule in RULES for name in rule.ids]
-    assert sorted(named) == sorted([*(probe.id for probe in PROBES), *FINDINGS])
-    assert set(FINDINGS) < wanted(RULES) < set(named)
+    assert sorted(named) == sorted([*(probe.id for probe in PROBES), *(probe.id for probe in RUN_PROBES)])
+    assert {probe.id for probe in RUN_PROBES} - {"state"} < wanted(RULES) < set(named)
 
 
 def test_every_tag_and_family_of_the_rules_is_one_of_a_shipped_scenario() -> None:
@@ -154,12 +159,12 @@ def test_every_tag_and_family_of_the_rules_is_one_of_a_shipped_scenario() -> Non
 @pytest.mark.parametrize(
     ("old", "new", "parts"),
     [
-        ("- ids: [thp]", "- ids: [thp2]", ['"thp2" is neither', '"thp" has no rule']),
+        ("- ids: [thp]", "- ids: [thp2]", ['"thp2" is not a probe', '"thp" has no rule']),
         ("- ids: [thp]", "- ids: [thp, mig]", ['"mig" is named twice']),
-        ("[cpu, roof:h2d, roof:d2h]", "[cpus, roof:h3d]", ['"cpus" is no kind', '"roof:h3d" is no kind']),
+        ("[cpu, peak:h2d, peak:d2h]", "[cpus, peak:h3d]", ['"cpus" is not a kind', '"peak:h3d" is not a kind']),
         ("  why: large buffers", "  reason: large buffers", ['"reason" is not a known key', "has no why"]),
         ("      reason: MIG switches off", "      because: MIG switches off", [": unfit has no reason", "because"]),
-        ("unless: [gpu_processes]", "unless: [gpu_process]", ['unless: "gpu_process" is neither']),
+        ("unless: [gpu_processes]", "unless: [gpu_process]", ['unless: "gpu_process" is not a probe']),
         ("- ids: [thp]", "- ids: [thp", ["cannot be read as YAML"]),
     ],
 )  # fmt: skip
@@ -174,52 +179,53 @@ def test_every_fault_of_the_rules_is_told(tmp_path, old, new, parts) -> None:
         assert part in told
 
 
-def test_a_survey_keeps_what_is_bad_of_the_wanted_probes_and_findings(tmp_path) -> None:
-    sight = sight_of(tmp_path, recorded("numa-server"))
-    told = (
-        Finding("debug_env", "warn", "NCCL_DEBUG=INFO."),
-        Finding("swap", "warn", "a probe tells it"),
-        Finding("stale_workers", "ok", "none"),
-    )
-    found = survey(wanted(RULES), told, data=tmp_path, sight=sight, limit=20)
-    ids = [fact.id for fact in found.facts]
-    assert ids[-1] == "debug_env"
-    assert {"swap", "stale_workers", "version-control"}.isdisjoint(ids)
-    assert {fact.level for fact in found.facts} <= {"warn", "unfit"}
-    assert Fact("gpu-power-limit", "warn", "Power limit: 225 W (default 250 W) on each of 2 GPUs") in found.facts
-    threads = next(fact for fact in found.facts if fact.id == "cpu-library-threads")
-    assert threads.sentence.endswith("(16 threads share 8 CPUs)")
-    assert survey({"thp"}, told, data=tmp_path, sight=sight, limit=20).facts == ()
+def read(ids, root: Path, host, **more):
+    return read_health(ids, reader=replace(sight_of(root, host), **more), limit=20).findings
 
 
-def test_a_survey_starts_no_command_and_waits_no_longer_than_its_limit(monkeypatch) -> None:
+def test_a_run_keeps_what_is_bad_of_the_probes_it_asks_for(tmp_path) -> None:
+    host = recorded("numa-server")
+    host["environ"] = {**host["environ"], "TORCH_LOGS": "+dynamo"}
+    found = read(wanted(RULES), tmp_path, host)
+    ids = {finding.id for finding in found}
+    assert "debug_env" in ids
+    assert {"stale_workers", "version-control"}.isdisjoint(ids)
+    assert {finding.level for finding in found} <= {"warn", "unfit"}
+    limit = next(finding for finding in found if finding.id == "gpu-power-limit")
+    assert (limit.level, limit.text) == ("warn", "Power limit: 225 W (default 250 W) on each of 2 GPUs.")
+    assert limit.advice.startswith("sudo nvidia-smi -pl 250")
+    threads = next(finding for finding in found if finding.id == "cpu-library-threads")
+    assert threads.reason == "16 threads share 8 CPUs"
+    assert read({"thp"}, tmp_path / "again", host) == ()
+
+
+def test_a_run_starts_no_command_and_waits_no_longer_than_its_limit(monkeypatch) -> None:
     looks = []
-    monkeypatch.setattr("aiperf.host.survey.Sight", lambda **given: looks.append(Sight(**given)) or looks[-1])
+    monkeypatch.setattr("aiperf.host.health.HostReader", lambda **given: looks.append(HostReader(**given)) or looks[-1])
+    monkeypatch.setattr("aiperf.host.health.HostReader.readings", 5, raising=False)
     began = time.monotonic()
-    survey(wanted(RULES), (), data=Path("/tmp"))
+    read_health(wanted(RULES), data=Path("/tmp"))
     assert time.monotonic() - began < LIMIT_S + 5
     assert [(look.data, look.command(("true",))) for look in looks] == [(Path("/tmp"), None)]
 
 
-def test_a_survey_again_leaves_out_what_the_run_itself_did(tmp_path) -> None:
+def test_a_run_that_measures_leaves_out_the_load_that_it_made_itself(tmp_path) -> None:
     host = recorded("cpu-vm")
-    first = survey({"cpu-oversubscription"}, (), data=tmp_path, sight=sight_of(tmp_path / "a", host), limit=20)
-    assert [fact.level for fact in first.facts] == ["warn"]
-    now = survey(
-        {"cpu-oversubscription"}, (), data=tmp_path, sight=sight_of(tmp_path / "b", host), limit=20, again=True
-    )
-    assert now.facts == ()
+    first = read({"cpu-oversubscription"}, tmp_path / "a", host, phase="start")
+    assert [finding.level for finding in first] == ["warn"]
+    assert read({"cpu-oversubscription"}, tmp_path / "b", host, phase="measuring") == ()
 
 
-def test_a_survey_holds_the_unwritten_page_cache_against_no_other_case(tmp_path) -> None:
+def test_a_run_holds_the_unwritten_page_cache_against_no_other_case(tmp_path) -> None:
     host = recorded("cpu-vm")
     text = f"MemTotal: {1 << 24} kB\nMemAvailable: {1 << 23} kB\nDirty: {1 << 20} kB\n"
     host["files"] = {**host["files"], "proc/meminfo": text}
-    assert survey({"monitor-memory"}, (), data=tmp_path, sight=sight_of(tmp_path, host), limit=20).facts == ()
+    assert read({"monitor-memory"}, tmp_path / "a", host, phase="start") == ()
+    assert [f.id for f in read({"monitor-memory", "page_cache"}, tmp_path / "b", host, phase="start")] == ["page_cache"]
 
 
 def test_probes_that_are_late_are_named_and_not_judged(tmp_path, monkeypatch) -> None:
-    slow = replace(PROBES[0], read=lambda sight: time.sleep(0.3) or Reading("warn", "slow", "here"))
-    monkeypatch.setattr("aiperf.host.survey.PROBES", (slow, *PROBES[1:3]))
-    found = survey({slow.id}, (), data=tmp_path, sight=sight_of(tmp_path, recorded("laptop")), limit=0.05)
-    assert (found.facts, found.late) == ((), (slow.id,))
+    slow = replace(PROBES[0], read=lambda reader: time.sleep(0.3) or Finding("warn", "slow", "here"))
+    monkeypatch.setattr("aiperf.host.health.PROBES", (slow, *PROBES[1:3]))
+    found = read_health({slow.id}, reader=sight_of(tmp_path, recorded("laptop")), limit=0.05)
+    assert (found.findings, found.late) == ((), (slow.id,))

@@ -284,8 +284,8 @@ def test_how_the_machine_stood_at_the_start_is_told_with_where_the_reading_ran(t
     telemetry = sampler.stop()
     assert telemetry.home == tuple(home)
     assert telemetry.temperatures == {"GPU 0": 55.0}
-    assert telemetry.standing["power limit of GPU 0 (mW)"] == "700000"
-    assert telemetry.standing["governor of the CPUs"] == "performance"
+    assert telemetry.invariants["power limit of GPU 0 (mW)"] == "700000"
+    assert telemetry.invariants["governor of the CPUs"] == "performance"
     (incident,) = judge(telemetry, ())
     assert (incident.kind, incident.voids) == ("clock", True)
     assert incident.detail == "governor of the CPUs went from performance to performance, powersave"

@@ -15,7 +15,8 @@ from aiperf.host.energy import EnergyCounter, EnergyMeter
 from aiperf.launch.energy import IDLE, WINDOWS, measure_energy
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.pair import Where, measure_pair
-from aiperf.order import PairPlan
+from aiperf.plan.order import PairPlan
+from aiperf.protocol.messages import TurnReply, TurnRequest
 from aiperf.records import Case, Check, Measure, Sample, Side
 from aiperf.settings import Limits, Precision, Settings
 
@@ -51,16 +52,17 @@ class World:
         counter = EnergyCounter("the counter", lambda: self.joules(int(self.now * 10 + 1e-9) / 10 - self.lag), 700.0)
         return EnergyMeter([counter], source="made", clock=lambda: self.now, sleep=self.sleep)
 
-    def send(self, op: str, *, phase: str, side: str, iterations: int, **arguments: Any) -> None:
-        assert (op, phase, arguments) == ("turn", "measure", {"reentry": 0, "samples": 0, "wall_too": True})
+    def send(self, request: TurnRequest) -> None:
+        side, iterations = request.side, request.iterations
+        assert request == TurnRequest(side, reentry=0, samples=0, iterations=iterations, wall_too=True)
         assert all(ended <= self.now for _, ended, _ in self.runs), "two sides at once"
         pace = self.seconds[side] / (self.faster if len(self.runs) >= len(self.watts) else 1.0)
         self.runs.append((self.now, self.now + iterations * pace, side))
 
-    def collect(self, *, phase: str, limit: float) -> list[dict[str, Any]]:
+    def collect(self, kind: type[TurnRequest], *, limit: float) -> list[TurnReply]:
         began, ended, _ = self.runs[-1]
         self.now = max(self.now, ended)
-        return [{"wall_block": ended - began, "busy_s": ended - began, "wall": [], "device": []}]
+        return [TurnReply(wall=(), device=(), wall_block=ended - began, busy_s=ended - began)]
 
 
 def world(**more: Any) -> World:

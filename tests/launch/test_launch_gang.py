@@ -16,10 +16,22 @@ import pytest
 from aiperf.launch.environment import side_environment
 from aiperf.launch.gang import Gang, GangPlan, LaunchFailed, LaunchSkipped
 from aiperf.launch.guardian import Guardian
+from aiperf.protocol.messages import (
+    Check,
+    FirstIterationRequest,
+    LoadRequest,
+    Measure,
+    SetUpRequest,
+    SummaryRequest,
+    WorkloadCall,
+)
 from aiperf.records import Failure
 
 SIDES = Path(__file__).with_name("launch_sides.py")
 HERE = str(os.getpid())
+FIRST, SUMMARY = FirstIterationRequest("after"), SummaryRequest("after")
+LOAD = LoadRequest((), (), device="cpu", open_gpu=False)
+READY = 'os.write(write, b\'{"type": "ReadyReply"}\\n\')\n'
 ALL = tuple(sorted(os.sched_getaffinity(0)))
 
 
@@ -53,22 +65,16 @@ def plan(folder: Path, *, ranks: int = 1, env: dict[str, str] | None = None, pyt
     return GangPlan("after", ranks, given, python, (None,) * ranks, folder)
 
 
-def setup(folder: Path, function: str, **params: object) -> dict[str, object]:
-    order = {
-        "side": "after", "workload": f"{SIDES}:{function}", "params": params, "clock": "wall", "cache": "hot",
-        "blocker": False, "delta": 0.05, "rule": "bitwise", "reference": False, "slowdown": 0.0,
-    }  # fmt: skip
-    context = {
-        "device": "cpu", "seed": 3, "scratch": str(folder / "own"), "shared_scratch": str(folder / "shared"),
-        "pad": 0, "gpus": 0,
-    }  # fmt: skip
-    return {"order": order, "context": context}
+def set_up(folder: Path, function: str, **params: object) -> SetUpRequest:
+    call, measure = WorkloadCall(f"{SIDES}:{function}", params), Measure(clock="wall", delta=0.05)
+    own, shared = str(folder / "own"), str(folder / "shared")
+    return SetUpRequest("after", call, measure, Check("bitwise"), "cpu", seed=3, scratch=own, shared_scratch=shared)
 
 
 def begin(gang: Gang, folder: Path, function: str = "vector", **params: object) -> None:
     gang.start()
-    gang.collect(phase="start", limit=30)
-    gang.command("setup", phase="set-up", limit=60, **setup(folder, function, **params))
+    gang.await_start(limit=30)
+    gang.command(set_up(folder, function, **params), limit=60)
 
 
 def fake(folder: Path, body: str) -> str:
@@ -84,7 +90,7 @@ def failure_of(folder: Path, guardian: Guardian, body: str, *, ranks: int = 1, l
     with Gang(plan(folder, ranks=ranks, python=fake(folder, body)), guardian) as gang:
         gang.start()
         with pytest.raises(LaunchFailed) as caught:
-            gang.collect(phase="start", limit=limit)
+            gang.await_start(limit=limit)
     assert caught.value.failure.side == "after"
     assert caught.value.failure.phase == "start"
     return caught.value.failure
@@ -93,13 +99,12 @@ def failure_of(folder: Path, guardian: Guardian, body: str, *, ranks: int = 1, l
 # ---- the protocol --------------------------------------------------------------------------------------------------
 
 
-def test_a_gang_starts_obeys_and_closes(folder: Path, guardian: Guardian) -> None:
+def test_a_gang_starts_answers_and_closes(folder: Path, guardian: Guardian) -> None:
     with Gang(plan(folder), guardian) as gang:
         begin(gang, folder)
         (pid,) = gang.pids
-        assert gang.command("first", phase="warm-up", limit=10, side="after")[0]["seconds"] > 0
-        told = gang.command("tell", phase="check", limit=10, side="after")[0]
-        assert told["facts"]["rank_variables"] == ["0", "0", "1"]
+        assert gang.command(FIRST, limit=10)[0].seconds > 0
+        assert gang.command(SUMMARY, limit=10)[0].facts["rank_variables"] == ["0", "0", "1"]
         assert gang.busy_s > 0
         gang.close(10)
         assert gang.pids == ()
@@ -107,14 +112,19 @@ def test_a_gang_starts_obeys_and_closes(folder: Path, guardian: Guardian) -> Non
 
 
 def test_answers_come_in_the_order_of_ranks_whoever_answers_first(folder: Path, guardian: Guardian) -> None:
-    body = """
+    body = (
+        READY
+        + """
 time.sleep(0.05 * (2 - rank))
-os.write(write, b'{"ok": true, "rank": %d, "busy_s": 0.%d}\\n' % (rank, rank + 1))
+os.read(read, 100)
+os.write(write, b'{"type": "FirstIterationReply", "seconds": %d, "busy_s": 0.%d}\\n' % (rank, rank + 1))
 os.read(read, 1)
 """
+    )
     with Gang(plan(folder, ranks=3, python=fake(folder, body)), guardian) as gang:
         gang.start()
-        assert [r["rank"] for r in gang.collect(phase="start", limit=20)] == [0, 1, 2]
+        gang.await_start(limit=20)
+        assert [reply.seconds for reply in gang.command(FIRST, limit=20)] == [0, 1, 2]
         assert gang.busy_s == 0.3
 
 
@@ -122,19 +132,19 @@ def test_a_gang_is_settled_when_every_rank_has_answered_all_that_it_was_sent(fol
     body = """
 def say(text):
     os.write(write, text)
-say(b'{"ok": true}\\n')
-os.read(read, 100)
+say(b'{"type": "ReadyReply"}\\n')
+os.read(read, 1000)
 if rank == 1:
     while not os.path.exists("go"):
         time.sleep(0.01)
-say(b'{"ok": true, "rank": %d}' % rank)
+say(b'{"type": "WorkerReply", "busy_s": %d}' % rank)
 time.sleep(0.2)
 say(b"\\n")
 time.sleep(60)
 """
     with Gang(replace(plan(folder, ranks=2, python=fake(folder, body)), cwd=folder), guardian) as gang:
         gang.start()
-        gang.send("load", phase="set-up")
+        gang.send(LOAD)
         time.sleep(0.6)
         assert not gang.settled
         (folder / "go").touch()
@@ -142,8 +152,8 @@ time.sleep(60)
         while not gang.settled and time.monotonic() < deadline:
             time.sleep(0.01)
         assert gang.settled
-        gang.collect(phase="start", limit=1)
-        assert [reply["rank"] for reply in gang.collect(phase="set-up", limit=1)] == [0, 1]
+        gang.await_start(limit=1)
+        assert [reply.busy_s for reply in gang.collect(LoadRequest, limit=1)] == [0, 1]
         assert gang.settled
 
 
@@ -157,38 +167,41 @@ def test_who_writes_without_end_is_asked_no_longer_and_told_when_it_is_heard(
         while not gang.settled and time.monotonic() < deadline:
             time.sleep(0.01)
         assert gang.settled
-        with pytest.raises(LaunchFailed, match="something else than an answer"):
-            gang.collect(phase="start", limit=5)
+        with pytest.raises(LaunchFailed, match="held no valid reply"):
+            gang.await_start(limit=5)
 
 
 def test_an_answer_may_come_in_pieces(folder: Path, guardian: Guardian) -> None:
     body = """
-for piece in (b'{"ok": tr', b'ue, "text": "', b'x' * 300000, b'"}', b'\\n'):
+for piece in (b'{"type": "Skip', b'Reply", "reason": "', b'x' * 300000, b'"}', b'\\n'):
     os.write(write, piece)
     time.sleep(0.02)
 os.read(read, 1)
 """
     with Gang(plan(folder, python=fake(folder, body)), guardian) as gang:
         gang.start()
-        assert len(gang.collect(phase="start", limit=20)[0]["text"]) == 300_000
+        with pytest.raises(LaunchSkipped) as caught:
+            gang.await_start(limit=20)
+    assert len(str(caught.value)) == 300_000
 
 
 @pytest.mark.parametrize(
     ("written", "shown"),
     [
-        ("b'!! garbage !!\\n'", "'!! garbage !!\\n'"),
-        ("b'!! first !!\\n{\"ok\": true}\\n'", "'!! first !!\\n{\"ok\": true}\\n'"),
-        ("b'{\"ok\": true}\\n{\"ok\": true}\\n'", "{\"ok\": true}\\n{\"ok\": true}"),
-        ("b'\\xff\\xfe\\n'", "'\ufffd\ufffd\\n'"),
-        ("b'[1, 2]\\n'", "'[1, 2]\\n'"),
-        ("b'{\"fine\": 1}\\n'", "'{\"fine\": 1}\\n'"),
+        ("b'!! garbage !!\\n'", "(not JSON): '!! garbage !!\\n'"),
+        ("b'!! first !!\\n{\"type\": \"ReadyReply\"}\\n'", "(not JSON): '!! first !!\\n{\"type\": \"ReadyReply\"}\\n'"),
+        ("b'{\"type\": \"ReadyReply\"}\\n' * 2", "(more than the reply): '{\"type\": \"ReadyReply\"}\\n{\"type\""),
+        ("b'\\xff\\xfe\\n'", "(not JSON): '\ufffd\ufffd\\n'"),
+        ("b'[1, 2]\\n'", "(not an object): '[1, 2]\\n'"),
+        ("b'{\"fine\": 1}\\n'", "(unknown message type None): '{\"fine\": 1}\\n'"),
         ("b'[' * 100000 + b'\\n'", "'[[[["),
+        ("b'{\"type\": \"WorkerReply\"}\\n'", "(WorkerReply instead of ReadyReply): '{\"type\""),
     ],
 )  # fmt: skip
 def test_garbage_in_the_pipe_is_shown(folder: Path, guardian: Guardian, written: str, shown: str) -> None:
     failure = failure_of(folder, guardian, f"os.write(write, {written})\nos.read(read, 1)\n")
     assert failure.kind == "protocol"
-    assert failure.message.startswith("wrote something else than an answer to its pipe: ")
+    assert failure.message.startswith("its pipe to aiperf held no valid reply (")
     assert shown in failure.message
     assert len(failure.message) < 300
 
@@ -197,7 +210,7 @@ def test_an_error_is_told_with_its_kind_and_the_last_words(folder: Path, guardia
     with Gang(plan(folder), guardian) as gang:
         begin(gang, folder, "broken")
         with pytest.raises(LaunchFailed) as caught:
-            gang.command("first", phase="warm-up", limit=10, side="after")
+            gang.command(FIRST, limit=10)
     failure = caught.value.failure
     assert (failure.kind, failure.message) == ("error", "ValueError: broken batch")
     assert failure.stderr_tail.endswith("ValueError: broken batch")
@@ -255,7 +268,7 @@ def test_a_rank_that_does_not_answer_hangs_and_is_killed_even_if_it_ignores_sigt
 
 
 def test_the_first_silent_rank_of_a_gang_is_named(folder: Path, guardian: Guardian) -> None:
-    body = "rank == 1 or os.write(write, b'{\"ok\": true}\\n')\nos.read(read, 1)\n"
+    body = 'rank == 1 or os.write(write, b\'{"type": "ReadyReply"}\\n\')\nos.read(read, 1)\n'
     failure = failure_of(folder, guardian, body, ranks=3, limit=0.5)
     assert (failure.kind, failure.rank, failure.message) == ("hang", 1, "rank 1: no answer within 0.5 s")
 
@@ -270,14 +283,14 @@ def test_a_dead_rank_ends_the_wait_for_the_others(folder: Path, guardian: Guardi
 
 
 def test_a_dead_rank_is_blamed_although_another_complains_first(folder: Path, guardian: Guardian) -> None:
-    complaint = b'{"ok": false, "kind": "error", "message": "connection closed by peer"}\\n'
+    complaint = b'{"type": "FailureReply", "message": "connection closed by peer"}\\n'
     body = f"rank == 0 and os.write(write, b'{complaint.decode()}')\nrank == 1 and (time.sleep(0.1), sys.exit(3))\n"
     failure = failure_of(folder, guardian, body + "os.read(read, 1)\n", ranks=2)
     assert (failure.kind, failure.rank) == ("dead_rank", 1)
 
 
 def test_a_complaint_stands_where_every_rank_lives(folder: Path, guardian: Guardian) -> None:
-    complaint = b'{"ok": false, "kind": "error", "message": "no such file"}\\n'
+    complaint = b'{"type": "FailureReply", "message": "no such file"}\\n'
     body = f"rank == 0 and os.write(write, b'{complaint.decode()}')\nos.read(read, 1)\n"
     failure = failure_of(folder, guardian, body, ranks=2)
     assert (failure.kind, failure.rank, failure.message) == ("error", 0, "rank 0: no such file")
@@ -288,7 +301,7 @@ def test_a_command_to_a_rank_that_died_meanwhile_fails_in_its_phase(folder: Path
         begin(gang, folder)
         psutil.Process(gang.pids[0]).kill()
         with pytest.raises(LaunchFailed) as caught:
-            gang.command("first", phase="warm-up", limit=10, side="after")
+            gang.command(FIRST, limit=10)
     assert (caught.value.failure.kind, caught.value.failure.phase) == ("signal", "warm-up")
 
 
@@ -299,7 +312,7 @@ def test_what_a_side_prints_before_it_crashes_is_kept(
     with Gang(plan(folder), guardian) as gang:
         begin(gang, folder, "talks")
         with pytest.raises(LaunchFailed) as caught:
-            gang.command("first", phase="warm-up", limit=10, side="after")
+            gang.command(FIRST, limit=10)
     assert caught.value.failure.kind == "crash"
     assert caught.value.failure.stderr_tail == "last words"
 
@@ -312,9 +325,9 @@ def test_two_ranks_meet_on_loopback_and_nowhere_else(folder: Path, guardian: Gua
         # On a host whose own name means loopback the sockets below would not tell.
         assert gang.plan.env["GLOO_SOCKET_IFNAME"] == "lo"
         begin(gang, folder, "reduces")
-        gang.command("first", phase="warm-up", limit=30, side="after")
-        told = gang.command("tell", phase="check", limit=10, side="after")
-        assert [reply["facts"]["sum"] for reply in told] == [[3.0] * 4] * 2
+        gang.command(FIRST, limit=30)
+        told = gang.command(SUMMARY, limit=10)
+        assert [reply.facts["sum"] for reply in told] == [[3.0] * 4] * 2
         listening = [
             c.laddr.ip
             for pid in gang.pids
@@ -330,7 +343,7 @@ def test_a_rank_that_dies_in_a_collective_is_the_one_that_is_named(folder: Path,
     with Gang(plan(folder, ranks=2), guardian) as gang:
         begin(gang, folder, "loses_a_rank")
         with pytest.raises(LaunchFailed) as caught:
-            gang.command("first", phase="warm-up", limit=30, side="after")
+            gang.command(FIRST, limit=30)
     failure = caught.value.failure
     assert (failure.kind, failure.rank, failure.exit_status) == ("dead_rank", 1, 7)
 
@@ -345,7 +358,7 @@ def affinities(pid: int) -> list[set[int]]:
 def test_pinning_moves_every_thread_and_every_process_of_a_side(folder: Path, guardian: Guardian) -> None:
     with Gang(plan(folder), guardian) as gang:
         begin(gang, folder, "threads_and_children")
-        child = gang.command("tell", phase="check", limit=10, side="after")[0]["facts"]["child"]
+        child = gang.command(SUMMARY, limit=10)[0].facts["child"]
         gang.pin([None])
         assert affinities(gang.pids[0])[0] == set(ALL)
         for wanted in ((ALL[-1],), (ALL[0],)):
@@ -368,7 +381,7 @@ def test_a_side_starts_on_its_cpus(folder: Path, guardian: Guardian) -> None:
     given = plan(folder)
     with Gang(GangPlan("after", 1, given.env, "", ((ALL[-1],),), folder), guardian) as gang:
         begin(gang, folder)
-        assert gang.command("tell", phase="check", limit=10, side="after")[0]["facts"]["cpus"] == [ALL[-1]]
+        assert gang.command(SUMMARY, limit=10)[0].facts["cpus"] == [ALL[-1]]
 
 
 def test_the_environment_is_there_before_the_interpreter_starts(folder: Path, guardian: Guardian) -> None:
@@ -378,7 +391,7 @@ def test_the_environment_is_there_before_the_interpreter_starts(folder: Path, gu
         known = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True).stdout
         with Gang(plan(folder, env={"PYTHONHASHSEED": seed, "TEST_SIDE": "x"}), guardian) as gang:
             begin(gang, folder)
-            facts = gang.command("tell", phase="check", limit=10, side="after")[0]["facts"]
+            facts = gang.command(SUMMARY, limit=10)[0].facts
         assert facts["hash"] == int(known)
         assert facts["env"] == {"TEST_SIDE": "x"}
 
@@ -386,7 +399,7 @@ def test_the_environment_is_there_before_the_interpreter_starts(folder: Path, gu
 def test_each_rank_knows_which_one_it_is(folder: Path, guardian: Guardian) -> None:
     with Gang(plan(folder, ranks=2), guardian) as gang:
         begin(gang, folder)
-        facts = [r["facts"] for r in gang.command("tell", phase="check", limit=10, side="after")]
+        facts = [r.facts for r in gang.command(SUMMARY, limit=10)]
     assert [(f["rank"], f["world_size"], f["rank_variables"]) for f in facts] == [
         (0, 2, ["0", "0", "2"]),
         (1, 2, ["1", "1", "2"]),
@@ -396,14 +409,14 @@ def test_each_rank_knows_which_one_it_is(folder: Path, guardian: Guardian) -> No
 
 
 def test_twenty_gangs_leave_no_descriptor_and_no_process(folder: Path, guardian: Guardian) -> None:
-    body = "os.write(write, b'{\"ok\": true}\\n')\nos.read(read, 1)\n"
+    body = 'os.write(write, b\'{"type": "ReadyReply"}\\n\')\nos.read(read, 1)\n'
     program = fake(folder, body)
     before = sorted(os.listdir("/proc/self/fd"))
     others = set(left_over(guardian))
     for _ in range(20):
         with Gang(plan(folder, ranks=2, python=program), guardian) as gang:
             gang.start()
-            gang.collect(phase="start", limit=20)
+            gang.await_start(limit=20)
     for _ in range(5):
         with Gang(plan(folder, ranks=2, python="/nowhere/python"), guardian) as gang, pytest.raises(LaunchFailed):
             gang.start()

@@ -13,11 +13,23 @@ import psutil
 import pytest
 
 from aiperf.launch import pair as pair_module
+from aiperf.launch import rank_replies
 from aiperf.launch.gang import Gang, LaunchFailed, LaunchSkipped
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.pair import Where, measure_pair
 from aiperf.launch.rounds import plan_audits
-from aiperf.order import PairPlan
+from aiperf.plan.order import PairPlan
+from aiperf.protocol.messages import (
+    CloseRequest,
+    CompareRequest,
+    ExchangeRequest,
+    RehearsalRequest,
+    SaveRequest,
+    SummaryRequest,
+    TurnRequest,
+    WarmUpRequest,
+    WorkerRequest,
+)
 from aiperf.records import Case, Check, Measure, Needs, Pair, Side, SideRun
 from aiperf.settings import Limits, Precision, Settings
 
@@ -120,7 +132,7 @@ def test_a_pair_of_healthy_sides_is_measured_and_passes_its_check(measured: Meas
     assert {s.side for s in pair.samples} == {"before", "after"}
     assert all(s.wall_s > 0 and s.device_s is None for s in pair.samples)
     assert failed(pair) == []
-    assert [c.compared for c in pair.checks] == ["after with before, 2 audits, bit for bit"]
+    assert [c.compared for c in pair.checks] == ["after with before, bit for bit"]
     assert [run.side for run in pair.runs] == ["before", "after"]
     assert all(run.warmup is not None and run.warmup.first_iteration_s > 0 for run in pair.runs)
     assert all(run.peak_bytes is not None and run.peak_bytes > 10 << 20 for run in pair.runs)
@@ -210,20 +222,17 @@ def test_sides_on_a_gpu_rehearse_audits_beside_each_other_once_both_are_warm(
     measured: Measured,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    done: list[str] = []
-    send, collect = pair_module.Gang.send, pair_module.Gang.collect
-    monkeypatch.setattr(pair_module.Gang, "send", lambda gang, op, **k: (done.append(op), send(gang, op, **k))[1])
-    monkeypatch.setattr(pair_module.Gang, "collect", lambda *a, **k: (done.append("answer"), collect(*a, **k))[1])
+    done = traffic(monkeypatch)
     for module in ("setup", "sides"):
         monkeypatch.setattr(f"aiperf.launch.{module}.device_of", lambda case: "cpu")
     settings = replace(SETTINGS, precision=replace(PRECISION, audits=audits))
     measured(*both(), needs=Needs(gpus=gpus), settings=settings, **how)
-    assert done.count("rehearse") == rehearsals
+    assert done.count(RehearsalRequest) == rehearsals
     if rehearsals:
-        begins = done.index("rehearse")
-        assert done[begins : begins + 4] == ["rehearse", "rehearse", "answer", "answer"]
-        assert begins + 4 == done.index("turn")
-        assert "warmup" not in done[begins:]
+        begins = done.index(RehearsalRequest)
+        assert done[begins : begins + 4] == [RehearsalRequest, RehearsalRequest, "collect", "collect"]
+        assert begins + 4 == done.index(TurnRequest)
+        assert WarmUpRequest not in done[begins:]
 
 
 def test_the_same_seed_gives_the_same_order_of_turns_and_the_pairs_own_order_comes_first(measured: Measured) -> None:
@@ -317,19 +326,18 @@ def test_only_the_side_that_begins_anew_is_spared_its_warm_up(measured: Measured
 
 
 def test_a_rank_that_left_the_cpus_it_was_bound_to_is_told_and_one_that_uses_fewer_is_not() -> None:
-    told = [{"facts": {"cpus": [4]}}, {"facts": {"cpus": [2, 3]}}, {"facts": {}}]
-    found = list(pair_module._strays("after", told, [(4, 5), (3,), (6,)]))
+    facts: list[dict[str, Any]] = [{"cpus": [4]}, {"cpus": [2, 3]}, {}]
+    found = list(rank_replies.strays("after", facts, [(4, 5), (3,), (6,)]))
     assert [(i.kind, i.side, i.voids) for i in found] == [("affinity", "after", False)]
     assert found[0].detail == "rank 1 may run on CPU 2 too, though it was bound to 3"
-    assert list(pair_module._strays("after", told, [None, None, None])) == []
+    assert list(rank_replies.strays("after", facts, [None, None, None])) == []
 
 
 def test_memory_on_another_node_than_the_cpus_is_an_incident_unless_the_side_wants_it_so() -> None:
     nodes = {0: (0, 1), 1: (2, 3)}
 
     def far(*facts: dict[str, Any], cpus: tuple[int, ...] | None = (2,)) -> list[str]:
-        told = [{"facts": one} for one in facts]
-        found = list(pair_module._far_memory("after", told, [cpus] * len(told), nodes))
+        found = list(rank_replies.far_memory("after", facts, [cpus] * len(facts), nodes))
         assert all((i.kind, i.side, i.voids) == ("affinity", "after", False) for i in found)
         return [i.detail for i in found]
 
@@ -385,28 +393,34 @@ def test_every_step_of_a_ladder_is_compared_with_the_first(measured: Measured) -
     ]
 
 
-def test_all_is_told_before_anything_is_saved_and_all_are_asked_before_any_is_waited_for(
+def test_all_is_reported_before_anything_is_saved_and_all_are_asked_before_any_is_waited_for(
     measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[str] = []
+    seen = traffic(monkeypatch)
+    assert failed(measured(*both(), side("third"))) == []
+    last = len(seen) - seen[::-1].index(SummaryRequest)
+    assert seen[last:] == [
+        "collect", *3 * [SaveRequest], *3 * ["collect"], ExchangeRequest, "collect", *2 * [CompareRequest],
+        *2 * ["collect"], *3 * [CloseRequest], *3 * ["collect"],
+    ]  # fmt: skip
+
+
+def traffic(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What every gang is asked from now on, as types of requests, and ``collect`` wherever replies are awaited."""
+    seen: list[Any] = []
     send, collect = Gang.send, Gang.collect
 
-    def sending(gang: Gang, op: str, **arguments: Any) -> None:
-        seen.append(op)
-        send(gang, op, **arguments)
+    def sending(gang: Gang, request: WorkerRequest[Any]) -> None:
+        seen.append(type(request))
+        send(gang, request)
 
-    def collecting(gang: Gang, **arguments: Any) -> Any:
+    def collecting(gang: Gang, *which: Any, **more: Any) -> Any:
         seen.append("collect")
-        return collect(gang, **arguments)
+        return collect(gang, *which, **more)
 
     monkeypatch.setattr(Gang, "send", sending)
     monkeypatch.setattr(Gang, "collect", collecting)
-    assert failed(measured(*both(), side("third"))) == []
-    last = len(seen) - seen[::-1].index("tell")
-    assert seen[last:] == [
-        *["collect"], *3 * ["save"], *3 * ["collect"], "hand_over", "collect", *2 * ["check"], *2 * ["collect"],
-        *3 * ["close"], *3 * ["collect"],
-    ]  # fmt: skip
+    return seen
 
 
 def test_sides_that_are_checked_beside_each_other_may_take_as_long_as_one_after_the_other(measured: Measured) -> None:
@@ -421,7 +435,7 @@ def test_sides_are_checked_beside_each_other_and_the_time_counts_once(measured: 
     pair = measured(*sides, check=Check("named", name="all have come"))
     assert failed(pair) == []
     assert [c.compared for c in pair.checks] == [
-        f"{name} with before, 2 audits, check all have come" for name in ("after", "third", "fourth")
+        f"{name} with before, check all have come" for name in ("after", "third", "fourth")
     ]
     # Twice 0.6 s in each of three workers, beside each other.
     assert 1.2 < pair.worker_seconds < pair.seconds
@@ -437,7 +451,7 @@ def test_a_named_check_is_found_whichever_side_starts(
         side("before"), side("after", params={"offset": 0.5}), order=order, check=check, exclusive=exclusive
     )
     assert [(c.passed, c.max_error) for c in pair.checks] == [(True, 0.5)]
-    assert pair.checks[0].compared == "after with before, 2 audits, check near, bound 0.6"
+    assert pair.checks[0].compared == "after with before, check near, bound 0.6"
 
 
 @pytest.mark.parametrize("order", [("before", "after"), ("after", "before")])
@@ -497,8 +511,8 @@ def test_what_a_gang_used_is_the_sum_over_its_ranks_and_its_iterations_are_not(m
     for run in pair.runs:
         timed = sum(s.iterations for s in pair.samples if s.side == run.side and not s.audit)
         assert run.usage["iterations"] == timed + run.reentry_iterations
-    ranks = [{"usage": {"iterations": 4, "minor_faults": faults}} for faults in (3.0, 5.0)]
-    assert pair_module._usage(ranks) == {"iterations": 4, "minor_faults": 8.0}
+    ranks = [{"iterations": 4, "minor_faults": faults} for faults in (3.0, 5.0)]
+    assert rank_replies.gang_usage(ranks) == {"iterations": 4, "minor_faults": 8.0}
 
 
 # ---- failures ------------------------------------------------------------------------------------------------------

@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 
+from aiperf.launch.phase_seconds import Spent
 from aiperf.launch.rounds import Played, plan_audits, play_rounds, round_count
-from aiperf.launch.spent import Spent
-from aiperf.launch.warmup import Turn
+from aiperf.launch.warmup import TurnPlan
+from aiperf.protocol.messages import AuditReply, AuditRequest, TurnReply, TurnRequest
 from aiperf.settings import Limits, Precision, Settings
 
 SETTINGS = Settings(precision=Precision(rounds=20, side_seconds=1.0), limits=Limits(measure=11.0, check=22.0))
+
+
+Asked = tuple[TurnRequest | AuditRequest, float]
+"""A request and its limit."""
 
 
 class Answers:
@@ -21,35 +26,37 @@ class Answers:
 
     def __init__(
         self,
-        log: list[tuple[Any, ...]],
+        log: list[Asked],
         *,
         ranks: int = 1,
         device: bool = False,
         lazy: bool = False,
-        telling: bool = False,
+        latencies: bool = False,
     ) -> None:
-        self._log, self._ranks, self._device, self._lazy, self._telling = log, ranks, device, lazy, telling
+        self._log, self._ranks, self._device, self._lazy, self._latencies = log, ranks, device, lazy, latencies
 
-    def command(self, op: str, *, phase: str, limit: float, side: str, **arguments: Any) -> list[dict[str, Any]]:
-        self._log.append((op, side, phase, limit, arguments))
-        count = arguments.get("samples", 0 if self._lazy else 1)
-        return [self._answer(count, rank, arguments) for rank in range(self._ranks)]
+    def command(self, request: TurnRequest | AuditRequest, *, limit: float) -> list[TurnReply | AuditReply]:
+        self._log.append((request, limit))
+        return [self._answer(request, rank) for rank in range(self._ranks)]
 
-    def _answer(self, count: int, rank: int, arguments: dict[str, Any]) -> dict[str, Any]:
-        wall = [(1.0 + i) * (1 + 2 * rank) for i in range(count)]
-        device = [w / 2 for w in wall] if self._device else [None] * count
-        block = 9.0 + rank if arguments.get("wall_too") else None
-        told = [0.25 + rank] * (2 if self._telling else 0)
-        return {"wall": wall, "device": device, "wall_block": block, "latencies": told}
+    def _answer(self, request: TurnRequest | AuditRequest, rank: int) -> TurnReply | AuditReply:
+        count = request.samples if isinstance(request, TurnRequest) else 0 if self._lazy else 1
+        wall = tuple((1.0 + i) * (1 + 2 * rank) for i in range(count))
+        device = tuple(w / 2 for w in wall) if self._device else (None,) * count
+        if isinstance(request, AuditRequest):
+            return AuditReply(wall=wall, device=device)
+        block = 9.0 + rank if request.wall_too else None
+        latencies = (0.25 + rank,) * (2 if self._latencies else 0)
+        return TurnReply(wall=wall, device=device, wall_block=block, latencies=latencies)
 
 
 def play(
     *, seed: int = 1, order: tuple[str, ...] = ("after", "before"), audits: int = 3, wall_too: bool = False,
     seconds: float = 0.05, marks: list[str | None] | None = None, **kind: Any,
-) -> tuple[Played, list[tuple[Any, ...]]]:  # fmt: skip
-    log: list[tuple[Any, ...]] = []
+) -> tuple[Played, list[Asked]]:  # fmt: skip
+    log: list[Asked] = []
     gang = Answers(log, **kind)
-    turn = Turn(reentry=4, samples=3, iterations=7, seconds=seconds)
+    turn = TurnPlan(reentry=4, samples=3, iterations=7, seconds=seconds)
     played = play_rounds(
         dict.fromkeys(order, gang), dict.fromkeys(order, turn), order, plan_audits(audits, seed, pair=0, single=False),
         seed=seed, settings=SETTINGS, clock="wall", on_gpu=False, wall_too=wall_too, spent=Spent(),
@@ -58,15 +65,15 @@ def play(
     return played, log
 
 
-def turns(log: list[tuple[Any, ...]]) -> list[str]:
-    return [entry[1] for entry in log if entry[0] == "turn"]
+def turns(log: list[Asked]) -> list[str]:
+    return [request.side for request, _ in log if isinstance(request, TurnRequest)]
 
 
-def audits(log: list[tuple[Any, ...]]) -> dict[str, list[tuple[int, int]]]:
+def audits(log: list[Asked]) -> dict[str, list[tuple[int, int]]]:
     found: dict[str, list[tuple[int, int]]] = {}
-    for op, side, _, _, arguments in log:
-        if op == "audit":
-            found.setdefault(side, []).append((arguments["seed"], arguments["iterations"]))
+    for request, _ in log:
+        if isinstance(request, AuditRequest):
+            found.setdefault(request.side, []).append((request.seed, request.iterations))
     return found
 
 
@@ -145,13 +152,14 @@ def test_audits_follow_an_even_and_an_odd_number_of_steps_in_turn(seed: int, wal
     _, log = play(seed=seed, wall_too=wall_too, audits=4)
     done: dict[str, int] = {"before": 0, "after": 0}
     seen: dict[str, list[int]] = {"before": [], "after": []}
-    for op, name, _, _, asked in log:
-        if op == "audit":
-            done[name] += asked["lead"]
+    for asked, _ in log:
+        name = asked.side
+        if isinstance(asked, AuditRequest):
+            done[name] += asked.lead
             seen[name].append(done[name] % 2)
-            done[name] += asked["iterations"]
+            done[name] += asked.iterations
         else:
-            done[name] += asked["reentry"] + asked["iterations"] * (asked["samples"] + asked["wall_too"])
+            done[name] += asked.reentry + asked.iterations * (asked.samples + asked.wall_too)
     assert seen == {"before": [0, 1, 0, 1], "after": [0, 1, 0, 1]}
 
 
@@ -189,7 +197,7 @@ def test_a_gang_is_as_slow_as_its_slowest_rank_and_its_skew_is_told() -> None:
 
 @pytest.mark.parametrize("wall_too", [False, True])
 def test_the_last_sample_of_a_turn_holds_the_latencies_of_all_ranks(wall_too: bool) -> None:
-    played, _ = play(ranks=2, telling=True, audits=2, wall_too=wall_too)
+    played, _ = play(ranks=2, latencies=True, audits=2, wall_too=wall_too)
     told = [s.latencies_s for s in played.samples if not s.audit and s.round == 0 and s.side == "after"]
     assert told == [(), (), *[()] * wall_too, (0.25, 0.25, 1.25, 1.25)]
     assert not any(s.latencies_s for s in played.samples if s.audit)
@@ -203,20 +211,17 @@ def test_telemetry_is_told_whose_turn_it_is_and_audits_belong_to_nobody() -> Non
     assert marks[::2] == turns(log)
 
 
-def test_every_command_has_the_limit_of_its_phase() -> None:
+def test_every_request_has_the_limit_of_its_phase() -> None:
     _, log = play()
-    assert {(op, phase, limit) for op, _, phase, limit, _ in log} == {
-        ("turn", "measure", 11.0),
-        ("audit", "check", 22.0),
-    }
+    assert {(type(request), limit) for request, limit in log} == {(TurnRequest, 11.0), (AuditRequest, 22.0)}
 
 
 @pytest.mark.parametrize(
     ("seconds", "rounds"), [(0.001, 20), (0.1, 10), (0.09, 12), (0.3, 4), (0.49, 4), (0.51, 2), (60.0, 2)]
 )
 def test_rounds_fill_the_measured_time_and_are_even(seconds: float, rounds: int) -> None:
-    short = Turn(1, 1, 1, 0.0001)
-    turns = {"before": short, "after": Turn(1, 1, 1, seconds)}
+    short = TurnPlan(1, 1, 1, 0.0001)
+    turns = {"before": short, "after": TurnPlan(1, 1, 1, seconds)}
     assert round_count(turns, SETTINGS, clock="wall", on_gpu=False) == rounds
     on_gpu = replace(SETTINGS, precision=replace(SETTINGS.precision, side_seconds=9.0, gpu_side_seconds=1.0))
     assert round_count(turns, on_gpu, clock="wall", on_gpu=True) == rounds
@@ -224,7 +229,7 @@ def test_rounds_fill_the_measured_time_and_are_even(seconds: float, rounds: int)
 
 @pytest.mark.parametrize(("limits", "rounds"), [({}, 12), ({"device_rounds": 6}, 6), ({"rounds": 10}, 10)])
 def test_the_device_clock_needs_fewer_rounds(limits: dict[str, int], rounds: int) -> None:
-    short = {"before": Turn(1, 1, 1, 0.001), "after": Turn(1, 1, 1, 0.001)}
+    short = {"before": TurnPlan(1, 1, 1, 0.001), "after": TurnPlan(1, 1, 1, 0.001)}
     settings = replace(SETTINGS, precision=replace(SETTINGS.precision, **{"rounds": 60, **limits}))
     assert round_count(short, settings, clock="device", on_gpu=True) == rounds
     assert round_count(short, settings, clock="wall", on_gpu=True) == settings.precision.rounds

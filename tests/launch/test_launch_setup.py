@@ -1,4 +1,4 @@
-"""What a side is told when it is set up."""
+"""What a worker is asked when it sets a side up."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.launch.setup import setup_of
-from aiperf.records import Case, Check, Side
+from aiperf.launch.setup import setup_request
+from aiperf.records import Case, Check, Measure, Side
 
 SIDES = (Side("before", workload="f.w"), Side("middle", workload="f.w"), Side("after", workload="f.w"))
 
@@ -15,13 +15,19 @@ SIDES = (Side("before", workload="f.w"), Side("middle", workload="f.w"), Side("a
 @pytest.mark.parametrize("asked", [True, False])
 def test_every_side_computes_the_reference_or_none_does_because_it_counts_into_their_peaks_of_memory(asked: bool):
     case = Case("s", "s", "t", "w", SIDES, check=Check("tolerance", reference=asked))
-    told = [setup_of(case, side, seed=1, delta=0.02, folder=Path("/x"))["order"] for side in SIDES]
-    assert [order["reference"] for order in told] == [asked] * 3
-    assert [order["rule"] for order in told] == ["tolerance"] * 3
+    requests = [setup_request(case, side, seed=1, delta=0.02, folder=Path("/x")) for side in SIDES]
+    assert [request.check for request in requests] == [Check("tolerance", reference=asked)] * 3
 
 
-def test_a_side_that_runs_a_checkout_is_told_the_repository_that_it_must_not_import_from():
+@pytest.mark.parametrize(("own", "used"), [(None, 0.02), (0.1, 0.1)])
+def test_the_threshold_of_the_precision_is_used_where_the_case_names_none(own: float | None, used: float):
+    case = Case("s", "s", "t", "w", SIDES, measure=Measure(clock="wall", delta=own))
+    request = setup_request(case, SIDES[0], seed=1, delta=0.02, folder=Path("/x"))
+    assert request.measure == Measure(clock="wall", delta=used)
+
+
+def test_a_side_that_runs_a_checkout_gets_the_repository_that_it_must_not_import_from():
     sides = (Side("before", workload="f.w", env={"AIPERF_REPOSITORY": "/mine"}), Side("after", workload="f.w"))
     case = Case("s", "s", "t", "w", sides)
-    told = [setup_of(case, side, seed=1, delta=0.02, folder=Path("/x"))["order"] for side in sides]
-    assert [order["repository"] for order in told] == ["/mine", ""]
+    requests = [setup_request(case, side, seed=1, delta=0.02, folder=Path("/x")) for side in sides]
+    assert [request.repository for request in requests] == ["/mine", ""]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from aiperf.launch.warmup import Turn, warm_up
+from aiperf.launch.warmup import TurnPlan, warm_up
+from aiperf.protocol.messages import FirstIterationReply, FirstIterationRequest, WarmUpReply, WarmUpRequest
 from aiperf.records import Case, Measure, Needs, Side, Warmup
 from aiperf.settings import Limits, Precision, Settings
 
@@ -18,31 +19,35 @@ class Steps:
     """Answers like a gang whose step takes ``times(number of the iteration)`` seconds, and keeps what it was asked."""
 
     def __init__(self, times: Times, *, steady_after: int = 0, ranks: int = 1, flush: float = 0.0) -> None:
-        self.asked: list[dict[str, Any]] = []
+        self.asked: list[FirstIterationRequest | WarmUpRequest] = []
         self.limits: list[float] = []
         self.iterations = 0
         self._times, self._steady_after, self._ranks, self._flush = times, steady_after, ranks, flush
 
-    def command(self, op: str, *, phase: str, limit: float, **arguments: Any) -> list[dict[str, Any]]:
-        assert phase == "warm-up"
-        self.asked.append({"op": op, **arguments})
+    @property
+    def iterations_asked(self) -> list[int]:
+        """Calls of step per reading, request by request; the first iteration is one."""
+        return [asked.iterations if isinstance(asked, WarmUpRequest) else 1 for asked in self.asked]
+
+    def command(self, request: FirstIterationRequest | WarmUpRequest, *, limit: float) -> list[Any]:
+        self.asked.append(request)
         self.limits.append(limit)
-        if op == "first":
-            return [{"seconds": self._step(1)} for _ in range(self._ranks)]
-        seconds = [self._step(arguments["iterations"]) for _ in range(arguments["readings"])]
+        if isinstance(request, FirstIterationRequest):
+            return [FirstIterationReply(seconds=self._step(1)) for _ in range(self._ranks)]
+        seconds = [self._step(request.iterations) for _ in range(request.readings)]
         steady = self.iterations >= self._steady_after
-        return [self._answer(seconds, arguments["iterations"], rank, steady) for rank in range(self._ranks)]
+        return [self._answer(seconds, request.iterations, rank, steady) for rank in range(self._ranks)]
 
     def _step(self, iterations: int) -> float:
         spent = sum(self._times(self.iterations + i) for i in range(iterations))
         self.iterations += iterations
         return spent / iterations
 
-    def _answer(self, seconds: list[float], iterations: int, rank: int, steady: bool) -> dict[str, Any]:
-        own = [s * (1 + rank) for s in seconds]
+    def _answer(self, seconds: list[float], iterations: int, rank: int, steady: bool) -> WarmUpReply:
+        own = tuple(s * (1 + rank) for s in seconds)
         reading = max(own) * iterations + self._flush
         reason = "steady" if steady else f"rank {rank} still falling"
-        return {"seconds": own, "reading_s": reading, "steady": steady, "reason": reason}
+        return WarmUpReply(seconds=own, reading_s=reading, steady=steady, reason=reason)
 
 
 def settings(**fields: Any) -> Settings:
@@ -57,7 +62,7 @@ def case(*, gpus: int = 0, **measure: Any) -> Case:
 
 def warmed(
     steps: Steps, given: Case | None = None, *, single: bool = False, anew: bool = False, **fields: Any
-) -> tuple[Warmup, Turn]:
+) -> tuple[Warmup, TurnPlan]:
     chosen = given or case(clock="wall")
     return warm_up(steps, "after", chosen, settings(**fields), single=single, anew=anew)  # type: ignore[arg-type]
 
@@ -65,14 +70,14 @@ def warmed(
 def test_short_steps_share_a_reading_of_a_millisecond() -> None:
     steps = Steps(lambda _: 10e-6)
     _, turn = warmed(steps)
-    assert steps.asked[-1]["iterations"] == 100
+    assert steps.iterations_asked[-1] == 100
     assert turn.iterations >= 100
 
 
 def test_long_steps_have_a_reading_each() -> None:
     steps = Steps(lambda _: 5e-3)
     _, turn = warmed(steps)
-    assert {asked.get("iterations", 1) for asked in steps.asked} == {1}
+    assert set(steps.iterations_asked) == {1}
     assert (turn.iterations, turn.samples, turn.reentry) == (1, 2, 1)
     assert turn.seconds == pytest.approx(2 * 5e-3 + 5e-3)
 
@@ -83,21 +88,21 @@ def test_a_single_iteration_a_sample_is_never_batched_however_short() -> None:
         (Steps(lambda _: 10e-6), case(clock="wall", cache="cold"), False),
     ):
         _, turn = warmed(steps, given, single=single)
-        assert {asked.get("iterations", 1) for asked in steps.asked} == {1}
+        assert set(steps.iterations_asked) == {1}
         assert (turn.iterations, turn.samples) == (1, 20)
 
 
 def test_event_times_need_shorter_readings_than_wall_times() -> None:
     device = Steps(lambda _: 10e-6)
     warmed(device, case(clock="device", gpus=1))
-    assert device.asked[-1]["iterations"] == 10
+    assert device.iterations_asked[-1] == 10
 
 
 def test_the_length_of_a_reading_is_corrected_once_the_step_ran_in_a_row() -> None:
     """The lone second iteration is five times as slow as those in a block."""
     steps = Steps(lambda n: 50e-6 if n < 2 else 10e-6)
     warmed(steps)
-    assert [asked.get("iterations") for asked in steps.asked[:4]] == [None, 1, 20, 100]
+    assert steps.iterations_asked[:4] == [1, 1, 20, 100]
 
 
 def test_warm_up_counts_every_iteration_that_ran() -> None:
@@ -118,7 +123,7 @@ def test_warm_up_ends_when_the_side_is_steady_and_tells_its_first_iteration() ->
 def test_a_whole_window_is_read_before_steady_is_believed() -> None:
     steps = Steps(lambda _: 2e-3)
     warmed(steps)
-    assert [asked["readings"] for asked in steps.asked if asked["op"] == "warmup"] == [1, 21]
+    assert [asked.readings for asked in steps.asked if isinstance(asked, WarmUpRequest)] == [1, 21]
 
 
 def test_a_side_that_is_never_steady_is_told_with_what_still_moved() -> None:
@@ -132,7 +137,7 @@ def test_a_window_that_the_budget_cannot_hold_is_shortened_to_what_can_show_a_sl
     for reading, window in ((0.1, 9), (0.5, 5), (10.0, 5), (0.01, 20)):
         steps = Steps(lambda _, reading=reading: reading)
         warmed(steps, warmup_seconds=1.0)
-        assert steps.asked[-1]["window"] == window
+        assert steps.asked[-1].window == window
 
 
 def test_the_slowest_rank_sets_the_times_and_an_unsteady_one_the_reason() -> None:
@@ -168,7 +173,7 @@ def test_a_scenario_sets_its_own_re_entry() -> None:
     assert turn.reentry == 7
 
 
-def test_the_limit_of_warm_up_holds_for_each_command() -> None:
+def test_the_limit_of_warm_up_holds_for_each_request() -> None:
     steps = Steps(lambda _: 1e-3)
     warmed(steps)
     assert set(steps.limits) == {77.0}
@@ -178,7 +183,7 @@ def test_the_limit_of_warm_up_holds_for_each_command() -> None:
 def test_a_side_whose_iterations_begin_anew_is_warm_after_two(single: bool) -> None:
     steps = Steps(lambda number: 2.0 if number else 3.0, steady_after=1000)
     warmup, turn = warmed(steps, single=single, anew=True)
-    assert [entry["op"] for entry in steps.asked] == ["first", "warmup"]
+    assert [type(asked) for asked in steps.asked] == [FirstIterationRequest, WarmUpRequest]
     assert steps.iterations == warmup.iterations == 2
     assert (warmup.first_iteration_s, warmup.steady, warmup.reason) == (3.0, True, "each iteration begins anew")
     assert (turn.samples, turn.iterations) == (1, 1)

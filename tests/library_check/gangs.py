@@ -11,15 +11,13 @@ from pathlib import Path
 
 from aiperf.host.facts import HostFacts
 from aiperf.launch.gang import LaunchSkipped
+from aiperf.recipes.session import MeasurementSession
 from aiperf.records import Case, CheckResult, Pair, Side
 from aiperf.settings import Precision, Settings
-from aiperf.stand import Stand
 from aiperf.workloads.contract import SkipSide
 from tests.library_check.inside import Seen
 
 _IDLE, _SPOILS = "idle", "spoils"
-_WORK = "work per step"
-"""What the harness calls its comparison of what a step delivers."""
 _PRECISION = Precision(
     rounds=2, round_seconds=0.002, side_seconds=0.02, warmup_seconds=0.05, warmup_window=3, audits=2, looks=(3,)
 )
@@ -37,16 +35,16 @@ def check_gang(case: Case, host: HostFacts, folder: Path) -> Seen:
     """
     victims = case.sides[1:]
     whole = replace(case, sides=(*case.sides, *(cheat for side in victims for cheat in _cheats(case, side))))
-    with Stand(host, Settings(precision=_PRECISION, results=folder, pin="none")) as stand:
+    with MeasurementSession(host, Settings(precision=_PRECISION, results=folder, pin="none")) as session:
         try:
-            pair = stand.measure(whole, 0, tuple(side.name for side in whole.sides), 1)
+            pair = session.measure(whole, 0, tuple(side.name for side in whole.sides), 1)
         except LaunchSkipped as reason:
             raise SkipSide(str(reason)) from None
     for side in case.sides:
         assert not (told := list(_failed(pair, side.name))), told[0].detail
     seen = Seen()
     for side in victims:
-        idle, spoilt = ([c.compared == _WORK for c in _failed(pair, _name(side, how))] for how in (_IDLE, _SPOILS))
+        idle, spoilt = ([c.kind == "work" for c in _failed(pair, _name(side, how))] for how in (_IDLE, _SPOILS))
         seen.note("no step at all", side.name, caught=False in idle)
         seen.note("an item too many", side.name, caught=True in idle)
         seen.note("a rank that spoils its outputs", side.name, caught=False in spoilt)
@@ -66,6 +64,5 @@ def _cheats(case: Case, victim: Side) -> Iterator[Side]:
 
 
 def _failed(pair: Pair, side: str) -> Iterator[CheckResult]:
-    """The failed checks that speak of a side."""
-    starts = (f"{side}:", f"{side}, ", f"{side} does ")
-    return (check for check in pair.checks if not check.passed and check.detail.startswith(starts))
+    """The failed checks that judge a side."""
+    return (check for check in pair.checks if not check.passed and side in check.sides)

@@ -15,11 +15,11 @@ from typing import Any
 
 from aiperf.launch.pair import work_differs
 from aiperf.plan.cases import expand
-from aiperf.records import Case, Side
+from aiperf.records import Case, Check, Side
 from aiperf.scenario.load import load_scenario
 from aiperf.worker import arrays
 from aiperf.worker.audit import Auditor, Snapshot
-from aiperf.worker.compare import Rule, compare
+from aiperf.worker.compare import compare
 from aiperf.worker.load import set_up
 from aiperf.workloads.contract import Context, Work, Workload
 from tests.library_check import spoils
@@ -37,7 +37,7 @@ class OneCase:
 
     name: str
     sides: tuple[Side, ...]
-    rule: Rule
+    rule: Check
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Seen:
 def one_case(case: Case) -> OneCase:
     """A planned case with its rule as it crosses the worker's pipe."""
     check = case.check
-    rule = Rule(check.kind, check.rtol, check.atol, check.name, check.bound, check.reference)
+    rule = Check(check.kind, check.rtol, check.atol, check.name, check.bound, check.reference)
     return OneCase(case.id, case.sides, rule)
 
 

@@ -35,7 +35,7 @@ SHELF = (
     Misbehaviour("out-of-memory.yaml", "warm-up", "oom_host", "Unable to allocate"),
     Misbehaviour("out-of-device-memory.yaml", "warm-up", "oom_device", "CUDA out of memory"),
     Misbehaviour("prints.yaml", "", None, ""),
-    Misbehaviour("writes-to-pipes.yaml", "warm-up", "protocol", "something else than an answer"),
+    Misbehaviour("writes-to-pipes.yaml", "warm-up", "protocol", "no valid reply"),
     Misbehaviour("dead-rank.yaml", "warm-up", "dead_rank", "rank 1"),
     Misbehaviour("outputs-raise.yaml", "check", "error", "KeyError"),
     Misbehaviour("outputs-differ.yaml", "check", "check", "out differs in 1 of 4096 elements"),

@@ -66,10 +66,10 @@ def test_a_side_keeps_its_own_value_against_the_gpu_block(scenario):
 
 
 def test_a_case_about_memory_is_about_that_of_the_device_it_runs_on(scenario):
-    made = scenario("gpu: {}\nmeasure: {headline: memory}\n")
-    found = [expand(made, on_gpu=on_gpu)[0].measure.headline for on_gpu in (False, True)]
+    made = scenario("gpu: {}\nmeasure: {metric: memory}\n")
+    found = [expand(made, on_gpu=on_gpu)[0].measure.metric for on_gpu in (False, True)]
     assert found == ["peak_memory", "gpu_memory"]
-    assert expand(scenario("gpu: {}\n"), on_gpu=True)[0].measure.headline == "time"
+    assert expand(scenario("gpu: {}\n"), on_gpu=True)[0].measure.metric == "time"
 
 
 def test_a_case_on_a_gpu_needs_one_and_reads_the_device_clock(scenario):

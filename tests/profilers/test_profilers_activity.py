@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from aiperf.profilers.activity import Call, Scene, Work, cut_note, kernel_kind, rows_of, side_of, spans_of
+from aiperf.profilers.activity import Call, DeviceWork, Scene, cut_note, kernel_kind, rows_of, side_of, spans_of
 from aiperf.records.profiled import SideProfile
 
 
-def work(start: float, end: float, *, launched: float | None = None, kind: Any = "kernel", **more: Any) -> Work:
+def work(start: float, end: float, *, launched: float | None = None, kind: Any = "kernel", **more: Any) -> DeviceWork:
     told = {"device": 0, "stream": 7, "rank": 0, "thread": 1, "name": "k", **more}
-    return Work(kind=kind, start=start, end=end, launched=start - 1 if launched is None else launched, **told)
+    return DeviceWork(kind=kind, start=start, end=end, launched=start - 1 if launched is None else launched, **told)
 
 
 def call(name: str, start: float, end: float, *, rank: int = 0, thread: int = 1, recorded: bool = True) -> Call:
@@ -22,13 +22,13 @@ def call(name: str, start: float, end: float, *, rank: int = 0, thread: int = 1,
 
 
 def profile(
-    *parts: Work | Call, ranges: dict[int, list[tuple[float, float]]] | None = None, settled: bool = False
+    *parts: DeviceWork | Call, ranges: dict[int, list[tuple[float, float]]] | None = None, settled: bool = False
 ) -> SideProfile:
     return side_of(replace(scene(*parts, ranges=ranges), settled=settled), tool="nsys")
 
 
-def scene(*parts: Work | Call, ranges: dict[int, list[tuple[float, float]]] | None = None) -> Scene:
-    done = tuple(part for part in parts if isinstance(part, Work))
+def scene(*parts: DeviceWork | Call, ranges: dict[int, list[tuple[float, float]]] | None = None) -> Scene:
+    done = tuple(part for part in parts if isinstance(part, DeviceWork))
     calls = tuple(part for part in parts if isinstance(part, Call))
     return Scene("before", 1, ranges or {0: [(0.0, 100.0)]}, done, calls)
 

@@ -7,24 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.profilers.commands import (
-    NCU_METRICS,
-    ncu_profile,
-    nsys_export,
-    nsys_profile,
-    perf_record,
-    perf_report,
-    perf_stat,
-)
-from aiperf.profilers.ncu_read import EXTRAS, FIELDS
-from aiperf.profilers.tools import Tool
+from aiperf.profilers.external import Range
+from aiperf.profilers.ncu import ncu_profile
+from aiperf.profilers.ncu_read import EXTRAS, FIELDS, NCU_METRICS
+from aiperf.profilers.nsys import nsys_profile
+from aiperf.profilers.perf import perf_record, perf_report, perf_stat
+from aiperf.profilers.recover import nsys_export
+from aiperf.profilers.tools import FoundTool
 
-ARGV = ["python", "-m", "aiperf.worker.solo", "spec.json"]
+ARGV = ["python", "-m", "aiperf.worker.standalone", "spec.json"]
+BEFORE = Range("before")
 FIFOS = (Path("/s/control.fifo"), Path("/s/answer.fifo"))
 
 
-def tool(name: str, *flags: str) -> Tool:
-    return Tool(name, Path("/opt") / name, (1, 2), "\n".join(f"  {flag}=" for flag in flags))
+def tool(name: str, *flags: str) -> FoundTool:
+    return FoundTool(name, Path("/opt") / name, (1, 2), "\n".join(f"  {flag}=" for flag in flags))
 
 
 def test_nsys_traces_cuda_and_ranges_on_a_gpu():
@@ -72,7 +69,7 @@ def test_nsys_exports_sqlite():
 
 
 def test_ncu_selects_one_sides_start_end_range_and_leaves_the_clocks_alone():
-    command = ncu_profile(tool("ncu"), ARGV, output=Path("/s/r"), side="before")
+    command = ncu_profile(tool("ncu"), ARGV, output=Path("/s/r"), selected=BEFORE)
     assert command == [
         *("/opt/ncu", "--export", "/s/r", "--force-overwrite", "--target-processes", "all", "--nvtx"),
         *("--nvtx-include", "aiperf@before", "--replay-mode", "kernel", "--clock-control", "none"),
@@ -85,26 +82,28 @@ def test_ncu_selects_one_sides_start_end_range_and_leaves_the_clocks_alone():
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"domain": ""}, ("--nvtx-include", "before")),
+        ({"selected": Range("before", "")}, ("--nvtx-include", "before")),
         ({"cold": False}, ("--cache-control", "none")),
         ({"launches": 7}, ("--launch-count", "7")),
-        ({"arithmetic": ("a.sum", "b.sum")}, ("--metrics", ",".join((*NCU_METRICS, "a.sum", "b.sum")))),
-        ({"claimed": ("a.sum", NCU_METRICS[0])}, ("--metrics", ",".join((*NCU_METRICS, "a.sum")))),
+        ({"metrics": ("a.sum", "b.sum")}, ("--metrics", ",".join((*NCU_METRICS, "a.sum", "b.sum")))),
+        ({"metrics": ("a.sum", NCU_METRICS[0])}, ("--metrics", ",".join((*NCU_METRICS, "a.sum")))),
         ({"ranks": 2}, ("--kernel-name", "regex:^(?!nccl)")),
     ],
 )
 def test_ncu_is_told_what_a_case_needs(more: dict[str, object], words: tuple[str, str]):
-    command = ncu_profile(tool("ncu"), ARGV, output=Path("r"), side="before", **more)  # type: ignore[arg-type]
+    command = ncu_profile(tool("ncu"), ARGV, output=Path("r"), **{"selected": BEFORE, **more})  # type: ignore[arg-type]
     assert words in pairwise(command)
     assert command[-4:] == ARGV
     assert ("--kernel-name" in command) == ("ranks" in more)
 
 
 def test_ncu_gets_flags_that_its_help_knows_and_no_others():
-    command = ncu_profile(tool("ncu", "--import-sass", "--graph-profiling"), ARGV, output=Path("r"), side="a")
+    command = ncu_profile(
+        tool("ncu", "--import-sass", "--graph-profiling"), ARGV, output=Path("r"), selected=Range("a")
+    )
     assert ("--import-sass", "no") in pairwise(command)
     assert ("--graph-profiling", "node") in pairwise(command)
-    bare = ncu_profile(tool("ncu"), ARGV, output=Path("r"), side="a")
+    bare = ncu_profile(tool("ncu"), ARGV, output=Path("r"), selected=Range("a"))
     assert not {"--import-sass", "--graph-profiling"} & set(bare)
 
 

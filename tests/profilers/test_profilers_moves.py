@@ -36,21 +36,22 @@ def text_of(node: ast.AST | None) -> str:
 
 @cache
 def own_counters(workload: str) -> frozenset[str]:
-    """Keys written in the module of a workload and in those of its own that it imports: its counts are among them."""
-    left, seen, found = [workload.partition(".")[0]], set[str](), set[str]()
+    """Keys written in the family's package and in the shared modules that it imports: its counts are among them."""
+    family = WORKLOADS / workload.partition(".")[0]
+    left, seen, found = list(family.glob("*.py")), set[Path](), set[str]()
     while left:
-        module = left.pop()
-        path = WORKLOADS / f"{module}.py"
-        if module in seen or not path.is_file():
+        path = left.pop()
+        if path in seen or not path.is_file():
             continue
-        seen.add(module)
+        seen.add(path)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Dict):
                 found |= {text for key in node.keys if (text := text_of(key))}
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
                 found.add(text_of(node.slice))
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("aiperf.workloads"):
-                left += [str(node.module).rpartition(".")[2], *(alias.name for alias in node.names)]
+                inner = WORKLOADS.joinpath(*str(node.module).split(".")[2:])
+                left += [inner.with_suffix(".py"), *(inner / f"{alias.name}.py" for alias in node.names)]
     return frozenset(found)
 
 

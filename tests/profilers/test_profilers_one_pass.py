@@ -14,9 +14,10 @@ from aiperf.launch.guardian import Guardian
 from aiperf.profilers import one_pass
 from aiperf.profilers.complaints import COUNTERS_TAKEN
 from aiperf.profilers.one_pass import Done, keep, side_pass, with_peaks
-from aiperf.profilers.preflight import Ability
+from aiperf.profilers.profiler import ToolStatus
 from aiperf.profilers.reading import Reading
-from aiperf.profilers.tools import Tool
+from aiperf.profilers.tools import FoundTool
+from aiperf.protocol.messages import SummaryReply
 from aiperf.records import Case, Measure, Side
 from aiperf.records.profiled import Artefact
 
@@ -38,9 +39,9 @@ def passed(tmp_path: Path, guardian: Guardian):
         path = program(tmp_path / name, f'[ "$1" = --query-metrics ] && exit; {script}')
         before = Side("before", workload=f"{SIDES}:{workload}")
         case = Case("s", "s", "t", "w", (before, before), measure=Measure(clock="wall"))
-        ability = Ability(name, True, "here", "", found=Tool(name, path, (2025, 3, 1)))
+        status = ToolStatus(name, True, "here", "", found=FoundTool(name, path, (2025, 3, 1)))
         folders: Any = {"scratch": tmp_path / "scratch", "raw": tmp_path / "raw"}
-        return side_pass(case, before, ability, seed=1, limit=limit, guardian=guardian, **folders)
+        return side_pass(case, before, status, seed=1, limit=limit, guardian=guardian, **folders)
 
     return over
 
@@ -131,9 +132,13 @@ def test_both_sides_tell_the_same_kind_of_memory(gpu: tuple[int | None, int | No
     assert [reading.sides[0].peak_bytes for reading in with_peaks(done)] == told
 
 
+def summary(**peaks):
+    return SummaryReply(work={}, counters={}, facts={}, usage={}, **peaks)
+
+
 def test_the_memory_of_a_gang_is_that_of_all_its_ranks_and_unknown_when_one_is_silent():
-    told = [{"peak_bytes": 3, "peak_gpu_bytes": 1}, {"peak_bytes": 4, "peak_gpu_bytes": None}]
-    assert one_pass._together(told, "peak_bytes") == 7
-    assert one_pass._together(told, "peak_gpu_bytes") is None
+    ranks = [summary(peak_bytes=3, peak_gpu_bytes=1), summary(peak_bytes=4, peak_gpu_bytes=None)]
+    assert one_pass._together(ranks, "peak_bytes") == 7
+    assert one_pass._together(ranks, "peak_gpu_bytes") is None
     # Torch that reserved nothing: the memory is another allocator's.
-    assert one_pass._together([{"peak_gpu_bytes": 0}], "peak_gpu_bytes") is None
+    assert one_pass._together([summary(peak_bytes=1, peak_gpu_bytes=0)], "peak_gpu_bytes") is None

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profilers_made import program, row
 
-from aiperf.profilers import passes as module
-from aiperf.profilers.commands import NCU_METRICS
-from aiperf.profilers.passes import ToolPass, passes
-from aiperf.profilers.preflight import Ability
-from aiperf.profilers.reading import Pass, Reading, range_name
-from aiperf.profilers.recover import NoReport
-from aiperf.profilers.tools import Tool
+from aiperf.profilers import ncu, perf
+from aiperf.profilers.ncu_read import NCU_METRICS
+from aiperf.profilers.one_pass import passes
+from aiperf.profilers.profiler import ToolPass, ToolStatus
+from aiperf.profilers.reading import NoReport, Pass, Reading, range_name
+from aiperf.profilers.registry import NAMES
+from aiperf.profilers.tools import FoundTool
 from aiperf.records import Case, Measure, Needs, Side
 from aiperf.worker import ranges
 
@@ -23,32 +23,28 @@ BEFORE = Side("before", workload="tensor.op")
 
 
 def launches(tmp_path: Path, tool: str, script: str = "", *, side: Side = BEFORE, **case: object) -> list[ToolPass]:
-    found = Tool(tool, program(tmp_path / tool, script), (1, 2))
+    found = FoundTool(tool, program(tmp_path / tool, script), (1, 2))
     one = Case("s", "s", "t", "w", (BEFORE, side), **case)  # type: ignore[arg-type]
-    ability = Ability(tool, True, "here", "", found=found)
-    made = passes(one, side, ability, seed=3, scratch=tmp_path / "scratch")
+    status = ToolStatus(tool, True, "here", "", found=found)
+    made = passes(one, side, status, seed=3, scratch=tmp_path / "scratch")
     for launch in made:
         launch.solo.prepare()
     return made
 
 
 def test_every_launch_has_a_folder_of_its_own(tmp_path: Path):
-    folders = [launch.solo.folder.name for tool in module_tools() for launch in launches(tmp_path / tool, tool)]
+    folders = [launch.solo.folder.name for tool in NAMES for launch in launches(tmp_path / tool, tool)]
     assert folders == ["nsys-before", "ncu-before", "torch-before", "perf-before", "perf-samples-before"]
 
 
-def module_tools() -> tuple[str, ...]:
-    return ("nsys", "ncu", "torch", "perf")
-
-
 def test_only_perf_is_switched_on_and_off_and_only_torch_writes_a_trace(tmp_path: Path):
-    for tool in module_tools():
+    for tool in NAMES:
         for launch in launches(tmp_path / tool, tool):
             assert (launch.solo.control, launch.solo.trace) == (tool == "perf", tool == "torch")
 
 
 def test_tools_that_trace_the_warm_up_too_are_given_little_of_it(tmp_path: Path):
-    told = {tool: launches(tmp_path / tool, tool)[0].solo.warmup_seconds for tool in module_tools()}
+    told = {tool: launches(tmp_path / tool, tool)[0].solo.warmup_seconds for tool in NAMES}
     assert told["nsys"] == told["ncu"] == 0.3
     assert told["torch"] == told["perf"] == 1.0
 
@@ -70,7 +66,7 @@ def test_ncu_is_asked_for_the_arithmetic_that_it_lists_and_a_reading_without_any
     command = launch.command(["python"])
     assert ("op_fadd_pred_on.sum" in command[command.index("--metrics") + 1]) == (not notes)
     launch.solo.folder.joinpath("ncu.ncu-rep").touch()
-    monkeypatch.setattr(module, "read_ncu", lambda *a, **k: Reading(notes=("its own",)))
+    monkeypatch.setattr(ncu, "read_ncu", lambda *a, **k: Reading(notes=("its own",)))
     assert launch.read(Pass("before", 1), {}).notes == (
         "its own", *["ncu lists no counters of arithmetic here: FLOPs of kernels are not known"] * notes
     )  # fmt: skip
@@ -104,7 +100,7 @@ def test_ncu_is_asked_for_what_the_case_itself_claims_of_as_far_as_it_knows_it(
     assert command[command.index("--metrics") + 1] == ",".join(NCU_METRICS) + asked
     launch.solo.folder.joinpath("ncu.ncu-rep").touch()
     read: list[object] = []
-    monkeypatch.setattr(module, "read_ncu", lambda *a, **k: read.append(k["claimed"]) or Reading())
+    monkeypatch.setattr(ncu, "read_ncu", lambda *a, **k: read.append(k["claimed"]) or Reading())
     notes = launch.read(Pass("before", 1), {}).notes
     assert (read, [n for n in notes if "not asked for" in n]) == ([looked_for], [note] if note else [])
 
@@ -116,7 +112,7 @@ def test_an_ncu_that_reached_its_limit_of_launches_says_so(
     (launch,) = launches(tmp_path, "ncu")
     launch.solo.folder.joinpath("ncu.ncu-rep").touch()
     found = Reading(tuple(row(count=count) for count in counts))
-    monkeypatch.setattr(module, "read_ncu", lambda *a, **k: found)
+    monkeypatch.setattr(ncu, "read_ncu", lambda *a, **k: found)
     sides = launch.read(Pass("before", 3), {}).sides
     assert [(s.side, s.tool, s.iterations) for s in sides] == [("before", "ncu", 3)] * (lost is not None)
     told = "ncu stops at 50 launches, and read 50: there may be more" if lost else ""
@@ -157,9 +153,7 @@ def test_an_ncu_that_wrote_nothing_has_failed(tmp_path: Path, domain: str, said:
 
 
 def test_a_torch_trace_and_raw_reports_are_what_is_kept(tmp_path: Path):
-    names = {
-        tool: [[f.name for f in one.files()] for one in launches(tmp_path / tool, tool)] for tool in module_tools()
-    }
+    names = {tool: [[f.name for f in one.files()] for one in launches(tmp_path / tool, tool)] for tool in NAMES}
     assert names == {
         "nsys": [["nsys.nsys-rep"]], "ncu": [["ncu.ncu-rep"]], "torch": [["trace-0.json.gz"]],
         "perf": [[], ["perf.data"]],
@@ -176,7 +170,7 @@ def test_a_torch_trace_and_raw_reports_are_what_is_kept(tmp_path: Path):
 def test_a_perf_report_that_fails_or_hangs_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
 ):
-    monkeypatch.setattr(module, "_REPORT_S", 0.2 if "sleep" in script else 30.0)
+    monkeypatch.setattr(perf, "_REPORT_S", 0.2 if "sleep" in script else 30.0)
     _, launch = launches(tmp_path, "perf", script)
     with pytest.raises(NoReport, match=said):
         launch.read(Pass("before", 1), {"PATH": "/usr/bin:/bin"})

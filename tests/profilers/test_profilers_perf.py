@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from profilers_made import host
 
-from aiperf.profilers.commands import PERF_EVENTS
+from aiperf.profilers.perf import PERF_EVENTS
 from aiperf.profilers.perf_read import counted, hot_spots, read_samples, read_stat
-from aiperf.profilers.preflight import abilities
 from aiperf.profilers.reading import Pass
+from aiperf.profilers.registry import statuses
 from aiperf.records.profiled import HotSpot
 
 BEFORE = Pass("before", 4)
@@ -97,7 +97,7 @@ def test_no_samples_are_a_note():
 
 def test_what_perf_prints_here_is_read(tmp_path: Path):
     """With perf itself where it may be used, else with what it said."""
-    perf = next(ability for ability in abilities(host(gpu=False)) if ability.tool == "perf")
+    perf = next(status for status in statuses(host(gpu=False)) if status.tool == "perf")
     if perf.usable and perf.found is not None:
         print("the real perf")
         events = [word for event in PERF_EVENTS for word in ("-e", event)]

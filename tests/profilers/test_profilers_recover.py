@@ -12,12 +12,12 @@ import pytest
 from profilers_made import Export, host, program
 
 from aiperf.profilers import recover, tools
-from aiperf.profilers.commands import nsys_profile
+from aiperf.profilers.nsys import nsys_profile
 from aiperf.profilers.nsys_read import read_nsys
-from aiperf.profilers.preflight import abilities
-from aiperf.profilers.reading import Pass
-from aiperf.profilers.recover import NoReport, nsys_sqlite
-from aiperf.profilers.tools import Tool
+from aiperf.profilers.reading import NoReport, Pass
+from aiperf.profilers.recover import nsys_sqlite
+from aiperf.profilers.registry import statuses
+from aiperf.profilers.tools import FoundTool
 
 # nsys export ... --output FILE REPORT: the ninth word and the tenth.
 EXPORTS = 'cp "${10}" "$9"'
@@ -38,7 +38,7 @@ class Place:
 
     def nsys(self, script: str) -> None:
         path = program(self.folder / "nsight" / "target-linux-x64" / "nsys", script)
-        self.tool = Tool("nsys", path, (2025, 3, 1))
+        self.tool = FoundTool("nsys", path, (2025, 3, 1))
 
     def importer(self, script: str, *, folder: str = "host-linux-x64") -> Path:
         return program(self.folder / "nsight" / folder / "QdstrmImporter", script)
@@ -153,7 +153,7 @@ def test_an_export_that_is_no_database_is_removed(place: Place):
 
 def test_what_nsys_leaves_on_this_machine_is_recovered(tmp_path: Path):
     """With nsys itself where it is installed, else that it is said to be absent."""
-    nsys = next(ability for ability in abilities(host(gpu=False)) if ability.tool == "nsys")
+    nsys = next(status for status in statuses(host(gpu=False)) if status.tool == "nsys")
     if not nsys.usable or nsys.found is None:
         print("nsys cannot be used here")
         assert nsys.reason

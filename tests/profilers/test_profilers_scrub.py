@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from profilers_made import FIXTURES, PID, Export, host, tid
 
-from aiperf.profilers.commands import nsys_profile
 from aiperf.profilers.environment import (
     missed,
     profiled_environment,
@@ -23,10 +22,11 @@ from aiperf.profilers.environment import (
     withheld_note,
     without_secrets,
 )
+from aiperf.profilers.nsys import nsys_profile
 from aiperf.profilers.nsys_read import read_nsys
-from aiperf.profilers.preflight import abilities
 from aiperf.profilers.reading import Pass
 from aiperf.profilers.recover import nsys_sqlite
+from aiperf.profilers.registry import statuses
 from aiperf.profilers.scrub import scrub
 
 TOKEN = "hunter2-5f3a9c-planted"
@@ -179,7 +179,7 @@ def test_library_folders_come_before_those_that_are_there():
 
 def test_a_secret_in_any_environment_or_printed_by_the_program_is_in_nothing_that_is_kept(tmp_path: Path):
     """With nsys itself where it is installed, else that it is said to be absent."""
-    nsys = next(ability for ability in abilities(host(gpu=False)) if ability.tool == "nsys")
+    nsys = next(status for status in statuses(host(gpu=False)) if status.tool == "nsys")
     if not nsys.usable or nsys.found is None:
         print("nsys cannot be used here")
         assert nsys.reason

@@ -8,8 +8,10 @@ import pytest
 from profilers_made import program
 
 from aiperf.profilers import tools
+from aiperf.profilers.nsys import HELP_WORDS
+from aiperf.profilers.nsys import PLACES as NSYS_PLACES
 from aiperf.profilers.tools import (
-    Tool,
+    FoundTool,
     candidates,
     find_tool,
     has_ncu_report,
@@ -27,13 +29,8 @@ if [ "$1" = export ]; then echo "  --type="; fi
 """
 
 
-@pytest.fixture(autouse=True)
-def _no_usual_places(monkeypatch: pytest.MonkeyPatch):
-    """Only what a test makes: this machine's own tools are out of sight."""
-    own = {
-        name: tuple(place for place in places if place.startswith("{cuda}")) for name, places in tools._PLACES.items()
-    }
-    monkeypatch.setattr(tools, "_PLACES", own)
+PLACES = tuple(place for place in NSYS_PLACES if place.startswith("{cuda}"))
+"""Only what a test makes: this machine's own tools are out of sight."""
 
 
 def nsys(path: Path, version: str) -> Path:
@@ -44,7 +41,12 @@ def test_the_newest_that_answers_is_taken_wherever_it_lies(tmp_path: Path):
     nsys(tmp_path / "path" / "nsys", "2022.4.2.1-df9881f")
     newer = nsys(tmp_path / "cuda" / "bin" / "nsys", "2025.3.1.90-253135822126v0")
     program(tmp_path / "cuda" / "nsight-systems-9" / "bin" / "nsys", "exit 1")
-    tool = find_tool("nsys", environ={"PATH": f"{tmp_path}/path:/usr/bin", "CUDA_HOME": f"{tmp_path}/cuda"})
+    tool = find_tool(
+        "nsys",
+        places=PLACES,
+        help_words=HELP_WORDS,
+        environ={"PATH": f"{tmp_path}/path:/usr/bin", "CUDA_HOME": f"{tmp_path}/cuda"},
+    )
     assert tool is not None
     assert (tool.path, tool.version, tool.version_text) == (newer, (2025, 3, 1), "2025.3.1")
 
@@ -52,7 +54,9 @@ def test_the_newest_that_answers_is_taken_wherever_it_lies(tmp_path: Path):
 def test_the_named_one_is_taken_although_it_is_older(tmp_path: Path):
     old = nsys(tmp_path / "mine", "2020.1.0")
     nsys(tmp_path / "path" / "nsys", "2025.3.1")
-    tool = find_tool("nsys", environ={"PATH": f"{tmp_path}/path", "AIPERF_NSYS": str(old)})
+    tool = find_tool(
+        "nsys", places=PLACES, help_words=HELP_WORDS, environ={"PATH": f"{tmp_path}/path", "AIPERF_NSYS": str(old)}
+    )
     assert tool is not None
     assert tool.path == old
 
@@ -69,7 +73,7 @@ def test_a_named_one_that_does_not_answer_is_not_replaced_by_another(tmp_path: P
         named.mkdir()
     nsys(tmp_path / "cuda" / "bin" / "nsys", "2025.3.1")
     environ = {"PATH": f"{tmp_path}/path", "CUDA_HOME": f"{tmp_path}/cuda", "AIPERF_NSYS": str(named)}
-    assert find_tool("nsys", environ=environ) is None
+    assert find_tool("nsys", places=PLACES, help_words=HELP_WORDS, environ=environ) is None
 
 
 def test_each_real_file_is_asked_once_in_the_order_of_search(tmp_path: Path):
@@ -80,21 +84,26 @@ def test_each_real_file_is_asked_once_in_the_order_of_search(tmp_path: Path):
     link.parent.mkdir(parents=True)
     link.symlink_to(second)
     environ = {"PATH": str(first.parent), "CUDA_HOME": str(tmp_path / "cuda")}
-    assert list(candidates("nsys", environ=environ)) == [first, second, third]
+    assert list(candidates("nsys", PLACES, environ=environ)) == [first, second, third]
 
 
 def test_the_nsys_inside_nsight_compute_is_found_last(tmp_path: Path):
     own = nsys(tmp_path / "nsight-compute-2025.3.1" / "host" / "target-linux-x64" / "nsys", "2025.3.1")
-    assert list(candidates("nsys", environ={"PATH": "", "CUDA_PATH": str(tmp_path)})) == [own]
+    assert list(candidates("nsys", PLACES, environ={"PATH": "", "CUDA_PATH": str(tmp_path)})) == [own]
 
 
 def test_nothing_found_is_none(tmp_path: Path):
-    assert find_tool("nsys", environ={"PATH": str(tmp_path), "CUDA_HOME": str(tmp_path)}) is None
+    assert (
+        find_tool(
+            "nsys", places=PLACES, help_words=HELP_WORDS, environ={"PATH": str(tmp_path), "CUDA_HOME": str(tmp_path)}
+        )
+        is None
+    )
 
 
 def test_what_a_tool_can_do_is_read_from_its_help_whole_words_only(tmp_path: Path):
     nsys(tmp_path / "nsys", "2022.4.2")
-    tool = find_tool("nsys", environ={"PATH": str(tmp_path)})
+    tool = find_tool("nsys", places=PLACES, help_words=HELP_WORDS, environ={"PATH": str(tmp_path)})
     assert tool is not None
     assert (tool.can("--wait"), tool.can("--cuda-graph-trace"), tool.can("--type")) == (True, True, True)
     assert (tool.can("--graph"), tool.can("--cuda-graph"), tool.can("wait")) == (False, False, False)
@@ -103,8 +112,10 @@ def test_what_a_tool_can_do_is_read_from_its_help_whole_words_only(tmp_path: Pat
 def test_a_tool_gets_the_folder_of_libraries_that_the_user_names(tmp_path: Path):
     needs = 'case ":$LD_LIBRARY_PATH:" in *:/my/libs:*) ;; *) exit 1;; esac'
     program(tmp_path / "nsys", needs + NSYS.format(version="2025.3.1"))
-    assert find_tool("nsys", environ={"PATH": str(tmp_path)}) is None
-    tool = find_tool("nsys", environ={"PATH": str(tmp_path), "AIPERF_LIBS": "/my/libs"})
+    assert find_tool("nsys", places=PLACES, help_words=HELP_WORDS, environ={"PATH": str(tmp_path)}) is None
+    tool = find_tool(
+        "nsys", places=PLACES, help_words=HELP_WORDS, environ={"PATH": str(tmp_path), "AIPERF_LIBS": "/my/libs"}
+    )
     assert tool is not None
     assert tool.libraries == "/my/libs"
 
@@ -129,7 +140,9 @@ def test_versions_of_every_tool_are_read(text: str, version: tuple[int, ...]):
 def test_a_tool_that_hangs_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tools, "_ASK_S", 0.2)
     program(tmp_path / "nsys", "exec sleep 60")
-    assert find_tool("nsys", environ={"PATH": f"{tmp_path}:/usr/bin:/bin"}) is None
+    assert (
+        find_tool("nsys", places=PLACES, help_words=HELP_WORDS, environ={"PATH": f"{tmp_path}:/usr/bin:/bin"}) is None
+    )
 
 
 # ---- importers and libraries -----------------------------------------------------------------------------------------
@@ -146,12 +159,12 @@ smsp__sass_thread_inst_executed_op_fadd_pred_on Counter inst       # of FADD thr
 def test_the_counters_that_an_ncu_lists_are_known_by_name_and_none_where_it_lists_none(tmp_path: Path):
     (tmp_path / "told").write_text(LISTED)
     ncu = program(tmp_path / "ncu", f'[ "$1" = --query-metrics ] && cat {tmp_path / "told"}')
-    assert offered_counters(Tool("ncu", ncu, (2025, 3))) == {
+    assert offered_counters(FoundTool("ncu", ncu, (2025, 3))) == {
         "sm__ops_path_tensor_src_fp16",
         "smsp__sass_thread_inst_executed_op_fadd_pred_on",
     }
     mute = program(tmp_path / "mute" / "ncu", "echo no device >&2; exit 1")
-    assert offered_counters(Tool("ncu", mute, (2025, 3))) == frozenset()
+    assert offered_counters(FoundTool("ncu", mute, (2025, 3))) == frozenset()
 
 
 def test_importers_are_found_beside_the_link_beside_the_file_and_around_both(tmp_path: Path):
@@ -199,7 +212,7 @@ def test_the_module_that_reads_reports_is_the_installed_one_else_the_one_of_nsig
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     program(tmp_path / "ncu", 'echo "Version 2025.3.1"')
-    ncu = find_tool("ncu", environ={"PATH": str(tmp_path)})
+    ncu = find_tool("ncu", places=(), environ={"PATH": str(tmp_path)})
     assert ncu is not None
     monkeypatch.setattr(tools.importlib.util, "find_spec", lambda name: object())
     assert has_ncu_report(ncu) == Path()

@@ -8,28 +8,29 @@ from dataclasses import replace
 import pytest
 from recipes_made import Bench, failing, make_case, make_settings, noisy, pair, raises
 
-from aiperf.campaign import (
-    CaseState,
+from aiperf.analysis.notes import note_sentence, note_sentences
+from aiperf.errors import AiperfError, usage
+from aiperf.launch.gang import LaunchSkipped
+from aiperf.recipes.case import (
+    CaseProgress,
     Noise,
     advance,
     interrupt,
     look,
     new_state,
-    refuse,
-    same_step_note,
+    reject_case,
+    same_code_note,
     skipped_record,
     to_record,
 )
-from aiperf.errors import AiperfError, usage
-from aiperf.launch.gang import LaunchSkipped
-from aiperf.records import Watch
+from aiperf.records import Note, Watch
 
 
-def begin(tau: float = 0.0, *, seed: int = 0, name: str = "s", **measure) -> CaseState:
+def begin(tau: float = 0.0, *, seed: int = 0, name: str = "s", **measure) -> CaseProgress:
     return new_state(make_case(name, **measure), make_settings(), host_id="h", noise=Noise(tau), seed=seed)
 
 
-def sit(state: CaseState, bench: Bench, *, budget: float = 1e6, seen: list[int] | None = None) -> None:
+def sit(state: CaseProgress, bench: Bench, *, budget: float = 1e6, seen: list[int] | None = None) -> None:
     while not state.done:
         advance(state, bench.measure, lambda s: None if seen is None else seen.append(s.valid))
         look(state, budget=budget)
@@ -66,7 +67,7 @@ def test_a_spent_budget_ends_the_case_and_says_so() -> None:
     state.seconds = 100.0
     look(state, budget=100.0)
     assert (state.valid, state.stop) == (4, "budget")
-    assert "would take" in to_record(state).notes[0]
+    assert to_record(state).notes[0].code == "budget_spent"
 
 
 def test_pairs_that_become_slow_between_two_looks_end_with_the_budget() -> None:
@@ -167,7 +168,7 @@ def test_a_host_that_voids_pair_after_pair_is_unfit() -> None:
     sit(state, bench)
     record = to_record(state)
     assert (len(bench.calls), record.stop) == (3, "unfit")
-    assert record.notes == ("3 of 3 pairs were voided by the environment",)
+    assert record.notes == (Note("voided", {"voids": 3, "pairs": 3}),)
 
 
 def test_a_worker_that_finds_that_the_host_cannot_run_the_side_skips_the_case() -> None:
@@ -203,12 +204,12 @@ def test_wrong_output_makes_every_verdict_invalid() -> None:
 def test_what_aiperf_added_is_the_time_that_no_worker_had() -> None:
     state = begin()
     sit(state, Bench([pair(ratio=1.5)]))
-    assert 0 < to_record(state).own_seconds == to_record(state).seconds
+    assert 0 < to_record(state).harness_seconds == to_record(state).seconds
     state.seconds = 10.0
     state.pairs = [replace(p, worker_seconds=2.0) for p in state.pairs]
-    assert to_record(state).own_seconds == pytest.approx(2.0)
+    assert to_record(state).harness_seconds == pytest.approx(2.0)
     state.pairs = [replace(p, worker_seconds=99.0) for p in state.pairs]
-    assert to_record(state).own_seconds == 0.0
+    assert to_record(state).harness_seconds == 0.0
 
 
 def test_what_calibration_learned_raises_the_threshold() -> None:
@@ -242,9 +243,10 @@ def test_a_drift_over_the_pairs_is_a_note_and_changes_no_result() -> None:
     calm, moved = begin(), begin()
     sit(calm, Bench([noisy(0.04)]))
     sit(moved, Bench([drifting(0.5)]))
-    assert not any("slowed" in note for note in to_record(calm).notes)
-    (told,) = [note for note in to_record(moved).notes if "slowed" in note]
-    assert told.startswith("both sides slowed by 6")
+    assert not any(note.code == "drift" for note in to_record(calm).notes)
+    (note,) = [note for note in to_record(moved).notes if note.code == "drift"]
+    assert note.values["alike"]
+    assert note_sentence(note).startswith("both sides slowed by 6")
     assert [r.verdict.word for r in to_record(moved).results] == [r.verdict.word for r in to_record(calm).results]
     assert to_record(moved).results[0].comparison.ratio == pytest.approx(to_record(calm).results[0].comparison.ratio)
 
@@ -256,14 +258,16 @@ def test_percentiles_that_lack_units_are_a_note() -> None:
 
     state = begin()
     sit(state, Bench([telling]))
-    (note,) = [note for note in to_record(state).notes if "latency" in note]
-    assert note == "a launch told the latency of 120 units or more: latency_p99 takes 1000, latency_p999 takes 10000"
+    (sentence,) = [text for text in note_sentences(to_record(state)) if "latencies" in text]
+    assert (
+        sentence == "some launch has the latencies of only 120 units: latency_p99 needs 1000, latency_p999 needs 10000"
+    )
     assert {"latency_p50", "latency_p90"} <= {r.comparison.metric for r in to_record(state).results}
 
 
 def test_a_refused_case_is_a_failed_one_that_measured_nothing() -> None:
     state = begin()
-    refuse(state, "the host is unfit for this case: it is busy.")
+    reject_case(state, "the host is unfit for this case: it is busy.")
     record = to_record(state)
     assert state.done
     assert (record.status, record.stop, record.pairs) == ("failed", "unfit", ())
@@ -279,15 +283,14 @@ def test_sides_of_one_machine_code_launched_alike_are_told_to_differ_by_nothing(
         )
         return [replace(made, runs=runs)]
 
-    assert same_step_note(of(before="a", after="a")) == (
-        "before and after are the same machine code, launched alike: no difference by construction"
-    )
-    assert same_step_note(of(before="a", after="b")) == ""
-    told = same_step_note(of(before="a", one="b", two="b", three="a", four="c"))
     same = "are the same machine code, launched alike: no difference by construction"
-    assert told == f"before and three {same}; so are one and two"
-    assert same_step_note(of(before=None, after=None)) == ""
-    assert same_step_note([]) == ""
+    assert note_sentence(same_code_note(of(before="a", after="a"))) == f"before and after {same}"
+    assert same_code_note(of(before="a", after="b")) is None
+    note = same_code_note(of(before="a", one="b", two="b", three="a", four="c"))
+    assert note.values == {"groups": [["before", "three"], ["one", "two"]]}
+    assert note_sentence(note) == f"before and three {same}; so are one and two"
+    assert same_code_note(of(before=None, after=None)) is None
+    assert same_code_note([]) is None
 
 
 def test_what_is_said_to_come_up_to_the_next_look_is_what_is_measured() -> None:
@@ -320,13 +323,15 @@ def test_a_limit_that_changed_between_pairs_is_a_note_and_changes_no_result() ->
     sit(moved, Bench([step]))
     sit(still, Bench([pair(ratio=1.5)]))
     told = to_record(moved)
-    assert "power limit of GPU 0 (mW) went from 700000 to 600000 between the starts of pairs 1 and 2" in told.notes
+    assert "power limit of GPU 0 (mW) went from 700000 to 600000 between the starts of pairs 1 and 2" in note_sentences(
+        told
+    )
     assert told.results == to_record(still).results
-    assert not any("power limit" in note for note in to_record(still).notes)
+    assert not any(note.code == "invariant_moved" for note in to_record(still).notes)
 
 
 def test_a_case_whose_sides_do_not_tell_what_it_is_about_fails_and_says_so() -> None:
-    state = begin(headline="latency_p99")
+    state = begin(metric="latency_p99")
     sit(state, Bench([pair()]))
     record = to_record(state)
     assert (record.status, record.pairs) == ("failed", ())

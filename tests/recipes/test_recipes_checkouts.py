@@ -13,19 +13,19 @@ from types import SimpleNamespace
 import pytest
 from recipes_made import HOST, Told
 
-from aiperf.checkouts import check_refs, with_checkouts
 from aiperf.errors import Exit, UserError
 from aiperf.launch import gang
 from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.worktrees import WORKING_TREE
-from aiperf.pipeline import run_plan
 from aiperf.plan.cases import expand
 from aiperf.plan.plan import Plan
 from aiperf.plan.rebuild import rebuild_case
-from aiperf.records import Case, Measure, Pair
+from aiperf.recipes.checkouts import check_refs, with_checkouts
+from aiperf.recipes.run import run_plan
+from aiperf.recipes.session import MeasurementSession
+from aiperf.records import Case, Invocation, Measure, Pair
 from aiperf.scenario.load import load_scenario
 from aiperf.settings import Precision, Settings
-from aiperf.stand import Stand
 
 PRECISION = Precision(
     name="tiny", looks=(4,), alpha=0.2, rounds=2, side_seconds=0.02, round_seconds=0.002, warmup_seconds=0.1,
@@ -107,8 +107,8 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def stand(settings: Settings) -> Iterator[Stand]:
-    with Stand(replace(HOST, cpus=CPUS), settings) as opened:
+def session(settings: Settings) -> Iterator[MeasurementSession]:
+    with MeasurementSession(replace(HOST, cpus=CPUS), settings) as opened:
         yield opened
 
 
@@ -118,9 +118,9 @@ def case_of(repo: Path, text: str = SCENARIO, name: str = "s") -> Case:
     return expand(load_scenario(path), on_gpu=False)[0]
 
 
-def measured(case: Case, stand: Stand, **how: object) -> Pair:
-    (ready,) = with_checkouts([case], stand.worktrees, **how)
-    return stand.measure(ready, 0, tuple(side.name for side in ready.sides), 1)
+def measured(case: Case, session: MeasurementSession, **how: object) -> Pair:
+    (ready,) = with_checkouts([case], session.worktrees, **how)
+    return session.measure(ready, 0, tuple(side.name for side in ready.sides), 1)
 
 
 def facts(pair: Pair) -> dict[str, SimpleNamespace]:
@@ -131,29 +131,29 @@ def seconds(pair: Pair, side: str) -> float:
     return min(s.wall_s / s.iterations for s in pair.samples if s.side == side and not s.audit)
 
 
-def test_base_runs_the_old_code_in_a_checkout_and_the_other_side_the_code_as_it_lies(repo, stand) -> None:
+def test_base_runs_the_old_code_in_a_checkout_and_the_other_side_the_code_as_it_lies(repo, session) -> None:
     package(repo, "base", pause=0.020)
     package(repo, "head", pause=0.001)
-    pair = measured(case_of(repo), stand)
+    pair = measured(case_of(repo), session)
     told = facts(pair)
     assert seconds(pair, "before") >= 0.020 > seconds(pair, "after")
     assert told["before"].commit == git(repo, "rev-parse", "base")
-    assert told["before"].mine.startswith(str(stand.worktrees._root.path))
+    assert told["before"].mine.startswith(str(session.worktrees._root.path))
     assert told["after"].commit.startswith(git(repo, "rev-parse", "head") + "+")
     assert (told["after"].mine, told["after"].folder) == (f"{repo}/src/mine/__init__.py", f"{repo}/bench")
     assert told["before"].folder == str(Path(told["before"].mine).parents[2] / "bench")
     assert [check.passed for check in pair.checks] == [True]
 
 
-def test_code_that_computes_something_else_at_head_fails_the_check(repo, stand) -> None:
+def test_code_that_computes_something_else_at_head_fails_the_check(repo, session) -> None:
     package(repo, "base", factor=1.0)
     package(repo, "head", factor=2.0)
-    pair = measured(rebuild_case(case_of(repo), base="base", head="head"), stand)
+    pair = measured(rebuild_case(case_of(repo), base="base", head="head"), session)
     assert [check.passed for check in pair.checks] == [False]
 
 
 def test_neither_the_working_folder_nor_an_installed_copy_takes_the_place_of_the_checkout(
-    repo, stand, tmp_path, monkeypatch
+    repo, session, tmp_path, monkeypatch
 ) -> None:
     package(repo, "base", root=".")
     package(repo, "head", root=".")
@@ -163,101 +163,101 @@ def test_neither_the_working_folder_nor_an_installed_copy_takes_the_place_of_the
     (site / "aiperf").symlink_to(Path(gang.__file__).parents[1])
     monkeypatch.setattr(gang, "import_root", lambda: site)
     monkeypatch.chdir(repo)
-    told = facts(measured(rebuild_case(case_of(repo), base="base", head=WORKING_TREE), stand))
-    where = {side: Path(run.mine).relative_to(stand.worktrees._root.path).parts[1:] for side, run in told.items()}
+    told = facts(measured(rebuild_case(case_of(repo), base="base", head=WORKING_TREE), session))
+    where = {side: Path(run.mine).relative_to(session.worktrees._root.path).parts[1:] for side, run in told.items()}
     assert where == dict.fromkeys(("before", "after"), ("repo", "mine", "__init__.py"))
     assert told["before"].mine != told["after"].mine
 
 
-def test_one_commit_on_both_sides_lies_in_two_folders(repo, stand) -> None:
+def test_one_commit_on_both_sides_lies_in_two_folders(repo, session) -> None:
     package(repo, "base")
     case = rebuild_case(case_of(repo), base="base", head="main")
-    (ready,) = with_checkouts([case], stand.worktrees, build="touch built")
+    (ready,) = with_checkouts([case], session.worktrees, build="touch built")
     before, after = (Path(side.folder) for side in ready.sides)
     assert before != after
     assert [(folder.parent / "built").exists() for folder in (before, after)] == [True, True]
     assert [side.ref for side in ready.sides] == ["base", "main"]
-    assert with_checkouts([case], stand.worktrees, build="touch built") == (ready,)
+    assert with_checkouts([case], session.worktrees, build="touch built") == (ready,)
 
 
-def test_programs_run_in_their_own_checkouts(repo, stand, tmp_path) -> None:
+def test_programs_run_in_their_own_checkouts(repo, session, tmp_path) -> None:
     package(repo, "base")
     package(repo, "head")
     text = SCENARIO.replace("workload: ./work.py:scale\n", "")
     command = f"{sys.executable} prog.py {tmp_path}"
     text = text.replace("{ref: base}", f"{{ref: base, command: {command}/1}}")
     text = text.replace("{}", f"{{command: {command}/2}}")
-    pair = measured(case_of(repo, text), stand)
+    pair = measured(case_of(repo, text), session)
     old, new = ({tuple(line.split()) for line in (tmp_path / n).read_text().splitlines()} for n in "12")
     assert new == {("head", f"{repo}/src/mine", f"{repo}/bench")}
     ((name, origin, folder),) = old
     assert name == "base"
     assert Path(origin).parents[1] == Path(folder).parent
-    assert Path(folder).is_relative_to(stand.worktrees._root.path)
+    assert Path(folder).is_relative_to(session.worktrees._root.path)
     assert facts(pair)["before"].commit == git(repo, "rev-parse", "base")
 
 
 def test_programs_under_forbidden_bytecode_are_warned_about_when_only_one_side_is_fresh(
-    repo, stand, monkeypatch
+    repo, session, monkeypatch
 ) -> None:
     package(repo, "base")
     text = SCENARIO.replace("workload: ./work.py:scale\n", "")
     mixed = case_of(repo, text.replace("{ref: base}", "{ref: base, command: ls}").replace("{}", "{command: ls}"))
     said: list[str] = []
-    with_checkouts([mixed], stand.worktrees, progress=said.append)
+    with_checkouts([mixed], session.worktrees, progress=said.append)
     assert not any("PYTHONDONTWRITEBYTECODE" in line for line in said)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    with_checkouts([rebuild_case(mixed, base="base", head="main")], stand.worktrees, progress=said.append)
+    with_checkouts([rebuild_case(mixed, base="base", head="main")], session.worktrees, progress=said.append)
     assert not any("PYTHONDONTWRITEBYTECODE" in line for line in said)
-    with_checkouts([mixed], stand.worktrees, progress=said.append)
+    with_checkouts([mixed], session.worktrees, progress=said.append)
     assert any("PYTHONDONTWRITEBYTECODE" in line for line in said)
 
 
-def test_two_commits_never_share_a_process_and_one_commit_may(repo, stand) -> None:
+def test_two_commits_never_share_a_process_and_one_commit_may(repo, session) -> None:
     package(repo, "base", pause=0.02)
     package(repo, "head")
     case = replace(case_of(repo), measure=Measure(clock="wall", isolation="in_process"))
     said: list[str] = []
-    (ready,) = with_checkouts([case], stand.worktrees, progress=said.append)
+    (ready,) = with_checkouts([case], session.worktrees, progress=said.append)
     assert ready.measure.isolation == "process"
     assert any("each side gets a process of its own" in line for line in said)
     same = replace(case, sides=tuple(replace(side, ref="base") for side in case.sides))
-    (ready,) = with_checkouts([same], stand.worktrees)
+    (ready,) = with_checkouts([same], session.worktrees)
     assert ready.measure.isolation == "in_process"
     assert len({side.folder for side in ready.sides}) == 1
 
 
-def test_a_case_without_refs_is_left_alone(repo, stand) -> None:
+def test_a_case_without_refs_is_left_alone(repo, session) -> None:
     package(repo, "base")
     case = case_of(repo, SCENARIO.replace("{ref: base}", "{items: 65}"))
-    assert with_checkouts([case], stand.worktrees) == (case,)
+    assert with_checkouts([case], session.worktrees) == (case,)
 
 
 @pytest.mark.parametrize(
     ("build", "kind", "tail"), [("echo broken; exit 4", "error", "broken"), ("echo slow; sleep 60", "hang", "slow")]
 )
-def test_a_build_that_fails_names_the_side_and_its_last_words(repo, stand, build, kind, tail) -> None:
+def test_a_build_that_fails_names_the_side_and_its_last_words(repo, session, build, kind, tail) -> None:
     package(repo, "base")
-    stand.worktrees._build_seconds = 3.0
+    session.worktrees._build_seconds = 3.0
     with pytest.raises(LaunchFailed, match="the build of base") as caught:
-        with_checkouts([case_of(repo)], stand.worktrees, build=build)
+        with_checkouts([case_of(repo)], session.worktrees, build=build)
     failure = caught.value.failure
     assert (failure.side, failure.phase, failure.kind, failure.stderr_tail) == ("before", "start", kind, tail)
 
 
-def test_a_package_that_would_come_from_elsewhere_fails_the_side(repo, stand, tmp_path, monkeypatch) -> None:
+def test_a_package_that_would_come_from_elsewhere_fails_the_side(repo, session, tmp_path, monkeypatch) -> None:
     package(repo, "base")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     hook = "import sys\nfrom importlib.util import spec_from_file_location as s\nclass F:\n"
     hook += "  find_spec = staticmethod(lambda n, p=None, t=None: s(n, '/else/mine.py') if n == 'mine' else None)\n"
     (tmp_path / "sitecustomize.py").write_text(hook + "sys.meta_path.insert(0, F)\n")
     with pytest.raises(LaunchFailed, match=r"mine would be imported from /else/mine\.py, not from the checkout of ba"):
-        with_checkouts([case_of(repo)], stand.worktrees)
+        with_checkouts([case_of(repo)], session.worktrees)
 
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_package_that_lies_deeper_and_comes_from_the_repository_itself_fails_the_launch(
-    repo, stand, tmp_path, monkeypatch, late
+    repo, session, tmp_path, monkeypatch, late
 ) -> None:
     """As an editable install does it: a path of the repository, on ``sys.path`` whatever PYTHONPATH says."""
     package(repo, "base", root="back/end")
@@ -268,16 +268,16 @@ def test_a_package_that_lies_deeper_and_comes_from_the_repository_itself_fails_t
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.path.append({str(repo / 'back/end')!r})\n")
     case = rebuild_case(case_of(repo), base=WORKING_TREE, head=WORKING_TREE)
     with pytest.raises(LaunchFailed, match=r"mine was imported from .*/back/end/mine/__init__\.py, not from") as caught:
-        measured(case, stand)
+        measured(case, session)
     assert (caught.value.failure.phase, caught.value.failure.kind) == ("check" if late else "set-up", "error")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(repo / "back/end"), str(tmp_path)]))
-    assert {check.passed for check in measured(case, stand).checks} == {True}
+    assert {check.passed for check in measured(case, session).checks} == {True}
 
 
-def test_a_stand_refuses_a_ref_that_nobody_checked_out(repo, stand) -> None:
+def test_a_stand_refuses_a_ref_that_nobody_checked_out(repo, session) -> None:
     package(repo, "base")
     with pytest.raises(LaunchFailed, match="its ref base was not checked out"):
-        stand.measure(case_of(repo), 0, ("before", "after"), 1)
+        session.measure(case_of(repo), 0, ("before", "after"), 1)
 
 
 def test_a_run_measures_its_checkouts_and_leaves_nothing_but_its_results(repo, settings, tmp_path) -> None:
@@ -293,12 +293,14 @@ def test_a_run_measures_its_checkouts_and_leaves_nothing_but_its_results(repo, s
     before = git(repo, "status", "--porcelain=v2"), git(repo, "for-each-ref"), git(repo, "stash", "list")
     told = Told()
     host = replace(HOST, cpus=CPUS)
-    outcome = run_plan(Plan((broken, case), ()), host=host, settings=settings, progress=told, argv=["aiperf"])
+    outcome = run_plan(
+        Plan((broken, case), ()), host=host, settings=settings, progress=told, invocation=Invocation("run")
+    )
     failed, done = outcome.records
     assert (failed.status, done.status, outcome.exit) == ("failed", "measured", Exit.WRONG)
     assert failed.failure.side == "before"
     assert 'the commit of "bare" has no file bench/work.py' in failed.failure.message
-    assert [r.verdict.word for r in done.results if r.headline] == ["improved"]
+    assert [r.verdict.word for r in done.results if r.primary] == ["improved"]
     assert [side.ref for side in done.case.sides] == ["base", ""]
     assert done.pairs[0].runs[0].facts["commit"] == old
     assert told.done == ["broken", "s"]
@@ -316,7 +318,7 @@ def test_refs_that_mean_nothing_are_all_told_before_anything_is_run(repo, settin
     shipped = replace(case, sides=tuple(replace(s, workload="tensor.op", ref="base") for s in case.sides))
     plan = Plan((unknown, unknown, outside, shipped, case), ())
     with pytest.raises(UserError) as caught:
-        run_plan(plan, host=HOST, settings=settings, progress=Told(), argv=["aiperf"])
+        run_plan(plan, host=HOST, settings=settings, progress=Told(), invocation=Invocation("run"))
     told = [(fault.where, fault.what) for fault in caught.value.faults]
     assert told == [
         (case.path, f'"bsae" is no branch, tag or commit of {repo}.'),

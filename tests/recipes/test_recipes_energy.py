@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from recipes_made import HOST, make_case, make_settings
 
-import aiperf.stand as module
+import aiperf.recipes.session as module
 from aiperf.host.energy import EnergyMeter
 from aiperf.host.facts import Gpu
 from aiperf.launch.gang import LaunchFailed
+from aiperf.recipes.session import MeasurementSession
 from aiperf.records import Failure, Needs, Side
-from aiperf.stand import Stand
 
 GPUS = tuple(Gpu(i, "NVIDIA H200", f"GPU-{i}", "9.0", 1, 1) for i in range(4))
 
@@ -31,13 +31,13 @@ def asked(monkeypatch):
     return log
 
 
-def stand(**settings):
-    return Stand(replace(HOST, gpus=GPUS), make_settings(**settings))
+def session(**settings):
+    return MeasurementSession(replace(HOST, gpus=GPUS), make_settings(**settings))
 
 
 def test_a_case_is_charged_the_gpus_that_it_uses_or_else_the_cpu(asked) -> None:
     ranks = tuple(Side(name, workload="x.y", ranks=2) for name in ("before", "after"))
-    wanted = stand(energy_seconds=5.0)
+    wanted = session(energy_seconds=5.0)
     for case in (
         make_case(),
         replace(make_case(), needs=Needs(gpus=1)),
@@ -49,14 +49,14 @@ def test_a_case_is_charged_the_gpus_that_it_uses_or_else_the_cpu(asked) -> None:
 
 
 def test_no_counter_is_opened_when_energy_is_not_asked_for(asked) -> None:
-    assert stand()._meter(make_case()) is None
+    assert session()._meter(make_case()) is None
     assert asked == []
 
 
 def test_the_counters_are_given_back_when_the_pair_fails(asked, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
     monkeypatch.setattr(module, "measure_pair", _fails)
-    with stand(energy_seconds=5.0, pin="none") as opened, pytest.raises(LaunchFailed):
+    with session(energy_seconds=5.0, pin="none") as opened, pytest.raises(LaunchFailed):
         opened.measure(make_case(), 0, ("before", "after"), 1)
     assert asked == ["cpu", "closed"]
 
@@ -67,7 +67,7 @@ def test_programs_are_given_the_counters_of_their_case_and_they_are_given_back(
 ) -> None:
     monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
     sides = tuple(Side(name, command=("true",)) for name in ("before", "after"))
-    with stand(pin="none", **settings) as opened:
+    with session(pin="none", **settings) as opened:
         pair = opened.measure(replace(make_case(), sides=sides), 0, ("before", "after"), 1)
     assert asked == (["cpu", "closed"] if settings else [])
     assert {name: reading.problem for name, reading in pair.energy.items()} == (

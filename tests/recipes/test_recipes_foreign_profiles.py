@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.foreign_profiles import Range, import_reports, profile_program
-from aiperf.profilers.preflight import Ability
-from aiperf.profilers.tools import Tool
+from aiperf.profilers.external import Range
+from aiperf.profilers.profiler import ToolStatus
+from aiperf.profilers.tools import FoundTool
+from aiperf.recipes.profile_external import import_reports, profile_program
 from aiperf.records.profiled import Artefact, Profile
 
 REPORTS = Path(__file__).resolve().parents[1] / "fixtures" / "profilers"
@@ -19,8 +20,8 @@ def profiled(folder: Path, name: str, script: str) -> Profile:
     path = folder / name
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
-    ability = Ability(name, True, str(path), "", found=Tool(name, path, (2025, 3, 1)))
-    return profile_program(["true"], [ability], gpu=True, ranges=[Range("mine")], note=lambda _: None)
+    status = ToolStatus(name, True, str(path), "", found=FoundTool(name, path, (2025, 3, 1)))
+    return profile_program(["true"], [status], gpu=True, ranges=[Range("mine")], note=lambda _: None)
 
 
 def failed(profile: Profile) -> Artefact:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from aiperf import profiling
 from aiperf.errors import UserError
 from aiperf.profilers import one_pass
 from aiperf.profilers.one_pass import Done, refusal
-from aiperf.profilers.preflight import Ability
+from aiperf.profilers.profiler import ToolStatus
 from aiperf.profilers.reading import Reading
-from aiperf.profiling import Wish, commands_of, going_on, profile_case, profile_cases, profile_measured
+from aiperf.recipes import profile as profiling
+from aiperf.recipes.profile import ProfileRequest, commands_of, going_on, profile_case, profile_cases, profile_measured
 from aiperf.records import Case, CaseRecord, Needs, RunRecord, Side
 from aiperf.records.profiled import Artefact, CounterRow, Profile, SideProfile, Span
 from aiperf.store.profiles import read_profiles, write_profile
@@ -48,11 +48,11 @@ class Tools:
         self.status, self.name, self.left = "read", "k", 99
         monkeypatch.setattr(profiling, "_one", self._one)
 
-    def _one(self, case: Case, wish: Wish, *_: Any, **__: Any) -> Profile:
+    def _one(self, case: Case, request: ProfileRequest, *_: Any, **__: Any) -> Profile:
         if not self.left:
             raise KeyboardInterrupt
         self.left -= 1
-        names = [ability.tool for ability in wish.abilities]
+        names = [status.tool for status in request.statuses]
         self.asked += [(case.id, tool) for tool in names]
         (tool,) = names
         return told(case, tool, status=self.status, name=self.name)
@@ -70,10 +70,10 @@ def run(tmp_path: Path) -> Path:
 
 def profiled(run: Path, *names: str, cases: tuple[Case, ...] = (ONE, TWO)) -> tuple[list[Profile], list[str]]:
     """Profiles of the cases with these tools, and what was said meanwhile."""
-    wish = Wish(tuple(Ability(name, True, "here", "") for name in names))
+    request = ProfileRequest(tuple(ToolStatus(name, True, "here", "") for name in names))
     said: list[str] = []
     done: list[Profile] = []
-    profile_cases(cases, wish, run=run, note=said.append, done=done.append)
+    profile_cases(cases, request, run=run, note=said.append, done=done.append)
     return done, said
 
 
@@ -127,28 +127,28 @@ def test_a_tool_that_told_nothing_is_tried_again(run: Path, tools: Tools):
     assert {a.status for a in joined.artefacts} == {"read"}
 
 
-def skipped(run: Path, tools: Tools, *, now: Ability) -> tuple[list[tuple[str, str]], list[str]]:
+def skipped(run: Path, tools: Tools, *, now: ToolStatus) -> tuple[list[tuple[str, str]], list[str]]:
     """What is asked of the tools, and said, when a tool that was absent is wanted again."""
-    absent = Ability("perf", False, "", "perf was not found", "Install it.")
+    absent = ToolStatus("perf", False, "", "perf was not found", "Install it.")
     reason = "perf was not found. Install it."
     write_profile(run, ONE, replace(told(ONE, "torch"), artefacts=(Artefact("perf", "", "skipped", reason),)))
     assert refusal(ONE, absent) == Artefact("perf", "", "skipped", reason)
     said: list[str] = []
-    profile_cases([ONE], Wish((now,)), run=run, note=said.append, done=lambda _: None)
+    profile_cases([ONE], ProfileRequest((now,)), run=run, note=said.append, done=lambda _: None)
     return tools.asked, said
 
 
 def test_a_tool_that_was_installed_since_is_no_longer_skipped(run: Path, tools: Tools):
-    assert skipped(run, tools, now=Ability("perf", True, "here", ""))[0] == [(ONE.id, "perf")]
+    assert skipped(run, tools, now=ToolStatus("perf", True, "here", ""))[0] == [(ONE.id, "perf")]
 
 
 def test_a_tool_that_is_still_not_here_is_left_as_it_was(run: Path, tools: Tools):
-    asked, said = skipped(run, tools, now=Ability("perf", False, "", "perf was not found", "Install it."))
+    asked, said = skipped(run, tools, now=ToolStatus("perf", False, "", "perf was not found", "Install it."))
     assert (asked, said) == ([], ["s[n=1] is kept as it was profiled"])
 
 
 def test_a_tool_that_is_not_used_for_another_reason_now_is_told_anew(run: Path, tools: Tools):
-    asked, _ = skipped(run, tools, now=Ability("perf", False, "here", "the kernel forbids it"))
+    asked, _ = skipped(run, tools, now=ToolStatus("perf", False, "here", "the kernel forbids it"))
     assert asked == [(ONE.id, "perf")]
 
 
@@ -156,15 +156,15 @@ def test_an_interrupt_while_profiling_is_told_with_what_was_saved(run: Path, too
     tools.left = 1
     records = [CaseRecord(case, "measured") for case in (ONE, TWO)]
     said: list[str] = []
-    wish = Wish((Ability("torch", True, "here", ""),))
-    made, whole = profile_measured(records, wish, run=run, host_id="h", note=said.append)
+    request = ProfileRequest((ToolStatus("torch", True, "here", ""),))
+    made, whole = profile_measured(records, request, run=run, host_id="h", note=said.append)
     assert ([profile.case for profile in made], whole) == ([ONE.id], False)
     assert said[-1] == (
         "profiling was interrupted: 1 of 2 cases are profiled and saved; "
         f"aiperf profile with --resume {run.name} goes on"
     )
     tools.left = 9
-    assert profile_measured(records, wish, run=run, host_id="h", note=said.append)[1]
+    assert profile_measured(records, request, run=run, host_id="h", note=said.append)[1]
 
 
 def test_a_case_whose_scenario_has_changed_is_profiled_again(run: Path, tools: Tools):
@@ -177,10 +177,10 @@ def test_a_case_whose_scenario_has_changed_is_profiled_again(run: Path, tools: T
 def test_ncu_is_left_out_over_a_side_of_which_nsys_saw_no_kernel(run: Path, monkeypatch: pytest.MonkeyPatch):
     asked: list[tuple[str, str]] = []
 
-    def passed(case: Case, side: Side, ability: Ability, **_: Any) -> Any:
-        asked.append((ability.tool, side.name))
-        seen = SideProfile(side.name, ability.tool, 1, kernels=0 if side.name == "before" else 3)
-        return Artefact(ability.tool, side.name, "read"), [Done(["tool"], Reading(sides=(seen,)), {}, {})]  # type: ignore[arg-type]
+    def passed(case: Case, side: Side, status: ToolStatus, **_: Any) -> Any:
+        asked.append((status.tool, side.name))
+        seen = SideProfile(side.name, status.tool, 1, kernels=0 if side.name == "before" else 3)
+        return Artefact(status.tool, side.name, "read"), [Done(["tool"], Reading(sides=(seen,)), {}, {})]  # type: ignore[arg-type]
 
     monkeypatch.setattr(profiling, "side_pass", passed)
     here = replace(ONE, needs=Needs(gpus=1))
@@ -189,7 +189,7 @@ def test_ncu_is_left_out_over_a_side_of_which_nsys_saw_no_kernel(run: Path, monk
     assert [(a.tool, a.side, a.status) for a in made.artefacts[2:]] == [
         ("ncu", "before", "skipped"), ("ncu", "after", "read"),
     ]  # fmt: skip
-    assert made.artefacts[2].reason == "nsys saw no kernel of this side, and ncu reads kernels alone"
+    assert made.artefacts[2].code == "no_kernel"
     # What is settled so is not tried again when the run goes on; without nsys there is nothing to leave it out by.
     assert profiled(run, "nsys", "ncu", cases=(here,))[1] == ["s[n=1] is kept as it was profiled"]
     profiled(RunWriter.create(run.parent).folder, "ncu", cases=(here,))
@@ -202,8 +202,8 @@ def test_a_profile_keeps_what_later_tools_are_joined_with(tmp_path: Path, monkey
         return Artefact("torch", side.name, "read"), [read]
 
     monkeypatch.setattr(profiling, "side_pass", passed)
-    wish = Wish((Ability("torch", True, "here", ""),))
-    made = profile_case(ONE, wish, scratch=tmp_path, raw=tmp_path, guardian=None, note=print)  # type: ignore[arg-type]
+    request = ProfileRequest((ToolStatus("torch", True, "here", ""),))
+    made = profile_case(ONE, request, scratch=tmp_path, raw=tmp_path, guardian=None, note=print)  # type: ignore[arg-type]
     assert made.facts == {
         "own": {"before": {"calls": 8.0}, "after": {"calls": 1.0}},
         "work": {"before": {"items": 3}, "after": {"items": 3}},
@@ -253,14 +253,14 @@ def test_what_has_no_line_for_the_shell_has_the_reason(tmp_path: Path):
     at_ref = replace(
         ONE, sides=(Side("before", workload="x.y", ref="main"), Side("after", workload="x.y", env={"MY": "a b"}))
     )
-    wish = Wish(
+    request = ProfileRequest(
         (
-            Ability("ncu", True, "here", ""),
-            Ability("perf", False, "", "no perf", "Get it."),
-            Ability("torch", True, "", ""),
+            ToolStatus("ncu", True, "here", ""),
+            ToolStatus("perf", False, "", "no perf", "Get it."),
+            ToolStatus("torch", True, "", ""),
         )
     )
-    head, name, ncu, perf, before, after = commands_of([at_ref], wish, results=tmp_path)
+    head, name, ncu, perf, before, after = commands_of([at_ref], request, results=tmp_path)
     assert head.startswith("# specs, and reports that these commands write, lie in ")
     assert name == "# s[n=1]"
     assert ncu == "# ncu: the case runs on no GPU"

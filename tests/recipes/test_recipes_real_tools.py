@@ -17,8 +17,9 @@ from recipes_made import HOST, make_settings
 
 from aiperf.launch.guardian import Guardian
 from aiperf.plan.suites import plan_selected
-from aiperf.profilers.preflight import Ability, abilities
-from aiperf.profiling import Wish, profile_case
+from aiperf.profilers.profiler import ToolStatus
+from aiperf.profilers.registry import statuses
+from aiperf.recipes.profile import ProfileRequest, profile_case
 from aiperf.records import Case
 from aiperf.records.profiled import Profile
 
@@ -47,11 +48,11 @@ def scenario() -> Case:
     return replace(case, sides=tuple(replace(side, params={**side.params, "n": ITEMS}) for side in case.sides))
 
 
-def profiled(case: Case, ability: Ability, folder: Path, guardian: Guardian) -> Profile:
+def profiled(case: Case, status: ToolStatus, folder: Path, guardian: Guardian) -> Profile:
     scratch = folder / "scratch"
     scratch.mkdir()
-    wish = Wish((ability,), limit=90.0, seed=3)
-    return profile_case(case, wish, scratch=scratch, raw=folder / "raw", guardian=guardian, note=lambda _: None)
+    request = ProfileRequest((status,), limit=90.0, seed=3)
+    return profile_case(case, request, scratch=scratch, raw=folder / "raw", guardian=guardian, note=lambda _: None)
 
 
 @pytest.mark.timeout(300)
@@ -61,13 +62,13 @@ def test_a_tool_reads_both_sides_of_a_shipped_scenario_and_keeps_no_secret(
     tool: str, tmp_path: Path, guardian: Guardian, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("MY_TOKEN", TOKEN)
-    ability = next(ability for ability in abilities(HOST) if ability.tool == tool)
+    status = next(status for status in statuses(HOST) if status.tool == tool)
     case = scenario()
-    told = profiled(case, ability, tmp_path, guardian)
-    if not ability.usable:
+    told = profiled(case, status, tmp_path, guardian)
+    if not status.usable:
         (artefact,) = told.artefacts
-        assert (artefact.status, artefact.reason.startswith(ability.reason)) == ("skipped", True)
-        assert ability.fix
+        assert (artefact.status, artefact.reason.startswith(status.reason)) == ("skipped", True)
+        assert status.fix
         return
     assert [(a.side, a.status) for a in told.artefacts] == [("before", "read"), ("after", "read")], told.artefacts
     sides = {side.side: side for side in told.sides if side.tool == tool}

@@ -8,16 +8,18 @@ from types import SimpleNamespace
 import pytest
 from recipes_made import FAST, HOST, Bench, Told, failing, make_case, make_settings, noisy, pair, raises
 
-from aiperf import pipeline, runs
+from aiperf.analysis.notes import note_sentences
 from aiperf.analysis.recompute import recompute
-from aiperf.campaign import Noise, new_state, take_up
 from aiperf.errors import Exit, UserError
-from aiperf.host import outlook
-from aiperf.host.relevance import Fact, Fit
-from aiperf.host.survey import Survey
-from aiperf.pipeline import run_plan
+from aiperf.host import health
+from aiperf.host.health import HealthReading
+from aiperf.host.relevance import HostCheck
 from aiperf.plan.plan import Plan
-from aiperf.records import Skip
+from aiperf.recipes import run as recipe
+from aiperf.recipes import run_record
+from aiperf.recipes.case import Noise, new_state, resume_case
+from aiperf.recipes.run import run_plan
+from aiperf.records import HostFinding, Invocation, Skip
 from aiperf.store.read import find_runs, open_run, read_pairs
 from aiperf.store.same import same_results
 
@@ -27,18 +29,18 @@ STOP = raises(KeyboardInterrupt())
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Run cases with the pairs of a script, in a new run or in the newest one."""
-    monkeypatch.setattr(runs, "git_state", lambda folder: {"sha": "abc"})
+    monkeypatch.setattr(run_record, "git_state", lambda folder: {"sha": "abc"})
 
-    def _run(script, *cases, resume=False, skips=(), fit=Fit.off, **settings):
+    def _run(script, *cases, resume=False, skips=(), host_check=HostCheck.off, **settings):
         bench, told = Bench(script), Told()
-        monkeypatch.setattr(pipeline, "Stand", lambda host, settings: bench)
+        monkeypatch.setattr(recipe, "MeasurementSession", lambda host, settings: bench)
         outcome = run_plan(
             Plan(tuple(cases), tuple(skips)),
             host=HOST,
             settings=make_settings(tmp_path, **settings),
             progress=told,
-            argv=["aiperf", "run"],
-            fit=fit,
+            invocation=Invocation("run", ("aiperf", "run")),
+            host_check=host_check,
             earlier=open_run(results=tmp_path) if resume else None,
         )
         stored = open_run(results=tmp_path)
@@ -70,21 +72,28 @@ def test_what_was_measured_is_kept_and_what_was_open_goes_on(run, tmp_path) -> N
 def test_what_touched_the_first_part_of_a_continued_case_is_kept_beside_what_touches_the_second(
     run, monkeypatch
 ) -> None:
-    looks = [Survey((Fact("thp", "warn", "never"),)), Survey((Fact("cpu-oversubscription", "unfit", "97 %"),))]
-    monkeypatch.setattr(outlook, "survey", lambda *_, **__: looks.pop(0))
-    run([pair(ratio=1.5), STOP], make_case("a"), fit=Fit.warn)
-    told = run([pair(ratio=1.5)], make_case("a"), fit=Fit.warn, resume=True).cases["a"].findings
-    assert [text.partition(":")[0] for text in told] == ["unfit", "warn"]
-    assert "never" in told[1]
+    looks = [
+        HealthReading((HostFinding("thp", "warn", "", "never"),)),
+        HealthReading((HostFinding("cpu-oversubscription", "unfit", "", "97 %"),)),
+    ]
+    monkeypatch.setattr(health, "read_health", lambda *_, **__: looks.pop(0))
+    run([pair(ratio=1.5), STOP], make_case("a"), host_check=HostCheck.warn)
+    told = run([pair(ratio=1.5)], make_case("a"), host_check=HostCheck.warn, resume=True).cases["a"].findings
+    assert [finding.level for finding in told] == ["unfit", "warn"]
+    assert told[1].value == "never"
 
 
 def test_a_continued_case_that_the_host_is_unfit_for_now_keeps_the_pairs_it_has(run, monkeypatch) -> None:
     run([pair(ratio=1.5), STOP], make_case("a"))
-    monkeypatch.setattr(outlook, "survey", lambda *_, **__: Survey((Fact("container-cpu-limit", "unfit", "0.5 CPUs"),)))
-    done = run([pair(ratio=1.5)], make_case("a"), fit=Fit.strict, resume=True)
+    monkeypatch.setattr(
+        health,
+        "read_health",
+        lambda *_, **__: HealthReading((HostFinding("container-cpu-limit", "unfit", "", "0.5 CPUs"),)),
+    )
+    done = run([pair(ratio=1.5)], make_case("a"), host_check=HostCheck.strict, resume=True)
     record = done.cases["a"]
     assert (record.status, record.stop, len(record.pairs), done.bench.calls) == ("measured", "unfit", 1, [])
-    assert any("0.5 CPUs" in note for note in record.notes)
+    assert any("0.5 CPUs" in text for text in note_sentences(record))
     assert done.outcome.exit is Exit.UNFIT
 
 
@@ -114,10 +123,10 @@ def test_between_two_looks_it_goes_on_to_the_next_one() -> None:
     bench = Bench([pair(ratio=1.5)])
     pairs = tuple(bench.measure(case, i, ("before", "after")[:: 1 if i % 2 else -1], i) for i in range(5))
     record = SimpleNamespace(pairs=pairs, failures=(), seconds=5.0, started="then")
-    take_up(state, record, budget=1e6)
+    resume_case(state, record, budget=1e6)
     assert (state.done, state.target, state.valid) == (False, 6, 5)
     at_a_look = new_state(case, settings, host_id="h", noise=Noise(), seed=0)
-    take_up(at_a_look, SimpleNamespace(pairs=pairs[:4], failures=(), seconds=4.0, started="then"), budget=1e6)
+    resume_case(at_a_look, SimpleNamespace(pairs=pairs[:4], failures=(), seconds=4.0, started="then"), budget=1e6)
     assert (at_a_look.stop, at_a_look.started) == ("verdict", "then")
 
 
@@ -182,8 +191,8 @@ def test_a_run_does_not_go_on_under_other_settings(run, changes, told) -> None:
 
 def test_a_run_does_not_go_on_in_another_commit_or_on_another_host(run, monkeypatch) -> None:
     run([pair(ratio=1.5)], make_case("a"))
-    monkeypatch.setattr(runs, "git_state", lambda folder: {"sha": "def"})
-    monkeypatch.setattr(runs, "fingerprint", lambda host: ("elsewhere", {}))
+    monkeypatch.setattr(run_record, "git_state", lambda folder: {"sha": "def"})
+    monkeypatch.setattr(run_record, "fingerprint", lambda host: ("elsewhere", {}))
     with pytest.raises(UserError) as caught:
         run([pair(ratio=1.5)], make_case("a"), resume=True)
     assert "commit abc then, def now" in caught.value.faults[0].what
@@ -193,10 +202,10 @@ def test_a_run_does_not_go_on_in_another_commit_or_on_another_host(run, monkeypa
 def test_changed_files_are_named_and_only_their_contents_count(run, monkeypatch) -> None:
     changed = {"sha": "abc", "diff": "12ab", "changed": "cufile.log"}
     run([pair(ratio=1.5)], make_case("a"))
-    monkeypatch.setattr(runs, "git_state", lambda folder: changed)
+    monkeypatch.setattr(run_record, "git_state", lambda folder: changed)
     with pytest.raises(UserError, match=r"uncommitted changes none then, 12ab now \(cufile\.log\)"):
         run([pair(ratio=1.5)], make_case("a"), resume=True)
-    monkeypatch.setattr(runs, "git_state", lambda folder: {"sha": "abc", "diff": "12ab"})
+    monkeypatch.setattr(run_record, "git_state", lambda folder: {"sha": "abc", "diff": "12ab"})
     run([pair(ratio=1.5)], make_case("a"))
-    monkeypatch.setattr(runs, "git_state", lambda folder: changed)
+    monkeypatch.setattr(run_record, "git_state", lambda folder: changed)
     run([pair(ratio=1.5)], make_case("a"), resume=True)

@@ -1,4 +1,4 @@
-"""The recipe of measuring roofs, with pairs made by hand."""
+"""The recipe of measuring peaks, with pairs made by hand."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from recipes_made import HOST, Bench, failing, make_case, make_pair, raises
 
 from aiperf.errors import AiperfError, Exit
 from aiperf.host.facts import Gpu
-from aiperf.host.peaks import load_peaks, roof
+from aiperf.host.peaks import load_peaks, peak_spec
 from aiperf.launch.gang import LaunchSkipped
-from aiperf.order import PairPlan
+from aiperf.plan.order import PairPlan
+from aiperf.recipes.peaks import PeakOutcome, measure_peaks, peak_rates, peaks_exit
 from aiperf.records import Sample, SideRun
-from aiperf.roofs import RoofOutcome, ceilings, measure_roofs, roofs_exit
 
 
 @pytest.fixture(autouse=True)
@@ -24,11 +24,11 @@ def state(tmp_path, monkeypatch):
 
 
 def reads(seconds: float, amount: float = 1e6, **run):
-    """A pair of a roof's own side whose every iteration takes so long."""
+    """A pair of a peak's own side whose every iteration takes so long."""
 
     def step(index, order, seed):
         samples = tuple(Sample("peak", r, 0, 1, seconds) for r in range(20))
-        side = SideRun("peak", (1,), None, 0.0, 0, work={"roofs": {"page_cache_read": amount}}, **run)
+        side = SideRun("peak", (1,), None, 0.0, 0, work={"peaks": {"page_cache_read": amount}}, **run)
         return replace(make_pair(index, ("before", "after"), seed), order=tuple(order), samples=samples, runs=(side,))
 
     return step
@@ -37,15 +37,15 @@ def reads(seconds: float, amount: float = 1e6, **run):
 def measure(script, *names):
     notes: list[str] = []
     bench = Bench(script)
-    outcomes = measure_roofs(names or ["page_cache_read"], stand=bench, host=HOST, host_id="h", note=notes.append)
+    outcomes = measure_peaks(names or ["page_cache_read"], session=bench, host=HOST, host_id="h", note=notes.append)
     return outcomes, notes, bench
 
 
 def test_a_measured_roof_is_kept_for_the_host_and_told_once() -> None:
     outcomes, notes, bench = measure([reads(1e-3)])
-    assert [(o.roof.name, o.fresh, o.problem) for o in outcomes] == [("page_cache_read", True, "")]
+    assert [(o.spec.name, o.fresh, o.problem) for o in outcomes] == [("page_cache_read", True, "")]
     assert load_peaks("h")["page_cache_read"].value == pytest.approx(1e9)
-    assert ceilings("h")["page_cache_read"].value == pytest.approx(1e9)
+    assert peak_rates("h")["page_cache_read"].value == pytest.approx(1e9)
     assert len(notes) == 1
     assert "page_cache_read" in notes[0]
     assert {order for _, _, order, _ in bench.calls} == {("peak",)}
@@ -56,7 +56,7 @@ def test_a_measured_roof_is_kept_for_the_host_and_told_once() -> None:
 def test_launches_of_a_roof_are_foreseen_and_what_comes_after_it() -> None:
     later = PairPlan(make_case("later"), 0, ("before", "after"), 5)
     bench = Bench([reads(1e-3)])
-    measure_roofs(["page_cache_read"], stand=bench, host=HOST, host_id="h", note=[].append, then=[later])
+    measure_peaks(["page_cache_read"], session=bench, host=HOST, host_id="h", note=[].append, then=[later])
     calls = tuple(bench.calls)
     after = ("later", 0, ("before", "after"), 5)
     # Three variants, then the best one twice more; which one that is shows when all have been measured.
@@ -117,7 +117,7 @@ def test_a_repeat_that_fails_leaves_a_peak_without_an_interval_and_is_told() -> 
 
 
 def test_an_all_reduce_keeps_what_each_size_came_to() -> None:
-    sizes = [v["size"] for v in roof("all_reduce_gloo").variants]
+    sizes = [v["size"] for v in peak_spec("all_reduce_gloo").variants]
 
     def takes(index, order, seed):
         size = sizes[seed % 100]
@@ -126,13 +126,13 @@ def test_an_all_reduce_keeps_what_each_size_came_to() -> None:
         # 16 MiB is the best; its second launch reaches further than its first.
         seconds = size / (9e9 if size == 1 << 24 else 1e9) / (1.1 if index == 1 else 1.0)
         pair = reads(seconds, amount=float(size))(index, order, seed)
-        runs = tuple(replace(run, work={"roofs": {"all_reduce_gloo": float(size)}}) for run in pair.runs)
+        runs = tuple(replace(run, work={"peaks": {"all_reduce_gloo": float(size)}}) for run in pair.runs)
         return replace(pair, runs=runs)
 
     notes: list[str] = []
     host = replace(HOST, libraries={"torch": "2.11"})
     bench = Bench([takes])
-    (outcome,) = measure_roofs(["all_reduce_gloo"], stand=bench, host=host, host_id="h", note=notes.append)
+    (outcome,) = measure_peaks(["all_reduce_gloo"], session=bench, host=host, host_id="h", note=notes.append)
     found = outcome.peak.by_size
     assert list(found) == [str(size) for size in sizes if size != 65536]
     assert found["4096"] == pytest.approx(1e9)
@@ -154,13 +154,13 @@ def test_a_roof_that_its_worker_finds_impossible_here_is_skipped() -> None:
 
 
 def test_one_measured_roof_is_enough_else_a_failure_counts_before_a_skip() -> None:
-    fresh = RoofOutcome(roof("dram"), None, fresh=True)
-    failed = RoofOutcome(roof("h2d"), None, "it crashed")
-    skipped = RoofOutcome(roof("d2h"), None, "needs 1 GPU", skipped=True)
-    assert roofs_exit([fresh, failed, skipped]) is Exit.OK
-    assert roofs_exit([failed, skipped]) is Exit.WRONG
-    assert roofs_exit([skipped, skipped]) is Exit.SKIPPED
-    assert roofs_exit([]) is Exit.OK
+    fresh = PeakOutcome(peak_spec("dram"), None, fresh=True)
+    failed = PeakOutcome(peak_spec("h2d"), None, "it crashed")
+    skipped = PeakOutcome(peak_spec("d2h"), None, "needs 1 GPU", skipped=True)
+    assert peaks_exit([fresh, failed, skipped]) is Exit.OK
+    assert peaks_exit([failed, skipped]) is Exit.WRONG
+    assert peaks_exit([skipped, skipped]) is Exit.SKIPPED
+    assert peaks_exit([]) is Exit.OK
 
 
 def test_a_roof_that_this_host_cannot_have_says_why_and_starts_nothing() -> None:
@@ -180,12 +180,12 @@ GPU_HOST = replace(HOST, gpus=(Gpu(0, "NVIDIA H200", "GPU-0", "9.0", 1 << 37, 1 
 
 
 def of_all_sides(seconds):
-    """A pair of roofs that share a process: ``seconds`` says what an iteration of a side takes in that launch."""
+    """A pair of peaks that share a process: ``seconds`` says what an iteration of a side takes in that launch."""
 
     def step(index, order, seed):
         names = {name: name.rsplit("-", 1)[0] for name in order}
         samples = tuple(Sample(n, r, 0, 1, 9.0, device_s=seconds(n, index)) for r in range(20) for n in order)
-        runs = tuple(SideRun(n, (1,), None, 0.0, 0, work={"roofs": {roof: 1e6}}) for n, roof in names.items())
+        runs = tuple(SideRun(n, (1,), None, 0.0, 0, work={"peaks": {peak_name: 1e6}}) for n, peak_name in names.items())
         return replace(make_pair(index, ("before", "after"), seed), order=tuple(order), samples=samples, runs=runs)
 
     return step
@@ -194,8 +194,8 @@ def of_all_sides(seconds):
 def measure_on_a_gpu(script, *names):
     notes: list[str] = []
     bench = Bench(script)
-    outcomes = measure_roofs(names, stand=bench, host=GPU_HOST, host_id="h", note=notes.append)
-    return {o.roof.name: o for o in outcomes}, notes, bench
+    outcomes = measure_peaks(names, session=bench, host=GPU_HOST, host_id="h", note=notes.append)
+    return {o.spec.name: o for o in outcomes}, notes, bench
 
 
 def test_roofs_of_one_gpu_share_a_process_and_each_keeps_its_own_best_variant() -> None:
@@ -222,7 +222,7 @@ def test_roofs_that_fail_together_are_measured_one_by_one_and_that_is_told() -> 
         return replace(
             pair,
             samples=tuple(replace(s, side="peak") for s in pair.samples),
-            runs=tuple(replace(r, side="peak", work={"roofs": {"h2d": 1e6, "d2h": 1e6}}) for r in pair.runs),
+            runs=tuple(replace(r, side="peak", work={"peaks": {"h2d": 1e6, "d2h": 1e6}}) for r in pair.runs),
         )
 
     found, notes, bench = measure_on_a_gpu([failing("out of memory"), one], "h2d", "d2h")

@@ -8,7 +8,7 @@ import pytest
 from recipes_made import Bench, failing, make_case, make_settings, pair
 
 from aiperf.host.calibration import load_calibration
-from aiperf.sittings import SittingFailed, Wanted, calibrate_case, equal_sides
+from aiperf.recipes.calibrate import SessionFailed, Wanted, calibrate_case, equal_sides
 from aiperf.store.read import find_runs, open_run
 from aiperf.store.write import RunWriter
 
@@ -21,7 +21,7 @@ def calibrate(tmp_path, monkeypatch):
     def _calibrate(script, wanted=Wanted(3, (), 2)):  # noqa: B008 - frozen
         writer = RunWriter.create(tmp_path / "results", hostname="h")
         return calibrate_case(
-            make_case(), wanted, stand=Bench(script), settings=make_settings(), host_id="host", writer=writer,
+            make_case(), wanted, session=Bench(script), settings=make_settings(), host_id="host", writer=writer,
             done=lambda what, number, of, record: told.append((what, number, of, record.status)),
         )  # fmt: skip
 
@@ -35,7 +35,7 @@ def test_equal_sides_are_the_before_side_twice_and_the_copy_can_be_slowed() -> N
     assert (before.workload, before.params) == (after.workload, after.params)
 
 
-def test_sittings_and_injections_are_stored_and_kept_for_the_host(calibrate, tmp_path) -> None:
+def test_sessions_and_injections_are_stored_and_kept_for_the_host(calibrate, tmp_path) -> None:
     outcome = calibrate([pair()], Wanted(3, (0.05,), 2))
     assert outcome.problem == ""
     assert outcome.calibration.coverage.of == 3
@@ -44,12 +44,12 @@ def test_sittings_and_injections_are_stored_and_kept_for_the_host(calibrate, tmp
         *(("+5%", n, 2) for n in (1, 2)),
     ]
     kept = load_calibration("host")
-    assert [(c.mode, c.scenario, c.sittings, c.false_positives) for c in kept] == [("process+wall", "s", 3, 0)]
+    assert [(c.mode, c.scenario, c.sessions, c.false_positives) for c in kept] == [("process+wall", "s", 3, 0)]
     (folder,) = find_runs(tmp_path / "results")
     assert len(open_run(folder, results=tmp_path).read_cases()[0]) == 5
 
 
-def test_sittings_that_disagree_raise_the_threshold(calibrate) -> None:
+def test_sessions_that_disagree_raise_the_threshold(calibrate) -> None:
     steps = [pair(ratio=ratio) for ratio in (0.8, 1.25, 1.0) for _ in range(4)]
     outcome = calibrate(steps)
     assert outcome.calibration.beyond_threshold.count == 2
@@ -60,8 +60,8 @@ def test_sittings_that_disagree_raise_the_threshold(calibrate) -> None:
 @pytest.mark.parametrize(
     ("step", "reason"), [(failing(), "no such model"), (pair(passed=False), "out differs"), (pair(void=True), "unfit")]
 )
-def test_a_sitting_without_a_result_ends_the_calibration_and_keeps_nothing(calibrate, step, reason) -> None:
-    with pytest.raises(SittingFailed) as caught:
+def test_a_session_without_a_result_ends_the_calibration_and_keeps_nothing(calibrate, step, reason) -> None:
+    with pytest.raises(SessionFailed) as caught:
         calibrate([step])
     assert reason in str(caught.value)
     assert load_calibration("host") == ()

@@ -22,7 +22,7 @@ from factory_of_records import (
 from aiperf.analysis.gate import Difference, GateOutcome, GateRow
 from aiperf.errors import Exit
 from aiperf.records import CaseRecord, RunRecord, Side, Verdict
-from aiperf.report.ci.entries import Entry, entries_of_gate, entries_of_run
+from aiperf.report.ci.entries import CiEntry, entries_of_gate, entries_of_run
 
 NASTY = "q\"uote'<&> %25 a,b:c #1 \x1b[31mred\x1b[0m ```\nsecond\rline | 😀 \ud800\ufffe\x00 ]]> \\ end"
 """Everything that some format must escape, and what none can hold."""
@@ -65,13 +65,13 @@ def every_run(records: list[CaseRecord], **changes: Any) -> RunRecord:
     return make_run(**{"status": "interrupted", "planned": planned, **changes})
 
 
-def every_entry() -> tuple[Entry, ...]:
+def every_entry() -> tuple[CiEntry, ...]:
     """Entries of all of it, with short texts: what ``aiperf show`` says is tested where it is written."""
     records = every_record()
     return tuple(replace(e, text=f"All of {e.name}.") for e in entries_of_run(every_run(records), records))
 
 
-def nasty_entry(**changes: Any) -> Entry:
+def nasty_entry(**changes: Any) -> CiEntry:
     """An entry whose every text holds what is not allowed somewhere."""
     case = replace(make_case("nasty", expect=""), id=NASTY, scenario=NASTY, title=NASTY, why=NASTY, path="a/nasty.yaml")
     verdict = Verdict("regressed", "beyond_threshold", NASTY)
@@ -80,12 +80,12 @@ def nasty_entry(**changes: Any) -> Entry:
     return replace(entry, **changes)
 
 
-def gate_row(standing: str, **changes: Any) -> GateRow:
+def gate_row(status: str, **changes: Any) -> GateRow:
     """A row of the standing."""
     given: dict[str, Any] = {
-        "case": f"{standing}-case", "scenario": standing, "metric": "time", "unit": "s", "standing": standing,
-        "sentence": f"it is {standing}", "side": "after", "ratio": 0.9, "low": 0.85, "high": 0.95, "alpha": 0.05,
-        "base_value": 1e-3, "head_value": 1.1e-3, "pairs": 6, "seconds": 3.0, "path": "scenarios/a.yaml",
+        "case": f"{status}-case", "scenario": status, "metric": "time", "unit": "s", "status": status,
+        "sentence": f"it is {status}", "side": "after", "ratio": 0.9, "low": 0.85, "high": 0.95, "alpha": 0.05,
+        "before": 1e-3, "after": 1.1e-3, "pairs": 6, "seconds": 3.0, "path": "scenarios/a.yaml",
         "reproduce": "aiperf gate --against main",
     }  # fmt: skip
     return GateRow(**(given | changes))
@@ -98,6 +98,6 @@ def gate_outcome(*rows: GateRow, exit_: Exit = Exit.OK, **changes: Any) -> GateO
     return GateOutcome(rows=rows, exit=exit_, **(given | changes))
 
 
-def gate_entries(*rows: GateRow, exit_: Exit = Exit.OK, **changes: Any) -> tuple[Entry, ...]:
+def gate_entries(*rows: GateRow, exit_: Exit = Exit.OK, **changes: Any) -> tuple[CiEntry, ...]:
     """Entries of a gate with these rows."""
     return entries_of_gate(gate_outcome(*rows, exit_=exit_, **changes))

@@ -13,7 +13,19 @@ from typing import Any
 from factory_of_records import make_case, make_comparison, make_pair, make_result, make_run, measured
 
 from aiperf.analysis.recompute import conclude
-from aiperf.records import Case, CaseRecord, Failure, Limit, Measure, Pair, RunRecord, Sample, Side
+from aiperf.records import (
+    Case,
+    CaseRecord,
+    Failure,
+    HostFinding,
+    Limit,
+    Measure,
+    Pair,
+    RunRecord,
+    Sample,
+    Side,
+    text_notes,
+)
 from aiperf.report.html.page import render_html
 
 Reader = Callable[[CaseRecord], tuple[Pair, ...]]
@@ -116,12 +128,13 @@ def evil() -> str:
         sides=(Side("before", command=("echo", EVIL)), Side("after", command=("echo", "x"), env={EVIL: EVIL})),
     )
     failure = Failure("before", "set-up", "error", EVIL, stderr_tail=f"{EVIL}\n</pre>{EVIL}")
-    failed = CaseRecord(case=case, status="failed", failure=failure, notes=(EVIL,))
+    failed = CaseRecord(case=case, status="failed", failure=failure, notes=text_notes((EVIL,)))
     skipped = CaseRecord(case=replace(case, id=f"skipped {EVIL}"), status="skipped", skip_reason=EVIL, skip_fix=EVIL)
     result = make_result(make_comparison(2.0, 1.0, interval=(1.9, 2.1)), verdict={"sentence": EVIL})
     compared = measured(replace(case, id=f"measured {EVIL}"), result)
     run = make_run(
-        run=f"run {EVIL}", argv=("aiperf", EVIL), findings=(EVIL,), planned=(f"gone {EVIL}",),
+        run=f"run {EVIL}", argv=("aiperf", EVIL), findings=(HostFinding(EVIL, "warn", EVIL, EVIL),),
+        planned=(f"gone {EVIL}",),
         host={"hostname": EVIL, "libraries": {EVIL: EVIL}, EVIL: {EVIL: EVIL}}, git={"sha": EVIL},
     )  # fmt: skip
     return render_html(run, [failed, skipped, compared], pairs=nothing, warnings=[EVIL])

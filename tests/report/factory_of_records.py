@@ -14,6 +14,7 @@ from aiperf.records import (
     CheckResult,
     Comparison,
     Failure,
+    HostFinding,
     Incident,
     Limit,
     Pair,
@@ -117,7 +118,7 @@ def make_pair(
         "seed": 7,
         "samples": taken,
         "runs": runs,
-        "checks": (CheckResult(True, "after with before, 3 audits, bitwise"),),
+        "checks": (CheckResult(True, "after with before, bitwise", audits=3),),
         "started": 1700000000.25,
         "seconds": 3.5,
         "worker_seconds": 3.25,
@@ -152,7 +153,10 @@ def make_run(**changes: Any) -> RunRecord:
             "driver": "580.159",
             "libraries": {"torch": "2.11+cu130"},
         },
-        "findings": ("persistence mode is off", "the CPU governor is powersave"),
+        "findings": (
+            HostFinding("persistence-mode", "warn", "Persistence mode", "off"),
+            HostFinding("hpc-kernel-governor", "warn", "Frequency governor", "powersave"),
+        ),
     }
     return RunRecord(**(given | changes))
 
@@ -173,7 +177,7 @@ def sample_records() -> list[CaseRecord]:
         measured(
             large,
             make_result(make_comparison(15.3e-3, 4.95e-3, interval=(3.05, 3.13), ratio=3.10)),
-            make_result(memory, headline=False),
+            make_result(memory, primary=False),
             limits=(Limit("after", "h2d", 55e9, "B/s", 0.97),),
         ),
         measured(

@@ -19,15 +19,15 @@ from aiperf.plan.suites import Suite
 from aiperf.records import Measure, RunRecord
 from aiperf.report.book import book_csv, book_lines, book_markdown, book_plain, missing_lines, rules_lines
 from aiperf.report.book_words import best_text, claim_text, measured_text, row_sentence
-from aiperf.report.console import plain
 from aiperf.report.explain import explain_case
 from aiperf.report.html.book_page import render_book
 from aiperf.report.html.page import render_html
-from aiperf.report.json_file import listing_json, render_json
-from aiperf.report.markdown import render_markdown
+from aiperf.report.layout.formats import listing_json
+from aiperf.report.layout.text import plain
 from aiperf.report.suites import suite_lines, suite_rows
 from aiperf.report.summary import discovery_line
-from aiperf.report.table import build_table
+from aiperf.report.views.run_rows import build_rows
+from aiperf.report.views.run_table import run_json, run_markdown
 from aiperf.scenario.citations import Citation
 
 
@@ -124,10 +124,10 @@ def test_a_row_that_gains_no_time_claims_no_speed_up_and_says_what_it_gains() ->
 @pytest.mark.parametrize("about", ["time", "peak_memory"])
 def test_a_record_tells_a_row_of_memory_its_memory_and_a_row_of_speed_its_time(about) -> None:
     memory = make_result(
-        make_comparison(4e9, 2e9, interval=(1.9, 2.1), metric="peak_memory", unit="B"), headline=about == "peak_memory"
+        make_comparison(4e9, 2e9, interval=(1.9, 2.1), metric="peak_memory", unit="B"), primary=about == "peak_memory"
     )
-    time = make_result(make_comparison(1e-3, 2e-3, interval=(0.49, 0.51)), "regressed", headline=about == "time")
-    record = measured(make_case(measure=Measure(headline=about)), memory, time)
+    time = make_result(make_comparison(1e-3, 2e-3, interval=(0.49, 0.51)), "regressed", primary=about == "time")
+    record = measured(make_case(measure=Measure(metric=about)), memory, time)
     assert "measured peak host memory −50.0 % (−52.4 … −47.4 %) improved" in row_sentence(
         "ch13/ddp-vs-fsdp-full-shard", record
     )
@@ -267,7 +267,7 @@ def test_a_run_of_many_cases_tells_how_many_verdicts_hold_for_all_of_them() -> N
     )
     assert discovery_line(make_run(), records[:4]) == ""
     assert discovery_line(RunRecord.unknown("r"), records) == ""
-    table = build_table(records)
-    assert f"\n\n{line}\n" in render_markdown(make_run(), table, summary="x", discoveries=line).replace("\\", "")
-    assert '"improved_kept": 5' in render_json(make_run(), table, records=records)
+    table = build_rows(records)
+    assert f"\n\n{line}\n" in run_markdown(make_run(), table, summary="x", discoveries=line).replace("\\", "")
+    assert '"improved_kept": 5' in run_json(make_run(), table, records=records)
     assert line in render_html(make_run(), records, pairs=nothing)

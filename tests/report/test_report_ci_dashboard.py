@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ci_made import every_entry, gate_entries, gate_row, nasty_entry
 
-from aiperf.report.ci.dashboard import render_speedups, render_values, speedups_beside
+from aiperf.report.ci.dashboard import FORMAT, render_speedups, render_values
 
 GOLDEN = Path(__file__).parent / "golden_ci"
 
@@ -58,7 +58,7 @@ def test_what_ought_to_grow_is_no_smaller_is_better() -> None:
 def test_a_gate_gives_the_value_of_its_head() -> None:
     (row,) = rows(render_values(gate_entries(gate_row("passed")))).values()
     assert (row["value"], row["unit"], "range" in row) == (1.1, "ms", False)
-    assert rows(render_values(gate_entries(gate_row("passed", head_value=1.9), level="ratio"))) == {}
+    assert rows(render_values(gate_entries(gate_row("passed", after=1.9), level="ratio"))) == {}
 
 
 def test_any_name_is_a_json_text_on_one_line() -> None:
@@ -69,5 +69,5 @@ def test_any_name_is_a_json_text_on_one_line() -> None:
 
 
 def test_the_speedups_lie_beside_the_values() -> None:
-    assert speedups_beside(Path("out/bench.json")) == Path("out/bench-speedup.json")
-    assert speedups_beside(Path("bench")) == Path("bench-speedup")
+    assert FORMAT.files(Path("out/bench.json"))["-speedup"] == Path("out/bench-speedup.json")
+    assert FORMAT.files(Path("bench"))["-speedup"] == Path("bench-speedup")

@@ -9,7 +9,7 @@ from ci_made import STANDINGS, every_entry, every_record, gate_entries, gate_row
 from factory_of_records import make_case, make_comparison, make_result, make_run, measured, sample_records
 
 from aiperf.errors import Exit, Fault
-from aiperf.pipeline import exit_code
+from aiperf.recipes.run import exit_code
 from aiperf.report.ci.entries import counts, entries_of_faults, entries_of_run
 
 RUN_SAYS = {
@@ -67,13 +67,13 @@ def test_what_was_planned_and_never_begun_is_named_in_plan_order() -> None:
     entries = entries_of_run(run, [first, second])
     assert [e.name for e in entries] == ["run", "late[n=1]", second.case.id, first.case.id, "last"]
     assert (entries[1].group, entries[1].outcome) == ("late", "skipped")
-    assert "2 of 4 cases were never begun" in entries[0].headline
+    assert "2 of 4 cases were never begun" in entries[0].summary
 
 
 def test_a_run_that_could_not_be_stored_says_why_and_not_that_somebody_stopped_it() -> None:
     run = make_run(status="interrupted", planned=("a",))
     entries = entries_of_run(run, [], problems=("results: no space left",))
-    assert (entries[0].name, entries[0].outcome, entries[0].headline) == ("run", "error", "results: no space left")
+    assert (entries[0].name, entries[0].outcome, entries[0].summary) == ("run", "error", "results: no space left")
 
 
 def test_a_finished_run_has_no_entry_of_its_own() -> None:
@@ -84,14 +84,14 @@ def test_a_finished_run_has_no_entry_of_its_own() -> None:
 def test_headlines_carry_the_figures_and_a_missed_expectation() -> None:
     found = {e.name: e for e in every_entry()}
     copied = found["pageable-vs-pinned-copy[direction=h2d,size=1MiB]"]
-    assert copied.headline == "improved 2.81× (2.77 … 2.84): the case is improved"
-    assert found["hoped-for-more"].headline.endswith("; the scenario expects: improved")
-    assert "expects" not in found["slower-now[n=1]"].headline
-    assert found["host-bounce-vs-gpudirect-storage"].headline == (
+    assert copied.summary == "improved 2.81× (2.77 … 2.84): the case is improved"
+    assert found["hoped-for-more"].summary.endswith("; the scenario expects: improved")
+    assert "expects" not in found["slower-now[n=1]"].summary
+    assert found["host-bounce-vs-gpudirect-storage"].summary == (
         "skipped: GPUDirect Storage is not active (nvidia-fs not loaded); "
         "aiperf show host-bounce-vs-gpudirect-storage says what it needs"
     )
-    assert "1.2 GiB free) and more; stderr kept" in found["time-slicing-vs-mps"].headline
+    assert "1.2 GiB free) and more; stderr kept" in found["time-slicing-vs-mps"].summary
 
 
 def test_a_case_that_failed_after_some_pairs_is_an_error_with_its_reason() -> None:
@@ -100,7 +100,7 @@ def test_a_case_that_failed_after_some_pairs_is_an_error_with_its_reason() -> No
     record = measured(failed.case, result, status="failed", failure=failed.failure)
     (entry,) = entries_of_run(make_run(planned=(failed.case.id,)), [record])
     assert (entry.outcome, entry.comparable) == ("error", False)
-    assert entry.headline.startswith("failed: before, set-up: CUDA out of memory")
+    assert entry.summary.startswith("failed: before, set-up: CUDA out of memory")
 
 
 def test_the_text_tells_the_case_and_how_to_reproduce_it_on_one_line() -> None:
@@ -115,10 +115,10 @@ def test_the_text_tells_the_case_and_how_to_reproduce_it_on_one_line() -> None:
 
 def test_metrics_hold_every_result_of_the_case_and_the_farthest_pair() -> None:
     entry = next(e for e in every_entry() if "256MiB" in e.name)
-    assert [(m.name, m.headline) for m in entry.metrics] == [("time", True), ("peak_memory", False)]
+    assert [(m.metric, m.primary) for m in entry.metrics] == [("time", True), ("peak_memory", False)]
     time = entry.metrics[0]
     assert (time.before, time.after, time.ratio, time.low, time.high) == (15.3e-3, 4.95e-3, 3.10, 3.05, 3.13)
-    assert time.spread == pytest.approx(4.95e-5)
+    assert time.after_spread == pytest.approx(4.95e-5)
 
 
 def test_a_ladder_spends_its_time_once() -> None:
@@ -134,7 +134,7 @@ def test_cases_of_one_name_are_told_apart() -> None:
 def test_every_standing_of_a_gate_has_its_outcome() -> None:
     entries = gate_entries(*map(gate_row, STANDINGS), exit_=Exit.WRONG)
     assert {e.group: (e.outcome, e.level) for e in entries} == GATE_SAYS
-    assert [e.name for e in entries] == [f"{standing}-case" for standing in STANDINGS]
+    assert [e.name for e in entries] == [f"{status}-case" for status in STANDINGS]
 
 
 @pytest.mark.parametrize(
@@ -147,9 +147,9 @@ def test_an_inconclusive_row_is_as_loud_as_was_asked(asked, expected) -> None:
     assert (entry.outcome, entry.level) == expected
 
 
-@pytest.mark.parametrize("standing", ["no_baseline", "not_comparable", "unfit", "failed"])
-def test_what_a_gate_lets_pass_is_not_red(standing) -> None:
-    (entry,) = gate_entries(gate_row(standing), exit_=Exit.OK)
+@pytest.mark.parametrize("status", ["no_baseline", "not_comparable", "unfit", "failed"])
+def test_what_a_gate_lets_pass_is_not_red(status) -> None:
+    (entry,) = gate_entries(gate_row(status), exit_=Exit.OK)
     assert (entry.outcome, entry.level) == ("skipped", "warning")
 
 
@@ -176,7 +176,7 @@ def test_rows_of_one_case_have_names_of_their_own_that_do_not_depend_on_their_ne
 
 
 def test_speedups_held_against_speedups_are_not_taken_for_times() -> None:
-    (entry,) = gate_entries(gate_row("passed", base_value=2.0, head_value=1.9), level="ratio")
+    (entry,) = gate_entries(gate_row("passed", before=2.0, after=1.9), level="ratio")
     assert (entry.metrics[0].before, entry.metrics[0].after, entry.metrics[0].ratio) == (None, None, 0.9)
     assert "base 2" not in entry.text
 
@@ -185,8 +185,8 @@ def test_a_mistake_stands_at_its_line_of_its_file() -> None:
     faults = [Fault("a/b.yaml:14:9", "no size", "write one"), Fault("--only", "no axis")]
     flag, place = entries_of_faults("run", faults)
     assert (place.path, place.line, place.name, place.outcome) == ("a/b.yaml", 14, "a/b.yaml", "error")
-    assert (flag.path, flag.name, flag.headline) == ("", "--only", "--only: no axis")
-    assert place.headline == "a/b.yaml:14:9: no size write one"
+    assert (flag.path, flag.name, flag.summary) == ("", "--only", "--only: no axis")
+    assert place.summary == "a/b.yaml:14:9: no size write one"
 
 
 def test_all_outcomes_are_counted() -> None:

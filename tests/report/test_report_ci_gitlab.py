@@ -75,7 +75,7 @@ def test_findings_have_every_key_that_gitlab_asks_for() -> None:
     issues = quality((*every_entry(), nasty_entry(), *gate_entries(*map(gate_row, STANDINGS), exit_=Exit.WRONG)))
     for issue in issues:
         assert set(issue) == {"description", "check_name", "fingerprint", "severity", "location"}
-        assert issue["severity"] in {"info", "minor", "major", "critical", "blocker"}
+        assert issue["severity"] in {"info", "minor", "major", "critical", "blocking_kernel"}
         assert re.fullmatch(r"aiperf/[a-z-]+", issue["check_name"])
         assert re.fullmatch(r"[0-9a-f]{32}", issue["fingerprint"])
         assert not issue["location"]["path"].startswith(("/", "./", ".."))
@@ -94,7 +94,7 @@ def test_only_what_asks_for_attention_is_a_finding() -> None:
 
 def test_a_fingerprint_outlives_the_figures_and_changes_with_the_verdict() -> None:
     entry = next(e for e in every_entry() if e.name == "slower-now[n=1]")
-    (one,), (two,) = quality([entry]), quality([replace(entry, headline="regressed 0.7×", text="other", seconds=9.0)])
+    (one,), (two,) = quality([entry]), quality([replace(entry, summary="regressed 0.7×", text="other", seconds=9.0)])
     assert one["description"] != two["description"]
     assert one["fingerprint"] == two["fingerprint"]
     others = [replace(entry, name="n=2"), replace(entry, group="g"), replace(entry, word="failed")]
@@ -166,7 +166,7 @@ def test_numbers_of_what_is_wrong_or_half_done_stay_out() -> None:
 
 
 def test_what_is_not_a_number_is_left_out() -> None:
-    (entry,) = gate_entries(gate_row("passed", low=float("nan"), high=float("inf"), base_value=None))
+    (entry,) = gate_entries(gate_row("passed", low=float("nan"), high=float("inf"), before=None))
     found = openmetrics(render_metrics([entry], exit_code=Exit.OK))
     assert not [name for name, _ in found if name in ("aiperf_ratio_low", "aiperf_ratio_high")]
     assert [labels for name, labels in found if name == "aiperf_time_seconds"] == [

@@ -12,11 +12,11 @@ import pytest
 from factory_of_records import make_case, make_comparison, make_result, make_run, measured
 
 from aiperf.analysis.across import hold_runs
-from aiperf.host.calibration import Calibration
 from aiperf.records import CaseRecord, Summary
+from aiperf.records.calibration import Calibration
 from aiperf.report.compare_rows import compare_rows, letters_of
 from aiperf.report.compare_table import aligned, compare_csv, compare_json, compare_lines, compare_markdown
-from aiperf.report.console import plain
+from aiperf.report.layout.text import plain
 
 COPY = "pageable-vs-pinned-copy"
 SMALL, LARGE = (make_case(COPY, axes={"size": size}, scenario_hash="1" * 16) for size in ("1MiB", "256MiB"))
@@ -27,12 +27,12 @@ def host(**changes):
     return {**make_run().host, "fingerprint": {"must_match": fields | changes, "record_only": {"hostname": "gpu-07"}}}
 
 
-def result(before, after, word="improved", *, half=0.006, headline=True, **changes):
+def result(before, after, word="improved", *, half=0.006, primary=True, **changes):
     ratio = before / after
     ends = (ratio * math.exp(-half), ratio * math.exp(half))
     sides = [Summary(side, v, v, v, 360, 0, 0.0, 0.004) for side, v in (("before", before), ("after", after))]
     found = replace(make_comparison(before, after, interval=ends, **changes), before=sides[0], after=sides[1])
-    return make_result(found, word, headline=headline)
+    return make_result(found, word, primary=primary)
 
 
 def run(day, **changes):
@@ -41,7 +41,7 @@ def run(day, **changes):
     return make_run(**(given | {"host_id": "h-1", "software": {"torch": "2.11"}, "planned": ()} | changes))
 
 
-MEMORY = {"metric": "peak_memory", "unit": "B", "headline": False}
+MEMORY = {"metric": "peak_memory", "unit": "B", "primary": False}
 GONE, FRESH = make_case("tip-that-may-help"), make_case("brand-new")
 SKIPPED = CaseRecord(make_case("needs-a-gpu"), "skipped", skip_reason="no GPU", skip_fix="use a node with one")
 FIRST = [
@@ -108,10 +108,10 @@ B and A differ in what is only recorded
 
 B vs A: 1 regressed · 1 equivalent · 1 new · 1 vanished · 1 not compared
 intervals: 98.4 % within a run, 95 % of a change; verdicts against 2 %; above 1 is better
-noise between sittings was never measured on this host, so these intervals hold none of it and are
+noise between sessions was never measured on this host, so these intervals hold none of it and are
 too narrow by that much: aiperf calibrate
 a side's own value moves with the machine and the day, which do not cancel as they do in a speedup
-and are not in its interval: from one sitting each it decides nothing
+and are not in its interval: from one session each it decides nothing
 """
     )
 
@@ -203,7 +203,7 @@ def test_calibration_of_the_host_is_in_the_changes_and_is_said():
     known = Calibration("process+auto", COPY, 20, 0, 0.1, 0.03, 0.02, "2026-11-01")
     runs = (run(20), FIRST[:1]), (run(21), LATER[:1])
     text = told(*runs, calibrations={"h-1": (known,)})
-    assert "changes hold the noise between sittings that calibration cannot rule out here (up to 3 %;" in text
+    assert "changes hold the noise between sessions that calibration cannot rule out here (up to 3 %;" in text
     assert "never measured" not in text
     (change,) = [r for r in held(*runs, calibrations={"h-1": (known,)})[1] if r.kind == "speedup"]
     assert (change.verdict, change.tau) == ("inconclusive", 0.03)
@@ -230,7 +230,7 @@ def test_a_change_from_or_to_a_quick_look_is_provisional(quick):
 def test_a_metric_that_one_run_lacks_is_not_compared():
     rows = held((run(20), FIRST[1:2]), (run(21), [measured(LARGE, result(15.3e-3, 4.96e-3))]))[1]
     (row,) = [r for r in rows if r.kind == "none"]
-    assert (row.verdict, row.sentence, row.headline) == ("not compared", "peak_memory is not in both runs", False)
+    assert (row.verdict, row.sentence, row.primary) == ("not compared", "peak_memory is not in both runs", False)
 
 
 def imported(value, **changes):

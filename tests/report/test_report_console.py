@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiperf.records import CaseRecord, Check, Incident, Side, Summary
-from aiperf.report.console import STYLES, plain, run_lines, show, table_lines, terminal_width, wrap
 from aiperf.report.frame import case_line
 from aiperf.report.html.speedups import speedup_chart
+from aiperf.report.layout.terminal import show, terminal_width
+from aiperf.report.layout.text import STYLES, plain, wrap
 from aiperf.report.summary import count_outcomes, summary_line
-from aiperf.report.table import build_table
+from aiperf.report.views.run_rows import build_rows
+from aiperf.report.views.run_table import run_lines, run_table_lines
 
 AT_100 = """\
 host gpu-07 · 2 × NVIDIA H200 · driver 580.159 · torch 2.11+cu130 · 2 findings of the host
@@ -72,14 +74,14 @@ class Terminal(io.StringIO):
 
 
 def lines_at(width: int, records: list[CaseRecord] | None = None, *, every_metric: bool = False) -> list[str]:
-    table = build_table(sample_records() if records is None else records)
-    return plain(table_lines(table, width=width, every_metric=every_metric)).splitlines()
+    table = build_rows(sample_records() if records is None else records)
+    return plain(run_table_lines(table, width=width, every_metric=every_metric)).splitlines()
 
 
 def test_a_run_at_100_columns_is_this_to_the_character() -> None:
     records = sample_records()
     lines = run_lines(
-        make_run(), build_table(records), summary=summary_line(records), footer=["results/x · aiperf report"]
+        make_run(), build_rows(records), summary=summary_line(records), footer=["results/x · aiperf report"]
     )
     assert plain(lines) == AT_100
 
@@ -127,14 +129,14 @@ def test_a_long_case_name_is_cut_and_not_the_verdict() -> None:
 
 
 def test_a_pipe_gets_no_control_character(capsys: pytest.CaptureFixture[str]) -> None:
-    show(run_lines(make_run(), build_table(sample_records()), summary="done"))
+    show(run_lines(make_run(), build_rows(sample_records()), summary="done"))
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert all(c == "\n" or c.isprintable() for c in out)
 
 
 def test_a_terminal_gets_colour_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = table_lines(build_table(sample_records()))
+    lines = run_table_lines(build_rows(sample_records()))
     for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -152,7 +154,7 @@ def test_colour_changes_no_character_of_the_text(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "60")
-    lines = table_lines(build_table(sample_records()), width=100)
+    lines = run_table_lines(build_rows(sample_records()), width=100)
     out = Terminal()
     show(lines, file=out)
     assert Text.from_ansi(out.getvalue().rstrip("\n")).plain == plain(lines).rstrip("\n")
@@ -161,7 +163,7 @@ def test_colour_changes_no_character_of_the_text(monkeypatch: pytest.MonkeyPatch
 def test_a_stream_of_ascii_is_written_and_not_a_crash() -> None:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii")
-    show(table_lines(build_table(sample_records())), file=out)
+    show(run_table_lines(build_rows(sample_records())), file=out)
     out.flush()
     assert b"improved" in raw.getvalue()
 
@@ -259,7 +261,7 @@ def test_a_case_has_one_outcome_and_is_counted_once(status, stop, word, counted)
     found = make_result(make_comparison(2e-3, 1e-3, interval=(1.9, 2.1)), word, verdict={"provisional": True})
     record = measured(make_case(), found, status=status, stop=stop)
     assert count_outcomes([record]) == {counted: 1}
-    assert build_table([record]).rows[0].verdict == counted
+    assert build_rows([record]).rows[0].verdict == counted
     assert ("verdicts provisional" in summary_line([record])) == (counted == word)
 
 
@@ -297,33 +299,33 @@ def test_cases_that_an_unfinished_run_never_came_to_are_listed(status: str, why:
     (record, *_) = sample_records()
     planned = (record.case.id, "last-one[size=1MiB,n=2]")
     run = make_run(status=status, planned=planned)
-    text = plain(table_lines(build_table([record], run=run)))
+    text = plain(run_table_lines(build_rows([record], run=run)))
     assert f"last-one   not begun: {why}" in text
-    done = plain(table_lines(build_table([record], run=make_run(planned=planned))))
-    assert "last-one   no record: the run planned it and holds none that can be read" in " ".join(done.split("\n"))
-    assert build_table([], run=make_run(planned=planned, argv=("aiperf", "profile", "memory"))).rows == ()
+    done = plain(run_table_lines(build_rows([record], run=make_run(planned=planned))))
+    assert "last-one   no record: planned, but its record is missing or unreadable" in " ".join(done.split("\n"))
+    assert build_rows([], run=make_run(planned=planned, command="profile")).rows == ()
 
 
 @pytest.mark.parametrize(("status", "word"), [("finished", "no record"), ("interrupted", "not begun")])
 def test_planned_cases_without_a_record_are_told_and_counted_even_where_there_is_no_other(status, word) -> None:
-    table = build_table([], run=make_run(status=status, planned=("a", "b[n=2]")))
+    table = build_rows([], run=make_run(status=status, planned=("a", "b[n=2]")))
     assert [(row.case, row.status) for row in table.rows] == [("a", word), ("b[n=2]", word)]
     assert summary_line([], unread=table.unread) == f"2 {word} · 0 s"
     (record, *_) = sample_records()
-    table = build_table([record], run=make_run(status=status, planned=(record.case.id, "a")))
+    table = build_rows([record], run=make_run(status=status, planned=(record.case.id, "a")))
     assert count_outcomes([record], unread=table.unread) == {"improved": 1, word: 1}
 
 
 def test_an_imported_value_is_a_row_with_its_unit_of_replication() -> None:
     summary = Summary("after", 0.0123, 0.012, 0.013, 60, 0, 0.0, 0.004, 20)
     record = CaseRecord(make_case("sorted"), "imported", summaries=(summary,), replicate="process")
-    text = " ".join(plain(table_lines(build_table([record]))).split())
+    text = " ".join(plain(run_table_lines(build_rows([record]))).split())
     assert "imported: after 12.3 ms (20 × process)" in text
 
 
 def test_a_case_about_memory_shows_it_by_name_and_what_it_costs_in_time() -> None:
     memory = make_result(make_comparison(4e9, 2e9, interval=(1.9, 2.1), metric="peak_memory", unit="B"))
-    time = make_result(make_comparison(1e-3, 2e-3, interval=(0.49, 0.51)), "regressed", headline=False)
+    time = make_result(make_comparison(1e-3, 2e-3, interval=(0.49, 0.51)), "regressed", primary=False)
     record = measured(make_case(), memory, time)
     about, price = lines_at(100, [record])[2:]
     assert "peak_memory" in about
@@ -332,6 +334,6 @@ def test_a_case_about_memory_shows_it_by_name_and_what_it_costs_in_time() -> Non
     assert price.split()[0] == "time"
     assert price.endswith("  regressed")
     assert case_line(record).endswith("improved peak_memory −50.0 % (−52.4 … −47.4 %), 6 pairs, 21 s")
-    rows = {row.metric: row for row in build_table([record]).rows}
+    rows = {row.metric: row for row in build_rows([record]).rows}
     assert [row.own_name for row in rows.values()] == ["peak_memory", ""]
-    assert ">pageable-vs-pinned-copy peak_memory<" in speedup_chart([rows["peak_memory"]], [0.02])
+    assert ">pageable-vs-pinned-copy peak_memory<" in speedup_chart([rows["peak_memory"]])

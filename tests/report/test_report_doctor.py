@@ -6,27 +6,28 @@ from dataclasses import replace
 
 import pytest
 
-from aiperf.host.checkup import Checkup, Row, differences
-from aiperf.host.walk import Step
+from aiperf.host.checklist_status import ItemStatus
+from aiperf.host.host_report import HostReport, differences
+from aiperf.host.probes.probe import Finding
 from aiperf.report.checklist_table import checklist_lines, checklist_markdown, said, totals
-from aiperf.report.console import plain
 from aiperf.report.doctor_table import (
-    checkup_lines,
-    checkup_markdown,
     difference_lines,
     difference_markdown,
     difference_plain,
+    report_lines,
+    report_markdown,
 )
+from aiperf.report.layout.text import plain
 
 NO_GPU = "there is no GPU here: no NVML library (libnvidia-ml.so.1)"
 
 
-def row(id_: str, level: str, value: str = "", **more: object) -> Row:
+def row(id_: str, level: str, value: str = "", **more: object) -> Finding:
     fields = {
         "group": "CPU", "title": id_.title(), "where": f"/proc/{id_}", "reason": "", "good": "low",
         "why": "It costs time.", "fix": "", "book": "Operating Systems, line 7", "steady": True, **more,
     }  # fmt: skip
-    return Row(id=id_, level=level, value=value, **fields)  # type: ignore[arg-type]
+    return Finding(id=id_, level=level, value=value, **fields)  # type: ignore[arg-type]
 
 
 ROWS = (
@@ -38,7 +39,7 @@ ROWS = (
     row("ecc", "absent", group="GPU", reason=NO_GPU),
 )
 HOST = {"hostname": "gpu-07", "system": "Linux 6.8", "cpu": "2 × AMD EPYC", "gpu": f"none: {NO_GPU}"}
-CHECKUP = Checkup("2026-11-20T18:05:03+00:00", HOST, ROWS, 0.52)
+REPORT = HostReport("2026-11-20T18:05:03+00:00", HOST, ROWS, 0.52)
 TABLE = """\
 host gpu-07 · 2 × AMD EPYC · no GPU: there is no GPU here: no NVML library (libnvidia-ml.so.1)
 Linux 6.8
@@ -103,12 +104,14 @@ after   2026-11-21T18:05:03+00:00  gpu-08
 2 of 6 probes differ; loads, temperatures and rates count only when their verdict changed.
 """
 STEPS = (
-    Step("swap", "Operating Systems", "Swap off", "7", "probe", "warn", "on", "swap-allowed-vs-no-swap"),
-    Step("thp", "Operating Systems", "Huge pages", "8", "probe", "ok", "madvise", "small-vs-thp", ("pages",)),
-    Step("mig", "Operating Systems", "MIG", "9", "probe", "absent", NO_GPU),
-    Step("copy", "Moving data", "Pin buffers", "10", "scenario", pair="pageable-vs-pinned", scenarios=("copy-1",)),
-    Step("pack", "Moving data", "Pack files", "11", "scenario", pair="many-vs-packed"),
-    Step("care", "Moving data", "Care", "12", "process", said="Do you care?"),
+    ItemStatus("swap", "Operating Systems", "Swap off", "7", "probe", "warn", "on", "swap-allowed-vs-no-swap"),
+    ItemStatus("thp", "Operating Systems", "Huge pages", "8", "probe", "ok", "madvise", "small-vs-thp", ("pages",)),
+    ItemStatus("mig", "Operating Systems", "MIG", "9", "probe", "absent", NO_GPU),
+    ItemStatus(
+        "copy", "Moving data", "Pin buffers", "10", "scenario", pair="pageable-vs-pinned", scenarios=("copy-1",)
+    ),
+    ItemStatus("pack", "Moving data", "Pack files", "11", "scenario", pair="many-vs-packed"),
+    ItemStatus("care", "Moving data", "Care", "12", "process", said="Do you care?"),
 )
 CHECKLIST = """\
 Operating Systems
@@ -137,20 +140,20 @@ Moving data
 """
 
 
-def changed() -> Checkup:
+def changed() -> HostReport:
     rows = list(ROWS)
     rows[0] = replace(rows[0], level="ok", value="off", fix="")
     rows[2] = replace(rows[2], level="warn", value="powersave", reason="", fix="cpupower")
     rows[3] = replace(rows[3], value="0.2")
-    return Checkup("2026-11-21T18:05:03+00:00", {"hostname": "gpu-08"}, tuple(rows), 0.5)
+    return HostReport("2026-11-21T18:05:03+00:00", {"hostname": "gpu-08"}, tuple(rows), 0.5)
 
 
 def test_the_table_shows_what_is_wrong_worst_first_with_its_fix() -> None:
-    assert plain(checkup_lines(CHECKUP)) == TABLE
+    assert plain(report_lines(REPORT)) == TABLE
 
 
 def test_all_adds_what_is_good_and_what_does_not_apply_by_reason() -> None:
-    text = plain(checkup_lines(CHECKUP, every=True))
+    text = plain(report_lines(REPORT, every=True))
     assert REST in text
     assert "        from   /proc/governor\n" in text
     assert "--all" not in text
@@ -159,10 +162,10 @@ def test_all_adds_what_is_good_and_what_does_not_apply_by_reason() -> None:
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_every_table_fits_its_width(width) -> None:
     long = replace(ROWS[0], value="word " * 60, fix="x" * 150)
-    checkup = replace(CHECKUP, rows=(*ROWS, replace(long, id="long")))
-    changes = differences(CHECKUP, changed())
+    checkup = replace(REPORT, findings=(*ROWS, replace(long, id="long")))
+    changes = differences(REPORT, changed())
     for lines in (
-        checkup_lines(checkup, every=True, width=width),
+        report_lines(checkup, every=True, width=width),
         difference_lines(checkup, changed(), changes, width=width),
     ):
         assert max(len(line.text) for line in lines) <= width
@@ -170,31 +173,33 @@ def test_every_table_fits_its_width(width) -> None:
 
 
 def test_markdown_holds_the_findings_and_all_of_them_when_asked() -> None:
-    assert checkup_markdown(CHECKUP) == MARKDOWN
-    assert checkup_markdown(CHECKUP, every=True).count("\n| ") == len(ROWS) + 2
+    assert report_markdown(REPORT) == MARKDOWN
+    assert report_markdown(REPORT, every=True).count("\n| ") == len(ROWS) + 2
 
 
 def test_a_difference_lists_only_what_changed() -> None:
-    changes = differences(CHECKUP, changed())
-    assert plain(difference_lines(CHECKUP, changed(), changes)) == DIFFERENCE
+    changes = differences(REPORT, changed())
+    assert plain(difference_lines(REPORT, changed(), changes)) == DIFFERENCE
     assert [entry["id"] for entry in difference_plain(changes)] == ["swap", "governor"]
-    text = difference_markdown(CHECKUP, changed(), changes)
+    text = difference_markdown(REPORT, changed(), changes)
     assert "| CPU | governor | unreadable because there is no governor | warn: powersave | cpupower |" in text
 
 
 def test_no_difference_is_said_in_one_line() -> None:
-    lines = difference_lines(CHECKUP, CHECKUP, ())
+    lines = difference_lines(REPORT, REPORT, ())
     assert lines[-1].text.startswith("0 of 6 probes differ")
 
 
 def test_a_probe_that_one_of_two_checkups_lacks_is_not_probed_there() -> None:
-    part = replace(CHECKUP, rows=ROWS[1:])
-    text = plain(difference_lines(part, CHECKUP, differences(part, CHECKUP)))
+    part = replace(REPORT, findings=ROWS[1:])
+    text = plain(difference_lines(part, REPORT, differences(part, REPORT)))
     assert "        before not probed\n        after  warn: on | 1 GiB\n" in text
 
 
 def test_an_item_without_a_scenario_names_what_comes_close() -> None:
-    step = Step("pack", "Storage", "Pack files", "11", "scenario", pair="many-vs-packed", see=("a-vs-b", "c-vs-d"))
+    step = ItemStatus(
+        "pack", "Storage", "Pack files", "11", "scenario", pair="many-vs-packed", see=("a-vs-b", "c-vs-d")
+    )
     told = "no scenario yet for many-vs-packed; close to it: aiperf run a-vs-b c-vs-d"
     assert said(step) == [told]
     assert f"            {told}\n" in plain(checklist_lines([step]))

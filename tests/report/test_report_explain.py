@@ -17,7 +17,19 @@ from factory_of_records import (
     voided,
 )
 
-from aiperf.records import CaseRecord, CheckResult, Failure, Incident, Limit, Result, Side, SideRun, Warmup
+from aiperf.records import (
+    CaseRecord,
+    CheckResult,
+    Failure,
+    HostFinding,
+    Incident,
+    Limit,
+    Result,
+    Side,
+    SideRun,
+    Warmup,
+    text_notes,
+)
 from aiperf.report.explain import explain_case
 from aiperf.report.reasons import result_sentences
 
@@ -73,7 +85,7 @@ def test_commands_are_shown_as_they_were_started_and_reproduced_by_the_call_of_t
 
 
 def test_pairs_order_and_stop_are_told() -> None:
-    record = measured(make_case(), own_seconds=1.2)
+    record = measured(make_case(), harness_seconds=1.2)
     record = replace(record, pairs=(*record.pairs, voided(6)))
     text = flat(record)
     assert "6 pairs; 1 more did not count. after went first in 3, before went first in 3." in text
@@ -88,15 +100,15 @@ def test_unsteady_sides_are_told() -> None:
 
 
 def test_checks_of_more_and_fewer_audits_are_one_sentence() -> None:
-    two, one = (CheckResult(True, f"after with before, {count}, bitwise") for count in ("2 audits", "1 audit"))
+    two, one = (CheckResult(True, "after with before, bitwise", audits=count) for count in (2, 1))
     pairs = tuple(make_pair(index, checks=(check,)) for index, check in enumerate((two, two, one)))
     text = flat(replace(measured(make_case()), pairs=pairs))
-    assert "after with before, 5 audits, bitwise: passed in 3 of 3 pairs." in text
+    assert "after with before, bitwise, 5 audits: passed in 3 of 3 pairs." in text
 
 
 def test_what_the_check_compared_and_found_is_told() -> None:
-    good = CheckResult(True, "after with before, 3 audits", max_error=1e-6)
-    bad = CheckResult(False, "after with before, 3 audits", detail="y[3]: 1.0 against 2.0", max_error=0.5)
+    good = CheckResult(True, "after with before", max_error=1e-6, audits=3)
+    bad = CheckResult(False, "after with before", audits=3, detail="y[3]: 1.0 against 2.0", max_error=0.5)
     record = measured(make_case(), pairs=(make_pair(0, checks=(good,)), make_pair(1, checks=(bad,))))
     text = flat(record)
     assert "after with before, 6 audits: passed in 1 of 2 pairs, largest error 0.5." in text
@@ -131,7 +143,7 @@ def test_what_the_check_compared_and_found_is_told() -> None:
         (straddling(0.9, 1.1), "The interval reaches beyond both, so it supports no verdict."),
         (
             make_result(make_comparison(2.0, 1.0, interval=(1.9, 2.1)), "invalid"),
-            "No number of pairs mends this: the side itself must change.",
+            "More pairs cannot fix this: the side itself must change.",
         ),
     ],
 )
@@ -153,7 +165,7 @@ def test_diagnostics_stand_under_the_verdict() -> None:
 
 def test_an_informing_metric_is_told_in_two_lines() -> None:
     memory = make_comparison(2.0**30, 2.0**29, interval=(1.9, 2.1), metric="peak_memory", unit="B")
-    lines = result_sentences(make_result(memory, headline=False))
+    lines = result_sentences(make_result(memory, primary=False))
     assert len(lines) == 2
     assert "before 1 GiB and after 512 MiB" in lines[1]
 
@@ -170,7 +182,7 @@ def test_limits_failures_notes_and_findings_are_told() -> None:
         make_case(book=("ch03/pageable",)),
         limits=(Limit("after", "h2d", 55e9, "B/s", 0.97),),
         failures=(Failure("after", "measure", "hang", "no answer in 300 s", rank=1),),
-        notes=("slicing was off",),
+        notes=text_notes(("slicing was off",)),
     )
     record = replace(record, pairs=(make_pair(0, incidents=(Incident("clock", "before", "1.2 GHz"),) * 2),))
     text = flat(record)
@@ -178,23 +190,24 @@ def test_limits_failures_notes_and_findings_are_told() -> None:
     assert "clock on before (2 times): 1.2 GHz." in text
     assert "A launch failed on the way: after, measure (rank 1): no answer in 300 s" in text
     assert "Note: slicing was off" in text
-    assert "Finding: persistence mode is off" in text
+    assert "Finding, warn: Persistence mode: off." in text
     assert "ch03/pageable is no row of the book's catalogue." in text
 
 
+BUSY = HostFinding("x", "unfit", "Work of others", "CPU 0-1 97 % busy", bias="other work takes CPU time")
+
+
 def test_a_judged_case_tells_only_the_findings_that_touch_it() -> None:
-    run = make_run(settings={"fit": "warn"})
-    record = measured(
-        make_case(), findings=("unfit: CPU 0-1 97 % busy: other work takes CPU time.",), pairs=(make_pair(0),)
-    )
+    run = make_run(settings={"host_check": "warn"})
+    record = measured(make_case(), findings=(BUSY,), pairs=(make_pair(0),))
     text = " ".join(explain_case(run, record).split())
-    assert "Finding, unfit: CPU 0-1 97 % busy: other work takes CPU time." in text
-    assert "persistence mode is off" not in text
+    assert "Finding, unfit: Work of others: CPU 0-1 97 % busy; other work takes CPU time." in text
+    assert "Persistence mode" not in text
     calm = " ".join(explain_case(run, replace(record, findings=())).split())
     assert "No finding of the host touches this case." in calm
-    assert "persistence mode is off" not in calm
-    unjudged = " ".join(explain_case(make_run(settings={"fit": "off"}), record).split())
-    assert "Finding: persistence mode is off" in unjudged
+    assert "Persistence mode" not in calm
+    unjudged = " ".join(explain_case(make_run(settings={"host_check": "off"}), record).split())
+    assert "Finding, warn: Persistence mode: off." in unjudged
 
 
 def test_a_position_effect_that_no_float_holds_is_told_in_words() -> None:
@@ -230,7 +243,7 @@ def test_the_story_keeps_to_the_width_and_has_no_control_character(width: int) -
 
 
 @pytest.mark.parametrize(
-    ("roof", "bound", "is_told"),
+    ("peak_name", "bound", "is_told"),
     [
         ("cpu_gemm_fp32", (0,), True),
         ("cpu_gemm_fp32", (0, 1), False),
@@ -238,8 +251,10 @@ def test_the_story_keeps_to_the_width_and_has_no_control_character(width: int) -
         ("cpu_stream", (), False),
     ],
 )
-def test_a_limit_of_all_cpus_is_told_to_sides_that_had_fewer(roof: str, bound: tuple[int, ...], is_told: bool) -> None:
-    found = measured(make_case(), limits=(Limit("after", roof, 1e9, "B/s", 0.5),))
+def test_a_limit_of_all_cpus_is_told_to_sides_that_had_fewer(
+    peak_name: str, bound: tuple[int, ...], is_told: bool
+) -> None:
+    found = measured(make_case(), limits=(Limit("after", peak_name, 1e9, "B/s", 0.5),))
     found = replace(found, pairs=tuple(replace(p, cpus=bound) for p in found.pairs))
     text = " ".join(explain_case(make_run(host={"cpus": [0, 1]}), found).split())
     assert ("That is what all 2 CPUs of the host reach together; the sides were bound to 1." in text) == is_told

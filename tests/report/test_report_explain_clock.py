@@ -67,7 +67,7 @@ def test_only_the_headline_time_of_cases_that_aiperf_measured_is_split() -> None
     record = clocked((1886.0, 1980.0))
     memory = make_comparison(2.0, 1.0, interval=(1.9, 2.1), metric="peak_memory", unit="B")
     assert clock_sentences(record, make_result(memory)) == []
-    assert clock_sentences(record, result(headline=False)) == []
+    assert clock_sentences(record, result(primary=False)) == []
     assert clock_sentences(replace(record, pairs=()), record.results[0]) == []
     assert clock_sentences(replace(record, status="imported"), record.results[0]) == []
 

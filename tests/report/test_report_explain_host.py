@@ -13,8 +13,8 @@ from aiperf.records import CaseRecord, Needs, Side, SideRun, Watch
 from aiperf.report.explain import explain_case
 from aiperf.report.explain_host import label, meanwhile_sentences, placement_sentences, reading_cells, value_text
 from aiperf.report.html.case_view import case_view
-from aiperf.report.json_file import render_json
-from aiperf.report.table import build_table
+from aiperf.report.views.run_rows import build_rows
+from aiperf.report.views.run_table import run_json
 
 
 def record_of(*telemetry: dict[str, dict[str, float]], **changes: Any) -> CaseRecord:
@@ -61,7 +61,7 @@ def test_programs_get_the_medians_over_the_pairs_that_count_of_each_side_and_of_
     record = record_of(*pairs)
     hot = replace(voided(3), telemetry=pairs[3])
     record = replace(record, pairs=(*record.pairs[:3], hot))
-    told = loads(render_json(make_run(), build_table([record]), records=[record]))["telemetry"]
+    told = loads(run_json(make_run(), build_rows([record]), records=[record]))["telemetry"]
     case = record.case.id
     assert told == [
         {"case": case, "mark": "before", "pairs": 3, "readings": {"sm_clock_mhz": 1850.0}},
@@ -69,7 +69,7 @@ def test_programs_get_the_medians_over_the_pairs_that_count_of_each_side_and_of_
         {"case": case, "mark": "all readings", "pairs": 3, "readings": {"load": 0.5}},
     ]
     nothing = record_of({}, {})
-    assert loads(render_json(make_run(), build_table([nothing]), records=[nothing]))["telemetry"] == []
+    assert loads(run_json(make_run(), build_rows([nothing]), records=[nothing]))["telemetry"] == []
 
 
 def test_where_turns_are_too_short_the_phase_that_was_longest_stands_in_and_is_named() -> None:

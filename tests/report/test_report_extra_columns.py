@@ -13,12 +13,10 @@ from factory_of_records import make_case, make_comparison, make_pair, make_resul
 from aiperf.errors import UserError
 from aiperf.plan.costs import Prices
 from aiperf.records import EnergyReading, Limit, Needs, SideRun, Warmup
-from aiperf.report.console import plain
-from aiperf.report.csv_file import render_csv
-from aiperf.report.extra_columns import build_extras, chosen_columns, extra_lines, format_si
-from aiperf.report.json_file import render_json
-from aiperf.report.markdown import render_markdown
-from aiperf.report.table import build_table
+from aiperf.report.layout.text import plain
+from aiperf.report.views.extra_columns import build_extras, chosen_columns, format_si
+from aiperf.report.views.run_rows import build_rows
+from aiperf.report.views.run_table import extra_lines, run_csv, run_json, run_markdown
 
 PRICES = Prices("mine.yaml", "EUR", "our invoice", "2026-03-01", gpu_hour=3.6)
 READING = EnergyReading(
@@ -35,7 +33,7 @@ def record(*, items=2000.0, energy=True, after=READING, ratio=True, **changes):
     results = [make_result(make_comparison(8e-3, 4e-3, interval=(1.9, 2.1)))]
     if energy and ratio:
         found = make_comparison(3.2, 2.56, interval=(1.24, 1.26), ratio=1.25, metric="energy", unit="J")
-        results.append(make_result(found, headline=False))
+        results.append(make_result(found, primary=False))
     case = make_case("tokens-a-second", needs=Needs(gpus=1))
     return measured(case, *results, pairs=pairs, limits=(Limit("after", "dram", 4e12, "B/s", 0.61),), **changes)
 
@@ -109,7 +107,7 @@ def test_goodput_tells_both_numbers_and_the_share_of_the_limit() -> None:
 
 def test_goodput_counts_the_gaps_that_the_device_clock_does_not_see() -> None:
     found = record()
-    wall = make_result(make_comparison(10e-3, 5e-3, interval=(1.9, 2.1), metric="wall"), headline=False)
+    wall = make_result(make_comparison(10e-3, 5e-3, interval=(1.9, 2.1), metric="wall"), primary=False)
     values = extras_of(replace(found, results=(*found.results, wall)), "goodput").values[0]
     # 2000 tokens in 10 ms and 5 ms of wall time; 8 ms and 4 ms of them are the device's.
     assert values["goodput_before"] == pytest.approx(200_000)
@@ -126,26 +124,26 @@ def test_work_without_items_has_no_goodput_no_cost_and_still_energy() -> None:
 
 def test_programs_get_plain_numbers_in_every_dialect() -> None:
     found = record()
-    table = replace(build_table([found]), extras=extras_of(found, "energy", "goodput"))
-    first, second = csv.DictReader(io.StringIO(render_csv(table)))
+    table = replace(build_rows([found]), extras=extras_of(found, "energy", "goodput"))
+    first, second = csv.DictReader(io.StringIO(run_csv(table)))
     assert float(first["energy_j_before"]) == pytest.approx(3.2)
     assert float(first["energy_ratio"]) == 1.25
     assert second["metric"] == "energy"
     assert second["energy_j_before"] == ""
-    document = json.loads(render_json(make_run(), table, records=[found]))
+    document = json.loads(run_json(make_run(), table, records=[found]))
     assert document["columns"][0]["items_per_joule_after"] == pytest.approx(625)
-    markdown = render_markdown(make_run(), table, summary="s")
+    markdown = run_markdown(make_run(), table, summary="s")
     assert "| energy | side |" in markdown
     assert "| goodput | side |" in markdown
 
 
 def test_nothing_changes_in_any_dialect_when_no_column_is_asked_for() -> None:
     found = record()
-    table = build_table([found])
+    table = build_rows([found])
     assert extras_of(found) is None
     assert extra_lines(None, width=80) == []
-    assert "columns" not in json.loads(render_json(make_run(), table, records=[found]))
-    assert "energy_j" not in render_csv(table)
+    assert "columns" not in json.loads(run_json(make_run(), table, records=[found]))
+    assert "energy_j" not in run_csv(table)
 
 
 def test_the_energy_of_programs_is_told_with_what_held_them_back_in_slices_or_with_its_reason() -> None:

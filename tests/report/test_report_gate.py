@@ -8,30 +8,37 @@ from dataclasses import replace
 import pytest
 
 from aiperf.analysis.gate import Difference, GateOutcome, GateRow
-from aiperf.analysis.gate_base import Baseline, BaselineEntry, BaselineSitting, Promotion
+from aiperf.analysis.gate_base import Baseline, BaselineEntry, BaselineSession, Promotion
 from aiperf.errors import Exit
-from aiperf.report.console import plain
-from aiperf.report.gate_table import gate_json, gate_lines, gate_markdown, promoted_lines
+from aiperf.report.layout.text import plain
+from aiperf.report.views.gate_table import gate_json, gate_lines, gate_markdown, promoted_lines
 
 REASON = "regressed: time of parse[size=1MiB] · exit code 1: confirmed regression"
 NUMBERS = {"alpha": 0.0158, "threshold": 0.02, "pairs": 12}
 WORSE = GateRow(
-    "parse[size=1MiB]", "parse", "time", "s", "regressed",
-    "head is slower than base: speedup 0.950×, interval 0.941× … 0.959×, all below 0.980× (12 pairs); confirmed",
-    ratio=0.95, low=0.941, high=0.959, p=0.0001, base_value=0.0121, head_value=0.0127, confirmed=True,
+    case="parse[size=1MiB]", scenario="parse", metric="time", unit="s", status="regressed",
+    sentence="head is slower than base: speedup 0.950×, interval 0.941× … 0.959×, all below 0.980× (12 pairs); "
+    "confirmed",
+    ratio=0.95, low=0.941, high=0.959, p=0.0001, before=0.0121, after=0.0127, confirmed=True,
     reproduce="aiperf gate parse.yaml --only size=1MiB --against 0123456789ab --seed 0", **NUMBERS,
 )  # fmt: skip
 MEMORY = GateRow(
-    "parse[size=1MiB]", "parse", "peak_memory", "B", "passed", "fine", ratio=0.952, low=0.95, high=0.954, p=1.0,
-    base_value=1 << 20, head_value=1.05 * (1 << 20), **(NUMBERS | {"threshold": 0.10}),
+    case="parse[size=1MiB]", scenario="parse", metric="peak_memory", unit="B", status="passed", sentence="fine",
+    ratio=0.952, low=0.95, high=0.954, p=1.0,
+    before=1 << 20, after=1.05 * (1 << 20), **(NUMBERS | {"threshold": 0.10}),
 )  # fmt: skip
 OPEN = GateRow(
-    "a-scenario-with-a-rather-long-name[direction=h2d,size=256MiB]", "a", "time", "s", "inconclusive",
-    "time per iteration: likely worse: interval -4.0 … -0.5 % holds a loss of 2 %; 12 pairs were measured, a decision "
-    "would need about 30", ratio=0.98, low=0.96, high=0.995, p=0.4, base_value=1.0, head_value=1.02, pairs_needed=30,
+    case="a-scenario-with-a-rather-long-name[direction=h2d,size=256MiB]",
+    scenario="a", metric="time", unit="s",
+    status="inconclusive",
+    sentence="time per iteration: likely worse: interval -4.0 … -0.5 % holds a loss of 2 %; 12 pairs were measured, a "
+    "decision would need about 30", ratio=0.98, low=0.96, high=0.995, p=0.4, before=1.0, after=1.02, pairs_needed=30,
     **NUMBERS,
 )  # fmt: skip
-NEW = GateRow("new", "new", "time", "s", "no_baseline", "new at head: base 0123 has no new.py")
+NEW = GateRow(
+    case="new", scenario="new", metric="time", unit="s", status="no_baseline",
+    sentence="new at head: base 0123 has no new.py",
+)  # fmt: skip
 OUTCOME = GateOutcome(
     "rebuild", (WORSE, MEMORY, OPEN, NEW), Exit.REGRESSION, REASON, "origin/main (0123456789ab)", "working-tree (cd)",
     runs=("results/one", "results/two"), seconds=75.0, notes=("gpu_memory is not measured in new",),
@@ -40,7 +47,7 @@ TABLE = """\
 gate: base and head rebuilt and interleaved here · base origin/main (0123456789ab) · head
 working-tree (cd)
 
-   metric          base      head    ratio  98.4 % interval  allowed  standing
+   metric          base      head    ratio  98.4 % interval  allowed  status
  parse[size=1MiB]
    time         12.1 ms   12.7 ms   0.950×    0.941 … 0.959      2 %  regressed
    peak_memory    1 MiB  1.05 MiB  +5.04 %  +4.82 … +5.26 %     10 %  passed
@@ -68,7 +75,7 @@ def test_the_table_is_this_to_the_character():
 
 
 @pytest.mark.parametrize("width", [100, 80, 60])
-def test_it_fits_the_width_and_keeps_every_standing_and_the_last_line(width):
+def test_it_fits_the_width_and_keeps_every_status_and_the_last_line(width):
     lines = gate_lines(OUTCOME, width=width)
     assert max(len(line.text) for line in lines) <= width
     text = plain(lines)
@@ -83,14 +90,14 @@ def test_a_narrow_table_gives_up_the_values_and_keeps_the_ratio():
     assert "0.941 … 0.959" in text
 
 
-def test_colour_underlines_the_standing_alone():
+def test_colour_underlines_the_status_alone():
     line = next(line for line in gate_lines(OUTCOME) if line.text.endswith("regressed"))
     assert line.text[line.start :] == "regressed"
     assert line.style == "red"
 
 
 def test_what_differs_between_hosts_is_listed_and_no_number_is_shown():
-    row = replace(NEW, standing="not_comparable", sentence="another host")
+    row = replace(NEW, status="not_comparable", sentence="another host")
     outcome = GateOutcome(
         "ratio", (row,), Exit.NO_BASELINE, "not comparable: time of new", "base.json",
         differences=(Difference("libraries.torch", "2.10", "2.11"),),
@@ -102,7 +109,7 @@ def test_what_differs_between_hosts_is_listed_and_no_number_is_shown():
 
 
 def test_at_the_level_of_ratios_both_values_are_speedups():
-    row = replace(WORSE, base_value=2.0, head_value=1.9)
+    row = replace(WORSE, before=2.0, after=1.9)
     text = plain(gate_lines(replace(OUTCOME, level="ratio", rows=(row,))))
     assert "then" in text
     assert "2.00×" in text
@@ -110,34 +117,34 @@ def test_at_the_level_of_ratios_both_values_are_speedups():
 
 
 def test_a_row_that_passed_after_it_was_flagged_says_so():
-    row = replace(MEMORY, confirmed=False, sentence="in a fresh sitting it is fine; the first sitting had flagged it")
-    assert "the first sitting had flagged it" in plain(gate_lines(replace(OUTCOME, rows=(row,)), width=200))
+    row = replace(MEMORY, confirmed=False, sentence="in a fresh session it is fine; the first session had flagged it")
+    assert "the first session had flagged it" in plain(gate_lines(replace(OUTCOME, rows=(row,)), width=200))
 
 
 def test_what_a_worker_printed_cannot_move_the_cursor():
-    row = replace(NEW, standing="failed", sentence="boom \x1b[2J\r\n\x07now")
+    row = replace(NEW, status="failed", sentence="boom \x1b[2J\r\n\x07now")
     assert "\x1b" not in plain(gate_lines(replace(OUTCOME, rows=(row,))))
     assert "\x1b" not in gate_markdown(replace(OUTCOME, rows=(row,)))
 
 
 def test_markdown_has_the_rows_and_ends_with_the_reason():
     text = gate_markdown(OUTCOME)
-    wanted = r"| parse\[size=1MiB] | peak\_memory | 1 MiB | 1.05 MiB | +5.04 % | +4.82 … +5.26 % | 1 | passed |"
+    wanted = r"| parse\[size=1MiB] | peak\_memory | 1 MiB | 1.05 MiB | +5.04 % | +4.82 … +5.26 % | 10 % | 1 | passed |"
     assert wanted in text.splitlines()
     assert text.endswith("exit code 1: confirmed regression**\n")
 
 
 def test_json_holds_raw_numbers_the_exit_code_and_what_was_not_measured_as_null():
     found = json.loads(gate_json(OUTCOME))
-    assert (found["exit"], found["level"], found["gate_version"]) == (1, "rebuild", 1)
+    assert (found["exit"], found["level"], found["gate_version"]) == (1, "rebuild", 2)
     assert found["rows"][0]["low"] == 0.941
     assert found["rows"][3]["ratio"] is None
     assert found["sentence"] == REASON
 
 
-def test_a_promotion_is_told_with_its_sittings():
-    sitting = BaselineSitting("r", "", "standard", 6, 2.0, 0.01, 4.0, 0.01)
-    entry = BaselineEntry("copy", "copy", "x", "after", "time", "s", "lower", (sitting, sitting))
+def test_a_promotion_is_told_with_its_sessions():
+    session = BaselineSession("r", "", "standard", 6, 2.0, 0.01, 4.0, 0.01)
+    entry = BaselineEntry("copy", "copy", "x", "after", "time", "s", "lower", (session, session))
     told = Promotion("Ada", "first numbers", "", "0123456789abcdef", "beef", ("r1", "r2"))
     text = plain(promoted_lines(Baseline("h", {}, (told,), (entry,)), path="b.json", width=80))
     assert text.splitlines()[1].split() == ["copy", "time", "2.00×", "2"]

@@ -10,9 +10,9 @@ import pytest
 from factory_of_records import make_case, make_comparison, make_result, make_run, measured
 
 from aiperf.analysis.trend import all_series, latest_hosts
-from aiperf.records import CaseRecord, Summary
-from aiperf.report.console import plain
+from aiperf.records import CaseRecord, Note, Summary
 from aiperf.report.history_table import can_draw, history_json, history_lines, sparkline
+from aiperf.report.layout.text import plain
 
 JITTER = [0.003, -0.002, 0.001, -0.004, 0.002, 0.004, -0.003, -0.001]
 CASE = make_case("copy", axes={"size": "1MiB"}, scenario_hash="1" * 16)
@@ -129,8 +129,8 @@ def test_an_imported_history_shows_values_only():
 def test_a_run_that_does_not_hold_the_metric_says_so_and_nothing_of_how_its_case_ended():
     memory = make_comparison(2.0, 1.0, interval=(1.9, 2.1), metric="peak_memory", unit="B")
     (one, without), (two, holding) = entry(1), entry(2)
-    holding = replace(holding, results=(*holding.results, make_result(memory, headline=False)))
-    without = replace(without, notes=("every verdict was reached at 6 pairs",))
+    holding = replace(holding, results=(*holding.results, make_result(memory, primary=False)))
+    without = replace(without, notes=(Note("verdict_reached", {"pairs": 6}),))
     text = plain(history_lines(all_series([(one, without), (two, holding)], metric="peak_memory")))
     assert " 2026-11-01 18:05  no number: it does not hold this metric\n" in text
 

@@ -24,7 +24,7 @@ from aiperf.report.html.speedups import MOST_NAMED, speedup_chart
 from aiperf.report.html.svg import dots, figure, line
 from aiperf.report.html.sweep import axis_number, sweeps
 from aiperf.report.html.warmup import warmup_chart, warmup_lines
-from aiperf.report.table import build_table
+from aiperf.report.views.run_rows import build_rows
 
 TIMES = {"before": 1.5e-3, "after": 1e-3}
 
@@ -102,7 +102,7 @@ def test_ratios_without_measure_are_drawn_at_the_edge_and_do_no_harm() -> None:
     wild = replace(record.results[0].comparison, log_ratios=(900.0, -900.0, 0.0, 1.0, -1.0, 0.0))
     result = replace(record.results[0], comparison=wild)
     assert differences_chart(record, result, differences(record, result)).startswith("<svg")
-    assert "Infinity" not in speedup_chart(build_table([record]).rows, [0.02])
+    assert "Infinity" not in speedup_chart(build_rows([record]).rows)
 
 
 def test_only_positive_finite_numbers_can_be_drawn() -> None:
@@ -160,9 +160,9 @@ def test_the_drawing_of_an_interval_says_it_in_words_too() -> None:
 
 
 def test_the_chart_of_all_cases_names_every_row_also_those_without_an_interval() -> None:
-    rows = build_table(sample_records()).rows
-    headline = [row for row in rows if row.headline]
-    drawn = speedup_chart(headline, [0.02] * len(headline))
+    rows = build_rows(sample_records()).rows
+    headline = [row for row in rows if row.primary]
+    drawn = speedup_chart(headline)
     for word in ("▲ improved", "= equivalent", "? inconclusive", "○ skipped", "✖ failed"):
         assert word in drawn
     assert drawn.count('class="mark"') == 4
@@ -171,8 +171,8 @@ def test_the_chart_of_all_cases_names_every_row_also_those_without_an_interval()
 
 
 def test_a_regressed_row_is_marked_to_the_left_of_1_and_an_improved_one_to_the_right() -> None:
-    rows = build_table([with_ratio(0.85, 0.9, 0.95, "regressed"), with_ratio(1.1, 1.2, 1.3)]).rows
-    drawn = speedup_chart(rows, [0.02, 0.02])
+    rows = build_rows([with_ratio(0.85, 0.9, 0.95, "regressed"), with_ratio(1.1, 1.2, 1.3)]).rows
+    drawn = speedup_chart(rows)
     one = int(re.search(r'd="M(\d+) \d+V\d+" ?/?>?', drawn.split('class="one"')[1]).group(1))
     left, right = (int(x) for x in re.findall(r'class="mark" d="M(\d+) ', drawn))
     assert left < one < right
@@ -182,8 +182,8 @@ def test_many_rows_are_drawn_as_sorted_bars_all_of_them() -> None:
     records = [
         with_ratio(r * 0.99, r, r * 1.01, axes={"i": i}) for i, r in enumerate(1.5 - i / 200 for i in range(150))
     ]
-    rows = build_table(records).rows
-    drawn = speedup_chart(rows, [0.02] * len(rows))
+    rows = build_rows(records).rows
+    drawn = speedup_chart(rows)
     assert len(rows) > MOST_NAMED
     bars = re.findall(r"M([\d.]+) (\d+)V(\d+)", drawn.split('class="v improved"')[1])
     assert len(bars) == 150
@@ -194,7 +194,7 @@ def test_many_rows_are_drawn_as_sorted_bars_all_of_them() -> None:
 
 def test_nothing_is_drawn_when_no_row_has_an_interval() -> None:
     skipped = [r for r in sample_records() if r.status == "skipped"]
-    assert speedup_chart(build_table(skipped).rows, [0.0]) == ""
+    assert speedup_chart(build_rows(skipped).rows) == ""
 
 
 # --- samples

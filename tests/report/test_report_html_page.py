@@ -217,7 +217,7 @@ def test_a_case_is_told_with_sides_verdict_checks_limit_and_the_command_that_rep
         "before: 72 samples in 6 pairs; after: 72 samples in 6 pairs",
         "Every sample is drawn",
         "The median of every round",
-        "after with before, 18 audits, bitwise: passed in 6 of 6 pairs.",
+        "after with before, bitwise, 18 audits: passed in 6 of 6 pairs.",
         "ch03/pinned is no row of the book's catalogue.",
         "h2d_bandwidth should go up: not profiled.",
         "aiperf run copy --precision standard --seed 0 --only size=1MiB",
@@ -238,7 +238,7 @@ def test_a_ladder_has_a_row_and_a_heading_for_each_comparison() -> None:
 def test_other_metrics_stand_with_their_case_and_not_in_the_table_of_all() -> None:
     memory = make_comparison(1.5 * 2**30, 2**30, interval=(1.4, 1.6), metric="peak_memory", unit="B")
     time = make_comparison(2.0, 1.0, interval=(1.9, 2.1))
-    found = read(records=[measured(make_case(), make_result(time), make_result(memory, headline=False))])
+    found = read(records=[measured(make_case(), make_result(time), make_result(memory, primary=False))])
     assert len(found.cases) == 1
     assert "peak_memory" in found.text
     assert "1.5 GiB" in found.text
@@ -251,7 +251,7 @@ def test_host_settings_and_software_are_listed_and_findings_come_before_the_tabl
     assert "580.159" in text
     assert "abc123" in text
     assert "torch 2.11+cu130" in text
-    assert html.index("persistence mode is off") < html.index('id="cases"')
+    assert html.index("Persistence mode: off.") < html.index('id="cases"')
 
 
 def test_a_run_without_any_case_is_still_a_page() -> None:

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from factory_of_records import make_case
 
-from aiperf.analysis.calibration import Calibration, IntervalScale, Power, SittingNoise, rate
+from aiperf.analysis.calibration import Calibration, IntervalScale, Power, SessionNoise, rate
 from aiperf.errors import Fault, UserError
-from aiperf.host.calibration import Calibration as Stored
 from aiperf.host.datasheets import Claim, Figure, Held
 from aiperf.host.peaks import Peak
 from aiperf.records import Check, Measure, Needs, Skip
+from aiperf.records.calibration import Calibration as Stored
 from aiperf.report.calibration_table import calibration_lines, stored_lines
-from aiperf.report.console import plain
 from aiperf.report.faults import fault_lines, print_faults
-from aiperf.report.json_file import listing_json
+from aiperf.report.layout.formats import listing_json
+from aiperf.report.layout.text import plain
 from aiperf.report.peaks_table import PeakRow, peak_row, peaks_lines
 from aiperf.report.plan_table import Estimate, plan_lines, plan_rows
 from aiperf.report.scenarios import check_sentence, explain_scenario, list_lines, needs_sentence, scenario_plain
@@ -33,13 +33,13 @@ PLAN = """\
 2 cases to measure · 1 skipped · 32 s to 5 m 12 s
 """
 PEAKS = """\
- roof             peak  spread  measured (UTC)    what
+ name             peak  spread  measured (UTC)    what
  cpu_stream  21.4 GB/s   3.1 %  2026-11-20 18:05  CPU memory, read + written; way copy
  mine          2.10 µs       –                    a floor
  dram: no GPU
 """
 HELD = """\
- roof       peak  spread      95 %  of sheet  measured (UTC)    what
+ name       peak  spread      95 %  of sheet  measured (UTC)    what
  dram  4.10 TB/s  2.44 %  ± 1.23 %      85 %  2026-11-20 18:05  GPU memory, read + written; way=copy
  h2d   20.0 GB/s     5 %         –      42 %  2026-11-20 18:05  Host to device, pinned
  dram: the best of a launch lies in 4.05 TB/s … 4.15 TB/s (95 %, 3 launches); datasheet: 4.80 TB/s
@@ -48,15 +48,15 @@ HELD = """\
      claimed by the book: 64.0 GB/s (line 622), but it is wrong
 """
 CALIBRATION = """\
-same-vs-same (process+wall): 59 sittings of a side against its copy
+same-vs-same (process+wall): 59 sessions of a side against its copy
                                seen      bound
  false verdicts                0 of 59   at most 4.95 %, 95 % sure
  intervals that exclude 1      1 of 59   at most 7.79 %, 95 % sure
  intervals that hold 1         58 of 59  at least 92.2 %
- noise between sittings (tau)  0.2 %     at most 0.31 %
- interval scale                × 1.12    standard errors are too small by this factor (59 sittings)
+ noise between sessions (tau)  0.2 %     at most 0.31 %
+ interval scale                × 1.12    standard errors are too small by this factor (59 sessions)
  effective threshold           2 %       verdicts at this precision use it on this host
-This many sittings show a false-positive rate of at most 5 %.
+This many sessions show a false-positive rate of at most 5 %.
 
  injected  beyond zero  called regressed  interval holds it
  +5 %      10 of 10     9 of 10           10 of 10
@@ -65,6 +65,9 @@ SCENARIO = """\
 copy: Pageable vs pinned
 
 Why: The engine reads pinned memory.
+
+Latest measurement
+  not measured yet: aiperf run copy
 
 What runs
   before: transfer.copy with pinned false
@@ -143,7 +146,7 @@ def test_the_peaks_are_this_to_the_character() -> None:
         PeakRow("mine", 2.1e-6, "s", detail="a floor"),
     ]
     assert plain(peaks_lines(rows, problems=["dram: no GPU"])) == PEAKS
-    assert plain(peaks_lines([])) == "No roof of this host has been measured yet: run aiperf peaks.\n"
+    assert plain(peaks_lines([])) == "No peak of this host has been measured yet: run aiperf peaks.\n"
 
 
 def test_the_peaks_of_a_known_gpu_are_held_against_its_datasheet_to_the_character() -> None:
@@ -184,20 +187,20 @@ def test_the_calibration_is_this_to_the_character() -> None:
         beyond_threshold=rate(0, 59),
         coverage=rate(58, 59),
         scale=IntervalScale(1.25, 1.02, 1.118, 59),
-        noise=SittingNoise(0.002, 0.0031),
+        noise=SessionNoise(0.002, 0.0031),
         threshold=0.02,
     )
     powers = [Power(0.05, beyond_zero=rate(10, 10), beyond_threshold=rate(9, 10), covered=rate(10, 10))]
     assert plain(calibration_lines(found, powers, name="same-vs-same", mode="process+wall")) == CALIBRATION
 
 
-def test_few_sittings_say_how_many_would_prove_five_per_cent() -> None:
+def test_few_sessions_say_how_many_would_prove_five_per_cent() -> None:
     found = Calibration(
-        rate(0, 20), rate(0, 20), rate(20, 20), IntervalScale(1.0, 0.6, 1.0, 20), SittingNoise(0.0, 0.003), 0.02
+        rate(0, 20), rate(0, 20), rate(20, 20), IntervalScale(1.0, 0.6, 1.0, 20), SessionNoise(0.0, 0.003), 0.02
     )
     text = plain(calibration_lines(found, name="a", mode="b"))
     assert "at most 13.9 %, 95 % sure" in text
-    assert "To show a rate of at most 5 % with 0 false verdicts takes 59 sittings." in text
+    assert "To show a rate of at most 5 % with 0 false verdicts takes 59 sessions." in text
     assert "× 1.00" not in text.replace("× 1 ", "")
 
 

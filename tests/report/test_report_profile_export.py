@@ -2,25 +2,34 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, replace
+from typing import Any
 
-import pyarrow as pa
 from factory_of_profiles import LONG, made
 
 from aiperf.records.profiled import CounterRow, Profile, SideProfile
-from aiperf.report.profile_export import PROFILE_COLUMNS, SIDE_COLUMNS, profile_markdown, profile_rows, side_rows
+from aiperf.report.numbers import clean
+from aiperf.report.profile_export import profile_markdown
 from aiperf.store.codec import to_plain
+from aiperf.store.export import profile_cells
+from aiperf.store.tables.columns import DataTable
+from aiperf.store.tables.profiled import PROFILE_ROWS, PROFILE_SIDES
+
+
+def rows_of(table: DataTable, *profiles: Profile) -> list[dict[str, Any]]:
+    """What an export and ``aiperf profile --format csv`` have of ``profiles``."""
+    columns, rows = profile_cells(profiles, table, clean=clean)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def test_every_field_of_a_row_is_a_column_and_every_row_has_them_all() -> None:
-    rows = profile_rows([made(), replace(made(), case="other")])
-    assert {f.name for f in fields(CounterRow)} < set(PROFILE_COLUMNS)
-    assert all(list(row) == list(PROFILE_COLUMNS) for row in rows)
+    rows = rows_of(PROFILE_ROWS, made(), replace(made(), case="other"))
+    assert {f.name for f in fields(CounterRow)} < set(rows[0])
     assert [row["case"] for row in rows] == ["launches-vs-graph[n=300]"] * 9 + ["other"] * 9
     assert rows[0]["scenario"] == "launches-vs-graph"
 
 
 def test_what_was_not_read_is_null_and_numbers_are_as_they_were_read() -> None:
-    first = profile_rows([made()])[0]
+    first = rows_of(PROFILE_ROWS, made())[0]
     assert (first["count"], first["time_s"], first["iterations"]) == (300, 3e-4, 5)
     unread = ("bytes", "dram_pct", "sector_use_pct", "grid", "rank", "bound", "why", "tool_says", "metrics")
     assert [first[name] for name in unread] == [None] * len(unread)
@@ -28,39 +37,32 @@ def test_what_was_not_read_is_null_and_numbers_are_as_they_were_read() -> None:
 
 def test_operations_are_of_all_launches_and_each_second_of_their_time_and_null_where_they_were_not_counted() -> None:
     row = CounterRow("before", "ncu", "kernel", "k", count=4, time_s=2.0, metrics={"flops": 100.0})
-    counted, bare = profile_rows([Profile("c", rows=(row, replace(row, metrics={})))])
+    counted, bare = rows_of(PROFILE_ROWS, Profile("c", rows=(row, replace(row, metrics={}))))
     assert (counted["flops"], counted["flops_per_s"]) == (400.0, 200.0)
     assert (bare["flops"], bare["flops_per_s"]) == (None, None)
 
 
 def test_counters_by_the_tools_own_name_are_one_json_object() -> None:
-    row = next(row for row in profile_rows([made()]) if row["tool"] == "perf")
+    row = next(row for row in rows_of(PROFILE_ROWS, made()) if row["tool"] == "perf")
     assert json.loads(row["metrics"]) == {"context-switches": 3.5, "page-faults": 0.0}
 
 
 def test_a_number_that_is_none_is_null_too() -> None:
     row = CounterRow("before", "perf", "range", "x", time_s=float("nan"), metrics={"a": float("inf"), "b": 1.0})
-    (made_row,) = profile_rows([Profile("c", rows=(row,))])
+    (made_row,) = rows_of(PROFILE_ROWS, Profile("c", rows=(row,)))
     assert made_row["time_s"] is None
     assert made_row["metrics"] == '{"b": 1.0}'
 
 
 def test_iterations_are_null_where_the_tool_told_none() -> None:
-    assert {row["iterations"] for row in profile_rows([made()]) if row["tool"] == "ncu"} == {None}
-
-
-def test_the_columns_kinds_hold_what_the_rows_hold() -> None:
-    kinds = {"text": pa.string(), "whole": pa.int64(), "number": pa.float64()}
-    for columns, rows in ((PROFILE_COLUMNS, profile_rows([made()])), (SIDE_COLUMNS, side_rows([made()]))):
-        schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
-        assert pa.Table.from_pylist(rows, schema=schema).num_rows == len(rows)
+    assert {row["iterations"] for row in rows_of(PROFILE_ROWS, made()) if row["tool"] == "ncu"} == {None}
 
 
 def test_every_field_of_a_side_is_a_column() -> None:
-    assert {f.name for f in fields(SideProfile)} < set(SIDE_COLUMNS)
-    first = side_rows([made()])[0]
+    first = rows_of(PROFILE_SIDES, made())[0]
+    assert {f.name for f in fields(SideProfile)} < set(first)
     assert (first["wall_s"], first["iterations"], first["lost"], first["peak_bytes"]) == (0.01, 5, "12 records", None)
-    spots = side_rows([made()])[2]["hot"]
+    spots = rows_of(PROFILE_SIDES, made())[2]["hot"]
     assert json.loads(spots)[0] == {"name": "interpreter (python)", "share": 0.4}
 
 

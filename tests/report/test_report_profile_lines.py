@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from aiperf.records.profiled import Artefact, CounterRow, HotSpot, Profile, SideProfile
-from aiperf.report.console import plain
-from aiperf.report.profile_layout import middle_cut
+from aiperf.report.layout.text import middle_cut, plain
 from aiperf.report.profile_match import matched, pairs_of
 from aiperf.report.profile_table import MOST_ROWS, profile_lines
 

@@ -9,7 +9,7 @@ from factory_of_records import make_case, make_comparison, make_pair, make_resul
 from aiperf.records import CaseRecord, Side
 from aiperf.records.profiled import Mechanism, Profile
 from aiperf.report.mechanism import flag, mechanism_cell, mechanism_sentences, own_counts
-from aiperf.report.table import build_table
+from aiperf.report.views.run_rows import build_rows
 
 
 def record(moves: dict[str, str], word: str = "improved") -> CaseRecord:
@@ -82,7 +82,7 @@ def test_a_win_of_another_side_than_the_last_is_not_flagged() -> None:
 
 
 def test_a_metric_that_only_informs_flags_nothing() -> None:
-    aside = make_result(make_comparison(2.0, 1.0, interval=(1.9, 2.1)), headline=False)
+    aside = make_result(make_comparison(2.0, 1.0, interval=(1.9, 2.1)), primary=False)
     assert flag(measured(make_case(moves=CLAIMS), aside), profile(STAYED)) == ""
 
 
@@ -117,7 +117,7 @@ def test_of_a_ladder_only_the_last_side_against_the_first_is_flagged() -> None:
     found = measured(make_case(moves={"kernels": "down"}, sides=sides), equal, won)
     assert flag(found, profile(STAYED)) == ""
     both = replace(found, results=(replace(equal, verdict=won.verdict), won))
-    rows = build_table([both], profiles={both.case.id: profile(STAYED)}).rows
+    rows = build_rows([both], profiles={both.case.id: profile(STAYED)}).rows
     assert [(row.against, bool(row.mechanism_note)) for row in rows] == [("before", True), ("rung", False)]
 
 
@@ -129,13 +129,13 @@ def test_a_claim_of_what_the_workload_counts_needs_no_profile() -> None:
 
 def test_a_win_that_the_workloads_own_count_speaks_against_is_flagged_in_a_run_that_profiled_nothing() -> None:
     found = counting(record({"held_bytes": "down"}), SAME)
-    (row,) = build_table([found]).rows
+    (row,) = build_rows([found]).rows
     assert row.mechanism_note == (
         "improved, but not by the mechanism that it claims: held_bytes should go down and did not move "
         "(2 MiB before, 2 MiB after)"
     )
     assert row.mechanism == ""
-    assert build_table([counting(record({"held_bytes": "down"}), HELD)]).rows[0].mechanism_note == ""
+    assert build_rows([counting(record({"held_bytes": "down"}), HELD)]).rows[0].mechanism_note == ""
 
 
 def test_a_tool_that_looked_from_outside_goes_before_the_workloads_own_word() -> None:

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from aiperf.profilers.counters import COUNTERS
-from aiperf.report.console import plain
 from aiperf.report.counters import counter_lines, counter_rows
-from aiperf.report.json_file import listing_json
+from aiperf.report.layout.formats import listing_json
+from aiperf.report.layout.text import plain
 from aiperf.report.workloads import explain_workload, workload_lines
 from aiperf.scenario.workloads import Parameter, WorkloadListing
 

@@ -29,7 +29,7 @@ def test_all_faults_come_at_once_by_line(faults):
         'x.yaml:4:18: before.pinned: "off" is not true or false. Write true or false, without quotes.',
         'x.yaml:5:20: after.direction: "h2x" is not allowed; allowed: h2d, d2h. Did you mean h2d?',
         'x.yaml:6:11: measure.clok: "clok" is not a key of measure; allowed: clock, cache, isolation, exclusive, '
-        "statistic, delta, reentry, blocker, max_pairs, headline. Did you mean clock?",
+        "statistic, delta, reentry, blocking_kernel, max_pairs, metric. Did you mean clock?",
         'x.yaml:7:9: expect: "better" is not allowed; allowed: improved, equivalent, regressed. '
         "Write one of improved, equivalent, regressed.",
     ]
@@ -207,12 +207,12 @@ def test_a_good_file_has_no_fault(write, good):
 @pytest.mark.parametrize(
     ("extra", "says"),
     [
-        ("{headline: speed}", 'x.yaml:7:21: measure.headline: "speed" is not allowed; allowed: time, '),
-        ("{headline: user}", "x.yaml:7:21: measure.headline: only commands tell user time. Choose time, memory, "),
-        ("{headline: gpu_memory}", "x.yaml:7:21: measure.headline: gpu_memory needs a GPU, and the scenario does not"),
+        ("{metric: speed}", 'x.yaml:7:19: measure.metric: "speed" is not allowed; allowed: time, '),
+        ("{metric: user}", "x.yaml:7:19: measure.metric: only commands tell user time. Choose time, memory, "),
+        ("{metric: gpu_memory}", "x.yaml:7:19: measure.metric: gpu_memory needs a GPU, and the scenario does not"),
         (
-            "{headline: peak_memory, isolation: in_process}",
-            "x.yaml:7:21: measure.headline: peak_memory of sides that share one process belongs to neither.",
+            "{metric: peak_memory, isolation: in_process}",
+            "x.yaml:7:19: measure.metric: peak_memory of sides that share one process belongs to neither.",
         ),
     ],
 )
@@ -222,7 +222,7 @@ def test_a_scenario_is_about_something_that_its_sides_can_tell(faults, good, ext
 
 
 def test_a_command_is_about_what_a_program_tells(faults, write):
-    text = "title: t\nwhy: w\nbefore: {command: [ls]}\nafter: {command: [ls, -l]}\nmeasure: {headline: "
-    assert load_scenario(write(text + "peak_memory}\n")).measure.headline == "peak_memory"
+    text = "title: t\nwhy: w\nbefore: {command: [ls]}\nafter: {command: [ls, -l]}\nmeasure: {metric: "
+    assert load_scenario(write(text + "peak_memory}\n")).measure.metric == "peak_memory"
     (line,) = faults(text + "latency_p90}\n")
     assert line.endswith("a command tells no latency_p90. Choose time, user, system or peak_memory.")

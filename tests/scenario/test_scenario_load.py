@@ -35,8 +35,10 @@ def test_the_kind_of_a_check_follows_from_its_keys(write, good, text, check):
 
 
 def test_measure_keeps_what_is_written_and_leaves_the_rest_open(write, good):
-    scenario = load_scenario(write(good + "measure: {cache: cold, delta: 0.01, blocker: false, max_pairs: 10}\n"))
-    assert scenario.measure == Measure(cache="cold", delta=0.01, blocker=False, max_pairs=10)
+    scenario = load_scenario(
+        write(good + "measure: {cache: cold, delta: 0.01, blocking_kernel: false, max_pairs: 10}\n")
+    )
+    assert scenario.measure == Measure(cache="cold", delta=0.01, blocking_kernel=False, max_pairs=10)
 
 
 def test_a_ladder_gives_its_sides_in_the_order_of_the_file(write, good):

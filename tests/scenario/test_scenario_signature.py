@@ -39,10 +39,15 @@ def test_nothing_of_the_workload_is_run(folder):
     assert not {m for m in set(sys.modules) - before if m.startswith(("torch", "loud"))}
 
 
-def test_a_shipped_workload_is_found_in_a_file_or_a_package(shipped):
-    (shipped / "transfer.py").write_text("def copy(ctx, *, n: int = 1): ...\n")
-    (shipped / "cuda").mkdir()
-    (shipped / "cuda" / "__init__.py").write_text("from aiperf.workloads.cuda.kernel import kernel\n")
+def family(shipped, name, text):
+    (shipped / name).mkdir()
+    (shipped / name / "workload.py").write_text(text)
+
+
+def test_a_shipped_workload_is_found_in_the_package_of_its_family(shipped):
+    family(shipped, "transfer", "def copy(ctx, *, n: int = 1): ...\n")
+    family(shipped, "cuda", "from aiperf.workloads.cuda.kernel import kernel\n")
+    (shipped / "shared").mkdir()
     (shipped / "cuda" / "kernel.py").write_text(
         "from .kinds import Kind, SIZE\ndef kernel(ctx, *, k: Kind, s=SIZE): ...\n"
     )
@@ -55,7 +60,7 @@ def test_a_shipped_workload_is_found_in_a_file_or_a_package(shipped):
 
 
 def test_an_unknown_family_names_the_nearest(shipped):
-    (shipped / "transfer.py").write_text("def copy(ctx): ...\n")
+    family(shipped, "transfer", "def copy(ctx): ...\n")
     with pytest.raises(UserError) as caught:
         resolve_workload("transfr.copy", base=shipped)
     fault = caught.value.faults[0]

@@ -39,10 +39,12 @@ def shipped(tmp_path, monkeypatch):
     folder.mkdir()
     for module in (signature, workloads):
         monkeypatch.setattr(module, "workload_folder", lambda: folder)
-    (folder / "transfer.py").write_text(FAMILY)
-    (folder / "_alloc.py").write_text("def alloc(ctx) -> Workload: ...\ndef other(ctx) -> Workload: ...\n")
-    (folder / "memory.py").write_text(
-        "from aiperf.workloads._alloc import alloc, other\n__all__ = ['alloc', 'constant']\nconstant = 3\n"
+    for family in ("transfer", "memory"):
+        (folder / family).mkdir()
+    (folder / "transfer" / "workload.py").write_text(FAMILY)
+    (folder / "memory" / "alloc.py").write_text("def alloc(ctx) -> Workload: ...\ndef other(ctx) -> Workload: ...\n")
+    (folder / "memory" / "workload.py").write_text(
+        "from aiperf.workloads.memory.alloc import alloc, other\n__all__ = ['alloc', 'constant']\nconstant = 3\n"
     )
     return folder
 

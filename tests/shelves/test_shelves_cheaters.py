@@ -39,7 +39,7 @@ def test_a_cheater_is_invalid_and_is_told_why(ran: Ran, entry) -> None:
     assert {(r.verdict.word, r.verdict.reason) for r in record.results} == {("invalid", "wrong_output")}
     told = [check.detail for check in failed(ran, name)]
     assert any(entry.reason in detail and "after" in detail for detail in told)
-    headline = next(r for r in record.results if r.headline)
+    headline = next(r for r in record.results if r.primary)
     assert any(detail in headline.verdict.sentence for detail in told)
     assert name in ran.output
 

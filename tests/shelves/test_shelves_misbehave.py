@@ -12,14 +12,14 @@ import psutil
 import pytest
 from shelf_runs import CPU, PRECISION, Ran, of_parent, run_scenarios, shelf
 
-from aiperf.campaign import Noise, advance, new_state, to_record
 from aiperf.errors import Exit
 from aiperf.host.read import read_host
 from aiperf.plan.plan import make_plan
+from aiperf.recipes.case import Noise, advance, new_state, to_record
+from aiperf.recipes.session import MeasurementSession
 from aiperf.records import Case, CaseRecord
 from aiperf.scenario.load import load_scenario
 from aiperf.settings import Limits, Settings, load_precision
-from aiperf.stand import Stand
 
 FOLDER, SHELF = shelf("misbehave")
 QUICK = [entry for entry in SHELF if not entry.hangs]
@@ -128,9 +128,9 @@ def case_of(entry, settings: Settings) -> Case:
 
 def measured(entry, settings: Settings) -> CaseRecord:
     settings = replace(settings, limits=limits_for(entry.phase))
-    with Stand(read_host(), settings) as stand:
+    with MeasurementSession(read_host(), settings) as session:
         state = new_state(case_of(entry, settings), settings, host_id="here", noise=Noise(), seed=1)
-        advance(state, stand.measure, lambda _: None)
+        advance(state, session.measure, lambda _: None)
     return to_record(state)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from factory_of_stored_records import make_record
 
-from aiperf.records import CaseRecord, Comparison, Incident, Result, RunRecord, Summary, Verdict
+from aiperf.records import CaseRecord, Comparison, HostFinding, Incident, Result, RunRecord, Summary, Verdict
 from aiperf.store.write import RunWriter
 
 BEGUN = datetime(2026, 11, 20, 18, 0, 0)
@@ -46,7 +46,7 @@ def make_result(*, ratio: float = 2.0, word: str = "improved", metric: str = "ti
         "log_ratios": (0.6, 0.7, 0.8),
     }
     verdict = Verdict(word, "beyond_threshold", f"it is {word}", threshold=0.02)  # type: ignore[arg-type]
-    return Result("after", "before", Comparison(**(given | changes)), verdict, headline=metric == "time")
+    return Result("after", "before", Comparison(**(given | changes)), verdict, primary=metric == "time")
 
 
 def make_measured(case_id: str = "copy[size=1MiB]", *, ratio: float = 2.0, pairs: int = 6) -> CaseRecord:
@@ -61,10 +61,10 @@ def make_measured(case_id: str = "copy[size=1MiB]", *, ratio: float = 2.0, pairs
     return replace(record, case=case, pairs=counted, results=results, stop="verdict", host_id="h-1", seed=7)
 
 
-def voided(record: CaseRecord, slot: int) -> CaseRecord:
+def voided(record: CaseRecord, runner: int) -> CaseRecord:
     """The record with an incident that takes the pair at ``slot`` out."""
-    pair = replace(record.pairs[slot], incidents=(Incident("thermal", "after", "hot: 91 C", voids=True),))
-    return replace(record, pairs=(*record.pairs[:slot], pair, *record.pairs[slot + 1 :]))
+    pair = replace(record.pairs[runner], incidents=(Incident("thermal", "after", "hot: 91 C", voids=True),))
+    return replace(record, pairs=(*record.pairs[:runner], pair, *record.pairs[runner + 1 :]))
 
 
 def write_run(results: Path, records: Sequence[CaseRecord] = (), *, hour: int = 0, **changes: Any) -> Path:
@@ -78,7 +78,7 @@ def write_run(results: Path, records: Sequence[CaseRecord] = (), *, hour: int = 
         "status": "finished",
         "host": {"hostname": "gpu-07", "gpus": [{"name": "a GPU"}]},
         "host_id": "h-1",
-        "findings": ("the governor is powersave",),
+        "findings": (HostFinding("hpc-kernel-governor", "warn", "Frequency governor", "powersave"),),
         "planned": tuple(record.case.id for record in records),
     }
     for record in records:

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiperf.errors import Fault
 from aiperf.records import CaseRecord
-from aiperf.store.foreign.keep import Imported, ImportOptions, import_files
+from aiperf.store.importers.keep import Imported, ImportOptions, import_files
 from aiperf.store.read import find_runs
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "foreign"

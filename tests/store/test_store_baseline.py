@@ -12,7 +12,7 @@ from factory_of_stored_records import make_case
 
 from aiperf.errors import UserError
 from aiperf.records import CaseRecord, Comparison, Result, RunRecord, Side, Summary, Verdict
-from aiperf.store.baseline import Sitting, encode_baseline, promote, read_baseline, write_baseline
+from aiperf.store.baseline import PromotedRun, encode_baseline, promote, read_baseline, write_baseline
 
 HOST = {"must_match": {"cpus": 2, "cpu_model": "c", "libraries": {"numpy": "2.0"}}, "record_only": {"hostname": "h"}}
 TOLD = {"who": "Ada", "why": "first numbers", "when": "2026-01-02T03:04:05+00:00"}
@@ -29,20 +29,20 @@ def record(case_id="copy", *, ratio=2.0, value=0.01, word="improved", **case):
     return CaseRecord(make_case(case_id, **({"scenario_hash": "abcd"} | case)), "measured", (result,), stop="verdict")
 
 
-def sitting(*records, name="r1", host=HOST, tau=None, **run):
+def session(*records, name="r1", host=HOST, tau=None, **run):
     given = {"host": {"fingerprint": host}, "git": {"sha": "0123456789abcdef"}, "status": "finished"}
     found = RunRecord(name, (), "2026-01-01", host_id="h-1", **(given | run))
-    return Sitting(found, records or (record(),), tau or {})
+    return PromotedRun(found, records or (record(),), tau or {})
 
 
-def refusals(*sittings, into=None, **told):
+def refusals(*sessions, into=None, **told):
     with pytest.raises(UserError) as caught:
-        promote(sittings, into=into, **(TOLD | told))
+        promote(sessions, into=into, **(TOLD | told))
     return [f"{fault.where}: {fault.what}" for fault in caught.value.faults]
 
 
 def test_what_was_promoted_is_read_back_and_written_the_same_again(tmp_path):
-    made = promote([sitting(tau={"copy": 0.0123456789})], into=None, **TOLD)
+    made = promote([session(tau={"copy": 0.0123456789})], into=None, **TOLD)
     path = tmp_path / "gates" / "base.json"
     write_baseline(path, made)
     found = read_baseline(path)
@@ -53,14 +53,14 @@ def test_what_was_promoted_is_read_back_and_written_the_same_again(tmp_path):
     assert (entry.case, entry.side, entry.metric, entry.scenario_hash) == (
         "copy", "after", "time", "abcd",
     )  # fmt: skip
-    (kept,) = entry.sittings
+    (kept,) = entry.sessions
     assert (kept.run, kept.ratio, kept.value, kept.pairs) == ("r1", 2.0, 0.01, 6)
     assert kept.se == pytest.approx(math.log(1.01) / 4.1, rel=0.2)
     assert found.tau == {"copy": 0.01234568}
 
 
 def test_the_file_says_who_promoted_what_and_why_and_ends_with_a_newline():
-    made = promote([sitting(git={"sha": "0123", "diff": "beef"})], into=None, **TOLD)
+    made = promote([session(git={"sha": "0123", "diff": "beef"})], into=None, **TOLD)
     text = encode_baseline(made).decode()
     assert text.endswith("}\n")
     assert json.loads(text)["promotions"] == [
@@ -75,16 +75,16 @@ def test_the_order_of_cases_and_fields_does_not_change_the_file():
     one, other = record("a"), record("b")
     turned = {"must_match": dict(reversed(HOST["must_match"].items()))}
     made = [
-        promote([sitting(one, other)], into=None, **TOLD),
-        promote([sitting(other, one, host=turned)], into=None, **TOLD),
+        promote([session(one, other)], into=None, **TOLD),
+        promote([session(other, one, host=turned)], into=None, **TOLD),
     ]
     assert encode_baseline(made[0]) == encode_baseline(made[1])
 
 
-def test_further_runs_of_the_same_host_are_further_sittings():
-    first = promote([sitting(tau={"a": 0.02})], into=None, **TOLD)
-    grown = promote([sitting(name="r2", tau={"a": 0.01}), sitting(name="r3")], into=first, **(TOLD | {"why": "more"}))
-    assert [s.run for s in grown.entries[0].sittings] == ["r1", "r2", "r3"]
+def test_further_runs_of_the_same_host_are_further_sessions():
+    first = promote([session(tau={"a": 0.02})], into=None, **TOLD)
+    grown = promote([session(name="r2", tau={"a": 0.01}), session(name="r3")], into=first, **(TOLD | {"why": "more"}))
+    assert [s.run for s in grown.entries[0].sessions] == ["r1", "r2", "r3"]
     assert [(p.why, p.runs) for p in grown.promotions] == [("first numbers", ("r1",)), ("more", ("r2", "r3"))]
     assert grown.tau == {"a": 0.02}
 
@@ -92,7 +92,7 @@ def test_further_runs_of_the_same_host_are_further_sittings():
 def test_all_that_speaks_against_a_promotion_is_told_at_once():
     failed = CaseRecord(make_case("f", scenario_hash="x"), "failed")
     invalid = record("i", word="invalid")
-    found = refusals(sitting(failed, invalid, status="interrupted"), why=" ", who="")
+    found = refusals(session(failed, invalid, status="interrupted"), why=" ", who="")
     assert found == [
         "--why: is empty.",
         "--who: is empty.",
@@ -104,36 +104,36 @@ def test_all_that_speaks_against_a_promotion_is_told_at_once():
 
 def test_a_skipped_case_is_left_out_and_a_run_of_nothing_is_refused():
     skipped = CaseRecord(make_case("g"), "skipped")
-    made = promote([sitting(record(), skipped)], into=None, **TOLD)
+    made = promote([session(record(), skipped)], into=None, **TOLD)
     assert [entry.scenario for entry in made.entries] == ["copy"]
-    assert refusals(sitting(skipped)) == ["r1: the run holds no result."]
+    assert refusals(session(skipped)) == ["r1: the run holds no result."]
 
 
 def test_runs_of_other_hosts_are_refused_with_what_differs():
     other = {"must_match": {**HOST["must_match"], "libraries": {"numpy": "2.1"}}}
-    (told,) = refusals(sitting(), sitting(name="r2", host=other))
+    (told,) = refusals(session(), session(name="r2", host=other))
     assert "r2: was measured on another host than the first run: libraries.numpy: 2.0 there, 2.1 here" in told
-    into = promote([sitting()], into=None, **TOLD)
-    (told,) = refusals(sitting(name="r2", host=other), into=into)
+    into = promote([session()], into=None, **TOLD)
+    (told,) = refusals(session(name="r2", host=other), into=into)
     assert "than the baseline" in told
-    assert refusals(sitting(name="r2", host={}), into=into)
+    assert refusals(session(name="r2", host={}), into=into)
 
 
 def test_a_run_counts_once():
-    assert refusals(sitting(), sitting()) == ["r1: is in the baseline already."]
-    into = promote([sitting()], into=None, **TOLD)
-    assert refusals(sitting(), into=into) == ["r1: is in the baseline already."]
+    assert refusals(session(), session()) == ["r1: is in the baseline already."]
+    into = promote([session()], into=None, **TOLD)
+    assert refusals(session(), into=into) == ["r1: is in the baseline already."]
 
 
 def test_a_scenario_that_changed_is_refused():
-    into = promote([sitting()], into=None, **TOLD)
-    (told,) = refusals(sitting(record(scenario_hash="other"), name="r2"), into=into)
+    into = promote([session()], into=None, **TOLD)
+    (told,) = refusals(session(record(scenario_hash="other"), name="r2"), into=into)
     assert "copy is another scenario than the one in the baseline" in told
 
 
 def test_runs_that_no_gate_could_ask_for_again_are_refused():
     sides = (Side("before", ref="main"), Side("after", ref="working-tree"))
-    found = refusals(sitting(record("a", sides=sides), record("b", scenario_hash="")))
+    found = refusals(session(record("a", sides=sides), record("b", scenario_hash="")))
     assert found == [
         "r1: a compares commits, not the sides of its scenario.",
         "r1: b comes from no scenario file, so no gate can ask for it again.",
@@ -141,7 +141,7 @@ def test_runs_that_no_gate_could_ask_for_again_are_refused():
 
 
 def test_a_case_that_the_host_disturbed_is_refused():
-    assert refusals(sitting(replace(record(), stop="unfit"))) == ["r1: copy was measured on a host that disturbed it."]
+    assert refusals(session(replace(record(), stop="unfit"))) == ["r1: copy was measured on a host that disturbed it."]
 
 
 @pytest.mark.parametrize(
@@ -168,5 +168,5 @@ def test_a_file_that_is_no_baseline_is_told(tmp_path, text, told):
 
 def test_a_folder_that_cannot_be_written_is_told():
     with pytest.raises(UserError) as caught:
-        write_baseline(Path("/proc/nowhere/base.json"), promote([sitting()], into=None, **TOLD))
+        write_baseline(Path("/proc/nowhere/base.json"), promote([session()], into=None, **TOLD))
     assert "cannot be written" in caught.value.faults[0].what

@@ -13,7 +13,17 @@ from factory_of_stored_records import any_of, make_record
 from hypothesis import HealthCheck, given, settings
 
 from aiperf.errors import UserError
-from aiperf.records import SCHEMA_VERSION, CaseRecord, Comparison, Result, RunRecord, SideRun, Summary, Verdict
+from aiperf.records import (
+    SCHEMA_VERSION,
+    CaseRecord,
+    Comparison,
+    Result,
+    RunRecord,
+    SideRun,
+    Summary,
+    Verdict,
+    text_notes,
+)
 from aiperf.store.codec import (
     CorruptRecord,
     decode_case,
@@ -96,7 +106,7 @@ def test_a_newer_schema_version_is_a_mistake_that_says_what_to_do() -> None:
         ({"pairs": {}}, "pairs is '{}', not a list"),
         ({"case": 3}, "case is '3', not an object"),
         ({"schema_version": None}, "has no schema_version"),
-        ({"notes": [1]}, "notes[0] is '1', not text"),
+        ({"notes": [1]}, "notes[0] is '1', not an object"),
     ],
 )
 def test_a_field_of_the_wrong_kind_is_named(change: dict[str, Any], said: str) -> None:
@@ -121,8 +131,8 @@ def test_what_is_not_a_json_object_is_corrupt(data: bytes) -> None:
 
 def test_undecodable_bytes_of_a_worker_survive() -> None:
     text = b"caf\xe9 \\ \x00".decode("utf-8", "surrogateescape")
-    record = replace(make_record(), notes=(text,))
-    assert decode_case(encode_case(record)).notes == (text,)
+    record = replace(make_record(), notes=text_notes((text,)))
+    assert decode_case(encode_case(record)).notes == text_notes((text,))
 
 
 def test_facts_that_json_does_not_know_become_what_it_knows() -> None:

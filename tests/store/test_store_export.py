@@ -18,9 +18,9 @@ from aiperf.errors import UserError
 from aiperf.records import CaseRecord, Comparison, Failure, Result, RunRecord, Summary, Verdict, Watch
 from aiperf.report.numbers import clean
 from aiperf.store import export
-from aiperf.store.export import Exported, choose_runs, export_file, export_stream
-from aiperf.store.export_rows import columns_of
+from aiperf.store.export import Exported, choose_runs, export_table
 from aiperf.store.read import find_runs, open_run
+from aiperf.store.tables.catalogue import TABLES, exported_columns, table_named
 from aiperf.store.write import RunWriter
 
 COMPARISON = Comparison(
@@ -52,7 +52,7 @@ def measured(case_id: str, **axes: Any) -> CaseRecord:
     record = make_record(case_id)
     result = Result("after", "before", COMPARISON, Verdict("improved", "beyond_threshold", NASTY, threshold=0.02))
     memory = replace(COMPARISON, metric="peak_memory", unit="B")
-    other = Result("after", "before", memory, Verdict("equivalent", "within_threshold", "x"), headline=False)
+    other = Result("after", "before", memory, Verdict("equivalent", "within_threshold", "x"), primary=False)
     return replace(record, case=replace(record.case, axes=axes), results=(result, other))
 
 
@@ -76,11 +76,11 @@ def results(tmp_path: Path) -> Path:
     return folder
 
 
-def exported(results: Path, name: str, what: Any = "comparisons", **more: Any) -> Path:
+def exported(results: Path, name: str, what: str = "comparisons", **more: Any) -> Path:
     runs, problems = choose_runs([], every=True, results=results)
     assert problems == ()
     path = results.parent / name
-    export_file(runs, path, what=what, clean=clean, **more)
+    export_table(runs, table_named(what, where=""), path, clean=clean, **more)
     return path
 
 
@@ -101,7 +101,7 @@ def test_the_parquet_file_has_the_numbers_of_the_records_to_the_last_bit(results
     assert (row["low"], row["high"], row["sd"], row["mde"]) == (2.9, None, 0.0123, 0.01)
     assert (row["pairs"], row["alpha"], row["threshold"]) == (6, 0.0158, 0.02)
     assert (row["verdict"], row["reason"], row["provisional"]) == ("improved", "beyond_threshold", False)
-    assert (row["side"], row["against"], row["headline"], row["better"]) == ("after", "before", True, "lower")
+    assert (row["side"], row["against"], row["is_primary"], row["better"]) == ("after", "before", True, "lower")
     assert (row["git_sha"], row["git_diff"], row["hostname"]) == ("a" * 40, "b" * 12, "node-1")
     assert (row["host_id"], row["status"], row["replicate"]) == ("0123456789ab", "measured", "launch pair")
     assert row["run"] in {p.name for p in results.iterdir()}
@@ -255,9 +255,9 @@ def test_types_do_not_depend_on_what_the_rows_hold(tmp_path: Path) -> None:
     writer = RunWriter.create(tmp_path / "results")
     writer.write_run(RunRecord(writer.name, (), ""))
     writer.write_case(replace(make_record(pairs=0), status="skipped"))
-    for what in ("comparisons", "samples", "cases", "telemetry"):
-        schema = pq.read_schema(exported(tmp_path / "results", f"{what}.parquet", what))
-        assert list(schema.names) == list(columns_of(what, ()))  # type: ignore[arg-type]
+    for table in TABLES:
+        schema = pq.read_schema(exported(tmp_path / "results", f"{table.name}.parquet", table.name))
+        assert list(schema.names) == [column.name for column in exported_columns(table, ())]
         assert {"string", "int64", "double", "bool"} >= {str(field.type) for field in schema}
     assert json.loads(exported(tmp_path / "results", "s.json", "samples").read_text()) == []
 
@@ -268,7 +268,7 @@ def test_types_do_not_depend_on_what_the_rows_hold(tmp_path: Path) -> None:
 def test_nothing_is_overwritten_without_force(results: Path) -> None:
     path = exported(results, "all.csv")
     path.write_text("mine")
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="exists already"):
         exported(results, "all.csv")
     assert path.read_text() == "mine"
     assert exported(results, "all.csv", force=True).read_text().startswith("run,started")
@@ -288,8 +288,8 @@ def test_a_failure_midway_leaves_the_old_file_and_nothing_else(
     path.write_text("old")
     before = sorted(results.parent.iterdir())
 
-    def broken(*_: Any) -> Any:
-        yield [{"run": "x"}]
+    def broken(rows: Any) -> Any:
+        yield [next(rows)]
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(export, "_batches", broken)
@@ -304,7 +304,7 @@ def test_damage_is_named_once_and_the_rest_is_written(results: Path) -> None:
     next(results.glob("*/cases/none.json")).write_text("{")
     next(p for p in results.glob("*/samples/*.parquet") if p.name == "sum[n=3].parquet").unlink()
     out = io.StringIO()
-    done = export_stream(runs, out, form="csv", what="samples", clean=clean)
+    done = export_table(runs, table_named("samples", where=""), out, form="csv", clean=clean)
     assert sorted(("none.json" in p, "sum[n=3]" in p) for p in done.problems) == [(False, True), (True, False)]
     assert done.rows == 24 + 18
     assert done.rows == len(out.getvalue().splitlines()) - 1
@@ -317,7 +317,7 @@ def test_of_a_run_whose_own_record_is_damaged_only_its_name_is_written(results: 
         (folder / "run.json").write_text("{")
     out = io.StringIO()
     again, _ = choose_runs([], every=True, results=results)
-    done = export_stream(again, out, form="json", what="cases", clean=clean)
+    done = export_table(again, table_named("cases", where=""), out, form="json", clean=clean)
     rows = json.loads(out.getvalue())
     assert {row["run"] for row in rows} == {folder.name for folder in spoilt}
     assert {row[name] for row in rows for name in ("started", "host_id", "hostname", "git_sha", "git_diff")} == {None}
@@ -357,4 +357,4 @@ def test_a_run_of_a_newer_aiperf_is_named_and_passed_over(results: Path) -> None
 
 def test_the_answer_counts_what_was_written(results: Path) -> None:
     runs, _ = choose_runs([], every=True, results=results)
-    assert export_stream(runs, io.StringIO(), form="json", what="cases", clean=clean) == Exported(3, 6)
+    assert export_table(runs, table_named("cases", where=""), io.StringIO(), form="json", clean=clean) == Exported(3, 6)

@@ -18,11 +18,12 @@ from foreign_files import FILES, FOLDER, document, fault_of_bytes, fault_of_chan
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from aiperf.analysis.notes import note_sentences
 from aiperf.errors import UserError
-from aiperf.store.foreign import detect
-from aiperf.store.foreign.cases import safe_name
-from aiperf.store.foreign.detect import FORMATS
-from aiperf.store.foreign.keep import ImportOptions, import_files
+from aiperf.store.importers import detect
+from aiperf.store.importers.cases import safe_name
+from aiperf.store.importers.detect import FORMATS
+from aiperf.store.importers.keep import ImportOptions, import_files
 from aiperf.store.read import find_runs, open_run
 from aiperf.store.write import RunWriter, StoreError
 
@@ -56,8 +57,9 @@ def test_a_file_becomes_one_finished_run_with_its_origin(tmp_path: Path) -> None
     imported = take_fixture("pyperf.json", tmp_path, argv=("aiperf", "import", "pyperf.json"))
     run = open_run(imported.folder, results=tmp_path / "results").record
     assert run == imported.run
-    assert (run.status, run.argv, run.planned) == (
+    assert (run.status, run.command, run.argv, run.planned) == (
         "finished",
+        "import",
         ("aiperf", "import", "pyperf.json"),
         ("sorted", "reversed"),
     )
@@ -81,7 +83,7 @@ def test_a_file_without_a_date_takes_the_time_it_was_written_and_says_so(tmp_pat
     os.utime(path, (1_700_000_000, 1_700_000_000))
     imported = take(path, tmp_path)
     assert imported.folder.name == "2023-11-14T22-13-20-imported"
-    assert any("tells no date" in note for note in imported.records[0].notes)
+    assert any("tells no date" in note for note in note_sentences(imported.records[0]))
 
 
 def test_the_same_content_is_imported_once_unless_asked_again(tmp_path: Path) -> None:
@@ -172,13 +174,13 @@ def test_load_and_clock_of_the_moment_do_not_make_another_machine(tmp_path: Path
 def test_two_unknown_machines_are_not_one(tmp_path: Path) -> None:
     found = [take_fixture(n, tmp_path) for n in ("hyperfine.json", "hyperfine_parameters.json")]
     assert found[0].run.host_id != found[1].run.host_id
-    assert any("--host-id" in note for note in found[0].records[0].notes)
+    assert any("--host-id" in note for note in note_sentences(found[0].records[0]))
 
 
 def test_the_user_may_name_the_machine(tmp_path: Path) -> None:
     imported = take_fixture("hyperfine.json", tmp_path, host_id="node-7")
     assert imported.run.host_id == "node-7"
-    assert not any("--host-id" in note for note in imported.records[0].notes)
+    assert not any("--host-id" in note for note in note_sentences(imported.records[0]))
     with pytest.raises(UserError, match="no name of a host"):
         import_files([FOLDER / "pyperf.json"], ImportOptions(tmp_path / "results", host_id="../x y"))
 

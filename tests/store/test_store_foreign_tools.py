@@ -18,6 +18,7 @@ from foreign_files import (
     with_side_files,
 )
 
+from aiperf.analysis.notes import note_sentences
 from aiperf.records import CaseRecord
 from aiperf.store.read import open_run, read_pairs
 
@@ -65,7 +66,7 @@ def test_warm_ups_and_calibration_runs_of_pyperf_are_left_out_and_counted(tmp_pa
     assert values[0] == pytest.approx([8.294717674254062e-07, 6.037856445312642e-07, 5.724003677362588e-07])
     assert values[1] == pytest.approx([6.295745887752516e-07, 6.597619094852319e-07, 7.043300399777949e-07])
     assert len(record.pairs) == 2
-    assert {"2 warm-up values left out", "1 calibration run left out"} <= set(record.notes)
+    assert {"2 warm-up values left out", "1 calibration run left out"} <= set(note_sentences(record))
 
 
 def test_inner_loops_of_pyperf_count_as_iterations(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_a_date_of_pyperf_has_no_zone_and_the_record_says_so(tmp_path: Path) -> 
     imported = take_fixture("pyperf.json", tmp_path)
     assert imported.run.started == "2026-11-21T18:03:43+00:00"
     assert imported.folder.name == "2026-11-21T18-03-43-vm"
-    assert any("time zone" in note for note in imported.records[0].notes)
+    assert any("time zone" in note for note in note_sentences(imported.records[0]))
 
 
 # ---- hyperfine -------------------------------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ def test_a_run_of_hyperfine_is_the_replicate(tmp_path: Path) -> None:
 def test_cpu_times_of_hyperfine_are_means_and_so_a_note_and_no_samples(tmp_path: Path) -> None:
     record = case_of(take_fixture("hyperfine.json", tmp_path), "sleep-0.02")
     assert all(s.user_s is None and s.system_s is None for p in record.pairs for s in p.samples)
-    assert any("user 1.07 ms, system 240 µs" in note or "system 241 µs" in note for note in record.notes)
+    assert any("user 1.07 ms, system 240 µs" in note or "system 241 µs" in note for note in note_sentences(record))
 
 
 def test_parameters_of_hyperfine_are_axes(tmp_path: Path) -> None:
@@ -131,14 +132,14 @@ def test_a_hyperfine_file_without_single_runs_gives_a_value_without_spread_and_s
     (summary,) = record.summaries
     assert (summary.value, summary.low, summary.high) == (0.014477068666666667, 0.011689398, 0.019611224)
     assert (summary.log_sd, summary.samples, record.pairs) == (None, 6, ())
-    assert any("without spread" in note for note in record.notes)
+    assert any("without spread" in note for note in note_sentences(record))
 
 
 def test_runs_of_hyperfine_that_failed_are_counted(tmp_path: Path) -> None:
     changed = document("hyperfine.json")
     changed["results"][0]["exit_codes"] = [0, 1, 1, None, 0, 0]
     record = case_of(take_changed("h.json", changed, tmp_path), "sleep-0.01")
-    assert "3 runs of 6 did not exit with 0 but with 1, a signal" in record.notes
+    assert "3 runs of 6 did not exit with 0 but with 1, a signal" in note_sentences(record)
 
 
 def test_a_time_of_zero_is_no_time_to_compare_and_the_other_benchmark_is_kept(tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ def test_a_round_of_pytest_benchmark_is_the_replicate_and_its_doubt_is_told(tmp_
     assert [p.samples[0].wall_s / 20 for p in record.pairs] == pytest.approx(stats["data"])
     assert sum(p.samples[0].wall_s for p in record.pairs) == pytest.approx(stats["mean"] * 5 * 20)
     assert summary.value == pytest.approx(geometric(stats["data"]))
-    assert any("of one process" in note for note in record.notes)
+    assert any("of one process" in note for note in note_sentences(record))
 
 
 def test_parameters_of_a_test_are_axes(tmp_path: Path) -> None:
@@ -181,7 +182,7 @@ def test_a_saved_file_without_data_gives_the_mean_without_spread(tmp_path: Path)
     stats = document("pytest_benchmark_no_data.json")["benchmarks"][0]["stats"]
     (summary,) = record.summaries
     assert (summary.value, summary.log_sd, summary.samples) == (stats["mean"], None, 5)
-    assert any("without spread" in note for note in record.notes)
+    assert any("without spread" in note for note in note_sentences(record))
 
 
 def test_the_commit_of_a_pytest_benchmark_file_is_the_run_s(tmp_path: Path) -> None:
@@ -204,7 +205,7 @@ def test_a_repetition_of_google_benchmark_is_the_replicate_and_aggregates_are_le
     assert record.pairs[0].samples[0].wall_s == pytest.approx(seconds[0] * 1201020)
     assert summary.value == pytest.approx(geometric(seconds))
     assert summary.log_sd == pytest.approx(log_sd(seconds))
-    assert "4 aggregates left out" in record.notes
+    assert "4 aggregates left out" in note_sentences(record)
 
 
 def test_each_time_unit_of_google_benchmark_becomes_seconds(tmp_path: Path) -> None:
@@ -222,7 +223,7 @@ def test_aggregates_alone_give_their_mean_without_spread(tmp_path: Path) -> None
     (summary,) = record.summaries
     assert summary.value == pytest.approx(2.1939960127505428e-08, rel=1e-12)
     assert (summary.log_sd, summary.samples, record.pairs) == (None, 3, ())
-    assert any("aggregates only" in note for note in record.notes)
+    assert any("aggregates only" in note for note in note_sentences(record))
 
 
 def test_a_benchmark_that_gave_an_error_is_a_failed_case_with_the_error(tmp_path: Path) -> None:
@@ -260,7 +261,7 @@ def test_nvbench_without_samples_gives_the_mean_of_the_gpu_time_and_says_so(tmp_
     (summary,) = record.summaries
     assert (summary.value, summary.low, summary.high, summary.samples) == (0.0005, 0.00049, 0.00051, 12)
     assert (summary.log_sd, record.pairs) == (None, ())
-    assert any("--jsonbin" in note for note in record.notes)
+    assert any("--jsonbin" in note for note in note_sentences(record))
 
 
 def test_side_files_that_are_gone_or_cut_short_leave_the_mean(tmp_path: Path) -> None:
@@ -268,10 +269,10 @@ def test_side_files_that_are_gone_or_cut_short_leave_the_mean(tmp_path: Path) ->
     side = tmp_path / "nvbench.json-bin" / "0.bin"
     side.write_bytes(side.read_bytes()[:-2])
     short = case_of(take(path, tmp_path), "copy[In=F32]")
-    assert (the_value(short), any("does not hold the 5 samples" in n for n in short.notes)) == (0.00025, True)
+    assert (the_value(short), any("does not hold the 5 samples" in n for n in note_sentences(short))) == (0.00025, True)
     side.unlink()
     gone = case_of(take(path, tmp_path, again=True), "copy[In=F32]")
-    assert (the_value(gone), any("is not beside the file" in n for n in gone.notes)) == (0.00025, True)
+    assert (the_value(gone), any("is not beside the file" in n for n in note_sentences(gone))) == (0.00025, True)
 
 
 @pytest.mark.parametrize("name", ["/etc/hostname", "../secret.bin", "x\0y", "a" * 5000])
@@ -291,7 +292,7 @@ def test_cpu_only_and_batch_states_of_nvbench_are_read_and_told_apart(tmp_path: 
     assert [p.samples[0].wall_s for p in sort.pairs] == pytest.approx([0.0019, 0.002, 0.002, 0.0021], rel=1e-6)
     assert sort.case.measure.clock == "wall"
     assert the_value(batch) == 0.00024
-    assert any("batch mean" in note for note in batch.notes)
+    assert any("batch mean" in note for note in note_sentences(batch))
 
 
 def test_a_state_that_nvbench_skipped_is_skipped_with_its_reason(tmp_path: Path) -> None:
@@ -329,7 +330,7 @@ def test_many_readings_of_one_process_are_taken_in_blocks_and_every_sample_is_ke
     assert (len(record.pairs), record.replicate) == (834, "round")
     assert [s.wall_s for p in record.pairs for s in p.samples] == times
     assert summary.value == pytest.approx(geometric(means))
-    assert "2500 rounds in blocks of 3: a block is the replicate" in record.notes
+    assert "2500 rounds in blocks of 3: a block is the replicate" in note_sentences(record)
 
 
 def test_an_outlier_among_single_readings_is_marked(tmp_path: Path) -> None:

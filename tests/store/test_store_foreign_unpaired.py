@@ -9,8 +9,9 @@ import pytest
 from foreign_files import FOLDER, document, fault_of_changed, take_fixture
 from scipy import stats
 
-from aiperf.store.foreign.keep import ImportOptions, import_files
-from aiperf.store.foreign.unpaired import Against
+from aiperf.analysis.notes import note_sentences
+from aiperf.store.importers.keep import ImportOptions, import_files
+from aiperf.store.importers.unpaired import Against
 from aiperf.store.read import find_runs
 
 
@@ -21,8 +22,8 @@ def test_the_interval_is_welch_s_of_the_logs_and_above_1_is_better(tmp_path: Pat
     welch = stats.ttest_ind(slow, fast, equal_var=False)
     low, high = (math.exp(end) for end in welch.confidence_interval(1 - record.alpha))
     ratio = math.exp(sum(slow) / 6 - sum(fast) / 6)
-    assert f"before / after is {ratio:.4g} ({low:.4g} … {high:.4g}, 98.4 %)" in record.notes[0]
-    assert "never interleaved" in record.notes[0]
+    assert f"before / after is {ratio:.4g} ({low:.4g} … {high:.4g}, 98.4 %)" in note_sentences(record)[0]
+    assert "never interleaved" in note_sentences(record)[0]
     assert (record.case.id, record.status, record.results) == ("halved", "imported", ())
 
 

@@ -51,8 +51,73 @@ def test_a_record_of_version_1_reads_with_every_number_it_has(run: StoredRun, re
     old = stored_plain(run)
     assert old.pop("schema_version") == 1
     assert "log_sd" not in old["results"][0]["comparison"]["before"]
-    assert kept(old, to_plain(record))
+    assert kept(migrated({**old, "schema_version": 1}), to_plain(record))
     assert record.results[0].comparison.before.value == old["results"][0]["comparison"]["before"]["value"]
+
+
+def test_keys_that_version_3_renamed_hold_what_they_held() -> None:
+    run = {"pid": 1, "work": {"bytes": 8, "roofs": {"dram": 8.0}, "held": {}}}
+    old = {
+        "own_seconds": 1.5,
+        "case": {"measure": {"blocker": False, "headline": "user"}, "sides": []},
+        "results": [{"side": "after", "headline": True}, {"side": "after", "headline": False}],
+        "limits": [{"side": "after", "roof": "dram", "peak": 2.0}],
+        "pairs": [{"runs": [run, {"work": {}}], "watch": {"standing": {"clock": "fixed"}}, "checks": []}],
+        "settings": {"fit": "warn", "seed": 3},
+    }
+    assert migrated({"schema_version": 2, **old}, to=3) == {
+        "schema_version": 3,
+        "harness_seconds": 1.5,
+        "case": {"measure": {"blocking_kernel": False, "metric": "user"}, "sides": []},
+        "results": [{"side": "after", "primary": True}, {"side": "after", "primary": False}],
+        "limits": [{"side": "after", "peak_name": "dram", "peak": 2.0}],
+        "pairs": [
+            {
+                "runs": [{"pid": 1, "work": {"bytes": 8, "peaks": {"dram": 8.0}, "maybe_cached": {}}}, {"work": {}}],
+                "watch": {"invariants": {"clock": "fixed"}},
+                "checks": [],
+            }
+        ],
+        "settings": {"host_check": "warn", "seed": 3},
+    }
+
+
+def test_what_a_check_said_in_a_sentence_becomes_its_kind_its_sides_and_its_audits() -> None:
+    sentences = (
+        "work with before, 3 audits, bit for bit", "tiled with before, 1 audit, check x, bound 2", "tiled by itself",
+        "work per step", "first 1 MiB of standard output of work with before, bitwise",
+        "exit status 0 on all sides; what they print is not compared",
+    )  # fmt: skip
+    pairs = [{"checks": [{"passed": False, "compared": text} for text in sentences]}]
+    sides = [{"name": name} for name in ("before", "tiled", "work")]
+    new = migrated({"schema_version": 2, "case": {"sides": sides}, "pairs": pairs}, to=3)
+    found = [(c["compared"], c["kind"], c["sides"], c["audits"]) for c in new["pairs"][0]["checks"]]
+    assert found == [
+        ("work with before, bit for bit", "outputs", ["work"], 3),
+        ("tiled with before, check x, bound 2", "outputs", ["tiled"], 1),
+        ("tiled by itself", "own_outputs", ["tiled"], 0),
+        (sentences[3], "work", [], 0),
+        (sentences[4], "printed", [], 0),
+        (sentences[5], "none", [], 0),
+    ]
+
+
+def test_a_note_that_was_a_sentence_stays_one() -> None:
+    old = {"schema_version": 2, "case": {"sides": []}, "status": "measured", "notes": ["slicing was off"]}
+    assert migrated(old, to=3)["notes"] == [{"code": "text", "values": {"text": "slicing was off"}}]
+
+
+@pytest.mark.parametrize(
+    ("argv", "command"),
+    [
+        (["aiperf", "run", "profile"], "run"),
+        (["/x/aiperf/__main__.py", "--debug", "profile", "gate"], "profile"),
+        (["aiperf", "gate", "memory"], "gate"),
+        ([], ""),
+    ],
+)
+def test_the_command_of_a_run_is_what_its_command_line_began_with(argv: list[str], command: str) -> None:
+    assert migrated({"schema_version": 2, "argv": argv}, to=3)["command"] == command
 
 
 def test_what_version_1_did_not_know_is_said_to_be_unknown(record: CaseRecord) -> None:
@@ -128,3 +193,32 @@ def test_a_version_that_never_was_is_damage(version: int) -> None:
     data = encode_case(replace(make_record(), schema_version=version))
     with pytest.raises(CorruptRecord, match="which never was"):
         decode_case(data)
+
+
+@pytest.mark.parametrize(
+    ("stored", "found"),
+    [
+        ("unfit: CPU quota: 0.5 of 4 CPUs allowed: it stops a side.", ("container-cpu-limit", "unfit", "CPU quota")),
+        ("warn: Of a probe without an id: 1.", ("unknown", "warn", "")),
+        ("no level at all", ("unknown", "warn", "")),
+    ],
+)
+def test_a_finding_of_a_case_that_was_a_sentence_keeps_its_level_and_text(stored: str, found: tuple[str, ...]) -> None:
+    (finding,) = migrated({"case": {}, "findings": [stored], "schema_version": 2})["findings"]
+    assert (finding["id"], finding["level"], finding["title"]) == found
+    assert finding["value"]
+    assert stored.endswith(finding["value"])
+
+
+@pytest.mark.parametrize(
+    ("stored", "id_", "level"),
+    [
+        ("CPU 0-1 is 97% busy with other work.", "cpu-oversubscription", "unfit"),
+        ("CPU 0-1 is 20% busy with other work.", "cpu-oversubscription", "warn"),
+        ("Other processes use the GPUs: 70.", "gpu_processes", "unfit"),
+        ("Something else.", "unknown", "warn"),
+    ],
+)
+def test_a_finding_of_a_run_that_was_a_sentence_gets_what_is_known_of_it(stored: str, id_: str, level: str) -> None:
+    (finding,) = migrated({"argv": [], "findings": [stored], "schema_version": 2})["findings"]
+    assert finding == {"id": id_, "level": level, "title": "", "value": stored}

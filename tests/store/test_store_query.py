@@ -16,13 +16,12 @@ from factory_of_runs import BEGUN, make_measured, make_result, voided, write_run
 from factory_of_stored_records import make_record
 from store_questions import refused, rows
 
-from aiperf.records import Failure
+from aiperf.records import Failure, HostFinding, text_notes
 from aiperf.store import query as query_module
 from aiperf.store.query import ask
 from aiperf.store.query_sql import mentioned
-from aiperf.store.view_profiles import PROFILE_VIEW_ROWS
-from aiperf.store.view_rows import ROWS
-from aiperf.store.views import PROFILED, SAMPLES, VIEWS
+from aiperf.store.tables.catalogue import QUERY_TABLES
+from aiperf.store.tables.measured import SAMPLES
 from aiperf.store.write import RunWriter
 
 
@@ -31,7 +30,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs: measured, void, failed and skipped cases."""
     folder = tmp_path_factory.mktemp("store") / "results"
     failure = Failure("after", "set-up", "oom_device", "out of memory")
-    touched = replace(make_measured("copy[size=1MiB]"), findings=("unfit: CPU 0-1 97 % busy",))
+    touched = replace(
+        make_measured("copy[size=1MiB]"),
+        findings=(HostFinding("cpu-oversubscription", "unfit", "Work of others", "CPU 0-1 97 % busy"),),
+    )
     write_run(folder, [touched, voided(make_measured("add", ratio=1.0, pairs=4), 1)])
     skipped = replace(make_record("gds", pairs=0), status="skipped", skip_reason="no GPU", stop="skipped")
     failed = replace(make_record("fail", pairs=0), status="failed", failure=failure)
@@ -43,7 +45,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_runs_cases_and_comparisons_hold_what_was_stored(results: Path) -> None:
-    assert rows("SELECT host, status, cases, planned, gpus, started FROM runs ORDER BY started", results) == [
+    assert rows("SELECT hostname, status, cases, planned, gpus, started FROM runs ORDER BY started", results) == [
         ("gpu-07", "finished", 2, 2, ["a GPU"], BEGUN),
         ("gpu-07", "finished", 3, 3, ["a GPU"], BEGUN.replace(hour=19)),
     ]
@@ -61,7 +63,7 @@ def test_runs_cases_and_comparisons_hold_what_was_stored(results: Path) -> None:
     ]
     found = rows(
         "SELECT scenario, before, after, ratio, low, high, verdict, threshold, provisional FROM comparisons "
-        "WHERE headline ORDER BY ratio",
+        "WHERE is_primary ORDER BY ratio",
         results,
     )
     assert found == [
@@ -109,32 +111,27 @@ def test_counters_and_findings_come_from_the_pairs(results: Path) -> None:
     ]
     found = rows("SELECT scenario, slot, side, kind, voids, detail FROM findings ORDER BY kind, run", results)
     assert found == [
-        ("copy", None, None, "case", None, "unfit: CPU 0-1 97 % busy"),
-        (None, None, None, "host", None, "the governor is powersave"),
-        (None, None, None, "host", None, "the governor is powersave"),
+        ("copy", None, None, "case", None, "unfit: Work of others: CPU 0-1 97 % busy."),
+        (None, None, None, "host", None, "warn: Frequency governor: powersave."),
+        (None, None, None, "host", None, "warn: Frequency governor: powersave."),
         ("add", 1, "after", "thermal", True, "hot: 91 C"),
     ]
 
 
 def test_views_join(results: Path) -> None:
     found = rows(
-        """SELECT c.scenario, r.host, avg(s.wall_s) > 0 FROM cases c JOIN runs r USING (run)
+        """SELECT c.scenario, r.hostname, avg(s.wall_s) > 0 FROM cases c JOIN runs r USING (run)
         JOIN samples s ON s.run = c.run AND s.case = c.case GROUP BY ALL ORDER BY 1""",
         results,
     )
     assert found == [("add", "gpu-07", True), ("copy", "gpu-07", True)]
 
 
-@pytest.mark.parametrize("view", VIEWS, ids=lambda v: v.name)
+@pytest.mark.parametrize("view", QUERY_TABLES, ids=lambda v: v.name)
 def test_every_view_has_the_columns_that_its_declaration_says(view: Any, results: Path) -> None:
     described = rows(f"DESCRIBE {view.name}", results)
-    assert [(row[0], row[1]) for row in described] == [(c.name, c.kind) for c in view.columns]
+    assert [(row[0], row[1]) for row in described] == [(c.name, c.sql_type) for c in view.columns]
     assert all(c.meaning for c in view.columns)
-
-
-def test_every_view_but_the_samples_has_its_rows() -> None:
-    assert {*ROWS, *PROFILE_VIEW_ROWS} == {view.name for view in VIEWS} - {"samples"}
-    assert set(PROFILE_VIEW_ROWS) == {view.name for view in PROFILED}
 
 
 def test_what_was_not_known_is_null_and_never_the_largest_number(tmp_path: Path) -> None:
@@ -146,13 +143,15 @@ def test_what_was_not_known_is_null_and_never_the_largest_number(tmp_path: Path)
 def test_undecodable_bytes_of_a_worker_do_not_break_a_question(tmp_path: Path) -> None:
     odd = b"caf\xe9".decode("utf-8", "surrogateescape")
     failure = Failure("after", "measure", "crash", odd)
-    write_run(tmp_path, [replace(make_record("a", pairs=0), status="failed", failure=failure, notes=(odd,))])
+    write_run(
+        tmp_path, [replace(make_record("a", pairs=0), status="failed", failure=failure, notes=text_notes((odd,)))]
+    )
     assert rows("SELECT failure_message, notes FROM cases", tmp_path) == [("caf\\udce9", ["caf\\udce9"])]
 
 
 def test_views_that_are_not_asked_for_are_not_read(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [v.name for v in mentioned("select * from Runs r join CASES using (run)")] == ["runs", "cases"]
-    assert mentioned("SHOW TABLES") == VIEWS
+    assert mentioned("SHOW TABLES") == QUERY_TABLES
     read: list[Path] = []
     monkeypatch.setattr("aiperf.store.query_load.looks_whole", lambda path: read.append(path) or "")
     assert rows("SELECT count(*) FROM runs", results) == [(2,)]
@@ -160,7 +159,7 @@ def test_views_that_are_not_asked_for_are_not_read(results: Path, monkeypatch: p
 
 
 def test_every_view_is_listed_when_none_is_named(results: Path) -> None:
-    assert sorted(rows("SHOW TABLES", results)) == sorted((view.name,) for view in VIEWS)
+    assert sorted(rows("SHOW TABLES", results)) == sorted((view.name,) for view in QUERY_TABLES)
 
 
 def test_a_limit_ends_the_rows(results: Path) -> None:
@@ -309,8 +308,8 @@ def test_a_folder_without_runs_is_a_mistake(tmp_path: Path) -> None:
 
 def test_a_case_that_was_cut_short_has_its_status_for_a_verdict(tmp_path: Path) -> None:
     write_run(tmp_path, [replace(make_measured(), status="interrupted", stop="interrupted")])
-    found = rows("SELECT ratio, verdict, reason, sentence, provisional FROM comparisons WHERE headline", tmp_path)
-    assert found == [(2.0, "interrupted", "interrupted", "", False)]
+    found = rows("SELECT ratio, verdict, reason, sentence, provisional FROM comparisons WHERE is_primary", tmp_path)
+    assert found == [(2.0, "interrupted", "interrupted", None, False)]
 
 
 def test_a_question_that_takes_long_can_be_interrupted(results: Path) -> None:

@@ -14,19 +14,19 @@ from hypothesis import given, settings
 from store_questions import rows
 
 from aiperf.records.profiled import Artefact, CounterRow, HotSpot, Mechanism, Profile, SideProfile
-from aiperf.report.profile_export import PROFILE_COLUMNS, SIDE_COLUMNS, profile_rows, side_rows
+from aiperf.report.numbers import clean
+from aiperf.store.export import profile_cells
 from aiperf.store.profiles import write_profile
 from aiperf.store.query import ask
-from aiperf.store.view_profiles import PROFILE_VIEW_ROWS
-from aiperf.store.views import (
+from aiperf.store.tables.catalogue import QUERY_TABLES
+from aiperf.store.tables.columns import DataTable
+from aiperf.store.tables.profiled import (
     MECHANISMS,
     PROFILE_METRICS,
     PROFILE_PASSES,
     PROFILE_ROWS,
     PROFILE_SIDES,
     PROFILED,
-    VIEWS,
-    View,
 )
 
 CASE = make_case("copy[size=1MiB]")
@@ -69,7 +69,7 @@ def results(tmp_path: Path) -> Path:
     return tmp_path / "results"
 
 
-def cells(view: View, results: Path) -> list[dict[str, Any]]:
+def cells(view: DataTable, results: Path) -> list[dict[str, Any]]:
     """Every row of a view, by column."""
     with ask(f"FROM {view.name}", results=results) as answer:
         return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
@@ -129,7 +129,7 @@ def test_a_tool_that_did_not_run_says_why(results: Path) -> None:
 
 def test_a_verdict_stands_beside_what_proves_its_mechanism(results: Path) -> None:
     sql = """SELECT c.scenario, c.ratio, m.counter, m.state FROM comparisons c JOIN mechanisms m USING (run, "case")
-        WHERE c.headline AND m.state = 'moved'"""
+        WHERE c.is_primary AND m.state = 'moved'"""
     assert rows(sql, results) == [("copy", 2.0, "launches", "moved")]
 
 
@@ -139,15 +139,17 @@ def test_every_field_of_the_records_is_a_column() -> None:
         assert {field.name for field in fields(record)} <= {column.name for column in view.columns}
 
 
-def test_names_and_values_are_those_of_an_export(results: Path) -> None:
-    for view, columns, exported in (
-        (PROFILE_ROWS, PROFILE_COLUMNS, profile_rows([PROFILE])),
-        (PROFILE_SIDES, SIDE_COLUMNS, side_rows([PROFILE])),
-    ):
-        asked = cells(view, results)
-        assert [set(row) for row in asked] == [{"run", *columns}] * len(exported)
-        assert [{name: value for name, value in row.items() if name != "run"} for row in asked] == exported
-    assert [(row["flops"], row["flops_per_s"]) for row in cells(PROFILE_ROWS, results)] == [(400, 2e8), (None, None)]
+@pytest.mark.parametrize("table", PROFILED, ids=lambda table: table.name)
+def test_names_and_values_are_those_of_an_export(table: DataTable, results: Path) -> None:
+    columns, exported = profile_cells([PROFILE], table, clean=clean)
+    lists = {column.name for column in table.columns if column.kind == "texts"}
+    asked = cells(table, results)
+    assert [["run", *columns]] * len(asked) == [list(row) for row in asked]
+    for row, other in zip(asked, exported, strict=True):
+        wanted = [", ".join(row[name]) if name in lists else row[name] for name in columns]
+        assert wanted == other
+    if table == PROFILE_ROWS:
+        assert [(row["flops"], row["flops_per_s"]) for row in asked] == [(400, 2e8), (None, None)]
 
 
 def test_numbers_that_are_none_are_null_and_iterations_that_no_tool_told_too(tmp_path: Path) -> None:
@@ -156,14 +158,14 @@ def test_numbers_that_are_none_are_null_and_iterations_that_no_tool_told_too(tmp
     side = SideProfile("before", "ncu", 0, wall_s=odd[1])
     claim = Mechanism("launches", "down", "opposite", odd[0], 1.0)
     profile = Profile(CASE.id, rows=(row,), sides=(side,), mechanism=(claim,))
-    found = [list(make("a", profile)) for make in PROFILE_VIEW_ROWS.values()]
     # Most of them are null in a file already: here and there the same has to come out.
+    columns, (made,) = profile_cells([profile], PROFILE_ROWS, clean=clean)
     write_profile(write_run(tmp_path, []), CASE, profile)
     named = "time_s, bytes, iterations, flops, flops_per_s"
     assert rows(f"SELECT {named}, metrics->>'b', metrics->>'flops' FROM profile_rows", tmp_path) == [
         (None, None, None, None, None, "1.0", None)
     ]
-    assert [found[0][0][name] for name in named.split(", ")] == [None] * 5
+    assert [made[columns.index(name)] for name in named.split(", ")] == [None] * 5
     assert rows("SELECT metric, value FROM profile_metrics", tmp_path) == [("flops", None), ("b", 1.0)]
     assert rows("SELECT iterations, wall_s FROM profile_sides", tmp_path) == [(None, None)]
     assert rows("SELECT before, after FROM mechanisms", tmp_path) == [(None, 1.0)]
@@ -197,7 +199,7 @@ def test_profiles_are_read_only_by_a_question_that_names_their_views(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(next(results.glob("2026*")))
-    others = [view.name for view in VIEWS if view not in PROFILED]
+    others = [view.name for view in QUERY_TABLES if view not in PROFILED]
     with ask(f"SELECT {', '.join(f'(SELECT count(*) FROM {name})' for name in others)}", results=results) as answer:
         assert answer.damaged == ()
     monkeypatch.setattr("aiperf.store.query_load.read_profiles", lambda folder, **_: pytest.fail(f"{folder} is read"))
@@ -206,7 +208,7 @@ def test_profiles_are_read_only_by_a_question_that_names_their_views(
 
 
 @pytest.mark.parametrize("view", PROFILED, ids=lambda view: view.name)
-def test_of_profiles_alone_no_other_record_is_read(view: View, results: Path) -> None:
+def test_of_profiles_alone_no_other_record_is_read(view: DataTable, results: Path) -> None:
     (folder,) = results.glob("2026*")
     for spoilt in (folder / "run.json", *(folder / "cases").iterdir(), *(folder / "samples").iterdir()):
         spoilt.write_bytes(b"garbage")

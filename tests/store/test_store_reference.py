@@ -77,11 +77,11 @@ def test_another_hosts_record_counts_only_as_a_reference(results) -> None:
 
 
 def test_gates_calibration_and_failures_are_no_measurement_of_a_scenario(results) -> None:
-    gated, sitting = cited("gated"), cited("copy@aa-001")
+    gated, session = cited("gated"), cited("copy@aa-001")
     slowed, failed = cited("slowed"), cited("failed", status="failed", results=())
     gated = replace(gated, case=replace(gated.case, rebuilt=True))
     slowed = replace(slowed, case=replace(slowed.case, sides=(Side("before"), Side("after", slowdown=0.05))))
-    write_run(results, [gated, sitting, slowed, failed])
+    write_run(results, [gated, session, slowed, failed])
     assert newest_measured(results, host_id="h-1")[0] == ()
 
 
@@ -113,8 +113,8 @@ def test_a_record_tells_of_speed_and_of_the_memory_of_its_device(results) -> Non
     record = cited("copy")
     by = {r.comparison.metric: r for r in record.results}
     tail = replace(by["time"], comparison=replace(by["time"].comparison, metric="latency_p99"))
-    about = replace(record.case, measure=Measure(headline="latency_p99"), expect="improved")
-    others = tuple(replace(r, headline=False) for r in record.results)
+    about = replace(record.case, measure=Measure(metric="latency_p99"), expect="improved")
+    others = tuple(replace(r, primary=False) for r in record.results)
     write_run(results, [replace(record, case=about, results=(tail, *others))])
     found = newest_measured(results, host_id="h-1")[0]
     memory = "gpu_memory" if record.case.needs.gpus else "peak_memory"
@@ -172,9 +172,9 @@ def test_what_a_run_should_hold_and_does_not_is_counted(tmp_path) -> None:
     unfinished = replace(run, record=replace(run.record, status="interrupted"))
     assert unfinished.lost(*run.read_cases()) == 1
     calibrated = replace(run, record=replace(run.record, planned=("copy", "other[n=1]")))
-    sittings = [concluded("copy"), concluded("other[n=1]@aa-001"), concluded("other[n=1]@aa-002")]
-    assert calibrated.lost(sittings, ()) == 0
-    profiled = replace(run, record=replace(run.record, argv=("aiperf", "profile", "copy")))
+    sessions = [concluded("copy"), concluded("other[n=1]@aa-001"), concluded("other[n=1]@aa-002")]
+    assert calibrated.lost(sessions, ()) == 0
+    profiled = replace(run, record=replace(run.record, command="profile"))
     assert profiled.lost((), ()) == 0
 
 

@@ -9,10 +9,7 @@ from pathlib import Path
 from factory_of_runs import make_measured, voided, write_run
 
 from aiperf.records import CaseRecord, Watch
-from aiperf.store.history import scan
-from aiperf.store.light import decode_counted
-from aiperf.store.telemetry_rows import telemetry_rows
-from aiperf.store.views import TELEMETRY
+from aiperf.store.query import ask
 
 
 def watched() -> CaseRecord:
@@ -27,8 +24,8 @@ def watched() -> CaseRecord:
 def rows(record: CaseRecord, folder: Path) -> list[dict[str, object]]:
     results = folder / "results"
     write_run(results, [record])
-    (run,) = scan(results, lambda data, where: decode_counted(data, where=where, pairs=True))
-    return list(telemetry_rows(run))
+    with ask("FROM telemetry", results=results) as answer:
+        return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
 
 def test_every_number_of_a_pair_is_a_row_with_its_mark(tmp_path: Path) -> None:
@@ -43,7 +40,6 @@ def test_every_number_of_a_pair_is_a_row_with_its_mark(tmp_path: Path) -> None:
         (0, "all readings", "share", "sampling_cost", 0.002),
     ]
     assert {(r["case"], r["scenario"], r["pair"]) for r in found} == {("copy[size=1MiB]", "copy", 0)}
-    assert all(list(row) and set(row) == {column.name for column in TELEMETRY.columns} for row in found)
 
 
 def test_pairs_that_do_not_count_are_marked(tmp_path: Path) -> None:

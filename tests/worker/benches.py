@@ -25,7 +25,7 @@ def healthy(context: Context, *, items: int = 64, scale: float = 1.0, fail: str 
 
     return Workload(
         step,
-        Work(bytes=16.0 * items, items=items, item="samples", roofs={"cpu_stream": 16.0 * items}),
+        Work(bytes=16.0 * items, items=items, item="samples", peaks={"cpu_stream": 16.0 * items}),
         outputs=lambda: {"out": out},
         inputs=lambda: {"x": x},
         counters=lambda: {"launches": 2},

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from aiperf.worker import closeness
-from aiperf.workloads import _parts
-from aiperf.workloads._parts import PART, by_parts, by_wide_parts
+from aiperf.workloads.shared import parts as _parts
+from aiperf.workloads.shared.parts import PART, by_parts, by_wide_parts
 
 LONG = 6 * PART + 5
 

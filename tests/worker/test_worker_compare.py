@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from aiperf.protocol.messages import Check
 from aiperf.worker import arrays
 from aiperf.worker.audit import Snapshot
-from aiperf.worker.compare import Rule, compare
+from aiperf.worker.compare import compare
 from aiperf.workloads.contract import Outcome
 
-BITWISE, CLOSE = Rule("bitwise"), Rule("tolerance")
+BITWISE, CLOSE = Check("bitwise"), Check("tolerance")
 
 
 def shot(*, kept=True, reference=None, **given):
@@ -33,14 +34,14 @@ def base():
 
 
 def test_equal_outputs_pass_every_rule_and_say_what_was_compared(base):
-    assert held(shot(out=base), shot(out=base.copy()), BITWISE).compared == "after with before, 1 audit, bit for bit"
+    assert held(shot(out=base), shot(out=base.copy()), BITWISE).compared == "after with before, bit for bit"
     answer = held(shot(out=base), shot(out=base.copy()))
     assert (answer.passed, answer.detail, answer.max_error) == (True, "", 0.0)
-    assert answer.compared == "after with before, 1 audit, tolerance of the coarser dtype"
+    assert answer.compared == "after with before, tolerance of the coarser dtype"
 
 
 def test_the_rule_none_compares_nothing(base):
-    assert held(shot(out=base), shot(out=base + 1), Rule("none")).passed
+    assert held(shot(out=base), shot(out=base + 1), Check("none")).passed
 
 
 def test_bitwise_sees_the_last_bit_and_says_where(base):
@@ -95,9 +96,9 @@ def test_whole_numbers_of_two_widths_are_close_when_they_are_equal():
 def test_stated_tolerances_replace_the_default_and_the_error_is_told(base):
     other = base.copy()
     other[1, 1] += 0.01
-    rule = Rule("tolerance", rtol=0.0, atol=0.02)
+    rule = Check("tolerance", rtol=0.0, atol=0.02)
     assert held(shot(out=base), shot(out=other), rule).passed
-    answer = held(shot(out=base), shot(out=other), Rule("tolerance", rtol=0.0, atol=0.005))
+    answer = held(shot(out=base), shot(out=other), Check("tolerance", rtol=0.0, atol=0.005))
     values = f"{other[1, 1]:.9g} against before's {base[1, 1]:.9g}"
     assert answer.detail == f"audit 0: out differs in 1 of 32 elements, worst at (1, 1): {values}"
     assert answer.max_error == pytest.approx(0.01 / max(abs(base[1, 1]), np.sqrt((base**2).mean())), rel=1e-3)
@@ -131,16 +132,16 @@ def test_equal_outputs_need_not_be_handed_over(base):
 
 
 def test_both_sides_are_held_against_the_reference(base):
-    rule = Rule("tolerance", rtol=1e-2, atol=0.0, reference=True)
+    rule = Check("tolerance", rtol=1e-2, atol=0.0, reference=True)
     for theirs, ours in ((1.015, 1.008), (1.008, 1.015)):
-        assert held(shot(out=base * theirs), shot(out=base * ours), Rule("tolerance", rtol=1e-2, atol=0.0)).passed
+        assert held(shot(out=base * theirs), shot(out=base * ours), Check("tolerance", rtol=1e-2, atol=0.0)).passed
         assert not held(shot(out=base * theirs), shot(out=base * ours, reference={"out": base}), rule).passed
 
 
 @pytest.mark.parametrize(("theirs", "ours", "what"), [(1.5, 1.0, "before's out"), (1.0, 1.5, "out"), (1.5, 1.5, "out")])
 def test_the_side_that_differs_from_the_reference_is_the_one_that_is_named(theirs, ours, what):
     one = np.ones(2)
-    rule = Rule("tolerance", rtol=0.4, atol=0.2, reference=True)
+    rule = Check("tolerance", rtol=0.4, atol=0.2, reference=True)
     answer = held(shot(out=one * theirs), shot(out=one * ours, reference={"out": one * 0.9}), rule)
     assert answer.detail == (
         f"audit 0: {what} differs in 2 of 2 elements, worst at (0,): 1.5 against the reference's 0.9"
@@ -148,7 +149,7 @@ def test_the_side_that_differs_from_the_reference_is_the_one_that_is_named(their
 
 
 def test_equal_outputs_are_held_against_the_reference_all_the_same(base):
-    rule = Rule("tolerance", reference=True)
+    rule = Check("tolerance", reference=True)
     for truth, passed in ((base, True), (base + 1, False)):
         assert held(shot(kept=False, out=base), shot(out=base, reference={"out": truth}), rule).passed is passed
     answer = held(shot(kept=False, out=base), shot(kept=False, out=base, reference={"out": base}), rule)
@@ -159,7 +160,7 @@ def test_nan_on_one_side_fails_whatever_the_tolerance(base):
     other = base.copy()
     other[0, 0] = np.nan
     for a, b in ((base, other), (other, base)):
-        answer = held(shot(out=a), shot(out=b), Rule("tolerance", rtol=1e9, atol=1e9))
+        answer = held(shot(out=a), shot(out=b), Check("tolerance", rtol=1e9, atol=1e9))
         assert answer.detail == "audit 0: out holds 1 values that are not finite (poison counts)"
 
 
@@ -174,8 +175,8 @@ def test_integers_must_be_equal_under_a_tolerance_too():
     a = np.arange(10)
     b = a.copy()
     b[9] = 8
-    assert held(shot(out=a), shot(out=a.copy()), Rule("tolerance", rtol=1.0, atol=1.0)).passed
-    answer = held(shot(out=a), shot(out=b), Rule("tolerance", rtol=1.0, atol=1.0))
+    assert held(shot(out=a), shot(out=a.copy()), Check("tolerance", rtol=1.0, atol=1.0)).passed
+    answer = held(shot(out=a), shot(out=b), Check("tolerance", rtol=1.0, atol=1.0))
     assert answer.detail == "audit 0: out differs in 1 of 10 elements, first at (9,)"
 
 
@@ -202,7 +203,7 @@ def test_outputs_too_large_to_keep_are_compared_by_digest(base):
 
 
 def test_with_a_reference_both_sides_must_be_near_the_truth(base):
-    rule = Rule("tolerance", rtol=1e-3, reference=True)
+    rule = Check("tolerance", rtol=1e-3, reference=True)
     truth = {"out": base.astype(np.float64)}
     same = base * np.float32(1.1)
     assert held(shot(out=base), shot(out=base, reference=truth), rule).passed
@@ -219,15 +220,15 @@ def worst_difference(limit):
 
 
 def test_a_named_check_decides_and_its_value_is_told(base):
-    answer = held(shot(out=base), shot(out=base + np.float32(0.5)), Rule("named", name="worst"), worst_difference(1.0))
+    answer = held(shot(out=base), shot(out=base + np.float32(0.5)), Check("named", name="worst"), worst_difference(1.0))
     assert (answer.passed, answer.max_error) == (True, pytest.approx(0.5))
-    assert answer.compared == "after with before, 1 audit, check worst"
-    answer = held(shot(out=base), shot(out=base + 2), Rule("named", name="worst"), worst_difference(1.0))
+    assert answer.compared == "after with before, check worst"
+    answer = held(shot(out=base), shot(out=base + 2), Check("named", name="worst"), worst_difference(1.0))
     assert (answer.passed, answer.detail) == (False, "audit 0: worst is 2.000")
 
 
 def test_the_bound_of_a_named_check_holds_beside_its_own_opinion(base):
-    near, far = (Rule("named", name="worst", bound=bound) for bound in (0.6, 0.4))
+    near, far = (Check("named", name="worst", bound=bound) for bound in (0.6, 0.4))
     after = shot(out=base + np.float32(0.5))
     assert held(shot(out=base), after, near, worst_difference(1.0)).passed
     answer = held(shot(out=base), after, far, worst_difference(1.0))
@@ -239,14 +240,14 @@ def test_the_bound_of_a_named_check_holds_beside_its_own_opinion(base):
 
 
 def test_a_check_that_the_workload_lacks_is_named_with_those_it_has(base):
-    answer = held(shot(out=base), shot(out=base), Rule("named", name="perplexity"), worst_difference(1.0))
+    answer = held(shot(out=base), shot(out=base), Check("named", name="perplexity"), worst_difference(1.0))
     assert answer.detail == 'audit 0: the workload has no check "perplexity" (it has: worst)'
 
 
 def test_a_named_check_gets_before_first(base):
     seen = []
     checks = {"look": lambda a, b: (seen.append((a["out"][0, 0], b["out"][0, 0])), Outcome(True, ""))[1]}
-    held(shot(out=base * 0 + 1), shot(out=base * 0 + 2), Rule("named", name="look"), checks)
+    held(shot(out=base * 0 + 1), shot(out=base * 0 + 2), Check("named", name="look"), checks)
     assert seen == [(1.0, 2.0)]
 
 
@@ -264,7 +265,7 @@ def test_a_wrong_side_is_noticed_whichever_it_is_and_whatever_its_size(elements,
     truth = np.random.default_rng(3).standard_normal(elements)
     theirs = -truth if wrong in ("theirs", "both") else truth
     ours = -truth if wrong in ("ours", "both") else truth.copy()
-    rule = Rule("tolerance", rtol=1e-3, reference=True)
+    rule = Check("tolerance", rtol=1e-3, reference=True)
     assert held(shot(out=theirs), shot(out=ours, reference={"out": truth}), rule).passed is False
     near = truth * (1 + 1e-9)
     assert held(shot(out=near), shot(out=truth, reference={"out": truth}), rule).passed
@@ -273,5 +274,5 @@ def test_a_wrong_side_is_noticed_whichever_it_is_and_whatever_its_size(elements,
 @pytest.mark.parametrize("shape", [(1,), (), (4, 8), (32,)])
 def test_a_reference_of_another_shape_is_no_reference(base, shape):
     truth = {"out": np.resize(base, shape).astype(np.float64)}
-    answer = held(shot(out=base), shot(out=base, reference=truth), Rule("tolerance", rtol=0.1, reference=True))
+    answer = held(shot(out=base), shot(out=base, reference=truth), Check("tolerance", rtol=0.1, reference=True))
     assert (answer.passed, answer.detail) == (False, f"audit 0: out has shape (8, 4), its reference {shape}")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from worker_made import set_up_request
 
+from aiperf.protocol.messages import CloseRequest, ReadyReply, SetUpReply, SummaryReply, SummaryRequest, WorkerReply
+from aiperf.protocol.wire import decode, encode
 from aiperf.worker import memory_policy
 from aiperf.worker.memory_policy import OwnNode, Policy, write_policy
 
@@ -129,7 +131,7 @@ def test_a_node_that_does_not_exist_is_an_error_of_the_kernel() -> None:
         write_policy(Policy(1, (900,)))
 
 
-def test_the_worker_itself_tells_the_policy_beside_the_facts_of_its_side(tmp_path: Path) -> None:
+def test_the_worker_itself_reports_the_policy_beside_the_facts_of_its_side(tmp_path: Path) -> None:
     """A real worker process, with a machine of two nodes in the place of this one."""
     cpu = min(os.sched_getaffinity(0))
     system = machine(tmp_path / "system", {0: {cpu}, 1: {cpu + 1}})
@@ -138,23 +140,18 @@ def test_the_worker_itself_tells_the_policy_beside_the_facts_of_its_side(tmp_pat
         f"worker.OwnNode = lambda: memory_policy.OwnNode(pathlib.Path({str(system)!r})); sys.exit(worker.main())"
     )
     there, here = os.pipe(), os.pipe()
-    order = {
-        "side": "before", "workload": f"{SIDES}:healthy", "params": {}, "clock": "wall", "cache": "hot",
-        "blocker": True, "delta": 0.02, "rule": "none", "reference": False,
-    }  # fmt: skip
-    context = {"device": "cpu", "seed": 1, "scratch": str(tmp_path), "shared_scratch": str(tmp_path), "pad": 0}
-    commands = [{"op": "setup", "order": order, "context": context}, {"op": "tell", "side": "before"}, {"op": "close"}]
+    set_up = set_up_request(f"{SIDES}:healthy", folder=tmp_path, rule="none")
     argv = [sys.executable, "-c", code, str(there[0]), str(here[1]), "0", "1", "0", "-1"]
     pinned = {"preexec_fn": lambda: os.sched_setaffinity(0, {cpu})}
     with subprocess.Popen(argv, pass_fds=(there[0], here[1]), stderr=subprocess.PIPE, **pinned) as process:
         for end in (there[0], here[1]):
             os.close(end)
         with open(there[1], "w") as writer, open(here[0]) as reader:
-            writer.write("".join(json.dumps(command) + "\n" for command in commands))
+            writer.write("".join(map(encode, (set_up, SummaryRequest("before"), CloseRequest()))))
             writer.flush()
-            replies = [json.loads(line) for line in reader]
-        told = process.stderr.read().decode() if process.stderr else ""
-    assert [reply["ok"] for reply in replies] == [True] * 4, told
+            replies = [decode(line, WorkerReply) for line in reader]
+        said = process.stderr.read().decode() if process.stderr else ""
+    assert [type(reply) for reply in replies] == [ReadyReply, SetUpReply, SummaryReply, WorkerReply], said
     refused = "none: the kernel refused (Operation not permitted)"
-    assert replies[2]["facts"]["memory_policy"] in ("preferred node 0", refused)
-    assert replies[2]["facts"]["cpus"] == [cpu]
+    assert replies[2].facts["memory_policy"] in ("preferred node 0", refused)
+    assert replies[2].facts["cpus"] == [cpu]

@@ -25,12 +25,12 @@ def repo(tmp_path: Path) -> Path:
 def came_from(monkeypatch: pytest.MonkeyPatch):
     """Stands a module that has this file beside those that were imported."""
 
-    def stand(file: Path, *, name: str = "aiperf_mine", **held: object) -> None:
+    def session(file: Path, *, name: str = "aiperf_mine", **held: object) -> None:
         module = ModuleType(name)
         module.__dict__.update({"__file__": str(file), **held})
         monkeypatch.setitem(sys.modules, name, module)
 
-    return stand
+    return session
 
 
 def test_a_package_that_a_path_found_in_the_repository_is_refused_with_the_folder_to_put_on_the_path(

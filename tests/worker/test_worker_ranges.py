@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.worker import nvtx_tools
-from aiperf.worker.nvtx_tools import Tool, interop_candidates
+from aiperf.worker.nvtx_tools import RangeTool, interop_candidates
 from aiperf.worker.ranges import Ranges, cost_per_range, range_name
 
 HERE = Path(__file__).parent
@@ -60,7 +60,7 @@ def recorder(calls):
         calls.append(("start", name))
         return name
 
-    return Tool(
+    return RangeTool(
         "recorder",
         start=start,
         end=lambda handle: calls.append(("end", handle)),

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from aiperf.worker.steady import MIN_WINDOW, Reading, Steadiness, drift_of
+from aiperf.worker.steady import MIN_WINDOW, Steadiness, WarmUpReading, drift_of
 
 WINDOW = 20
 DELTA = 0.02
@@ -14,7 +14,7 @@ DELTA = 0.02
 def judged(times, **fields):
     steadiness = Steadiness(WINDOW, DELTA)
     for i, seconds in enumerate(times):
-        steadiness.feed(Reading(seconds, **{k: v[i] for k, v in fields.items()}))
+        steadiness.feed(WarmUpReading(seconds, **{k: v[i] for k, v in fields.items()}))
     return steadiness.verdict()
 
 
@@ -58,7 +58,7 @@ def test_a_decaying_series_is_not_steady_until_it_is_flat():
     first = None
     for i in range(300):
         excess = 2.0 * math.exp(-i / 25)
-        steadiness.feed(Reading(1e-3 * (1 + excess) * math.exp(rng.gauss(0, 0.005))))
+        steadiness.feed(WarmUpReading(1e-3 * (1 + excess) * math.exp(rng.gauss(0, 0.005))))
         if first is None and steadiness.verdict()[0]:
             first = i
     assert first is not None

@@ -18,14 +18,14 @@ def test_turns_are_summed_and_blocks_become_bytes() -> None:
     usage = Usage()
     usage.add(at(1, 1, 1, 1, 1, 1, 1.0, 1.0), at(11, 2, 4, 1, 3, 9, 1.5, 1.25), iterations=10)
     usage.add(at(100, 2, 4, 1, 3, 9, 2.0, 2.0), at(101, 2, 4, 2, 3, 9, 2.0, 2.0), iterations=5)
-    assert usage.told() == {
+    assert usage.sums() == {
         "iterations": 15, "minor_faults": 11, "major_faults": 1, "voluntary_switches": 3, "involuntary_switches": 1,
         "read_bytes": 1024, "written_bytes": 4096, "user_s": 0.5, "system_s": 0.25,
     }  # fmt: skip
 
 
 def test_before_the_first_turn_nothing_is_told() -> None:
-    assert Usage().told() == {}
+    assert Usage().sums() == {}
 
 
 def test_pages_that_this_process_touches_are_counted() -> None:
@@ -36,4 +36,4 @@ def test_pages_that_this_process_touches_are_counted() -> None:
         for place in range(0, len(memory), mmap.PAGESIZE):
             memory[place] = 1
         usage.add(before, used_so_far(), iterations=1)
-    assert pages <= usage.told()["minor_faults"] < pages + 500
+    assert pages <= usage.sums()["minor_faults"] < pages + 500

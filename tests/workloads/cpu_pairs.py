@@ -82,7 +82,7 @@ PAIRS = [
 def set_up(pair: Pair, which: str, folder: Path, *, seed: int = 3) -> Workload:
     """One side, as the harness would set it up."""
     family, function = pair.workload.split(".")
-    make = getattr(importlib.import_module(f"aiperf.workloads.{family}"), function)
+    make = getattr(importlib.import_module(f"aiperf.workloads.{family}.workload"), function)
     own = folder / which
     own.mkdir(exist_ok=True)
     context = Context(seed=seed, scratch=own, shared_scratch=folder, pad=64)

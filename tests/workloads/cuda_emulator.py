@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from aiperf.workloads import cuda
-from aiperf.workloads._cuda_geometry import Placed
-from aiperf.workloads._expression import evaluate
+from aiperf.workloads.cuda import workload as cuda
+from aiperf.workloads.cuda.expression import evaluate
+from aiperf.workloads.cuda.geometry import Placed
 
 SMS = 4
 SHIM = """

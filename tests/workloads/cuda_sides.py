@@ -9,7 +9,7 @@ from typing import Any
 
 from aiperf.plan.cases import expand
 from aiperf.scenario.load import load_scenario
-from aiperf.workloads import cuda
+from aiperf.workloads.cuda import workload as cuda
 
 ROOT = Path(__file__).parents[2]
 

@@ -47,7 +47,7 @@ def main(rank: int, port: int, folder: str, sides: list[dict[str, Any]]) -> None
     context = Context(rank=rank, world_size=2, store_port=port, seed=3)
     for number, side in enumerate(sides):
         family, function = side.pop("workload").split(".")
-        workload = getattr(importlib.import_module(f"aiperf.workloads.{family}"), function)(context, **side)
+        workload = getattr(importlib.import_module(f"aiperf.workloads.{family}.workload"), function)(context, **side)
         found = _audited(workload)
         counts = workload.counters() if workload.counters is not None else {}
         found |= {f"count.{name}": np.array(value) for name, value in counts.items()}

@@ -19,14 +19,14 @@ def main(rank: int, port: int, target: str, sides: list[dict]) -> None:
     found = {}
     for number, side in enumerate(sides):
         family, function = side.pop("workload").split(".")
-        workload = getattr(importlib.import_module(f"aiperf.workloads.{family}"), function)(context, **side)
+        workload = getattr(importlib.import_module(f"aiperf.workloads.{family}.workload"), function)(context, **side)
         workload.step()
         for name, array in audit(workload, seed=9).items():
             found[f"{number}:{name}"] = array
         for name in ("bytes", "flops", "items"):
             found[f"{number}:work.{name}"] = np.array(getattr(workload.work, name))
-        for name, value in workload.work.roofs.items():
-            found[f"{number}:roof.{name}"] = np.array(value)
+        for name, value in workload.work.peaks.items():
+            found[f"{number}:peak.{name}"] = np.array(value)
         for name, value in (workload.counters() if workload.counters is not None else {}).items():
             found[f"{number}:count.{name}"] = np.array(value)
         found[f"{number}:backend"] = np.array(workload.facts["backend"])

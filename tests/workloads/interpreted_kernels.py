@@ -23,10 +23,10 @@ from triton.runtime import interpreter
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from aiperf.worker import arrays
-from aiperf.workloads import _tensor_ops as ops
-from aiperf.workloads import _tensor_triton as elementwise
-from aiperf.workloads import _triton_gemm as gemm
 from aiperf.workloads.contract import Context, SkipSide, Workload
+from aiperf.workloads.shared import triton_gemm as gemm
+from aiperf.workloads.tensor import ops
+from aiperf.workloads.tensor import triton_ops as elementwise
 
 # The interpreter cuts a float32 off where it stores a bfloat16, a GPU rounds: twice the error of one rounding.
 RELATIVE = {torch.float32: 1e-5, torch.float16: 2**-10, torch.bfloat16: 2**-7}
@@ -148,7 +148,9 @@ def normal(*shape: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
 def workload(*, function: str, params: dict[str, Any], slack: float = 1e-5) -> float:
     """A side as the harness sets it up: redrawn, its outputs poisoned, stepped, held against its own reference."""
     family, name = function.split(".")
-    side: Workload = getattr(importlib.import_module(f"aiperf.workloads.{family}"), name)(Context(seed=3), **params)
+    side: Workload = getattr(importlib.import_module(f"aiperf.workloads.{family}.workload"), name)(
+        Context(seed=3), **params
+    )
     assert side.redraw is not None
     assert side.inputs is not None
     assert side.reference is not None
@@ -202,12 +204,12 @@ def product(
         a, b = (tensor.t().contiguous().t() for tensor in (a, b))
     bias = normal(n, dtype=kind, seed=3)
     c = torch.full((m, n), torch.nan, dtype=GEMM_DTYPES[result or dtype])
-    wish = gemm.Kernel(gemm.Config(*blocks, group_m=group_m), **kernel)
-    gemm.product(a, b, c, bias, kernel=wish)()
+    request = gemm.Kernel(gemm.Config(*blocks, group_m=group_m), **kernel)
+    gemm.product(a, b, c, bias, kernel=request)()
     truth = a.double() @ b.double()
-    if wish.epilogue == "scale":
+    if request.epilogue == "scale":
         truth = truth * gemm.SCALE
-    if wish.epilogue == "bias_gelu":
+    if request.epilogue == "bias_gelu":
         truth = torch.nn.functional.gelu(truth + bias.double())
     return error(c, truth)
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from aiperf.workloads import _memory_alloc as memory
-from aiperf.workloads._memory_sources import Block, CudaMallocAsync, Kept
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.memory import allocation as memory
+from aiperf.workloads.memory.sources import Allocation, CudaMallocAsync, Kept
 
 Sizes = Literal["fixed", "mixed", "growing"]
 _ROW = 128
@@ -36,14 +36,14 @@ class HostMemory:
         self.live = self.most = self.taken = 0
         self._shared = np.zeros(shared, np.uint8) if shared else None
 
-    def take(self, size: int, stream: int) -> Block:
+    def take(self, size: int, stream: int) -> Allocation:
         self.taken += 1
         self.live += 1
         self.most = max(self.most, self.live)
         array = np.full(size, 0xA5, np.uint8) if self._shared is None else self._shared
-        return Block(array.ctypes.data, [array])
+        return Allocation(array.ctypes.data, [array])
 
-    def give(self, block: Block, stream: int) -> None:
+    def give(self, block: Allocation, stream: int) -> None:
         self.live -= 1
         block.owner[0] = None
 
@@ -57,7 +57,7 @@ class HostMemory:
         pass
 
 
-def read_back(turns: list[memory.Turn], source: HostMemory, *, growing: bool = False) -> tuple[Any, Any]:
+def read_back(turns: list[memory.PlannedAllocation], source: HostMemory, *, growing: bool = False) -> tuple[Any, Any]:
     patterns = np.random.default_rng(1).integers(-(2**31), 2**31, (len(turns), _ROW), dtype=np.int32)
     out = np.zeros_like(patterns)
     churn = memory._growth if growing else memory._churn

@@ -9,8 +9,9 @@ import pytest
 import torch
 from cpu_pairs import Pair, audit, differences, set_up
 
-from aiperf.workloads import _attention, attention
-from aiperf.workloads._masks import Mask
+from aiperf.workloads.attention import ops
+from aiperf.workloads.attention import workload as attention
+from aiperf.workloads.attention.masks import Mask
 from aiperf.workloads.contract import Context, SkipSide
 
 LENGTHS = {"lengths": [40, 3, 17], "mask": "none", "heads": 2, "head_dim": 16}
@@ -65,17 +66,17 @@ def test_a_sliding_window_sees_the_newest_keys_and_a_document_only_itself() -> N
 
 def test_the_keys_that_a_single_query_sees_are_split_over_all_multiprocessors() -> None:
     whole, window = Mask("none", 1, 16384), Mask("sliding", 1, 16384, 4096)
-    assert _attention.decode_options(whole, sequences=64, multiprocessors=132)["SPLIT_KV"] == 4
-    assert _attention.decode_options(window, sequences=64, multiprocessors=132)["SPLIT_KV"] == 16
-    assert _attention.decode_options(whole, sequences=500, multiprocessors=132)["SPLIT_KV"] == 1
-    assert _attention.decode_options(Mask("causal", 64, 64), sequences=1, multiprocessors=132) == {}
-    assert _attention.block_mask(whole, "cpu").kv_num_blocks.item() == 128
+    assert ops.decode_options(whole, sequences=64, multiprocessors=132)["SPLIT_KV"] == 4
+    assert ops.decode_options(window, sequences=64, multiprocessors=132)["SPLIT_KV"] == 16
+    assert ops.decode_options(whole, sequences=500, multiprocessors=132)["SPLIT_KV"] == 1
+    assert ops.decode_options(Mask("causal", 64, 64), sequences=1, multiprocessors=132) == {}
+    assert ops.block_mask(whole, "cpu").kv_num_blocks.item() == 128
 
 
 @pytest.mark.parametrize("kind", ["causal", "sliding", "document"])
 def test_the_block_mask_keeps_every_block_that_a_query_sees_and_no_other(kind: str) -> None:
     mask = Mask(kind, 256, 640, 128)
-    blocks = _attention.block_mask(mask, "cpu").to_dense()[0, 0].bool()
+    blocks = ops.block_mask(mask, "cpu").to_dense()[0, 0].bool()
     seen = ~mask.hidden("cpu")
     assert blocks.tolist() == seen.view(2, 128, 5, 128).any(3).any(1).tolist()
     assert not blocks.all()
@@ -101,12 +102,12 @@ def test_padding_earns_nothing() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"layout": "padded"}, "go together"),
-        ({"lengths": [3, 4]}, "go together"),
+        ({"layout": "padded"}, "need layout padded or jagged"),
+        ({"lengths": [3, 4]}, "need layout padded or jagged"),
         ({"lengths": [3, 4], "layout": "jagged"}, "mask none"),
         ({"lengths": [3, 0], "layout": "jagged", "mask": "none"}, "1 or more"),
-        ({"heads": 6, "kv_heads": 4}, "divides the former"),
-        ({"kv_heads": 4, "kv_distinct": 3}, "divides the former"),
+        ({"heads": 6, "kv_heads": 4}, "must divide the one before"),
+        ({"kv_heads": 4, "kv_distinct": 3}, "must divide the one before"),
         ({"mask": "sliding"}, "needs a window"),
         ({"q_len": 9, "kv_len": 8}, "between 1 and kv_len"),
     ],
@@ -126,4 +127,4 @@ def test_a_backend_that_refuses_the_inputs_is_skipped_with_its_own_words() -> No
         raise RuntimeError("No available kernel.\nmore")
 
     with pytest.raises(SkipSide, match=r"^this: No available kernel\.$"):
-        _attention.tried(refuse, "this")
+        ops.tried(refuse, "this")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import json, os, subprocess, sys
-from aiperf.worker.obey import Worker
+from aiperf.protocol.messages import LoadRequest
+from aiperf.worker.dispatch import Worker
 
 if "NO_WRITING" in os.environ:  # what a user who is not root finds
     os.access = lambda path, mode, real=os.access: real(path, mode) and "site" not in str(path)
@@ -24,11 +26,11 @@ sys.prefix = os.environ.get("PREFIX", sys.prefix)
 where = lambda: [sys.pycache_prefix, sys.dont_write_bytecode]
 before = where()
 worker = Worker(rank=0, world_size=1, store_port=0, listen_fd=-1)
-worker.on_load(modules=["torch.part"], asked=[], device="cpu", open_gpu=False)
+worker.handle(LoadRequest(("torch.part",), (), device="cpu", open_gpu=False))
 import torch.part, torch.late
 code = "import sys, json; print(json.dumps([sys.pycache_prefix, sys.dont_write_bytecode]))"
 child = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-from aiperf.workloads._bytecode import kept_variables
+from aiperf.workloads.shared.bytecode import kept_variables
 told = kept_variables()
 print(json.dumps({"before": before, "after": where(), "child": child, "value": torch.part.value, "told": told}))
 """
@@ -129,6 +131,47 @@ def test_another_version_of_a_library_that_lies_elsewhere_is_not_taken_for_the_f
     (elsewhere / "other-1.0.dist-info").rename(elsewhere / "other-1.1.dist-info")
     house.start(**FORBIDDEN, PYTHONPATH=f"{house.site}:{elsewhere}:{ROOT}")
     assert len(list((house.cache / "aiperf" / "bytecode").iterdir())) == 2
+
+
+def old(folder: Path) -> Path:
+    """The folder, last used two hours ago."""
+    os.utime(folder, (time.time() - 7200,) * 2)
+    return folder
+
+
+def test_a_new_version_clears_those_that_are_no_longer_used(house: House) -> None:
+    folders = house.cache / "aiperf" / "bytecode"
+    house.start(**FORBIDDEN)
+    (own,) = folders.iterdir()
+    house.start(**FORBIDDEN, PREFIX="/another/environment")
+    foreign = next(folder for folder in folders.iterdir() if folder != own)
+    before = {old(folder) for folder in (own, foreign)}
+    house.install("1.1", value=2)
+    assert house.start(**FORBIDDEN)["value"] == 2
+    now = set(folders.iterdir())
+    assert now & before == {foreign}
+    assert len(now) == 2
+
+
+def test_a_version_that_another_side_may_still_use_stays(house: House) -> None:
+    house.start(**FORBIDDEN)
+    (first,) = (house.cache / "aiperf" / "bytecode").iterdir()
+    house.install("1.1", value=2)
+    house.start(**FORBIDDEN)
+    assert first.is_dir()
+    old(first)
+    house.install("1.0", value=1)
+    house.start(**FORBIDDEN)
+    assert time.time() - first.stat().st_mtime < 3600
+    assert first.is_dir()
+
+
+def test_a_folder_named_as_earlier_releases_did_goes_too(house: House) -> None:
+    stale = house.cache / "aiperf" / "bytecode" / "0123456789abcdef"
+    stale.mkdir(parents=True)
+    old(stale)
+    house.start(**FORBIDDEN)
+    assert not stale.exists()
 
 
 def test_each_environment_has_its_own(house: House) -> None:

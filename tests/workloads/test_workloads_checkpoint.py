@@ -11,7 +11,7 @@ import pytest
 import torch
 from cpu_pairs import audit, finish
 
-from aiperf.workloads import checkpoint
+from aiperf.workloads.checkpoint import workload as checkpoint
 from aiperf.workloads.contract import Context, SkipSide
 
 SMALL = {"state_bytes": 1 << 16, "steps": 3, "products": 1}

@@ -8,8 +8,8 @@ import pytest
 import torch
 from cpu_pairs import Pair, audit, differences, set_up
 
-from aiperf.workloads import _compile_subjects as subjects
-from aiperf.workloads import compile as family
+from aiperf.workloads.compile import subjects
+from aiperf.workloads.compile import workload as family
 from aiperf.workloads.contract import Context
 
 _EAGER = {"backend": "aot_eager"}
@@ -126,11 +126,11 @@ def test_padding_that_reached_the_true_tokens_would_be_noticed(tmp_path):
         ({"backend": "none", "dynamic": "mark"}, "compiles nothing"),
         ({"backend": "none", "stance": "eager_on_recompile"}, "compiles nothing"),
         ({"function": "elementwise_chain", "scalar": "tensor"}, "elementwise_mlp"),
-        ({"lengths": [1], **_EAGER}, "from 2 on"),
-        ({"variant": "where", **_EAGER}, "belongs to function: branch"),
+        ({"lengths": [1], **_EAGER}, "must be 2 or more"),
+        ({"variant": "where", **_EAGER}, "needs function: branch"),
         ({"function": "branch", **_EAGER}, "needs one of them"),
         ({"function": "branch", "variant": "where", "pad": "max", **_EAGER}, "cannot be padded"),
-        ({"scope": "block", **_EAGER}, "has layers"),
+        ({"scope": "block", **_EAGER}, "needs function: block"),
         ({"function": "block", "scalar": "python", **_EAGER}, "elementwise_mlp"),
     ],
 )

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from aiperf.workloads import gpu
-from aiperf.workloads._gpu_threads import Crew
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.gpu import workload as gpu
+from aiperf.workloads.gpu.threads import Crew
 
 
 class Log:

@@ -7,10 +7,16 @@ import os
 import pytest
 from cpu_pairs import run
 
-from aiperf.workloads import _models as models
-from aiperf.workloads import _pages as page_kinds
-from aiperf.workloads import _seeded, attention, comm, data, host, model, parallel, tensor
+from aiperf.workloads.attention import workload as attention
+from aiperf.workloads.comm import workload as comm
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.data import workload as data
+from aiperf.workloads.host import pages as page_kinds
+from aiperf.workloads.host import workload as host
+from aiperf.workloads.model import workload as model
+from aiperf.workloads.parallel import workload as parallel
+from aiperf.workloads.shared import models, seeded
+from aiperf.workloads.tensor import workload as tensor
 
 
 def test_huge_pages_are_read_back_from_the_kernel_not_assumed():
@@ -53,24 +59,24 @@ def test_a_matmul_worker_that_died_is_an_error_not_a_hang():
 
 
 def test_a_roof_is_charged_only_when_the_working_set_lies_past_the_caches(monkeypatch):
-    monkeypatch.setattr(_seeded, "last_level_cache", lambda device: 1 << 20)
-    assert tensor.op(Context(), op="copy", n=1 << 16).work.roofs == {}
-    assert tensor.op(Context(), op="copy", n=1 << 21).work.roofs == {"cpu_stream": 16 << 20}
+    monkeypatch.setattr(seeded, "last_level_cache", lambda device: 1 << 20)
+    assert tensor.op(Context(), op="copy", n=1 << 16).work.peaks == {}
+    assert tensor.op(Context(), op="copy", n=1 << 21).work.peaks == {"cpu_stream": 16 << 20}
 
 
 @pytest.mark.parametrize(
     ("moved", "cache", "charged"),
     [
         (2.0e6, 1_000_000, {}),
-        (2.1e6, 1_000_000, {"roofs": {"dram": 2.1e6}, "held": {"dram": 1e6}}),
+        (2.1e6, 1_000_000, {"peaks": {"dram": 2.1e6}, "maybe_cached": {"dram": 1e6}}),
         (2.1e6, 0, {}),
     ],
 )
 def test_a_gpus_memory_is_charged_past_twice_its_l2_and_judged_without_what_that_may_hold(
     monkeypatch, moved, cache, charged
 ):
-    monkeypatch.setattr(_seeded, "last_level_cache", lambda device: cache)
-    assert _seeded.memory_charge("cuda:0", moved) == charged
+    monkeypatch.setattr(seeded, "last_level_cache", lambda device: cache)
+    assert seeded.memory_charge("cuda:0", moved) == charged
 
 
 def test_a_causal_mask_halves_the_flops_that_count():
@@ -146,9 +152,9 @@ def test_parameters_that_contradict_each_other_are_refused(make, message):
         make()
 
 
-@pytest.mark.parametrize(("q_len", "roof"), [(1, "cpu_stream"), (2, "cpu_gemm_fp32")])
-def test_only_decoding_is_held_against_the_memory(monkeypatch, q_len, roof):
-    monkeypatch.setattr(_seeded, "last_level_cache", lambda device: 1 << 10)
+@pytest.mark.parametrize(("q_len", "peak_name"), [(1, "cpu_stream"), (2, "cpu_gemm_fp32")])
+def test_only_decoding_is_held_against_the_memory(monkeypatch, q_len, peak_name):
+    monkeypatch.setattr(seeded, "last_level_cache", lambda device: 1 << 10)
     sizes = {"batch": 1, "heads": 2, "head_dim": 16, "kv_len": 64}
     work = attention.forward(Context(), **sizes, q_len=q_len, dtype="float32", backend="composed").work
-    assert set(work.roofs) == {roof}
+    assert set(work.peaks) == {peak_name}

@@ -14,8 +14,8 @@ from cpu_pairs import differences
 from torch.distributed import TCPStore
 
 import aiperf
-from aiperf.workloads import _models as models
-from aiperf.workloads._seeded import draw_normal, own_seed
+from aiperf.workloads.shared import models
+from aiperf.workloads.shared.seeded import draw_normal, own_seed
 
 _TRAIN = {"workload": "parallel.train", "model": "mlp:small", "batch": 4}
 _WORDS = {**_TRAIN, "model": "tiny", "seq": 4}
@@ -98,8 +98,8 @@ def test_three_all_reduces_sum_the_ranks_and_then_double_twice(gang):
 
 
 def test_bus_bytes_of_an_all_reduce_are_twice_n_minus_one_nths(gang):
-    assert float(gang[3]["roof.all_reduce_gloo"]) == 3 * 4096 * 2 * 1 / 2
-    assert "roof.all_reduce_gloo" not in gang[4]
+    assert float(gang[3]["peak.all_reduce_gloo"]) == 3 * 4096 * 2 * 1 / 2
+    assert "peak.all_reduce_gloo" not in gang[4]
 
 
 def test_all_gather_brings_every_rank_and_broadcast_the_first(gang):

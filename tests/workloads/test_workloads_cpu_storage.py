@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from cpu_pairs import audit, run
 
-from aiperf.workloads import _page_cache as page_cache
-from aiperf.workloads import storage
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.shared import page_cache
+from aiperf.workloads.storage import workload as storage
 
 
 def _context(folder: Path) -> Context:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from cuda_sides import kernel_scenarios, sides_of
 
-from aiperf.workloads import cuda
-from aiperf.workloads._cuda_geometry import Placed
+from aiperf.workloads.cuda import workload as cuda
+from aiperf.workloads.cuda.geometry import Placed
 
 ADD: dict[str, Any] = {
     "source": "elementwise.cu",
@@ -103,8 +103,8 @@ def test_only_arrays_that_a_launch_takes_are_made() -> None:
         ({"shape": [1, 2, 3, 4]}, "1 to 3 sides"),
         ({"shape": [4, 0]}, "above 0"),
         ({"pdl": True, "cooperative": True}, "cannot go together"),
-        ({"clear": ["c"]}, "c is no array"),
-        ({"reference": {"c": "a"}}, "c is no array"),
+        ({"clear": ["c"]}, "c is not an array"),
+        ({"reference": {"c": "a"}}, "c is not an array"),
         ({"flops": "m * n"}, 'flops: "m"'),
         ({"flops": "-n"}, "negative"),
         ({"arrays": ADD["arrays"] | {"a": {"role": "stored"}}}, "no layout fills it"),

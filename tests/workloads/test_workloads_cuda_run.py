@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from aiperf.workloads import _cuda_arrays, _cuda_extended, cuda
-from aiperf.workloads._cuda_arrays import Arrays
-from aiperf.workloads._cuda_geometry import Placed
-from aiperf.workloads._cuda_run import KernelRun
 from aiperf.workloads.contract import SkipSide
+from aiperf.workloads.cuda import arrays as _cuda_arrays
+from aiperf.workloads.cuda import extended
+from aiperf.workloads.cuda import workload as cuda
+from aiperf.workloads.cuda.arrays import Arrays
+from aiperf.workloads.cuda.geometry import Placed
+from aiperf.workloads.cuda.running import KernelRun
 
 CPU = torch.device("cpu")
 GIVEN: dict[str, Any] = {"source": "elementwise.cu", "entry": "add", "n": 1000}
@@ -53,13 +55,13 @@ def test_the_memory_is_charged_with_all_and_told_what_of_the_outputs_the_cache_m
 ) -> None:
     monkeypatch.setattr(_cuda_arrays, "last_level_cache", lambda device: cache)
     work = made({"a": {"shape": "4 * n"}, "out": {"role": "output", "shape": "2 * n"}}, ["a", "out"]).work()
-    assert (work.bytes, work.roofs, work.held) == (24_000, charged, held)
+    assert (work.bytes, work.peaks, work.maybe_cached) == (24_000, charged, held)
 
 
 def test_a_roof_that_is_charged_with_nothing_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_cuda_arrays, "last_level_cache", lambda device: 10_000)
     arrays = {"a": {"shape": "4 * n"}, "out": {"role": "output", "shape": "2 * n"}}
-    assert made(arrays, ["a", "out"], useful_bytes=0).work().roofs == {}
+    assert made(arrays, ["a", "out"], useful_bytes=0).work().peaks == {}
 
 
 def test_an_array_is_drawn_from_the_seed_and_its_own_name_only() -> None:
@@ -187,10 +189,10 @@ def test_an_early_launch_hands_the_driver_its_geometry_attribute_and_arguments(
     library = tmp_path / "driver.so"
     subprocess.run(["g++", "-shared", "-fPIC", "-o", library, tmp_path / "driver.cpp"], check=True, timeout=60)
     loaded = ctypes.CDLL(str(library))
-    monkeypatch.setattr(_cuda_extended.ctypes, "CDLL", lambda name: loaded)
+    monkeypatch.setattr(extended.ctypes, "CDLL", lambda name: loaded)
     arguments = (np.uint64(0xABCDEF0123456789), np.int64(-5), np.float32(2.25))
     placed = Placed("consumer", (), (3, 4, 5), (32, 2, 1), 4096, False)
-    _cuda_extended.early_launch(77, placed, arguments)(1234)
+    extended.early_launch(77, placed, arguments)(1234)
     loaded.seen_last.restype = ctypes.POINTER(ctypes.c_ulonglong)
     seen = loaded.seen_last()[:16]
     assert seen[:7] == [3, 4, 5, 32, 2, 1, 4096]
@@ -198,4 +200,4 @@ def test_an_early_launch_hands_the_driver_its_geometry_attribute_and_arguments(
     assert seen[12:] == [0xABCDEF0123456789, 2**64 - 5, 9, 0]
     failing = Placed("consumer", (), (99, 1, 1), (32, 1, 1), 0, False)
     with pytest.raises(RuntimeError, match="cuLaunchKernelEx of consumer failed with error 1"):
-        _cuda_extended.early_launch(77, failing, arguments)(1234)
+        extended.early_launch(77, failing, arguments)(1234)

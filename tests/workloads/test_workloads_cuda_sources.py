@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from cuda_sides import KernelSide, kernel_scenarios, sides_of
 
-from aiperf.workloads import cuda
-from aiperf.workloads._cuda_compile import CompileError, code_digest, compile_cubin, sections, told_error
-from aiperf.workloads._cuda_describe import SOURCES
+from aiperf.workloads.cuda import workload as cuda
+from aiperf.workloads.cuda.compiling import CompileError, code_digest, compile_cubin, sections, told_error
+from aiperf.workloads.cuda.describe import SOURCES
 
 NVCC = shutil.which("nvcc")
 ARCHITECTURES = ("80", "90", "100")

@@ -9,12 +9,9 @@ import pytest
 import torch
 from cpu_pairs import audit
 
-from aiperf.workloads import _datasets as datasets
-from aiperf.workloads import _feeds as feeds
-from aiperf.workloads import _images as images
-from aiperf.workloads import _loader_cpus as loader_cpus
-from aiperf.workloads import data
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.data import datasets, feeds, images, loader_cpus
+from aiperf.workloads.data import workload as data
 
 SMALL = {"batches": 3, "batch_size": 2, "sample_shape": [3, 16, 16]}
 
@@ -150,7 +147,7 @@ def test_work_counts_every_epoch_and_every_sample(tmp_path):
     [
         ({"source": "text"}, "sample_shape of one number"),
         ({"sample_shape": [16]}, "images need"),
-        ({"transform_at": "batch"}, "goes with transform normalise"),
+        ({"transform_at": "batch"}, "needs transform normalise"),
         ({"transform_at": "device", "transform": "none"}, "normalise or augment"),
         ({"source": "synthetic", "transform_at": "device"}, "transformed already"),
         ({"stage": "copy_only"}, "watch last_batch"),

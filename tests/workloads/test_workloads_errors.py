@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aiperf.workloads import _parts
-from aiperf.workloads._errors import relative_frobenius
+from aiperf.workloads.shared import parts
+from aiperf.workloads.shared.agreement import relative_frobenius
 
 LONG = 5 * (1 << 16) + 3
 
@@ -14,9 +14,9 @@ LONG = 5 * (1 << 16) + 3
 @pytest.fixture(params=["cpus", "gpu"], autouse=True)
 def _looked_at_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """On all CPUs, or by torch on the GPU in use, whose part is played by torch on the CPU."""
-    monkeypatch.setattr(_parts, "device_in_use", lambda: "cpu" if request.param == "gpu" else "")
-    monkeypatch.setattr(_parts, "_GPU_PART", 1 << 16)
-    monkeypatch.setattr(_parts, "_FEW_FOR_GPU", 1 << 16)
+    monkeypatch.setattr(parts, "device_in_use", lambda: "cpu" if request.param == "gpu" else "")
+    monkeypatch.setattr(parts, "_GPU_PART", 1 << 16)
+    monkeypatch.setattr(parts, "_FEW_FOR_GPU", 1 << 16)
 
 
 def test_the_error_is_the_length_of_the_difference_over_the_length_of_the_first():
@@ -38,9 +38,9 @@ def test_an_imaginary_part_on_one_side_counts():
     ("before", "ours", "said"),
     [
         ({"a": np.ones(1)}, {"a": np.ones(1000)}, "a has shape (1000,) against before's (1,)"),
-        ({"a": np.ones(2)}, {"b": np.ones(2)}, "outputs are ['a'] and ['b']"),
-        ({}, {}, "outputs are [] and []"),
-        ({"a": np.zeros(2)}, {"a": np.zeros(2)}, "not finite, or nothing but zeros"),
+        ({"a": np.ones(2)}, {"b": np.ones(2)}, "one side gives ['a'], the other ['b']"),
+        ({}, {}, "one side gives [], the other []"),
+        ({"a": np.zeros(2)}, {"a": np.zeros(2)}, "not finite, or only zeros"),
         ({"a": np.ones(2)}, {"a": np.array([1, np.nan])}, "not finite"),
     ],
 )

@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 
 from aiperf.scenario.load import load_scenario
-from aiperf.workloads import _page_cache as page_cache
-from aiperf.workloads import cuda, gds, launch, linalg, transfer
-from aiperf.workloads._expression import evaluate
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.cuda import workload as cuda
+from aiperf.workloads.cuda.expression import evaluate
+from aiperf.workloads.gds import workload as gds
+from aiperf.workloads.launch import workload as launch
+from aiperf.workloads.linalg import workload as linalg
+from aiperf.workloads.shared import page_cache
+from aiperf.workloads.transfer import workload as transfer
 
 ROOT = Path(__file__).parents[2]
 ADD: dict[str, Any] = {
@@ -127,7 +131,7 @@ def test_full_precision_wins_over_the_swept_dtype() -> None:
     workload = linalg.matmul(Context(), m=8, n=8, k=8, dtype="bf16", full_precision=True)
     assert workload.outputs()["c"].dtype == torch.float32
     assert workload.facts["float32_matmul_precision"] == "highest"
-    assert workload.work.roofs == {"cpu_gemm_fp32": 1024.0}
+    assert workload.work.peaks == {"cpu_gemm_fp32": 1024.0}
 
 
 def test_two_precisions_multiply_the_same_numbers_after_every_redraw() -> None:
@@ -257,4 +261,4 @@ def test_compatibility_mode_is_never_measured_where_gds_is_asked_for() -> None:
 def test_steps_that_synchronise_are_timed_by_the_wall_clock_without_a_blocker() -> None:
     for name in ("gpu/pageable-vs-pinned-copy", "gpu2/gloo-vs-nccl-all-reduce", "gpu/host-bounce-vs-cufile-compat"):
         measure = load_scenario(ROOT / f"scenarios/{name}.yaml").measure
-        assert (measure.clock, measure.blocker) == ("wall", False)
+        assert (measure.clock, measure.blocking_kernel) == ("wall", False)

@@ -16,10 +16,14 @@ import numpy as np
 import pytest
 import torch
 
-from aiperf.workloads import _child, _gpu_pool, _gpu_worker, _mps, gpu
-from aiperf.workloads._child import ChildEnded
-from aiperf.workloads._gpu_pool import GpuPool
 from aiperf.workloads.contract import Context, SkipSide, Workload
+from aiperf.workloads.gpu import mps as _mps
+from aiperf.workloads.gpu import pool as _gpu_pool
+from aiperf.workloads.gpu import worker as _gpu_worker
+from aiperf.workloads.gpu import workload as gpu
+from aiperf.workloads.gpu.pool import GpuPool
+from aiperf.workloads.shared import child as _child
+from aiperf.workloads.shared.child import HelperEnded
 
 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +61,7 @@ def test_a_process_that_dies_is_told_and_leaves_no_other_behind(
     program = tmp_path / "worker.py"
     program.write_text("import sys; print('first\\nno GPU', file=sys.stderr); sys.exit(3)", encoding="utf-8")
     monkeypatch.setattr(_gpu_pool, "_WORKER", program)
-    with pytest.raises(ChildEnded, match=r"status 3: no GPU$"):
+    with pytest.raises(HelperEnded, match=r"status 3: no GPU$"):
         GpuPool(["infer", "infer"], seed=3, requests=1, device=-1, env={})
 
 
@@ -73,7 +77,7 @@ def test_the_last_words_are_those_of_the_process_that_ended(monkeypatch: pytest.
     )
     monkeypatch.setattr(_gpu_pool, "_WORKER", program)
     monkeypatch.setattr(_child, "_LEAVE_S", 0.2)
-    with pytest.raises(ChildEnded, match=r"status 3: the cause$"):
+    with pytest.raises(HelperEnded, match=r"status 3: the cause$"):
         GpuPool(["infer", "infer"], seed=3, requests=1, device=-1, env={})
 
 
@@ -94,9 +98,9 @@ def test_processes_have_the_environment_that_they_are_given_and_their_stderr_is_
     monkeypatch.setattr(_gpu_pool, "_WORKER", tmp_path / "worker.py")
     pool = GpuPool(["infer"], seed=3, requests=1, device=-1, env={"WANTED": "25"})
     assert pool.facts == ["25"]
-    with pytest.raises(ChildEnded, match="status 4: a warning"):
+    with pytest.raises(HelperEnded, match="status 4: a warning"):
         pool.step()
-    with pytest.raises(ChildEnded, match="status 4: a warning"):
+    with pytest.raises(HelperEnded, match="status 4: a warning"):
         pool.step()
     pool.close()
     pool.close()
@@ -108,7 +112,7 @@ def test_the_last_words_are_the_last_however_many_there_were(monkeypatch: pytest
     told = "import sys\nfor _ in range(60_000): print('Assertion failed in a thread', file=sys.stderr)\n"
     (tmp_path / "worker.py").write_text(f"{told}sys.exit('the cause')", encoding="utf-8")
     monkeypatch.setattr(_gpu_pool, "_WORKER", tmp_path / "worker.py")
-    with pytest.raises(ChildEnded, match=r"status 1: the cause$"):
+    with pytest.raises(HelperEnded, match=r"status 1: the cause$"):
         GpuPool(["infer"], seed=3, requests=1, device=-1, env={})
 
 
@@ -162,9 +166,9 @@ def test_a_gpu_that_does_not_get_ready_leaves_no_process(monkeypatch: pytest.Mon
     small(monkeypatch)
     (tmp_path / "worker.py").write_text(READS, encoding="utf-8")
     monkeypatch.setattr(_gpu_pool, "_WORKER", tmp_path / "worker.py")
-    started: list[_child.Child] = []
+    started: list[_child.Helper] = []
 
-    class Noted(_child.Child):
+    class Noted(_child.Helper):
         def __init__(self, *given: Any, **options: Any) -> None:
             super().__init__(*given, **options)
             started.append(self)
@@ -172,7 +176,7 @@ def test_a_gpu_that_does_not_get_ready_leaves_no_process(monkeypatch: pytest.Mon
     def ready() -> None:
         raise SkipSide("no daemon")
 
-    monkeypatch.setattr(_gpu_pool, "Child", Noted)
+    monkeypatch.setattr(_gpu_pool, "Helper", Noted)
     with pytest.raises(SkipSide, match="no daemon"):
         GpuPool(["infer"] * 2, seed=3, requests=1, device=-1, env={"NOTED": str(tmp_path / "noted")}, ready=ready)
     assert [child.returncode for child in started] == [0, 0]
@@ -285,7 +289,7 @@ def test_processes_without_mps_find_the_gpu_where_it_is(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("fault", "servers", "told", "left"),
     [
-        (ChildEnded("status 1: no GPU"), 1, "status 1: no GPU; MPS logged: no such device", []),
+        (HelperEnded("status 1: no GPU"), 1, "status 1: no GPU; MPS logged: no such device", []),
         (OSError("no memory"), 1, "no memory", []),
         (None, 0, "has started no server", ["pool closed"]),
     ],

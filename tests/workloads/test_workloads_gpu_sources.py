@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aiperf.workloads import cuda
+from aiperf.workloads.cuda import workload as cuda
 
 KERNELS = Path(cuda.__file__).parent / "kernels"
 SHIM = """

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from cpu_pairs import audit, run
 
-from aiperf.workloads import _allocators as allocators
-from aiperf.workloads import _units_pool as pools
-from aiperf.workloads import host
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.host import allocators
+from aiperf.workloads.host import units_pool as pools
+from aiperf.workloads.host import workload as host
 
 CPUS = sorted(os.sched_getaffinity(0))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.workloads._imports import imports_of
+from aiperf.workloads.shared.imports import imports_of
 
 ROOT = str(Path(__file__).parents[2])
 KEYED = ("triton.runtime.cache:triton_key",)
@@ -23,7 +23,7 @@ COMPILED = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.code
         ("tensor.op", {}, ()),
         ("tensor.op", {"impl": "compiled"}, COMPILED),
         ("tensor.op", {"impl": "triton"}, ()),
-        ("model.step", {"compile": "default"}, ("aiperf.workloads._wrapping",)),
+        ("model.step", {"compile": "default"}, ("aiperf.workloads.shared.wrapping",)),
         ("model.step", {"mode": "train"}, ("torch._dynamo",)),
         ("model.step", {"mode": "infer", "compile": "none"}, ()),
         ("stream.pipeline", {"kernel": "train_step"}, ("torch._dynamo",)),
@@ -70,7 +70,7 @@ import json, sys
 from pathlib import Path
 import torch, torch.distributed
 from aiperf.worker.load import set_up
-from aiperf.workloads._imports import imports_of
+from aiperf.workloads.shared.imports import imports_of
 from aiperf.workloads.contract import Context
 workload, params, folder = json.loads(sys.argv[1])
 folder = Path(folder)
@@ -109,5 +109,5 @@ def test_set_up_does_import_what_comes_ahead_and_nothing_more_does(workload, par
     told = subprocess.run(program, capture_output=True, text=True, check=True, env={**env, "PYTHONPATH": ROOT})
     already, more, (called, made) = json.loads(told.stdout)
     assert already == []
-    assert set(more) <= {"aiperf.workloads._wrapping"}
+    assert set(more) <= {"aiperf.workloads.shared.wrapping"}
     assert made == called

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from cpu_pairs import audit, run
 
-from aiperf.workloads import ipc
-from aiperf.workloads._child import ChildEnded
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.ipc import workload as ipc
+from aiperf.workloads.shared.child import HelperEnded
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_sender_that_died_is_an_error_not_a_hang(side):
     child = workload.step.__self__.child
     child.kill()
     child.wait()
-    with pytest.raises(ChildEnded, match="ended with status -9"):
+    with pytest.raises(HelperEnded, match="ended with status -9"):
         workload.step()
 
 
@@ -150,13 +150,13 @@ def test_what_was_read_after_a_first_message_is_not_counted_with_it(side):
 
 
 def test_a_buffer_that_the_kernel_does_not_give_skips_the_side_and_ends_the_sender(side, monkeypatch):
-    started, plain = [], ipc.Child
+    started, plain = [], ipc.Helper
 
     def watched(*args, **options):
         started.append(plain(*args, **options))
         return started[-1]
 
-    monkeypatch.setattr(ipc, "Child", watched)
+    monkeypatch.setattr(ipc, "Helper", watched)
     with pytest.raises(SkipSide, match=r"1073741823 bytes: the kernel gave \d+, see net.core.wmem_max"):
         side(size=64, socket_buffer=(1 << 30) - 1)
     assert started[0].returncode == 0
@@ -172,8 +172,8 @@ def test_a_buffer_that_the_kernel_does_not_give_skips_the_side_and_ends_the_send
         ({"exchange": "write_write_read", "size": 1}, "two parts"),
         ({"make": 32}, "a digest"),
         ({"make": 4096, "size": 65}, "a digest"),
-        ({"exchange": "write_write_read", "make": 64}, "without until, make"),
-        ({"exchange": "write_write_read", "until": "first"}, "without until"),
+        ({"exchange": "write_write_read", "make": 64}, "with until, make"),
+        ({"exchange": "write_write_read", "until": "first"}, "with until"),
     ],
 )
 def test_parameters_that_contradict_each_other_are_refused(side, params, message):

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aiperf.workloads import _launch_native as native
-from aiperf.workloads import launch
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.launch import native
+from aiperf.workloads.launch import workload as launch
 
 
-def asked(**changed: Any) -> native.Asked:
-    return native.Asked(**{"nodes": 3, "iterations": 8, "n": 64, "issue": "graph", **changed})
+def asked(**changed: Any) -> native.LaunchRequest:
+    return native.LaunchRequest(**{"nodes": 3, "iterations": 8, "n": 64, "issue": "graph", **changed})
 
 
 def test_the_plan_has_the_fields_of_the_library_in_its_order() -> None:
@@ -22,7 +22,7 @@ def test_the_plan_has_the_fields_of_the_library_in_its_order() -> None:
     body = re.search(r"struct Plan \{.*?\n(.*?)\};", text, re.DOTALL)
     assert body
     names = re.findall(r"\*?(\w+)(?=[,;])", body.group(1))
-    assert names == [name for name, _ in native.Plan._fields_]
+    assert names == [name for name, _ in native.LaunchPlan._fields_]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,10 @@ import torch
 from cpu_pairs import Pair, audit, differences, set_up, snapshot
 
 from aiperf.scenario.load import load_scenario
-from aiperf.workloads import _hand_gemm, _products, linalg
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.linalg import hand_gemm
+from aiperf.workloads.linalg import products as _products
+from aiperf.workloads.linalg import workload as linalg
 
 ROOT = Path(__file__).parents[2]
 SQUARE = {"m": 64, "n": 64, "k": 64, "dtype": "fp32"}
@@ -68,8 +70,8 @@ def test_the_structural_count_is_how_often_the_library_was_called(params: dict[s
 
 
 def test_strassen_charges_no_roof_because_it_multiplies_less_than_is_counted() -> None:
-    assert linalg.matmul(Context(), **SQUARE, backend="strassen", leaf=16).work.roofs == {}
-    assert linalg.matmul(Context(), **SQUARE).work.roofs == {"cpu_gemm_fp32": 2.0 * 64**3}
+    assert linalg.matmul(Context(), **SQUARE, backend="strassen", leaf=16).work.peaks == {}
+    assert linalg.matmul(Context(), **SQUARE).work.peaks == {"cpu_gemm_fp32": 2.0 * 64**3}
 
 
 def test_int8_is_exact_on_the_numbers_that_wider_types_draw() -> None:
@@ -148,11 +150,11 @@ def test_what_only_a_gpu_has_is_skipped(params: dict[str, Any]) -> None:
 
 
 def test_every_type_with_a_roof_of_its_own_is_charged_to_it() -> None:
-    wish = SimpleNamespace(shape=(2, 3, 5), sparsity="none", backend="torch")
+    request = SimpleNamespace(shape=(2, 3, 5), sparsity="none", backend="torch")
     for dtype in ("fp32", "tf32", "bf16", "fp16", "fp8"):
-        assert linalg._roof(SimpleNamespace(**vars(wish), used=dtype), True) == {f"gemm_{dtype}": 60.0}
-    assert linalg._roof(SimpleNamespace(**vars(wish), used="int8"), True) == {}
-    assert linalg._roof(SimpleNamespace(**vars(wish), used="fp8"), False) == {}
+        assert linalg._peak(SimpleNamespace(**vars(request), used=dtype), True) == {f"gemm_{dtype}": 60.0}
+    assert linalg._peak(SimpleNamespace(**vars(request), used="int8"), True) == {}
+    assert linalg._peak(SimpleNamespace(**vars(request), used="fp8"), False) == {}
 
 
 def test_a_triton_product_is_skipped_where_it_cannot_run() -> None:
@@ -172,21 +174,21 @@ def test_the_check_tells_a_wrong_product_from_a_rounded_one() -> None:
 
 
 def test_a_hand_written_product_covers_the_result_and_refuses_what_it_would_overrun() -> None:
-    assert _hand_gemm.geometry("hand_tiled", m=33, n=65, k=7) == ((3, 2), (32, 32))
-    assert _hand_gemm.geometry("hand_mma", m=128, n=192, k=32) == ((3, 2), (128, 1))
+    assert hand_gemm.geometry("hand_tiled", m=33, n=65, k=7) == ((3, 2), (32, 32))
+    assert hand_gemm.geometry("hand_mma", m=128, n=192, k=32) == ((3, 2), (128, 1))
     for size in ({"m": 96}, {"n": 32}, {"k": 16}):
         with pytest.raises(ValueError, match="multiples of 64"):
-            _hand_gemm.geometry("hand_mma", **({"m": 64, "n": 64, "k": 32} | size))
+            hand_gemm.geometry("hand_mma", **({"m": 64, "n": 64, "k": 32} | size))
     with pytest.raises(SkipSide, match="GPU"):
         linalg.matmul(Context(), **(SQUARE | {"dtype": "fp16"}), backend="hand_mma")
 
 
 def test_the_hand_written_source_compiles_where_a_compiler_is_at_hand(tmp_path: Path) -> None:
-    assert all(f"\n{entry}(" in _hand_gemm.SOURCE for entry in _hand_gemm.ENTRIES.values())
+    assert all(f"\n{entry}(" in hand_gemm.SOURCE for entry in hand_gemm.ENTRIES.values())
     nvcc = shutil.which("nvcc")
     if nvcc is not None:
         source = tmp_path / "hand.cu"
-        source.write_text(_hand_gemm.SOURCE, encoding="utf-8")
+        source.write_text(hand_gemm.SOURCE, encoding="utf-8")
         command = [
             nvcc,
             "-std=c++17",

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from cpu_pairs import Pair, audit, differences, set_up
 
-from aiperf.workloads import measure
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.measure import workload as measure
 
 
 def test_ranges_change_no_bit_of_the_loss_or_of_a_gradient(tmp_path: Any) -> None:

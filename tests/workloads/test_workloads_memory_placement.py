@@ -11,20 +11,22 @@ import numpy as np
 import pytest
 import torch
 
-from aiperf.workloads import _chain, _memory_placement, memory
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.memory import placements
+from aiperf.workloads.memory import workload as memory
+from aiperf.workloads.shared import chain
 
 
 def test_a_view_of_an_address_reads_and_writes_what_lies_there() -> None:
     words = np.arange(10, dtype=np.uint32)
-    seen = np.asarray(_memory_placement._At(words.ctypes.data, 10))
+    seen = np.asarray(placements._At(words.ctypes.data, 10))
     seen[3] = 77
     assert words[3] == 77
     assert np.array_equal(seen, words)
 
 
 def test_the_sum_of_words_is_exact_beyond_32_bits() -> None:
-    assert _memory_placement.total(np.full(1000, 2**32 - 1, dtype=np.uint32)) == 1000 * (2**32 - 1)
+    assert placements.total(np.full(1000, 2**32 - 1, dtype=np.uint32)) == 1000 * (2**32 - 1)
 
 
 @pytest.mark.parametrize(("share", "pages"), [(0.0, 0), (0.25, 4), (1.0, 16)])
@@ -40,7 +42,7 @@ def test_the_host_touches_every_page_of_the_evicted_share_and_changes_no_word(
             Watched.touched += len(value)
             super().__setitem__(key, value)
 
-    buffer = _memory_placement._Buffer.__new__(_memory_placement._Buffer)
+    buffer = placements._Buffer.__new__(placements._Buffer)
     words = np.arange(16 * 1024, dtype=np.uint32)
     buffer.host, buffer._evicted, buffer._managed = words.view(Watched), share, object()
     Watched.touched = 0
@@ -51,7 +53,7 @@ def test_the_host_touches_every_page_of_the_evicted_share_and_changes_no_word(
 
 def test_equal_seeds_draw_equal_words_into_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    buffer = _memory_placement._Buffer.__new__(_memory_placement._Buffer)
+    buffer = placements._Buffer.__new__(placements._Buffer)
     words = np.zeros(1 << 12, dtype=np.uint32)
     buffer.place, buffer.host, buffer._evicted, buffer._managed = "managed", words, 1.0, object()
     drawn = []
@@ -96,17 +98,17 @@ int main() {
 
 
 def test_the_reading_kernels_take_every_word_once_in_either_order(tmp_path: Path) -> None:
-    text = SHIM.replace("SOURCE", str(_chain.SOURCE))
-    source = _chain.SOURCE.read_text(encoding="utf-8")
+    text = SHIM.replace("SOURCE", str(chain.SOURCE))
+    source = chain.SOURCE.read_text(encoding="utf-8")
     assert source.count("if (threadIdx.x % 32 == 0) atomicAdd(y, sum);") == 2
     every = source.replace("if (threadIdx.x % 32 == 0) atomicAdd(y, sum);", "atomicAdd(y, sum);")
     (tmp_path / "every_lane.cu").write_text(every, encoding="utf-8")
-    text = text.replace(str(_chain.SOURCE), str(tmp_path / "every_lane.cu"))
+    text = text.replace(str(chain.SOURCE), str(tmp_path / "every_lane.cu"))
     (tmp_path / "emulated.cpp").write_text(text, encoding="utf-8")
     subprocess.run(["g++", "-std=c++17", "-w", "emulated.cpp", "-o", "emulated"], cwd=tmp_path, check=True, timeout=60)
     told = subprocess.run([tmp_path / "emulated"], check=True, capture_output=True, timeout=60).stdout.split()
     i = np.arange(4096, dtype=np.uint64)
-    want = _memory_placement.total((np.uint64(2**32 - 1) - i * i).astype(np.uint32))
+    want = placements.total((np.uint64(2**32 - 1) - i * i).astype(np.uint32))
     assert [int(line) for line in told] == [want, want]
 
 
@@ -134,9 +136,9 @@ def test_without_a_gpu_the_side_is_skipped() -> None:
 @pytest.mark.parametrize(
     ("place", "size", "charged"),
     [
-        ("device", 101, {"roofs": {"dram": 303.0}, "held": {"dram": 150.0}}),
+        ("device", 101, {"peaks": {"dram": 303.0}, "maybe_cached": {"dram": 150.0}}),
         ("device", 100, {}),
-        ("copied", 51, {"roofs": {"h2d": 51.0}}),
+        ("copied", 51, {"peaks": {"h2d": 51.0}}),
         ("copied", 50, {}),
         ("managed", 1000, {}),
     ],
@@ -144,6 +146,6 @@ def test_without_a_gpu_the_side_is_skipped() -> None:
 def test_what_is_read_where_it_lies_is_charged_but_for_what_the_l2_holds_of_each_pass(
     monkeypatch, place: str, size: int, charged
 ) -> None:
-    monkeypatch.setattr(_memory_placement, "_l2", lambda context: 50)
-    found = _memory_placement._charge(Context(device="cuda:0"), SimpleNamespace(place=place, size=size), 3)
+    monkeypatch.setattr(placements, "_l2", lambda context: 50)
+    found = placements._charge(Context(device="cuda:0"), SimpleNamespace(place=place, size=size), 3)
     assert found == charged

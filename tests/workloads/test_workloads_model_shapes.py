@@ -7,11 +7,11 @@ import pytest
 import torch
 from cpu_pairs import Pair, audit, differences, set_up
 
-from aiperf.workloads import _agreement as agreement
-from aiperf.workloads import _lengths, model
-from aiperf.workloads import _models as models
-from aiperf.workloads import _pruning as pruning
 from aiperf.workloads.contract import Context
+from aiperf.workloads.model import pruning
+from aiperf.workloads.model import unequal as _lengths
+from aiperf.workloads.model import workload as model
+from aiperf.workloads.shared import agreement, models
 
 _UNEQUAL = {"batch": 6, "seq": 24}
 

@@ -7,10 +7,9 @@ import pytest
 import torch
 from cpu_pairs import Pair, audit, differences, set_up
 
-from aiperf.workloads import _agreement as agreement
-from aiperf.workloads import _models as models
-from aiperf.workloads import model
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.model import workload as model
+from aiperf.workloads.shared import agreement, models
 
 _TINY = {"batch": 4, "seq": 8}
 

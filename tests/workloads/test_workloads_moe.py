@@ -7,9 +7,9 @@ import pytest
 import torch
 from cpu_pairs import audit
 
-from aiperf.workloads import _routing as routing
-from aiperf.workloads import moe
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.moe import routing
+from aiperf.workloads.moe import workload as moe
 
 _SMALL = {"tokens": 40, "hidden": 16, "expert_hidden": 24, "experts": 8}
 

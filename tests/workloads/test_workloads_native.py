@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from cpu_pairs import audit
 
-from aiperf.workloads import _native_build as building
-from aiperf.workloads import native
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.native import build as building
+from aiperf.workloads.native import workload as native
 
 QUEUE = {"source": "work_queue.cc", "threads": 3}
 

@@ -7,10 +7,11 @@ import pytest
 from cpu_pairs import differences
 from gang_of_two import run_gang
 
-from aiperf.workloads import _agreement as agreement
-from aiperf.workloads import _models as models
-from aiperf.workloads import comm, moe, parallel
+from aiperf.workloads.comm import workload as comm
 from aiperf.workloads.contract import Context
+from aiperf.workloads.moe import workload as moe
+from aiperf.workloads.parallel import workload as parallel
+from aiperf.workloads.shared import agreement, models
 
 _TRAIN = {"workload": "parallel.train", "model": "tiny", "batch": 2, "seq": 4}
 _WALK = {**_TRAIN, "samples": 4, "learning_rate": 0.01}

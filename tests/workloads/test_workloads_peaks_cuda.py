@@ -1,4 +1,4 @@
-"""The kernels behind the roofs of L2 cache and shared memory: what they read, run on the CPU, is what is charged."""
+"""The kernels behind the peaks of L2 cache and shared memory: what they read, run on the CPU, is what is charged."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from aiperf.workloads import _peaks_cuda as kernels
-from aiperf.workloads import peaks
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.peaks import cuda_kernels as kernels
+from aiperf.workloads.peaks import workload as peaks
 
 NVCC = shutil.which("nvcc")
 EMULATION = Path(__file__).with_name("cuda_emulation.h")
@@ -129,20 +129,20 @@ def test_a_step_reads_as_many_bytes_as_it_charges_and_reports_its_sums(fake_gpu)
     proof, step = fake_gpu["l2_read"]
     assert proof[0].numel() * 4 == step[0].numel() * 4 == 1 << 18
     assert step[2] * 16 == 1 << 18
-    assert workload.work.roofs == {"l2": kernels.bytes_of(step[3], threads=2048)}
-    assert 1 << 29 <= workload.work.roofs["l2"] < (1 << 29) + kernels.bytes_of(1, threads=2048)
+    assert workload.work.peaks == {"l2": kernels.bytes_of(step[3], threads=2048)}
+    assert 1 << 29 <= workload.work.peaks["l2"] < (1 << 29) + kernels.bytes_of(1, threads=2048)
     assert workload.outputs()["target"].numel() == 2048
 
     copy = peaks.l2(Context(seed=5), way="copy", part=4)
     copy.step()
     _, step = fake_gpu["l2_copy"]
     assert step[0].numel() * 4 == step[1].numel() * 4 == 1 << 17
-    assert copy.work.roofs == {"l2": 2 * kernels.bytes_of(step[3], threads=2048)}
+    assert copy.work.peaks == {"l2": 2 * kernels.bytes_of(step[3], threads=2048)}
 
     shared = peaks.shared(Context(seed=5))
     shared.step()
-    assert shared.work.roofs == {"shared": kernels.bytes_of(fake_gpu["shared_read"][1][2], threads=2048)}
-    assert shared.work.roofs["shared"] >= 1 << 33
+    assert shared.work.peaks == {"shared": kernels.bytes_of(fake_gpu["shared_read"][1][2], threads=2048)}
+    assert shared.work.peaks["shared"] >= 1 << 33
 
 
 @pytest.mark.parametrize(("function", "more"), [("l2", {}), ("l2", {"way": "copy"}), ("shared", {})])

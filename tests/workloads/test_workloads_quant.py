@@ -9,9 +9,10 @@ import pytest
 import torch
 from cpu_pairs import Pair, audit, set_up
 
-from aiperf.workloads import _quantise, quant
-from aiperf.workloads._errors import relative_frobenius
 from aiperf.workloads.contract import Context
+from aiperf.workloads.quant import schemes
+from aiperf.workloads.quant import workload as quant
+from aiperf.workloads.shared.agreement import relative_frobenius
 
 SMALL: dict[str, Any] = {"m": 32, "n": 64, "k": 256}
 INT8 = {"weights": "int8", "activations": "int8"}
@@ -84,16 +85,16 @@ def test_a_dynamic_scale_follows_the_inputs_and_a_static_one_clips_them() -> Non
 
 @pytest.mark.parametrize(("kind", "bits"), [("int8", 8 + 32 / 256), ("fp8", 8 + 32 / (64 * 256)), ("int4", 4.25)])
 def test_stored_bits_count_the_scales(kind: str, bits: float) -> None:
-    stored = _quantise.store(torch.randn(64, 256), kind)
+    stored = schemes.store(torch.randn(64, 256), kind)
     assert 8 * stored.bytes / (64 * 256) == pytest.approx(bits)
 
 
 def test_4_bit_codes_span_each_group() -> None:
     weight = torch.linspace(-3, 5, 256).repeat(16, 1)
-    stored = _quantise.store(weight, "int4")
+    stored = schemes.store(weight, "int4")
     assert stored.codes.view(16, 2, 128).amin(2).eq(0).all()
     assert stored.codes.view(16, 2, 128).amax(2).eq(15).all()
-    assert (_quantise.restored(stored, torch.float32) - weight).abs().max() < 4 / 15 / 2 + 0.03
+    assert (schemes.restored(stored, torch.float32) - weight).abs().max() < 4 / 15 / 2 + 0.03
 
 
 @pytest.mark.parametrize(
@@ -113,6 +114,6 @@ def test_contradictions_are_refused_with_the_rule(params: dict[str, Any], messag
 
 
 def test_few_rows_charge_no_product_and_rounded_layers_no_float_roof() -> None:
-    assert quant.linear(Context(), **(SMALL | {"m": 64})).work.roofs == {"cpu_gemm_fp32": 2.0 * 64 * 64 * 256}
-    assert quant.linear(Context(), **(SMALL | {"m": 64}), **INT8).work.roofs == {}
-    assert quant.linear(Context(), **(SMALL | {"m": 63})).work.roofs == {}
+    assert quant.linear(Context(), **(SMALL | {"m": 64})).work.peaks == {"cpu_gemm_fp32": 2.0 * 64 * 64 * 256}
+    assert quant.linear(Context(), **(SMALL | {"m": 64}), **INT8).work.peaks == {}
+    assert quant.linear(Context(), **(SMALL | {"m": 63})).work.peaks == {}

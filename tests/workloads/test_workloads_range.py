@@ -9,8 +9,9 @@ import threading
 import pytest
 from cpu_pairs import finish
 
-from aiperf.workloads import _range_client, _range_server, storage
 from aiperf.workloads.contract import Context
+from aiperf.workloads.storage import range_client, range_server
+from aiperf.workloads.storage import workload as storage
 
 SIZE = 1 << 20
 
@@ -29,7 +30,7 @@ def ask(tmp_path):
         with socket.create_server(("127.0.0.1", 0)) as listener:
             mine = socket.create_connection(listener.getsockname())
             its, _ = listener.accept()
-        serving = threading.Thread(target=_range_server.serve, args=(its, file, 100))
+        serving = threading.Thread(target=range_server.serve, args=(its, file, 100))
         serving.start()
         with mine:
             mine.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -84,8 +85,8 @@ def test_the_server_ends_with_the_side(tmp_path, monkeypatch):
 def test_every_connection_has_its_share_of_the_requests(tmp_path, monkeypatch):
     side = _side(tmp_path, depth=4, read_size=1 << 16)
     shares = []
-    true_get = _range_client._get_all
-    monkeypatch.setattr(_range_client, "_get_all", lambda *a: (shares.append((a[0], len(a[1]))), true_get(*a))[1])
+    true_get = range_client._get_all
+    monkeypatch.setattr(range_client, "_get_all", lambda *a: (shares.append((a[0], len(a[1]))), true_get(*a))[1])
     side.step()
     assert [count for _, count in shares] == [4] * 4
     assert len({line for line, _ in shares}) == 4

@@ -14,10 +14,10 @@ from cpu_pairs import audit, differences
 from torch._dynamo.utils import counters
 from torch._inductor.utils import clear_caches
 
-from aiperf.workloads import _models, startup
-from aiperf.workloads import _startup_compiled as compiled
-from aiperf.workloads import _startup_server as server
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.shared import models
+from aiperf.workloads.startup import compiled, server
+from aiperf.workloads.startup import workload as startup
 
 _SMALL = {"batch": 1, "seq": 4}
 
@@ -59,7 +59,7 @@ def test_a_resident_server_is_started_outside_the_step_and_answers_alike():
 
 
 def test_the_truth_of_every_audit_is_the_models_in_float64(workload):
-    fresh = _models.build("tiny", seed=3, device="cpu", batch=1, seq=4).module.double()
+    fresh = models.build("tiny", seed=3, device="cpu", batch=1, seq=4).module.double()
     for seed in (5, 6):
         workload.redraw(seed)
         with torch.no_grad():
@@ -68,7 +68,7 @@ def test_the_truth_of_every_audit_is_the_models_in_float64(workload):
 
 
 def test_prompts_and_facts_are_those_of_the_model_that_the_server_builds(workload):
-    task = _models.build("tiny", seed=3, device="cpu", batch=2, seq=4)
+    task = models.build("tiny", seed=3, device="cpu", batch=2, seq=4)
     assert workload.facts["parameters"] == task.parameters
     for seed in (3, 9):
         workload.redraw(seed)
@@ -76,10 +76,10 @@ def test_prompts_and_facts_are_those_of_the_model_that_the_server_builds(workloa
         assert torch.equal(workload.inputs()["prompts"], task.batch)
 
 
-@pytest.mark.parametrize("model", _models.TRANSFORMERS)
+@pytest.mark.parametrize("model", models.TRANSFORMERS)
 def test_parameters_are_counted_without_a_model_as_with_one(model):
-    made = _models.Transformer(**_models.TRANSFORMERS[model])
-    assert _models.parameters_of(model) == sum(p.numel() for p in made.parameters())
+    made = models.Transformer(**models.TRANSFORMERS[model])
+    assert models.parameters_of(model) == sum(p.numel() for p in made.parameters())
 
 
 def test_the_client_builds_no_model_before_a_truth_is_asked_for_and_then_one(monkeypatch):
@@ -89,8 +89,8 @@ def test_the_client_builds_no_model_before_a_truth_is_asked_for_and_then_one(mon
         built.append(given)
         return real(*given, **asked)
 
-    real = _models.build
-    monkeypatch.setattr(_models, "build", build)
+    real = models.build
+    monkeypatch.setattr(models, "build", build)
     made = startup.request(Context(seed=3), **_SMALL)
     try:
         assert built == []
@@ -114,7 +114,7 @@ def test_a_set_up_that_fails_beside_the_server_ends_it(monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(startup, "_Client", Noted)
-    monkeypatch.setattr(_models, "draw", fail)
+    monkeypatch.setattr(models, "draw", fail)
     with pytest.raises(MemoryError):
         startup.request(Context(seed=3), **_SMALL)
     assert [server.returncode for server in started] == [-9]

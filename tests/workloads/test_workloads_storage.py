@@ -11,10 +11,11 @@ import pytest
 import torch
 from cpu_pairs import audit, finish, run
 
-from aiperf.workloads import _page_cache as page_cache
-from aiperf.workloads import _storage_files, storage
-from aiperf.workloads._cold import Cold
 from aiperf.workloads.contract import Context
+from aiperf.workloads.shared import page_cache
+from aiperf.workloads.shared.cold import Cold
+from aiperf.workloads.storage import files
+from aiperf.workloads.storage import workload as storage
 
 SIZE = 1 << 20
 
@@ -47,8 +48,8 @@ def test_every_way_of_reading_delivers_the_same_bytes(tmp_path, params):
 def test_requests_in_flight_are_as_many_as_asked(tmp_path, monkeypatch):
     side = _side(tmp_path, depth=4, read_size=4096)
     shares = []
-    true_read = _storage_files._read_all
-    monkeypatch.setattr(_storage_files, "_read_all", lambda *a: (shares.append(len(a[2])), true_read(*a))[1])
+    true_read = files._read_all
+    monkeypatch.setattr(files, "_read_all", lambda *a: (shares.append(len(a[2])), true_read(*a))[1])
     run(side)
     assert shares == [64] * 4
     finish(side)
@@ -70,7 +71,7 @@ def test_memory_is_read_without_the_disk_and_says_so(tmp_path):
     run(side)
     assert page_cache.disk_bytes() == before
     assert "memory" in side.facts["held"]
-    assert side.work.roofs == {}
+    assert side.work.peaks == {}
 
 
 def test_every_direct_pass_goes_to_the_disk_and_counts(tmp_path):
@@ -78,7 +79,7 @@ def test_every_direct_pass_goes_to_the_disk_and_counts(tmp_path):
     before = page_cache.disk_bytes()
     run(direct)
     assert page_cache.disk_bytes() - before >= 3 * SIZE
-    assert direct.work.bytes == direct.work.roofs["disk_read"] == 3 * once.work.bytes
+    assert direct.work.bytes == direct.work.peaks["disk_read"] == 3 * once.work.bytes
 
 
 @pytest.mark.parametrize(
@@ -151,10 +152,10 @@ def test_the_set_is_written_once_by_the_first_rank(tmp_path, gang_of_threads, mo
 def test_ranks_together_are_held_to_one_reading_of_the_set(tmp_path, gang_of_threads, monkeypatch):
     monkeypatch.setattr(page_cache, "require_evictable", lambda paths: None)
     sides = _sides(tmp_path, cache="cold")
-    assert [dict(side.work.roofs) for side in sides] == [{"disk_read": SIZE}] * 2
+    assert [dict(side.work.peaks) for side in sides] == [{"disk_read": SIZE}] * 2
     finish(*sides)
     alone = _side(tmp_path, cache="cold")
-    assert alone.work.roofs == {"disk_read": SIZE}
+    assert alone.work.peaks == {"disk_read": SIZE}
 
 
 def test_a_rank_waits_for_the_other_before_its_step(tmp_path, gang_of_threads):

@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from aiperf.workloads import _chain, _pipeline, _pipeline_stages, _queues, stream
-from aiperf.workloads._pipeline_stages import Compute, compute, rows_of
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.shared import chain as _chain
+from aiperf.workloads.shared import queues as _queues
+from aiperf.workloads.stream import schedule, stages
+from aiperf.workloads.stream import workload as stream
+from aiperf.workloads.stream.stages import Compute, compute, rows_of
 
 
 @dataclass
@@ -82,30 +85,30 @@ class Device:
             self._reached.add(value)
 
 
-def passed(plan: _pipeline.Plan, device: Any, *, words: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+def passed(plan: schedule.PipelinePlan, device: Any, *, words: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
     """Sources, and results once the timed stream alone is through."""
     shape = ((words,), torch.int32)
     stage = Compute(source=shape, target=shape, run=lambda x, y: y.copy_(x * 3 + 1), fill=lambda x, s: None)
     whole = stream._Pipeline(Context(), plan, stage, pinned=False)
     _chain.fill_words(whole._sources, seed=1)
     whole._results.fill_(0x5A)
-    _pipeline.run(device, plan, device.streams(plan.lanes), whole._calls)
+    schedule.run(device, plan, device.streams(plan.lanes), whole._calls)
     device.drain(device.timed)
     return whole._sources, whole._results
 
 
 PLANS = [
-    *(_pipeline.Plan(9, chain, streams=s) for chain in _pipeline.CHAINS for s in (1, 2, 3)),
+    *(schedule.PipelinePlan(9, chain, streams=s) for chain in schedule.CHAINS for s in (1, 2, 3)),
     *(
-        _pipeline.Plan(9, chain, dedicated=True, handoff=how)
-        for chain in _pipeline.CHAINS
+        schedule.PipelinePlan(9, chain, dedicated=True, handoff=how)
+        for chain in schedule.CHAINS
         for how in ("event", "stream_sync", "device_sync")
     ),
 ]
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda p: f"{'+'.join(p.stages)}-{p.lanes}-{p.dedicated}-{p.handoff}")
-def test_every_order_that_the_events_allow_gives_the_serial_result(plan: _pipeline.Plan) -> None:
+def test_every_order_that_the_events_allow_gives_the_serial_result(plan: schedule.PipelinePlan) -> None:
     for seed in range(12):
         device = Device(seed)
         sources, results = passed(plan, device)
@@ -115,9 +118,9 @@ def test_every_order_that_the_events_allow_gives_the_serial_result(plan: _pipeli
 
 @pytest.mark.parametrize("streams", [1, 2, 3])
 def test_the_items_take_turns_on_all_of_the_streams(streams: int) -> None:
-    device, plan = Device(0), _pipeline.Plan(12, _pipeline.CHAINS[1], streams=streams)
-    lanes, nothing = device.streams(plan.lanes), dict.fromkeys(plan.stages, lambda item, slot: None)
-    _pipeline.run(device, plan, lanes, nothing)
+    device, plan = Device(0), schedule.PipelinePlan(12, schedule.CHAINS[1], streams=streams)
+    lanes, nothing = device.streams(plan.lanes), dict.fromkeys(plan.stages, lambda item, runner: None)
+    schedule.run(device, plan, lanes, nothing)
     queued = [sum(what == "call" for what, _ in lane.waiting) for lane in lanes]
     assert queued == [24 // streams] * streams
 
@@ -139,7 +142,7 @@ class NeverReuses(Device):
 
 @pytest.mark.parametrize("broken", [Deaf, NeverReuses])
 def test_a_missing_dependency_shows_in_the_results(broken: type[Device]) -> None:
-    plan = _pipeline.Plan(9, _pipeline.CHAINS[0], dedicated=True)
+    plan = schedule.PipelinePlan(9, schedule.CHAINS[0], dedicated=True)
     wrong = 0
     for seed in range(12):
         sources, results = passed(plan, broken(seed))
@@ -148,14 +151,14 @@ def test_a_missing_dependency_shows_in_the_results(broken: type[Device]) -> None
 
 
 def test_without_the_join_the_timed_stream_ends_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_pipeline, "join", lambda queues, lanes: None)
-    sources, results = passed(_pipeline.Plan(9, _pipeline.CHAINS[0], streams=2), Device(0))
+    monkeypatch.setattr(schedule, "join", lambda queues, lanes: None)
+    sources, results = passed(schedule.PipelinePlan(9, schedule.CHAINS[0], streams=2), Device(0))
     assert not torch.equal(results, sources * 3 + 1)
 
 
 def test_a_dedicated_stage_runs_at_most_its_buffers_ahead() -> None:
-    assert _pipeline.Plan(9, _pipeline.CHAINS[0], dedicated=True).slots == _pipeline.SLOTS == 2
-    assert _pipeline.Plan(9, _pipeline.CHAINS[0], streams=3).slots == 3
+    assert schedule.PipelinePlan(9, schedule.CHAINS[0], dedicated=True).slots == schedule.SLOTS == 2
+    assert schedule.PipelinePlan(9, schedule.CHAINS[0], streams=3).slots == 3
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2, 7, 1000])
@@ -242,8 +245,8 @@ def test_without_a_gpu_the_side_is_skipped() -> None:
 
 
 def test_the_training_stage_takes_a_step_and_can_be_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_pipeline_stages, "_WIDTH", 64)
-    monkeypatch.setattr(_pipeline_stages, "_CLASSES", 8)
+    monkeypatch.setattr(stages, "_WIDTH", 64)
+    monkeypatch.setattr(stages, "_CLASSES", 8)
     stage = compute(Context(seed=3), kernel="train_step", each=4 * 64 * 4, rounds=2, scratch="none")
     sources, target = torch.empty(1, *stage.source[0]), torch.empty(stage.target[0])
     stage.fill(sources, 5)

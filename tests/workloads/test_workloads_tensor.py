@@ -10,11 +10,11 @@ import pytest
 import torch
 from cpu_pairs import Pair, audit, differences, set_up, snapshot
 
-from aiperf.workloads import _tensor_numpy as by_array
-from aiperf.workloads import _tensor_ops as ops
-from aiperf.workloads import tensor
-from aiperf.workloads._tensor_triton import launcher
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.tensor import numpy_ops as by_array
+from aiperf.workloads.tensor import ops
+from aiperf.workloads.tensor import workload as tensor
+from aiperf.workloads.tensor.triton_ops import launcher
 
 SMALL = {"n": 96 * 8, "cols": 96}
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from aiperf.workloads import _host_memory, _seeded, transfer
-from aiperf.workloads._scattered import SPREAD, Scattered
 from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.shared import host_memory, seeded
+from aiperf.workloads.transfer import workload as transfer
+from aiperf.workloads.transfer.scattered import SPREAD, Scattered
 
 PARTS, WORDS = 10, 8
 
@@ -49,11 +50,11 @@ def test_the_parts_lie_apart_and_in_an_order_that_the_seed_decides() -> None:
 
 
 def test_host_memory_of_our_own_is_page_aligned_touched_and_its_node_read_back() -> None:
-    buffer = _host_memory.host_buffer(5000)
+    buffer = host_memory.host_buffer(5000)
     assert buffer.words.data_ptr() % 4096 == 0
     assert buffer.words.shape == (5000,)
     assert not buffer.words.any()
-    assert buffer.node in (None, *_host_memory.nodes())
+    assert buffer.node in (None, *host_memory.nodes())
 
 
 def test_the_node_of_a_mapping_is_the_one_with_most_of_its_pages(
@@ -66,31 +67,31 @@ def test_the_node_of_a_mapping_is_the_one_with_most_of_its_pages(
         "9000 default file=/x\n",
         encoding="utf-8",
     )
-    monkeypatch.setattr(_host_memory, "_NUMA_MAPS", maps)
-    assert _host_memory.node_of(0x1000) == 0
-    assert _host_memory.node_of(0x8010) == 1
-    assert _host_memory.node_of(0x9000) is None
-    assert _host_memory.node_of(0x10) is None
-    monkeypatch.setattr(_host_memory, "_NUMA_MAPS", tmp_path / "none")
-    assert _host_memory.node_of(0x1000) is None
+    monkeypatch.setattr(host_memory, "_NUMA_MAPS", maps)
+    assert host_memory.node_of(0x1000) == 0
+    assert host_memory.node_of(0x8010) == 1
+    assert host_memory.node_of(0x9000) is None
+    assert host_memory.node_of(0x10) is None
+    monkeypatch.setattr(host_memory, "_NUMA_MAPS", tmp_path / "none")
+    assert host_memory.node_of(0x1000) is None
 
 
 def test_nodes_without_cpus_are_none_to_run_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for node, cpus in enumerate(("0-2,8", "3", "")):
         (tmp_path / f"node{node}").mkdir()
         (tmp_path / f"node{node}" / "cpulist").write_text(f"{cpus}\n", encoding="utf-8")
-    monkeypatch.setattr(_host_memory, "_NODES", tmp_path)
-    assert _host_memory.nodes() == {0: {0, 1, 2, 8}, 1: {3}}
+    monkeypatch.setattr(host_memory, "_NODES", tmp_path)
+    assert host_memory.nodes() == {0: {0, 1, 2, 8}, 1: {3}}
 
 
 def test_local_is_the_gpus_node_and_remote_another() -> None:
     known = {0: {0, 1}, 1: {2, 3}}
-    assert _host_memory.choose("local", 1, known) == (1, {2, 3})
-    assert _host_memory.choose("remote", 1, known) == (0, {0, 1})
+    assert host_memory.choose("local", 1, known) == (1, {2, 3})
+    assert host_memory.choose("remote", 1, known) == (0, {0, 1})
     with pytest.raises(SkipSide, match="has 1"):
-        _host_memory.choose("remote", 0, {0: {0}})
+        host_memory.choose("remote", 0, {0: {0}})
     with pytest.raises(SkipSide, match="NUMA node 2"):
-        _host_memory.choose("local", 2, known)
+        host_memory.choose("local", 2, known)
 
 
 class Buffer:
@@ -152,8 +153,8 @@ def test_an_impossible_copy_is_refused(given: dict[str, Any], message: str) -> N
 
 
 def test_a_copy_within_the_gpu_is_charged_both_ways_but_for_what_its_l2_may_hold(monkeypatch):
-    monkeypatch.setattr(_seeded, "last_level_cache", lambda device: 50)
+    monkeypatch.setattr(seeded, "last_level_cache", lambda device: 50)
     context = Context(device="cuda:0")
-    assert transfer._charge(context, "d2d", 60) == {"roofs": {"dram": 120.0}, "held": {"dram": 50.0}}
+    assert transfer._charge(context, "d2d", 60) == {"peaks": {"dram": 120.0}, "maybe_cached": {"dram": 50.0}}
     assert transfer._charge(context, "d2d", 50) == {}
-    assert transfer._charge(context, "h2d", 10) == {"roofs": {"h2d": 10.0}}
+    assert transfer._charge(context, "h2d", 10) == {"peaks": {"h2d": 10.0}}

@@ -17,7 +17,7 @@ import pytest
 
 from aiperf.plan.cases import expand
 from aiperf.scenario.load import load_scenario
-from aiperf.workloads._triton_gemm import SEARCHED
+from aiperf.workloads.shared.triton_gemm import SEARCHED
 
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("interpreted_kernels.py")

@@ -10,8 +10,8 @@ import re
 from aiperf.host import proc
 from aiperf.host.probes.disks import mount_at
 from aiperf.host.probes.memory import locked_memory
-from aiperf.host.probes.probe import Level, Probe, Reading
-from aiperf.host.probes.sight import Absent, Sight, Unreadable
+from aiperf.host.probes.probe import Finding, Level, Probe
+from aiperf.host.probes.reader import Absent, HostReader, Unreadable
 from aiperf.host.read import memory
 from aiperf.units import format_bytes
 
@@ -21,11 +21,11 @@ _SIZE = re.compile(r"^size=(\d+)([kKmMgG%]?)$")
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
-def _shared_memory(sight: Sight) -> Reading:
-    mount = mount_at(sight, "/dev/shm")
+def _shared_memory(reader: HostReader) -> Finding:
+    mount = mount_at(reader, "/dev/shm")
     if mount is None:
         raise Unreadable("nothing is mounted on /dev/shm", "/proc/self/mountinfo")
-    total = proc.memory_info(sight.root).get("MemTotal", 0)
+    total = proc.memory_info(reader.root).get("MemTotal", 0)
     match = next((found for option in sorted(mount.options) if (found := _SIZE.match(option))), None)
     if match is None:
         # A tmpfs without a size takes half of the memory (Documentation/filesystems/tmpfs.rst).
@@ -35,21 +35,21 @@ def _shared_memory(sight: Sight) -> Reading:
     else:
         size = int(match[1]) * _UNITS[match[2].lower()]
     level: Level = "ok" if size >= _ENOUGH else "unfit" if size <= _DOCKER else "warn"
-    fix = "" if sight.facts.container else "sudo mount -o remount,size=16G /dev/shm"
-    return Reading(level, f"{format_bytes(size)} at /dev/shm", "/proc/self/mountinfo", fix=fix)
+    fix = "" if reader.facts.container else "sudo mount -o remount,size=16G /dev/shm"
+    return Finding(level, f"{format_bytes(size)} at /dev/shm", "/proc/self/mountinfo", fix=fix)
 
 
-def _locked(sight: Sight) -> Reading:
-    if not sight.facts.container:
+def _locked(reader: HostReader) -> Finding:
+    if not reader.facts.container:
         raise Absent("this is no container")
-    return locked_memory(sight)
+    return locked_memory(reader)
 
 
-def _cpu_limit(sight: Sight) -> Reading:
-    if not sight.names("sys/fs/cgroup"):
+def _cpu_limit(reader: HostReader) -> Finding:
+    if not reader.names("sys/fs/cgroup"):
         raise Unreadable("no cgroups are mounted on /sys/fs/cgroup", "/sys/fs/cgroup")
-    cpus, quota = len(sight.cpus), proc.cpu_quota(sight.root)
-    stopped = sight.watch.throttled
+    cpus, quota = len(reader.cpus), proc.cpu_quota(reader.root)
+    stopped = reader.watch.throttled
     level: Level = "ok"
     said = ["no CPU quota"] if quota is None else [f"{quota:g} of {cpus} CPUs allowed"]
     if quota is not None and quota < cpus:
@@ -57,9 +57,9 @@ def _cpu_limit(sight: Sight) -> Reading:
     if stopped:
         said.append(f"stopped in {stopped} periods while watched")
         level = "unfit"
-    total, machine = memory(sight.root)[0], proc.memory_info(sight.root).get("MemTotal", 0)
+    total, machine = memory(reader.root)[0], proc.memory_info(reader.root).get("MemTotal", 0)
     said += [f"memory limited to {format_bytes(total)}"] if 0 < total < machine else []
-    return Reading(level, ", ".join(said), "cpu.max, cpu.stat and memory.max of the cgroups above this process")
+    return Finding(level, ", ".join(said), "cpu.max, cpu.stat and memory.max of the cgroups above this process")
 
 
 PROBES = (

@@ -9,16 +9,16 @@ import math
 
 from aiperf.host import proc
 from aiperf.host.placement import format_cpus
-from aiperf.host.probes.probe import Level, Probe, Reading, percent
-from aiperf.host.probes.sight import Sight, Unreadable
+from aiperf.host.probes.probe import Finding, Level, Probe, percent, worst
+from aiperf.host.probes.reader import HostReader, Unreadable
 from aiperf.host.read import memory
 from aiperf.units import format_bytes
 
 _CALM_LOAD = 0.5
 _FULL_LOAD = 1.0
 _PRESSURE = 10.0
-_BUSY, _SOME = 0.5, 0.1
-"""Shares of the CPUs' time that others may take: above, the host is unfit; above, it is warned of."""
+_BUSY_UNFIT, _BUSY_WARN = 0.5, 0.1
+"""Shares of the CPUs' time that other work may take."""
 _FEW_CPUS = 8
 """On a host with fewer CPUs there are none to spare for the system."""
 _LOADER_CPUS = 4
@@ -27,140 +27,139 @@ _SYS_NICE = 23
 _POLICIES = {0: "normal", 1: "FIFO", 2: "round robin", 3: "batch", 5: "idle", 6: "deadline"}
 
 
-def _governor(sight: Sight) -> Reading:
-    found = sorted({g for cpu in sight.cpus if (g := proc.governor(cpu, sight.root))})
+def _governor(reader: HostReader) -> Finding:
+    found = sorted({g for cpu in reader.cpus if (g := proc.governor(cpu, reader.root))})
     where = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor, intel_pstate/no_turbo, cpufreq/boost"
-    turbo = _turbo(sight)
+    turbo = _turbo(reader)
     said = f"turbo {turbo}, " if turbo else ""
-    kernel = f"{said}kernel {sight.maybe('proc/sys/kernel/osrelease') or 'unknown'}"
+    kernel = f"{said}kernel {reader.maybe('proc/sys/kernel/osrelease') or 'unknown'}"
     if not found:
-        virtual = "hypervisor" in sight.maybe("proc/cpuinfo")
+        virtual = "hypervisor" in reader.maybe("proc/cpuinfo")
         owner = "the hypervisor owns the clocks of this virtual machine" if virtual else "the kernel shows no cpufreq"
         raise Unreadable(f"there is no governor to read: {owner} ({kernel})", where)
     good = found == ["performance"]
     note = "with turbo on, the clock follows heat and the number of busy cores" if turbo == "on" else ""
-    return Reading("ok" if good else "warn", f"{', '.join(found)}, {kernel}", where, note)
+    return Finding("ok" if good else "warn", f"{', '.join(found)}, {kernel}", where, note)
 
 
-def _turbo(sight: Sight) -> str:
+def _turbo(reader: HostReader) -> str:
     """``on`` or ``off``; empty where the kernel does not say (its Documentation/admin-guide/pm)."""
     base = "sys/devices/system/cpu"
-    stopped, boost = sight.maybe(f"{base}/intel_pstate/no_turbo"), sight.maybe(f"{base}/cpufreq/boost")
+    stopped, boost = reader.maybe(f"{base}/intel_pstate/no_turbo"), reader.maybe(f"{base}/cpufreq/boost")
     if stopped in ("0", "1"):
         return "off" if stopped == "1" else "on"
     return {"0": "off", "1": "on"}.get(boost, "")
 
 
-def _load(sight: Sight) -> float:
-    words = sight.text("proc/loadavg").split()
+def _load(reader: HostReader) -> float:
+    words = reader.text("proc/loadavg").split()
     try:
         return float(words[0])
     except (IndexError, ValueError):
         raise Unreadable("/proc/loadavg says no number", "/proc/loadavg") from None
 
 
-def _machine_cpus(sight: Sight) -> int:
+def _machine_cpus(reader: HostReader) -> int:
     """CPUs of the whole machine: the load average counts the work on all of them."""
-    return len(proc.cpu_times(sight.root)) or len(sight.cpus)
+    return len(proc.cpu_times(reader.root)) or len(reader.cpus)
 
 
-def _services(sight: Sight) -> Reading:
-    load, cpus = _load(sight), _machine_cpus(sight)
+def _services(reader: HostReader) -> Finding:
+    load, cpus = _load(reader), _machine_cpus(reader)
     level: Level = "ok" if load / cpus < _CALM_LOAD else "warn"
     note = "the services that run cannot be counted: systemctl does not answer"
-    told = sight.command(("systemctl", "list-units", "--type=service", "--state=running", "--no-legend", "--plain"))
+    told = reader.command(("systemctl", "list-units", "--type=service", "--state=running", "--no-legend", "--plain"))
     if told is not None and told.code == 0:
         note = f"{len(told.out.splitlines())} services run"
-    return Reading(level, f"load {load:.2f} on {cpus} CPUs", "/proc/loadavg", note)
+    return Finding(level, f"load {load:.2f} on {cpus} CPUs", "/proc/loadavg", note)
 
 
-def _oversubscription(sight: Sight) -> Reading:
-    load, cpus = _load(sight), _machine_cpus(sight)
-    some = sight.maybe("proc/pressure/cpu").partition("avg10=")[2].split(" ")[0]
-    pressure = float(some) if some else None
-    busy = sight.watch.busy(sight.cpus)
+def _oversubscription(reader: HostReader) -> Finding:
+    busy = reader.watch.busy(reader.cpus)
     level: Level = "ok"
-    if load / cpus >= _FULL_LOAD or (pressure or 0) >= _PRESSURE:
-        level = "warn"
-    if busy is not None and busy > _BUSY:
-        level = "unfit"
-    said = [f"load {load:.2f} on {cpus} CPUs"]
-    said += [f"pressure {pressure:g} %"] if pressure is not None else []
-    said += [f"CPU {format_cpus(sight.cpus)} {percent(busy)} busy with other work"] if busy is not None else []
-    return Reading(level, ", ".join(said), "/proc/loadavg, /proc/pressure/cpu, /proc/stat over half a second")
+    if busy is not None:
+        level = "unfit" if busy > _BUSY_UNFIT else "warn" if busy > _BUSY_WARN else "ok"
+    said = []
+    if reader.phase == "measuring":
+        if busy is None:
+            raise Unreadable("/proc/stat does not show how busy the CPUs are", "/proc/stat")
+    else:
+        load, cpus, some = _load(reader), _machine_cpus(reader), _pressure(reader)
+        crowded = load / cpus >= _FULL_LOAD or (some or 0) >= _PRESSURE
+        level = worst([level, "warn" if crowded else "ok"])
+        said += [f"load {load:.2f} on {cpus} CPUs"]
+        said += [f"pressure {some:g} %"] if some is not None else []
+    said += [f"CPU {format_cpus(reader.cpus)} {percent(busy)} busy with other work"] if busy is not None else []
+    return Finding(level, ", ".join(said))
 
 
-def taken_now(sight: Sight) -> Reading:
-    """Work of others, from what is watched alone: while a run measures, the averages hold its own work."""
-    where = "/proc/stat over half a second"
-    busy = sight.watch.busy(sight.cpus)
-    if busy is None:
-        raise Unreadable("/proc/stat does not tell how busy the CPUs are", where)
-    level: Level = "unfit" if busy > _BUSY else "warn" if busy > _SOME else "ok"
-    return Reading(level, f"CPU {format_cpus(sight.cpus)} {percent(busy)} busy with other work", where)
+def _pressure(reader: HostReader) -> float | None:
+    """Per cent of the last ten seconds in which some task waited for a CPU; None where the kernel does not count it."""
+    text = reader.maybe("proc/pressure/cpu").partition("avg10=")[2].split(" ")[0]
+    return float(text) if text else None
 
 
-def _isolation(sight: Sight) -> Reading:
+def _isolation(reader: HostReader) -> Finding:
     base = "sys/devices/system/cpu"
-    isolated, tickless = sight.maybe(f"{base}/isolated"), sight.maybe(f"{base}/nohz_full")
-    asked = [w for w in sight.maybe("proc/cmdline").split() if w.startswith(("isolcpus=", "nohz_full="))]
+    isolated, tickless = reader.maybe(f"{base}/isolated"), reader.maybe(f"{base}/nohz_full")
+    asked = [w for w in reader.maybe("proc/cmdline").split() if w.startswith(("isolcpus=", "nohz_full="))]
     where = f"/{base}/isolated, nohz_full, /proc/cmdline"
     said = [f"isolated {isolated}"] if isolated else []
     said += [f"tickless {tickless}"] if tickless not in ("", "(null)") else []
     said += asked
     if said:
-        return Reading("ok", ", ".join(said), where)
-    cpus, mine = _machine_cpus(sight), len(sight.cpus)
+        return Finding("ok", ", ".join(said), where)
+    cpus, mine = _machine_cpus(reader), len(reader.cpus)
     if mine < cpus:
-        return Reading(
+        return Finding(
             "ok", f"this process may use {mine} of {cpus} CPUs", "/proc/self/status", "the rest is left over"
         )
     if cpus < _FEW_CPUS:
-        return Reading("ok", "none isolated", where, f"{cpus} CPUs have none to spare")
+        return Finding("ok", "none isolated", where, f"{cpus} CPUs have none to spare")
     fix = f"taskset -c 2-{cpus - 1} COMMAND, or at boot: isolcpus=2-{cpus - 1} nohz_full=2-{cpus - 1}"
-    return Reading("warn", f"none of {cpus} CPUs is kept free for the system", where, fix=fix)
+    return Finding("warn", f"none of {cpus} CPUs is kept free for the system", where, fix=fix)
 
 
-def _smt(sight: Sight) -> Reading:
+def _smt(reader: HostReader) -> Finding:
     where = "/sys/devices/system/cpu/smt/active, cpu*/topology/thread_siblings_list"
-    cores = {proc.siblings(cpu, sight.root) for cpu in sight.cpus}
-    shared = [core for core in cores if len(set(core) & set(sight.cpus)) > 1]
-    active = sight.maybe("sys/devices/system/cpu/smt/active")
+    cores = {proc.siblings(cpu, reader.root) for cpu in reader.cpus}
+    shared = [core for core in cores if len(set(core) & set(reader.cpus)) > 1]
+    active = reader.maybe("sys/devices/system/cpu/smt/active")
     if not active and not any(len(core) > 1 for core in cores):
-        told = sight.maybe(f"sys/devices/system/cpu/cpu{sight.cpus[0]}/topology/thread_siblings_list")
+        told = reader.maybe(f"sys/devices/system/cpu/cpu{reader.cpus[0]}/topology/thread_siblings_list")
         if not told:
             raise Unreadable("the kernel shows no topology of its CPUs", where)
     if not shared:
-        return Reading("ok", "off" if active != "1" else "on, but no two of the allowed CPUs share a core", where)
-    return Reading("warn", f"on: {len(sight.cpus)} CPUs on {len(cores)} cores", where)
+        return Finding("ok", "off" if active != "1" else "on, but no two of the allowed CPUs share a core", where)
+    return Finding("warn", f"on: {len(reader.cpus)} CPUs on {len(cores)} cores", where)
 
 
-def _priority(sight: Sight) -> Reading:
-    text = sight.text("proc/self/stat")
+def _priority(reader: HostReader) -> Finding:
+    text = reader.text("proc/self/stat")
     words = text[text.rindex(")") + 1 :].split() if ")" in text else []
     if len(words) < 39:
         raise Unreadable("/proc/self/stat is cut short", "/proc/self/stat")
     nice, policy = int(words[16]), _POLICIES.get(int(words[38]), words[38])
-    limit = proc.limit("Max nice priority", sight.root)
-    capable = int(proc.status(sight.root).get("CapEff", "0"), 16) >> _SYS_NICE & 1
+    limit = proc.limit("Max nice priority", reader.root)
+    capable = int(proc.status(reader.root).get("CapEff", "0"), 16) >> _SYS_NICE & 1
     rights = bool(capable) or (limit is not None and limit[0].isdigit() and int(limit[0]) > 20)
     may = "loaders may be raised" if rights else "loaders may not be raised (no CAP_SYS_NICE, no nice limit)"
     level: Level = "warn" if nice > 0 or policy == "idle" else "ok"
-    return Reading(level, f"nice {nice}, {policy} policy; {may}", "/proc/self/stat, limits, status")
+    return Finding(level, f"nice {nice}, {policy} policy; {may}", "/proc/self/stat, limits, status")
 
 
-def _balance(sight: Sight) -> Reading:
-    gpus, cpus = sight.gpus, len(sight.cpus)
+def _balance(reader: HostReader) -> Finding:
+    gpus, cpus = reader.gpus, len(reader.cpus)
     infos = [gpu.need("nvmlDeviceGetMemoryInfo") for gpu in gpus]
-    on_gpus, on_host = sum(int(info.total) for info in infos), memory(sight.root)[0]
+    on_gpus, on_host = sum(int(info.total) for info in infos), memory(reader.root)[0]
     each = cpus / len(gpus)
-    quota = proc.cpu_quota(sight.root)
+    quota = proc.cpu_quota(reader.root)
     each = min(each, quota / len(gpus)) if quota is not None else each
     level: Level = "ok" if each >= _LOADER_CPUS and on_host >= on_gpus else "warn" if each >= 1 else "unfit"
     value = (
         f"{math.floor(each * 10) / 10:g} CPUs a GPU, {format_bytes(on_host)} for {format_bytes(on_gpus)} of GPU memory"
     )
-    return Reading(level, value, "/proc/self/status, /proc/meminfo, cgroup, nvmlDeviceGetMemoryInfo")
+    return Finding(level, value, "/proc/self/status, /proc/meminfo, cgroup, nvmlDeviceGetMemoryInfo")
 
 
 PROBES = (
@@ -190,7 +189,7 @@ PROBES = (
         "CPU",
         "Work of others on the CPUs",
         "/proc/loadavg, /proc/pressure/cpu, /proc/stat over half a second",
-        "load below 1 a CPU, pressure below 10 %, CPUs not half taken",
+        "load below 1 a CPU, pressure below 10 %, at most 10 % of the CPU time taken by others",
         "More runnable threads than CPUs starve the loaders and the launching thread: the GPU waits.",
         "top -o %CPU; end or move what is not yours to wait for, or choose CPUs with --pin",
         _oversubscription,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from aiperf.host import proc
-from aiperf.host.probes.sight import Sight, Unreadable
+from aiperf.host.probes.reader import HostReader, Unreadable
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
 NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "fuse.sshfs", "ceph", "glusterfs", "fuse.s3fs"})
@@ -31,10 +31,10 @@ class Mount:
     """Of this mount, and of the file system under it."""
 
 
-def mounts(sight: Sight) -> tuple[Mount, ...]:
+def mounts(reader: HostReader) -> tuple[Mount, ...]:
     """Every mount that this process sees. Raises Unreadable."""
     found = []
-    for line in sight.text("proc/self/mountinfo").splitlines():
+    for line in reader.text("proc/self/mountinfo").splitlines():
         head, _, tail = line.partition(" - ")
         words, rest = head.split(), tail.split()
         if len(words) >= 6 and len(rest) >= 2:
@@ -44,16 +44,16 @@ def mounts(sight: Sight) -> tuple[Mount, ...]:
     return tuple(found)
 
 
-def mount_at(sight: Sight, point: str) -> Mount | None:
+def mount_at(reader: HostReader, point: str) -> Mount | None:
     """What is mounted on exactly this folder last; None when nothing is. Raises Unreadable."""
-    return next((m for m in reversed(mounts(sight)) if m.point == point), None)
+    return next((m for m in reversed(mounts(reader)) if m.point == point), None)
 
 
-def mount_of(sight: Sight, path: Path) -> Mount:
+def mount_of(reader: HostReader, path: Path) -> Mount:
     """The mount that holds a path. Raises Unreadable."""
-    whole = PurePosixPath(path.resolve() if sight.root == proc.ROOT else path)
+    whole = PurePosixPath(path.resolve() if reader.root == proc.ROOT else path)
     for point in (whole, *whole.parents):
-        if (found := mount_at(sight, str(point))) is not None:
+        if (found := mount_at(reader, str(point))) is not None:
             return found
     raise Unreadable(f"no mount of /proc/self/mountinfo holds {path}", "/proc/self/mountinfo")
 
@@ -69,10 +69,10 @@ class Disk:
     mount: Mount
 
 
-def disk_of(sight: Sight, path: Path) -> Disk:
+def disk_of(reader: HostReader, path: Path) -> Disk:
     """The disk under a path; through a device mapper or RAID, the first disk under it. Raises Unreadable."""
-    mount = mount_of(sight, path)
-    link = sight.root / "sys/dev/block" / mount.device
+    mount = mount_of(reader, path)
+    link = reader.root / "sys/dev/block" / mount.device
     try:
         folder = link.resolve(strict=True)
     except OSError:
@@ -85,5 +85,5 @@ def disk_of(sight: Sight, path: Path) -> Disk:
         folder = slaves[0].resolve()
         folder = folder.parent if (folder / "partition").exists() else folder
     short = f"sys/block/{folder.name}"
-    known = (sight.root / short).exists()
-    return Disk(folder.name, short if known else str(folder.relative_to(sight.root.resolve())), mount)
+    known = (reader.root / short).exists()
+    return Disk(folder.name, short if known else str(folder.relative_to(reader.root.resolve())), mount)

@@ -9,8 +9,8 @@ from aiperf.host import proc
 from aiperf.host.fingerprint import is_secret
 from aiperf.host.probes.gpu import capability
 from aiperf.host.probes.packages import at_least
-from aiperf.host.probes.probe import Level, Probe, Reading, each
-from aiperf.host.probes.sight import Absent, Sight, Unreadable
+from aiperf.host.probes.probe import Finding, Level, Probe, each
+from aiperf.host.probes.reader import Absent, HostReader, Unreadable
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _RANKS = ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE")
@@ -29,18 +29,18 @@ def _own_switch(name: str, default: str) -> Unreadable:
     return Unreadable(reason, name, f'python -c "import torch; print({name})" inside the program')
 
 
-def _torch(sight: Sight) -> str:
+def _torch(reader: HostReader) -> str:
     """The version of torch. Raises Absent."""
-    if "torch" not in sight.packages.versions:
+    if "torch" not in reader.packages.versions:
         raise Absent("torch is not installed")
-    return sight.packages.versions["torch"]
+    return reader.packages.versions["torch"]
 
 
-def _threads(sight: Sight) -> Reading:
-    cpus, quota = len(sight.cpus), proc.cpu_quota(sight.root)
+def _threads(reader: HostReader) -> Finding:
+    cpus, quota = len(reader.cpus), proc.cpu_quota(reader.root)
     usable = min(float(cpus), quota) if quota is not None else float(cpus)
-    ranks = next((int(t) for n in _RANKS if (t := sight.environ.get(n, "").split("(")[0]).isdigit()), 1)
-    asked = {name: sight.environ[name] for name in _THREADS if sight.environ.get(name)}
+    ranks = next((int(t) for n in _RANKS if (t := reader.environ.get(n, "").split("(")[0]).isdigit()), 1)
+    asked = {name: reader.environ[name] for name in _THREADS if reader.environ.get(name)}
     said = [f"{name}={value}" for name, value in asked.items()] or [f"not set: {cpus} threads, one for each CPU"]
     said += [f"{ranks} ranks"] if ranks > 1 else []
     said += [f"{usable:g} CPUs allowed"]
@@ -48,73 +48,73 @@ def _threads(sight: Sight) -> Reading:
     per_rank = max(1, int(usable // max(1, ranks)))
     fix = f"export {_THREADS[0]}={per_rank} {_THREADS[1]}={per_rank}"
     if any(not value.split(",")[0].isdigit() or int(value.split(",")[0]) < 1 for value in asked.values()):
-        return Reading("warn", ", ".join(said), where, "no number of threads", fix)
+        return Finding("warn", ", ".join(said), where, "no number of threads", fix)
     threads = max((int(value.split(",")[0]) for value in asked.values()), default=cpus)
     if ranks * threads > usable:
         note = f"{ranks * threads} threads share {usable:g} CPUs"
-        return Reading("warn", ", ".join(said), where, note, fix)
+        return Finding("warn", ", ".join(said), where, note, fix)
     alone = bool(asked) and threads == 1 and per_rank >= _MANY
     note = "one thread on many CPUs, as torchrun sets it by itself" if alone else ""
-    return Reading("warn" if alone else "ok", ", ".join(said), where, note, fix if alone else "")
+    return Finding("warn" if alone else "ok", ", ".join(said), where, note, fix if alone else "")
 
 
-def _autotune(sight: Sight) -> Reading:
-    _torch(sight)
-    sight.require_gpu()
-    workspace = sight.environ.get("CUBLAS_WORKSPACE_CONFIG", "")
+def _autotune(reader: HostReader) -> Finding:
+    _torch(reader)
+    reader.require_gpu()
+    workspace = reader.environ.get("CUBLAS_WORKSPACE_CONFIG", "")
     if workspace in (":4096:8", ":16:8"):
         value = f"CUBLAS_WORKSPACE_CONFIG={workspace}"
         note = "set for deterministic algorithms, which are slower"
-        return Reading("warn", value, "CUBLAS_WORKSPACE_CONFIG", note, "unset CUBLAS_WORKSPACE_CONFIG")
+        return Finding("warn", value, "CUBLAS_WORKSPACE_CONFIG", note, "unset CUBLAS_WORKSPACE_CONFIG")
     raise _own_switch("torch.backends.cudnn.benchmark", "off")
 
 
-def _blocking(sight: Sight) -> Reading:
-    found = sight.environ.get("CUDA_LAUNCH_BLOCKING", "")
+def _blocking(reader: HostReader) -> Finding:
+    found = reader.environ.get("CUDA_LAUNCH_BLOCKING", "")
     value = f"CUDA_LAUNCH_BLOCKING={found}" if found else "CUDA_LAUNCH_BLOCKING is not set"
-    return Reading("ok" if found in ("", "0") else "unfit", value, "CUDA_LAUNCH_BLOCKING")
+    return Finding("ok" if found in ("", "0") else "unfit", value, "CUDA_LAUNCH_BLOCKING")
 
 
-def _bf16(sight: Sight) -> Reading:
+def _bf16(reader: HostReader) -> Finding:
     try:
-        found = [capability(gpu) for gpu in sight.gpus]
+        found = [capability(gpu) for gpu in reader.gpus]
     except Absent as reason:
-        flags = sight.maybe("proc/cpuinfo").split()
+        flags = reader.maybe("proc/cpuinfo").split()
         mine = [flag for flag in _BF16_FLAGS if flag in flags]
         raise Absent(f"{reason}; the CPU has {' and '.join(mine) if mine else 'no BF16 units'}") from None
     value = each(f"sm_{major}{minor}" for major, minor in found)
     good = min(found) >= _AMPERE
     note = "the dtype of an autocast region is the program's choice"
-    return Reading("ok" if good else "warn", f"{value}, BF16 {'in' if good else 'not in'} hardware", "NVML", note)
+    return Finding("ok" if good else "warn", f"{value}, BF16 {'in' if good else 'not in'} hardware", "NVML", note)
 
 
-def _tf32(sight: Sight) -> Reading:
-    found = [capability(gpu) for gpu in sight.gpus]
+def _tf32(reader: HostReader) -> Finding:
+    found = [capability(gpu) for gpu in reader.gpus]
     if min(found) < _AMPERE:
         raise Absent("this GPU has no TF32 units")
-    override, allow = sight.environ.get("NVIDIA_TF32_OVERRIDE", ""), "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"
+    override, allow = reader.environ.get("NVIDIA_TF32_OVERRIDE", ""), "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"
     if override == "0":
-        return Reading("warn", "NVIDIA_TF32_OVERRIDE=0", "NVIDIA_TF32_OVERRIDE", "it forbids TF32 everywhere")
-    if override == "1" or sight.environ.get(allow) == "1":
+        return Finding("warn", "NVIDIA_TF32_OVERRIDE=0", "NVIDIA_TF32_OVERRIDE", "it forbids TF32 everywhere")
+    if override == "1" or reader.environ.get(allow) == "1":
         said = "NVIDIA_TF32_OVERRIDE=1" if override == "1" else f"{allow}=1"
-        return Reading("ok", said, f"NVIDIA_TF32_OVERRIDE, {allow}")
+        return Finding("ok", said, f"NVIDIA_TF32_OVERRIDE, {allow}")
     raise _own_switch("torch.get_float32_matmul_precision()", "highest")
 
 
-def _flash(sight: Sight) -> Reading:
-    version = _torch(sight)
-    found = [capability(gpu) for gpu in sight.gpus]
+def _flash(reader: HostReader) -> Finding:
+    version = _torch(reader)
+    found = [capability(gpu) for gpu in reader.gpus]
     good = min(found) >= _AMPERE and at_least(version, _FLASH_TORCH)
     value = f"torch {version} on {each(f'sm_{major}{minor}' for major, minor in found)}"
     note = "possible here; which kernel a model gets is seen in a profile" if good else "not possible here"
-    return Reading("ok" if good else "warn", value, "metadata of this interpreter, NVML", note)
+    return Finding("ok" if good else "warn", value, "metadata of this interpreter, NVML", note)
 
 
-def _nccl(sight: Sight) -> Reading:
-    found = {n: v for n, v in sorted(sight.environ.items()) if n.startswith(("NCCL_", "SHARP_COLL_"))}
+def _nccl(reader: HostReader) -> Finding:
+    found = {n: v for n, v in sorted(reader.environ.items()) if n.startswith(("NCCL_", "SHARP_COLL_"))}
     where = "variables NCCL_* and SHARP_COLL_*"
     if not found:
-        return Reading("ok", "none set", where)
+        return Finding("ok", "none set", where)
     bad = {n: "switches a way of transport off" for n in _SWITCHED_OFF if found.get(n, "0") not in ("", "0")}
     if found.get("NCCL_NTHREADS", "64") not in _NCCL_THREADS:
         bad["NCCL_NTHREADS"] = f"must be one of {', '.join(_NCCL_THREADS)}"
@@ -125,7 +125,7 @@ def _nccl(sight: Sight) -> Reading:
     value = ", ".join(name if is_secret(name, text) else f"{name}={text}" for name, text in found.items())
     note = "; ".join(f"{name} {why}" for name, why in bad.items())
     level: Level = "warn" if bad else "ok"
-    return Reading(level, value, where, note, f"unset {' '.join(bad)}" if bad else "")
+    return Finding(level, value, where, note, f"unset {' '.join(bad)}" if bad else "")
 
 
 PROBES = (

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 
 from aiperf.host import proc
-from aiperf.host.probes.probe import Level, Probe, Reading, each, worst
-from aiperf.host.probes.sight import Absent, GpuSight, Sight, Unreadable
+from aiperf.host.probes.probe import Finding, Level, Probe, each, worst
+from aiperf.host.probes.reader import Absent, GpuSight, HostReader, Unreadable
 from aiperf.units import format_bytes
 
 _IDLE, _HALF = 10, 50
@@ -23,78 +23,78 @@ def capability(gpu: GpuSight) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def _generation(sight: Sight) -> Reading:
+def _generation(reader: HostReader) -> Finding:
     said, levels = [], list[Level]()
-    for gpu in sight.gpus:
+    for gpu in reader.gpus:
         found, info = capability(gpu), gpu.ask("nvmlDeviceGetMemoryInfo")
         can = "FP8 and FP4" if found >= _FP4 else "FP8" if found >= _FP8 else "no FP8"
         size = f", {format_bytes(int(info.total))}" if info else ""
         said.append(f"{gpu.ask('nvmlDeviceGetName') or 'GPU'}, sm_{found[0]}{found[1]}{size}, {can}")
         levels.append("ok" if found >= _FP8 else "warn")
-    return Reading(worst(levels), each(said), "nvmlDeviceGetCudaComputeCapability")
+    return Finding(worst(levels), each(said), "nvmlDeviceGetCudaComputeCapability")
 
 
-def _utilisation(sight: Sight) -> Reading:
+def _utilisation(reader: HostReader) -> Finding:
     said, levels = [], list[Level]()
-    for gpu in sight.gpus:
+    for gpu in reader.gpus:
         rates = gpu.need("nvmlDeviceGetUtilizationRates")
-        clients = len(proc.strangers(gpu.nvml.compute_pids(gpu.handle), sight.root))
+        clients = len(proc.strangers(gpu.nvml.compute_pids(gpu.handle), reader.root))
         said.append(f"{rates.gpu} % busy, memory {rates.memory} % busy, compute processes: {clients}")
         levels.append("unfit" if rates.gpu > _HALF else "warn" if rates.gpu > _IDLE or clients else "ok")
-    return Reading(worst(levels), each(said), "nvmlDeviceGetUtilizationRates, nvmlDeviceGetComputeRunningProcesses")
+    return Finding(worst(levels), each(said), "nvmlDeviceGetUtilizationRates, nvmlDeviceGetComputeRunningProcesses")
 
 
-def _gaps(sight: Sight) -> Reading:
-    gpus = sight.gpus
+def _gaps(reader: HostReader) -> Finding:
+    gpus = reader.gpus
     gpus[0].need("nvmlDeviceGetUtilizationRates")
     said, levels = [], list[Level]()
     for place in range(len(gpus)):
-        seen = [row[place] for row in sight.watch.gpu_busy if place < len(row) and row[place] is not None]
+        seen = [row[place] for row in reader.watch.gpu_busy if place < len(row) and row[place] is not None]
         busy = [share for share in seen if share is not None]
         if not busy:
             raise Unreadable("NVML gave no utilisation while watched", "nvmlDeviceGetUtilizationRates")
         said.append(f"{min(busy)} … {max(busy)} % busy" if max(busy) > _IDLE else "idle")
         levels.append("warn" if max(busy) >= _HALF > min(busy) else "ok")
     note = "an idle GPU has no gaps to show: look while something runs" if set(said) == {"idle"} else ""
-    return Reading(worst(levels), each(said), "nvmlDeviceGetUtilizationRates, five times in half a second", note)
+    return Finding(worst(levels), each(said), "nvmlDeviceGetUtilizationRates, five times in half a second", note)
 
 
-def _mps(sight: Sight) -> Reading:
-    gpus = sight.gpus
-    pipe = sight.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
-    runs = "nvidia-cuda-mps-control" in sight.processes
-    there = "there" if (sight.root / pipe.lstrip("/")).exists() else "missing"
+def _mps(reader: HostReader) -> Finding:
+    gpus = reader.gpus
+    pipe = reader.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
+    runs = "nvidia-cuda-mps-control" in reader.processes
+    there = "there" if (reader.root / pipe.lstrip("/")).exists() else "missing"
     where = f"/proc/*/comm, {pipe}"
     if not runs:
-        return Reading("ok", "off", where, "right for one process a GPU")
+        return Finding("ok", "off", where, "right for one process a GPU")
     clients = [gpu.ask("nvmlDeviceGetMPSComputeRunningProcesses_v3") for gpu in gpus]
     count = sum(len(found) for found in clients if found)
-    share = sight.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "")
+    share = reader.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "")
     value = f"on, {count} clients, pipe folder {there}" + (f", {share} % of the SMs each" if share else "")
     good = count > 1 and there == "there" and not share
     note = "" if good else "a process alone on its GPU gains nothing from it, and shares its scheduling"
-    return Reading("ok" if good else "warn", value, f"{where}, nvmlDeviceGetMPSComputeRunningProcesses_v3", note)
+    return Finding("ok" if good else "warn", value, f"{where}, nvmlDeviceGetMPSComputeRunningProcesses_v3", note)
 
 
-def _mig_modes(sight: Sight) -> list[tuple[int, int]]:
+def _mig_modes(reader: HostReader) -> list[tuple[int, int]]:
     """Current and pending mode of each GPU. Raises Absent, Unreadable."""
-    asked = (gpu.whole.need("nvmlDeviceGetMigMode") for gpu in sight.gpus)
+    asked = (gpu.whole.need("nvmlDeviceGetMigMode") for gpu in reader.gpus)
     return [(int(current), int(pending)) for current, pending in asked]
 
 
-def _mig(sight: Sight) -> Reading:
-    modes = _mig_modes(sight)
+def _mig(reader: HostReader) -> Finding:
+    modes = _mig_modes(reader)
     said, levels = [], list[Level]()
-    for gpu, (current, pending) in zip(sight.gpus, modes, strict=True):
+    for gpu, (current, pending) in zip(reader.gpus, modes, strict=True):
         slice_ = f" (this is {gpu.ask('nvmlDeviceGetName') or 'a slice'})" if gpu.sliced else ""
         change = f", {'on' if pending else 'off'} after a reset" if pending != current else ""
         said.append(f"{'on' if current else 'off'}{slice_}{change}")
         levels.append("warn" if current or pending != current else "ok")
-    return Reading(worst(levels), each(said), "nvmlDeviceGetMigMode")
+    return Finding(worst(levels), each(said), "nvmlDeviceGetMigMode")
 
 
-def _with_mig(sight: Sight) -> tuple[GpuSight, ...]:
-    found = tuple(g for g, (now, _) in zip(sight.gpus, _mig_modes(sight), strict=True) if now)
+def _with_mig(reader: HostReader) -> tuple[GpuSight, ...]:
+    found = tuple(g for g, (now, _) in zip(reader.gpus, _mig_modes(reader), strict=True) if now)
     if not found:
         raise Absent("MIG is off")
     return found
@@ -104,29 +104,29 @@ def _persistence_of(gpu: GpuSight) -> bool:
     return int(gpu.whole.need("nvmlDeviceGetPersistenceMode")) == 1
 
 
-def _persistence(sight: Sight) -> Reading:
-    modes = [_persistence_of(gpu) for gpu in sight.gpus]
-    daemon = "nvidia-persistenced" in sight.processes
+def _persistence(reader: HostReader) -> Finding:
+    modes = [_persistence_of(gpu) for gpu in reader.gpus]
+    daemon = "nvidia-persistenced" in reader.processes
     value = each("on" if mode else "off" for mode in modes)
     note = "nvidia-persistenced runs" if daemon else ""
-    return Reading("ok" if all(modes) else "warn", value, "nvmlDeviceGetPersistenceMode, /proc/*/comm", note)
+    return Finding("ok" if all(modes) else "warn", value, "nvmlDeviceGetPersistenceMode, /proc/*/comm", note)
 
 
-def _persistence_with_mig(sight: Sight) -> Reading:
-    good = all(_persistence_of(gpu) for gpu in _with_mig(sight))
+def _persistence_with_mig(reader: HostReader) -> Finding:
+    good = all(_persistence_of(gpu) for gpu in _with_mig(reader))
     value = f"MIG on, persistence {'on' if good else 'off'}"
-    return Reading("ok" if good else "warn", value, "nvmlDeviceGetMigMode, nvmlDeviceGetPersistenceMode")
+    return Finding("ok" if good else "warn", value, "nvmlDeviceGetMigMode, nvmlDeviceGetPersistenceMode")
 
 
-def _mig_layout(sight: Sight) -> Reading:
-    kept = all(_persistence_of(gpu) for gpu in _with_mig(sight))
-    told = sight.run("systemctl", "is-enabled", "nvidia-mig-manager")
+def _mig_layout(reader: HostReader) -> Finding:
+    kept = all(_persistence_of(gpu) for gpu in _with_mig(reader))
+    told = reader.run("systemctl", "is-enabled", "nvidia-mig-manager")
     said = told.out.strip() or told.err.strip() or "unknown"
     if "bus" in said:
         raise Unreadable(f"systemd does not answer ({said})", "systemctl is-enabled nvidia-mig-manager")
     value = f"persistence {'on' if kept else 'off'}, nvidia-mig-manager {said}"
     good = kept and said == "enabled"
-    return Reading("ok" if good else "warn", value, "nvmlDeviceGetPersistenceMode, systemctl is-enabled")
+    return Finding("ok" if good else "warn", value, "nvmlDeviceGetPersistenceMode, systemctl is-enabled")
 
 
 def _uncorrected(gpu: GpuSight) -> int | None:
@@ -136,9 +136,9 @@ def _uncorrected(gpu: GpuSight) -> int | None:
     return None if found is None else int(found)
 
 
-def _ecc(sight: Sight) -> Reading:
+def _ecc(reader: HostReader) -> Finding:
     said, levels = [], list[Level]()
-    for gpu in sight.gpus:
+    for gpu in reader.gpus:
         current, pending = gpu.whole.need("nvmlDeviceGetEccMode")
         errors, rows = _uncorrected(gpu), gpu.whole.ask("nvmlDeviceGetRemappedRows")
         parts = [("on" if current else "off") + (" (other after a reset)" if pending != current else "")]
@@ -151,12 +151,12 @@ def _ecc(sight: Sight) -> Reading:
     fix = "sudo nvidia-smi -r (after all jobs end) remaps rows; return a GPU whose remapping failed"
     bad = worst(levels) == "unfit"
     where = "nvmlDeviceGetEccMode, nvmlDeviceGetTotalEccErrors, nvmlDeviceGetRemappedRows"
-    return Reading(worst(levels), each(said), where, fix=fix if bad else "")
+    return Finding(worst(levels), each(said), where, fix=fix if bad else "")
 
 
-def _anomalies(sight: Sight) -> Reading:
+def _anomalies(reader: HostReader) -> Finding:
     said, levels = [], list[Level]()
-    for gpu in sight.gpus:
+    for gpu in reader.gpus:
         errors, slowed = _uncorrected(gpu), gpu.whole.nvml.slowdowns(gpu.whole.handle)
         if errors is None and slowed is None:
             raise Unreadable("NVML tells neither ECC errors nor slowdowns of this GPU", "NVML")
@@ -165,14 +165,14 @@ def _anomalies(sight: Sight) -> Reading:
         parts += [", ".join(hot) or "no slowdown"] if slowed is not None else []
         said.append(", ".join(parts))
         levels.append("unfit" if errors or hot else "ok")
-    told = sight.command(("dmesg",))
+    told = reader.command(("dmesg",))
     if told is None or told.code != 0:
         log = "the kernel log may not be read (sudo dmesg | grep Xid)"
     else:
         events = [int(number) for number in _XID.findall(told.out)]
         log = f"{len(events)} Xid events, last {events[-1]}" if events else "no Xid event in the kernel log"
         levels.append("warn" if events else "ok")
-    return Reading(worst(levels), f"{each(said)}; {log}", "NVML, dmesg")
+    return Finding(worst(levels), f"{each(said)}; {log}", "NVML, dmesg")
 
 
 PROBES = (

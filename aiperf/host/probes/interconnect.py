@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import itertools
 
-from aiperf.host.probes.probe import Level, Probe, Reading, each, worst
-from aiperf.host.probes.sight import Absent, GpuSight, Sight, Unreadable
+from aiperf.host.probes.probe import Finding, Level, Probe, each, worst
+from aiperf.host.probes.reader import Absent, GpuSight, HostReader, Unreadable
 from aiperf.units import format_bytes
 
 _LINKS = 18
@@ -54,8 +54,8 @@ def _way(first: GpuSight, second: GpuSight) -> tuple[str, int]:
     return f"PCIe across {_ANCESTORS.get(int(found), str(found))}", int(found)
 
 
-def _ways(sight: Sight) -> dict[tuple[int, int], tuple[str, int]]:
-    return {(a.index, b.index): _way(a, b) for a, b in itertools.combinations(sight.several_gpus(), 2)}
+def _ways(reader: HostReader) -> dict[tuple[int, int], tuple[str, int]]:
+    return {(a.index, b.index): _way(a, b) for a, b in itertools.combinations(reader.several_gpus(), 2)}
 
 
 def _named(ways: dict[tuple[int, int], str]) -> str:
@@ -64,9 +64,9 @@ def _named(ways: dict[tuple[int, int], str]) -> str:
     return "; ".join(f"GPU {a}-{b}: {way}" for (a, b), way in ways.items())
 
 
-def _interconnect(sight: Sight) -> Reading:
-    gpus = sight.several_gpus()
-    ways = {pair: way for pair, (way, _) in _ways(sight).items()}
+def _interconnect(reader: HostReader) -> Finding:
+    gpus = reader.several_gpus()
+    ways = {pair: way for pair, (way, _) in _ways(reader).items()}
     peers = [_p2p(a, b, "NVML_P2P_CAPS_INDEX_READ", 0) for a, b in itertools.permutations(gpus, 2)]
     links = [found for gpu in gpus if (found := _links(gpu)) is not None]
     said = [_named(ways)]
@@ -75,31 +75,31 @@ def _interconnect(sight: Sight) -> Reading:
     down = any(up < count for up, count in links)
     level: Level = "ok" if set(ways.values()) == {"NVLink"} and not down else "warn"
     where = "nvmlDeviceGetP2PStatus, nvmlDeviceGetTopologyCommonAncestor, nvmlDeviceGetNvLinkState"
-    return Reading(level if "no peer access" not in said else "warn", ", ".join(said), where)
+    return Finding(level if "no peer access" not in said else "warn", ", ".join(said), where)
 
 
-def _all_to_all(sight: Sight) -> Reading:
-    ways = {pair: way for pair, (way, _) in _ways(sight).items()}
+def _all_to_all(reader: HostReader) -> Finding:
+    ways = {pair: way for pair, (way, _) in _ways(reader).items()}
     if len(set(ways.values())) > 1:
         note = "pairs are connected in different ways: their bandwidths differ"
-        return Reading("warn", _named(ways), "nvmlDeviceGetP2PStatus", note)
+        return Finding("warn", _named(ways), "nvmlDeviceGetP2PStatus", note)
     reason = f"the bandwidth of each pair is told only by copies on the GPUs ({_named(ways)})"
     raise Unreadable(reason, "nvmlDeviceGetP2PStatus", "aiperf peaks p2p")
 
 
-def _colocation(sight: Sight) -> Reading:
-    gpus, ways = sight.several_gpus(), _ways(sight)
+def _colocation(reader: HostReader) -> Finding:
+    gpus, ways = reader.several_gpus(), _ways(reader)
     domains = {found[1:] for gpu in gpus if (found := gpu.nvml.fabric(gpu.handle)) and found[0] == "completed"}
     far = [pair for pair, (_, distance) in ways.items() if distance >= _NODE]
     said = _named({pair: way for pair, (way, _) in ways.items()})
     said += f", {len(domains)} NVLink domain{'s' if len(domains) > 1 else ''}" if domains else ""
     where = "nvmlDeviceGetP2PStatus, nvmlDeviceGetTopologyCommonAncestor, nvmlDeviceGetGpuFabricInfoV"
-    return Reading("warn" if far or len(domains) > 1 else "ok", said, where)
+    return Finding("warn" if far or len(domains) > 1 else "ok", said, where)
 
 
-def _saturation(sight: Sight) -> Reading:
+def _saturation(reader: HostReader) -> Finding:
     said, levels = [], list[Level]()
-    for gpu in sight.gpus:
+    for gpu in reader.gpus:
         up = _links(gpu)
         if up is not None and up[0] == 0:
             raise Absent("no NVLink of this GPU is up")
@@ -116,38 +116,38 @@ def _saturation(sight: Sight) -> Reading:
         parts += [f"{format_bytes(sum(moved.values()) * 1024)} moved so far"] if moved else ["traffic not told"]
         said.append(", ".join(parts))
         levels.append("warn" if bad else "ok")
-    return Reading(worst(levels), each(said), "nvmlDeviceGetNvLinkErrorCounter, nvmlDeviceGetFieldValues")
+    return Finding(worst(levels), each(said), "nvmlDeviceGetNvLinkErrorCounter, nvmlDeviceGetFieldValues")
 
 
-def _switches(sight: Sight) -> int:
+def _switches(reader: HostReader) -> int:
     base = "sys/bus/pci/devices"
-    mine = (name for name in sight.names(base) if sight.maybe(f"{base}/{name}/vendor") == "0x10de")
-    return sum(sight.maybe(f"{base}/{name}/class").startswith(_SWITCH_CLASS) for name in mine)
+    mine = (name for name in reader.names(base) if reader.maybe(f"{base}/{name}/vendor") == "0x10de")
+    return sum(reader.maybe(f"{base}/{name}/class").startswith(_SWITCH_CLASS) for name in mine)
 
 
-def _fabric(sight: Sight) -> Reading:
-    states = [found[0] for gpu in sight.gpus if (found := gpu.nvml.fabric(gpu.handle))]
-    switches = _switches(sight)
+def _fabric(reader: HostReader) -> Finding:
+    states = [found[0] for gpu in reader.gpus if (found := gpu.nvml.fabric(gpu.handle))]
+    switches = _switches(reader)
     where = "PCI class 0x0680, nvmlDeviceGetGpuFabricInfoV, systemctl is-active nvidia-fabricmanager"
     if not switches:
         known = [state for state in states if state != "not supported"]
         if not known:
             raise Absent("no NVSwitch is seen from here")
-        return Reading("ok" if set(known) == {"completed"} else "warn", f"fabric {each(known)}", where)
-    runs = "nv-fabricmanager" in sight.processes
-    told = sight.command(("systemctl", "is-active", "nvidia-fabricmanager"))
+        return Finding("ok" if set(known) == {"completed"} else "warn", f"fabric {each(known)}", where)
+    runs = "nv-fabricmanager" in reader.processes
+    told = reader.command(("systemctl", "is-active", "nvidia-fabricmanager"))
     said = told.out.strip() if told is not None and told.out.strip() else "not told by systemd"
     value = f"{switches} NVSwitches, fabric manager {'runs' if runs else said}"
     value += f", fabric {each(states)}" if states else ""
     good = (runs or said == "active") and not set(states) & {"not started", "in progress"}
     if not good and not runs and said == "not told by systemd" and not states:
         raise Unreadable("neither systemd nor NVML tells of the fabric manager", where)
-    return Reading("ok" if good or set(states) == {"completed"} else "unfit", value, where)
+    return Finding("ok" if good or set(states) == {"completed"} else "unfit", value, where)
 
 
-def _pcie(sight: Sight) -> Reading:
+def _pcie(reader: HostReader) -> Finding:
     said, levels = [], list[Level]()
-    for gpu in sight.gpus:
+    for gpu in reader.gpus:
         whole = gpu.whole
         now, most = whole.need("nvmlDeviceGetCurrPcieLinkGeneration"), whole.need("nvmlDeviceGetMaxPcieLinkGeneration")
         wide, widest = whole.need("nvmlDeviceGetCurrPcieLinkWidth"), whole.need("nvmlDeviceGetMaxPcieLinkWidth")
@@ -156,7 +156,7 @@ def _pcie(sight: Sight) -> Reading:
         levels.append("warn" if wide < widest or (now < most and not resting) else "ok")
     note = "a resting GPU may lower the generation" if any("at rest" in text for text in said) else ""
     where = "nvmlDeviceGetCurrPcieLinkGeneration, nvmlDeviceGetCurrPcieLinkWidth and their maxima"
-    return Reading(worst(levels), each(said), where, note)
+    return Finding(worst(levels), each(said), where, note)
 
 
 PROBES = (

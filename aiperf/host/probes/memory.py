@@ -11,8 +11,8 @@ from pathlib import Path
 
 from aiperf.host import proc
 from aiperf.host.placement import format_cpus
-from aiperf.host.probes.probe import Level, Probe, Reading, each, worst
-from aiperf.host.probes.sight import Absent, GpuSight, Sight, Unreadable
+from aiperf.host.probes.probe import Finding, Level, Probe, each, worst
+from aiperf.host.probes.reader import Absent, GpuSight, HostReader, Unreadable
 from aiperf.host.read import memory
 from aiperf.units import format_bytes
 
@@ -33,59 +33,59 @@ def chosen(text: str) -> str:
     return found[1] if found else text.strip()
 
 
-def _swap(sight: Sight) -> Reading:
-    rows = [line.split() for line in sight.text("proc/swaps").splitlines()[1:] if len(line.split()) == 5]
+def _swap(reader: HostReader) -> Finding:
+    rows = [line.split() for line in reader.text("proc/swaps").splitlines()[1:] if len(line.split()) == 5]
     if not rows:
-        return Reading("ok", "off", "/proc/swaps")
+        return Finding("ok", "off", "/proc/swaps")
     used = sum(int(row[3]) * _KIB for row in rows if row[3].isdigit())
-    swappiness = sight.maybe("proc/sys/vm/swappiness")
+    swappiness = reader.maybe("proc/sys/vm/swappiness")
     names = ", ".join(row[0] for row in rows)
     value = f"on ({names}), swappiness {swappiness or 'unknown'}"
     note = f"{format_bytes(used)} of it is in use" if used >= _SWAP_IN_USE else ""
     where = "/proc/swaps, /proc/sys/vm/swappiness"
     if note:
-        return Reading("warn", value, where, note)
+        return Finding("warn", value, where, note)
     careful = swappiness.isdigit() and int(swappiness) <= _LOW_SWAPPINESS
-    return Reading("ok", value, where, "" if careful else "nothing is swapped now; under pressure it may be")
+    return Finding("ok", value, where, "" if careful else "nothing is swapped now; under pressure it may be")
 
 
-def _huge_pages(sight: Sight) -> Reading:
+def _huge_pages(reader: HostReader) -> Finding:
     base = "sys/kernel/mm/transparent_hugepage"
-    enabled, defrag = chosen(sight.text(f"{base}/enabled")), chosen(sight.maybe(f"{base}/defrag"))
+    enabled, defrag = chosen(reader.text(f"{base}/enabled")), chosen(reader.maybe(f"{base}/defrag"))
     value = f"{enabled}, defrag {defrag or 'unknown'}"
-    return Reading("ok" if enabled in ("always", "madvise") else "warn", value, f"/{base}/enabled")
+    return Finding("ok" if enabled in ("always", "madvise") else "warn", value, f"/{base}/enabled")
 
 
-def locked_memory(sight: Sight) -> Reading:
+def locked_memory(reader: HostReader) -> Finding:
     """The limit of locked memory, and whether it binds this process. Raises Unreadable."""
     where = "/proc/self/limits, CapEff of /proc/self/status"
-    limits = proc.limit("Max locked memory", sight.root)
+    limits = proc.limit("Max locked memory", reader.root)
     if limits is None:
         raise Unreadable("/proc/self/limits names no limit of locked memory", "/proc/self/limits")
     soft, hard = (text if not text.isdigit() else format_bytes(int(text)) for text in limits)
     if limits == ("unlimited", "unlimited"):
-        return Reading("ok", "unlimited", where)
+        return Finding("ok", "unlimited", where)
     value = f"{soft}, at most {hard}"
-    if int(proc.status(sight.root).get("CapEff", "0"), 16) >> _IPC_LOCK & 1:
-        return Reading("ok", value, where, "this process has CAP_IPC_LOCK, which lifts the limit")
+    if int(proc.status(reader.root).get("CapEff", "0"), 16) >> _IPC_LOCK & 1:
+        return Finding("ok", value, where, "this process has CAP_IPC_LOCK, which lifts the limit")
     if limits[1] == "unlimited":
-        return Reading("warn", value, where, fix="ulimit -l unlimited")
-    return Reading("warn", value, where)
+        return Finding("warn", value, where, fix="ulimit -l unlimited")
+    return Finding("warn", value, where)
 
 
-def _numa(sight: Sight) -> Reading:
+def _numa(reader: HostReader) -> Finding:
     where = "/sys/devices/system/node, /sys/bus/pci/devices/*/numa_node, /proc/self/status"
-    nodes = proc.numa_nodes(sight.root)
+    nodes = proc.numa_nodes(reader.root)
     if not nodes:
         raise Unreadable("the kernel shows no NUMA nodes", "/sys/devices/system/node")
     if len(nodes) == 1:
-        return Reading("ok", "one NUMA node", where)
-    mine = sorted(n for n, cpus in nodes.items() if set(cpus) & set(sight.cpus))
-    memory_nodes = proc.status(sight.root).get("Mems_allowed_list", "unknown")
+        return Finding("ok", "one NUMA node", where)
+    mine = sorted(n for n, cpus in nodes.items() if set(cpus) & set(reader.cpus))
+    memory_nodes = proc.status(reader.root).get("Mems_allowed_list", "unknown")
     value = f"CPUs of node {format_cpus(mine)}, memory of node {memory_nodes}, of {len(nodes)} nodes"
-    balancing = "; the kernel moves pages by itself" if sight.maybe("proc/sys/kernel/numa_balancing") == "1" else ""
+    balancing = "; the kernel moves pages by itself" if reader.maybe("proc/sys/kernel/numa_balancing") == "1" else ""
     try:
-        gpus = _gpu_nodes(sight)
+        gpus = _gpu_nodes(reader)
     except Absent:
         gpus = ()
     if gpus:
@@ -95,50 +95,51 @@ def _numa(sight: Sight) -> Reading:
         note = ""
     if set(mine) == set(gpus) or len(mine) == 1:
         good = not gpus or set(mine) == set(gpus)
-        return Reading("ok" if good and not note else "warn", value + balancing, where, note)
+        return Finding("ok" if good and not note else "warn", value + balancing, where, note)
     node = sorted(set(gpus))[0] if gpus else mine[0]
-    return Reading("warn", value + balancing, where, note, f"numactl --cpunodebind={node} --membind={node} COMMAND")
+    return Finding("warn", value + balancing, where, note, f"numactl --cpunodebind={node} --membind={node} COMMAND")
 
 
-def _gpu_nodes(sight: Sight) -> tuple[int, ...]:
+def _gpu_nodes(reader: HostReader) -> tuple[int, ...]:
     """NUMA node of each visible GPU. Raises Absent, Unreadable."""
-    return tuple(_gpu_node(sight, gpu) for gpu in sight.gpus)
+    return tuple(_gpu_node(reader, gpu) for gpu in reader.gpus)
 
 
-def _gpu_node(sight: Sight, gpu: GpuSight) -> int:
+def _gpu_node(reader: HostReader, gpu: GpuSight) -> int:
     bus = gpu.nvml.bus_id(gpu.handle)
     if not bus:
         raise Unreadable("NVML gives no PCI address of the GPU", "nvmlDeviceGetPciInfo")
-    node = sight.number(f"sys/bus/pci/devices/{bus}/numa_node")
+    node = reader.number(f"sys/bus/pci/devices/{bus}/numa_node")
     if node < 0:
         raise Unreadable(f"the firmware tells no NUMA node of GPU {gpu.index}", f"/sys/bus/pci/devices/{bus}/numa_node")
     return node
 
 
-def headroom(sight: Sight) -> Reading:
+def _headroom(reader: HostReader) -> Finding:
     """Free memory of the host and of its GPUs, and whether this process is swapped out."""
-    total, available = memory(sight.root)
+    total, available = memory(reader.root)
     if not total:
         raise Unreadable("/proc/meminfo tells no memory", "/proc/meminfo")
     levels: list[Level] = [_room(available / total, _LOW)]
     said = [f"{format_bytes(available)} of {format_bytes(total)} available"]
-    swapped = proc.status(sight.root).get("VmSwap", "0 kB").split()[0]
+    swapped = proc.status(reader.root).get("VmSwap", "0 kB").split()[0]
     if swapped.isdigit() and int(swapped) > 0:
         levels.append("warn")
         said.append(f"{format_bytes(int(swapped) * _KIB)} of this process is swapped out")
     try:
-        infos = [gpu.need("nvmlDeviceGetMemoryInfo") for gpu in sight.gpus]
+        infos = [gpu.need("nvmlDeviceGetMemoryInfo") for gpu in reader.gpus]
     except Absent:
         infos = []
     levels += [_room(info.free / info.total, _TAKEN) for info in infos if info.total]
     if infos:
         free = each(f"{format_bytes(info.free)} of {format_bytes(info.total)} free" for info in infos)
         said.append(free if len(infos) > 1 else f"GPU {free}")
-    return Reading(worst(levels), "; ".join(said), "/proc/meminfo, cgroup, nvmlDeviceGetMemoryInfo")
+    return Finding(worst(levels), "; ".join(said), "/proc/meminfo, cgroup, nvmlDeviceGetMemoryInfo")
 
 
-def _memory(sight: Sight) -> Reading:
-    found, waits = headroom(sight), unwritten(sight.root)
+def _memory(reader: HostReader) -> Finding:
+    # A run has a probe of its own for the page cache: it biases other cases than little memory does.
+    found, waits = _headroom(reader), unwritten(reader.root) if reader.phase == "doctor" else ""
     if not waits:
         return found
     return replace(found, level=worst([found.level, "warn"]), value=f"{found.value}; {waits}")
@@ -157,13 +158,13 @@ def _room(free: float, low: float) -> Level:
     return "unfit" if free < _TIGHT else "warn" if free < low else "ok"
 
 
-def _coherent(sight: Sight) -> Reading:
-    if "CPU implementer" not in sight.text("proc/cpuinfo"):
+def _coherent(reader: HostReader) -> Finding:
+    if "CPU implementer" not in reader.text("proc/cpuinfo"):
         raise Absent("this is no Grace superchip: the CPU is not Arm")
-    modes = [gpu.need("nvmlDeviceGetC2cModeInfoV") for gpu in sight.gpus]
+    modes = [gpu.need("nvmlDeviceGetC2cModeInfoV") for gpu in reader.gpus]
     linked = all(int(mode.isC2cEnabled) == 1 for mode in modes)
     value = f"CPU and GPU are {'linked' if linked else 'not linked'} by NVLink-C2C"
-    return Reading("ok" if linked else "warn", value, "/proc/cpuinfo, nvmlDeviceGetC2cModeInfoV")
+    return Finding("ok" if linked else "warn", value, "/proc/cpuinfo, nvmlDeviceGetC2cModeInfoV")
 
 
 PROBES = (

@@ -5,8 +5,8 @@ What must not live here: changing a clock, a limit or a fan.
 
 from __future__ import annotations
 
-from aiperf.host.probes.probe import Level, Probe, Reading, each, percent, worst
-from aiperf.host.probes.sight import GpuSight, Sight, Unreadable
+from aiperf.host.probes.probe import Finding, Level, Probe, each, percent, worst
+from aiperf.host.probes.reader import GpuSight, HostReader, Unreadable
 from aiperf.units import significant
 
 _IDLE, _HALF = 10, 50
@@ -23,20 +23,20 @@ def _watts(milliwatts: int) -> str:
     return f"{significant(milliwatts / 1000)} W"
 
 
-def _cooling(sight: Sight) -> Reading:
+def _cooling(reader: HostReader) -> Finding:
     said, levels = [], list[Level]()
-    for gpu in sight.gpus:
+    for gpu in reader.gpus:
         found = gpu.nvml.slowdowns(gpu.whole.handle)
         if found is None:
             raise Unreadable("NVML does not tell what slows the clocks", "nvmlDeviceGetCurrentClocksEventReasons")
         said.append(", ".join(found) or "nothing slows the clocks")
         levels.append("ok" if not found else "warn" if found == ("power cap",) else "unfit")
-    return Reading(worst(levels), each(said), "nvmlDeviceGetCurrentClocksEventReasons")
+    return Finding(worst(levels), each(said), "nvmlDeviceGetCurrentClocksEventReasons")
 
 
-def _clocks(sight: Sight) -> Reading:
+def _clocks(reader: HostReader) -> Finding:
     said, levels = [], list[Level]()
-    for gpu in sight.gpus:
+    for gpu in reader.gpus:
         sm = gpu.nvml.constant("NVML_CLOCK_SM", 1)
         now, most = gpu.whole.need("nvmlDeviceGetClockInfo", sm), gpu.whole.need("nvmlDeviceGetMaxClockInfo", sm)
         asked = gpu.whole.ask("nvmlDeviceGetApplicationsClock", sm)
@@ -48,7 +48,7 @@ def _clocks(sight: Sight) -> Reading:
         said.append(text + (" though busy" if slow else ""))
         levels.append("warn" if slow or lowered else "ok")
     note = "aiperf run records the clock of each side; a resting GPU clocks down"
-    return Reading(worst(levels), each(said), "nvmlDeviceGetClockInfo, nvmlDeviceGetMaxClockInfo", note)
+    return Finding(worst(levels), each(said), "nvmlDeviceGetClockInfo, nvmlDeviceGetMaxClockInfo", note)
 
 
 def _limits(gpu: GpuSight) -> tuple[int, int]:
@@ -57,29 +57,29 @@ def _limits(gpu: GpuSight) -> tuple[int, int]:
     return whole.need("nvmlDeviceGetEnforcedPowerLimit"), whole.need("nvmlDeviceGetPowerManagementDefaultLimit")
 
 
-def _power_limit(sight: Sight) -> Reading:
-    pairs = [_limits(gpu) for gpu in sight.gpus]
+def _power_limit(reader: HostReader) -> Finding:
+    pairs = [_limits(gpu) for gpu in reader.gpus]
     said = each(f"{_watts(enforced)} (default {_watts(default)})" for enforced, default in pairs)
     lowered = [default for enforced, default in pairs if enforced < default]
     fix = f"sudo nvidia-smi -pl {lowered[0] // 1000}, unless the cap is meant: runs record it" if lowered else ""
     where = "nvmlDeviceGetEnforcedPowerLimit, nvmlDeviceGetPowerManagementDefaultLimit"
-    return Reading("warn" if lowered else "ok", said, where, fix=fix)
+    return Finding("warn" if lowered else "ok", said, where, fix=fix)
 
 
-def _longevity(sight: Sight) -> Reading:
-    shares = [enforced / default for enforced, default in (_limits(gpu) for gpu in sight.gpus)]
+def _longevity(reader: HostReader) -> Finding:
+    shares = [enforced / default for enforced, default in (_limits(gpu) for gpu in reader.gpus)]
     level: Level = "warn" if min(shares) < _LONGEVITY else "ok"
     where = "nvmlDeviceGetEnforcedPowerLimit / nvmlDeviceGetPowerManagementDefaultLimit"
-    return Reading(level, each(f"{percent(share)} of the default limit" for share in shares), where)
+    return Finding(level, each(f"{percent(share)} of the default limit" for share in shares), where)
 
 
 def _temperature(gpu: GpuSight) -> int:
     return int(gpu.whole.need("nvmlDeviceGetTemperature", gpu.nvml.constant("NVML_TEMPERATURE_GPU", 0)))
 
 
-def _heat(sight: Sight) -> Reading:
+def _heat(reader: HostReader) -> Finding:
     said, levels = [], list[Level]()
-    for gpu in sight.gpus:
+    for gpu in reader.gpus:
         now = _temperature(gpu)
         kind = gpu.nvml.constant("NVML_TEMPERATURE_THRESHOLD_SLOWDOWN", 1)
         told = gpu.whole.ask("nvmlDeviceGetTemperatureThreshold", kind)
@@ -87,11 +87,11 @@ def _heat(sight: Sight) -> Reading:
         said.append(f"{now} °C, slows down at {edge} °C" if told else f"{now} °C, slow-down threshold not told")
         near = now >= edge - _NEAR_LIMIT_C
         levels.append("unfit" if now >= edge else "warn" if near else "ok")
-    return Reading(worst(levels), each(said), "nvmlDeviceGetTemperature, nvmlDeviceGetTemperatureThreshold")
+    return Finding(worst(levels), each(said), "nvmlDeviceGetTemperature, nvmlDeviceGetTemperatureThreshold")
 
 
-def _fans(sight: Sight) -> Reading:
-    gpus = sight.gpus
+def _fans(reader: HostReader) -> Finding:
+    gpus = reader.gpus
     heats = [_temperature(gpu) for gpu in gpus]
     busy = [gpu.busy for gpu in gpus]
     fan = [gpu.whole.ask("nvmlDeviceGetFanSpeed_v2", 0) for gpu in gpus]
@@ -103,41 +103,41 @@ def _fans(sight: Sight) -> Reading:
     alike = len({_doing(work) for work in busy}) == 1
     uneven = alike and max(heats) - min(heats) >= _EVEN_C
     note = "some GPUs are warmer than others at the same load" if uneven else ""
-    return Reading("warn" if warm or uneven else "ok", said, "nvmlDeviceGetTemperature, nvmlDeviceGetFanSpeed_v2", note)
+    return Finding("warn" if warm or uneven else "ok", said, "nvmlDeviceGetTemperature, nvmlDeviceGetFanSpeed_v2", note)
 
 
 def _doing(busy: int | None) -> str:
     return "at unknown load" if busy is None else "at rest" if busy < _IDLE else "at work"
 
 
-def _energy(sight: Sight) -> Reading:
-    totals = [gpu.whole.ask("nvmlDeviceGetTotalEnergyConsumption") for gpu in sight.gpus]
+def _energy(reader: HostReader) -> Finding:
+    totals = [gpu.whole.ask("nvmlDeviceGetTotalEnergyConsumption") for gpu in reader.gpus]
     if all(total is not None for total in totals):
         said = each(f"{significant(total / 1e6)} kJ since the driver was loaded" for total in totals)
-        return Reading("ok", said, "nvmlDeviceGetTotalEnergyConsumption")
-    power = [gpu.whole.ask("nvmlDeviceGetPowerUsage") for gpu in sight.gpus]
+        return Finding("ok", said, "nvmlDeviceGetTotalEnergyConsumption")
+    power = [gpu.whole.ask("nvmlDeviceGetPowerUsage") for gpu in reader.gpus]
     if any(value is None for value in power):
         raise Unreadable("NVML tells neither energy nor power of this GPU", "nvmlDeviceGetTotalEnergyConsumption")
     said = each(f"{_watts(value)} now" for value in power)
-    return Reading("ok", said, "nvmlDeviceGetPowerUsage", "no energy counter: power has to be summed over time")
+    return Finding("ok", said, "nvmlDeviceGetPowerUsage", "no energy counter: power has to be summed over time")
 
 
-def _power(sight: Sight) -> Reading:
+def _power(reader: HostReader) -> Finding:
     said, levels = [], list[Level]()
-    for gpu in sight.gpus:
+    for gpu in reader.gpus:
         now, most = gpu.whole.need("nvmlDeviceGetPowerUsage"), gpu.whole.need("nvmlDeviceGetEnforcedPowerLimit")
         said.append(f"{_watts(now)} of {_watts(most)}")
         levels.append("warn" if now > most else "ok")
-    return Reading(worst(levels), each(said), "nvmlDeviceGetPowerUsage, nvmlDeviceGetEnforcedPowerLimit")
+    return Finding(worst(levels), each(said), "nvmlDeviceGetPowerUsage, nvmlDeviceGetEnforcedPowerLimit")
 
 
-def _per_watt(sight: Sight) -> Reading:
+def _per_watt(reader: HostReader) -> Finding:
     said = []
-    for gpu in sight.gpus:
+    for gpu in reader.gpus:
         least, most = gpu.whole.need("nvmlDeviceGetPowerManagementLimitConstraints")
         gpu.whole.need("nvmlDeviceGetPowerUsage")
         said.append(f"power is readable; limit may be set from {_watts(least)} to {_watts(most)}")
-    return Reading("ok", each(said), "nvmlDeviceGetPowerManagementLimitConstraints, nvmlDeviceGetPowerUsage")
+    return Finding("ok", each(said), "nvmlDeviceGetPowerManagementLimitConstraints, nvmlDeviceGetPowerUsage")
 
 
 PROBES = (

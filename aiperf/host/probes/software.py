@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from aiperf.host import proc
 from aiperf.host.probes.packages import at_least
-from aiperf.host.probes.probe import Level, Probe, Reading, each
-from aiperf.host.probes.sight import Absent, Sight, Unreadable
+from aiperf.host.probes.probe import Finding, Level, Probe, each
+from aiperf.host.probes.reader import Absent, HostReader, Unreadable
 
 _STACK = ("torch", "triton", "cudnn", "nccl", "cupy")
 _PAT = "2.23"
@@ -27,11 +27,11 @@ _SYS_ADMIN = 21
 """Bit of the capability CAP_SYS_ADMIN (linux/capability.h), which opens the counters to a user."""
 
 
-def _stack(sight: Sight) -> Reading:
-    found = sight.packages
+def _stack(reader: HostReader) -> Finding:
+    found = reader.packages
     if "torch" not in found.versions:
         fix = "pip install torch"
-        return Reading("warn", "torch is not installed", "metadata of this interpreter", fix=fix)
+        return Finding("warn", "torch is not installed", "metadata of this interpreter", fix=fix)
     said = [f"{name} {found.versions[name]}" for name in _STACK if name in found.versions]
     said += [f"built for CUDA {found.torch_cuda}" if found.torch_cuda else "a CPU build of torch"]
     old = [
@@ -41,34 +41,34 @@ def _stack(sight: Sight) -> Reading:
     ]
     fix = f"pip install --upgrade {' '.join(text.split()[0] for text in old)}" if old else ""
     note = f"older than aiperf asks for: {', '.join(old)}" if old else ""
-    return Reading("warn" if old else "ok", ", ".join(said), "metadata of this interpreter", note, fix)
+    return Finding("warn" if old else "ok", ", ".join(said), "metadata of this interpreter", note, fix)
 
 
-def _checkout(sight: Sight) -> Reading:
-    where = f"git status in {sight.data}"
-    git = ("git", "--no-optional-locks", "-C", str(sight.data))
-    head = sight.run(*git, "rev-parse", "--short", "HEAD")
+def _checkout(reader: HostReader) -> Finding:
+    where = f"git status in {reader.data}"
+    git = ("git", "--no-optional-locks", "-C", str(reader.data))
+    head = reader.run(*git, "rev-parse", "--short", "HEAD")
     if head.code != 0:
         why = f" ({head.err.strip().splitlines()[0]})" if head.err.strip() else ""
         fix = "git init && git add . && git commit"
-        raise Unreadable(f"{sight.data} is no git checkout with a commit{why}", where, fix)
-    status = sight.run(*git, "status", "--porcelain")
+        raise Unreadable(f"{reader.data} is no git checkout with a commit{why}", where, fix)
+    status = reader.run(*git, "status", "--porcelain")
     changed = [line[3:] for line in status.out.splitlines()]
     commit = f"commit {head.out.strip()}"
     if status.code == 0 and not changed:
-        return Reading("ok", f"{commit}, clean", where)
+        return Finding("ok", f"{commit}, clean", where)
     more = f" and {len(changed) - _CHANGED_SHOWN} more" if len(changed) > _CHANGED_SHOWN else ""
-    return Reading("warn", f"{commit}, changed: {', '.join(changed[:_CHANGED_SHOWN])}{more}", where)
+    return Finding("warn", f"{commit}, changed: {', '.join(changed[:_CHANGED_SHOWN])}{more}", where)
 
 
-def _driver(sight: Sight) -> Reading:
-    gpus, facts, built = sight.gpus, sight.facts, sight.packages.torch_cuda
+def _driver(reader: HostReader) -> Finding:
+    gpus, facts, built = reader.gpus, reader.facts, reader.packages.torch_cuda
     where = "nvmlSystemGetDriverVersion, nvmlSystemGetCudaDriverVersion_v2, torch/version.py"
     if not facts.driver or not facts.cuda_driver:
         raise Unreadable(f"NVML tells no driver version for {len(gpus)} GPUs", where)
     value = f"driver {facts.driver} for CUDA {facts.cuda_driver}"
     if not built:
-        return Reading("ok", f"{value}; torch's CUDA is not known", where)
+        return Finding("ok", f"{value}; torch's CUDA is not known", where)
     level: Level = "ok"
     note = ""
     if not at_least(facts.cuda_driver, built):
@@ -77,17 +77,17 @@ def _driver(sight: Sight) -> Reading:
         note = (
             "an older driver of the same major version works but compiles PTX" if same_major else "torch cannot start"
         )
-    return Reading(level, f"{value}, torch built for CUDA {built}", where, note)
+    return Finding(level, f"{value}, torch built for CUDA {built}", where, note)
 
 
-def _firmware(sight: Sight) -> Reading:
+def _firmware(reader: HostReader) -> Finding:
     dmi = "sys/class/dmi/id"
-    bios = " ".join(filter(None, (sight.maybe(f"{dmi}/bios_version"), sight.maybe(f"{dmi}/bios_date"))))
+    bios = " ".join(filter(None, (reader.maybe(f"{dmi}/bios_version"), reader.maybe(f"{dmi}/bios_date"))))
     said = [f"BIOS {bios}"] if bios else []
-    cards = [(n, sight.maybe(f"sys/class/infiniband/{n}/fw_ver")) for n in sight.names("sys/class/infiniband")]
+    cards = [(n, reader.maybe(f"sys/class/infiniband/{n}/fw_ver")) for n in reader.names("sys/class/infiniband")]
     said += [f"{name} {version}" for name, version in cards if version]
     try:
-        roms = [str(gpu.whole.ask("nvmlDeviceGetVbiosVersion") or "not told") for gpu in sight.gpus]
+        roms = [str(gpu.whole.ask("nvmlDeviceGetVbiosVersion") or "not told") for gpu in reader.gpus]
     except (Absent, Unreadable):
         roms = []
     said += [f"VBIOS {each(roms)}"] if roms else []
@@ -100,71 +100,71 @@ def _firmware(sight: Sight) -> Reading:
         )
     mixed = len(set(roms)) > 1
     note = "GPUs of one host have different VBIOS" if mixed else "compare hosts with aiperf doctor --diff A B"
-    return Reading("warn" if mixed else "ok", ", ".join(said), where, note)
+    return Finding("warn" if mixed else "ok", ", ".join(said), where, note)
 
 
-def _profilers(sight: Sight) -> Reading:
-    found = {name: sight.which(name) or _installed(sight, name) for name in ("nsys", "ncu", "perf")}
+def _profilers(reader: HostReader) -> Finding:
+    found = {name: reader.which(name) or _installed(reader, name) for name in ("nsys", "ncu", "perf")}
     there = [f"{name} at {path}" for name, path in found.items() if path]
     missing = [name for name in ("nsys", "ncu") if not found[name]]
-    torch = ["torch.profiler with torch"] if "torch" in sight.packages.versions else []
+    torch = ["torch.profiler with torch"] if "torch" in reader.packages.versions else []
     where = "PATH, NVIDIA's usual folders, /proc/driver/nvidia/params"
     try:
-        gpus = bool(sight.gpus)
+        gpus = bool(reader.gpus)
     except Absent:
         gpus = False
     if not gpus:
         value = ", ".join(there + torch) or "none"
-        return Reading("ok" if there or torch else "warn", value, where, fix="apt install linux-perf")
-    admin = "RmProfilingAdminOnly: 1" in sight.maybe("proc/driver/nvidia/params")
-    closed = admin and not int(proc.status(sight.root).get("CapEff", "0"), 16) >> _SYS_ADMIN & 1
+        return Finding("ok" if there or torch else "warn", value, where, fix="apt install linux-perf")
+    admin = "RmProfilingAdminOnly: 1" in reader.maybe("proc/driver/nvidia/params")
+    closed = admin and not int(proc.status(reader.root).get("CapEff", "0"), 16) >> _SYS_ADMIN & 1
     said = there + torch + [f"no {name}" for name in missing] + (["counters for root only"] if admin else [])
     fix = "apt install nsight-systems nsight-compute (NVIDIA's repository)" if missing else ""
     if closed:
         fix = 'echo "options nvidia NVreg_RestrictProfilingToAdminUsers=0" | sudo tee /etc/modprobe.d/nvidia-prof.conf'
-    return Reading("warn" if missing or closed else "ok", ", ".join(said), where, fix=fix)
+    return Finding("warn" if missing or closed else "ok", ", ".join(said), where, fix=fix)
 
 
-def _installed(sight: Sight, name: str) -> str:
+def _installed(reader: HostReader, name: str) -> str:
     for folder in _PROFILER_FOLDERS:
-        base = sight.root / folder
+        base = reader.root / folder
         patterns = (name, f"*/{name}", f"*/bin/{name}", f"*/target-linux-x64/{name}", f"*/host/target-linux-x64/{name}")
         for pattern in (*patterns, f"host/target-linux-x64/{name}"):
             hit = next(iter(sorted(base.glob(pattern))), None) if base.is_dir() else None
             if hit is not None:
-                return f"/{hit.relative_to(sight.root)}"
+                return f"/{hit.relative_to(reader.root)}"
     return ""
 
 
-def _markers(sight: Sight) -> Reading:
-    found = sight.packages.versions
+def _markers(reader: HostReader) -> Finding:
+    found = reader.packages.versions
     said = [f"{name} {found[name]}" for name in ("nvtx", "torch") if name in found]
-    return Reading("ok" if "nvtx" in found else "warn", ", ".join(said) or "none", "metadata of this interpreter")
+    return Finding("ok" if "nvtx" in found else "warn", ", ".join(said) or "none", "metadata of this interpreter")
 
 
-def _engines(sight: Sight) -> Reading:
-    found = [f"{name} {sight.packages.versions[name]}" for name in _ENGINES if name in sight.packages.versions]
+def _engines(reader: HostReader) -> Finding:
+    found = [f"{name} {reader.packages.versions[name]}" for name in _ENGINES if name in reader.packages.versions]
     if not found:
         raise Absent(f"no serving engine ({', '.join(_ENGINES)}) is installed; only a host that serves needs one")
-    return Reading("ok", ", ".join(found), "metadata of this interpreter")
+    return Finding("ok", ", ".join(found), "metadata of this interpreter")
 
 
-def _collectives(sight: Sight) -> Reading:
-    count = len(sight.gpus)
-    version = sight.packages.versions.get("nccl", "") or _library(sight)
+def _collectives(reader: HostReader) -> Finding:
+    count = len(reader.gpus)
+    version = reader.packages.versions.get("nccl", "") or _library(reader)
     where = "metadata of this interpreter, libnccl.so.2, NCCL_ALGO"
     if not version:
         raise Unreadable("torch brings its own NCCL, and only a loaded torch tells which", where)
-    chosen = [f"{n}={sight.environ[n]}" for n in ("NCCL_ALGO", "NCCL_PROTO") if sight.environ.get(n)]
+    chosen = [f"{n}={reader.environ[n]}" for n in ("NCCL_ALGO", "NCCL_PROTO") if reader.environ.get(n)]
     old = not at_least(version, _PAT)
     value = ", ".join([f"NCCL {version} for {count} GPU{'s' if count > 1 else ''}", *chosen])
     fix = f"unset {' '.join(c.split('=')[0] for c in chosen)}" if chosen and not old else ""
     note = "chosen by hand: NCCL's own choice is better unless a benchmark says otherwise" if chosen else ""
-    return Reading("warn" if old or chosen else "ok", value, where, note, fix)
+    return Finding("warn" if old or chosen else "ok", value, where, note, fix)
 
 
-def _library(sight: Sight) -> str:
-    names = (n for f in ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib/aarch64-linux-gnu") for n in sight.names(f))
+def _library(reader: HostReader) -> str:
+    names = (n for f in ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib/aarch64-linux-gnu") for n in reader.names(f))
     return next((n.removeprefix("libnccl.so.") for n in names if n.startswith("libnccl.so.2.")), "")
 
 

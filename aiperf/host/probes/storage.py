@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from aiperf.host.probes.disks import NETWORK, PARALLEL, Disk, Mount, disk_of, mount_of
 from aiperf.host.probes.memory import chosen
-from aiperf.host.probes.probe import Level, Probe, Reading, percent
-from aiperf.host.probes.sight import Absent, Sight, Unreadable
+from aiperf.host.probes.probe import Finding, Level, Probe, percent
+from aiperf.host.probes.reader import Absent, HostReader, Unreadable
 from aiperf.units import format_bytes, format_rate
 
 _READ_AHEAD = 1024
@@ -22,11 +22,11 @@ _VIRTUAL = ("vd", "xvd")
 _LOCAL = ("ext4", "xfs", "btrfs", "zfs", "f2fs")
 
 
-def _noatime(sight: Sight) -> Reading:
-    mount = mount_of(sight, sight.data)
+def _noatime(reader: HostReader) -> Finding:
+    mount = mount_of(reader, reader.data)
     level, word = _atime(mount)
     fix = f"sudo mount -o remount,noatime {mount.point}; for good: noatime in /etc/fstab"
-    return Reading(level, f"{word} on {mount.point} ({mount.kind})", "/proc/self/mountinfo", fix=fix)
+    return Finding(level, f"{word} on {mount.point} ({mount.kind})", "/proc/self/mountinfo", fix=fix)
 
 
 def _atime(mount: Mount) -> tuple[Level, str]:
@@ -36,64 +36,64 @@ def _atime(mount: Mount) -> tuple[Level, str]:
     return ("ok", found) if found else ("warn", "strictatime")
 
 
-def _read_ahead_of(sight: Sight) -> tuple[int, str, str]:
+def _read_ahead_of(reader: HostReader) -> tuple[int, str, str]:
     """KiB, the file that says so, and what it belongs to. Raises Unreadable."""
-    mount = mount_of(sight, sight.data)
+    mount = mount_of(reader, reader.data)
     try:
-        disk = disk_of(sight, sight.data)
+        disk = disk_of(reader, reader.data)
         path, name = f"{disk.folder}/queue/read_ahead_kb", disk.name
     except Unreadable:
         path, name = f"sys/class/bdi/{mount.device}/read_ahead_kb", f"{mount.point} ({mount.kind})"
-    return sight.number(path), path, name
+    return reader.number(path), path, name
 
 
-def _read_ahead(sight: Sight) -> Reading:
-    found, path, name = _read_ahead_of(sight)
+def _read_ahead(reader: HostReader) -> Finding:
+    found, path, name = _read_ahead_of(reader)
     level: Level = "ok" if found >= _READ_AHEAD else "warn"
     fix = f"echo {_READ_AHEAD} | sudo tee /{path}"
-    return Reading(level, f"{format_bytes(found * _KIB)} on {name}", f"/{path}", fix=fix)
+    return Finding(level, f"{format_bytes(found * _KIB)} on {name}", f"/{path}", fix=fix)
 
 
-def _scheduler(sight: Sight) -> Reading:
-    disk = disk_of(sight, sight.data)
+def _scheduler(reader: HostReader) -> Finding:
+    disk = disk_of(reader, reader.data)
     path = f"{disk.folder}/queue/scheduler"
-    found = chosen(sight.text(path))
-    spins = sight.maybe(f"{disk.folder}/queue/rotational") == "1" and not _virtual(disk)
+    found = chosen(reader.text(path))
+    spins = reader.maybe(f"{disk.folder}/queue/rotational") == "1" and not _virtual(disk)
     good = ("mq-deadline", "bfq") if spins else ("none", "mq-deadline")
     fix = f"echo {good[0]} | sudo tee /{path}"
-    return Reading("ok" if found in good else "warn", f"{found} on {disk.name}", f"/{path}", fix=fix)
+    return Finding("ok" if found in good else "warn", f"{found} on {disk.name}", f"/{path}", fix=fix)
 
 
 def _virtual(disk: Disk) -> bool:
     return disk.name.startswith(_VIRTUAL)
 
 
-def _fast(sight: Sight) -> Reading:
-    mount = mount_of(sight, sight.data)
+def _fast(reader: HostReader) -> Finding:
+    mount = mount_of(reader, reader.data)
     if mount.kind in PARALLEL:
-        return Reading("ok", f"{mount.kind} on {mount.point}", "/proc/self/mountinfo")
+        return Finding("ok", f"{mount.kind} on {mount.point}", "/proc/self/mountinfo")
     if mount.kind in NETWORK:
         fix = "copy the data to a local NVMe disk before the job, or use a parallel file system"
-        return Reading("warn", f"{mount.kind} on {mount.point}", "/proc/self/mountinfo", fix=fix)
-    disk = disk_of(sight, sight.data)
+        return Finding("warn", f"{mount.kind} on {mount.point}", "/proc/self/mountinfo", fix=fix)
+    disk = disk_of(reader, reader.data)
     where = f"/{disk.folder}/queue/rotational"
     if _virtual(disk):
         reason = f"{disk.name} is a virtual disk: what lies under it is not seen from here"
         raise Unreadable(reason, where, "aiperf peaks disk_read")
-    spins = sight.number(f"{disk.folder}/queue/rotational") == 1
+    spins = reader.number(f"{disk.folder}/queue/rotational") == 1
     kind = "a spinning disk" if spins else "NVMe" if disk.name.startswith("nvme") else "solid state, not NVMe"
-    return Reading("ok" if kind == "NVMe" else "warn", f"{disk.name}: {kind}", where)
+    return Finding("ok" if kind == "NVMe" else "warn", f"{disk.name}: {kind}", where)
 
 
-def _gds(sight: Sight) -> Reading:
-    _ = sight.gpus
-    sight.require_gpu()
-    loaded = sight.facts.gds_active
-    config = sight.environ.get("CUFILE_ENV_PATH_JSON", "/etc/cufile.json")
-    compat = _compat(sight.maybe(config.lstrip("/")))
+def _gds(reader: HostReader) -> Finding:
+    _ = reader.gpus
+    reader.require_gpu()
+    loaded = reader.facts.gds_active
+    config = reader.environ.get("CUFILE_ENV_PATH_JSON", "/etc/cufile.json")
+    compat = _compat(reader.maybe(config.lstrip("/")))
     value = f"nvidia-fs {'loaded' if loaded else 'not loaded'}, compatibility mode {compat}"
     note = "" if loaded else "files reach the GPU through host memory; that is not GPUDirect"
-    return Reading("ok" if loaded else "warn", value, f"/proc/modules, {config}", note)
+    return Finding("ok" if loaded else "warn", value, f"/proc/modules, {config}", note)
 
 
 def _compat(text: str) -> str:
@@ -106,37 +106,37 @@ def _compat(text: str) -> str:
     return "allowed" if found else "forbidden"
 
 
-def _input_rate(sight: Sight) -> Reading:
-    disk = disk_of(sight, sight.data)
-    rate, busy = sight.watch.read_rate(disk.name), sight.watch.disk_busy(disk.name)
+def _input_rate(reader: HostReader) -> Finding:
+    disk = disk_of(reader, reader.data)
+    rate, busy = reader.watch.read_rate(disk.name), reader.watch.disk_busy(disk.name)
     if rate is None or busy is None:
         raise Unreadable(f"/proc/diskstats does not count {disk.name}", "/proc/diskstats")
     note = "read this while a job loads data: a GPU below 95 % beside a busy disk waits for input"
     value = f"{disk.name} reads {format_rate(rate)}, {percent(busy)} of the time busy"
-    return Reading("warn" if busy > _BUSY else "ok", value, "/proc/diskstats over half a second", note)
+    return Finding("warn" if busy > _BUSY else "ok", value, "/proc/diskstats over half a second", note)
 
 
-def _filesystem(sight: Sight) -> Reading:
-    mount = mount_of(sight, sight.data)
+def _filesystem(reader: HostReader) -> Finding:
+    mount = mount_of(reader, reader.data)
     level, word = _atime(mount)
-    ahead, path, _ = _read_ahead_of(sight)
+    ahead, path, _ = _read_ahead_of(reader)
     good = level == "ok" and ahead >= _READ_AHEAD and mount.kind in (*_LOCAL, *PARALLEL)
     value = f"{mount.kind} on {mount.point}, {word}, read-ahead {format_bytes(ahead * _KIB)}"
     wants = [] if level == "ok" else [f"sudo mount -o remount,noatime {mount.point}"]
     wants += [] if ahead >= _READ_AHEAD else [f"echo {_READ_AHEAD} | sudo tee /{path}"]
     if not good and not wants:
         wants = ["keep the data on ext4, xfs or a parallel file system"]
-    return Reading("ok" if good else "warn", value, f"/proc/self/mountinfo, /{path}", fix="; ".join(wants))
+    return Finding("ok" if good else "warn", value, f"/proc/self/mountinfo, /{path}", fix="; ".join(wants))
 
 
-def _on_disk(read: Callable[[Sight], Reading]) -> Callable[[Sight], Reading]:
+def _on_disk(read: Callable[[HostReader], Finding]) -> Callable[[HostReader], Finding]:
     """A probe that does not apply to data in memory."""
 
-    def checked(sight: Sight) -> Reading:
-        mount = mount_of(sight, sight.data)
+    def checked(reader: HostReader) -> Finding:
+        mount = mount_of(reader, reader.data)
         if mount.kind in ("tmpfs", "ramfs"):
-            raise Absent(f"{sight.data} lies in memory ({mount.kind} on {mount.point})")
-        return read(sight)
+            raise Absent(f"{reader.data} lies in memory ({mount.kind} on {mount.point})")
+        return read(reader)
 
     return checked
 

@@ -7,27 +7,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from aiperf.report.ci.entries import Entry, Metric
+from aiperf.analysis.rows import ComparisonRow
+from aiperf.report.ci.entries import CiEntry, CiFormat, CiReport
 from aiperf.report.numbers import clean, confidence, format_interval, format_ratio, format_value, known
 
+_SPEEDUP = "-speedup"
 _SHOWN = {"s": ("ms", 1e3)}
 """One unit for good: a chart cannot change it from one commit to the next."""
 
 
-def render_values(entries: Sequence[Entry]) -> str:
+def render_values(entries: Sequence[CiEntry]) -> str:
     """Return the values of the side after, as ``customSmallerIsBetter``: times in ms; nothing that ought to grow."""
     rows = []
     for entry, metric in _headlines(entries):
         if metric.better == "lower" and metric.after is not None and known(metric.after):
             unit, factor = _SHOWN.get(metric.unit, (metric.unit, 1.0))
-            rows.append(_row(entry, metric, metric.after * factor, unit, _times(metric.spread, factor)))
+            rows.append(_row(entry, metric, metric.after * factor, unit, _times(metric.after_spread, factor)))
     return json.dumps(rows, ensure_ascii=False, indent=1) + "\n"
 
 
-def render_speedups(entries: Sequence[Entry]) -> str:
+def render_speedups(entries: Sequence[CiEntry]) -> str:
     """Return the ratios of after to before, as ``customBiggerIsBetter``."""
     rows = []
     for entry, metric in _headlines(entries):
@@ -36,27 +37,22 @@ def render_speedups(entries: Sequence[Entry]) -> str:
     return json.dumps(rows, ensure_ascii=False, indent=1) + "\n"
 
 
-def speedups_beside(path: Path) -> Path:
-    """Return the file of the speedups beside that of the values: ``bench.json``, ``bench-speedup.json``."""
-    return path.with_name(f"{path.stem}-speedup{path.suffix}")
-
-
-def _headlines(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Metric]]:
+def _headlines(entries: Sequence[CiEntry]) -> Iterator[tuple[CiEntry, ComparisonRow]]:
     """What may enter a trend: a wrong or broken side's time never does."""
     for entry in entries:
         for metric in entry.metrics:
-            if entry.comparable and metric.headline:
+            if entry.comparable and metric.primary:
                 yield entry, metric
 
 
-def _row(entry: Entry, metric: Metric, value: float, unit: str, reach: float | None) -> dict[str, Any]:
+def _row(entry: CiEntry, metric: ComparisonRow, value: float, unit: str, reach: float | None) -> dict[str, Any]:
     row: dict[str, Any] = {"name": clean(entry.name), "unit": unit, "value": _short(value)}
     if reach is not None and known(reach):
         row["range"] = f"± {_short(reach):g}"
     return {**row, "extra": "\n".join(map(clean, _extra(entry, metric)))}
 
 
-def _extra(entry: Entry, metric: Metric) -> list[str]:
+def _extra(entry: CiEntry, metric: ComparisonRow) -> list[str]:
     sides = [(metric.against, metric.before), (metric.side, metric.after)]
     sure = f"{confidence(metric.alpha)} interval" if metric.alpha is not None else "interval"
     ratio = format_ratio(metric.ratio, metric.low, metric.high)
@@ -67,7 +63,7 @@ def _extra(entry: Entry, metric: Metric) -> list[str]:
     ]
 
 
-def _reach(metric: Metric) -> float | None:
+def _reach(metric: ComparisonRow) -> float | None:
     """Distance from the ratio to the farther end of its interval."""
     if metric.ratio is None or metric.low is None or metric.high is None:
         return None
@@ -80,3 +76,16 @@ def _times(value: float | None, factor: float) -> float | None:
 
 def _short(value: float) -> float:
     return float(f"{value:.6g}")
+
+
+def _render(report: CiReport) -> dict[str, str]:
+    return {"": render_values(report.entries), _SPEEDUP: render_speedups(report.entries)}
+
+
+FORMAT = CiFormat(
+    "dashboard",
+    "Write github-action-benchmark's JSON: FILE for its customSmallerIsBetter (values of the after), and beside it "
+    "NAME-speedup.json for customBiggerIsBetter (ratios).",
+    _render,
+    endings=("", _SPEEDUP),
+)

@@ -6,20 +6,22 @@ command's exit code says that something is wrong, so that a report and a job nev
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from aiperf.analysis.gate import GateOutcome, GateRow
-from aiperf.analysis.metrics import HEADLINE, METRICS
+from aiperf.analysis.metrics import DEFAULT_METRIC
+from aiperf.analysis.rows import ComparisonRow, comparison_row
 from aiperf.errors import Exit, Fault
-from aiperf.records import Better, CaseRecord, Result, RunRecord
+from aiperf.records import CaseRecord, RunRecord
 from aiperf.report.explain import explain_case
 from aiperf.report.faults import fault_lines
 from aiperf.report.numbers import clean, confidence, format_interval, format_ratio, format_value
-from aiperf.report.table import Row, build_table
+from aiperf.report.views.cells import interval_text, speedup_text
+from aiperf.report.views.run_rows import RunRow, build_rows
 
 Outcome = Literal["passed", "failed", "error", "skipped", "undecided"]
 """failed: measured, and wrong or worse than allowed. error: it could not be measured. undecided: no verdict."""
@@ -33,30 +35,7 @@ _NOT_TO_COMPARE = ("invalid", "failed", "unfit", "interrupted", "not begun", "no
 
 
 @dataclass(frozen=True)
-class Metric:
-    """One compared quantity of an entry, in SI units; None is "not measured"."""
-
-    name: str
-    unit: str
-    better: Better
-    side: str
-    against: str
-    before: float | None
-    """Value of ``against``."""
-    after: float | None
-    """Value of ``side``."""
-    ratio: float | None
-    """Above 1 is better."""
-    low: float | None
-    high: float | None
-    alpha: float | None = None
-    spread: float | None = None
-    """How far the pair that lies farthest from ``after`` is from it."""
-    headline: bool = True
-
-
-@dataclass(frozen=True)
-class Entry:
+class CiEntry:
     """One case (or one metric of one, or the command itself) as a CI system shows it."""
 
     name: str
@@ -66,14 +45,14 @@ class Entry:
     outcome: Outcome
     word: str
     """The verdict's word, or the status of a case without one."""
-    headline: str
+    summary: str
     """One line: what came of it."""
     text: str
     """All there is to say, several lines."""
     seconds: float
     path: str
     """Scenario file; empty without one."""
-    metrics: tuple[Metric, ...] = ()
+    metrics: tuple[ComparisonRow, ...] = ()
     level: Level = ""
     """How loudly it asks for attention."""
     line: int = 1
@@ -90,7 +69,41 @@ class Entry:
         return self.word not in _NOT_TO_COMPARE
 
 
-def entries_of_run(run: RunRecord, records: Sequence[CaseRecord], *, problems: Sequence[str] = ()) -> tuple[Entry, ...]:
+@dataclass(frozen=True)
+class CiReport:
+    """What a command has for CI systems."""
+
+    entries: Sequence[CiEntry]
+    title: str
+    """The command."""
+    exit_code: Exit
+    root: Path
+    """Root of the repository."""
+    elsewhere: str
+    """Path that is given for a scenario outside the repository."""
+
+
+@dataclass(frozen=True)
+class CiFormat:
+    """A format of CI systems: the option that names its file, and how it is written."""
+
+    name: str
+    help: str
+    render: Callable[[CiReport], Mapping[str, str]]
+    """What is added to the file's stem -> text; most formats are one file, with nothing added."""
+    endings: tuple[str, ...] = ("",)
+    """Every key of what ``render`` returns."""
+
+    def files(self, path: Path) -> dict[str, Path]:
+        """Ending -> file, beside each other: ``bench.json``, ``bench-speedup.json``."""
+        return {
+            ending: path.with_name(f"{path.stem}{ending}{path.suffix}") if ending else path for ending in self.endings
+        }
+
+
+def entries_of_run(
+    run: RunRecord, records: Sequence[CaseRecord], *, problems: Sequence[str] = ()
+) -> tuple[CiEntry, ...]:
     """Entries of a run in plan order; also of what it never began, and one for what cut it short.
 
     A regression is a result of a run and no fault of it (only a gate forbids one): it warns and stays green.
@@ -107,7 +120,7 @@ def entries_of_run(run: RunRecord, records: Sequence[CaseRecord], *, problems: S
     return _unique(entries)
 
 
-def entries_of_gate(outcome: GateOutcome) -> tuple[Entry, ...]:
+def entries_of_gate(outcome: GateOutcome) -> tuple[CiEntry, ...]:
     """Entries of a gate: one a row, and one for the gate itself when it fails for no single row's sake."""
     seen: set[str] = set()
     entries = []
@@ -123,17 +136,17 @@ def entries_of_gate(outcome: GateOutcome) -> tuple[Entry, ...]:
     return _unique(entries)
 
 
-def entry_of_error(name: str, headline: str, *, word: str = "failed") -> Entry:
+def entry_of_error(name: str, summary: str, *, word: str = "failed") -> CiEntry:
     """Build the entry of a command that came to nothing, such as one that was interrupted at once."""
-    return _own(name, word, headline, headline)
+    return _own(name, word, summary, summary)
 
 
-def entries_of_faults(name: str, faults: Iterable[Fault]) -> tuple[Entry, ...]:
+def entries_of_faults(name: str, faults: Iterable[Fault]) -> tuple[CiEntry, ...]:
     """Build the entries of a command that was called wrongly: one a mistake, at its place in its file."""
     return _unique(_of_fault(name, fault) for fault in sorted(set(faults)))
 
 
-def counts(entries: Iterable[Entry]) -> dict[Outcome, int]:
+def counts(entries: Iterable[CiEntry]) -> dict[Outcome, int]:
     """How many entries have each outcome; all five are named."""
     found: dict[Outcome, int] = dict.fromkeys(("passed", "failed", "error", "skipped", "undecided"), 0)
     for entry in entries:
@@ -141,33 +154,35 @@ def counts(entries: Iterable[Entry]) -> dict[Outcome, int]:
     return found
 
 
-def _of_record(run: RunRecord, record: CaseRecord) -> list[Entry]:
-    case, rows = record.case, build_table([record]).rows
-    shown = [row for row in rows if row.verdict and row.headline] or [rows[-1]]
+def _of_record(run: RunRecord, record: CaseRecord) -> list[CiEntry]:
+    case, rows = record.case, build_rows([record]).rows
+    shown = [row for row in rows if row.verdict and row.primary] or [rows[-1]]
     # Commands are to be copied, so no line is broken.
     text = explain_case(run, record, width=_ENDLESS)
     entries = []
     for place, row in enumerate(shown):
         word, outcome, level = _judged(record, row)
         entries.append(
-            Entry(
+            CiEntry(
                 name=clean(_name(row)),
                 group=clean(case.scenario),
                 outcome=outcome,
                 word=word,
-                headline=_headline(record, row, word),
+                summary=_summary(record, row, word),
                 text=text,
                 # A ladder was measured once, whatever the number of its steps.
                 seconds=0.0 if place else record.seconds,
                 path=case.path,
-                metrics=tuple(_metric(r) for r in record.results if (r.side, r.against) == (row.side, row.against)),
+                metrics=tuple(
+                    comparison_row(record, r) for r in record.results if (r.side, r.against) == (row.side, row.against)
+                ),
                 level=level,
             )
         )
     return entries
 
 
-def _judged(record: CaseRecord, row: Row) -> tuple[str, Outcome, Level]:
+def _judged(record: CaseRecord, row: RunRow) -> tuple[str, Outcome, Level]:
     """Word, outcome and level of a case: red exactly where ``aiperf run`` exits with 5 or 6."""
     if record.status == "failed":
         return "failed", "error", "error"
@@ -186,19 +201,19 @@ def _judged(record: CaseRecord, row: Row) -> tuple[str, Outcome, Level]:
     return row.verdict, "passed", "warning" if row.verdict == "regressed" or _missed(row) else ""
 
 
-def _missed(row: Row) -> bool:
+def _missed(row: RunRow) -> bool:
     return bool(row.expect) and row.verdict != row.expect
 
 
-def _name(row: Row) -> str:
+def _name(row: RunRow) -> str:
     if row.ladder or row.against not in ("before", ""):
         return f"{row.case}: {row.side} vs {row.against}"
     return row.case
 
 
-def _headline(record: CaseRecord, row: Row, word: str) -> str:
+def _summary(record: CaseRecord, row: RunRow, word: str) -> str:
     if record.status == "failed":
-        row = build_table([record]).rows[-1]
+        row = build_rows([record]).rows[-1]
     if not row.verdict:
         return clean(f"{word}: {row.sentence}{'; ' + row.fix if row.fix else ''}")
     if word == "unfit":
@@ -206,40 +221,20 @@ def _headline(record: CaseRecord, row: Row, word: str) -> str:
         return f"unfit: the host disturbed {voids} of {len(record.pairs)} pairs, which therefore do not count"
     provisional = " (provisional)" if row.provisional else ""
     expected = f"; the scenario expects: {row.expect}" if word in _DECIDED and _missed(row) else ""
-    figures = f"{row.speedup_text} ({row.interval_text})"
+    figures = f"{speedup_text(row)} ({interval_text(row)})"
     return clean(f"{word}{provisional} {figures}: {row.sentence.rstrip('.')}{expected}")
 
 
-def _metric(result: Result) -> Metric:
-    found = result.comparison
-    ends = (found.after.low, found.after.high)
-    return Metric(
-        name=found.metric,
-        unit=found.unit,
-        better=found.better,
-        side=result.side,
-        against=result.against,
-        before=found.before.value,
-        after=found.after.value,
-        ratio=found.ratio,
-        low=found.low,
-        high=found.high,
-        alpha=found.alpha,
-        spread=max(abs(end - found.after.value) for end in ends) if all(map(math.isfinite, ends)) else None,
-        headline=result.headline,
-    )
-
-
-def _not_begun(name: str) -> Entry:
+def _not_begun(name: str) -> CiEntry:
     said = "not begun: the run ended before its turn came"
-    return Entry(clean(name), clean(name.partition("[")[0]), "skipped", "not begun", said, said, 0.0, "")
+    return CiEntry(clean(name), clean(name.partition("[")[0]), "skipped", "not begun", said, said, 0.0, "")
 
 
-def _own(name: str, word: str, headline: str, text: str) -> Entry:
-    return Entry(name, OWN_GROUP, "error", word, clean(headline), text, 0.0, "", level="error")
+def _own(name: str, word: str, summary: str, text: str) -> CiEntry:
+    return CiEntry(name, OWN_GROUP, "error", word, clean(summary), text, 0.0, "", level="error")
 
 
-def _of_fault(name: str, fault: Fault) -> Entry:
+def _of_fault(name: str, fault: Fault) -> CiEntry:
     said = "\n".join(fault_lines([fault]))
     entry = _own(clean(fault.where) or name, "failed", said, said)
     place = _PLACE.fullmatch(fault.where)
@@ -248,33 +243,33 @@ def _of_fault(name: str, fault: Fault) -> Entry:
     return replace(entry, name=clean(place["path"]), path=place["path"], line=int(place["line"]))
 
 
-def _of_row(gate: GateOutcome, row: GateRow) -> Entry:
-    outcome, level = _standing(gate, row)
-    plain = row.metric == HEADLINE and row.side in ("", "after", "head")
-    return Entry(
+def _of_row(gate: GateOutcome, row: GateRow) -> CiEntry:
+    outcome, level = _status(gate, row)
+    plain = row.metric == DEFAULT_METRIC and row.side in ("", "after", "head")
+    return CiEntry(
         name=clean(row.case if plain else " ".join(p for p in (f"{row.case}:", row.side, row.metric) if p)),
         group=clean(row.scenario),
         outcome=outcome,
-        word=row.standing.replace("_", " "),
-        headline=clean(f"{row.standing.replace('_', ' ')}: {row.sentence}"),
+        word=row.status.replace("_", " "),
+        summary=clean(f"{row.status.replace('_', ' ')}: {row.sentence}"),
         text="\n".join(_row_text(gate, row)),
         seconds=row.seconds,
         path=row.path,
-        metrics=(_row_metric(gate, row),) if row.ratio is not None else (),
+        metrics=(_gated(gate, row),) if row.ratio is not None else (),
         level=level,
     )
 
 
-def _standing(gate: GateOutcome, row: GateRow) -> tuple[Outcome, Level]:
-    if row.standing == "passed":
+def _status(gate: GateOutcome, row: GateRow) -> tuple[Outcome, Level]:
+    if row.status == "passed":
         return "passed", ""
-    if row.standing == "skipped":
+    if row.status == "skipped":
         return "skipped", ""
-    if row.standing == "inconclusive":
+    if row.status == "inconclusive":
         if gate.on_inconclusive == "fail":
             return "failed", "error"
         return "undecided", "warning" if gate.on_inconclusive == "warn" else ""
-    if row.standing in ("regressed", "invalid"):
+    if row.status in ("regressed", "invalid"):
         return "failed", "error"
     # A gate may let a case without a baseline pass, as one that is new at its head: then its exit code says so.
     return ("skipped", "warning") if gate.exit in (Exit.OK, Exit.SKIPPED) else ("error", "error")
@@ -287,11 +282,11 @@ def _row_text(gate: GateOutcome, row: GateRow) -> list[str]:
         span = format_interval(row.low, row.high)
         ratio = format_ratio(row.ratio, row.low, row.high)
         said.append(f"{row.metric}: ratio {ratio} (above 1 is better), {sure} {span} from {row.pairs} pairs.")
-    if gate.level != "ratio" and (row.base_value is not None or row.head_value is not None):
-        values = (format_value(value, row.unit) for value in (row.base_value, row.head_value))
+    if gate.level != "ratio" and (row.before is not None or row.after is not None):
+        values = (format_value(value, row.unit) for value in (row.before, row.after))
         said.append("base {}, head {}.".format(*values))
     if row.confirmed is not None:
-        said.append(f"A fresh sitting {'confirmed it' if row.confirmed else 'did not confirm it'}.")
+        said.append(f"A fresh session {'confirmed it' if row.confirmed else 'did not confirm it'}.")
     if row.pairs_needed is not None:
         said.append(f"About {row.pairs_needed} pairs would decide it.")
     if gate.runs:
@@ -299,25 +294,14 @@ def _row_text(gate: GateOutcome, row: GateRow) -> list[str]:
     return said + ([f"To reproduce it: {row.reproduce}"] if row.reproduce else [])
 
 
-def _row_metric(gate: GateOutcome, row: GateRow) -> Metric:
-    # At the level of ratios the values are speedups, not values of the metric.
-    valued = gate.level != "ratio"
-    return Metric(
-        name=row.metric,
-        unit=row.unit,
-        better=METRICS[row.metric].better if row.metric in METRICS else "lower",
-        side="head",
-        against="base",
-        before=row.base_value if valued else None,
-        after=row.head_value if valued else None,
-        ratio=row.ratio,
-        low=row.low,
-        high=row.high,
-        alpha=row.alpha,
-    )
+def _gated(gate: GateOutcome, row: GateRow) -> ComparisonRow:
+    if gate.level == "ratio":
+        # The values are speedups, not values of the metric.
+        row = replace(row, before=None, after=None)
+    return replace(row, side="head", against="base")
 
 
-def _unique(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+def _unique(entries: Iterable[CiEntry]) -> tuple[CiEntry, ...]:
     """Entries with no name twice in a group: readers such as GitLab keep only the first of a name."""
     seen: set[tuple[str, str]] = set()
     kept = []

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aiperf.errors import MEANING, Exit
-from aiperf.report.ci.entries import Entry
+from aiperf.report.ci.entries import CiEntry
 from aiperf.report.ci.places import inside
 from aiperf.report.numbers import clean
 
@@ -21,27 +21,27 @@ _LISTED = 20
 _CUT = "\n\nThe summary was cut here: GitHub takes no more than 1 MiB from a step. The artefacts hold all of it.\n"
 
 
-def annotation_lines(entries: Sequence[Entry], *, title: str, exit_code: Exit, root: Path) -> list[str]:
+def annotation_lines(entries: Sequence[CiEntry], *, title: str, exit_code: Exit, root: Path) -> list[str]:
     """Return the workflow commands, the worst first and no more of a level than GitHub shows."""
     lines = []
     for level in ("error", "warning", "notice"):
         found = [entry for entry in entries if entry.level == level]
-        lines += [_command(level, _place(entry, root), _title(entry), entry.headline) for entry in found[:_SHOWN]]
+        lines += [_command(level, _place(entry, root), _title(entry), entry.summary) for entry in found[:_SHOWN]]
         if len(found) > _SHOWN:
             more = f"{len(found) - _SHOWN + 1} more; the summary of the step and its artefacts name them"
             lines[-1] = _command(level, "", title, more)
     if exit_code is Exit.SKIPPED:
-        reason = f": {entries[0].headline}" if entries else ""
+        reason = f": {entries[0].summary}" if entries else ""
         lines.append(_command("warning", "", title, f"everything was skipped{reason}"))
     return lines
 
 
-def step_summary(entries: Sequence[Entry], *, title: str, exit_code: Exit, summary: str) -> str:
+def step_summary(entries: Sequence[CiEntry], *, title: str, exit_code: Exit, summary: str) -> str:
     """Return Markdown: what the exit code means, what needs attention, then ``summary``."""
     parts = [f"## {clean(title)}: exit code {int(exit_code)}, {MEANING[exit_code]}", ""]
     loud = sorted((e for e in entries if e.level in ("error", "warning")), key=lambda e: e.level)
     # Indented, so that names need no escaping and a cut leaves nothing open.
-    parts += [f"    {clean(e.name)}: {clean(e.headline)}" for e in loud[:_LISTED]]
+    parts += [f"    {clean(e.name)}: {clean(e.summary)}" for e in loud[:_LISTED]]
     if len(loud) > _LISTED:
         parts.append(f"    and {len(loud) - _LISTED} more")
     return "\n".join([*parts, *([""] if loud else []), summary.rstrip("\n"), "", ""])
@@ -59,12 +59,12 @@ def fit_summary(text: str, *, taken: int) -> str:
     return data[:room].decode("utf-8", "ignore").rpartition("\n")[0] + _CUT
 
 
-def _place(entry: Entry, root: Path) -> str:
+def _place(entry: CiEntry, root: Path) -> str:
     path = inside(entry.path, root)
     return f"file={_property(path)},line={entry.line}" if path else ""
 
 
-def _title(entry: Entry) -> str:
+def _title(entry: CiEntry) -> str:
     return f"{entry.word}: {entry.name}"
 
 

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from aiperf.analysis.rows import ComparisonRow
 from aiperf.errors import Exit
-from aiperf.report.ci.entries import Entry, Metric, counts
+from aiperf.report.ci.entries import CiEntry, CiFormat, CiReport, counts
 from aiperf.report.ci.places import inside
 from aiperf.report.numbers import clean, known
 
@@ -22,7 +23,7 @@ _UNITS = {"s": "seconds", "B": "bytes", "bytes": "bytes"}
 _FAMILY = re.compile(r"[^a-z0-9_]+")
 
 
-def render_code_quality(entries: Sequence[Entry], *, root: Path, elsewhere: str) -> str:
+def render_code_quality(entries: Sequence[CiEntry], *, root: Path, elsewhere: str) -> str:
     """Return one issue for each entry that asks for attention, none for the others.
 
     ``root`` is the repository, from which GitLab wants its paths; ``elsewhere`` stands for a scenario outside it.
@@ -31,12 +32,12 @@ def render_code_quality(entries: Sequence[Entry], *, root: Path, elsewhere: str)
     return json.dumps(issues, ensure_ascii=False, indent=1) + "\n"
 
 
-def _issue(entry: Entry, path: str) -> dict[str, Any]:
+def _issue(entry: CiEntry, path: str) -> dict[str, Any]:
     word = clean(entry.word)
     # No figure goes in: the same finding has the same fingerprint in every run.
     identity = "\0".join(map(clean, (entry.group, entry.name, entry.word)))
     return {
-        "description": clean(f"{entry.name}: {entry.headline}"),
+        "description": clean(f"{entry.name}: {entry.summary}"),
         "check_name": f"aiperf/{word.replace(' ', '-')}",
         "fingerprint": hashlib.sha256(identity.encode()).hexdigest()[:32],
         "severity": _SEVERITY[entry.level],
@@ -44,7 +45,7 @@ def _issue(entry: Entry, path: str) -> dict[str, Any]:
     }
 
 
-def render_metrics(entries: Sequence[Entry], *, exit_code: Exit) -> str:
+def render_metrics(entries: Sequence[CiEntry], *, exit_code: Exit) -> str:
     """Return OpenMetrics text: values by side, ratios with their ends, the words, the counts and the exit code."""
     families: dict[str, list[str]] = {}
     for entry in entries:
@@ -58,21 +59,21 @@ def render_metrics(entries: Sequence[Entry], *, exit_code: Exit) -> str:
     return "".join(f"{line}\n" for lines in families.values() for line in lines) + "# EOF\n"
 
 
-def _verdict(families: dict[str, list[str]], entry: Entry) -> None:
+def _verdict(families: dict[str, list[str]], entry: CiEntry) -> None:
     labels = {**_labels(entry), "word": entry.word, "outcome": entry.outcome}
     _sample(families, "aiperf_verdict", "info", "The verdict of a case, or why it has none.", labels, 1)
 
 
-def _values(families: dict[str, list[str]], entry: Entry, metric: Metric) -> None:
+def _values(families: dict[str, list[str]], entry: CiEntry, metric: ComparisonRow) -> None:
     unit = _UNITS.get(metric.unit, _plain(metric.unit))
-    family = f"aiperf_{_plain(metric.name)}{'_' + unit if unit else ''}"
+    family = f"aiperf_{_plain(metric.metric)}{'_' + unit if unit else ''}"
     for side, value in ((metric.against, metric.before), (metric.side, metric.after)):
         labels = {**_labels(entry), "side": side}
-        _sample(families, family, "gauge", f"{metric.name.replace('_', ' ')} of a side.", labels, value, unit=unit)
+        _sample(families, family, "gauge", f"{metric.metric.replace('_', ' ')} of a side.", labels, value, unit=unit)
 
 
-def _ratios(families: dict[str, list[str]], entry: Entry, metric: Metric) -> None:
-    labels = {**_labels(entry), "metric": metric.name, "side": metric.side, "against": metric.against}
+def _ratios(families: dict[str, list[str]], entry: CiEntry, metric: ComparisonRow) -> None:
+    labels = {**_labels(entry), "metric": metric.metric, "side": metric.side, "against": metric.against}
     for family, said, value in (
         ("aiperf_ratio", "Side against the other, above 1 is better.", metric.ratio),
         ("aiperf_ratio_low", "Lower end of the ratio's interval.", metric.low),
@@ -101,7 +102,7 @@ def _sample(
     lines.append(f"{name}{'{' + given + '}' if given else ''} {value:.6g}")
 
 
-def _labels(entry: Entry) -> dict[str, str]:
+def _labels(entry: CiEntry) -> dict[str, str]:
     return {"scenario": entry.group, "case": entry.name}
 
 
@@ -112,3 +113,15 @@ def _label(text: str) -> str:
 
 def _plain(name: str) -> str:
     return _FAMILY.sub("_", name.lower().replace("/s", "_per_second")).strip("_")
+
+
+def _code_quality(report: CiReport) -> dict[str, str]:
+    return {"": render_code_quality(report.entries, root=report.root, elsewhere=report.elsewhere)}
+
+
+def _metrics(report: CiReport) -> dict[str, str]:
+    return {"": render_metrics(report.entries, exit_code=report.exit_code)}
+
+
+CODE_QUALITY = CiFormat("gitlab", "Write a GitLab code quality report (JSON).", _code_quality)
+METRICS = CiFormat("metrics", "Write the numbers as OpenMetrics text (GitLab metrics).", _metrics)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from aiperf.report.ci.entries import Entry, Metric, counts
+from aiperf.analysis.rows import ComparisonRow
+from aiperf.report.ci.entries import CiEntry, CiFormat, CiReport, counts
 from aiperf.report.ci.places import legal
 from aiperf.report.numbers import clean, format_interval, format_ratio, format_value
 
@@ -16,7 +17,7 @@ _ELEMENTS = {"failed": "failure", "error": "error", "skipped": "skipped", "undec
 """JUnit knows no doubt: what is undecided is neither green nor red there."""
 
 
-def render_junit(entries: Sequence[Entry], *, title: str) -> str:
+def render_junit(entries: Sequence[CiEntry], *, title: str) -> str:
     """Return the document; figures stand as properties of a suite, because the schema allows a test none."""
     root = ElementTree.Element("testsuites", {"name": clean(title), **_totals(entries)})
     for group in dict.fromkeys(entry.group for entry in entries):
@@ -25,11 +26,11 @@ def render_junit(entries: Sequence[Entry], *, title: str) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
 
 
-def _suite(group: str, entries: Sequence[Entry]) -> ElementTree.Element:
+def _suite(group: str, entries: Sequence[CiEntry]) -> ElementTree.Element:
     found = counts(entries)
     skipped = str(found["skipped"] + found["undecided"])
     suite = ElementTree.Element("testsuite", {"name": clean(group), **_totals(entries), "skipped": skipped})
-    figures = [(f"{entry.name} {m.name}", _figures(m)) for entry in entries for m in entry.metrics]
+    figures = [(f"{entry.name} {m.metric}", _figures(m)) for entry in entries for m in entry.metrics]
     if figures:
         properties = ElementTree.SubElement(suite, "properties")
         for name, value in figures:
@@ -39,18 +40,18 @@ def _suite(group: str, entries: Sequence[Entry]) -> ElementTree.Element:
     return suite
 
 
-def _case(entry: Entry) -> ElementTree.Element:
+def _case(entry: CiEntry) -> ElementTree.Element:
     given = {"classname": f"aiperf.{clean(entry.group)}", "name": clean(entry.name), "time": _time([entry])}
     case = ElementTree.Element("testcase", given)
     if tag := _ELEMENTS.get(entry.outcome):
-        told = {"message": clean(entry.headline), "type": clean(entry.word)}
+        told = {"message": clean(entry.summary), "type": clean(entry.word)}
         ElementTree.SubElement(case, tag, told).text = legal(entry.text) if entry.red else None
     if not entry.red:
-        ElementTree.SubElement(case, "system-out").text = legal(f"{entry.headline}\n\n{entry.text}")
+        ElementTree.SubElement(case, "system-out").text = legal(f"{entry.summary}\n\n{entry.text}")
     return case
 
 
-def _totals(entries: Sequence[Entry]) -> dict[str, str]:
+def _totals(entries: Sequence[CiEntry]) -> dict[str, str]:
     found = counts(entries)
     return {
         "tests": str(len(entries)),
@@ -60,15 +61,22 @@ def _totals(entries: Sequence[Entry]) -> dict[str, str]:
     }
 
 
-def _time(entries: Sequence[Entry]) -> str:
+def _time(entries: Sequence[CiEntry]) -> str:
     return f"{sum(entry.seconds for entry in entries):.3f}"
 
 
-def _figures(metric: Metric) -> str:
+def _figures(metric: ComparisonRow) -> str:
     values = (f"{side} {format_value(value, metric.unit)}" for side, value in _sides(metric))
     ratio = format_ratio(metric.ratio, metric.low, metric.high)
     return f"{', '.join(values)}, ratio {ratio} ({format_interval(metric.low, metric.high)})"
 
 
-def _sides(metric: Metric) -> list[tuple[str, float | None]]:
+def _sides(metric: ComparisonRow) -> list[tuple[str, float | None]]:
     return [(metric.against, metric.before), (metric.side, metric.after)]
+
+
+def _render(report: CiReport) -> dict[str, str]:
+    return {"": render_junit(report.entries, title=report.title)}
+
+
+FORMAT = CiFormat("junit", "Write JUnit XML, one test a case.", _render)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from aiperf.report.layout.text import clean_keep
 from aiperf.report.numbers import clean
-from aiperf.report.scenarios import clean_keep
 
 
 def repository(environ: Mapping[str, str], *, folder: Path | None = None) -> Path:

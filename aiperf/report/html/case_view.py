@@ -21,18 +21,26 @@ from aiperf.report.html.interval import interval_chart
 from aiperf.report.html.outcome import glyph, outcome_class
 from aiperf.report.html.readings import Strip, clock_of, strips
 from aiperf.report.html.rounds import rounds_chart
-from aiperf.report.html.view import row_word
 from aiperf.report.html.warmup import WarmupLine, warmup_chart, warmup_lines
+from aiperf.report.layout.table import TableColumn
 from aiperf.report.numbers import clean
 from aiperf.report.profile_table import profile_lines
 from aiperf.report.reasons import result_sentences
 from aiperf.report.roofline import roofline_svg
-from aiperf.report.table import Row, build_table, failure_sentence
 from aiperf.report.timeline import timeline_svg
+from aiperf.report.views.cells import AFTER, BEFORE, INTERVAL, SPEEDUP
+from aiperf.report.views.run_rows import RunRow, build_rows, failure_sentence, run_verdict_text
 
 _HOST_WIDE = "Finding: "
 """The page lists the findings of the host once, not in every case."""
 _PROFILE_WIDTH = 120
+_METRIC_COLUMNS: tuple[TableColumn[RunRow], ...] = (
+    BEFORE,
+    AFTER,
+    replace(SPEEDUP, header="ratio or change"),
+    INTERVAL,
+    TableColumn("verdict", "verdict", run_verdict_text),
+)
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,9 @@ class CaseView:
     came: tuple[str, ...]
     stderr: tuple[str, ...]
     results: tuple[ResultView, ...]
-    metrics: tuple[Row, ...]
+    columns: tuple[TableColumn[RunRow], ...]
+    """Of the table of every metric."""
+    metrics: tuple[RunRow, ...]
     clock: str
     drawn: Drawn
     rounds: str
@@ -128,8 +138,8 @@ def case_view(
     sides = tuple(s.name for s in case.sides)
     counted = (run.side for p in record.pairs for run in p.runs if run.usage)
     watched = tuple(dict.fromkeys([*(mark for p in record.pairs for mark in p.telemetry), *counted]))
-    rows = build_table([record]).rows
-    words = list(dict.fromkeys(row_word(row) for row in rows if row.headline))
+    rows = build_rows([record]).rows
+    words = list(dict.fromkeys(row.outcome for row in rows if row.primary))
     return CaseView(
         id=case.id,
         title=case.title,
@@ -139,8 +149,9 @@ def case_view(
         what=tuple(side_sentences(case)),
         came=_came(record),
         stderr=_stderr(record),
-        results=tuple(_result(record, r) for r in record.results if r.headline),
-        metrics=tuple(replace(row, headline=True) for row in rows if row.verdict),
+        results=tuple(_result(record, r) for r in record.results if r.primary),
+        columns=_METRIC_COLUMNS,
+        metrics=tuple(replace(row, primary=True) for row in rows if row.verdict),
         clock=clock_of(case, sampled) if found else "",
         drawn=distribution_chart(found, sides),
         rounds=rounds_chart(found, sides),
@@ -163,7 +174,7 @@ def case_view(
 
 def _profile(profile: Profile) -> ProfileView:
     lines = tuple(line.text for line in profile_lines(profile, width=_PROFILE_WIDTH))
-    return ProfileView(lines, timeline_svg(profile), roofline_svg(profile, roofs=profile.peaks))
+    return ProfileView(lines, timeline_svg(profile), roofline_svg(profile, peaks=profile.peaks))
 
 
 def _told(run: RunRecord, record: CaseRecord, profile: Profile | None) -> dict[str, tuple[str, ...]]:

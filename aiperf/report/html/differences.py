@@ -25,7 +25,7 @@ _FEWEST = 3
 
 
 @dataclass(frozen=True)
-class Differences:
+class PairDifferences:
     """The log-ratio of every pair, which side went first in it, and the interval after each pair."""
 
     logs: tuple[float, ...]
@@ -35,20 +35,20 @@ class Differences:
     """(pairs so far, fit of them), from the first that has an interval."""
 
 
-def differences(record: CaseRecord, result: Result) -> Differences:
+def differences(record: CaseRecord, result: Result) -> PairDifferences:
     """Take the stored log-ratios with the orders of their pairs; fits are made as the run made them."""
     logs = result.comparison.log_ratios
     used = valid(record.pairs)
     if len(used) != len(logs) or not all({result.side, result.against} <= set(p.order) for p in used):
-        return Differences(logs, (), ())
+        return PairDifferences(logs, (), ())
     orders = tuple(1 if p.order.index(result.against) < p.order.index(result.side) else -1 for p in used)
     alpha = result.comparison.alpha
     counts = range(_FEWEST, len(logs) + 1)
     fits = [(n, fit(logs[:n], orders[:n], alpha=alpha, scale=record.scale or 1.0)) for n in counts]
-    return Differences(logs, orders, tuple((n, f) for n, f in fits if math.isfinite(f.low)))
+    return PairDifferences(logs, orders, tuple((n, f) for n, f in fits if math.isfinite(f.low)))
 
 
-def differences_chart(record: CaseRecord, result: Result, found: Differences) -> str:
+def differences_chart(record: CaseRecord, result: Result, found: PairDifferences) -> str:
     """Draw a result's pairs as ratios in order; empty when it has none."""
     logs = [x for x in found.logs if math.isfinite(x)]
     if len(logs) != len(found.logs) or not logs:
@@ -89,7 +89,7 @@ def _sideways(scale: Scale, threshold: float) -> list[str]:
     return [rect(_LEFT, upper, _WIDTH - _EDGE - _LEFT, lower - upper, "band")]
 
 
-def _running(found: Differences, places: Sequence[int], scale: Scale) -> str:
+def _running(found: PairDifferences, places: Sequence[int], scale: Scale) -> str:
     if not found.running:
         return ""
     xs = [places[n - 1] for n, _ in found.running]
@@ -99,7 +99,7 @@ def _running(found: Differences, places: Sequence[int], scale: Scale) -> str:
     return path(f"{line([*upper, *reversed(lower)])}z", "cone") + path(line(middle), "middle")
 
 
-def _points(found: Differences, points: Sequence[tuple[int, int]]) -> str:
+def _points(found: PairDifferences, points: Sequence[tuple[int, int]]) -> str:
     """A triangle where ``against`` went first, a disc where ``side`` did; discs where nobody knows."""
     if not found.orders:
         return path(discs(points), "mark")

@@ -5,7 +5,7 @@ What must not live here: deciding an outcome, the colours themselves (style.css)
 
 from __future__ import annotations
 
-from aiperf.report.table import NO_RECORD, NOT_BEGUN
+from aiperf.report.views.run_rows import NO_RECORD, NOT_BEGUN
 
 GLYPHS = {
     "improved": "▲",

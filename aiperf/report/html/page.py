@@ -17,10 +17,9 @@ from aiperf.report.html.outcome import GLYPHS, need, outcome_class
 from aiperf.report.html.speedups import MOST_NAMED, speedup_chart
 from aiperf.report.html.sweep import sweeps
 from aiperf.report.html.templates import source, templates
-from aiperf.report.html.view import Overview, command, facts, libraries, overview, row_word
-from aiperf.report.numbers import confidence
+from aiperf.report.html.view import NUMBERS, Overview, command, facts, libraries, overview, page_columns, sort_keys
 from aiperf.report.summary import discovery_line, header_lines, summary_line
-from aiperf.report.table import Table
+from aiperf.report.views.run_rows import RunTable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -82,7 +81,7 @@ def _in_need(records: Sequence[CaseRecord], only: Collection[str], found: Overvi
     """The cases to show in full: the worst outcomes first, the rest in plan order."""
     words: dict[str, set[str]] = {}
     for row in found.rows:
-        words.setdefault(row.case, set()).add(row_word(row))
+        words.setdefault(row.case, set()).add(row.outcome)
     wanted = [r for r in records if not only or r.case.id in only]
     return sorted(wanted, key=lambda r: need(words[r.case.id]))
 
@@ -131,17 +130,21 @@ def _page(
     details: dict[str, _Detail],
     curves: dict[str, str],
 ) -> str:
-    table = Table(found.rows)
+    table = RunTable(found.rows)
     anchors = {case_id: detail.anchor for case_id, detail in details.items()}
     return environment.get_template("page.html.j2").render(
         run=run,
+        host_findings=[str(finding) for finding in run.findings],
         version=__version__,
         header=header_lines(run),
         summary=summary_line(records, unread=table.unread),
         discoveries=discovery_line(run, records),
         found=found,
-        interval=f"{confidence(table.alpha)} interval" if table.alpha is not None else "interval",
-        chart=speedup_chart(found.rows, found.thresholds),
+        columns=page_columns(found.rows),
+        numbers=NUMBERS,
+        sort_keys=sort_keys,
+        outcome_class=outcome_class,
+        chart=speedup_chart(found.rows),
         most_named=MOST_NAMED,
         anchors=anchors,
         sections=_sections(records, details, curves),

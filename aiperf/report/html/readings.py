@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aiperf.analysis.metrics import HEADLINE
+from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.analysis.pairs import ComparisonError, counted, per_iteration, reading, side_value, valid
 from aiperf.records import Case, Pair
 
@@ -50,7 +50,7 @@ def strips(case: Case, pairs: Sequence[Pair]) -> tuple[Strip, ...]:
     """Strips of every side of every pair that counts, in pair order; what was never sampled is left out."""
     used = valid(pairs)
     try:
-        how = reading(used, case, metric=HEADLINE)
+        how = reading(used, case, metric=DEFAULT_METRIC)
     except ComparisonError:
         return ()
     found = []
@@ -67,4 +67,4 @@ def strips(case: Case, pairs: Sequence[Pair]) -> tuple[Strip, ...]:
 
 def clock_of(case: Case, pairs: Sequence[Pair]) -> str:
     """``device`` or ``wall``: whose times the charts show."""
-    return reading(valid(pairs), case, metric=HEADLINE).field.removesuffix("_s")
+    return reading(valid(pairs), case, metric=DEFAULT_METRIC).field.removesuffix("_s")

@@ -12,7 +12,8 @@ from aiperf.report.html.interval import band
 from aiperf.report.html.outcome import glyph, outcome_class
 from aiperf.report.html.scale import Scale, drawable, ratio_ticks, ratios
 from aiperf.report.html.svg import figure, label, path, rect, x_axis, y_axis
-from aiperf.report.table import Row
+from aiperf.report.views.cells import speedup_text
+from aiperf.report.views.run_rows import RunRow, run_verdict_text
 
 MOST_NAMED = 60
 """With more rows than this they are drawn side by side, sorted, without names."""
@@ -21,57 +22,60 @@ _LONGEST = 44
 _TALL = 300
 
 
-def speedup_chart(rows: Sequence[Row], thresholds: Sequence[float]) -> str:
+def speedup_chart(rows: Sequence[RunRow]) -> str:
     """Draw every headline row with its own threshold (0: none); rows without an interval are named, not left out."""
     if not any(_drawn(row) for row in rows):
         return ""
-    return _named(rows, thresholds) if len(rows) <= MOST_NAMED else _sorted(rows, thresholds)
+    return _named(rows) if len(rows) <= MOST_NAMED else _sorted(rows)
 
 
-def _drawn(row: Row) -> bool:
+def _drawn(row: RunRow) -> bool:
     return bool(row.verdict) and drawable(row.ratio)
 
 
-def _scale(rows: Sequence[Row], thresholds: Sequence[float], *, start: float, end: float) -> Scale:
+def _scale(rows: Sequence[RunRow], *, start: float, end: float) -> Scale:
     found = [x for row in rows if _drawn(row) for x in (row.low, row.high, row.ratio) if drawable(x)]
-    widest = max(thresholds, default=0.0)
-    return ratios(min(found), max(found), start=start, end=end, threshold=widest or 0.02)
+    return ratios(min(found), max(found), start=start, end=end, threshold=_widest(rows) or 0.02)
 
 
-def _ends(row: Row, scale: Scale) -> tuple[int, int]:
+def _widest(rows: Sequence[RunRow]) -> float:
+    return max((row.threshold or 0.0 for row in rows), default=0.0)
+
+
+def _ends(row: RunRow, scale: Scale) -> tuple[int, int]:
     low = scale(row.low) if drawable(row.low) else round(scale.start)
     high = scale(row.high) if drawable(row.high) else round(scale.end)
     return low, high
 
 
-def _named(rows: Sequence[Row], thresholds: Sequence[float]) -> str:
+def _named(rows: Sequence[RunRow]) -> str:
     bottom = _TOP + _STEP * len(rows)
     start, end = _NAMES, _WIDTH - _WORDS
-    scale = _scale(rows, thresholds, start=start, end=end)
-    body = _bands(thresholds, scale)
+    scale = _scale(rows, start=start, end=end)
+    body = _bands(rows, scale)
     body.append(x_axis(ratio_ticks(scale, apart=48), start=start, end=end, top=_TOP, bottom=bottom))
     body.append(path(f"M{scale(1)} {_TOP - 6}V{bottom}", "one"))
     body.append(label(scale(1) - 8, 14, "◂ worse", "small end"))
     body.append(label(scale(1) + 8, 14, "better ▸", "small"))
     body += [_line(row, scale, _TOP + place * _STEP + _STEP // 2) for place, row in enumerate(rows)]
-    said = "; ".join(f"{row.case} {row.speedup_text} {row.verdict_text}" for row in rows)
+    said = "; ".join(f"{row.case} {speedup_text(row)} {run_verdict_text(row)}" for row in rows)
     return figure(body, width=_WIDTH, height=bottom + 24, title="Speedup of every case", description=said, name="wide")
 
 
-def _bands(thresholds: Sequence[float], scale: Scale) -> list[str]:
+def _bands(rows: Sequence[RunRow], scale: Scale) -> list[str]:
     """The threshold behind every row, as one area over neighbours that share it."""
     body, top = [], _TOP
-    for threshold, shared in groupby(thresholds):
+    for threshold, shared in groupby(row.threshold or 0.0 for row in rows):
         bottom = top + _STEP * len(list(shared))
         body += band(scale, threshold, top, bottom)
         top = bottom
     return body
 
 
-def _line(row: Row, scale: Scale, middle: int) -> str:
-    word = row.verdict or row.status
+def _line(row: RunRow, scale: Scale, middle: int) -> str:
+    word = row.outcome
     texts = label(_NAMES - 10, middle + 4, _name(row), "end") + label(
-        _WIDTH - _WORDS + 10, middle + 4, f"{glyph(word)} {row.verdict_text}", "word"
+        _WIDTH - _WORDS + 10, middle + 4, f"{glyph(word)} {run_verdict_text(row)}", "word"
     )
     if not _drawn(row):
         return f'<g class="v {outcome_class(word)}">{texts}{path(f"M{_NAMES} {middle}H{_WIDTH - _WORDS}", "none")}</g>'
@@ -81,18 +85,18 @@ def _line(row: Row, scale: Scale, middle: int) -> str:
     return f'<g class="v {outcome_class(word)}">{texts}{bar}{path(f"M{at} {middle - 5}l5 5-5 5-5-5z", "mark")}</g>'
 
 
-def _sorted(rows: Sequence[Row], thresholds: Sequence[float]) -> str:
+def _sorted(rows: Sequence[RunRow]) -> str:
     """One thin upright bar a row, from the smallest ratio to the largest, one path for each verdict."""
     drawn = sorted((row for row in rows if _drawn(row)), key=lambda row: row.ratio or 0.0)
     left, bottom = 64, _TOP + _TALL
-    scale = _scale(rows, thresholds, start=bottom, end=_TOP)
+    scale = _scale(rows, start=bottom, end=_TOP)
     step = (_WIDTH - left - 10) / len(drawn)
     paths: dict[str, list[str]] = {}
     for place, row in enumerate(drawn):
         low, high = _ends(row, scale)
         x = left + (place + 0.5) * step
         paths.setdefault(row.verdict, []).append(f"M{x:.1f} {low}V{min(high, low - 1)}")
-    threshold = max(thresholds, default=0.0)
+    threshold = _widest(rows)
     first, last = scale(1 + threshold), scale(1 / (1 + threshold))
     width = min(6.0, max(0.7, step * 0.7))
     body = [
@@ -112,7 +116,7 @@ def _family(word: str, found: Sequence[str], width: float) -> str:
     return f'<g class="v {outcome_class(word)}" style="stroke-width:{width:.1f}">{path("".join(found))}</g>'
 
 
-def _name(row: Row) -> str:
+def _name(row: RunRow) -> str:
     """Scenario and axes; a long one is cut in the scenario, since the axes tell its cases apart."""
     own = row.own_name
     room = max(8, _LONGEST - len(own) - 1)

@@ -59,7 +59,7 @@ def _sweep(axis: str, records: Sequence[CaseRecord]) -> Sweep | None:
             continue
         others = [f"{k}={axis_text(v)}" for k, v in record.case.axes.items() if k != axis]
         for result in record.results:
-            if result.headline and _drawable(result):
+            if result.primary and _drawable(result):
                 step = [f"{result.side} vs {result.against}"] if len(record.case.sides) > 2 else []
                 series.setdefault(" ".join([*others, *step]), []).append(
                     _Point(record.case.axes[axis], result, record.outcome(result))

@@ -8,39 +8,23 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from markupsafe import Markup
 
 from aiperf.records import CUT_SHORT, CaseRecord, RunRecord
 from aiperf.report.html.interval import tiny_bar
 from aiperf.report.html.outcome import GLYPHS, glyph, outcome_class
+from aiperf.report.layout.table import TableColumn
 from aiperf.report.numbers import DASH, known
 from aiperf.report.scenarios import value_text
-from aiperf.report.table import NO_RECORD, NOT_BEGUN, Row, build_table
+from aiperf.report.views.cells import AFTER, BEFORE, INTERVAL, SPEEDUP, interval_title, limit_text
+from aiperf.report.views.run_rows import NO_RECORD, NOT_BEGUN, RunRow, build_rows, run_verdict_text
 
-Threshold = tuple[str, str, str]
+NUMBERS = ("before", "after", "ratio", "low", "limit_share", "pairs")
+"""Fields by which the page sorts its columns of numbers."""
 _HIDDEN = ("libraries", "fingerprint", "hostname")
-
-
-@dataclass(frozen=True)
-class Line:
-    """One row of the table as texts; ``keys`` are the numbers that its columns are sorted by, ``-`` for none."""
-
-    word: str
-    css: str
-    scenario: str
-    case: str
-    case_id: str
-    before: str
-    after: str
-    speedup: str
-    interval: str
-    bar: str
-    limit: str
-    pairs: str
-    verdict: str
-    reason: str
-    keys: str
 
 
 @dataclass(frozen=True)
@@ -55,11 +39,9 @@ class Tile:
 
 @dataclass(frozen=True)
 class Overview:
-    """Rows, their thresholds, and what the reader must know before reading them."""
+    """Rows, their outcomes, and what the reader must know before reading them."""
 
-    rows: tuple[Row, ...]
-    thresholds: tuple[float, ...]
-    lines: tuple[Line, ...]
+    rows: tuple[RunRow, ...]
     tiles: tuple[Tile, ...]
     notices: tuple[str, ...]
     tags: dict[str, list[str]]
@@ -68,29 +50,42 @@ class Overview:
 
 def overview(run: RunRecord, records: Sequence[CaseRecord], *, warnings: Sequence[str]) -> Overview:
     """Rows of every planned case in plan order: also of those that were never begun."""
-    rows = [row for row in build_table(records).rows if row.headline]
+    rows = [row for row in build_rows(records).rows if row.primary]
     # A case that failed after some pairs has its reason beside its figures.
     counted = {row.case for row in rows if row.verdict}
     rows = [row for row in rows if row.verdict or row.case not in counted]
     unread = _not_begun(run, records, damaged=bool(warnings))
     places = {case_id: place for place, case_id in enumerate(run.planned)}
     rows = sorted([*rows, *unread], key=lambda row: places.get(row.case, len(places)))
-    found = _thresholds(records)
-    thresholds = tuple(found.get((r.case, r.side, r.against), 0.0) for r in rows)
-    lines = tuple(_line(row, threshold) for row, threshold in zip(rows, thresholds, strict=True))
     return Overview(
         rows=tuple(rows),
-        thresholds=thresholds,
-        lines=lines,
-        tiles=_tiles(lines),
+        tiles=_tiles(rows),
         notices=tuple(_notices(run, len(unread))),
         tags={record.case.scenario: list(record.case.tags) for record in records if record.case.tags},
     )
 
 
-def row_word(row: Row) -> str:
-    """The outcome that a row counts for: its verdict, else its status."""
-    return row.verdict or row.status
+def page_columns(rows: Sequence[RunRow]) -> list[TableColumn[RunRow]]:
+    """The columns of the page's table of all cases; those whose key is one of NUMBERS are sorted by it."""
+    return [
+        TableColumn("scenario", "scenario", lambda row: row.scenario),
+        # The axes and, in a ladder, the step; a scenario's only case has neither.
+        TableColumn("case", "case", lambda row: row.own_name or "only case"),
+        BEFORE,
+        AFTER,
+        SPEEDUP,
+        replace(INTERVAL, header=interval_title(rows)),
+        TableColumn("ratio", "against threshold", _bar),
+        TableColumn("limit_share", "of limit", limit_text),
+        TableColumn("pairs", "pairs", lambda row: str(row.pairs) if row.verdict else DASH),
+        TableColumn("verdict", "verdict", run_verdict_text),
+        TableColumn("reason", "reason", _reason),
+    ]
+
+
+def sort_keys(row: RunRow) -> str:
+    """The numbers that the columns are sorted by, in the order of NUMBERS; ``-`` for none."""
+    return " ".join(_key(getattr(row, name)) if row.verdict else "-" for name in NUMBERS)
 
 
 def facts(run: RunRecord) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -124,7 +119,7 @@ def libraries(run: RunRecord) -> str:
     return ", ".join(f"{k} {v}" for k, v in sorted(found.items())) if isinstance(found, Mapping) else ""
 
 
-def _not_begun(run: RunRecord, records: Sequence[CaseRecord], *, damaged: bool) -> list[Row]:
+def _not_begun(run: RunRecord, records: Sequence[CaseRecord], *, damaged: bool) -> list[RunRow]:
     """Rows of planned cases without a record; with damaged records about nobody knows which of them were begun."""
     missing = run.without(record.case.id for record in records)
     ended = "the run has not come to it" if _running(run) else "the run ended before it"
@@ -135,7 +130,7 @@ def _not_begun(run: RunRecord, records: Sequence[CaseRecord], *, damaged: bool) 
         scenario, _, rest = case_id.partition("[")
         label = rest.removesuffix("]")
         rows.append(
-            Row(scenario=scenario, case=case_id, label=label, status=NO_RECORD if lost else NOT_BEGUN, sentence=why)
+            RunRow(scenario=scenario, case=case_id, label=label, status=NO_RECORD if lost else NOT_BEGUN, sentence=why)
         )
     return rows
 
@@ -158,43 +153,13 @@ def _notices(run: RunRecord, unread: int) -> list[str]:
     return said
 
 
-def _thresholds(records: Sequence[CaseRecord]) -> dict[Threshold, float]:
-    return {
-        (record.case.id, result.side, result.against): result.verdict.threshold
-        for record in records
-        for result in record.results
-        if result.headline
-    }
+def _bar(row: RunRow) -> Markup:
+    drawn = row.verdict and None not in (row.ratio, row.low, row.high)
+    bar = tiny_bar(row.ratio or 0.0, row.low or 0.0, row.high or 0.0, threshold=row.threshold or 0.0) if drawn else ""
+    return Markup(bar)
 
 
-def _line(row: Row, threshold: float) -> Line:
-    word = row_word(row)
-    plain = row.verdict and row.ratio is not None and row.low is not None and row.high is not None
-    return Line(
-        word=word,
-        css=outcome_class(word),
-        scenario=row.scenario,
-        case=_case_text(row),
-        case_id=row.case,
-        before=row.before_text,
-        after=row.after_text,
-        speedup=row.speedup_text,
-        interval=row.interval_text,
-        bar=tiny_bar(row.ratio or 0.0, row.low or 0.0, row.high or 0.0, threshold=threshold) if plain else "",
-        limit=row.limit_text,
-        pairs=str(row.pairs) if row.verdict else DASH,
-        verdict=row.verdict_text,
-        reason=_reason(row),
-        keys=" ".join(_key(v) for v in (row.before, row.after, row.ratio, row.low, row.limit_share, row.pairs or None)),
-    )
-
-
-def _case_text(row: Row) -> str:
-    """The axes and, in a ladder, the step; a scenario's only case has neither."""
-    return row.own_name or "only case"
-
-
-def _reason(row: Row) -> str:
+def _reason(row: RunRow) -> str:
     """The reason code as words; the sentence where the code alone does not say what happened."""
     if not row.verdict:
         return f"{row.sentence}{'; ' + row.fix if row.fix else ''}"
@@ -207,11 +172,11 @@ def _key(value: float | None) -> str:
     return f"{value:.5g}" if value is not None and known(value) else "-"
 
 
-def _tiles(lines: Sequence[Line]) -> tuple[Tile, ...]:
+def _tiles(rows: Sequence[RunRow]) -> tuple[Tile, ...]:
     """Every verdict and what befell the rest, in one order; verdicts without a row are told as 0."""
-    counts = Counter(line.css for line in lines)
+    counts = Counter(outcome_class(row.outcome) for row in rows)
     verdicts = ("improved", "regressed", "equivalent", "inconclusive", "invalid")
-    order = [*GLYPHS, *sorted({line.word for line in lines} - set(GLYPHS))]
+    order = [*GLYPHS, *sorted({row.outcome for row in rows} - set(GLYPHS))]
     return tuple(
         Tile(word, outcome_class(word), glyph(word), counts[outcome_class(word)])
         for word in order

@@ -1,0 +1,102 @@
+"""The sentences of the notes on a case, one per code.
+
+What must not live here: deciding whether a case gets a note.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aiperf.records import CaseRecord, Note, NoteCode
+from aiperf.units import format_bytes, format_duration
+
+
+def note_sentence(note: Note) -> str:
+    """Word one note. Raises KeyError when a value that its code needs is missing."""
+    return _SENTENCES[note.code](note.values)
+
+
+def note_sentences(record: CaseRecord) -> tuple[str, ...]:
+    """The notes of a record as sentences, in its order."""
+    return tuple(note_sentence(note) for note in record.notes)
+
+
+def _budget_spent(v: Mapping[str, Any]) -> str:
+    left = f"{format_duration(max(v['left'], 0))} of {format_duration(max(v['budget'], 0))} are left"
+    return f"{v['pairs']} pairs would take {format_duration(v['seconds'])} more, {left}{_needed(v)}"
+
+
+def _needed(v: Mapping[str, Any]) -> str:
+    return f"; a decision would need about {v['needed']} pairs" if v["needed"] else ""
+
+
+def _drift(v: Mapping[str, Any]) -> str:
+    changes: dict[str, float] = v["changes"]
+    if v["alike"]:
+        sizes = [_size(change) for change in sorted(changes.values(), key=lambda change: abs(math.expm1(change)))]
+        span = sizes[0] if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
+        whole = "both sides" if len(changes) == 2 else f"all {len(changes)} sides"
+        word = _direction(next(iter(changes.values())))
+        return f"{whole} {word} by {span} over the case, alike: the ratio is taken within pairs and did not move"
+    moved = ", ".join(f"{side} {_direction(change)} by {_size(change)}" for side, change in changes.items())
+    return f"{moved} over the case, not all sides alike: the ratio moved while it was measured"
+
+
+def _direction(change: float) -> str:
+    return "slowed" if change > 0 else "sped up"
+
+
+def _size(change: float) -> str:
+    return f"{abs(math.expm1(change)) * 100:.2g} %"
+
+
+def _invariant_moved(v: Mapping[str, Any]) -> str:
+    return f"{v['name']} went from {v['was']} to {v['now']} between the starts of pairs {v['before']} and {v['after']}"
+
+
+def _invariant_changed(v: Mapping[str, Any]) -> str:
+    return f"{v['name']} changed {v['count']} times over the pairs, from {v['first']} at first to {v['last']} at last"
+
+
+def _temperature(v: Mapping[str, Any]) -> str:
+    cool, hot = f"{v['low']:g} °C when pair {v['cool']} began", f"{v['high']:g} °C when pair {v['hot']} began"
+    return f"{v['gpu']} had {cool} and {hot}"
+
+
+def _same_code(v: Mapping[str, Any]) -> str:
+    first, *others = (f"{sides[0]} and {', '.join(sides[1:])}" for sides in v["groups"])
+    also = "".join(f"; so are {group}" for group in others)
+    return f"{first} are the same machine code, launched alike: no difference by construction{also}"
+
+
+def _latencies_few(v: Mapping[str, Any]) -> str:
+    lacking = ", ".join(f"{metric} needs {units}" for metric, units in v["lacking"].items())
+    return f"some launch has the latencies of only {v['fewest']} units: {lacking}"
+
+
+def _memory_below(v: Mapping[str, Any]) -> str:
+    size = format_bytes(v["bytes"])
+    return f"the peak memory of {' and '.join(v['sides'])} is unknown: it is below {size}, what aiperf itself used"
+
+
+_SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
+    "verdict_reached": lambda v: f"every verdict was reached at {v['pairs']} pairs",
+    "narrow_enough": lambda v: f"the interval is as narrow as asked (±{100 * v['width']:.3g} %) at {v['pairs']} pairs",
+    "most_pairs": lambda v: f"{v['pairs']} pairs were measured, the most allowed{_needed(v)}",
+    "budget_spent": _budget_spent,
+    "voided": lambda v: f"{v['voids']} of {v['pairs']} pairs were voided by the environment",
+    "host_unfit": lambda v: str(v["reason"]),
+    "drift": _drift,
+    "invariant_moved": _invariant_moved,
+    "invariant_changed": _invariant_changed,
+    "temperature": _temperature,
+    "same_code": _same_code,
+    "latencies_missing": lambda v: f"latencies are not compared: some launch of {' and '.join(v['sides'])} has none",
+    "latencies_few": _latencies_few,
+    "latencies_zero": lambda v: f"{' and '.join(v['metrics'])} not compared: 0 in some launch",
+    "no_cpu_time": lambda v: f"{v['metric']} time is not compared: in some pair the kernel counted none for a side",
+    "memory_below": _memory_below,
+    "text": lambda v: str(v["text"]),
+}

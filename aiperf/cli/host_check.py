@@ -1,0 +1,17 @@
+"""The option --host-check, of the commands that measure.
+
+What must not live here: other options (options.py, which loads no rules), judging the host.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from aiperf.host.relevance import HostCheck
+
+HostCheckOption = Annotated[
+    HostCheck,
+    typer.Option("--host-check", help="Findings of this host that can bias a case: strict measures no unfit case."),
+]

@@ -1,0 +1,74 @@
+"""The replies of a side's ranks, brought together: incidents, one check result, sums.
+
+What must not live here: asking for them (gang.py), and what a pair does with them (pair.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from aiperf.host.placement import format_cpus
+from aiperf.protocol.messages import CompareReply
+from aiperf.records import CheckResult, Incident
+
+_NEAR_SHARE = 0.9
+"""Share of a rank's own pages that should lie on the NUMA nodes of the CPUs that it is bound to."""
+
+
+def strays(
+    side: str, facts: Sequence[Mapping[str, Any]], wanted: Sequence[tuple[int, ...] | None]
+) -> Iterator[Incident]:
+    """Ranks that may run elsewhere than they were bound to; fewer CPUs are a side's own choice."""
+    for rank, (found, cpus) in enumerate(zip(facts, wanted, strict=True)):
+        stray = set(found.get("cpus", ())) - set(cpus or found.get("cpus", ()))
+        if stray:
+            who = f"rank {rank} may run" if len(facts) > 1 else "it may run"
+            detail = f"{who} on CPU {format_cpus(sorted(stray))} too, though it was bound to {format_cpus(cpus or ())}"
+            yield Incident("affinity", side, detail)
+
+
+def far_memory(
+    side: str,
+    facts: Sequence[Mapping[str, Any]],
+    wanted: Sequence[tuple[int, ...] | None],
+    nodes: Mapping[int, tuple[int, ...]],
+) -> Iterator[Incident]:
+    """Ranks whose memory lies on another NUMA node than the CPUs that they were bound to, unless they want it so."""
+    for rank, (found, cpus) in enumerate(zip(facts, wanted, strict=True)):
+        pages, home = found.get("memory_nodes"), sorted(n for n, there in nodes.items() if set(there) & set(cpus or ()))
+        if not pages or not home or "numa: " in str(found.get("memory_policy", "")):
+            continue
+        near = sum(float(pages.get(str(node), 0.0)) for node in home)
+        if near < _NEAR_SHARE:
+            whose = f"rank {rank}'s" if len(facts) > 1 else "its"
+            there = f"node {' and '.join(map(str, home))}, where CPU {format_cpus(cpus or ())} is"
+            yield Incident("affinity", side, f"{near * 100:.0f} % of {whose} memory is on NUMA {there}")
+
+
+def worst_check(replies: Sequence[CompareReply], side: str) -> CheckResult:
+    """The first rank's failure, else what rank 0 compared; the largest error of any rank."""
+    index = next((i for i, r in enumerate(replies) if not r.passed), 0)
+    worst = replies[index]
+    errors = [r.max_error for r in replies if r.max_error is not None]
+    who = side if len(replies) == 1 else f"{side}, rank {index}"
+    return CheckResult(
+        passed=worst.passed,
+        compared=worst.compared,
+        detail=f"{who}: {worst.detail}" if worst.detail else "",
+        max_error=max(errors, default=None),
+        sides=(side,),
+        audits=worst.audits,
+    )
+
+
+def sum_known(values: Sequence[int | None]) -> int | None:
+    """Over the ranks; None where one has no value."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def gang_usage(ranks: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """What all ranks used, and the iterations of one of them: a gang goes through each together."""
+    sums = {name: sum(used[name] for used in ranks) for name in ranks[0]}
+    return {**sums, "iterations": ranks[0]["iterations"]} if sums else {}

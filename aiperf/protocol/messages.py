@@ -1,0 +1,400 @@
+"""The messages between aiperf and its workers, one dataclass each.
+
+What must not live here: how they are written (wire.py), what either end does with them, imports but Python's own.
+
+A worker sends ``ReadyReply`` first. Then it answers each request, in order, with the reply that the request's class
+names, with ``SkipReply`` or with ``FailureReply``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
+
+Clock = Literal["auto", "device", "wall"]
+Cache = Literal["cold", "hot"]
+Isolation = Literal["process", "in_process"]
+Statistic = Literal["mean", "median"]
+PrimaryMetric = Literal[
+    "time", "first_iteration", "user", "system", "memory", "peak_memory", "gpu_memory",
+    "latency_p50", "latency_p90", "latency_p99", "latency_p999",
+]  # fmt: skip
+"""What a case can be about: a metric, or ``memory``, which the plan resolves to that of the device a case runs on."""
+
+
+# ---- parts of messages -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How a case is timed; a scenario's ``measure:`` block with every default filled in."""
+
+    clock: Clock = "auto"
+    """auto: device when the case needs a GPU, else wall."""
+    cache: Cache = "hot"
+    isolation: Isolation = "process"
+    exclusive: bool = False
+    """Sides cannot live together: they run one after the other within a pair."""
+    statistic: Statistic = "mean"
+    """How the iteration times of one side of one pair become its one time."""
+    delta: float | None = None
+    """Practical threshold of this scenario; None takes the precision's, as a worker's copy has it."""
+    reentry: int | None = None
+    """Untimed iterations after a side's turn begins; None lets the harness choose."""
+    blocking_kernel: bool = True
+    """device clock: hold the stream back while launches queue; off for steps that synchronise."""
+    max_pairs: int | None = None
+    metric: PrimaryMetric = "time"
+    """The metric that the verdict, ``expect`` and the stopping rule are about."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """How the outputs of two sides are compared."""
+
+    kind: Literal["bitwise", "tolerance", "named", "none"] = "tolerance"
+    rtol: float | None = None
+    """None takes the tolerance of the coarser dtype of the two sides."""
+    atol: float | None = None
+    name: str = ""
+    """kind named: which of the workload's own checks."""
+    bound: float | None = None
+    """kind named: largest value of the quality metric that still passes."""
+    reference: bool = False
+    """Compare both sides with the workload's float64 reference too."""
+    reason: str = ""
+    """Why the sides may differ by design, shown beside the speedup."""
+
+
+@dataclass(frozen=True)
+class WorkloadCall:
+    """A workload function and the parameters that a side calls it with."""
+
+    workload: str
+    """``family.function``, or ``/path/file.py:function``."""
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+# ---- replies ---------------------------------------------------------------------------------------------------------
+
+
+class Message:
+    """What crosses the pipe; its class name is its type on the wire."""
+
+    types: ClassVar[dict[str, type[Message]]] = {}
+    """Name -> class of every message."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        Message.types[cls.__name__] = cls
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerReply(Message):
+    """The answer to a request; by itself: done."""
+
+    busy_s: float = 0.0
+    """Time that the request took in the worker."""
+    idle_cpu_s: float = 0.0
+    """CPU time that the worker used between the request before and this one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadyReply(WorkerReply):
+    """The worker runs and takes requests."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkipReply(WorkerReply):
+    """This host cannot run the side."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailureReply(WorkerReply):
+    """The request failed; the worker goes on."""
+
+    kind: Literal["error", "oom_host", "oom_device", "protocol"] = "error"
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetUpReply(WorkerReply):
+    """A side is set up."""
+
+    setup_s: float
+    prepares: bool
+    """Its workload prepares every iteration, so a sample is one iteration."""
+    anew: bool
+    """Each iteration begins anew, so there is nothing to warm up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstIterationReply(WorkerReply):
+    """Wall time of the first iteration."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmUpReply(WorkerReply):
+    """Readings of a warm-up, and what they say."""
+
+    seconds: tuple[float, ...]
+    """By reading, for one iteration."""
+    reading_s: float
+    """Wall time of one reading, all around it included."""
+    steady: bool
+    reason: str
+    """What is still moving."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnReply(WorkerReply):
+    """Readings of one turn, seconds for all iterations of a sample."""
+
+    wall: tuple[float, ...]
+    device: tuple[float | None, ...]
+    wall_block: float | None = None
+    """Wall time of one more sample, the stream not held back; None where not asked for."""
+    latencies: tuple[float, ...] = ()
+    """Of the units of work that ended in the turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditReply(WorkerReply):
+    """One reading of the audited iterations; none when the outputs cannot be audited."""
+
+    wall: tuple[float, ...]
+    device: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaveReply(WorkerReply):
+    """The audited outputs are described."""
+
+    faults: tuple[str, ...]
+    """What the audits found wrong with the side by itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareReply(WorkerReply):
+    """Whether two sides computed the same."""
+
+    passed: bool
+    compared: str
+    """What was compared with what, and how."""
+    detail: str = ""
+    """On failure: which output, where, by how much."""
+    max_error: float | None = None
+    """Largest relative error seen (tolerance), or the quality metric (named)."""
+    audits: int = 0
+    """Audited outputs that were compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryReply(WorkerReply):
+    """What a rank reports of a side besides its times."""
+
+    work: dict[str, Any]
+    counters: dict[str, Any]
+    facts: dict[str, Any]
+    usage: dict[str, float]
+    """Sums over the side's turns, from getrusage(2), and ``iterations``."""
+    peak_bytes: int | None
+    peak_gpu_bytes: int | None
+
+
+# ---- requests --------------------------------------------------------------------------------------------------------
+
+R = TypeVar("R", bound=WorkerReply)
+
+
+class WorkerRequest(Message, Generic[R]):
+    """What a worker is asked to do; answered by an ``R``."""
+
+    phase: ClassVar[str]
+    """What a failure of it is a failure of."""
+
+
+@dataclass(frozen=True)
+class LoadRequest(WorkerRequest[WorkerReply]):
+    """Import what the sides surely need. What cannot be imported is left to set-up, which reports it."""
+
+    phase: ClassVar[str] = "set-up"
+    modules: tuple[str, ...]
+    calls: tuple[WorkloadCall, ...]
+    device: str
+    open_gpu: bool
+    """Make this rank's context too, which set-up would begin with."""
+
+
+@dataclass(frozen=True)
+class SetUpRequest(WorkerRequest[SetUpReply]):
+    """Set a side up."""
+
+    phase: ClassVar[str] = "set-up"
+    side: str
+    call: WorkloadCall
+    measure: Measure
+    check: Check
+    device: str
+    """``cuda`` or ``cpu``."""
+    seed: int
+    scratch: str
+    """Folder of the side, in which each rank makes one of its own."""
+    shared_scratch: str
+    pad: int = 0
+    """Bytes by which to offset large buffers."""
+    gpus: int = 0
+    slowdown: float = 0.0
+    """Calibration: share by which every step is lengthened."""
+    repository: str = ""
+    """Where the side's code must not come from: the repository whose checkout it runs; empty without one."""
+
+
+@dataclass(frozen=True)
+class FirstIterationRequest(WorkerRequest[FirstIterationReply]):
+    """Run the first iteration."""
+
+    phase: ClassVar[str] = "warm-up"
+    side: str
+
+
+@dataclass(frozen=True)
+class WarmUpRequest(WorkerRequest[WarmUpReply]):
+    """Take readings to judge whether the last ``window`` of them are steady."""
+
+    phase: ClassVar[str] = "warm-up"
+    side: str
+    readings: int
+    iterations: int
+    """Calls of step per reading."""
+    window: int
+
+
+@dataclass(frozen=True)
+class TurnRequest(WorkerRequest[TurnReply]):
+    """Fill the side's turn in a round."""
+
+    phase: ClassVar[str] = "measure"
+    side: str
+    reentry: int
+    """Untimed iterations before the first sample."""
+    samples: int
+    iterations: int
+    """Calls of step per sample."""
+    wall_too: bool
+    """Time one more sample by the wall clock alone."""
+
+
+@dataclass(frozen=True)
+class RehearsalRequest(WorkerRequest[WorkerReply]):
+    """Load what audits need, before the first one."""
+
+    phase: ClassVar[str] = "check"
+    side: str
+
+
+@dataclass(frozen=True)
+class AuditRequest(WorkerRequest[AuditReply]):
+    """Audit ``iterations`` after ``lead`` untimed ones."""
+
+    phase: ClassVar[str] = "check"
+    side: str
+    seed: int
+    lead: int
+    iterations: int
+
+
+@dataclass(frozen=True)
+class SaveRequest(WorkerRequest[SaveReply]):
+    """Describe the audited outputs in a folder of every side; ``whole``: write the arrays there too."""
+
+    phase: ClassVar[str] = "check"
+    side: str
+    folder: str
+    whole: bool
+
+
+@dataclass(frozen=True)
+class ExchangeRequest(WorkerRequest[WorkerReply]):
+    """Write the arrays that one of the sides ``to``, which have described theirs, needs for its comparison."""
+
+    phase: ClassVar[str] = "check"
+    side: str
+    folder: str
+    to: tuple[str, ...]
+    everything: bool
+    """Needs all of them, not only those that differ."""
+
+
+@dataclass(frozen=True)
+class CompareRequest(WorkerRequest[CompareReply]):
+    """Compare what the ranks of two sides computed: this worker's outputs, and others' from the folder."""
+
+    phase: ClassVar[str] = "check"
+    base: str
+    other: str
+    folder: str
+    check: Check
+
+
+@dataclass(frozen=True)
+class SummaryRequest(WorkerRequest[SummaryReply]):
+    """Report work, counters, facts, and what the side's turns used."""
+
+    phase: ClassVar[str] = "check"
+    side: str
+
+
+@dataclass(frozen=True)
+class CloseRequest(WorkerRequest[WorkerReply]):
+    """Close every side; the process ends after the reply."""
+
+    phase: ClassVar[str] = "close"
+
+
+def reply_of(request: type[WorkerRequest[R]]) -> type[R]:
+    """The class of the reply to a request."""
+    return cast(type[R], get_args(request.__orig_bases__[0])[0])  # type: ignore[attr-defined]
+
+
+# ---- a side without a parent -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StandaloneSpec(Message):
+    """What ``python -m aiperf.worker.standalone`` runs for a profiler; ``{rank}`` in a path is the rank's number."""
+
+    setup: SetUpRequest
+    ranks: int
+    warmup_seconds: float
+    target_seconds: float
+    """Length aimed at for the profiled iterations."""
+    most_iterations: int
+    report: str
+    """Path of each rank's report."""
+    trace: str = ""
+    """Path of the trace that torch.profiler writes; empty for none."""
+    control: tuple[str, ...] = ()
+    """perf's FIFOs: commands, acknowledgements. Rank 0 alone uses them: an acknowledgement does not say whose it is."""
+
+
+@dataclass(frozen=True)
+class StandaloneReport(Message):
+    """What one rank of a standalone side did."""
+
+    rank: int = 0
+    pid: int = 0
+    error: str = ""
+    """Why it failed; the fields below mean nothing then."""
+    iterations: int = 0
+    wall_s: float = 0.0
+    backend: str = ""
+    """Which call made the NVTX ranges; ``none`` without one."""
+    backend_reason: str = ""
+    domain: str = ""
+    """NVTX domain of the ranges; empty where the backend knows none."""
+    summary: SummaryReply | None = None

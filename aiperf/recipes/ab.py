@@ -1,0 +1,100 @@
+"""The recipe of `aiperf ab`: two commands become one case, which is measured as any other.
+
+What must not live here: measuring, flags, printing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiperf.errors import Fault, UserError
+from aiperf.host.facts import HostFacts
+from aiperf.host.relevance import HostCheck
+from aiperf.plan.plan import Plan
+from aiperf.recipes.run import RunOutcome, run_plan
+from aiperf.records import Case, Check, Invocation, Measure, Needs, Side
+from aiperf.report.live import Progress
+from aiperf.scenario.command import words_of
+from aiperf.settings import Settings
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Two commands to compare, as typed."""
+
+    before: str
+    after: str
+    env_before: Sequence[str] = ()
+    """``NAME=VALUE`` each."""
+    env_after: Sequence[str] = ()
+    same_output: bool = False
+    """Whether both must print the same bytes."""
+    gpus: int = 0
+    """GPUs that both use."""
+
+
+def run_ab(
+    programs: Programs,
+    *,
+    host: HostFacts,
+    settings: Settings,
+    progress: Progress,
+    invocation: Invocation,
+    host_check: HostCheck,
+) -> RunOutcome:
+    """Measure two programs against each other. Raises UserError with every mistake in them."""
+    plan = Plan((command_case(programs, host),), ())
+    return run_plan(plan, host=host, settings=settings, progress=progress, invocation=invocation, host_check=host_check)
+
+
+def command_case(programs: Programs, host: HostFacts) -> Case:
+    """The case of two commands. Raises UserError with every mistake in them."""
+    faults: list[Fault] = []
+    sides = tuple(
+        Side(name, command=_command(f"--{name}", text, faults), env=_env(f"--env-{name}", env, faults))
+        for name, text, env in (
+            ("before", programs.before, programs.env_before),
+            ("after", programs.after, programs.env_after),
+        )
+    )
+    if programs.gpus > len(host.gpus):
+        why = f" ({host.gpu_problem})" if host.gpu_problem else ""
+        what = f"asks for {programs.gpus} GPUs; this host has {len(host.gpus)}{why}."
+        faults.append(Fault("--gpus", what, "Use fewer, or run on a host that has them."))
+    if faults:
+        raise UserError(faults)
+    return Case(
+        scenario="ab",
+        id="ab",
+        title=f"{programs.before} against {programs.after}",
+        why="Asked at the command line.",
+        sides=sides,
+        needs=Needs(gpus=programs.gpus),
+        measure=Measure(clock="wall"),
+        check=Check("bitwise") if programs.same_output else Check("none", reason="programs may print what they like"),
+    )
+
+
+def _command(flag: str, text: str, faults: list[Fault]) -> tuple[str, ...]:
+    try:
+        parts = words_of(text)
+    except ValueError as error:
+        faults.append(Fault(flag, str(error)))
+        return ()
+    if not parts:
+        faults.append(Fault(flag, "is empty.", 'Give a command, e.g. "python script.py".'))
+    elif shutil.which(parts[0]) is None:
+        faults.append(Fault(flag, f'program "{parts[0]}" not found.', "Give its path, or check PATH."))
+    return parts
+
+
+def _env(flag: str, entries: Sequence[str], faults: list[Fault]) -> dict[str, str]:
+    env = {}
+    for entry in entries:
+        name, equals, value = entry.partition("=")
+        if not equals or not name:
+            faults.append(Fault(flag, f'"{entry}" is not NAME=VALUE.', "Write for instance OMP_NUM_THREADS=1."))
+        env[name] = value
+    return env

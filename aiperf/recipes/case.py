@@ -1,0 +1,350 @@
+"""One case from its first pair to its record: measure, look, stop or go on, save.
+
+What must not live here: how a pair is measured, how a verdict is reached, and anything printed.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol
+
+from aiperf.analysis.drift import drift_note, drifts
+from aiperf.analysis.invariants import invariant_notes
+from aiperf.analysis.limits import Peak as PeakSpec
+from aiperf.analysis.limits import is_beyond
+from aiperf.analysis.pairs import has_metric, lacks_primary_metric, latency_notes
+from aiperf.analysis.recompute import case_limits, conclude
+from aiperf.analysis.stopping import Continue, Stop, next_look, next_step
+from aiperf.errors import AiperfError, UserError
+from aiperf.launch.gang import LaunchFailed, LaunchSkipped
+from aiperf.plan.order import PairPlan, orders
+from aiperf.records import Case, CaseRecord, Failure, Limit, Note, Pair, Result
+from aiperf.settings import Settings
+
+_VOID_SHARE = 0.2
+"""Share of pairs that the environment may void before the host counts as unfit (METHOD 7)."""
+_FEWEST_VOIDS = 2
+_FAILURES_AFTER_SUCCESS = 1
+
+_FULLY_AUDITED = 2
+"""Pairs that count and have all the audits of the precision; of later launches of the same sides one shows enough."""
+
+
+class MeasurePair(Protocol):
+    """Measures one pair. Raises LaunchFailed, LaunchSkipped, KeyboardInterrupt."""
+
+    def __call__(self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audits: int | None) -> Pair:
+        """``audits``: at most so many of each side; None for the precision's."""
+
+
+PairDone = Callable[["CaseProgress"], None]
+Expect = Callable[[Sequence[PairPlan]], None]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What A/A calibration learned about this host for a case's mode of measuring."""
+
+    tau: float = 0.0
+    scale: float = 1.0
+
+
+@dataclass
+class CaseProgress:
+    """A case while it is measured; grows pair by pair and can be taken up again."""
+
+    case: Case
+    settings: Settings
+    host_id: str
+    noise: Noise
+    seed: int
+    started: str = field(default_factory=lambda: _now())
+    pairs: list[Pair] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    results: tuple[Result, ...] = ()
+    peaks: Mapping[str, PeakSpec] = field(default_factory=dict)
+    seconds: float = 0.0
+    target: int = 0
+    """Pairs that count wanted at the next look."""
+    stop: str = ""
+    ending: Note | None = None
+    """Why that rule ended the case."""
+    skip_reason: str = ""
+
+    @property
+    def done(self) -> bool:
+        """Whether a rule has ended the case."""
+        return bool(self.stop)
+
+    @property
+    def valid(self) -> int:
+        """Pairs that count."""
+        return sum(not pair.void for pair in self.pairs)
+
+    @property
+    def delta(self) -> float:
+        """The threshold asked for: the scenario's own, else the precision's."""
+        own = self.case.measure.delta
+        return own if own is not None else self.settings.precision.delta
+
+
+def new_state(case: Case, settings: Settings, *, host_id: str, noise: Noise, seed: int) -> CaseProgress:
+    """State of a case before its first pair; its own seed is drawn from the run's and the case's name."""
+    own = random.Random(f"{seed}-{case.id}").randrange(2**31)
+    state = CaseProgress(case, settings, host_id, noise, own)
+    look(state, budget=settings.precision.case_seconds)
+    return state
+
+
+def resume_case(state: CaseProgress, record: CaseRecord, *, budget: float) -> None:
+    """Go on where ``record``, which holds its samples, was left; every pair of it counts as if measured now.
+
+    Between two looks it goes on to the next one: another look would not be paid for by their error.
+    """
+    state.pairs, state.failures = list(record.pairs), list(record.failures)
+    state.seconds, state.started = record.seconds, record.started
+    refresh(state)
+    looks, most = state.settings.precision.looks, state.case.measure.max_pairs
+    here, following = (next_look(looks, pairs_done=n, max_pairs=most) for n in (state.valid - 1, state.valid))
+    if following is None or here == state.valid:
+        look(state, budget=budget)
+    else:
+        state.target = following
+
+
+def coming(state: CaseProgress) -> list[PairPlan]:
+    """The pairs up to the next look, as they will be measured if none of them fails."""
+    if state.done:
+        return []
+    done, index = len(state.pairs), len(state.pairs) + len(state.failures)
+    count = max(0, state.target - state.valid)
+    planned = orders([s.name for s in state.case.sides], count=done + count, seed=state.seed)
+    return [PairPlan(state.case, index + k, planned[done + k], state.seed + 1000 * (index + k)) for k in range(count)]
+
+
+def advance(
+    state: CaseProgress,
+    measure: MeasurePair,
+    pair_done: PairDone,
+    *,
+    budget: float | None = None,
+    expect: Expect = lambda _: None,
+    then: Sequence[CaseProgress] = (),
+) -> None:
+    """Measure pairs until the next look, or until the budget (seconds of the case; the precision's by default) cannot
+    hold another one. An interrupt is recorded in the state and raised again.
+
+    Before each pair ``expect`` is told which are likely to follow: this case's, and those of the cases ``then``.
+    """
+    limit = state.settings.precision.case_seconds if budget is None else budget
+    later = [plan for case in then for plan in coming(case)]
+    while state.valid < state.target and not state.done and not _spent(state, limit):
+        plan, *following = coming(state)
+        expect([*following, *later])
+        began = time.monotonic()
+        try:
+            audits = None if state.valid < _FULLY_AUDITED else 1
+            pair = measure(plan.case, plan.index, plan.order, plan.seed, audits=audits)
+            side, lacking = lacks_primary_metric(pair, plan.case)
+            if lacking:
+                _failed(state, Failure(side, "measure", "error", lacking))
+            else:
+                state.pairs.append(pair)
+        except LaunchFailed as error:
+            _failed(state, error.failure)
+        except LaunchSkipped as reason:
+            state.stop, state.skip_reason = "skipped", str(reason)
+        except UserError:
+            raise
+        except AiperfError as error:
+            _failed(state, Failure("", "start", "error", str(error)))
+        except KeyboardInterrupt:
+            state.stop = "interrupted"
+            raise
+        finally:
+            state.seconds += time.monotonic() - began
+        _judge_voids(state)
+        pair_done(state)
+
+
+def _spent(state: CaseProgress, limit: float) -> bool:
+    """Whether pairs became slower than the last look foresaw. The first look, and balanced orders, come first."""
+    if state.valid < state.settings.precision.looks[0] or state.valid % 2:
+        return False
+    return state.seconds + state.seconds / len(state.pairs) > limit
+
+
+def _failed(state: CaseProgress, failure: Failure) -> None:
+    state.failures.append(failure)
+    allowed = _FAILURES_AFTER_SUCCESS if state.valid else 0
+    if len(state.failures) > allowed:
+        state.stop = "failure"
+
+
+def _judge_voids(state: CaseProgress) -> None:
+    voids = len(state.pairs) - state.valid
+    if voids > max(_FEWEST_VOIDS, _VOID_SHARE * len(state.pairs)):
+        state.stop = "unfit"
+        state.ending = Note("voided", {"voids": voids, "pairs": len(state.pairs)})
+
+
+def look(state: CaseProgress, *, budget: float) -> None:
+    """Conclude what there is and decide whether to go on; sets the next target or the stop rule."""
+    precision = state.settings.precision
+    refresh(state)
+    if state.done:
+        return
+    step = next_step(
+        state.results,
+        looks=precision.looks,
+        pairs_done=state.valid,
+        elapsed=state.seconds if state.pairs else 0.0,
+        budget=budget,
+        mean_pair_seconds=state.seconds / max(1, len(state.pairs)),
+        width=precision.width,
+        max_pairs=state.case.measure.max_pairs,
+    )
+    if isinstance(step, Continue):
+        state.target = step.to_pairs
+    elif isinstance(step, Stop):
+        state.stop, state.ending = step.rule, step.note
+
+
+def refresh(state: CaseProgress) -> None:
+    """Conclude from the pairs there are, with the peaks known by now."""
+    if state.valid:
+        state.results = conclude(
+            state.case,
+            state.pairs,
+            alpha=state.settings.precision.alpha,
+            delta=state.delta,
+            width=state.settings.precision.width,
+            tau=state.noise.tau,
+            scale=state.noise.scale,
+            provisional=state.settings.precision.provisional,
+            peaks=state.peaks,
+        )
+
+
+def to_record(state: CaseProgress) -> CaseRecord:
+    """The record of a case as far as it went."""
+    # As long as no rule has ended the case it is stored as what it is when nobody comes back to it.
+    statuses = {"": "interrupted", "failure": "failed", "skipped": "skipped", "interrupted": "interrupted"}
+    status = statuses.get(state.stop, "measured")
+    if state.stop == "unfit" and not state.pairs:
+        status = "failed"
+    threshold = max((r.verdict.threshold for r in state.results), default=state.delta)
+    return CaseRecord(
+        case=state.case,
+        status=status,  # type: ignore[arg-type]
+        results=state.results,
+        pairs=tuple(state.pairs),
+        limits=case_limits(state.case, state.pairs, peaks=state.peaks) if state.valid else (),
+        stop=state.stop,
+        skip_reason=state.skip_reason,
+        failure=state.failures[-1] if status == "failed" else None,
+        failures=tuple(state.failures),
+        notes=_notes(state),
+        threshold=threshold,
+        alpha=state.settings.precision.alpha,
+        width=state.settings.precision.width,
+        scale=state.noise.scale,
+        precision=state.settings.precision.name,
+        seed=state.seed,
+        host_id=state.host_id,
+        seconds=state.seconds,
+        harness_seconds=max(0.0, state.seconds - sum(p.worker_seconds for p in state.pairs)),
+        started=state.started,
+        finished=_now(),
+    )
+
+
+def reject_case(state: CaseProgress, reason: str) -> None:
+    """End a case before its first pair, because the host is unfit for it."""
+    state.failures.append(Failure("", "start", "error", reason))
+    state.stop = "unfit"
+
+
+def _notes(state: CaseProgress) -> tuple[Note, ...]:
+    # Drifts of less than half the threshold are nobody's business.
+    found = drifts(state.case, state.pairs, least=state.delta / 2) if state.results else ()
+    moved = (drift_note(found, sides=len(state.case.sides)), *invariant_notes(state.pairs))
+    built = (same_code_note(state.pairs), *latency_notes(state.pairs, state.case), *_program_notes(state))
+    return tuple(note for note in (state.ending, *moved, *built) if note is not None)
+
+
+def same_code_note(pairs: Sequence[Pair]) -> Note | None:
+    """The sides that are the same machine code, launched alike, if any: what differs between them is noise."""
+    alike: dict[object, list[str]] = {}
+    for run in pairs[0].runs if pairs else ():
+        if (digest := run.facts.get("step_digest")) is not None:
+            alike.setdefault(digest, []).append(run.side)
+    groups = [sides for sides in alike.values() if len(sides) > 1]
+    return Note("same_code", {"groups": groups}) if groups else None
+
+
+def _program_notes(state: CaseProgress) -> list[Note]:
+    """What the kernel does not count of programs: the memory of small ones, the CPU time of idle ones."""
+    if not state.case.is_command or not state.valid:
+        return []
+    names = [side.name for side in state.case.sides]
+    lacking = [
+        metric
+        for metric in ("user", "system", "peak_memory")
+        if not has_metric(state.pairs, state.case, metric=metric, sides=names)
+    ]
+    notes = [Note("no_cpu_time", {"metric": metric}) for metric in lacking if metric != "peak_memory"]
+    runs = [run for pair in state.pairs if not pair.void for run in pair.runs]
+    below = {run.side: run.facts["peak_below_bytes"] for run in runs if "peak_below_bytes" in run.facts}
+    if below and "peak_memory" in lacking:
+        notes.append(Note("memory_below", {"sides": list(below), "bytes": max(below.values())}))
+    return notes
+
+
+def skipped_record(case: Case, reason: str, fix: str, *, host_id: str, precision: str) -> CaseRecord:
+    """The record of a case that the plan skipped."""
+    now = _now()
+    return CaseRecord(
+        case=case,
+        status="skipped",
+        stop="skipped",
+        skip_reason=reason,
+        skip_fix=fix,
+        host_id=host_id,
+        precision=precision,
+        started=now,
+        finished=now,
+    )
+
+
+def interrupt(state: CaseProgress) -> None:
+    """End a case where it stands, unless a rule has ended it already."""
+    state.stop = state.stop or "interrupted"
+    refresh(state)
+
+
+def with_peaks(state: CaseProgress, peaks: Mapping[str, PeakSpec]) -> None:
+    """Hold the case against these peaks from now on."""
+    state.peaks = peaks
+    refresh(state)
+
+
+def broken_limits(state: CaseProgress) -> tuple[Limit, ...]:
+    """Limits that a side of the case would be beyond."""
+    if not state.valid:
+        return ()
+    return tuple(limit for limit in case_limits(state.case, state.pairs, peaks=state.peaks) if is_beyond(limit))
+
+
+def charged_peaks(state: CaseProgress) -> tuple[str, ...]:
+    """Names of the peaks that the sides charge."""
+    names = {peak_name for pair in state.pairs for run in pair.runs for peak_name in run.work.get("peaks", {})}
+    return tuple(sorted(names))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

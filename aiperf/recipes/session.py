@@ -1,0 +1,302 @@
+"""The test stand of one run: host, guardian, scratch, CPUs, telemetry; turns (case, order, seed) into a measured pair.
+
+What must not live here: how many pairs to measure, statistics, records.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from aiperf.errors import AiperfError, UserError
+from aiperf.host.energy import EnergyMeter, cpu_meter, gpu_meter
+from aiperf.host.facts import Gpu, HostFacts
+from aiperf.host.gpu_affinity import assign_cpus, gpu_cpus
+from aiperf.host.incidents import judge
+from aiperf.host.nvml import Nvml, open_nvml
+from aiperf.host.placement import on_same_nodes, others, place
+from aiperf.host.read import memory
+from aiperf.host.telemetry import Sampler
+from aiperf.launch.command import measure_command_pair, plan_commands
+from aiperf.launch.gang import LaunchFailed
+from aiperf.launch.guardian import Guardian
+from aiperf.launch.pair import CHECKING, SETTING_UP, Where, measure_pair
+from aiperf.launch.prelaunch import PrelaunchPool
+from aiperf.launch.scratch import Scratch
+from aiperf.launch.trial import CommandPlan
+from aiperf.launch.worktrees import Worktrees
+from aiperf.plan.order import PairPlan
+from aiperf.plan.refs import unchecked
+from aiperf.records import Case, Failure, Incident, Pair, Watch
+from aiperf.settings import Settings
+
+_REPROBE_S = 180.0
+"""After so long the quiet CPUs are looked for again, which takes a second: a neighbour may have moved in."""
+_GPU_CPUS = 4
+"""CPUs of a rank that drives a GPU: launches, autograd, communication and loader threads."""
+_AHEAD = 16
+"""Pairs whose processes start ahead, at most: many, because they get on only while nothing is timed, so that a case
+whose pairs set up for long has those of the short ones after it ready."""
+_AHEAD_MEMORY = 16 << 30
+"""Available memory that is left alone: pairs must not swap for the sake of those that come."""
+_MEMORY_EACH = 3 << 29
+"""Memory that one who waits may take; with torch, its libraries and a context 0.8 GiB were seen."""
+_MOST_WAITING = 32
+"""Processes that wait at most."""
+_ROOMY = 64 << 30
+"""Bytes of a GPU's memory from which on they may have contexts there."""
+_CONTEXTS, _CONTEXT = 0.125, 640 << 20
+"""Share of that memory for contexts of who waits, and bytes of one."""
+_CROWDED = 0.75
+"""Share of that memory from which on a case has such a GPU without them."""
+_KEPT = 2 << 30
+"""Bytes of outputs that a rank keeps at most; float64 references come to twice that."""
+_EXCHANGE = Path("/dev/shm")
+"""Where outputs are handed over from side to side, as far as they are sure to fit: memory, as on any Linux."""
+
+
+@dataclass(frozen=True)
+class _Cpus:
+    chosen: tuple[int, ...] | None
+    since: float
+
+
+class MeasurementSession:
+    """Open for the length of a run; closing it ends every process and removes every scratch file."""
+
+    def __init__(self, host: HostFacts, settings: Settings) -> None:
+        self._host, self._settings = host, settings
+        self._guardian = Guardian()
+        self._scratch = Scratch(self._guardian, "run")
+        self._exchange = Scratch(self._guardian, "run", area=_EXCHANGE)
+        self._room = PrelaunchPool(self._scratch.path, self._guardian)
+        self._coming: tuple[PairPlan, ...] = ()
+        self._cpus: dict[tuple[int, int, int], _Cpus] = {}
+        """(GPUs, ranks, CPUs of each) -> what was found for those who want as much."""
+        self._near: tuple[tuple[int, ...], ...] | None = None
+        self._nvml: Nvml | None = None
+        self._command_plans: dict[str, CommandPlan] = {}
+        self.cancel = threading.Event()
+        self.worktrees = Worktrees(self._guardian)
+        """The checkouts of this stand's sides; they go when it closes."""
+
+    def __enter__(self) -> MeasurementSession:
+        self._guardian.start()
+        try:
+            self._scratch.open()
+            with suppress(UserError):  # outputs then go through the scratch folder
+                self._exchange.open()
+            # Held open, or the telemetry of each pair would start the library anew, which asks every GPU of the host.
+            self._nvml = open_nvml()[0] if self._host.gpus else None
+        except BaseException:
+            self.__exit__(BaseException)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
+        # What is on its way out already says why; a process that did not die must not take its place.
+        spared = (AiperfError,) if kind is not None else ()
+        with suppress(*spared), ExitStack() as every:  # whatever one of them says, from the last to the first
+            for one in (self._exchange, self._scratch, self._guardian, self.worktrees, self._room, self._nvml):
+                if one is not None:
+                    every.callback(one.close)
+
+    def expect(self, coming: Sequence[PairPlan]) -> None:
+        """Say which pairs come after the next one: on a host with CPUs to spare their processes start ahead."""
+        self._coming = tuple(coming[:_AHEAD])
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Nothing of this stand is at work meanwhile: for looks at what others do on this host."""
+        self._room.reap()
+        self._room.suspend()
+        try:
+            yield
+        finally:
+            self._room.resume()
+
+    def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audits: int | None = None) -> Pair:
+        """Measure one pair. Raises LaunchFailed, LaunchSkipped.
+
+        ``audits``: at most so many of each side, none for one that is held against nothing; by default the precision's.
+        """
+        plan = PairPlan(case, index, order, seed)
+        if side := unchecked(case):
+            what = f"its ref {side.ref} was not checked out, so it would run the code as it lies"
+            raise LaunchFailed(Failure(side.name, "start", "error", what))
+        cpus = self._place(case)
+        sampler = Sampler(
+            gpus=self._used_gpus(case),
+            cpus=cpus or self._host.cpus,
+            home=others((cpus,), self._host.cpus) if cpus else (),
+        )
+        sampler.start()
+        try:
+            pair = self._pair(plan, cpus, sampler.mark, _with_audits(self._settings, audits))
+        finally:
+            telemetry = sampler.stop()
+        unkillable = [Incident("leftover_process", "", told) for told in self._room.unkillable()]
+        own = {os.getpid()} | {pid for run in pair.runs for pid in run.pids} | self._room.pids
+        return replace(
+            pair,
+            incidents=(*pair.incidents, *judge(telemetry, own), *unkillable),
+            telemetry={**telemetry.sides, "": telemetry.overall},
+            watch=Watch(telemetry.cost, telemetry.home, telemetry.invariants, telemetry.temperatures),
+        )
+
+    def _pair(
+        self, plan: PairPlan, cpus: tuple[int, ...] | None, mark: Callable[[str | None], None], settings: Settings
+    ) -> Pair:
+        if plan.case.is_command:
+            with self.still():
+                return self._command(plan, cpus, mark)
+
+        def mark_all(phase: str | None) -> None:
+            mark(phase)
+            if phase in (SETTING_UP, CHECKING):
+                self._room.resume()
+            else:
+                self._room.reap()
+                self._room.suspend()
+
+        exchange, meter = self._exchange_of(plan.case), self._meter(plan.case)
+        where = Where(
+            cpus, self._host.cpus, self._scratch.path, self._guardian, mark_all, meter, exchange, self._room.retire
+        )
+        try:
+            started = self._room.take(plan)
+            try:
+                self._let_wait(plan.case, cpus)
+            except BaseException:
+                if started is not None:
+                    started.end()
+                raise
+            return measure_pair(plan, settings=settings, where=where, started=started)
+        finally:
+            self._room.resume()
+            if meter is not None:
+                meter.close()
+
+    def _let_wait(self, case: Case, cpus: tuple[int, ...] | None) -> None:
+        """Have processes of coming pairs wait beside this case, on CPUs that it leaves."""
+        free = tuple(cpu for cpu in self._host.cpus if cpu not in cpus) if cpus else ()
+        # Memory lies where it was first touched, and most of those that come are measured on this NUMA node too.
+        spare = on_same_nodes(cpus, free) if cpus else ()
+        roomy, crowded = self._room_on_gpus(case)
+        coming = () if case.measure.exclusive or crowded else self._coming
+        wanted = [(plan, _cpus_wanted(plan.case)) for plan in coming]
+        self._room.fill(wanted, spare=spare, most=self._most_waiting(case, roomy), open_gpu=roomy)
+        if crowded:
+            self._room.reap()
+
+    def _room_on_gpus(self, case: Case) -> tuple[bool, bool]:
+        """Whether who waits beside a case may have contexts on its GPUs, and whether it needs them without any."""
+        sizes = [gpu.memory_total for gpu in self._used_gpus(case)]
+        if not sizes or min(sizes) < _ROOMY:
+            return False, False
+        crowded = case.needs.gpu_memory > _CROWDED * min(sizes)
+        return not crowded, crowded
+
+    def _most_waiting(self, case: Case, roomy: bool) -> int:
+        """Processes that may wait beside a case: as many as fit what the host has to spare, and the GPUs if roomy."""
+        free = memory()[1] - _AHEAD_MEMORY - case.needs.memory
+        # Who is starting still has its memory to take.
+        room = [_MOST_WAITING, max(0, self._room.ready + free // _MEMORY_EACH)]
+        if roomy:
+            room += [int(_CONTEXTS * gpu.memory_total) // _CONTEXT for gpu in self._used_gpus(case)]
+        return min(room)
+
+    def _exchange_of(self, case: Case) -> Path | None:
+        """The folder in memory, if all that the sides of a case may hand over fits there now."""
+        folder = self._exchange.path
+        if not folder.is_dir():
+            return None
+        most = sum(side.ranks for side in case.sides) * _KEPT * (3 if case.check.reference else 1)
+        return folder if min(shutil.disk_usage(folder).free, memory()[1]) >= most else None
+
+    def _meter(self, case: Case) -> EnergyMeter | None:
+        """The counters of what a case uses: its GPUs' alone, or the CPU packages' where it needs no GPU."""
+        if self._settings.energy_seconds <= 0:
+            return None
+        return gpu_meter(self._used_gpus(case)) if case.needs.gpus else cpu_meter()
+
+    def _used_gpus(self, case: Case) -> tuple[Gpu, ...]:
+        """The GPUs that the sides run on: what happens on another one does not touch the case."""
+        return self._host.gpus[: max(case.needs.gpus, _ranks(case))] if case.needs.gpus else ()
+
+    def _command(self, plan: PairPlan, cpus: tuple[int, ...] | None, mark: Callable[[str | None], None]) -> Pair:
+        case, seed = plan.case, plan.seed
+        if case.id not in self._command_plans:
+            planned = plan_commands(
+                case, seed=seed, settings=self._settings, guardian=self._guardian, cancel=self.cancel, mark=mark
+            )
+            if isinstance(planned, Failure):
+                raise LaunchFailed(planned)
+            self._command_plans[case.id] = planned
+        meter = self._meter(case)
+        try:
+            measured = measure_command_pair(
+                case, index=plan.index, order=plan.order, seed=seed, settings=self._settings, cpus=cpus,
+                guardian=self._guardian, cancel=self.cancel, plan=self._command_plans[case.id], meter=meter,
+                mark=mark,
+            )  # fmt: skip
+        finally:
+            if meter is not None:
+                meter.close()
+        if isinstance(measured, Failure):
+            raise LaunchFailed(measured)
+        return measured
+
+    def _place(self, case: Case) -> tuple[int, ...] | None:
+        """CPUs for a pair: those of the last pair that wanted as many, if they were found lately."""
+        wanted = (case.needs.gpus, _ranks(case), _cpus_of_rank(case))
+        kept = self._cpus.get(wanted)
+        if kept is None or time.monotonic() - kept.since > _REPROBE_S:
+            with self.still():
+                kept = self._cpus[wanted] = _Cpus(self._quiet(case), time.monotonic())
+        return kept.chosen
+
+    def _quiet(self, case: Case) -> tuple[int, ...] | None:
+        """Quiet CPUs, on the NUMA node of the GPUs that are used where that suffices for all ranks."""
+        ranks, each = _ranks(case), _cpus_of_rank(case)
+        allowed = self._host.cpus
+        if case.needs.gpus and self._settings.pin == "auto":
+            near = self._near_gpus()[: max(case.needs.gpus, ranks)]
+            if len(set(near)) > 1 and ranks == len(near):
+                # GPUs of several nodes: each rank beside its own GPU counts for more than the quietest CPUs.
+                if (dealt := assign_cpus(near, each)) is not None:
+                    return dealt
+            elif len(set(near)) == 1 and len(near[0]) >= ranks * each:
+                allowed = near[0]
+        found = place(self._settings.pin, ranks=1, cpus_wanted=_cpus_wanted(case), allowed=allowed)
+        return None if found is None else found[0]
+
+    def _near_gpus(self) -> tuple[tuple[int, ...], ...]:
+        if self._near is None:
+            self._near = gpu_cpus(self._host.gpus, allowed=self._host.cpus)
+        return self._near
+
+
+def _with_audits(settings: Settings, at_most: int | None) -> Settings:
+    if at_most is None or settings.precision.audits <= at_most:
+        return settings
+    return replace(settings, precision=replace(settings.precision, audits=at_most))
+
+
+def _cpus_wanted(case: Case) -> int:
+    """CPUs that the sides of a case share."""
+    return _ranks(case) * _cpus_of_rank(case)
+
+
+def _ranks(case: Case) -> int:
+    return max(side.ranks for side in case.sides)
+
+
+def _cpus_of_rank(case: Case) -> int:
+    return max(case.needs.cpus, _GPU_CPUS if case.needs.gpus else 1)

@@ -1,0 +1,31 @@
+"""Notes on a case: what a reader should know beside its verdict, as a code and its values.
+
+What must not live here: how a note is worded (analysis/notes.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+NoteCode = Literal[
+    "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "voided", "host_unfit",
+    "drift", "invariant_moved", "invariant_changed", "temperature", "same_code",
+    "latencies_missing", "latencies_few", "latencies_zero", "no_cpu_time", "memory_below", "text",
+]  # fmt: skip
+"""text: words of another tool's file, of its import, or of a record of before notes had codes."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """One note; times in seconds, sizes in bytes, shares as plain numbers."""
+
+    code: NoteCode
+    values: dict[str, Any] = field(default_factory=dict)
+    """What the sentence of ``code`` needs, in types that JSON holds."""
+
+
+def text_notes(texts: Iterable[str]) -> tuple[Note, ...]:
+    """Notes that are sentences already."""
+    return tuple(Note("text", {"text": text}) for text in texts)

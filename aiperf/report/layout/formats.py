@@ -1,0 +1,123 @@
+"""The formats that commands print in: which there are, which one was asked for, and printing it.
+
+What must not live here: what a command prints. A command hands over a ``Printed``; adding a format is a field of it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+from aiperf.errors import usage
+from aiperf.report.layout.table import Table, table_lines, table_markdown
+from aiperf.report.layout.terminal import show, terminal_width
+from aiperf.report.layout.text import Line
+from aiperf.report.numbers import clean, known
+from aiperf.store.codec import dump_json
+
+
+class OutputFormat(StrEnum):
+    """How a command prints what it found."""
+
+    table = "table"
+    markdown = "markdown"
+    csv = "csv"
+    json = "json"
+
+
+Text = str | Iterable[str]
+"""A document, whole or in pieces."""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What a command prints, in each format that it has; None for one that it has not."""
+
+    table: Callable[[int], Iterable[Line]]
+    """Lines of at most so many cells."""
+    json: Callable[[], Text]
+    markdown: Callable[[], Text] | None = None
+    csv: Callable[[], Text] | None = None
+
+
+def chosen_format(
+    text: str, *, as_json: bool = False, allowed: Sequence[OutputFormat] = tuple(OutputFormat)
+) -> OutputFormat:
+    """The format that ``--format`` and ``--json`` name. Raises UserError for one that the command does not print."""
+    form = OutputFormat.json if as_json else next((one for one in OutputFormat if one == text), None)
+    if form is None or form not in allowed:
+        raise usage(f'invalid value "{text}".', f"Allowed: {', '.join(allowed)}.", where="--format")
+    return form
+
+
+def print_in(printed: Printed, form: OutputFormat, *, warnings: Sequence[str] = ()) -> None:
+    """Print to stdout; ``warnings`` go to stderr, but with JSON, which holds them itself."""
+    if form is OutputFormat.table:
+        show(printed.table(terminal_width(sys.stdout)))
+    else:
+        made = getattr(printed, form.value)()
+        sys.stdout.writelines([made] if isinstance(made, str) else made)
+    for warning in warnings if form is not OutputFormat.json else ():
+        print(warning, file=sys.stderr)
+
+
+def printed_listing(
+    rows: Sequence[Any], table: Table[Any], *, more: Callable[[int], Iterable[Line]] = lambda width: ()
+) -> Printed:
+    """A listing in every format: ``table`` for people, with ``more`` below, and the records ``rows`` for programs."""
+    return Printed(
+        table=lambda width: [*table_lines(table, width=width), *more(width)],
+        json=lambda: listing_json(rows),
+        markdown=lambda: "".join(f"{line}\n" for line in table_markdown(table)),
+        csv=lambda: records_csv(rows),
+    )
+
+
+def listing_json(rows: Sequence[Any]) -> str:
+    """Any listing as a JSON array of its records; what was not measured is null."""
+    return document_json(list(rows))
+
+
+def document_json(document: Any) -> str:
+    """One JSON document; what was not measured is null."""
+    return dump_json(document).decode("utf-8")
+
+
+def records_csv(
+    rows: Sequence[Any], *, kind: type[Any] | None = None, more: Sequence[Mapping[str, Any]] = ()
+) -> Iterator[str]:
+    """Records of one dataclass as CSV: a header of its fields, then raw numbers in SI units, text on one line.
+
+    ``kind`` is their class where there may be none; ``more`` are further values of each row, by column.
+    """
+    kind = kind or (type(rows[0]) if rows else None)
+    names = [f.name for f in fields(kind)] if kind else []
+    added = list(more[0]) if more else []
+    yield csv_line([*names, *added])
+    for place, row in enumerate(rows):
+        beside = more[place] if more else {}
+        yield csv_line([*(plain_cell(getattr(row, name)) for name in names), *(plain_cell(beside[a]) for a in added)])
+
+
+def csv_line(cells: Sequence[Any]) -> str:
+    """One line of CSV, ended by a newline alone."""
+    out = io.StringIO()
+    # With this end csv quotes a lone carriage return, which readers take for the end of a row.
+    csv.writer(out, lineterminator="\r\n").writerow(cells)
+    return out.getvalue().removesuffix("\r\n") + "\n"
+
+
+def plain_cell(value: Any) -> Any:
+    """A value as a CSV cell holds it; what was not measured is empty."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return repr(value) if known(value) else ""
+    if isinstance(value, tuple | list):
+        return " | ".join(clean(str(one)) for one in value)
+    return "" if value is None else value

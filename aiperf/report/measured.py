@@ -1,0 +1,91 @@
+"""What ``aiperf show NAME`` says of the latest stored measurement of a scenario, for people and as JSON.
+
+What must not live here: finding records, verdicts being decided, the scenario itself (scenarios.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from aiperf.analysis.rows import ComparisonRow, comparison_row
+from aiperf.report.numbers import (
+    clean,
+    confidence,
+    format_change,
+    format_change_interval,
+    format_interval,
+    format_ratio,
+)
+from aiperf.report.summary import machine_text
+from aiperf.store.reference import Measurement
+
+
+def measured_sentences(measurements: Sequence[Measurement], *, hashes: Collection[str], command: str) -> list[str]:
+    """One block of lines a run: where and when it was, then the verdict of each case; what to do if there is none."""
+    if not measurements:
+        return [f"not measured yet: {command}"]
+    lines = []
+    for _, group in groupby(measurements, key=lambda m: m.folder):
+        cases = list(group)
+        lines += [_origin(cases[0]), *(f"  {line}" for m in cases for line in _case_lines(m))]
+    if any(m.record.case.scenario_hash not in hashes for m in measurements):
+        lines.append(f"The scenario file has changed since then; {command} measures it as it is now.")
+    return lines
+
+
+def measured_plain(measurements: Sequence[Measurement], *, hashes: Collection[str]) -> list[dict[str, Any]]:
+    """One object a case and side: verdict, ratio, interval, when and where."""
+    return [
+        {
+            "case": row.case,
+            "side": row.side,
+            "against": row.against,
+            "metric": row.metric,
+            "verdict": row.verdict,
+            "provisional": row.provisional,
+            "ratio": row.ratio,
+            "low": row.low,
+            "high": row.high,
+            "alpha": row.alpha,
+            "change": row.change,
+            "measured": m.record.finished or m.run.started,
+            "host": str(m.run.host.get("hostname") or m.record.host_id),
+            "machine": machine_text(m.run.host),
+            "run": str(m.folder),
+            "reference": m.reference,
+            "scenario_changed": m.record.case.scenario_hash not in hashes,
+        }
+        for m in measurements
+        for row in _primary_rows(m)
+    ]
+
+
+def _primary_rows(measurement: Measurement) -> Iterator[ComparisonRow]:
+    """The primary comparison of every side with the first one."""
+    record = measurement.record
+    first = record.case.sides[0].name
+    return (comparison_row(record, r) for r in record.results if r.primary and r.against == first)
+
+
+def _origin(measurement: Measurement) -> str:
+    when = (measurement.record.finished or measurement.run.started)[:16].replace("T", " ")
+    host = measurement.run.host.get("hostname") or measurement.record.host_id or "unknown host"
+    kind = "reference run" if measurement.reference else "run"
+    return clean(f"{when} on {host} ({machine_text(measurement.run.host)}), {kind} {measurement.folder}")
+
+
+def _case_lines(measurement: Measurement) -> Iterator[str]:
+    several = len(measurement.record.case.sides) > 2
+    for row in _primary_rows(measurement):
+        name = clean(f"{row.case} {row.side}" if several else row.case)
+        word = f"{row.verdict} (provisional)" if row.provisional else row.verdict
+        level = confidence(row.alpha) if row.alpha is not None else "interval"
+        if row.is_time:
+            value = f"{format_ratio(row.ratio, row.low, row.high)} as fast"
+            span = format_interval(row.low, row.high)
+        else:
+            value = f"{row.metric} {format_change(row.change)}"
+            span = format_change_interval(row.change_low, row.change_high)
+        yield f"{name}: {word}, {value} ({level} {span})"

@@ -1,0 +1,1 @@
+"""Which rows and columns each command shows."""

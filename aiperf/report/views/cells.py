@@ -1,0 +1,87 @@
+"""The texts and columns of a comparison, which every table of comparisons shares.
+
+What must not live here: columns of one command alone, layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiperf.analysis.rows import ComparisonRow
+from aiperf.report.layout.table import TableColumn
+from aiperf.report.numbers import (
+    DASH,
+    confidence,
+    format_change,
+    format_change_interval,
+    format_interval,
+    format_ratio,
+    format_share,
+    format_value,
+)
+
+
+def before_text(row: ComparisonRow) -> str:
+    """Value of ``against`` with its unit."""
+    return format_value(row.before, row.unit)
+
+
+def after_text(row: ComparisonRow) -> str:
+    """Value of ``side`` with its unit."""
+    return format_value(row.after, row.unit)
+
+
+def ratio_text(row: ComparisonRow) -> str:
+    """``2.81×``, whatever the metric."""
+    return format_ratio(row.ratio, row.low, row.high)
+
+
+def ratio_interval_text(row: ComparisonRow) -> str:
+    """``2.77 … 2.84``, whatever the metric."""
+    return format_interval(row.low, row.high)
+
+
+def speedup_text(row: ComparisonRow) -> str:
+    """``2.81×`` for a time, the change for any other metric."""
+    return ratio_text(row) if row.is_time else format_change(row.change)
+
+
+def interval_text(row: ComparisonRow) -> str:
+    """Interval of what ``speedup_text`` shows."""
+    return ratio_interval_text(row) if row.is_time else format_change_interval(row.change_low, row.change_high)
+
+
+def change_text(row: ComparisonRow) -> str:
+    """The change in per cent, of times too."""
+    return format_change(row.change)
+
+
+def limit_text(row: ComparisonRow) -> str:
+    """Share of the limit that binds."""
+    return format_share(row.limit_share)
+
+
+def verdict_text(row: ComparisonRow) -> str:
+    """The verdict's word with what weakens it; a dash without one."""
+    return f"{row.verdict or DASH}{' (provisional)' if row.provisional else ''}"
+
+
+def shared_alpha(rows: Iterable[ComparisonRow]) -> float | None:
+    """The error of every interval, when the rows share one."""
+    found = {row.alpha for row in rows if row.alpha is not None}
+    return found.pop() if len(found) == 1 else None
+
+
+def interval_title(rows: Iterable[ComparisonRow]) -> str:
+    """``98.4 % interval``, or just that it is one where they differ."""
+    alpha = shared_alpha(rows)
+    return f"{confidence(alpha)} interval" if alpha is not None else "interval"
+
+
+BEFORE: TableColumn[ComparisonRow] = TableColumn(
+    "before", "before", before_text, right=True, rank=2, group="before, after"
+)
+AFTER: TableColumn[ComparisonRow] = TableColumn("after", "after", after_text, right=True, rank=2, group="before, after")
+SPEEDUP: TableColumn[ComparisonRow] = TableColumn("ratio", "speedup", speedup_text, right=True, rank=1)
+INTERVAL: TableColumn[ComparisonRow] = TableColumn("low", "interval", interval_text, right=True, rank=4)
+VERDICT: TableColumn[ComparisonRow] = TableColumn("verdict", "verdict", verdict_text)

@@ -1,0 +1,135 @@
+"""The outcome of a gate: a table for people, Markdown for reviews, JSON for programs; the last line is the reason.
+
+What must not live here: judging, and the formats of CI systems (report/ci).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from aiperf.analysis.gate import GateOutcome, GateRow
+from aiperf.analysis.gate_base import Baseline
+from aiperf.analysis.rows import ComparisonRow
+from aiperf.report.layout.formats import document_json
+from aiperf.report.layout.table import Table, TableColumn, escape, listing, table_lines, table_markdown
+from aiperf.report.layout.text import STYLES, Line, sentence_lines, wrap
+from aiperf.report.numbers import clean, format_percent, format_ratio, format_value
+from aiperf.report.views.cells import AFTER, BEFORE, INTERVAL, SPEEDUP, interval_text, interval_title, speedup_text
+from aiperf.units import format_duration
+
+JSON_VERSION = 2
+_LEVELS = {
+    "rebuild": "base and head rebuilt and interleaved here",
+    "ratio": "speedups against stored speedups",
+    "absolute": "values against stored values",
+}
+
+
+def gate_columns(outcome: GateOutcome) -> list[TableColumn[GateRow]]:
+    """The columns of a gate's table, in every format for people."""
+    before, after = ("then", "now") if outcome.level == "ratio" else ("base", "head")
+    # At the level of ratios the values are speedups, not values of the metric.
+    shown = (lambda value, unit: format_ratio(value)) if outcome.level == "ratio" else format_value
+    return [
+        TableColumn("case", "case", lambda row: clean(row.case), dialect="markdown"),
+        TableColumn("metric", "metric", _metric),
+        replace(BEFORE, header=before, text=_measured(lambda row: shown(row.before, row.unit)), rank=3, group="values"),
+        replace(AFTER, header=after, text=_measured(lambda row: shown(row.after, row.unit)), rank=3, group="values"),
+        replace(SPEEDUP, header="ratio", text=_measured(speedup_text), rank=0),
+        replace(INTERVAL, header=interval_title(outcome.rows), text=_measured(interval_text), rank=1),
+        TableColumn("threshold", "allowed", _allowed, right=True, rank=2),
+        TableColumn("p", "p", lambda row: "" if row.p is None else f"{row.p:.2g}", right=True, dialect="markdown"),
+        TableColumn("status", "status", _word),
+    ]
+
+
+def gate_lines(outcome: GateOutcome, *, width: int = 100) -> list[Line]:
+    """Lay the outcome out in at most ``width`` cells: table, what needs words, notes, and last the reason."""
+    lines = [Line(part) for part in wrap(_header(outcome), width)]
+    table = Table(
+        gate_columns(outcome),
+        outcome.rows,
+        [row.case for row in outcome.rows],
+        style=lambda row: STYLES.get(_word(row), ""),
+        indent=3,
+    )
+    differing = listing(("differs", "then", "now"), [(d.name, d.then, d.now) for d in outcome.differences])
+    notes = [Line(part) for row in outcome.rows for text in _notes(row) for part in wrap(text, width, indent="     ")]
+    for block in (table_lines(table, width=width), notes, table_lines(differing, width=width)):
+        lines += [Line(""), *block] if block else []
+    lines += [Line(""), *sentence_lines(filter(None, (*outcome.notes, _runs(outcome))), width)]
+    return [*lines, *sentence_lines([outcome.sentence], width, style="bold")]
+
+
+def gate_markdown(outcome: GateOutcome) -> str:
+    """The outcome as Markdown."""
+    parts = ["## aiperf gate", "", escape(_header(outcome)), ""]
+    parts += [*table_markdown(Table(gate_columns(outcome), outcome.rows)), ""] if outcome.rows else []
+    notes = [f"- {escape(text.strip())}" for row in outcome.rows for text in _notes(row)]
+    parts += [*notes, ""] if notes else []
+    differing = [f"- {escape(f'{d.name}: {d.then} then, {d.now} now')}" for d in outcome.differences]
+    parts += [*differing, ""] if differing else []
+    parts += [f"{escape(clean(note))}  " for note in (*outcome.notes, _runs(outcome)) if note]
+    return "\n".join([*parts, "", f"**{escape(clean(outcome.sentence))}**", ""])
+
+
+def gate_json(outcome: GateOutcome) -> str:
+    """The outcome as one JSON document; what was not measured is null."""
+    return document_json({"gate_version": JSON_VERSION, **outcome.__dict__})
+
+
+def promoted_lines(baseline: Baseline, *, path: str, width: int = 100) -> list[Line]:
+    """What a baseline holds after a promotion: one line for each metric of a case."""
+    last = baseline.promotions[-1]
+    rows = [
+        (
+            e.case if e.side == "after" else f"{e.case}: {e.side}",
+            e.metric,
+            format_ratio(e.sessions[-1].ratio),
+            str(len(e.sessions)),
+        )
+        for e in baseline.entries
+    ]
+    of = f" of {last.commit[:12]}{' with uncommitted changes' if last.changed else ''}" if last.commit else ""
+    said = f"{path}: {len(last.runs)} run{'' if len(last.runs) == 1 else 's'}{of} promoted by {last.who}: {last.why}"
+    table = table_lines(listing(("case", "metric", "newest ratio", "sessions"), rows), width=width)
+    return [*table, Line(""), *sentence_lines([said], width)]
+
+
+def _header(outcome: GateOutcome) -> str:
+    parts = [f"gate: {_LEVELS[outcome.level]}"]
+    parts += [f"base {outcome.base}" if outcome.level == "rebuild" else outcome.base] if outcome.base else []
+    parts += [f"head {outcome.head}"] if outcome.head else []
+    return clean(" · ".join(parts))
+
+
+def _runs(outcome: GateOutcome) -> str:
+    spent = [format_duration(outcome.seconds)] if outcome.seconds else []
+    return " · ".join([*spent, *outcome.runs])
+
+
+def _metric(row: GateRow) -> str:
+    return row.metric if row.side in ("", "after") else f"{row.metric} of {row.side}"
+
+
+def _word(row: GateRow) -> str:
+    return row.status.replace("_", " ")
+
+
+def _allowed(row: GateRow) -> str:
+    return format_percent(row.threshold) if row.threshold else ""
+
+
+def _measured(text: Callable[[ComparisonRow], str]) -> Callable[[ComparisonRow], str]:
+    """``text`` of a row with a ratio; empty for one without, which has nothing to show."""
+    return lambda row: text(row) if row.ratio is not None else ""
+
+
+def _notes(row: GateRow) -> list[str]:
+    """What a row's numbers do not say: the reason for its status, and how to measure it again."""
+    if row.status == "passed" and row.confirmed is None:
+        return []
+    said = [f" {_word(row)}: {clean(row.case)}: {clean(row.sentence)}"]
+    again = row.status in ("regressed", "inconclusive", "invalid", "failed") and row.reproduce
+    return [*said, f"     to reproduce: {clean(row.reproduce)}"] if again else said

@@ -1,0 +1,199 @@
+"""A run in every format: its comparison table, the cases without a verdict, what to know, the counts.
+
+What must not live here: rows being built, verdicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from aiperf.records import CUT_SHORT, SCHEMA_VERSION, CaseRecord, RunRecord
+from aiperf.report.explain_host import reading_values
+from aiperf.report.layout.formats import document_json, records_csv
+from aiperf.report.layout.table import Table, TableColumn, escape, table_lines, table_markdown
+from aiperf.report.layout.terminal import PIPED_WIDTH
+from aiperf.report.layout.text import STYLES, Line, sentence_lines
+from aiperf.report.summary import count_outcomes, found_in, header_lines, summary_line
+from aiperf.report.touched import touched_lines
+from aiperf.report.views.cells import (
+    AFTER,
+    BEFORE,
+    INTERVAL,
+    SPEEDUP,
+    change_text,
+    interval_title,
+    limit_text,
+)
+from aiperf.report.views.run_rows import Extras, RunRow, RunTable, run_verdict_text
+
+
+def run_columns(rows: Sequence[RunRow]) -> list[TableColumn[Any]]:
+    """The columns of a run's table, in every format for people."""
+    return [
+        TableColumn("case", "scenario / case", _label, rank=3, fold="cut", least=11, most=43, dialect="terminal"),
+        TableColumn("scenario", "scenario", lambda row: row.scenario, dialect="markdown"),
+        TableColumn("case", "case", _case, dialect="markdown"),
+        TableColumn("metric", "metric", lambda row: row.metric, dialect="markdown"),
+        BEFORE,
+        AFTER,
+        SPEEDUP,
+        replace(INTERVAL, header=interval_title(rows)),
+        TableColumn("mechanism", "mechanism", lambda row: row.mechanism, rank=4, optional=True, quiet=True),
+        TableColumn("limit_share", "of limit", limit_text, right=True, rank=4, quiet=True, markdown=_limit_with_peak),
+        TableColumn("change", "change", change_text, right=True, rank=4, quiet=True),
+        TableColumn("verdict", "verdict", run_verdict_text),
+    ]
+
+
+def run_table_lines(table: RunTable, *, width: int = PIPED_WIDTH, every_metric: bool = False) -> list[Line]:
+    """The comparison table in at most ``width`` cells; ``every_metric`` shows the rows that only inform, too."""
+    rows: list[RunRow] = []
+    heads: dict[RunRow, str] = {}
+    headings: list[str] = []
+    for name, group in table.groups():
+        shown = [row for row in group if row.primary or row.is_price or every_metric]
+        alike = not any(row.verdict for row in shown) and len({(row.status, row.sentence) for row in shown}) == 1
+        if alike:
+            # What befell every case of a scenario alike is said once.
+            cases = f" ({len(shown)} cases)" if len(shown) > 1 else ""
+            shown = [replace(shown[0], sentence=f"{_with_fix(shown[0])}{cases}", fix="")]
+        heads |= {row: f" {name}" if alike else f" {_label(row)}" for row in shown if not row.verdict}
+        rows += shown
+        headings += ["" if alike else name] * len(shown)
+    return table_lines(
+        Table(
+            run_columns(table.rows),
+            rows,
+            headings,
+            below=_notes,
+            instead=lambda row: _bare_line(heads[row], row) if not row.verdict else None,
+            style=lambda row: STYLES.get(row.verdict, ""),
+        ),
+        width=width,
+    )
+
+
+def run_lines(
+    run: RunRecord,
+    table: RunTable,
+    *,
+    summary: str,
+    width: int = PIPED_WIDTH,
+    every_metric: bool = False,
+    footer: Sequence[str] = (),
+) -> list[Line]:
+    """The whole report of a run: header, table, findings of the host, summary line, footer, columns on demand."""
+    lines = [*sentence_lines(header_lines(run), width), Line("")]
+    lines += [*run_table_lines(table, width=width, every_metric=every_metric), Line("")]
+    touched = sentence_lines(touched_lines(table), width, lead=" ", indent="     ")
+    lines += [*touched, Line("")] if touched else []
+    return [*lines, *sentence_lines((summary, *footer), width), *extra_lines(table.extras, width=width)]
+
+
+def extra_lines(extras: Extras | None, *, width: int) -> list[Line]:
+    """The columns on demand as a small table each, with what to know of them below."""
+    lines: list[Line] = []
+    for table, notes in extras.tables if extras else ():
+        lines += [Line(""), *table_lines(table, width=width), *sentence_lines(notes, width, lead=" ", indent="   ")]
+    return lines
+
+
+def run_markdown(run: RunRecord, table: RunTable, *, summary: str, discoveries: str = "") -> str:
+    """The run as Markdown: where and how, the table, cases without a verdict, the summary line."""
+    parts = [f"## {escape(run.run)}", "", *(f"{escape(line)}  " for line in header_lines(run)), ""]
+    compared = [row for row in table.rows if row.verdict]
+    notes = [f"{row.case}: {row.mechanism_note}" for row in compared if row.mechanism_note]
+    extras = table.extras.tables if table.extras else ()
+    bare = [
+        f"{row.scenario} {row.label}".strip() + f": {row.status}: {_with_fix(row)}"
+        for row in table.rows
+        if not row.verdict
+    ]
+    for block in (
+        table_markdown(Table(run_columns(table.rows), compared)),
+        _items([*notes, *touched_lines(table)]),
+        *([*(found := table_markdown(extra)), *([""] if found else []), *_items(said)] for extra, said in extras),
+        _items(bare),
+    ):
+        parts += [*block, ""] if block else []
+    parts.append(f"**{escape(summary)}**")
+    parts += ["", escape(discoveries)] if discoveries else []
+    return "\n".join([*parts, ""])
+
+
+def run_csv(table: RunTable) -> str:
+    """One row a comparison or a case without one, raw numbers in SI units; what was not measured is empty."""
+    extras = table.extras
+    more = [extras.of(row) for row in table.rows] if extras else []
+    return "".join(records_csv(table.rows, kind=RunRow, more=more))
+
+
+def run_json(run: RunRecord, table: RunTable, *, records: Sequence[CaseRecord], warnings: Sequence[str] = ()) -> str:
+    """The run as one JSON document; what was not measured is null."""
+    document: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "run": run_plain(run),
+        "rows": table.rows,
+        "telemetry": [mark for record in records for mark in reading_values(record)],
+        "outcomes": count_outcomes(records, unread=table.unread),
+        "summary": summary_line(records, unread=table.unread),
+        "discoveries": found_in(run, records),
+        "warnings": list(warnings),
+    }
+    if table.extras is not None:
+        document["columns"] = table.extras.values
+    return document_json(document)
+
+
+def run_plain(run: RunRecord, names: Sequence[str] = ()) -> Any:
+    """``run``, or its fields of these names, for a document; what a damaged record does not hold is null."""
+    if not (names or not run.known):
+        return run
+    names = names or [field.name for field in fields(run)]
+    held = names if run.known else ("run", "status")
+    return {name: getattr(run, name) if name in held else None for name in names}
+
+
+def _items(texts: Sequence[str]) -> list[str]:
+    return [f"- {escape(text)}" for text in texts]
+
+
+def _label(row: RunRow) -> str:
+    return f"{'  ' if row.primary else '    '}{row.name}"
+
+
+def _case(row: RunRow) -> str:
+    name = row.name if row.primary else row.label
+    return name if name != row.metric else ""
+
+
+def _limit_with_peak(row: RunRow) -> str:
+    return f"{limit_text(row)} ({row.limit_peak}, {row.limit_side})" if row.limit_peak else limit_text(row)
+
+
+def _with_fix(row: RunRow) -> str:
+    return f"{row.sentence}{'; ' + row.fix if row.fix else ''}"
+
+
+def _bare_line(head: str, row: RunRow) -> Line:
+    """Name, status and reason of a case without a verdict."""
+    word = row.status if row.status != "measured" else "not compared"
+    return Line(f"{head}   {word}: {_with_fix(row)}", STYLES.get(row.status, ""), len(head))
+
+
+def _notes(row: RunRow) -> list[Line]:
+    """What the row's numbers do not say."""
+    if not row.verdict:
+        return []
+    notes = []
+    undecided = row.verdict == "inconclusive" and row.reason != "interval_straddles"
+    if undecided or row.verdict in ("invalid", "interrupted", "unfit"):
+        notes.append(row.sentence)
+    notes += [f"check: {row.quality}"] if row.quality else []
+    notes.append(row.mechanism_note)
+    expected = row.expect if row.primary and row.against in ("before", "") else ""
+    if expected and row.verdict not in (expected, "inconclusive", "invalid", *CUT_SHORT):
+        notes.append(f"the scenario expects: {expected}")
+    return [Line(note) for note in notes if note]

@@ -1,0 +1,100 @@
+"""pytest-benchmark's JSON: rounds of one process, each of several iterations.
+
+What must not live here: other tools, what becomes of the numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from aiperf.store.importers.common import (
+    Benchmark,
+    Foreign,
+    Node,
+    Replicate,
+    Timing,
+    Told,
+    fault_of,
+    moment,
+    one_process,
+)
+
+TOOL, UNIT = "pytest-benchmark", "round"
+OUTLINE = 'pytest-benchmark: "machine_info", and "benchmarks" that hold "stats"'
+
+
+def recognises(document: Node) -> bool:
+    """Whether the document has pytest-benchmark's outline."""
+    return document.maybe("machine_info") is not None and document.maybe("benchmarks") is not None
+
+
+def read(document: Node) -> Foreign:
+    """Read what ``--benchmark-json`` or ``--benchmark-save`` wrote. Raises ForeignError."""
+    info = document.members("machine_info")
+    finished, doubt = moment(document.text("datetime"))
+    benchmarks = tuple(_benchmark(node) for node in document.each("benchmarks"))
+    measured = sum(t.seconds * t.iterations for b in benchmarks for r in b.replicates for t in r.timings)
+    return Foreign(
+        TOOL,
+        document.text("version"),
+        benchmarks,
+        started=finished - timedelta(seconds=measured) if finished and 0 <= measured < 1e6 else finished,
+        finished=finished,
+        hostname=info.text("node"),
+        machine=_machine(info),
+        software=_software(info),
+        git=_git(document.members("commit_info")),
+        notes=(doubt,) if doubt else (),
+    )
+
+
+def _benchmark(node: Node) -> Benchmark:
+    name, stats, axes = node["name"].value, node["stats"], _axes(node)
+    if not isinstance(name, str):
+        raise node["name"].wrong("text")
+    iterations, times = stats.whole("iterations"), stats.numbers("data")
+    note, told = one_process(UNIT), None
+    if not times:
+        told = Told(stats.number("mean"), stats.number("min"), stats.number("max"), stats.fact("rounds"))
+        note = "the file holds no single rounds (--benchmark-save-data keeps them): a value without spread"
+    return Benchmark(
+        name,
+        UNIT,
+        tuple(Replicate((Timing(seconds, iterations),)) for seconds in times),
+        told=told,
+        base=name.partition("[")[0] if axes else "",
+        axes=axes,
+        notes=(note,),
+        skipped=fault_of(times or [stats.number("mean")]),
+    )
+
+
+def _axes(node: Node) -> dict[str, Any]:
+    """The test's parameters; one that is not plain becomes its JSON text."""
+    found = node.members("params").value
+    return {k: v if isinstance(v, str | int | float | bool) else json.dumps(v) for k, v in found.items()}
+
+
+def _machine(info: Node) -> dict[str, Any]:
+    cpu = info.maybe("cpu")
+    # Older versions write the CPU's name as a text, or nothing.
+    of_cpu = cpu if cpu is not None and isinstance(cpu.value, dict) else Node({}, "machine_info.cpu")
+    model = of_cpu.text("brand_raw") or of_cpu.text("brand") or info.text("processor")
+    found = {"cpu_model": model, "cpus": of_cpu.fact("count")}
+    return {k: v for k, v in found.items() if v}
+
+
+def _software(info: Node) -> dict[str, str]:
+    version = info.text("python_implementation_version") or info.text("python_version")
+    found = {"python": version, "python_implementation": info.text("python_implementation").lower()}
+    return {k: v for k, v in found.items() if v}
+
+
+def _git(commit: Node) -> dict[str, str]:
+    sha = commit.text("id")
+    if not sha or sha == "unversioned" or set(sha) - set("0123456789abcdef"):
+        return {}
+    dirty = commit.maybe("dirty")
+    return {"sha": sha} | ({"diff": "unknown"} if dirty is not None and dirty.value is True else {})

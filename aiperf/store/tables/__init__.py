@@ -1,0 +1,1 @@
+"""The tables over stored runs that ``aiperf query`` and ``aiperf export`` show, each declared once."""

@@ -1,0 +1,267 @@
+"""What a worker does with each request of its parent: one handler per type of message.
+
+What must not live here: the pipe, and how a side is timed (side_runner.py).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any, Literal
+
+from aiperf.protocol.messages import (
+    AuditRequest,
+    CloseRequest,
+    CompareReply,
+    CompareRequest,
+    ExchangeRequest,
+    FailureReply,
+    FirstIterationRequest,
+    LoadRequest,
+    RehearsalRequest,
+    SaveReply,
+    SaveRequest,
+    SetUpReply,
+    SetUpRequest,
+    SkipReply,
+    SummaryReply,
+    SummaryRequest,
+    TurnRequest,
+    WarmUpRequest,
+    WorkerReply,
+    WorkerRequest,
+)
+from aiperf.worker import output_exchange
+from aiperf.worker.compare import compare
+from aiperf.worker.memory_policy import OwnNode
+from aiperf.worker.origins import ForeignModule, refuse_foreign
+from aiperf.worker.ranges import Ranges
+from aiperf.worker.side_runner import SideRunner
+from aiperf.worker.usage import host_peak, pages_by_node
+from aiperf.workloads.contract import Context, SkipSide
+from aiperf.workloads.shared.bytecode import kept_compiled
+from aiperf.workloads.shared.imports import imports_of
+
+_BY_SIDE: dict[type[WorkerRequest[Any]], Callable[[SideRunner, Any], WorkerReply]] = {
+    FirstIterationRequest: SideRunner.first,
+    WarmUpRequest: SideRunner.warm_up,
+    TurnRequest: SideRunner.turn,
+    RehearsalRequest: SideRunner.rehearse,
+    AuditRequest: SideRunner.audit,
+}
+
+
+class Worker:
+    """One rank of one launch; it holds one side, or every side with ``in_process``."""
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        world_size: int,
+        store_port: int,
+        listen_fd: int,
+        ranges: Ranges | None = None,
+        memory: OwnNode | None = None,
+    ) -> None:
+        """``memory``: the worker's preference for its NUMA node; None leaves memory where the kernel puts it."""
+        self._rank = rank
+        self._world_size = world_size
+        self._store_port = store_port
+        self._listen_fd = listen_fd
+        self._store: Any = None
+        self._memory = memory
+        self._runners: dict[str, SideRunner] = {}
+        self._busy_until = process_time()
+        self._ranges = ranges or Ranges.open(force=os.environ.get("AIPERF_NVTX") == "on")
+        self._handlers: dict[type[WorkerRequest[Any]], Callable[[Any], WorkerReply]] = {
+            LoadRequest: self._load,
+            SetUpRequest: self._set_up,
+            SaveRequest: self._save,
+            ExchangeRequest: self._exchange,
+            CompareRequest: self._compare,
+            SummaryRequest: self._summarise,
+            CloseRequest: self._close,
+            **dict.fromkeys(_BY_SIDE, self._run_side),
+        }
+
+    def handle(self, request: WorkerRequest[Any]) -> WorkerReply:
+        """Carry out one request; an exception becomes a reply that says what went wrong."""
+        idle = process_time() - self._busy_until
+        began = perf_counter()
+        try:
+            reply = self._handlers[type(request)](request)
+            return replace(reply, busy_s=perf_counter() - began, idle_cpu_s=idle)
+        except SkipSide as reason:
+            return SkipReply(reason=str(reason))
+        except ForeignModule as reason:
+            return FailureReply(message=str(reason))
+        except Exception as error:
+            traceback.print_exc()
+            message = f"{type(error).__name__}: {error}".strip()
+            return FailureReply(kind=_kind(error), message=message.splitlines()[0][:500])
+        finally:
+            self._busy_until = process_time()
+
+    def runner(self, side: str) -> SideRunner:
+        """A side that was set up, for whoever drives it without a parent."""
+        return self._runners[side]
+
+    def _run_side(self, request: Any) -> WorkerReply:
+        return _BY_SIDE[type(request)](self._runners[request.side], request)
+
+    def _load(self, request: LoadRequest) -> WorkerReply:
+        of_calls = (imports_of(call.workload, call.params, request.device) for call in request.calls)
+        with kept_compiled():
+            for name in (*request.modules, *dict.fromkeys(name for names in of_calls for name in names)):
+                with suppress(Exception):
+                    module, _, function = name.partition(":")
+                    imported = importlib.import_module(module)
+                    if function:
+                        getattr(imported, function)()
+        if request.device == "cuda" and (torch := sys.modules.get("torch")) is not None:
+            with suppress(Exception):
+                if torch.cuda.is_available() and request.open_gpu:
+                    torch.cuda.set_device(self._rank)
+                    torch.cuda.synchronize(self._rank)
+        return WorkerReply()
+
+    def _set_up(self, request: SetUpRequest) -> SetUpReply:
+        if self._memory is not None:
+            self._memory.set_up(request.call.params)
+        self._listen()
+        random.seed(request.seed)
+        for module, function in (("numpy.random", "seed"), ("torch", "manual_seed")):
+            if module in sys.modules:
+                getattr(sys.modules[module], function)(request.seed % 2**32)
+        scratch, shared = Path(request.scratch) / str(self._rank), Path(request.shared_scratch)
+        for path in (scratch, shared):
+            path.mkdir(parents=True, exist_ok=True)
+        context = Context(
+            device=self._device(request.device),
+            rank=self._rank,
+            world_size=self._world_size,
+            seed=request.seed,
+            scratch=scratch,
+            shared_scratch=shared,
+            pad=request.pad,
+            gpus=request.gpus,
+            store_port=self._store_port,
+        )
+        runner = self._runners[request.side] = SideRunner(request, context, self._ranges)
+        refuse_foreign(request.repository)
+        return SetUpReply(
+            setup_s=runner.setup_s, prepares=runner.workload.prepare is not None, anew=runner.workload.anew
+        )
+
+    def _device(self, kind: str) -> str:
+        if kind != "cuda":
+            return kind
+        import torch
+
+        torch.cuda.set_device(self._rank)
+        return f"cuda:{self._rank}"
+
+    def _listen(self) -> None:
+        """Open the store at which the ranks of a gang meet."""
+        if self._world_size < 2 or self._rank != 0 or self._store is not None:
+            return
+        import torch.distributed as dist
+
+        self._store = dist.TCPStore(
+            "127.0.0.1",
+            self._store_port,
+            self._world_size,
+            is_master=True,
+            wait_for_workers=False,
+            master_listen_fd=self._listen_fd,
+        )
+
+    def _save(self, request: SaveRequest) -> SaveReply:
+        auditor, own = self._runners[request.side].auditor, self._folder(request.folder, request.side)
+        output_exchange.describe(auditor.snapshots, own)
+        if request.whole:
+            output_exchange.hand_over(auditor.snapshots, own)
+        return SaveReply(faults=tuple(auditor.faults))
+
+    def _exchange(self, request: ExchangeRequest) -> WorkerReply:
+        snapshots = self._runners[request.side].auditor.snapshots
+        folders = [self._folder(request.folder, other) for other in request.to]
+        others = [path for path in folders if path.is_dir()]  # a rank that another side lacks is compared with nothing
+        everything = request.everything
+        wanted = (lambda audit, name: bool(others)) if everything else output_exchange.differing(snapshots, others)
+        output_exchange.hand_over(snapshots, self._folder(request.folder, request.side), wanted=wanted)
+        return WorkerReply()
+
+    def _compare(self, request: CompareRequest) -> CompareReply:
+        """Where this worker's gang has fewer ranks than the two sides, each looks at several."""
+        ranks = max(len(list((Path(request.folder) / side).glob("*"))) for side in (request.base, request.other))
+        mine = range(self._rank, max(ranks, self._rank + 1), self._world_size)
+        replies = [self._compare_rank(rank, request) for rank in mine]
+        return next((r for r in replies if not r.passed), max(replies, key=lambda r: r.max_error or 0.0))
+
+    def _compare_rank(self, rank: int, request: CompareRequest) -> CompareReply:
+        base, other, check = request.base, request.other, request.check
+        there = {side: self._folder(request.folder, side, rank) for side in (base, other)}
+        if rank > 0 and not all(path.is_dir() for path in there.values()):
+            return CompareReply(passed=True, compared="")
+        found = {
+            side: self._runners[side].auditor.snapshots
+            if side in self._runners and rank == self._rank
+            else output_exchange.load(path)
+            for side, path in there.items()
+        }
+        if check.kind == "named" and base in self._runners:
+            # The next side is compared with the same outputs, and a check may write into what it is given.
+            found[base] = [replace(s, arrays={n: a.copy() for n, a in s.arrays.items()}) for s in found[base]]
+        # A named check is the other side's own where that lives here.
+        runner = self._runners.get(other) or next(iter(self._runners.values()))
+        return compare(found[other], found[base], check, runner.workload.checks, (base, other))
+
+    def _folder(self, folder: str, side: str, rank: int | None = None) -> Path:
+        """Where a rank of a side, this one's by default, shows its outputs."""
+        return Path(folder) / side / str(self._rank if rank is None else rank)
+
+    def _summarise(self, request: SummaryRequest) -> SummaryReply:
+        runner = self._runners[request.side]
+        summary = runner.summarise()
+        # Again: a step may import what set-up did not.
+        refuse_foreign(runner.request.repository)
+        facts = {**(self._memory.facts() if self._memory else {}), **_software(), **summary.facts}
+        return replace(summary, facts=facts, peak_bytes=host_peak(), peak_gpu_bytes=runner.peak_gpu_bytes)
+
+    def _close(self, request: CloseRequest) -> WorkerReply:
+        for runner in self._runners.values():
+            runner.close()
+        dist = sys.modules.get("torch.distributed")
+        if dist is not None and dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()
+        return WorkerReply()
+
+
+def _kind(error: BaseException) -> Literal["error", "oom_host", "oom_device"]:
+    """Which FailureKind an exception is, by type."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
+        return "oom_device"
+    if type(error).__module__.startswith("cupy") and type(error).__name__ == "OutOfMemoryError":
+        return "oom_device"
+    return "oom_host" if isinstance(error, MemoryError) else "error"
+
+
+def _software() -> dict[str, Any]:
+    facts: dict[str, Any] = {"python": sys.version.split()[0], "cpus": sorted(os.sched_getaffinity(0))}
+    if nodes := pages_by_node():
+        facts["memory_nodes"] = nodes
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        facts |= {"torch": torch.__version__, "threads": torch.get_num_threads()}
+    return facts

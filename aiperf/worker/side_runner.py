@@ -1,0 +1,256 @@
+"""One side inside a worker: its workload, its clock, its warm-up and its audits.
+
+What must not live here: the pipe, and anything about the other side.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from time import perf_counter
+
+from aiperf.protocol.messages import (
+    AuditReply,
+    AuditRequest,
+    FirstIterationReply,
+    FirstIterationRequest,
+    RehearsalRequest,
+    SetUpRequest,
+    SummaryReply,
+    TurnReply,
+    TurnRequest,
+    WarmUpReply,
+    WarmUpRequest,
+    WorkerReply,
+)
+from aiperf.worker.audit import Auditor, rehearse
+from aiperf.worker.clocks import Clock, ClockReading, DeviceClock, WallClock, quiet_interpreter
+from aiperf.worker.inject import slowed
+from aiperf.worker.load import set_up
+from aiperf.worker.ranges import Ranges
+from aiperf.worker.steady import Steadiness, WarmUpReading
+from aiperf.worker.usage import Usage, gpu_peak, used_so_far
+from aiperf.workloads.contract import Context
+
+_STRAY_FLOOR = 100e-6
+_STRAY_SHARE = 0.2
+_KEEP_BYTES = {"bitwise": 64 << 20, "tolerance": 2 << 30, "named": 2 << 30, "none": 0}
+"""Outputs kept for the comparison; a bitwise one needs them only to say where they differ."""
+
+
+class SideRunner:
+    """A side, set up."""
+
+    def __init__(self, request: SetUpRequest, context: Context, ranges: Ranges) -> None:
+        began = perf_counter()
+        self.request = request
+        self._ranges = ranges
+        measure = request.measure
+        with ranges.side(request.side), ranges.phase("setup"):
+            self.workload = set_up(request.call.workload, context, request.call.params)
+            self.clock: Clock
+            if measure.clock == "device":
+                # Ranks that redo a reading on their own would call a collective a different number of times.
+                hold = measure.blocking_kernel and context.world_size == 1
+                self.clock = DeviceClock(context.device, hold=hold)
+            else:
+                self.clock = WallClock(context.device, gpus=context.gpus if context.world_size == 1 else 1)
+            if request.slowdown:
+                self.workload = slowed(self.workload, request.slowdown, measure.clock)
+            self.clock.settle()
+        self.setup_s = perf_counter() - began
+        self._steady: Steadiness | None = None
+        self._auditor: Auditor | None = None
+        self._peak_gpu_bytes: int | None = None
+        self._rehearsal_bytes = 0
+        self._usage = Usage()
+
+    @property
+    def auditor(self) -> Auditor:
+        """Made after the first step, because only then do outputs exist."""
+        if self._auditor is None:
+            self._auditor = Auditor(self.workload, keep_bytes=_KEEP_BYTES[self.request.check.kind])
+        return self._auditor
+
+    def first(self, request: FirstIterationRequest) -> FirstIterationReply:
+        """The very first iteration, on the wall clock: compilation, lazy loading and allocation included."""
+        with self._ranges.side(self.request.side), self._ranges.phase("first_iteration"):
+            if self.workload.prepare is not None:
+                self.workload.prepare()
+            self.clock.settle()
+            began = perf_counter()
+            self.workload.step()
+            self.clock.settle()
+            return FirstIterationReply(seconds=perf_counter() - began)
+
+    def warm_up(self, request: WarmUpRequest) -> WarmUpReply:
+        """Iterations read only to judge whether the side is steady. Raises ValueError without a practical threshold."""
+        iterations, delta = request.iterations, self.request.measure.delta
+        if self._steady is None or self._steady.window != request.window:
+            self._steady = Steadiness(window=request.window, delta=delta or 0.0)
+        began = perf_counter()
+        with self._ranges.side(self.request.side), self._ranges.phase("warmup"), quiet_interpreter():
+            taken = [self._read(iterations) for _ in range(request.readings)]
+        wall = (perf_counter() - began) / request.readings
+        seconds = tuple(_seconds(reading) / iterations for reading in taken)
+        for each in seconds:
+            self._steady.feed(WarmUpReading(each, **_moving()))
+        steady, reason = self._steady.verdict()
+        return WarmUpReply(seconds=seconds, reading_s=wall, steady=steady, reason=reason)
+
+    def turn(self, request: TurnRequest) -> TurnReply:
+        """This side's turn in a round: untimed re-entry, then the samples."""
+        with self._ranges.side(self.request.side), quiet_interpreter():
+            before = used_so_far()
+            with self._ranges.phase("reentry"):
+                for _ in range(request.reentry):
+                    self._untimed()
+                self.clock.settle()
+                self._latencies()
+            with self._ranges.phase("measure"):
+                taken = [self._read(request.iterations) for _ in range(request.samples)]
+                if self.clock.holds:
+                    # Units of iterations that waited behind a hold took as long as the hold did.
+                    self._latencies()
+                block = self._wall_block(request.iterations) if request.wall_too else None
+            steps = request.reentry + request.iterations * (request.samples + request.wall_too)
+            self._usage.add(before, used_so_far(), iterations=steps)
+        wall, device = tuple(r.wall_s for r in taken), tuple(r.device_s for r in taken)
+        return TurnReply(wall=wall, device=device, wall_block=block, latencies=self._latencies())
+
+    def _latencies(self) -> tuple[float, ...]:
+        """Seconds of each unit of work that ended since the last call; empty where the workload reports none."""
+        if self.workload.latencies is None:
+            return ()
+        found = tuple(float(seconds) for seconds in self.workload.latencies())
+        if odd := [seconds for seconds in found if not (math.isfinite(seconds) and seconds >= 0)]:
+            raise ValueError(f"latencies() returned {odd[0]}: seconds must be finite and not negative")
+        return found
+
+    def _untimed(self) -> None:
+        if self.workload.prepare is not None:
+            self.workload.prepare()
+        self.workload.step()
+
+    def _wall_block(self, iterations: int) -> float:
+        """Wall seconds of the same iterations without holding the stream back, all streams synchronised."""
+        if self.request.measure.cache == "cold":
+            self.clock.flush()
+        self.clock.settle()
+        began = perf_counter()
+        for _ in range(iterations):
+            self.workload.step()
+        self.clock.settle()
+        return perf_counter() - began
+
+    def _read(self, iterations: int) -> ClockReading:
+        return self.clock.read(self.workload.step, iterations, ready=self._ready)
+
+    def _ready(self) -> None:
+        """What comes before every reading: the workload's own preparation, and a cold cache where one is meant."""
+        if self.workload.prepare is not None:
+            self.workload.prepare()
+        if self.request.measure.cache == "cold":
+            self.clock.flush()
+
+    def rehearse(self, request: RehearsalRequest) -> WorkerReply:
+        """Have what audits need loaded, before the first one."""
+        before = gpu_peak()
+        with self._ranges.side(self.request.side), self._ranges.phase("audit"):
+            rehearse(self.workload)
+            self.clock.settle()
+        self._rehearsal_bytes = (gpu_peak() or 0) - (before or 0)
+        return WorkerReply()
+
+    def audit(self, request: AuditRequest) -> AuditReply:
+        """Audited iterations, timed like the others; no reading when the outputs cannot be audited."""
+        taken: list[ClockReading] = []
+
+        def timed(before: Callable[[], object], after: Callable[[], object]) -> float:
+            reading = self.clock.read(self.workload.step, request.iterations, (before, after), ready=self._ready)
+            taken.append(reading)
+            return reading.stray_s if reading.stray_s > _STRAY_FLOOR + _STRAY_SHARE * _seconds(reading) else 0.0
+
+        with self._ranges.side(self.request.side), self._ranges.phase("audit"), quiet_interpreter():
+            for _ in range(request.lead):
+                self._untimed()
+            if self._auditor is None:
+                self._peak_gpu_bytes = self._own_peak()
+            # Of every side, though one truth would do: what it allocates counts into the peaks that are compared.
+            self.auditor.run(request.seed, timed, want_reference=self.request.check.reference)
+        return AuditReply(wall=tuple(r.wall_s for r in taken), device=tuple(r.device_s for r in taken))
+
+    def profiled(self, iterations: int, ranges: Ranges) -> None:
+        """Iterations for a profiler, inside this side's range and nothing else of ours in it.
+
+        What comes between cold or prepared iterations stays outside: then each has a range of its own.
+        """
+        if self.workload.prepare is None and self.request.measure.cache != "cold":
+            self.clock.settle()
+            with ranges.side(self.request.side):
+                for _ in range(iterations):
+                    with ranges.iteration():
+                        self.workload.step()
+                self.clock.settle()
+            return
+        for _ in range(iterations):
+            self._ready()
+            self.clock.settle()
+            with ranges.side(self.request.side):
+                with ranges.iteration():
+                    self.workload.step()
+                self.clock.settle()
+
+    @property
+    def peak_gpu_bytes(self) -> int | None:
+        """Memory that torch held at most, up to the first audit: what audits allocate is not the side's, nor what a
+        rehearsal of them did. At least: a side that grew into what its rehearsal left had that much more."""
+        return self._own_peak() if self._auditor is None else self._peak_gpu_bytes
+
+    def _own_peak(self) -> int | None:
+        peak = gpu_peak()
+        return None if peak is None else peak - self._rehearsal_bytes
+
+    def summarise(self) -> SummaryReply:
+        """What the workload reports of itself, and what its turns used; peaks are left to the process."""
+        work = self.workload.work
+        amounts = {"bytes": work.bytes, "flops": work.flops, "items": work.items, "item": work.item}
+        by_peak = {"peaks": dict(work.peaks), "maybe_cached": dict(work.maybe_cached)}
+        counters = dict(self.workload.counters()) if self.workload.counters is not None else {}
+        facts = dict(self.workload.facts)
+        if isinstance(self.clock, DeviceClock):
+            facts |= {"readings_held": self.clock.held, "readings_unheld": self.clock.unheld}
+        return SummaryReply(
+            work={**amounts, **by_peak},
+            counters=counters,
+            facts=facts,
+            usage=self._usage.sums(),
+            peak_bytes=None,
+            peak_gpu_bytes=None,
+        )
+
+    def close(self) -> None:
+        """Let the workload go."""
+        if self.workload.close is not None:
+            self.workload.close()
+
+
+def _seconds(reading: ClockReading) -> float:
+    return reading.device_s if reading.device_s is not None else reading.wall_s
+
+
+def _moving() -> dict[str, int]:
+    """What must be flat in steady state: compilations so far, bytes reserved on the GPU, allocation retries."""
+    flags = {"compile_events": 0, "allocator_bytes": 0, "alloc_retries": 0}
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return flags
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        stats = torch.cuda.memory_stats()
+        flags["allocator_bytes"] = int(stats.get("reserved_bytes.all.current", 0))
+        flags["alloc_retries"] = int(stats.get("num_alloc_retries", 0))
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is not None:
+        flags["compile_events"] = int(dynamo.counters["stats"].get("unique_graphs", 0))
+    return flags

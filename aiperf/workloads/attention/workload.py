@@ -1,0 +1,166 @@
+"""Scaled dot-product attention by a stated backend, mask and layout of the batch. Workload: attention.forward.
+
+The kernels are those of torch, called in ops.py. What must not live here: backends, masks (masks.py), training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+
+from aiperf.workloads.attention import ops as backends
+from aiperf.workloads.attention.masks import Mask
+from aiperf.workloads.contract import Context, Work, Workload
+from aiperf.workloads.shared.agreement import relative_frobenius
+from aiperf.workloads.shared.seeded import draw_on_device, empty, gemm_peak, memory_charge, torch_dtype
+
+
+def forward(
+    context: Context,
+    *,
+    backend: Literal["composed", "math", "flash", "efficient", "cudnn", "default", "flex"] = "default",
+    batch: int = 1,
+    heads: int = 8,
+    kv_heads: int = 0,
+    kv_distinct: int = 0,
+    head_dim: int = 64,
+    q_len: int = 0,
+    kv_len: int = 1024,
+    lengths: list[int] | None = None,
+    layout: Literal["contiguous", "padded", "jagged"] = "contiguous",
+    mask: Literal["none", "causal", "sliding", "document"] = "causal",
+    window: int = 0,
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+) -> Workload:
+    """Attention of ``q_len`` queries (0: as many as keys) over ``kv_len`` positions, forward only, without gradients.
+
+    Queries are at the end of the keys, so that ``q_len: 1`` is a decoding step. ``kv_heads`` (0: as many as heads) are
+    shared by equal groups of heads; with ``kv_distinct`` only so many of them differ and the rest repeat them, so that
+    fewer KV heads can be compared with more at equal results. ``sliding`` sees the ``window`` newest keys, ``document``
+    those of its own document of ``window`` tokens. ``lengths`` are sequences that attend to themselves without a mask:
+    ``padded`` to the longest, or ``jagged``, one behind the other (book, chapters 9 and 13).
+
+    FLOPs count the allowed query-key pairs of valid tokens only (4 x heads x pairs x head_dim). Bytes are Q and the
+    result once, and K and V as stored once, as far as any query sees them. Items: the tokens of the queries, without
+    padding.
+    """
+    if bool(lengths) != (layout != "contiguous"):
+        raise ValueError("lengths need layout padded or jagged, and those layouts need lengths")
+    if lengths:
+        if min(lengths) < 1 or mask != "none" or backend != "default" or kv_heads or q_len:
+            raise ValueError("lengths must be 1 or more, with mask none, backend default and no q_len or kv_heads")
+        return _unequal(context, lengths=lengths, layout=layout, heads=heads, head_dim=head_dim, dtype=dtype)
+    kv_heads = kv_heads or heads
+    distinct = kv_distinct or kv_heads
+    if heads % kv_heads or kv_heads % distinct:
+        raise ValueError(
+            f"heads, kv_heads, kv_distinct are {heads}, {kv_heads}, {distinct}; each must divide the one before"
+        )
+    seen = Mask(mask, q_len or kv_len, kv_len, window)
+    shapes = {"q": (batch, heads, seen.q_len, head_dim)} | dict.fromkeys("kv", (batch, kv_heads, kv_len, head_dim))
+    return _equal(context, shapes, seen, backend=backend, distinct=distinct, dtype=dtype)
+
+
+def _equal(
+    context: Context, shapes: Mapping[str, tuple[int, ...]], seen: Mask, *, backend: str, distinct: int, dtype: str
+) -> Workload:
+    """Attention over tensors of these shapes; of the KV heads only ``distinct`` differ."""
+    arrays = {name: empty(context, shape, torch_dtype(dtype)) for name, shape in shapes.items()}
+
+    def redraw(seed: int) -> None:
+        for name, array in arrays.items():
+            draw_on_device(array, seed=seed, name=name, distinct=0 if name == "q" else distinct)
+
+    redraw(context.seed)
+    q, k, v = (arrays[name] for name in "qkv")
+    if backend in ("composed", "flex"):
+        run = (backends.composed if backend == "composed" else backends.flex)(q, k, v, mask=seen)
+    else:
+        run = backends.fused(q, k, v, backend=backend, mask=seen)
+    latest: dict[str, Any] = {}
+
+    def step() -> None:
+        latest["out"] = run()
+
+    def reference() -> dict[str, Any]:
+        return {"out": backends.composed(q.double(), k.double(), v.double(), mask=seen)()}
+
+    return Workload(
+        step=step,
+        work=_work(context, q, k.shape[1], seen, dtype),
+        outputs=lambda: dict(latest),
+        inputs=lambda: dict(arrays),
+        redraw=redraw,
+        reference=reference,
+        facts={
+            "backend": backend,
+            "score_bytes": math.prod(q.shape[:3]) * k.shape[2] * q.element_size(),
+            "kv_bytes": 2 * k.numel() * k.element_size(),
+        },
+        checks={"relative_frobenius": relative_frobenius},
+    )
+
+
+def _work(context: Context, q: Any, kv_heads: int, mask: Mask, dtype: str) -> Work:
+    batch, heads, q_len, head_dim = q.shape
+    flops = 4.0 * batch * heads * mask.pairs() * head_dim
+    kept = 2.0 * batch * kv_heads * mask.keys_seen() * head_dim * q.element_size()
+    moved = 2.0 * q.numel() * q.element_size() + kept
+    # One query a head reads K and V for 2 FLOPs a byte: memory is its limit, whatever computes.
+    on_memory = q_len == 1
+    charge = memory_charge(context.device, moved) if on_memory else {"peaks": gemm_peak(context.device, dtype, flops)}
+    return Work(bytes=moved, flops=flops, items=batch * q_len, item="tokens", **charge)
+
+
+def _unequal(
+    context: Context, *, lengths: Sequence[int], layout: str, heads: int, head_dim: int, dtype: str
+) -> Workload:
+    """Self-attention of a batch of sequences of unequal lengths."""
+    total, longest = sum(lengths), max(lengths)
+    shape = (len(lengths), heads, longest, head_dim) if layout == "padded" else (total, heads, head_dim)
+    arrays = {name: empty(context, shape, torch_dtype(dtype)) for name in "qkv"}
+
+    def redraw(seed: int) -> None:
+        for name, array in arrays.items():
+            packed = torch.empty((total, heads, head_dim), dtype=array.dtype, device=array.device)
+            draw_on_device(packed, seed=seed, name=name)
+            if layout == "jagged":
+                array.copy_(packed)
+                continue
+            array.zero_()
+            for i, part in enumerate(packed.split(list(lengths))):
+                array[i, :, : len(part)] = part.transpose(0, 1)
+
+    redraw(context.seed)
+    make = backends.padded if layout == "padded" else backends.jagged
+    run = make(*arrays.values(), lengths=lengths)
+    latest: dict[str, Any] = {}
+
+    def step() -> None:
+        latest.update({f"sequence_{i}": out for i, out in enumerate(run())})
+
+    def reference() -> dict[str, Any]:
+        once = make(*(array.double() for array in arrays.values()), lengths=lengths)
+        return {f"sequence_{i}": out for i, out in enumerate(once())}
+
+    pairs = sum(length**2 for length in lengths)
+    flops = 4.0 * heads * pairs * head_dim
+    element = arrays["q"].element_size()
+    return Workload(
+        step=step,
+        work=Work(
+            bytes=4.0 * total * heads * head_dim * element,
+            flops=flops,
+            items=total,
+            item="tokens",
+            peaks=gemm_peak(context.device, dtype, flops),
+        ),
+        outputs=lambda: dict(latest),
+        inputs=lambda: dict(arrays),
+        redraw=redraw,
+        reference=None if context.device.startswith("cuda") else reference,
+        facts={"layout": layout, "padding": 1 - total / (len(lengths) * longest)},
+    )

@@ -1,0 +1,1 @@
+"""The workload family checkpoint: workload.py holds what scenarios name, the other files its parts."""

@@ -1,0 +1,143 @@
+"""Collectives over the ranks of a gang, by a stated backend. Workload: comm.collective.
+
+The kernels are those of NCCL and Gloo. What must not live here: gradients (parallel/), process start-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+
+from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
+from aiperf.workloads.shared.seeded import empty, fill_normal
+
+
+def _backend(context: Context, wanted: str) -> Literal["gloo", "nccl"]:
+    on_gpu = context.device.startswith("cuda")
+    if wanted == "nccl" and not on_gpu:
+        raise SkipSide("NCCL moves GPU memory only, and this side runs on the CPU")
+    if wanted == "nccl" and not dist.is_nccl_available():
+        raise SkipSide("this torch was built without NCCL")
+    return "nccl" if wanted == "nccl" or (wanted == "auto" and on_gpu) else "gloo"
+
+
+class _Groups:
+    """Where a step gets its process group from, and how many it made."""
+
+    def __init__(self, context: Context, backend: Literal["gloo", "nccl"], *, setup: str, groups: str) -> None:
+        self._context, self._backend, self._setup, self._groups = context, backend, setup, groups
+        self._cached: Any = None
+        self._ever = self.made = 0
+        self._store: Any = None
+        if setup == "each_call":
+            self._store = dist.TCPStore("127.0.0.1", context.store_port, context.world_size, is_master=False)
+            return
+        context.process_group(backend)
+        if groups == "cached":
+            self._cached = dist.new_group()
+
+    def call(self, collective: Callable[[Any], object]) -> None:
+        """Run one collective, with a group made before and destroyed after it where the side asks for that."""
+        if self._setup == "each_call":
+            self._join()
+            collective(None)
+            dist.destroy_process_group()
+        elif self._groups == "new_each_call":
+            group = dist.new_group()
+            self.made += 1
+            collective(group)
+            dist.destroy_process_group(group)
+        else:
+            collective(self._cached)
+
+    def _join(self) -> None:
+        self._ever += 1
+        self.made += 1
+        # Keys of its own: a rendezvous would otherwise find the addresses of the previous one.
+        store = dist.PrefixStore(f"rejoin-{self._ever}", self._store)
+        device = torch.device(self._context.device) if self._backend == "nccl" else None
+        rank, size = self._context.rank, self._context.world_size
+        dist.init_process_group(self._backend, store=store, rank=rank, world_size=size, device_id=device)
+
+
+def _calls(op: str, own: Any, rows: list[Any], access: _Groups, *, calls: int) -> Callable[[], None]:
+    """The step: ``own`` copied where the collective works in place, then the calls."""
+
+    def repeat(collective: Callable[[Any], object]) -> None:
+        access.made = 0
+        for _ in range(calls):
+            access.call(collective)
+
+    def all_reduce() -> None:
+        rows[0].copy_(own)
+        repeat(lambda group: dist.all_reduce(rows[0], group=group))
+
+    def all_gather() -> None:
+        repeat(lambda group: dist.all_gather(rows, own, group=group))
+
+    def broadcast() -> None:
+        rows[0].copy_(own)
+        repeat(lambda group: dist.broadcast(rows[0], src=0, group=group))
+
+    return {"all_reduce": all_reduce, "all_gather": all_gather, "broadcast": broadcast}[op]
+
+
+def collective(
+    context: Context,
+    *,
+    op: Literal["all_reduce", "all_gather", "broadcast"] = "all_reduce",
+    size: Size = 1 << 20,
+    backend: Literal["auto", "gloo", "nccl"] = "auto",
+    calls: int = 1,
+    setup: Literal["once", "each_call"] = "once",
+    groups: Literal["default", "cached", "new_each_call"] = "default",
+) -> Workload:
+    """``calls`` collectives of ``size`` bytes of float32 per rank, on CPU or CUDA tensors, one after the other.
+
+    ``setup: each_call`` joins the process group before every call and leaves it afterwards; ``groups`` uses a subgroup
+    of all ranks that is made once or before every call. Bytes: ``size`` for each call; items: calls. Source: AI Systems
+    Performance Engineering, chapter 4.
+
+    An all-reduce works in place, so a step first copies the input once (local memory, inside the timed region on both
+    sides) and reduces that copy ``calls`` times: after the first call every value only grows by the number of ranks,
+    which floating point holds exactly for powers of two. Bus bytes per payload byte are 2(n-1)/n for all-reduce, n-1
+    for all-gather and 1 for broadcast (NCCL tests, doc/PERFORMANCE.md).
+    """
+    joined = _backend(context, backend)
+    if setup == "each_call" and groups != "default":
+        raise ValueError("setup: each_call leaves after every call, so it can keep no subgroup; use groups: default")
+    if context.world_size < 2:
+        raise RuntimeError("a process group needs ranks: 2 or more on this side")
+    access = _Groups(context, joined, setup=setup, groups=groups)
+    own = empty(context, (size // 4,), torch.float32)
+    name = "payload" if op == "broadcast" else f"payload-{context.rank}"
+
+    def redraw(seed: int) -> None:
+        fill_normal(own, seed=seed, name=name)
+
+    redraw(context.seed)
+    ranks = context.world_size
+    out = empty(context, (ranks if op == "all_gather" else 1, len(own)), torch.float32).zero_()
+    bus = {"all_reduce": 2 * (ranks - 1) / ranks, "all_gather": ranks - 1, "broadcast": 1.0}[op] * size * calls
+    return Workload(
+        step=_calls(op, own, list(out.unbind(0)), access, calls=calls),
+        work=Work(
+            bytes=float(size * calls),
+            items=calls,
+            item="messages",
+            peaks={f"all_reduce_{joined}": bus} if op == "all_reduce" else {},
+        ),
+        outputs=lambda: {"out": out},
+        inputs=lambda: {"payload": own},
+        redraw=redraw,
+        counters=lambda: {"groups_made": float(access.made)},
+        facts={
+            "backend": dist.get_backend() if setup == "once" else joined,
+            "ranks": ranks,
+            "bus_bytes": bus,
+            "tensor_device": own.device.type,
+        },
+    )

@@ -1,0 +1,1 @@
+"""The workload family compile: workload.py holds what scenarios name, the other files its parts."""

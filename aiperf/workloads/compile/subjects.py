@@ -1,0 +1,122 @@
+"""The functions that compile.process compiles, with their weights and their inputs of stated lengths.
+
+What must not live here: torch.compile and its settings, caches, timing.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from aiperf.workloads.shared import models
+from aiperf.workloads.shared.seeded import own_seed
+
+_WIDTH = {"branch": 0, "elementwise_chain": 0, "elementwise_mlp": 64, "block": 256}
+_HEADS = 8
+_GELU = math.sqrt(2 / math.pi)
+
+
+def _ratio(a: Any) -> Any:
+    return a / (a.abs() + 1)
+
+
+def _break(a: Any, b: Any) -> Any:
+    x = _ratio(a)
+    if b.sum() < 0:
+        b = -b
+    return x * b
+
+
+def _where(a: Any, b: Any) -> Any:
+    return _ratio(a) * torch.where(b.sum() < 0, -b, b)
+
+
+def _cond(a: Any, b: Any) -> Any:
+    return _ratio(a) * torch.cond(b.sum() < 0, lambda b: -b, lambda b: b.clone(), (b,))
+
+
+def _chain(x: Any) -> Any:
+    """The tanh form of GELU as people write it out by hand: eager torch makes a pass over memory for each operation."""
+    return 0.5 * x * (1 + torch.tanh(_GELU * (x + 0.044715 * x * x * x)))
+
+
+BRANCHES: dict[str, Callable[..., Any]] = {"break": _break, "where": _where, "cond": _cond}
+
+
+class ElementwiseMlp(nn.Module):
+    """Two small products with element-wise work between them, and a factor: [length, 64] to [length, 64]."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: Any, factor: Any) -> Any:
+        """One row per token."""
+        return self.second(torch.sigmoid(functional.gelu(self.first(x))) * factor) + x
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A function before compilation, with one set of arguments for each call of a round."""
+
+    function: Any
+    """A function or a module."""
+    layers: list[Any]
+    """Its repeated parts, each a module; empty when it has none."""
+    cases: dict[str, tuple[Any, ...]]
+    """Name -> tensors; the length is dimension ``dim`` of each."""
+    dim: int
+    redraw: Callable[[int], None]
+    tokens: int
+    """Elements or rows of all cases, padding left out."""
+
+
+def build(name: str, *, variant: str, lengths: list[int], layers: int, device: str, seed: int) -> Subject:
+    """The function called ``name``; weights and inputs depend on the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(own_seed(seed, "weights"))
+        parts: list[Any] = (
+            [models.TransformerBlock(_WIDTH[name], _HEADS) for _ in range(layers)] if name == "block" else []
+        )
+        function: Any = {
+            "branch": lambda: BRANCHES[variant],
+            "elementwise_chain": lambda: _chain,
+            "elementwise_mlp": lambda: ElementwiseMlp(_WIDTH[name]).to(device).eval(),
+            "block": lambda: nn.Sequential(*parts).to(device).eval(),
+        }[name]()
+    shapes: dict[str, tuple[int, ...]] = {}
+    for number, length in enumerate(lengths):
+        for sign in ("positive", "negative") if name == "branch" else ("",):
+            rows = {"elementwise_mlp": (length, _WIDTH[name]), "block": (1, length, _WIDTH[name])}
+            shapes[f"{number}-{length}{sign and '-'}{sign}"] = rows.get(name, (length,))
+    arity = 2 if name == "branch" else 1
+    cases = {key: tuple(torch.empty(s, device=device) for _ in range(arity)) for key, s in shapes.items()}
+
+    def redraw(seed: int) -> None:
+        for key, tensors in cases.items():
+            source = torch.Generator().manual_seed(own_seed(seed, key))
+            for tensor in tensors:
+                tensor.copy_(torch.randn(tensor.shape, generator=source))
+            if name == "branch":
+                # The sum decides the branch; each round takes both.
+                tensors[1].abs_().mul_(-1.0 if key.endswith("negative") else 1.0)
+
+    redraw(seed)
+    return Subject(function, parts, cases, 1 if name == "block" else 0, redraw, tokens=sum(lengths) * arity)
+
+
+def truth(subject: Subject, arguments: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> dict[str, Any]:
+    """The uncompiled function in float64 over the true lengths; ``arguments`` adds what the step passes besides."""
+    wide = copy.deepcopy(subject.function).double() if isinstance(subject.function, nn.Module) else subject.function
+    with torch.no_grad():
+        found = {}
+        for key, tensors in subject.cases.items():
+            found[key] = wide(*(t.double() if isinstance(t, torch.Tensor) else t for t in arguments(tensors)))
+        return found

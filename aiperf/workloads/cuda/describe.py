@@ -1,0 +1,291 @@
+"""The keywords of cuda.kernel, checked before a GPU is used: launches, arrays, compiler options, work.
+
+What must not live here: torch, CuPy, and what only the device knows (it is passed in as a number).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiperf.workloads.cuda.expression import evaluate
+from aiperf.workloads.cuda.geometry import Launch, Placed, place
+
+SOURCES = Path(__file__).parent / "kernels"
+_FIELDS = ("role", "dtype", "shape", "init", "low", "high")
+_ROLES = ("input", "output", "stored", "scratch")
+_INITS = ("normal", "uniform", "zeros", "ones", "arange", "permutation")
+DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8")
+_LAUNCH_KEYS = ("entry", "args", "grid", "grid_waves", "block", "smem", "cooperative")
+_LARGEST_N = 2**31 - 1
+_SIDES = ("rows", "cols", "depth")
+_ANY_SMS = 132
+_ENTRY = re.compile(r"__global__[^;{}]*?\b(\w+)\s*\([^()]*\)\s*\{")
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One array argument: ``input`` is drawn from the seed, ``output`` is written by the entry, ``stored`` is filled by
+    the layout entry from the inputs and read by the timed one, ``scratch`` is neither checked nor counted."""
+
+    role: str
+    dtype: str
+    shape: tuple[int, ...]
+    init: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Request:
+    """The keywords of cuda.kernel as they were given; see there."""
+
+    source: str
+    arrays: Mapping[str, Mapping[str, Any]]
+    entry: str = ""
+    args: Sequence[int | float | str] | None = None
+    launches: Sequence[Mapping[str, Any]] | None = None
+    n: int = 0
+    shape: Sequence[int] | None = None
+    dtype: str = "float32"
+    variant: str = ""
+    defines: Mapping[str, int | float | str] | None = None
+    options: Sequence[str] | None = None
+    block: int | str = 256
+    items: int = 1
+    grid: int | str = "cover"
+    grid_waves: float = 1.0
+    smem: int = 0
+    carveout: int = -1
+    cluster: int = 1
+    cooperative: bool = False
+    pdl: bool = False
+    repeat: int = 1
+    clear: Sequence[str] | None = None
+    layout: str = ""
+    layout_args: Sequence[int | float | str] | None = None
+    flops: int | float | str = 0
+    useful_bytes: int | float | str = ""
+    work_items: int | float | str = "n"
+    item: str = "elements"
+    reference: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Description:
+    """Everything that is known before a GPU is used. ``names`` are the numbers that expressions may use."""
+
+    source: Path
+    options: tuple[str, ...]
+    names: Mapping[str, int]
+    arrays: Mapping[str, ArraySpec]
+    launches: tuple[Launch, ...]
+    layout: Launch | None
+    repeat: int
+    clear: tuple[str, ...]
+    carveout: int
+    cluster: int
+    pdl: bool
+    flops: float
+    useful_bytes: float | None
+    work_items: float
+    item: str
+    reference: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Names of the arrays that any launch, the layout's included, takes, in the order of the description."""
+        launches = (*self.launches, self.layout) if self.layout else self.launches
+        taken = {arg for launch in launches for arg in launch.args}
+        return tuple(name for name in self.arrays if name in taken)
+
+    @property
+    def timed(self) -> tuple[str, ...]:
+        """Names of the arrays that a timed launch takes."""
+        taken = {arg for launch in self.launches for arg in launch.args}
+        return tuple(name for name in self.arrays if name in taken)
+
+    def placed(self, launch: Launch, *, sms: int, suggested: int = 0) -> Placed:
+        """Geometry on a device of ``sms`` multiprocessors; ``suggested`` threads where the block says occupancy."""
+        return place(launch, self.names, sms=sms, cluster=self.cluster, suggested=suggested)
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Blocks of the first launch, where it does not depend on the device."""
+        return self.placed(self.launches[0], sms=_ANY_SMS).grid
+
+
+def describe(**given: Any) -> Description:
+    """Check the keywords of cuda.kernel. Raises ValueError with what is allowed."""
+    request = Request(**given)
+    path = _source(request.source)
+    _check_numbers(request)
+    names = _names(request)
+    arrays = {name: _array_spec(name, spec, names, request.dtype) for name, spec in request.arrays.items()}
+    launches = _launches(request)
+    layout = _layout(request)
+    text = path.read_text(encoding="utf-8")
+    for launch in (*launches, *([layout] if layout else [])):
+        if not re.search(rf"\b{re.escape(launch.entry)}\b", text):
+            known = ", ".join(dict.fromkeys(_ENTRY.findall(text)))
+            raise ValueError(f'{path.name} has no entry "{launch.entry}". Known: {known or "none"}')
+        _check_args(launch, arrays, names)
+    described = Description(
+        source=path,
+        options=_options(request),
+        names=names,
+        arrays=arrays,
+        launches=launches,
+        layout=layout,
+        repeat=request.repeat,
+        clear=tuple(request.clear or ()),
+        carveout=request.carveout,
+        cluster=request.cluster,
+        pdl=request.pdl,
+        flops=_amount("flops", request.flops, names),
+        useful_bytes=None if request.useful_bytes == "" else _amount("useful_bytes", request.useful_bytes, names),
+        work_items=_amount("work_items", request.work_items, names),
+        item=request.item,
+        reference=dict(request.reference or {}),
+    )
+    _check_whole(described)
+    return described
+
+
+def _source(source: str) -> Path:
+    path = Path(source) if Path(source).is_absolute() else SOURCES / source
+    if not path.is_file():
+        known = ", ".join(sorted(p.name for p in SOURCES.glob("*.cu")))
+        raise ValueError(f'source "{source}" does not exist. Known: {known}, or an absolute path')
+    return path
+
+
+def _check_numbers(request: Request) -> None:
+    n = request.n or math.prod(request.shape or [0])
+    checks = (
+        (0 < n <= _LARGEST_N, f"n is {n}; it must lie between 1 and {_LARGEST_N}"),
+        (request.items >= 1, f"items is {request.items}; a thread handles 1 element or more"),
+        (request.repeat >= 1, f"repeat is {request.repeat}; write 1 or more"),
+        (request.grid_waves > 0, f"grid_waves is {request.grid_waves}; write a number above 0"),
+        (-1 <= request.carveout <= 100, f"carveout is {request.carveout}; write 0 to 100 percent, or -1"),
+        (1 <= request.cluster <= 16, f"cluster is {request.cluster}; a cluster has 1 to 16 blocks"),
+        (0 < len(request.shape or [1]) <= len(_SIDES), "shape has 1 to 3 sides: rows, cols, depth"),
+        (min(request.shape or [1]) > 0, f"shape {list(request.shape or [])} must hold whole numbers above 0"),
+        (not (request.pdl and request.cooperative), "pdl and cooperative cannot go together"),
+    )
+    for holds, message in checks:
+        if not holds:
+            raise ValueError(message)
+
+
+def _names(request: Request) -> dict[str, int]:
+    """Whole numbers that expressions may use: sizes first, then the defines that are whole numbers."""
+    shape = list(request.shape or [])
+    n = request.n or math.prod(shape)
+    found = dict(zip(_SIDES, shape or [n, n], strict=False))
+    found |= {"n": n, "items": request.items, "cluster": request.cluster}
+    variant = dict([request.variant.split("=", 1)]) if "=" in request.variant else {}
+    for name, value in {**variant, **(request.defines or {})}.items():
+        if re.fullmatch(r"-?\d+", str(value)):
+            found.setdefault(str(name), int(value))
+    return found
+
+
+def _options(request: Request) -> tuple[str, ...]:
+    names = _names(request)
+    given = [f"N={names['n']}", f"ITEMS={request.items}", *([request.variant] if request.variant else [])]
+    given += [f"{side.upper()}={value}" for side, value in zip(_SIDES, request.shape or [], strict=False)]
+    given += [f"CLUSTER={request.cluster}"] if request.cluster > 1 else []
+    given += [f"{name}={value}" for name, value in (request.defines or {}).items()]
+    return ("-std=c++17", *(f"-D{d}" for d in given), *(request.options or []))
+
+
+def _launches(request: Request) -> tuple[Launch, ...]:
+    if bool(request.entry) == bool(request.launches):
+        raise ValueError("write either entry or launches, and not both")
+    found = []
+    for given in request.launches or [{"entry": request.entry}]:
+        unknown = set(given) - set(_LAUNCH_KEYS)
+        if unknown or "entry" not in given:
+            fault = f"{', '.join(sorted(unknown))} is unknown" if unknown else "entry is missing"
+            raise ValueError(f"launches: {fault}. Allowed: {', '.join(_LAUNCH_KEYS)}")
+        args = given.get("args", request.args)
+        if args is None:
+            raise ValueError(f"entry {given['entry']} has no args; name its arrays in order")
+        found.append(
+            Launch(
+                entry=str(given["entry"]),
+                args=tuple(args),
+                grid=str(given.get("grid", request.grid)),
+                grid_waves=float(given.get("grid_waves", request.grid_waves)),
+                block=str(given.get("block", request.block)),
+                smem=str(given.get("smem", request.smem)),
+                cooperative=bool(given.get("cooperative", request.cooperative)),
+            )
+        )
+    return tuple(found)
+
+
+def _layout(request: Request) -> Launch | None:
+    """The untimed filling of stored arrays: enough blocks for every element, whatever the timed launches use."""
+    if not request.layout:
+        return None
+    block = "256" if str(request.block) == "occupancy" or request.grid != "cover" else str(request.block)
+    return Launch(request.layout, tuple(request.layout_args or ()), "cover", 1.0, block, "0", False)
+
+
+def _check_args(launch: Launch, arrays: Mapping[str, ArraySpec], names: Mapping[str, int]) -> None:
+    for arg in launch.args:
+        if isinstance(arg, str) and arg not in arrays:
+            try:
+                evaluate(arg, names)
+            except ValueError as error:
+                raise ValueError(f"args of {launch.entry}: {error}; arrays: {', '.join(arrays)}") from None
+    place(launch, names, sms=_ANY_SMS, cluster=1, suggested=256)
+
+
+def _check_whole(described: Description) -> None:
+    """Check the parts together: a launch writes an output, and what launches read has been filled."""
+    roles = {name: described.arrays[name].role for name in described.timed}
+    if "output" not in roles.values():
+        raise ValueError("no launch takes an array whose role is output, so nothing could be checked")
+    stored = [name for name, role in roles.items() if role == "stored"]
+    if stored and described.layout is None:
+        raise ValueError(f"array {stored[0]} is stored, but no layout fills it")
+    for name in (*described.clear, *described.reference):
+        if name not in roles:
+            raise ValueError(f"{name} is not an array that a launch takes; these are: {', '.join(roles)}")
+
+
+def _amount(key: str, text: float | str, names: Mapping[str, int]) -> float:
+    try:
+        value = float(evaluate(str(text), names))
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+    if value < 0:
+        raise ValueError(f"{key} is {value:g}; it cannot be negative")
+    return value
+
+
+def _array_spec(name: str, spec: Mapping[str, Any], names: Mapping[str, int], dtype: str) -> ArraySpec:
+    unknown = set(spec) - set(_FIELDS)
+    if unknown:
+        allowed = ", ".join(sorted(_FIELDS))
+        raise ValueError(f"array {name}: {', '.join(sorted(unknown))} is unknown. Allowed: {allowed}")
+    role, dtype = str(spec.get("role", "input")), str(spec.get("dtype", dtype))
+    init = str(spec.get("init", "normal" if "float" in dtype else "uniform"))
+    for value, options in ((role, _ROLES), (dtype, DTYPES), (init, _INITS)):
+        if value not in options:
+            raise ValueError(f"array {name}: {value} is not one of {', '.join(options)}")
+    shape = tuple(evaluate(part, names) for part in str(spec.get("shape", "n")).split(","))
+    if not all(isinstance(side, int) and side > 0 for side in shape):
+        raise ValueError(f"array {name}: shape {shape} must hold whole numbers above 0")
+    low = float(evaluate(str(spec.get("low", 0)), names))
+    high = float(evaluate(str(spec.get("high", 1 if "float" in dtype else 128)), names))
+    if low >= high or (init == "normal" and "float" not in dtype):
+        raise ValueError(f"array {name}: {init} {dtype} from {low:g} to below {high:g} holds no value")
+    return ArraySpec(role, dtype, shape, init, low, high)

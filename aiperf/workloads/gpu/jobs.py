@@ -1,0 +1,133 @@
+"""The independent jobs that share a GPU inside one process: what each of them queues, reads and writes.
+
+What must not live here: streams, threads and processes, which decide how the jobs share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aiperf.workloads.contract import Context
+from aiperf.workloads.shared.chain import WORD, Chain, fill_words
+from aiperf.workloads.shared.queues import replay_of
+from aiperf.workloads.shared.seeded import own_seed
+
+NAMES = ("tiny", "small", "filling", "gemm", "copy", "h2d", "decode")
+CHAINED = {"tiny": (1, 32), "small": (16, 256), "filling": (128, 256)}
+"""Job -> blocks and threads of its kernel, each thread with a word of its own: a small part of a GPU, but for filling,
+which has a block for each multiprocessor of a large one."""
+GEMM = 4096
+COPY = 256 << 20
+H2D = 8 << 20
+DECODE_WIDTH = 2048
+DECODE_LAYERS = 12
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job with arrays of its own."""
+
+    run: Callable[[], object]
+    """Queue the job on torch's current stream."""
+    source: Any
+    result: Any
+    redraw: Callable[[int], None]
+    """Draw the source in place."""
+    bytes: float = 0
+    flops: float = 0
+
+
+@dataclass(frozen=True)
+class Maker:
+    """What the jobs of a side have in common."""
+
+    context: Context
+    rounds: int
+    chain: Chain | None
+    weights: Sequence[Any]
+
+
+def make_jobs(context: Context, names: Sequence[str], *, rounds: int) -> tuple[list[Job], Chain | None]:
+    """One job for each name, and the compiled kernels when one of them needs them."""
+    chain = Chain(context.device) if any(n in CHAINED for n in names) else None
+    weights = _weights(context) if "decode" in names else ()
+    maker = Maker(context, rounds, chain, weights)
+    makers = {"gemm": _gemm, "copy": _copy, "h2d": _h2d, "decode": _decode}
+    jobs = [makers.get(name, _chained)(maker, name) for name in names]
+    for index, job in enumerate(jobs):
+        job.redraw(own_seed(context.seed, str(index)))
+    return jobs, chain
+
+
+def _device(maker: Maker) -> Any:
+    return torch.device(maker.context.device)
+
+
+def _chained(maker: Maker, name: str) -> Job:
+    chain = maker.chain
+    assert chain is not None
+    grid, block = CHAINED[name]
+    words, device = grid * block, _device(maker)
+    x, y = (torch.zeros(words, dtype=torch.int32, device=device) for _ in range(2))
+
+    def run() -> None:
+        chain.launch("spin", x.data_ptr(), y.data_ptr(), n=words, rounds=maker.rounds, grid=grid, block=block)
+
+    return Job(run, x, y, lambda seed: fill_words(x, seed=seed), bytes=2.0 * words * WORD)
+
+
+def _gemm(maker: Maker, name: str) -> Job:
+    device = _device(maker)
+    a, c = (torch.zeros(GEMM, GEMM, dtype=torch.bfloat16, device=device) for _ in range(2))
+    return Job(lambda: torch.mm(a, a, out=c), a, c, _normal(a), bytes=2.0 * a.nbytes, flops=2.0 * GEMM**3)
+
+
+def _copy(maker: Maker, name: str) -> Job:
+    device = _device(maker)
+    x, y = (torch.zeros(COPY // WORD, dtype=torch.int32, device=device) for _ in range(2))
+    return Job(lambda: y.copy_(x), x, y, lambda seed: fill_words(x, seed=seed), bytes=float(COPY))
+
+
+def _h2d(maker: Maker, name: str) -> Job:
+    x = torch.zeros(H2D // WORD, dtype=torch.int32, pin_memory=True)
+    y = torch.zeros(H2D // WORD, dtype=torch.int32, device=_device(maker))
+    run = lambda: y.copy_(x, non_blocking=True)  # noqa: E731
+    return Job(run, x, y, lambda seed: fill_words(x, seed=seed), bytes=float(H2D))
+
+
+def _weights(context: Context) -> list[Any]:
+    device = torch.device(context.device)
+    generator = torch.Generator(device=device).manual_seed(own_seed(context.seed, "weights"))
+    shape = (DECODE_WIDTH, DECODE_WIDTH)
+    drawn = [torch.empty(shape, dtype=torch.bfloat16, device=device) for _ in range(DECODE_LAYERS)]
+    return [w.normal_(std=(2 / DECODE_WIDTH) ** 0.5, generator=generator) for w in drawn]
+
+
+def _decode(maker: Maker, name: str) -> Job:
+    """One token of one request through the shared weights, as a captured graph: launching must not be what is timed."""
+    device = _device(maker)
+    x, y = (torch.zeros(1, DECODE_WIDTH, dtype=torch.bfloat16, device=device) for _ in range(2))
+
+    def token() -> None:
+        hidden = x
+        for weight in maker.weights:
+            hidden = torch.relu(hidden @ weight)
+        y.copy_(hidden)
+
+    # A stream of its own, so that no two graphs share the matrix library's workspace while they run side by side.
+    replay = replay_of(token, stream=torch.cuda.Stream(device))
+    weights = float(sum(w.nbytes for w in maker.weights))
+    return Job(replay, x, y, _normal(x), bytes=weights, flops=weights)
+
+
+def _normal(tensor: Any) -> Callable[[int], None]:
+    generator = torch.Generator(device=tensor.device)
+
+    def redraw(seed: int) -> None:
+        tensor.normal_(generator=generator.manual_seed(seed))
+
+    return redraw

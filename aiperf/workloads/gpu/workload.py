@@ -1,0 +1,226 @@
+"""gpu.concurrent: independent jobs share one GPU, by streams, by host threads or by processes.
+
+What must not live here: items that depend on one another (see stream.py), timing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from aiperf.workloads.contract import Context, SkipSide, Work, Workload
+from aiperf.workloads.gpu.jobs import CHAINED, NAMES, Job, make_jobs
+from aiperf.workloads.gpu.mps import Mps
+from aiperf.workloads.gpu.pool import KINDS, GpuPool
+from aiperf.workloads.gpu.threads import Crew
+from aiperf.workloads.shared.chain import Chain
+from aiperf.workloads.shared.child import HelperEnded
+from aiperf.workloads.shared.queues import Queues, fork, join
+from aiperf.workloads.shared.seeded import own_seed
+
+_PER_THREAD = 2
+"""The handle that stands for the calling thread's own default stream (cudaStreamPerThread)."""
+_LEGACY = 0
+
+
+def concurrent(
+    context: Context,
+    *,
+    jobs: list[str],
+    share: Literal["serial", "streams", "threads", "processes", "mps"] = "streams",
+    streams: int = 1,
+    stream_flags: Literal["legacy", "blocking", "nonblocking", "per_thread"] = "nonblocking",
+    stray_legacy: int = 0,
+    rounds: int = 80000,
+    requests: int = 20,
+    thread_percentage: int = 100,
+) -> Workload:
+    """Run every job of ``jobs`` once; a step ends when the last one has ended.
+
+    ``streams`` spreads the jobs over that many streams made with ``stream_flags`` (``legacy``: the default stream for
+    all), ``serial`` puts them on one. ``stray_legacy`` kernels of 32 threads go to the legacy default stream after each
+    job. ``threads`` gives each job a host thread, whose launches name the legacy or the ``per_thread`` default stream.
+    Jobs of one process: tiny, small and filling (one, 16 and 128 blocks for ``rounds`` steps of an exact recurrence),
+    gemm (4096 cubed, bf16), copy (256 MiB in HBM), h2d (8 MiB from pinned memory), decode (one token through 12
+    layers). Jobs of ``processes`` and ``mps``: infer and train, ``requests`` times a step on a batch of 32;
+    ``thread_percentage`` caps a client of MPS. Items are jobs done. Source: chapters 3 and 11.
+    """
+    _check(
+        jobs, share=share, streams=streams, stream_flags=stream_flags, stray=stray_legacy, percentage=thread_percentage
+    )
+    if min(rounds, requests) < 1:
+        raise ValueError(f"rounds and requests are {rounds} and {requests}; each must be 1 or more")
+    if not context.device.startswith("cuda"):
+        raise SkipSide("jobs that share a GPU need a GPU")
+    if share in ("processes", "mps"):
+        cap = {} if thread_percentage == 100 else {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(thread_percentage)}
+        return _by_processes(context, jobs, requests=requests, mps=share == "mps", env=cap)
+    torch.cuda.set_device(torch.device(context.device))
+    made, chain = make_jobs(context, jobs, rounds=rounds)
+    if share == "threads":
+        assert chain is not None
+        return _by_threads(context, jobs, made, chain, rounds=rounds, per_thread=stream_flags == "per_thread")
+    lanes = _Lanes(context.device, 1 if share == "serial" else streams, stream_flags)
+    return _by_streams(context, jobs, made, lanes, stray=stray_legacy)
+
+
+def _check(jobs: Sequence[str], *, share: str, streams: int, stream_flags: str, stray: int, percentage: int) -> None:
+    known = KINDS if share in ("processes", "mps") else tuple(CHAINED) if share == "threads" else NAMES
+    unknown = [job for job in jobs if job not in known]
+    if unknown or not jobs:
+        raise ValueError(f"jobs {', '.join(unknown) or 'are none'}; share {share} knows {', '.join(known)}")
+    if streams < 1 or stray < 0:
+        raise ValueError(f"streams is {streams}, stray_legacy is {stray}; allowed: 1 or more, and 0 or more")
+    if share == "threads" and stream_flags not in ("legacy", "per_thread"):
+        raise ValueError(f"stream_flags {stream_flags}: threads name no stream; write legacy or per_thread")
+    if share != "threads" and stream_flags == "per_thread":
+        raise ValueError("stream_flags per_thread is for share: threads")
+    if stray and share != "streams":
+        raise ValueError("stray_legacy is for share: streams")
+    if not 1 <= percentage <= 100 or (percentage < 100 and share != "mps"):
+        raise ValueError(f"thread_percentage is {percentage}; it is for share: mps, from 1 to 100")
+
+
+class _Lanes:
+    """The streams of a side, made with the stated flag."""
+
+    def __init__(self, device: str, count: int, flags: str) -> None:
+        place = torch.device(device)
+        self._held: list[Any] = []
+        self.legacy = torch.cuda.default_stream(place)
+        if flags == "legacy":
+            self.streams = [self.legacy] * count
+        elif flags == "blocking":
+            import cupy
+
+            self._held = [cupy.cuda.Stream(non_blocking=False) for _ in range(count)]
+            self.streams = [torch.cuda.ExternalStream(held.ptr, device=place) for held in self._held]
+        else:
+            self.streams = [torch.cuda.Stream(place) for _ in range(count)]
+
+
+def _by_streams(context: Context, names: Sequence[str], jobs: Sequence[Job], lanes: _Lanes, *, stray: int) -> Workload:
+    queues = Queues(context.device)
+    extra, _ = make_jobs(context, ["tiny"], rounds=1) if stray else ([], None)
+
+    def step() -> None:
+        _spread(queues, lanes.streams, [job.run for job in jobs], lanes.legacy, [job.run for job in extra] * stray)
+
+    facts = {"streams": len({stream.cuda_stream for stream in lanes.streams}), "stray_kernels": stray * len(jobs)}
+    return _workload(context, names, jobs, step, facts=facts)
+
+
+def _spread(
+    queues: Any,
+    lanes: Sequence[Any],
+    runs: Sequence[Callable[[], object]],
+    legacy: Any,
+    strays: Sequence[Callable[[], object]],
+) -> None:
+    """The jobs in turn on the lanes, after each of them the strays; the current stream goes on after all."""
+    fork(queues, lanes)
+    for index, run in enumerate(runs):
+        queues.queue(lanes[index % len(lanes)], run)
+        for stray in strays:
+            queues.queue(legacy, stray)
+    join(queues, [*lanes, legacy] if strays else lanes)
+
+
+def _by_threads(
+    context: Context, names: Sequence[str], jobs: Sequence[Job], chain: Chain, *, rounds: int, per_thread: bool
+) -> Workload:
+    """Each thread launches its job without naming a stream and waits for its own default stream."""
+    pointer = _PER_THREAD if per_thread else _LEGACY
+
+    def call(name: str, job: Job) -> None:
+        grid, block = CHAINED[name]
+        words = grid * block
+        arguments = (np.uint64(job.source.data_ptr()), np.uint64(job.result.data_ptr()), np.int64(words))
+        with chain.stream(pointer) as stream:
+            chain.entry("chain")((grid,), (block,), (*arguments, np.int32(rounds), *chain.constants()))
+            stream.synchronize()
+
+    calls = [partial(call, name, job) for name, job in zip(names, jobs, strict=True)]
+    torch.cuda.synchronize()
+    crew = Crew(calls, start=lambda: torch.cuda.set_device(torch.device(context.device)))
+
+    def step() -> None:
+        # The threads' own streams know nothing of what the timed stream holds.
+        torch.cuda.current_stream().synchronize()
+        crew.round()
+
+    facts = {"threads": len(jobs), "default_stream": "per-thread" if per_thread else "legacy"}
+    return _workload(context, names, jobs, step, facts=facts, close=crew.close)
+
+
+def _workload(
+    context: Context,
+    names: Sequence[str],
+    jobs: Sequence[Job],
+    step: Callable[[], None],
+    *,
+    facts: Mapping[str, Any],
+    close: Callable[[], None] | None = None,
+) -> Workload:
+    def redraw(seed: int) -> None:
+        for index, job in enumerate(jobs):
+            job.redraw(own_seed(seed, str(index)))
+
+    torch.cuda.synchronize()
+    keys = [f"{index}_{name}" for index, name in enumerate(names)]
+    return Workload(
+        step=step,
+        work=Work(
+            bytes=sum(job.bytes for job in jobs), flops=sum(job.flops for job in jobs), items=len(jobs), item="jobs"
+        ),
+        outputs=lambda: {key: job.result for key, job in zip(keys, jobs, strict=True)},
+        inputs=lambda: {key: job.source for key, job in zip(keys, jobs, strict=True)},
+        redraw=redraw,
+        facts=facts,
+        close=close,
+    )
+
+
+def _by_processes(
+    context: Context, kinds: Sequence[str], *, requests: int, mps: bool, env: Mapping[str, str]
+) -> Workload:
+    number = torch.device(context.device).index or 0
+    with contextlib.ExitStack() as held:
+        daemon = Mps(number) if mps else None
+        if daemon is not None:
+            held.callback(daemon.close)
+            number = 0
+        client = {**(daemon.env if daemon is not None else {}), **env}
+
+        def ready() -> None:
+            # The clock's own context in this process, which would else come after them.
+            torch.cuda.synchronize(torch.device(context.device))
+            if daemon is not None:
+                daemon.await_up()
+
+        try:
+            pool = GpuPool(kinds, seed=context.seed, requests=requests, device=number, env=client, ready=ready)
+        except HelperEnded as error:
+            if daemon is None:
+                raise
+            logged = f"; MPS logged: {told}" if (told := daemon.faults()) else ""
+            raise SkipSide(f"the processes did not become clients of MPS: {error}{logged}") from error
+        held.callback(pool.close)
+        servers = daemon.servers() if daemon is not None else 0
+        if daemon is not None and not servers:
+            raise SkipSide("MPS has started no server for its clients")
+        close = held.pop_all().close
+    return Workload(
+        step=pool.step,
+        work=Work(items=len(kinds) * requests, item="requests"),
+        outputs=lambda: {"results": pool.results},
+        inputs=lambda: {"inputs": pool.inputs},
+        redraw=pool.redraw,
+        facts={"processes": len(kinds), "mps_servers": servers, "device": pool.facts[0], **env},
+        close=close,
+    )

@@ -1,0 +1,178 @@
+"""Work of the host itself: touching memory by page size, and processes that share its cores. Workload: host.task.
+
+It has no kernels. What must not live here: devices, models, timing.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal
+
+import numpy as np
+
+from aiperf.workloads.contract import Context, Size, Work, Workload
+from aiperf.workloads.host import pages as page_kinds
+from aiperf.workloads.host.matmul_pool import MatmulPool
+from aiperf.workloads.host.units_pool import Manner, UnitPool, places
+from aiperf.workloads.shared.seeded import generator, memory_peak
+
+_PAGE = 4096
+_ROW = 1 << 17
+_PATTERN = 1 << 20
+
+
+def _fill(buffer: Any, seed: int) -> None:
+    """Repeat one seeded block over the buffer, so that every page is written."""
+    block = generator(seed, "block").standard_normal(min(_PATTERN, len(buffer)))
+    for at in range(0, len(buffer), len(block)):
+        part = buffer[at : at + len(block)]
+        part[:] = block[: len(part)]
+
+
+def _touch_held(context: Context, *, size: int, kind: str, access: str, touches: int) -> Workload:
+    """Reads of a buffer that is already in memory, at random places or from end to end."""
+    buffer = page_kinds.fresh(size, pages=kind)
+    _fill(buffer, context.seed)
+    index = generator(context.seed, "index").integers(0, len(buffer), touches)
+    rows = buffer.reshape(-1, _ROW)
+    out = np.zeros(touches if access == "random" else len(rows))
+
+    def random() -> None:
+        np.take(buffer, index, out=out, mode="clip")
+
+    def sequential() -> None:
+        np.add.reduce(rows, axis=1, out=out)
+
+    work = Work(bytes=touches * 8.0, items=touches, item="touches")
+    if access == "sequential":
+        peaks = memory_peak("cpu", moved=size, working_set=size)
+        work = Work(bytes=float(size), items=size // 8, item="elements", peaks=peaks)
+    inputs = {"buffer": buffer, "index": index} if access == "random" else {"buffer": buffer}
+    return Workload(
+        step=random if access == "random" else sequential,
+        work=work,
+        outputs=lambda: {"out": out},
+        inputs=lambda: inputs,
+        redraw=lambda seed: _fill(buffer, seed),
+        facts={"pages": kind, "anon_huge_bytes": page_kinds.huge_bytes(buffer)},
+    )
+
+
+def _touch_first(context: Context, *, size: int, kind: str) -> Workload:
+    """Map fresh memory and write one value into each 4 KiB of it; the step also unmaps the previous mapping."""
+    values = generator(context.seed, "values").standard_normal(size // _PAGE)
+    held: dict[str, Any] = {}
+
+    def step() -> None:
+        held.pop("buffer", None)
+        buffer = page_kinds.fresh(size, pages=kind)
+        buffer[:: _PAGE // 8] = values
+        held["buffer"] = buffer
+
+    step()
+    return Workload(
+        step=step,
+        work=Work(bytes=float(size), items=size // _PAGE, item="4 KiB pages"),
+        outputs=lambda: {"out": held["buffer"][:: _PAGE // 8]},
+        inputs=lambda: {"values": values},
+        facts={"pages": kind, "anon_huge_bytes": page_kinds.huge_bytes(held["buffer"])},
+        close=held.clear,
+    )
+
+
+def _matmul(context: Context, *, workers: int, units: int, n: int, threads_each: str) -> Workload:
+    pool = MatmulPool(seed=context.seed, workers=workers, units=units, n=n, threads_each=threads_each)
+    flops = 2.0 * n**3 * units
+    return Workload(
+        step=pool.step,
+        work=Work(flops=flops, items=units, item="products", peaks={"cpu_gemm_fp32": flops}),
+        outputs=lambda: {"products": pool.products},
+        inputs=lambda: {"left": pool.left, "right": pool.right},
+        reference=lambda: {"products": pool.reference()},
+        facts=pool.facts(),
+        close=pool.close,
+    )
+
+
+_TURNS = {"spin": 12000, "request": 150, "batch_prep": 1}
+"""Size of a unit: about a millisecond on one core."""
+
+
+def _units(context: Context, work: str, *, given: dict[str, Any]) -> Workload:
+    if given["workers"] < 1 or given["units"] < 1 or given["hogs"] < 0:
+        raise ValueError("workers and units must be 1 or more, hogs 0 or more")
+    if given["worker_kind"] == "thread" and given["worker_cpus"] != "free":
+        raise ValueError("worker_cpus binds processes: leave it at free with worker_kind thread")
+    if not all(-20 <= given[name] <= 19 for name in ("worker_nice", "hog_nice")):
+        raise ValueError("worker_nice and hog_nice lie between -20 and 19")
+    units, threads = given["units"], given["workers"] if given["worker_kind"] == "thread" else 1
+    workers = given["workers"] // threads
+    allowed = sorted(os.sched_getaffinity(0))
+    where = places(allowed, workers=workers, worker_cpus=given["worker_cpus"], hog_cpus=given["hog_cpus"])
+    taken = {name: given[name] for name in ("hogs", "collector", "allocator", "worker_nice", "hog_nice")}
+    manner = Manner(where=where, workers=workers, threads=threads, **taken)
+    pool = UnitPool(work, seed=context.seed, units=units, turns=_TURNS[work], manner=manner)
+    return Workload(
+        step=pool.step,
+        work=Work(items=units, item="units"),
+        outputs=lambda: {"results": pool.results},
+        inputs=lambda: {"inputs": pool.inputs},
+        redraw=pool.redraw,
+        counters=lambda: pool.counts,
+        latencies=pool.latencies,
+        facts=pool.facts(),
+        close=pool.close,
+    )
+
+
+def task(
+    context: Context,
+    *,
+    work: Literal["touch", "matmul", "batch_prep", "spin", "request"],
+    bytes: Size = 256 << 20,
+    pages: Literal["4k", "thp"] = "4k",
+    access: Literal["random", "sequential", "first_touch"] = "random",
+    touches: int = 262144,
+    workers: int = 2,
+    units: int = 4,
+    n: int = 512,
+    threads_each: str = "cores_per_worker",
+    worker_cpus: Literal["free", "one_each", "siblings", "reserved"] = "free",
+    hogs: int = 0,
+    hog_cpus: Literal["free", "other"] = "free",
+    collector: Literal["default", "frozen"] = "default",
+    worker_kind: Literal["process", "thread"] = "process",
+    allocator: Literal["inherited", "glibc", "jemalloc", "tcmalloc"] = "inherited",
+    worker_nice: int = 0,
+    hog_nice: int = 0,
+) -> Workload:
+    """One of five pieces of host work.
+
+    ``touch``: ``touches`` random reads, one sequential pass, or the first touch of ``bytes`` of memory with the page
+    size asked for by madvise (``bytes`` in whole MiB); what the kernel gave is read back into ``anon_huge_bytes``.
+    ``matmul``: ``workers`` processes multiply ``units`` pairs of float32 n x n matrices between them; ``threads_each``
+    is ``default`` (torch's own choice), ``cores_per_worker`` or a number. ``batch_prep`` (numpy over 16 images of
+    bytes), ``spin`` (an integer recurrence in the interpreter), ``request`` (small objects and JSON, beside 200,000
+    objects that stay): ``workers`` single-threaded processes, or threads of one process, share ``units`` units, while
+    ``hogs`` processes burn CPU from the step's start to its end. ``worker_cpus``: the kernel's choice, a core each,
+    hardware threads of one core, or the last CPUs, which ``hog_cpus: other`` keeps the hogs off. ``worker_nice`` and
+    ``hog_nice`` are their nice levels, 0 for that of aiperf, less where the kernel allows it. ``collector`` ``frozen``
+    freezes, then disables Python's garbage collector. ``allocator`` is preloaded into the workers, ``glibc`` keeps
+    others out; whose malloc really came is asked of ld.so in each worker, and tuning comes from the side's ``env``.
+    Counters: units that ended on another CPU than the one before, times a worker was preempted, seconds that workers
+    stood ready in a CPU's queue, their page faults that needed no disk, and bytes that they hold resident after the
+    step, what they share counted in each. Items: units. Latencies: of each unit that workers share, by the clock of its
+    worker. Source: book chapter 3, appendix.
+    """
+    given = {**locals()}
+    if work in _TURNS:
+        return _units(context, work, given=given)
+    if work == "matmul":
+        return _matmul(context, workers=workers, units=units, n=n, threads_each=threads_each)
+    if bytes % (_ROW * 8):
+        raise ValueError("bytes must be whole MiB")
+    if pages == "thp":
+        page_kinds.require_huge_pages()
+    if access == "first_touch":
+        return _touch_first(context, size=bytes, kind=pages)
+    return _touch_held(context, size=bytes, kind=pages, access=access, touches=touches)

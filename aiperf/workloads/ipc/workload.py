@@ -1,0 +1,225 @@
+"""One process sends messages to another, by a stated transport and flushing rule. Workload: ipc.transfer.
+
+It has no kernels; the sending process is sender.py. What must not live here: GPUs, timing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
+from aiperf.workloads.ipc import sender
+from aiperf.workloads.shared.child import Helper, answers, shared_memory
+from aiperf.workloads.shared.seeded import generator
+
+_SENDER = Path(__file__).with_name("sender.py")
+
+
+class _Receiver:
+    """This process's half: asks for the messages and takes them into memory of its own."""
+
+    def __init__(self, given: dict[str, Any], *, seed: int, scratch: Path) -> None:
+        self.given, self.total = given, given["messages"] * given["size"]
+        self.view = memoryview(bytearray(self.total))
+        self.received = np.frombuffer(self.view, np.uint8)
+        payload_fd, payload = shared_memory("aiperf-payload", self.total)
+        self.area_fd, area = shared_memory("aiperf-area", self.total if given["transport"] == "shm" else 1)
+        self.payload, self.area = np.frombuffer(payload, np.uint8), np.frombuffer(area, np.uint8)
+        self.sent = self.payload
+        """What is to arrive: the payload itself, or what the sender makes of it."""
+        self.path = scratch / "messages.bin"
+        self.owed = self.reads = 0
+        self.redraw(seed)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            if given["socket_buffer"]:
+                # before any connection: the window's scale is settled when it is made, and connections inherit the size
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, given["socket_buffer"])
+            descriptors = {"payload": payload_fd, "area": self.area_fd}
+            spec = {**given, **descriptors, "path": str(self.path), "port": listener.getsockname()[1]}
+            self.child = Helper(_SENDER, [json.dumps(spec)], pass_fds=(payload_fd, self.area_fd))
+            self.in_force: dict[str, int] = json.loads(self.child.answer())
+            self.line = listener.accept()[0] if given["transport"] == "tcp" else None
+        if self.line is not None:
+            self.line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, given["nodelay"])
+        os.close(payload_fd)
+
+    def redraw(self, seed: int) -> None:
+        """New messages, after the old ones have all arrived."""
+        self.finish()
+        self.payload[:] = np.frombuffer(generator(seed, "messages").bytes(self.total), np.uint8)
+        if self.given["make"]:
+            made = sender.tokens(self.payload.data, self.given["size"], self.given["make"])
+            self.sent = np.frombuffer(b"".join(made), np.uint8)
+
+    def _receive(self, start: int, stop: int) -> int:
+        """Receive from byte ``start`` until at least byte ``stop``; returns the end of what has come."""
+        assert self.line is not None
+        at = start
+        while at < stop:
+            got = self.line.recv_into(self.view[at:])
+            self.reads += 1
+            if not got:
+                raise RuntimeError(f"the sender closed the connection after {at} of {self.total} bytes")
+            at += got
+        return at
+
+    def finish(self) -> None:
+        """Receive what the step before left under way, and compare it with what was sent."""
+        if not self.owed:
+            return
+        start, reads = self.total - self.owed, self.reads
+        self._receive(start, self.total)
+        self.owed, self.reads = 0, reads
+        if not np.array_equal(self.received[start:], self.sent[start:]):
+            raise RuntimeError("the rest of the stream differs from what was sent")
+
+    def stream(self) -> None:
+        """One step over TCP, to the first message or to the last."""
+        self.finish()
+        self.reads = 0
+        self.child.tell()
+        wanted = self.given["size"] if self.given["until"] == "first" else self.total
+        self.owed = self.total - self._receive(0, wanted)
+
+    def converse(self) -> None:
+        """One step of question and answer: a byte back for each whole message."""
+        assert self.line is not None
+        self.reads = 0
+        self.child.tell()
+        size = self.given["size"]
+        for number in range(self.given["messages"]):
+            self._receive(number * size, (number + 1) * size)
+            self.line.sendall(b"k")
+
+    def through_file(self) -> None:
+        """One step: the sender writes a file, this process reads it back out of the page cache."""
+        answers([self.child])
+        with self.path.open("rb", buffering=0) as file:
+            at = 0
+            while at < self.total:
+                got = file.readinto(self.view[at:])
+                if not got:
+                    raise RuntimeError(f"the file ends after {at} of {self.total} bytes")
+                at += got
+
+    def through_memory(self) -> None:
+        """One step: the sender copies into shared memory, this process copies out of it."""
+        answers([self.child])
+        np.copyto(self.received, self.area)
+
+    def close(self) -> None:
+        """End the sender."""
+        if self.line is not None:
+            self.line.close()
+        self.child.leave()
+        os.close(self.area_fd)
+        self.path.unlink(missing_ok=True)
+
+
+def _check(given: dict[str, Any]) -> None:
+    if given["messages"] < 1 or given["size"] < 1 or given["flush_every"] < 0:
+        raise ValueError("messages and size must be 1 or more, flush_every 0 or more")
+    if given["socket_buffer"] < 0:
+        raise ValueError("socket_buffer must be 0, which leaves it to the kernel, or more")
+    streaming = {"make": 0, "flush_every": 1, "nodelay": True, "exchange": "stream"} | {
+        "until": "last",
+        "socket_buffer": 0,
+    }
+    if given["transport"] != "tcp" and any(given[name] != plain for name, plain in streaming.items()):
+        raise ValueError(f"{', '.join(streaming)} need transport tcp")
+    if given["make"] and not given["size"] <= min(given["make"], sender.TOKEN_MOST):
+        raise ValueError(f"with make a message is a digest: size at most {sender.TOKEN_MOST} bytes and make")
+    if given["exchange"] == "write_write_read":
+        if given["size"] < 2:
+            raise ValueError("exchange write_write_read needs a size of 2 bytes or more, to write it in two parts")
+        if given["until"] == "first" or given["make"] or given["flush_every"] != 1:
+            raise ValueError("exchange write_write_read cannot be combined with until, make or flush_every")
+
+
+def transfer(
+    context: Context,
+    *,
+    transport: Literal["tcp", "file", "shm"] = "tcp",
+    messages: int = 1,
+    size: Size = 16 << 20,
+    make: Size = 0,
+    flush_every: int = 1,
+    nodelay: bool = True,
+    exchange: Literal["stream", "write_write_read"] = "stream",
+    until: Literal["first", "last"] = "last",
+    socket_buffer: Size = 0,
+) -> Workload:
+    """``messages`` messages of ``size`` bytes from another process of this host into memory of this one.
+
+    ``tcp``: a loopback socket; the sender flushes every ``flush_every`` messages, 0 once at the end. ``make``: each
+    message is computed when its turn comes, a BLAKE2b digest of ``make`` bytes keyed with the one before, as a token
+    waits for the token before it; no model and no GPU takes part. Otherwise messages are ready in memory.
+    ``write_write_read``: each message goes in two writes and waits for a byte back. ``until`` ``first`` ends the step
+    with the first whole message; the rest comes and is compared before the next step begins, outside the timing.
+    ``file``: written without fsync and read from the warm page cache. ``shm``: copied into shared memory and out of it.
+    ``socket_buffer`` is asked for at both ends (SO_SNDBUF, SO_RCVBUF; the kernel gives twice that, the rest for its own
+    use); 0 lets the kernel fit them to the traffic within net.ipv4.tcp_wmem and tcp_rmem. Counters: writes to the
+    socket, reads from it, and the receive buffer's bytes after the step. Bytes: what the step waits for; items: its
+    messages. Outputs: the bytes received. Source: book chapters 4, 16 and 18.
+    """
+    given = {name: value for name, value in locals().items() if name != "context"}
+    _check(given)
+    receiver = _Receiver(given, seed=context.seed, scratch=context.scratch)
+    _require_buffers(receiver, socket_buffer)
+    step = {"file": receiver.through_file, "shm": receiver.through_memory, "tcp": receiver.stream}[transport]
+    if exchange == "write_write_read":
+        step = receiver.converse
+    first = until == "first"
+    shown = receiver.received[:size] if first else receiver.received
+    writes = messages * 2 if exchange == "write_write_read" else -(-messages // (flush_every or messages))
+    return Workload(
+        step=step,
+        work=Work(bytes=float(len(shown)), items=1 if first else messages, item="messages"),
+        outputs=lambda: {"received": shown},
+        inputs=lambda: {"payload": receiver.payload},
+        redraw=receiver.redraw,
+        prepare=receiver.finish if first else None,
+        reference=lambda: {"received": receiver.sent[: len(shown)]},
+        counters=lambda: {
+            "socket_writes": float(writes if transport == "tcp" else 0),
+            "socket_reads": float(receiver.reads),
+            "receive_buffer_bytes": float(_buffer(receiver.line)),
+        },
+        facts={
+            "transport": transport,
+            "messages": f"digests of {make} bytes, one after the other, by the sender's CPU"
+            if make
+            else "ready in memory",
+            "cores": len(os.sched_getaffinity(0)),
+            "nodelay": _in_force(receiver.line),
+            "first_send_buffer_bytes": receiver.in_force.get("send_buffer", 0),
+        },
+        close=receiver.close,
+    )
+
+
+def _buffer(line: socket.socket | None) -> int:
+    """Bytes of this end's receive buffer, as the kernel says: twice what was asked for, or its own choice."""
+    return 0 if line is None else line.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+
+
+def _require_buffers(receiver: _Receiver, wanted: int) -> None:
+    """Raise SkipSide when the kernel gave less than was asked for: it does so silently."""
+    given = {"wmem_max": receiver.in_force.get("send_buffer", 0), "rmem_max": _buffer(receiver.line)}
+    for limit, size in given.items():
+        if size < 2 * wanted:
+            receiver.close()
+            raise SkipSide(f"socket_buffer of {wanted} bytes: the kernel gave {size // 2}, see net.core.{limit}")
+
+
+def _in_force(line: socket.socket | None) -> str:
+    """Whether Nagle's algorithm is off on this end, as the kernel says."""
+    if line is None:
+        return "no socket"
+    return "on" if line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) else "off"

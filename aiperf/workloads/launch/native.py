@@ -1,0 +1,300 @@
+"""The library behind launch.graph with ``api: cuda``: built with nvcc once a host, called through a plain C interface.
+
+What must not live here: kernels (launches.cu), torch.cuda.CUDAGraph, timing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from aiperf.workloads.contract import Context, SkipSide, Work, Workload
+from aiperf.workloads.shared.page_cache import fill_once
+from aiperf.workloads.shared.seeded import generator
+from aiperf.workloads.shared.user_cache import cache_folder
+
+SOURCE = Path(__file__).with_name("launches.cu")
+ISSUES = ("stream", "graph", "device_graph", "scheduler", "conditional", "dynamic_parallelism", "inline")
+SYNCS = ("end", "each", "kernel")
+REFRESHES = ("none", "recapture", "exec_update", "graph_per_size")
+DECISIONS = ("none", "if", "while", "switch", "spawn")
+_SIZES = 4
+_ELEMENT = 4
+_CHAIN_ISSUES: Mapping[str, tuple[str, ...]] = {
+    "none": ("stream", "graph", "device_graph"),
+    "if": ("stream", "graph", "conditional", "dynamic_parallelism"),
+    "while": ("graph", "conditional"),
+    "switch": ("stream", "graph", "conditional"),
+    "spawn": ("stream", "dynamic_parallelism", "inline"),
+}
+_FLAGS = ("-std=c++17", "-O3", "-rdc=true", "-shared", "-Xcompiler", "-fPIC", "-lcudadevrt")
+
+
+class LaunchPlan(ctypes.Structure):
+    """What the library is told, field by field as in launches.cu."""
+
+    _fields_ = [
+        ("n", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("x", "y", "staged", "host", "keys", "seen")),
+        ("taken", ctypes.c_float),
+        *(
+            (name, ctypes.c_int32)
+            for name in (
+                "nodes", "width", "iterations", "issue", "sync", "refresh", "decision", "fork_join", "children",
+                "queue",
+            )
+        ),
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """What a scenario asks for, by name."""
+
+    nodes: int
+    iterations: int
+    n: int
+    issue: str
+    sync: str = "end"
+    copies: bool = False
+    capture: str = "chain"
+    refresh: str = "none"
+    decision: str = "none"
+    taken: float = 0.5
+    width: int = 1
+    children: int = 2
+    queue: bool = False
+
+    def check(self) -> None:
+        """Raises ValueError for a mixture that the library does not have."""
+        allowed = ("graph", "scheduler") if self.queue else _CHAIN_ISSUES[self.decision]
+        if self.issue not in allowed:
+            what = "queue" if self.queue else f"decision {self.decision}"
+            raise ValueError(f"{what} with issue {self.issue} is not there; issue may be {', '.join(allowed)}")
+        if min(self.width, self.children) < 1:
+            raise ValueError(f"width and children are {self.width}, {self.children}; each must be 1 or more")
+        if not 0 <= self.taken <= 1:
+            raise ValueError(f"taken is {self.taken}; it is a share between 0 and 1")
+        if self.refresh != "none" and (self.issue, self.decision, self.queue) != ("graph", "none", False):
+            raise ValueError("refresh is for a plain chain with issue graph")
+        if self.n % (2 * _SIZES):
+            raise ValueError(f"n is {self.n}; it must be a multiple of {2 * _SIZES}")
+
+    def plan(self) -> LaunchPlan:
+        """As numbers, pointers still empty."""
+        return LaunchPlan(
+            n=self.n,
+            taken=self.taken,
+            nodes=self.nodes,
+            width=self.width,
+            iterations=self.iterations,
+            issue=ISSUES.index(self.issue),
+            sync=SYNCS.index(self.sync),
+            refresh=REFRESHES.index(self.refresh),
+            decision=DECISIONS.index(self.decision),
+            fork_join=self.capture == "fork_join",
+            children=self.children,
+            queue=self.queue,
+        )
+
+    def slices(self) -> int:
+        """How many slices of ``n`` elements the arrays have: a queue works on one for each item."""
+        return self.iterations if self.queue else 1
+
+    def draw_keys(self, seed: int) -> Any:
+        """What the decisions look at, float32 in 0..1; a loop is told by its last one to stop."""
+        keys = generator(seed, "keys").random(self.iterations, dtype="float32")
+        if self.decision == "while":
+            keys[-1] = -1
+        return keys
+
+    def choices(self, keys: Any) -> Any:
+        """What ``seen`` must hold after a step, int32, one for each iteration."""
+        turns = np.arange(self.iterations)
+        if self.queue:
+            found = turns + 1
+        elif self.decision == "none":
+            shorter = 0 if self.refresh == "none" else self.n // (2 * _SIZES)
+            found = self.n - turns % _SIZES * shorter
+        elif self.decision == "if":
+            found = np.where(keys < np.float32(self.taken), 1, -1)
+        elif self.decision == "switch":
+            found = np.minimum((keys * np.float32(self.width)).astype(np.int64), self.width - 1)
+        elif self.decision == "while":
+            found = turns
+        else:
+            half = self.n // 2
+            found = np.append(half + (keys[:-1] * np.float32(half)).astype(np.int64), self.n)
+        return found.astype(np.int32)
+
+    def result(self, x: Any, last: int) -> Any:
+        """What ``y`` must hold, from ``x`` in float64 and the last decision."""
+        if self.decision == "spawn":
+            return x * x
+        if self.decision == "if":
+            return x * (1.25 if last > 0 else 0.5)
+        if self.decision == "switch":
+            return x * (last + 1.25)
+        links = self.nodes * self.iterations if self.decision == "while" else self.nodes - 1
+        return x * (2 - 1.5 * 0.5**links)
+
+    def work(self) -> Work:
+        """Kernels of the chains, or decisions; bytes are those of the chains, and of the copies beside them."""
+        if self.decision != "none":
+            return Work(items=self.iterations, item="decisions")
+        elements = self.iterations * self.n if self.queue else int(self.choices(None).sum())
+        copied = self.iterations * self.n * _ELEMENT if self.copies else 0
+        moved = (2 + 3 * (self.nodes - 1)) * elements * _ELEMENT
+        return Work(bytes=moved + copied, items=self.iterations * self.nodes, item="kernels")
+
+    def counts(self) -> dict[str, float]:
+        """Launches and waits of the host in one step, by construction; the wait at its end included."""
+        once = self.issue in ("device_graph", "scheduler") or (self.decision, self.issue) == ("while", "conditional")
+        decides = self.decision not in ("none",) and self.issue in ("stream", "graph")
+        each = {"none": self.nodes, "if": 2 + self.taken, "switch": 3, "spawn": 1 + self.children, "while": 1}
+        graph_each = {"none": 1, "if": 1 + self.taken, "switch": 2, "while": 1}
+        per = each[self.decision] if self.issue == "stream" else graph_each.get(self.decision, 1)
+        if self.issue in ("conditional", "inline"):
+            per = 1
+        if self.issue == "dynamic_parallelism":
+            per = 2 if self.decision == "if" else 1
+        waits = {"end": 0, "each": 1, "kernel": self.nodes}[self.sync] + (1 if decides else 0)
+        return {
+            "host_launches": 1.0 if once else float(per * self.iterations),
+            "host_waits": 1.0 + (0.0 if once else float(waits * self.iterations)),
+        }
+
+
+def _cache(context: Context) -> Path:
+    """Where builds are kept: the user's cache folder, or this pair's scratch where there is none to write to."""
+    folder = cache_folder("launches")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return context.shared_scratch
+    return folder if os.access(folder, os.W_OK) else context.shared_scratch
+
+
+def find_nvcc() -> str:
+    """Nvcc on PATH or below CUDA_HOME or CUDA_PATH. Raises SkipSide where there is none."""
+    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    for place in (None, *(f"{home}/bin" for home in homes)):
+        if found := shutil.which("nvcc", path=place):
+            return found
+    raise SkipSide("launching from the device needs nvcc: it is neither on PATH nor below CUDA_HOME")
+
+
+def build(folder: Path, *, architecture: str) -> Path:
+    """launches.cu as a shared library for ``sm_90`` or the like; equal builds are made once in ``folder``.
+
+    Raises RuntimeError with the compiler's first errors.
+    """
+    nvcc = find_nvcc()
+    version = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False).stdout
+    key = "\0".join([version, architecture, *_FLAGS, SOURCE.read_text(encoding="utf-8")])
+    target = folder / f"launches-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+    def make(draft: Path) -> None:
+        command = [nvcc, f"-arch={architecture}", *_FLAGS, str(SOURCE), "-o", str(draft / "launches.so")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            told = [line for line in (done.stderr + done.stdout).splitlines() if "error" in line] or [done.stderr]
+            raise RuntimeError(f"nvcc cannot compile {SOURCE.name}: {'; '.join(told[:4])}")
+
+    return fill_once(target, make) / "launches.so"
+
+
+def load(path: Path) -> Any:
+    """The library with its three functions declared."""
+    library = ctypes.CDLL(str(path))
+    library.launches_open.argtypes = [ctypes.POINTER(LaunchPlan), ctypes.POINTER(ctypes.c_void_p)]
+    library.launches_step.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    library.launches_open.restype = library.launches_step.restype = ctypes.c_char_p
+    library.launches_close.argtypes = [ctypes.c_void_p]
+    library.launches_close.restype = None
+    return library
+
+
+def _heard(fault: bytes | None) -> None:
+    if fault:
+        raise RuntimeError(f"CUDA: {fault.decode()}")
+
+
+class _Arrays:
+    """The arrays that a plan points at."""
+
+    def __init__(self, context: Context, asked: LaunchRequest) -> None:
+        self._torch, self._asked = torch, asked
+        device = torch.device(context.device)
+        elements = asked.n * asked.slices()
+        skip = context.pad // 256 * 256 // _ELEMENT
+        self.x, self.y = (torch.zeros(elements + skip, device=device)[skip:] for _ in range(2))
+        self.keys = torch.zeros(asked.iterations, device=device)
+        self.seen = torch.zeros(asked.iterations, dtype=torch.int32, device=device)
+        self.host = torch.zeros(asked.n, pin_memory=True) if asked.copies else None
+        self.staged = torch.zeros(asked.n, device=device) if asked.copies else None
+        self._generator = torch.Generator(device=device)
+
+    def redraw(self, seed: int) -> None:
+        """New inputs in place."""
+        self.x.normal_(generator=self._generator.manual_seed(seed))
+        self.keys.copy_(self._torch.from_numpy(self._asked.draw_keys(seed)))
+        if self.host is not None:
+            generator(seed, "host").random(out=self.host.numpy(), dtype="float32")
+
+    def named(self, *names: str) -> dict[str, Any]:
+        """Those of the arrays that are there."""
+        return {name: array for name in names if (array := getattr(self, name)) is not None}
+
+    def reference(self) -> dict[str, Any]:
+        """float64 truth for the current inputs."""
+        seen = self._asked.choices(self.keys.cpu().numpy())
+        truth = {"y": self._asked.result(self.x.double(), int(seen[-1])), "seen": self._torch.from_numpy(seen)}
+        return truth if self.host is None else {**truth, "staged": self.host}
+
+
+def workload(context: Context, asked: LaunchRequest) -> Workload:
+    """``iterations`` of what was asked for, in one call of the library that ends with a wait of the host."""
+    capability = torch.cuda.get_device_capability(context.device)
+    library = load(build(_cache(context), architecture="sm_{}{}".format(*capability)))
+    arrays = _Arrays(context, asked)
+    arrays.redraw(context.seed)
+    plan, runner = asked.plan(), ctypes.c_void_p()
+    for name, array in arrays.named("x", "y", "staged", "host", "keys", "seen").items():
+        setattr(plan, name, array.data_ptr())
+    torch.cuda.synchronize()
+    _heard(library.launches_open(ctypes.byref(plan), ctypes.byref(runner)))
+
+    def step() -> None:
+        _heard(library.launches_step(runner, torch.cuda.current_stream().cuda_stream))
+
+    return Workload(
+        step=step,
+        work=asked.work(),
+        outputs=lambda: arrays.named("y", "seen", "staged"),
+        inputs=lambda: arrays.named("x", "keys", "host"),
+        redraw=arrays.redraw,
+        reference=arrays.reference,
+        counters=asked.counts,
+        facts={"issue": asked.issue, "architecture": "sm_{}{}".format(*capability), "compiler": Path(find_nvcc()).name},
+        close=_closer(library, runner),
+    )
+
+
+def _closer(library: Any, runner: Any) -> Callable[[], None]:
+    def close() -> None:
+        if runner.value:
+            library.launches_close(runner)
+            runner.value = None
+
+    return close

@@ -1,0 +1,159 @@
+"""Family measure.instrument: the same work under an instrument or without, and read by a stated clock.
+
+What must not live here: the harness's own clocks and ranges, profilers that attach from outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, Literal
+
+import torch
+
+from aiperf.workloads.contract import Context, SkipSide, Work, Workload
+from aiperf.workloads.shared import models
+from aiperf.workloads.shared.seeded import normal
+
+_RATE = 1e-5
+_PARTS = ("train_step", "forward", "backward", "optimizer_step")
+
+
+def instrument(
+    context: Context,
+    *,
+    subject: Literal["train_step", "small_kernels"] = "train_step",
+    steps: int = 4,
+    ranges: int = 0,
+    timer: Literal["none", "wall", "wall_synced", "events"] = "none",
+    n: int = 512,
+) -> Workload:
+    """``steps`` repetitions of a piece of work, with NVTX ranges or a clock around each.
+
+    ``train_step``: forward, backward and SGD of the ``tiny`` transformer, 4 sequences of 64 tokens; ``ranges`` of the
+    four NVTX ranges train_step, forward, backward and optimizer_step surround its parts (no tool need be attached).
+    Outputs are the last loss and the gradients. ``small_kernels``: products of two ``n`` x ``n`` float32 matrices on
+    the GPU; ``timer`` reads each: ``wall`` is the host's clock around the call alone, as people write it,
+    ``wall_synced`` waits before and after, ``events`` are CUDA events read at the end. The host waits once at the end
+    of a step on every side. The counter ``told_us`` is the mean of what the timer said in the latest step: the quantity
+    that such a pair is about. Items are repetitions. Source: book chapter 13.
+    """
+    if steps < 1 or n < 1 or not 0 <= ranges <= len(_PARTS):
+        raise ValueError(f"steps and n must be 1 or more, ranges 0 to {len(_PARTS)}")
+    if (subject == "train_step") != (timer == "none"):
+        raise ValueError("timer is for subject small_kernels, which needs one; train_step is read by nobody but aiperf")
+    if subject == "train_step":
+        return _training(context, steps=steps, ranges=ranges)
+    if ranges:
+        raise ValueError("ranges are for subject train_step")
+    if not context.device.startswith("cuda"):
+        raise SkipSide("work that the host does not wait for needs a GPU")
+    return _kernels(context, steps=steps, timer=timer, n=n)
+
+
+def _range_makers(count: int) -> list[Callable[[], Any]]:
+    """A maker of context managers for each part: NVTX ranges for the first ``count``, nothing for the rest."""
+    nothing: Callable[[], Any] = contextlib.nullcontext
+    if not count:
+        return [nothing] * len(_PARTS)
+    import nvtx
+
+    def maker(part: str) -> Callable[[], Any]:
+        return lambda: nvtx.annotate(part, domain="train")
+
+    return [maker(part) if index < count else nothing for index, part in enumerate(_PARTS)]
+
+
+def _training(context: Context, *, steps: int, ranges: int) -> Workload:
+    task = models.build("tiny", seed=context.seed, device=context.device, batch=4, seq=64)
+    optimizer = torch.optim.SGD(task.module.parameters(), lr=_RATE)
+    whole, forward, backward, update = _range_makers(ranges)
+    latest: dict[str, Any] = {}
+
+    def step() -> None:
+        for _ in range(steps):
+            with whole():
+                optimizer.zero_grad(set_to_none=True)
+                with forward():
+                    loss = task.loss(task.module(task.batch), task.targets)
+                with backward():
+                    loss.backward()
+                with update():
+                    optimizer.step()
+                latest["loss"] = loss.detach()
+
+    return Workload(
+        step=step,
+        work=Work(flops=steps * task.train_flops, items=steps, item="training steps"),
+        outputs=lambda: {**latest, **models.gradients(task.module)},
+        inputs=lambda: {"batch": task.batch, "targets": task.targets},
+        redraw=task.redraw,
+        reset=models.snapshot(task.module),
+        counters=lambda: {"ranges": float(steps * ranges)},
+        facts={"ranges": ranges, "threads": torch.get_num_threads()},
+    )
+
+
+def _kernels(context: Context, *, steps: int, timer: str, n: int) -> Workload:
+    torch.cuda.set_device(torch.device(context.device))
+    a, b = (normal(context, name, (n, n), dtype=torch.float32) for name in ("a", "b"))
+    out = torch.zeros_like(a)
+    read = {"wall": _wall, "wall_synced": _wall_synced, "events": _events}[timer](steps)
+    told: list[float] = []
+
+    def step() -> None:
+        told[:] = read(lambda: torch.mm(a, b, out=out))
+        torch.cuda.synchronize()
+
+    step()
+    return Workload(
+        step=step,
+        work=Work(flops=2.0 * steps * n**3, items=steps, item="products"),
+        outputs=lambda: {"product": out},
+        inputs=lambda: {"a": a, "b": b},
+        reference=lambda: {"product": a.double() @ b.double()},
+        counters=lambda: {"told_us": 1e6 * sum(told) / len(told)},
+        facts={"timer": timer},
+    )
+
+
+Reader = Callable[[Callable[[], object]], list[float]]
+"""Calls the work as often as it was made for; returns seconds for each call."""
+
+
+def _wall(steps: int) -> Reader:
+    def read(work: Callable[[], object]) -> list[float]:
+        found = []
+        for _ in range(steps):
+            began = perf_counter()
+            work()
+            found.append(perf_counter() - began)
+        return found
+
+    return read
+
+
+def _wall_synced(steps: int) -> Reader:
+    def waited(work: Callable[[], object]) -> float:
+        torch.cuda.synchronize()
+        began = perf_counter()
+        work()
+        torch.cuda.synchronize()
+        return perf_counter() - began
+
+    return lambda work: [waited(work) for _ in range(steps)]
+
+
+def _events(steps: int) -> Reader:
+    pairs = [tuple(torch.cuda.Event(enable_timing=True) for _ in range(2)) for _ in range(steps)]
+
+    def read(work: Callable[[], object]) -> list[float]:
+        for start, end in pairs:
+            start.record()
+            work()
+            end.record()
+        torch.cuda.synchronize()
+        return [start.elapsed_time(end) * 1e-3 for start, end in pairs]
+
+    return read

@@ -1,0 +1,209 @@
+"""memory.placement: a kernel reads a buffer that lies in a stated memory, managed memory with a stated hint.
+
+What must not live here: allocators (see allocation.py), copies for their own sake (see transfer.py), timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
+from aiperf.workloads.shared.chain import WORD, Chain
+from aiperf.workloads.shared.seeded import draw_words
+
+_VECTOR = 16
+_PAGE_WORDS = 4096 // WORD
+_ADVICE = {
+    "read_mostly": "cudaMemAdviseSetReadMostly",
+    "preferred": "cudaMemAdviseSetPreferredLocation",
+    "accessed_by": "cudaMemAdviseSetAccessedBy",
+}
+
+
+def placement(
+    context: Context,
+    *,
+    place: Literal["device", "pinned", "managed", "copied"] = "device",
+    hint: Literal["none", "prefetch", "read_mostly", "preferred", "accessed_by"] = "none",
+    bytes: Size = 1 << 28,
+    passes: int = 1,
+    access: Literal["stream", "gather"] = "stream",
+    evict_fraction: float = 1.0,
+    readers: Literal["gpu", "cpu_and_gpu"] = "gpu",
+) -> Workload:
+    """A kernel sums ``bytes`` of 32-bit words ``passes`` times: exactly, so that every word counts.
+
+    ``device`` is HBM, ``pinned`` host memory that the kernel reads over the link, ``copied`` pinned memory that each
+    step copies to HBM first, ``managed`` memory that migrates; before each iteration the host touches every page of
+    ``evict_fraction`` of it, untimed, which brings those pages back. ``hint`` is for managed memory: prefetch to the
+    GPU inside the step, or an advice given once. ``gather`` reads 16 bytes at a time from scattered places. With
+    ``cpu_and_gpu`` the host waits for the kernel and sums the words as well. Bytes: buffer times passes times readers.
+    Managed memory is never asked for beyond what is free. Source: chapters 2, 3, 6 and 9.
+    """
+    _check(place, hint, bytes, passes, access, evict_fraction, readers)
+    if not context.device.startswith("cuda"):
+        raise SkipSide("memory that a kernel reads needs a GPU")
+    torch.cuda.set_device(torch.device(context.device))
+    if 2 * bytes > torch.cuda.mem_get_info()[0]:
+        raise SkipSide(f"the buffer of {bytes} bytes is more than half of the free GPU memory")
+    buffer = _Buffer(context, place=place, hint=hint, size=bytes, evicted=evict_fraction)
+    return _workload(context, buffer, passes=passes, scattered=access == "gather", on_host=readers == "cpu_and_gpu")
+
+
+def _check(place: str, hint: str, size: int, passes: int, access: str, evict_fraction: float, readers: str) -> None:
+    if size < _VECTOR or size % _VECTOR:
+        raise ValueError(f"bytes is {size}; it must be a multiple of {_VECTOR} above 0")
+    if access == "gather" and size & (size - 1):
+        raise ValueError(f"bytes is {size}; access gather takes a power of two")
+    if passes < 1:
+        raise ValueError(f"passes is {passes}; it must be 1 or more")
+    if not 0 <= evict_fraction <= 1:
+        raise ValueError(f"evict_fraction is {evict_fraction}; it must lie between 0 and 1")
+    if hint != "none" and place != "managed":
+        raise ValueError(f"hint {hint} is for place: managed")
+    if readers == "cpu_and_gpu" and place not in ("managed", "pinned"):
+        raise ValueError(f"place {place} cannot be read by the host as well; allowed: managed, pinned")
+
+
+class _At:
+    """Host view of memory that CuPy has allocated."""
+
+    def __init__(self, pointer: int, words: int) -> None:
+        self.__array_interface__ = {"data": (pointer, False), "shape": (words,), "typestr": "<u4", "version": 3}
+
+
+class _Buffer:
+    """The buffer in its place."""
+
+    def __init__(self, context: Context, *, place: str, hint: str, size: int, evicted: float) -> None:
+        self.place, self.hint, self.size = place, hint, size
+        self._device, self._evicted = torch.device(context.device), evicted
+        self._index = self._device.index or 0
+        words = size // WORD
+        self._tensor: Any = None
+        self._managed: Any = None
+        if place == "managed":
+            import cupy
+
+            # Not from CuPy's pool: a piece of a pool would share pages, and their advice, with other buffers.
+            self._managed = cupy.cuda.malloc_managed(size)
+            self.host = np.asarray(_At(int(self._managed.ptr), words))
+        elif place == "device":
+            self._tensor = torch.empty(words, dtype=torch.int32, device=self._device)
+            self.host = np.empty(words, dtype=np.uint32)
+        else:
+            self._tensor = torch.empty(words, dtype=torch.int32, pin_memory=True)
+            self.host = self._tensor.numpy().view(np.uint32)
+        self._copy = torch.empty(words, dtype=torch.int32, device=self._device) if place == "copied" else None
+
+    @property
+    def address(self) -> int:
+        """Where the kernel reads."""
+        if self._copy is not None:
+            return int(self._copy.data_ptr())
+        return int(self._managed.ptr if self._managed is not None else self._tensor.data_ptr())
+
+    def redraw(self, seed: int) -> None:
+        """New words, then back to where they belong."""
+        torch.cuda.synchronize()
+        draw_words(self.host, seed=seed)
+        if self.place == "device":
+            self._tensor.copy_(torch.from_numpy(self.host.view(np.int32)))
+        elif self._managed is not None and self._evicted < 1:
+            self.fetch()
+        torch.cuda.synchronize()
+
+    def advise(self) -> None:
+        """Give the advice, if the hint is one."""
+        if self.hint in _ADVICE:
+            from cupy.cuda import runtime
+
+            advice = getattr(runtime, _ADVICE[self.hint])
+            runtime.memAdvise(int(self._managed.ptr), self.size, int(advice), self._index)
+
+    def fetch(self) -> None:
+        """Queue the migration of the whole buffer to the GPU on the current stream."""
+        from cupy.cuda import runtime
+
+        stream = torch.cuda.current_stream().cuda_stream
+        runtime.memPrefetchAsync(int(self._managed.ptr), self.size, self._index, stream)
+
+    def bring(self) -> Callable[[], object] | None:
+        """What a step does before its kernel reads."""
+        copied, source = self._copy, self._tensor
+        if copied is not None:
+            return lambda: copied.copy_(source, non_blocking=True)
+        return self.fetch if self.hint == "prefetch" else None
+
+    def evict(self) -> None:
+        """Bring the evicted share back to the host: a write to each page makes it the host's."""
+        torch.cuda.synchronize()
+        share = self.host[: int(len(self.host) * self._evicted) : _PAGE_WORDS]
+        if self._managed is not None and len(share):
+            share[:] = share.copy()
+
+    def release(self) -> None:
+        """Free managed memory."""
+        self.host = np.empty(0, dtype=np.uint32)
+        self._managed = None
+
+
+def _workload(context: Context, buffer: _Buffer, *, passes: int, scattered: bool, on_host: bool) -> Workload:
+    chain = Chain(context.device)
+    sums = torch.zeros(passes, dtype=torch.int64, device=context.device)
+    host_sum = np.zeros(1, dtype=np.int64)
+    bring, words = buffer.bring(), buffer.size // WORD
+    buffer.redraw(context.seed)
+    buffer.advise()
+    torch.cuda.synchronize()
+
+    def step() -> None:
+        if bring is not None:
+            bring()
+        sums.zero_()
+        for index in range(passes):
+            chain.total(buffer.address, sums.data_ptr() + 8 * index, n=words, scattered=scattered)
+        if on_host:
+            torch.cuda.current_stream().synchronize()
+            host_sum[0] = total(buffer.host)
+
+    def outputs() -> dict[str, Any]:
+        return {"sums": sums, "host_sum": host_sum} if on_host else {"sums": sums}
+
+    read, charge = float(buffer.size * passes), _charge(context, buffer, passes)
+    return Workload(
+        step=step,
+        work=Work(
+            bytes=read + buffer.size * on_host,
+            peaks=charge.get("peaks", {}),
+            maybe_cached=charge.get("maybe_cached", {}),
+        ),
+        outputs=outputs,
+        redraw=buffer.redraw,
+        prepare=buffer.evict,
+        reference=lambda: {name: np.full(len(a), total(buffer.host), np.int64) for name, a in outputs().items()},
+        counters=lambda: {"copies": float(buffer.place == "copied")},
+        facts={"place": buffer.place, "hint": buffer.hint, "managed": buffer.place == "managed"},
+        close=buffer.release,
+    )
+
+
+def _charge(context: Context, buffer: _Buffer, passes: int) -> dict[str, dict[str, float]]:
+    """``peaks`` and ``held``: what is read where it lies passes through DRAM but for what the L2 holds of each pass."""
+    cache = _l2(context)
+    if buffer.place == "device" and buffer.size > 2 * cache:
+        return {"peaks": {"dram": float(buffer.size * passes)}, "maybe_cached": {"dram": float(cache * passes)}}
+    return {"peaks": {"h2d": float(buffer.size)}} if buffer.place == "copied" and buffer.size > cache else {}
+
+
+def total(words: Any) -> int:
+    """The exact sum of uint32 words."""
+    return int(words.sum(dtype=np.uint64))
+
+
+def _l2(context: Context) -> int:
+    return int(torch.cuda.get_device_properties(torch.device(context.device)).L2_cache_size)

@@ -1,0 +1,161 @@
+"""The experts of moe.py: their weights, three ways to run them over sorted rows and one as a single dense layer, and
+the exchange between ranks.
+
+What must not live here: routing (routing.py), timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+
+from aiperf.workloads.contract import Context
+from aiperf.workloads.shared.seeded import empty, fill_normal
+
+_STREAMS = 8
+
+
+@dataclass(frozen=True)
+class Bank:
+    """SwiGLU experts: y = (silu(x up') * (x gate')) down', weights [experts, outputs, inputs]."""
+
+    up: Any
+    gate: Any
+    down: Any
+
+    @classmethod
+    def draw(cls, context: Context, *, experts: int, hidden: int, inner: int, dtype: Any) -> Bank:
+        """Weights that depend on the seed alone, scaled so that rows keep their size."""
+
+        def weights(name: str, outputs: int, inputs: int) -> Any:
+            drawn = empty(context, (experts, outputs, inputs), dtype)
+            fill_normal(drawn, seed=context.seed, name=name)
+            return drawn.mul_(inputs**-0.5)
+
+        return cls(weights("up", inner, hidden), weights("gate", inner, hidden), weights("down", hidden, inner))
+
+    @property
+    def count(self) -> int:
+        """How many experts there are."""
+        return len(self.up)
+
+    def share(self, rank: int, ranks: int) -> Bank:
+        """The experts of one rank: an equal run of them."""
+        each = self.count // ranks
+        mine = slice(rank * each, (rank + 1) * each)
+        return Bank(self.up[mine], self.gate[mine], self.down[mine])
+
+    def run_one(self, expert: int, rows: Any) -> Any:
+        """Rows through one expert."""
+        inner = functional.silu(rows @ self.up[expert].t()) * (rows @ self.gate[expert].t())
+        return inner @ self.down[expert].t()
+
+    def mixed(self, x: Any, chosen: Any, weights: Any) -> Any:
+        """Rows [tokens, hidden] through the experts chosen for each, [tokens, n], mixed by ``weights``; in float64."""
+        total = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
+        for expert in chosen.unique().tolist():
+            wide = Bank(*(weight[expert : expert + 1].double() for weight in (self.up, self.gate, self.down)))
+            share = (weights.double() * (chosen == expert)).sum(1, keepdim=True)
+            took = share[:, 0] != 0
+            total[took] += share[took] * wide.run_one(0, x[took].double())
+        return total
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All experts side by side as one dense SwiGLU layer, weights [outputs, inputs]."""
+
+    up: Any
+    gate: Any
+    down: Any
+    experts: int
+
+    @classmethod
+    def of(cls, bank: Bank) -> Whole:
+        """The same parameters; those of ``down`` in another order."""
+        return cls(bank.up.flatten(0, 1), bank.gate.flatten(0, 1), bank.down.transpose(0, 1).flatten(1), bank.count)
+
+    def run(self, rows: Any, shares: Any) -> Any:
+        """Rows [tokens, hidden] through all of it; ``shares`` [tokens, experts] multiply each expert's hidden units."""
+        inner = functional.silu(rows @ self.up.t()) * (rows @ self.gate.t())
+        inner.view(len(rows), self.experts, -1).mul_(shares.unsqueeze(2))
+        return inner @ self.down.t()
+
+
+Run = Callable[[Any, Any, Bank], Any]
+"""(rows sorted by expert, rows per expert, experts) -> results, row for row."""
+
+
+def runner(execution: str, device: str) -> Run:
+    """The way to run experts that is called ``execution``."""
+    if execution == "grouped":
+        return _grouped
+    if execution == "streams":
+        streams = [torch.cuda.Stream(torch.device(device)) for _ in range(_STREAMS)]
+        return lambda rows, counts, bank: _streams(rows, counts, bank, streams)
+    return _loop
+
+
+def _slices(counts: Any) -> list[tuple[int, slice]]:
+    """(expert, its rows) of every expert that has any; the host waits for the counts."""
+    ends = counts.cumsum(0).tolist()
+    return [(e, slice(a, b)) for e, (a, b) in enumerate(zip([0, *ends], ends, strict=False)) if b > a]
+
+
+def _loop(rows: Any, counts: Any, bank: Bank) -> Any:
+    out = torch.empty_like(rows)
+    for expert, part in _slices(counts):
+        out[part] = bank.run_one(expert, rows[part])
+    return out
+
+
+def _streams(rows: Any, counts: Any, bank: Bank, streams: list[Any]) -> Any:
+    out = torch.empty_like(rows)
+    current = torch.cuda.current_stream()
+    parts = _slices(counts)
+    for stream in streams:
+        stream.wait_stream(current)
+    for number, (expert, part) in enumerate(parts):
+        with torch.cuda.stream(streams[number % len(streams)]):
+            out[part] = bank.run_one(expert, rows[part])
+    for stream in streams:
+        current.wait_stream(stream)
+    return out
+
+
+def _grouped(rows: Any, counts: Any, bank: Bank) -> Any:
+    """Three products over all experts, their borders read on the device, so that the host waits for nothing."""
+    multiply = getattr(functional, "grouped_mm", None) or torch._grouped_mm
+    ends = counts.cumsum(0).to(torch.int32)
+    up = multiply(rows, bank.up.transpose(-2, -1), offs=ends)
+    gate = multiply(rows, bank.gate.transpose(-2, -1), offs=ends)
+    return multiply(functional.silu(up) * gate, bank.down.transpose(-2, -1), offs=ends)
+
+
+def exchanged(rows: Any, counts: Any, mine: Bank, run: Run, *, ranks: int) -> tuple[Any, Any]:
+    """Rows sorted by expert, sent to the rank of their expert, run there and sent back; and this rank's own load.
+
+    ``counts``: this rank's rows for each expert of all ranks. Returns (results in the order of ``rows``, rows that each
+    own expert handled).
+    """
+    arriving = torch.empty_like(counts)
+    dist.all_to_all_single(arriving, counts)
+    sent = counts.view(ranks, -1).sum(1).tolist()
+    by_source = arriving.view(ranks, -1)
+    received = by_source.sum(1).tolist()
+    inbox = rows.new_empty(sum(received), rows.shape[1])
+    dist.all_to_all_single(inbox, rows, received, sent)
+    # They arrive source by source, each sorted by expert; the experts want them expert by expert.
+    expert_of = torch.arange(mine.count, device=rows.device).repeat(ranks).repeat_interleave(arriving)
+    order = expert_of.argsort(stable=True)
+    load = by_source.sum(0)
+    outbox = torch.empty_like(inbox)
+    outbox[order] = run(inbox[order], load, mine)
+    done = torch.empty_like(rows)
+    dist.all_to_all_single(done, outbox, sent, received)
+    return done, load

@@ -1,0 +1,66 @@
+"""Which experts a token goes to: a skewed router, top-k choice, and a capacity that sends overflow elsewhere.
+
+What must not live here: experts, exchanges between ranks, timing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+
+def skewed_bias(experts: int, skew: float) -> Any:
+    """What a router adds to its logits so that expert e is chosen about in proportion to (e + 1) ** -skew."""
+    return -skew * torch.log(torch.arange(1, experts + 1, dtype=torch.float64)).float()
+
+
+def capacity_of(tokens: int, experts: int, top_k: int, factor: float) -> int:
+    """Most tokens that one expert takes: ``factor`` times its equal share, rounded up; 0 for no limit."""
+    return math.ceil(factor * tokens * top_k / experts) if factor else 0
+
+
+def choose(logits: Any, *, top_k: int, capacity: int) -> Any:
+    """Expert ids [tokens, top_k] by preference; a full expert's overflow goes to the token's next-best one.
+
+    Raises ValueError when the experts together have too few places.
+    """
+    if not capacity:
+        return logits.topk(top_k, dim=1).indices
+    tokens, experts = logits.shape
+    if capacity * experts < tokens * top_k:
+        raise ValueError(f"{experts} experts with {capacity} places each cannot take {tokens} x {top_k} tokens")
+    order = logits.argsort(dim=1, descending=True, stable=True)
+    chosen = torch.full((tokens, top_k), -1, dtype=torch.int64, device=logits.device)
+    filled = torch.zeros(tokens, dtype=torch.int64, device=logits.device)
+    load = torch.zeros(experts, dtype=torch.int64, device=logits.device)
+    for rank in range(experts):
+        asked = order[:, rank]
+        asks = torch.nn.functional.one_hot(asked, experts) * (filled < top_k).unsqueeze(1)
+        place = (asks.cumsum(0) - 1).gather(1, asked.unsqueeze(1)).squeeze(1) + load[asked]
+        taken = ((filled < top_k) & (place < capacity)).nonzero().squeeze(1)
+        chosen[taken, filled[taken]] = asked[taken]
+        filled[taken] += 1
+        load += torch.bincount(asked[taken], minlength=experts)
+        if bool((filled == top_k).all()):
+            break
+    return _complete(chosen, load, capacity)
+
+
+def _complete(chosen: Any, load: Any, capacity: int) -> Any:
+    """Places that preference left open, because the last free experts already had the token: any expert with room."""
+    for token, runner in (chosen < 0).nonzero().tolist():
+        free = (load < capacity) & ~torch.isin(torch.arange(len(load), device=load.device), chosen[token])
+        where = free.nonzero().squeeze(1)
+        # With every place taken but those of experts that this token has, one is exceeded by one rather than lost.
+        least = where[0] if len(where) else _least_loaded(load, chosen[token])
+        chosen[token, runner] = least
+        load[least] += 1
+    return chosen
+
+
+def _least_loaded(load: Any, has: Any) -> Any:
+    busy = load.clone()
+    busy[has[has >= 0]] = torch.iinfo(load.dtype).max
+    return busy.argmin()

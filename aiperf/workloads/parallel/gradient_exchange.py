@@ -1,0 +1,92 @@
+"""How the ranks of parallel.py bring their gradients or weights together: buckets, compression hooks, sharding.
+
+What must not live here: models, optimizers, joining a process group, timing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+
+from aiperf.workloads.shared import models
+
+_FIRST_BUCKET = dist._DEFAULT_FIRST_BUCKET_BYTES
+_POWER_RANK = 2
+
+
+def buckets_of(parameters: list[Any], cap: float) -> list[list[Any]]:
+    """Parameters in the order in which backward finishes them, cut where DDP cuts: the first bucket is a small one."""
+    groups: list[list[Any]] = []
+    filled = limit = 0.0
+    for parameter in reversed(parameters):
+        if not groups or filled >= limit:
+            limit = cap if groups else min(cap, _FIRST_BUCKET)
+            groups.append([])
+            filled = 0.0
+        groups[-1].append(parameter)
+        filled += parameter.numel() * parameter.element_size()
+    return groups
+
+
+def average_gradients(buckets: list[list[Any]], ranks: int) -> None:
+    """Average the gradients of each bucket over the ranks with one all-reduce; division first, as DDP does."""
+    for bucket in buckets:
+        flat = _flatten_dense_tensors([p.grad for p in bucket]).div_(ranks)
+        dist.all_reduce(flat)
+        for parameter, mean in zip(bucket, _unflatten_dense_tensors(flat, bucket), strict=True):
+            parameter.grad.copy_(mean)
+
+
+def average_weights(parameters: list[Any], ranks: int) -> None:
+    """Average the weights themselves over the ranks, in place, with one all-reduce: what local SGD does."""
+    with torch.no_grad():
+        flat = _flatten_dense_tensors(parameters).div_(ranks)
+        dist.all_reduce(flat)
+        for parameter, mean in zip(parameters, _unflatten_dense_tensors(flat, parameters), strict=True):
+            parameter.copy_(mean)
+
+
+def _sum_rounded(bucket: Any, dtype: Any) -> Any:
+    """What torch's 16-bit hooks do; its own bf16 one refuses Gloo, by its name, though Gloo can add bf16."""
+    buffer = bucket.buffer()
+    small = buffer.to(dtype).div_(dist.get_world_size())
+    return dist.all_reduce(small, async_op=True).get_future().then(lambda done: buffer.copy_(done.value()[0]))
+
+
+def install_hook(module: Any, hook: str) -> None:
+    """Give DDP's ``module`` the gradient compression called ``hook``; none leaves DDP as it is."""
+    if hook == "powersgd":
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+
+        state = power.PowerSGDState(process_group=None, matrix_approximation_rank=_POWER_RANK, start_powerSGD_iter=2)
+        module.register_comm_hook(state, power.powerSGD_hook)
+    elif hook != "none":
+        dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[hook]
+        # DDP refuses a hook whose annotations it cannot read; a lambda has none.
+        module.register_comm_hook(None, lambda _, bucket: _sum_rounded(bucket, dtype))
+
+
+def shard(task: models.Task, *, device: str, ranks: int, how: str, wrap: str) -> Any:
+    """The task's model, its weights sharded over the ranks in place (torch's fully_shard).
+
+    ``how: full`` frees the gathered weights after the forward pass and gathers them again for the backward pass;
+    ``grad_op`` keeps them. ``wrap: block`` makes each transformer block a unit of its own.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device.split(":")[0], (ranks,))
+    again = how == "full"
+    if wrap == "block":
+        for block in task.module.blocks:
+            fully_shard(block, mesh=mesh, reshard_after_forward=again)
+    return fully_shard(task.module, mesh=mesh, reshard_after_forward=again)
+
+
+def own_rows(tensors: dict[str, Any], *, rank: int, ranks: int) -> dict[str, Any]:
+    """The part of each whole tensor that fully_shard gives to this rank: rows of its first dimension."""
+    parts = {name: tensor.chunk(ranks, dim=0) for name, tensor in tensors.items()}
+    return {name: rows[rank] for name, rows in parts.items() if rank < len(rows)}

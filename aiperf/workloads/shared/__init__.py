@@ -1,0 +1,1 @@
+"""Parts that several workload families use."""

@@ -1,0 +1,88 @@
+"""What happens around a step that reads files: ranks begin together, and a set that is to be cold is evicted first.
+
+What must not live here: reading (files.py), the page cache itself (page_cache.py), timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from aiperf.workloads.contract import Context
+from aiperf.workloads.shared import page_cache
+
+
+class Ranks:
+    """The ranks of a gang, or one process alone, for which all of this is nothing."""
+
+    def __init__(self, context: Context) -> None:
+        self.rank, self._alone = context.rank, context.world_size == 1
+        if not self._alone:
+            context.process_group("gloo")
+
+    def meet(self) -> None:
+        """Wait for all others."""
+        if not self._alone:
+            import torch.distributed as dist
+
+            dist.barrier()
+
+    @contextmanager
+    def first_alone(self) -> Iterator[None]:
+        """What the first rank does before the others begin with it."""
+        if self.rank:
+            self.meet()
+        yield
+        if not self.rank:
+            self.meet()
+
+    def total(self, value: float) -> float:
+        """The sum of every rank's value, once all have come here."""
+        if self._alone:
+            return value
+        import torch
+        import torch.distributed as dist
+
+        held = torch.tensor([value], dtype=torch.float64)
+        dist.all_reduce(held)
+        return float(held.item())
+
+
+class Cold:
+    """Evicts the set before an iteration and tells what that came to."""
+
+    def __init__(self, paths: list[Path], ranks: Ranks | None = None) -> None:
+        """``ranks``: those that read the set; the first of them evicts it when all others have finished a step."""
+        self._paths, self._ranks = paths, ranks
+        self._start: float | None = None
+        self._told: dict[str, float] = {}
+
+    def prepare(self) -> None:
+        """Drop every page of the set. Raises OSError when one stays."""
+        if self._ranks is None:
+            self._evict()
+            self._start = page_cache.disk_bytes()
+            return
+        own = page_cache.disk_bytes()
+        fetched = self._ranks.total(0.0 if self._start is None else own - self._start)
+        if self._start is not None:
+            self._told["disk_bytes"] = fetched
+        self._start = own
+        if self._ranks.rank == 0:
+            self._evict()
+        self._ranks.meet()
+
+    def _evict(self) -> None:
+        if resident := page_cache.drop(self._paths):
+            raise OSError(f"{resident:.2%} of the set is still in the page cache after it was dropped")
+        self._told["resident_share_before"] = resident
+
+    def counters(self) -> dict[str, float]:
+        """What was resident before the step, and what it has fetched; nothing before the first eviction.
+
+        Of several ranks: what all of them fetched in the step before the last, for that needs them all together.
+        """
+        if self._ranks is None and self._start is not None:
+            return {**self._told, "disk_bytes": page_cache.disk_bytes() - self._start}
+        return dict(self._told)

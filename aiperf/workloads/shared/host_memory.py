@@ -1,0 +1,124 @@
+"""Host memory on a stated NUMA node, and registered with CUDA by hand.
+
+What must not live here: copies.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from aiperf.workloads.contract import SkipSide
+
+_NODES = Path("/sys/devices/system/node")
+_PCI = Path("/sys/bus/pci/devices")
+_NUMA_MAPS = Path("/proc/self/numa_maps")
+
+
+@dataclass(frozen=True)
+class HostBuffer:
+    """Page-aligned float32 words of our own."""
+
+    words: Any
+    """A torch tensor on the host, zeroed."""
+    node: int | None
+    """Where most of its pages lie; None when the host does not tell."""
+    register: Callable[[], None]
+    unregister: Callable[[], None]
+
+
+def host_buffer(count: int) -> HostBuffer:
+    """``count`` float32 words, every page touched by the calling thread and so on its node."""
+    area = mmap.mmap(-1, max(count * 4, mmap.PAGESIZE))
+    view = np.frombuffer(area, np.float32, count)
+    view[:] = 0
+    words = torch.from_numpy(view)
+    address, size = words.data_ptr(), len(area)
+
+    def register() -> None:
+        from cupy.cuda import runtime
+
+        runtime.hostRegister(address, size, 0)
+
+    def unregister() -> None:
+        from cupy.cuda import runtime
+
+        runtime.hostUnregister(address)
+
+    return HostBuffer(words, node_of(address), register, unregister)
+
+
+def node_of(address: int) -> int | None:
+    """The node that holds most pages of the mapping at ``address``."""
+    try:
+        lines = _NUMA_MAPS.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    starts = {int(line.split(maxsplit=1)[0], 16): line for line in lines if line}
+    start = max((s for s in starts if s <= address), default=None)
+    if start is None:
+        return None
+    pages = {int(node): int(count) for node, count in re.findall(r"\bN(\d+)=(\d+)", starts[start])}
+    return max(pages, key=lambda node: pages[node]) if pages else None
+
+
+def nodes() -> dict[int, set[int]]:
+    """NUMA node -> its CPUs, of the nodes that have some."""
+    found = {}
+    for folder in _NODES.glob("node[0-9]*"):
+        listed = (folder / "cpulist").read_text(encoding="utf-8").strip()
+        cpus = {cpu for part in filter(None, listed.split(",")) for cpu in _span(part)}
+        if cpus:
+            found[int(folder.name.removeprefix("node"))] = cpus
+    return found
+
+
+def _span(part: str) -> range:
+    first, _, last = part.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def node_of_gpu(device: int) -> int:
+    """The node that the GPU hangs on. Raises SkipSide when the host does not tell."""
+    from cupy.cuda import runtime
+
+    bus = str(runtime.deviceGetPCIBusId(device)).lower()
+    try:
+        node = int((_PCI / bus / "numa_node").read_text(encoding="utf-8"))
+    except OSError:
+        node = -1
+    if node < 0:
+        raise SkipSide(f"this host does not tell the NUMA node of GPU {bus}")
+    return node
+
+
+def choose(where: str, near: int, known: dict[int, set[int]]) -> tuple[int, set[int]]:
+    """The node to work on and its CPUs. Raises SkipSide where there is no choice."""
+    if len(known) < 2:
+        raise SkipSide(f"local and remote memory need two NUMA nodes with CPUs, this host has {len(known)}")
+    if near not in known:
+        raise SkipSide(f"NUMA node {near}, where the GPU is, has no CPUs")
+    node = near if where == "local" else min(n for n in known if n != near)
+    return node, known[node]
+
+
+def bind(where: str, device: int) -> tuple[dict[str, Any], Callable[[], None]]:
+    """Move this thread to the GPU's node or to another one; returns facts and the way back."""
+    if len(nodes()) < 2:
+        raise SkipSide(f"local and remote memory need two NUMA nodes with CPUs, this host has {len(nodes())}")
+    near = node_of_gpu(device)
+    node, cpus = choose(where, near, nodes())
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        raise SkipSide(f"the CPUs of NUMA node {node} cannot be used: {error.strerror}") from error
+    return {"gpu_node": near, "cpu_node": node}, lambda: os.sched_setaffinity(0, before)

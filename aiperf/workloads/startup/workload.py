@@ -1,0 +1,183 @@
+"""Family startup.request: time from a request's start to its answer, by a small model server in a stated warm state.
+
+What must not live here: what the server computes (server.py) and compiles (compiled.py), timing.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from aiperf.workloads.contract import Context, SkipSide, Work, Workload
+from aiperf.workloads.shared import models
+from aiperf.workloads.shared.bytecode import kept_variables
+from aiperf.workloads.startup import compiled as compiling
+from aiperf.workloads.startup import server
+
+_WARM_UPS = 3
+
+
+class _Client:
+    """Connections to the forking server; each has a process of its own behind it."""
+
+    def __init__(self, arguments: list[str], scratch: Path) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="serving-", dir=scratch.absolute()))
+        self._listener = socket.socket()
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen()
+        descriptor = self._listener.fileno()
+        self._server = subprocess.Popen(
+            # -P keeps the working folder off the server's import path
+            [sys.executable, "-P", "-m", server.__name__, str(descriptor), *arguments, str(self._folder)],
+            env={**os.environ, **kept_variables()},
+            stdout=subprocess.PIPE,
+            pass_fds=(descriptor,),
+        )
+        self.started = 0
+        self.counts = dict.fromkeys(compiling.COUNTS, 0.0)
+        self._connection: socket.socket | None = None
+
+    def await_loaded(self) -> None:
+        """Wait until the server has its model; it loads beside whatever its starter does meanwhile."""
+        assert self._server.stdout is not None
+        if self._server.stdout.readline() != b"loaded\n":
+            raise RuntimeError(f"the model server ended with status {self._server.wait()}")
+
+    def start(self) -> None:
+        """A new serving process, with the model on its device; returns when it says that it is ready."""
+        self.stop()
+        for left in self._folder.glob(f"{server.OWN}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        self._connection = socket.create_connection(self._listener.getsockname())
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if server.receive(self._connection, 1) != server.READY:
+            raise RuntimeError(
+                "the serving process ended before it was ready; its last words are in this side's stderr"
+            )
+        self.started += 1
+
+    def ask(self, request: bytes, answer_bytes: int) -> bytes:
+        """One request and its answer; ``counts`` are then those of the process that gave it."""
+        assert self._connection is not None
+        self._connection.sendall(request)
+        told = server.receive(self._connection, answer_bytes + 8 * len(compiling.COUNTS))
+        if not told:
+            raise RuntimeError("the serving process ended in a request; its last words are in this side's stderr")
+        counted = np.frombuffer(told, dtype=np.float64, offset=answer_bytes)
+        self.counts = dict(zip(compiling.COUNTS, counted.tolist(), strict=True))
+        return told[:answer_bytes]
+
+    def stop(self) -> None:
+        """Hang up, which ends the serving process."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def close(self) -> None:
+        """End the server too, and remove what it made; it holds nothing else that wants clearing up."""
+        self.stop()
+        self._server.kill()
+        self._server.wait()
+        self._listener.close()
+        assert self._server.stdout is not None
+        self._server.stdout.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def request(
+    context: Context,
+    *,
+    process: Literal["new", "resident"] = "resident",
+    model: str = "tiny",
+    batch: int = 4,
+    seq: int = 64,
+    warm_up: Literal["none", "common_shapes"] = "none",
+    compiled: Literal["none", "cold", "cache_dir", "mega_cache", "aot_package"] = "none",
+    requests: int = 1,
+) -> Workload:
+    """``requests`` prompts of [batch, seq] tokens, each answered with the logits of its next token, [batch, vocab].
+
+    A server with torch imported and the model in host memory forks a process for each connection, so that every
+    iteration meets one that has computed nothing yet. ``resident``: it is started before every iteration, outside the
+    timed region, and has its model on the device; with ``warm_up: common_shapes`` it has also answered prompts of this
+    shape. ``new``: every request starts its own, inside the timed region, GPU context and copy of the model included.
+
+    ``compiled``: the process has compiled code of the model, got for its first prompt. ``cold``: by torch.compile with
+    an empty cache folder; ``cache_dir``: with the folder of a process that compiled the same before; ``mega_cache``:
+    with an empty one and the bundle that torch.compiler.save_cache_artifacts made there; ``aot_package``: not compiled
+    but loaded, weights included, from a package of AOTInductor. Those are made in set-up. The compiler is imported, and
+    has tried out the CPU's vector instructions, before the fork; precompiled C++ headers lie in the user's cache.
+
+    Items: requests. Models: tiny, small, base. Source: AI Systems Performance Engineering, chapters 3, 13, 14 and 19.
+    """
+    if model not in models.TRANSFORMERS:
+        raise ValueError(f'model "{model}" does not answer prompts; there are {", ".join(models.TRANSFORMERS)}')
+    if min(requests, batch, seq) < 1:
+        raise ValueError("requests, batch and seq must each be 1 or more")
+    if process == "new" and warm_up != "none":
+        raise ValueError("process: new is about a server that was not there before; it cannot be warm")
+    warm_ups = _WARM_UPS if warm_up == "common_shapes" else 0
+    if compiled != "none" and context.device != "cpu":
+        raise SkipSide("servers with compiled code are made for the CPU only")
+    numbers = [torch.get_num_threads(), context.seed, batch, seq, warm_ups]
+    client = _Client([*map(str, numbers), model, context.device, compiled], context.scratch)
+    try:
+        prompts = models.draw(model, "batch", seed=context.seed, batch=batch * requests, seq=seq)
+        client.await_loaded()
+    except BaseException:
+        client.close()
+        raise
+    answers = torch.zeros(requests, batch, models.TRANSFORMERS[model]["vocab"])
+
+    def step() -> None:
+        for prompt, answer in zip(prompts.chunk(requests), answers, strict=True):
+            if process == "new":
+                client.start()
+            told = client.ask(prompt.numpy().tobytes(), answer.numel() * answer.element_size())
+            answer.copy_(torch.from_numpy(np.frombuffer(told, dtype=np.float32).copy()).view_as(answer))
+            if process == "new":
+                client.stop()
+
+    def redraw(seed: int) -> None:
+        prompts.copy_(models.draw(model, "batch", seed=seed, batch=batch * requests, seq=seq))
+
+    @functools.cache
+    def wide() -> Any:
+        # Only where a truth is asked for; that of every audit has the same weights.
+        return models.build(model, seed=context.seed, device="cpu", batch=1, seq=seq).module.double()
+
+    def reference() -> dict[str, Any]:
+        with torch.no_grad():
+            return {"answers": wide()(prompts)[:, -1].view(requests, batch, -1)}
+
+    return Workload(
+        step=step,
+        work=Work(items=requests, item="requests"),
+        outputs=lambda: {"answers": answers},
+        inputs=lambda: {"prompts": prompts},
+        redraw=redraw,
+        prepare=client.start if process == "resident" else None,
+        anew=True,
+        reference=reference,
+        counters=lambda: {
+            "processes_in_step": float(requests if process == "new" else 0),
+            "graphs": client.counts["graphs"],
+            "cache_hits": client.counts["cache_hits"],
+        },
+        facts={
+            "parameters": models.parameters_of(model),
+            "threads": torch.get_num_threads(),
+            "server_device": context.device,
+        },
+        close=client.close,
+    )

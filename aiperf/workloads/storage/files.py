@@ -1,0 +1,185 @@
+"""The files behind storage.read, and what reads them: request by request into one buffer, alone or for one of several
+ranks.
+
+What must not live here: parameters and their checks (storage.py), object stores (range_client.py), timing.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from aiperf.workloads.contract import Context
+from aiperf.workloads.shared import page_cache
+from aiperf.workloads.shared.seeded import generator
+
+STARTS = 8
+"""A redraw starts the reading at another eighth of each part, so that a remembered result is a wrong one."""
+_ADVICE = {
+    "normal": os.POSIX_FADV_NORMAL,
+    "sequential": os.POSIX_FADV_SEQUENTIAL,
+    "random": os.POSIX_FADV_RANDOM,
+    "willneed": os.POSIX_FADV_WILLNEED,
+}
+
+Request = tuple[tuple[memoryview], int, int]
+"""Where it goes, from which offset of its file, how many bytes."""
+
+
+@dataclass(frozen=True)
+class FileSet:
+    """The set as files: which, and how many bytes each holds."""
+
+    paths: list[Path]
+    file_size: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which part of the set is this rank's, out of how many equal ones, and whether it reads the others too."""
+
+    rank: int = 0
+    ranks: int = 1
+    reads_all: bool = False
+
+
+def data_set(context: Context, *, layout: str, size: int, samples: int, shard_size: int) -> FileSet:
+    """The same seeded bytes in one file, one file per sample, or shards of whole samples."""
+    each = {"single": size, "files": size // max(samples, 1), "shards": min(shard_size, size)}[layout]
+    count = -(-size // each)
+
+    def write(folder: Path) -> None:
+        content = memoryview(generator(context.seed, "bytes").bytes(size))
+        for i in range(count):
+            page_cache.write_synced(folder / f"{i:06d}.bin", content[i * each : (i + 1) * each])
+
+    folder = context.shared_scratch / f"read-{layout}-{size}-{count}-{context.seed}"
+    page_cache.fill_once(folder, write)
+    return FileSet([folder / f"{i:06d}.bin" for i in range(count)], each)
+
+
+def _pieces(low: int, high: int, *, start: int, most: int, file_size: int) -> Iterator[tuple[int, int]]:
+    """(offset, length) of requests from ``start`` round to ``start``, none across the end of a file or of the part."""
+    for first, last in ((start, high), (low, start)):
+        at = first
+        while at < last:
+            length = min(most, last - at, file_size - at % file_size)
+            yield at, length
+            at += length
+
+
+class Reader:
+    """Reads its part of the set into one buffer, in visit order; opens files as the layout asks.
+
+    What it reads of other ranks' parts goes into one piece of memory, over and over: nobody wants to keep it.
+    """
+
+    def __init__(
+        self,
+        layout: FileSet,
+        *,
+        size: int,
+        read_size: int,
+        order: str,
+        io: str,
+        advice: str,
+        depth: int,
+        seed: int,
+        part: Part,
+    ):
+        self.layout, self.read_size, self.depth, self.part = layout, read_size, depth, part
+        self.pool = ThreadPoolExecutor(depth, thread_name_prefix="reader") if depth > 1 else None
+        self.order, self.seed, self.advice = order, seed, advice
+        self.flags = os.O_RDONLY | (os.O_DIRECT if io == "direct" else 0)
+        self.size = size // part.ranks
+        self.area = mmap.mmap(-1, self.size)  # page-aligned, as O_DIRECT demands
+        self.unwanted = mmap.mmap(-1, min(read_size, self.size)) if part.reads_all else None
+        self.out = np.frombuffer(self.area, dtype=np.uint8)
+        self.out.fill(0)
+        self.held = memoryview(b"")
+        self.first = {str(path): number * layout.file_size for number, path in enumerate(layout.paths)}
+        self.visits: list[tuple[str, list[Request]]] = []
+        self.rotate(0)
+
+    def rotate(self, eighth: int) -> None:
+        """Plan the requests of a step that starts at this eighth of each part."""
+        pieces = [piece for rank in self._ranks() for piece in self._pieces_of(rank, eighth % STARTS)]
+        if self.order == "random":
+            shuffled = generator(self.seed, "order").permutation(len(pieces))
+            pieces = [pieces[i] for i in shuffled]
+        self.visits = []
+        current = -1
+        for at, length, target in pieces:
+            number, inside = divmod(at, self.layout.file_size)
+            if number != current:
+                self.visits.append((str(self.layout.paths[number]), []))
+                current = number
+            self.visits[-1][1].append(((target,), inside, length))
+
+    def _ranks(self) -> range:
+        """Whose parts are read."""
+        own = self.part.rank
+        return range(self.part.ranks) if self.part.reads_all else range(own, own + 1)
+
+    def _pieces_of(self, rank: int, eighth: int) -> Iterator[tuple[int, int, memoryview]]:
+        """(offset in the set, length, where it goes) of the requests over one rank's part."""
+        low = rank * self.size
+        start = low + eighth * (self.size // STARTS)
+        own = memoryview(self.area)
+        for at, length in _pieces(
+            low, low + self.size, start=start, most=self.read_size, file_size=self.layout.file_size
+        ):
+            to = (at - start) % self.size
+            if rank == self.part.rank:
+                yield at, length, own[to : to + length]
+            elif self.unwanted is not None:
+                yield at, length, memoryview(self.unwanted)[:length]
+
+    def step(self) -> None:
+        """Open, read and close everything once."""
+        advice = _ADVICE[self.advice]
+        for path, requests in self.visits:
+            descriptor = os.open(path, self.flags)
+            if advice:
+                os.posix_fadvise(descriptor, 0, 0, advice)
+            try:
+                self._read(path, descriptor, requests)
+            finally:
+                os.close(descriptor)
+
+    def _read(self, path: str, descriptor: int, requests: list[Request]) -> None:
+        if self.pool is None:
+            _read_all(path, descriptor, requests)
+            return
+        shares = [requests[k :: self.depth] for k in range(self.depth)]
+        for done in [self.pool.submit(_read_all, path, descriptor, share) for share in shares]:
+            done.result()
+
+    def counters(self) -> dict[str, float]:
+        """Files opened, requests made and bytes asked for by a step of this rank; none where the set is in memory."""
+        visits = [] if self.held else self.visits
+        asked = [length for _, requests in visits for _, _, length in requests]
+        return {"files_opened": float(len(visits)), "reads": float(len(asked)), "bytes_asked": float(sum(asked))}
+
+    def load(self) -> None:
+        """Keep the whole set in this process's memory, for ``copy``."""
+        self.held = memoryview(b"".join(path.read_bytes() for path in self.layout.paths))
+
+    def copy(self) -> None:
+        """The same requests, from memory: nothing is opened and no system call made."""
+        for path, requests in self.visits:
+            first = self.first[path]
+            for (target,), offset, length in requests:
+                target[:] = self.held[first + offset : first + offset + length]
+
+
+def _read_all(path: str, descriptor: int, requests: list[Request]) -> None:
+    for target, offset, length in requests:
+        if os.preadv(descriptor, target, offset) != length:
+            raise OSError(f"short read of {path} at {offset}")

@@ -1,0 +1,172 @@
+"""stream.pipeline: items pass through copy in, compute and copy out on one or several CUDA streams.
+
+What must not live here: independent jobs that share a GPU (see gpu.py), timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Literal
+
+import torch
+
+from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
+from aiperf.workloads.shared.chain import WORD
+from aiperf.workloads.shared.queues import Queues
+from aiperf.workloads.stream import schedule
+from aiperf.workloads.stream.stages import Compute, compute
+
+_ALIGNMENT = 256
+
+
+def pipeline(
+    context: Context,
+    *,
+    total_bytes: Size = 1 << 28,
+    items: int = 16,
+    stages: list[str] | None = None,
+    streams: int = 1,
+    copy_stream: Literal["compute", "dedicated"] = "compute",
+    host: Literal["pinned", "pageable"] = "pinned",
+    handoff: Literal["event", "stream_sync", "device_sync"] = "event",
+    scratch: Literal["none", "cuda_malloc", "cuda_malloc_async"] = "none",
+    kernel: Literal[
+        "spin", "double_buffer", "warp_specialized", "warp_specialized_cluster", "train_step", "decode"
+    ] = "spin",
+    rounds: int = 1000,
+    graph: bool = False,
+) -> Workload:
+    """``total_bytes`` in ``items`` equal pieces pass through ``stages`` (h2d, kernel, d2h, or without one copy).
+
+    With ``copy_stream: compute`` each item stays on one of ``streams`` streams; ``dedicated`` gives each stage a stream
+    and two device buffers, and ``handoff`` says how a stage waits for the one before: by an event, or on the host for
+    that stream or for the whole device. Every step ends with the current stream waiting for all of them. ``spin`` and
+    its other shapes take each 32-bit word through ``rounds`` steps of a recurrence (exact, every word counts);
+    ``scratch`` makes it two kernels with an allocation of an item's size between them. ``train_step`` is an SGD step of
+    a perceptron on the item, ``decode`` writes an item of logits. ``graph`` replays one captured pass. Bytes are those
+    of one direction, items its 32-bit words; source: chapter 11, pipelines over CUDA streams.
+    """
+    plan = _plan(items, stages, streams, copy_stream, handoff)
+    if total_bytes % (items * WORD) or total_bytes < items * WORD:
+        raise ValueError(f"total_bytes is {total_bytes}; it must be a multiple of {WORD} times {items} items above 0")
+    if rounds < 2:
+        raise ValueError(f"rounds is {rounds}; it must be 2 or more")
+    if kernel == "train_step" and (plan.streams > 1 or "d2h" in plan.stages):
+        raise ValueError("train_step is one chain of updates: it takes stages h2d, kernel and one stream of items")
+    if kernel == "decode" and "h2d" in plan.stages:
+        raise ValueError("decode reads hidden states that are on the GPU: its stages are kernel, d2h")
+    if graph and (host == "pageable" or scratch != "none" or handoff != "event"):
+        raise ValueError("graph: a captured pass takes pinned memory, events and no scratch")
+    if not context.device.startswith("cuda"):
+        raise SkipSide("a pipeline over CUDA streams needs a GPU")
+    torch.cuda.set_device(torch.device(context.device))
+    stage = compute(context, kernel=kernel, each=total_bytes // items, rounds=rounds, scratch=scratch)
+    return _Pipeline(context, plan, stage, pinned=host == "pinned").workload(total_bytes, graph=graph)
+
+
+def _plan(items: int, stages: list[str] | None, streams: int, copy_stream: str, handoff: Any) -> schedule.PipelinePlan:
+    return schedule.PipelinePlan(
+        items=items,
+        stages=tuple(stages or schedule.CHAINS[0]),
+        streams=streams,
+        dedicated=copy_stream == "dedicated",
+        handoff=handoff,
+    )
+
+
+class _Pipeline:
+    """The buffers of a pipeline and the calls of its stages."""
+
+    def __init__(self, context: Context, plan: schedule.PipelinePlan, stage: Compute, *, pinned: bool) -> None:
+        self._context, self._plan, self._stage = context, plan, stage
+        copied_in, copied_out = "h2d" in plan.stages, "d2h" in plan.stages
+        self._sources = self._array(plan.items, stage.source, host=copied_in, pinned=pinned)
+        self._results = self._array(plan.items, stage.target, host=copied_out, pinned=pinned)
+        self._in = self._array(plan.slots, stage.source) if copied_in else self._sources
+        self._out = self._array(plan.slots, stage.target) if copied_out else self._results
+        # First touch belongs to set-up: an untouched pageable page would fault inside the first copy.
+        self._results.zero_()
+        self._calls: dict[str, schedule.Stage] = {"h2d": self._copy_in, "kernel": self._compute, "d2h": self._copy_out}
+        self._slot_in, self._slot_out = copied_in, copied_out
+
+    def _array(self, count: int, item: tuple[tuple[int, ...], Any], *, host: bool = False, pinned: bool = False) -> Any:
+        import math
+
+        shape, dtype = item
+        skip = self._context.pad // _ALIGNMENT * _ALIGNMENT // torch.empty((), dtype=dtype).element_size()
+        words = count * math.prod(shape) + skip
+        if host:
+            flat = torch.empty(words, dtype=dtype, pin_memory=pinned)
+        else:
+            flat = torch.empty(words, dtype=dtype, device=self._context.device)
+        return flat[skip:].view(count, *shape)
+
+    def _copy_in(self, item: int, runner: int) -> None:
+        self._in[runner].copy_(self._sources[item], non_blocking=True)
+
+    def _compute(self, item: int, runner: int) -> None:
+        self._stage.run(self._in[runner if self._slot_in else item], self._out[runner if self._slot_out else item])
+
+    def _copy_out(self, item: int, runner: int) -> None:
+        self._results[item].copy_(self._out[runner], non_blocking=True)
+
+    def workload(self, total: int, *, graph: bool) -> Workload:
+        """Draw the items, and describe the step."""
+        queues = Queues(self._context.device)
+        lanes = queues.streams(self._plan.lanes)
+        step: Callable[[], object] = partial(schedule.run, queues, self._plan, lanes, self._calls)
+
+        def redraw(seed: int) -> None:
+            self._stage.fill(self._sources, seed)
+
+        redraw(self._context.seed)
+        torch.cuda.synchronize()
+        if graph:
+            step = _captured(step)
+        truth = self._stage.truth
+        plan, copies = self._plan, [s for s in self._plan.stages if s != "kernel"]
+        counted = {"copies": float(plan.items * len(copies)), "host_waits": float(plan.host_waits)}
+        counted |= {"graph_replays": float(graph)}
+        # Flat, so that the results of other piece sizes can be held against each other.
+        results = self._results.view(-1)
+        hosts = [a for a in (self._sources, self._results) if a.device.type == "cpu"]
+        return Workload(
+            step=step,
+            work=Work(
+                bytes=total,
+                flops=plan.items * self._stage.flops,
+                items=total // WORD,
+                item="words",
+                peaks={name: float(total) for name in copies},
+            ),
+            outputs=lambda: {"results": results},
+            inputs=lambda: {"sources": self._sources},
+            redraw=redraw,
+            reset=self._stage.reset,
+            reference=None if truth is None else partial(_reference, truth, self._sources),
+            counters=lambda: counted,
+            facts={
+                **self._stage.facts,
+                "host_memory": "pinned" if all(a.is_pinned() for a in hosts) else "pageable",
+                "streams": plan.lanes,
+                "captured": graph,
+            },
+        )
+
+
+def _reference(truth: Callable[[Any], Any], sources: Any) -> Mapping[str, Any]:
+    return {"results": truth(sources.cpu().numpy().reshape(-1))}
+
+
+def _captured(step: Callable[[], object]) -> Callable[[], object]:
+    """Replay of one captured pass; every stream of the pass joins the capture by its events."""
+    for _ in range(2):
+        step()
+    torch.cuda.synchronize()
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        step()
+    torch.cuda.synchronize()
+    replay: Callable[[], object] = captured.replay
+    return replay

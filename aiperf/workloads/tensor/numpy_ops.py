@@ -1,0 +1,136 @@
+"""The operations of tensor.op that run on arrays of numpy, cupy and torch alike, and their Python loops.
+
+What must not live here: torch expressions (ops.py), timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from aiperf.workloads.contract import Context, SkipSide, Work, Workload
+from aiperf.workloads.shared.seeded import generator
+
+_LINE = 80
+_UNKNOWN = 1
+
+
+def token_table() -> Any:
+    """Token ids of the 256 bytes, int32: letters without case, digits, blanks and line ends; the rest is unknown."""
+    table = np.full(256, _UNKNOWN, np.int32)
+    for index, letter in enumerate(range(ord("a"), ord("z") + 1)):
+        table[letter] = table[letter - 32] = 20 + index
+    for index in range(10):
+        table[ord("0") + index] = 4 + index
+    table[ord(" ")], table[ord("\n")] = 2, 3
+    return table
+
+
+def tokenise(context: Context, *, n: int, impl: str) -> Workload:
+    """``n`` bytes of text in lines of 80 to int32 ids by table: byte by byte in Python, or by one numpy call."""
+    if impl not in ("python_loop", "numpy"):
+        raise ValueError(f"op byte_tokenise has impl python_loop and numpy, not {impl}")
+    table, text, ids = token_table(), np.empty(n, np.uint8), np.zeros(n, np.int32)
+
+    def redraw(seed: int) -> None:
+        text[:] = generator(seed, "text").integers(32, 127, n, dtype=np.uint8)
+        text[_LINE - 1 :: _LINE] = ord("\n")
+
+    redraw(context.seed)
+
+    def loop() -> None:
+        known = {byte: int(token) for byte, token in enumerate(table)}
+        found: list[int] = []
+        for line in text.tobytes().splitlines(keepends=True):
+            for byte in line:
+                found.append(known[byte])
+        ids[:] = found
+
+    return Workload(
+        step=loop if impl == "python_loop" else lambda: np.take(table, text, out=ids),
+        work=Work(bytes=5.0 * n, items=n, item="bytes of text"),
+        outputs=lambda: {"ids": ids},
+        inputs=lambda: {"text": text},
+        redraw=redraw,
+        reference=lambda: {"ids": table[text]},
+        counters=lambda: {"calls_per_step": float(n if impl == "python_loop" else 1)},
+        facts={"impl": impl},
+    )
+
+
+def standardise(context: Context, *, n: int, cols: int, impl: str) -> Workload:
+    """Rows of ``cols`` float32 to mean 0 and deviation 1, by the same expression in numpy, cupy or torch.
+
+    The data lie where the library computes: host memory for numpy, the device's otherwise.
+    """
+    if n % cols:
+        raise ValueError(f"{n} elements are no whole rows of {cols}")
+    host = np.empty((n // cols, cols), np.float32)
+    x, put, compute = _array(context, impl, host)
+    held: dict[str, Any] = {}
+
+    def redraw(seed: int) -> None:
+        host[...] = generator(seed, "x").standard_normal(host.shape, dtype=np.float32)
+        put(host)
+
+    def step() -> None:
+        held["out"] = compute()
+
+    def reference() -> dict[str, Any]:
+        wide = host.astype(np.float64)
+        return {"out": (wide - wide.mean(1, keepdims=True)) / wide.std(1, keepdims=True)}
+
+    redraw(context.seed)
+    step()
+    return Workload(
+        step=step,
+        work=Work(bytes=8.0 * n, flops=5.0 * n, items=n, item="elements"),
+        outputs=lambda: dict(held),
+        inputs=lambda: {"x": x},
+        redraw=redraw,
+        reference=reference,
+        facts={"impl": impl, "device": "cpu" if impl == "numpy" else context.device},
+        close=held.clear,
+    )
+
+
+def _array(context: Context, impl: str, host: Any) -> tuple[Any, Callable[[Any], object], Callable[[], Any]]:
+    """The input where ``impl`` computes, how new values get into it, and the computation."""
+    if impl == "numpy":
+        x = np.empty_like(host)
+        return x, lambda values: np.copyto(x, values), lambda: _standardised(x)
+    if impl == "torch":
+        import torch
+
+        tensor = torch.empty(host.shape, dtype=torch.float32, device=context.device)
+
+        def by_torch() -> Any:
+            mean = tensor.mean(1, keepdim=True)
+            return (tensor - mean) / tensor.std(1, keepdim=True, correction=0)
+
+        return tensor, lambda values: tensor.copy_(torch.from_numpy(values)), by_torch
+    if impl != "cupy":
+        raise ValueError(f"op standardise_rows has impl numpy, cupy and torch, not {impl}")
+    if not context.device.startswith("cuda"):
+        raise SkipSide("CuPy needs a GPU")
+    return _on_cupy(context, host)
+
+
+def _on_cupy(context: Context, host: Any) -> tuple[Any, Callable[[Any], object], Callable[[], Any]]:
+    import cupy
+    import torch
+
+    torch.cuda.set_device(torch.device(context.device))
+    array = cupy.empty(host.shape, cupy.float32)
+
+    def on_the_current_stream() -> Any:
+        with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+            return _standardised(array)
+
+    return array, array.set, on_the_current_stream
+
+
+def _standardised(x: Any) -> Any:
+    return (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)

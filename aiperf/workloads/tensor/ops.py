@@ -1,0 +1,223 @@
+"""The operations of tensor.op that are written as torch expressions: inputs, expression, what they move and compute.
+
+What must not live here: kernels (triton_ops.py), element loops and numpy (tensor.py, numpy_ops.py), timing.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from aiperf.workloads.contract import Context, SkipSide, Work, Workload
+from aiperf.workloads.shared.seeded import empty, fill_normal, fill_uniform, memory_charge, torch_dtype
+from aiperf.workloads.shared.triton_gemm import need_triton
+from aiperf.workloads.tensor.triton_ops import EPSILON, KEEP, SCALE, SHIFT, launcher, registered_add
+
+Layout = Literal["all", "row", "table"]
+TABLE = 1024
+_HALF = 0.5
+
+
+@dataclass(frozen=True)
+class Given:
+    """One input: over all elements, over one row, or a short table; and how it is drawn."""
+
+    layout: Layout = "all"
+    draw: Literal["normal", "angle", "mask", "square"] = "normal"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An expression over named inputs. ``moved`` and ``flops`` are values and operations for each element."""
+
+    inputs: Mapping[str, Given]
+    make: Callable[[int, int], Callable[..., Any]]
+    """(depth, elements) -> function of the inputs, in their order."""
+    moved: float
+    flops: float
+    rows: bool = False
+    """Works along the last of two dimensions."""
+
+
+def _chain(depth: int, n: int) -> Callable[..., Any]:
+    def chain(x: Any) -> Any:
+        for _ in range(depth):
+            x = x * SCALE + SHIFT
+        return x
+
+    return chain
+
+
+def _l2norm(x: Any) -> Any:
+    squares = x * x
+    return x / (squares.sum(-1, keepdim=True) + EPSILON).sqrt()
+
+
+def _layer_norm(x: Any, weight: Any, bias: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, EPSILON)
+
+
+def _norm_dropout(x: Any, residual: Any, kept: Any, weight: Any, bias: Any) -> Any:
+    return _layer_norm(x, weight, bias) * kept / KEEP + residual
+
+
+def _lookup(depth: int, n: int) -> Callable[..., Any]:
+    import torch
+
+    return lambda table: torch.index_select(table, 0, torch.arange(n, device=table.device) % TABLE)
+
+
+def _swiglu(gate: Any, up: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.silu(gate) * up
+
+
+def _plain(function: Callable[..., Any]) -> Callable[[int, int], Callable[..., Any]]:
+    return lambda depth, n: function
+
+
+_X = {"x": Given()}
+_NORM = {"weight": Given("row"), "bias": Given("row")}
+OPERATIONS: Mapping[str, Operation] = {
+    "add": Operation({"a": Given(), "b": Given()}, _plain(lambda a, b: a + b), 3, 1),
+    "sin_sqrt": Operation({"x": Given(draw="angle")}, _plain(lambda x: x.sin().sqrt()), 2, 2),
+    "add_scale": Operation({"a": Given(), "b": Given()}, _plain(lambda a, b: (a + b) * _HALF), 3, 2),
+    "relu_abs": Operation(_X, _plain(lambda x: x.relu().abs()), 2, 2),
+    "axpb": Operation(_X, _chain, 2, 2),
+    "row_l2norm": Operation(_X, _plain(_l2norm), 2, 3, rows=True),
+    "row_sum": Operation(_X, _plain(lambda x: x.sum(-1)), 1, 1, rows=True),
+    "use_stored_square": Operation(
+        {"x": Given(), "square": Given(draw="square")}, _plain(lambda x, square: x + square * _HALF), 2, 3
+    ),
+    "recompute_square": Operation(_X, _plain(lambda x: x + x * x * _HALF), 2, 3),
+    "swiglu": Operation({"gate": Given(), "up": Given()}, _plain(_swiglu), 3, 5),
+    "softmax": Operation(_X, _plain(lambda x: x.softmax(-1)), 2, 5, rows=True),
+    "layer_norm": Operation({**_X, **_NORM}, _plain(_layer_norm), 2, 7, rows=True),
+    "norm_dropout_residual": Operation(
+        {**_X, "residual": Given(), "kept": Given(draw="mask"), **_NORM}, _plain(_norm_dropout), 4, 10, rows=True
+    ),
+    "gated_activation": Operation(
+        {"x": Given(), "gate": Given()},
+        _plain(lambda x, gate: x * (1.702 * x).sigmoid() * gate.relu().square()), 3, 8,
+    ),
+    "modulo_lookup": Operation({"table": Given("table")}, _lookup, 1, 0),
+    "mul_add_relu": Operation({"x": Given(), "y": Given()}, _plain(lambda x, y: (x * _HALF + y).relu()), 3, 3),
+}  # fmt: skip
+
+
+def drawn(given: Given, tensor: Any, held: Mapping[str, Any], *, seed: int, name: str) -> None:
+    """Fill one input in place; equal on every device."""
+    import torch
+
+    if given.draw == "square":
+        torch.mul(held["x"], held["x"], out=tensor)
+    elif given.draw == "normal":
+        fill_normal(tensor, seed=seed, name=name)
+    else:
+        uniform = torch.empty(tensor.shape)
+        fill_uniform(uniform, seed=seed, name=name)
+        # clear of both zeros of the sine, where its relative error is that of the angle
+        tensor.copy_(uniform * 3.0 + 0.05 if given.draw == "angle" else (uniform < KEEP).float())
+
+
+def own(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with a code object of its own: torch.compile counts recompilations by code object."""
+    assert isinstance(function, types.FunctionType)
+    return types.FunctionType(
+        function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__,
+        function.__closure__,
+    )  # fmt: skip
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """By torch.compile with static shapes, in one graph: what breaks it or falls back is an error."""
+    import torch
+
+    return torch.compile(own(function), fullgraph=True, dynamic=False)
+
+
+def _registered(transparent: bool, block: int) -> Callable[..., Any]:
+    add = registered_add(transparent, block)
+    return lambda x, y: add(x * _HALF, y).relu()
+
+
+def _runner(
+    op: str, impl: str, inputs: Mapping[str, Any], held: dict[str, Any], *, depth: int, block: int, warps: int
+) -> Callable[[], object]:
+    """One step that leaves its result in ``held``."""
+    function = OPERATIONS[op].make(depth, int(held["n"]))
+    if impl == "triton":
+        import torch
+
+        launch = launcher(op, depth=depth, block=block, warps=warps)
+        held["out"] = torch.empty_like(next(iter(inputs.values())))
+        return lambda: launch(inputs, held["out"])
+    if impl in ("opaque", "transparent"):
+        function = _registered(impl == "transparent", block)
+    if impl != "torch":
+        function = compiled(function)
+    arguments = tuple(inputs.values())
+
+    def run() -> None:
+        held["out"] = function(*arguments)
+
+    return run
+
+
+def expression(
+    context: Context, *, op: str, impl: str, n: int, cols: int, dtype: str, depth: int, block: int, warps: int
+) -> Workload:
+    """``op`` by ``impl`` over ``n`` elements; see tensor.op. Raises ValueError for a pair that is not there."""
+    operation = OPERATIONS[op]
+    if impl in ("opaque", "transparent") and op != "mul_add_relu":
+        raise ValueError(f"impl {impl} is there for op mul_add_relu")
+    if operation.rows and n % cols:
+        raise ValueError(f"{n} elements are no whole rows of {cols}")
+    if impl == "triton":
+        launcher(op, depth=depth, block=block, warps=warps)
+    if impl in ("triton", "opaque", "transparent"):
+        need_triton(context.device)
+    if impl == "transparent" and not context.device.startswith("cuda"):
+        raise SkipSide("torch.compile cannot look into a kernel that Triton's interpreter runs")
+    shapes = {"all": (n // cols, cols) if operation.rows else (n,), "row": (cols,), "table": (TABLE,)}
+    inputs = {name: empty(context, shapes[g.layout], torch_dtype(dtype)) for name, g in operation.inputs.items()}
+
+    def redraw(seed: int) -> None:
+        for name, given in operation.inputs.items():
+            drawn(given, inputs[name], inputs, seed=seed, name=name)
+
+    redraw(context.seed)
+    held: dict[str, Any] = {"n": n}
+    step = _runner(op, impl, inputs, held, depth=depth, block=block, warps=warps)
+    step()
+    truth = operation.make(depth, n)
+    element = torch_dtype(dtype).itemsize
+    moved = operation.moved * n * element
+    return Workload(
+        step=step,
+        work=Work(
+            bytes=moved,
+            flops=operation.flops * n * (depth if op == "axpb" else 1),
+            items=n,
+            item="elements",
+            **memory_charge(context.device, moved),
+        ),
+        outputs=lambda: {"out": held["out"]},
+        inputs=lambda: inputs,
+        redraw=redraw,
+        reference=lambda: {"out": truth(*(tensor.double() for tensor in inputs.values()))},
+        counters=lambda: {"graphs": _graphs()},
+        facts={"impl": impl, "dtype": dtype, "input_bytes": sum(t.nbytes for t in inputs.values())},
+    )
+
+
+def _graphs() -> float:
+    import sys
+
+    utils = sys.modules.get("torch._dynamo.utils")
+    return float(utils.counters["stats"]["unique_graphs"]) if utils is not None else 0.0

@@ -1,0 +1,174 @@
+"""The operations of tensor.op as Triton kernels, one pass over memory each, and the two ways to register one.
+
+What must not live here: the same operations in torch (ops.py), matrix products, timing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aiperf.workloads.shared.triton_gemm import jit
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:
+    triton = tl = None
+
+EPSILON = 1e-5
+SCALE, SHIFT = 0.99, 0.01
+KEEP = 0.9
+
+
+@jit
+def _add(a, b, out, n, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    inside = at < n
+    total = tl.load(a + at, mask=inside).to(tl.float32) + tl.load(b + at, mask=inside).to(tl.float32)
+    tl.store(out + at, total.to(out.dtype.element_ty), mask=inside)
+
+
+@jit
+def _axpb(x, out, n, a, b, depth: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    inside = at < n
+    value = tl.load(x + at, mask=inside)
+    for _ in tl.static_range(depth):
+        value = value * a + b
+    tl.store(out + at, value, mask=inside)
+
+
+@jit
+def _swiglu(gate, up, out, n, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    inside = at < n
+    g = tl.load(gate + at, mask=inside).to(tl.float32)
+    u = tl.load(up + at, mask=inside).to(tl.float32)
+    tl.store(out + at, (g * tl.sigmoid(g) * u).to(out.dtype.element_ty), mask=inside)
+
+
+@jit
+def _gated(x, gate, out, n, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    inside = at < n
+    v = tl.load(x + at, mask=inside).to(tl.float32)
+    g = tl.maximum(tl.load(gate + at, mask=inside).to(tl.float32), 0.0)
+    tl.store(out + at, (v * tl.sigmoid(1.702 * v) * g * g).to(out.dtype.element_ty), mask=inside)
+
+
+@jit
+def _softmax(x, out, cols, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0).to(tl.int64) * cols
+    at = tl.arange(0, block)
+    inside = at < cols
+    value = tl.load(x + row + at, mask=inside, other=float("-inf")).to(tl.float32)
+    value = tl.exp(value - tl.max(value, axis=0))
+    tl.store(out + row + at, (value / tl.sum(value, axis=0)).to(out.dtype.element_ty), mask=inside)
+
+
+@jit
+def _l2norm(x, out, cols, eps, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0).to(tl.int64) * cols
+    at = tl.arange(0, block)
+    inside = at < cols
+    value = tl.load(x + row + at, mask=inside, other=0.0).to(tl.float32)
+    norm = tl.sqrt(tl.sum(value * value, axis=0) + eps)
+    tl.store(out + row + at, (value / norm).to(out.dtype.element_ty), mask=inside)
+
+
+@jit
+def _layer_norm(x, weight, bias, out, cols, eps, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0).to(tl.int64) * cols
+    at = tl.arange(0, block)
+    inside = at < cols
+    value = tl.load(x + row + at, mask=inside, other=0.0).to(tl.float32)
+    centred = tl.where(inside, value - tl.sum(value, axis=0) / cols, 0.0)
+    spread = tl.sqrt(tl.sum(centred * centred, axis=0) / cols + eps)
+    w = tl.load(weight + at, mask=inside).to(tl.float32)
+    b = tl.load(bias + at, mask=inside).to(tl.float32)
+    tl.store(out + row + at, (centred / spread * w + b).to(out.dtype.element_ty), mask=inside)
+
+
+@jit
+def _norm_dropout(  # type: ignore[no-untyped-def]
+    x, residual, kept, weight, bias, out, cols, eps, keep,
+    block: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * cols
+    at = tl.arange(0, block)
+    inside = at < cols
+    value = tl.load(x + row + at, mask=inside, other=0.0).to(tl.float32)
+    centred = tl.where(inside, value - tl.sum(value, axis=0) / cols, 0.0)
+    spread = tl.sqrt(tl.sum(centred * centred, axis=0) / cols + eps)
+    w = tl.load(weight + at, mask=inside).to(tl.float32)
+    b = tl.load(bias + at, mask=inside).to(tl.float32)
+    mask = tl.load(kept + row + at, mask=inside).to(tl.float32)
+    r = tl.load(residual + row + at, mask=inside).to(tl.float32)
+    value = (centred / spread * w + b) * mask / keep + r
+    tl.store(out + row + at, value.to(out.dtype.element_ty), mask=inside)
+
+
+Launch = Callable[[Mapping[str, Any], Any], object]
+"""(inputs by name, output) -> queued."""
+FLAT = ("add", "axpb", "swiglu", "gated_activation")
+ROWS = ("softmax", "row_l2norm", "layer_norm", "norm_dropout_residual")
+
+
+def launcher(op: str, *, depth: int, block: int, warps: int) -> Launch:
+    """How ``op`` is launched: flat ones in blocks of ``block`` elements, the others with a program for each row.
+
+    Raises ValueError for an operation that has no kernel here.
+    """
+    if op in FLAT:
+        return lambda inputs, out: _flat(op, inputs, out, depth=depth, block=block, warps=warps)
+    if op in ROWS:
+        return lambda inputs, out: _rows(op, inputs, out, warps=warps)
+    raise ValueError(f"op {op} has no Triton kernel; there are {', '.join((*FLAT, *ROWS))}")
+
+
+def _flat(op: str, inputs: Mapping[str, Any], out: Any, *, depth: int, block: int, warps: int) -> None:
+    n = out.numel()
+    kernel = {"add": _add, "axpb": _axpb, "swiglu": _swiglu, "gated_activation": _gated}[op]
+    more: dict[str, Any] = {"a": SCALE, "b": SHIFT, "depth": depth} if op == "axpb" else {}
+    kernel[(triton.cdiv(n, block),)](*inputs.values(), out, n, **more, block=block, num_warps=warps)
+
+
+def _rows(op: str, inputs: Mapping[str, Any], out: Any, *, warps: int) -> None:
+    rows, cols = out.shape
+    more: dict[str, Any] = {} if op == "softmax" else {"eps": EPSILON}
+    if op == "norm_dropout_residual":
+        more["keep"] = KEEP
+    kernels = {
+        "softmax": _softmax,
+        "row_l2norm": _l2norm,
+        "layer_norm": _layer_norm,
+        "norm_dropout_residual": _norm_dropout,
+    }
+    block = triton.next_power_of_2(cols)
+    kernels[op][(rows,)](*inputs.values(), out, cols, **more, block=block, num_warps=warps)
+
+
+@functools.cache
+def registered_add(transparent: bool, block: int) -> Callable[[Any, Any], Any]:
+    """The sum by the Triton kernel as an operator of torch's: opaque to the compiler, or one that it looks into."""
+    import torch
+
+    name = f"aiperf::{'transparent' if transparent else 'opaque'}_add_{block}"
+
+    def add(a: Any, b: Any) -> Any:
+        out = torch.empty_like(a)
+        n = a.numel()
+        kernel = torch.library.wrap_triton(_add) if transparent else _add
+        kernel[(triton.cdiv(n, block),)](a, b, out, n, block=block)
+        return out
+
+    # torch reads the operator's schema from annotations that must be its own classes, not their names
+    add.__annotations__ = dict.fromkeys(("a", "b", "return"), torch.Tensor)
+    if transparent:
+        operator: Callable[[Any, Any], Any] = torch.library.triton_op(name, add, mutates_args=())
+        return operator
+    opaque = torch.library.custom_op(name, add, mutates_args=())
+    opaque.register_fake(lambda a, b: torch.empty_like(a))
+    return opaque

@@ -1,0 +1,43 @@
+"""Every note of a case has one sentence."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from aiperf.analysis import notes
+from aiperf.analysis.notes import note_sentence
+from aiperf.records import Note, NoteCode
+
+
+def test_every_code_has_a_sentence() -> None:
+    assert set(notes._SENTENCES) == set(get_args(NoteCode))
+
+
+@pytest.mark.parametrize(
+    ("code", "values", "sentence"),
+    [
+        ("most_pairs", {"pairs": 40, "needed": None}, "40 pairs were measured, the most allowed"),
+        (
+            "budget_spent",
+            {"pairs": 10, "seconds": 20.0, "left": -3.0, "budget": 300.0, "needed": 56},
+            "10 pairs would take 20 s more, 0 s of 5 m 00 s are left; a decision would need about 56 pairs",
+        ),
+        (
+            "drift",
+            {"alike": True, "changes": {"a": 0.03, "b": 0.05}},
+            "both sides slowed by 3 % to 5.1 % over the case, alike: the ratio is taken within pairs and did not move",
+        ),
+        ("voided", {"voids": 3, "pairs": 5}, "3 of 5 pairs were voided by the environment"),
+        ("narrow_enough", {"pairs": 6, "width": 0.01}, "the interval is as narrow as asked (±1 %) at 6 pairs"),
+        (
+            "memory_below",
+            {"sides": ["before", "after"], "bytes": 8 * 2**20},
+            "the peak memory of before and after is unknown: it is below 8 MiB, what aiperf itself used",
+        ),
+        ("text", {"text": "as another tool worded it"}, "as another tool worded it"),
+    ],
+)
+def test_a_note_reads_as_one_sentence_with_its_values(code: NoteCode, values: dict[str, Any], sentence: str) -> None:
+    assert note_sentence(Note(code, values)) == sentence

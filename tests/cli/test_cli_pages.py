@@ -1,0 +1,148 @@
+"""Every command on the pages runs, in a folder with one small measured run; those that cannot run here are parsed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from cli_user import CHECKOUT, User
+
+from aiperf.cli.main import COMMANDS, app
+
+PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
+STANDS_FOR = {
+    "CASE": "tiny",
+    "NAME": "tiny",
+    "RUN": "latest",
+    "REF": "HEAD",
+    "CMD": "true",
+    "SQL": "select count(*) from comparisons",
+    "WORD": "copy",
+    "S": "demo",
+}
+"""What a page's placeholder is when the command runs."""
+ONLY_PARSED = {
+    "run --suite cpu": "minutes",
+    "run NAME": "half a minute with the standard precision; tests/cli/test_cli_run.py runs it",
+    "doctor --all --checklist --diff A B": "needs two saved reports; tests/cli/test_cli_doctor.py has them",
+    "run ./my-pair.yaml": "half a minute; tests/cli/test_cli_listing.py runs it",
+    "run dataloader-pageable-vs-pinned": "needs a GPU",
+    "ab --before CMD --after CMD": "a minute; tests/cli/test_cli_ab.py runs it",
+    "profile NAME": "half a minute; tests/cli/test_cli_profile.py runs it",
+    "peaks": "minutes; tests/cli/test_cli_host.py measures one",
+    "calibrate": "minutes; tests/cli/test_cli_host.py calibrates",
+    "calibrate SCENARIO": "minutes; tests/cli/test_cli_host.py calibrates",
+    "gate --against REF": "needs a repository with a change; tests/cli/test_cli_gate.py has one",
+    "gate --config benchmarks/gate.yaml --against origin/main --junit reports/aiperf.xml": "needs a repository",
+    "import FILE": "tests/store/test_store_foreign_tools.py imports files of every tool",
+}
+"""Command as printed, without ``aiperf`` and brackets -> why it does not run here."""
+FRAGMENTS = ("gate", "gate --promote", "compare", "export")
+"""Names of commands within a sentence, which need more words to run."""
+OF_OTHERS = {"--strict", "--check"}
+"""Options on the pages that belong to other programs, too."""
+
+
+def spans(page: Path) -> Iterator[str]:
+    """Lines of fenced blocks and the code within sentences."""
+    text = page.read_text(encoding="utf-8")
+    for block in re.findall(r"^```(?:console|bash|sh|)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        yield from (line.removeprefix("$ ").partition("  #")[0].strip() for line in block.splitlines())
+    for span in re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)):
+        yield " ".join(span.replace("\\|", "|").split())
+
+
+def everything() -> list[str]:
+    return [span for page in PAGES for span in spans(page)]
+
+
+def commands() -> list[str]:
+    """Each command of aiperf once, without ``aiperf``; optional parts in brackets are taken, of a|b the first."""
+    found = [span.removeprefix("aiperf").strip() for span in everything() if re.match(r"aiperf( |$)", span)]
+    taken = (re.sub(r"[\[\]]|\.\.\.", "", re.sub(r"(\S+?)\|\S+", r"\1", command)) for command in found)
+    return sorted({" ".join(command.split()) for command in taken} - {""})
+
+
+def parser(name: str) -> Any:
+    """The command of this name, as the library that parses options knows it."""
+    found = typer.main.get_command(app).get_command(None, name)
+    assert found is not None, f"there is no command {name}"
+    return found
+
+
+def options(name: str) -> set[str]:
+    return {flag for parameter in parser(name).params for flag in (*parameter.opts, *parameter.secondary_opts)}
+
+
+def argv(command: str) -> list[str]:
+    """The words to type; paths of stored reference runs are those of the checkout."""
+    words = [STANDS_FOR.get(word, word) for word in shlex.split(command)]
+    return [str(CHECKOUT / word) if word.startswith("results/reference/") else word for word in words]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a scenario, measured twice, and a pair of one's own."""
+    user = User(tmp_path_factory.mktemp("pages"))
+    assert [user.runs("tiny.yaml").code for _ in range(2)] == [0, 0]
+    assert user.types("new", "my-pair").code == 0
+    return user.folder
+
+
+def runnable() -> list[str]:
+    return [command for command in commands() if command not in ONLY_PARSED and command not in FRAGMENTS]
+
+
+@pytest.mark.parametrize("command", runnable())
+def test_a_command_of_the_pages_runs(command: str, folder: Path, tmp_path: Path) -> None:
+    user = User(tmp_path if command.startswith("new ") else folder)
+    words = argv(command)
+    words[-1] = {"new NAME": "another", "show NAME": "./tiny.yaml"}.get(command, words[-1])
+    if command == "compare RUN RUN":
+        words[1] = min(path.name for path in (folder / "results").glob("2*-*"))
+    done = user.types(*words)
+    assert done.code == 0, done.err
+    assert done.plain
+    assert done.out + done.err
+
+
+@pytest.mark.parametrize("command", [*ONLY_PARSED, *FRAGMENTS])
+def test_a_command_that_cannot_run_here_is_parsed(command: str) -> None:
+    assert command in commands(), "no page has this command any more"
+    name, *rest = argv(command)
+    parsed = parser(name)
+    if command not in FRAGMENTS:
+        parsed.make_context(name, rest)
+    else:
+        assert {word for word in rest if word.startswith("--")} <= options(name)
+
+
+def test_every_option_on_the_pages_is_one_of_a_command() -> None:
+    known = set().union(*map(options, COMMANDS))
+    named = {word for span in everything() if span.startswith("--") for word in span.split() if word.startswith("--")}
+    assert len(named) > 20
+    assert named - known - OF_OTHERS == set()
+
+
+def test_every_target_file_and_module_on_the_pages_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (CHECKOUT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    texts = everything()
+    made = {word for span in texts if span.startswith("make ") for word in span.split()[1:] if "=" not in word}
+    assert made - targets == set()
+    modules = {match[1] for span in texts if (match := re.match(r"python -m (tests[\w.]*)", span))}
+    paths = [re.match(r"((aiperf|tests|configs|scenarios|docs|results)/[\w./-]*|[A-Z]+\.md)", span) for span in texts]
+    named = {match[0] for match, span in zip(paths, texts, strict=True) if match and "<" not in span}
+    assert len(named) > 30
+    named |= {module.replace(".", "/") for module in modules}
+    assert sorted(path for path in named if not (CHECKOUT / path.rstrip(".")).exists()) == []
+
+
+def test_a_wrong_option_on_a_page_is_noticed() -> None:
+    name, *rest = argv("list --no-such-option")
+    with pytest.raises(Exception, match="No such option: --no-such-option"):
+        parser(name).make_context(name, rest)

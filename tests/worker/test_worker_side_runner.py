@@ -1,0 +1,201 @@
+"""One side in this process: its turns, its warm-up and its audits."""
+
+from dataclasses import replace
+
+import pytest
+from worker_made import set_up_request
+
+from aiperf.protocol.messages import (
+    AuditReply,
+    AuditRequest,
+    FirstIterationRequest,
+    RehearsalRequest,
+    TurnRequest,
+    WarmUpRequest,
+)
+from aiperf.worker.clocks import ClockReading
+from aiperf.worker.ranges import Ranges
+from aiperf.worker.side_runner import SideRunner
+from aiperf.workloads.contract import Context
+
+FIRST = FirstIterationRequest("before")
+
+
+def make_runner(function="healthy", **kwargs):
+    return SideRunner(set_up_request(function, **kwargs), Context(seed=3), Ranges.open())
+
+
+def warm_up(runner, **fields):
+    return runner.warm_up(WarmUpRequest("before", **fields))
+
+
+def turn(runner, **fields):
+    return runner.turn(TurnRequest("before", **fields))
+
+
+def audit(runner, seed, iterations, *, lead=0):
+    return runner.audit(AuditRequest("before", seed, lead, iterations))
+
+
+def test_prepare_runs_before_every_iteration_and_outside_the_time():
+    log = []
+    runner = make_runner("prepares", log=log)
+    runner.first(FIRST)
+    warm_up(runner, readings=2, iterations=1, window=5)
+    turn(runner, reentry=2, samples=3, iterations=1, wall_too=False)
+    assert log == ["prepare", "step"] * 8
+
+
+def test_a_turn_has_as_many_readings_as_asked_of_as_many_iterations():
+    log = []
+    runner = make_runner("prepares", log=log)
+    taken = turn(runner, reentry=4, samples=3, iterations=5, wall_too=True)
+    assert log.count("step") == 4 + 3 * 5 + 5
+    assert len(taken.wall) == 3
+    assert min(taken.wall) > 0
+    assert taken.device == (None,) * 3
+    assert taken.wall_block > 0
+    assert turn(runner, reentry=0, samples=1, iterations=1, wall_too=False).wall_block is None
+
+
+def test_a_turn_holds_the_latencies_of_its_readings_and_of_nothing_before_them():
+    runner = make_runner("tells")
+    runner.first(FIRST)
+    warm_up(runner, readings=2, iterations=3, window=5)
+    assert turn(runner, reentry=2, samples=2, iterations=3, wall_too=True).latencies == tuple(range(9, 18))
+    audit(runner, 1, 1, lead=1)
+    assert turn(runner, reentry=0, samples=1, iterations=1, wall_too=False).latencies == (20.0,)
+    assert turn(make_runner(), reentry=0, samples=1, iterations=1, wall_too=False).latencies == ()
+
+
+def test_units_that_waited_behind_a_hold_have_no_latency_and_those_of_the_wall_block_do():
+    runner = make_runner("tells")
+    runner.clock.holds = True
+    assert turn(runner, reentry=2, samples=2, iterations=3, wall_too=True).latencies == tuple(range(8, 11))
+
+
+@pytest.mark.parametrize("odd", [-1.0, float("nan"), float("inf")])
+def test_latencies_that_are_no_times_fail_the_turn(odd):
+    with pytest.raises(ValueError, match=r"latencies\(\) returned (-1\.0|nan|inf)"):
+        turn(make_runner("tells", odd=odd), reentry=0, samples=1, iterations=1, wall_too=False)
+
+
+def test_a_cold_side_is_flushed_before_every_reading_and_wall_block():
+    runner = make_runner(cache="cold")
+    flushes = []
+    runner.clock.flush = lambda: flushes.append(1)
+    turn(runner, reentry=2, samples=3, iterations=1, wall_too=True)
+    assert len(flushes) == 4
+    runner.first(FIRST)
+    audit(runner, 1, 1)
+    assert len(flushes) == 5
+
+
+def test_warm_up_reports_seconds_per_iteration():
+    runner = make_runner(items=50_000)
+    found = warm_up(runner, readings=3, iterations=4, window=5)
+    assert len(found.seconds) == 3
+    assert sum(found.seconds) * 4 <= found.reading_s * 3
+    assert (found.steady, found.reason) == (False, "only 3 of 6 warm-up readings")
+
+
+def test_an_audit_is_timed_and_one_without_outputs_gives_no_reading_but_a_fault():
+    runner = make_runner()
+    runner.first(FIRST)
+    found = audit(runner, 5, 2)
+    assert len(found.wall) == 1
+    assert found.wall[0] > 0
+    assert runner.auditor.faults == []
+    broken = make_runner("lazy")
+    broken.first(FIRST)
+    assert audit(broken, 5, 2) == AuditReply(wall=(), device=())
+    assert "builtins.list is no torch.Tensor" in broken.auditor.faults[0]
+
+
+def test_what_audits_take_of_a_gpu_is_not_the_sides(monkeypatch):
+    held = [100]
+    monkeypatch.setattr("aiperf.worker.side_runner.gpu_peak", lambda: held[0])
+    runner = make_runner()
+    runner.first(FIRST)
+    held[0] = 300
+    assert runner.peak_gpu_bytes == 300
+    for seed in (1, 2):
+        audit(runner, seed, 1)
+        held[0] += 1000
+        assert runner.peak_gpu_bytes == 300
+
+
+def test_what_a_rehearsal_takes_of_a_gpu_is_not_the_sides_and_what_its_turns_take_is(monkeypatch):
+    held, log = [100], []
+    monkeypatch.setattr("aiperf.worker.side_runner.gpu_peak", lambda: held[0])
+    monkeypatch.setattr("aiperf.worker.side_runner.rehearse", lambda workload: held.insert(0, held[0] + 1000))
+    runner = make_runner("prepares", log=log)
+    runner.first(FIRST)
+    assert runner.peak_gpu_bytes == 100
+    runner.rehearse(RehearsalRequest("before"))
+    assert runner.peak_gpu_bytes == 100
+    held[0] += 300
+    audit(runner, 5, 1)
+    held[0] += 5000
+    assert runner.peak_gpu_bytes == 400
+    assert log == ["prepare", "step"] * 2
+
+
+def test_a_step_finds_its_preparation_and_a_cold_cache_in_every_attempt_at_a_reading():
+    log = []
+    runner = make_runner("prepares", log=log)
+    runner.request = set_up_request(cache="cold")
+    runner.clock = Twice(log)
+    turn(runner, reentry=0, samples=2, iterations=1, wall_too=False)
+    assert log == ["prepare", "flush", "step"] * 4
+
+
+class Twice:
+    """A clock that needs two attempts for every reading."""
+
+    holds = False
+
+    def __init__(self, log):
+        self.log = log
+
+    def settle(self):
+        pass
+
+    def flush(self):
+        self.log.append("flush")
+
+    def read(self, step, iterations, around=None, *, ready):
+        for _ in range(2):
+            ready()
+            step()
+        return ClockReading(1.0)
+
+
+def test_untimed_steps_lead_to_an_audit():
+    log = []
+    runner = make_runner("prepares", log=log)
+    runner.first(FIRST)
+    audit(runner, 5, 1, lead=1)
+    assert log == ["prepare", "step"] * 3
+
+
+def test_a_runner_can_slow_its_step_for_calibration():
+    plain, slow = make_runner(items=300_000), make_runner(items=300_000, slowdown=1.0)
+    # In turns, so that what others take of the CPU hits both.
+    times = [(slow.first(FIRST).seconds, plain.first(FIRST).seconds) for _ in range(40)]
+    slowest, fastest = map(min, zip(*times, strict=True))
+    assert 1.5 < slowest / fastest < 2.7
+
+
+def test_a_runner_reports_what_of_its_work_a_cache_may_hold():
+    runner = make_runner(items=10)
+    runner.workload = replace(runner.workload, work=replace(runner.workload.work, maybe_cached={"cpu_stream": 60.0}))
+    assert runner.summarise().work["maybe_cached"] == {"cpu_stream": 60.0}
+
+
+def test_a_runner_reports_work_counters_and_facts():
+    summary = make_runner(items=10).summarise()
+    assert summary.work == {
+        "bytes": 160.0, "flops": 0, "items": 10, "item": "samples", "peaks": {"cpu_stream": 160.0}, "maybe_cached": {},
+    }  # fmt: skip
+    assert summary.counters == {"launches": 2}

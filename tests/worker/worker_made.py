@@ -1,0 +1,37 @@
+"""A worker in this process, and its sides, for the tests of the worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from aiperf.protocol.messages import Check, Measure, SetUpRequest, WorkerReply, WorkloadCall
+from aiperf.worker.dispatch import Worker
+
+BENCHES = str(Path(__file__).with_name("benches.py"))
+
+
+def set_up_request(
+    function: str = "healthy", *, folder: Path = Path(), side: str = "before", rule: Any = "bitwise",
+    cache: Any = "hot", slowdown: float = 0.0, seed: int = 3, **params: Any,
+) -> SetUpRequest:  # fmt: skip
+    return SetUpRequest(
+        side=side,
+        call=WorkloadCall(function if ":" in function else f"{BENCHES}:{function}", params),
+        measure=Measure(clock="wall", cache=cache, blocking_kernel=False, delta=0.05),
+        check=Check(rule),
+        device="cpu",
+        seed=seed,
+        scratch=str(folder / "own"),
+        shared_scratch=str(folder / "all"),
+        pad=256,
+        slowdown=slowdown,
+    )
+
+
+def make_worker(rank: int = 0) -> Worker:
+    return Worker(rank=rank, world_size=1, store_port=0, listen_fd=-1)
+
+
+def set_side(worker: Worker, folder: Path, function: str = "healthy", **kwargs: Any) -> WorkerReply:
+    return worker.handle(set_up_request(function, folder=folder, **kwargs))
