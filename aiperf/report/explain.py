@@ -1,4 +1,4 @@
-"""One stored case told in plain sentences: what ran, how, what was found, and why this verdict and not its neighbour.
+"""One stored case in plain sentences: what ran, how, what was found, and why this verdict and not its neighbour.
 
 What must not live here: deciding, reading files, tables.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -38,50 +39,61 @@ _STOPS = {
     "failure": "a launch failed",
     "unfit": "the host disturbed too many pairs",
 }
-_SHARE_TOLD = 0.02
-"""Share of a pair's time from which a phase is told."""
+_LEAST_SHARE = 0.02
+"""Share of a pair's time from which a phase is named."""
 _OF_ALL_CPUS = "cpu_"
 """Begin of the names of peaks that are measured with every CPU at work."""
-_PLAIN = 3
-"""How many incidents or failures are told one by one."""
-"""How many audits a check compared, which differs from pair to pair, and its place in the sentence."""
+_LISTED = 3
+"""How many failures are listed one by one."""
+_FINDINGS = "Findings of the host"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Sentences about a case under one heading."""
+
+    key: str
+    heading: str
+    sentences: Sequence[str]
 
 
 def explain_case(run: RunRecord, record: CaseRecord, *, profile: Profile | None = None, width: int = 100) -> str:
-    """Tell one case of ``run``; ``record`` may be without samples. Lines have at most ``width`` cells."""
+    """Explain one case of ``run``; ``record`` may be without samples. Lines have at most ``width`` cells."""
     texts = []
-    for title, lines in case_blocks(run, record, profile=profile):
-        indented = [f"  {line}" if title else line for line in lines]
-        if title.startswith(record.case.id) or lines:
-            said = [title] * bool(title) + indented
-            texts.append("\n".join(part for line in said for part in wrap(clean_keep(line), width, indent="    ")))
+    for block in case_blocks(run, record, profile=profile):
+        if block.sentences or block.key == "title":
+            lines = [block.heading] * bool(block.heading)
+            lines += [f"  {sentence}" if block.heading else sentence for sentence in block.sentences]
+            texts.append("\n".join(part for line in lines for part in wrap(clean_keep(line), width, indent="    ")))
     return "\n\n".join(texts) + "\n"
 
 
-def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None = None) -> list[tuple[str, list[str]]]:
-    """Everything there is to tell of a case: (title, sentences), blocks without sentences included."""
+def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None = None) -> list[Block]:
+    """All blocks of a case in their order, those without sentences included."""
     case, imported = record.case, record.status == "imported"
     return [
-        (f"{case.id}: {case.title}", []),
-        ("", [f"Why: {case.why}"] if case.why else []),
-        ("What was run", [] if imported else side_sentences(case)),
-        ("What came of it", _outcome(record)),
-        ("How it was measured", _told(record) if imported else _measured(record)),
-        ("What was checked", [] if imported else _checks(record)),
+        Block("title", f"{case.id}: {case.title}", []),
+        Block("why", "", [f"Why: {case.why}"] if case.why else []),
+        Block("sides", "What was run", [] if imported else side_sentences(case)),
+        Block("outcome", "Outcome", outcome_sentences(record) + _stderr(record)),
+        Block("measured", "How it was measured", _imported(record) if imported else _measured(record)),
+        Block("checks", "What was checked", [] if imported else _checks(record)),
         *(
-            (
+            Block(
+                "result",
                 f"{r.comparison.metric}: {r.side} against {r.against}",
                 result_sentences(r, word=record.outcome(r)) + clock_sentences(record, r),
             )
             for r in record.results
         ),
-        ("What explains it", [] if imported else mechanism_sentences(record, profile)),
-        ("What the sides say of themselves", [] if imported else fact_sentences(record)),
-        ("The limit", _limits(run, record)),
-        ("What the host did meanwhile", [] if imported else meanwhile_sentences(record)),
-        ("What touched it", _touched(run, record)),
-        ("The book", row_sentences(case.book, record)),
-        ("To reproduce it", reproduce(run, record)),
+        Block("mechanism", "What explains it", [] if imported else mechanism_sentences(record, profile)),
+        Block("facts", "What the sides report of themselves", [] if imported else fact_sentences(record)),
+        Block("limits", "The limit", _limits(run, record)),
+        Block("host", "What the host did meanwhile", [] if imported else meanwhile_sentences(record)),
+        Block("incidents", "What disturbed it", _disturbances(record)),
+        _findings(run, record),
+        Block("book", "The book", row_sentences(case.book, record)),
+        Block("reproduce", "To reproduce it", reproduce(run, record)),
     ]
 
 
@@ -151,14 +163,22 @@ def _shared(key: str, case: Case) -> bool:
     return len({value_text(s.params.get(key)) for s in case.sides}) == 1
 
 
-def _outcome(record: CaseRecord) -> list[str]:
+def outcome_sentences(record: CaseRecord) -> list[str]:
+    """Say why a case has no verdicts, or not all of them; nothing for one that was measured to its end."""
     if record.status == "skipped":
         return [f"Skipped: {record.skip_reason}", *([f"To run it: {record.skip_fix}"] if record.skip_fix else [])]
     if record.status == "failed":
-        why = failure_sentence(record.failure) if record.failure else "no reason was recorded"
-        tail = record.failure.stderr_tail.splitlines() if record.failure else []
-        return [f"Failed: {why}", *(f"  stderr: {clean(line)}" for line in tail[-8:] if clean(line))]
+        return [f"Failed: {failure_sentence(record.failure) if record.failure else 'no reason was recorded'}"]
     return ["It was interrupted; what was measured until then is below."] if record.status == "interrupted" else []
+
+
+def stderr_lines(record: CaseRecord) -> list[str]:
+    """The last lines that the failed process wrote to stderr."""
+    return [clean(line) for line in record.failure.stderr_tail.splitlines()] if record.failure else []
+
+
+def _stderr(record: CaseRecord) -> list[str]:
+    return [f"  stderr: {line}" for line in stderr_lines(record)[-8:] if line] if record.status == "failed" else []
 
 
 def _measured(record: CaseRecord) -> list[str]:
@@ -190,17 +210,17 @@ def _span(record: CaseRecord) -> str:
 
 def _phases(record: CaseRecord) -> list[str]:
     """Say where the time of a pair went; what is too short to matter is left out."""
-    told = [pair for pair in record.pairs if pair.spent]
-    if not told:
+    timed = [pair for pair in record.pairs if pair.spent]
+    if not timed:
         return []
-    whole = median(pair.seconds for pair in told)
-    phases = {name: median(pair.spent.get(name, 0.0) for pair in told) for name in told[0].spent}
-    parts = [f"{name} {format_duration(s)}" for name, s in phases.items() if s >= _SHARE_TOLD * whole]
+    whole = median(pair.seconds for pair in timed)
+    phases = {name: median(pair.spent.get(name, 0.0) for pair in timed) for name in timed[0].spent}
+    parts = [f"{name} {format_duration(s)}" for name, s in phases.items() if s >= _LEAST_SHARE * whole]
     return [f"A pair took {format_duration(whole)} in the median: {', '.join(parts)}."]
 
 
-def _told(record: CaseRecord) -> list[str]:
-    """Say what another tool's file told of one side."""
+def _imported(record: CaseRecord) -> list[str]:
+    """Say what another tool's file holds of one side."""
     said = [f"By another tool, which repeats the {record.replicate}: {len(record.pairs)} in its file."]
     for summary in record.summaries:
         spread = "its spread is not known" if summary.log_sd is None else f"spread {format_percent(summary.log_sd)}"
@@ -220,7 +240,7 @@ def _checks(record: CaseRecord) -> list[str]:
         errors = [c.max_error for c in same if c.max_error is not None]
         largest = f", largest error {max(errors):.3g}" if errors else ""
         said.append(f"{compared}{audits}: passed in {sum(c.passed for c in same)} of {len(same)} pairs{largest}.")
-    said += [f"Not passed: {c.detail}" for c in checks if not c.passed and c.detail][:_PLAIN]
+    said += [f"Not passed: {c.detail}" for c in checks if not c.passed and c.detail][:_LISTED]
     return said
 
 
@@ -240,25 +260,25 @@ def _limit(limit: Limit) -> str:
     return f"{limit.side} reached {100 * limit.share:.3g} % of {limit.peak_name}{held}: {peak}, measured on this host."
 
 
-def _touched(run: RunRecord, record: CaseRecord) -> list[str]:
+def _disturbances(record: CaseRecord) -> list[str]:
     said = list(_incidents(i for p in record.pairs for i in p.incidents))
     retried = [f for f in record.failures if f != record.failure]
-    said += [f"A launch failed on the way: {failure_sentence(f)}" for f in retried[:_PLAIN]]
-    if len(retried) > _PLAIN:
-        said.append(f"{len(retried) - _PLAIN} more launches failed on the way.")
-    said += [f"Note: {note}" for note in note_sentences(record)]
-    return said + _found(run, record)
+    said += [f"A launch failed on the way: {failure_sentence(f)}" for f in retried[:_LISTED]]
+    if len(retried) > _LISTED:
+        said.append(f"{len(retried) - _LISTED} more launches failed on the way.")
+    return said + [f"Note: {note}" for note in note_sentences(record)]
 
 
-def _found(run: RunRecord, record: CaseRecord) -> list[str]:
-    """Say what was found of the host: for this case where that was judged, else all that was found at the start."""
+def _findings(run: RunRecord, record: CaseRecord) -> Block:
+    """Findings that touch this case where that was judged, else all of the run."""
     if run.known and run.settings.get("host_check", "off") == "off":
-        return [f"Finding, {clean(str(finding))}" for finding in run.findings]
-    if record.findings:
-        return [f"Finding, {clean(str(finding))}" for finding in record.findings]
-    if not run.known:
-        return ["What was found of the host is unknown: the run's own record is damaged."]
-    return ["No finding of the host touches this case."] if record.pairs else []
+        return Block("run_findings", _FINDINGS, [f"Finding, {clean(str(finding))}" for finding in run.findings])
+    said = [f"Finding, {clean(str(finding))}" for finding in record.findings]
+    if not said and not run.known:
+        said = ["The findings of the host are unknown: the run's own record is damaged."]
+    elif not said and record.pairs:
+        said = ["No finding of the host touches this case."]
+    return Block("findings", _FINDINGS, said)
 
 
 def _incidents(incidents: Iterable[Incident]) -> list[str]:

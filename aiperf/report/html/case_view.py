@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from aiperf.errors import AiperfError
 from aiperf.records import CaseRecord, Pair, Result, RunRecord
 from aiperf.records.profiled import Profile
-from aiperf.report.book_words import row_sentences
-from aiperf.report.explain import case_blocks, reproduce_command, side_sentences
+from aiperf.report.explain import Block, case_blocks, outcome_sentences, reproduce_command, side_sentences, stderr_lines
 from aiperf.report.explain_clock import clock_sentences
 from aiperf.report.explain_host import reading_cells
 from aiperf.report.html.differences import differences, differences_chart
@@ -29,10 +28,10 @@ from aiperf.report.reasons import result_sentences
 from aiperf.report.roofline import roofline_svg
 from aiperf.report.timeline import timeline_svg
 from aiperf.report.views.cells import AFTER, BEFORE, INTERVAL, SPEEDUP
-from aiperf.report.views.run_rows import RunRow, build_rows, failure_sentence, run_verdict_text
+from aiperf.report.views.run_rows import RunRow, build_rows, run_verdict_text
 
-_HOST_WIDE = "Finding: "
-"""The page lists the findings of the host once, not in every case."""
+_BLOCKS = ("measured", "checks", "mechanism", "facts", "limits", "incidents", "findings", "book")
+"""Blocks of ``explain`` that stand at the end of a case; the run's findings are listed once a page."""
 _PROFILE_WIDTH = 120
 _METRIC_COLUMNS: tuple[TableColumn[RunRow], ...] = (
     BEFORE,
@@ -45,7 +44,7 @@ _METRIC_COLUMNS: tuple[TableColumn[RunRow], ...] = (
 
 @dataclass(frozen=True)
 class ResultView:
-    """One headline result of a case: its sentences and its two charts."""
+    """One primary result of a case: its sentences and its two charts."""
 
     heading: str
     css: str
@@ -56,7 +55,7 @@ class ResultView:
     running: bool
     """Whether the chart holds an interval that closes in."""
     order: str
-    """What a triangle and a disc stand for; empty when the record does not tell."""
+    """What a triangle and a disc stand for; empty when the record does not say."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class TelemetryLine:
 
 @dataclass(frozen=True)
 class ProfileView:
-    """What profilers told of a case."""
+    """What profilers recorded of a case."""
 
     lines: tuple[str, ...]
     """As the terminal shows them."""
@@ -88,7 +87,7 @@ class CaseView:
     """Class, shape and word of every outcome."""
     sides: tuple[str, ...]
     what: tuple[str, ...]
-    came: tuple[str, ...]
+    outcome: tuple[str, ...]
     stderr: tuple[str, ...]
     results: tuple[ResultView, ...]
     columns: tuple[TableColumn[RunRow], ...]
@@ -102,16 +101,7 @@ class CaseView:
     watched: tuple[str, ...]
     """Whose telemetry there is: sides, or the whole host."""
     telemetry: tuple[TelemetryLine, ...]
-    measured: tuple[str, ...]
-    checks: tuple[str, ...]
-    limits: tuple[str, ...]
-    touched: tuple[str, ...]
-    mechanism: tuple[str, ...]
-    """What came of the counters that it claims, and what the workload counts."""
-    facts: tuple[str, ...]
-    """What the sides say of themselves."""
-    book: tuple[str, ...]
-    """What the book claims of every row, beside what was measured."""
+    blocks: tuple[Block, ...]
     command: str
     profile: ProfileView | None
     trouble: str
@@ -125,7 +115,7 @@ def case_view(
     pairs: Callable[[CaseRecord], tuple[Pair, ...]],
     profile: Profile | None = None,
 ) -> CaseView:
-    """Build the view of one case; ``pairs`` reads its samples and may fail with an AiperfError, which is then told."""
+    """Build the view of one case; ``pairs`` reads its samples and may fail with an AiperfError, which the view then names."""
     trouble = ""
     sampled: tuple[Pair, ...] = ()
     found: tuple[Strip, ...] = ()
@@ -134,7 +124,7 @@ def case_view(
         found = strips(record.case, sampled)
     except AiperfError as error:
         trouble = f"The samples could not be read: {error}"
-    case, told = record.case, _told(run, record, profile)
+    case = record.case
     sides = tuple(s.name for s in case.sides)
     counted = (run.side for p in record.pairs for run in p.runs if run.usage)
     watched = tuple(dict.fromkeys([*(mark for p in record.pairs for mark in p.telemetry), *counted]))
@@ -147,8 +137,8 @@ def case_view(
         words=tuple((outcome_class(w), glyph(w), w) for w in words),
         sides=sides,
         what=tuple(side_sentences(case)),
-        came=_came(record),
-        stderr=_stderr(record),
+        outcome=tuple(outcome_sentences(record)),
+        stderr=tuple(stderr_lines(record)),
         results=tuple(_result(record, r) for r in record.results if r.primary),
         columns=_METRIC_COLUMNS,
         metrics=tuple(replace(row, primary=True) for row in rows if row.verdict),
@@ -159,13 +149,11 @@ def case_view(
         warmup_chart=warmup_chart(record, found),
         watched=watched,
         telemetry=tuple(TelemetryLine(name, values) for name, values in reading_cells(record, watched)),
-        measured=told.get("How it was measured", ()),
-        checks=told.get("What was checked", ()),
-        limits=told.get("The limit", ()),
-        touched=tuple(x for x in told.get("What touched it", ()) if not x.startswith(_HOST_WIDE)),
-        mechanism=told.get("What explains it", ()),
-        facts=told.get("What the sides say of themselves", ()),
-        book=tuple(row_sentences(case.book, record)),
+        blocks=tuple(
+            Block(block.key, block.heading, tuple(map(clean, block.sentences)))
+            for block in case_blocks(run, record, profile=profile)
+            if block.key in _BLOCKS and block.sentences
+        ),
         command=reproduce_command(run, record),
         profile=_profile(profile) if profile else None,
         trouble=trouble,
@@ -175,28 +163,6 @@ def case_view(
 def _profile(profile: Profile) -> ProfileView:
     lines = tuple(line.text for line in profile_lines(profile, width=_PROFILE_WIDTH))
     return ProfileView(lines, timeline_svg(profile), roofline_svg(profile, peaks=profile.peaks))
-
-
-def _told(run: RunRecord, record: CaseRecord, profile: Profile | None) -> dict[str, tuple[str, ...]]:
-    """Sentences of the terminal's story of a case, by the heading that they stand under."""
-    return {title: tuple(clean(line) for line in lines) for title, lines in case_blocks(run, record, profile=profile)}
-
-
-def _came(record: CaseRecord) -> tuple[str, ...]:
-    if record.status == "skipped":
-        fix = (f"To run it: {record.skip_fix}",) if record.skip_fix else ()
-        return (f"Skipped: {record.skip_reason}", *fix)
-    if record.status == "failed":
-        why = failure_sentence(record.failure) if record.failure else "no reason was recorded"
-        return (f"Failed: {why}",)
-    if record.status == "interrupted":
-        return ("It was interrupted; what was measured until then is below.",)
-    return ()
-
-
-def _stderr(record: CaseRecord) -> tuple[str, ...]:
-    tail = record.failure.stderr_tail if record.failure else ""
-    return tuple(clean(line) for line in tail.splitlines())
 
 
 def _result(record: CaseRecord, result: Result) -> ResultView:
