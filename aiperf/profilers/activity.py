@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 
 from aiperf.profilers.classify import side_bound
 from aiperf.profilers.intervals import Interval, inside, length, overlap, place, union
-from aiperf.records.profiled import CounterRow, Kind, SideProfile, Span
+from aiperf.records.profiled import CounterRow, Kind, ProfileNote, SideProfile, Span
 from aiperf.records.profiled import Tool as ToolName
-from aiperf.units import format_time
 
 COLLECTIVE = re.compile(r"nccl|nvshmem|gloo|rccl|cross_device_reduce|one_shot|two_shot|multimem", re.IGNORECASE)
 """Anywhere in a kernel's name: prefixes change between releases."""
@@ -305,14 +304,14 @@ def _host_lanes(calls: Sequence[Call], lead: str) -> dict[int, str]:
     return {thread: f"{lead}host thread {number}" for number, thread in enumerate(threads, 1)}
 
 
-def cut_note(scene: Scene) -> str:
-    """What a timeline leaves out, as a sentence; empty when it shows everything."""
+def cut_notes(scene: Scene) -> tuple[ProfileNote, ...]:
+    """What a timeline leaves out; none when it shows everything."""
     zeros = {rank: ranges[0][0] for rank, ranges in scene.ranges.items()}
     times = [(a - zeros[rank], b - zeros[rank]) for rank, ranges in scene.ranges.items() for a, b in ranges]
-    times += [(w.start - zeros[w.rank], w.end - zeros[w.rank]) for w in scene.work]
-    times += [(c.start - zeros[c.rank], c.end - zeros[c.rank]) for c in scene.calls]
+    timed: tuple[DeviceWork | Call, ...] = (*scene.work, *scene.calls)
+    times += [(one.start - zeros[one.rank], one.end - zeros[one.rank]) for one in timed]
     if len(times) <= MOST_SPANS:
-        return ""
+        return ()
     until, end = sorted(start for start, _ in times)[MOST_SPANS], max(end for _, end in times)
-    part = f"the first {format_time(until)} of {format_time(end)}"
-    return f"the timeline of {scene.side} has {part}: {MOST_SPANS} of {len(times)} bars"
+    cut = {"side": scene.side, "until_s": until, "end_s": end, "shown": MOST_SPANS, "bars": len(times)}
+    return (ProfileNote("timeline_cut", cut),)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from aiperf.profilers.ncu_read import FIELDS, NCU_METRICS, WHOLE
+from aiperf.records.profiled import ProfileNote
 
 _OF_SECTIONS = "launch__"
 """What Nsight Compute knows of a launch without a counter: it comes with a section, and no list of counters has it."""
@@ -22,8 +23,8 @@ class Claimed:
     """Metrics to ask for beside those of every case."""
     read: tuple[str, ...] = ()
     """Metrics to look for in the report."""
-    note: str = ""
-    """Why a metric is not asked for; empty when all are."""
+    notes: tuple[ProfileNote, ...] = ()
+    """The metrics that are not asked for."""
 
 
 def claimed_metrics(moves: Iterable[str], offered: Collection[str]) -> Claimed:
@@ -35,10 +36,9 @@ def claimed_metrics(moves: Iterable[str], offered: Collection[str]) -> Claimed:
     wanted = [name for name in moves if "__" in name and name not in every]
     counters = [name for name in wanted if not name.startswith(_OF_SECTIONS)]
     unknown = [name for name in counters if name.partition(".")[0] not in offered]
-    said = f"{', '.join(unknown)}: not asked for"
-    why = "this ncu lists no such counter for the GPU here" if offered else "ncu lists no counters here"
+    left_out = ProfileNote("unknown_metrics", {"names": unknown, "offered": bool(offered)})
     return Claimed(
         ask=tuple(name for name in counters if name not in unknown),
         read=tuple(name for name in wanted if name not in unknown),
-        note=f"{said}, {why}" if unknown else "",
+        notes=(left_out,) if unknown else (),
     )

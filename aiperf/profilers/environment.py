@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+
+from aiperf.records.profiled import ProfileNote
 
 _KEEP = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|TERM|PYTHON\w*|VIRTUAL_ENV|CONDA_PREFIX|LD_LIBRARY_PATH"
@@ -23,7 +24,6 @@ _OF_THE_SHELL = re.compile(
 )
 """What no program computes differently by, so that nobody misses it."""
 _SHORTEST_SECRET = 8
-_ALIKE, _TOLD = 3, 8
 
 
 def profiled_environment(
@@ -49,34 +49,15 @@ def missed(environ: Mapping[str, str], *, extra: Mapping[str, str] | None = None
     return tuple(n for n in withheld(environ) if n not in (extra or {}) and not _OF_THE_SHELL.fullmatch(n))
 
 
-def withheld_note(names: Sequence[str]) -> str:
-    """One sentence on what is ``missed``; empty when it is nothing.
-
-    Names of secrets are counted, not told, and of names that begin alike only the beginning is.
-    """
-    if not names:
-        return ""
-    plain = _grouped([name for name in names if not named_like_secret(name)])
-    secret = sum(named_like_secret(name) for name in names)
-    said = [*plain[:_TOLD], *([f"{len(plain) - _TOLD} more"] if len(plain) > _TOLD else [])]
-    said += [f"{secret} named like secrets"] if secret else []
-    many = "1 variable" if len(names) == 1 else f"{len(names)} variables"
-    return f"profiled without {many} of the environment ({', '.join(said)}); a side that needs one sets it under env"
+def withheld_notes(names: Sequence[str]) -> tuple[ProfileNote, ...]:
+    """A note on what is ``missed``, in which names of secrets are counted and not given; none when it is nothing."""
+    plain = [name for name in names if not named_like_secret(name)]
+    return (ProfileNote("withheld", {"names": plain, "secrets": len(names) - len(plain)}),) if names else ()
 
 
 def named_like_secret(name: str) -> bool:
     """Whether a variable's name says that its value is nobody else's business."""
     return _SECRET.search(name) is not None
-
-
-def _grouped(names: Sequence[str]) -> list[str]:
-    """``GITHUB_* (31)`` for names that begin alike."""
-    leads = [name.partition("_")[0] for name in names]
-    count = Counter(leads)
-    said = [
-        f"{lead}_* ({count[lead]})" if count[lead] > _ALIKE else name for name, lead in zip(names, leads, strict=True)
-    ]
-    return list(dict.fromkeys(said))
 
 
 def secrets_of(environ: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from aiperf.profilers.coverage import unread
+from aiperf.profilers.notes import distinct
 from aiperf.profilers.reading import Reading
 from aiperf.profilers.registry import KERNEL_COUNTERS, READING_ORDER
 from aiperf.records.profiled import Bound, CounterRow, SideProfile, Span
@@ -26,7 +27,7 @@ def merged(readings: Iterable[Reading]) -> Reading:
         rows=rows,
         sides=sides,
         spans=_spans(found),
-        notes=tuple(dict.fromkeys(note for reading in found for note in reading.notes)),
+        notes=distinct(note for reading in found for note in reading.notes),
         facts={key: value for reading in reversed(found) for key, value in reading.facts.items()},
     )
 

@@ -19,7 +19,7 @@ from aiperf.profilers.permissions import CAP_SYS_ADMIN, is_capable
 from aiperf.profilers.profiler import PassRequest, Profiler, ToolPass, ToolStatus, locate
 from aiperf.profilers.reading import NoReport, Pass, Reading, range_name
 from aiperf.profilers.tools import FoundTool, has_ncu_report, offered_counters
-from aiperf.records.profiled import SideProfile
+from aiperf.records.profiled import ProfileNote, SideProfile
 
 PLACES = (
     "{cuda}/bin/ncu",
@@ -32,7 +32,6 @@ NCU_SECTIONS = ("SpeedOfLight", "Occupancy", "LaunchStats")
 NOT_NCCL = "regex:^(?!nccl)"
 """Kernels of collectives wait for other ranks, which ncu stops meanwhile: it would hang."""
 _MOST_LAUNCHES = 50
-_NO_ARITHMETIC = "ncu lists no counters of arithmetic here: FLOPs of kernels are not known"
 _DCGM = "nv-hostengine"
 
 
@@ -128,8 +127,8 @@ def _passes(request: PassRequest) -> list[ToolPass]:
             nameless = "" if launched.domain else " (ranges can have no domain here, and ncu was asked for aiperf's)"
             raise NoReport(f"ncu wrote no report: no kernel ran inside the side's range{nameless}")
         found = _read_launches(report, launched, ncu, claimed=claims.read)
-        notes = [*found.notes, *([] if arithmetic else [_NO_ARITHMETIC]), *([claims.note] if claims.note else [])]
-        return replace(found, notes=tuple(notes))
+        lacking = () if arithmetic else (ProfileNote("no_arithmetic"),)
+        return replace(found, notes=(*found.notes, *lacking, *claims.notes))
 
     def command(argv: list[str]) -> list[str]:
         return ncu_profile(

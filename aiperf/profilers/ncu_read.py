@@ -22,7 +22,7 @@ from aiperf.profilers.activity import kernel_kind
 from aiperf.profilers.arithmetic import operations
 from aiperf.profilers.classify import kernel_bound
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
-from aiperf.records.profiled import CounterRow, Kind
+from aiperf.records.profiled import CounterRow, Kind, ProfileNote
 
 _ELAPSED = "avg.pct_of_peak_sustained_elapsed"
 _TIME = "gpu__time_duration.sum"
@@ -112,10 +112,11 @@ def read_ncu(
     for row in found:
         if row is not None:
             groups.setdefault((row.side, row.name, row.kind, row.device), []).append(row)
-    told = dict.fromkeys(one.side for one in launched)
+    sides_asked = dict.fromkeys(one.side for one in launched)
     strangers = sum(row is None for row in found)
-    notes = [f"ncu profiled no kernel of {side}" for side in told if not any(key[0] == side for key in groups)]
-    notes += [f"kernels outside every side's range: {strangers}"] if strangers else []
+    seen = {key[0] for key in groups}
+    notes = [ProfileNote("no_kernel", {"side": side}) for side in sides_asked if side not in seen]
+    notes += [ProfileNote("kernels_outside", {"count": strangers})] if strangers else []
     rows = sorted((_mean(rows) for rows in groups.values()), key=lambda row: -(row.time_s or 0.0))
     return Reading(rows=tuple(rows), notes=tuple(notes))
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from aiperf.profilers.activity import Call, DeviceWork, Scene, cut_note, kernel_kind, rows_of, side_of, spans_of
+from aiperf.profilers.activity import Call, DeviceWork, Scene, cut_notes, kernel_kind, rows_of, side_of, spans_of
 from aiperf.profilers.intervals import Interval, inside, union, within
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
-from aiperf.records.profiled import CounterRow, Kind
+from aiperf.records.profiled import CounterRow, Kind, ProfileNote
 
 _PROCESS = 0xFFFFFFFFFF000000 - (1 << 64)
 """Mask of the process in a global thread id, as the signed number that sqlite keeps."""
@@ -90,9 +90,9 @@ class _Report:
         parts, notes = [], []
         for one in launched:
             found = self.all_ranges(one.domain)
-            gang, said = _gang(one, found)
+            gang, noted = _gang(one, found)
             ranges = _ranges(gang, found)
-            notes += [*said, *_doubts(gang, found, ranges)]
+            notes += [*noted, *_doubts(gang, found, ranges)]
             if ranges:
                 lost = self._lost(orphans)
                 parts.append(_side(gang, ranges, work, calls, system, lost=lost, settled=bool(one.ranks)))
@@ -258,7 +258,7 @@ class _Report:
         return self._base.execute(sql, values).fetchall()
 
 
-def _gang(one: Pass, found: Sequence[_Range]) -> tuple[Pass, list[str]]:
+def _gang(one: Pass, found: Sequence[_Range]) -> tuple[Pass, list[ProfileNote]]:
     """Number the ranks of a program that is not aiperf's: processes that were in the range at the same time."""
     times: dict[int, list[Interval]] = {}
     for item in found:
@@ -268,9 +268,8 @@ def _gang(one: Pass, found: Sequence[_Range]) -> tuple[Pass, list[str]]:
     together = all(max(end for _, end in parts) > latest for parts in times.values())
     if one.ranks or len(times) < 2 or not together:
         return one, []
-    pids = ", ".join(map(str, sorted(times)))
-    said = f"{one.side} is a range of processes {pids}: taken as ranks, in this order; work of others is left out"
-    return replace(one, ranks={pid: rank for rank, pid in enumerate(sorted(times))}), [said]
+    note = ProfileNote("taken_as_ranks", {"side": one.side, "processes": sorted(times)})
+    return replace(one, ranks={pid: rank for rank, pid in enumerate(sorted(times))}), [note]
 
 
 def _ranges(one: Pass, found: Sequence[_Range]) -> dict[int, list[Interval]]:
@@ -287,22 +286,20 @@ def _rank_of(one: Pass, item: _Range) -> int | None:
     return one.ranks.get(item.pid, None if one.ranks else 0)
 
 
-def _doubts(one: Pass, found: Sequence[_Range], ranges: Mapping[int, list[Interval]]) -> list[str]:
-    """Sentences on ranges that are not there, never ended, or belong to other processes."""
+def _doubts(one: Pass, found: Sequence[_Range], ranges: Mapping[int, list[Interval]]) -> list[ProfileNote]:
+    """Ranges that are not there, never ended, or belong to other processes."""
     mine = [item for item in found if item.name in one.names and _rank_of(one, item) is not None]
     notes = []
     if any(item.end is None for item in mine):
-        notes.append(f"a range of {one.side} never ended: its work is left out")
+        notes.append(ProfileNote("range_unended", {"side": one.side}))
     absent = sorted(set(one.ranks.values()) - set(ranges)) if ranges else []
     if absent:
-        notes.append(f"nsys saw no range of {one.side} in rank {', '.join(map(str, absent))}")
+        notes.append(ProfileNote("no_range_in_rank", {"tool": "nsys", "side": one.side, "ranks": absent}))
     if not ranges and not notes:
         seen = sorted({item.name for item in found})
-        told = f"the ranges of domain {one.domain!r} are {', '.join(seen)}" if seen else "there are no ranges"
-        if set(one.names) & set(seen):
-            pids = ", ".join(map(str, sorted({item.pid for item in found if item.name in one.names})))
-            told = f"those in process {pids} are another launch's"
-        notes.append(f"nsys saw no range of {one.side}: {told}")
+        others = sorted({item.pid for item in found if item.name in one.names})
+        where = {"domain": one.domain, "seen": seen, "processes": others}
+        notes.append(ProfileNote("no_range", {"tool": "nsys", "side": one.side, **where}))
     return notes
 
 
@@ -332,8 +329,7 @@ def _side(
         scene = replace(scene, calls=(*called, *waits))
         # A call to the operating system is of no rank's own: the work of a row is only its time.
         rows += _host_rows(one.side, "op", [replace(wait, rank=0) for wait in waits], [0])[:_MOST_OS_ROWS]
-    note = cut_note(scene)
-    return Reading(rows, (summary,), spans_of(scene), (note,) if note else ())
+    return Reading(rows, (summary,), spans_of(scene), cut_notes(scene))
 
 
 def _within(calls: Sequence[Call], ranges: Mapping[int, list[Interval]], rank_of: Mapping[int, int]) -> list[Call]:

@@ -19,21 +19,20 @@ from aiperf.launch.standalone import MOST_BYTES, failure, run_to_end
 from aiperf.profilers.complaints import complaint
 from aiperf.profilers.environment import (
     missed,
-    named_like_secret,
     profiled_environment,
     secrets_of,
     with_libraries,
-    withheld_note,
+    withheld_notes,
     without_secrets,
 )
+from aiperf.profilers.notes import joined_sentences
 from aiperf.profilers.profiler import PassRequest, ToolPass, ToolStatus
 from aiperf.profilers.reading import NoReport, Pass, Reading
 from aiperf.profilers.registry import KERNEL_COUNTERS, profiler_named
 from aiperf.profilers.tools import FoundTool
 from aiperf.protocol.messages import SummaryReply
 from aiperf.records import Case, Side
-from aiperf.records.profiled import Artefact
-from aiperf.units import format_bytes
+from aiperf.records.profiled import Artefact, ProfileNote
 
 KEEP_BYTES = 64 << 20
 """A raw report larger than this is not kept."""
@@ -53,7 +52,7 @@ class Done:
     """Largest resident sets of the ranks, together."""
     peak_gpu_bytes: int | None = None
 
-    def also(self, notes: Sequence[str]) -> Done:
+    def also(self, notes: Sequence[ProfileNote]) -> Done:
         """The same with further notes."""
         return replace(self, reading=replace(self.reading, notes=(*self.reading.notes, *notes)))
 
@@ -103,7 +102,8 @@ def side_pass(
         done[-1] = done[-1].also(passed_over)
         blank = replace(blank, command=blank.command or tuple(done[0].command), files=(*blank.files, *kept))
     seen = any(one.reading.rows or one.reading.sides for one in done)
-    reason = "" if seen else "; ".join(note for one in done for note in one.reading.notes) or "nothing was recorded"
+    noted = joined_sentences(note for one in done for note in one.reading.notes)
+    reason = "" if seen else noted or "nothing was recorded"
     outcome: Any = "read" if seen else "empty"
     return replace(blank, status=outcome, reason=reason, seconds=time.monotonic() - began), done
 
@@ -136,15 +136,13 @@ def _run(one: ToolPass, limit: float, guardian: Guardian, *, tool: FoundTool | N
         # The reader knows only that there is no report; why is in the tool's own output.
         raise NoReport(f"{missing}; it said: {complaint(tail)}") from None
     without = missed(whole, extra=one.solo.side.env)
-    notes = [withheld_note(without)]
+    notes = [*withheld_notes(without)]
     if reports[0].backend == "none":
-        notes.append(f"no ranges were emitted: {reports[0].backend_reason}")
-    told_names = [name for name in without if not named_like_secret(name)]
-    reading = replace(reading, facts={**reading.facts, **({"withheld": told_names} if told_names else {})})
+        notes.append(ProfileNote("no_ranges_emitted", {"reason": reports[0].backend_reason}))
     counts = {k: float(v) for k, v in first.counters.items() if isinstance(v, int | float)}
     ranks = [report.summary for report in reports]
     peaks = {name: _together(ranks, name) for name in ("peak_bytes", "peak_gpu_bytes")}
-    return Done(command, reading, counts, dict(first.work), **peaks).also([note for note in notes if note])
+    return Done(command, reading, counts, dict(first.work), **peaks).also(notes)
 
 
 def _together(ranks: Sequence[SummaryReply | None], name: str) -> int | None:
@@ -170,7 +168,7 @@ def _with_peak(reading: Reading, peak: int | None) -> Reading:
 
 def keep(
     files: Iterable[Path], raw: Path, stem: str, *, environ: Mapping[str, str] = os.environ
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+) -> tuple[tuple[str, ...], tuple[ProfileNote, ...]]:
     """Move raw reports to where they are kept, as far as there is room; their names, and why others are not kept.
 
     One that holds a secret of ``environ`` is not: nsys reads the environment of whatever process it may.
@@ -181,9 +179,8 @@ def keep(
         if not file.is_file():
             continue
         name, size = f"{stem}-{file.name}", file.stat().st_size
-        reason = _why_not_kept(file, size, used, environ)
-        if reason:
-            passed_over.append(f"{name} was read and not kept: {reason}")
+        if why := _why_not_kept(file, size, used, environ):
+            passed_over.append(ProfileNote("not_kept", {"name": name, **why}))
             continue
         raw.mkdir(parents=True, exist_ok=True)
         shutil.move(file, raw / name)
@@ -192,12 +189,11 @@ def keep(
     return tuple(kept), tuple(passed_over)
 
 
-def _why_not_kept(file: Path, size: int, used: int, environ: Mapping[str, str]) -> str:
+def _why_not_kept(file: Path, size: int, used: int, environ: Mapping[str, str]) -> dict[str, Any]:
     if size > KEEP_BYTES:
-        return f"{format_bytes(size)}, over {format_bytes(KEEP_BYTES)}"
+        return {"why": "size", "bytes": size, "most": KEEP_BYTES}
     if used + size > RUN_BYTES:
-        return f"raw reports of this run have {format_bytes(RUN_BYTES)} (aiperf clean makes room)"
+        return {"why": "room", "most": RUN_BYTES}
     content = file.read_bytes()
-    if any(value.encode("utf-8", "surrogateescape") in content for value in secrets_of(environ).values()):
-        return "it holds the value of a variable that is named like a secret"
-    return ""
+    secret = any(value.encode("utf-8", "surrogateescape") in content for value in secrets_of(environ).values())
+    return {"why": "secret"} if secret else {}

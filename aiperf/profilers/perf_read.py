@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aiperf.profilers.reading import Pass, Reading
-from aiperf.records.profiled import CounterRow, HotSpot, SideProfile
+from aiperf.records.profiled import CounterRow, HotSpot, ProfileNote, SideProfile
 
 _EVENT = re.compile(r"^(?P<value>[^;]*);(?P<unit>[^;]*);(?P<event>[^;]+);")
 _HOT = re.compile(r"^\s*(?P<share>\d+(?:\.\d+)?)%\s+(?P<dso>\S+)\s+\[(?:\.|k|u|g|H|h)\]\s+(?P<symbol>\S+(?: \S+)*)")
@@ -66,9 +66,9 @@ def hot_spots(text: str) -> tuple[HotSpot, ...]:
 def read_stat(text: str, launched: Pass) -> Reading:
     """One row with the events of a side, per iteration."""
     told = counted(text)
-    notes = [f"perf cannot count {', '.join(told.unreadable)} on this host"] if told.unreadable else []
+    notes = [ProfileNote("uncountable_events", {"events": list(told.unreadable)})] if told.unreadable else []
     if not told.events:
-        return Reading(notes=(*notes, f"perf counted nothing of {launched.side}"))
+        return Reading(notes=(*notes, ProfileNote("nothing_counted", {"side": launched.side})))
     row = CounterRow(
         side=launched.side,
         tool="perf",
@@ -86,7 +86,7 @@ def read_samples(text: str, launched: Pass) -> Reading:
     """The hot spots of a side, from what ``perf report`` prints."""
     hot = hot_spots(text)
     if not hot:
-        return Reading(notes=(f"perf sampled nothing of {launched.side}",))
+        return Reading(notes=(ProfileNote("nothing_sampled", {"side": launched.side}),))
     lost = sum(int(match["count"]) for match in _LOST.finditer(text))
     said = f"{lost} samples were lost" if lost else ""
     return Reading(sides=(SideProfile(launched.side, "perf", launched.iterations, hot=hot, lost=said),))

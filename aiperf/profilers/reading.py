@@ -1,4 +1,4 @@
-"""What reading one tool's report came to, whichever tool it was.
+"""What was read of one tool's report, whichever tool it was.
 
 What must not live here: any tool's format, and joining the reports of several tools.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiperf.errors import AiperfError
-from aiperf.records.profiled import CounterRow, SideProfile, Span
+from aiperf.records.profiled import CounterRow, ProfileNote, SideProfile, Span
 
 
 class NoReport(AiperfError):
@@ -54,7 +54,7 @@ class Reading:
     rows: tuple[CounterRow, ...] = ()
     sides: tuple[SideProfile, ...] = ()
     spans: tuple[Span, ...] = ()
-    notes: tuple[str, ...] = ()
-    """What the reader could not tell, or passed over, in sentences."""
+    notes: tuple[ProfileNote, ...] = ()
+    """What the reader could not find, or passed over."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Schema version, device names, peak bandwidth as the tool tells it, records without a launch."""
+    """Schema version, device names, peak bandwidth as the tool has it, records without a launch."""

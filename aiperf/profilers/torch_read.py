@@ -25,7 +25,7 @@ from aiperf.profilers.activity import (
     Call,
     DeviceWork,
     Scene,
-    cut_note,
+    cut_notes,
     kernel_kind,
     rows_of,
     side_of,
@@ -33,12 +33,13 @@ from aiperf.profilers.activity import (
 )
 from aiperf.profilers.intervals import Interval, inside, union
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
-from aiperf.records.profiled import CounterRow, HotSpot, Kind
+from aiperf.records.profiled import CounterRow, HotSpot, Kind, ProfileNote
 
 PREFIX = "aiperf@"
 _US = 1e-6
 _GPU: dict[str, Kind] = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 _LAUNCHERS = ("cuda_runtime", "cuda_driver")
+_NAME = "torch.profiler"
 _HOT = 8
 _MOST_OPS = 40
 
@@ -80,9 +81,9 @@ def _read(traces: Sequence[_Trace], launched: Pass, expected: int) -> Reading:
         for name, seconds in trace.self_times().items():
             hot[name] = hot.get(name, 0.0) + seconds
     if not ranges:
-        return Reading(notes=(f"torch.profiler saw no range of {launched.side}",))
+        return Reading(notes=(ProfileNote("no_range", {"tool": _NAME, "side": launched.side}),))
     orphans = sum(trace.orphans for trace in traces)
-    absent = ", ".join(str(rank) for rank in range(expected) if rank not in ranges)
+    absent = [rank for rank in range(expected) if rank not in ranges]
     total = sum(hot.values())
     ranked = sorted(hot.items(), key=lambda item: -item[1])[:_HOT]
     lost = f"{orphans} GPU records have no launch" if orphans else ""
@@ -97,9 +98,9 @@ def _read(traces: Sequence[_Trace], launched: Pass, expected: int) -> Reading:
     if not work:
         # Without GPU work the operators are what a timeline can show, and calls to CUDA say nothing about launches.
         scene = replace(scene, calls=tuple(call for trace in traces for call in trace.operator_calls()))
-    notes = [f"torch.profiler saw no range of {launched.side} in rank {absent}"] if absent else []
-    notes += [note] if (note := cut_note(scene)) else []
-    return Reading((*rows_of(scene, tool="torch"), *rows), (summary,), spans_of(scene), tuple(notes))
+    missing = {"tool": _NAME, "side": launched.side, "ranks": absent}
+    notes = (*([ProfileNote("no_range_in_rank", missing)] if absent else []), *cut_notes(scene))
+    return Reading((*rows_of(scene, tool="torch"), *rows), (summary,), spans_of(scene), notes)
 
 
 def _load(path: Path) -> list[dict[str, Any]]:

@@ -14,13 +14,14 @@ from pathlib import Path
 from aiperf.errors import AiperfError, usage
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.scratch import Scratch
-from aiperf.profilers.environment import missed, withheld_note, without_secrets
+from aiperf.profilers.environment import missed, withheld_notes, without_secrets
 from aiperf.profilers.external import DOMAIN, ProgramLaunch, Range
 from aiperf.profilers.merge import merged
+from aiperf.profilers.notes import joined_sentences
 from aiperf.profilers.profiler import ToolStatus
 from aiperf.profilers.reading import NoReport, Reading, UnreadableReport
 from aiperf.profilers.registry import known_endings, profiler_named
-from aiperf.records.profiled import Artefact, Profile
+from aiperf.records.profiled import Artefact, Profile, ProfileNote
 
 _NOTHING = f"no range of the domain {DOMAIN} was seen; --range names others"
 _Ranges = tuple[Range, ...]
@@ -52,8 +53,7 @@ def profile_program(
             artefact, found, known = _under(status, launch, known)
             artefacts.append(artefact)
             readings += found
-    withheld = withheld_note(missed(os.environ))
-    return _profile(" ".join(command), artefacts, readings, notes=(withheld,) if withheld else ())
+    return _profile(" ".join(command), artefacts, readings, notes=withheld_notes(missed(os.environ)))
 
 
 def import_reports(files: Sequence[Path], statuses: Sequence[ToolStatus], *, ranges: Sequence[Range] = ()) -> Profile:
@@ -117,12 +117,12 @@ def _if_seen(artefact: Artefact, readings: Sequence[Reading]) -> Artefact:
     """The artefact as it is, or as empty with the reason when nothing was read."""
     if any(reading.rows or reading.sides for reading in readings):
         return artefact
-    notes = dict.fromkeys(note for reading in readings for note in reading.notes)
-    return replace(artefact, status="empty", reason="; ".join(notes) or _NOTHING)
+    reason = joined_sentences(note for reading in readings for note in reading.notes)
+    return replace(artefact, status="empty", reason=reason or _NOTHING)
 
 
 def _profile(
-    name: str, artefacts: Sequence[Artefact], readings: Sequence[Reading], *, notes: tuple[str, ...] = ()
+    name: str, artefacts: Sequence[Artefact], readings: Sequence[Reading], *, notes: tuple[ProfileNote, ...] = ()
 ) -> Profile:
     whole = merged(readings)
     return Profile(

@@ -1,4 +1,4 @@
-"""What profilers told of the sides of a case, whichever tool it was. Times are seconds; None is "not read", never zero.
+"""What profilers recorded of the sides of a case. Times are seconds; None is "not read", never zero.
 
 What must not live here: a tool's own formats, and how a bottleneck is found.
 """
@@ -13,7 +13,24 @@ Tool = str
 Kind = Literal["kernel", "graph", "memcpy", "memset", "collective", "op", "call", "range"]
 """call: of the host to CUDA; op: any other work of the host that has a name."""
 Bound = Literal["communication", "transfer", "launch", "host", "latency", "memory", "compute", "balanced", "gpu", ""]
-"""Bottleneck class; ``gpu`` when the GPU is busy and no kernel counters say with what; empty: cannot be told."""
+"""Bottleneck class; ``gpu`` when the GPU is busy and no kernel counters say with what; empty: not known."""
+
+
+ProfileNoteCode = Literal[
+    "withheld", "no_range", "no_range_in_rank", "range_unended", "no_ranges_emitted", "taken_as_ranks", "timeline_cut",
+    "no_kernel", "kernels_outside", "no_arithmetic", "unknown_metrics", "uncountable_events", "nothing_counted",
+    "nothing_sampled", "not_kept", "text",
+]  # fmt: skip
+"""text: a sentence of a profile of before its notes had codes."""
+
+
+@dataclass(frozen=True)
+class ProfileNote:
+    """What a reader should know of how a profile was made; the sentences are in profilers/notes.py."""
+
+    code: ProfileNoteCode
+    values: dict[str, Any] = field(default_factory=dict)
+    """What the sentence of ``code`` needs, in types that JSON holds."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +125,7 @@ class SideProfile:
     """Host threads that launched GPU work."""
     ranks: int = 1
     peak_bytes: int | None = None
-    """Of the ranks together: the GPU's where every launch of the tool told it, else the host's."""
+    """Of the ranks together: the GPU's where every launch of the tool reported it, else the host's."""
     hot: tuple[HotSpot, ...] = ()
     bound: Bound = ""
     why: str = ""
@@ -133,7 +150,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Artefact:
-    """What one tool's pass over one side came to."""
+    """One tool's pass over one side, and how it ended."""
 
     tool: Tool
     side: str
@@ -166,7 +183,7 @@ class Mechanism:
 
 @dataclass(frozen=True)
 class Profile:
-    """Everything that the profilers told of one case."""
+    """Everything that the profilers recorded of one case."""
 
     case: str
     artefacts: tuple[Artefact, ...] = ()
@@ -174,7 +191,7 @@ class Profile:
     sides: tuple[SideProfile, ...] = ()
     spans: tuple[Span, ...] = ()
     mechanism: tuple[Mechanism, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[ProfileNote, ...] = ()
     peaks: dict[str, float] = field(default_factory=dict)
     """Peaks of this host that the roofline is drawn against, amount per second."""
     facts: dict[str, Any] = field(default_factory=dict)

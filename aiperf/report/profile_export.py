@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from aiperf.profilers.notes import note_sentence
 from aiperf.profilers.registry import EVENT_COUNTERS, READING_ORDER
 from aiperf.records.profiled import Profile
 from aiperf.report.layout.table import escape, table_row
@@ -35,7 +36,7 @@ def profile_markdown(profile: Profile) -> str:
     notes += [f"Rule: {BARS}"] if profile.mechanism else []
     notes += [f"Rule of a side, {rule}" for rule in side_rules(profile.sides)]
     notes += [f"Rule of a kernel, {rule}" for rule in kernel_rules(profile.rows)]
-    notes += [f"Note: {note}" for note in profile.notes]
+    notes += [f"Note: {note_sentence(note)}" for note in profile.notes]
     return "\n".join([*parts, *(f"- {escape(clean(note))}" for note in notes)]).rstrip("\n") + "\n"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from aiperf.profilers.notes import note_sentence
 from aiperf.profilers.registry import READING_ORDER
 from aiperf.records.profiled import Artefact, Profile
 from aiperf.report.layout.table import left_out
@@ -136,4 +137,4 @@ def _largest(name: str, spots: Iterable[dict[str, float]]) -> tuple[float, str]:
 
 
 def _note_lines(profile: Profile, width: int) -> list[Line]:
-    return [line for note in profile.notes for line in said(f"Note: {note}", width)]
+    return [line for note in profile.notes for line in said(f"Note: {note_sentence(note)}", width)]

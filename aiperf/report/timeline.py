@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aiperf.profilers.activity import MOST_SPANS
+from aiperf.profilers.notes import note_sentence
 from aiperf.profilers.registry import TRACERS
 from aiperf.records.profiled import Profile, SideProfile, Span
 from aiperf.report.html.scale import Scale, value_ticks
@@ -129,7 +130,7 @@ def timeline_svg(profile: Profile, *, width: int = 1200) -> str:
     for track in tracks:
         drawn, top = _side(track, scale, top, least)
         body += drawn
-    notes = [note for note in profile.notes if note.startswith("the timeline of")]
+    notes = [note_sentence(note) for note in profile.notes if note.code == "timeline_cut"]
     body += [words(16, top + 20 + 17 * n, note) for n, note in enumerate(notes)]
     fills = {_class(kind): KINDS.get(kind, _OTHER) for kind in kinds}
     described = "; ".join(f"{t.side}: {format_time(t.end)} in {len(t.lanes)} lanes" for t in tracks)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from aiperf.records import SCHEMA_VERSION, RunCommand
+from aiperf.units import parse_time
 
 Step = Callable[[dict[str, Any]], dict[str, Any]]
 FIRST_VERSION = 1
@@ -43,7 +44,26 @@ def _in_words_of_3(plain: dict[str, Any]) -> dict[str, Any]:
     if "case" in plain and "status" in plain:
         # Nothing asks which note a sentence is, so that it may stay one.
         plain = {**plain, "notes": [{"code": "text", "values": {"text": text}} for text in plain.get("notes", ())]}
+    elif "artefacts" in plain:
+        return {**plain, "notes": [_profile_note(text) for text in plain.get("notes", ())]}
     return _with_check_fields(plain)
+
+
+_TIMELINE_CUT = re.compile(
+    r"the timeline of (?P<side>.+) has the first (?P<until>.+) of (?P<end>.+): (?P<shown>\d+) of (?P<bars>\d+) bars"
+)
+
+
+def _profile_note(text: str) -> dict[str, Any]:
+    """A profile's note with its code, where one is asked for; until then all were sentences."""
+    cut = _TIMELINE_CUT.fullmatch(text)
+    if cut is None:
+        return {"code": "text", "values": {"text": text}}
+    times = {"until_s": parse_time(cut["until"]), "end_s": parse_time(cut["end"])}
+    return {
+        "code": "timeline_cut",
+        "values": {"side": cut["side"], **times, "shown": int(cut["shown"]), "bars": int(cut["bars"])},
+    }
 
 
 def _with_command(run: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.host.facts import Gpu, HostFacts
+from aiperf.profilers.notes import note_sentence
+from aiperf.profilers.reading import Reading
 from aiperf.records.profiled import CounterRow, SideProfile
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "profilers"
@@ -32,6 +34,11 @@ _COLUMNS = {
     "globalPid, graphId, graphExecId",
     "DIAGNOSTIC_EVENT": "severity, text",
 }
+
+
+def notes_of(reading: Reading) -> tuple[str, ...]:
+    """The notes of a reading as sentences."""
+    return tuple(map(note_sentence, reading.notes))
 
 
 def tid(pid: int, thread: int = 1) -> int:

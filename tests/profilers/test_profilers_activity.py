@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from aiperf.profilers.activity import Call, DeviceWork, Scene, cut_note, kernel_kind, rows_of, side_of, spans_of
+from aiperf.profilers.activity import Call, DeviceWork, Scene, cut_notes, kernel_kind, rows_of, side_of, spans_of
+from aiperf.profilers.notes import note_sentence
 from aiperf.records.profiled import SideProfile
 
 
@@ -257,8 +258,9 @@ def test_of_too_many_bars_the_first_stay_however_short_and_the_cut_is_told():
     assert Counter(s.kind for s in spans) == {"range": 1, "kernel": 2000, "launch": 1999}
     assert max(s.start_s for s in spans) == pytest.approx(1.999)
     assert [(s.start_s, s.end_s) for s in spans if s.kind == "range"] == [(0.0, 6.0)]
-    assert cut_note(whole) == "the timeline of before has the first 2.00 s of 6.00 s: 4000 of 5001 bars"
-    assert cut_note(scene(*parts[:10])) == ""
+    (note,) = cut_notes(whole)
+    assert note_sentence(note) == "the timeline of before has the first 2.00 s of 6.00 s: 4000 of 5001 bars"
+    assert cut_notes(scene(*parts[:10])) == ()
 
 
 def test_every_rank_is_cut_at_the_same_time_from_its_own_start():

@@ -7,7 +7,11 @@ from profilers_made import row, side
 
 from aiperf.profilers.merge import merged
 from aiperf.profilers.reading import Reading
-from aiperf.records.profiled import Span
+from aiperf.records.profiled import ProfileNote, Span
+
+
+def said(text: str) -> ProfileNote:
+    return ProfileNote("text", {"text": text})
 
 
 def bar(name: str, of: str = "before") -> Span:
@@ -15,15 +19,15 @@ def bar(name: str, of: str = "before") -> Span:
 
 
 def test_tools_come_in_a_fixed_order_whatever_the_order_of_reading():
-    perf = Reading(rows=(row(tool="perf", kind="range"),), notes=("perf said", "both said"))
-    ncu = Reading(rows=(row(),), notes=("both said",))
+    perf = Reading(rows=(row(tool="perf", kind="range"),), notes=(said("perf"), said("both")))
+    ncu = Reading(rows=(row(),), notes=(said("both"),))
     torch = Reading(sides=(side(tool="torch"),))
     nsys = Reading(rows=(row(tool="nsys"),))
-    empty = Reading(notes=("nothing read",))
+    empty = Reading(notes=(said("nobody"),))
     whole = merged([empty, perf, ncu, torch, nsys])
     assert [r.tool for r in whole.rows] == ["nsys", "ncu", "perf"]
     assert [s.tool for s in whole.sides] == ["torch"]
-    assert whole.notes == ("both said", "perf said", "nothing read")
+    assert whole.notes == (said("both"), said("perf"), said("nobody"))
 
 
 def test_a_sides_timeline_is_the_first_tracers_that_has_one():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profilers_made import FIXTURES, SHARED
+from profilers_made import FIXTURES, SHARED, notes_of
 
 from aiperf.profilers import ncu_read
 from aiperf.profilers.arithmetic import INSTRUCTIONS
@@ -117,13 +117,13 @@ def test_a_range_replayed_as_a_whole_is_one_row_without_a_class():
     assert row.sm_pct == pytest.approx(87.29, abs=0.01)
     assert (row.dram_pct, row.memory_pct, row.occupancy_pct, row.bound) == (None, None, None, "")
     assert row.why == "no memory counters (SM 87 %)"
-    assert reading.notes == ()
+    assert notes_of(reading) == ()
 
 
 def test_a_report_of_another_side_gives_no_row_and_two_notes():
     reading = read_ncu(FIXTURES / "r_range.ncu-rep", [Pass("mem", 1)])
     assert reading.rows == ()
-    assert reading.notes == ("ncu profiled no kernel of mem", "kernels outside every side's range: 1")
+    assert notes_of(reading) == ("ncu profiled no kernel of mem", "kernels outside every side's range: 1")
 
 
 def test_a_domain_of_another_name_is_not_the_sides():
@@ -278,13 +278,13 @@ def test_a_report_without_ranges_is_the_only_sides_and_nobodys_when_there_are_tw
     assert len(told(monkeypatch, Action(side=None)).rows) == 1
     two = told(monkeypatch, Action(side=None), launched=(BEFORE, Pass("after", 1)))
     assert two.rows == ()
-    assert two.notes[-1] == "kernels outside every side's range: 1"
+    assert notes_of(two)[-1] == "kernels outside every side's range: 1"
 
 
 def test_a_step_of_a_ladder_is_found_under_the_name_that_the_worker_makes_of_it(monkeypatch: pytest.MonkeyPatch):
     reading = told(monkeypatch, Action(side="warp_v2"), Action(side=None), launched=(Pass("Warp.v2", 1),))
     assert [(row.side, row.count) for row in reading.rows] == [("Warp.v2", 2)]
-    assert reading.notes == ()
+    assert notes_of(reading) == ()
     assert told(monkeypatch, Action(side="My Range"), launched=(Pass("My Range", 1),)).rows[0].side == "My Range"
 
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from profilers_made import FIXTURES, PID, SHARED, Export, tid
+from profilers_made import FIXTURES, PID, SHARED, Export, notes_of, tid
 
 from aiperf.profilers.nsys_read import nsys_ranges, read_nsys
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
@@ -176,7 +176,7 @@ def test_processes_of_a_foreign_gang_are_its_ranks_and_the_reading_says_so():
         (10, 11),
     ]
     assert foreign.sides[0].launches == 69
-    assert foreign.notes == tuple(
+    assert notes_of(foreign) == tuple(
         f"{name} is a range of processes 867, 868: taken as ranks, in this order; work of others is left out"
         for name in ("before", "after")
     )
@@ -201,19 +201,19 @@ def test_facts_name_schema_devices_and_the_peak_of_their_memory():
 def test_a_report_of_other_sides_gives_no_row_and_names_the_ranges_that_it_has():
     reading = read_nsys(FIXTURES / "h200_d.sqlite", [Pass("naive", 1, {867: 0, 868: 1})])
     assert (reading.rows, reading.sides) == ((), ())
-    assert reading.notes == ("nsys saw no range of naive: the ranges of domain 'aiperf' are after, before",)
+    assert notes_of(reading) == ("nsys saw no range of naive: the ranges of domain 'aiperf' are after, before",)
 
 
 def test_a_range_of_another_launch_is_not_this_sides():
     reading = read_nsys(FIXTURES / "h200_d.sqlite", [Pass("before", 1, {1: 0})])
     assert reading.sides == ()
-    assert reading.notes == ("nsys saw no range of before: those in process 867, 868 are another launch's",)
+    assert notes_of(reading) == ("nsys saw no range of before: those in process 867, 868 are another launch's",)
 
 
 def test_a_rank_without_a_range_is_named():
     reading = read_nsys(FIXTURES / "h200_d.sqlite", [Pass("before", 1, {867: 0, 868: 1, 869: 2})])
     assert only(reading).ranks == 2
-    assert reading.notes == ("nsys saw no range of before in rank 2",)
+    assert notes_of(reading) == ("nsys saw no range of before in rank 2",)
 
 
 def test_the_cut_reports_read_as_the_whole_ones_where_those_are_at_hand():
@@ -273,12 +273,12 @@ def test_a_range_that_the_trace_ends_in_is_left_out_and_said(made: Export):
     made.range("before", 1000, 2000).range("before", 3000, None).kernel(4000, 4100, launched=3500)
     reading = read_nsys(made.done(), [BEFORE])
     assert only(reading).wall_s == pytest.approx(1e-6)
-    assert reading.notes == ("a range of before never ended: its work is left out",)
+    assert notes_of(reading) == ("a range of before never ended: its work is left out",)
 
 
 def test_only_an_open_range_is_no_side(made: Export):
     reading = read_nsys(made.range("before", 1000, None).done(), [BEFORE])
-    assert (reading.sides, reading.notes) == ((), ("a range of before never ended: its work is left out",))
+    assert (reading.sides, notes_of(reading)) == ((), ("a range of before never ended: its work is left out",))
 
 
 def test_a_range_of_no_length_is_no_side(made: Export):
@@ -377,7 +377,7 @@ def test_processes_that_were_in_a_foreign_range_one_after_the_other_are_no_gang(
     made.domain(pid=900).range("before", 1000, 2000).range("before", 5000, 6000, pid=900)
     made.kernel(1500, 1600, launched=1100).kernel(5500, 5700, launched=5100, pid=900)
     reading = read_nsys(made.done(), [Pass("before", 1)])
-    assert (only(reading).ranks, only(reading).kernels, reading.notes) == (1, 2, ())
+    assert (only(reading).ranks, only(reading).kernels, notes_of(reading)) == (1, 2, ())
     assert only(reading).wall_s == pytest.approx(2e-6)
 
 
@@ -481,7 +481,7 @@ def test_fifty_ranges_and_a_hundred_thousand_kernels_take_seconds(made: Export):
     assert only(reading).kernels == 50 * 1501 + 1
     assert len(reading.spans) == 4000
     bars = 50 + 2 * (50 * 1501 + 1)
-    assert reading.notes == (f"the timeline of before has the first 25.0 µs of 995 µs: 4000 of {bars} bars",)
+    assert notes_of(reading) == (f"the timeline of before has the first 25.0 µs of 995 µs: 4000 of {bars} bars",)
 
 
 # ---- which ranges a report has ---------------------------------------------------------------------------------------

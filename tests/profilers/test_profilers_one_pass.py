@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profilers_made import Export, program, side
+from profilers_made import Export, notes_of, program, side
 
 from aiperf.launch.guardian import Guardian
 from aiperf.profilers import one_pass
 from aiperf.profilers.complaints import COUNTERS_TAKEN
+from aiperf.profilers.notes import note_sentence
 from aiperf.profilers.one_pass import Done, keep, side_pass, with_peaks
 from aiperf.profilers.profiler import ToolStatus
 from aiperf.profilers.reading import Reading
@@ -101,9 +102,9 @@ def test_what_was_withheld_is_noted_by_name_and_the_launch_tells_its_peak_memory
         "nsys", f'[ "$1" = export ] && exec cp "${{10}}" "$9"; out="$3"; cp {left} "$out.nsys-rep"; {RUNS}'
     )
     assert artefact.status == "empty"
-    (note,) = [note for note in done.reading.notes if note.startswith("profiled without")]
+    (note,) = [note for note in notes_of(done.reading) if "profiled without" in note]
     assert "named like secrets" in note
-    assert "MY_MODE" in done.reading.facts["withheld"]
+    assert "MY_MODE" in next(note for note in done.reading.notes if note.code == "withheld").values["names"]
     assert "MY_TOKEN" not in str(done)
     assert TOKEN not in str((artefact, done))
     assert done.peak_bytes is not None
@@ -115,7 +116,7 @@ def test_a_raw_report_that_holds_a_secret_is_not_kept(tmp_path: Path):
     clean, told = export(tmp_path / "clean.nsys-rep"), export(tmp_path / "told.nsys-rep", f"API={TOKEN}\0")
     kept, passed_over = keep([clean, told], tmp_path / "raw", "s", environ={"A_KEY": TOKEN})
     assert kept == ("s-clean.nsys-rep",)
-    assert passed_over == (
+    assert tuple(map(note_sentence, passed_over)) == (
         "s-told.nsys-rep was read and not kept: it holds the value of a variable that is named like a secret",
     )
     assert os.listdir(tmp_path / "raw") == ["s-clean.nsys-rep"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profilers_made import program, row
+from profilers_made import notes_of, program, row
 
 from aiperf.profilers import ncu, perf
 from aiperf.profilers.ncu_read import NCU_METRICS
@@ -17,6 +17,7 @@ from aiperf.profilers.reading import NoReport, Pass, Reading, range_name
 from aiperf.profilers.registry import NAMES
 from aiperf.profilers.tools import FoundTool
 from aiperf.records import Case, Measure, Needs, Side
+from aiperf.records.profiled import ProfileNote
 from aiperf.worker import ranges
 
 BEFORE = Side("before", workload="tensor.op")
@@ -66,8 +67,8 @@ def test_ncu_is_asked_for_the_arithmetic_that_it_lists_and_a_reading_without_any
     command = launch.command(["python"])
     assert ("op_fadd_pred_on.sum" in command[command.index("--metrics") + 1]) == (not notes)
     launch.solo.folder.joinpath("ncu.ncu-rep").touch()
-    monkeypatch.setattr(ncu, "read_ncu", lambda *a, **k: Reading(notes=("its own",)))
-    assert launch.read(Pass("before", 1), {}).notes == (
+    monkeypatch.setattr(ncu, "read_ncu", lambda *a, **k: Reading(notes=(ProfileNote("text", {"text": "its own"}),)))
+    assert notes_of(launch.read(Pass("before", 1), {})) == (
         "its own", *["ncu lists no counters of arithmetic here: FLOPs of kernels are not known"] * notes
     )  # fmt: skip
 
@@ -101,7 +102,7 @@ def test_ncu_is_asked_for_what_the_case_itself_claims_of_as_far_as_it_knows_it(
     launch.solo.folder.joinpath("ncu.ncu-rep").touch()
     read: list[object] = []
     monkeypatch.setattr(ncu, "read_ncu", lambda *a, **k: read.append(k["claimed"]) or Reading())
-    notes = launch.read(Pass("before", 1), {}).notes
+    notes = notes_of(launch.read(Pass("before", 1), {}))
     assert (read, [n for n in notes if "not asked for" in n]) == ([looked_for], [note] if note else [])
 
 

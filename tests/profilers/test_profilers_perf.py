@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from profilers_made import host
+from profilers_made import host, notes_of
 
 from aiperf.profilers.perf import PERF_EVENTS
 from aiperf.profilers.perf_read import counted, hot_spots, read_samples, read_stat
@@ -46,19 +46,19 @@ def test_a_row_holds_events_of_one_iteration_and_the_time_of_all():
     assert row.time_s == pytest.approx(0.0234)
     assert row.metrics["context-switches"] == 1.25
     assert "cycles" not in row.metrics
-    assert reading.notes == ("perf cannot count cycles, instructions, branches on this host",)
+    assert notes_of(reading) == ("perf cannot count cycles, instructions, branches on this host",)
 
 
 @pytest.mark.parametrize("text", ["", "# started on Fri\n", "perf: command not found", "\x00\xff;;"])
 def test_nothing_counted_is_a_note_and_no_row(text: str):
     reading = read_stat(text, BEFORE)
-    assert (reading.rows, reading.notes) == ((), ("perf counted nothing of before",))
+    assert (reading.rows, notes_of(reading)) == ((), ("perf counted nothing of before",))
 
 
 def test_only_events_that_could_not_be_counted_are_a_note_and_no_row():
     reading = read_stat("<not supported>;;cycles;0;100.00;;\n", BEFORE)
     assert reading.rows == ()
-    assert reading.notes == ("perf cannot count cycles on this host", "perf counted nothing of before")
+    assert notes_of(reading) == ("perf cannot count cycles on this host", "perf counted nothing of before")
 
 
 def test_without_the_clock_there_is_no_time():
@@ -92,7 +92,7 @@ def test_lost_samples_are_told_where_the_report_counts_them(header: str, lost: s
 
 
 def test_no_samples_are_a_note():
-    assert read_samples("", BEFORE).notes == ("perf sampled nothing of before",)
+    assert notes_of(read_samples("", BEFORE)) == ("perf sampled nothing of before",)
 
 
 def test_what_perf_prints_here_is_read(tmp_path: Path):

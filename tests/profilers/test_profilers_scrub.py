@@ -19,9 +19,10 @@ from aiperf.profilers.environment import (
     secrets_of,
     with_libraries,
     withheld,
-    withheld_note,
+    withheld_notes,
     without_secrets,
 )
+from aiperf.profilers.notes import note_sentence
 from aiperf.profilers.nsys import nsys_profile
 from aiperf.profilers.nsys_read import read_nsys
 from aiperf.profilers.reading import Pass
@@ -146,13 +147,14 @@ def test_the_environment_of_this_process_is_the_one_without_any(monkeypatch: pyt
 def test_what_a_profiled_launch_goes_without_is_named_but_for_secrets_and_what_only_a_shell_reads():
     github = {f"GITHUB_{letter}": "1" for letter in "ABCD"}
     names = missed({**KEPT, **github, "PWD": "/", "MY_MODE": "1", "API_TOKEN": TOKEN, "OWN": "1"}, extra={"OWN": "1"})
-    assert withheld_note(names) == (
+    (note,) = withheld_notes(names)
+    assert note_sentence(note) == (
         "profiled without 6 variables of the environment (GITHUB_* (4), MY_MODE, 1 named like secrets); "
         "a side that needs one sets it under env"
     )
-    assert withheld_note(missed({**KEPT, "SHLVL": "1"})) == ""
-    many = withheld_note(missed({f"{letter}": "1" for letter in "ABCDEFGHIJ"}))
-    assert "without 10 variables of the environment (A, B, C, D, E, F, G, H, 2 more);" in many
+    assert withheld_notes(missed({**KEPT, "SHLVL": "1"})) == ()
+    (many,) = withheld_notes(missed({f"{letter}": "1" for letter in "ABCDEFGHIJ"}))
+    assert "without 10 variables of the environment (A, B, C, D, E, F, G, H, 2 more);" in note_sentence(many)
 
 
 def test_values_of_secrets_are_taken_out_of_a_text_but_not_words_and_paths(tmp_path: Path):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profilers_made import FIXTURES, PID, kineto
+from profilers_made import FIXTURES, PID, kineto, notes_of
 
 from aiperf.profilers.reading import Pass, Reading, UnreadableReport
 from aiperf.profilers.torch_read import read_torch, torch_ranges
@@ -102,7 +102,7 @@ def test_copies_tell_memory_and_rate():
 
 def test_a_trace_of_another_side_gives_a_note():
     reading = read_torch([FIXTURES / "h200_kineto.json.gz"], Pass("naive", 1))
-    assert (reading.rows, reading.sides, reading.notes) == ((), (), ("torch.profiler saw no range of naive",))
+    assert (reading.rows, reading.sides, notes_of(reading)) == ((), (), ("torch.profiler saw no range of naive",))
 
 
 # ---- made up ---------------------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_each_rank_has_rows_of_its_own_and_a_rank_without_a_window_is_named(tmp_
     assert sorted((row.kind, row.rank) for row in reading.rows) == [
         ("kernel", 0), ("kernel", 1), ("op", 0), ("op", 1)
     ]  # fmt: skip
-    assert reading.notes == ("torch.profiler saw no range of before in rank 2",)
+    assert notes_of(reading) == ("torch.profiler saw no range of before in rank 2",)
 
 
 def test_events_without_times_that_are_numbers_are_left_out(tmp_path: Path):

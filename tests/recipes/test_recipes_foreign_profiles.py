@@ -57,4 +57,5 @@ def test_an_imported_gang_has_ranks_a_transfer_and_a_skew():
     assert before.communication_s == pytest.approx(2.02e-3, abs=1e-5)
     assert before.skew_s == pytest.approx(7.82e-3, abs=1e-5)
     assert {row.rank for row in profile.rows} == {0, 1}
-    assert [note for note in profile.notes if note.startswith("before is a range of processes 867, 868")]
+    note = next(note for note in profile.notes if note.code == "taken_as_ranks")
+    assert note.values == {"side": "before", "processes": [867, 868]}

@@ -10,6 +10,7 @@ import pytest
 
 from aiperf.errors import UserError
 from aiperf.profilers import one_pass
+from aiperf.profilers.notes import note_sentence
 from aiperf.profilers.one_pass import Done, refusal
 from aiperf.profilers.profiler import ToolStatus
 from aiperf.profilers.reading import Reading
@@ -285,7 +286,7 @@ def test_raw_reports_are_kept_as_long_as_there_is_room_and_it_is_said_of_the_oth
     kept, passed_over = one_pass.keep([*files, tmp_path / "never-written"], raw, "case-before")
     assert kept == ("case-before-0.rep", "case-before-3.rep")
     assert sorted(path.name for path in raw.iterdir()) == sorted(kept)
-    assert passed_over == (
+    assert tuple(map(note_sentence, passed_over)) == (
         "case-before-1.rep was read and not kept: 101 B, over 100 B",
         "case-before-2.rep was read and not kept: raw reports of this run have 150 B (aiperf clean makes room)",
     )

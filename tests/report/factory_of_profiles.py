@@ -5,7 +5,7 @@ What must not live here: tests.
 
 from __future__ import annotations
 
-from aiperf.records.profiled import Artefact, CounterRow, HotSpot, Mechanism, Profile, SideProfile, Span
+from aiperf.records.profiled import Artefact, CounterRow, HotSpot, Mechanism, Profile, ProfileNote, SideProfile, Span
 
 LONG = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>>"
 
@@ -109,5 +109,5 @@ def made() -> Profile:
         sides=sides(),
         spans=spans(),
         mechanism=claims(),
-        notes=("3 kernels lie outside every side's range",),
+        notes=(ProfileNote("kernels_outside", {"count": 3}),),
     )

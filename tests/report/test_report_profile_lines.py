@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from aiperf.records.profiled import Artefact, CounterRow, HotSpot, Profile, SideProfile
+from aiperf.records.profiled import Artefact, CounterRow, HotSpot, Profile, ProfileNote, SideProfile
 from aiperf.report.layout.text import middle_cut, plain
 from aiperf.report.profile_match import matched, pairs_of
 from aiperf.report.profile_table import MOST_ROWS, profile_lines
@@ -68,7 +68,7 @@ launches-vs-graph[n=300]
  memcpy (libc)              10 %      –
  –: not among the spots listed for that side
 
- Note: 3 kernels lie outside every side's range
+ Note: kernels outside every side's range: 3
 """
 
 
@@ -312,7 +312,10 @@ def test_no_line_is_wider_than_the_terminal(
         for tool in ("nsys", "ncu", "perf")
     )  # fmt: skip
     profile = replace(
-        base, rows=base.rows + more, notes=(reason,), artefacts=(*base.artefacts, Artefact("ncu", "", "failed", reason))
+        base,
+        rows=base.rows + more,
+        notes=(ProfileNote("text", {"text": reason}),),
+        artefacts=(*base.artefacts, Artefact("ncu", "", "failed", reason)),
     )
     lines = profile_lines(profile, width=width, every_row=every_row)
     assert max(cell_len(line.text) for line in lines) <= width

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from factory_of_profiles import LONG, made
 
-from aiperf.records.profiled import Artefact, Profile, SideProfile, Span
+from aiperf.records.profiled import Artefact, Profile, ProfileNote, SideProfile, Span
 from aiperf.report.timeline import MOST_BARS, timeline_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -30,7 +30,7 @@ def bars(root: ET.Element) -> list[tuple[str, float, float, float, str]]:
     ]
 
 
-def of(*spans: Span, notes: tuple[str, ...] = ()) -> Profile:
+def of(*spans: Span, notes: tuple[ProfileNote, ...] = ()) -> Profile:
     return Profile("c", spans=spans, notes=notes)
 
 
@@ -199,9 +199,13 @@ def test_the_picture_needs_nothing_from_outside_and_knows_dark() -> None:
 
 
 def test_what_the_timeline_leaves_out_is_told_below_it() -> None:
-    note = "the timeline of before has the first 68.5 ms of 289 ms: 4000 of 9000 bars"
-    profile = of(Span("before", "host", "op", "x", 0.0, 1.0), notes=(note, "something else"))
-    assert note in texts(drawn(profile))
+    cut = ProfileNote(
+        "timeline_cut", {"side": "before", "until_s": 0.0685, "end_s": 0.289, "shown": 4000, "bars": 9000}
+    )
+    other = ProfileNote("text", {"text": "something else"})
+    profile = of(Span("before", "host", "op", "x", 0.0, 1.0), notes=(cut, other))
+    said = "the timeline of before has the first 68.5 ms of 289 ms: 4000 of 9000 bars"
+    assert said in texts(drawn(profile))
     assert "something else" not in texts(drawn(profile))
 
 

@@ -12,7 +12,9 @@ import pytest
 from factory_of_stored_records import make_record
 
 from aiperf.analysis.recompute import recompute
+from aiperf.profilers.notes import note_sentence
 from aiperf.records import SCHEMA_VERSION, CaseRecord
+from aiperf.records.profiled import ProfileNote
 from aiperf.store.codec import CorruptRecord, decode_case, encode_case, to_plain
 from aiperf.store.migrate import FIRST_VERSION, STEPS, migrated
 from aiperf.store.read import StoredRun, open_run, read_pairs
@@ -105,6 +107,14 @@ def test_what_a_check_said_in_a_sentence_becomes_its_kind_its_sides_and_its_audi
 def test_a_note_that_was_a_sentence_stays_one() -> None:
     old = {"schema_version": 2, "case": {"sides": []}, "status": "measured", "notes": ["slicing was off"]}
     assert migrated(old, to=3)["notes"] == [{"code": "text", "values": {"text": "slicing was off"}}]
+
+
+def test_a_note_of_an_older_profile_keeps_its_sentence_and_that_of_a_cut_timeline_gets_its_code() -> None:
+    said = "the timeline of before has the first 68.5 µs of 2.00 s: 4000 of 9000 bars"
+    old = {"schema_version": 2, "case": "c", "artefacts": [], "notes": ["ncu wrote nothing", said]}
+    text, cut = (ProfileNote(**note) for note in migrated(old, to=3)["notes"])
+    assert (text.code, cut.code, cut.values["bars"]) == ("text", "timeline_cut", 9000)
+    assert [note_sentence(note) for note in (text, cut)] == ["ncu wrote nothing", said]
 
 
 @pytest.mark.parametrize(

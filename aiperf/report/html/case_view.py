@@ -115,7 +115,7 @@ def case_view(
     pairs: Callable[[CaseRecord], tuple[Pair, ...]],
     profile: Profile | None = None,
 ) -> CaseView:
-    """Build the view of one case; ``pairs`` reads its samples and may fail with an AiperfError, which the view then names."""
+    """Build the view of one case; ``pairs`` reads its samples and may fail with an AiperfError, which is shown."""
     trouble = ""
     sampled: tuple[Pair, ...] = ()
     found: tuple[Strip, ...] = ()
