@@ -13,33 +13,41 @@ _TIME = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0,
 _NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*$")
 
 
+class InvalidValue(ValueError):
+    """A value that is not allowed: one sentence that shows it, and one of advice."""
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(f"{what} {hint}".rstrip())
+        self.what, self.hint = what, hint
+
+
 def _parse(text: str, table: dict[str, float], kind: str, advice: str) -> float:
     match = _NUMBER.match(text)
     if match is None or match.group(2) not in table:
-        raise ValueError(f'"{text}" is not a {kind}. {advice}')
+        raise InvalidValue(f'"{text}" is not a {kind}.', advice)
     return float(match.group(1)) * table[match.group(2)]
 
 
 def parse_size(value: str | int) -> int:
-    """Bytes from ``256MiB``; a bare integer is bytes. Raises ValueError with advice."""
+    """Bytes from ``256MiB``; a bare integer is bytes. Raises InvalidValue."""
     advice = "Write a number with B, KiB, MiB or GiB, e.g. 256MiB."
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f'"{value}" is not a size. {advice}')
+        raise InvalidValue(f'"{value}" is not a size.', advice)
     if isinstance(value, int):
         if value < 0:
-            raise ValueError(f'"{value}" is not a size. {advice}')
+            raise InvalidValue(f'"{value}" is not a size.', advice)
         return value
     size = _parse(value, {**{k: float(v) for k, v in _SIZE.items()}, "": 1.0}, "size", advice)
     if size != int(size):
-        raise ValueError(f'"{value}" is not a whole number of bytes. {advice}')
+        raise InvalidValue(f'"{value}" is not a whole number of bytes.', advice)
     return int(size)
 
 
 def parse_time(value: str) -> float:
-    """Seconds from ``2ms``; the unit is required. Raises ValueError with advice."""
+    """Seconds from ``2ms``; the unit is required. Raises InvalidValue."""
     advice = "Write a number with ns, us, ms, s, min or h, e.g. 2ms."
     if not isinstance(value, str):
-        raise ValueError(f'"{value}" is not a time. {advice}')
+        raise InvalidValue(f'"{value}" is not a time.', advice)
     return _parse(value, _TIME, "time", advice)
 
 

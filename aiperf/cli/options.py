@@ -18,7 +18,7 @@ import typer
 from aiperf.errors import usage
 from aiperf.host.placement import parse_cpus
 from aiperf.settings import Limits, Settings, load_precision
-from aiperf.units import parse_time
+from aiperf.units import InvalidValue, parse_time
 
 DEFAULT_RESULTS = Path("results")
 
@@ -118,8 +118,8 @@ def time_of(flag: str, text: str) -> float:
     """Seconds above zero from a flag's text. Raises UserError."""
     try:
         seconds = parse_time(text)
-    except ValueError as error:
-        raise usage(str(error), where=flag) from None
+    except InvalidValue as error:
+        raise usage(error.what, error.hint, where=flag) from None
     if seconds <= 0:
         raise usage(f'"{text}" is no time to measure in.', "Give more than zero.", where=flag)
     return seconds

@@ -5,8 +5,7 @@ What must not live here: running sessions, and the statistics over them.
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
-from typing import Any
+from dataclasses import asdict
 
 from aiperf.host import state_file
 from aiperf.records.calibration import Calibration
@@ -16,19 +15,10 @@ _KIND = "calibration"
 
 def load_calibration(host_id: str) -> tuple[Calibration, ...]:
     """Every stored calibration of this host; entries that this version cannot read are left out."""
-    entries = state_file.load(state_file.path_of(_KIND, host_id))
-    return tuple(c for entry in entries.values() if (c := _calibration(entry)) is not None)
+    return tuple(state_file.load_as(Calibration, _KIND, host_id, renamed={"sittings": "sessions"}).values())
 
 
 def save_calibration(host_id: str, calibration: Calibration) -> None:
     """Store, replacing the one of the same mode and scenario. Raises OSError."""
     key = f"{calibration.mode}/{calibration.scenario}"
     state_file.update(state_file.path_of(_KIND, host_id), {key: asdict(calibration)})
-
-
-def _calibration(entry: Any) -> Calibration | None:
-    names = {f.name for f in fields(Calibration)}
-    try:
-        return Calibration(**{name: value for name, value in entry.items() if name in names})
-    except (TypeError, AttributeError):
-        return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +231,7 @@ def shared_case(specs: Sequence[PeakSpec]) -> tuple[Case, dict[str, tuple[PeakSp
         first,
         scenario="peaks",
         id="peaks",
-        title="The peak_rates against which results are held",
+        title="The peaks against which results are held",
         sides=tuple(replace(case.sides[0], name=name) for name, case in each.items()),
         axes={},
         measure=Measure(isolation="in_process"),
@@ -273,8 +273,7 @@ def better(spec: PeakSpec, first: Peak | None, second: Peak | None) -> Peak | No
 
 def load_peaks(host_id: str) -> dict[str, Peak]:
     """Peak name -> peak measured on this host. An unreadable file is renamed aside and counts as empty."""
-    entries = state_file.load(state_file.path_of(_KIND, host_id))
-    return {name: peak for name, entry in entries.items() if (peak := _peak(entry)) is not None}
+    return {name: peak for name, peak in state_file.load_as(Peak, _KIND, host_id).items() if peak.value > 0}
 
 
 def save_peak(host_id: str, peak: Peak) -> None:
@@ -285,12 +284,3 @@ def save_peak(host_id: str, peak: Peak) -> None:
 def unreadable_peaks(host_id: str) -> tuple[Path, ...]:
     """Files of peaks that could not be read and were set aside."""
     return state_file.set_aside(_KIND, host_id)
-
-
-def _peak(entry: Any) -> Peak | None:
-    names = {f.name for f in fields(Peak)}
-    try:
-        peak = Peak(**{name: value for name, value in entry.items() if name in names})
-        return peak if peak.value > 0 else None
-    except (TypeError, AttributeError):
-        return None

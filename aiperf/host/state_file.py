@@ -11,18 +11,39 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from aiperf.paths import state_folder
 
+T = TypeVar("T")
 _ASIDE = ".unreadable-"
 
 
 def path_of(kind: str, host_id: str) -> Path:
     """Where the facts of one kind about one host are kept."""
     return state_folder() / kind / f"{host_id}.json"
+
+
+def load_as(
+    type_: type[T], kind: str, host_id: str, *, renamed: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, T]:
+    """Name -> entry as a dataclass. Entries that do not fit it are left out, as are fields that it does not have.
+
+    ``renamed``: name of a field in files of older versions -> name today.
+    """
+    found: dict[str, T] = {}
+    names = {field.name for field in fields(type_)}  # type: ignore[arg-type]
+    for name, entry in load(path_of(kind, host_id)).items():
+        if not isinstance(entry, dict):
+            continue
+        today = {renamed.get(key, key): value for key, value in entry.items()}
+        with contextlib.suppress(TypeError):  # a field is missing
+            found[name] = type_(**{key: value for key, value in today.items() if key in names})
+    return found
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from aiperf.records import Case, Check, Invocation, Measure, Needs, Side
 from aiperf.report.live import Progress
 from aiperf.scenario.command import words_of
 from aiperf.settings import Settings
+from aiperf.units import InvalidValue
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ def command_case(programs: Programs, host: HostFacts) -> Case:
 def _command(flag: str, text: str, faults: list[Fault]) -> tuple[str, ...]:
     try:
         parts = words_of(text)
-    except ValueError as error:
-        faults.append(Fault(flag, str(error)))
+    except InvalidValue as error:
+        faults.append(Fault(flag, error.what, error.hint))
         return ()
     if not parts:
         faults.append(Fault(flag, "is empty.", 'Give a command, e.g. "python script.py".'))

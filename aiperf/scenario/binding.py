@@ -13,14 +13,14 @@ from typing import Any
 from aiperf.records import Signature
 from aiperf.scenario.annotation import name_of, parts_of, tree_of
 from aiperf.scenario.wording import allowed, nearest, shown
-from aiperf.units import parse_size, parse_time
+from aiperf.units import InvalidValue, parse_size, parse_time
 
 
 def convert(value: Any, annotation: str) -> Any:
     """``value`` as YAML gave it -> the typed value that the workload receives.
 
     Sizes become bytes, times seconds; lists and mappings go element by element; an annotation that aiperf does not
-    know lets everything through. Raises ValueError with one sentence of fault and one of advice.
+    know lets everything through. Raises InvalidValue.
     """
     return _convert(value, tree_of(annotation))
 
@@ -42,10 +42,10 @@ def missing(signature: Signature, given: set[str]) -> list[str]:
 
 
 def bind(signature: Signature, values: dict[str, Any]) -> dict[str, Any]:
-    """Typed values of one side. Raises ValueError for a name or value that the signature does not allow."""
+    """Typed values of one side. Raises InvalidValue for a name or value that the signature does not allow."""
     for name in values:
         if name not in signature.parameters:
-            raise ValueError(f"{shown(name)} is not a parameter; allowed: {allowed(signature.parameters)}.")
+            raise InvalidValue(f"{shown(name)} is not a parameter; allowed: {allowed(signature.parameters)}.")
     return {name: convert(value, signature.parameters[name]) for name, value in values.items()}
 
 
@@ -58,7 +58,7 @@ def _convert(value: Any, node: ast.expr) -> Any:
     if name in ("Optional", "Union"):
         return _union(value, parts_of(node) + ([ast.Constant(None)] if name == "Optional" else []))
     if value is None and name not in ("Any", ""):
-        raise ValueError("has no value. Write one, or remove the key.")
+        raise InvalidValue("null is not a value.", "Write one, or remove the key.")
     if name == "Literal":
         return _literal(value, [p.value for p in parts_of(node) if isinstance(p, ast.Constant)])
     if name in ("list", "tuple", "Sequence", "dict", "Mapping"):
@@ -69,18 +69,18 @@ def _convert(value: Any, node: ast.expr) -> Any:
 def _union(value: Any, options: list[ast.expr]) -> Any:
     if value is None and any(isinstance(o, ast.Constant) and o.value is None for o in options):
         return None
-    problem: ValueError | None = None
+    problem: InvalidValue | None = None
     for option in options:
         try:
             return _convert(value, option)
-        except ValueError as error:
+        except InvalidValue as error:
             problem = problem or error
-    raise problem or ValueError(f"{shown(value)} is not allowed.")
+    raise problem or InvalidValue(f"{shown(value)} is not allowed.")
 
 
 def _none(value: Any) -> None:
     if value is not None:
-        raise ValueError(f"{shown(value)} is not allowed. Leave the value out, or write null.")
+        raise InvalidValue(f"{shown(value)} is not allowed.", "Leave the value out, or write null.")
 
 
 def _literal(value: Any, options: list[Any]) -> Any:
@@ -90,20 +90,20 @@ def _literal(value: Any, options: list[Any]) -> Any:
     hint = nearest(value, options) or f"Write one of {allowed(options)}."
     if not isinstance(value, str) and str(value).lower() in [o.lower() for o in options if isinstance(o, str)]:
         hint = f'Quote it: "{str(value).lower()}".'
-    raise ValueError(f"{shown(value)} is not allowed; allowed: {allowed(options)}. {hint}")
+    raise InvalidValue(f"{shown(value)} is not allowed; allowed: {allowed(options)}.", hint)
 
 
 def _container(value: Any, name: str, parts: list[ast.expr]) -> Any:
     if name in ("dict", "Mapping"):
         if not isinstance(value, dict):
-            raise ValueError(f"{shown(value)} is not a mapping. Write {{key: value}}.")
+            raise InvalidValue(f"{shown(value)} is not a mapping.", "Write {key: value}.")
         return {k: _convert(v, parts[1]) for k, v in value.items()} if len(parts) == 2 else value
     if not isinstance(value, list):
-        raise ValueError(f"{shown(value)} is not a list. Write [{_bare(value)}].")
+        raise InvalidValue(f"{shown(value)} is not a list.", f"Write [{_bare(value)}].")
     fixed = [p for p in parts if not (isinstance(p, ast.Constant) and p.value is Ellipsis)]
     if name == "tuple" and fixed and len(fixed) == len(parts):
         if len(value) != len(parts):
-            raise ValueError(f"{shown(value)} has {len(value)} entries. Write {len(parts)}.")
+            raise InvalidValue(f"{shown(value)} has {len(value)} entries.", f"Write {len(parts)}.")
         return [_convert(v, p) for v, p in zip(value, parts, strict=True)]
     return [_convert(v, fixed[0]) for v in value] if fixed else value
 
@@ -114,28 +114,28 @@ def _bare(value: Any) -> str:
 
 def _int(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{shown(value)} is not a whole number. Write digits only, without a unit.")
+        raise InvalidValue(f"{shown(value)} is not a whole number.", "Write digits only, without a unit.")
     return value
 
 
 def _float(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{shown(value)} is not a number. Write digits only, without a unit.")
+        raise InvalidValue(f"{shown(value)} is not a number.", "Write digits only, without a unit.")
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(f"{shown(value)} is too large for a float. Write a smaller number.") from None
+        raise InvalidValue(f"{shown(value)} is too large for a float.", "Write a smaller number.") from None
 
 
 def _bool(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"{shown(value)} is not true or false. Write true or false, without quotes.")
+        raise InvalidValue(f"{shown(value)} is not true or false.", "Write true or false, without quotes.")
     return value
 
 
 def _str(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f'{shown(value)} is not text. Quote it: "{_bare(value)}".')
+        raise InvalidValue(f"{shown(value)} is not text.", f'Quote it: "{_bare(value)}".')
     return value
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import shlex
 
+from aiperf.units import InvalidValue
+
 _OPERATORS = "|&;<>\n*?"
 """Outside of quotes: pipes, redirections, sequences, and patterns of file names."""
 _REPLACED = re.compile(r"\$[A-Za-z0-9_({@*#?!$-]|`")
@@ -19,17 +21,17 @@ _AT_A_WORD = "~#"
 def words_of(text: str) -> tuple[str, ...]:
     """The words of a command, quotes taken as a shell takes them; empty for an empty text.
 
-    Raises ValueError, with a sentence of fault and one of advice, for a quote that is not closed and for what a shell
+    Raises InvalidValue for a quote that is not closed and for what a shell
     would replace or take for itself: no shell runs the command, so the program would get it as an argument.
     """
     try:
         words = tuple(shlex.split(text))
     except ValueError:
-        raise ValueError(f"{text!r} has a quote that is not closed. Close it, or put a \\ before it.") from None
+        raise InvalidValue(f"{text!r} has a quote that is not closed.", "Close it, or put a \\ before it.") from None
     if words and (syntax := shell_syntax(text)):
-        raise ValueError(
-            f"{syntax!r} in {text!r} is for a shell, and no shell runs it: {words[0]} would get it as an argument. "
-            f"Write sh -c {shlex.quote(text)}, or put it in single quotes where it is meant as an argument."
+        raise InvalidValue(
+            f"{syntax!r} in {text!r} is for a shell, and no shell runs it: {words[0]} would get it as an argument.",
+            f"Write sh -c {shlex.quote(text)}, or put it in single quotes where it is meant as an argument.",
         )
     return words
 

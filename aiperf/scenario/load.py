@@ -34,7 +34,7 @@ def load_scenario(path: Path) -> Scenario:
     """
     document = read_document(path)
     parts = outline(document)
-    faults = list(document.faults)
+    faults: list[Fault] = []
     file = None
     try:
         file = ScenarioFile.model_validate(document.data)
@@ -44,8 +44,11 @@ def load_scenario(path: Path) -> Scenario:
     resolved, workload_faults = resolve_all(document, parts)
     faults += [*gpu_faults, *rule_faults(document, parts), *workload_faults]
     faults += parameter_faults(document, parts, resolved)
+    # A value that cannot even be read has one fault: nothing else about it can be known.
+    unreadable = {fault.where for fault in document.faults}
+    faults = [*document.faults, *(fault for fault in faults if fault.where not in unreadable)]
     if faults or file is None:
-        raise UserError(arranged(_once_a_place(faults)))
+        raise UserError(arranged(faults))
     return _scenario(document, file, gpu, resolved)
 
 
@@ -69,14 +72,6 @@ def _gpu_block(document: Document, parts: Outline) -> tuple[SharedFile, list[Fau
         return SharedFile.model_validate(block), []
     except ValidationError as error:
         return SharedFile(), schema_faults(document, error, below=("gpu",))
-
-
-def _once_a_place(faults: list[Fault]) -> list[Fault]:
-    """One fault for each wrong value: sides that share it would each complain in almost the same words."""
-    first: dict[tuple[str, str], Fault] = {}
-    for fault in faults:
-        first.setdefault((fault.where, fault.what.partition(" ")[0]), fault)
-    return list(first.values())
 
 
 def _scenario(

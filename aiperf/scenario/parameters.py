@@ -17,7 +17,8 @@ from aiperf.scenario.document import Document, KeyPath
 from aiperf.scenario.outline import AXIS_KEYS, Outline, RawSide, entry, head
 from aiperf.scenario.schema import RESERVED
 from aiperf.scenario.signature import read_signature, resolve_workload
-from aiperf.scenario.wording import allowed, dotted, nearest, shown, split_advice
+from aiperf.scenario.wording import allowed, dotted, nearest, shown
+from aiperf.units import InvalidValue
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,18 @@ def _resolve(text: str, base: Path) -> Resolved:
 
 def parameter_faults(document: Document, parts: Outline, resolved: Mapping[KeyPath, Resolved]) -> list[Fault]:
     """Unknown names, wrong values and missing parameters, for every side whose workload is known."""
-    faults: list[Fault] = []
+    faults: dict[KeyPath, Fault] = {}
     known = [(s, resolved[s.path]) for s in parts.sides if s.path in resolved]
     for side, workload in known:
-        faults += _block(document, workload, side.path, side.params)
-        faults += _block(document, workload, ("params",), parts.params)
-        faults += _block(document, workload, ("axes",), parts.axes, swept=parts.axes)
-        faults += _block(document, workload, ("gpu",), parts.gpu, swept=parts.axes)
-    faults += _missing(document, parts, known)
-    return faults
+        for path, fault in (
+            *_block(document, workload, side.path, side.params),
+            *_block(document, workload, ("params",), parts.params),
+            *_block(document, workload, ("axes",), parts.axes, swept=parts.axes),
+            *_block(document, workload, ("gpu",), parts.gpu, swept=parts.axes),
+        ):
+            # Sides that share a value would each complain about it: the first one is enough.
+            faults.setdefault(path, fault)
+    return [*faults.values(), *_missing(document, parts, known)]
 
 
 def _block(
@@ -70,14 +74,15 @@ def _block(
     path: KeyPath,
     block: Mapping[str, Any],
     swept: Mapping[str, Any] | None = None,
-) -> Iterator[Fault]:
+) -> Iterator[tuple[KeyPath, Fault]]:
+    """Each wrong value's path, and what is wrong with it."""
     for key, value in block.items():
         is_axis = swept is not None and key in swept
         if head(key) in RESERVED and swept is not None:
             continue
         annotation = _annotation(workload.signature, key if is_axis else "", key)
         if annotation is None:
-            yield _unknown(document, workload, (*path, key), key)
+            yield (*path, key), _unknown(document, workload, (*path, key), key)
         elif is_axis and isinstance(value, list):
             for index, item in enumerate(value):
                 yield from _value(document, (*path, key, index), item, annotation)
@@ -104,12 +109,11 @@ def _unknown(document: Document, workload: Resolved, at: KeyPath, key: str) -> F
     return document.fault(at, what, nearest(key, [*names, *side_keys]), key=True)
 
 
-def _value(document: Document, at: KeyPath, value: Any, annotation: str) -> Iterator[Fault]:
+def _value(document: Document, at: KeyPath, value: Any, annotation: str) -> Iterator[tuple[KeyPath, Fault]]:
     try:
         convert(value, annotation)
-    except ValueError as error:
-        what, hint = split_advice(str(error))
-        yield document.fault(at, f"{dotted(at)} {what}" if what.startswith("has") else f"{dotted(at)}: {what}", hint)
+    except InvalidValue as error:
+        yield at, document.fault(at, f"{dotted(at)}: {error.what}", error.hint)
 
 
 def _missing(document: Document, parts: Outline, known: list[tuple[RawSide, Resolved]]) -> Iterator[Fault]:

@@ -12,7 +12,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 
 from aiperf.records import Cache, Clock, Isolation, PrimaryMetric, Statistic
 from aiperf.scenario.command import words_of
-from aiperf.units import parse_size
+from aiperf.scenario.wording import shown
+from aiperf.units import InvalidValue, parse_size
 
 SIZE_PATTERN = r"^\s*[0-9]+(\.[0-9]+)?\s*(B|KiB|MiB|GiB|TiB|kB|KB|MB|GB|TB)?\s*$"
 RESERVED = ("env", "ranks", "python", "venv", "ref", "command", "workload")
@@ -22,11 +23,11 @@ RESERVED = ("env", "ranks", "python", "venv", "ref", "command", "workload")
 def _specifier(value: Any) -> str:
     advice = 'Write it in quotes like ">=9.0".'
     if not isinstance(value, str):
-        raise ValueError(f"{value} is not a version specifier. {advice}")
+        raise InvalidValue(f"{value} is not a version specifier.", advice)
     try:
         SpecifierSet(value)
     except InvalidSpecifier:
-        raise ValueError(f'"{value}" is not a version specifier. {advice}') from None
+        raise InvalidValue(f'"{value}" is not a version specifier.', advice) from None
     return value
 
 
@@ -41,15 +42,15 @@ def _command(value: Any) -> tuple[str, ...]:
     elif isinstance(value, list) and all(isinstance(v, str) for v in value):
         words = list(value)
     else:
-        raise ValueError(f"is not a command. {advice}")
+        raise InvalidValue(f"{shown(value)} is not a command.", advice)
     if not words or not words[0]:
-        raise ValueError(f"is an empty command. {advice}")
+        raise InvalidValue(f"{shown(value)} is an empty command.", advice)
     return tuple(words)
 
 
 def _env_text(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError('is not text. Quote it, e.g. "1".')
+        raise InvalidValue(f"{shown(value)} is not text.", 'Quote it, e.g. "1".')
     return str(value)
 
 
@@ -58,7 +59,7 @@ def _check(value: Any) -> Any:
         return value
     if value not in ("bitwise", "tolerance", "none"):
         advice = "Write bitwise, {rtol: …, atol: …}, {name: …, bound: …} or {kind: none, reason: …}."
-        raise ValueError(f'"{value}" is not a check. {advice}')
+        raise InvalidValue(f'"{value}" is not a check.', advice)
     return {"kind": value}
 
 
@@ -67,7 +68,7 @@ def _cited(value: Any) -> Any:
     if isinstance(value, str) and value.strip():
         return {"row": value}
     if not isinstance(value, dict):
-        raise ValueError(f"is not a row of the book. {advice}")
+        raise InvalidValue(f"{shown(value)} is not a row of the book.", advice)
     return value
 
 

@@ -14,7 +14,8 @@ from pydantic_core import ErrorDetails
 from aiperf.errors import Fault
 from aiperf.scenario.document import Document, KeyPath
 from aiperf.scenario.schema import CheckFile, CitationFile, MeasureFile, NeedsFile, ScenarioFile
-from aiperf.scenario.wording import allowed, dotted, nearest, shown, split_advice
+from aiperf.scenario.wording import allowed, dotted, nearest, shown
+from aiperf.units import InvalidValue
 
 _MODELS: dict[KeyPath, type[BaseModel]] = {
     (): ScenarioFile,
@@ -63,8 +64,9 @@ def _fault(document: Document, error: ErrorDetails, path: KeyPath) -> Fault:
     if value is None:
         return document.fault(path, f"{name} has no value.", _hint(kind, error) or "Write one, or remove the key.")
     if kind == "value_error":
-        what, hint = split_advice(str(error["ctx"]["error"]))
-        return document.fault(path, f"{name}: {what}" if what[0] in '"-0123456789' else f"{name} {what}", hint)
+        invalid = error["ctx"]["error"]
+        assert isinstance(invalid, InvalidValue)
+        return document.fault(path, f"{name}: {invalid.what}", invalid.hint)
     return document.fault(path, f"{name}: {shown(value)} {_wrong(kind, error)}", _hint(kind, error))
 
 

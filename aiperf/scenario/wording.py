@@ -53,12 +53,6 @@ def dotted(path: Iterable[object]) -> str:
     return text.lstrip(".")
 
 
-def split_advice(message: str) -> tuple[str, str]:
-    """A message of units.py as (what is wrong, what to do)."""
-    head, mark, tail = message.partition(". ")
-    return (head + ".", tail) if mark else (message, "")
-
-
 def shown_path(path: Path) -> str:
     """``path`` relative to the working folder when it lies inside it."""
     try:

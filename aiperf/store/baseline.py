@@ -19,7 +19,7 @@ from aiperf.records import CaseRecord, RunRecord
 from aiperf.store.codec import CorruptRecord, dump_json, from_plain
 from aiperf.store.write import write_whole
 
-VERSION = 1
+VERSION = 2
 _DIGITS = 7
 """Significant digits that are kept: finer than any interval, short enough to read."""
 _SHOWN = 5
@@ -52,7 +52,7 @@ def read_baseline(path: Path) -> Baseline:
             raise usage(
                 f"was written as version {version}; this aiperf reads up to {VERSION}.", "Update aiperf.", str(path)
             )
-        return from_plain(Baseline, plain)
+        return from_plain(Baseline, _in_words_of_2(plain) if version == 1 else plain)
     except FileNotFoundError:
         hint = "Write one: aiperf gate --promote RUN [RUN ...] --baseline FILE --why TEXT."
         raise NoBaseline(Fault(str(path), "there is no such baseline.", hint)) from None
@@ -61,6 +61,15 @@ def read_baseline(path: Path) -> Baseline:
     except (ValueError, RecursionError, CorruptRecord) as error:
         hint = "Take the version that was committed, or promote again into a new file."
         raise usage(f"is no baseline: {error}.", hint, str(path)) from None
+
+
+def _in_words_of_2(plain: dict[str, Any]) -> dict[str, Any]:
+    """A file of version 1, whose entries called their sessions sittings."""
+    entries = plain.get("entries")
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        return plain
+    renamed = [{"sessions" if k == "sittings" else k: v for k, v in entry.items()} for entry in entries]
+    return {**plain, "entries": renamed}
 
 
 def write_baseline(path: Path, baseline: Baseline) -> None:

@@ -19,14 +19,14 @@ from typing import Generic, TypeVar
 from aiperf.errors import UserError
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.store.codec import CorruptRecord, decode_run
-from aiperf.store.light import decode_light, without_pairs
+from aiperf.store.light import decode_light
 from aiperf.store.read import Damaged, age, run_folders
 from aiperf.store.write import CASES, RUN_FILE, name_stem
 
 T = TypeVar("T")
 Decode = Callable[[bytes, str], T]
 """(text of a case file, its path) -> what the reader wants of it; raises as ``decode_case``."""
-_AT_ONCE = 16
+_AT_ONCE = 8
 """Runs that are read before the first of them is decoded."""
 _READERS = 8
 """On a network file system the answer to a small read is what takes long, so several are asked for at once."""
@@ -80,7 +80,7 @@ def entries(results: Path, *, scenario: str = "") -> History:
     """
     found: list[tuple[tuple[float, tuple[str, int]], list[Entry]]] = []
     damaged: list[Damaged] = []
-    for run in scan(results, lambda data, where: decode_light(data, where=where), scenario=scenario, keep_pairs=False):
+    for run in scan(results, lambda data, where: decode_light(data, where=where).record, scenario=scenario):
         wanted = [r for _, r in run.cases if not scenario or scenario in (r.case.scenario, r.case.id)]
         places = {case_id: place for place, case_id in enumerate(run.record.planned)}
         wanted.sort(key=lambda r: places.get(r.case.id, len(places)))
@@ -90,22 +90,22 @@ def entries(results: Path, *, scenario: str = "") -> History:
     return History(tuple(e for _, run_entries in found for e in run_entries), tuple(damaged))
 
 
-def scan(results: Path, decode: Decode[T], *, scenario: str = "", keep_pairs: bool = True) -> Iterator[ScannedRun[T]]:
+def scan(results: Path, decode: Decode[T], *, scenario: str = "") -> Iterator[ScannedRun[T]]:
     """Yield each run in ``results`` by name, one after the other, its case files read and decoded.
 
-    Without ``keep_pairs`` the text that ``decode`` gets has no pairs. ``scenario`` leaves files unread whose name shows
-    that they are of another one; then a run without such files is left out.
+    ``scenario`` leaves files unread whose name shows that they are of another one; then a run without such files is
+    left out.
     """
     folders = run_folders(results)
     with ThreadPoolExecutor(_READERS) as pool, _no_collection():
         for first in range(0, len(folders), _AT_ONCE):
             chunk = folders[first : first + _AT_ONCE]
-            for files in pool.map(lambda f: _read_files(f, name_stem(scenario), keep_pairs), chunk):
+            for files in pool.map(lambda f: _read_files(f, name_stem(scenario)), chunk):
                 if files is not None:
                     yield _decoded(files, decode)
 
 
-def _read_files(folder: Path, stem: str, keep_pairs: bool) -> _Files | None:
+def _read_files(folder: Path, stem: str) -> _Files | None:
     """Read a run's files; None when the folder is no run, or has no case of the name wanted."""
     try:
         with os.scandir(folder / CASES) as listed:
@@ -116,17 +116,14 @@ def _read_files(folder: Path, stem: str, keep_pairs: bool) -> _Files | None:
     run = None if stem and not wanted else _bytes(folder / RUN_FILE)
     if run is None or (isinstance(run, OSError) and not names):
         return None
-    return _Files(
-        folder, run, tuple((folder / CASES / name, _bytes(folder / CASES / name, keep_pairs)) for name in wanted)
-    )
+    return _Files(folder, run, tuple((folder / CASES / name, _bytes(folder / CASES / name)) for name in wanted))
 
 
-def _bytes(path: Path, keep_pairs: bool = True) -> bytes | OSError:
+def _bytes(path: Path) -> bytes | OSError:
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         return error
-    return data if keep_pairs else without_pairs(data)[0]
 
 
 def _decoded(files: _Files, decode: Decode[T]) -> ScannedRun[T]:

@@ -31,8 +31,10 @@ _RENAMED_IN_3: dict[tuple[str, ...], str] = {
     ("pairs", "watch", "standing"): "invariants",
     ("pairs", "runs", "work", "roofs"): "peaks",
     ("pairs", "runs", "work", "held"): "maybe_cached",
+    ("facts", "work", "*", "roofs"): "peaks",
+    ("facts", "work", "*", "held"): "maybe_cached",
 }
-"""Path of a key in a case or run record, through lists, -> its name from version 3 on."""
+"""Path of a key in a record or profile, through lists and (*) whatever the key, -> its name from version 3 on."""
 
 
 def _in_words_of_3(plain: dict[str, Any]) -> dict[str, Any]:
@@ -41,11 +43,13 @@ def _in_words_of_3(plain: dict[str, Any]) -> dict[str, Any]:
     plain = _with_finding_fields(plain)
     if "argv" in plain:
         return _with_command(plain)
+    if "artefacts" in plain:
+        notes = [_profile_note(text) for text in plain.get("notes", ())]
+        artefacts = [_with_artefact_code(artefact) for artefact in plain["artefacts"]]
+        return {**plain, "notes": notes, "artefacts": artefacts}
     if "case" in plain and "status" in plain:
         # Nothing asks which note a sentence is, so that it may stay one.
         plain = {**plain, "notes": [{"code": "text", "values": {"text": text}} for text in plain.get("notes", ())]}
-    elif "artefacts" in plain:
-        return {**plain, "notes": [_profile_note(text) for text in plain.get("notes", ())]}
     return _with_check_fields(plain)
 
 
@@ -64,6 +68,13 @@ def _profile_note(text: str) -> dict[str, Any]:
         "code": "timeline_cut",
         "values": {"side": cut["side"], **times, "shown": int(cut["shown"]), "bars": int(cut["bars"])},
     }
+
+
+_NO_KERNEL = "nsys saw no kernel of this side, and ncu reads kernels alone"
+
+
+def _with_artefact_code(artefact: dict[str, Any]) -> dict[str, Any]:
+    return {**artefact, "code": "no_kernel"} if artefact.get("reason") == _NO_KERNEL else artefact
 
 
 def _with_command(run: dict[str, Any]) -> dict[str, Any]:
@@ -159,6 +170,8 @@ def _with_key(plain: Any, path: tuple[str, ...], name: str) -> Any:
     if isinstance(plain, list):
         return [_with_key(item, path, name) for item in plain]
     key, *rest = path
+    if key == "*" and isinstance(plain, dict):
+        return {k: _with_key(value, tuple(rest), name) for k, value in plain.items()}
     if not isinstance(plain, dict) or key not in plain:
         return plain
     if rest:

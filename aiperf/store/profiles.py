@@ -17,8 +17,6 @@ from aiperf.store.read import Damaged, find_runs
 from aiperf.store.write import file_name, write_whole
 
 PROFILES, RAW = "profiles", "raw"
-_BEGIN, _END = b'\n "spans": [\n', b'\n ],\n "mechanism": '
-"""Where the timeline lies in a file of the store: its indent is the depth, and no text in JSON holds a newline."""
 
 
 def raw_folder(run: Path) -> Path:
@@ -49,21 +47,11 @@ def _entries(run: Path, spans: bool) -> Iterator[Profile | Damaged]:
         if path.name.startswith("."):
             continue
         try:
-            data = path.read_bytes()
-            yield from_plain(Profile, load_plain(data if spans else _without_spans(data), where=str(path)))
-        except CorruptRecord as error:
-            yield Damaged(path, str(error))
-        except UserError as error:
-            yield Damaged(path, error.faults[0].what.rstrip("."))
-        except OSError as error:
-            yield Damaged(path, f"cannot be read ({error.strerror})")
-
-
-def _without_spans(data: bytes) -> bytes:
-    """The text of a profile with an empty timeline, which is most of it; whole where it is laid out otherwise."""
-    begin = data.find(_BEGIN)
-    end = data.find(_END, begin)
-    return data[: begin + len(_BEGIN) - 1] + data[end + 2 :] if 0 <= begin < end else data
+            plain = load_plain(path.read_bytes(), where=str(path))
+            # The timeline is most of a profile: where it is not wanted it is not made into objects.
+            yield from_plain(Profile, plain if spans else {**plain, "spans": []})
+        except (CorruptRecord, UserError, OSError) as error:
+            yield Damaged.by(error, path)
 
 
 def raw_reports(results: Path) -> dict[Path, int]:

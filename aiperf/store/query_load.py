@@ -12,7 +12,7 @@ from typing import Any
 
 from aiperf.records import RunRecord
 from aiperf.store.history import ScannedRun, scan
-from aiperf.store.light import Light, decode_counted
+from aiperf.store.light import Light, decode_light
 from aiperf.store.profiles import read_profiles
 from aiperf.store.read import Damaged, find_runs
 from aiperf.store.samples import looks_whole, why_unreadable
@@ -55,7 +55,7 @@ def load(results: Path, tables: Sequence[DataTable]) -> Loaded:
     needs = {table.needs for table in filled}
 
     def decode(data: bytes, where: str) -> Light:
-        return decode_counted(data, where=where, results="results" in needs, pairs="pairs" in needs)
+        return decode_light(data, where=where, results="results" in needs, pairs="pairs" in needs)
 
     runs, samples, damaged = 0, list[SampleFile](), list[Damaged]()
     only_profiles = all(table.level == "profile" for table in tables)

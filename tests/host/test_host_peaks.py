@@ -160,6 +160,13 @@ def test_calibrations_are_kept_per_mode_and_scenario():
     assert len(load_calibration("host")) == 2
 
 
+def test_a_calibration_of_an_older_version_which_called_sessions_sittings_is_read(state):
+    save_calibration("host", NOISE)
+    (path,) = state.rglob("host.json")
+    path.write_text(path.read_text().replace('"sessions"', '"sittings"'))
+    assert load_calibration("host") == (NOISE,)
+
+
 def test_a_scenario_takes_its_own_calibration_and_else_the_noisiest_of_its_mode():
     calm, wild = replace(NOISE, scenario="calm"), replace(NOISE, scenario="wild", threshold=0.05)
     stored = (calm, wild, replace(NOISE, mode="in_process+device", threshold=0.5))

@@ -78,8 +78,8 @@ WRONG = {
         "{row: ch01/a, sid: fast}",
         '22: book[1].sid: "sid" is not a key of book[1]; allowed: row, side, against. Did you mean side?',
     ),
-    "a number": ("3", "8: book[1] is not a row of the book. Write chNN/name, or {row: chNN/name, side: name} for"),
-    "nothing": ('""', "8: book[1] is not a row of the book. Write chNN/name"),
+    "a number": ("3", "8: book[1]: 3 is not a row of the book. Write chNN/name, or {row: chNN/name, side: name} for"),
+    "nothing": ('""', "8: book[1]: \"\" is not a row of the book. Write chNN/name"),
 }  # fmt: skip
 
 

@@ -134,14 +134,14 @@ SIDES = {
     "no context": (("bench.py:copy", "bench.py:nothing"), 'x.yaml:3:11: workload: "./bench.py:nothing": nothing takes'),
     "not a workload": (("./bench.py:copy", "copy"), 'x.yaml:3:11: workload: "copy" is not a workload. Write family.'),
     "ranks of nothing": (("pinned: true", "ranks: 0"), "x.yaml:6:16: after.ranks: 0 is out of range; it must be at"),
-    "env that is no text": (("pinned: true", "env: {A: true}"), "x.yaml:6:18: after.env.A is not text. Quote it"),
+    "env that is no text": (("pinned: true", "env: {A: true}"), "x.yaml:6:18: after.env.A: true is not text. Quote it"),
     "env name that is none": (("pinned: true", "env: {A-B: 1}"), 'x.yaml:6:15: after.env: "A-B" is not a name.'),
     "python and venv": (("pinned: true", "python: p, venv: v"), "x.yaml:6:20: after has both python and venv."),
     "time without a unit": (("pinned: true", "wait: 2"), 'x.yaml:6:15: after.wait: "2" is not a time. Write a number'),
     "text that is a number": (("pinned: true", "label: 2"), 'x.yaml:6:16: after.label: 2 is not text. Quote it: "2".'),
     "list entry": (("pinned: true", "shape: [1, b]"), 'x.yaml:6:16: after.shape: "b" is not a whole number.'),
     "command beside a workload": (("{pinned: true}", "{command: ls}"), "x.yaml:5:1: before has no command, another"),
-    "empty command": (("{pinned: true}", "{command: ''}"), "x.yaml:6:18: after.command is an empty command."),
+    "empty command": (("{pinned: true}", "{command: ''}"), 'x.yaml:6:18: after.command: "" is an empty command.'),
     "open quote": (("{pinned: true}", '{command: "a \'b"}'), 'x.yaml:6:18: after.command: "a \'b" has a quote'),
 }
 

@@ -197,7 +197,7 @@ def test_values_become_what_the_workload_receives(annotation, value, typed):
         ("tuple[int, int]", [1], "[1] has 1 entries. Write 2."),
         ("dict[str, int]", {"a": "b"}, '"b" is not a whole number.'),
         ("dict[str, int]", [1], "[1] is not a mapping."),
-        ("int", None, "has no value."),
+        ("int", None, "null is not a value."),
         ("Size | None", "x", '"x" is not a size.'),
     ],
 )

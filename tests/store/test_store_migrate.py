@@ -84,6 +84,17 @@ def test_keys_that_version_3_renamed_hold_what_they_held() -> None:
     }
 
 
+def test_a_profile_of_version_2_keeps_the_work_of_its_sides_and_why_a_tool_was_left_out() -> None:
+    artefacts = [
+        {"tool": "ncu", "reason": "nsys saw no kernel of this side, and ncu reads kernels alone"},
+        {"tool": "nsys", "reason": ""},
+    ]
+    work = {"before": {"bytes": 8, "roofs": {"dram": 8.0}, "held": {}}}
+    found = migrated({"schema_version": 2, "artefacts": artefacts, "facts": {"work": work}}, to=3)
+    assert found["facts"]["work"] == {"before": {"bytes": 8, "peaks": {"dram": 8.0}, "maybe_cached": {}}}
+    assert [artefact.get("code") for artefact in found["artefacts"]] == ["no_kernel", None]
+
+
 def test_what_a_check_said_in_a_sentence_becomes_its_kind_its_sides_and_its_audits() -> None:
     sentences = (
         "work with before, 3 audits, bit for bit", "tiled with before, 1 audit, check x, bound 2", "tiled by itself",
