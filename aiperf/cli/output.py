@@ -21,8 +21,7 @@ from aiperf.report.layout.terminal import show, terminal_width
 from aiperf.report.layout.text import Line
 from aiperf.report.numbers import clean
 from aiperf.report.plan_table import Estimate, plan_lines, plan_rows
-from aiperf.report.profile_export import profile_markdown
-from aiperf.report.profile_table import profile_lines
+from aiperf.report.profile_text import profile_lines, profile_markdown
 from aiperf.report.query_table import query_csv
 from aiperf.report.summary import discovery_line, summary_line
 from aiperf.report.views.run_rows import Extras, build_rows

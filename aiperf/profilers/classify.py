@@ -5,7 +5,7 @@ What must not live here: reading reports, wording for tables. Thresholds are NVI
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Literal
 
 from aiperf.records.profiled import Bound, CounterRow, SideProfile
 from aiperf.units import format_time
@@ -37,30 +37,65 @@ UNSEEN_S = 100e-6
 """The same, for each waiting call: one that finds its work done may return this late. Our own choice."""
 COPY_PCT = 50.0
 """Of the wall: copies that are the bottleneck. Our own choice."""
+Detail = Literal["level", "tensor_pipe", "uncoalesced", "few_warps", "small_grid"]
+_L1 = "L1 and shared memory"
 
 
 def kernel_bound(row: CounterRow) -> tuple[Bound, str]:
-    """Class of a kernel from its counters; an empty class when they were not read."""
-    sm, tensor = row.sm_pct, row.tensor_pct or 0.0
-    levels = {"DRAM": row.dram_pct, "L2": row.l2_pct, "L1 and shared memory": row.l1_pct}
-    known = {name: value for name, value in levels.items() if value is not None}
-    memory = row.memory_pct if row.memory_pct is not None else max(known.values(), default=None)
+    """Class of a kernel from its counters, and its reason; an empty class when they were not read."""
+    sm, memory = row.sm_pct, _memory(row)
     if sm is None or memory is None:
         return "", _unread(sm, memory)
+    found = details(row)
     if max(sm, memory) < LATENCY_PCT:
-        return "latency", _latency(row, sm, memory)
-    # The memory figure is the largest of its parts: the level whose own figure equals it is the one that limits.
-    level = min(known, key=lambda name: abs(known[name] - memory), default="")
+        return "latency", _latency(row, sm, memory, found)
     # A wgmma GEMM keeps shared memory as busy as the tensor cores while DRAM idles: its operands stream through it.
-    if tensor >= TENSOR_PCT and tensor >= sm - BALANCED_POINTS and (row.dram_pct or 0.0) < LATENCY_PCT:
+    if _tensor_bound(row, sm):
         beside = f"memory {memory:.0f} %" if row.dram_pct is None else f"DRAM {row.dram_pct:.0f} %"
-        return "compute", f"tensor pipe {tensor:.0f} %, {beside}"
+        return "compute", f"tensor pipe {row.tensor_pct:.0f} %, {beside}"
     if abs(sm - memory) < BALANCED_POINTS:
-        return "balanced", f"SM {sm:.0f} %, {_at_level(level, known, memory)}"
+        return "balanced", f"SM {sm:.0f} %, {_at_level(row, memory)}"
     if sm > memory:
-        pipe = "tensor pipe" if tensor >= sm - BALANCED_POINTS else "FMA and ALU pipes"
+        pipe = "tensor pipe" if "tensor_pipe" in found else "FMA and ALU pipes"
         return "compute", f"SM {sm:.0f} % ({pipe}), memory {memory:.0f} %"
-    return "memory", f"{_at_level(level, known, memory)}, SM {sm:.0f} %{_uncoalesced(row, level)}"
+    uncoalesced = f"; uncoalesced: {row.sector_use_pct:.3g} % of each sector used" if "uncoalesced" in found else ""
+    return "memory", f"{_at_level(row, memory)}, SM {sm:.0f} %{uncoalesced}"
+
+
+def details(row: CounterRow) -> frozenset[Detail]:
+    """What the reason of a kernel's class says beyond the class; nothing where its counters were not read."""
+    sm, memory = row.sm_pct, _memory(row)
+    if sm is None or memory is None:
+        return frozenset()
+    if max(sm, memory) < LATENCY_PCT:
+        if row.waves is not None and row.waves < ONE_WAVE:
+            return frozenset({"small_grid"})
+        few = row.occupancy_pct is not None and row.occupancy_pct < FEW_WARPS_PCT
+        return frozenset({"few_warps"} if few else ())
+    if _tensor_bound(row, sm) or sm - memory >= BALANCED_POINTS:
+        return frozenset({"tensor_pipe"} if (row.tensor_pct or 0.0) >= sm - BALANCED_POINTS else ())
+    apart = memory - sm >= BALANCED_POINTS and row.sector_use_pct is not None and row.sector_use_pct < SECTOR_PCT
+    return frozenset({"level", "uncoalesced"} if apart and _nearest(row, memory) != _L1 else {"level"})
+
+
+def _levels(row: CounterRow) -> dict[str, float]:
+    found = {"DRAM": row.dram_pct, "L2": row.l2_pct, _L1: row.l1_pct}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _memory(row: CounterRow) -> float | None:
+    return row.memory_pct if row.memory_pct is not None else max(_levels(row).values(), default=None)
+
+
+def _nearest(row: CounterRow, memory: float) -> str:
+    """The level that limits: the memory figure is the largest of its parts, so its own figure equals it."""
+    known = _levels(row)
+    return min(known, key=lambda name: abs(known[name] - memory), default="")
+
+
+def _tensor_bound(row: CounterRow, sm: float) -> bool:
+    tensor = row.tensor_pct or 0.0
+    return tensor >= TENSOR_PCT and tensor >= sm - BALANCED_POINTS and (row.dram_pct or 0.0) < LATENCY_PCT
 
 
 def _unread(sm: float | None, memory: float | None) -> str:
@@ -70,8 +105,9 @@ def _unread(sm: float | None, memory: float | None) -> str:
     return f"no {missing} counters ({there})"
 
 
-def _at_level(level: str, known: Mapping[str, float], memory: float) -> str:
+def _at_level(row: CounterRow, memory: float) -> str:
     """The limiting level with its own figure; where that is not the memory figure, both, and the other levels'."""
+    known, level = _levels(row), _nearest(row, memory)
     if not level:
         return f"memory {memory:.0f} %"
     if abs(known[level] - memory) <= NEAR_POINTS:
@@ -80,19 +116,11 @@ def _at_level(level: str, known: Mapping[str, float], memory: float) -> str:
     return f"memory {memory:.0f} % (nearest: {level} {known[level]:.0f} %{others})"
 
 
-def _latency(row: CounterRow, sm: float, memory: float) -> str:
+def _latency(row: CounterRow, sm: float, memory: float, found: frozenset[Detail]) -> str:
     numbers = f"SM {sm:.0f} %, memory {memory:.0f} %, both below {LATENCY_PCT:.0f} %"
-    if row.waves is not None and row.waves < ONE_WAVE:
+    if "small_grid" in found:
         return f"{numbers}: the grid is smaller than one wave ({row.waves:.2g})"
-    if row.occupancy_pct is not None and row.occupancy_pct < FEW_WARPS_PCT:
-        return f"{numbers}: too few warps (occupancy {row.occupancy_pct:.0f} %)"
-    return numbers
-
-
-def _uncoalesced(row: CounterRow, level: str) -> str:
-    if row.sector_use_pct is None or row.sector_use_pct >= SECTOR_PCT or level.startswith("L1"):
-        return ""
-    return f"; uncoalesced: {row.sector_use_pct:.3g} % of each sector used"
+    return f"{numbers}: too few warps (occupancy {row.occupancy_pct:.0f} %)" if "few_warps" in found else numbers
 
 
 def side_bound(side: SideProfile, *, devices: int = 1) -> tuple[Bound, str]:

@@ -49,7 +49,7 @@ _FINDINGS = "Findings of the host"
 
 
 @dataclass(frozen=True)
-class Block:
+class CaseBlock:
     """Sentences about a case under one heading."""
 
     key: str
@@ -68,32 +68,32 @@ def explain_case(run: RunRecord, record: CaseRecord, *, profile: Profile | None 
     return "\n\n".join(texts) + "\n"
 
 
-def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None = None) -> list[Block]:
+def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None = None) -> list[CaseBlock]:
     """All blocks of a case in their order, those without sentences included."""
     case, imported = record.case, record.status == "imported"
     return [
-        Block("title", f"{case.id}: {case.title}", []),
-        Block("why", "", [f"Why: {case.why}"] if case.why else []),
-        Block("sides", "What was run", [] if imported else side_sentences(case)),
-        Block("outcome", "Outcome", outcome_sentences(record) + _stderr(record)),
-        Block("measured", "How it was measured", _imported(record) if imported else _measured(record)),
-        Block("checks", "What was checked", [] if imported else _checks(record)),
+        CaseBlock("title", f"{case.id}: {case.title}", []),
+        CaseBlock("why", "", [f"Why: {case.why}"] if case.why else []),
+        CaseBlock("sides", "What was run", [] if imported else side_sentences(case)),
+        CaseBlock("outcome", "Outcome", outcome_sentences(record) + _stderr(record)),
+        CaseBlock("measured", "How it was measured", _imported(record) if imported else _measured(record)),
+        CaseBlock("checks", "What was checked", [] if imported else _checks(record)),
         *(
-            Block(
+            CaseBlock(
                 "result",
                 f"{r.comparison.metric}: {r.side} against {r.against}",
                 result_sentences(r, word=record.outcome(r)) + clock_sentences(record, r),
             )
             for r in record.results
         ),
-        Block("mechanism", "What explains it", [] if imported else mechanism_sentences(record, profile)),
-        Block("facts", "What the sides report of themselves", [] if imported else fact_sentences(record)),
-        Block("limits", "The limit", _limits(run, record)),
-        Block("host", "What the host did meanwhile", [] if imported else meanwhile_sentences(record)),
-        Block("incidents", "What disturbed it", _disturbances(record)),
+        CaseBlock("mechanism", "What explains it", [] if imported else mechanism_sentences(record, profile)),
+        CaseBlock("facts", "What the sides report of themselves", [] if imported else fact_sentences(record)),
+        CaseBlock("limits", "The limit", _limits(run, record)),
+        CaseBlock("host", "What the host did meanwhile", [] if imported else meanwhile_sentences(record)),
+        CaseBlock("incidents", "What disturbed it", _disturbances(record)),
         _findings(run, record),
-        Block("book", "The book", row_sentences(case.book, record)),
-        Block("reproduce", "To reproduce it", reproduce(run, record)),
+        CaseBlock("book", "The book", row_sentences(case.book, record)),
+        CaseBlock("reproduce", "To reproduce it", reproduce(run, record)),
     ]
 
 
@@ -269,16 +269,16 @@ def _disturbances(record: CaseRecord) -> list[str]:
     return said + [f"Note: {note}" for note in note_sentences(record)]
 
 
-def _findings(run: RunRecord, record: CaseRecord) -> Block:
+def _findings(run: RunRecord, record: CaseRecord) -> CaseBlock:
     """Findings that touch this case where that was judged, else all of the run."""
     if run.known and run.settings.get("host_check", "off") == "off":
-        return Block("run_findings", _FINDINGS, [f"Finding, {clean(str(finding))}" for finding in run.findings])
+        return CaseBlock("run_findings", _FINDINGS, [f"Finding, {clean(str(finding))}" for finding in run.findings])
     said = [f"Finding, {clean(str(finding))}" for finding in record.findings]
     if not said and not run.known:
         said = ["The findings of the host are unknown: the run's own record is damaged."]
     elif not said and record.pairs:
         said = ["No finding of the host touches this case."]
-    return Block("findings", _FINDINGS, said)
+    return CaseBlock("findings", _FINDINGS, said)
 
 
 def _incidents(incidents: Iterable[Incident]) -> list[str]:

@@ -37,6 +37,17 @@ class Seen:
         return sum(seconds for seconds, _ in known) / sum(count for _, count in known) if known else None
 
     @property
+    def bytes_each(self) -> float | None:
+        """Mean bytes of a launch."""
+        known = [(r.bytes, r.count or 1) for r in self.rows if r.bytes is not None]
+        return sum(amount for amount, _ in known) / sum(count for _, count in known) if known else None
+
+    @property
+    def median_s(self) -> float | None:
+        """Median time of several launches; that of a single one is its time."""
+        return self.number("median_s") if any((r.count or 0) > 1 for r in self.rows) else None
+
+    @property
     def flops(self) -> float | None:
         """Floating-point operations of a launch, counted; None where those of any row are not known."""
         known = [(r.metrics.get(FLOPS), r.count or 1) for r in self.rows]
@@ -78,9 +89,14 @@ class Match:
         return self.before, self.after
 
     @property
+    def present(self) -> tuple[Seen, ...]:
+        """Those of the two that there are."""
+        return tuple(seen for seen in self.both if seen)
+
+    @property
     def size(self) -> float:
         """The larger of the two times."""
-        return max((seen.number("time_s") or 0.0 for seen in self.both if seen), default=0.0)
+        return max((seen.number("time_s") or 0.0 for seen in self.present), default=0.0)
 
 
 def mean(values: Iterable[float | None]) -> float | None:
@@ -96,14 +112,14 @@ def sides_of(profile: Profile) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-def pairs_of(profile: Profile) -> list[tuple[str, str]]:
-    """Each later side with the first; a profile of one side has an empty second."""
+def pairs_of(profile: Profile) -> list[tuple[str, ...]]:
+    """Each later side with the first; of a profile of one side, that alone."""
     first, *rest = sides_of(profile) or ("",)
-    return [(first, other) for other in rest] or [(first, "")]
+    return [(first, other) for other in rest] or [(first,)]
 
 
 def side_of(profile: Profile, side: str, tool: str) -> SideProfile | None:
-    """What one tool told of one side as a whole."""
+    """What one tool recorded of one side as a whole."""
     return next((s for s in profile.sides if s.side == side and s.tool == tool), None)
 
 
@@ -113,7 +129,7 @@ def iterations_of(profile: Profile, side: str, tool: str) -> int | None:
     return found.iterations if found and found.iterations > 0 else None
 
 
-def matched(profile: Profile, tool: str, before: str, after: str, *, fold: bool = True) -> list[Match]:
+def matched(profile: Profile, tool: str, before: str, after: str = "", *, fold: bool = True) -> list[Match]:
     """Activities of two sides by kind and name (and rank, unless folded), those that take the most time first.
 
     Totals are per iteration where the iterations of every side with rows are known, else of all that was profiled.

@@ -14,7 +14,7 @@ from aiperf.report.html.templates import source
 from aiperf.report.layout.text import Line
 from aiperf.report.numbers import clean
 from aiperf.report.profile_suite import suite_lines
-from aiperf.report.profile_table import profile_lines
+from aiperf.report.profile_text import profile_lines
 from aiperf.report.roofline import roofline_svg
 from aiperf.report.timeline import timeline_svg
 

@@ -9,38 +9,59 @@ from collections.abc import Iterable
 
 from aiperf.profilers.classify import (
     BALANCED_POINTS,
+    COPY_PCT,
+    EXPOSED_PCT,
     FEW_WARPS_PCT,
+    FEWEST_LAUNCHES,
+    IDLE_PCT,
+    LATENCY_PCT,
+    LAUNCH_INTERVAL_S,
     NEAR_POINTS,
     ONE_WAVE,
     SECTOR_PCT,
     TENSOR_PCT,
+    details,
 )
-from aiperf.records.profiled import CounterRow, SideProfile
-from aiperf.report.profile_words import KERNEL_RULES, SIDE_RULES
+from aiperf.records.profiled import CounterRow
 
-_LEVEL = (
-    f"level: of DRAM, L2 and L1 the one whose own figure is nearest to that of memory; more than {NEAR_POINTS:.0f} "
-    "points off, all are told"
-)
-_LEVELLED = ("memory", "balanced")
-_DETAILS = {
-    "tensor pipe": f"tensor pipe: within {BALANCED_POINTS:.0f} points of SM, or busy for {TENSOR_PCT:.0f} % too where "
+_SIDE_RULES = {
+    "communication": f"communication that nothing hides is at least {EXPOSED_PCT:.0f} % of the wall",
+    "transfer": f"copies are at least {COPY_PCT:.0f} % of the wall and take longer than computation",
+    "launch": f"the GPU is busy for less than {IDLE_PCT:.0f} % of its span, with at least {FEWEST_LAUNCHES} launches "
+    f"at most {LAUNCH_INTERVAL_S * 1e6:.0f} µs apart, each with less kernel time than that",
+    "host": f"the GPU is busy for less than {IDLE_PCT:.0f} % of its span, and not for the cost of launches, while the "
+    "host does not just wait for it",
+    "gpu": f"the GPU is busy for at least {IDLE_PCT:.0f} % of its span",
+}
+"""Class of a side -> what decides it; a class of kernels is decided by theirs."""
+_KERNEL_RULES = {
+    "latency": f"SM and memory are both below {LATENCY_PCT:.0f} %",
+    "balanced": f"SM and memory are less than {BALANCED_POINTS:.0f} points apart",
+    "compute": f"SM is at least {BALANCED_POINTS:.0f} points above memory, or the tensor pipe is at {TENSOR_PCT:.0f} % "
+    f"with DRAM below {LATENCY_PCT:.0f} %",
+    "memory": f"memory is at least {BALANCED_POINTS:.0f} points above SM",
+}
+"""Class of a kernel -> what decides it."""
+_DETAIL_RULES = {
+    "level": f"level: of DRAM, L2 and L1 the one whose own figure is nearest to that of memory; more than "
+    f"{NEAR_POINTS:.0f} points off, all are named",
+    "tensor_pipe": f"tensor pipe: within {BALANCED_POINTS:.0f} points of SM, or busy for {TENSOR_PCT:.0f} % too where "
     "memory is busier",
     "uncoalesced": f"uncoalesced: less than {SECTOR_PCT:.0f} % of each sector used",
-    "too few warps": f"too few warps: occupancy below {FEW_WARPS_PCT:.0f} %",
-    "smaller than one wave": f"smaller than one wave: waves below {ONE_WAVE:.0f}",
+    "few_warps": f"too few warps: occupancy below {FEW_WARPS_PCT:.0f} %",
+    "small_grid": f"smaller than one wave: waves below {ONE_WAVE:.0f}",
 }
 """What a reason may say beyond its class -> when it does."""
 
 
 def kernel_rules(rows: Iterable[CounterRow]) -> list[str]:
-    """``memory: ...``, one for each class and each finer word that occurs in these rows."""
+    """``memory: ...``, one for each class and each finer word that occurs in the reasons of these rows."""
     found = [row for row in rows if row.bound]
-    told = [f"{bound}: {KERNEL_RULES[bound]}" for bound in dict.fromkeys(row.bound for row in found)]
-    told += [_LEVEL] if any(row.bound in _LEVELLED for row in found) else []
-    return told + [rule for word, rule in _DETAILS.items() if any(word in row.why for row in found)]
+    rules = [f"{bound}: {_KERNEL_RULES[bound]}" for bound in dict.fromkeys(row.bound for row in found)]
+    occurring = {detail for row in found for detail in details(row)}
+    return rules + [rule for detail, rule in _DETAIL_RULES.items() if detail in occurring]
 
 
-def side_rules(sides: Iterable[SideProfile]) -> list[str]:
-    """The same of whole sides, but for those whose class is their kernels'."""
-    return [f"{bound}: {SIDE_RULES[bound]}" for bound in dict.fromkeys(s.bound for s in sides) if bound in SIDE_RULES]
+def side_rule(bound: str) -> str:
+    """What decides a class of a side; empty for a class that is its kernels'."""
+    return _SIDE_RULES.get(bound, "")

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 
 from aiperf.profilers.registry import READING_ORDER
 from aiperf.records.profiled import Profile, SideProfile
-from aiperf.report.layout.table import left_out
+from aiperf.report.layout.table import Table
 from aiperf.report.layout.text import Line
 from aiperf.report.mechanism import concerned
 from aiperf.report.numbers import DASH, clean
-from aiperf.report.profile_layout import Column, fitted, said
 from aiperf.report.profile_match import side_of, sides_of
-from aiperf.report.profile_words import QUANTITIES, RESULT, written
+from aiperf.report.profile_tables import ProfileBlock, name_column, value_column
+from aiperf.report.profile_text import block_lines
+from aiperf.report.profile_words import QUANTITIES, RESULT, joined, written
 
-_ARROW = " → "
 _WALL = next(quantity for quantity in QUANTITIES if quantity.name == "wall")
 
 
@@ -26,15 +26,14 @@ def suite_lines(profiles: Sequence[Profile], *, width: int) -> list[Line]:
     if len(profiles) < 2:
         return []
     columns = [
-        Column("by", tuple(_tools(profile) for profile in profiles)),
-        Column("wall an iteration", tuple(_walls(profile) for profile in profiles)),
-        Column("bound by", tuple(_bounds(profile) for profile in profiles)),
-        Column("mechanism", tuple(_claims(profile) for profile in profiles), keep=True),
+        name_column("case", lambda profile: profile.case),
+        value_column("by", _tools),
+        value_column("wall an iteration", _walls),
+        value_column("bound by", _bounds),
+        value_column("mechanism", _claims, keep=True),
     ]
-    under = [_troubles(profile) for profile in profiles]
-    title = said(f"{len(profiles)} cases profiled; sides in their order; a profiled wall is no timing", width)
-    table, lost = fitted(Column("case", tuple(profile.case for profile in profiles)), columns, width=width, under=under)
-    return [*[Line(line.text, "bold") for line in title], *table, *left_out(lost, width)]
+    heading = f"{len(profiles)} cases profiled; sides in their order; a profiled wall is no timing"
+    return block_lines(ProfileBlock(Table(columns, profiles, below=_troubles), heading), width)
 
 
 def _tools(profile: Profile) -> str:
@@ -43,20 +42,20 @@ def _tools(profile: Profile) -> str:
     return ", ".join(tool for tool in READING_ORDER if tool in read) or "none"
 
 
-def _told(profile: Profile, side: str) -> SideProfile | None:
-    """The first tracer's word on a side: the order of the tools is that of their nearness to the device."""
+def _best(profile: Profile, side: str) -> SideProfile | None:
+    """A side by the tool nearest to the device that classed it, else by the first that timed it."""
     found = [one for tool in READING_ORDER if (one := side_of(profile, side, tool)) is not None]
     return next((one for one in found if one.bound), next((one for one in found if one.wall_s is not None), None))
 
 
 def _walls(profile: Profile) -> str:
-    cells = [written(_WALL.read(one), "s") if (one := _told(profile, side)) else DASH for side in sides_of(profile)]
-    return DASH if all(cell == DASH for cell in cells) else _ARROW.join(cells)
+    cells = [written(_WALL.read(one), "s") if (one := _best(profile, side)) else DASH for side in sides_of(profile)]
+    return joined(cells)
 
 
 def _bounds(profile: Profile) -> str:
-    cells = [one.bound if (one := _told(profile, side)) and one.bound else DASH for side in sides_of(profile)]
-    return DASH if all(cell == DASH for cell in cells) else _ARROW.join(cells)
+    cells = [one.bound if (one := _best(profile, side)) and one.bound else DASH for side in sides_of(profile)]
+    return joined(cells)
 
 
 def _claims(profile: Profile) -> str:
@@ -70,20 +69,20 @@ def _claims(profile: Profile) -> str:
     return f"{states.count('moved')} of {len(states)} {RESULT['moved']}"
 
 
-def _troubles(profile: Profile) -> list[str]:
+def _troubles(profile: Profile) -> list[Line]:
     """Claims that did not hold while others did, and what a tool did not do for this case, each reason once."""
     found = concerned(profile.mechanism)
     mixed = len({claim.state for claim in found}) > 1
     claims = [f"{m.counter}: {RESULT[m.state]}" for m in found if m.state != "moved" and mixed]
-    told = _untold(profile, "failed", "empty")
-    return list(dict.fromkeys(clean(text) for text in (*claims, *told)))
+    texts = (*claims, *_unread(profile, "failed", "empty"))
+    return [Line(text) for text in dict.fromkeys(map(clean, texts))]
 
 
 def trouble_lines(profiles: Sequence[Profile]) -> list[str]:
-    """What tools did not tell, skipped passes among it: one line a reason, with the cases it holds for."""
+    """Passes that read nothing, skipped ones among them: one line a reason, with the cases it holds for."""
     cases: dict[str, list[str]] = {}
     for profile in profiles:
-        for text in dict.fromkeys(map(clean, _untold(profile, "failed", "empty", "skipped"))):
+        for text in dict.fromkeys(map(clean, _unread(profile, "failed", "empty", "skipped"))):
             cases.setdefault(text, []).append(clean(profile.case))
     return [f"{_named(names, len(profiles))}{text}" for text, names in cases.items()]
 
@@ -94,7 +93,7 @@ def _named(cases: Sequence[str], of: int) -> str:
     return f"{cases[0]}: " if len(cases) == 1 else f"{cases[0]} and {len(cases) - 1} more: "
 
 
-def _untold(profile: Profile, *states: str) -> list[str]:
+def _unread(profile: Profile, *states: str) -> list[str]:
     return [
         f"{one.tool}{f' over {one.side}' if one.side else ''} {one.status}: {one.reason}"
         for one in profile.artefacts

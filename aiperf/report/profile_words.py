@@ -1,23 +1,13 @@
-"""The words of a profile: quantities of a side, bottleneck classes with their rules, numbers as a table writes them.
+"""The words of a profile: quantities of a side, states of a claim, numbers as a table writes them.
 
 What must not live here: layout, and any class being decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from aiperf.profilers.classify import (
-    BALANCED_POINTS,
-    COPY_PCT,
-    EXPOSED_PCT,
-    FEWEST_LAUNCHES,
-    IDLE_PCT,
-    LATENCY_PCT,
-    LAUNCH_INTERVAL_S,
-    TENSOR_PCT,
-)
 from aiperf.records.profiled import SideProfile
 from aiperf.report.numbers import DASH, format_change, format_ratio, format_share, format_si, format_value, known
 from aiperf.units import significant
@@ -32,24 +22,6 @@ RESULT = {
     "not_readable": "not readable here",
 }
 """State of a mechanism -> its word."""
-SIDE_RULES = {
-    "communication": f"communication that nothing hides is at least {EXPOSED_PCT:.0f} % of the wall",
-    "transfer": f"copies are at least {COPY_PCT:.0f} % of the wall and take longer than computation",
-    "launch": f"the GPU is busy for less than {IDLE_PCT:.0f} % of its span, with at least {FEWEST_LAUNCHES} launches "
-    f"at most {LAUNCH_INTERVAL_S * 1e6:.0f} µs apart, each with less kernel time than that",
-    "host": f"the GPU is busy for less than {IDLE_PCT:.0f} % of its span, and not for the cost of launches, while the "
-    "host does not just wait for it",
-    "gpu": f"the GPU is busy for at least {IDLE_PCT:.0f} % of its span",
-}
-"""Class of a side -> what decides it; a class of kernels is decided by theirs."""
-KERNEL_RULES = {
-    "latency": f"SM and memory are both below {LATENCY_PCT:.0f} %",
-    "balanced": f"SM and memory are less than {BALANCED_POINTS:.0f} points apart",
-    "compute": f"SM is at least {BALANCED_POINTS:.0f} points above memory, or the tensor pipe is at {TENSOR_PCT:.0f} % "
-    f"with DRAM below {LATENCY_PCT:.0f} %",
-    "memory": f"memory is at least {BALANCED_POINTS:.0f} points above SM",
-}
-"""Class of a kernel -> what decides it."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +119,11 @@ def change(before: float | None, after: float | None) -> str:
         return DASH
     ratio = after / before
     return format_ratio(ratio) if ratio >= _TENFOLD else format_change(ratio - 1)
+
+
+def joined(cells: Sequence[str]) -> str:
+    """The same quantity of several sides in one cell."""
+    return DASH if all(cell == DASH for cell in cells) else " → ".join(cells)
 
 
 def side_change(quantity: Quantity, before: SideProfile, after: SideProfile) -> str:

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from aiperf.records.profiled import Artefact, CounterRow, HotSpot, Profile, ProfileNote, SideProfile
 from aiperf.report.layout.text import middle_cut, plain
 from aiperf.report.profile_match import matched, pairs_of
-from aiperf.report.profile_table import MOST_ROWS, profile_lines
+from aiperf.report.profile_text import MOST_ROWS, profile_lines
 
 GOLDEN = """\
 launches-vs-graph[n=300]
@@ -53,11 +53,10 @@ launches-vs-graph[n=300]
  Counters, by ncu; before → after; means over the profiled launches
                                 DRAM %      SM %  sector %        bytes           a launch  launches
  void at::nativ…<char*, 3ul>>  24 → 88  20 → 8.1    12 → –  977 KiB → –  2.00 µs → 1.00 µs     2 → 1
-     before: memory-bound: DRAM 24 %, SM 20 %; NVIDIA says: Long Scoreboard
- of peak; sector: share of each loaded sector that was asked for; occ.: achieved occupancy
- rules: memory: memory is at least 10 points above SM; level: of DRAM, L2 and L1 the one whose own
-   figure is nearest to that of memory; more than 2 points off, all are told
+     before: latency-bound: SM 20 %, memory 24 %, both below 60 %; NVIDIA says: Long Scoreboard
  no room for rate, registers: widen the terminal or export
+ of peak; sector: share of each loaded sector that was asked for; occ.: achieved occupancy
+ rules: latency: SM and memory are both below 60 %
 
  events per iteration, by perf  before  after   change
  context-switches                 3.50  0.500  −85.7 %
@@ -277,7 +276,8 @@ def test_names_that_the_cut_makes_alike_are_told_in_full() -> None:
 
 
 def test_colour_only_underlines_the_result_of_a_mechanism() -> None:
-    styled = {line.text[line.start :]: line.style for line in profile_lines(made(), width=100) if line.start}
+    lines = [line for line in profile_lines(made(), width=100) if line.style and line.start]
+    styled = {line.text[line.start :]: line.style for line in lines}
     assert styled == {"as claimed": "green", "did not move": "yellow", "not readable here": "dim"}
 
 

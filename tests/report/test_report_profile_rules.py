@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from aiperf.profilers.classify import kernel_bound
-from aiperf.records.profiled import CounterRow, SideProfile
-from aiperf.report.profile_rules import kernel_rules, side_rules
+from aiperf.records.profiled import CounterRow
+from aiperf.report.profile_rules import kernel_rules, side_rule
 
 
 def classed(**counters: Any) -> CounterRow:
     """A row with the class and the reason that the counters come to."""
     row = CounterRow("before", "ncu", "kernel", "k", **counters)
     bound, why = kernel_bound(row)
-    return CounterRow("before", "ncu", "kernel", "k", bound=bound, why=why)
+    return replace(row, bound=bound, why=why)
 
 
 @pytest.mark.parametrize(
@@ -42,11 +43,8 @@ def test_every_word_that_a_reason_holds_has_its_rule(counters: dict[str, Any], r
     assert all(one.startswith(rule) for one, rule in zip(found, rules, strict=True))
 
 
-def test_a_rule_is_told_once_and_that_of_a_side_only_where_it_decided() -> None:
+def test_a_rule_stands_once_and_a_side_has_one_only_where_its_own_numbers_decided() -> None:
     row = classed(sm_pct=90.0, memory_pct=50.0)
     assert len(kernel_rules([row, row])) == 1
-    sides = [
-        SideProfile(name, "nsys", 1, bound=bound) for name, bound in (("a", "host"), ("b", "host"), ("c", "memory"))
-    ]
-    (rule,) = side_rules(sides)
-    assert rule.startswith("host: the GPU is busy for less than 50 %")
+    assert side_rule("host").startswith("the GPU is busy for less than 50 %")
+    assert side_rule("memory") == ""

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from aiperf.errors import AiperfError
 from aiperf.records import CaseRecord, Pair, Result, RunRecord
 from aiperf.records.profiled import Profile
-from aiperf.report.explain import Block, case_blocks, outcome_sentences, reproduce_command, side_sentences, stderr_lines
+from aiperf.report.explain import (
+    CaseBlock,
+    case_blocks,
+    outcome_sentences,
+    reproduce_command,
+    side_sentences,
+    stderr_lines,
+)
 from aiperf.report.explain_clock import clock_sentences
 from aiperf.report.explain_host import reading_cells
 from aiperf.report.html.differences import differences, differences_chart
@@ -23,7 +30,7 @@ from aiperf.report.html.rounds import rounds_chart
 from aiperf.report.html.warmup import WarmupLine, warmup_chart, warmup_lines
 from aiperf.report.layout.table import TableColumn
 from aiperf.report.numbers import clean
-from aiperf.report.profile_table import profile_lines
+from aiperf.report.profile_text import profile_lines
 from aiperf.report.reasons import result_sentences
 from aiperf.report.roofline import roofline_svg
 from aiperf.report.timeline import timeline_svg
@@ -101,7 +108,7 @@ class CaseView:
     watched: tuple[str, ...]
     """Whose telemetry there is: sides, or the whole host."""
     telemetry: tuple[TelemetryLine, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[CaseBlock, ...]
     command: str
     profile: ProfileView | None
     trouble: str
@@ -150,7 +157,7 @@ def case_view(
         watched=watched,
         telemetry=tuple(TelemetryLine(name, values) for name, values in reading_cells(record, watched)),
         blocks=tuple(
-            Block(block.key, block.heading, tuple(map(clean, block.sentences)))
+            CaseBlock(block.key, block.heading, tuple(map(clean, block.sentences)))
             for block in case_blocks(run, record, profile=profile)
             if block.key in _BLOCKS and block.sentences
         ),

@@ -8,7 +8,7 @@ from factory_of_profiles import LONG, made
 
 from aiperf.records.profiled import CounterRow, Profile, SideProfile
 from aiperf.report.numbers import clean
-from aiperf.report.profile_export import profile_markdown
+from aiperf.report.profile_text import profile_markdown
 from aiperf.store.codec import to_plain
 from aiperf.store.export import profile_cells
 from aiperf.store.tables.columns import DataTable
@@ -74,12 +74,15 @@ def test_a_profile_is_json_through_the_codec() -> None:
 
 def test_markdown_holds_every_table_and_marks_what_only_one_side_has() -> None:
     told = profile_markdown(made())
-    assert "| tensor\\_pipe | up | – | – |  | not readable here |" in told
+    assert (
+        "| tensor\\_pipe | up | – | – | – | not readable here | tensor\\_pipe was not readable here: it takes ncu |"
+        in told
+    )
     assert "| wall | 2.00 ms | 400 µs |" in told
-    assert "| gone\\_kernel | kernel | 1 | – | 20.0 µs | – | – | – | – | – | only before |" in told
-    assert "| context-switches | 3.50 | 0.500 |" in told
+    assert "| gone\\_kernel | 1 | – | 20.0 µs | – | only before | – | – |" in told
+    assert "| context-switches | 3.50 | 0.500 | −85.7 % |" in told
     assert "| interpreter (python) | 40 % | 20 % |" in told
-    assert "- Lost (nsys, before): 12 records" in told
+    assert "- Lost: before: 12 records" in told
     assert "- perf: skipped: perf is not installed. apt install linux-perf" in told
     assert "NVIDIA says: Long Scoreboard" in told
 
@@ -91,9 +94,9 @@ def test_markdown_has_the_calls_of_the_host_in_a_table_of_their_own() -> None:
         CounterRow("after", "nsys", "call", "cudaFree", count=2, time_s=6e-6, rank=1),
     )
     told = profile_markdown(Profile("c", rows=rows))
-    assert "| cudaFree (rank 1) | 4 | 2 | 8.00 µs | 6.00 µs | 2.00 µs | 3.00 µs | −25.0 % |" in told
-    assert "| add (rank 0) | kernel | 300 |" in told
-    assert told.index("| add (rank 0) |") < told.index("| calls on the host, by nsys, all of them | n before |")
+    assert "| cudaFree rank 1 | 4 | 2 | 8.00 µs | 6.00 µs | −25.0 % | 2.00 µs → 3.00 µs |" in told
+    assert "| add rank 0 | 300 | 300 µs | only before |" in told
+    assert told.index("| add rank 0 |") < told.index("**Calls on the host, by nsys; totals of all that was profiled**")
     assert "| call |" not in told
 
 
@@ -112,10 +115,13 @@ def test_markdown_tables_are_rectangular() -> None:
     assert LONG.split("<")[0].split("::")[0] in told
 
 
-def test_markdown_ends_with_the_rules_of_the_classes_that_it_holds_and_no_others() -> None:
+def test_markdown_has_the_rules_of_the_classes_below_their_tables_and_no_others() -> None:
     told = profile_markdown(made())
-    rules = [line.partition(": ")[0] for line in told.splitlines() if line.startswith("- Rule")]
-    assert rules == ["- Rule", "- Rule of a side, launch", "- Rule of a side, gpu", "- Rule of a kernel, memory",
-                     "- Rule of a kernel, level"]  # fmt: skip
-    assert "- Rule: a counter has moved from 2 % on, a share from 2 points, an event of perf's from 10 %" in told
-    assert "Rule" not in profile_markdown(Profile("c"))
+    rules = [line for line in told.splitlines() if line.startswith("- rule")]
+    sides = ["- rule: the GPU", "- rule: the GPU"]
+    assert [rule.partition(" is")[0] for rule in rules] == [
+        *sides,
+        "- rules: latency: SM and memory are both below 60 %",
+    ]
+    assert "- a counter has moved from 2 % on, a share from 2 points, an event of perf's from 10 %" in told
+    assert "rule" not in profile_markdown(Profile("c"))
