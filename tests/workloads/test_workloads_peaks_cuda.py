@@ -86,7 +86,7 @@ def test_a_buffer_is_a_part_of_the_cache_and_never_smaller_than_the_launch() -> 
     assert kernels.vectors_of(6 << 20, part=8, buffers=1, threads=kernels.threads_of(84)) == kernels.threads_of(84)
     with pytest.raises(SkipSide, match="half of 2097152 bytes"):
         kernels.vectors_of(2 << 20, part=8, buffers=1, threads=threads)
-    with pytest.raises(SkipSide, match="does not tell"):
+    with pytest.raises(SkipSide, match="does not report"):
         kernels.vectors_of(0, part=4, buffers=1, threads=threads)
 
 

@@ -18,6 +18,7 @@ from aiperf.workloads.cuda.compiling import code_digest, compile_cubin
 from aiperf.workloads.cuda.describe import Description
 from aiperf.workloads.cuda.extended import early_launch
 from aiperf.workloads.cuda.geometry import Launch, Placed
+from aiperf.workloads.shared.cupy_kernels import import_cupy, view_stream
 
 _NON_PORTABLE_CLUSTER = 14
 _PORTABLE_CLUSTER = 8
@@ -28,9 +29,7 @@ class KernelRun:
     """A compiled source with its arrays on the device."""
 
     def __init__(self, context: Context, description: Description, *, backend: str) -> None:
-        import cupy
-
-        self._cupy, self._seed = cupy, context.seed
+        self._cupy, self._seed = import_cupy(), context.seed
         self._described, self._backend = description, backend
         self._device = torch.device(context.device)
         # CuPy launches on the current device of the CUDA runtime.
@@ -43,7 +42,7 @@ class KernelRun:
         # CuPy caches a module by its path, so the name depends on the content.
         path = context.scratch / f"{hashlib.sha256(self._cubin).hexdigest()}.cubin"
         path.write_bytes(self._cubin)
-        self._module = cupy.RawModule(path=str(path))
+        self._module = self._cupy.RawModule(path=str(path))
         self._kernels: dict[str, Any] = {}
         self._arrays = Arrays(description, self._device, pad=context.pad)
         self._placed = [self._place(launch) for launch in description.launches]
@@ -129,7 +128,7 @@ class KernelRun:
 
     def _on_stream(self, calls: list[Callable[[int, Any], None]], cleared: tuple[str, ...]) -> Callable[[], None]:
         """All of ``calls`` in order, on torch's current stream at that time."""
-        current, external = torch.cuda.current_stream, self._cupy.cuda.ExternalStream
+        current = torch.cuda.current_stream
         tensors = [self._arrays.tensors[name] for name in cleared]
         kept: dict[int, Any] = {}
 
@@ -137,7 +136,7 @@ class KernelRun:
             pointer = current().cuda_stream
             if pointer not in kept:
                 kept.clear()
-                kept[pointer] = external(pointer)
+                kept[pointer] = view_stream(pointer)
             stream = kept[pointer]
             for tensor in tensors:
                 tensor.zero_()

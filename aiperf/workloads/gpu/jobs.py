@@ -75,7 +75,7 @@ def _chained(maker: Maker, name: str) -> Job:
     x, y = (torch.zeros(words, dtype=torch.int32, device=device) for _ in range(2))
 
     def run() -> None:
-        chain.launch("spin", x.data_ptr(), y.data_ptr(), n=words, rounds=maker.rounds, grid=grid, block=block)
+        chain.queue("spin", x.data_ptr(), y.data_ptr(), n=words, rounds=maker.rounds, grid=grid, block=block)
 
     return Job(run, x, y, lambda seed: fill_words(x, seed=seed), bytes=2.0 * words * WORD)
 

@@ -5,12 +5,10 @@ What must not live here: kernels (launches.cu), torch.cuda.CUDAGraph, timing.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import hashlib
 import os
-import shutil
-import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from aiperf.workloads.contract import Context, SkipSide, Work, Workload
-from aiperf.workloads.shared.page_cache import fill_once
-from aiperf.workloads.shared.seeded import generator
+from aiperf.workloads.contract import Context, Work, Workload
+from aiperf.workloads.shared.compiled_library import build_library, find_nvcc
+from aiperf.workloads.shared.seeded import empty, generator
 from aiperf.workloads.shared.user_cache import cache_folder
 
 SOURCE = Path(__file__).with_name("launches.cu")
@@ -41,7 +39,7 @@ _FLAGS = ("-std=c++17", "-O3", "-rdc=true", "-shared", "-Xcompiler", "-fPIC", "-
 
 
 class LaunchPlan(ctypes.Structure):
-    """What the library is told, field by field as in launches.cu."""
+    """The library's plan, field by field as in launches.cu."""
 
     _fields_ = [
         ("n", ctypes.c_int64),
@@ -92,27 +90,15 @@ class LaunchRequest:
 
     def plan(self) -> LaunchPlan:
         """As numbers, pointers still empty."""
-        return LaunchPlan(
-            n=self.n,
-            taken=self.taken,
-            nodes=self.nodes,
-            width=self.width,
-            iterations=self.iterations,
-            issue=ISSUES.index(self.issue),
-            sync=SYNCS.index(self.sync),
-            refresh=REFRESHES.index(self.refresh),
-            decision=DECISIONS.index(self.decision),
-            fork_join=self.capture == "fork_join",
-            children=self.children,
-            queue=self.queue,
-        )
-
-    def slices(self) -> int:
-        """How many slices of ``n`` elements the arrays have: a queue works on one for each item."""
-        return self.iterations if self.queue else 1
+        plan = LaunchPlan(fork_join=self.capture == "fork_join")
+        for name in ("n", "taken", "nodes", "width", "iterations", "children", "queue"):
+            setattr(plan, name, getattr(self, name))
+        for name, words in (("issue", ISSUES), ("sync", SYNCS), ("refresh", REFRESHES), ("decision", DECISIONS)):
+            setattr(plan, name, words.index(getattr(self, name)))
+        return plan
 
     def draw_keys(self, seed: int) -> Any:
-        """What the decisions look at, float32 in 0..1; a loop is told by its last one to stop."""
+        """What the decisions look at, float32 in 0..1; the last one, below 0, ends a loop."""
         keys = generator(seed, "keys").random(self.iterations, dtype="float32")
         if self.decision == "while":
             keys[-1] = -1
@@ -160,7 +146,7 @@ class LaunchRequest:
     def counts(self) -> dict[str, float]:
         """Launches and waits of the host in one step, by construction; the wait at its end included."""
         once = self.issue in ("device_graph", "scheduler") or (self.decision, self.issue) == ("while", "conditional")
-        decides = self.decision not in ("none",) and self.issue in ("stream", "graph")
+        decides = self.decision != "none" and self.issue in ("stream", "graph")
         each = {"none": self.nodes, "if": 2 + self.taken, "switch": 3, "spawn": 1 + self.children, "while": 1}
         graph_each = {"none": 1, "if": 1 + self.taken, "switch": 2, "while": 1}
         per = each[self.decision] if self.issue == "stream" else graph_each.get(self.decision, 1)
@@ -175,43 +161,9 @@ class LaunchRequest:
         }
 
 
-def _cache(context: Context) -> Path:
-    """Where builds are kept: the user's cache folder, or this pair's scratch where there is none to write to."""
-    folder = cache_folder("launches")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return context.shared_scratch
-    return folder if os.access(folder, os.W_OK) else context.shared_scratch
-
-
-def find_nvcc() -> str:
-    """Nvcc on PATH or below CUDA_HOME or CUDA_PATH. Raises SkipSide where there is none."""
-    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    for place in (None, *(f"{home}/bin" for home in homes)):
-        if found := shutil.which("nvcc", path=place):
-            return found
-    raise SkipSide("launching from the device needs nvcc: it is neither on PATH nor below CUDA_HOME")
-
-
 def build(folder: Path, *, architecture: str) -> Path:
-    """launches.cu as a shared library for ``sm_90`` or the like; equal builds are made once in ``folder``.
-
-    Raises RuntimeError with the compiler's first errors.
-    """
-    nvcc = find_nvcc()
-    version = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False).stdout
-    key = "\0".join([version, architecture, *_FLAGS, SOURCE.read_text(encoding="utf-8")])
-    target = folder / f"launches-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-
-    def make(draft: Path) -> None:
-        command = [nvcc, f"-arch={architecture}", *_FLAGS, str(SOURCE), "-o", str(draft / "launches.so")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-        if done.returncode:
-            told = [line for line in (done.stderr + done.stdout).splitlines() if "error" in line] or [done.stderr]
-            raise RuntimeError(f"nvcc cannot compile {SOURCE.name}: {'; '.join(told[:4])}")
-
-    return fill_once(target, make) / "launches.so"
+    """launches.cu as a shared library for ``sm_90`` or the like. Raises SkipSide without nvcc, or RuntimeError."""
+    return build_library(SOURCE, [find_nvcc(), f"-arch={architecture}", *_FLAGS], folder)
 
 
 def load(path: Path) -> Any:
@@ -225,7 +177,7 @@ def load(path: Path) -> Any:
     return library
 
 
-def _heard(fault: bytes | None) -> None:
+def _raise_fault(fault: bytes | None) -> None:
     if fault:
         raise RuntimeError(f"CUDA: {fault.decode()}")
 
@@ -234,11 +186,10 @@ class _Arrays:
     """The arrays that a plan points at."""
 
     def __init__(self, context: Context, asked: LaunchRequest) -> None:
-        self._torch, self._asked = torch, asked
+        self._asked = asked
         device = torch.device(context.device)
-        elements = asked.n * asked.slices()
-        skip = context.pad // 256 * 256 // _ELEMENT
-        self.x, self.y = (torch.zeros(elements + skip, device=device)[skip:] for _ in range(2))
+        elements = asked.n * (asked.iterations if asked.queue else 1)
+        self.x, self.y = (empty(context, (elements,), torch.float32).zero_() for _ in range(2))
         self.keys = torch.zeros(asked.iterations, device=device)
         self.seen = torch.zeros(asked.iterations, dtype=torch.int32, device=device)
         self.host = torch.zeros(asked.n, pin_memory=True) if asked.copies else None
@@ -248,7 +199,7 @@ class _Arrays:
     def redraw(self, seed: int) -> None:
         """New inputs in place."""
         self.x.normal_(generator=self._generator.manual_seed(seed))
-        self.keys.copy_(self._torch.from_numpy(self._asked.draw_keys(seed)))
+        self.keys.copy_(torch.from_numpy(self._asked.draw_keys(seed)))
         if self.host is not None:
             generator(seed, "host").random(out=self.host.numpy(), dtype="float32")
 
@@ -259,24 +210,33 @@ class _Arrays:
     def reference(self) -> dict[str, Any]:
         """float64 truth for the current inputs."""
         seen = self._asked.choices(self.keys.cpu().numpy())
-        truth = {"y": self._asked.result(self.x.double(), int(seen[-1])), "seen": self._torch.from_numpy(seen)}
+        truth = {"y": self._asked.result(self.x.double(), int(seen[-1])), "seen": torch.from_numpy(seen)}
         return truth if self.host is None else {**truth, "staged": self.host}
 
 
 def workload(context: Context, asked: LaunchRequest) -> Workload:
     """``iterations`` of what was asked for, in one call of the library that ends with a wait of the host."""
-    capability = torch.cuda.get_device_capability(context.device)
-    library = load(build(_cache(context), architecture="sm_{}{}".format(*capability)))
+    architecture = "sm_{}{}".format(*torch.cuda.get_device_capability(context.device))
+    cache = cache_folder("launches")
+    with contextlib.suppress(OSError):
+        cache.mkdir(parents=True, exist_ok=True)
+    # Builds are kept for other runs where the user's cache folder can be written.
+    library = load(build(cache if os.access(cache, os.W_OK) else context.shared_scratch, architecture=architecture))
     arrays = _Arrays(context, asked)
     arrays.redraw(context.seed)
     plan, runner = asked.plan(), ctypes.c_void_p()
     for name, array in arrays.named("x", "y", "staged", "host", "keys", "seen").items():
         setattr(plan, name, array.data_ptr())
     torch.cuda.synchronize()
-    _heard(library.launches_open(ctypes.byref(plan), ctypes.byref(runner)))
+    _raise_fault(library.launches_open(ctypes.byref(plan), ctypes.byref(runner)))
 
     def step() -> None:
-        _heard(library.launches_step(runner, torch.cuda.current_stream().cuda_stream))
+        _raise_fault(library.launches_step(runner, torch.cuda.current_stream().cuda_stream))
+
+    def close() -> None:
+        if runner.value:
+            library.launches_close(runner)
+            runner.value = None
 
     return Workload(
         step=step,
@@ -286,15 +246,6 @@ def workload(context: Context, asked: LaunchRequest) -> Workload:
         redraw=arrays.redraw,
         reference=arrays.reference,
         counters=asked.counts,
-        facts={"issue": asked.issue, "architecture": "sm_{}{}".format(*capability), "compiler": Path(find_nvcc()).name},
-        close=_closer(library, runner),
+        facts={"issue": asked.issue, "architecture": architecture, "compiler": Path(find_nvcc()).name},
+        close=close,
     )
-
-
-def _closer(library: Any, runner: Any) -> Callable[[], None]:
-    def close() -> None:
-        if runner.value:
-            library.launches_close(runner)
-            runner.value = None
-
-    return close

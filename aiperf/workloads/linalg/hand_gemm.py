@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from aiperf.workloads.contract import SkipSide
+from aiperf.workloads.shared.cupy_kernels import Kernels
 
 SOURCE = r"""
 // Tiles of 32 x 32 floats, each loaded once into shared memory and used 32 times from there; one result a thread.
@@ -111,20 +110,16 @@ def product(a: Any, b: Any, out: Any, *, backend: str) -> tuple[Callable[[], Any
     """
     if not a.is_cuda:
         raise SkipSide("a product in CUDA C++ needs a GPU")
-    try:
-        import cupy
-    except ImportError as error:
-        raise SkipSide(f"CuPy, which compiles the kernel, is not installed: {error}") from error
     (m, k), n = a.shape, b.shape[1]
     grid, block = geometry(backend, m=m, n=n, k=k)
-    cupy.cuda.Device(a.device.index or 0).use()
-    kernel = cupy.RawKernel(SOURCE, ENTRIES[backend], options=("-std=c++17",))
-    sizes = tuple(cupy.int32(size) for size in (m, n, k))
-    arguments = (*(cupy.uint64(array.data_ptr()) for array in (a, b, out)), *sizes)
+    kernels = Kernels(SOURCE, a.device)
+    kernel, launch = (
+        kernels.entry(ENTRIES[backend]),
+        kernels.launcher(ENTRIES[backend], grid, block, a, b, out, m, n, k),
+    )
 
     def run() -> Any:
-        with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
-            kernel(grid, block, arguments)
+        launch()
         return out
 
     facts = {

@@ -8,8 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,8 +22,7 @@ _SCHEDULES = ("static", "dynamic")
 _Arrays = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class _EntryCase:
+class _EntryCase(NamedTuple):
     """What one entry reads, writes and does."""
 
     inputs: _Arrays
@@ -33,11 +31,9 @@ class _EntryCase:
     work: Work
     redraw: Callable[[int], None]
     reference: Callable[[], _Arrays]
-    expected: Mapping[str, Any] | None = None
 
 
-def _dot(n: int, seed: int, given: Mapping[str, int]) -> _EntryCase:
-    repeats = given["repeats"]
+def _dot(n: int, repeats: int) -> _EntryCase:
     x, y = np.empty(n + _WINDOWS, np.float32), np.empty(n, np.float32)
 
     def redraw(seed: int) -> None:
@@ -50,14 +46,12 @@ def _dot(n: int, seed: int, given: Mapping[str, int]) -> _EntryCase:
 
     out = np.zeros(repeats, np.float32)
     work = Work(flops=2.0 * n * repeats, items=repeats, item="dot products")
-    redraw(seed)
     return _EntryCase({"x": x, "y": y}, {"dots": out}, [repeats], work, redraw, reference)
 
 
-def _row_norm(n: int, seed: int, given: Mapping[str, int]) -> _EntryCase:
-    width = given["width"]
+def _row_norm(n: int, width: int) -> _EntryCase:
     if n % width:
-        raise ValueError(f"{n} elements are no whole rows of {width}")
+        raise ValueError(f"{n} elements do not make whole rows of {width}")
     x, out = np.empty((n // width, width), np.float32), np.zeros((n // width, width), np.float32)
 
     def redraw(seed: int) -> None:
@@ -67,31 +61,30 @@ def _row_norm(n: int, seed: int, given: Mapping[str, int]) -> _EntryCase:
         wide = x.astype(np.float64)
         return {"rows": wide / np.sqrt((wide * wide).sum(axis=1, keepdims=True))}
 
-    redraw(seed)
     work = Work(bytes=8.0 * n, flops=3.0 * n, items=n // width, item="rows")
     return _EntryCase({"x": x}, {"rows": out}, [width], work, redraw, reference)
 
 
-def _claim(n: int, seed: int, given: Mapping[str, int]) -> _EntryCase:
-    if given["levels"] not in (1, 2):
+def _claim(n: int, claim: int, levels: int) -> _EntryCase:
+    if levels not in (1, 2):
         raise ValueError("levels is 1 (one shared head) or 2 (a head for each thread below it)")
     values, seen = np.empty(n, np.int32), np.zeros(n, np.int32)
 
     def redraw(seed: int) -> None:
         values[:] = generator(seed, "values").integers(0, 1 << 20, n, dtype=np.int32)
 
-    redraw(seed)
+    def reference() -> _Arrays:
+        return {"seen": values + np.int32(1)}
+
     work = Work(bytes=8.0 * n, items=n, item="items")
-    args = [given["claim"], given["levels"]]
-    return _EntryCase({"values": values}, {"seen": seen}, args, work, redraw, lambda: {"seen": values + np.int32(1)})
+    return _EntryCase({"values": values}, {"seen": seen}, [claim, levels], work, redraw, reference)
 
 
 def uneven_rounds(n: int, skew: str) -> Any:
     """Turns of each of ``n`` items (int32), about 128 on average, spread as ``skew`` says.
 
-    ``uniform``: all alike. ``mod256``: item i has i % 256 turns, the book's own example, which any split in large parts
-    shares out evenly. ``power_law``: Pareto with exponent 1.2, the heavy items first, as sorted by length.
-    ``one_tail``: the last sixteenth of the list has fifteen sixteenths of the turns.
+    ``uniform``: all alike. ``mod256``: item i has i % 256 turns. ``power_law``: Pareto with exponent 1.2, the heavy
+    items first. ``one_tail``: the last sixteenth of the items has fifteen sixteenths of the turns.
     """
     index = np.arange(n)
     if skew == "mod256":
@@ -104,7 +97,7 @@ def uneven_rounds(n: int, skew: str) -> Any:
     return np.maximum(1, weight * (_MEAN_ROUNDS * n / weight.sum())).astype(np.int32)
 
 
-def _uneven(n: int, seed: int, given: Mapping[str, int], *, skew: str, schedule: str) -> _EntryCase:
+def _uneven(n: int, claim: int, *, skew: str, schedule: str) -> _EntryCase:
     values, rounds, out = np.empty(n), uneven_rounds(n, skew), np.zeros(n)
 
     def redraw(seed: int) -> None:
@@ -115,26 +108,24 @@ def _uneven(n: int, seed: int, given: Mapping[str, int], *, skew: str, schedule:
         k = rounds.astype(np.float64)
         return {"sums": 0.5 * np.sin(k / 2) / np.sin(0.5) * np.sin(2 * values + (k - 1) / 2)}
 
-    redraw(seed)
     work = Work(items=float(rounds.sum()), item="turns")
-    args = [given["claim"], _SCHEDULES.index(schedule)]
     inputs = {"values": values, "rounds": rounds}
-    return _EntryCase(inputs, {"sums": out}, args, work, redraw, reference)
+    return _EntryCase(inputs, {"sums": out}, [claim, _SCHEDULES.index(schedule)], work, redraw, reference)
 
 
-_DEFAULTS = {
-    "dot_windows": {"repeats": 1000},
-    "l2norm_rows": {"width": 1024},
-    "claim_all": {"claim": 1, "levels": 1},
-    "uneven_sincos": {"claim": 32},
+_ENTRIES: dict[str, tuple[Callable[..., _EntryCase], dict[str, int]]] = {
+    "dot_windows": (_dot, {"repeats": 1000}),
+    "l2norm_rows": (_row_norm, {"width": 1024}),
+    "claim_all": (_claim, {"claim": 1, "levels": 1}),
+    "uneven_sincos": (_uneven, {"claim": 32}),
 }
-"""Entry -> its arguments and their defaults."""
+"""Entry -> what makes its case, and its arguments with their defaults."""
 
 
 def _arguments(entry: str, given: Mapping[str, int]) -> dict[str, int]:
-    known = _DEFAULTS.get(entry)
-    if known is None:
-        raise ValueError(f'entry "{entry}" is not known; known: {", ".join(_DEFAULTS)}')
+    if entry not in _ENTRIES:
+        raise ValueError(f'entry "{entry}" is not known; known: {", ".join(_ENTRIES)}')
+    known = _ENTRIES[entry][1]
     for name, value in given.items():
         if name not in known:
             raise ValueError(f'{entry} takes no argument "{name}"; it takes {", ".join(known)}')
@@ -161,30 +152,20 @@ def program(
     Entries, with their ``args``: ``dot_windows`` (repeats): dot products of n float32; ``l2norm_rows`` (width): n
     float32 in rows; ``claim_all`` (claim, levels): n int32 items taken by atomic counters; ``uneven_sincos`` (claim;
     ``skew``, ``schedule``): n float64 items of unequal work. ``threads`` host threads start and end in each step.
+
     Items: dot products, rows, items, turns of sin*cos. FLOPs: 2 a value and dot product, 3 a value of a row; bytes:
-    each value in and out of rows and items, none of what stays in caches. References are float64 (exact where integers
-    are counted). Facts hold the compiler, the flags and a hash of the built library. Sources: book chapters 8, 10, 12,
-    appendix.
+    each value of rows and items, in and out. Source: book chapters 8, 10, 12, appendix.
     """
     if n < 1 or threads < 1:
         raise ValueError("n and threads must be 1 or more")
     given = _arguments(entry, args)
     library = build(source, flags=flags, defines=defines, folder=context.shared_scratch)
     function = library.entry(entry)
-    plain = {"dot_windows": _dot, "l2norm_rows": _row_norm, "claim_all": _claim}
-    if entry in plain:
-        made = plain[entry](n, context.seed, given)
-    else:
-        made = _uneven(n, context.seed, given, skew=skew, schedule=schedule)
+    more = {"skew": skew, "schedule": schedule} if entry == "uneven_sincos" else {}
+    made = _ENTRIES[entry][0](n, **given, **more)
+    made.redraw(context.seed)
     sources, targets = (_pointers(arrays) for arrays in (made.inputs, made.outputs))
     numbers = (ctypes.c_int64 * len(made.args))(*made.args)
-    facts = {
-        "compiler": library.compiler,
-        "flags": library.command,
-        "library_sha": library.code_sha,
-        "threads": threads,
-        "cores": len(os.sched_getaffinity(0)),
-    }
     return Workload(
         step=lambda: function(sources, targets, n, threads, numbers),
         work=made.work,
@@ -192,7 +173,13 @@ def program(
         inputs=lambda: made.inputs,
         redraw=made.redraw,
         reference=made.reference,
-        facts=facts,
+        facts={
+            "compiler": library.compiler,
+            "flags": library.command,
+            "library_sha": library.code_sha,
+            "threads": threads,
+            "cores": len(os.sched_getaffinity(0)),
+        },
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from aiperf.workloads.contract import SkipSide
+from aiperf.workloads.shared.cupy_kernels import Kernels
 
 BLOCK = 512
 """Threads of a block."""
@@ -132,7 +133,7 @@ def vectors_of(cache: int, *, part: int, buffers: int, threads: int) -> int:
     """
     vectors = max(cache // part // VECTOR // buffers, threads)
     if cache <= 0:
-        raise SkipSide("torch does not tell how large the L2 cache of this GPU is")
+        raise SkipSide("torch does not report the size of this GPU's L2 cache")
     if vectors * VECTOR * buffers > cache // 2:
         raise SkipSide(f"a buffer that every thread reads from does not fit into half of {cache} bytes of L2 cache")
     return vectors
@@ -197,19 +198,5 @@ def _equal(sums: Any, wanted: Any) -> bool:
 
 def _launcher(source: Any, entry: str) -> Callable[..., None]:
     """Launches a kernel on torch's current stream; tensors become addresses, numbers become ints."""
-    try:
-        import cupy
-    except ImportError as error:
-        raise SkipSide(f"CuPy, which compiles the kernel, is not installed: {error}") from error
-    cupy.cuda.Device(source.device.index or 0).use()
-    kernel = cupy.RawKernel(SOURCE, entry, options=("-std=c++17",))
-    grid = (_threads(source) // BLOCK,)
-
-    def launch(*arguments: Any) -> None:
-        plain = tuple(
-            cupy.uint64(one.data_ptr()) if isinstance(one, torch.Tensor) else cupy.int32(one) for one in arguments
-        )
-        with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
-            kernel(grid, (BLOCK,), plain)
-
-    return launch
+    kernels, grid = Kernels(SOURCE, source.device), (_threads(source) // BLOCK,)
+    return lambda *arguments: kernels.launcher(entry, grid, (BLOCK,), *arguments)()

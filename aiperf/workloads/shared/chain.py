@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from aiperf.workloads.shared.cupy_kernels import Kernels
 from aiperf.workloads.shared.seeded import draw_words
 
 SOURCE = Path(__file__).with_name("chain.cu")
@@ -64,59 +65,35 @@ def geometry(shape: str, *, n: int, sms: int) -> tuple[int, int]:
     return -(-blocks // CLUSTER) * CLUSTER, _SPECIALISED
 
 
-class Chain:
-    """The compiled kernels on one device; launches go to a given or to torch's current stream."""
+class Chain(Kernels):
+    """The compiled kernels on one device."""
 
     def __init__(self, device: str) -> None:
-        import cupy
+        super().__init__(SOURCE.read_text(encoding="utf-8"), device, options=(f"-DTILE={TILE}",))
 
-        self._torch, self._cupy = torch, cupy
-        # CuPy compiles for, and launches on, the current device of the CUDA runtime.
-        torch.cuda.set_device(torch.device(device))
-        self._module = cupy.RawModule(
-            code=SOURCE.read_text(encoding="utf-8"), options=("-std=c++17", f"-DTILE={TILE}"), backend="nvrtc"
-        )
-        self._entries: dict[str, Any] = {}
-        self._streams: dict[int, Any] = {}
-        self.sms = int(torch.cuda.get_device_properties(torch.device(device)).multi_processor_count)
-
-    def entry(self, name: str) -> Any:
-        """The kernel called ``name`` in the source."""
-        if name not in self._entries:
-            self._entries[name] = self._module.get_function(name)
-        return self._entries[name]
-
-    def launch(self, shape: str, x: int, y: int, *, n: int, rounds: int, grid: int, block: int) -> None:
+    def queue(self, shape: str, x: int, y: int, *, n: int, rounds: int, grid: int, block: int) -> None:
         """Queue one kernel over ``n`` words at the addresses ``x`` and ``y`` on torch's current stream."""
         arguments = (np.uint64(x), np.uint64(y), np.int64(n), np.int32(rounds), *self.constants())
-        with self.stream(self._torch.cuda.current_stream().cuda_stream):
-            self.entry(ENTRIES[shape])((grid,), (block,), arguments)
+        self.launch(ENTRIES[shape], (grid,), (block,), arguments)
 
     def total(self, x: int, y: int, *, n: int, scattered: bool) -> None:
         """Queue the sum of ``n`` words at ``x`` into the 64 bits at ``y``, which the caller has zeroed."""
-        entry = self.entry("total_scattered" if scattered else "total")
-        with self.stream(self._torch.cuda.current_stream().cuda_stream):
-            entry((self.sms * _PER_SM,), (_PLAIN,), (np.uint64(x), np.uint64(y), np.int64(n // WORD)))
+        arguments = (np.uint64(x), np.uint64(y), np.int64(n // WORD))
+        self.launch("total_scattered" if scattered else "total", (self.sms * _PER_SM,), (_PLAIN,), arguments)
 
     @staticmethod
     def constants() -> tuple[Any, Any]:
         """The factor and the term of one step, as arguments of a kernel."""
         return np.uint32(MULTIPLIER), np.uint32(INCREMENT)
 
-    def stream(self, pointer: int) -> Any:
-        """CuPy's view of a stream, a context manager."""
-        if pointer not in self._streams:
-            self._streams[pointer] = self._cupy.cuda.ExternalStream(pointer)
-        return self._streams[pointer]
-
     def prove(self, shape: str) -> None:
         """Run the kernel once over a few odd-sized tiles. Raises RuntimeError when a word is not what it must be."""
         n, rounds = 3 * CLUSTER * TILE + 5, 11
         words = np.arange(n, dtype=np.int32)
-        x = self._torch.from_numpy(words).to(f"cuda:{self._torch.cuda.current_device()}")
-        y = self._torch.zeros_like(x)
+        x = torch.from_numpy(words).to(f"cuda:{torch.cuda.current_device()}")
+        y = torch.zeros_like(x)
         grid, block = geometry(shape, n=n, sms=1)
-        self.launch(shape, x.data_ptr(), y.data_ptr(), n=n, rounds=rounds, grid=grid, block=block)
+        self.queue(shape, x.data_ptr(), y.data_ptr(), n=n, rounds=rounds, grid=grid, block=block)
         wrong = int((y.cpu().numpy() != expected(words, rounds)).sum())
         if wrong:
             raise RuntimeError(f"the kernel {ENTRIES[shape]} gave {wrong} of {n} wrong words")

@@ -69,7 +69,7 @@ def _chain_stage(context: Context, *, kernel: str, words: int, rounds: int, scra
     grid, block = geometry(kernel, n=words, sms=chain.sms)
 
     def launch(x: int, y: int, some: int) -> None:
-        chain.launch(kernel, x, y, n=words, rounds=some, grid=grid, block=block)
+        chain.queue(kernel, x, y, n=words, rounds=some, grid=grid, block=block)
 
     def run(source: Any, target: Any) -> None:
         launch(source.data_ptr(), target.data_ptr(), rounds)

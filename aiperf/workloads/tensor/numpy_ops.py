@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from aiperf.workloads.contract import Context, SkipSide, Work, Workload
+from aiperf.workloads.shared.cupy_kernels import import_cupy, view_stream
 from aiperf.workloads.shared.seeded import generator
 
 _LINE = 80
@@ -66,7 +67,7 @@ def standardise(context: Context, *, n: int, cols: int, impl: str) -> Workload:
     The data lie where the library computes: host memory for numpy, the device's otherwise.
     """
     if n % cols:
-        raise ValueError(f"{n} elements are no whole rows of {cols}")
+        raise ValueError(f"{n} elements do not make whole rows of {cols}")
     host = np.empty((n // cols, cols), np.float32)
     x, put, compute = _array(context, impl, host)
     held: dict[str, Any] = {}
@@ -101,9 +102,9 @@ def _array(context: Context, impl: str, host: Any) -> tuple[Any, Callable[[Any],
     if impl == "numpy":
         x = np.empty_like(host)
         return x, lambda values: np.copyto(x, values), lambda: _standardised(x)
-    if impl == "torch":
-        import torch
+    import torch
 
+    if impl == "torch":
         tensor = torch.empty(host.shape, dtype=torch.float32, device=context.device)
 
         def by_torch() -> Any:
@@ -115,21 +116,14 @@ def _array(context: Context, impl: str, host: Any) -> tuple[Any, Callable[[Any],
         raise ValueError(f"op standardise_rows has impl numpy, cupy and torch, not {impl}")
     if not context.device.startswith("cuda"):
         raise SkipSide("CuPy needs a GPU")
-    return _on_cupy(context, host)
-
-
-def _on_cupy(context: Context, host: Any) -> tuple[Any, Callable[[Any], object], Callable[[], Any]]:
-    import cupy
-    import torch
-
     torch.cuda.set_device(torch.device(context.device))
-    array = cupy.empty(host.shape, cupy.float32)
+    array = import_cupy().empty(host.shape, np.float32)
 
-    def on_the_current_stream() -> Any:
-        with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+    def by_cupy() -> Any:
+        with view_stream(torch.cuda.current_stream().cuda_stream):
             return _standardised(array)
 
-    return array, array.set, on_the_current_stream
+    return array, array.set, by_cupy
 
 
 def _standardised(x: Any) -> Any:
