@@ -12,7 +12,7 @@ import pytest
 
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.memory import allocation as memory
-from aiperf.workloads.memory.sources import Allocation, CudaMallocAsync, Kept
+from aiperf.workloads.memory.sources import Allocation, _CudaMallocAsync, _Kept
 
 Sizes = Literal["fixed", "mixed", "growing"]
 _ROW = 128
@@ -129,7 +129,7 @@ def test_without_a_gpu_the_side_is_skipped_with_the_reason() -> None:
 
 @pytest.mark.parametrize("name", ["slab", "preallocated"])
 def test_kept_blocks_never_overlap_and_come_back(name: str) -> None:
-    kept = Kept("cpu", size=1000, blocks=3, name=name)
+    kept = _Kept("cpu", size=1000, blocks=3, name=name)
     blocks = [kept.take(1000, 0) for _ in range(3)]
     places = sorted(b.address for b in blocks)
     assert all(after - before >= 1000 for before, after in itertools.pairwise(places))
@@ -178,7 +178,7 @@ class PoolRuntime:
 
 def test_the_pool_counts_the_allocations_for_which_it_took_memory_from_the_driver() -> None:
     runtime = PoolRuntime()
-    source = CudaMallocAsync(runtime, device=0, threshold=0)
+    source = _CudaMallocAsync(runtime, device=0, threshold=0)
 
     def step() -> None:
         first = [source.take(runtime.CHUNK, 0) for _ in range(3)]
@@ -187,12 +187,12 @@ def test_the_pool_counts_the_allocations_for_which_it_took_memory_from_the_drive
         for block in first:
             source.give(block, 0)
 
-    source.count_growths(step)
+    source.rehearse(step)
     assert source.counters(1, 4)["driver_allocations"] == 3, "the fourth found a block that was given up"
-    source.count_growths(step)
+    source.rehearse(step)
     assert source.counters(1, 4)["driver_allocations"] == 0, "the pool kept what it had"
     runtime.synchronise()
-    source.count_growths(step)
+    source.rehearse(step)
     assert source.counters(1, 4)["driver_allocations"] == 3, "what a synchronisation gave back is taken again"
     asked = runtime.asked
     step()

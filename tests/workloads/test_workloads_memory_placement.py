@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -146,6 +145,5 @@ def test_without_a_gpu_the_side_is_skipped() -> None:
 def test_what_is_read_where_it_lies_is_charged_but_for_what_the_l2_holds_of_each_pass(
     monkeypatch, place: str, size: int, charged
 ) -> None:
-    monkeypatch.setattr(placements, "_l2", lambda context: 50)
-    found = placements._charge(Context(device="cuda:0"), SimpleNamespace(place=place, size=size), 3)
-    assert found == charged
+    monkeypatch.setattr(placements, "last_level_cache", lambda device: 50)
+    assert placements._charge("cuda:0", place, size, 3) == charged

@@ -155,6 +155,6 @@ def test_an_impossible_copy_is_refused(given: dict[str, Any], message: str) -> N
 def test_a_copy_within_the_gpu_is_charged_both_ways_but_for_what_its_l2_may_hold(monkeypatch):
     monkeypatch.setattr(seeded, "last_level_cache", lambda device: 50)
     context = Context(device="cuda:0")
-    assert transfer._charge(context, "d2d", 60) == {"peaks": {"dram": 120.0}, "maybe_cached": {"dram": 50.0}}
-    assert transfer._charge(context, "d2d", 50) == {}
-    assert transfer._charge(context, "h2d", 10) == {"peaks": {"h2d": 10.0}}
+    assert transfer._charge(context.device, "d2d", 60) == {"peaks": {"dram": 120.0}, "maybe_cached": {"dram": 50.0}}
+    assert transfer._charge(context.device, "d2d", 50) == {}
+    assert transfer._charge(context.device, "h2d", 10) == {"peaks": {"h2d": 10.0}}

@@ -15,7 +15,7 @@ from aiperf.workloads.attention import ops as backends
 from aiperf.workloads.attention.masks import Mask
 from aiperf.workloads.contract import Context, Work, Workload
 from aiperf.workloads.shared.agreement import relative_frobenius
-from aiperf.workloads.shared.seeded import draw_on_device, empty, gemm_peak, memory_charge, torch_dtype
+from aiperf.workloads.shared.seeded import Charge, draw_on_device, empty, gemm_peak, memory_charge, torch_dtype
 
 
 def forward(
@@ -109,9 +109,10 @@ def _work(context: Context, q: Any, kv_heads: int, mask: Mask, dtype: str) -> Wo
     flops = 4.0 * batch * heads * mask.pairs() * head_dim
     kept = 2.0 * batch * kv_heads * mask.keys_seen() * head_dim * q.element_size()
     moved = 2.0 * q.numel() * q.element_size() + kept
+    charge: Charge = {"peaks": gemm_peak(context.device, dtype, flops)}
     # One query a head reads K and V for 2 FLOPs a byte: memory is its limit, whatever computes.
-    on_memory = q_len == 1
-    charge = memory_charge(context.device, moved) if on_memory else {"peaks": gemm_peak(context.device, dtype, flops)}
+    if q_len == 1:
+        charge = memory_charge(context.device, moved)
     return Work(bytes=moved, flops=flops, items=batch * q_len, item="tokens", **charge)
 
 

@@ -17,8 +17,8 @@ from aiperf.workloads.linalg import hand_gemm as hand
 from aiperf.workloads.linalg import products
 from aiperf.workloads.shared import triton_gemm as kernels
 from aiperf.workloads.shared.agreement import relative_frobenius
+from aiperf.workloads.shared.seeded import empty
 
-_ALIGNMENT = 256
 _TORCH_DTYPE = {
     "fp32": "float32",
     "tf32": "float32",
@@ -226,7 +226,9 @@ def _workload(context: Context, product: _Product) -> Workload:
     inputs = {"a": held.a, "b": held.b} | ({"bias": held.bias} if product.epilogue == "bias_gelu" else {})
     return Workload(
         step=step,
-        work=Work(bytes=sum(_size(t) for t in (held.a, held.b, held.out)), flops=flops, peaks=_peak(product, on_gpu)),
+        work=Work(
+            bytes=float(sum(t.nbytes for t in (held.a, held.b, held.out))), flops=flops, peaks=_peak(product, on_gpu)
+        ),
         outputs=lambda: dict(latest),
         inputs=lambda: dict(inputs),
         redraw=redraw,
@@ -246,9 +248,9 @@ def _operands(context: Context, product: _Product) -> _Operands:
     wide_n, wide_k = (-(-size // multiple) * multiple for size in (n, k))
     kind, result = (getattr(torch, name) for name in (_TORCH_DTYPE[product.used], product.result_dtype))
     by_column = product.used in _BY_COLUMN or product.sparsity != "none"
-    a = _matrix(context, (m, wide_k), kind)
-    b = _matrix(context, (wide_n, wide_k), kind).t() if by_column else _matrix(context, (wide_k, wide_n), kind)
-    out = _matrix(context, (m, wide_n), result)
+    a = empty(context, (m, wide_k), kind)
+    b = empty(context, (wide_n, wide_k), kind).t() if by_column else empty(context, (wide_k, wide_n), kind)
+    out = empty(context, (m, wide_n), result)
     for matrix in (a, b) if multiple > 1 else ():
         matrix.zero_()
     bias = torch.empty(n, dtype=torch.float32 if product.used in _BY_COLUMN else kind, device=context.device)
@@ -294,7 +296,7 @@ def _by_triton(context: Context, product: _Product, held: _Operands) -> tuple[pr
     if product.tune == "autotune":
         kernel = dataclasses.replace(kernel, config=kernels.tuned(a, b, out, held.bias, kernel=kernel))
     if product.tune == "toy_shape":
-        toys = [_matrix(context, (_TOY, _TOY), x.dtype).normal_() for x in (a, b, out)]
+        toys = [empty(context, (_TOY, _TOY), x.dtype).normal_() for x in (a, b, out)]
         found = kernels.tuned(toys[0], toys[1], toys[2], held.bias.new_zeros(_TOY), kernel=kernel)
         kernel = dataclasses.replace(kernel, config=found)
     launch = kernels.product(a, b, out, held.bias, kernel=kernel)
@@ -335,16 +337,6 @@ def _products_per_step(product: _Product) -> int:
     if product.kernel.k_per_launch:
         return -(-k // product.kernel.k_per_launch)
     return -(-m // (product.rows_per_call or m))
-
-
-def _matrix(context: Context, shape: tuple[int, int], dtype: Any) -> Any:
-    skip = context.pad // _ALIGNMENT * _ALIGNMENT // torch.empty((), dtype=dtype).element_size()
-    flat = torch.empty(shape[0] * shape[1] + skip, dtype=dtype, device=context.device)
-    return flat[skip:].view(shape)
-
-
-def _size(tensor: Any) -> float:
-    return float(tensor.numel() * tensor.element_size())
 
 
 def _peak(product: _Product, on_gpu: bool) -> dict[str, float]:

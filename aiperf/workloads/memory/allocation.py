@@ -1,7 +1,6 @@
 """memory.alloc: buffers of GPU memory are taken, written, read back and given up, from a stated allocator.
 
-What must not live here: reading memory that is already there (memory.placement), timing, the allocators themselves (see
-sources.py).
+What must not live here: reading memory that is already there (placements.py), the allocators (sources.py), timing.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from typing import Any, Literal
 import torch
 
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
-from aiperf.workloads.memory.sources import Copier, CudaMallocAsync, Source, cupy_copier, make_source
+from aiperf.workloads.memory.sources import Copier, Source, make_source
+from aiperf.workloads.shared.queues import Queues, fork, join
 from aiperf.workloads.shared.seeded import generator
 
 _MARK = 256
@@ -45,16 +45,16 @@ def alloc(
     release_threshold: Size = 0,
     empty_cache: Literal["never", "every_step"] = "never",
 ) -> Workload:
-    """Take ``count`` buffers of up to ``bytes`` on ``streams`` CUDA streams in turn, at most ``live`` at once.
+    """Take ``count`` buffers of up to ``bytes`` bytes on ``streams`` CUDA streams in turn, at most ``live`` at once.
 
-    Each buffer gets a pattern of its own (256 bytes) at both ends when it is taken; both are copied out just before it
-    is given up, so blocks that overlap are found out. ``mixed`` sizes are log-uniform from bytes/64 to ``bytes``, the
-    same sequence in every process. ``growing``: each stream holds one buffer that becomes larger by an equal part with
-    each allocation and takes its contents along, and ``live`` has no meaning. ``slab`` hands out equal blocks of one
-    allocation, ``preallocated`` keeps one buffer of the largest size for each that may be live. ``torch`` means the
-    allocator that the process was started with (PYTORCH_ALLOC_CONF, PYTORCH_NO_CUDA_MEMORY_CACHING: write them in
-    ``env``); the facts say which. ``release_threshold`` is what the pool of cuda_malloc_async keeps over a
-    synchronisation. Items are allocations; bytes are the sum of the sizes asked for. Time it with the wall clock.
+    Each gets a pattern of its own at both ends when it is taken, which is copied out just before it is given up.
+    ``mixed`` sizes are log-uniform from bytes/64 on. ``growing``: each stream holds one buffer that becomes larger by
+    an equal part with each allocation and takes its contents along; ``live`` then has no meaning. ``slab``: equal
+    blocks of one allocation; ``preallocated``: a kept buffer for each that may be live; ``torch``: the allocator that
+    ``env`` chose (PYTORCH_ALLOC_CONF, PYTORCH_NO_CUDA_MEMORY_CACHING). ``release_threshold``: bytes that the pool of
+    cuda_malloc_async keeps over a synchronisation.
+
+    Items: allocations; bytes: the sizes asked for. Time it with the wall clock.
     """
     turns = schedule(sizes=sizes, largest=bytes, count=count, live=live, streams=streams)
     if not context.device.startswith("cuda"):
@@ -63,7 +63,7 @@ def alloc(
     torch.cuda.set_device(device)
     most = streams * 2 if sizes == "growing" else live
     source = make_source(allocator, device=device, largest=bytes, live=most, threshold=release_threshold)
-    copier = cupy_copier()
+    copier = Copier()
     shape = (count, 2, _MARK // 4)
     patterns = torch.empty(shape, dtype=torch.int32, device=device)
     out = torch.zeros(shape, dtype=torch.int32, device=device)
@@ -75,21 +75,34 @@ def alloc(
     redraw(context.seed)
     churn = _growth if sizes == "growing" else _churn
     walk = churn(turns, source, copier, patterns=patterns.data_ptr(), out=out.data_ptr())
-    step = _Walker(walk, Lanes(streams), sync_each=sync_each, empty_cache=empty_cache == "every_step")
-    step.run()
+    queues, steps = Queues(context.device), 0
+    own = queues.streams(streams) if streams > 1 else []
+
+    def step() -> None:
+        nonlocal steps
+        lanes = own or [queues.current()]
+        if own:
+            fork(queues, own)
+        walk([lane.cuda_stream for lane in lanes], (lambda lane: lanes[lane].synchronize()) if sync_each else None)
+        if own:
+            join(queues, own)
+        if empty_cache == "every_step":
+            torch.cuda.empty_cache()
+        steps += 1
+
+    step()
     torch.cuda.synchronize(device)
-    if isinstance(source, CudaMallocAsync):
-        source.count_growths(step.run)
-        torch.cuda.synchronize(device)
+    source.rehearse(step)
+    torch.cuda.synchronize(device)
     asked = float(sum(turn.size for turn in turns))
     return Workload(
-        step=step.run,
+        step=step,
         work=Work(bytes=asked, items=count, item="allocations"),
         outputs=lambda: {"read_back": out},
         inputs=lambda: {"patterns": patterns},
         redraw=redraw,
         reference=lambda: {"read_back": patterns},
-        counters=lambda: source.counters(step.done, count),
+        counters=lambda: source.counters(steps, count),
         facts={**source.facts(), "largest_bytes": max(t.size for t in turns), "asked_bytes": int(asked)},
         close=source.close,
     )
@@ -180,52 +193,3 @@ def _growth(turns: Sequence[PlannedAllocation], source: Source, copier: Copier, 
             source.give(block, stream)
 
     return walk
-
-
-class _Walker:
-    """One walk over the turns, and how many there have been."""
-
-    def __init__(self, walk: Walk, lanes: Lanes, *, sync_each: bool, empty_cache: bool) -> None:
-        self._walk, self._lanes, self._sync_each, self._empty_cache = walk, lanes, sync_each, empty_cache
-        self.done = 0
-
-    def run(self) -> None:
-        """The timed region."""
-        self._lanes.fork()
-        self._walk(self._lanes.pointers(), self._lanes.wait if self._sync_each else None)
-        self._lanes.join()
-        if self._empty_cache:
-            self._lanes.empty_cache()
-        self.done += 1
-
-
-class Lanes:
-    """The streams of a step: the current one alone, or as many of their own between a fork from it and a join."""
-
-    def __init__(self, count: int) -> None:
-        self._cuda = torch.cuda
-        self._own = [torch.cuda.Stream() for _ in range(count)] if count > 1 else []
-
-    def fork(self) -> None:
-        """Let every stream wait for the current one."""
-        current = self._cuda.current_stream()
-        for stream in self._own:
-            stream.wait_stream(current)
-
-    def join(self) -> None:
-        """Let the current stream wait for every one."""
-        current = self._cuda.current_stream()
-        for stream in self._own:
-            current.wait_stream(stream)
-
-    def pointers(self) -> list[int]:
-        """The handles, in order."""
-        return [s.cuda_stream for s in self._own] or [self._cuda.current_stream().cuda_stream]
-
-    def empty_cache(self) -> None:
-        """Give what torch keeps unused back to the driver."""
-        self._cuda.empty_cache()
-
-    def wait(self, index: int) -> None:
-        """Make the host wait for one of them."""
-        (self._own[index] if self._own else self._cuda.current_stream()).synchronize()

@@ -13,7 +13,7 @@ import torch
 
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
 from aiperf.workloads.shared.chain import WORD, Chain
-from aiperf.workloads.shared.seeded import draw_words
+from aiperf.workloads.shared.seeded import Charge, draw_words, last_level_cache
 
 _VECTOR = 16
 _PAGE_WORDS = 4096 // WORD
@@ -35,14 +35,15 @@ def placement(
     evict_fraction: float = 1.0,
     readers: Literal["gpu", "cpu_and_gpu"] = "gpu",
 ) -> Workload:
-    """A kernel sums ``bytes`` of 32-bit words ``passes`` times: exactly, so that every word counts.
+    """A kernel sums ``bytes`` of 32-bit words ``passes`` times, exactly.
 
     ``device`` is HBM, ``pinned`` host memory that the kernel reads over the link, ``copied`` pinned memory that each
-    step copies to HBM first, ``managed`` memory that migrates; before each iteration the host touches every page of
-    ``evict_fraction`` of it, untimed, which brings those pages back. ``hint`` is for managed memory: prefetch to the
-    GPU inside the step, or an advice given once. ``gather`` reads 16 bytes at a time from scattered places. With
-    ``cpu_and_gpu`` the host waits for the kernel and sums the words as well. Bytes: buffer times passes times readers.
-    Managed memory is never asked for beyond what is free. Source: chapters 2, 3, 6 and 9.
+    step copies to HBM first, ``managed`` memory that migrates. Before each iteration the host touches, untimed, every
+    page of ``evict_fraction`` of managed memory, which brings those pages back. ``hint``, for managed memory: prefetch
+    to the GPU inside the step, or an advice given once. ``gather`` reads 16 bytes at a time from scattered places. With
+    ``cpu_and_gpu`` the host sums the words as well, after the kernel.
+
+    Bytes: buffer times passes, and once more for the host. Source: chapters 2, 3, 6 and 9.
     """
     _check(place, hint, bytes, passes, access, evict_fraction, readers)
     if not context.device.startswith("cuda"):
@@ -174,14 +175,10 @@ def _workload(context: Context, buffer: _Buffer, *, passes: int, scattered: bool
     def outputs() -> dict[str, Any]:
         return {"sums": sums, "host_sum": host_sum} if on_host else {"sums": sums}
 
-    read, charge = float(buffer.size * passes), _charge(context, buffer, passes)
+    charge = _charge(context.device, buffer.place, buffer.size, passes)
     return Workload(
         step=step,
-        work=Work(
-            bytes=read + buffer.size * on_host,
-            peaks=charge.get("peaks", {}),
-            maybe_cached=charge.get("maybe_cached", {}),
-        ),
+        work=Work(bytes=float(buffer.size * (passes + on_host)), **charge),
         outputs=outputs,
         redraw=buffer.redraw,
         prepare=buffer.evict,
@@ -192,18 +189,14 @@ def _workload(context: Context, buffer: _Buffer, *, passes: int, scattered: bool
     )
 
 
-def _charge(context: Context, buffer: _Buffer, passes: int) -> dict[str, dict[str, float]]:
-    """``peaks`` and ``held``: what is read where it lies passes through DRAM but for what the L2 holds of each pass."""
-    cache = _l2(context)
-    if buffer.place == "device" and buffer.size > 2 * cache:
-        return {"peaks": {"dram": float(buffer.size * passes)}, "maybe_cached": {"dram": float(cache * passes)}}
-    return {"peaks": {"h2d": float(buffer.size)}} if buffer.place == "copied" and buffer.size > cache else {}
+def _charge(device: str, place: str, size: int, passes: int) -> Charge:
+    """What is read where it lies passes through DRAM but for what the L2 holds of each pass."""
+    cache = last_level_cache(device)
+    if place == "device" and size > 2 * cache:
+        return {"peaks": {"dram": float(size * passes)}, "maybe_cached": {"dram": float(cache * passes)}}
+    return {"peaks": {"h2d": float(size)}} if place == "copied" and size > cache else {}
 
 
 def total(words: Any) -> int:
     """The exact sum of uint32 words."""
     return int(words.sum(dtype=np.uint64))
-
-
-def _l2(context: Context) -> int:
-    return int(torch.cuda.get_device_properties(torch.device(context.device)).L2_cache_size)

@@ -13,7 +13,7 @@ import torch
 from aiperf.workloads.contract import Context, Work, Workload
 from aiperf.workloads.quant import schemes
 from aiperf.workloads.shared.agreement import relative_frobenius
-from aiperf.workloads.shared.seeded import empty, memory_charge, own_seed, torch_dtype
+from aiperf.workloads.shared.seeded import Charge, draw_on_device, empty, memory_charge, torch_dtype
 
 _FEW = 64
 """Rows below which reading the weight binds the layer, not the product."""
@@ -48,7 +48,7 @@ def linear(
 
     def redraw(seed: int) -> None:
         for name, array in (("x", x), ("w", w)):
-            _draw(array, seed, name)
+            draw_on_device(array, seed=seed, name=name)
         if weights != "float":
             held["weight"] = schemes.store(w, weights)
         if activations != "float":
@@ -91,12 +91,6 @@ def _check(m: int, n: int, k: int, *, weights: str, activations: str, fused: boo
         raise ValueError("fused: false is about quantised weights")
 
 
-def _draw(array: Any, seed: int, name: str) -> None:
-    """Standard normal values in place, drawn on the array's own device."""
-    source = torch.Generator(array.device).manual_seed(own_seed(seed, name))
-    array.copy_(torch.randn(array.shape, generator=source, device=array.device))
-
-
 def _multiplier(
     x: Any, w: Any, held: dict[str, Any], *, activations: str, dynamic: bool, fused: bool
 ) -> Callable[[], Any]:
@@ -125,7 +119,7 @@ def _work(context: Context, x: Any, w: Any, size: float, weights: str) -> Work:
     """
     (m, k), n = x.shape, len(w)
     flops, moved = 2.0 * m * n * k, size + float((m * k + m * n) * x.element_size())
-    charge: dict[str, dict[str, float]] = {}
+    charge: Charge = {}
     if m < _FEW:
         charge = memory_charge(context.device, moved)
     elif weights == "float":

@@ -9,7 +9,7 @@ import math
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -183,7 +183,14 @@ def last_level_cache(device: str = "cpu") -> int:
     return max((int(p.read_text().strip().removesuffix("K")) * 1024 for p in sizes), default=0)
 
 
-def memory_charge(device: str, moved: float) -> dict[str, dict[str, float]]:
+class Charge(TypedDict, total=False):
+    """Fields of ``Work``."""
+
+    peaks: dict[str, float]
+    maybe_cached: dict[str, float]
+
+
+def memory_charge(device: str, moved: float) -> Charge:
     """``peaks`` and ``maybe_cached`` of a step that moves its whole working set of ``moved`` bytes once.
 
     On a GPU a working set of twice the L2 is charged: at most an L2 of it may be left from the step before, or

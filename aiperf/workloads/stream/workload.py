@@ -14,10 +14,9 @@ import torch
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
 from aiperf.workloads.shared.chain import WORD
 from aiperf.workloads.shared.queues import Queues
+from aiperf.workloads.shared.seeded import empty
 from aiperf.workloads.stream import schedule
 from aiperf.workloads.stream.stages import Compute, compute
-
-_ALIGNMENT = 256
 
 
 def pipeline(
@@ -91,16 +90,8 @@ class _Pipeline:
         self._slot_in, self._slot_out = copied_in, copied_out
 
     def _array(self, count: int, item: tuple[tuple[int, ...], Any], *, host: bool = False, pinned: bool = False) -> Any:
-        import math
-
         shape, dtype = item
-        skip = self._context.pad // _ALIGNMENT * _ALIGNMENT // torch.empty((), dtype=dtype).element_size()
-        words = count * math.prod(shape) + skip
-        if host:
-            flat = torch.empty(words, dtype=dtype, pin_memory=pinned)
-        else:
-            flat = torch.empty(words, dtype=dtype, device=self._context.device)
-        return flat[skip:].view(count, *shape)
+        return empty(self._context, (count, *shape), dtype, host=host, pinned=pinned)
 
     def _copy_in(self, item: int, runner: int) -> None:
         self._in[runner].copy_(self._sources[item], non_blocking=True)

@@ -14,11 +14,10 @@ import torch
 
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
 from aiperf.workloads.shared.host_memory import HostBuffer, bind, host_buffer
-from aiperf.workloads.shared.seeded import memory_charge
+from aiperf.workloads.shared.seeded import Charge, empty, memory_charge
 from aiperf.workloads.transfer.scattered import SPREAD, Scattered
 
 _ELEMENT = 4
-_ALIGNMENT = 256
 
 
 def copy(
@@ -35,12 +34,11 @@ def copy(
 ) -> Workload:
     """Copy ``size`` bytes of float32 from a source into a destination that was allocated before.
 
-    ``pinned`` is about the host's end (no meaning for d2d). A pageable copy makes the host wait, even when it is
-    ``non_blocking``: time it with the wall clock. ``part`` scatters the payload over the source in pieces of that size;
-    they are copied one by one, or gathered at the source into a buffer of ``slab`` bytes for each copy, a part of the
-    step. ``numa`` puts the process and its host memory on the GPU's NUMA node or on another one. ``register``
-    page-locks ordinary host memory once, or around each copy, which is then waited for on both. Bytes are counted once,
-    FLOPs and items not at all. Source: chapters 3, 6 and 17.
+    ``pinned`` is about the host's end. A pageable copy makes the host wait even when it is ``non_blocking``: time it
+    with the wall clock. ``part`` scatters the payload over the source in pieces of so many bytes, which are copied one
+    by one, or gathered at the source into a buffer of ``slab`` bytes for each copy. ``numa`` puts the process and its
+    host memory on the GPU's NUMA node or on another one. ``register`` page-locks ordinary host memory once, or around
+    each copy; either way the copy is waited for. Bytes are counted once. Source: chapters 3, 6 and 17.
     """
     _check(direction, size, part, slab, numa, register)
     if not context.device.startswith("cuda"):
@@ -50,8 +48,10 @@ def copy(
         return _by_hand(context, direction=direction, size=size, pinned=pinned, numa=numa, register=register)
     places = size // part * SPREAD * part if part else size
     on_host = {"h2d": (True, False), "d2h": (False, True), "d2d": (False, False)}[direction]
-    source = _buffer(context, size=places, host=on_host[0], pinned=pinned)
-    destination = _buffer(context, size=size, host=on_host[1], pinned=pinned)
+    source, destination = (
+        empty(context, (each // _ELEMENT,), torch.float32, host=host, pinned=pinned)
+        for each, host in zip((places, size), on_host, strict=True)
+    )
     if not part:
         return _workload(context, direction, _Ends(source, destination), _whole(source, destination, non_blocking))
     pool, payload = source.view(-1, part // _ELEMENT), destination.view(-1, part // _ELEMENT)
@@ -104,7 +104,7 @@ def _by_hand(context: Context, *, direction: str, size: int, pinned: bool, numa:
     kept = register == "once" or (register == "none" and pinned)
     if kept:
         buffer.register()
-    there = _buffer(context, size=size, host=False, pinned=False)
+    there = empty(context, (size // _ELEMENT,), torch.float32)
     ends = _Ends(buffer.words, there) if direction == "h2d" else _Ends(there, buffer.words)
     move = _whole(ends.source, ends.destination, True)
 
@@ -149,11 +149,11 @@ def _workload(
     # First touch belongs to set-up: an untouched pageable page would fault inside the first copy.
     destination.zero_()
     torch.cuda.synchronize()
-    charge = _charge(context, direction, size)
+    charge = _charge(context.device, direction, size)
     host = [buffer for buffer in (source, destination) if buffer.device.type == "cpu"]
     return Workload(
         step=step,
-        work=Work(bytes=size, peaks=charge.get("peaks", {}), maybe_cached=charge.get("maybe_cached", {})),
+        work=Work(bytes=size, **charge),
         outputs=lambda: {"destination": destination},
         inputs=lambda: {"source": source},
         redraw=redraw,
@@ -162,14 +162,6 @@ def _workload(
         facts={"host_memory": ("pinned" if host[0].is_pinned() else "pageable") if host else "none", **(facts or {})},
         close=close,
     )
-
-
-def _buffer(context: Context, *, size: int, host: bool, pinned: bool) -> Any:
-    skip = context.pad // _ALIGNMENT * _ALIGNMENT // _ELEMENT
-    count = size // _ELEMENT + skip
-    if host:
-        return torch.empty(count, dtype=torch.float32, pin_memory=pinned)[skip:]
-    return torch.empty(count, dtype=torch.float32, device=context.device)[skip:]
 
 
 def _drawer(source: Any) -> Callable[[int], None]:
@@ -190,6 +182,6 @@ def _drawer(source: Any) -> Callable[[int], None]:
     return redraw_on_device
 
 
-def _charge(context: Context, direction: str, size: int) -> dict[str, dict[str, float]]:
-    """``peaks`` and ``held``: a copy within the GPU reads and writes DRAM, but for what its L2 may hold."""
-    return memory_charge(context.device, 2.0 * size) if direction == "d2d" else {"peaks": {direction: float(size)}}
+def _charge(device: str, direction: str, size: int) -> Charge:
+    """A copy within the GPU reads and writes DRAM, but for what its L2 may hold."""
+    return memory_charge(device, 2.0 * size) if direction == "d2d" else {"peaks": {direction: float(size)}}
