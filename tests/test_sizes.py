@@ -37,7 +37,6 @@ LONG_FUNCTIONS: dict[str, str] = {
     "workloads/quant/workload.py linear": KEYS,
     "workloads/startup/workload.py request": KEYS,
     "workloads/storage/workload.py read": KEYS,
-    "workloads/tensor/workload.py op": KEYS,
 }
 """File and function -> why it has more lines."""
 

@@ -150,7 +150,7 @@ def test_what_only_a_gpu_has_is_skipped(params: dict[str, Any]) -> None:
 
 
 def test_every_type_with_a_roof_of_its_own_is_charged_to_it() -> None:
-    request = SimpleNamespace(shape=(2, 3, 5), sparsity="none", backend="torch")
+    request = SimpleNamespace(m=2, n=3, k=5, sparsity="none", backend="torch")
     for dtype in ("fp32", "tf32", "bf16", "fp16", "fp8"):
         assert linalg._peak(SimpleNamespace(**vars(request), used=dtype), True) == {f"gemm_{dtype}": 60.0}
     assert linalg._peak(SimpleNamespace(**vars(request), used="int8"), True) == {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,87 +42,73 @@ class Job:
     flops: float = 0
 
 
-@dataclass(frozen=True)
-class Maker:
-    """What the jobs of a side have in common."""
-
-    context: Context
-    rounds: int
-    chain: Chain | None
-    weights: Sequence[Any]
-
-
 def make_jobs(context: Context, names: Sequence[str], *, rounds: int) -> tuple[list[Job], Chain | None]:
     """One job for each name, and the compiled kernels when one of them needs them."""
+    device = torch.device(context.device)
     chain = Chain(context.device) if any(n in CHAINED for n in names) else None
-    weights = _weights(context) if "decode" in names else ()
-    maker = Maker(context, rounds, chain, weights)
-    makers = {"gemm": _gemm, "copy": _copy, "h2d": _h2d, "decode": _decode}
-    jobs = [makers.get(name, _chained)(maker, name) for name in names]
+    weights = _weights(context.seed, device) if "decode" in names else []
+
+    def chained(name: str) -> Job:
+        assert chain is not None
+        kernels, (grid, block) = chain, CHAINED[name]
+        words = grid * block
+        x, y = (torch.zeros(words, dtype=torch.int32, device=device) for _ in range(2))
+
+        def run() -> None:
+            kernels.queue("spin", x.data_ptr(), y.data_ptr(), n=words, rounds=rounds, grid=grid, block=block)
+
+        return Job(run, x, y, lambda seed: fill_words(x, seed=seed), bytes=2.0 * words * WORD)
+
+    makers: dict[str, Callable[[Any], Job]] = {
+        "gemm": _gemm,
+        "copy": _copy,
+        "h2d": _h2d,
+        "decode": partial(_decode, weights),
+    }
+    jobs = [makers[name](device) if name in makers else chained(name) for name in names]
     for index, job in enumerate(jobs):
         job.redraw(own_seed(context.seed, str(index)))
     return jobs, chain
 
 
-def _device(maker: Maker) -> Any:
-    return torch.device(maker.context.device)
-
-
-def _chained(maker: Maker, name: str) -> Job:
-    chain = maker.chain
-    assert chain is not None
-    grid, block = CHAINED[name]
-    words, device = grid * block, _device(maker)
-    x, y = (torch.zeros(words, dtype=torch.int32, device=device) for _ in range(2))
-
-    def run() -> None:
-        chain.queue("spin", x.data_ptr(), y.data_ptr(), n=words, rounds=maker.rounds, grid=grid, block=block)
-
-    return Job(run, x, y, lambda seed: fill_words(x, seed=seed), bytes=2.0 * words * WORD)
-
-
-def _gemm(maker: Maker, name: str) -> Job:
-    device = _device(maker)
+def _gemm(device: Any) -> Job:
     a, c = (torch.zeros(GEMM, GEMM, dtype=torch.bfloat16, device=device) for _ in range(2))
     return Job(lambda: torch.mm(a, a, out=c), a, c, _normal(a), bytes=2.0 * a.nbytes, flops=2.0 * GEMM**3)
 
 
-def _copy(maker: Maker, name: str) -> Job:
-    device = _device(maker)
+def _copy(device: Any) -> Job:
     x, y = (torch.zeros(COPY // WORD, dtype=torch.int32, device=device) for _ in range(2))
     return Job(lambda: y.copy_(x), x, y, lambda seed: fill_words(x, seed=seed), bytes=float(COPY))
 
 
-def _h2d(maker: Maker, name: str) -> Job:
+def _h2d(device: Any) -> Job:
     x = torch.zeros(H2D // WORD, dtype=torch.int32, pin_memory=True)
-    y = torch.zeros(H2D // WORD, dtype=torch.int32, device=_device(maker))
+    y = torch.zeros(H2D // WORD, dtype=torch.int32, device=device)
     run = lambda: y.copy_(x, non_blocking=True)  # noqa: E731
     return Job(run, x, y, lambda seed: fill_words(x, seed=seed), bytes=float(H2D))
 
 
-def _weights(context: Context) -> list[Any]:
-    device = torch.device(context.device)
-    generator = torch.Generator(device=device).manual_seed(own_seed(context.seed, "weights"))
+def _weights(seed: int, device: Any) -> list[Any]:
+    generator = torch.Generator(device=device).manual_seed(own_seed(seed, "weights"))
     shape = (DECODE_WIDTH, DECODE_WIDTH)
     drawn = [torch.empty(shape, dtype=torch.bfloat16, device=device) for _ in range(DECODE_LAYERS)]
     return [w.normal_(std=(2 / DECODE_WIDTH) ** 0.5, generator=generator) for w in drawn]
 
 
-def _decode(maker: Maker, name: str) -> Job:
+def _decode(weights: Sequence[Any], device: Any) -> Job:
     """One token of one request through the shared weights, as a captured graph: launching must not be what is timed."""
-    device = _device(maker)
     x, y = (torch.zeros(1, DECODE_WIDTH, dtype=torch.bfloat16, device=device) for _ in range(2))
 
     def token() -> None:
         hidden = x
-        for weight in maker.weights:
+        for weight in weights:
             hidden = torch.relu(hidden @ weight)
         y.copy_(hidden)
 
     # A stream of its own, so that no two graphs share the matrix library's workspace while they run side by side.
     replay = replay_of(token, stream=torch.cuda.Stream(device))
-    weights = float(sum(w.nbytes for w in maker.weights))
-    return Job(replay, x, y, _normal(x), bytes=weights, flops=weights)
+    size = float(sum(w.nbytes for w in weights))
+    return Job(replay, x, y, _normal(x), bytes=size, flops=size)
 
 
 def _normal(tensor: Any) -> Callable[[int], None]:

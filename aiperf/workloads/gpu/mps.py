@@ -83,8 +83,8 @@ class Mps:
     def faults(self) -> str:
         """The last fault that the daemon or its server logged; empty when none did."""
         logs = [path.read_text(encoding="utf-8", errors="replace") for path in sorted(self._folder.glob("*.log"))]
-        told = [line for log in logs for line in log.splitlines() if _FAULT.search(line)]
-        return told[-1].strip() if told else ""
+        found = [line for log in logs for line in log.splitlines() if _FAULT.search(line)]
+        return found[-1].strip() if found else ""
 
     def close(self) -> None:
         """End the daemon and its servers, and remove its folder."""

@@ -45,21 +45,20 @@ def _training(layers: list[Any]) -> Callable[[Any], Any]:
     """One step of gradient descent from the first weights, each time: what it gives does not depend on the past."""
     weights = [w.clone().requires_grad_() for w in layers]
 
+    def forward(batch: Any) -> Any:
+        return torch.relu(batch @ weights[0]) @ weights[1]
+
     def train(batch: Any) -> Any:
         with torch.no_grad():
             for weight, first in zip(weights, layers, strict=True):
                 weight.copy_(first)
-        grads = torch.autograd.grad(_loss(batch, weights), weights)
+        grads = torch.autograd.grad(forward(batch).square().mean(), weights)
         with torch.no_grad():
             for weight, grad in zip(weights, grads, strict=True):
                 weight.sub_(grad, alpha=0.1)
-            return torch.relu(batch @ weights[0]) @ weights[1]
+            return forward(batch)
 
     return train
-
-
-def _loss(batch: Any, weights: list[Any]) -> Any:
-    return (torch.relu(batch @ weights[0]) @ weights[1]).square().mean()
 
 
 def main(

@@ -1,6 +1,6 @@
 """gpu.concurrent: independent jobs share one GPU, by streams, by host threads or by processes.
 
-What must not live here: items that depend on one another (see stream.py), timing.
+What must not live here: items that depend on one another (see stream/), timing.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -43,47 +44,45 @@ def concurrent(
     """Run every job of ``jobs`` once; a step ends when the last one has ended.
 
     ``streams`` spreads the jobs over that many streams made with ``stream_flags`` (``legacy``: the default stream for
-    all), ``serial`` puts them on one. ``stray_legacy`` kernels of 32 threads go to the legacy default stream after each
+    all), ``serial`` puts them on one; ``stray_legacy`` kernels of 32 threads go to the legacy default stream after each
     job. ``threads`` gives each job a host thread, whose launches name the legacy or the ``per_thread`` default stream.
     Jobs of one process: tiny, small and filling (one, 16 and 128 blocks for ``rounds`` steps of an exact recurrence),
     gemm (4096 cubed, bf16), copy (256 MiB in HBM), h2d (8 MiB from pinned memory), decode (one token through 12
     layers). Jobs of ``processes`` and ``mps``: infer and train, ``requests`` times a step on a batch of 32;
     ``thread_percentage`` caps a client of MPS. Items are jobs done. Source: chapters 3 and 11.
     """
-    _check(
-        jobs, share=share, streams=streams, stream_flags=stream_flags, stray=stray_legacy, percentage=thread_percentage
-    )
-    if min(rounds, requests) < 1:
-        raise ValueError(f"rounds and requests are {rounds} and {requests}; each must be 1 or more")
+    asked = SimpleNamespace(**locals())
+    _check(asked)
     if not context.device.startswith("cuda"):
         raise SkipSide("jobs that share a GPU need a GPU")
     if share in ("processes", "mps"):
-        cap = {} if thread_percentage == 100 else {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(thread_percentage)}
-        return _by_processes(context, jobs, requests=requests, mps=share == "mps", env=cap)
+        return _by_processes(asked)
     torch.cuda.set_device(torch.device(context.device))
     made, chain = make_jobs(context, jobs, rounds=rounds)
     if share == "threads":
         assert chain is not None
-        return _by_threads(context, jobs, made, chain, rounds=rounds, per_thread=stream_flags == "per_thread")
-    lanes = _Lanes(context.device, 1 if share == "serial" else streams, stream_flags)
-    return _by_streams(context, jobs, made, lanes, stray=stray_legacy)
+        return _by_threads(asked, made, chain)
+    return _by_streams(asked, made)
 
 
-def _check(jobs: Sequence[str], *, share: str, streams: int, stream_flags: str, stray: int, percentage: int) -> None:
+def _check(asked: SimpleNamespace) -> None:
+    share, flags, stray, percentage = asked.share, asked.stream_flags, asked.stray_legacy, asked.thread_percentage
     known = KINDS if share in ("processes", "mps") else tuple(CHAINED) if share == "threads" else NAMES
-    unknown = [job for job in jobs if job not in known]
-    if unknown or not jobs:
+    unknown = [job for job in asked.jobs if job not in known]
+    if unknown or not asked.jobs:
         raise ValueError(f"jobs {', '.join(unknown) or 'are none'}; share {share} knows {', '.join(known)}")
-    if streams < 1 or stray < 0:
-        raise ValueError(f"streams is {streams}, stray_legacy is {stray}; allowed: 1 or more, and 0 or more")
-    if share == "threads" and stream_flags not in ("legacy", "per_thread"):
-        raise ValueError(f"stream_flags {stream_flags}: threads name no stream; write legacy or per_thread")
-    if share != "threads" and stream_flags == "per_thread":
+    if asked.streams < 1 or stray < 0:
+        raise ValueError(f"streams is {asked.streams}, stray_legacy is {stray}; allowed: 1 or more, and 0 or more")
+    if share == "threads" and flags not in ("legacy", "per_thread"):
+        raise ValueError(f"stream_flags {flags}: threads name no stream; write legacy or per_thread")
+    if share != "threads" and flags == "per_thread":
         raise ValueError("stream_flags per_thread is for share: threads")
     if stray and share != "streams":
         raise ValueError("stray_legacy is for share: streams")
     if not 1 <= percentage <= 100 or (percentage < 100 and share != "mps"):
         raise ValueError(f"thread_percentage is {percentage}; it is for share: mps, from 1 to 100")
+    if min(asked.rounds, asked.requests) < 1:
+        raise ValueError(f"rounds and requests are {asked.rounds} and {asked.requests}; each must be 1 or more")
 
 
 class _Lanes:
@@ -104,15 +103,17 @@ class _Lanes:
             self.streams = [torch.cuda.Stream(place) for _ in range(count)]
 
 
-def _by_streams(context: Context, names: Sequence[str], jobs: Sequence[Job], lanes: _Lanes, *, stray: int) -> Workload:
-    queues = Queues(context.device)
-    extra, _ = make_jobs(context, ["tiny"], rounds=1) if stray else ([], None)
+def _by_streams(asked: SimpleNamespace, jobs: Sequence[Job]) -> Workload:
+    device, stray = asked.context.device, asked.stray_legacy
+    lanes = _Lanes(device, 1 if asked.share == "serial" else asked.streams, asked.stream_flags)
+    queues = Queues(device)
+    extra, _ = make_jobs(asked.context, ["tiny"], rounds=1) if stray else ([], None)
 
     def step() -> None:
         _spread(queues, lanes.streams, [job.run for job in jobs], lanes.legacy, [job.run for job in extra] * stray)
 
     facts = {"streams": len({stream.cuda_stream for stream in lanes.streams}), "stray_kernels": stray * len(jobs)}
-    return _workload(context, names, jobs, step, facts=facts)
+    return _workload(asked, jobs, step, facts=facts)
 
 
 def _spread(
@@ -131,10 +132,9 @@ def _spread(
     join(queues, [*lanes, legacy] if strays else lanes)
 
 
-def _by_threads(
-    context: Context, names: Sequence[str], jobs: Sequence[Job], chain: Chain, *, rounds: int, per_thread: bool
-) -> Workload:
+def _by_threads(asked: SimpleNamespace, jobs: Sequence[Job], chain: Chain) -> Workload:
     """Each thread launches its job without naming a stream and waits for its own default stream."""
+    context, per_thread, rounds = asked.context, asked.stream_flags == "per_thread", asked.rounds
     pointer = _PER_THREAD if per_thread else _LEGACY
 
     def call(name: str, job: Job) -> None:
@@ -145,7 +145,7 @@ def _by_threads(
             chain.entry("chain")((grid,), (block,), (*arguments, np.int32(rounds), *chain.constants()))
             stream.synchronize()
 
-    calls = [partial(call, name, job) for name, job in zip(names, jobs, strict=True)]
+    calls = [partial(call, name, job) for name, job in zip(asked.jobs, jobs, strict=True)]
     torch.cuda.synchronize()
     crew = Crew(calls, start=lambda: torch.cuda.set_device(torch.device(context.device)))
 
@@ -155,12 +155,11 @@ def _by_threads(
         crew.round()
 
     facts = {"threads": len(jobs), "default_stream": "per-thread" if per_thread else "legacy"}
-    return _workload(context, names, jobs, step, facts=facts, close=crew.close)
+    return _workload(asked, jobs, step, facts=facts, close=crew.close)
 
 
 def _workload(
-    context: Context,
-    names: Sequence[str],
+    asked: SimpleNamespace,
     jobs: Sequence[Job],
     step: Callable[[], None],
     *,
@@ -172,7 +171,7 @@ def _workload(
             job.redraw(own_seed(seed, str(index)))
 
     torch.cuda.synchronize()
-    keys = [f"{index}_{name}" for index, name in enumerate(names)]
+    keys = [f"{index}_{name}" for index, name in enumerate(asked.jobs)]
     return Workload(
         step=step,
         work=Work(
@@ -186,9 +185,9 @@ def _workload(
     )
 
 
-def _by_processes(
-    context: Context, kinds: Sequence[str], *, requests: int, mps: bool, env: Mapping[str, str]
-) -> Workload:
+def _by_processes(asked: SimpleNamespace) -> Workload:
+    context, kinds, mps, percentage = asked.context, asked.jobs, asked.share == "mps", asked.thread_percentage
+    env = {} if percentage == 100 else {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(percentage)}
     number = torch.device(context.device).index or 0
     with contextlib.ExitStack() as held:
         daemon = Mps(number) if mps else None
@@ -204,11 +203,11 @@ def _by_processes(
                 daemon.await_up()
 
         try:
-            pool = GpuPool(kinds, seed=context.seed, requests=requests, device=number, env=client, ready=ready)
+            pool = GpuPool(kinds, seed=context.seed, requests=asked.requests, device=number, env=client, ready=ready)
         except HelperEnded as error:
             if daemon is None:
                 raise
-            logged = f"; MPS logged: {told}" if (told := daemon.faults()) else ""
+            logged = f"; MPS logged: {fault}" if (fault := daemon.faults()) else ""
             raise SkipSide(f"the processes did not become clients of MPS: {error}{logged}") from error
         held.callback(pool.close)
         servers = daemon.servers() if daemon is not None else 0
@@ -217,7 +216,7 @@ def _by_processes(
         close = held.pop_all().close
     return Workload(
         step=pool.step,
-        work=Work(items=len(kinds) * requests, item="requests"),
+        work=Work(items=len(kinds) * asked.requests, item="requests"),
         outputs=lambda: {"results": pool.results},
         inputs=lambda: {"inputs": pool.inputs},
         redraw=pool.redraw,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -35,27 +35,7 @@ _SPREAD, _LARGEST = 40.0, 127.0
 """Whole numbers are normal draws times the first, held within the second."""
 
 
-@dataclass(frozen=True)
-class _Product:
-    """What a side asked for, as far as its helpers need it."""
-
-    shape: tuple[int, int, int]
-    used: str
-    integers: bool
-    sparsity: str
-    backend: str
-    pad_to: int
-    rows_per_call: int
-    leaf: int
-    epilogue: str
-    fused_epilogue: bool
-    result_dtype: str
-    tune: str
-    kernel: kernels.Kernel
-
-
-@dataclass(frozen=True)
-class _Operands:
+class _Operands(NamedTuple):
     """The arrays of a side: ``a``, ``b`` and ``out`` are what is useful of the padded ones beside them."""
 
     a: Any
@@ -96,27 +76,28 @@ def matmul(
 ) -> Workload:
     """One product of A [m, k] and B [k, n]. ``fp32`` keeps TF32 off, ``tf32`` asks for it (book, chapters 9 and 14).
 
-    ``full_precision`` means fp32 whatever ``dtype`` says: the side that a sweep of types is held against. Inputs are
-    drawn in float32 and then rounded, so that two precisions multiply the same numbers; ``integers`` (implied by
-    ``int8``) draws whole numbers within 127, which every type but fp8 holds exactly. fp8 is e4m3 with scales of one and
-    a bf16 result; int8 gives int32. fp8 and int8 store B column by column, as their products ask.
+    Inputs are drawn in float32 and then rounded, so that two precisions multiply the same numbers; ``integers``
+    (implied by ``int8``) draws whole numbers within 127. ``full_precision`` means fp32 whatever ``dtype`` says. fp8 is
+    e4m3 with scales of one and a bf16 result; int8 gives int32; both store B column by column.
 
     ``sparsity``: ``pruned`` zeroes two of four neighbours in B's columns and multiplies densely, ``2:4`` compresses the
-    same numbers. ``pad_to`` stores rows up to the next multiple, the rest zero. ``rows_per_call`` multiplies so many
-    rows of A with each call. ``leaf`` ends Strassen's recursion. ``epilogue`` scales C by 1/8, or adds a bias to each
-    row and takes GELU: in passes of torch after the product, or inside Triton's kernel. ``hand_tiled`` and ``hand_mma``
-    are kernels in CUDA C++, for fp32 and fp16. ``tune`` lets Triton's autotuner choose the tile in set-up, for this
-    shape or for one of 256 cubed; the rest is the Triton kernel's.
+    same numbers. ``pad_to`` stores rows up to the next multiple, the rest zero. ``rows_per_call``: rows of A in each
+    call. ``leaf`` ends Strassen's recursion. ``epilogue`` scales C by 1/8, or adds a bias to each row and takes GELU,
+    in passes after the product or (``fused_epilogue``) inside Triton's kernel. ``hand_tiled`` and ``hand_mma`` are
+    kernels in CUDA C++. ``tune``: Triton's autotuner chooses the tile in set-up, for this shape or for one of 256
+    cubed; the rest is the Triton kernel's.
 
-    FLOPs are 2mnk of the unpadded dense product whatever computes it; bytes are A, B and C once, as stored. The named
-    check ``relative_frobenius`` is ||C - C_before|| / ||C_before||.
+    FLOPs: 2mnk of the unpadded dense product; bytes: A, B and C once, as stored. The named check
+    ``relative_frobenius`` is ||C - C_before|| / ||C_before||.
     """
     if min(m, n, k, pad_to, block_m, block_n, block_k, group_m) < 1 or min(rows_per_call, k_per_launch) < 0:
         raise ValueError(f"m, n, k are {m}, {n}, {k}, pad_to and the blocks beside them; each must be 1 or more")
-    config = kernels.Config(block_m, block_n, block_k, num_warps, num_stages, group_m)
-    used = "fp32" if full_precision else dtype
-    kernel = kernels.Kernel(
-        config,
+    asked = SimpleNamespace(**locals())
+    asked.used = used = "fp32" if full_precision else dtype
+    asked.integers = integers or dtype == "int8"
+    asked.result_dtype = _RESULT_DTYPE["fp32" if result_dtype == "fp32" else used]
+    asked.kernel = kernels.Kernel(
+        kernels.Config(block_m, block_n, block_k, num_warps, num_stages, group_m),
         persistent=schedule == "persistent",
         descriptors=loads != "pointer",
         own_descriptors=loads == "own_descriptor",
@@ -125,76 +106,63 @@ def matmul(
         precision="tf32" if used == "tf32" else "ieee",
         k_per_launch=k_per_launch,
     )
-    product = _Product(
-        shape=(m, n, k),
-        used=used,
-        integers=integers or dtype == "int8",
-        sparsity=sparsity,
-        backend=backend,
-        pad_to=pad_to,
-        rows_per_call=rows_per_call,
-        leaf=leaf,
-        epilogue=epilogue,
-        fused_epilogue=fused_epilogue,
-        result_dtype=_RESULT_DTYPE["fp32" if result_dtype == "fp32" else used],
-        tune=tune,
-        kernel=kernel,
-    )
-    _refuse_contradictions(product)
-    return _workload(context, product)
+    _refuse_contradictions(asked)
+    return _workload(asked)
 
 
-def _refuse_contradictions(product: _Product) -> None:
+def _refuse_contradictions(asked: SimpleNamespace) -> None:
     """Raises ValueError for parameters that no code of this family could honour together."""
-    kernel, (m, n, k) = product.kernel, product.shape
-    on_triton = product.backend == "triton"
-    odd = product.used in _BY_COLUMN
-    dtypes_differ = product.result_dtype != _RESULT_DTYPE[product.used]
-    asks = kernel.persistent or kernel.descriptors or kernel.specialise or kernel.k_per_launch or product.tune != "none"
+    kernel, m, n, k = asked.kernel, asked.m, asked.n, asked.k
+    on_triton = asked.backend == "triton"
+    odd = asked.used in _BY_COLUMN
+    dtypes_differ = asked.result_dtype != _RESULT_DTYPE[asked.used]
+    asks = kernel.persistent or kernel.descriptors or kernel.specialise or kernel.k_per_launch or asked.tune != "none"
     rules = {
         "schedule, loads, warp_specialize, k_per_launch and tune are the Triton kernel's": not on_triton and asks,
-        "a fused epilogue needs backend triton": product.fused_epilogue and not on_triton,
-        "fused_epilogue needs an epilogue": product.fused_epilogue and product.epilogue == "none",
+        "a fused epilogue needs backend triton": asked.fused_epilogue and not on_triton,
+        "fused_epilogue needs an epilogue": asked.fused_epilogue and asked.epilogue == "none",
         "warp_specialize needs loads: own_descriptor": kernel.specialise and not kernel.own_descriptors,
         "descriptors go with neither persistent, a fused epilogue nor k_per_launch": kernel.descriptors
-        and bool(kernel.persistent or product.fused_epilogue or kernel.k_per_launch),
-        "k_per_launch goes with no epilogue": kernel.k_per_launch > 0 and product.epilogue != "none",
-        "fp8 and int8 run on backend torch": odd and product.backend != "torch",
+        and bool(kernel.persistent or asked.fused_epilogue or kernel.k_per_launch),
+        "k_per_launch goes with no epilogue": kernel.k_per_launch > 0 and asked.epilogue != "none",
+        "fp8 and int8 run on backend torch": odd and asked.backend != "torch",
         "result_dtype fp32 of 16-bit operands needs backend triton": dtypes_differ and not on_triton,
-        "hand_tiled multiplies fp32 and hand_mma fp16, unpadded": product.backend in hand.DTYPES
-        and (product.used != hand.DTYPES[product.backend] or product.pad_to > 1),
-        "sparsity needs backend torch and 16-bit operands": product.sparsity != "none"
-        and (product.backend != "torch" or product.used not in ("fp16", "bf16")),
-        "2 of 4 needs k in fours, unpadded": product.sparsity != "none" and (k % 4 > 0 or product.pad_to > 1),
-        "rows_per_call needs backend torch and no sparsity": product.rows_per_call > 0
-        and (product.backend != "torch" or product.sparsity != "none" or product.used == "int8"),
+        "hand_tiled multiplies fp32 and hand_mma fp16, unpadded": asked.backend in hand.DTYPES
+        and (asked.used != hand.DTYPES[asked.backend] or asked.pad_to > 1),
+        "sparsity needs backend torch and 16-bit operands": asked.sparsity != "none"
+        and (asked.backend != "torch" or asked.used not in ("fp16", "bf16")),
+        "2 of 4 needs k in fours, unpadded": asked.sparsity != "none" and (k % 4 > 0 or asked.pad_to > 1),
+        "rows_per_call needs backend torch and no sparsity": asked.rows_per_call > 0
+        and (asked.backend != "torch" or asked.sparsity != "none" or asked.used == "int8"),
     }
     for sentence, broken in rules.items():
         if broken:
-            raise ValueError(f"{sentence} (backend {product.backend}, dtype {product.used}, m, n, k {m}, {n}, {k})")
+            raise ValueError(f"{sentence} (backend {asked.backend}, dtype {asked.used}, m, n, k {m}, {n}, {k})")
 
 
-def _refuse_host(device: str, product: _Product) -> None:
+def _refuse_host(asked: SimpleNamespace) -> None:
     """Raises SkipSide for what this device or its libraries do not do."""
+    device = asked.context.device
     on_gpu = device.startswith("cuda")
-    if product.used == "tf32" and not on_gpu:
+    if asked.used == "tf32" and not on_gpu:
         raise SkipSide("TF32 is a mode of NVIDIA tensor cores and needs a GPU")
-    if product.used == "fp8" and not on_gpu:
+    if asked.used == "fp8" and not on_gpu:
         raise SkipSide("the product of float8 operands needs a GPU")
-    if product.backend == "triton":
+    if asked.backend == "triton":
         kernels.need_triton(device)
-        lacks = "" if on_gpu else kernels.interpreter_lacks(product.kernel, dtype=product.used, tune=product.tune)
+        lacks = "" if on_gpu else kernels.interpreter_lacks(asked.kernel, dtype=asked.used, tune=asked.tune)
         if lacks:
             raise SkipSide(lacks)
 
 
-def _workload(context: Context, product: _Product) -> Workload:
-    _refuse_host(context.device, product)
+def _workload(asked: SimpleNamespace) -> Workload:
+    _refuse_host(asked)
+    context = asked.context
     on_gpu = context.device.startswith("cuda")
     device = torch.device(context.device)
     if on_gpu:
         torch.cuda.set_device(device)
-    held = _operands(context, product)
+    held = _operands(asked)
     generator = torch.Generator(device=device)
     compressed = products.TwoOfFour()
 
@@ -202,38 +170,38 @@ def _workload(context: Context, product: _Product) -> Workload:
         generator.manual_seed(seed)
         for matrix in (held.a, held.b):
             drawn = torch.randn(matrix.shape, generator=generator, device=device, dtype=torch.float32)
-            matrix.copy_(drawn.mul_(_SPREAD).round_().clamp_(-_LARGEST, _LARGEST) if product.integers else drawn)
+            matrix.copy_(drawn.mul_(_SPREAD).round_().clamp_(-_LARGEST, _LARGEST) if asked.integers else drawn)
         held.bias.copy_(torch.randn(held.bias.shape, generator=generator, device=device, dtype=torch.float32))
-        if product.sparsity != "none":
+        if asked.sparsity != "none":
             products.keep_two_of_four(held.b.t())
-        if product.sparsity == "2:4":
+        if asked.sparsity == "2:4":
             compressed.take(held.b.t())
 
     redraw(context.seed)
-    mode = "high" if product.used == "tf32" else "highest"
+    mode = "high" if asked.used == "tf32" else "highest"
     torch.set_float32_matmul_precision(mode)
-    multiply, facts = _multiplier(context, product, held, compressed)
-    finish = _epilogue(product, held)
+    multiply, facts = _multiplier(asked, held, compressed)
+    passes = asked.epilogue if not asked.fused_epilogue else "none"
     latest: dict[str, Any] = {}
 
     def step() -> None:
         # The mode belongs to the process, and the other side may live in it too.
         torch.set_float32_matmul_precision(mode)
-        latest["c"] = finish(multiply())
+        latest["c"] = _finished(multiply(), held.bias, passes)
 
     step()
-    flops = 2.0 * product.shape[0] * product.shape[1] * product.shape[2]
-    inputs = {"a": held.a, "b": held.b} | ({"bias": held.bias} if product.epilogue == "bias_gelu" else {})
+    flops = 2.0 * asked.m * asked.n * asked.k
+    inputs = {"a": held.a, "b": held.b} | ({"bias": held.bias} if asked.epilogue == "bias_gelu" else {})
     return Workload(
         step=step,
         work=Work(
-            bytes=float(sum(t.nbytes for t in (held.a, held.b, held.out))), flops=flops, peaks=_peak(product, on_gpu)
+            bytes=float(sum(t.nbytes for t in (held.a, held.b, held.out))), flops=flops, peaks=_peak(asked, on_gpu)
         ),
         outputs=lambda: dict(latest),
         inputs=lambda: dict(inputs),
         redraw=redraw,
-        reference=lambda: {"c": _reference(product, held)},
-        counters=lambda: {"products": float(_products_per_step(product))},
+        reference=lambda: {"c": _finished(held.a.double() @ held.b.double(), held.bias.double(), asked.epilogue)},
+        counters=lambda: {"products": float(_products_per_step(asked))},
         checks={"relative_frobenius": relative_frobenius},
         facts={
             "float32_matmul_precision": torch.get_float32_matmul_precision(),
@@ -243,45 +211,45 @@ def _workload(context: Context, product: _Product) -> Workload:
     )
 
 
-def _operands(context: Context, product: _Product) -> _Operands:
-    (m, n, k), multiple = product.shape, product.pad_to
+def _operands(asked: SimpleNamespace) -> _Operands:
+    context, m, n, k, multiple = asked.context, asked.m, asked.n, asked.k, asked.pad_to
     wide_n, wide_k = (-(-size // multiple) * multiple for size in (n, k))
-    kind, result = (getattr(torch, name) for name in (_TORCH_DTYPE[product.used], product.result_dtype))
-    by_column = product.used in _BY_COLUMN or product.sparsity != "none"
+    kind, result = (getattr(torch, name) for name in (_TORCH_DTYPE[asked.used], asked.result_dtype))
+    by_column = asked.used in _BY_COLUMN or asked.sparsity != "none"
     a = empty(context, (m, wide_k), kind)
     b = empty(context, (wide_n, wide_k), kind).t() if by_column else empty(context, (wide_k, wide_n), kind)
     out = empty(context, (m, wide_n), result)
     for matrix in (a, b) if multiple > 1 else ():
         matrix.zero_()
-    bias = torch.empty(n, dtype=torch.float32 if product.used in _BY_COLUMN else kind, device=context.device)
+    bias = torch.empty(n, dtype=torch.float32 if asked.used in _BY_COLUMN else kind, device=context.device)
     return _Operands(a[:, :k], b[:k, :n], out[:, :n], (a, b, out), bias)
 
 
 def _multiplier(
-    context: Context, product: _Product, held: _Operands, compressed: products.TwoOfFour
+    asked: SimpleNamespace, held: _Operands, compressed: products.TwoOfFour
 ) -> tuple[products.Product, dict[str, Any]]:
     """What computes a side's product, and what is to be known of it. May raise SkipSide."""
-    if product.backend == "triton":
-        return _by_triton(context, product, held)
-    if product.sparsity == "2:4":
+    if asked.backend == "triton":
+        return _by_triton(asked, held)
+    if asked.sparsity == "2:4":
         kind = type(compressed.weight).__name__
         return products.linear(held.a, lambda: compressed.weight), {"weight": kind}
-    if product.sparsity == "pruned":
+    if asked.sparsity == "pruned":
         weight = held.b.t()
         return products.linear(held.a, lambda: weight), {"weight": "dense"}
     a, b, out = held.whole
-    if product.backend in hand.DTYPES:
-        return hand.product(a, b, out, backend=product.backend)
-    rows = product.rows_per_call
+    if asked.backend in hand.DTYPES:
+        return hand.product(a, b, out, backend=asked.backend)
+    rows = asked.rows_per_call
     makers: dict[str, Callable[[], products.Product]] = {
         "fp8": lambda: products.scaled_fp8(a, b, out, rows=rows),
         "int8": lambda: products.integers(a, b, out),
-        "strassen": lambda: products.strassen(a, b, out, leaf=product.leaf),
+        "strassen": lambda: products.strassen(a, b, out, leaf=asked.leaf),
         "python_loops": lambda: products.python_loops(a, b, out),
         "python_tiles": lambda: products.python_tiles(a, b, out),
         "torch": lambda: products.plain(a, b, out, rows=rows),
     }
-    multiply = makers[product.used if product.used in _BY_COLUMN else product.backend]()
+    multiply = makers[asked.used if asked.used in _BY_COLUMN else asked.backend]()
 
     def useful() -> Any:
         multiply()
@@ -290,13 +258,13 @@ def _multiplier(
     return useful, {"stored": [list(a.shape), list(b.shape)]}
 
 
-def _by_triton(context: Context, product: _Product, held: _Operands) -> tuple[products.Product, dict[str, Any]]:
+def _by_triton(asked: SimpleNamespace, held: _Operands) -> tuple[products.Product, dict[str, Any]]:
     a, b, out = held.whole
-    kernel = product.kernel
-    if product.tune == "autotune":
+    kernel = asked.kernel
+    if asked.tune == "autotune":
         kernel = dataclasses.replace(kernel, config=kernels.tuned(a, b, out, held.bias, kernel=kernel))
-    if product.tune == "toy_shape":
-        toys = [empty(context, (_TOY, _TOY), x.dtype).normal_() for x in (a, b, out)]
+    if asked.tune == "toy_shape":
+        toys = [empty(asked.context, (_TOY, _TOY), x.dtype).normal_() for x in (a, b, out)]
         found = kernels.tuned(toys[0], toys[1], toys[2], held.bias.new_zeros(_TOY), kernel=kernel)
         kernel = dataclasses.replace(kernel, config=found)
     launch = kernels.product(a, b, out, held.bias, kernel=kernel)
@@ -309,41 +277,31 @@ def _by_triton(context: Context, product: _Product, held: _Operands) -> tuple[pr
     return run, {**facts, "config": dataclasses.asdict(kernel.config)}
 
 
-def _epilogue(product: _Product, held: _Operands) -> Callable[[Any], Any]:
-    """What follows the product as passes of their own."""
-    if product.epilogue == "none" or product.fused_epilogue:
-        return lambda c: c
-    if product.epilogue == "scale":
-        return lambda c: c * kernels.SCALE
-    return lambda c: torch.nn.functional.gelu(c + held.bias)
-
-
-def _reference(product: _Product, held: _Operands) -> Any:
-    c = held.a.double() @ held.b.double()
-    if product.epilogue == "scale":
+def _finished(c: Any, bias: Any, epilogue: str) -> Any:
+    """The product after its epilogue."""
+    if epilogue == "scale":
         return c * kernels.SCALE
-    return torch.nn.functional.gelu(c + held.bias.double()) if product.epilogue == "bias_gelu" else c
+    return torch.nn.functional.gelu(c + bias) if epilogue == "bias_gelu" else c
 
 
-def _products_per_step(product: _Product) -> int:
+def _products_per_step(asked: SimpleNamespace) -> int:
     """Calls or launches that multiply: row parts, launches over k, elements, tiles or Strassen's leaves."""
-    m, n, k = product.shape
-    if product.backend == "python_loops":
+    m, n, k = asked.m, asked.n, asked.k
+    if asked.backend == "python_loops":
         return m * n
-    if product.backend == "python_tiles":
+    if asked.backend == "python_tiles":
         return -(-m // products.TILE) * -(-n // products.TILE) * -(-k // products.TILE)
-    if product.backend == "strassen":
-        return int(7 ** ((m // product.leaf).bit_length() - 1))
-    if product.kernel.k_per_launch:
-        return -(-k // product.kernel.k_per_launch)
-    return -(-m // (product.rows_per_call or m))
+    if asked.backend == "strassen":
+        return int(7 ** ((m // asked.leaf).bit_length() - 1))
+    if asked.kernel.k_per_launch:
+        return -(-k // asked.kernel.k_per_launch)
+    return -(-m // (asked.rows_per_call or m))
 
 
-def _peak(product: _Product, on_gpu: bool) -> dict[str, float]:
+def _peak(asked: SimpleNamespace, on_gpu: bool) -> dict[str, float]:
     """The product's own peak; none for types without one, nor for fewer multiplications than 2mnk says."""
-    m, n, k = product.shape
-    if product.used not in _PEAKS or product.sparsity == "2:4" or product.backend == "strassen":
+    if asked.used not in _PEAKS or asked.sparsity == "2:4" or asked.backend == "strassen":
         return {}
-    if not on_gpu and product.used != "fp32":
+    if not on_gpu and asked.used != "fp32":
         return {}
-    return {f"gemm_{product.used}" if on_gpu else "cpu_gemm_fp32": 2.0 * m * n * k}
+    return {f"gemm_{asked.used}" if on_gpu else "cpu_gemm_fp32": 2.0 * asked.m * asked.n * asked.k}

@@ -1,5 +1,4 @@
-"""The experts of moe.py: their weights, three ways to run them over sorted rows and one as a single dense layer, and
-the exchange between ranks.
+"""The experts of moe.layer: their weights, the ways to run them over sorted rows, and the exchange between ranks.
 
 What must not live here: routing (routing.py), timing.
 """
@@ -15,6 +14,7 @@ import torch.distributed as dist
 from torch.nn import functional
 
 from aiperf.workloads.contract import Context
+from aiperf.workloads.shared.queues import Queues, fork, join
 from aiperf.workloads.shared.seeded import empty, fill_normal
 
 _STREAMS = 8
@@ -93,12 +93,22 @@ Run = Callable[[Any, Any, Bank], Any]
 
 def runner(execution: str, device: str) -> Run:
     """The way to run experts that is called ``execution``."""
-    if execution == "grouped":
-        return _grouped
-    if execution == "streams":
-        streams = [torch.cuda.Stream(torch.device(device)) for _ in range(_STREAMS)]
-        return lambda rows, counts, bank: _streams(rows, counts, bank, streams)
-    return _loop
+    if execution != "streams":
+        return _grouped if execution == "grouped" else _loop
+    queues = Queues(device)
+    streams = queues.streams(_STREAMS)
+
+    def by_streams(rows: Any, counts: Any, bank: Bank) -> Any:
+        out = torch.empty_like(rows)
+        parts = _slices(counts)
+        fork(queues, streams)
+        for number, (expert, part) in enumerate(parts):
+            with torch.cuda.stream(streams[number % len(streams)]):
+                out[part] = bank.run_one(expert, rows[part])
+        join(queues, streams)
+        return out
+
+    return by_streams
 
 
 def _slices(counts: Any) -> list[tuple[int, slice]]:
@@ -111,20 +121,6 @@ def _loop(rows: Any, counts: Any, bank: Bank) -> Any:
     out = torch.empty_like(rows)
     for expert, part in _slices(counts):
         out[part] = bank.run_one(expert, rows[part])
-    return out
-
-
-def _streams(rows: Any, counts: Any, bank: Bank, streams: list[Any]) -> Any:
-    out = torch.empty_like(rows)
-    current = torch.cuda.current_stream()
-    parts = _slices(counts)
-    for stream in streams:
-        stream.wait_stream(current)
-    for number, (expert, part) in enumerate(parts):
-        with torch.cuda.stream(streams[number % len(streams)]):
-            out[part] = bank.run_one(expert, rows[part])
-    for stream in streams:
-        current.wait_stream(stream)
     return out
 
 

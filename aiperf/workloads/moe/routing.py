@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+_BUSY = torch.iinfo(torch.int64).max
+
 
 def skewed_bias(experts: int, skew: float) -> Any:
     """What a router adds to its logits so that expert e is chosen about in proportion to (e + 1) ** -skew."""
@@ -54,13 +56,7 @@ def _complete(chosen: Any, load: Any, capacity: int) -> Any:
         free = (load < capacity) & ~torch.isin(torch.arange(len(load), device=load.device), chosen[token])
         where = free.nonzero().squeeze(1)
         # With every place taken but those of experts that this token has, one is exceeded by one rather than lost.
-        least = where[0] if len(where) else _least_loaded(load, chosen[token])
+        least = where[0] if len(where) else load.index_fill(0, chosen[token][chosen[token] >= 0], _BUSY).argmin()
         chosen[token, runner] = least
         load[least] += 1
     return chosen
-
-
-def _least_loaded(load: Any, has: Any) -> Any:
-    busy = load.clone()
-    busy[has[has >= 0]] = torch.iinfo(load.dtype).max
-    return busy.argmin()

@@ -1,4 +1,4 @@
-"""Family moe.layer: one mixture-of-experts layer, its tokens routed, run through their experts and put back in order.
+"""moe.layer: one mixture-of-experts layer, its tokens routed, run through their experts and put back in order.
 
 What must not live here: the router (routing.py), the experts and the exchange (experts.py), timing.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from aiperf.workloads.contract import Context, Outcome, SkipSide, Work, Workload
 from aiperf.workloads.moe import experts as running
 from aiperf.workloads.moe import routing
-from aiperf.workloads.shared.seeded import empty, fill_normal
+from aiperf.workloads.shared.seeded import empty, fill_normal, gemm_peak
 
 _RTOL, _ATOL = 1e-3, 1e-4
 _PROBES = 32
@@ -72,46 +73,72 @@ def layer(
 
     The router is a seeded projection plus a bias that makes expert e about (e + 1) ** -skew as popular as the first.
     ``capacity`` limits an expert to that multiple of its equal share of a rank's tokens; overflow goes to the token's
-    next-best expert. ``execution``: one expert after the other, each on one of 8 streams (GPU), or all by grouped
-    matrix products (GPU, bfloat16); or ``dense``, one layer of all experts' parameters, every token through all of it,
-    the hidden units of experts that were not chosen multiplied by zero. ``exchange: blocking`` deals the experts out to
-    the ranks in order of their number and sends rows there and back by two all-to-alls; on the CPU a rank then computes
-    on one thread.
+    next-best expert. ``execution``: one expert after the other, each on one of 8 streams (GPU), all by grouped matrix
+    products (GPU, bfloat16), or ``dense``: every token through one layer of all experts' parameters, the hidden units
+    of experts that were not chosen multiplied by zero. ``exchange: blocking`` deals the experts out to the ranks and
+    sends rows there and back by two all-to-alls; on the CPU a rank then computes on one thread.
 
-    Outputs: the mixed rows in order, the experts of each token, by how many each was handled, and some of the tokens
-    themselves, by which the check knows what their experts must give. FLOPs: 2 x 3 x hidden x expert_hidden for each
-    token and expert that it goes to, over all ranks; routing does not count. Items: tokens. Reference (one rank): a
-    loop over experts in float64. Source: AI Systems Performance Engineering, chapters 1, 13, 15 and 20.
+    Outputs: the mixed rows in order, the experts of each token, by how many each was handled, and some of the tokens,
+    for the check. FLOPs: 2 x 3 x hidden x expert_hidden for each token and expert that it goes to, over all ranks.
+    Items: tokens. Source: AI Systems Performance Engineering, chapters 1, 13, 15 and 20.
     """
-    on_gpu = context.device.startswith("cuda")
-    _check(
-        context, experts=experts, top_k=top_k, capacity=capacity, execution=execution, exchange=exchange, dtype=dtype
-    )
-    kind = getattr(torch, dtype)
-    ranks = _joined(context) if exchange == "blocking" else 1
+    asked = SimpleNamespace(**locals())
+    _check(asked)
+    return _workload(asked, _joined(asked))
+
+
+def _joined(asked: SimpleNamespace) -> int:
+    """How many ranks there are, after this one has joined them."""
+    on_gpu = asked.context.device.startswith("cuda")
+    if asked.exchange == "none":
+        return 1
+    if not on_gpu:
+        torch.set_num_threads(1)
+    asked.context.process_group("nccl" if on_gpu else "gloo")
+    return int(asked.context.world_size)
+
+
+def _workload(asked: SimpleNamespace, ranks: int) -> Workload:
+    context, hidden, tokens, experts, top_k = asked.context, asked.hidden, asked.tokens, asked.experts, asked.top_k
+    on_gpu, kind = context.device.startswith("cuda"), getattr(torch, asked.dtype)
     x = empty(context, (tokens, hidden), kind)
-    bank = running.Bank.draw(context, experts=experts, hidden=hidden, inner=expert_hidden, dtype=kind)
+    bank = running.Bank.draw(context, experts=experts, hidden=hidden, inner=asked.expert_hidden, dtype=kind)
     mine = bank.share(context.rank if ranks > 1 else 0, ranks)
-    places = routing.capacity_of(tokens, experts, top_k, capacity)
-    router = _Router.draw(context, hidden=hidden, experts=experts, skew=skew, top_k=top_k, places=places)
-    run = _Pass(x, router, mine, running.runner(execution, context.device), ranks=ranks, dense=execution == "dense")
+    places = routing.capacity_of(tokens, experts, top_k, asked.capacity)
+    router = _Router.draw(asked, places)
+    run = running.runner(asked.execution, context.device)
+    layer = _Pass(x, router, mine, run, ranks=ranks, dense=asked.execution == "dense")
 
     def redraw(seed: int) -> None:
         fill_normal(x, seed=seed, name=f"tokens-{context.rank}")
 
+    def truth(rows: Any, chosen: Any) -> Any:
+        x, ids = (torch.from_numpy(array).to(router.weight.device) for array in (rows, chosen))
+        return bank.mixed(x, ids, router.shares(x, ids)).cpu().numpy()
+
     redraw(context.seed)
-    flops = 6.0 * hidden * expert_hidden * tokens * top_k * ranks
-    peak = ("gemm_" if on_gpu else "cpu_gemm_") + {"float32": "fp32", "bfloat16": "bf16"}[dtype]
+    flops = 6.0 * hidden * asked.expert_hidden * tokens * top_k * ranks
     return Workload(
-        step=run.step,
-        work=Work(flops=flops, items=tokens * ranks, item="tokens", peaks={peak: flops} if on_gpu else {}),
-        outputs=run.outputs,
+        step=layer.step,
+        work=Work(
+            flops=flops,
+            items=tokens * ranks,
+            item="tokens",
+            peaks=gemm_peak(context.device, asked.dtype, flops) if on_gpu else {},
+        ),
+        outputs=layer.outputs,
         inputs=lambda: {"tokens": x},
         redraw=redraw,
         reference=partial(_reference, bank, router, x) if ranks == 1 and not places else None,
-        counters=run.counters,
-        checks={"conserved": partial(_conserved, truth=_truth(bank, router), off=_OFF[dtype])},
-        facts=_facts(ranks, mine, places),
+        counters=layer.counters,
+        checks={"conserved": partial(_conserved, truth=truth, off=_OFF[asked.dtype])},
+        facts={
+            "backend": "none" if ranks == 1 else torch.distributed.get_backend(),
+            "ranks": ranks,
+            "own_experts": mine.count,
+            "places": places,
+            "threads": torch.get_num_threads(),
+        },
     )
 
 
@@ -126,48 +153,21 @@ def _reference(bank: running.Bank, router: _Router, x: Any) -> dict[str, Any]:
     }
 
 
-def _truth(bank: running.Bank, router: _Router) -> Truth:
-    def truth(rows: Any, chosen: Any) -> Any:
-        x, ids = (torch.from_numpy(array).to(router.weight.device) for array in (rows, chosen))
-        return bank.mixed(x, ids, router.shares(x, ids)).cpu().numpy()
-
-    return truth
-
-
-def _facts(ranks: int, mine: running.Bank, places: int) -> dict[str, Any]:
-    return {
-        "backend": "none" if ranks == 1 else torch.distributed.get_backend(),
-        "ranks": ranks,
-        "own_experts": mine.count,
-        "places": places,
-        "threads": torch.get_num_threads(),
-    }
-
-
-def _check(
-    context: Context, *, experts: int, top_k: int, capacity: float, execution: str, exchange: str, dtype: str
-) -> None:
+def _check(asked: SimpleNamespace) -> None:
+    top_k, experts, capacity, exchange = asked.top_k, asked.experts, asked.capacity, asked.exchange
+    ranks, device = asked.context.world_size, asked.context.device
     if not 1 <= top_k <= experts:
         raise ValueError(f"top_k is {top_k}; it must lie between 1 and the number of experts, {experts}")
     if capacity and capacity < 1:
         raise ValueError(f"a capacity factor of {capacity} leaves too few places; it must be 1 or more, or 0 for none")
-    if exchange == "blocking" and (context.world_size < 2 or experts % context.world_size):
+    if exchange == "blocking" and (ranks < 2 or experts % ranks):
         raise ValueError("exchange: blocking needs ranks: 2 or more, and experts that can be dealt out equally")
-    if execution == "dense" and (capacity or exchange != "none"):
+    if asked.execution == "dense" and (capacity or exchange != "none"):
         raise ValueError("a dense layer has no places to fill and no ranks; it needs capacity: 0 and exchange: none")
-    if execution in ("streams", "grouped") and (not context.device.startswith("cuda") or exchange != "none"):
+    if asked.execution in ("streams", "grouped") and (not device.startswith("cuda") or exchange != "none"):
         raise SkipSide("streams and grouped matrix products need a GPU, and run without an exchange")
-    if execution == "grouped" and dtype != "bfloat16":
+    if asked.execution == "grouped" and asked.dtype != "bfloat16":
         raise ValueError("the grouped matrix product takes bfloat16 only")
-
-
-def _joined(context: Context) -> int:
-    """How many ranks there are, after this one has joined them."""
-    on_gpu = context.device.startswith("cuda")
-    if not on_gpu:
-        torch.set_num_threads(1)
-    context.process_group("nccl" if on_gpu else "gloo")
-    return context.world_size
 
 
 @dataclass(frozen=True)
@@ -180,11 +180,12 @@ class _Router:
     places: int
 
     @classmethod
-    def draw(cls, context: Context, *, hidden: int, experts: int, skew: float, top_k: int, places: int) -> _Router:
-        weight = torch.empty(hidden, experts, device=context.device)
-        fill_normal(weight, seed=context.seed, name="router")
-        weight.div_(hidden**0.5)
-        return cls(weight, routing.skewed_bias(experts, skew).to(context.device), top_k, places)
+    def draw(cls, asked: SimpleNamespace, places: int) -> _Router:
+        weight = torch.empty(asked.hidden, asked.experts, device=asked.context.device)
+        fill_normal(weight, seed=asked.context.seed, name="router")
+        weight.div_(asked.hidden**0.5)
+        bias = routing.skewed_bias(asked.experts, asked.skew).to(asked.context.device)
+        return cls(weight, bias, asked.top_k, places)
 
     def scores(self, x: Any) -> Any:
         """How well each expert suits each token, [tokens, experts]."""
@@ -227,15 +228,12 @@ class _Pass:
         if self._whole is None:
             self._mix_sorted(weights)
         else:
-            self._mix_whole(self._whole, weights)
+            # Every token through every expert.
+            shares = self._x.new_zeros(len(self._x), self._experts).scatter_(1, self._chosen, weights.to(self._x.dtype))
+            self._out.copy_(self._whole.run(self._x, shares))
+            self._handled.copy_((shares != 0).sum(1))
+            self._load = torch.tensor(len(self._x) * self._experts)
         self._probed.copy_(self._x[:: _stride(len(self._x))])
-
-    def _mix_whole(self, whole: running.Whole, weights: Any) -> None:
-        """Every token through every expert."""
-        shares = self._x.new_zeros(len(self._x), self._experts).scatter_(1, self._chosen, weights.to(self._x.dtype))
-        self._out.copy_(whole.run(self._x, shares))
-        self._handled.copy_((shares != 0).sum(1))
-        self._load = torch.tensor(len(self._x) * self._experts)
 
     def _mix_sorted(self, weights: Any) -> None:
         """Tokens sorted by expert, each expert over its own, and back."""

@@ -1,7 +1,6 @@
-"""Family parallel.train: a training step over ranks or GPUs under a stated data-parallel strategy.
+"""parallel.train: a training step over ranks or GPUs under a stated data-parallel strategy.
 
-What must not live here: single-process steps (model.py), the models themselves (models.py), how gradients meet
-(gradient_exchange.py), timing.
+What must not live here: single-process steps (model/), models (models.py), how gradients meet (gradient_exchange.py).
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
@@ -18,158 +17,139 @@ import torch.distributed as dist
 from aiperf.workloads.contract import Context, Outcome, SkipSide, Work, Workload
 from aiperf.workloads.parallel import gradient_exchange as exchange
 from aiperf.workloads.shared import agreement, models
+from aiperf.workloads.shared.compiler_counts import compiler_counts
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """The parameters of train, checked."""
-
-    strategy: str
-    batch: int
-    accumulate: int
-    samples: int
-    no_sync: bool
-    sync_every: int
-    skew: float
-    hook: str
-    shard: str
-    wrap: str
-    bucket_mb: float
-    compile: str
-    parts: int
-    """Ranks, or GPUs of data_parallel."""
-
-    def __post_init__(self) -> None:
-        if min(self.batch, self.accumulate, self.sync_every) < 1:
-            raise ValueError("batch, accumulate and sync_every must each be 1 or more")
-        if self.samples % (self.batch * self.accumulate):
-            raise ValueError(f"{self.samples} samples cannot be cut into updates of {self.batch * self.accumulate}")
-        if (self.no_sync or self.hook != "none") and self.strategy != "ddp":
-            raise ValueError("no_sync and hook are DDP's; they need strategy: ddp")
-        if self.compile != "none" and (self.strategy != "ddp" or self.no_sync):
-            raise ValueError("compile is torch.compile over DDP, with an exchange after each backward pass")
-        if self.compile != "none" and self.bucket_mb < 1:
-            raise ValueError("torch.compile cuts at DDP's buckets only from bucket_mb: 1 on, the size of DDP's first")
-        if self.accumulate > 1 and self.strategy not in ("ddp", "local_sgd"):
-            raise ValueError("accumulate needs strategy: ddp")
-        if self.sync_every > 1 and self.strategy != "local_sgd":
-            raise ValueError("sync_every is the distance of two averages of local SGD; it needs strategy: local_sgd")
-        if self.strategy == "local_sgd" and not self.samples:
-            raise ValueError("local SGD is about several updates; say how many samples they walk through")
-        heavy = self.skew * self.batch
-        if self.skew and (self.parts != 2 or self.samples or heavy != int(heavy) or not 0 <= self.skew < 1):
-            raise ValueError(f"skew {self.skew} must be a share below 1 that moves whole samples between two ranks")
-
-    @property
-    def updates(self) -> int:
-        """Updates of the weights in one timed step."""
-        return self.samples // (self.batch * self.accumulate) or 1
-
-    @property
-    def per_rank(self) -> int:
-        """Samples per rank and timed step, were they shared out equally."""
-        return self.updates * self.accumulate * self.batch
-
-    def rows(self, rank: int) -> slice | None:
-        """The samples of the global batch that are this rank's; None: an equal slice."""
-        moved = int(self.skew * self.batch) * self.accumulate
-        if not moved:
-            return None
-        cut = self.per_rank + moved
-        return slice(0, cut) if rank == 0 else slice(cut, 2 * self.per_rank)
+def _check(asked: SimpleNamespace) -> None:
+    context, strategy = asked.context, asked.strategy
+    if strategy == "data_parallel":
+        if not context.device.startswith("cuda") or context.gpus < 2:
+            raise SkipSide("DataParallel splits a batch over GPUs of one process and needs two of them")
+    elif context.world_size < 2 and asked.scaling != "weak":
+        raise ValueError(f"strategy {strategy} needs ranks: 2 or more on this side")
+    if strategy == "fsdp" and asked.wrap == "block" and asked.model not in models.TRANSFORMERS:
+        raise ValueError(f'wrap: block needs a transformer; "{asked.model}" has no blocks')
+    if asked.compile != "none" and asked.model not in models.TRANSFORMERS:
+        # Seen with torch 2.13: it captured no graph of one, and ran it eagerly without a word.
+        raise ValueError(f'compile needs a transformer; of "{asked.model}" under DDP torch.compile captures nothing')
 
 
-def _share_cores(context: Context, scaling: str) -> None:
+def _check_updates(asked: SimpleNamespace) -> None:
+    strategy, update = asked.strategy, asked.batch * asked.accumulate
+    if min(asked.batch, asked.accumulate, asked.sync_every) < 1:
+        raise ValueError("batch, accumulate and sync_every must each be 1 or more")
+    if asked.samples % update:
+        raise ValueError(f"{asked.samples} samples cannot be cut into updates of {update}")
+    if (asked.no_sync or asked.hook != "none") and strategy != "ddp":
+        raise ValueError("no_sync and hook are DDP's; they need strategy: ddp")
+    if asked.compile != "none" and (strategy != "ddp" or asked.no_sync):
+        raise ValueError("compile is torch.compile over DDP, with an exchange after each backward pass")
+    if asked.compile != "none" and asked.bucket_mb < 1:
+        raise ValueError("torch.compile cuts at DDP's buckets only from bucket_mb: 1 on, the size of DDP's first")
+    if asked.accumulate > 1 and strategy not in ("ddp", "local_sgd"):
+        raise ValueError("accumulate needs strategy: ddp")
+    if asked.sync_every > 1 and strategy != "local_sgd":
+        raise ValueError("sync_every is the distance of two averages of local SGD; it needs strategy: local_sgd")
+    if strategy == "local_sgd" and not asked.samples:
+        raise ValueError("local SGD is about several updates; say how many samples they walk through")
+    skew, heavy = asked.skew, asked.skew * asked.batch
+    if skew and (asked.parts != 2 or asked.samples or heavy != int(heavy) or not 0 <= skew < 1):
+        raise ValueError(f"skew {skew} must be a share below 1 that moves whole samples between two ranks")
+
+
+def _share_cores(asked: SimpleNamespace) -> None:
     """Ranks of one host that compute on the CPU split its cores instead of each taking all of them."""
-    if context.device == "cpu" and scaling == "weak":
-        torch.set_num_threads(1)
-    elif context.device == "cpu" and context.world_size > 1:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // context.world_size))
+    ranks = asked.context.world_size
+    if asked.context.device == "cpu" and (asked.scaling == "weak" or ranks > 1):
+        torch.set_num_threads(1 if asked.scaling == "weak" else max(1, len(os.sched_getaffinity(0)) // ranks))
 
 
-def _group(context: Context, backend: str) -> str:
+def _join(asked: SimpleNamespace) -> str:
     """Join the gang; NCCL for GPUs and Gloo for CPUs unless the side says otherwise."""
-    on_gpu = context.device.startswith("cuda")
-    if backend == "nccl" and not on_gpu:
+    if asked.strategy == "data_parallel" or asked.parts == 1:
+        return "none"
+    on_gpu = asked.context.device.startswith("cuda")
+    if asked.backend == "nccl" and not on_gpu:
         raise SkipSide("NCCL moves GPU memory only, and this side runs on the CPU")
-    context.process_group("nccl" if backend == "nccl" or (backend == "auto" and on_gpu) else "gloo")
+    asked.context.process_group("nccl" if asked.backend == "nccl" or (asked.backend == "auto" and on_gpu) else "gloo")
     return str(dist.get_backend())
 
 
-def _parallel_module(context: Context, task: models.Task, plan: _Plan) -> Any:
-    if plan.strategy in ("after_backward", "local_sgd") or plan.parts == 1:
+def _task(asked: SimpleNamespace) -> models.Task:
+    """This rank's slice of the global batch; ``skew`` moves samples of the last rank to the first."""
+    context, per_rank = asked.context, asked.per_rank
+    alone = asked.strategy == "data_parallel"
+    cut = per_rank + int(asked.skew * asked.batch) * asked.accumulate
+    skewed = slice(cut, 2 * per_rank) if context.rank else slice(0, cut)
+    return models.build(
+        asked.model,
+        seed=context.seed,
+        device=context.device,
+        batch=per_rank * asked.parts,
+        seq=asked.seq,
+        part=0 if alone else context.rank,
+        parts=1 if alone else asked.parts,
+        rows=skewed if cut > per_rank and not alone else None,
+    )
+
+
+def _parallel_module(task: models.Task, asked: SimpleNamespace) -> Any:
+    context = asked.context
+    if asked.strategy in ("after_backward", "local_sgd") or asked.parts == 1:
         return task.module
-    if plan.strategy == "data_parallel":
+    if asked.strategy == "data_parallel":
         return torch.nn.DataParallel(task.module, device_ids=list(range(context.gpus)))
-    if plan.strategy == "fsdp":
-        return exchange.shard(task, device=context.device, ranks=plan.parts, how=plan.shard, wrap=plan.wrap)
+    if asked.strategy == "fsdp":
+        return exchange.shard(task, device=context.device, ranks=asked.parts, how=asked.shard, wrap=asked.wrap)
     ids = [torch.device(context.device).index] if context.device.startswith("cuda") else None
-    module = torch.nn.parallel.DistributedDataParallel(task.module, device_ids=ids, bucket_cap_mb=plan.bucket_mb)
-    exchange.install_hook(module, plan.hook)
-    return module if plan.compile == "none" else torch.compile(module)
+    module = torch.nn.parallel.DistributedDataParallel(task.module, device_ids=ids, bucket_cap_mb=asked.bucket_mb)
+    exchange.install_hook(module, asked.hook)
+    return module if asked.compile == "none" else torch.compile(module)
 
 
 class _Step:
     """One timed step: ``updates`` times the micro-batches, the exchange and the optimizer."""
 
-    def __init__(self, task: models.Task, module: Any, optimizer: Any, plan: _Plan, *, weight: float) -> None:
-        self._task, self._module, self._optimizer, self._plan, self._weight = task, module, optimizer, plan, weight
-        parameters = list(task.module.parameters())
-        alone = plan.strategy != "after_backward" or plan.parts == 1
-        self.buckets = [] if alone else exchange.buckets_of(parameters, plan.bucket_mb * 2**20)
-        self._parameters = parameters
+    def __init__(self, task: models.Task, module: Any, optimizer: Any, asked: SimpleNamespace) -> None:
+        self._task, self._module, self._optimizer, self._asked = task, module, optimizer, asked
+        self._weight = len(task.batch) / asked.per_rank if asked.skew else 1.0
+        self._parameters = list(task.module.parameters())
+        alone = asked.strategy != "after_backward" or asked.parts == 1
+        self.buckets = [] if alone else exchange.buckets_of(self._parameters, asked.bucket_mb * 2**20)
         self.exchanges = 0
 
     def run(self) -> None:
         """The timed region."""
         self.exchanges = 0
-        parts = self._plan.updates * self._plan.accumulate
+        parts = self._asked.updates * self._asked.accumulate
         micro = list(zip(self._task.batch.chunk(parts), self._task.targets.chunk(parts), strict=True))
-        for number in range(self._plan.updates):
-            self._update(micro[number * self._plan.accumulate : (number + 1) * self._plan.accumulate])
-            if self._plan.strategy == "local_sgd" and (number + 1) % self._plan.sync_every == 0:
-                exchange.average_weights(self._parameters, self._plan.parts)
+        for number in range(self._asked.updates):
+            self._update(micro[number * self._asked.accumulate : (number + 1) * self._asked.accumulate])
+            if self._asked.strategy == "local_sgd" and (number + 1) % self._asked.sync_every == 0:
+                exchange.average_weights(self._parameters, self._asked.parts)
                 self.exchanges += 1
 
     def _update(self, micro: list[tuple[Any, Any]]) -> None:
         self._optimizer.zero_grad(set_to_none=True)
         for index, (x, y) in enumerate(micro):
-            quiet = self._plan.no_sync and index < len(micro) - 1
+            quiet = self._asked.no_sync and index < len(micro) - 1
             with self._module.no_sync() if quiet else contextlib.nullcontext():
                 loss = self._task.loss(self._module(x), y)
                 (loss * (self._weight / len(micro)) if self._weight != len(micro) else loss).backward()
-            self.exchanges += not quiet and self._plan.strategy in ("ddp", "fsdp", "after_backward")
+            self.exchanges += not quiet and self._asked.strategy in ("ddp", "fsdp", "after_backward")
         if self.buckets:
-            exchange.average_gradients(self.buckets, self._plan.parts)
+            exchange.average_gradients(self.buckets, self._asked.parts)
         self._optimizer.step()
 
 
-def _task(context: Context, plan: _Plan, *, model: str, seq: int) -> models.Task:
-    alone = plan.strategy == "data_parallel"
-    return models.build(
-        model,
-        seed=context.seed,
-        device=context.device,
-        batch=plan.per_rank * plan.parts,
-        seq=seq,
-        part=0 if alone else context.rank,
-        parts=1 if alone else plan.parts,
-        rows=None if alone else plan.rows(context.rank),
-    )
-
-
-def _outputs(task: models.Task, plan: _Plan, *, rank: int, part: str) -> Callable[[], dict[str, Any]]:
+def _outputs(task: models.Task, asked: SimpleNamespace) -> dict[str, Any]:
     """Gradients, or the weights where the step makes several updates; whole, or the rows that are this rank's."""
-
-    def outputs() -> dict[str, Any]:
-        if plan.samples:
-            return {name: p.detach() for name, p in task.module.named_parameters()}
-        found = models.gradients(task.module)
-        if plan.strategy == "fsdp":
-            return {name: grad.to_local() for name, grad in found.items() if grad.to_local().numel()}
-        return exchange.own_rows(found, rank=rank, ranks=plan.parts) if part == "rank" else found
-
-    return outputs
+    if asked.samples:
+        return {name: p.detach() for name, p in task.module.named_parameters()}
+    found = models.gradients(task.module)
+    if asked.strategy == "fsdp":
+        return {name: grad.to_local() for name, grad in found.items() if grad.to_local().numel()}
+    return exchange.own_rows(found, rank=asked.context.rank, ranks=asked.parts) if asked.part == "rank" else found
 
 
 def train(
@@ -197,77 +177,43 @@ def train(
 ) -> Workload:
     """One update on a global batch of ``batch`` samples per rank (per GPU for data_parallel, which has one rank).
 
-    ``after_backward`` averages the same buckets as DDP's, but only when the whole backward pass is done; ``bucket_mb:
-    0`` makes that one all-reduce per parameter. ``accumulate`` micro-batches of ``batch`` make an update; with
-    ``no_sync`` DDP exchanges gradients after the last only. ``samples`` per rank: the step makes as many updates as
-    they give, at a learning rate in proportion to the update's samples, so that every way of cutting them moves the
-    weights alike to first order. ``local_sgd`` averages weights every ``sync_every`` updates. ``skew`` moves that share
-    of the last rank's samples to rank 0; the losses are weighted, so that the mean stays the same. ``fsdp`` is torch's
-    fully_shard. ``compile`` compiles DDP's forward and backward passes, cut into a graph for each bucket, so that a
-    bucket's exchange can still begin before the backward pass ends; loss and update stay eager, and compilation falls
-    into the first step. ``scaling: weak`` gives each rank one thread and lets one rank run alone, without any exchange.
+    ``after_backward`` averages DDP's buckets when the whole backward pass is done; ``bucket_mb: 0``: one all-reduce per
+    parameter. ``accumulate`` micro-batches of ``batch`` make an update; with ``no_sync`` DDP exchanges gradients after
+    the last only. ``samples`` per rank: as many updates as they give, at a learning rate in proportion to the update's
+    samples. ``local_sgd`` averages weights every ``sync_every`` updates. ``skew`` moves that share of the last rank's
+    samples to rank 0; the losses are weighted, so that the mean stays the same. ``fsdp`` is torch's fully_shard.
+    ``compile`` compiles DDP's forward and backward passes, cut into a graph for each bucket, in the first step.
+    ``scaling: weak`` gives each rank one thread and lets one rank run alone, without any exchange.
 
-    Outputs are the averaged gradients, equal under every strategy and made anew by each step, or of ``part: rank`` the
-    rows that fully_shard would leave on this rank; with ``samples`` the weights (state: not poisoned, reset restores).
-    Bytes: the gradients of one exchange. Items: tokens or samples of all ranks. Models: tiny, small, base, mlp:small,
-    mlp:medium, mlp:large. Source: AI Systems Performance Engineering, chapters 4, 5 and 13.
+    Outputs: the averaged gradients, or of ``part: rank`` the rows that fully_shard would leave on this rank; with
+    ``samples`` the weights (state: not poisoned, reset restores). Bytes: the gradients of one exchange. Items: tokens
+    or samples of all ranks. Models: tiny, small, base, mlp:small, mlp:medium, mlp:large. Source: AI Systems Performance
+    Engineering, chapters 4, 5 and 13.
     """
-    _check(context, strategy=strategy, scaling=scaling, wrap=wrap, model=model, compile=compile)
-    parts = context.gpus if strategy == "data_parallel" else context.world_size
-    plan = _Plan(
-        strategy=strategy, batch=batch, accumulate=accumulate, samples=samples, no_sync=no_sync, sync_every=sync_every,
-        skew=skew, hook=hook, shard=shard, wrap=wrap, bucket_mb=bucket_mb, compile=compile, parts=parts,
-    )  # fmt: skip
-    _share_cores(context, scaling)
-    joined = "none" if strategy == "data_parallel" or parts == 1 else _group(context, backend)
-    task = _task(context, plan, model=model, seq=seq)
-    rate = learning_rate * (batch * accumulate if samples else 1)
-    return _workload(context, task, plan, optimizer=optimizer, learning_rate=rate, part=part, joined=joined)
+    asked = SimpleNamespace(**locals())
+    asked.parts = context.gpus if strategy == "data_parallel" else context.world_size
+    _check(asked)
+    _check_updates(asked)
+    # Per rank and timed step, were the samples shared out equally.
+    asked.updates = samples // (batch * accumulate) or 1
+    asked.per_rank = asked.updates * accumulate * batch
+    _share_cores(asked)
+    return _workload(asked, _join(asked))
 
 
-def _graphs(compile: str) -> float:
-    """How many graphs torch.compile compiled in this process, after it cut them where DDP's buckets end."""
-    if compile == "none":
-        return 0.0
-    from torch._dynamo.utils import counters
-
-    return float(counters["aot_autograd"]["total"])
-
-
-def _check(context: Context, *, strategy: str, scaling: str, wrap: str, model: str, compile: str) -> None:
-    if strategy == "data_parallel":
-        if not context.device.startswith("cuda") or context.gpus < 2:
-            raise SkipSide("DataParallel splits a batch over GPUs of one process and needs two of them")
-    elif context.world_size < 2 and scaling != "weak":
-        raise ValueError(f"strategy {strategy} needs ranks: 2 or more on this side")
-    if strategy == "fsdp" and wrap == "block" and model not in models.TRANSFORMERS:
-        raise ValueError(f'wrap: block needs a transformer; "{model}" has no blocks')
-    if compile != "none" and model not in models.TRANSFORMERS:
-        # Seen with torch 2.13: it captured no graph of one, and ran it eagerly without a word.
-        raise ValueError(f'compile needs a transformer; of "{model}" under DDP torch.compile captures nothing')
-
-
-def _workload(
-    context: Context,
-    task: models.Task,
-    plan: _Plan,
-    *,
-    optimizer: str,
-    learning_rate: float,
-    part: str,
-    joined: str,
-) -> Workload:
-    """The step over ``task``, whose gang has joined by the backend ``joined``."""
+def _workload(asked: SimpleNamespace, joined: str) -> Workload:
+    task, samples = _task(asked), asked.samples
     checks: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Outcome]] = {
         "gradients_close": agreement.gradients_close
     }
-    if plan.samples:
+    if samples:
         # Read before fully_shard cuts the weights.
         checks["update_close"] = agreement.update_close(task.module)
-    module = _parallel_module(context, task, plan)
-    kind = torch.optim.AdamW if optimizer == "adamw" else torch.optim.SGD
-    stepper = kind(task.module.parameters(), lr=learning_rate)
-    step = _Step(task, module, stepper, plan, weight=len(task.batch) / plan.per_rank if plan.skew else 1.0)
+    module = _parallel_module(task, asked)
+    kind = torch.optim.AdamW if asked.optimizer == "adamw" else torch.optim.SGD
+    rate = asked.learning_rate * (asked.batch * asked.accumulate if samples else 1)
+    stepper = kind(task.module.parameters(), lr=rate)
+    step = _Step(task, module, stepper, asked)
     flops = task.train_flops
     return Workload(
         step=step.run,
@@ -276,18 +222,21 @@ def _workload(
             flops=flops,
             items=task.items,
             item=task.item,
-            peaks={} if context.device.startswith("cuda") else {"cpu_gemm_fp32": flops},
+            peaks={} if asked.context.device.startswith("cuda") else {"cpu_gemm_fp32": flops},
         ),
-        outputs=_outputs(task, plan, rank=context.rank, part=part),
+        outputs=lambda: _outputs(task, asked),
         inputs=lambda: {"batch": task.batch, "targets": task.targets},
         redraw=task.redraw,
         reset=models.snapshot(task.module, stepper),
-        counters=lambda: {"exchanges": float(step.exchanges), "graphs": _graphs(plan.compile)},
-        poison=not plan.samples,
+        counters=lambda: {
+            "exchanges": float(step.exchanges),
+            "graphs": compiler_counts("cut_graphs")["cut_graphs"] if asked.compile != "none" else 0.0,
+        },
+        poison=not samples,
         checks=checks,
         facts={
             "backend": joined,
-            "parts": plan.parts,
+            "parts": asked.parts,
             "threads": torch.get_num_threads(),
             "gradient_bytes": 4 * task.parameters,
             "after_backward_buckets": len(step.buckets),

@@ -8,9 +8,11 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Literal
 
-from aiperf.workloads.contract import Context, SkipSide, Work, Workload
+from aiperf.workloads.contract import SkipSide, Work, Workload
+from aiperf.workloads.shared.compiler_counts import compiler_counts
 from aiperf.workloads.shared.seeded import empty, fill_normal, fill_uniform, memory_charge, torch_dtype
 from aiperf.workloads.shared.triton_gemm import need_triton
 from aiperf.workloads.tensor.triton_ops import EPSILON, KEEP, SCALE, SHIFT, launcher, registered_add
@@ -141,24 +143,18 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(own(function), fullgraph=True, dynamic=False)
 
 
-def _registered(transparent: bool, block: int) -> Callable[..., Any]:
-    add = registered_add(transparent, block)
-    return lambda x, y: add(x * _HALF, y).relu()
-
-
-def _runner(
-    op: str, impl: str, inputs: Mapping[str, Any], held: dict[str, Any], *, depth: int, block: int, warps: int
-) -> Callable[[], object]:
+def _runner(asked: SimpleNamespace, inputs: Mapping[str, Any], held: dict[str, Any]) -> Callable[[], object]:
     """One step that leaves its result in ``held``."""
-    function = OPERATIONS[op].make(depth, int(held["n"]))
+    impl, function = asked.impl, OPERATIONS[asked.op].make(asked.depth, asked.n)
     if impl == "triton":
         import torch
 
-        launch = launcher(op, depth=depth, block=block, warps=warps)
+        launch = launcher(asked.op, depth=asked.depth, block=asked.block, warps=asked.warps)
         held["out"] = torch.empty_like(next(iter(inputs.values())))
         return lambda: launch(inputs, held["out"])
     if impl in ("opaque", "transparent"):
-        function = _registered(impl == "transparent", block)
+        add = registered_add(impl == "transparent", asked.block)
+        function = lambda x, y: add(x * _HALF, y).relu()  # noqa: E731
     if impl != "torch":
         function = compiled(function)
     arguments = tuple(inputs.values())
@@ -169,40 +165,38 @@ def _runner(
     return run
 
 
-def expression(
-    context: Context, *, op: str, impl: str, n: int, cols: int, dtype: str, depth: int, block: int, warps: int
-) -> Workload:
+def expression(asked: SimpleNamespace) -> Workload:
     """``op`` by ``impl`` over ``n`` elements; see tensor.op. Raises ValueError for a pair that is not there."""
-    operation = OPERATIONS[op]
+    context, op, impl, n, cols = asked.context, asked.op, asked.impl, asked.n, asked.cols
+    operation, kind = OPERATIONS[op], torch_dtype(asked.dtype)
     if impl in ("opaque", "transparent") and op != "mul_add_relu":
         raise ValueError(f"impl {impl} is there for op mul_add_relu")
     if operation.rows and n % cols:
-        raise ValueError(f"{n} elements are no whole rows of {cols}")
+        raise ValueError(f"{n} elements do not make whole rows of {cols}")
     if impl == "triton":
-        launcher(op, depth=depth, block=block, warps=warps)
+        launcher(op, depth=asked.depth, block=asked.block, warps=asked.warps)
     if impl in ("triton", "opaque", "transparent"):
         need_triton(context.device)
     if impl == "transparent" and not context.device.startswith("cuda"):
         raise SkipSide("torch.compile cannot look into a kernel that Triton's interpreter runs")
     shapes = {"all": (n // cols, cols) if operation.rows else (n,), "row": (cols,), "table": (TABLE,)}
-    inputs = {name: empty(context, shapes[g.layout], torch_dtype(dtype)) for name, g in operation.inputs.items()}
+    inputs = {name: empty(context, shapes[g.layout], kind) for name, g in operation.inputs.items()}
 
     def redraw(seed: int) -> None:
         for name, given in operation.inputs.items():
             drawn(given, inputs[name], inputs, seed=seed, name=name)
 
     redraw(context.seed)
-    held: dict[str, Any] = {"n": n}
-    step = _runner(op, impl, inputs, held, depth=depth, block=block, warps=warps)
+    held: dict[str, Any] = {}
+    step = _runner(asked, inputs, held)
     step()
-    truth = operation.make(depth, n)
-    element = torch_dtype(dtype).itemsize
-    moved = operation.moved * n * element
+    truth = operation.make(asked.depth, n)
+    moved = operation.moved * n * kind.itemsize
     return Workload(
         step=step,
         work=Work(
             bytes=moved,
-            flops=operation.flops * n * (depth if op == "axpb" else 1),
+            flops=operation.flops * n * (asked.depth if op == "axpb" else 1),
             items=n,
             item="elements",
             **memory_charge(context.device, moved),
@@ -211,13 +205,6 @@ def expression(
         inputs=lambda: inputs,
         redraw=redraw,
         reference=lambda: {"out": truth(*(tensor.double() for tensor in inputs.values()))},
-        counters=lambda: {"graphs": _graphs()},
-        facts={"impl": impl, "dtype": dtype, "input_bytes": sum(t.nbytes for t in inputs.values())},
+        counters=lambda: compiler_counts("graphs"),
+        facts={"impl": impl, "dtype": asked.dtype, "input_bytes": sum(t.nbytes for t in inputs.values())},
     )
-
-
-def _graphs() -> float:
-    import sys
-
-    utils = sys.modules.get("torch._dynamo.utils")
-    return float(utils.counters["stats"]["unique_graphs"]) if utils is not None else 0.0

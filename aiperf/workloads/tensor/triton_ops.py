@@ -112,8 +112,13 @@ def _norm_dropout(  # type: ignore[no-untyped-def]
 
 Launch = Callable[[Mapping[str, Any], Any], object]
 """(inputs by name, output) -> queued."""
-FLAT = ("add", "axpb", "swiglu", "gated_activation")
-ROWS = ("softmax", "row_l2norm", "layer_norm", "norm_dropout_residual")
+FLAT: dict[str, Any] = {"add": _add, "axpb": _axpb, "swiglu": _swiglu, "gated_activation": _gated}
+ROWS: dict[str, Any] = {
+    "softmax": _softmax,
+    "row_l2norm": _l2norm,
+    "layer_norm": _layer_norm,
+    "norm_dropout_residual": _norm_dropout,
+}
 
 
 def launcher(op: str, *, depth: int, block: int, warps: int) -> Launch:
@@ -121,33 +126,25 @@ def launcher(op: str, *, depth: int, block: int, warps: int) -> Launch:
 
     Raises ValueError for an operation that has no kernel here.
     """
+    more: dict[str, Any] = {"num_warps": warps}
     if op in FLAT:
-        return lambda inputs, out: _flat(op, inputs, out, depth=depth, block=block, warps=warps)
-    if op in ROWS:
-        return lambda inputs, out: _rows(op, inputs, out, warps=warps)
-    raise ValueError(f"op {op} has no Triton kernel; there are {', '.join((*FLAT, *ROWS))}")
+        more |= {"a": SCALE, "b": SHIFT, "depth": depth} if op == "axpb" else {}
 
+        def flat(inputs: Mapping[str, Any], out: Any) -> None:
+            n = out.numel()
+            FLAT[op][(triton.cdiv(n, block),)](*inputs.values(), out, n, **more, block=block)
 
-def _flat(op: str, inputs: Mapping[str, Any], out: Any, *, depth: int, block: int, warps: int) -> None:
-    n = out.numel()
-    kernel = {"add": _add, "axpb": _axpb, "swiglu": _swiglu, "gated_activation": _gated}[op]
-    more: dict[str, Any] = {"a": SCALE, "b": SHIFT, "depth": depth} if op == "axpb" else {}
-    kernel[(triton.cdiv(n, block),)](*inputs.values(), out, n, **more, block=block, num_warps=warps)
+        return flat
+    if op not in ROWS:
+        raise ValueError(f"op {op} has no Triton kernel; there are {', '.join((*FLAT, *ROWS))}")
+    more |= {} if op == "softmax" else {"eps": EPSILON}
+    more |= {"keep": KEEP} if op == "norm_dropout_residual" else {}
 
+    def by_row(inputs: Mapping[str, Any], out: Any) -> None:
+        rows, cols = out.shape
+        ROWS[op][(rows,)](*inputs.values(), out, cols, **more, block=triton.next_power_of_2(cols))
 
-def _rows(op: str, inputs: Mapping[str, Any], out: Any, *, warps: int) -> None:
-    rows, cols = out.shape
-    more: dict[str, Any] = {} if op == "softmax" else {"eps": EPSILON}
-    if op == "norm_dropout_residual":
-        more["keep"] = KEEP
-    kernels = {
-        "softmax": _softmax,
-        "row_l2norm": _l2norm,
-        "layer_norm": _layer_norm,
-        "norm_dropout_residual": _norm_dropout,
-    }
-    block = triton.next_power_of_2(cols)
-    kernels[op][(rows,)](*inputs.values(), out, cols, **more, block=block, num_warps=warps)
+    return by_row
 
 
 @functools.cache

@@ -6,6 +6,8 @@ What must not live here: timing, matrix products, the kernels (triton_ops.py).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, Literal
 
 from aiperf.workloads.contract import Context, Work, Workload
@@ -70,37 +72,13 @@ def _each(out: Any, a: Any, b: Any, tensors: int) -> Callable[[], None]:
     return each
 
 
-def _work(context: Context, op: str, n: int, element: int) -> Work:
-    moved = (_READS[op] + 1) * n * element
-    flops = {"add": n, "scale_add": 2 * n}.get(op, 0)
-    return Work(bytes=moved, flops=flops, items=n, item="elements", **memory_charge(context.device, moved))
-
-
 def op(
     context: Context,
     *,
     op: Literal[
-        "add",
-        "copy",
-        "where",
-        "scale_add",
-        "sin_sqrt",
-        "add_scale",
-        "relu_abs",
-        "axpb",
-        "row_l2norm",
-        "row_sum",
-        "use_stored_square",
-        "recompute_square",
-        "swiglu",
-        "softmax",
-        "layer_norm",
-        "norm_dropout_residual",
-        "gated_activation",
-        "modulo_lookup",
-        "mul_add_relu",
-        "standardise_rows",
-        "byte_tokenise",
+        "add", "copy", "where", "scale_add", "sin_sqrt", "add_scale", "relu_abs", "axpb", "row_l2norm", "row_sum",
+        "use_stored_square", "recompute_square", "swiglu", "softmax", "layer_norm", "norm_dropout_residual",
+        "gated_activation", "modulo_lookup", "mul_add_relu", "standardise_rows", "byte_tokenise",
     ] = "add",
     impl: Literal[
         "python_loop", "per_tensor", "numpy", "cupy", "torch", "compiled", "triton", "opaque", "transparent"
@@ -114,25 +92,23 @@ def op(
     tensors: int = 1,
     block: int = 1024,
     warps: int = 4,
-) -> Workload:
+) -> Workload:  # fmt: skip
     """``op`` over ``n`` elements; where it works on rows they have ``cols`` elements each.
 
-    ``add``, ``copy``, ``where`` and ``scale_add`` by ``python_loop``, ``torch`` or (scale_add) ``per_tensor``, a call
-    for each of ``tensors`` equal parts, write an output allocated once. ``where`` keeps positive elements of the first
-    input and takes the others from the second. ``source`` says how the first input lies in memory: packed, every
-    ``stride``-th element of a larger array read through a strided view, or the same elements fetched through an int64
-    index (copy only). All three hold the same n values.
+    ``add``, ``copy``, ``where`` (positive elements of the first input, else the second's) and ``scale_add`` write an
+    output allocated once, by ``python_loop``, ``torch`` or (scale_add) ``per_tensor``, a call for each of ``tensors``
+    equal parts. ``source``: the first input is packed, every ``stride``-th element of a larger array, or the same
+    elements fetched through an int64 index (copy only).
 
-    The other operations are expressions with intermediates: ``torch`` runs them call by call, ``compiled`` by
-    torch.compile (compiled in set-up, in one graph or not at all), ``triton`` as one kernel written by hand (``block``
-    elements a program, ``warps``; rows take a program each). ``axpb`` is x * 0.99 + 0.01, ``depth`` times.
-    ``mul_add_relu`` compiles relu(x / 2 + y) whole, or with its addition as a Triton kernel registered as an operator
-    that the compiler cannot look into (``opaque``) or can (``transparent``). ``standardise_rows`` is there for numpy,
-    cupy and torch, ``byte_tokenise`` for python_loop and numpy.
+    The other operations are expressions with intermediates: ``torch`` runs them call by call, ``compiled`` in one graph
+    by torch.compile, ``triton`` as one kernel written by hand (``block`` elements a program, or a row; ``warps``).
+    ``axpb`` is x * 0.99 + 0.01, ``depth`` times. ``mul_add_relu`` compiles relu(x / 2 + y) whole, or with its addition
+    as a Triton operator that the compiler cannot look into (``opaque``) or can (``transparent``). ``standardise_rows``
+    is there for numpy, cupy and torch, ``byte_tokenise`` for python_loop and numpy.
 
-    Bytes are the useful ones: inputs read once and outputs written once; items are elements. Source: book chapters 6 to
-    9, 12, 14 and appendix.
+    Bytes: inputs once and outputs once; items: elements. Source: book chapters 6 to 9, 12, 14 and appendix.
     """
+    asked = SimpleNamespace(**locals())
     if min(n, cols, depth, tensors, block, warps) < 1:
         raise ValueError("n, cols, depth, tensors, block and warps must each be 1 or more")
     if op == "byte_tokenise":
@@ -142,28 +118,26 @@ def op(
     if op in OPERATIONS and (op not in _READS or impl in ("compiled", "triton")):
         if impl not in ("torch", "compiled", "triton", "opaque", "transparent"):
             raise ValueError(f"op {op} has no impl {impl}")
-        return expression(context, op=op, impl=impl, n=n, cols=cols, dtype=dtype, depth=depth, block=block, warps=warps)
+        return expression(asked)
     if impl not in ("python_loop", "torch", "per_tensor") or (impl == "per_tensor") > (op == "scale_add"):
         raise ValueError(f"op {op} has no impl {impl}")
     if op == "scale_add" and (impl == "python_loop" or n % tensors):
         raise ValueError(f"op scale_add takes {n} elements in equal parts, by impl torch or per_tensor")
-    return _direct(context, op=op, impl=impl, n=n, dtype=dtype, source=source, stride=stride, tensors=tensors)
-
-
-def _direct(
-    context: Context, *, op: str, impl: str, n: int, dtype: str, source: str, stride: int, tensors: int
-) -> Workload:
-    """One of the operations that write an output allocated once."""
-    import torch
-
     if source == "gather" and (op, impl) != ("copy", "torch"):
         raise ValueError("source gather is there for op copy with impl torch")
     if source != "contiguous" and impl == "per_tensor":
         raise ValueError("impl per_tensor takes parts of packed memory: source contiguous")
-    kind = torch_dtype(dtype)
-    step_over = 1 if source == "contiguous" else stride
-    base = empty(context, (n * step_over,), kind)
-    base.zero_()
+    return _direct(asked)
+
+
+def _direct(asked: SimpleNamespace) -> Workload:
+    """One of the operations that write an output allocated once."""
+    import torch
+
+    context, op, impl, n = asked.context, asked.op, asked.impl, asked.n
+    step_over = 1 if asked.source == "contiguous" else asked.stride
+    kind = torch_dtype(asked.dtype)
+    base = empty(context, (n * step_over,), kind).zero_()
     a = base[::step_over]
     b = empty(context, (n,), kind) if _READS[op] == 2 else None
     out = empty(context, (n,), kind).zero_()
@@ -175,24 +149,24 @@ def _direct(
 
     redraw(context.seed)
     inputs = {"a": base} if b is None else {"a": base, "b": b}
-    if source == "gather":
-        inputs["index"] = torch.arange(0, n * stride, stride, device=context.device)
-        index = inputs["index"]
-
-        def step() -> object:
-            return torch.index_select(base, 0, index, out=out)
+    step: Callable[[], object]
+    if asked.source == "gather":
+        index = inputs["index"] = torch.arange(0, n * asked.stride, asked.stride, device=context.device)
+        step = partial(torch.index_select, base, 0, index, out=out)
     elif impl == "per_tensor":
-        step = _each(out, a, b, tensors)
+        step = _each(out, a, b, asked.tensors)
     else:
         step = (_loop if impl == "python_loop" else _call)(op, out, a, b)
 
+    moved = (_READS[op] + 1) * n * out.element_size()
+    flops = {"add": n, "scale_add": 2 * n}.get(op, 0)
     return Workload(
         step=step,
-        work=_work(context, op, n, out.element_size()),
+        work=Work(bytes=moved, flops=flops, items=n, item="elements", **memory_charge(context.device, moved)),
         outputs=lambda: {"out": out},
         inputs=lambda: inputs,
         redraw=redraw,
         reference=lambda: {"out": _reference(op, a, b)},
-        counters=lambda: {"calls_per_step": float({"python_loop": n, "per_tensor": tensors}.get(impl, 1))},
-        facts={"source_bytes": base.numel() * base.element_size(), "threads": torch.get_num_threads()},
+        counters=lambda: {"calls_per_step": float({"python_loop": n, "per_tensor": asked.tensors}.get(impl, 1))},
+        facts={"source_bytes": base.nbytes, "threads": torch.get_num_threads()},
     )
