@@ -13,7 +13,7 @@ import typer
 
 from aiperf.cli.options import DEFAULT_RESULTS, JsonOption, ResultsOption
 from aiperf.recipes.clean import Kind, find_leftovers, remove_leftovers
-from aiperf.recipes.profile import BY_HAND
+from aiperf.recipes.profile_by_hand import BY_HAND
 from aiperf.report.layout.formats import listing_json
 from aiperf.units import format_bytes
 

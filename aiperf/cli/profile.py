@@ -31,23 +31,24 @@ from aiperf.errors import Exit, usage
 from aiperf.host.facts import HostFacts
 from aiperf.host.fingerprint import fingerprint
 from aiperf.host.read import read_host
+from aiperf.plan.plan import Plan
 from aiperf.plan.suites import load_suite, plan_selected
 from aiperf.profilers.external import parse_range
 from aiperf.profilers.profiler import ToolStatus
 from aiperf.profilers.registry import NAMES, chosen, known_endings, passed_over, statuses
 from aiperf.recipes.peaks import peak_rates
-from aiperf.recipes.profile import ProfileRequest, commands_of, going_on, profile_cases, write_page
+from aiperf.recipes.profile import ProfileRun, profiles_exit, run_profile, write_page
+from aiperf.recipes.profile_by_hand import commands_of
+from aiperf.recipes.profile_case import ProfileRequest
 from aiperf.recipes.profile_external import import_reports, profile_program
-from aiperf.recipes.run_record import begin_run, end_run, new_record
-from aiperf.records import Case, Invocation
-from aiperf.records.profiled import Profile
+from aiperf.records import Invocation
 from aiperf.report.columns import text_table
 from aiperf.report.layout.formats import listing_json
 from aiperf.report.layout.terminal import show as show_lines
 from aiperf.report.layout.terminal import terminal_width
 from aiperf.report.layout.text import Line
-from aiperf.report.profile_page import profiles_html
 from aiperf.report.profile_suite import suite_lines
+from aiperf.settings import Settings
 from aiperf.store.read import open_run
 
 _Selectors = Annotated[
@@ -96,118 +97,78 @@ def profile(
     """Profile both sides: what ran, where the time went, what bound it, and whether the claimed counters moved."""
     selectors, command = _split(selectors)
     form = Format.json if as_json else form
-    host = read_host()
+    host, note = read_host(), progress_note(quiet)
     found = statuses(host)
     if check:
-        _print_abilities(found, form)
+        _print_statuses(found, form)
         return
-    request = ProfileRequest(
-        chosen(found, tools), limit=time_of("--timeout", limit), seed=seed, peaks=peak_rates(fingerprint(host)[0])
-    )
     sides = [parse_range(text) for text in ranges]
     if html and (imported or command):
         raise usage("a page belongs to a run, and this makes none.", "Leave it out.", where="--html")
-    if not imported:
-        for line in passed_over(found, tools):
-            print(line, file=sys.stderr)
     if imported:
         read = import_reports([*imported, *map(Path, selectors)], found, ranges=sides)
         print_profiles([read], form, every_row=every_row)
-        raise typer.Exit(int(_code([read])))
+        raise typer.Exit(int(profiles_exit([read])))
+    for line in passed_over(found, tools):
+        print(line, file=sys.stderr)
+    wanted, seconds = chosen(found, tools), time_of("--timeout", limit)
     if command:
-        told = profile_program(
-            command, request.statuses, gpu=bool(host.gpus), ranges=sides, limit=request.limit, note=progress_note(quiet)
-        )
-        print_profiles([told], form, every_row=every_row)
-        raise typer.Exit(int(_code([told])))
-    _profile_scenarios(
-        selectors, suite, only, request, host, results=results, resume=resume, quiet=quiet, form=form,
-        every_row=every_row, print_commands=print_commands, html=html,
-    )  # fmt: skip
+        read = profile_program(command, wanted, gpu=bool(host.gpus), ranges=sides, limit=seconds, note=note)
+        print_profiles([read], form, every_row=every_row)
+        raise typer.Exit(int(profiles_exit([read])))
+    settings = make_settings(precision="standard", results=results, seed=seed)
+    plan = _plan(selectors, suite, host, settings, only)
+    request = ProfileRequest(wanted, limit=seconds, seed=seed, peaks=peak_rates(fingerprint(host)[0]))
+    if print_commands:
+        lines = commands_of(plan.cases, request, results=results)
+        print(*lines, sep="\n")
+        raise typer.Exit(int(Exit.SKIPPED if all(line.startswith("#") for line in lines) else Exit.OK))
+    outcome = run_profile(
+        plan,
+        request,
+        host=host,
+        settings=settings,
+        invocation=Invocation("profile", tuple(sys.argv)),
+        earlier=open_run(resume, results=results) if resume else None,
+        note=note,
+    )
+    _print_outcome(outcome, form, every_row=every_row, html=html)
+    raise typer.Exit(int(outcome.exit))
 
 
-def _profile_scenarios(
-    selectors: Sequence[str],
-    suite: str,
-    only: list[str],
-    request: ProfileRequest,
-    host: HostFacts,
-    *,
-    results: Path,
-    resume: str,
-    quiet: bool,
-    form: Format,
-    every_row: bool,
-    print_commands: bool,
-    html: bool,
-) -> None:
+def _print_outcome(outcome: ProfileRun, form: Format, *, every_row: bool, html: bool) -> None:
+    if outcome.problem:
+        print(outcome.problem, file=sys.stderr)
+    print_profiles(outcome.profiles, form, every_row=every_row)
+    page = write_page(outcome.folder, outcome.profiles) if html else None
+    if form is Format.table:
+        width = terminal_width(sys.stdout)
+        show_lines([*suite_lines(outcome.profiles, width=width), Line(str(page or outcome.folder))])
+    elif page:
+        print(page, file=sys.stderr)
+
+
+def _plan(selectors: Sequence[str], suite: str, host: HostFacts, settings: Settings, only: list[str]) -> Plan:
+    """The plan of what was named; its skips are printed, and a plan of nothing else ends here. Raises UserError."""
     if not selectors and not suite:
         raise usage("nothing to profile was named.", "Name a scenario, or a program after --: aiperf profile -- ./prog")
-    settings = make_settings(precision="standard", results=results, seed=request.seed)
     chosen_suite = load_suite(suite) if suite else None
     plan = plan_selected(selectors, chosen_suite, host, settings, only=axis_values(only))
     for skip in plan.skips:
         print(f"{skip.case.id} skipped: {skip.reason}", file=sys.stderr)
     if not plan.cases:
         raise typer.Exit(int(Exit.SKIPPED))
-    if print_commands:
-        lines = _lines_by_hand(plan.cases, request, results)
-        print(*lines, sep="\n")
-        raise typer.Exit(int(Exit.SKIPPED if all(line.startswith("#") for line in lines) else Exit.OK))
-    done: list[Profile] = []
-    code = Exit.OK
-    if resume:
-        names = [case.id for case in plan.cases]
-        earlier = open_run(resume, results=results)
-        writer, run = going_on(earlier, host_id=fingerprint(host)[0], planned=names)
-        folder = earlier.folder
-    else:
-        writer, run = begin_run(
-            new_record(plan, host=host, settings=settings, invocation=Invocation("profile", tuple(sys.argv))), settings
-        )
-        folder = writer.folder
-    try:
-        profile_cases(plan.cases, request, run=folder, note=progress_note(quiet), done=done.append)
-    except KeyboardInterrupt:
-        saved = f"{len(done)} of {len(plan.cases)} cases are profiled and saved"
-        print(f"interrupted: {saved}; the same command with --resume {folder.name} goes on", file=sys.stderr)
-        code = Exit.INTERRUPTED
-    finally:
-        if writer is not None:
-            end_run(writer, run, "finished" if len(done) == len(plan.cases) else "interrupted")
-    print_profiles(done, form, every_row=every_row)
-    page = write_page(folder, profiles_html(folder.name, done)) if html else None
-    if form is Format.table:
-        show_lines([*suite_lines(done, width=terminal_width(sys.stdout)), Line(str(page or folder))])
-    elif page:
-        print(page, file=sys.stderr)
-    raise typer.Exit(int(code if code is not Exit.OK else _code(done)))
-
-
-def _lines_by_hand(cases: Sequence[Case], request: ProfileRequest, results: Path) -> list[str]:
-    try:
-        return list(commands_of(cases, request, results=results))
-    except OSError as error:
-        where = str(error.filename or results)
-        raise usage(f"the commands cannot be prepared ({error.strerror}).", "Give other --results.", where) from None
-
-
-def _code(profiles: Sequence[Profile]) -> Exit:
-    """A pass that failed or told nothing is no success, whatever the tool's own exit code was."""
-    states = {artefact.status for profile in profiles for artefact in profile.artefacts}
-    if states & {"failed", "empty"}:
-        return Exit.WRONG
-    return Exit.OK if "read" in states else Exit.SKIPPED
+    return plan
 
 
 def _split(selectors: list[str]) -> tuple[list[str], list[str]]:
-    """What stands before ``--``, and the program after it."""
+    """The selectors before ``--``, and the program after it."""
     # click drops the mark itself, so it is looked for where it was typed.
     typed = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
     return selectors[: len(selectors) - len(typed)], typed
 
 
-def _print_abilities(found: Sequence[ToolStatus], form: Format) -> None:
+def _print_statuses(found: Sequence[ToolStatus], form: Format) -> None:
     if form is Format.json:
         sys.stdout.write(listing_json(found))
         return

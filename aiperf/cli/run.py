@@ -56,7 +56,8 @@ from aiperf.plan.plan import Plan
 from aiperf.plan.suites import Suite, load_suite, plan_selected
 from aiperf.profilers.registry import NAMES, chosen, passed_over, statuses
 from aiperf.recipes.checkouts import check_refs
-from aiperf.recipes.profile import ProfileRequest, profile_measured
+from aiperf.recipes.profile import profile_measured
+from aiperf.recipes.profile_case import ProfileRequest
 from aiperf.recipes.run import RunOutcome, run_plan
 from aiperf.records import Invocation
 from aiperf.records.profiled import Profile

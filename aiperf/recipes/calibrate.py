@@ -8,15 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from aiperf.analysis.calibration import Calibration, Power, SessionEstimate, calibrate, power, session_estimate
 from aiperf.analysis.metrics import DEFAULT_METRIC
-from aiperf.errors import AiperfError
+from aiperf.errors import AiperfError, Exit
 from aiperf.host.calibration import save_calibration
-from aiperf.recipes.case import CaseProgress, Noise, advance, look, new_state, to_record
+from aiperf.host.facts import HostFacts
+from aiperf.plan.plan import Plan
+from aiperf.recipes.case import Noise, advance, look, new_state, to_record
 from aiperf.recipes.checkouts import with_checkouts
+from aiperf.recipes.run_record import begin_run, end_run, new_record
 from aiperf.recipes.session import MeasurementSession
-from aiperf.records import Case, CaseRecord, Side
+from aiperf.records import Case, CaseRecord, Invocation, Side
 from aiperf.records.calibration import Calibration as Stored
 from aiperf.records.calibration import mode_of
 from aiperf.settings import Settings
@@ -24,7 +28,7 @@ from aiperf.store.write import RunWriter
 
 
 class SessionFailed(AiperfError):
-    """A session came to no result; the message says why."""
+    """A session gave no result; the message says why."""
 
 
 SessionDone = Callable[[str, int, int, CaseRecord], None]
@@ -33,7 +37,7 @@ SessionDone = Callable[[str, int, int, CaseRecord], None]
 
 @dataclass(frozen=True)
 class CalibrationOutcome:
-    """What one case's sessions came to."""
+    """The result of one case's sessions."""
 
     case: Case
     mode: str
@@ -52,32 +56,89 @@ class Wanted:
     power_sessions: int
 
 
-def calibrate_case(
-    case: Case,
-    wanted: Wanted,
-    *,
-    session: MeasurementSession,
-    settings: Settings,
-    host_id: str,
-    writer: RunWriter,
-    done: SessionDone,
-) -> CalibrationOutcome:
-    """Measure A/A sessions and injected slowdowns of the case's before side; keep the result for this host."""
-    (same,) = with_checkouts([equal_sides(case)], session.worktrees)
-    found = _sessions(same, wanted.sessions, "A/A", session, settings, host_id, writer, done)
-    powers = []
-    for slowdown in wanted.slowdowns:
-        (slower,) = with_checkouts([equal_sides(case, slowdown=slowdown)], session.worktrees)
-        taken = _sessions(slower, wanted.power_sessions, f"+{slowdown:.0%}", session, settings, host_id, writer, done)
-        powers.append(power(taken, slowdown=slowdown))
-    delta = case.measure.delta if case.measure.delta is not None else settings.precision.delta
-    judged = calibrate(found, delta=delta)
-    outcome = CalibrationOutcome(case, mode_of(case), judged, tuple(powers))
+@dataclass(frozen=True)
+class CalibrationRun:
+    """The result of calibrating several cases."""
+
+    folder: Path
+    outcomes: tuple[CalibrationOutcome, ...]
+    exit: Exit
+    problems: tuple[str, ...] = ()
+
+
+def run_calibration(
+    plan: Plan, wanted: Wanted, *, host: HostFacts, settings: Settings, invocation: Invocation, done: SessionDone
+) -> CalibrationRun:
+    """Calibrate every case of a plan into a run's folder; ``done`` gets each session. Raises UserError."""
+    writer, run = begin_run(new_record(plan, host=host, settings=settings, invocation=invocation), settings)
+    outcomes: list[CalibrationOutcome] = []
+    code, problems = Exit.INTERRUPTED, list[str]()
     try:
-        save_calibration(host_id, _stored(outcome))
-    except OSError as error:
-        return replace(outcome, problem=f"the calibration of {case.id} cannot be kept: {error}")
-    return outcome
+        with MeasurementSession(host, settings) as session:
+            calibrator = Calibrator(session, settings, run.host_id, writer, done)
+            for case in plan.cases:
+                outcomes.append(calibrator.calibrate(case, wanted))
+        problems = [outcome.problem for outcome in outcomes if outcome.problem]
+        code = Exit.USAGE if problems else Exit.OK
+    except KeyboardInterrupt:
+        problems = ["interrupted: the case at hand was not calibrated"]
+    except SessionFailed as error:
+        code, problems = Exit.WRONG, [str(error)]
+    finally:
+        end_run(writer, run, "interrupted" if code is Exit.INTERRUPTED else "finished")
+    return CalibrationRun(writer.folder, tuple(outcomes), code, tuple(problems))
+
+
+@dataclass(frozen=True)
+class Calibrator:
+    """Calibrates cases, one after the other, in an open measurement session."""
+
+    session: MeasurementSession
+    settings: Settings
+    host_id: str
+    writer: RunWriter
+    done: SessionDone
+
+    def calibrate(self, case: Case, wanted: Wanted) -> CalibrationOutcome:
+        """Measure A/A sessions and injected slowdowns of the case's before side; keep the result for this host."""
+        found = self._sessions(case, wanted.sessions, "A/A")
+        powers = [
+            power(self._sessions(case, wanted.power_sessions, f"+{slowdown:.0%}", slowdown), slowdown=slowdown)
+            for slowdown in wanted.slowdowns
+        ]
+        delta = case.measure.delta if case.measure.delta is not None else self.settings.precision.delta
+        outcome = CalibrationOutcome(case, mode_of(case), calibrate(found, delta=delta), tuple(powers))
+        try:
+            save_calibration(self.host_id, _stored(outcome))
+        except OSError as error:
+            return replace(outcome, problem=f"the calibration of {case.id} cannot be kept: {error}")
+        return outcome
+
+    def _sessions(self, case: Case, count: int, what: str, slowdown: float = 0.0) -> list[SessionEstimate]:
+        (same,) = with_checkouts([equal_sides(case, slowdown=slowdown)], self.session.worktrees)
+        taken = []
+        for number in range(1, count + 1):
+            own = replace(same, id=f"{case.id}@{what.replace('/', '').lower()}-{number:03d}")
+            record = self._measure(own, seed=self.settings.seed + number)
+            self.done(what, number, count, record)
+            # Whatever a case is about, what calibration knows is the noise of times.
+            time = next((r for r in record.results if r.comparison.metric == DEFAULT_METRIC), None)
+            try:
+                if record.status != "measured" or time is None or time.verdict.word == "invalid":
+                    raise ValueError(_why(record))
+                taken.append(session_estimate(time))
+            except ValueError as error:
+                raise SessionFailed(f"a calibration session of {own.id} gave no result: {error}") from None
+        return taken
+
+    def _measure(self, case: Case, *, seed: int) -> CaseRecord:
+        state = new_state(case, self.settings, host_id=self.host_id, noise=Noise(), seed=seed)
+        while not state.done:
+            advance(state, self.session.measure, lambda _: None, expect=self.session.expect)
+            look(state, budget=self.settings.precision.case_seconds)
+        record = to_record(state)
+        self.writer.write_case(record)
+        return record
 
 
 def equal_sides(case: Case, *, slowdown: float = 0.0) -> Case:
@@ -87,47 +148,11 @@ def equal_sides(case: Case, *, slowdown: float = 0.0) -> Case:
     return replace(case, sides=(before, after), expect="")
 
 
-def _sessions(
-    case: Case,
-    count: int,
-    what: str,
-    session: MeasurementSession,
-    settings: Settings,
-    host_id: str,
-    writer: RunWriter,
-    done: SessionDone,
-) -> list[SessionEstimate]:
-    taken = []
-    for number in range(1, count + 1):
-        own = replace(case, id=f"{case.id}@{what.replace('/', '').lower()}-{number:03d}")
-        state = new_state(own, settings, host_id=host_id, noise=Noise(), seed=settings.seed + number)
-        record = _sit(state, session, settings, writer)
-        done(what, number, count, record)
-        # Whatever a case is about, what calibration knows is the noise of times.
-        time = next((r for r in record.results if r.comparison.metric == DEFAULT_METRIC), None)
-        if record.status != "measured" or time is None or time.verdict.word == "invalid":
-            raise SessionFailed(f"a calibration session of {case.id} came to no result: {_why(record)}")
-        try:
-            taken.append(session_estimate(time))
-        except ValueError as error:
-            raise SessionFailed(f"a calibration session of {case.id} came to no result: {error}") from None
-    return taken
-
-
-def _sit(state: CaseProgress, session: MeasurementSession, settings: Settings, writer: RunWriter) -> CaseRecord:
-    while not state.done:
-        advance(state, session.measure, lambda _: None, expect=session.expect)
-        look(state, budget=settings.precision.case_seconds)
-    record = to_record(state)
-    writer.write_case(record)
-    return record
-
-
 def _why(record: CaseRecord) -> str:
     if record.failure is not None:
         return f"{record.failure.side}, {record.failure.phase}: {record.failure.message}"
-    told = [r.verdict.sentence for r in record.results if r.primary]
-    return record.skip_reason or next(iter(told), record.stop)
+    sentences = [r.verdict.sentence for r in record.results if r.primary]
+    return record.skip_reason or next(iter(sentences), record.stop)
 
 
 def _stored(outcome: CalibrationOutcome) -> Stored:

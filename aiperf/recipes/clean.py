@@ -13,7 +13,7 @@ from typing import Literal
 
 from aiperf.errors import usage
 from aiperf.paths import cache_folder
-from aiperf.recipes.profile import left_by_hand, remove_by_hand
+from aiperf.recipes.profile_by_hand import left_by_hand, remove_by_hand
 from aiperf.store.profiles import raw_reports
 
 Kind = Literal["raw report", "by hand", "cache"]

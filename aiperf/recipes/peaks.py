@@ -14,6 +14,7 @@ from aiperf.analysis.crossover import t_quantile
 from aiperf.analysis.limits import Peak as PeakRate
 from aiperf.errors import AiperfError, Exit
 from aiperf.host.facts import HostFacts
+from aiperf.host.fingerprint import fingerprint
 from aiperf.host.peaks import (
     FEWEST_LAUNCHES,
     PEAK_SPECS,
@@ -33,6 +34,7 @@ from aiperf.plan.needs import unmet
 from aiperf.plan.order import PairPlan
 from aiperf.recipes.session import MeasurementSession
 from aiperf.records import Case, Check, Pair
+from aiperf.settings import Settings
 from aiperf.units import significant
 
 Note = Callable[[str], None]
@@ -44,7 +46,7 @@ _UNSTEADY = 2.0
 
 @dataclass(frozen=True)
 class PeakOutcome:
-    """What came of measuring a peak."""
+    """The result of measuring one peak."""
 
     spec: PeakSpec
     peak: Peak | None
@@ -74,6 +76,19 @@ def peak_rates(host_id: str) -> dict[str, PeakRate]:
         floor = declared.floor
         known[name] = PeakRate(1 / peak.value if floor else peak.value, "launches/s" if floor else peak.unit)
     return known
+
+
+def run_peaks(names: Sequence[str], *, host: HostFacts, settings: Settings, note: Note) -> tuple[Exit, tuple[str, ...]]:
+    """Measure these peaks (all without names) in a session of their own; the exit code, and what went wrong."""
+    host_id, _ = fingerprint(host)
+    with MeasurementSession(host, settings) as session:
+        try:
+            outcomes = measure_peaks(
+                names or [spec.name for spec in PEAK_SPECS], session=session, host=host, host_id=host_id, note=note
+            )
+        except KeyboardInterrupt:
+            return Exit.INTERRUPTED, ("interrupted: limits measured until then are kept and shown",)
+    return peaks_exit(outcomes), tuple(f"{o.spec.name}: {o.problem}" for o in outcomes if o.problem)
 
 
 def measure_peaks(
@@ -109,7 +124,7 @@ def over_launches(spec: PeakSpec, launches: Sequence[Peak]) -> Peak:
     """The peak of several launches of one variant, with an interval over them (Student's t of the logarithms).
 
     The launch is what is independent of the next one, so its best sample counts once. Two launches give no interval
-    worth telling. Raises ValueError without any.
+    worth showing. Raises ValueError without any.
     """
     best: Peak | None = None
     for one in launches:
@@ -120,8 +135,8 @@ def over_launches(spec: PeakSpec, launches: Sequence[Peak]) -> Peak:
     low, high = (max(ends), min(ends)) if spec.floor else (min(ends), max(ends))
     samples = sum(one.samples for one in launches)
     span = _interval([one.value for one in launches]) if len(launches) >= FEWEST_LAUNCHES else (0.0, 0.0)
-    told = replace(best, low=low, high=high, samples=samples, latest=best.value, launches=len(launches))
-    return replace(told, interval_low=span[0], interval_high=span[1])
+    whole = replace(best, low=low, high=high, samples=samples, latest=best.value, launches=len(launches))
+    return replace(whole, interval_low=span[0], interval_high=span[1])
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:
@@ -132,7 +147,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _unsteady(peak: Peak) -> str:
-    """What to say of a peak whose launches tell little; empty where they agree, or where there is no interval."""
+    """Why the launches of a peak say little about it; empty where they agree, or where there is no interval."""
     factor = peak.interval_high / peak.interval_low if peak.interval_low else 1.0
     if factor <= _UNSTEADY:
         return ""
@@ -146,7 +161,7 @@ def _missing(declared: PeakSpec, host: HostFacts) -> str:
 
 
 def _in_one_process(specs: Sequence[PeakSpec], launcher: _Launcher, note: Note) -> dict[str, Peak]:
-    """The peaks of peaks that can share a process, by name; none when that fails: then each is measured by itself."""
+    """Peaks that can share a process, by name; none when that fails: then each is measured by itself."""
     if len(specs) < 2:
         return {}
     note(f"measuring the limits {', '.join(r.name for r in specs)} of this host")
@@ -209,7 +224,7 @@ def _variants(declared: PeakSpec, launcher: _Launcher) -> tuple[Peak | None, lis
 
 
 def _by_size(declared: PeakSpec, first: Sequence[Peak | None], variant: int, best: Peak) -> dict[str, float]:
-    """What each value of the swept parameter came to, in its order; the best one's from all its launches."""
+    """Value of the swept parameter, in order -> best sample with it; the best one's from all its launches."""
     if not declared.sweep:
         return {}
     reached = [best if number == variant else one for number, one in enumerate(first)]

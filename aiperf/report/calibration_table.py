@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aiperf.analysis.calibration import Calibration, Power, Rate, sessions_needed
+from aiperf.analysis.metrics import DEFAULT_METRIC
+from aiperf.records import CaseRecord
 from aiperf.records.calibration import Calibration as Stored
 from aiperf.report.columns import text_table
 from aiperf.report.layout.text import Line, wrap
@@ -50,6 +52,16 @@ def stored_lines(stored: Sequence[Stored], *, width: int = 100) -> list[Line]:
     titles = ["scenario", "mode", "false verdicts", "tau", "threshold", "when (UTC)"]
     lines = text_table(titles, rows, width=width, right=(3, 4))
     return lines or [Line("This host has not been calibrated yet: run aiperf calibrate.")]
+
+
+def session_line(what: str, number: int, of: int, record: CaseRecord) -> str:
+    """Say in one line how one session of a calibration ended."""
+    time = next((r for r in record.results if r.comparison.metric == DEFAULT_METRIC), None)
+    result: str = record.status
+    if time is not None:
+        c = time.comparison
+        result = f"{time.verdict.word}  {c.ratio:.4f}  [{c.low:.4f}, {c.high:.4f}]  {c.pairs} pairs"
+    return f"{record.case.scenario} {what} {number}/{of}: {result}  {record.seconds:.0f} s"
 
 
 def power_lines(powers: Sequence[Power], *, width: int = 100) -> list[Line]:

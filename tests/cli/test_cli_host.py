@@ -6,8 +6,8 @@ import json
 
 from cli_user import CHECKOUT
 
-from aiperf.cli import peaks as module
 from aiperf.host.peaks import Peak, save_peak
+from aiperf.recipes import peaks as module
 
 
 def test_a_measured_limit_is_told_and_kept_for_this_host(user) -> None:

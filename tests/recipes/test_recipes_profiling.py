@@ -15,7 +15,10 @@ from aiperf.profilers.one_pass import Done, refusal
 from aiperf.profilers.profiler import ToolStatus
 from aiperf.profilers.reading import Reading
 from aiperf.recipes import profile as profiling
-from aiperf.recipes.profile import ProfileRequest, commands_of, going_on, profile_case, profile_cases, profile_measured
+from aiperf.recipes import profile_case as one_case
+from aiperf.recipes.profile import profile_cases, profile_measured, resume_run
+from aiperf.recipes.profile_by_hand import commands_of
+from aiperf.recipes.profile_case import ProfileRequest, profile_case
 from aiperf.records import Case, CaseRecord, Needs, RunRecord, Side
 from aiperf.records.profiled import Artefact, CounterRow, Profile, SideProfile, Span
 from aiperf.store.profiles import read_profiles, write_profile
@@ -183,7 +186,7 @@ def test_ncu_is_left_out_over_a_side_of_which_nsys_saw_no_kernel(run: Path, monk
         seen = SideProfile(side.name, status.tool, 1, kernels=0 if side.name == "before" else 3)
         return Artefact(status.tool, side.name, "read"), [Done(["tool"], Reading(sides=(seen,)), {}, {})]  # type: ignore[arg-type]
 
-    monkeypatch.setattr(profiling, "side_pass", passed)
+    monkeypatch.setattr(one_case, "side_pass", passed)
     here = replace(ONE, needs=Needs(gpus=1))
     (made,), _ = profiled(run, "nsys", "ncu", cases=(here,))
     assert asked == [("nsys", "before"), ("nsys", "after"), ("ncu", "after")]
@@ -202,7 +205,7 @@ def test_a_profile_keeps_what_later_tools_are_joined_with(tmp_path: Path, monkey
         read = Done(["tool"], Reading(), {"calls": 8.0 if side.name == "before" else 1.0}, {"items": 3})
         return Artefact("torch", side.name, "read"), [read]
 
-    monkeypatch.setattr(profiling, "side_pass", passed)
+    monkeypatch.setattr(one_case, "side_pass", passed)
     request = ProfileRequest((ToolStatus("torch", True, "here", ""),))
     made = profile_case(ONE, request, scratch=tmp_path, raw=tmp_path, guardian=None, note=print)  # type: ignore[arg-type]
     assert made.facts == {
@@ -224,7 +227,7 @@ def record(run: Path, **fields: Any) -> RunRecord:
 
 def test_a_run_that_only_profiles_is_running_again_and_knows_the_new_cases(run: Path):
     record(run, finished="then")
-    writer, now = going_on(open_run(run, results=run.parent), host_id="here", planned=[ONE.id, TWO.id])
+    writer, now = resume_run(open_run(run, results=run.parent), host_id="here", planned=[ONE.id, TWO.id])
     assert writer is not None
     assert (now.status, now.finished, now.planned) == ("running", "", (ONE.id, TWO.id))
     assert open_run(run, results=run.parent).record == now
@@ -233,7 +236,7 @@ def test_a_run_that_only_profiles_is_running_again_and_knows_the_new_cases(run: 
 def test_the_state_of_a_run_that_was_measured_is_left_alone(run: Path):
     was = record(run)
     RunWriter(run).write_case(CaseRecord(ONE, "measured"))
-    writer, now = going_on(open_run(run, results=run.parent), host_id="here", planned=[TWO.id])
+    writer, now = resume_run(open_run(run, results=run.parent), host_id="here", planned=[TWO.id])
     assert writer is None
     assert now == open_run(run, results=run.parent).record == was
 
@@ -241,10 +244,10 @@ def test_the_state_of_a_run_that_was_measured_is_left_alone(run: Path):
 def test_a_run_of_another_host_and_one_whose_record_is_damaged_are_not_gone_on_with(run: Path):
     record(run)
     with pytest.raises(UserError, match="was made on another host"):
-        going_on(open_run(run, results=run.parent), host_id="there", planned=[])
+        resume_run(open_run(run, results=run.parent), host_id="there", planned=[])
     (run / "run.json").write_text("{")
     with pytest.raises(UserError, match="damaged"):
-        going_on(open_run(run, results=run.parent), host_id="here", planned=[])
+        resume_run(open_run(run, results=run.parent), host_id="here", planned=[])
 
 
 # ---- by hand ---------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from aiperf.launch.guardian import Guardian
 from aiperf.plan.suites import plan_selected
 from aiperf.profilers.profiler import ToolStatus
 from aiperf.profilers.registry import statuses
-from aiperf.recipes.profile import ProfileRequest, profile_case
+from aiperf.recipes.profile_case import ProfileRequest, profile_case
 from aiperf.records import Case
 from aiperf.records.profiled import Profile
 

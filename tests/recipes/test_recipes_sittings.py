@@ -8,7 +8,7 @@ import pytest
 from recipes_made import Bench, failing, make_case, make_settings, pair
 
 from aiperf.host.calibration import load_calibration
-from aiperf.recipes.calibrate import SessionFailed, Wanted, calibrate_case, equal_sides
+from aiperf.recipes.calibrate import Calibrator, SessionFailed, Wanted, equal_sides
 from aiperf.store.read import find_runs, open_run
 from aiperf.store.write import RunWriter
 
@@ -20,10 +20,11 @@ def calibrate(tmp_path, monkeypatch):
 
     def _calibrate(script, wanted=Wanted(3, (), 2)):  # noqa: B008 - frozen
         writer = RunWriter.create(tmp_path / "results", hostname="h")
-        return calibrate_case(
-            make_case(), wanted, session=Bench(script), settings=make_settings(), host_id="host", writer=writer,
+        calibrator = Calibrator(
+            session=Bench(script), settings=make_settings(), host_id="host", writer=writer,
             done=lambda what, number, of, record: told.append((what, number, of, record.status)),
         )  # fmt: skip
+        return calibrator.calibrate(make_case(), wanted)
 
     _calibrate.told = told
     return _calibrate
