@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import tempfile
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -28,12 +27,10 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Commands, workers and programs share compiled modules, which some environments forbid to write."""
-    if not hasattr(config, "workerinput") and "PYTHONPYCACHEPREFIX" not in os.environ:
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="aiperf-bytecode-")
-        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop("PYTHONPYCACHEPREFIX"), ignore_errors=True))
+def pytest_configure() -> None:
+    """Keep compiled modules where the environment forbids to write them: hundreds of processes start in the tests."""
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture(scope="session", autouse=True)

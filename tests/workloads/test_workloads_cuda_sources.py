@@ -1,5 +1,8 @@
-"""Every CUDA source compiles with every set of defines that a shipped scenario gives it; sides that are launched alike
-differ in their machine code; what the compiler says comes through. Compiling is tested where nvcc is on PATH."""
+"""Every CUDA source compiles where nvcc is on PATH, and what the compiler says comes through.
+
+With ``make test-kernels`` each compiles with every set of defines of the shipped scenarios for every architecture, and
+sides that are launched alike are seen to differ in their machine code.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,8 @@ from aiperf.workloads.cuda.describe import SOURCES
 
 NVCC = shutil.which("nvcc")
 ARCHITECTURES = ("80", "90", "100")
-EVERY_ARCHITECTURE = os.environ.get("AIPERF_EVERY_ARCHITECTURE", "") == "1"
-"""Each set of defines for each of them (make test-kernels); else all of them once a source, whose defines seldom meet
-them, and each set of defines for one."""
+EVERY_KERNEL = os.environ.get("AIPERF_EVERY_KERNEL", "") == "1"
+"""Each set of defines for each architecture (make test-kernels); else a source once, with its first set for one."""
 WORKERS = max(2, os.cpu_count() or 2)
 LOG = """/tmp/my.cu(3): error: identifier "nothing" is undefined
     out[0] = nothing;
@@ -103,11 +105,6 @@ ONE_PROGRAM = {
     ("rolled-vs-unrolled-four-tap", "before", "pragma"),
 }
 """Rungs of a ladder that the compiler may make the same, as the scenario says: that is what the ladder shows."""
-ALIKE = {
-    path.stem: groups
-    for path in kernel_scenarios()
-    if path.parent.name != "controls-gpu" and (groups := launched_alike(first_case(path)))
-}
 
 
 def test_every_shipped_source_is_used_by_a_scenario_or_by_another_workload() -> None:
@@ -120,31 +117,13 @@ if NVCC:
 
     @pytest.mark.parametrize("source", sorted(COMBINATIONS), ids=lambda s: Path(s).stem)
     def test_a_source_compiles_with_all_defines_of_its_scenarios(source: str, nvcc: Compiled) -> None:
-        jobs = []
-        for i, (options, lowest) in enumerate(COMBINATIONS[source].values()):
-            wanted = tuple(a for a in ARCHITECTURES if int(a) >= int(lowest))
-            some = wanted if i == 0 or EVERY_ARCHITECTURE else ("90" if "90" in wanted else wanted[0],)
-            jobs += [(options, architecture) for architecture in some]
+        every = [
+            (options, a) for options, low in COMBINATIONS[source].values() for a in ARCHITECTURES if int(a) >= int(low)
+        ]
+        jobs = every if EVERY_KERNEL else every[:1]
         with ThreadPoolExecutor(WORKERS) as pool:
             told = [said for said, _ in pool.map(lambda job: nvcc.told(source, *job), jobs)]
         assert not any(told), "\n".join(told)
-
-    @pytest.mark.parametrize("name", sorted(ALIKE))
-    def test_sides_that_are_launched_alike_differ_in_their_machine_code(name: str, nvcc: Compiled) -> None:
-        for group in ALIKE[name]:
-            architecture = "100" if any(">=10" in side.capability for side, _ in group) else "90"
-            names: dict[tuple[str, str], str] = {}
-            for side, d in group:
-                said, cubin = nvcc.told(str(d.source), d.options, architecture)
-                assert not said, said
-                # What a side reads may be all that differs: then it is the layout that tells them apart.
-                laid = [d.layout.entry] if d.layout else []
-                timed, untimed = (
-                    code_digest(cubin.read_bytes(), entries) for entries in ([x.entry for x in d.launches], laid)
-                )
-                same = names.setdefault((timed, untimed), side.side)
-                one_program = same != side.side and (name, same, side.side) not in ONE_PROGRAM
-                assert not one_program, f"{same} and {side.side} are one program"
 
     def test_an_error_is_one_message_with_the_line_of_the_source(tmp_path: Path) -> None:
         source = tmp_path / "broken.cu"
@@ -184,6 +163,31 @@ extern "C" __global__ void other(float* out) {{ out[0] = {unused}; }}"""
         assert digests[3] == digests[0], "an entry that is not launched does not count"
 else:
     print(f"{Path(__file__).name}: no nvcc on PATH, so nothing is compiled here", file=sys.stderr)
+
+
+if NVCC and EVERY_KERNEL:
+    ALIKE = {
+        path.stem: groups
+        for path in kernel_scenarios()
+        if path.parent.name != "controls-gpu" and (groups := launched_alike(first_case(path)))
+    }
+
+    @pytest.mark.parametrize("name", sorted(ALIKE))
+    def test_sides_that_are_launched_alike_differ_in_their_machine_code(name: str, nvcc: Compiled) -> None:
+        for group in ALIKE[name]:
+            architecture = "100" if any(">=10" in side.capability for side, _ in group) else "90"
+            names: dict[tuple[str, str], str] = {}
+            for side, d in group:
+                said, cubin = nvcc.told(str(d.source), d.options, architecture)
+                assert not said, said
+                # What a side reads may be all that differs: then it is the layout that tells them apart.
+                laid = [d.layout.entry] if d.layout else []
+                timed, untimed = (
+                    code_digest(cubin.read_bytes(), entries) for entries in ([x.entry for x in d.launches], laid)
+                )
+                same = names.setdefault((timed, untimed), side.side)
+                one_program = same != side.side and (name, same, side.side) not in ONE_PROGRAM
+                assert not one_program, f"{same} and {side.side} are one program"
 
 
 def test_a_compilers_log_becomes_one_message() -> None:
