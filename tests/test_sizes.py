@@ -41,17 +41,9 @@ LONG_FUNCTIONS: dict[str, str] = {
 """File and function -> why it has more lines."""
 
 SHARED_NAMES: tuple[str, ...] = (
-    "Against",
-    "Calibration",
     "Claim",
-    "Estimate",
     "Figure",
     "Format",
-    "Held",
-    "Peak",
-    "Point",
-    "Reading",
-    "Told",
     "_Reader",
 )
 """Class names that still mean more than one thing."""

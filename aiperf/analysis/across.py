@@ -1,130 +1,23 @@
-"""Sessions held against each other: estimates that were made apart, their difference, whole runs case by case.
+"""Whole runs held against each other, case by case.
 
-What must not live here: the verdict inside one session, and whether hosts and scenarios compare (differences.py).
+What must not live here: arithmetic of estimates (estimates.py), and whether runs compare at all (differences.py).
 """
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from aiperf.analysis.crossover import t_quantile
 from aiperf.analysis.differences import Differences, case_differences, run_differences
+from aiperf.analysis.estimates import Change, change, ratio_estimate, value_estimate
 from aiperf.analysis.gate import Difference
 from aiperf.analysis.metrics import DEFAULT_METRIC, METRICS
-from aiperf.analysis.verdict import NO_SPREAD, Reason, statistical_word
-from aiperf.records import Better, Case, CaseRecord, Comparison, Result, RunRecord, Summary, Word
+from aiperf.analysis.verdict import NO_SPREAD, Reason
+from aiperf.records import Better, Case, CaseRecord, Result, RunRecord, Summary
 from aiperf.records.calibration import Calibration, of_case
 
 ALPHA = 0.05
 """Two-sided error of one change between two runs."""
-
-FEWEST_SESSIONS = 5
-"""Baseline sessions without which an absolute time is no baseline (METHOD 10, level 3)."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean on the natural-log scale with its standard error: of a ratio, or of one side's value."""
-
-    log: float
-    se: float
-    df: float
-
-
-@dataclass(frozen=True)
-class Change:
-    """How a new estimate stands against an old one; above 1 is better whatever the metric."""
-
-    ratio: float
-    low: float
-    high: float
-    alpha: float
-    threshold: float
-    word: Word
-    p: float
-    """One-sided p of the hypothesis that it is *not* worse than the threshold allows; small: a regression."""
-
-    def of_value(self, better: Better) -> tuple[float, float, float]:
-        """Change of a value whose estimates these were, new / old - 1, with its interval."""
-        if better == "higher":
-            return self.ratio - 1, self.low - 1, self.high - 1
-        ends = (self.ratio, self.high, self.low)
-        ratio, low, high = (1 / end if end > 0 else math.inf for end in ends)
-        return ratio - 1, low - 1, high - 1
-
-
-def ratio_estimate(comparison: Comparison) -> Estimate | None:
-    """The speedup of one session, above 0 better; None when its interval has no end.
-
-    The interval is exp(mu -+ t_{1-alpha/2, df} se), so its half-width gives the standard error back, calibration's
-    scale included. df = P - 2, or P - 1 when all pairs had one order: then the position effect has no finite interval.
-    """
-    ends = (comparison.ratio, comparison.low, comparison.high)
-    df = comparison.pairs - (2 if math.isfinite(comparison.position_low) else 1)
-    if df < 1 or not all(math.isfinite(end) and end > 0 for end in ends):
-        return None
-    half = (math.log(comparison.high) - math.log(comparison.low)) / 2
-    return Estimate(math.log(comparison.ratio), half / float(t_quantile(1 - comparison.alpha / 2, df)), df)
-
-
-def value_estimate(summary: Summary, *, pairs: int, better: Better = "lower") -> Estimate | None:
-    """One side's value of one session, signed so that above is better; None when its spread is not known."""
-    spread = summary.log_sd
-    if spread is None or not math.isfinite(spread) or pairs < 2 or not 0 < summary.value < math.inf:
-        return None
-    sign = -1.0 if better == "lower" else 1.0
-    return Estimate(sign * math.log(summary.value), spread / math.sqrt(pairs), pairs - 1)
-
-
-def change(now: Estimate, base: Estimate, *, alpha: float, delta: float, tau: float = 0.0) -> Change:
-    """Difference of two sessions: r = now - base, SE^2 = se_now^2 + se_base^2 + 2 tau^2 (METHOD 10, level 2).
-
-    ``tau`` is the noise between sessions on the log scale, ``delta`` the threshold as a ratio minus 1. Degrees of
-    freedom by Welch-Satterthwaite, where tau counts as known.
-    """
-    variances = ((now.se**2, now.df), (base.se**2, base.df))
-    total = sum(v for v, _ in variances) + 2 * tau**2
-    parts = sum(v**2 / df for v, df in variances if df > 0)
-    df = total**2 / parts if parts > 0 else math.inf
-    return _held(now.log - base.log, math.sqrt(total), df, alpha=alpha, delta=delta)
-
-
-def expectation(now: Estimate, baseline: Sequence[float], *, alpha: float, delta: float) -> Change:
-    """Hold a new value against the logs of at least FEWEST_SESSIONS earlier sessions (METHOD 10, level 3).
-
-    The prediction interval of one more session: mean -+ t_{k-1} s sqrt(1 + 1/k); ``baseline`` signed as ``now``.
-    Raises ValueError with fewer sessions.
-    """
-    count = len(baseline)
-    if count < FEWEST_SESSIONS:
-        raise ValueError(f"{count} baseline sessions; an absolute comparison needs {FEWEST_SESSIONS}")
-    se = statistics.stdev(baseline) * math.sqrt(1 + 1 / count)
-    return _held(now.log - statistics.fmean(baseline), se, count - 1, alpha=alpha, delta=delta)
-
-
-def holm(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Adjust p-values for their number, in the order given (Holm 1979): the family's error is that of one test."""
-    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
-    adjusted = [1.0] * len(p_values)
-    largest = 0.0
-    for place, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[index]))
-        adjusted[index] = largest
-    return tuple(adjusted)
-
-
-def regression_p(estimate: Estimate, *, delta: float) -> float:
-    """One-sided p of "not worse than the threshold allows": P(t <= (log + ln(1 + delta)) / se)."""
-    from scipy.special import stdtr
-
-    distance = estimate.log + math.log1p(delta)
-    if estimate.se <= 0:
-        return 0.0 if distance < 0 else 1.0
-    df = min(estimate.df, 1e6)
-    return float(stdtr(df, distance / estimate.se))
 
 
 @dataclass(frozen=True)
@@ -139,7 +32,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Held:
+class MetricAcross:
     """One metric of one case in a later run, held against the first run."""
 
     metric: str
@@ -172,7 +65,7 @@ class CaseAcross:
     """One a run; None where the run does not have the case."""
     differences: tuple[tuple[Difference, ...], ...] = ()
     """For each later run: why its case asks another question than the first run's."""
-    held: tuple[tuple[Held, ...], ...] = ()
+    held: tuple[tuple[MetricAcross, ...], ...] = ()
     """For each later run; empty where nothing may be compared."""
     tau: float | None = None
     """Noise between sessions that the changes of times hold; None when it was never measured on this host."""
@@ -232,7 +125,7 @@ def hold_runs(
     return Across(tuple(run for run, _ in runs), between, tuple(cases), force and overruled, alpha)
 
 
-def hold_case(then: CaseRecord, now: CaseRecord, *, tau: float = 0.0, alpha: float = ALPHA) -> tuple[Held, ...]:
+def hold_case(then: CaseRecord, now: CaseRecord, *, tau: float = 0.0, alpha: float = ALPHA) -> tuple[MetricAcross, ...]:
     """Every metric that both records of a case hold: change of the speedup, and of the side's own value."""
     before = {_key(result): result for result in _spoken(then)}
     found = [_hold_result(before[_key(r)], r, tau=tau, alpha=alpha) for r in _spoken(now) if _key(r) in before]
@@ -244,7 +137,7 @@ def hold_case(then: CaseRecord, now: CaseRecord, *, tau: float = 0.0, alpha: flo
         if key in values:
             moved = _moved(values[key], value, tau=tau, alpha=alpha, threshold=threshold)
             lone.append(
-                Held(
+                MetricAcross(
                     value.metric, value.unit, value.better, key[1], primary=value.metric == DEFAULT_METRIC,
                     provisional=True, value=moved,
                     reason="" if moved else "one of the values has no spread to make an interval of",
@@ -297,14 +190,14 @@ def _key(result: Result) -> tuple[str, str, str]:
     return result.comparison.metric, result.side, result.against
 
 
-def _hold_result(then: Result, now: Result, *, tau: float, alpha: float) -> Held:
+def _hold_result(then: Result, now: Result, *, tau: float, alpha: float) -> MetricAcross:
     new, old = now.comparison, then.comparison
     # Calibration measures times; nothing is known of how other metrics scatter between sessions.
     tau = tau if new.unit == "s" else 0.0
     threshold = max(then.verdict.threshold, now.verdict.threshold)
     sides = [[Value(s, c.metric, c.unit, c.better, c.pairs) for s in (c.before, c.after)] for c in (old, new)]
     quick = then.verdict.provisional or now.verdict.provisional
-    held = Held(new.metric, new.unit, new.better, now.side, now.against, now.primary, provisional=quick)
+    held = MetricAcross(new.metric, new.unit, new.better, now.side, now.against, now.primary, provisional=quick)
     if invalid := _named(then, now, [r.verdict.word == "invalid" for r in (then, now)]):
         return replace(held, reason=f"{invalid} is invalid")
     base_value, value = (_moved(*both, tau=tau, alpha=alpha, threshold=threshold) for both in zip(*sides, strict=True))
@@ -346,12 +239,3 @@ def _named(then: Result, now: Result, which: Sequence[bool]) -> str:
         if true
     ]
     return " and ".join(said)
-
-
-def _held(log: float, se: float, df: float, *, alpha: float, delta: float) -> Change:
-    df = min(df, 1e6)
-    half = float(t_quantile(1 - alpha / 2, df)) * se
-    # An interval beyond a float is simply unbounded.
-    low, high = math.exp(log - half), math.exp(log + half) if log + half < 700 else math.inf
-    word = statistical_word(low, high, threshold=delta)
-    return Change(math.exp(log), low, high, alpha, delta, word, regression_p(Estimate(log, se, df), delta=delta))

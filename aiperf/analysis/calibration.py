@@ -10,7 +10,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aiperf.analysis.crossover import t_quantile
+from aiperf.analysis.estimates import ratio_estimate
+from aiperf.analysis.verdict import FEWEST_PAIRS
 from aiperf.records import Result, Word
 
 CONFIDENCE = 0.95
@@ -87,8 +88,8 @@ class Power:
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """Everything that equal sides in M sessions tell."""
+class CalibrationStatistics:
+    """What M sessions of equal sides show of a host."""
 
     beyond_zero: Rate
     """Intervals that exclude 1: tests the interval."""
@@ -107,12 +108,11 @@ def session_estimate(result: Result) -> SessionEstimate:
     Raises ValueError when the interval is unbounded: such a session cannot calibrate anything.
     """
     c = result.comparison
-    if not (c.low > 0 and math.isfinite(c.high) and c.pairs >= 3):
+    found = ratio_estimate(c)
+    if found is None or c.pairs < FEWEST_PAIRS:
         raise ValueError(f"a session of {c.pairs} pairs has no interval to calibrate with")
-    df = c.pairs - (2 if math.isfinite(c.position_low) else 1)
     low, high = math.log(c.low), math.log(c.high)
-    se = (high - low) / 2 / float(t_quantile(1 - c.alpha / 2, df))
-    return SessionEstimate(math.log(c.ratio), se, df, low, high, result.verdict.word)
+    return SessionEstimate(found.log, found.se, int(found.df), low, high, result.verdict.word)
 
 
 def rate(count: int, of: int, *, confidence: float = CONFIDENCE) -> Rate:
@@ -173,12 +173,12 @@ def effective_threshold(delta: float, tau: float = 0.0) -> float:
     return max(delta, math.expm1(2 * tau))
 
 
-def calibrate(sessions: Sequence[SessionEstimate], *, delta: float) -> Calibration:
+def calibrate(sessions: Sequence[SessionEstimate], *, delta: float) -> CalibrationStatistics:
     """Judge sessions of equal sides. Raises ValueError with fewer than 2."""
     noise = session_noise(sessions)
     count = len(sessions)
     covered = sum(s.covers() for s in sessions)
-    return Calibration(
+    return CalibrationStatistics(
         beyond_zero=rate(count - covered, count),
         beyond_threshold=rate(sum(s.word in ("improved", "regressed") for s in sessions), count),
         coverage=rate(covered, count),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aiperf.analysis.crossover import fit
-from aiperf.analysis.pairs import valid
+from aiperf.analysis.pairs import positions, valid
 from aiperf.records import Case, Pair
 
 _SM, _CPU = "sm_clock_mhz", "cpu_clock_mhz"
@@ -52,7 +52,7 @@ def clock_term(pairs: Sequence[Pair], case: Case, *, side: str, against: str, al
             both.append((pair, mine, base))
     if not both:
         return None
-    o = [1 if p.order.index(against) < p.order.index(side) else -1 for p, _, _ in both]
+    o = positions([pair for pair, _, _ in both], side=side, against=against)
     fitted = fit([math.log(mine / base) for _, mine, base in both], o, alpha=alpha)
     return ClockTerm(
         clock="SM" if case.needs.gpus else "CPU",

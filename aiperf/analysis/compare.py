@@ -10,8 +10,18 @@ import statistics
 from collections.abc import Sequence
 
 from aiperf.analysis.crossover import Fit, fit, mde, pairs_needed
+from aiperf.analysis.estimates import ratio_of
 from aiperf.analysis.outliers import NO_OUTLIERS, Outliers, mark
-from aiperf.analysis.pairs import ComparisonError, Reading, counted, log_ratios, per_iteration, reading, valid, values
+from aiperf.analysis.pairs import (
+    ComparisonError,
+    MetricSource,
+    counted,
+    log_ratios,
+    per_iteration,
+    reading,
+    valid,
+    values,
+)
 from aiperf.analysis.second import hodges_lehmann, signed_rank_interval
 from aiperf.analysis.verdict import statistical_word
 from aiperf.records import Case, Comparison, Pair, Summary
@@ -49,30 +59,30 @@ def compare(
         before=summarise(used, against, how=how),
         after=summarise(used, side, how=how),
         pairs=len(used),
-        ratio=_exp(fitted.mu),
-        low=_exp(fitted.low),
-        high=_exp(fitted.high),
+        ratio=ratio_of(fitted.mu),
+        low=ratio_of(fitted.low),
+        high=ratio_of(fitted.high),
         alpha=alpha,
         sd=fitted.sd,
         position=fitted.position,
         position_low=fitted.position_low,
         position_high=fitted.position_high,
-        mde=_exp(mde(fitted.se, df=fitted.df, alpha=alpha)) - 1,
+        mde=ratio_of(mde(fitted.se, df=fitted.df, alpha=alpha)) - 1,
         pairs_needed=_needed(fitted, delta=delta, width=width, alpha=alpha, pairs=len(used)),
-        second_ratio=_exp(hodges_lehmann(d)),
-        second_low=_exp(second[0]) if second else None,
-        second_high=_exp(second[1]) if second else None,
+        second_ratio=ratio_of(hodges_lehmann(d)),
+        second_low=ratio_of(second[0]) if second else None,
+        second_high=ratio_of(second[1]) if second else None,
         log_ratios=tuple(d),
     )
 
 
 def _needed(fitted: Fit, *, delta: float, width: float, alpha: float, pairs: int) -> int | None:
-    if statistical_word(_exp(fitted.low), _exp(fitted.high), threshold=delta) != "inconclusive":
+    if statistical_word(ratio_of(fitted.low), ratio_of(fitted.high), threshold=delta) != "inconclusive":
         return None
     return pairs_needed(fitted, threshold=math.log1p(delta), width=width, alpha=alpha, pairs=pairs)
 
 
-def summarise(pairs: Sequence[Pair], side: str, *, how: Reading) -> Summary:
+def summarise(pairs: Sequence[Pair], side: str, *, how: MetricSource) -> Summary:
     """Statistics of one side over its pairs, unit of the metric. Raises ComparisonError as ``values`` does."""
     found = values(pairs, side, how=how)
     marks = _outliers(pairs, side, how=how)
@@ -89,13 +99,8 @@ def summarise(pairs: Sequence[Pair], side: str, *, how: Reading) -> Summary:
     )
 
 
-def _outliers(pairs: Sequence[Pair], side: str, *, how: Reading) -> Outliers:
+def _outliers(pairs: Sequence[Pair], side: str, *, how: MetricSource) -> Outliers:
     if not how.field:
         return NO_OUTLIERS
     taken = [counted(p.samples, side, how.field) for p in pairs]
     return sum((mark(per_iteration(s, how.field), [x.iterations for x in s]) for s in taken), NO_OUTLIERS)
-
-
-def _exp(log: float) -> float:
-    # math.exp raises where a ratio is beyond a float; an interval that wide is simply unbounded.
-    return math.exp(log) if log < 700 else math.inf

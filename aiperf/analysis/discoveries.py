@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aiperf.analysis.crossover import t_quantile
+from aiperf.analysis.estimates import ratio_estimate
 from aiperf.records import Comparison, Result
 
 RATE = 0.05
@@ -38,15 +38,12 @@ def p_value(comparison: Comparison, *, threshold: float, looks: int = 1) -> floa
     p = P(t > (|m| - D) / se) + P(t > (|m| + D) / se), with se taken back from the t interval. A case stops at one of
     ``looks`` looks, chosen by what was seen: p times their number bounds the error whenever it stopped (Bonferroni).
     """
-    df = comparison.pairs - (2 if math.isfinite(comparison.position_high) else 1)
-    if df < 1 or not comparison.low > 0 or not math.isfinite(comparison.high):
+    found = ratio_estimate(comparison)
+    if found is None or found.se <= 0:
         return None
-    half = (math.log(comparison.high) - math.log(comparison.low)) / 2
-    if half <= 0:
-        return None
-    se = half / float(t_quantile(1 - comparison.alpha / 2, df))
-    size, edge = abs(math.log(comparison.ratio)), math.log1p(threshold)
-    return min(1.0, looks * (_upper_tail((size - edge) / se, df) + _upper_tail((size + edge) / se, df)))
+    size, edge = abs(found.log), math.log1p(threshold)
+    tails = (_upper_tail((size + sign * edge) / found.se, found.df) for sign in (-1, 1))
+    return min(1.0, looks * sum(tails))
 
 
 def benjamini_hochberg(p_values: Sequence[float], *, rate: float = RATE) -> list[bool]:
@@ -79,7 +76,7 @@ def discoveries(results: Sequence[Result], *, looks: int) -> Discoveries | None:
     return Discoveries(len(tested), len(improved), sum(improved), len(regressed), sum(regressed))
 
 
-def _upper_tail(t: float, df: int) -> float:
+def _upper_tail(t: float, df: float) -> float:
     from scipy.special import stdtr
 
     return float(stdtr(df, -t))

@@ -10,8 +10,8 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiperf.analysis.across import Estimate, ratio_estimate
 from aiperf.analysis.calibration import SessionEstimate, session_noise
+from aiperf.analysis.estimates import LogEstimate, ratio_estimate, value_log
 from aiperf.records import Better, Result
 
 
@@ -91,13 +91,13 @@ def session_of(result: Result, *, run: str, when: str, precision: str) -> Baseli
     return BaselineSession(run, when, precision, c.pairs, c.ratio, found.se, float(found.df), c.after.value)
 
 
-def stored_ratio(entry: BaselineEntry) -> Estimate:
+def stored_ratio(entry: BaselineEntry) -> LogEstimate:
     """Mean of the sessions' log-ratios; its standard error from theirs, degrees of freedom by Welch-Satterthwaite."""
     count = len(entry.sessions)
     total = sum(s.se**2 for s in entry.sessions)
     parts = sum(s.se**4 / s.df for s in entry.sessions)
     df = total**2 / parts if parts > 0 else sum(s.df for s in entry.sessions)
-    return Estimate(statistics.fmean(math.log(s.ratio) for s in entry.sessions), math.sqrt(total) / count, df)
+    return LogEstimate(statistics.fmean(math.log(s.ratio) for s in entry.sessions), math.sqrt(total) / count, df)
 
 
 def stored_noise(entry: BaselineEntry) -> float:
@@ -110,5 +110,4 @@ def stored_noise(entry: BaselineEntry) -> float:
 
 def stored_logs(entry: BaselineEntry) -> list[float]:
     """Natural logarithms of the sessions' values, signed so that above is better."""
-    sign = -1.0 if entry.better == "lower" else 1.0
-    return [sign * math.log(s.value) for s in entry.sessions]
+    return [value_log(s.value, entry.better) for s in entry.sessions]

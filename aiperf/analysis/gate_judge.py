@@ -11,24 +11,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from aiperf.analysis import gate_wording as wording
-from aiperf.analysis.across import (
+from aiperf.analysis.calibration import effective_threshold
+from aiperf.analysis.crossover import Fit, pairs_needed
+from aiperf.analysis.estimates import (
     FEWEST_SESSIONS,
     Change,
-    Estimate,
+    LogEstimate,
     change,
     expectation,
     ratio_estimate,
     regression_p,
     value_estimate,
+    value_log,
 )
-from aiperf.analysis.calibration import effective_threshold
-from aiperf.analysis.crossover import Fit, pairs_needed
 from aiperf.analysis.gate import GateRow, Level, Status
 from aiperf.analysis.gate_base import Baseline, BaselineEntry, stored_logs, stored_noise, stored_ratio
 from aiperf.analysis.metrics import METRICS
 from aiperf.analysis.notes import note_sentence
 from aiperf.analysis.outliers import two_groups
-from aiperf.analysis.pairs import valid
+from aiperf.analysis.pairs import positions, valid
 from aiperf.analysis.verdict import Reason
 from aiperf.plan.gates import MetricRule
 from aiperf.records import Case, CaseRecord, Comparison, Result
@@ -38,7 +39,7 @@ _WEAK = (Reason.TOO_FEW_PAIRS, Reason.NO_SPREAD, Reason.UNSTEADY, Reason.TWO_GRO
 
 
 @dataclass(frozen=True)
-class Against:
+class GateReference:
     """What the cases of a session are held against."""
 
     level: Level = "rebuild"
@@ -77,7 +78,7 @@ class _Shift:
 
 
 def judge_case(
-    record: CaseRecord, rules: Sequence[MetricRule], *, against: Against, tau: float = 0.0
+    record: CaseRecord, rules: Sequence[MetricRule], *, against: GateReference, tau: float = 0.0
 ) -> tuple[GateRow, ...]:
     """Rows of one case, one for each gated metric that it has; a case without results has a single row.
 
@@ -105,7 +106,7 @@ def missing_metrics(record: CaseRecord, rules: Sequence[MetricRule]) -> tuple[st
     return tuple(r.metric for r in rules if r.metric not in has) if record.results else ()
 
 
-def _is_gated(result: Result, against: Against) -> bool:
+def _is_gated(result: Result, against: GateReference) -> bool:
     return against.level == "rebuild" or result.side == (against.side or result.side)
 
 
@@ -128,7 +129,7 @@ def _without_results(record: CaseRecord, rules: Sequence[MetricRule]) -> GateRow
     return replace(blank_row(record.case, rules[0].metric, status, sentence), seconds=record.seconds)
 
 
-def refuse_case(case: Case, rules: Sequence[MetricRule], *, against: Against) -> GateRow | None:
+def refuse_case(case: Case, rules: Sequence[MetricRule], *, against: GateReference) -> GateRow | None:
     """The row of a case that the baseline cannot be held against, whatever would be measured; None when it can."""
     if against.baseline is None:
         return None
@@ -149,7 +150,7 @@ def blank_row(case: Case, metric: str, status: Status, sentence: str) -> GateRow
     )  # fmt: skip
 
 
-def _row(record: CaseRecord, result: Result, rule: MetricRule, against: Against, tau: float) -> GateRow:
+def _row(record: CaseRecord, result: Result, rule: MetricRule, against: GateReference, tau: float) -> GateRow:
     metric = result.comparison.metric
     tau = tau if METRICS[metric].is_time else 0.0
     own = rule.threshold if rule.threshold is not None else record.threshold
@@ -197,8 +198,8 @@ def _shift(result: Result, entry: BaselineEntry | None, *, level: Level, loss: f
         base, noise = stored_ratio(entry), max(tau, stored_noise(entry))
         held = change(now, base, alpha=c.alpha, delta=loss, tau=noise)
         return _from(held, base_value=math.exp(base.log), head_value=c.ratio)
-    sign = -1.0 if c.better == "lower" else 1.0
-    value = value_estimate(c.after, pairs=c.pairs, better=c.better) or Estimate(sign * math.log(c.after.value), 0.0, 1)
+    known = value_estimate(c.after, pairs=c.pairs, better=c.better)
+    value = known or LogEstimate(value_log(c.after.value, c.better), 0.0, 1)
     held = expectation(value, stored_logs(entry), alpha=c.alpha, delta=loss)
     typical = statistics.geometric_mean(s.value for s in entry.sessions)
     return _from(held, base_value=typical, head_value=c.after.value)
@@ -209,7 +210,7 @@ def _from(held: Change, *, base_value: float, head_value: float) -> _Shift:
 
 
 def _judged(
-    row: GateRow, record: CaseRecord, result: Result, shift: _Shift, bound: _Bound, against: Against
+    row: GateRow, record: CaseRecord, result: Result, shift: _Shift, bound: _Bound, against: GateReference
 ) -> GateRow:
     view = _view(record, result, shift, loss=bound.loss, level=against.level)
     row = replace(
@@ -255,18 +256,13 @@ def _needed(record: CaseRecord, c: Comparison, *, loss: float) -> int | None:
 
 def _doubt(record: CaseRecord, result: Result, view: Comparison, status: Status, *, loss: float, level: Level) -> str:
     """Why the interval supports nothing, besides holding the bound; empty when it does."""
-    groups = METRICS[view.metric].is_time and two_groups(view.log_ratios, _positions(record, result))
+    orders = positions(valid(record.pairs), side=result.side, against=result.against)
+    groups = METRICS[view.metric].is_time and two_groups(view.log_ratios, orders)
     if groups or result.verdict.reason in _WEAK:
         return wording.own_doubt(result, two_groups=groups)
     if level == "rebuild" and status != "inconclusive" and _contradicted(view, status, edge=1 / (1 + loss)):
         return wording.unstable(view, loss=loss)
     return ""
-
-
-def _positions(record: CaseRecord, result: Result) -> list[int]:
-    """+1 for a pair whose first side went before ``result.side``, else -1; of the pairs that count."""
-    orders = [p.order for p in valid(record.pairs)]
-    return [1 if o.index(result.against) < o.index(result.side) else -1 for o in orders]
 
 
 def _contradicted(view: Comparison, status: Status, *, edge: float) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from aiperf.analysis import gate_wording as wording
-from aiperf.analysis.across import holm
+from aiperf.analysis.estimates import holm
 from aiperf.analysis.gate import GateRow, Level
 from aiperf.errors import MEANING, Exit
 from aiperf.plan.gates import OnInconclusive

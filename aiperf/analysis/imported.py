@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from aiperf.analysis.across import Change, change, value_estimate
 from aiperf.analysis.compare import summarise
+from aiperf.analysis.estimates import Change, change, value_estimate
 from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.analysis.outliers import mark
 from aiperf.analysis.pairs import per_iteration, reading, valid

@@ -21,7 +21,7 @@ disk: 2.72 and 2.86 GB/s within two minutes. Launches: the floor is a few micros
 one."""
 
 
-class Peak(NamedTuple):
+class PeakRate(NamedTuple):
     """A measured ceiling: amount per second."""
 
     value: float
@@ -32,7 +32,7 @@ def limits(
     work: Mapping[str, Any],
     *,
     seconds: float,
-    peaks: Mapping[str, Peak | tuple[float, str]],
+    peaks: Mapping[str, PeakRate | tuple[float, str]],
     side: str,
     launches: float = 0,
 ) -> tuple[Limit, ...]:

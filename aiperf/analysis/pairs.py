@@ -22,7 +22,7 @@ class ComparisonError(AiperfError):
 
 
 @dataclass(frozen=True)
-class Reading:
+class MetricSource:
     """How one metric of one case is read from every pair."""
 
     metric: Metric
@@ -45,7 +45,7 @@ def case_clock(case: Case) -> str:
     return "device" if case.needs.gpus else "wall"
 
 
-def reading(pairs: Sequence[Pair], case: Case, *, metric: str) -> Reading:
+def reading(pairs: Sequence[Pair], case: Case, *, metric: str) -> MetricSource:
     """Decide once, for all pairs and sides, which field holds a metric: clocks are never mixed in one comparison.
 
     With the statistic ``median`` a wall-clock ratio is the median over rounds of the round's log-ratio: the two
@@ -57,12 +57,12 @@ def reading(pairs: Sequence[Pair], case: Case, *, metric: str) -> Reading:
         raise ComparisonError(f'"{metric}" is not a metric. Allowed: {", ".join(METRICS)}.')
     declared = METRICS[metric]
     if not declared.readings:
-        return Reading(declared, "", case.measure.statistic, by_round=False)
+        return MetricSource(declared, "", case.measure.statistic, by_round=False)
     field = declared.readings[-1]
     if "device_s" in declared.readings and case_clock(case) == "device" and _all_have(pairs, "device_s"):
         field = "device_s"
     by_round = case.measure.statistic == "median" and field == "wall_s" and not case.measure.exclusive
-    return Reading(declared, field, case.measure.statistic, by_round)
+    return MetricSource(declared, field, case.measure.statistic, by_round)
 
 
 def _all_have(pairs: Sequence[Pair], field: str) -> bool:
@@ -84,7 +84,7 @@ def counted(samples: Sequence[Sample], side: str, field: str = "") -> tuple[Samp
     return own
 
 
-def side_value(pair: Pair, side: str, *, how: Reading) -> float | None:
+def side_value(pair: Pair, side: str, *, how: MetricSource) -> float | None:
     """T of a side in a pair, unit of the metric; None when it was not measured.
 
     ``mean`` is the arithmetic mean over iterations (sum of times / sum of iterations: the total is what is paid),
@@ -180,12 +180,12 @@ def lacks_primary_metric(pair: Pair, case: Case) -> tuple[str, str]:
     return "", ""
 
 
-def values(pairs: Sequence[Pair], side: str, *, how: Reading) -> list[float]:
+def values(pairs: Sequence[Pair], side: str, *, how: MetricSource) -> list[float]:
     """``side_value`` of every pair. Raises ComparisonError where one is missing, zero or not finite."""
     return [_positive(side_value(p, side, how=how), p, side, how) for p in pairs]
 
 
-def _positive(value: float | None, pair: Pair, side: str, how: Reading) -> float:
+def _positive(value: float | None, pair: Pair, side: str, how: MetricSource) -> float:
     label = how.metric.label
     if value is None:
         raise ComparisonError(f"pair {pair.index} holds no {label} of {side}.")
@@ -200,18 +200,22 @@ def log_ratios(
     """Log-ratio d and position o of every pair that counts, in pair order.
 
     d_p = ln T_against - ln T_side for a metric where lower is better, else its negative: above 0 is better.
-    o_p = +1 when ``against`` comes before ``side`` in the pair's order, else -1 (METHOD 1).
+    o_p as ``positions`` (METHOD 1).
     Raises ComparisonError when a number is missing or not positive.
     """
     used = valid(pairs)
     how = reading(used, case, metric=metric)
     sign = 1.0 if how.metric.better == "lower" else -1.0
     d = [sign * _log_ratio(p, side=side, against=against, how=how) for p in used]
-    o = [1 if p.order.index(against) < p.order.index(side) else -1 for p in used]
-    return d, o
+    return d, positions(used, side=side, against=against)
 
 
-def _log_ratio(pair: Pair, *, side: str, against: str, how: Reading) -> float:
+def positions(pairs: Sequence[Pair], *, side: str, against: str) -> list[int]:
+    """+1 for a pair in which ``against`` went first, else -1."""
+    return [1 if p.order.index(against) < p.order.index(side) else -1 for p in pairs]
+
+
+def _log_ratio(pair: Pair, *, side: str, against: str, how: MetricSource) -> float:
     if how.by_round:
         return round_log_ratio(pair, side=side, against=against, field=how.field)
     value, base = (values([pair], s, how=how)[0] for s in (side, against))

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 
 from aiperf.analysis.calibration import effective_threshold
 from aiperf.analysis.compare import compare, summarise
-from aiperf.analysis.limits import Peak, binding, impossible, limits
+from aiperf.analysis.limits import PeakRate, binding, impossible, limits
 from aiperf.analysis.metrics import DEFAULT_METRIC, MEMORY, METRICS
 from aiperf.analysis.outliers import two_groups
 from aiperf.analysis.pairs import has_metric, log_ratios, reading, side_run, valid
 from aiperf.analysis.verdict import decide
 from aiperf.records import Case, CaseRecord, CheckResult, Limit, Pair, Result
 
-Peaks = Mapping[str, Peak | tuple[float, str]]
+Peaks = Mapping[str, PeakRate | tuple[float, str]]
 """Peak -> (amount per second, unit)."""
 
 
@@ -38,7 +38,7 @@ def recompute(
         width=width,
         scale=scale,
         provisional=provisional,
-        peaks={x.peak_name: Peak(x.peak, x.unit) for x in record.limits},
+        peaks={x.peak_name: PeakRate(x.peak, x.unit) for x in record.limits},
     )
 
 

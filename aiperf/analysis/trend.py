@@ -11,9 +11,10 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from aiperf.analysis.across import Value, ratio_estimate, record_values
+from aiperf.analysis.across import Value, record_values
 from aiperf.analysis.crossover import t_quantile
 from aiperf.analysis.differences import case_differences, run_differences
+from aiperf.analysis.estimates import ratio_estimate
 from aiperf.analysis.gate import Difference
 from aiperf.records import CUT_SHORT, CaseRecord, Result, RunRecord
 

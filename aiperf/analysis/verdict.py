@@ -5,6 +5,7 @@ What must not live here: how a sentence is worded, and anything that computes an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 
 from aiperf.analysis import wording
@@ -74,54 +75,34 @@ def decide(
     launches that never became steady; ``wrong_output`` a failed check; ``over_limit`` a broken limit; ``expect`` the
     word the scenario expects, which only adds a clause.
     """
-    word, reason = _word(
-        comparison,
-        threshold=threshold,
-        unsteady_share=unsteady_share,
-        wrong_output=wrong_output,
-        over_limit=over_limit,
-        two_groups=two_groups,
-    )
-    sentence = _sentence(
-        comparison,
-        word=word,
-        reason=reason,
-        threshold=threshold,
-        unsteady_share=unsteady_share,
-        wrong_output=wrong_output,
-        over_limit=over_limit,
-    )
-    clauses = [sentence]
-    if expect and word not in (expect, "inconclusive", "invalid"):
-        clauses.append(f"the scenario expected {expect}")
-    if provisional and word != "invalid":
-        clauses.append("provisional: a quick look, confirm it at standard precision")
-    return Verdict(word, reason.value, "; ".join(clauses), provisional=provisional, threshold=threshold)
-
-
-def _word(
-    comparison: Comparison,
-    *,
-    threshold: float,
-    unsteady_share: float,
-    wrong_output: CheckResult | None,
-    over_limit: Limit | None,
-    two_groups: bool,
-) -> tuple[Word, Reason]:
     word = statistical_word(comparison.low, comparison.high, threshold=threshold)
-    stops: tuple[tuple[bool, Word, Reason], ...] = (
-        (wrong_output is not None, "invalid", Reason.WRONG_OUTPUT),
-        (over_limit is not None, "invalid", Reason.BEYOND_LIMIT),
-        (comparison.pairs < FEWEST_PAIRS, "inconclusive", Reason.TOO_FEW_PAIRS),
-        (_is_time(comparison) and comparison.sd < NO_SPREAD, "inconclusive", Reason.NO_SPREAD),
-        (unsteady_share > UNSTEADY_CAP, "inconclusive", Reason.UNSTEADY),
-        (word == "inconclusive", "inconclusive", Reason.INTERVAL_STRADDLES),
-        (two_groups, "inconclusive", Reason.TWO_GROUPS),
-        (_contradicted(comparison, word, threshold), "inconclusive", Reason.UNSTABLE),
-        (word == "equivalent", "equivalent", Reason.WITHIN_THRESHOLD),
-    )
-    found = next(((w, r) for holds, w, r in stops if holds), None)
-    return found or (word, Reason.BEYOND_THRESHOLD)
+    # The first rule that holds decides; its sentence is worded only then.
+    rules: tuple[tuple[bool, Word, Reason, Callable[[], str]], ...] = (
+        (wrong_output is not None, "invalid", Reason.WRONG_OUTPUT,
+         lambda: wording.wrong_output(wrong_output) if wrong_output else ""),
+        (over_limit is not None, "invalid", Reason.BEYOND_LIMIT,
+         lambda: wording.beyond_limit(over_limit) if over_limit else ""),
+        (comparison.pairs < FEWEST_PAIRS, "inconclusive", Reason.TOO_FEW_PAIRS,
+         lambda: wording.too_few(comparison, FEWEST_PAIRS)),
+        (METRICS[comparison.metric].is_time and comparison.sd < NO_SPREAD, "inconclusive", Reason.NO_SPREAD,
+         lambda: wording.odd_spread(comparison, same=True)),
+        (unsteady_share > UNSTEADY_CAP, "inconclusive", Reason.UNSTEADY,
+         lambda: wording.unsteady(comparison, unsteady_share)),
+        (word == "inconclusive", "inconclusive", Reason.INTERVAL_STRADDLES,
+         lambda: wording.straddles(comparison, threshold)),
+        (two_groups, "inconclusive", Reason.TWO_GROUPS, lambda: wording.odd_spread(comparison, same=False)),
+        (_contradicted(comparison, word, threshold), "inconclusive", Reason.UNSTABLE,
+         lambda: wording.unstable(comparison, threshold)),
+        (word == "equivalent", word, Reason.WITHIN_THRESHOLD, lambda: wording.decided(comparison, word, threshold)),
+        (True, word, Reason.BEYOND_THRESHOLD, lambda: wording.decided(comparison, word, threshold)),
+    )  # fmt: skip
+    decided, reason, sentence = next((w, r, worded()) for holds, w, r, worded in rules if holds)
+    clauses = [sentence]
+    if expect and decided not in (expect, "inconclusive", "invalid"):
+        clauses.append(f"the scenario expected {expect}")
+    if provisional and decided != "invalid":
+        clauses.append("provisional: a quick look, confirm it at standard precision")
+    return Verdict(decided, reason.value, "; ".join(clauses), provisional=provisional, threshold=threshold)
 
 
 def _contradicted(comparison: Comparison, word: Word, threshold: float) -> bool:
@@ -133,34 +114,3 @@ def _contradicted(comparison: Comparison, word: Word, threshold: float) -> bool:
         return False
     second = statistical_word(comparison.second_low, comparison.second_high, threshold=threshold)
     return second not in (word, "inconclusive")
-
-
-def _is_time(comparison: Comparison) -> bool:
-    return METRICS[comparison.metric].is_time
-
-
-def _sentence(
-    comparison: Comparison,
-    *,
-    word: Word,
-    reason: Reason,
-    threshold: float,
-    unsteady_share: float,
-    wrong_output: CheckResult | None,
-    over_limit: Limit | None,
-) -> str:
-    if reason is Reason.WRONG_OUTPUT and wrong_output is not None:
-        return wording.wrong_output(wrong_output)
-    if reason is Reason.BEYOND_LIMIT and over_limit is not None:
-        return wording.beyond_limit(over_limit)
-    if reason is Reason.UNSTEADY:
-        return wording.unsteady(comparison, unsteady_share)
-    if reason is Reason.INTERVAL_STRADDLES:
-        return wording.straddles(comparison, threshold)
-    if reason is Reason.UNSTABLE:
-        return wording.unstable(comparison, threshold)
-    if reason is Reason.TOO_FEW_PAIRS:
-        return wording.too_few(comparison, FEWEST_PAIRS)
-    if reason in (Reason.NO_SPREAD, Reason.TWO_GROUPS):
-        return wording.odd_spread(comparison, same=reason is Reason.NO_SPREAD)
-    return wording.decided(comparison, word, threshold)

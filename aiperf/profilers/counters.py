@@ -27,7 +27,7 @@ MOVED_BY_PERF = 0.10
 
 
 @dataclass(frozen=True)
-class Told:
+class Observed:
     """Everything that was told of one side."""
 
     rows: tuple[CounterRow, ...] = ()
@@ -36,7 +36,7 @@ class Told:
     """The workload's own counts of one step."""
 
 
-Read = Callable[[Told, Tool], float | None]
+Read = Callable[[Observed, Tool], float | None]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Counter:
 
 
 def _per_iteration(name: str) -> Read:
-    def read(told: Told, tool: Tool) -> float | None:
+    def read(told: Observed, tool: Tool) -> float | None:
         side = _side(told, tool)
         value: float | None = getattr(side, name) if side else None
         return value / max(1, side.iterations) if side and value is not None else None
@@ -61,7 +61,7 @@ def _per_iteration(name: str) -> Read:
 
 
 def _share(part: str, whole: str, *, rest: bool = False) -> Read:
-    def read(told: Told, tool: Tool) -> float | None:
+    def read(told: Observed, tool: Tool) -> float | None:
         side = _side(told, tool)
         top: float | None = getattr(side, part) if side else None
         bottom: float | None = getattr(side, whole) if side else None
@@ -73,7 +73,7 @@ def _share(part: str, whole: str, *, rest: bool = False) -> Read:
 
 
 def _plain(name: str) -> Read:
-    def read(told: Told, tool: Tool) -> float | None:
+    def read(told: Observed, tool: Tool) -> float | None:
         side = _side(told, tool)
         value: float | None = getattr(side, name) if side else None
         return value
@@ -82,7 +82,7 @@ def _plain(name: str) -> Read:
 
 
 def _copy_rate(name: str) -> Read:
-    def read(told: Told, tool: Tool) -> float | None:
+    def read(told: Observed, tool: Tool) -> float | None:
         rows = [r for r in _copies(told, tool, name) if r.bytes and r.time_s]
         seconds = sum(r.time_s or 0.0 for r in rows)
         return sum(r.bytes or 0.0 for r in rows) / seconds if seconds else None
@@ -90,7 +90,7 @@ def _copy_rate(name: str) -> Read:
     return read
 
 
-def _copied(told: Told, tool: Tool) -> float | None:
+def _copied(told: Observed, tool: Tool) -> float | None:
     side = _side(told, tool)
     if side is None or (side.gpu_busy_s is None and side.launches is None):
         # Where no CUDA was traced, no copy was seen and none was absent.
@@ -98,14 +98,14 @@ def _copied(told: Told, tool: Tool) -> float | None:
     return sum(r.bytes or 0.0 for r in _rows(told, tool, "memcpy")) / max(1, side.iterations)
 
 
-def _launched(told: Told, tool: Tool) -> list[CounterRow]:
+def _launched(told: Observed, tool: Tool) -> list[CounterRow]:
     """Rows whose amounts make up an iteration's; none where kernels are missing, for a sum would be too small."""
     if unread(told.rows, told.sides):
         return []
     return [r for r in told.rows if r.tool == tool and r.kind in ("kernel", "graph", "range")]
 
 
-def _launched_bytes(told: Told, tool: Tool) -> float | None:
+def _launched_bytes(told: Observed, tool: Tool) -> float | None:
     rows = [r for r in _launched(told, tool) if r.bytes is not None]
     return sum(r.bytes or 0.0 for r in rows) / iterations_of(told.sides, tool) if rows else None
 
@@ -113,7 +113,7 @@ def _launched_bytes(told: Told, tool: Tool) -> float | None:
 def _summed(name: str) -> Read:
     """A metric that counts, over all launches of an iteration; None where that of any kernel is not known."""
 
-    def read(told: Told, tool: Tool) -> float | None:
+    def read(told: Observed, tool: Tool) -> float | None:
         rows = _launched(told, tool)
         if not rows or any(name not in r.metrics for r in rows):
             return None
@@ -125,7 +125,7 @@ def _summed(name: str) -> Read:
 def _weighted(name: str) -> Read:
     """Mean over kernels, weighted by their time."""
 
-    def read(told: Told, tool: Tool) -> float | None:
+    def read(told: Observed, tool: Tool) -> float | None:
         pairs = [(getattr(r, name), r.time_s) for r in told.rows if r.tool == tool]
         return _mean((value, seconds) for value, seconds in pairs if value is not None and seconds)
 
@@ -137,7 +137,7 @@ def _metric(name: str) -> Read:
     if name.endswith(".sum"):
         return _summed(name)
 
-    def read(told: Told, tool: Tool) -> float | None:
+    def read(told: Observed, tool: Tool) -> float | None:
         pairs = [(r.metrics[name], r.time_s) for r in told.rows if r.tool == tool and name in r.metrics]
         return _mean((value, seconds) for value, seconds in pairs if seconds)
 
@@ -145,7 +145,7 @@ def _metric(name: str) -> Read:
 
 
 def _event(name: str) -> Read:
-    def read(told: Told, tool: Tool) -> float | None:
+    def read(told: Observed, tool: Tool) -> float | None:
         return next((r.metrics[name] for r in told.rows if r.tool == tool and name in r.metrics), None)
 
     return read
@@ -209,12 +209,12 @@ def bar(tool: str) -> float:
     return MOVED_BY_PERF if tool == "perf" else MOVED
 
 
-def mechanisms(moves: Mapping[str, str], before: Told, after: Told) -> tuple[Mechanism, ...]:
+def mechanisms(moves: Mapping[str, str], before: Observed, after: Observed) -> tuple[Mechanism, ...]:
     """Each claim of a scenario held against what was read of both sides."""
     return tuple(_judge(name, claim, before, after) for name, claim in moves.items())  # type: ignore[arg-type]
 
 
-def _judge(name: str, claim: Claim, before: Told, after: Told) -> Mechanism:
+def _judge(name: str, claim: Claim, before: Observed, after: Observed) -> Mechanism:
     for tool, unit, read in _readers(name):
         first, last = read(before, tool), read(after, tool)
         if first is not None and last is not None and math.isfinite(first) and math.isfinite(last):
@@ -255,7 +255,7 @@ def _moved(name: str, claim: Claim, before: float, after: float, unit: str, tool
     return Mechanism(name, claim, state, before, after, unit, tool, f"{name} {verb} {least}, {said}")
 
 
-def _nothing_copied(counter: Counter, before: Told, after: Told) -> Tool | Literal[""]:
+def _nothing_copied(counter: Counter, before: Observed, after: Observed) -> Tool | Literal[""]:
     """The tracer that followed both sides and saw neither copy in a direction."""
     for tool in counter.tools:
         if all(_copied(t, tool) is not None and not _copies(t, tool, counter.name) for t in (before, after)):
@@ -263,11 +263,11 @@ def _nothing_copied(counter: Counter, before: Told, after: Told) -> Tool | Liter
     return ""
 
 
-def _copies(told: Told, tool: Tool, name: str) -> list[CounterRow]:
+def _copies(told: Observed, tool: Tool, name: str) -> list[CounterRow]:
     return [r for r in _rows(told, tool, "memcpy") if r.name.startswith(_DIRECTIONS[name])]
 
 
-def _wanted(name: str, before: Told, after: Told) -> str:
+def _wanted(name: str, before: Observed, after: Observed) -> str:
     """What it would take to read a name."""
     tools = _readable_by(name)
     if not tools:
@@ -291,7 +291,7 @@ def _readable_by(name: str) -> tuple[Tool, ...]:
     return ("perf",) if name in PERF_EVENTS else ()
 
 
-def _unknown(name: str, before: Told, after: Told) -> str:
+def _unknown(name: str, before: Observed, after: Observed) -> str:
     """What is wrong with a name that no tool knows."""
     if told := [side for side in (before, after) if name in side.own]:
         return ": only one side counts it" if len(told) == 1 else ": a side told no finite number"
@@ -300,15 +300,15 @@ def _unknown(name: str, before: Told, after: Told) -> str:
     return f": no counter has that name, and the workload told no such count; {meant}aiperf list --counters shows them"
 
 
-def _ran(told: Told, tool: str) -> bool:
+def _ran(told: Observed, tool: str) -> bool:
     return any(r.tool == tool for r in told.rows) or any(s.tool == tool for s in told.sides)
 
 
-def _side(told: Told, tool: Tool) -> SideProfile | None:
+def _side(told: Observed, tool: Tool) -> SideProfile | None:
     return next((s for s in told.sides if s.tool == tool), None)
 
 
-def _rows(told: Told, tool: Tool, kind: str) -> Sequence[CounterRow]:
+def _rows(told: Observed, tool: Tool, kind: str) -> Sequence[CounterRow]:
     return [r for r in told.rows if r.tool == tool and r.kind == kind]
 
 

@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from aiperf.analysis.calibration import Calibration, Power, SessionEstimate, calibrate, power, session_estimate
+from aiperf.analysis.calibration import (
+    CalibrationStatistics,
+    Power,
+    SessionEstimate,
+    calibrate,
+    power,
+    session_estimate,
+)
 from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.errors import AiperfError, Exit
 from aiperf.host.calibration import save_calibration
@@ -21,8 +28,7 @@ from aiperf.recipes.checkouts import with_checkouts
 from aiperf.recipes.run_record import begin_run, end_run, new_record
 from aiperf.recipes.session import MeasurementSession
 from aiperf.records import Case, CaseRecord, Invocation, Side
-from aiperf.records.calibration import Calibration as Stored
-from aiperf.records.calibration import mode_of
+from aiperf.records.calibration import Calibration, mode_of
 from aiperf.settings import Settings
 from aiperf.store.write import RunWriter
 
@@ -41,7 +47,7 @@ class CalibrationOutcome:
 
     case: Case
     mode: str
-    calibration: Calibration
+    calibration: CalibrationStatistics
     powers: tuple[Power, ...]
     problem: str = ""
     """Why it could not be kept for this host; empty when it was."""
@@ -155,9 +161,9 @@ def _why(record: CaseRecord) -> str:
     return record.skip_reason or next(iter(sentences), record.stop)
 
 
-def _stored(outcome: CalibrationOutcome) -> Stored:
+def _stored(outcome: CalibrationOutcome) -> Calibration:
     judged = outcome.calibration
-    return Stored(
+    return Calibration(
         mode=outcome.mode,
         scenario=outcome.case.scenario,
         sessions=judged.coverage.of,

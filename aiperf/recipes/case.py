@@ -14,8 +14,7 @@ from typing import Protocol
 
 from aiperf.analysis.drift import drift_note, drifts
 from aiperf.analysis.invariants import invariant_notes
-from aiperf.analysis.limits import Peak as PeakSpec
-from aiperf.analysis.limits import is_beyond
+from aiperf.analysis.limits import PeakRate, is_beyond
 from aiperf.analysis.pairs import has_metric, lacks_primary_metric, latency_notes
 from aiperf.analysis.recompute import case_limits, conclude
 from aiperf.analysis.stopping import Continue, Stop, next_look, next_step
@@ -66,7 +65,7 @@ class CaseProgress:
     pairs: list[Pair] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     results: tuple[Result, ...] = ()
-    peaks: Mapping[str, PeakSpec] = field(default_factory=dict)
+    peaks: Mapping[str, PeakRate] = field(default_factory=dict)
     seconds: float = 0.0
     target: int = 0
     """Pairs that count wanted at the next look."""
@@ -327,7 +326,7 @@ def interrupt(state: CaseProgress) -> None:
     refresh(state)
 
 
-def with_peaks(state: CaseProgress, peaks: Mapping[str, PeakSpec]) -> None:
+def with_peaks(state: CaseProgress, peaks: Mapping[str, PeakRate]) -> None:
     """Hold the case against these peaks from now on."""
     state.peaks = peaks
     refresh(state)

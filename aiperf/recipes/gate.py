@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-from aiperf.analysis.across import FEWEST_SESSIONS
 from aiperf.analysis.differences import differing
+from aiperf.analysis.estimates import FEWEST_SESSIONS
 from aiperf.analysis.gate import Difference, GateOutcome, GateRow, Level, Status
 from aiperf.analysis.gate_base import Baseline
-from aiperf.analysis.gate_judge import Against, blank_row, judge_case, missing_metrics, refuse_case
+from aiperf.analysis.gate_judge import GateReference, blank_row, judge_case, missing_metrics, refuse_case
 from aiperf.analysis.gate_settle import flagged, gate_exit, gate_sentence, settle
 from aiperf.errors import usage
 from aiperf.host.calibration import load_calibration
@@ -106,7 +106,7 @@ class _Commits:
 class _Base:
     """What the head is held against, found once: a branch may move while the gate measures."""
 
-    against: Against
+    against: GateReference
     name: str = ""
     head: str = ""
     commits: dict[str, _Commits] = field(default_factory=dict)
@@ -132,7 +132,7 @@ def _base_of(gate: Gate) -> _Base:
     stored = read_baseline(Path(config.baseline))
     apart = differing({"must_match": stored.must_match}, fingerprint(gate.host)[1])
     head = git_state(Path.cwd()).get("sha", "")[:_SHORT]
-    against = Against(gate.level, stored, config.side)
+    against = GateReference(gate.level, stored, config.side)
     return _Base(against, shown_path(Path(config.baseline)), head, {}, apart, _of_few_sessions(gate, stored))
 
 
@@ -154,7 +154,7 @@ def _commits_of(gate: Gate) -> _Base:
     head = config.head or WORKING_TREE
     repos = {path: repo_of(Path(path or ".")) for path in {case.path for case in gate.plan.cases}}
     found = {r: _Commits(r, resolve(r, config.against), resolve(r, head)) for r in dict.fromkeys(repos.values())}
-    against = Against(side=config.side)
+    against = GateReference(side=config.side)
     return _Base(
         against,
         _named(config.against, [commits.base for commits in found.values()]),

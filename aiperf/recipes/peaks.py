@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aiperf.analysis.crossover import t_quantile
-from aiperf.analysis.limits import Peak as PeakRate
+from aiperf.analysis.limits import PeakRate
 from aiperf.errors import AiperfError, Exit
 from aiperf.host.facts import HostFacts
 from aiperf.host.fingerprint import fingerprint

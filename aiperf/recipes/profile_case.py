@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from aiperf.analysis.limits import Peak as PeakRate
+from aiperf.analysis.limits import PeakRate
 from aiperf.launch.guardian import Guardian
-from aiperf.profilers.counters import Told, mechanisms
+from aiperf.profilers.counters import Observed, mechanisms
 from aiperf.profilers.merge import merged
 from aiperf.profilers.one_pass import Done, refusal, side_pass, with_peaks
 from aiperf.profilers.profiler import ToolStatus
@@ -97,7 +97,7 @@ def _ran_no_kernel(side: str, readings: Sequence[Reading]) -> bool:
 
 def _mechanism(case: Case, whole: Reading, own: Mapping[str, Mapping[str, float]]) -> Any:
     before, after = (
-        Told(
+        Observed(
             tuple(r for r in whole.rows if r.side == side.name),
             tuple(s for s in whole.sides if s.side == side.name),
             own.get(side.name, {}),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from aiperf.analysis.limits import Peak as PeakRate
+from aiperf.analysis.limits import PeakRate
 from aiperf.errors import AiperfError
 from aiperf.host.facts import HostFacts
 from aiperf.recipes.case import CaseProgress, broken_limits, charged_peaks, coming, with_peaks

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aiperf.analysis.calibration import Calibration, Power, Rate, sessions_needed
+from aiperf.analysis.calibration import CalibrationStatistics, Power, Rate, sessions_needed
 from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.records import CaseRecord
-from aiperf.records.calibration import Calibration as Stored
+from aiperf.records.calibration import Calibration
 from aiperf.report.columns import text_table
 from aiperf.report.layout.text import Line, wrap
 from aiperf.report.numbers import format_percent
 
 
 def calibration_lines(
-    found: Calibration, powers: Sequence[Power] = (), *, name: str, mode: str, width: int = 100
+    found: CalibrationStatistics, powers: Sequence[Power] = (), *, name: str, mode: str, width: int = 100
 ) -> list[Line]:
     """Say what sessions of equal sides showed of the scenario ``name`` measured in ``mode``, then the power table."""
     count = found.coverage.of
@@ -36,7 +36,7 @@ def calibration_lines(
     return [*lines, Line(""), *power_lines(powers, width=width)] if powers else lines
 
 
-def stored_lines(stored: Sequence[Stored], *, width: int = 100) -> list[Line]:
+def stored_lines(stored: Sequence[Calibration], *, width: int = 100) -> list[Line]:
     """Lay out what earlier calibrations of this host found, one line each."""
     rows = [
         [
@@ -83,7 +83,7 @@ def at_most(rate: Rate) -> str:
     return f"at most {format_percent(rate.high)}, {format_percent(rate.confidence)} sure"
 
 
-def _scale(found: Calibration) -> str:
+def _scale(found: CalibrationStatistics) -> str:
     scale = found.scale
     if scale.factor > 1:
         return f"standard errors are too small by this factor ({scale.sessions} sessions)"

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any
 
-from aiperf.analysis.across import Across, CaseAcross, Change, Held, Value, record_values
+from aiperf.analysis.across import Across, CaseAcross, MetricAcross, Value, record_values
+from aiperf.analysis.estimates import Change
 from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.analysis.notes import note_sentences
 from aiperf.records import CaseRecord
@@ -194,7 +195,7 @@ def _change_rows(
     return _held_rows(start, held, case.records[number])
 
 
-def _held_rows(start: dict[str, Any], held: Held, record: CaseRecord | None) -> list[CompareRow]:
+def _held_rows(start: dict[str, Any], held: MetricAcross, record: CaseRecord | None) -> list[CompareRow]:
     rows = []
     if held.speedup:
         rows.append(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from aiperf.analysis.pairs import valid
-from aiperf.profilers.counters import MOVED, MOVED_BY_PERF, MOVED_POINTS, Told, mechanisms
+from aiperf.profilers.counters import MOVED, MOVED_BY_PERF, MOVED_POINTS, Observed, mechanisms
 from aiperf.records import CaseRecord
 from aiperf.records.profiled import Mechanism, Profile
 from aiperf.report.profile_words import RESULT, written
@@ -93,7 +93,7 @@ def _held(record: CaseRecord, profile: Profile | None) -> list[Mechanism]:
     claims = record.case.moves
     profiled = {m.counter: m for m in (profile.mechanism if profile else ()) if claims.get(m.counter) == m.claimed}
     own, sides = own_counts(record), record.case.sides
-    before, after = (Told(own=own.get(side.name, {})) for side in (sides[0], sides[-1]))
+    before, after = (Observed(own=own.get(side.name, {})) for side in (sides[0], sides[-1]))
     counted = {m.counter: m for m in mechanisms(claims, before, after) if m.tool == "aiperf"}
     # A tool looks from outside; the workload's word stands where none could.
     told = {name: m for name, m in profiled.items() if m.state != "not_readable" or name not in counted}

@@ -22,7 +22,7 @@ _MOST_KERNELS = 4
 
 
 @dataclass(frozen=True)
-class Point:
+class RooflinePoint:
     """Where one side, or one kernel, stands."""
 
     side: str
@@ -46,19 +46,19 @@ class Point:
         return self.flops / self.seconds
 
 
-def side_points(profile: Profile, memory: str) -> tuple[list[Point], list[str]]:
+def side_points(profile: Profile, memory: str) -> tuple[list[RooflinePoint], list[str]]:
     """One point a side, and why a side has none; ``memory`` is the peak that a workload charges its traffic to."""
     points, problems = [], []
     for place, side in enumerate(sides_of(profile)):
         found = _point(profile, side, place, memory)
-        if isinstance(found, Point):
+        if isinstance(found, RooflinePoint):
             points.append(found)
         else:
             problems.append(found)
     return points, problems or ([] if points else ["no side was profiled"])
 
 
-def kernel_points(profile: Profile) -> list[Point]:
+def kernel_points(profile: Profile) -> list[RooflinePoint]:
     """The longest kernels of the sides that run several, where their operations and bytes were counted."""
     points = []
     for place, side in enumerate(sides_of(profile)):
@@ -76,7 +76,7 @@ def work_of(profile: Profile, side: str) -> dict[str, Any]:
     return dict(found) if isinstance(found, Mapping) else {}
 
 
-def _point(profile: Profile, side: str, place: int, memory: str) -> Point | str:
+def _point(profile: Profile, side: str, place: int, memory: str) -> RooflinePoint | str:
     work = work_of(profile, side)
     declared = work.get("flops") or 0.0
     timed = next((s for tool in READING_ORDER if (s := side_of(profile, side, tool)) and _seconds(s)), None)
@@ -101,7 +101,7 @@ def _point(profile: Profile, side: str, place: int, memory: str) -> Point | str:
 
 def _declared_whole(
     side: str, place: int, work: Mapping[str, Any], timed: SideProfile, memory: str, *, places: int
-) -> Point | str:
+) -> RooflinePoint | str:
     flops = work["flops"] / places
     amount, meaning = _moved(work, memory)
     if not amount:
@@ -109,12 +109,12 @@ def _declared_whole(
     said = f"{side} as a whole{f', per GPU or rank of {places}' if places > 1 else ''}: "
     said += f"{format_rate(flops, 'FLOP')} and {format_value(amount / places, 'B')} {meaning} declared per "
     said += f"iteration, {_timing(timed)}; FLOPs of its kernels apart are not known"
-    return Point(side, place, flops, amount / places, _seconds(timed), said)
+    return RooflinePoint(side, place, flops, amount / places, _seconds(timed), said)
 
 
 def _counted_whole(
     side: str, place: int, counted: tuple[float, float | None], work: Mapping[str, Any], timed: SideProfile, memory: str
-) -> Point | str:
+) -> RooflinePoint | str:
     flops, moved = counted
     amount, meaning = (moved, "") if moved else _moved(work, memory)
     if not amount:
@@ -123,12 +123,12 @@ def _counted_whole(
     both = f"{operations} and {size} to and from memory counted by ncu"
     told = both if moved else f"{operations} counted by ncu and {size} {meaning} declared"
     said = f"{side} as a whole: {told} per iteration, {_timing(timed)}{_beside(flops, work.get('flops') or 0.0)}"
-    return Point(side, place, flops, amount, _seconds(timed), said)
+    return RooflinePoint(side, place, flops, amount, _seconds(timed), said)
 
 
-def _kernel_point(side: str, place: int, row: CounterRow, flops: float, said: str, kernel: str = "") -> Point:
+def _kernel_point(side: str, place: int, row: CounterRow, flops: float, said: str, kernel: str = "") -> RooflinePoint:
     count = row.count or 1
-    return Point(side, place, flops, (row.bytes or 0.0) / count, (row.time_s or 0.0) / count, said, kernel)
+    return RooflinePoint(side, place, flops, (row.bytes or 0.0) / count, (row.time_s or 0.0) / count, said, kernel)
 
 
 def _beside(counted: float | None, declared: float) -> str:

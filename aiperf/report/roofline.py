@@ -16,7 +16,7 @@ from aiperf.report.html.svg import discs, safe, triangles
 from aiperf.report.layout.text import middle_cut
 from aiperf.report.numbers import clean, format_share
 from aiperf.report.picture import Colours, note_of, picture, words, wrapped
-from aiperf.report.profile_points import Point, kernel_points, side_points, work_of
+from aiperf.report.profile_points import RooflinePoint, kernel_points, side_points, work_of
 from aiperf.units import format_rate, significant
 
 _MEMORY = {"gpu": ("dram",), "cpu": ("cpu_stream",)}
@@ -47,7 +47,7 @@ class _Peaks:
     memory: dict[str, float]
     compute: dict[str, float]
 
-    def binding(self, point: Point, named: Sequence[str]) -> tuple[str, float]:
+    def binding(self, point: RooflinePoint, named: Sequence[str]) -> tuple[str, float]:
         """The peak over a point and the share of it that was reached.
 
         Of several compute peaks that which the work names, else the lowest that the point does not exceed.
@@ -100,10 +100,10 @@ def _drawn(
     profile: Profile,
     title: str,
     peaks: _Peaks,
-    points: Sequence[Point],
+    points: Sequence[RooflinePoint],
     problems: Sequence[str],
     *,
-    kernels: Sequence[Point],
+    kernels: Sequence[RooflinePoint],
 ) -> str:
     x, y = _scales(peaks, [*points, *kernels])
     bottom = _TOP + _PLOT_H
@@ -134,7 +134,7 @@ def _drawn(
     )
 
 
-def _status(point: Point) -> str:
+def _status(point: RooflinePoint) -> str:
     return f"{format_rate(point.rate, 'FLOP/s')} at {significant(point.intensity)} FLOP/B"
 
 
@@ -143,7 +143,7 @@ def _named(profile: Profile, side: str) -> Sequence[str]:
     return tuple(named) if isinstance(named, Mapping) else ()
 
 
-def _scales(peaks: _Peaks, points: Sequence[Point]) -> tuple[Scale, Scale]:
+def _scales(peaks: _Peaks, points: Sequence[RooflinePoint]) -> tuple[Scale, Scale]:
     ridges = [rate / max(peaks.memory.values()) for rate in peaks.compute.values()]
     xs = [p.intensity for p in points] + ridges
     ys = [p.rate for p in points] + list(peaks.compute.values())
@@ -187,7 +187,7 @@ def _peak_lines(peaks: _Peaks, x: Scale, y: Scale) -> list[str]:
     return parts
 
 
-def _mark(point: Point, text: str, x: Scale, y: Scale, label_y: int) -> list[str]:
+def _mark(point: RooflinePoint, text: str, x: Scale, y: Scale, label_y: int) -> list[str]:
     at_x, at_y = x(point.intensity), y(point.rate)
     right = _is_left(at_x)
     shape = _SHAPES[point.place % len(_SHAPES)]([(at_x, at_y)])
@@ -199,7 +199,7 @@ def _mark(point: Point, text: str, x: Scale, y: Scale, label_y: int) -> list[str
     return [line, label]
 
 
-def _small_mark(point: Point, number: int, x: Scale, y: Scale) -> list[str]:
+def _small_mark(point: RooflinePoint, number: int, x: Scale, y: Scale) -> list[str]:
     at_x, at_y = x(point.intensity), y(point.rate)
     shape = discs([(at_x, at_y)], size=3)
     tip = f"<title>{safe(point.kernel)}</title>"
@@ -213,7 +213,7 @@ def _is_left(at_x: int) -> bool:
     return at_x < _LEFT + _PLOT_W * 0.65
 
 
-def _label_y(point: Point, x: Scale, y: Scale) -> int:
+def _label_y(point: RooflinePoint, x: Scale, y: Scale) -> int:
     # Right of a slope there is room below it, left of the compute peaks above them.
     return y(point.rate) + (16 if _is_left(x(point.intensity)) else -10)
 

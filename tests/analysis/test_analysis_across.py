@@ -10,20 +10,17 @@ import pytest
 from analysis_maker import ALPHA, SETTINGS, make_case, make_pairs
 from scipy import stats
 
-from aiperf.analysis.across import (
-    Estimate,
+from aiperf.analysis.across import hold_case, hold_runs, record_values, tau_of
+from aiperf.analysis.crossover import fit
+from aiperf.analysis.estimates import (
+    LogEstimate,
     change,
     expectation,
-    hold_case,
-    hold_runs,
     holm,
     ratio_estimate,
-    record_values,
     regression_p,
-    tau_of,
     value_estimate,
 )
-from aiperf.analysis.crossover import fit
 from aiperf.analysis.recompute import conclude
 from aiperf.records import CaseRecord, RunRecord, Summary, Verdict
 from aiperf.records.calibration import Calibration
@@ -79,7 +76,7 @@ def test_an_interval_without_two_ends_or_a_number_gives_no_estimate():
 
 def test_a_value_is_signed_so_that_above_is_better_and_needs_its_spread():
     summary = Summary("after", 2.0, 1.9, 2.1, 100, 0, 0.0, 0.03)
-    assert value_estimate(summary, pairs=9) == Estimate(-math.log(2), 0.01, 8)
+    assert value_estimate(summary, pairs=9) == LogEstimate(-math.log(2), 0.01, 8)
     assert value_estimate(summary, pairs=9, better="higher").log == math.log(2)
     for bad in ({"log_sd": None}, {"log_sd": math.nan}, {"value": 0.0}, {"value": math.nan}):
         assert value_estimate(replace(summary, **bad), pairs=9) is None
@@ -89,7 +86,7 @@ def test_a_value_is_signed_so_that_above_is_better_and_needs_its_spread():
 def drawn(rng, tau, *, se=0.003, df=12, truth=0.0):
     """An estimate of METHOD's level 2: a session's own error plus what differs between sessions."""
     stated = se * math.sqrt(rng.chisquare(df) / df)
-    return Estimate(truth + tau * rng.normal() + se * rng.normal(), stated, df)
+    return LogEstimate(truth + tau * rng.normal() + se * rng.normal(), stated, df)
 
 
 def false_rate(tau, *, told, sessions=4000):
@@ -112,7 +109,7 @@ def test_a_change_that_leaves_out_the_noise_between_sessions_is_wrong_as_often_a
 def test_a_change_is_the_welch_interval_of_two_samples():
     rng = np.random.default_rng(5)
     now, base = rng.normal(0.05, 0.01, 9), rng.normal(0.0, 0.03, 15)
-    estimates = [Estimate(x.mean(), x.std(ddof=1) / math.sqrt(len(x)), len(x) - 1) for x in (now, base)]
+    estimates = [LogEstimate(x.mean(), x.std(ddof=1) / math.sqrt(len(x)), len(x) - 1) for x in (now, base)]
     found = change(*estimates, alpha=0.05, delta=0.02)
     welch = stats.ttest_ind(now, base, equal_var=False)
     ends = welch.confidence_interval(0.95)
@@ -121,7 +118,7 @@ def test_a_change_is_the_welch_interval_of_two_samples():
 
 
 def test_the_noise_between_sessions_widens_by_twice_its_variance():
-    one, other = Estimate(0.01, 0.003, 1e6), Estimate(0.0, 0.004, 1e6)
+    one, other = LogEstimate(0.01, 0.003, 1e6), LogEstimate(0.0, 0.004, 1e6)
     found = change(one, other, alpha=0.05, delta=0.02, tau=0.006)
     half = (math.log(found.high) - math.log(found.low)) / 2
     assert half == pytest.approx(1.959964 * math.sqrt(0.003**2 + 0.004**2 + 2 * 0.006**2), rel=1e-4)
@@ -129,7 +126,7 @@ def test_the_noise_between_sessions_widens_by_twice_its_variance():
 
 @pytest.mark.parametrize(("shift", "word"), [(-0.1, "regressed"), (0.1, "improved"), (0.0, "equivalent")])
 def test_swapping_now_and_base_inverts_the_ratio_and_flips_the_word(shift, word):
-    now, base = Estimate(0.3 + shift, 0.002, 8), Estimate(0.3, 0.004, 5)
+    now, base = LogEstimate(0.3 + shift, 0.002, 8), LogEstimate(0.3, 0.004, 5)
     there, back = (change(*pair, alpha=0.05, delta=0.02, tau=0.001) for pair in ((now, base), (base, now)))
     other = {"regressed": "improved", "improved": "regressed", "equivalent": "equivalent"}
     assert (there.word, back.word) == (word, other[word])
@@ -137,13 +134,13 @@ def test_swapping_now_and_base_inverts_the_ratio_and_flips_the_word(shift, word)
 
 
 def test_an_interval_wider_than_a_float_is_unbounded_and_no_error():
-    found = change(Estimate(0.0, 900.0, 1), Estimate(0.0, 900.0, 1), alpha=0.05, delta=0.02)
+    found = change(LogEstimate(0.0, 900.0, 1), LogEstimate(0.0, 900.0, 1), alpha=0.05, delta=0.02)
     assert (found.high, found.word) == (math.inf, "inconclusive")
 
 
 def test_an_expectation_is_a_prediction_interval_of_one_more_session():
     logs = [0.01, -0.02, 0.005, 0.0, -0.01, 0.015]
-    found = expectation(Estimate(0.02, 0.001, 9), logs, alpha=0.1, delta=0.02)
+    found = expectation(LogEstimate(0.02, 0.001, 9), logs, alpha=0.1, delta=0.02)
     mean, sd = np.mean(logs), np.std(logs, ddof=1)
     half = stats.t.ppf(0.95, 5) * sd * math.sqrt(1 + 1 / 6)
     assert (math.log(found.low), math.log(found.high)) == pytest.approx((0.02 - mean - half, 0.02 - mean + half))
@@ -154,7 +151,7 @@ def test_an_expectation_flags_equal_sessions_as_often_as_it_says(count):
     rng = np.random.default_rng(2)
     sims = 4000
     found = [
-        expectation(Estimate(x[-1], 0.001, 9), list(x[:-1]), alpha=0.05, delta=0.02)
+        expectation(LogEstimate(x[-1], 0.001, 9), list(x[:-1]), alpha=0.05, delta=0.02)
         for x in rng.normal(0, 0.03, (sims, count + 1))
     ]
     assert sum(not c.low <= 1 <= c.high for c in found) / sims == pytest.approx(0.05, abs=0.012)
@@ -162,7 +159,7 @@ def test_an_expectation_flags_equal_sessions_as_often_as_it_says(count):
 
 def test_fewer_sessions_than_five_are_no_baseline():
     with pytest.raises(ValueError, match="4 baseline sessions; an absolute comparison needs 5"):
-        expectation(Estimate(0.0, 0.01, 9), [0.0] * 4, alpha=0.05, delta=0.02)
+        expectation(LogEstimate(0.0, 0.01, 9), [0.0] * 4, alpha=0.05, delta=0.02)
 
 
 def test_holm_steps_down_and_never_falls_back():
@@ -178,11 +175,11 @@ def test_holm_keeps_the_error_of_a_family_at_that_of_one_test():
 
 def test_the_p_of_a_regression_is_a_half_where_the_loss_is_what_the_threshold_allows():
     edge = -math.log1p(0.02)
-    assert regression_p(Estimate(edge, 0.01, 9), delta=0.02) == pytest.approx(0.5)
-    assert regression_p(Estimate(edge - 0.03, 0.01, 9), delta=0.02) == pytest.approx(stats.t.cdf(-3, 9))
-    assert regression_p(Estimate(0.0, 0.01, 9), delta=0.02) > 0.9
-    assert regression_p(Estimate(-0.5, 0.0, 9), delta=0.02) == 0.0
-    assert regression_p(Estimate(0.5, 0.0, 9), delta=0.02) == 1.0
+    assert regression_p(LogEstimate(edge, 0.01, 9), delta=0.02) == pytest.approx(0.5)
+    assert regression_p(LogEstimate(edge - 0.03, 0.01, 9), delta=0.02) == pytest.approx(stats.t.cdf(-3, 9))
+    assert regression_p(LogEstimate(0.0, 0.01, 9), delta=0.02) > 0.9
+    assert regression_p(LogEstimate(-0.5, 0.0, 9), delta=0.02) == 0.0
+    assert regression_p(LogEstimate(0.5, 0.0, 9), delta=0.02) == 1.0
 
 
 def test_a_loss_of_speedup_between_two_records_is_found_with_the_value_of_both_sides():
@@ -195,7 +192,7 @@ def test_a_loss_of_speedup_between_two_records_is_found_with_the_value_of_both_s
 
 
 def test_the_change_of_a_value_is_told_in_its_own_direction():
-    slower = change(Estimate(-math.log(1.25), 0.01, 9), Estimate(0.0, 0.01, 9), alpha=0.05, delta=0.02)
+    slower = change(LogEstimate(-math.log(1.25), 0.01, 9), LogEstimate(0.0, 0.01, 9), alpha=0.05, delta=0.02)
     assert slower.word == "regressed"
     now, low, high = slower.of_value("lower")
     assert now == pytest.approx(0.25)

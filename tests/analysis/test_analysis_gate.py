@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from analysis_maker import ALPHA, LOOKS, draw_pairs, make_case, make_pair, make_run, seeded
 
-from aiperf.analysis.across import holm, ratio_estimate
+from aiperf.analysis.estimates import holm, ratio_estimate
 from aiperf.analysis.gate import GateRow
 from aiperf.analysis.gate_base import Baseline, BaselineEntry, BaselineSession, session_of, stored_noise, stored_ratio
-from aiperf.analysis.gate_judge import Against, judge_case, missing_metrics, refuse_case
+from aiperf.analysis.gate_judge import GateReference, judge_case, missing_metrics, refuse_case
 from aiperf.analysis.gate_settle import flagged, gate_exit, gate_sentence, settle
 from aiperf.analysis.metrics import METRICS
 from aiperf.analysis.recompute import conclude
@@ -23,7 +23,7 @@ from aiperf.records import CaseRecord, CheckResult, Failure, Note
 
 TIME = (MetricRule("time"),)
 BOTH = (MetricRule("time"), MetricRule("peak_memory", 0.10))
-REBUILD = Against()
+REBUILD = GateReference()
 
 
 def recorded(pairs, *, case=None, **changes):
@@ -240,7 +240,7 @@ def stored(ratios, *, value=1e-3, se=0.001, values=(), hash_=""):
 
 
 def test_a_speedup_is_held_against_the_stored_one():
-    against = Against("ratio", stored([2.0]))
+    against = GateReference("ratio", stored([2.0]))
     (row,) = judge_case(recorded(steady(1.8)), TIME, against=against)
     assert row.status == "regressed"
     assert row.ratio == pytest.approx(0.9)
@@ -250,7 +250,7 @@ def test_a_speedup_is_held_against_the_stored_one():
 
 def test_noise_between_sessions_widens_the_interval_of_a_ratio():
     narrow, wide = (
-        judge_case(recorded(steady(1.8)), TIME, against=Against("ratio", stored([2.0])), tau=tau)[0]
+        judge_case(recorded(steady(1.8)), TIME, against=GateReference("ratio", stored([2.0])), tau=tau)[0]
         for tau in (0, 0.03)
     )
     assert wide.high / wide.low > narrow.high / narrow.low
@@ -265,7 +265,7 @@ def test_the_baselines_own_sessions_show_their_noise():
     assert pooled.log == pytest.approx(math.log(2.0 * 2.2 * 1.8) / 3)
     assert pooled.se == pytest.approx(0.001 / math.sqrt(3))
     assert pooled.df == pytest.approx(18)
-    against = Against("ratio", stored([2.0, 2.2, 1.8]))
+    against = GateReference("ratio", stored([2.0, 2.2, 1.8]))
     assert judge_case(recorded(steady(1.8)), TIME, against=against)[0].status == "inconclusive"
 
 
@@ -279,12 +279,12 @@ def test_a_session_is_kept_as_its_ratio_error_and_value():
 
 def test_an_absolute_value_needs_five_sessions_and_is_held_against_their_spread():
     values = [1e-3 * (1 + 0.002 * i) for i in range(-2, 3)]
-    four = Against("absolute", stored([1.0] * 4, values=values))
+    four = GateReference("absolute", stored([1.0] * 4, values=values))
     (row,) = judge_case(recorded(steady(1.0)), TIME, against=four)
     assert (row.status, row.ratio, row.p) == ("no_baseline", None, None)
     assert "4 of the 5 sessions" in row.sentence
     assert "1 more session is missing" in row.sentence
-    five = Against("absolute", stored([1.0] * 5, values=values))
+    five = GateReference("absolute", stored([1.0] * 5, values=values))
     (fine,) = judge_case(recorded(steady(1.0)), TIME, against=five)
     assert (fine.status, fine.before, fine.after) == (
         "passed",
@@ -297,15 +297,15 @@ def test_an_absolute_value_needs_five_sessions_and_is_held_against_their_spread(
 
 @pytest.mark.parametrize("level", ["ratio", "absolute"])
 def test_a_changed_scenario_or_a_missing_entry_never_yields_a_number(level):
-    changed = Against(level, stored([1.0] * 5, hash_="abc"))
+    changed = GateReference(level, stored([1.0] * 5, hash_="abc"))
     record = recorded(steady(0.5))
     (row,) = judge_case(record, TIME, against=changed)
     assert (row.status, row.ratio, row.before) == ("not_comparable", None, None)
     assert refuse_case(record.case, TIME, against=changed).status == "not_comparable"
-    (row,) = judge_case(record, TIME, against=Against(level, Baseline("h", {})))
+    (row,) = judge_case(record, TIME, against=GateReference(level, Baseline("h", {})))
     assert (row.status, row.ratio) == ("no_baseline", None)
-    assert refuse_case(record.case, TIME, against=Against(level, Baseline("h", {}))).status == "no_baseline"
-    assert refuse_case(record.case, TIME, against=Against(level, stored([1.0] * 5))) is None
+    assert refuse_case(record.case, TIME, against=GateReference(level, Baseline("h", {}))).status == "no_baseline"
+    assert refuse_case(record.case, TIME, against=GateReference(level, stored([1.0] * 5))) is None
     assert refuse_case(record.case, TIME, against=REBUILD) is None
 
 

@@ -1,8 +1,8 @@
 import pytest
 
-from aiperf.analysis.limits import Peak, binding, impossible, limits
+from aiperf.analysis.limits import PeakRate, binding, impossible, limits
 
-PEAKS = {"dram": Peak(4.0e12, "B/s"), "h2d": (50e9, "B/s"), "launch": Peak(250e3, "launches/s")}
+PEAKS = {"dram": PeakRate(4.0e12, "B/s"), "h2d": (50e9, "B/s"), "launch": PeakRate(250e3, "launches/s")}
 WORK = {"bytes": 8e9, "peaks": {"dram": 8e9, "h2d": 1e9, "gemm_bf16": 1e12}}
 
 
@@ -34,7 +34,7 @@ def test_two_percent_beyond_a_peak_is_noise_and_more_is_impossible():
     [("gemm_bf16", 1.1), ("cpu_gemm_fp32", 1.02), ("dram", 1.07), ("disk_read", 1.1), ("d2h", 1.02)],
 )
 def test_each_kind_of_peak_may_be_passed_by_what_was_seen_of_honest_kernels_and_no_more(peak_name, slack):
-    peaks = {peak_name: Peak(1e12, "1/s")}
+    peaks = {peak_name: PeakRate(1e12, "1/s")}
     near, beyond = ({"peaks": {peak_name: (slack + off) * 1e12}} for off in (-0.005, 0.005))
     assert impossible(limits(near, seconds=1.0, peaks=peaks, side="after")) is None
     assert impossible(limits(beyond, seconds=1.0, peaks=peaks, side="after")).peak_name == peak_name

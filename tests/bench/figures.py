@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf.analysis.calibration import Calibration, Power, Rate, rate
+from aiperf.analysis.calibration import CalibrationStatistics, Power, Rate, rate
 
 ANSWERS = {True: "ok", False: "MISS", None: "-"}
 
@@ -182,7 +182,7 @@ def bounded(found: Rate) -> str:
     return f"{found.count} of {found.of} (at most {percent(found.high)})"
 
 
-def calibration_figures(name: str, judged: Calibration) -> list[Figure]:
+def calibration_figures(name: str, judged: CalibrationStatistics) -> list[Figure]:
     """What equal sides promise."""
     covered = judged.coverage
     return [

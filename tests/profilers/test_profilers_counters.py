@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from profilers_made import row, side
 
-from aiperf.profilers.counters import COUNTERS, Told, mechanisms
+from aiperf.profilers.counters import COUNTERS, Observed, mechanisms
 from aiperf.records.profiled import Mechanism
 
 MIB = float(1 << 20)
 
 
-def everything(tool: str) -> Told:
+def everything(tool: str) -> Observed:
     """A side of which every tool told everything: two iterations."""
     whole = side(
         tool=tool, iterations=2, wall_s=2.0, gpu_span_s=1.6, gpu_busy_s=1.2, host_wait_s=0.2, launches=20, kernels=40,
@@ -36,7 +36,7 @@ def everything(tool: str) -> Told:
     names = ("context-switches", "cpu-migrations", "page-faults", "cache-misses", "dTLB-load-misses", "branch-misses")
     events = {name: float(number) for number, name in enumerate((*names, "instructions"), 1)}
     perf = row(tool="perf", kind="range", metrics=events)
-    return Told((*copies, *kernels, perf), (whole,), {"graph_breaks": 3})
+    return Observed((*copies, *kernels, perf), (whole,), {"graph_breaks": 3})
 
 
 EXPECTED = {
@@ -50,7 +50,7 @@ EXPECTED = {
 }  # fmt: skip
 
 
-def judged(name: str, claim: str, before: Told, after: Told) -> Mechanism:
+def judged(name: str, claim: str, before: Observed, after: Observed) -> Mechanism:
     (mechanism,) = mechanisms({name: claim}, before, after)
     return mechanism
 
@@ -70,19 +70,19 @@ def test_every_counter_is_readable_from_each_of_its_tools(name: str, tool: str):
 
 
 def test_a_tool_that_ran_and_did_not_tell_is_not_asked_for_again():
-    told = Told((row(tool="perf", kind="range", metrics={"context-switches": 1.0}),))
+    told = Observed((row(tool="perf", kind="range", metrics={"context-switches": 1.0}),))
     mechanism = judged("cache_misses", "down", told, told)
     assert mechanism.sentence == "cache_misses was not readable here: perf did not tell it of both sides"
 
 
 def test_the_operations_of_a_side_are_not_known_while_those_of_one_kernel_are_not():
     told = everything("ncu")
-    assert COUNTERS["flops"].read(Told((*told.rows, row(name="uncounted"))), "ncu") is None
+    assert COUNTERS["flops"].read(Observed((*told.rows, row(name="uncounted"))), "ncu") is None
 
 
 @pytest.mark.parametrize("name", sorted(COUNTERS))
 def test_a_counter_of_which_nothing_was_told_is_not_readable_and_never_zero(name: str):
-    mechanism = judged(name, "down", Told(), everything(COUNTERS[name].tools[0]))
+    mechanism = judged(name, "down", Observed(), everything(COUNTERS[name].tools[0]))
     assert (mechanism.state, mechanism.before, mechanism.after, mechanism.tool) == ("not_readable", None, None, "")
     assert mechanism.sentence == f"{name} was not readable here: it takes {' or '.join(COUNTERS[name].tools)}"
 
@@ -90,15 +90,15 @@ def test_a_counter_of_which_nothing_was_told_is_not_readable_and_never_zero(name
 @pytest.mark.parametrize("name", sorted(COUNTERS))
 def test_a_side_without_gpu_work_has_no_gpu_counters(name: str):
     blank = side(gpu_span_s=None, gpu_busy_s=None)
-    assert COUNTERS[name].read(Told((), (blank,)), "nsys") is None
+    assert COUNTERS[name].read(Observed((), (blank,)), "nsys") is None
 
 
 def test_gpu_work_without_copies_copied_nothing():
-    assert COUNTERS["copied_bytes"].read(Told((), (side(),)), "nsys") == 0.0
+    assert COUNTERS["copied_bytes"].read(Observed((), (side(),)), "nsys") == 0.0
 
 
-def launches(number: float) -> Told:
-    return Told((), (side(launches=number),))
+def launches(number: float) -> Observed:
+    return Observed((), (side(launches=number),))
 
 
 @pytest.mark.parametrize(
@@ -125,20 +125,23 @@ def test_a_claim_is_held_against_what_moved(claim: str, before: float, after: fl
 
 
 def test_both_sides_are_read_with_the_same_tool():
-    before = Told((), (side(launches=100), side(tool="torch", launches=110)))
-    after = Told((), (side(tool="torch", launches=11),))
+    before = Observed((), (side(launches=100), side(tool="torch", launches=110)))
+    after = Observed((), (side(tool="torch", launches=11),))
     mechanism = judged("launches", "down", before, after)
     assert (mechanism.tool, mechanism.before, mechanism.after) == ("torch", 110, 11)
 
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf")])
 def test_what_is_no_number_is_not_readable(odd: float):
-    assert judged("mine", "down", Told(own={"mine": odd}), Told(own={"mine": 1.0})).state == "not_readable"
-    assert judged("mine", "down", Told(own={"mine": 1.0}), Told(own={"mine": odd})).state == "not_readable"
+    assert judged("mine", "down", Observed(own={"mine": odd}), Observed(own={"mine": 1.0})).state == "not_readable"
+    assert judged("mine", "down", Observed(own={"mine": 1.0}), Observed(own={"mine": odd})).state == "not_readable"
 
 
 def test_the_workloads_own_counts_stand_in_for_a_name_that_no_tool_told():
-    before, after = Told(own={"launches": 12, "graph_breaks": 3}), Told(own={"launches": 1, "graph_breaks": 0})
+    before, after = (
+        Observed(own={"launches": 12, "graph_breaks": 3}),
+        Observed(own={"launches": 1, "graph_breaks": 0}),
+    )
     assert judged("launches", "down", before, after).tool == "aiperf"
     own = judged("graph_breaks", "down", before, after)
     assert (own.state, own.tool, own.before, own.after) == ("moved", "aiperf", 3, 0)
@@ -177,7 +180,7 @@ def test_a_name_that_nobody_knows_is_not_readable():
     ],
 )
 def test_a_misspelt_name_gets_the_nearest_counter_or_count_of_the_workload(name: str, meant: str):
-    mechanism = judged(name, "down", Told(own={"graph_breaks": 3}), Told())
+    mechanism = judged(name, "down", Observed(own={"graph_breaks": 3}), Observed())
     assert mechanism.sentence == (
         f"{name} was not readable here: no counter has that name, and the workload told no such count; "
         f"did you mean {meant}? aiperf list --counters shows them"
@@ -188,12 +191,12 @@ def test_a_misspelt_name_gets_the_nearest_counter_or_count_of_the_workload(name:
     ("after", "why"), [({}, "only one side counts it"), ({"host_waits": float("nan")}, "a side told no finite number")]
 )
 def test_a_count_of_the_workload_that_one_side_lacks_is_no_unknown_name(after: dict[str, float], why: str):
-    mechanism = judged("host_waits", "down", Told(own={"host_waits": 3}), Told(own=after))
+    mechanism = judged("host_waits", "down", Observed(own={"host_waits": 3}), Observed(own=after))
     assert (mechanism.state, mechanism.sentence) == ("not_readable", f"host_waits was not readable here: {why}")
 
 
 def test_an_event_by_perfs_own_name_takes_perf():
-    assert judged("dTLB-load-misses", "down", Told(), Told()).sentence == (
+    assert judged("dTLB-load-misses", "down", Observed(), Observed()).sentence == (
         "dTLB-load-misses was not readable here: it takes perf"
     )
 
@@ -204,9 +207,11 @@ INSTRUCTIONS = "smsp__inst_executed.sum"
 STALLS = "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio"
 
 
-def kernels(*told: tuple[float, int, float], metric: str = INSTRUCTIONS) -> Told:
+def kernels(*told: tuple[float, int, float], metric: str = INSTRUCTIONS) -> Observed:
     """Rows of ncu: mean of a launch, launches, seconds of all."""
-    return Told(tuple(row(name=f"k{n}", count=c, time_s=s, metrics={metric: m}) for n, (m, c, s) in enumerate(told)))
+    return Observed(
+        tuple(row(name=f"k{n}", count=c, time_s=s, metrics={metric: m}) for n, (m, c, s) in enumerate(told))
+    )
 
 
 def test_what_a_metric_counts_is_added_up_over_all_launches_of_all_kernels():
@@ -223,13 +228,13 @@ def test_what_is_no_count_is_a_mean_by_the_kernels_time():
 
 def test_bytes_by_ncus_own_name_are_all_that_were_moved_and_not_a_mean():
     rows = (row(time_s=3.0, bytes=9e9, count=3), row(name="j", time_s=1.0, bytes=6e9))
-    mechanism = judged("dram__bytes.sum", "down", Told(rows), Told(rows[1:]))
+    mechanism = judged("dram__bytes.sum", "down", Observed(rows), Observed(rows[1:]))
     assert (mechanism.before, mechanism.after) == (15e9, 6e9)
 
 
 def test_a_count_that_one_kernel_lacks_is_not_known():
     before = kernels((100.0, 1, 1.0))
-    lacking = Told((*before.rows, row(name="uncounted", time_s=1.0)))
+    lacking = Observed((*before.rows, row(name="uncounted", time_s=1.0)))
     assert judged(INSTRUCTIONS, "down", before, lacking).sentence == (
         f"{INSTRUCTIONS} was not readable here: ncu did not tell it of both sides"
     )
@@ -237,25 +242,25 @@ def test_a_count_that_one_kernel_lacks_is_not_known():
 
 @pytest.mark.parametrize(("name", "value"), [("launch__registers_per_thread", 168.0), ("launch__grid_size", 132.0)])
 def test_what_is_known_of_a_launch_has_its_name_too(name: str, value: float):
-    told = Told((row(time_s=1.0, registers=168, grid=132),))
+    told = Observed((row(time_s=1.0, registers=168, grid=132),))
     mechanism = judged(name, "same", told, told)
     assert (mechanism.state, mechanism.before, mechanism.tool) == ("moved", value, "ncu")
 
 
 def test_amounts_are_of_an_iteration_where_ncu_says_how_many_it_saw():
-    three = Told((row(time_s=1.0, bytes=30.0, count=3),), (side(tool="ncu", iterations=3),))
-    one = Told((row(time_s=1.0, bytes=10.0, count=1),))
+    three = Observed((row(time_s=1.0, bytes=30.0, count=3),), (side(tool="ncu", iterations=3),))
+    one = Observed((row(time_s=1.0, bytes=10.0, count=1),))
     assert judged("dram_bytes", "same", three, one).state == "moved"
 
 
-def traced(kernels: int, *, iterations: int = 50, read: int = 50) -> Told:
+def traced(kernels: int, *, iterations: int = 50, read: int = 50) -> Observed:
     """ncu's one row of ``read`` launches beside what nsys saw."""
     rows = (
         row(time_s=1.0, count=read, bytes=100.0, occupancy_pct=50.0, metrics={INSTRUCTIONS: 1.0, "flops": 1.0}),
         row(tool="nsys", count=kernels, time_s=1.0),
         row(tool="nsys", kind="collective", name="nccl", count=10 * kernels, time_s=1.0),
     )
-    return Told(rows, (side(tool="nsys", iterations=iterations), side(tool="ncu", iterations=1)))
+    return Observed(rows, (side(tool="nsys", iterations=iterations), side(tool="ncu", iterations=1)))
 
 
 @pytest.mark.parametrize("name", ["dram_bytes", "flops", INSTRUCTIONS, "dram__bytes.sum"])
@@ -272,13 +277,13 @@ def test_a_mean_over_the_kernels_that_ncu_read_is_told():
 
 
 def test_without_a_tracer_the_word_of_ncu_on_its_limit_stands():
-    cut = Told((row(time_s=1.0, count=50, bytes=1.0),), (side(tool="ncu", lost="ncu stops at 50 launches"),))
+    cut = Observed((row(time_s=1.0, count=50, bytes=1.0),), (side(tool="ncu", lost="ncu stops at 50 launches"),))
     mechanism = judged("dram_bytes", "down", cut, cut)
     assert mechanism.sentence == "dram_bytes was not readable here: ncu stops at 50 launches"
 
 
 def test_a_metric_that_only_ncu_can_read_says_so():
-    assert judged(STALLS, "down", Told(), Told()).sentence == f"{STALLS} was not readable here: it takes ncu"
+    assert judged(STALLS, "down", Observed(), Observed()).sentence == f"{STALLS} was not readable here: it takes ncu"
 
 
 @pytest.mark.parametrize(
@@ -286,7 +291,7 @@ def test_a_metric_that_only_ncu_can_read_says_so():
     [(0.0, 1.9, "did_not_move"), (0.0, 2.0, "moved"), (50.0, 51.9, "did_not_move"), (50.0, 47.9, "opposite")],
 )
 def test_a_share_has_moved_from_two_points_on_and_not_because_it_was_nothing(before: float, after: float, state: str):
-    first, last = (Told((), (side(copy_overlap_pct=share),)) for share in (before, after))
+    first, last = (Observed((), (side(copy_overlap_pct=share),)) for share in (before, after))
     mechanism = judged("copy_overlap", "up", first, last)
     assert mechanism.state == state
     assert "2 points" in mechanism.sentence
@@ -295,8 +300,8 @@ def test_a_share_has_moved_from_two_points_on_and_not_because_it_was_nothing(bef
 # ---- directions, bars ------------------------------------------------------------------------------------------------
 
 
-def copied(*names: str) -> Told:
-    return Told(tuple(row(tool="nsys", kind="memcpy", name=n, bytes=1.0, time_s=1.0) for n in names), (side(),))
+def copied(*names: str) -> Observed:
+    return Observed(tuple(row(tool="nsys", kind="memcpy", name=n, bytes=1.0, time_s=1.0) for n in names), (side(),))
 
 
 def test_a_direction_that_neither_side_copies_in_is_nothing_to_claim_of():
@@ -313,7 +318,7 @@ def test_a_direction_that_one_side_copies_in_is_not_readable():
 
 
 def test_where_no_cuda_was_traced_nothing_is_said_of_copies():
-    blank = Told((), (side(gpu_busy_s=None, launches=None),))
+    blank = Observed((), (side(gpu_busy_s=None, launches=None),))
     assert judged("h2d_bandwidth", "up", blank, blank).sentence == (
         "h2d_bandwidth was not readable here: nsys did not tell it of both sides"
     )
@@ -323,7 +328,7 @@ def test_where_no_cuda_was_traced_nothing_is_said_of_copies():
     ("after", "state"), [(91.0, "did_not_move"), (90.0, "moved"), (109.0, "did_not_move"), (110.0, "opposite")]
 )
 def test_events_of_perf_wander_and_have_to_move_further(after: float, state: str):
-    before, last = (Told((row(tool="perf", kind="range", metrics={"cache-misses": n}),)) for n in (100.0, after))
+    before, last = (Observed((row(tool="perf", kind="range", metrics={"cache-misses": n}),)) for n in (100.0, after))
     mechanism = judged("cache_misses", "down", before, last)
     assert mechanism.state == state
     assert "10 %" in mechanism.sentence

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from recipes_made import HOST, Told, make_pair, make_settings
 
-from aiperf.analysis.gate_judge import Against, judge_case
+from aiperf.analysis.gate_judge import GateReference, judge_case
 from aiperf.analysis.recompute import conclude
 from aiperf.errors import Exit, UserError
 from aiperf.host.fingerprint import fingerprint
@@ -258,7 +258,7 @@ def test_what_is_done_about_findings_is_what_was_asked(repo, host_check):
 
 def test_a_case_that_the_host_was_unfit_for_is_unfit_and_not_failed(repo):
     refused = CaseRecord(case(repo), "failed", stop="unfit", failure=Failure("", "start", "error", "hot: too hot"))
-    row, *_ = judge_case(refused, GateConfig().metrics, against=Against())
+    row, *_ = judge_case(refused, GateConfig().metrics, against=GateReference())
     assert (row.status, row.sentence) == ("unfit", "hot: too hot")
 
 

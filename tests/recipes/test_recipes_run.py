@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from recipes_made import FAST, HOST, Bench, Told, failing, make_case, make_settings, noisy, pair, raises
 
-from aiperf.analysis.limits import Peak
+from aiperf.analysis.limits import PeakRate
 from aiperf.errors import AiperfError, Exit
 from aiperf.host import health
 from aiperf.host.health import HealthReading
@@ -148,7 +148,7 @@ def test_a_roof_is_measured_once_a_run_and_not_at_all_when_unwanted(run, monkeyp
 
 def test_a_result_beyond_the_limit_is_impossible_and_exits_with_5(run, monkeypatch) -> None:
     monkeypatch.setattr(run_peaks, "measure_peaks", lambda *_, **__: [])
-    monkeypatch.setattr(run_peaks, "peak_rates", lambda host_id: {"cpu_stream": Peak(1e8, "B/s")})
+    monkeypatch.setattr(run_peaks, "peak_rates", lambda host_id: {"cpu_stream": PeakRate(1e8, "B/s")})
     done = run([pair(ratio=1.5, peaks={"cpu_stream": 1e6})])
     assert done.outcome.exit is Exit.WRONG
     assert done.cases[0].results[0].verdict.reason == "beyond_limit"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from factory_of_records import make_case
 
-from aiperf.analysis.calibration import Calibration, IntervalScale, Power, SessionNoise, rate
+from aiperf.analysis.calibration import CalibrationStatistics, IntervalScale, Power, SessionNoise, rate
 from aiperf.errors import Fault, UserError
 from aiperf.host.datasheets import Claim, Figure, Held
 from aiperf.host.peaks import Peak
 from aiperf.records import Check, Measure, Needs, Skip
-from aiperf.records.calibration import Calibration as Stored
+from aiperf.records.calibration import Calibration
 from aiperf.report.calibration_table import calibration_lines, stored_lines
 from aiperf.report.faults import fault_lines, print_faults
 from aiperf.report.layout.formats import listing_json
@@ -182,7 +182,7 @@ def test_a_peak_says_in_json_where_its_datasheets_figure_was_read() -> None:
 
 
 def test_the_calibration_is_this_to_the_character() -> None:
-    found = Calibration(
+    found = CalibrationStatistics(
         beyond_zero=rate(1, 59),
         beyond_threshold=rate(0, 59),
         coverage=rate(58, 59),
@@ -195,7 +195,7 @@ def test_the_calibration_is_this_to_the_character() -> None:
 
 
 def test_few_sessions_say_how_many_would_prove_five_per_cent() -> None:
-    found = Calibration(
+    found = CalibrationStatistics(
         rate(0, 20), rate(0, 20), rate(20, 20), IntervalScale(1.0, 0.6, 1.0, 20), SessionNoise(0.0, 0.003), 0.02
     )
     text = plain(calibration_lines(found, name="a", mode="b"))
@@ -205,7 +205,7 @@ def test_few_sessions_say_how_many_would_prove_five_per_cent() -> None:
 
 
 def test_stored_calibrations_are_listed() -> None:
-    stored = Stored("process+wall", "same-vs-same", 20, 0, 0.139, 0.001, 0.02, "2026-11-20T18:05:03+00:00")
+    stored = Calibration("process+wall", "same-vs-same", 20, 0, 0.139, 0.001, 0.02, "2026-11-20T18:05:03+00:00")
     assert plain(stored_lines([stored])).splitlines() == [
         " scenario      mode          false verdicts              tau  threshold  when (UTC)",
         " same-vs-same  process+wall  0 of 20 (at most 13.9 %)  0.1 %        2 %  2026-11-20 18:05",

@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
-from aiperf.analysis.limits import Peak
+from aiperf.analysis.limits import PeakRate
 from aiperf.records.profiled import CounterRow, Profile, SideProfile
 from aiperf.report.roofline import roofline_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
-PEAK_SPECS = {"dram": Peak(4e12, "B/s"), "gemm_bf16": Peak(800e12, "FLOP/s"), "gemm_fp32": Peak(50e12, "FLOP/s")}
+PEAK_SPECS = {
+    "dram": PeakRate(4e12, "B/s"),
+    "gemm_bf16": PeakRate(800e12, "FLOP/s"),
+    "gemm_fp32": PeakRate(50e12, "FLOP/s"),
+}
 
 
 def texts(told: str) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiperf.analysis.crossover import Fit, fit
-from aiperf.analysis.pairs import valid
+from aiperf.analysis.pairs import positions, valid
 from aiperf.records import CaseRecord, Result
 from aiperf.report.html.scale import Scale, logarithmic, ratio_ticks, ratios, value_ticks
 from aiperf.report.html.svg import Ticks, discs, figure, label, line, path, rect, triangles, y_axis
@@ -41,7 +41,7 @@ def differences(record: CaseRecord, result: Result) -> PairDifferences:
     used = valid(record.pairs)
     if len(used) != len(logs) or not all({result.side, result.against} <= set(p.order) for p in used):
         return PairDifferences(logs, (), ())
-    orders = tuple(1 if p.order.index(result.against) < p.order.index(result.side) else -1 for p in used)
+    orders = tuple(positions(used, side=result.side, against=result.against))
     alpha = result.comparison.alpha
     counts = range(_FEWEST, len(logs) + 1)
     fits = [(n, fit(logs[:n], orders[:n], alpha=alpha, scale=record.scale or 1.0)) for n in counts]
