@@ -45,7 +45,8 @@ from aiperf.host.read import read_host
 from aiperf.host.relevance import HostCheck
 from aiperf.plan.gates import DEFAULT_GATE, ON_INCONCLUSIVE, GateConfig, load_gate
 from aiperf.plan.plan import make_plan
-from aiperf.recipes.gate import Gate, check_gate, run_gate
+from aiperf.recipes.gate import check_gate, run_gate
+from aiperf.recipes.gate_base import Gate
 from aiperf.recipes.promote import promote_runs
 from aiperf.records import Invocation
 from aiperf.report.ci.entries import entries_of_gate

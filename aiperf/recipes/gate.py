@@ -6,266 +6,50 @@ What must not live here: judging, git, files, printing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from aiperf.analysis.differences import differing
-from aiperf.analysis.estimates import FEWEST_SESSIONS
-from aiperf.analysis.gate import Difference, GateOutcome, GateRow, Level, Status
-from aiperf.analysis.gate_base import Baseline
-from aiperf.analysis.gate_judge import GateReference, blank_row, judge_case, missing_metrics, refuse_case
+from aiperf.analysis.gate import GateOutcome, GateRow
+from aiperf.analysis.gate_judge import judge_case, missing_metrics
 from aiperf.analysis.gate_settle import flagged, gate_exit, gate_sentence, settle
-from aiperf.errors import usage
 from aiperf.host.calibration import load_calibration
-from aiperf.host.facts import HostFacts
-from aiperf.host.fingerprint import fingerprint, git_state
-from aiperf.host.relevance import HostCheck
-from aiperf.launch.git import WORKING_TREE, git, repo_of, resolve
-from aiperf.plan.gates import GateConfig, MetricRule, gate_command
+from aiperf.launch.git import WORKING_TREE, resolve
+from aiperf.plan.gates import gate_command
 from aiperf.plan.plan import Plan
-from aiperf.plan.rebuild import rebuild_case
-from aiperf.recipes.run import RunOutcome, run_plan
-from aiperf.records import Case, Invocation, Side
+from aiperf.recipes.gate_base import Gate, GateBase, arrange_cases, check_side, find_base, incomparable_rows, rules_of
+from aiperf.records import Case
 from aiperf.records.calibration import Calibration, of_case
-from aiperf.report.live import Progress
-from aiperf.scenario.signature import lacking
-from aiperf.scenario.wording import shown_path
-from aiperf.settings import Settings
-from aiperf.store.baseline import read_baseline
 
 _FIRST_SHARE = 2 / 3
 """Share of a budget that the first session may spend; the rest is kept for the fresh one."""
-_SHORT = 12
-
-Measure = Callable[..., RunOutcome]
-"""``run_plan``, or what stands for it in a test."""
-
-
-@dataclass(frozen=True)
-class Gate:
-    """Everything that one gate was asked."""
-
-    config: GateConfig
-    plan: Plan
-    """The scenarios' own cases."""
-    host: HostFacts
-    settings: Settings
-    progress: Callable[[], Progress]
-    """A display for each session."""
-    invocation: Invocation
-    measure: Measure = run_plan
-    host_check: HostCheck = HostCheck.warn
-    """What is done about findings of the host that can bias a case."""
-
-    @property
-    def level(self) -> Level:
-        """What the cases are held against."""
-        if not self.config.baseline:
-            return "rebuild"
-        return "absolute" if self.config.absolute else "ratio"
 
 
 def check_gate(gate: Gate) -> None:
     """Raise the UserError that run_gate would raise before it measures: unknown refs, sides, baselines."""
-    _check_side(gate)
-    _base_of(gate)
+    check_side(gate)
+    find_base(gate)
 
 
 def run_gate(gate: Gate) -> GateOutcome:
     """Measure, measure again what looks worse, settle. Raises UserError before anything is measured."""
     began = time.monotonic()
-    _check_side(gate)
-    base = _base_of(gate)
+    check_side(gate)
+    base = find_base(gate)
     if base.differences:
-        return _outcome(gate, base, _elsewhere(gate), began=began)
-    cases, refused = _arranged(gate, base)
-    first = _sit(gate, base, Plan(cases, gate.plan.skips), again=False, left=gate.settings.budget)
+        return _outcome(gate, base, incomparable_rows(gate), began=began)
+    cases, refused = arrange_cases(gate, base)
+    first = _measure(gate, base, Plan(cases, gate.plan.skips), again=False, left=gate.settings.budget)
     suspects = {row.case for row in flagged(first.rows)}
-    again = _Sat()
+    again = _SessionResult()
     if suspects and not first.interrupted and gate.config.confirm:
-        again = _fresh(gate, base, tuple(c for c in cases if c.id in suspects), began)
+        again = _measure_again(gate, base, tuple(c for c in cases if c.id in suspects), began)
     rows = [*settle(first.rows, again.rows, level=gate.level), *refused]
-    return _outcome(gate, base, rows, began=began, sat=(first, again))
-
-
-# ---- what it is held against -----------------------------------------------------------------------------------------
+    return _outcome(gate, base, rows, began=began, sessions=(first, again))
 
 
 @dataclass(frozen=True)
-class _Commits:
-    """Base and head of one repository."""
-
-    repo: Path
-    base: str
-    head: str
-
-
-@dataclass(frozen=True)
-class _Base:
-    """What the head is held against, found once: a branch may move while the gate measures."""
-
-    against: GateReference
-    name: str = ""
-    head: str = ""
-    commits: dict[str, _Commits] = field(default_factory=dict)
-    """Scenario file -> what is rebuilt; empty where nothing is."""
-    differences: tuple[Difference, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def _check_side(gate: Gate) -> None:
-    """A side that a case does not have, or that nothing is compared with, would gate nothing. Raises UserError."""
-    asked = gate.config.side
-    for case in gate.plan.cases if asked else ():
-        names = [side.name for side in case.sides]
-        known = names if gate.level == "rebuild" else names[1:]
-        if asked not in known:
-            raise usage(f"{case.scenario} has no side {asked} to gate.", f"Choose one of {', '.join(known)}.", "--side")
-
-
-def _base_of(gate: Gate) -> _Base:
-    config = gate.config
-    if gate.level == "rebuild":
-        return _commits_of(gate)
-    stored = read_baseline(Path(config.baseline))
-    apart = differing({"must_match": stored.must_match}, fingerprint(gate.host)[1])
-    head = git_state(Path.cwd()).get("sha", "")[:_SHORT]
-    against = GateReference(gate.level, stored, config.side)
-    return _Base(against, shown_path(Path(config.baseline)), head, {}, apart, _of_few_sessions(gate, stored))
-
-
-def _of_few_sessions(gate: Gate, stored: Baseline) -> tuple[str, ...]:
-    """Say that noise between sessions is unknown: an interval without it is too narrow (METHOD 10, level 2)."""
-    few = any(len(entry.sessions) < FEWEST_SESSIONS for entry in stored.entries)
-    if gate.level != "ratio" or not few or load_calibration(stored.host_id):
-        return ()
-    return (
-        f"little is known of the noise between sessions: this host was never calibrated and the baseline holds fewer "
-        f"than {FEWEST_SESSIONS} of some case; run aiperf calibrate, or promote more runs",
-    )
-
-
-def _commits_of(gate: Gate) -> _Base:
-    config = gate.config
-    if not config.against:
-        raise usage("there is nothing to gate against.", "Give --against GIT_REF, or --baseline FILE.")
-    head = config.head or WORKING_TREE
-    repos = {path: repo_of(Path(path or ".")) for path in {case.path for case in gate.plan.cases}}
-    found = {r: _Commits(r, resolve(r, config.against), resolve(r, head)) for r in dict.fromkeys(repos.values())}
-    against = GateReference(side=config.side)
-    return _Base(
-        against,
-        _named(config.against, [commits.base for commits in found.values()]),
-        _named(head, [commits.head for commits in found.values()]),
-        {path: found[repo] for path, repo in repos.items()},
-    )
-
-
-def _named(ref: str, commits: Sequence[str]) -> str:
-    """``origin/main (0123456789ab)``."""
-    known = ", ".join(sorted({commit[:_SHORT] for commit in commits}))
-    return f"{ref} ({known})" if known else ref
-
-
-def _arranged(gate: Gate, base: _Base) -> tuple[tuple[Case, ...], list[GateRow]]:
-    """The cases to measure, and rows of those that there is nothing to hold against."""
-    cases, refused = [], []
-    for case in gate.plan.cases:
-        row = _new_at_head(gate, base, case) or refuse_case(case, _rules(gate, case), against=base.against)
-        if row is not None:
-            refused.append(row)
-        else:
-            cases.append(_rebuilt(gate, base, _with_threshold(gate, case)))
-    return tuple(cases), refused
-
-
-def _rules(gate: Gate, case: Case) -> tuple[MetricRule, ...]:
-    """The metrics that a case is gated by: those of the gate, and what the case is about."""
-    rules = gate.config.metrics
-    named = any(rule.metric == case.measure.metric for rule in rules)
-    return rules if named else (MetricRule(case.measure.metric), *rules)
-
-
-def _with_threshold(gate: Gate, case: Case) -> Case:
-    """The case stops when it is decided against the gate's threshold, not against another."""
-    own = next((rule.threshold for rule in _rules(gate, case) if rule.metric == case.measure.metric), None)
-    return case if own is None else replace(case, measure=replace(case.measure, delta=own))
-
-
-def _rebuilt(gate: Gate, base: _Base, case: Case) -> Case:
-    commits = base.commits.get(case.path)
-    if commits is None:
-        return case
-    # The tree as it lies is more than a commit: untracked files belong to it.
-    return rebuild_case(case, base=commits.base, head=gate.config.head or WORKING_TREE, side=gate.config.side)
-
-
-def _new_at_head(gate: Gate, base: _Base, case: Case) -> GateRow | None:
-    """The row of a case whose code base does not have yet."""
-    commits = base.commits.get(case.path)
-    if commits is None:
-        return None
-    files = _files_of(case, gate.config.side, commits.repo)
-    absent = (f"no {path}" for path in files if not _holds(commits.repo, commits.base, path))
-    lacked = (found for path in files if (found := _lacked(case, gate.config.side, commits, path)))
-    missing = next(chain(absent, lacked), "")
-    if not missing:
-        return None
-    told = f"new at head: base {commits.base[:_SHORT]} has {missing}"
-    return blank_row(case, _rules(gate, case)[0].metric, "no_baseline", told)
-
-
-def _files_of(case: Case, name: str, repo: Path) -> list[Path]:
-    """Sources in the repository that the gated side runs, relative to its root, as they lie now.
-
-    What git ignores is no source: a build makes it.
-    """
-    side = _gated(case, name)
-    words = side.command or (side.workload.rpartition(":")[0],)
-    found = [Path(case.path).parent / word for word in words if word]
-    inside = [p.resolve() for p in found if p.is_file() and p.resolve().is_relative_to(repo.resolve())]
-    paths = [p.relative_to(repo.resolve()) for p in inside]
-    ours = ("ls-files", "--cached", "--others", "--exclude-standard", "--")
-    return [p for p in paths if git(repo, *ours, f":(top,literal){p.as_posix()}").strip()]
-
-
-def _gated(case: Case, name: str) -> Side:
-    return next((side for side in case.sides if side.name == name), case.sides[-1])
-
-
-def _lacked(case: Case, name: str, commits: _Commits, path: Path) -> str:
-    """What the workload's file at base lacks for the call that the gated side makes; empty when nothing, or unknown."""
-    side = _gated(case, name)
-    if side.command:
-        return ""
-    text = git(commits.repo, "show", f"{commits.base}:{path.as_posix()}")
-    found = lacking(text, side.workload.rpartition(":")[2], side.params)
-    return f"{found} in {path}" if found else ""
-
-
-def _holds(repo: Path, commit: str, path: Path) -> bool:
-    return bool(git(repo, "ls-tree", "--name-only", commit, "--", f"{path.as_posix()}").strip())
-
-
-def _elsewhere(gate: Gate) -> list[GateRow]:
-    """Rows of a gate whose baseline another kind of host made: never a number."""
-    told = "the baseline was measured on another kind of host or software; measure one here and promote it"
-
-    def bare(case: Case, status: Status, sentence: str) -> GateRow:
-        return blank_row(case, _rules(gate, case)[0].metric, status, sentence)
-
-    skipped = [bare(skip.case, "skipped", skip.reason) for skip in gate.plan.skips]
-    return [*(bare(case, "not_comparable", told) for case in gate.plan.cases), *skipped]
-
-
-# ---- sessions --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Sat:
-    """What one session came to."""
+class _SessionResult:
+    """The result of one session."""
 
     rows: tuple[GateRow, ...] = ()
     folder: str = ""
@@ -274,9 +58,9 @@ class _Sat:
     notes: tuple[str, ...] = ()
 
 
-def _sit(gate: Gate, base: _Base, plan: Plan, *, again: bool, left: float | None) -> _Sat:
+def _measure(gate: Gate, base: GateBase, plan: Plan, *, again: bool, left: float | None) -> _SessionResult:
     if not plan.cases and not plan.skips:
-        return _Sat()
+        return _SessionResult()
     share = 1.0 if again or not gate.config.confirm else _FIRST_SHARE
     # Another seed: other orders, inputs and offsets. New processes and new checkouts come with every run.
     settings = replace(
@@ -301,51 +85,47 @@ def _sit(gate: Gate, base: _Base, plan: Plan, *, again: bool, left: float | None
     rows = [
         replace(
             row,
-            reproduce=gate_command(gate.config, record.case, base=_commit_of(base, record.case), seed=settings.seed),
+            reproduce=gate_command(gate.config, record.case, base=base.commit_of(record.case), seed=settings.seed),
         )
         for record in done.records
         for row in judge_case(
             record,
-            _rules(gate, record.case),
+            rules_of(gate, record.case),
             against=base.against,
             tau=max(tau_of(record.case, known), stored.get(record.case.id, 0.0)),
         )
     ]
-    absent = sorted({(m, r.case.id) for r in done.records for m in missing_metrics(r, _rules(gate, r.case))})
+    absent = sorted({(m, r.case.id) for r in done.records for m in missing_metrics(r, rules_of(gate, r.case))})
     notes = tuple(f"{metric} is not measured in {case}, so it is not gated there" for metric, case in absent)
-    return _Sat(tuple(rows), str(done.folder), done.run.status == "interrupted", done.problems, () if again else notes)
+    return _SessionResult(
+        tuple(rows), str(done.folder), done.run.status == "interrupted", done.problems, () if again else notes
+    )
 
 
-def _fresh(gate: Gate, base: _Base, cases: tuple[Case, ...], began: float) -> _Sat:
+def _measure_again(gate: Gate, base: GateBase, cases: tuple[Case, ...], began: float) -> _SessionResult:
     """Measure the flagged cases once more, unless what they would run is no longer what was flagged."""
     trees = {commits.repo: commits.head for commits in base.commits.values() if not gate.config.head}
     if moved := [repo for repo, head in trees.items() if resolve(repo, WORKING_TREE) != head]:
-        return _Sat(notes=(f"{moved[0]} was changed during the first session: nothing could be confirmed",))
+        return _SessionResult(notes=(f"{moved[0]} was changed during the first session: nothing could be confirmed",))
     budget = gate.settings.budget
     left = None if budget is None else max(1.0, budget - (time.monotonic() - began))
-    return _sit(gate, base, Plan(cases, ()), again=True, left=left)
+    return _measure(gate, base, Plan(cases, ()), again=True, left=left)
 
 
 def _count(cases: Sequence[Case]) -> str:
     return "1 case looks" if len(cases) == 1 else f"{len(cases)} cases look"
 
 
-def _commit_of(base: _Base, case: Case) -> str:
-    """The commit of base, short; empty where none was rebuilt."""
-    commits = base.commits.get(case.path)
-    return commits.base[:_SHORT] if commits else ""
-
-
 def _outcome(
-    gate: Gate, base: _Base, rows: Sequence[GateRow], *, began: float, sat: Sequence[_Sat] = ()
+    gate: Gate, base: GateBase, rows: Sequence[GateRow], *, began: float, sessions: Sequence[_SessionResult] = ()
 ) -> GateOutcome:
-    problems = [problem for each in sat for problem in each.problems]
+    problems = [problem for each in sessions for problem in each.problems]
     doubt = gate.config.on_inconclusive
     code = gate_exit(
         rows,
         on_inconclusive=doubt,
         level=gate.level,
-        interrupted=any(s.interrupted for s in sat),
+        interrupted=any(s.interrupted for s in sessions),
         unsaved=bool(problems),
     )
     return GateOutcome(
@@ -356,10 +136,10 @@ def _outcome(
         base=base.name,
         head=base.head,
         differences=base.differences,
-        runs=tuple(s.folder for s in sat if s.folder),
+        runs=tuple(s.folder for s in sessions if s.folder),
         on_inconclusive=doubt,
         seconds=time.monotonic() - began,
-        notes=(*base.notes, *(note for s in sat for note in s.notes), *problems),
+        notes=(*base.notes, *(note for s in sessions for note in s.notes), *problems),
     )
 
 

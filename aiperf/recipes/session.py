@@ -1,6 +1,6 @@
-"""The test stand of one run: host, guardian, scratch, CPUs, telemetry; turns (case, order, seed) into a measured pair.
+"""The measurement session of one run: guardian, scratch, telemetry, processes that start ahead; it measures pairs.
 
-What must not live here: how many pairs to measure, statistics, records.
+What must not live here: choosing CPUs (cpu_choice.py), how many pairs to measure, statistics, records.
 """
 
 from __future__ import annotations
@@ -8,19 +8,17 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from aiperf.errors import AiperfError, UserError
 from aiperf.host.energy import EnergyMeter, cpu_meter, gpu_meter
 from aiperf.host.facts import Gpu, HostFacts
-from aiperf.host.gpu_affinity import assign_cpus, gpu_cpus
 from aiperf.host.incidents import judge
 from aiperf.host.nvml import Nvml, open_nvml
-from aiperf.host.placement import on_same_nodes, others, place
+from aiperf.host.placement import on_same_nodes, others
 from aiperf.host.read import memory
 from aiperf.host.telemetry import Sampler
 from aiperf.launch.command import measure_command_pair, plan_commands
@@ -33,13 +31,10 @@ from aiperf.launch.trial import CommandPlan
 from aiperf.launch.worktrees import Worktrees
 from aiperf.plan.order import PairPlan
 from aiperf.plan.refs import unchecked
+from aiperf.recipes.cpu_choice import CpuChoice, cpus_wanted, ranks_of
 from aiperf.records import Case, Failure, Incident, Pair, Watch
 from aiperf.settings import Settings
 
-_REPROBE_S = 180.0
-"""After so long the quiet CPUs are looked for again, which takes a second: a neighbour may have moved in."""
-_GPU_CPUS = 4
-"""CPUs of a rank that drives a GPU: launches, autograd, communication and loader threads."""
 _AHEAD = 16
 """Pairs whose processes start ahead, at most: many, because they get on only while nothing is timed, so that a case
 whose pairs set up for long has those of the short ones after it ready."""
@@ -61,12 +56,6 @@ _EXCHANGE = Path("/dev/shm")
 """Where outputs are handed over from side to side, as far as they are sure to fit: memory, as on any Linux."""
 
 
-@dataclass(frozen=True)
-class _Cpus:
-    chosen: tuple[int, ...] | None
-    since: float
-
-
 class MeasurementSession:
     """Open for the length of a run; closing it ends every process and removes every scratch file."""
 
@@ -75,16 +64,14 @@ class MeasurementSession:
         self._guardian = Guardian()
         self._scratch = Scratch(self._guardian, "run")
         self._exchange = Scratch(self._guardian, "run", area=_EXCHANGE)
-        self._room = PrelaunchPool(self._scratch.path, self._guardian)
+        self._pool = PrelaunchPool(self._scratch.path, self._guardian)
         self._coming: tuple[PairPlan, ...] = ()
-        self._cpus: dict[tuple[int, int, int], _Cpus] = {}
-        """(GPUs, ranks, CPUs of each) -> what was found for those who want as much."""
-        self._near: tuple[tuple[int, ...], ...] | None = None
+        self._cpus = CpuChoice(host, settings.pin, self.still)
         self._nvml: Nvml | None = None
         self._command_plans: dict[str, CommandPlan] = {}
         self.cancel = threading.Event()
         self.worktrees = Worktrees(self._guardian)
-        """The checkouts of this stand's sides; they go when it closes."""
+        """The checkouts of this session's sides; they go when it closes."""
 
     def __enter__(self) -> MeasurementSession:
         self._guardian.start()
@@ -103,7 +90,7 @@ class MeasurementSession:
         # What is on its way out already says why; a process that did not die must not take its place.
         spared = (AiperfError,) if kind is not None else ()
         with suppress(*spared), ExitStack() as every:  # whatever one of them says, from the last to the first
-            for one in (self._exchange, self._scratch, self._guardian, self.worktrees, self._room, self._nvml):
+            for one in (self._exchange, self._scratch, self._guardian, self.worktrees, self._pool, self._nvml):
                 if one is not None:
                     every.callback(one.close)
 
@@ -113,13 +100,13 @@ class MeasurementSession:
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        """Nothing of this stand is at work meanwhile: for looks at what others do on this host."""
-        self._room.reap()
-        self._room.suspend()
+        """Nothing of this session is at work meanwhile: for looks at what others do on this host."""
+        self._pool.reap()
+        self._pool.suspend()
         try:
             yield
         finally:
-            self._room.resume()
+            self._pool.resume()
 
     def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audits: int | None = None) -> Pair:
         """Measure one pair. Raises LaunchFailed, LaunchSkipped.
@@ -130,7 +117,7 @@ class MeasurementSession:
         if side := unchecked(case):
             what = f"its ref {side.ref} was not checked out, so it would run the code as it lies"
             raise LaunchFailed(Failure(side.name, "start", "error", what))
-        cpus = self._place(case)
+        cpus = self._cpus.of_case(case)
         sampler = Sampler(
             gpus=self._used_gpus(case),
             cpus=cpus or self._host.cpus,
@@ -141,8 +128,8 @@ class MeasurementSession:
             pair = self._pair(plan, cpus, sampler.mark, _with_audits(self._settings, audits))
         finally:
             telemetry = sampler.stop()
-        unkillable = [Incident("leftover_process", "", told) for told in self._room.unkillable()]
-        own = {os.getpid()} | {pid for run in pair.runs for pid in run.pids} | self._room.pids
+        unkillable = [Incident("leftover_process", "", sentence) for sentence in self._pool.unkillable()]
+        own = {os.getpid()} | {pid for run in pair.runs for pid in run.pids} | self._pool.pids
         return replace(
             pair,
             incidents=(*pair.incidents, *judge(telemetry, own), *unkillable),
@@ -160,17 +147,17 @@ class MeasurementSession:
         def mark_all(phase: str | None) -> None:
             mark(phase)
             if phase in (SETTING_UP, CHECKING):
-                self._room.resume()
+                self._pool.resume()
             else:
-                self._room.reap()
-                self._room.suspend()
+                self._pool.reap()
+                self._pool.suspend()
 
         exchange, meter = self._exchange_of(plan.case), self._meter(plan.case)
         where = Where(
-            cpus, self._host.cpus, self._scratch.path, self._guardian, mark_all, meter, exchange, self._room.retire
+            cpus, self._host.cpus, self._scratch.path, self._guardian, mark_all, meter, exchange, self._pool.retire
         )
         try:
-            started = self._room.take(plan)
+            started = self._pool.take(plan)
             try:
                 self._let_wait(plan.case, cpus)
             except BaseException:
@@ -179,7 +166,7 @@ class MeasurementSession:
                 raise
             return measure_pair(plan, settings=settings, where=where, started=started)
         finally:
-            self._room.resume()
+            self._pool.resume()
             if meter is not None:
                 meter.close()
 
@@ -190,10 +177,10 @@ class MeasurementSession:
         spare = on_same_nodes(cpus, free) if cpus else ()
         roomy, crowded = self._room_on_gpus(case)
         coming = () if case.measure.exclusive or crowded else self._coming
-        wanted = [(plan, _cpus_wanted(plan.case)) for plan in coming]
-        self._room.fill(wanted, spare=spare, most=self._most_waiting(case, roomy), open_gpu=roomy)
+        wanted = [(plan, cpus_wanted(plan.case)) for plan in coming]
+        self._pool.fill(wanted, spare=spare, most=self._most_waiting(case, roomy), open_gpu=roomy)
         if crowded:
-            self._room.reap()
+            self._pool.reap()
 
     def _room_on_gpus(self, case: Case) -> tuple[bool, bool]:
         """Whether who waits beside a case may have contexts on its GPUs, and whether it needs them without any."""
@@ -207,7 +194,7 @@ class MeasurementSession:
         """Processes that may wait beside a case: as many as fit what the host has to spare, and the GPUs if roomy."""
         free = memory()[1] - _AHEAD_MEMORY - case.needs.memory
         # Who is starting still has its memory to take.
-        room = [_MOST_WAITING, max(0, self._room.ready + free // _MEMORY_EACH)]
+        room = [_MOST_WAITING, max(0, self._pool.ready + free // _MEMORY_EACH)]
         if roomy:
             room += [int(_CONTEXTS * gpu.memory_total) // _CONTEXT for gpu in self._used_gpus(case)]
         return min(room)
@@ -228,7 +215,7 @@ class MeasurementSession:
 
     def _used_gpus(self, case: Case) -> tuple[Gpu, ...]:
         """The GPUs that the sides run on: what happens on another one does not touch the case."""
-        return self._host.gpus[: max(case.needs.gpus, _ranks(case))] if case.needs.gpus else ()
+        return self._host.gpus[: max(case.needs.gpus, ranks_of(case))] if case.needs.gpus else ()
 
     def _command(self, plan: PairPlan, cpus: tuple[int, ...] | None, mark: Callable[[str | None], None]) -> Pair:
         case, seed = plan.case, plan.seed
@@ -253,50 +240,8 @@ class MeasurementSession:
             raise LaunchFailed(measured)
         return measured
 
-    def _place(self, case: Case) -> tuple[int, ...] | None:
-        """CPUs for a pair: those of the last pair that wanted as many, if they were found lately."""
-        wanted = (case.needs.gpus, _ranks(case), _cpus_of_rank(case))
-        kept = self._cpus.get(wanted)
-        if kept is None or time.monotonic() - kept.since > _REPROBE_S:
-            with self.still():
-                kept = self._cpus[wanted] = _Cpus(self._quiet(case), time.monotonic())
-        return kept.chosen
-
-    def _quiet(self, case: Case) -> tuple[int, ...] | None:
-        """Quiet CPUs, on the NUMA node of the GPUs that are used where that suffices for all ranks."""
-        ranks, each = _ranks(case), _cpus_of_rank(case)
-        allowed = self._host.cpus
-        if case.needs.gpus and self._settings.pin == "auto":
-            near = self._near_gpus()[: max(case.needs.gpus, ranks)]
-            if len(set(near)) > 1 and ranks == len(near):
-                # GPUs of several nodes: each rank beside its own GPU counts for more than the quietest CPUs.
-                if (dealt := assign_cpus(near, each)) is not None:
-                    return dealt
-            elif len(set(near)) == 1 and len(near[0]) >= ranks * each:
-                allowed = near[0]
-        found = place(self._settings.pin, ranks=1, cpus_wanted=_cpus_wanted(case), allowed=allowed)
-        return None if found is None else found[0]
-
-    def _near_gpus(self) -> tuple[tuple[int, ...], ...]:
-        if self._near is None:
-            self._near = gpu_cpus(self._host.gpus, allowed=self._host.cpus)
-        return self._near
-
 
 def _with_audits(settings: Settings, at_most: int | None) -> Settings:
     if at_most is None or settings.precision.audits <= at_most:
         return settings
     return replace(settings, precision=replace(settings.precision, audits=at_most))
-
-
-def _cpus_wanted(case: Case) -> int:
-    """CPUs that the sides of a case share."""
-    return _ranks(case) * _cpus_of_rank(case)
-
-
-def _ranks(case: Case) -> int:
-    return max(side.ranks for side in case.sides)
-
-
-def _cpus_of_rank(case: Case) -> int:
-    return max(case.needs.cpus, _GPU_CPUS if case.needs.gpus else 1)

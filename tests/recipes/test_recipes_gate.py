@@ -17,7 +17,8 @@ from aiperf.host.fingerprint import fingerprint
 from aiperf.host.relevance import HostCheck
 from aiperf.plan.gates import GateConfig, MetricRule
 from aiperf.plan.plan import Plan
-from aiperf.recipes.gate import Gate, run_gate
+from aiperf.recipes.gate import run_gate
+from aiperf.recipes.gate_base import Gate
 from aiperf.recipes.promote import promote_runs
 from aiperf.recipes.run import RunOutcome
 from aiperf.records import Case, CaseRecord, Failure, Invocation, Measure, Note, RunRecord, Side, Skip

@@ -175,7 +175,7 @@ def test_a_pair_tells_what_watching_it_cost_and_where_the_reading_ran(session) -
 @pytest.mark.parametrize(("gpus", "ranks", "watched"), [(1, 1, [0]), (2, 1, [0, 1]), (1, 2, [0, 1]), (0, 1, [])])
 def test_only_the_gpus_that_a_case_uses_are_watched(monkeypatch, tmp_path, gpus, ranks, watched) -> None:
     monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
-    monkeypatch.setattr("aiperf.recipes.session.gpu_cpus", lambda found, *, allowed: ())
+    monkeypatch.setattr("aiperf.recipes.cpu_choice.gpu_cpus", lambda found, *, allowed: ())
     monkeypatch.setattr("aiperf.recipes.session.measure_pair", pair_that_marks())
     seen: list[list[int]] = []
 
@@ -201,13 +201,13 @@ def placed(monkeypatch, near, *, gpus, ranks=1, pin="auto"):
         asked.append(tuple(allowed))
         return None if pin == "none" else (tuple(allowed)[:cpus_wanted],)
 
-    monkeypatch.setattr("aiperf.recipes.session.gpu_cpus", lambda found, *, allowed: near)
-    monkeypatch.setattr("aiperf.recipes.session.place", quietest)
+    monkeypatch.setattr("aiperf.recipes.cpu_choice.gpu_cpus", lambda found, *, allowed: near)
+    monkeypatch.setattr("aiperf.recipes.cpu_choice.place", quietest)
     case = make_case()
     sides = tuple(replace(side, ranks=ranks) for side in case.sides)
     host = replace(HOST, cpus=tuple(range(16)))
     bench = MeasurementSession(host, make_settings(pin=pin))
-    return bench._quiet(replace(case, sides=sides, needs=Needs(gpus=gpus))), asked
+    return bench._cpus._quiet(replace(case, sides=sides, needs=Needs(gpus=gpus))), asked
 
 
 LEFT, RIGHT = tuple(range(8)), tuple(range(8, 16))
@@ -293,9 +293,9 @@ def expecting(
     monkeypatch.setenv("AIPERF_SCRATCH", str(tmp_path))
     monkeypatch.setattr("aiperf.recipes.session.PrelaunchPool", Room)
     monkeypatch.setattr("aiperf.recipes.session.measure_pair", pair_that_marks(*phases))
-    monkeypatch.setattr("aiperf.recipes.session.gpu_cpus", lambda found, *, allowed: ())
+    monkeypatch.setattr("aiperf.recipes.cpu_choice.gpu_cpus", lambda found, *, allowed: ())
     monkeypatch.setattr(
-        "aiperf.recipes.session.place",
+        "aiperf.recipes.cpu_choice.place",
         lambda pin, *, ranks, cpus_wanted, allowed: None if pin == "none" else (tuple(allowed)[:cpus_wanted],),
     )
     case = replace(make_case(), **{"needs": Needs(gpus=gpus), **case_fields})
@@ -306,8 +306,8 @@ def expecting(
         opened.expect([PairPlan(case, index, ("before", "after"), index) for index in range(1, 21)])
         opened.measure(case, 0, ("before", "after"), 0)
         if seen is not None:
-            seen.append((opened._room.opened, opened._room.most))
-        return opened._room.told
+            seen.append((opened._pool.opened, opened._pool.most))
+        return opened._pool.told
 
 
 def test_coming_pairs_start_beside_the_present_one_and_nobody_else_moves_while_it_is_timed(
@@ -334,11 +334,11 @@ def test_those_of_the_last_pair_are_gone_before_a_program_is_run(monkeypatch, tm
     case = replace(make_case(), sides=(Side("before", command="true"), Side("after", command="true")))
     with MeasurementSession(HOST, make_settings(pin="none")) as opened:
         monkeypatch.setattr(
-            opened, "_command", lambda *_: opened._room.told.append("run") or make_pair(0, ("before", "after"), 0)
+            opened, "_command", lambda *_: opened._pool.told.append("run") or make_pair(0, ("before", "after"), 0)
         )
         opened.measure(case, 0, ("before", "after"), 0)
         # And who waits is not at work beside it.
-        assert opened._room.told[3:] == ["reap", "suspend", "run", "resume"]
+        assert opened._pool.told[3:] == ["reap", "suspend", "run", "resume"]
 
 
 def test_sides_that_drive_a_gpu_get_as_many_cpus_while_they_wait_as_later(monkeypatch, tmp_path) -> None:
@@ -392,7 +392,7 @@ def test_whoever_waits_goes_on_when_a_look_at_the_host_fails(monkeypatch, tmp_pa
     with MeasurementSession(HOST, make_settings(pin="none")) as opened:
         with pytest.raises(OSError, match="no such probe"), opened.still():
             raise OSError("no such probe")
-        assert opened._room.told == ["reap", "suspend", "resume"]
+        assert opened._pool.told == ["reap", "suspend", "resume"]
 
 
 def test_nobody_has_a_cpu_to_wait_on_where_sides_may_run_anywhere(monkeypatch, tmp_path) -> None:
@@ -469,7 +469,7 @@ def test_a_process_of_another_pair_that_cannot_be_ended_is_told_and_voids_nothin
     monkeypatch.setattr("aiperf.recipes.session.PrelaunchPool", Room)
     monkeypatch.setattr("aiperf.recipes.session.measure_pair", pair_that_marks())
     with MeasurementSession(HOST, make_settings(pin="none")) as opened:
-        opened._room.left_over = ("process 7 does not die",)
+        opened._pool.left_over = ("process 7 does not die",)
         pairs = [opened.measure(make_case(), 0, ("before", "after"), 0) for _ in range(2)]
     told = [[i for i in pair.incidents if i.kind == "leftover_process"] for pair in pairs]
     assert [len(found) for found in told] == [1, 0]
@@ -502,8 +502,8 @@ def test_quiet_cpus_are_kept_for_the_next_pairs_that_want_as_many_and_looked_for
         probed.append((now[0], cpus_wanted))
         return (tuple(allowed)[:cpus_wanted],)
 
-    monkeypatch.setattr("aiperf.recipes.session.place", quietest)
-    monkeypatch.setattr("aiperf.recipes.session.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("aiperf.recipes.cpu_choice.place", quietest)
+    monkeypatch.setattr("aiperf.recipes.cpu_choice.time.monotonic", lambda: now[0])
     one = make_case()
     two = replace(one, id="another", needs=Needs(cpus=2))
     driven = replace(one, id="of a GPU", needs=Needs(gpus=1, cpus=4))
@@ -523,5 +523,5 @@ def test_quiet_cpus_are_kept_for_the_next_pairs_that_want_as_many_and_looked_for
         (340.0, four),
     ):
         now[0] = at
-        assert len(bench._place(case)) == max(1, case.needs.cpus)
+        assert len(bench._cpus.of_case(case)) == max(1, case.needs.cpus)
     assert probed == [(100.0, 1), (159.0, 2), (280.5, 1), (339.5, 2), (340.0, 4), (340.0, 4)]
