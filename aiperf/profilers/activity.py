@@ -25,6 +25,10 @@ _SYNC = re.compile(r"Synchronize")
 _SETTLE = "cudaDeviceSynchronize"
 """The call that aiperf's worker ends each of its ranges with, once for each GPU that it drives."""
 _CAPTURE, _CAPTURED = re.compile(r"cu(da)?StreamBeginCapture"), re.compile(r"cu(da)?StreamEndCapture")
+_DEVICE_MEANS = ("gpu_span_s", "gpu_busy_s", "host_wait_s", "other_wait_s", "compute_s", "copy_s")
+"""Fields of a side that are means over its devices."""
+_MEANS = (*_DEVICE_MEANS, "overlap_pct", "copy_overlap_pct", "concurrency")
+"""Fields that are means over its ranks."""
 MOST_SPANS = 4000
 """Bars of one side's timeline; a picture of more shows nothing."""
 
@@ -181,14 +185,10 @@ def _with_gpu(side: SideProfile, work: Sequence[DeviceWork], ranges: Sequence[In
     per = [_Device([w for w in work if w.device == device], ranges) for device in devices]
     communication = sum(d.communication for d in per)
     shared = sum(d.hidden for d in per)
+    means = {name: statistics.fmean(getattr(d, name) for d in per) for name in _DEVICE_MEANS}
     return replace(
         side,
-        gpu_span_s=statistics.fmean(d.span for d in per),
-        gpu_busy_s=statistics.fmean(d.busy for d in per),
-        host_wait_s=statistics.fmean(d.host_wait for d in per),
-        other_wait_s=statistics.fmean(d.other_wait for d in per),
-        compute_s=statistics.fmean(d.compute for d in per),
-        copy_s=statistics.fmean(d.copy for d in per),
+        **means,  # type: ignore[arg-type]
         kernels=len(kernels),
         mean_kernel_s=statistics.fmean(w.end - w.start for w in kernels) if kernels else None,
         communication_s=communication / len(per) if communication else None,
@@ -206,22 +206,22 @@ class _Device:
     def __init__(self, work: Sequence[DeviceWork], ranges: Sequence[Interval]) -> None:
         compute = _times(w for w in work if w.kind in ("kernel", "graph"))
         collective = _times(w for w in work if w.kind == "collective")
-        self.busy = length(_times(work))
-        self.compute = length(compute)
+        self.gpu_busy_s = length(_times(work))
+        self.compute_s = length(compute)
         self.communication = length(collective)
         self.hidden = overlap(collective, compute)
-        self.copy = length(_times(w for w in work if w.kind in ("memcpy", "memset")))
+        self.copy_s = length(_times(w for w in work if w.kind in ("memcpy", "memset")))
         copies = _times(w for w in work if w.kind == "memcpy")
         self.copies, self.hidden_copies = length(copies), overlap(copies, compute)
-        self.concurrency = sum(w.end - w.start for w in work) / self.busy if self.busy else None
+        self.concurrency = sum(w.end - w.start for w in work) / self.gpu_busy_s if self.gpu_busy_s else None
         # What lies between two ranges is not the side's: the span is taken range by range.
         groups: list[list[DeviceWork]] = [[] for _ in ranges]
         for w in work:
             index = None if w.launched is None else place(w.launched, ranges)
             if index is not None:
                 groups[index].append(w)
-        self.span = sum(max(w.end for w in g) - min(w.start for w in g) for g in groups if g)
-        self.host_wait, self.other_wait = (sum(x) for x in zip(*map(_waits, groups), strict=True))
+        self.gpu_span_s = sum(max(w.end for w in g) - min(w.start for w in g) for g in groups if g)
+        self.host_wait_s, self.other_wait_s = (sum(x) for x in zip(*map(_waits, groups), strict=True))
 
 
 def _share(part: float, whole: float) -> float | None:
@@ -250,21 +250,14 @@ def _merged(ranks: Sequence[SideProfile]) -> SideProfile:
     """Ranks of one side as one. A rank that arrives early at a collective waits in it: the transfer is the smallest."""
     slowest = max(ranks, key=lambda r: r.wall_s or 0.0)
     communication = [r.communication_s for r in ranks if r.communication_s is not None]
+    means = {name: _mean(getattr(rank, name) for rank in ranks) for name in _MEANS}
     return replace(
         slowest,
         ranks=len(ranks),
-        gpu_span_s=_mean(r.gpu_span_s for r in ranks),
-        gpu_busy_s=_mean(r.gpu_busy_s for r in ranks),
-        host_wait_s=_mean(r.host_wait_s for r in ranks),
-        other_wait_s=_mean(r.other_wait_s for r in ranks),
-        compute_s=_mean(r.compute_s for r in ranks),
-        copy_s=_mean(r.copy_s for r in ranks),
         communication_s=min(communication, default=None),
         skew_s=max(communication) - min(communication) if communication else None,
         exposed_s=min((r.exposed_s for r in ranks if r.exposed_s is not None), default=None),
-        overlap_pct=_mean(r.overlap_pct for r in ranks),
-        copy_overlap_pct=_mean(r.copy_overlap_pct for r in ranks),
-        concurrency=_mean(r.concurrency for r in ranks),
+        **means,  # type: ignore[arg-type]
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from aiperf.profilers.coverage import iterations_of, unread
+from aiperf.profilers.coverage import SideNumber, iterations_of, per_iteration, plain, share, unread
 from aiperf.profilers.ncu_read import FIELDS, FLOPS, WHOLE
 from aiperf.profilers.perf import PERF_EVENTS
 from aiperf.records.profiled import CounterRow, Mechanism, SideProfile, Tool
@@ -28,7 +28,7 @@ MOVED_BY_PERF = 0.10
 
 @dataclass(frozen=True)
 class Observed:
-    """Everything that was told of one side."""
+    """What was read of one side."""
 
     rows: tuple[CounterRow, ...] = ()
     sides: tuple[SideProfile, ...] = ()
@@ -51,73 +51,51 @@ class Counter:
     read: Read
 
 
-def _per_iteration(name: str) -> Read:
-    def read(told: Observed, tool: Tool) -> float | None:
-        side = _side(told, tool)
-        value: float | None = getattr(side, name) if side else None
-        return value / max(1, side.iterations) if side and value is not None else None
-
-    return read
-
-
-def _share(part: str, whole: str, *, rest: bool = False) -> Read:
-    def read(told: Observed, tool: Tool) -> float | None:
-        side = _side(told, tool)
-        top: float | None = getattr(side, part) if side else None
-        bottom: float | None = getattr(side, whole) if side else None
-        if top is None or not bottom:
-            return None
-        return 100 * (1 - top / bottom if rest else top / bottom)
-
-    return read
-
-
-def _plain(name: str) -> Read:
-    def read(told: Observed, tool: Tool) -> float | None:
-        side = _side(told, tool)
-        value: float | None = getattr(side, name) if side else None
-        return value
+def _of_side(number: SideNumber) -> Read:
+    def read(observed: Observed, tool: Tool) -> float | None:
+        side = _side(observed, tool)
+        return number(side) if side else None
 
     return read
 
 
 def _copy_rate(name: str) -> Read:
-    def read(told: Observed, tool: Tool) -> float | None:
-        rows = [r for r in _copies(told, tool, name) if r.bytes and r.time_s]
+    def read(observed: Observed, tool: Tool) -> float | None:
+        rows = [r for r in _copies(observed, tool, name) if r.bytes and r.time_s]
         seconds = sum(r.time_s or 0.0 for r in rows)
         return sum(r.bytes or 0.0 for r in rows) / seconds if seconds else None
 
     return read
 
 
-def _copied(told: Observed, tool: Tool) -> float | None:
-    side = _side(told, tool)
+def _copied(observed: Observed, tool: Tool) -> float | None:
+    side = _side(observed, tool)
     if side is None or (side.gpu_busy_s is None and side.launches is None):
         # Where no CUDA was traced, no copy was seen and none was absent.
         return None
-    return sum(r.bytes or 0.0 for r in _rows(told, tool, "memcpy")) / max(1, side.iterations)
+    return sum(r.bytes or 0.0 for r in _rows(observed, tool, "memcpy")) / max(1, side.iterations)
 
 
-def _launched(told: Observed, tool: Tool) -> list[CounterRow]:
+def _launched(observed: Observed, tool: Tool) -> list[CounterRow]:
     """Rows whose amounts make up an iteration's; none where kernels are missing, for a sum would be too small."""
-    if unread(told.rows, told.sides):
+    if unread(observed.rows, observed.sides):
         return []
-    return [r for r in told.rows if r.tool == tool and r.kind in ("kernel", "graph", "range")]
+    return [r for r in observed.rows if r.tool == tool and r.kind in ("kernel", "graph", "range")]
 
 
-def _launched_bytes(told: Observed, tool: Tool) -> float | None:
-    rows = [r for r in _launched(told, tool) if r.bytes is not None]
-    return sum(r.bytes or 0.0 for r in rows) / iterations_of(told.sides, tool) if rows else None
+def _launched_bytes(observed: Observed, tool: Tool) -> float | None:
+    rows = [r for r in _launched(observed, tool) if r.bytes is not None]
+    return sum(r.bytes or 0.0 for r in rows) / iterations_of(observed.sides, tool) if rows else None
 
 
 def _summed(name: str) -> Read:
     """A metric that counts, over all launches of an iteration; None where that of any kernel is not known."""
 
-    def read(told: Observed, tool: Tool) -> float | None:
-        rows = _launched(told, tool)
+    def read(observed: Observed, tool: Tool) -> float | None:
+        rows = _launched(observed, tool)
         if not rows or any(name not in r.metrics for r in rows):
             return None
-        return sum(r.metrics[name] * (r.count or 1) for r in rows) / iterations_of(told.sides, tool)
+        return sum(r.metrics[name] * (r.count or 1) for r in rows) / iterations_of(observed.sides, tool)
 
     return read
 
@@ -125,8 +103,8 @@ def _summed(name: str) -> Read:
 def _weighted(name: str) -> Read:
     """Mean over kernels, weighted by their time."""
 
-    def read(told: Observed, tool: Tool) -> float | None:
-        pairs = [(getattr(r, name), r.time_s) for r in told.rows if r.tool == tool]
+    def read(observed: Observed, tool: Tool) -> float | None:
+        pairs = [(getattr(r, name), r.time_s) for r in observed.rows if r.tool == tool]
         return _mean((value, seconds) for value, seconds in pairs if value is not None and seconds)
 
     return read
@@ -137,16 +115,16 @@ def _metric(name: str) -> Read:
     if name.endswith(".sum"):
         return _summed(name)
 
-    def read(told: Observed, tool: Tool) -> float | None:
-        pairs = [(r.metrics[name], r.time_s) for r in told.rows if r.tool == tool and name in r.metrics]
+    def read(observed: Observed, tool: Tool) -> float | None:
+        pairs = [(r.metrics[name], r.time_s) for r in observed.rows if r.tool == tool and name in r.metrics]
         return _mean((value, seconds) for value, seconds in pairs if seconds)
 
     return read
 
 
 def _event(name: str) -> Read:
-    def read(told: Observed, tool: Tool) -> float | None:
-        return next((r.metrics[name] for r in told.rows if r.tool == tool and name in r.metrics), None)
+    def read(observed: Observed, tool: Tool) -> float | None:
+        return next((r.metrics[name] for r in observed.rows if r.tool == tool and name in r.metrics), None)
 
     return read
 
@@ -155,20 +133,21 @@ _TRACES: tuple[Tool, ...] = ("nsys", "torch")
 COUNTERS = {
     c.name: c
     for c in (
-        Counter("launches", "", "launches of kernels and graphs, per iteration", _TRACES, _per_iteration("launches")),
-        Counter("kernels", "", "kernels, per iteration", _TRACES, _per_iteration("kernels")),
-        Counter("syncs", "", "calls that wait for the GPU, per iteration", _TRACES, _per_iteration("syncs")),
+        Counter("launches", "", "launches of kernels and graphs, per iteration", _TRACES,
+                _of_side(per_iteration("launches"))),
+        Counter("kernels", "", "kernels, per iteration", _TRACES, _of_side(per_iteration("kernels"))),
+        Counter("syncs", "", "calls that wait for the GPU, per iteration", _TRACES, _of_side(per_iteration("syncs"))),
         Counter("gpu_idle", "%", "idle share of the GPU's span", _TRACES,
-                _share("gpu_busy_s", "gpu_span_s", rest=True)),
+                _of_side(share("gpu_busy_s", "gpu_span_s", rest=True))),
         Counter("host_wait", "%", "share of the GPU's span spent waiting for launches", _TRACES,
-                _share("host_wait_s", "gpu_span_s")),
+                _of_side(share("host_wait_s", "gpu_span_s"))),
         Counter("exposed_communication", "%", "share of the wall that is communication nothing hides", _TRACES,
-                _share("exposed_s", "wall_s")),
+                _of_side(share("exposed_s", "wall_s"))),
         Counter("overlap", "%", "share of the communication that computation hides", _TRACES,
-                _plain("overlap_pct")),
+                _of_side(plain("overlap_pct"))),
         Counter("copy_overlap", "%", "share of the copies' time that computation hides", _TRACES,
-                _plain("copy_overlap_pct")),
-        Counter("concurrency", "", "GPU operations at a time, while any runs", _TRACES, _plain("concurrency")),
+                _of_side(plain("copy_overlap_pct"))),
+        Counter("concurrency", "", "GPU operations at a time, while any runs", _TRACES, _of_side(plain("concurrency"))),
         Counter("h2d_bandwidth", "B/s", "rate of copies from host to device", _TRACES, _copy_rate("h2d_bandwidth")),
         Counter("d2h_bandwidth", "B/s", "rate of copies from device to host", _TRACES, _copy_rate("d2h_bandwidth")),
         Counter("d2d_bandwidth", "B/s", "rate of copies on a device", _TRACES, _copy_rate("d2d_bandwidth")),
@@ -230,7 +209,7 @@ def _readers(name: str) -> Iterable[tuple[Tool, str, Read]]:
     if name in COUNTERS:
         counter = COUNTERS[name]
         yield from ((tool, counter.unit, counter.read) for tool in counter.tools)
-    yield "aiperf", unit_of_own(name), lambda told, _: told.own.get(name)
+    yield "aiperf", unit_of_own(name), lambda observed, _: observed.own.get(name)
     for column, metrics in (*FIELDS.items(), *WHOLE.items()):
         if name in metrics:
             yield "ncu", "", _launched_bytes if column == "bytes" else _weighted(column)
@@ -263,8 +242,8 @@ def _nothing_copied(counter: Counter, before: Observed, after: Observed) -> Tool
     return ""
 
 
-def _copies(told: Observed, tool: Tool, name: str) -> list[CounterRow]:
-    return [r for r in _rows(told, tool, "memcpy") if r.name.startswith(_DIRECTIONS[name])]
+def _copies(observed: Observed, tool: Tool, name: str) -> list[CounterRow]:
+    return [r for r in _rows(observed, tool, "memcpy") if r.name.startswith(_DIRECTIONS[name])]
 
 
 def _wanted(name: str, before: Observed, after: Observed) -> str:
@@ -279,7 +258,7 @@ def _wanted(name: str, before: Observed, after: Observed) -> str:
         return f": {'; '.join(dict.fromkeys(left))}"
     if name in _DIRECTIONS and any(_copies(t, tool, name) for t in (before, after) for tool in ran):
         return ": only one side copies that way"
-    return f": {' and '.join(ran)} did not tell it of both sides"
+    return f": {' and '.join(ran)} did not read it of both sides"
 
 
 def _readable_by(name: str) -> tuple[Tool, ...]:
@@ -293,23 +272,25 @@ def _readable_by(name: str) -> tuple[Tool, ...]:
 
 def _unknown(name: str, before: Observed, after: Observed) -> str:
     """What is wrong with a name that no tool knows."""
-    if told := [side for side in (before, after) if name in side.own]:
-        return ": only one side counts it" if len(told) == 1 else ": a side told no finite number"
+    if observed := [side for side in (before, after) if name in side.own]:
+        return ": only one side counts it" if len(observed) == 1 else ": a side counted no finite number"
     near = closest(name, [*COUNTERS, *before.own, *after.own])
     meant = f"did you mean {near}? " if near else ""
-    return f": no counter has that name, and the workload told no such count; {meant}aiperf list --counters shows them"
+    return (
+        f": no counter has that name, and the workload counts no such thing; {meant}aiperf list --counters shows them"
+    )
 
 
-def _ran(told: Observed, tool: str) -> bool:
-    return any(r.tool == tool for r in told.rows) or any(s.tool == tool for s in told.sides)
+def _ran(observed: Observed, tool: str) -> bool:
+    return any(r.tool == tool for r in observed.rows) or any(s.tool == tool for s in observed.sides)
 
 
-def _side(told: Observed, tool: Tool) -> SideProfile | None:
-    return next((s for s in told.sides if s.tool == tool), None)
+def _side(observed: Observed, tool: Tool) -> SideProfile | None:
+    return next((s for s in observed.sides if s.tool == tool), None)
 
 
-def _rows(told: Observed, tool: Tool, kind: str) -> Sequence[CounterRow]:
-    return [r for r in told.rows if r.tool == tool and r.kind == kind]
+def _rows(observed: Observed, tool: Tool, kind: str) -> Sequence[CounterRow]:
+    return [r for r in observed.rows if r.tool == tool and r.kind == kind]
 
 
 def _mean(pairs: Iterable[tuple[float, float]]) -> float | None:

@@ -1,17 +1,53 @@
-"""Whether Nsight Compute read every kernel of a side, by its own limit and by what a tracer saw.
+"""Numbers of a side as a whole, and whether Nsight Compute read every kernel of it.
 
-What must not live here: any counter's value.
+What must not live here: counters of kernels, claims.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aiperf.profilers.registry import TRACERS
 from aiperf.records.profiled import CounterRow, SideProfile
 
 _SPARE = 0.01
 """Share of the kernels that only some iterations run: less than what makes a counter move."""
+
+
+SideNumber = Callable[[SideProfile], float | None]
+
+
+def plain(field: str) -> SideNumber:
+    """A field of a side as it is."""
+
+    def number(side: SideProfile) -> float | None:
+        value: float | None = getattr(side, field)
+        return value
+
+    return number
+
+
+def per_iteration(field: str) -> SideNumber:
+    """A total of a side, per profiled iteration."""
+
+    def number(side: SideProfile) -> float | None:
+        value: float | None = getattr(side, field)
+        return value / max(1, side.iterations) if value is not None else None
+
+    return number
+
+
+def share(part: str, whole: str, *, rest: bool = False) -> SideNumber:
+    """One field as a percentage of another, or what is left of it; None without the other."""
+
+    def number(side: SideProfile) -> float | None:
+        top: float | None = getattr(side, part)
+        bottom: float | None = getattr(side, whole)
+        if top is None or not bottom:
+            return None
+        return 100 * (1 - top / bottom if rest else top / bottom)
+
+    return number
 
 
 def iterations_of(sides: Sequence[SideProfile], tool: str) -> int:

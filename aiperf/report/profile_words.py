@@ -5,9 +5,10 @@ What must not live here: layout, and any class being decided.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aiperf.profilers.coverage import SideNumber, per_iteration, plain, share
 from aiperf.records.profiled import SideProfile
 from aiperf.report.numbers import DASH, format_change, format_ratio, format_share, format_si, format_value, known
 from aiperf.units import significant
@@ -31,57 +32,35 @@ class Quantity:
     name: str
     unit: str
     """s, B, FLOP, %, or empty for a count."""
-    read: Callable[[SideProfile], float | None]
+    read: SideNumber
     each: bool = False
     """Whether it is of one call: however short, no part of the wall."""
 
 
-def _total(field: str) -> Callable[[SideProfile], float | None]:
-    def read(side: SideProfile) -> float | None:
-        value: float | None = getattr(side, field)
-        return value / max(1, side.iterations) if value is not None else None
-
-    return read
-
-
-def _plain(field: str) -> Callable[[SideProfile], float | None]:
-    def read(side: SideProfile) -> float | None:
-        value: float | None = getattr(side, field)
-        return value
-
-    return read
-
-
-def _idle(side: SideProfile) -> float | None:
-    if side.gpu_busy_s is None or not side.gpu_span_s:
-        return None
-    return 100 * (1 - side.gpu_busy_s / side.gpu_span_s)
-
-
 QUANTITIES = (
-    Quantity("wall", "s", _total("wall_s")),
-    Quantity("GPU span", "s", _total("gpu_span_s")),
-    Quantity("GPU busy", "s", _total("gpu_busy_s")),
-    Quantity("GPU idle, of its span", "%", _idle),
-    Quantity("GPU waits for a launch", "s", _total("host_wait_s")),
-    Quantity("GPU waits otherwise", "s", _total("other_wait_s")),
-    Quantity("computation", "s", _total("compute_s")),
-    Quantity("copies and sets", "s", _total("copy_s")),
-    Quantity("copies hidden", "%", _plain("copy_overlap_pct")),
-    Quantity("operations at a time", "", _plain("concurrency")),
-    Quantity("launches", "", _total("launches")),
-    Quantity("launch interval, mean", "s", _plain("launch_interval_s"), each=True),
-    Quantity("kernels", "", _total("kernels")),
-    Quantity("kernel, mean", "s", _plain("mean_kernel_s"), each=True),
-    Quantity("waiting calls", "", _total("syncs")),
-    Quantity("time in waiting calls", "s", _total("sync_s")),
-    Quantity("communication", "s", _total("communication_s")),
-    Quantity("communication exposed", "s", _total("exposed_s")),
-    Quantity("communication hidden", "%", _plain("overlap_pct")),
-    Quantity("skew of ranks", "s", _total("skew_s")),
-    Quantity("launching threads", "", _plain("threads")),
+    Quantity("wall", "s", per_iteration("wall_s")),
+    Quantity("GPU span", "s", per_iteration("gpu_span_s")),
+    Quantity("GPU busy", "s", per_iteration("gpu_busy_s")),
+    Quantity("GPU idle, of its span", "%", share("gpu_busy_s", "gpu_span_s", rest=True)),
+    Quantity("GPU waits for a launch", "s", per_iteration("host_wait_s")),
+    Quantity("GPU waits otherwise", "s", per_iteration("other_wait_s")),
+    Quantity("computation", "s", per_iteration("compute_s")),
+    Quantity("copies and sets", "s", per_iteration("copy_s")),
+    Quantity("copies hidden", "%", plain("copy_overlap_pct")),
+    Quantity("operations at a time", "", plain("concurrency")),
+    Quantity("launches", "", per_iteration("launches")),
+    Quantity("launch interval, mean", "s", plain("launch_interval_s"), each=True),
+    Quantity("kernels", "", per_iteration("kernels")),
+    Quantity("kernel, mean", "s", plain("mean_kernel_s"), each=True),
+    Quantity("waiting calls", "", per_iteration("syncs")),
+    Quantity("time in waiting calls", "s", per_iteration("sync_s")),
+    Quantity("communication", "s", per_iteration("communication_s")),
+    Quantity("communication exposed", "s", per_iteration("exposed_s")),
+    Quantity("communication hidden", "%", plain("overlap_pct")),
+    Quantity("skew of ranks", "s", per_iteration("skew_s")),
+    Quantity("launching threads", "", plain("threads")),
     Quantity("ranks", "", lambda side: side.ranks if side.ranks > 1 else None),
-    Quantity("peak memory", "B", _plain("peak_bytes")),
+    Quantity("peak memory", "B", plain("peak_bytes")),
 )
 
 
@@ -141,5 +120,5 @@ def side_change(quantity: Quantity, before: SideProfile, after: SideProfile) -> 
 
 
 def _negligible(seconds: float | None, side: SideProfile) -> bool:
-    wall = _total("wall_s")(side)
+    wall = per_iteration("wall_s")(side)
     return seconds is not None and bool(wall) and seconds < _NEGLIGIBLE * (wall or 0.0)

@@ -72,7 +72,7 @@ def test_every_counter_is_readable_from_each_of_its_tools(name: str, tool: str):
 def test_a_tool_that_ran_and_did_not_tell_is_not_asked_for_again():
     told = Observed((row(tool="perf", kind="range", metrics={"context-switches": 1.0}),))
     mechanism = judged("cache_misses", "down", told, told)
-    assert mechanism.sentence == "cache_misses was not readable here: perf did not tell it of both sides"
+    assert mechanism.sentence == "cache_misses was not readable here: perf did not read it of both sides"
 
 
 def test_the_operations_of_a_side_are_not_known_while_those_of_one_kernel_are_not():
@@ -165,7 +165,7 @@ def test_a_tools_own_name_for_a_metric_is_good_too(name: str, value: float, tool
 def test_a_name_that_nobody_knows_is_not_readable():
     told: Any = everything("nsys")
     assert judged("nonsense", "up", told, told).sentence == (
-        "nonsense was not readable here: no counter has that name, and the workload told no such count; "
+        "nonsense was not readable here: no counter has that name, and the workload counts no such thing; "
         "aiperf list --counters shows them"
     )
 
@@ -182,13 +182,14 @@ def test_a_name_that_nobody_knows_is_not_readable():
 def test_a_misspelt_name_gets_the_nearest_counter_or_count_of_the_workload(name: str, meant: str):
     mechanism = judged(name, "down", Observed(own={"graph_breaks": 3}), Observed())
     assert mechanism.sentence == (
-        f"{name} was not readable here: no counter has that name, and the workload told no such count; "
+        f"{name} was not readable here: no counter has that name, and the workload counts no such thing; "
         f"did you mean {meant}? aiperf list --counters shows them"
     )
 
 
 @pytest.mark.parametrize(
-    ("after", "why"), [({}, "only one side counts it"), ({"host_waits": float("nan")}, "a side told no finite number")]
+    ("after", "why"),
+    [({}, "only one side counts it"), ({"host_waits": float("nan")}, "a side counted no finite number")],
 )
 def test_a_count_of_the_workload_that_one_side_lacks_is_no_unknown_name(after: dict[str, float], why: str):
     mechanism = judged("host_waits", "down", Observed(own={"host_waits": 3}), Observed(own=after))
@@ -236,7 +237,7 @@ def test_a_count_that_one_kernel_lacks_is_not_known():
     before = kernels((100.0, 1, 1.0))
     lacking = Observed((*before.rows, row(name="uncounted", time_s=1.0)))
     assert judged(INSTRUCTIONS, "down", before, lacking).sentence == (
-        f"{INSTRUCTIONS} was not readable here: ncu did not tell it of both sides"
+        f"{INSTRUCTIONS} was not readable here: ncu did not read it of both sides"
     )
 
 
@@ -320,7 +321,7 @@ def test_a_direction_that_one_side_copies_in_is_not_readable():
 def test_where_no_cuda_was_traced_nothing_is_said_of_copies():
     blank = Observed((), (side(gpu_busy_s=None, launches=None),))
     assert judged("h2d_bandwidth", "up", blank, blank).sentence == (
-        "h2d_bandwidth was not readable here: nsys did not tell it of both sides"
+        "h2d_bandwidth was not readable here: nsys did not read it of both sides"
     )
 
 
