@@ -19,7 +19,7 @@ import pytest
 from cuda_sides import KernelSide, kernel_scenarios, sides_of
 
 from aiperf.workloads.cuda import workload as cuda
-from aiperf.workloads.cuda.compiling import CompileError, code_digest, compile_cubin, sections, told_error
+from aiperf.workloads.cuda.compiling import CompileError, code_digest, compile_cubin, first_error, sections
 from aiperf.workloads.cuda.describe import SOURCES
 
 NVCC = shutil.which("nvcc")
@@ -191,10 +191,10 @@ if NVCC and EVERY_KERNEL:
 
 
 def test_a_compilers_log_becomes_one_message() -> None:
-    told = told_error(Path("/tmp/my.cu"), LOG)
+    told = first_error(Path("/tmp/my.cu"), LOG)
     assert told.splitlines()[0] == '/tmp/my.cu:3: identifier "nothing" is undefined (and 1 more error)'
     assert "out[0] = nothing;" in told
-    assert told_error(Path("/tmp/my.cu"), "killed").splitlines() == ["/tmp/my.cu does not compile:", "killed"]
+    assert first_error(Path("/tmp/my.cu"), "killed").splitlines() == ["/tmp/my.cu does not compile:", "killed"]
 
 
 def test_what_is_no_elf_file_is_refused() -> None:

@@ -47,7 +47,7 @@ def _by_nvrtc(source: Path, flags: list[str]) -> bytes:
         nvrtc.compileProgram(program, tuple(flags))
         return bytes(nvrtc.getCUBIN(program))
     except nvrtc.NVRTCError as error:
-        raise CompileError(told_error(source, nvrtc.getProgramLog(program) or str(error))) from None
+        raise CompileError(first_error(source, nvrtc.getProgramLog(program) or str(error))) from None
     finally:
         nvrtc.destroyProgram(program)
 
@@ -70,16 +70,16 @@ def _by_nvcc(source: Path, flags: list[str], scratch: Path) -> bytes:
     if nvcc is None:
         raise CompileError("backend is nvcc, but no nvcc is on PATH; install the CUDA toolkit or write nvrtc")
     target = scratch / f"{source.stem}.cubin"
-    told = subprocess.run(
+    done = subprocess.run(
         [nvcc, "-cubin", *flags, "-o", target, source],
         capture_output=True, text=True, errors="replace", timeout=_NVCC_LIMIT_S, check=False,
     )  # fmt: skip
-    if told.returncode:
-        raise CompileError(told_error(source, told.stderr + told.stdout))
+    if done.returncode:
+        raise CompileError(first_error(source, done.stderr + done.stdout))
     return target.read_bytes()
 
 
-def told_error(source: Path, log: str) -> str:
+def first_error(source: Path, log: str) -> str:
     """One message: file:line and the first error, how many there are, then the compiler's log."""
     errors = _NVRTC_ERROR.findall(log)
     kept = "\n".join(log.strip().splitlines()[:_LINES_SHOWN])

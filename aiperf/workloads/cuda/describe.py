@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from aiperf.workloads.cuda.expression import evaluate
@@ -38,41 +39,6 @@ class ArraySpec:
     init: str
     low: float
     high: float
-
-
-@dataclass(frozen=True)
-class Request:
-    """The keywords of cuda.kernel as they were given; see there."""
-
-    source: str
-    arrays: Mapping[str, Mapping[str, Any]]
-    entry: str = ""
-    args: Sequence[int | float | str] | None = None
-    launches: Sequence[Mapping[str, Any]] | None = None
-    n: int = 0
-    shape: Sequence[int] | None = None
-    dtype: str = "float32"
-    variant: str = ""
-    defines: Mapping[str, int | float | str] | None = None
-    options: Sequence[str] | None = None
-    block: int | str = 256
-    items: int = 1
-    grid: int | str = "cover"
-    grid_waves: float = 1.0
-    smem: int = 0
-    carveout: int = -1
-    cluster: int = 1
-    cooperative: bool = False
-    pdl: bool = False
-    repeat: int = 1
-    clear: Sequence[str] | None = None
-    layout: str = ""
-    layout_args: Sequence[int | float | str] | None = None
-    flops: int | float | str = 0
-    useful_bytes: int | float | str = ""
-    work_items: int | float | str = "n"
-    item: str = "elements"
-    reference: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -119,15 +85,14 @@ class Description:
         return self.placed(self.launches[0], sms=_ANY_SMS).grid
 
 
-def describe(**given: Any) -> Description:
-    """Check the keywords of cuda.kernel. Raises ValueError with what is allowed."""
-    request = Request(**given)
-    path = _source(request.source)
-    _check_numbers(request)
-    names = _names(request)
-    arrays = {name: _array_spec(name, spec, names, request.dtype) for name, spec in request.arrays.items()}
-    launches = _launches(request)
-    layout = _layout(request)
+def describe(asked: SimpleNamespace) -> Description:
+    """Check the keywords of cuda.kernel, all of them in ``asked``. Raises ValueError with what is allowed."""
+    path = _source(asked.source)
+    _check_numbers(asked)
+    names = _names(asked)
+    arrays = {name: _array_spec(name, spec, names, asked.dtype) for name, spec in asked.arrays.items()}
+    launches = _launches(asked)
+    layout = _layout(asked)
     text = path.read_text(encoding="utf-8")
     for launch in (*launches, *([layout] if layout else [])):
         if not re.search(rf"\b{re.escape(launch.entry)}\b", text):
@@ -136,21 +101,21 @@ def describe(**given: Any) -> Description:
         _check_args(launch, arrays, names)
     described = Description(
         source=path,
-        options=_options(request),
+        options=_options(asked),
         names=names,
         arrays=arrays,
         launches=launches,
         layout=layout,
-        repeat=request.repeat,
-        clear=tuple(request.clear or ()),
-        carveout=request.carveout,
-        cluster=request.cluster,
-        pdl=request.pdl,
-        flops=_amount("flops", request.flops, names),
-        useful_bytes=None if request.useful_bytes == "" else _amount("useful_bytes", request.useful_bytes, names),
-        work_items=_amount("work_items", request.work_items, names),
-        item=request.item,
-        reference=dict(request.reference or {}),
+        repeat=asked.repeat,
+        clear=tuple(asked.clear or ()),
+        carveout=asked.carveout,
+        cluster=asked.cluster,
+        pdl=asked.pdl,
+        flops=_amount("flops", asked.flops, names),
+        useful_bytes=None if asked.useful_bytes == "" else _amount("useful_bytes", asked.useful_bytes, names),
+        work_items=_amount("work_items", asked.work_items, names),
+        item=asked.item,
+        reference=dict(asked.reference or {}),
     )
     _check_whole(described)
     return described
@@ -164,78 +129,78 @@ def _source(source: str) -> Path:
     return path
 
 
-def _check_numbers(request: Request) -> None:
-    n = request.n or math.prod(request.shape or [0])
+def _check_numbers(asked: SimpleNamespace) -> None:
+    n = asked.n or math.prod(asked.shape or [0])
     checks = (
         (0 < n <= _LARGEST_N, f"n is {n}; it must lie between 1 and {_LARGEST_N}"),
-        (request.items >= 1, f"items is {request.items}; a thread handles 1 element or more"),
-        (request.repeat >= 1, f"repeat is {request.repeat}; write 1 or more"),
-        (request.grid_waves > 0, f"grid_waves is {request.grid_waves}; write a number above 0"),
-        (-1 <= request.carveout <= 100, f"carveout is {request.carveout}; write 0 to 100 percent, or -1"),
-        (1 <= request.cluster <= 16, f"cluster is {request.cluster}; a cluster has 1 to 16 blocks"),
-        (0 < len(request.shape or [1]) <= len(_SIDES), "shape has 1 to 3 sides: rows, cols, depth"),
-        (min(request.shape or [1]) > 0, f"shape {list(request.shape or [])} must hold whole numbers above 0"),
-        (not (request.pdl and request.cooperative), "pdl and cooperative cannot go together"),
+        (asked.items >= 1, f"items is {asked.items}; a thread handles 1 element or more"),
+        (asked.repeat >= 1, f"repeat is {asked.repeat}; write 1 or more"),
+        (asked.grid_waves > 0, f"grid_waves is {asked.grid_waves}; write a number above 0"),
+        (-1 <= asked.carveout <= 100, f"carveout is {asked.carveout}; write 0 to 100 percent, or -1"),
+        (1 <= asked.cluster <= 16, f"cluster is {asked.cluster}; a cluster has 1 to 16 blocks"),
+        (0 < len(asked.shape or [1]) <= len(_SIDES), "shape has 1 to 3 sides: rows, cols, depth"),
+        (min(asked.shape or [1]) > 0, f"shape {list(asked.shape or [])} must hold whole numbers above 0"),
+        (not (asked.pdl and asked.cooperative), "pdl and cooperative cannot go together"),
     )
     for holds, message in checks:
         if not holds:
             raise ValueError(message)
 
 
-def _names(request: Request) -> dict[str, int]:
+def _names(asked: SimpleNamespace) -> dict[str, int]:
     """Whole numbers that expressions may use: sizes first, then the defines that are whole numbers."""
-    shape = list(request.shape or [])
-    n = request.n or math.prod(shape)
+    shape = list(asked.shape or [])
+    n = asked.n or math.prod(shape)
     found = dict(zip(_SIDES, shape or [n, n], strict=False))
-    found |= {"n": n, "items": request.items, "cluster": request.cluster}
-    variant = dict([request.variant.split("=", 1)]) if "=" in request.variant else {}
-    for name, value in {**variant, **(request.defines or {})}.items():
+    found |= {"n": n, "items": asked.items, "cluster": asked.cluster}
+    variant = dict([asked.variant.split("=", 1)]) if "=" in asked.variant else {}
+    for name, value in {**variant, **(asked.defines or {})}.items():
         if re.fullmatch(r"-?\d+", str(value)):
             found.setdefault(str(name), int(value))
     return found
 
 
-def _options(request: Request) -> tuple[str, ...]:
-    names = _names(request)
-    given = [f"N={names['n']}", f"ITEMS={request.items}", *([request.variant] if request.variant else [])]
-    given += [f"{side.upper()}={value}" for side, value in zip(_SIDES, request.shape or [], strict=False)]
-    given += [f"CLUSTER={request.cluster}"] if request.cluster > 1 else []
-    given += [f"{name}={value}" for name, value in (request.defines or {}).items()]
-    return ("-std=c++17", *(f"-D{d}" for d in given), *(request.options or []))
+def _options(asked: SimpleNamespace) -> tuple[str, ...]:
+    names = _names(asked)
+    given = [f"N={names['n']}", f"ITEMS={asked.items}", *([asked.variant] if asked.variant else [])]
+    given += [f"{side.upper()}={value}" for side, value in zip(_SIDES, asked.shape or [], strict=False)]
+    given += [f"CLUSTER={asked.cluster}"] if asked.cluster > 1 else []
+    given += [f"{name}={value}" for name, value in (asked.defines or {}).items()]
+    return ("-std=c++17", *(f"-D{d}" for d in given), *(asked.options or []))
 
 
-def _launches(request: Request) -> tuple[Launch, ...]:
-    if bool(request.entry) == bool(request.launches):
+def _launches(asked: SimpleNamespace) -> tuple[Launch, ...]:
+    if bool(asked.entry) == bool(asked.launches):
         raise ValueError("write either entry or launches, and not both")
     found = []
-    for given in request.launches or [{"entry": request.entry}]:
+    for given in asked.launches or [{"entry": asked.entry}]:
         unknown = set(given) - set(_LAUNCH_KEYS)
         if unknown or "entry" not in given:
             fault = f"{', '.join(sorted(unknown))} is unknown" if unknown else "entry is missing"
             raise ValueError(f"launches: {fault}. Allowed: {', '.join(_LAUNCH_KEYS)}")
-        args = given.get("args", request.args)
+        args = given.get("args", asked.args)
         if args is None:
             raise ValueError(f"entry {given['entry']} has no args; name its arrays in order")
         found.append(
             Launch(
                 entry=str(given["entry"]),
                 args=tuple(args),
-                grid=str(given.get("grid", request.grid)),
-                grid_waves=float(given.get("grid_waves", request.grid_waves)),
-                block=str(given.get("block", request.block)),
-                smem=str(given.get("smem", request.smem)),
-                cooperative=bool(given.get("cooperative", request.cooperative)),
+                grid=str(given.get("grid", asked.grid)),
+                grid_waves=float(given.get("grid_waves", asked.grid_waves)),
+                block=str(given.get("block", asked.block)),
+                smem=str(given.get("smem", asked.smem)),
+                cooperative=bool(given.get("cooperative", asked.cooperative)),
             )
         )
     return tuple(found)
 
 
-def _layout(request: Request) -> Launch | None:
+def _layout(asked: SimpleNamespace) -> Launch | None:
     """The untimed filling of stored arrays: enough blocks for every element, whatever the timed launches use."""
-    if not request.layout:
+    if not asked.layout:
         return None
-    block = "256" if str(request.block) == "occupancy" or request.grid != "cover" else str(request.block)
-    return Launch(request.layout, tuple(request.layout_args or ()), "cover", 1.0, block, "0", False)
+    block = "256" if str(asked.block) == "occupancy" or asked.grid != "cover" else str(asked.block)
+    return Launch(asked.layout, tuple(asked.layout_args or ()), "cover", 1.0, block, "0", False)
 
 
 def _check_args(launch: Launch, arrays: Mapping[str, ArraySpec], names: Mapping[str, int]) -> None:

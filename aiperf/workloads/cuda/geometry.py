@@ -61,10 +61,12 @@ def place(launch: Launch, names: Mapping[str, int], *, sms: int, cluster: int, s
     known["threads"] = threads
     grid = _grid(launch, block, known, cluster)
     if min(grid) < 1:
-        raise ValueError(f'grid "{launch.grid}" gives {_told(grid)} blocks; write cover, sms or a whole number above 0')
+        raise ValueError(
+            f'grid "{launch.grid}" gives {_sides(grid)} blocks; write cover, sms or a whole number above 0'
+        )
     if any(side > largest for side, largest in zip(grid, _LARGEST_GRID, strict=True)):
         raise ValueError(
-            f'grid "{launch.grid}" gives {_told(grid)} blocks; at most {_told(_LARGEST_GRID)} are possible'
+            f'grid "{launch.grid}" gives {_sides(grid)} blocks; at most {_sides(_LARGEST_GRID)} are possible'
         )
     smem = evaluate(launch.smem, known)
     if not isinstance(smem, int) or smem < 0:
@@ -97,6 +99,6 @@ def _three(key: str, text: str, known: Mapping[str, int]) -> Three:
     return x, y, z
 
 
-def _told(sides: Three) -> str:
+def _sides(sides: Three) -> str:
     """``5`` or ``5 x 4 x 1``."""
     return str(sides[0]) if sides[1:] == (1, 1) else " x ".join(map(str, sides))

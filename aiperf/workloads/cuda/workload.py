@@ -5,10 +5,12 @@ The sources are in kernels/. What must not live here: compiling (compiling.py), 
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, Literal
 
 from aiperf.workloads.contract import Context, Size, SkipSide, Workload
-from aiperf.workloads.cuda.describe import Description, describe
+from aiperf.workloads.cuda.describe import Description
+from aiperf.workloads.cuda.describe import describe as describe_launches
 from aiperf.workloads.cuda.running import KernelRun
 
 __all__ = ["Description", "describe", "kernel"]
@@ -50,41 +52,39 @@ def kernel(
 ) -> Workload:
     """Launch ``entry`` of ``source`` (or each of ``launches``, ``repeat`` times over) per step, on the current stream.
 
-    Source. A file of kernels/ or an absolute path, compiled for the device in use with -std=c++17, -DN=n, -DITEMS=items
-    (elements per thread), ``variant`` (``NAME`` or ``NAME=value``), ``defines``, with ``shape`` also -DROWS, -DCOLS,
-    -DDEPTH (as many as it has), with ``cluster`` above 1 -DCLUSTER (the source says ``__cluster_dims__(CLUSTER, 1,
-    1)``), and ``options``. Entries are ``extern "C"``.
+    Source. A file of kernels/ or an absolute path, compiled with -std=c++17, -DN=n, -DITEMS=items (elements per
+    thread), ``variant`` (``NAME`` or ``NAME=value``), ``defines``, with ``shape`` also -DROWS, -DCOLS, -DDEPTH, with
+    ``cluster`` above 1 -DCLUSTER, and ``options``. Entries are ``extern "C"``.
 
-    Expressions. Wherever text stands for a number it may be an expression (+ - * / // % and brackets) over n, items,
-    rows, cols, depth, threads (of a block), sms (multiprocessors), cluster and every define that is a whole number.
-    ``shape`` gives rows, cols, depth and, when n is 0, n as their product; without it rows and cols are n.
+    Expressions. Text that stands for a number may be an expression (+ - * / // % and brackets) over n, items, rows,
+    cols, depth, threads (of a block), sms (multiprocessors), cluster and every define that is a whole number. ``shape``
+    gives rows, cols, depth and, when n is 0, n as their product; without it rows and cols are n.
 
     Launches. ``launches`` lists {entry, args, grid, grid_waves, block, smem, cooperative}; what one leaves out comes
     from the keywords of the same name. ``block``: threads, ``"x,y"`` or ``"x,y,z"``, or ``occupancy`` (the driver's
-    choice for the compiled entry). ``grid``: ``cover`` (just enough blocks for n, at ``items`` elements a thread; with
-    a 2-D block, for cols x rows), ``sms`` (multiprocessors x ``grid_waves``), or expressions ``"x,y,z"``; cover and sms
-    are rounded up to whole clusters. ``smem``: dynamic shared bytes of a block, also above 48 KiB. ``carveout``:
-    preferred percentage of shared memory, -1 leaves it. ``cooperative``: for grid-wide barriers; a grid that cannot be
-    resident is refused. ``pdl``: each launch after the first may start before the one ahead of it ends (programmatic
-    dependent launch). ``clear``: arrays set to zero at the start of each step, inside the timed region.
+    choice). ``grid``: ``cover`` (just enough blocks for n, at ``items`` elements a thread; with a 2-D block, for cols x
+    rows), ``sms`` (multiprocessors x ``grid_waves``), or expressions ``"x,y,z"``; cover and sms are rounded up to whole
+    clusters. ``smem``: dynamic shared bytes of a block. ``carveout``: preferred percentage of shared memory, -1 leaves
+    it. ``cooperative``: for grid-wide barriers; the grid must be resident. ``pdl``: each launch after the first may
+    start before the one ahead of it ends. ``clear``: arrays set to zero at the start of each step, timed.
 
     Arrays. name -> {role, dtype, shape, init, low, high}. role: ``input`` (drawn from the seed), ``output`` (written
     whole by every step), ``stored`` (filled by the untimed entry ``layout`` with ``layout_args`` from the inputs),
-    ``scratch`` (zeroed once; neither checked nor counted). The layout's grid covers n, with 256 threads a block where
-    ``grid`` is not cover. dtype defaults to ``dtype``. shape: expressions, default n. init: normal (default of floats),
-    uniform (default of integers; low <= x < high, by default 0 to 1 for floats and 0 to 128 for integers), zeros, ones,
-    arange, permutation (of 0 .. size - 1). An array's values depend on the seed and its name only. ``args``: names of
-    arrays (pointers), whole numbers or expressions (64-bit integers), other numbers (32-bit floats).
+    ``scratch`` (zeroed once; neither checked nor counted). shape: expressions, default n. init: normal (default of
+    floats), uniform (default of integers; low <= x < high, by default 0 to 1 for floats and 0 to 128 for integers),
+    zeros, ones, arange, permutation (of 0 .. size - 1). ``args``: names of arrays (pointers), whole numbers or
+    expressions (64-bit integers), other numbers (32-bit floats).
 
     Work. ``flops``, ``useful_bytes`` (default: every array that a launch takes, but scratch, once) and ``work_items``
     of ``item``. ``reference``: each output as an expression over the inputs in float64, with abs, sqrt, rsqrt, exp,
-    sin, where, maximum, minimum, matmul, transpose and sum besides.
-
-    Facts. Registers, local bytes (spills), shared bytes, geometry, theoretical occupancy and waves; ``code_digest`` of
-    the timed machine code and ``step_digest`` of all that a step consists of: sides of one step digest cannot differ.
+    sin, where, maximum, minimum, matmul, transpose and sum besides. Sides of one ``step_digest`` cannot differ.
     """
-    given = {name: value for name, value in locals().items() if name not in ("context", "backend")}
-    description = describe(**given)
+    description = describe_launches(SimpleNamespace(**locals()))
     if not context.device.startswith("cuda"):
         raise SkipSide("a CUDA kernel needs a GPU")
     return KernelRun(context, description, backend=backend).workload()
+
+
+def describe(**given: Any) -> Description:
+    """What ``kernel`` would launch with these keywords, without a GPU. Raises ValueError with what is allowed."""
+    return describe_launches(SimpleNamespace(**{**(kernel.__kwdefaults__ or {}), **given}))

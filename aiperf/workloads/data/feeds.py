@@ -100,12 +100,6 @@ def move(batch: Any, device: str, *, non_blocking: bool) -> Any:
     return batch.to(device, non_blocking=non_blocking)
 
 
-def arriving(batches: Iterable[Any], device: str, *, non_blocking: bool) -> Iterator[Any]:
-    """Each batch on the device, copied on the stream that consumes it."""
-    for batch in batches:
-        yield move(batch, device, non_blocking=non_blocking)
-
-
 def arriving_ahead(batches: Iterable[Any], device: str, stream: Any) -> Iterator[Any]:
     """Each batch on the device, copied on ``stream`` while the current stream still works on the batch before it."""
     rest = iter(batches)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
@@ -74,12 +75,9 @@ class _Consumer:
 class _Loader:
     """The loop over batches, or one part of it alone; ``last`` receives the last batch of each step."""
 
-    def __init__(self, batches: Iterable[Any], consume: _Consumer, *, given: Mapping[str, Any], device: str):
-        """``given``: what loader was called with, checked."""
-        self.feed, self.consume, self.device = batches, consume, device
-        self.size, self.stage, self.epochs = given["batch_size"], given["stage"], given["epochs"]
-        self.pinned, self.non_blocking = given["pinned"], given["non_blocking"]
-        self.stream = torch.cuda.Stream(device) if given["copy_stream"] else None
+    def __init__(self, batches: Iterable[Any], consume: _Consumer, asked: SimpleNamespace) -> None:
+        self.feed, self.consume, self.asked, self.device = batches, consume, asked, asked.context.device
+        self.stream = torch.cuda.Stream(self.device) if asked.copy_stream else None
         self.last: Any = None
         self.on_host: list[Any] = []
         self.on_device: list[Any] = []
@@ -87,35 +85,34 @@ class _Loader:
     def refill(self, seed: int, fresh: Iterable[Any]) -> None:
         """Draw the projection and hold the batches of ``fresh`` where the part at hand runs without its loader."""
         self.consume.draw(seed)
-        if self.stage not in ("copy_only", "compute_only"):
+        if self.asked.stage not in ("copy_only", "compute_only"):
             return
-        self.on_host = [batch.pin_memory() if self.pinned else batch for batch in fresh]
-        if self.stage == "compute_only":
+        self.on_host = [batch.pin_memory() if self.asked.pinned else batch for batch in fresh]
+        if self.asked.stage == "compute_only":
             self.on_device = [batch.to(self.device) for batch in self.on_host]
 
     def arriving(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Batches on the device."""
+        """Batches on the device, copied on the stream that consumes them or ahead on another one."""
         if self.stream is not None:
             return feeds.arriving_ahead(batches, self.device, self.stream)
-        return feeds.arriving(batches, self.device, non_blocking=self.non_blocking)
+        return (feeds.move(batch, self.device, non_blocking=self.asked.non_blocking) for batch in batches)
 
     def run(self) -> None:
         """The timed region: whole epochs."""
-        for _ in range(self.epochs):
-            self._epoch()
-
-    def _epoch(self) -> None:
-        batch: Any = None
-        if self.stage == "loader_only":
-            batch = _latest(self.feed)
-        elif self.stage == "copy_only":
-            batch = _latest(self.arriving(self.on_host))
-        else:
-            on_device = self.on_device if self.stage == "compute_only" else self.arriving(self.feed)
-            for number, arrived in enumerate(on_device):
-                batch = self.consume(number * self.size, arrived)
-        if self.last is not None:
-            self.last.copy_(batch)
+        stage = self.asked.stage
+        for _ in range(self.asked.epochs):
+            batch: Any = None
+            if stage == "loader_only":
+                batch = _latest(self.feed)
+            elif stage == "copy_only":
+                batch = _latest(self.arriving(self.on_host))
+            else:
+                for number, arrived in enumerate(
+                    self.on_device if stage == "compute_only" else self.arriving(self.feed)
+                ):
+                    batch = self.consume(number * self.asked.batch_size, arrived)
+            if self.last is not None:
+                self.last.copy_(batch)
 
 
 def _latest(batches: Iterable[Any]) -> Any:
@@ -123,41 +120,42 @@ def _latest(batches: Iterable[Any]) -> Any:
     return deque(batches, maxlen=1)[0]
 
 
-def _check_heavy(given: dict[str, Any]) -> None:
-    if given["heavy"] < 1 or given["heavy_every"] < 0:
+def _check_heavy(asked: SimpleNamespace) -> None:
+    if asked.heavy < 1 or asked.heavy_every < 0:
         raise ValueError("heavy must be 1 or more, heavy_every 0 or more")
-    if given["heavy"] == 1:
+    if asked.heavy == 1:
         return
-    if not given["heavy_every"]:
+    if not asked.heavy_every:
         raise ValueError("heavy repeats the transform of some samples; choose them with heavy_every")
-    if given["transform_at"] != "sample" or given["transform"] == "none" or given["source"] not in ("memory", "files"):
+    if asked.transform_at != "sample" or asked.transform == "none" or asked.source not in ("memory", "files"):
         raise ValueError("heavy needs source memory or files and a transform at sample, which it repeats")
 
 
-def _check(given: dict[str, Any], device: str) -> None:
-    if given["source"] in ("text", "tokens"):
-        if given["transform"] != "none" or len(given["sample_shape"]) != 1:
+def _check(asked: SimpleNamespace) -> None:
+    transform, at, alone = asked.transform, asked.transform_at, asked.stage != "all"
+    if asked.source in ("text", "tokens"):
+        if transform != "none" or len(asked.sample_shape) != 1:
             raise ValueError("text and tokens take transform none and a sample_shape of one number, the tokens")
-    elif len(given["sample_shape"]) != 3 or given["sample_shape"][0] != 3:
+    elif len(asked.sample_shape) != 3 or asked.sample_shape[0] != 3:
         raise ValueError("images need a sample_shape of [3, height, width]")
-    if given["transform_at"] == "batch" and given["transform"] != "normalise":
+    if at == "batch" and transform != "normalise":
         raise ValueError("transform_at batch needs transform normalise")
-    if given["transform_at"] == "device" and given["transform"] not in ("normalise", "augment"):
+    if at == "device" and transform not in ("normalise", "augment"):
         raise ValueError("transform_at device needs transform normalise or augment")
-    if given["transform_at"] != "sample" and given["source"] == "synthetic":
+    if at != "sample" and asked.source == "synthetic":
         raise ValueError("synthetic samples are transformed already; leave transform_at at sample")
-    if given["stage"] != "all" and (given["transform_at"] == "device" or given["epochs"] > 1):
+    if alone and (at == "device" or asked.epochs > 1):
         raise ValueError("one stage alone needs one epoch and no transform on the device")
-    if given["stage"] != "all" and given["watch"] != "last_batch":
+    if alone and asked.watch != "last_batch":
         raise ValueError("one stage alone is compared by its last batch: watch last_batch on every side")
-    if not device.startswith("cuda") and (given["pinned"] or given["copy_stream"]):
+    if not asked.context.device.startswith("cuda") and (asked.pinned or asked.copy_stream):
         raise ValueError("pinned and copy_stream need a GPU")
-    if given["copy_stream"] and not (given["pinned"] and given["non_blocking"]):
+    if asked.copy_stream and not (asked.pinned and asked.non_blocking):
         raise ValueError("copy_stream overlaps only what is pinned and non_blocking")
-    _check_heavy(given)
-    if given["main_cpus"] == "free" and given["worker_cpus"] != "inherited":
+    _check_heavy(asked)
+    if asked.main_cpus == "free" and asked.worker_cpus != "inherited":
         raise ValueError("worker_cpus node undoes what main_cpus one did: set main_cpus to one on every side")
-    if given["main_cpus"] == "one" and not (given["num_workers"] and given["worker_kind"] == "process"):
+    if asked.main_cpus == "one" and not (asked.num_workers and asked.worker_kind == "process"):
         raise ValueError(
             "main_cpus one is what worker processes inherit: set num_workers to 1 or more, of kind process"
         )
@@ -191,28 +189,29 @@ def loader(
 ) -> Workload:
     """``epochs`` epochs of ``batches`` batches: transformed, moved to the device and projected to 64 features each.
 
-    ``source``: images (3, H, W) of bytes in memory or in a file each (in the page cache), finished batches made
-    beforehand (``synthetic``), ``text`` tokenised on demand or the same ``tokens`` from a mapped file. The last of
-    every ``heavy_every`` samples is transformed ``heavy`` times over, as a larger image costs more; all results but the
-    last are let go. After a batch is projected the step goes on with ``products`` matrix products: on a GPU 4096^3
-    bfloat16, else 256^3 float32 in one call on one thread, which takes a core that a GPU would have left to the loader.
-    ``stage`` runs one part of the loop alone, on batches made beforehand where the loader is left out. Each step is
-    whole epochs, so that nothing is prefetched outside the timed region. Random choices depend on the sample's index
-    alone: batches are equal, in order, whatever the workers. ``main_cpus`` ``one`` binds the consuming thread, which
-    starts the workers, to one CPU, and torch to one thread; workers inherit that CPU or, with ``node``, bind themselves
-    in worker_init_fn to all CPUs of its NUMA node that aiperf may use. Counter, then: CPUs that workers may use between
-    them. Items: samples; bytes: float32 (or token) bytes of the batches projected.
+    ``source``: images (3, H, W) of bytes in memory or in a file each, finished batches made beforehand
+    (``synthetic``), ``text`` tokenised on demand or the same ``tokens`` from a mapped file. The last of every
+    ``heavy_every`` samples is transformed ``heavy`` times over. After a batch is projected the step goes on with
+    ``products`` matrix products: on a GPU 4096^3 bfloat16, else 256^3 float32 in one call on one thread. ``stage`` runs
+    one part of the loop alone, on batches made beforehand where the loader is left out. Random choices depend on the
+    sample's index alone: batches are equal, in order, whatever the workers. ``main_cpus`` ``one`` binds the consuming
+    thread, which starts the workers, to one CPU, and torch to one thread; workers inherit that CPU or, with ``node``,
+    bind themselves to all CPUs of its NUMA node that aiperf may use.
+
+    Counter, then: CPUs that workers may use between them. Items: samples; bytes: float32 (or token) bytes of the
+    batches projected.
     """
-    given = {name: value for name, value in locals().items() if name != "context"}
-    _check(given, context.device)
+    asked = SimpleNamespace(**locals())
+    _check(asked)
     if (products or main_cpus == "one") and context.device == "cpu":
         torch.set_num_threads(1)
-    facts = _facts(given, context.device)
+    facts = _facts(asked)
     cpus = LoaderCpus(num_workers, worker_cpus=worker_cpus) if main_cpus == "one" else None
-    data, how, width = _data(context, given)
+    data, how, width = _data(asked)
     feeds.require_shared_memory(how, batch_size * width * 4)
     batched, end = feeds.feed(data, replace(how, init=cpus.init if cpus is not None else None))
-    loop = _loop(context, given, batched, width, text=isinstance(data, Texts))
+    text = isinstance(data, Texts)
+    loop = _loop(batched, width, asked, text=text)
 
     def redraw(seed: int) -> None:
         data.redraw(seed)
@@ -230,7 +229,7 @@ def loader(
         step=loop.run,
         work=Work(
             bytes=float(samples * width * 4),
-            flops=0.0 if isinstance(data, Texts) else 2.0 * samples * width * _FEATURES,
+            flops=0.0 if text else 2.0 * samples * width * _FEATURES,
             items=samples,
             item="samples",
         ),
@@ -243,42 +242,41 @@ def loader(
     )
 
 
-def _loop(context: Context, given: dict[str, Any], batched: Iterable[Any], width: int, *, text: bool) -> _Loader:
+def _loop(batched: Iterable[Any], width: int, asked: SimpleNamespace, *, text: bool) -> _Loader:
     """The loop over ``batched``, whose samples have ``width`` elements as they are projected."""
-    device, shape = context.device, given["sample_shape"]
+    device, shape = asked.context.device, asked.sample_shape
     weight = torch.empty(len(pieces()) if text else width, _FEATURES, device=device)
-    features = torch.zeros(given["batches"] * given["batch_size"], _FEATURES, device=device)
+    features = torch.zeros(asked.batches * asked.batch_size, _FEATURES, device=device)
     arrive = {
         "normalise": images.normalise_batch,
         "augment": lambda batch: images.augment_batch(batch[0], batch[1], crop=images.crop_of(shape)),
-    }.get(given["transform"] if given["transform_at"] == "device" else "none", lambda batch: batch)
-    consume = _Consumer(weight, features, arrive, given["products"])
-    return _Loader(batched, consume, given=given, device=device)
+    }.get(asked.transform if asked.transform_at == "device" else "none", lambda batch: batch)
+    return _Loader(batched, _Consumer(weight, features, arrive, asked.products), asked)
 
 
-def _data(context: Context, given: dict[str, Any]) -> tuple[Any, feeds.Feeding, int]:
+def _data(asked: SimpleNamespace) -> tuple[Any, feeds.Feeding, int]:
     """The dataset, how it is read, and the elements of a sample as it is projected."""
-    shape, count, transform = given["sample_shape"], given["batches"] * given["batch_size"], given["transform"]
+    shape, count, transform = asked.sample_shape, asked.batches * asked.batch_size, asked.transform
     taken = ("batch_size", "num_workers", "worker_kind", "prefetch_factor", "persistent", "pinned")
-    collate = _normalised_together if given["transform_at"] == "batch" else default_collate
-    how = feeds.Feeding(**{name: given[name] for name in taken}, collate=collate)
-    source, seed, folder = given["source"], context.seed, context.scratch
+    collate = _normalised_together if asked.transform_at == "batch" else default_collate
+    how = feeds.Feeding(**{name: getattr(asked, name) for name in taken}, collate=collate)
+    source, seed, folder = asked.source, asked.context.seed, asked.context.scratch
     if source in ("text", "tokens"):
         return Texts(source, count=count, length=shape[0], seed=seed, folder=folder), how, shape[0]
-    log = folder / "loader.log" if given["log"] == "per_row" else None
-    recipe = Recipe(transform, given["transform_at"], given["heavy_every"], given["heavy"], log)
+    log = folder / "loader.log" if asked.log == "per_row" else None
+    recipe = Recipe(transform, asked.transform_at, asked.heavy_every, asked.heavy, log)
     data = Images(source, count=count, shape=shape, recipe=recipe, seed=seed, folder=folder)
     edge = -(-images.crop_of(shape) // 2)
     return data, how, shape[0] * (edge * edge if transform == "augment" else shape[1] * shape[2])
 
 
-def _facts(given: dict[str, Any], device: str) -> dict[str, Any]:
+def _facts(asked: SimpleNamespace) -> dict[str, Any]:
     return {
-        "workers": given["num_workers"],
-        "worker_kind": given["worker_kind"] if given["num_workers"] else "none",
-        "pinned": given["pinned"],
-        "files": "read through the page cache, warm" if given["source"] == "files" else "none",
-        "consumer": "on a GPU" if device.startswith("cuda") else "on the CPUs of the loader",
+        "workers": asked.num_workers,
+        "worker_kind": asked.worker_kind if asked.num_workers else "none",
+        "pinned": asked.pinned,
+        "files": "read through the page cache, warm" if asked.source == "files" else "none",
+        "consumer": "on a GPU" if asked.context.device.startswith("cuda") else "on the CPUs of the loader",
         "cores": len(os.sched_getaffinity(0)),
         "threads": torch.get_num_threads(),
     }

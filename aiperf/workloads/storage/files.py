@@ -1,7 +1,6 @@
-"""The files behind storage.read, and what reads them: request by request into one buffer, alone or for one of several
-ranks.
+"""The files behind storage.read, and what reads them: request by request into one buffer.
 
-What must not live here: parameters and their checks (storage.py), object stores (range_client.py), timing.
+What must not live here: parameters and their checks (workload.py), object stores (range_client.py), timing.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
-from aiperf.workloads.contract import Context
 from aiperf.workloads.shared import page_cache
 from aiperf.workloads.shared.seeded import generator
 
@@ -40,26 +39,18 @@ class FileSet:
     file_size: int
 
 
-@dataclass(frozen=True)
-class Part:
-    """Which part of the set is this rank's, out of how many equal ones, and whether it reads the others too."""
-
-    rank: int = 0
-    ranks: int = 1
-    reads_all: bool = False
-
-
-def data_set(context: Context, *, layout: str, size: int, samples: int, shard_size: int) -> FileSet:
+def data_set(asked: SimpleNamespace) -> FileSet:
     """The same seeded bytes in one file, one file per sample, or shards of whole samples."""
-    each = {"single": size, "files": size // max(samples, 1), "shards": min(shard_size, size)}[layout]
+    size, layout, seed = asked.bytes, asked.layout, asked.context.seed
+    each = {"single": size, "files": size // max(asked.samples, 1), "shards": min(asked.shard_size, size)}[layout]
     count = -(-size // each)
 
     def write(folder: Path) -> None:
-        content = memoryview(generator(context.seed, "bytes").bytes(size))
+        content = memoryview(generator(seed, "bytes").bytes(size))
         for i in range(count):
             page_cache.write_synced(folder / f"{i:06d}.bin", content[i * each : (i + 1) * each])
 
-    folder = context.shared_scratch / f"read-{layout}-{size}-{count}-{context.seed}"
+    folder = asked.context.shared_scratch / f"read-{layout}-{size}-{count}-{seed}"
     page_cache.fill_once(folder, write)
     return FileSet([folder / f"{i:06d}.bin" for i in range(count)], each)
 
@@ -80,26 +71,16 @@ class Reader:
     What it reads of other ranks' parts goes into one piece of memory, over and over: nobody wants to keep it.
     """
 
-    def __init__(
-        self,
-        layout: FileSet,
-        *,
-        size: int,
-        read_size: int,
-        order: str,
-        io: str,
-        advice: str,
-        depth: int,
-        seed: int,
-        part: Part,
-    ):
-        self.layout, self.read_size, self.depth, self.part = layout, read_size, depth, part
-        self.pool = ThreadPoolExecutor(depth, thread_name_prefix="reader") if depth > 1 else None
-        self.order, self.seed, self.advice = order, seed, advice
-        self.flags = os.O_RDONLY | (os.O_DIRECT if io == "direct" else 0)
-        self.size = size // part.ranks
+    def __init__(self, layout: FileSet, asked: SimpleNamespace) -> None:
+        self.layout, self.asked = layout, asked
+        self.rank, self.ranks = asked.context.rank, asked.context.world_size
+        # Of an object store, requests are under way by connections of its own.
+        self.depth = 1 if asked.source == "http" else asked.depth
+        self.pool = ThreadPoolExecutor(self.depth, thread_name_prefix="reader") if self.depth > 1 else None
+        self.flags = os.O_RDONLY | (os.O_DIRECT if asked.io == "direct" else 0)
+        self.size = asked.bytes // self.ranks
         self.area = mmap.mmap(-1, self.size)  # page-aligned, as O_DIRECT demands
-        self.unwanted = mmap.mmap(-1, min(read_size, self.size)) if part.reads_all else None
+        self.unwanted = mmap.mmap(-1, min(asked.read_size, self.size)) if asked.assign == "all" else None
         self.out = np.frombuffer(self.area, dtype=np.uint8)
         self.out.fill(0)
         self.held = memoryview(b"")
@@ -109,9 +90,10 @@ class Reader:
 
     def rotate(self, eighth: int) -> None:
         """Plan the requests of a step that starts at this eighth of each part."""
-        pieces = [piece for rank in self._ranks() for piece in self._pieces_of(rank, eighth % STARTS)]
-        if self.order == "random":
-            shuffled = generator(self.seed, "order").permutation(len(pieces))
+        ranks = range(self.ranks) if self.asked.assign == "all" else (self.rank,)
+        pieces = [piece for rank in ranks for piece in self._pieces_of(rank, eighth % STARTS)]
+        if self.asked.order == "random":
+            shuffled = generator(self.asked.context.seed, "order").permutation(len(pieces))
             pieces = [pieces[i] for i in shuffled]
         self.visits = []
         current = -1
@@ -122,28 +104,23 @@ class Reader:
                 current = number
             self.visits[-1][1].append(((target,), inside, length))
 
-    def _ranks(self) -> range:
-        """Whose parts are read."""
-        own = self.part.rank
-        return range(self.part.ranks) if self.part.reads_all else range(own, own + 1)
-
     def _pieces_of(self, rank: int, eighth: int) -> Iterator[tuple[int, int, memoryview]]:
         """(offset in the set, length, where it goes) of the requests over one rank's part."""
         low = rank * self.size
         start = low + eighth * (self.size // STARTS)
         own = memoryview(self.area)
         for at, length in _pieces(
-            low, low + self.size, start=start, most=self.read_size, file_size=self.layout.file_size
+            low, low + self.size, start=start, most=self.asked.read_size, file_size=self.layout.file_size
         ):
             to = (at - start) % self.size
-            if rank == self.part.rank:
+            if rank == self.rank:
                 yield at, length, own[to : to + length]
             elif self.unwanted is not None:
                 yield at, length, memoryview(self.unwanted)[:length]
 
     def step(self) -> None:
         """Open, read and close everything once."""
-        advice = _ADVICE[self.advice]
+        advice = _ADVICE[self.asked.advice]
         for path, requests in self.visits:
             descriptor = os.open(path, self.flags)
             if advice:

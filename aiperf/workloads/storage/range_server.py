@@ -42,8 +42,8 @@ def _answer(line: socket.socket, head: bytes, file: int, size: int) -> None:
     if not first <= last < size:
         _refuse(line, "416 Range Not Satisfiable", f"Content-Range: bytes */{size}\r\n")
         return
-    told = f"Content-Range: bytes {first}-{last}/{size}\r\nContent-Length: {last - first + 1}\r\n\r\n"
-    line.sendall(f"HTTP/1.1 206 Partial Content\r\n{told}".encode(), socket.MSG_MORE)
+    fields = f"Content-Range: bytes {first}-{last}/{size}\r\nContent-Length: {last - first + 1}\r\n\r\n"
+    line.sendall(f"HTTP/1.1 206 Partial Content\r\n{fields}".encode(), socket.MSG_MORE)
     while first <= last:
         sent = os.sendfile(line.fileno(), file, first, last - first + 1)
         if not sent:

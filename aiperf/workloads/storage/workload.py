@@ -1,12 +1,12 @@
-"""Family storage.read: read a known set of bytes from disk in a stated layout, order and request size.
+"""storage.read: read a known set of bytes from disk in a stated layout, order and request size.
 
-What must not live here: the reading itself (files.py, range_client.py), decoding (dataset.py), GPU transfers, timing.
+What must not live here: the reading itself (files.py, range_client.py), decoding (dataset/), GPU transfers, timing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
@@ -17,39 +17,26 @@ from aiperf.workloads.storage import files
 from aiperf.workloads.storage.range_client import RangeClient
 
 
-def _check(given: dict[str, Any], ranks: int) -> None:
-    size, samples, source = given["bytes"], given["samples"], given["source"]
-    if given["read_size"] < 1 or given["depth"] < 1:
+def _check(asked: SimpleNamespace) -> None:
+    size, samples, source, ranks = asked.bytes, asked.samples, asked.source, asked.context.world_size
+    if asked.read_size < 1 or asked.depth < 1:
         raise ValueError("read_size and depth must be 1 or more")
-    if source == "ram" and given["depth"] > 1:
+    if source == "ram" and asked.depth > 1:
         raise ValueError("depth is about requests to files; source ram has none")
-    if given["layout"] != "single" and samples < 1:
-        raise ValueError(f"layout {given['layout']} needs samples: 1 or more")
+    if asked.layout != "single" and samples < 1:
+        raise ValueError(f"layout {asked.layout} needs samples: 1 or more")
     unit = size // samples if samples else 4096
     parts = files.STARTS * ranks
     if size % parts or (size // parts) % unit or (samples and size % samples):
         raise ValueError(f"{size} bytes must divide into {parts} parts of whole samples ({unit} bytes each)")
-    if given["io"] == "direct" and given["read_size"] % 4096:
+    if asked.io == "direct" and asked.read_size % 4096:
         raise ValueError("io direct needs a read_size in whole blocks of 4 KiB")
-    if given["assign"] == "all" and ranks == 1:
+    if asked.assign == "all" and ranks == 1:
         raise ValueError("assign all is about what other ranks need too; it needs ranks: 2 or more on this side")
     plain = {"layout": "single", "io": "buffered", "advice": "normal", "cache": "warm"}
-    if source == "http" and any(given[name] != value for name, value in plain.items()):
-        raise ValueError("source http has one object, which its server holds in the page cache: " + _told(plain))
-
-
-def _told(given: dict[str, str]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in given.items())
-
-
-def _first_pass(once: Callable[[], None], *, io: str, folder: Path) -> None:
-    """One pass before anything is timed. Raises SkipSide where the folder's disk takes no direct requests."""
-    try:
-        once()
-    except OSError as error:
-        if io == "direct":
-            raise SkipSide(f"O_DIRECT does not work on {folder}: {error}") from error
-        raise
+    if source == "http" and any(getattr(asked, name) != value for name, value in plain.items()):
+        listed = ", ".join(f"{name} {value}" for name, value in plain.items())
+        raise ValueError(f"source http has one object, which its server holds in the page cache: {listed}")
 
 
 def read(
@@ -69,38 +56,34 @@ def read(
     assign: Literal["slice", "all"] = "slice",
     epochs: int = 1,
 ) -> Workload:
-    """Read ``bytes`` into one host buffer with requests of at most ``read_size``; a file is opened on each visit.
+    """Read ``bytes`` into one host buffer with requests of at most ``read_size`` bytes; a file is opened on each visit.
 
-    ``cold`` evicts the set before every iteration and proves it with mincore(2): a page that stays is an error, and
-    ``disk_bytes`` counts what the step then fetched from storage. Names and inodes stay cached. ``depth`` threads keep
-    that many requests in flight. ``ram``: the set was read in set-up, a step copies it in the same pieces. ``http``: a
-    server process of this host answers GETs of ranges over loopback, from the page cache; ``depth`` connections stay
-    open. A step makes ``epochs`` passes; of a cold set only the first is cold, unless ``io`` is direct. Several ranks
-    begin a step together and each ends it with its own equal part; with ``assign`` ``all`` each reads the whole set for
-    that. The buffer is the output: every byte is compared. Bytes: the set, in all passes, once for all ranks. Items:
-    samples, where the set has any, else sets. Source: book chapters 2, 3 and 5, appendix.
+    ``cold`` evicts the set before every iteration: a page that stays is an error, and ``disk_bytes`` counts what the
+    step then fetched from storage. ``depth``: requests in flight, each by a thread. ``ram``: the set was read in
+    set-up, a step copies it in the same pieces. ``http``: a server process of this host answers GETs of ranges over
+    loopback, from the page cache, on ``depth`` connections. A step makes ``epochs`` passes; of a cold set only the
+    first is cold, unless ``io`` is direct. Several ranks begin a step together, each with an equal part, or with
+    ``assign`` ``all`` with the whole set.
+
+    Outputs: the buffer. Bytes: the set, in all passes, once for all ranks. Items: samples, where the set has any, else
+    sets. Source: book chapters 2, 3 and 5, appendix.
     """
-    given = {name: value for name, value in locals().items() if name != "context"}
-    _check(given, context.world_size)
+    asked = SimpleNamespace(**locals())
+    _check(asked)
     ranks = Ranks(context)
     from_disk = source == "file" and (cache == "cold" or io == "direct")
     with ranks.first_alone():
-        data = files.data_set(context, layout=layout, size=bytes, samples=samples, shard_size=shard_size)
+        data = files.data_set(asked)
         if from_disk and context.rank == 0:
             page_cache.require_evictable(data.paths)
-    reader = files.Reader(
-        data,
-        size=bytes,
-        read_size=read_size,
-        order=order,
-        io=io,
-        advice=advice,
-        depth=1 if source == "http" else depth,
-        seed=context.seed,
-        part=files.Part(context.rank, context.world_size, assign == "all"),
-    )
-    once, close = _way(source, reader, data, connections=depth)
-    _first_pass(once, io=io, folder=context.shared_scratch)
+    reader = files.Reader(data, asked)
+    once, close = _way(reader, data, asked)
+    try:
+        once()
+    except OSError as error:
+        if io == "direct":
+            raise SkipSide(f"O_DIRECT does not work on {context.shared_scratch}: {error}") from error
+        raise
     cold = Cold(data.paths, ranks if context.world_size > 1 else None)
 
     def step() -> None:
@@ -114,27 +97,27 @@ def read(
             bytes=float(bytes * epochs),
             items=(samples or 1) * epochs,
             item="samples" if samples else "sets",
-            peaks=_peaks(given, from_disk=from_disk),
+            peaks=_peaks(asked, from_disk=from_disk),
         ),
         outputs=lambda: {"bytes": reader.out},
         redraw=lambda seed: reader.rotate(1 + seed % (files.STARTS - 1)),
         prepare=cold.prepare if cache == "cold" and source == "file" else None,
         counters=lambda: {**reader.counters(), **cold.counters()},
-        facts=_facts(given, data),
+        facts=_facts(asked, data),
         close=close,
     )
 
 
 def _way(
-    source: str, reader: files.Reader, data: files.FileSet, *, connections: int
+    reader: files.Reader, data: files.FileSet, asked: SimpleNamespace
 ) -> tuple[Callable[[], None], Callable[[], None] | None]:
     """One pass over the set, and what is to be closed in the end."""
-    if source == "ram":
+    if asked.source == "ram":
         reader.load()
         return reader.copy, None
-    if source == "file":
+    if asked.source == "file":
         return reader.step, reader.pool.shutdown if reader.pool is not None else None
-    client = RangeClient(data.paths[0], connections=connections)
+    client = RangeClient(data.paths[0], connections=asked.depth)
 
     def get() -> None:
         for _, requests in reader.visits:
@@ -143,27 +126,22 @@ def _way(
     return get, client.close
 
 
-def _facts(given: dict[str, Any], data: files.FileSet) -> dict[str, Any]:
-    if given["source"] == "ram":
+def _facts(asked: SimpleNamespace, data: files.FileSet) -> dict[str, Any]:
+    if asked.source == "ram":
         return {"held": "in this process's memory"}
-    if given["source"] == "http":
-        return {"server": "a process of this host, over loopback, from the page cache", "connections": given["depth"]}
-    return {
-        "folder": str(data.paths[0].parent),
-        "io": given["io"],
-        "cache": given["cache"],
-        "files": len(data.paths),
-        "assign": given["assign"],
-    }
+    if asked.source == "http":
+        return {"server": "a process of this host, over loopback, from the page cache", "connections": asked.depth}
+    given = {name: getattr(asked, name) for name in ("io", "cache", "assign")}
+    return {"folder": str(data.paths[0].parent), "files": len(data.paths), **given}
 
 
-def _peaks(given: dict[str, Any], *, from_disk: bool) -> dict[str, float]:
+def _peaks(asked: SimpleNamespace, *, from_disk: bool) -> dict[str, float]:
     """Of all ranks together: the set comes off the disk once at least, whoever reads it."""
-    size, epochs = given["bytes"], given["epochs"]
-    if given["source"] != "file":
+    size, epochs = asked.bytes, asked.epochs
+    if asked.source != "file":
         return {}
     if from_disk:
-        return {"disk_read": float(size * (epochs if given["io"] == "direct" else 1))}
-    # the set and the buffer it is copied into must both lie past the caches before the copy is held to a memory speed
+        return {"disk_read": float(size * (epochs if asked.io == "direct" else 1))}
+    # The set and the buffer it is copied into must both lie past the caches to be held to a memory speed.
     cached = memory_peak("cpu", moved=float(size), working_set=2.0 * size)
     return {"page_cache_read": float(size * epochs)} if cached else {}

@@ -78,47 +78,24 @@ def run(queues: Any, plan: PipelinePlan, lanes: Sequence[Any], stages: Mapping[s
 
 
 def _staged(queues: Any, plan: PipelinePlan, lanes: Mapping[str, Any], stages: Mapping[str, Stage]) -> None:
-    done: dict[tuple[str, int], Any] = {}
-    for item in range(plan.items):
-        for index, name in enumerate(plan.stages):
-            if index:
-                _follow(queues, plan, lanes, done, name, (plan.stages[index - 1], item))
-            if index + 1 < len(plan.stages) and item >= SLOTS:
-                _reuse(queues, plan, lanes, done, name, plan.stages[index + 1 :], item - SLOTS)
-            queues.queue(lanes[name], partial(stages[name], item, item % SLOTS))
-            if plan.handoff == "event":
-                done[name, item] = queues.mark(lanes[name])
-
-
-def _follow(
-    queues: Any,
-    plan: PipelinePlan,
-    lanes: Mapping[str, Any],
-    done: Mapping[tuple[str, int], Any],
-    name: str,
-    producer: tuple[str, int],
-) -> None:
-    if plan.handoff == "event":
-        queues.wait(lanes[name], done[producer])
-    else:
-        wait_on_host(queues, lanes[producer[0]], plan.handoff)
-
-
-def _reuse(
-    queues: Any,
-    plan: PipelinePlan,
-    lanes: Mapping[str, Any],
-    done: Mapping[tuple[str, int], Any],
-    name: str,
-    readers: Sequence[str],
-    item: int,
-) -> None:
-    """Before a slot is filled again its reader must be through with it.
+    """Every stage on a stream of its own, after the stage before it and after the last reader of its slot.
 
     Waiting on the host for a producer has waited for the readers before it as well, except for the last stage, which is
     nobody's producer; waiting for the whole device has waited for that too.
     """
-    if plan.handoff == "event":
-        queues.wait(lanes[name], done[readers[0], item])
-    elif plan.handoff == "stream_sync" and len(readers) == 1:
-        queues.wait_on_host(lanes[readers[0]])
+    done: dict[tuple[str, int], Any] = {}
+    by_event = plan.handoff == "event"
+    for item in range(plan.items):
+        for index, name in enumerate(plan.stages):
+            lane, readers = lanes[name], plan.stages[index + 1 :]
+            if index and by_event:
+                queues.wait(lane, done[plan.stages[index - 1], item])
+            elif index:
+                wait_on_host(queues, lanes[plan.stages[index - 1]], plan.handoff)
+            if readers and item >= SLOTS and by_event:
+                queues.wait(lane, done[readers[0], item - SLOTS])
+            elif len(readers) == 1 and item >= SLOTS and plan.handoff == "stream_sync":
+                queues.wait_on_host(lanes[readers[0]])
+            queues.queue(lane, partial(stages[name], item, item % SLOTS))
+            if by_event:
+                done[name, item] = queues.mark(lane)

@@ -14,6 +14,7 @@ import torch
 
 from aiperf.workloads.contract import Context
 from aiperf.workloads.shared.chain import ENTRIES, WORD, Chain, expected, fill_words, geometry
+from aiperf.workloads.shared.cupy_kernels import import_cupy
 from aiperf.workloads.shared.models import snapshot
 from aiperf.workloads.shared.seeded import own_seed
 
@@ -82,7 +83,10 @@ def _chain_stage(context: Context, *, kernel: str, words: int, rounds: int, scra
         free(between)
 
     if scratch == "cuda_malloc_async":
-        keep_pool(context.device)
+        runtime = import_cupy().cuda.runtime
+        pool = runtime.deviceGetDefaultMemPool(torch.device(context.device).index or 0)
+        # By default the pool gives everything back at a synchronisation.
+        runtime.memPoolSetAttribute(pool, runtime.cudaMemPoolAttrReleaseThreshold, 2**63)
     shape = ((words,), torch.int32)
     return Compute(
         source=shape,
@@ -97,20 +101,11 @@ def _chain_stage(context: Context, *, kernel: str, words: int, rounds: int, scra
 
 def scratch_calls(kind: str) -> tuple[Callable[[int], int], Callable[[int], None]]:
     """Allocate and free device memory the stated way; the asynchronous way on torch's current stream."""
-    from cupy.cuda import runtime
-
+    runtime = import_cupy().cuda.runtime
     if kind == "cuda_malloc":
         return runtime.malloc, runtime.free
     stream = torch.cuda.current_stream().cuda_stream
     return lambda size: runtime.mallocAsync(size, stream), lambda pointer: runtime.freeAsync(pointer, stream)
-
-
-def keep_pool(device: str) -> None:
-    """Let the device's memory pool keep what was freed: by default it gives everything back at a synchronisation."""
-    from cupy.cuda import runtime
-
-    pool = runtime.deviceGetDefaultMemPool(torch.device(device).index or 0)
-    runtime.memPoolSetAttribute(pool, runtime.cudaMemPoolAttrReleaseThreshold, 2**63)
 
 
 def _train_stage(context: Context, *, rows: int) -> Compute:

@@ -1,11 +1,11 @@
 """stream.pipeline: items pass through copy in, compute and copy out on one or several CUDA streams.
 
-What must not live here: independent jobs that share a GPU (see gpu.py), timing.
+What must not live here: independent jobs that share a GPU (see gpu/), timing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -40,13 +40,14 @@ def pipeline(
 
     With ``copy_stream: compute`` each item stays on one of ``streams`` streams; ``dedicated`` gives each stage a stream
     and two device buffers, and ``handoff`` says how a stage waits for the one before: by an event, or on the host for
-    that stream or for the whole device. Every step ends with the current stream waiting for all of them. ``spin`` and
-    its other shapes take each 32-bit word through ``rounds`` steps of a recurrence (exact, every word counts);
-    ``scratch`` makes it two kernels with an allocation of an item's size between them. ``train_step`` is an SGD step of
-    a perceptron on the item, ``decode`` writes an item of logits. ``graph`` replays one captured pass. Bytes are those
-    of one direction, items its 32-bit words; source: chapter 11, pipelines over CUDA streams.
+    that stream or for the whole device. ``spin`` and its other shapes take each 32-bit word through ``rounds`` steps of
+    a recurrence, exactly; ``scratch`` makes it two kernels with an allocation of an item's size between them.
+    ``train_step`` is an SGD step of a perceptron on the item, ``decode`` writes an item of logits. ``graph`` replays
+    one captured pass. Bytes are those of one direction, items its 32-bit words. Source: chapter 11.
     """
-    plan = _plan(items, stages, streams, copy_stream, handoff)
+    plan = schedule.PipelinePlan(
+        items, tuple(stages or schedule.CHAINS[0]), streams, dedicated=copy_stream == "dedicated", handoff=handoff
+    )
     if total_bytes % (items * WORD) or total_bytes < items * WORD:
         raise ValueError(f"total_bytes is {total_bytes}; it must be a multiple of {WORD} times {items} items above 0")
     if rounds < 2:
@@ -62,16 +63,6 @@ def pipeline(
     torch.cuda.set_device(torch.device(context.device))
     stage = compute(context, kernel=kernel, each=total_bytes // items, rounds=rounds, scratch=scratch)
     return _Pipeline(context, plan, stage, pinned=host == "pinned").workload(total_bytes, graph=graph)
-
-
-def _plan(items: int, stages: list[str] | None, streams: int, copy_stream: str, handoff: Any) -> schedule.PipelinePlan:
-    return schedule.PipelinePlan(
-        items=items,
-        stages=tuple(stages or schedule.CHAINS[0]),
-        streams=streams,
-        dedicated=copy_stream == "dedicated",
-        handoff=handoff,
-    )
 
 
 class _Pipeline:
@@ -115,10 +106,7 @@ class _Pipeline:
         torch.cuda.synchronize()
         if graph:
             step = _captured(step)
-        truth = self._stage.truth
-        plan, copies = self._plan, [s for s in self._plan.stages if s != "kernel"]
-        counted = {"copies": float(plan.items * len(copies)), "host_waits": float(plan.host_waits)}
-        counted |= {"graph_replays": float(graph)}
+        plan, truth, copies = self._plan, self._stage.truth, [s for s in self._plan.stages if s != "kernel"]
         # Flat, so that the results of other piece sizes can be held against each other.
         results = self._results.view(-1)
         hosts = [a for a in (self._sources, self._results) if a.device.type == "cpu"]
@@ -135,8 +123,12 @@ class _Pipeline:
             inputs=lambda: {"sources": self._sources},
             redraw=redraw,
             reset=self._stage.reset,
-            reference=None if truth is None else partial(_reference, truth, self._sources),
-            counters=lambda: counted,
+            reference=None if truth is None else lambda: {"results": truth(self._sources.cpu().numpy().reshape(-1))},
+            counters=lambda: {
+                "copies": float(plan.items * len(copies)),
+                "host_waits": float(plan.host_waits),
+                "graph_replays": float(graph),
+            },
             facts={
                 **self._stage.facts,
                 "host_memory": "pinned" if all(a.is_pinned() for a in hosts) else "pageable",
@@ -144,10 +136,6 @@ class _Pipeline:
                 "captured": graph,
             },
         )
-
-
-def _reference(truth: Callable[[Any], Any], sources: Any) -> Mapping[str, Any]:
-    return {"results": truth(sources.cpu().numpy().reshape(-1))}
 
 
 def _captured(step: Callable[[], object]) -> Callable[[], object]:
