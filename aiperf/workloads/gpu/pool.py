@@ -5,7 +5,6 @@ What must not live here: timing, or what a process computes (worker.py).
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from aiperf.workloads.shared.bytecode import kept_variables
-from aiperf.workloads.shared.child import Helper, answers, shared_memory
+from aiperf.workloads.shared.child import Helper, answers, end, shared_memory
 from aiperf.workloads.shared.seeded import generator
 
 KINDS = ("infer", "train")
@@ -68,9 +67,5 @@ class GpuPool:
         answers(self._workers)
 
     def close(self) -> None:
-        """End the processes, which leave at the same time."""
-        with contextlib.ExitStack() as ending:
-            for worker in self._workers:
-                assert worker.stdin is not None
-                ending.callback(worker.leave)
-                worker.stdin.close()
+        """End the processes."""
+        end(self._workers)

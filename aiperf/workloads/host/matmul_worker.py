@@ -1,4 +1,4 @@
-"""A worker of matmul_pool.py: started as a program, multiplies its share of the matrices at each line of input.
+"""A worker of host.task's matmul: started as a program, multiplies its share of the matrices at each line of input.
 
 What must not live here: imports of aiperf (the program runs by its path, outside the package).
 """

@@ -10,13 +10,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from aiperf.workloads.contract import SkipSide
 from aiperf.workloads.host import allocators
-from aiperf.workloads.shared.child import Helper, answers, shared_memory
+from aiperf.workloads.shared.child import Helper, answers, end, shared_memory
+from aiperf.workloads.shared.host_memory import cpus_of
 from aiperf.workloads.shared.seeded import generator
 
 _IMAGES, _EDGE = 16, 64
@@ -37,14 +39,9 @@ _COUNTS = {
 def siblings_of(cpu: int) -> list[int]:
     """The hardware threads of this CPU's core, itself among them; itself alone when the topology is unknown."""
     try:
-        text = (_CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text().strip()
+        return cpus_of((_CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text())
     except OSError:
         return [cpu]
-    found: list[int] = []
-    for part in text.split(","):
-        low, _, high = part.partition("-")
-        found += range(int(low), int(high or low) + 1)
-    return found
 
 
 @dataclass(frozen=True)
@@ -81,41 +78,33 @@ def _enough(has: int, wanted: int, what: str) -> None:
         raise SkipSide(f"needs {wanted} {what}; aiperf may use {has}")
 
 
-@dataclass(frozen=True)
-class Manner:
-    """How the processes are run; the fields follow the parameters of host.task."""
-
-    where: Places
-    workers: int
-    """Processes with a share of the units each."""
-    threads: int
-    """Of each worker, which share its units."""
-    hogs: int
-    collector: str
-    allocator: str
-    worker_nice: int
-    hog_nice: int
-
-
 class UnitPool:
     """Worker processes that share ``units`` units, and others that burn CPU from a step's start to its end."""
 
-    def __init__(self, work: str, *, seed: int, units: int, turns: int, manner: Manner) -> None:
-        """Start the processes. Raises SkipSide when one of them does not get the priority or the malloc asked for."""
-        if units % (manner.workers * manner.threads):
-            raise ValueError(f"{units} units cannot be shared equally by {manner.workers * manner.threads} workers")
+    def __init__(self, asked: SimpleNamespace, *, turns: int) -> None:
+        """Start the processes that host.task is ``asked`` for; ``turns`` is the size of a unit.
+
+        Raises SkipSide when one of them does not get the CPUs, the priority or the malloc asked for.
+        """
+        work, units, self._asked = asked.work, asked.units, asked
+        threads = asked.workers if asked.worker_kind == "thread" else 1
+        count = asked.workers // threads
+        allowed = sorted(os.sched_getaffinity(0))
+        where = places(allowed, workers=count, worker_cpus=asked.worker_cpus, hog_cpus=asked.hog_cpus)
+        if units % asked.workers:
+            raise ValueError(f"{units} units cannot be shared equally by {asked.workers} workers")
         in_shape, out_shape = [units], [units]
         in_type, out_type = "<i8", "<i8"
         if work == "batch_prep":
             in_shape, in_type = [units, _IMAGES, 3, _EDGE, _EDGE], "|u1"
             out_shape, out_type = [units, _IMAGES, 3], "<f4"
-        count = int(np.prod(in_shape))
-        out_at = _FLAG + -(-count * np.dtype(in_type).itemsize // _FLAG) * _FLAG
+        elements = int(np.prod(in_shape))
+        out_at = _FLAG + -(-elements * np.dtype(in_type).itemsize // _FLAG) * _FLAG
         size = out_at + int(np.prod(out_shape)) * np.dtype(out_type).itemsize
         descriptor, self.area = shared_memory("aiperf-units", size)
-        self.inputs: Any = np.frombuffer(self.area, in_type, count, _FLAG).reshape(in_shape)
+        self.inputs: Any = np.frombuffer(self.area, in_type, elements, _FLAG).reshape(in_shape)
         self.results: Any = np.frombuffer(self.area, out_type, int(np.prod(out_shape)), out_at).reshape(out_shape)
-        self.redraw(seed)
+        self.redraw(asked.context.seed)
         spec = {
             "work": work,
             "descriptor": descriptor,
@@ -126,34 +115,35 @@ class UnitPool:
             "out_type": out_type,
             "out_at": out_at,
             "turns": turns,
-            "gc": manner.collector,
-            "share": units // manner.workers,
-            "threads": manner.threads,
-            "nice": manner.worker_nice,
+            "gc": asked.collector,
+            "share": units // count,
+            "threads": threads,
+            "nice": asked.worker_nice,
         }
         try:
-            self._start(spec, manner)
+            self._start(spec, where)
         finally:
             os.close(descriptor)
         self.counts = dict.fromkeys(_COUNTS, 0.0)
         self.burning = False
         self._took: list[float] = []
 
-    def _start(self, spec: dict[str, Any], manner: Manner) -> None:
-        env, plain = allocators.environment(manner.allocator), allocators.environment("inherited")
-        specs = [{**spec, "first": k * spec["share"], "cpus": manner.where.workers[k]} for k in range(manner.workers)]
-        burning = [{**spec, "work": "hog", "cpus": manner.where.hogs, "nice": manner.hog_nice}] * manner.hogs
+    def _start(self, spec: dict[str, Any], where: Places) -> None:
+        asked = self._asked
+        env, plain = allocators.environment(asked.allocator), allocators.environment("inherited")
+        specs = [{**spec, "first": k * spec["share"], "cpus": cpus} for k, cpus in enumerate(where.workers)]
+        burning = [{**spec, "work": "hog", "cpus": where.hogs, "nice": asked.hog_nice}] * asked.hogs
         self.workers = [_start(s, env) for s in specs]
         self.hogs = [_start(s, plain) for s in burning]
         self.in_force = [json.loads(child.answer()) for child in [*self.workers, *self.hogs]]
-        asked = [manner.worker_nice] * manner.workers + [manner.hog_nice] * manner.hogs
+        levels = [asked.worker_nice] * len(self.workers) + [asked.hog_nice] * asked.hogs
         try:
-            for wanted, found in zip(asked, self.in_force, strict=True):
+            for wanted, found in zip(levels, self.in_force, strict=True):
                 if wanted and found["nice"] != wanted:
                     raise SkipSide(
                         f"the kernel refuses a nice level of {wanted}: going below one's own takes CAP_SYS_NICE"
                     )
-            allocators.require(manner.allocator, [found["malloc"] for found in self.in_force[: manner.workers]])
+            allocators.require(asked.allocator, [found["malloc"] for found in self.in_force[: len(self.workers)]])
         except SkipSide:
             self.close()
             raise
@@ -175,7 +165,7 @@ class UnitPool:
         self._settle()
         self.area[0] = 1
         for hog in self.hogs:
-            hog.tell()
+            hog.send()
         self.burning = bool(self.hogs)
         try:
             reports = [json.loads(answer) for answer in answers(self.workers)]
@@ -206,8 +196,7 @@ class UnitPool:
     def close(self) -> None:
         """Stop the hogs and end all processes."""
         self.area[0] = 0
-        for child in [*self.hogs, *self.workers]:
-            child.leave()
+        end([*self.hogs, *self.workers])
 
 
 def _start(spec: dict[str, Any], env: dict[str, str]) -> Helper:

@@ -166,8 +166,8 @@ def _burn(spec: dict[str, Any]) -> None:
         _say()
 
 
-def _say(**told: Any) -> None:
-    sys.stdout.write(json.dumps(told) + "\n")
+def _say(**values: Any) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")
     sys.stdout.flush()
 
 
@@ -176,7 +176,7 @@ if __name__ == "__main__":
     if given["cpus"]:
         os.sched_setaffinity(0, given["cpus"])
     if given["nice"]:
-        # refused without the right to: what is in force is told
+        # Refused without the right to; what is in force is read back.
         with contextlib.suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, 0, given["nice"])
     (_burn if given["work"] == "hog" else _serve)(given)

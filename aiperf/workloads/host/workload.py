@@ -6,14 +6,16 @@ It has no kernels. What must not live here: devices, models, timing.
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
 
 from aiperf.workloads.contract import Context, Size, Work, Workload
 from aiperf.workloads.host import pages as page_kinds
-from aiperf.workloads.host.matmul_pool import MatmulPool
-from aiperf.workloads.host.units_pool import Manner, UnitPool, places
+from aiperf.workloads.host.units_pool import UnitPool
+from aiperf.workloads.shared.child import Helper, answers, end, shared_memory
 from aiperf.workloads.shared.seeded import generator, memory_peak
 
 _PAGE = 4096
@@ -80,17 +82,33 @@ def _touch_first(context: Context, *, size: int, kind: str) -> Workload:
     )
 
 
-def _matmul(context: Context, *, workers: int, units: int, n: int, threads_each: str) -> Workload:
-    pool = MatmulPool(seed=context.seed, workers=workers, units=units, n=n, threads_each=threads_each)
+def _matmul(asked: SimpleNamespace) -> Workload:
+    """Processes with their share of ``units`` products each; they end when their input does."""
+    seed, workers, units, n, threads = asked.context.seed, asked.workers, asked.units, asked.n, asked.threads_each
+    if threads == "cores_per_worker":
+        threads = str(max(1, len(os.sched_getaffinity(0)) // workers))
+    if threads != "default" and not threads.isdigit():
+        raise ValueError(f'threads_each "{threads}" is neither default, cores_per_worker nor a number')
+    if units % workers:
+        raise ValueError(f"{units} units cannot be shared equally by {workers} workers")
+    descriptor, area = shared_memory("aiperf-matmul", 3 * units * n * n * 4)
+    left, right, products = np.frombuffer(area, np.float32).reshape(3, units, n, n)
+    for name, array in (("left", left), ("right", right)):
+        array[:] = generator(seed, name).standard_normal(array.shape, dtype=np.float32)
+    share, script = units // workers, Path(__file__).with_name("matmul_worker.py")
+    arguments = [(descriptor, units, n, k * share, share, threads) for k in range(workers)]
+    children = [Helper(script, each, pass_fds=(descriptor,)) for each in arguments]
+    os.close(descriptor)
+    in_force = [int(child.answer()) for child in children]
     flops = 2.0 * n**3 * units
     return Workload(
-        step=pool.step,
+        step=lambda: answers(children),
         work=Work(flops=flops, items=units, item="products", peaks={"cpu_gemm_fp32": flops}),
-        outputs=lambda: {"products": pool.products},
-        inputs=lambda: {"left": pool.left, "right": pool.right},
-        reference=lambda: {"products": pool.reference()},
-        facts=pool.facts(),
-        close=pool.close,
+        outputs=lambda: {"products": products},
+        inputs=lambda: {"left": left, "right": right},
+        reference=lambda: {"products": left.astype(np.float64) @ right.astype(np.float64)},
+        facts={"threads_each": in_force, "workers": workers, "cores": len(os.sched_getaffinity(0))},
+        close=lambda: end(children),
     )
 
 
@@ -98,23 +116,17 @@ _TURNS = {"spin": 12000, "request": 150, "batch_prep": 1}
 """Size of a unit: about a millisecond on one core."""
 
 
-def _units(context: Context, work: str, *, given: dict[str, Any]) -> Workload:
-    if given["workers"] < 1 or given["units"] < 1 or given["hogs"] < 0:
+def _units(asked: SimpleNamespace) -> Workload:
+    if asked.workers < 1 or asked.units < 1 or asked.hogs < 0:
         raise ValueError("workers and units must be 1 or more, hogs 0 or more")
-    if given["worker_kind"] == "thread" and given["worker_cpus"] != "free":
+    if asked.worker_kind == "thread" and asked.worker_cpus != "free":
         raise ValueError("worker_cpus binds processes: leave it at free with worker_kind thread")
-    if not all(-20 <= given[name] <= 19 for name in ("worker_nice", "hog_nice")):
+    if not all(-20 <= level <= 19 for level in (asked.worker_nice, asked.hog_nice)):
         raise ValueError("worker_nice and hog_nice lie between -20 and 19")
-    units, threads = given["units"], given["workers"] if given["worker_kind"] == "thread" else 1
-    workers = given["workers"] // threads
-    allowed = sorted(os.sched_getaffinity(0))
-    where = places(allowed, workers=workers, worker_cpus=given["worker_cpus"], hog_cpus=given["hog_cpus"])
-    taken = {name: given[name] for name in ("hogs", "collector", "allocator", "worker_nice", "hog_nice")}
-    manner = Manner(where=where, workers=workers, threads=threads, **taken)
-    pool = UnitPool(work, seed=context.seed, units=units, turns=_TURNS[work], manner=manner)
+    pool = UnitPool(asked, turns=_TURNS[asked.work])
     return Workload(
         step=pool.step,
-        work=Work(items=units, item="units"),
+        work=Work(items=asked.units, item="units"),
         outputs=lambda: {"results": pool.results},
         inputs=lambda: {"inputs": pool.inputs},
         redraw=pool.redraw,
@@ -148,27 +160,26 @@ def task(
 ) -> Workload:
     """One of five pieces of host work.
 
-    ``touch``: ``touches`` random reads, one sequential pass, or the first touch of ``bytes`` of memory with the page
-    size asked for by madvise (``bytes`` in whole MiB); what the kernel gave is read back into ``anon_huge_bytes``.
-    ``matmul``: ``workers`` processes multiply ``units`` pairs of float32 n x n matrices between them; ``threads_each``
-    is ``default`` (torch's own choice), ``cores_per_worker`` or a number. ``batch_prep`` (numpy over 16 images of
-    bytes), ``spin`` (an integer recurrence in the interpreter), ``request`` (small objects and JSON, beside 200,000
-    objects that stay): ``workers`` single-threaded processes, or threads of one process, share ``units`` units, while
-    ``hogs`` processes burn CPU from the step's start to its end. ``worker_cpus``: the kernel's choice, a core each,
-    hardware threads of one core, or the last CPUs, which ``hog_cpus: other`` keeps the hogs off. ``worker_nice`` and
-    ``hog_nice`` are their nice levels, 0 for that of aiperf, less where the kernel allows it. ``collector`` ``frozen``
-    freezes, then disables Python's garbage collector. ``allocator`` is preloaded into the workers, ``glibc`` keeps
-    others out; whose malloc really came is asked of ld.so in each worker, and tuning comes from the side's ``env``.
+    ``touch``: ``touches`` random reads, one sequential pass, or the first touch of ``bytes`` of memory (in whole MiB)
+    with the page size asked for by madvise; what the kernel gave is in ``anon_huge_bytes``. ``matmul``: ``workers``
+    processes multiply ``units`` pairs of float32 n x n matrices between them; ``threads_each`` is ``default`` (torch's
+    own choice), ``cores_per_worker`` or a number. ``batch_prep`` (numpy over 16 images of bytes), ``spin`` (an integer
+    recurrence in the interpreter), ``request`` (small objects and JSON, beside 200,000 objects that stay): ``workers``
+    single-threaded processes, or threads of one process, share ``units`` units, while ``hogs`` processes burn CPU.
+
+    ``worker_cpus``: the kernel's choice, a core each, hardware threads of one core, or the last CPUs, which ``hog_cpus:
+    other`` keeps the hogs off. ``worker_nice``, ``hog_nice``: nice levels. ``collector`` ``frozen`` freezes, then
+    disables Python's garbage collector. ``allocator`` is preloaded into the workers, ``glibc`` keeps others out.
+
     Counters: units that ended on another CPU than the one before, times a worker was preempted, seconds that workers
-    stood ready in a CPU's queue, their page faults that needed no disk, and bytes that they hold resident after the
-    step, what they share counted in each. Items: units. Latencies: of each unit that workers share, by the clock of its
-    worker. Source: book chapter 3, appendix.
+    waited for a CPU, minor page faults, and bytes resident after the step. Items: units. Latencies: of each unit.
+    Source: book chapter 3, appendix.
     """
-    given = {**locals()}
+    asked = SimpleNamespace(**locals())
     if work in _TURNS:
-        return _units(context, work, given=given)
+        return _units(asked)
     if work == "matmul":
-        return _matmul(context, workers=workers, units=units, n=n, threads_each=threads_each)
+        return _matmul(asked)
     if bytes % (_ROW * 8):
         raise ValueError("bytes must be whole MiB")
     if pages == "thp":

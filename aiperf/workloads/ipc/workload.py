@@ -83,7 +83,7 @@ class _Receiver:
         """One step over TCP, to the first message or to the last."""
         self.finish()
         self.reads = 0
-        self.child.tell()
+        self.child.send()
         wanted = self.given["size"] if self.given["until"] == "first" else self.total
         self.owed = self.total - self._receive(0, wanted)
 
@@ -91,7 +91,7 @@ class _Receiver:
         """One step of question and answer: a byte back for each whole message."""
         assert self.line is not None
         self.reads = 0
-        self.child.tell()
+        self.child.send()
         size = self.given["size"]
         for number in range(self.given["messages"]):
             self._receive(number * size, (number + 1) * size)

@@ -5,6 +5,7 @@ What must not live here: what a helper does.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import subprocess
@@ -40,7 +41,7 @@ class Helper(subprocess.Popen[bytes]):
             self._said.close()
             raise
 
-    def tell(self, line: bytes = b"go") -> None:
+    def send(self, line: bytes = b"go") -> None:
         """Send a line. Raises HelperEnded."""
         assert self.stdin is not None
         try:
@@ -85,8 +86,17 @@ class Helper(subprocess.Popen[bytes]):
 def answers(children: Sequence[Helper]) -> list[bytes]:
     """One round of work: start every helper, then wait for all of their answers, in order. Raises HelperEnded."""
     for child in children:
-        child.tell()
+        child.send()
     return [child.answer() for child in children]
+
+
+def end(children: Sequence[Helper]) -> None:
+    """End the processes, which leave at the same time."""
+    with contextlib.ExitStack() as ending:
+        for child in children:
+            ending.callback(child.leave)
+            assert child.stdin is not None
+            child.stdin.close()
 
 
 def shared_memory(name: str, size: int) -> tuple[int, mmap.mmap]:

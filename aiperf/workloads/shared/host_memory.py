@@ -30,7 +30,7 @@ class HostBuffer:
     words: Any
     """A torch tensor on the host, zeroed."""
     node: int | None
-    """Where most of its pages lie; None when the host does not tell."""
+    """Where most of its pages lie; None when the host does not report it."""
     register: Callable[[], None]
     unregister: Callable[[], None]
 
@@ -72,22 +72,19 @@ def node_of(address: int) -> int | None:
 
 def nodes() -> dict[int, set[int]]:
     """NUMA node -> its CPUs, of the nodes that have some."""
-    found = {}
-    for folder in _NODES.glob("node[0-9]*"):
-        listed = (folder / "cpulist").read_text(encoding="utf-8").strip()
-        cpus = {cpu for part in filter(None, listed.split(",")) for cpu in _span(part)}
-        if cpus:
-            found[int(folder.name.removeprefix("node"))] = cpus
-    return found
+    folders = {int(path.name.removeprefix("node")): path for path in _NODES.glob("node[0-9]*")}
+    found = {node: set(cpus_of((path / "cpulist").read_text(encoding="utf-8"))) for node, path in folders.items()}
+    return {node: cpus for node, cpus in found.items() if cpus}
 
 
-def _span(part: str) -> range:
-    first, _, last = part.partition("-")
-    return range(int(first), int(last or first) + 1)
+def cpus_of(listed: str) -> list[int]:
+    """The numbers in a list as Linux writes it, such as 0-3,8."""
+    spans = [part.partition("-") for part in listed.strip().split(",") if part]
+    return [cpu for first, _, last in spans for cpu in range(int(first), int(last or first) + 1)]
 
 
 def node_of_gpu(device: int) -> int:
-    """The node that the GPU hangs on. Raises SkipSide when the host does not tell."""
+    """The node that the GPU hangs on. Raises SkipSide when the host does not report it."""
     from cupy.cuda import runtime
 
     bus = str(runtime.deviceGetPCIBusId(device)).lower()
@@ -96,7 +93,7 @@ def node_of_gpu(device: int) -> int:
     except OSError:
         node = -1
     if node < 0:
-        raise SkipSide(f"this host does not tell the NUMA node of GPU {bus}")
+        raise SkipSide(f"this host does not report the NUMA node of GPU {bus}")
     return node
 
 
