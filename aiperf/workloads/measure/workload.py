@@ -1,4 +1,4 @@
-"""Family measure.instrument: the same work under an instrument or without, and read by a stated clock.
+"""measure.instrument: the same work under an instrument or without, and read by a stated clock.
 
 What must not live here: the harness's own clocks and ranges, profilers that attach from outside.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import Any, Literal
 
@@ -31,18 +32,17 @@ def instrument(
 ) -> Workload:
     """``steps`` repetitions of a piece of work, with NVTX ranges or a clock around each.
 
-    ``train_step``: forward, backward and SGD of the ``tiny`` transformer, 4 sequences of 64 tokens; ``ranges`` of the
-    four NVTX ranges train_step, forward, backward and optimizer_step surround its parts (no tool need be attached).
-    Outputs are the last loss and the gradients. ``small_kernels``: products of two ``n`` x ``n`` float32 matrices on
-    the GPU; ``timer`` reads each: ``wall`` is the host's clock around the call alone, as people write it,
-    ``wall_synced`` waits before and after, ``events`` are CUDA events read at the end. The host waits once at the end
-    of a step on every side. The counter ``told_us`` is the mean of what the timer said in the latest step: the quantity
-    that such a pair is about. Items are repetitions. Source: book chapter 13.
+    ``train_step``: forward, backward and SGD of the ``tiny`` transformer, 4 sequences of 64 tokens, the first
+    ``ranges`` of four NVTX ranges around its parts (no tool need be attached); outputs are the last loss and the
+    gradients. ``small_kernels``: products of two ``n`` x ``n`` float32 matrices on the GPU, each read by ``timer``:
+    ``wall`` is the host's clock around the call alone, ``wall_synced`` waits before and after, ``events`` are CUDA
+    events read at the end. Counter ``timer_mean_us``: the timer's mean over the latest step. Items: repetitions.
+    Source: book chapter 13.
     """
     if steps < 1 or n < 1 or not 0 <= ranges <= len(_PARTS):
         raise ValueError(f"steps and n must be 1 or more, ranges 0 to {len(_PARTS)}")
     if (subject == "train_step") != (timer == "none"):
-        raise ValueError("timer is for subject small_kernels, which needs one; train_step is read by nobody but aiperf")
+        raise ValueError("timer is for subject small_kernels, which needs one; aiperf alone times train_step")
     if subject == "train_step":
         return _training(context, steps=steps, ranges=ranges)
     if ranges:
@@ -54,15 +54,12 @@ def instrument(
 
 def _range_makers(count: int) -> list[Callable[[], Any]]:
     """A maker of context managers for each part: NVTX ranges for the first ``count``, nothing for the rest."""
-    nothing: Callable[[], Any] = contextlib.nullcontext
     if not count:
-        return [nothing] * len(_PARTS)
+        return [contextlib.nullcontext] * len(_PARTS)
     import nvtx
 
-    def maker(part: str) -> Callable[[], Any]:
-        return lambda: nvtx.annotate(part, domain="train")
-
-    return [maker(part) if index < count else nothing for index, part in enumerate(_PARTS)]
+    makers: list[Callable[[], Any]] = [partial(nvtx.annotate, part, domain="train") for part in _PARTS[:count]]
+    return makers + [contextlib.nullcontext] * (len(_PARTS) - count)
 
 
 def _training(context: Context, *, steps: int, ranges: int) -> Workload:
@@ -100,10 +97,10 @@ def _kernels(context: Context, *, steps: int, timer: str, n: int) -> Workload:
     a, b = (normal(context, name, (n, n), dtype=torch.float32) for name in ("a", "b"))
     out = torch.zeros_like(a)
     read = {"wall": _wall, "wall_synced": _wall_synced, "events": _events}[timer](steps)
-    told: list[float] = []
+    readings: list[float] = []
 
     def step() -> None:
-        told[:] = read(lambda: torch.mm(a, b, out=out))
+        readings[:] = read(lambda: torch.mm(a, b, out=out))
         torch.cuda.synchronize()
 
     step()
@@ -113,7 +110,7 @@ def _kernels(context: Context, *, steps: int, timer: str, n: int) -> Workload:
         outputs=lambda: {"product": out},
         inputs=lambda: {"a": a, "b": b},
         reference=lambda: {"product": a.double() @ b.double()},
-        counters=lambda: {"told_us": 1e6 * sum(told) / len(told)},
+        counters=lambda: {"timer_mean_us": 1e6 * sum(readings) / len(readings)},
         facts={"timer": timer},
     )
 

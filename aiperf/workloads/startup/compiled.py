@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 COUNTS = ("graphs", "cache_hits")
-"""What ``counts`` tells, in this order."""
+"""Graphs that a process traced, and how often a cache had what they compile to."""
 _KEPT = {"cache_dir": "cache", "mega_cache": "artifacts.bin", "aot_package": "model.pt2"}
 """How code is kept -> what ``make`` leaves in its folder."""
 
@@ -57,16 +57,6 @@ def forward_of(kind: str, module: Any, *, folder: Path, own: Path) -> Callable[[
     if kind == "mega_cache":
         torch.compiler.load_cache_artifacts((folder / _KEPT[kind]).read_bytes())
     return torch.compile(module)
-
-
-def counts(kind: str) -> list[float]:
-    """Graphs that this process traced, and how often a cache had what they compile to; see COUNTS."""
-    if kind == "none":
-        return [0.0, 0.0]
-    from torch._dynamo.utils import counters
-
-    hits = counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"]
-    return [float(counters["stats"]["unique_graphs"]), float(hits)]
 
 
 def _cache_in(folder: Path) -> None:

@@ -1,8 +1,7 @@
-"""The server of startup.py: a parent that has loaded the model and forks one process for each connection.
+"""The server of startup.request: a parent, started as ``python -m``, that forks one process for each connection.
 
-What must not live here: the client's half (startup.py), how code is compiled (compiled.py), timing. Started as ``python
--m``; the parent computes on one thread only and never touches a GPU, because neither a thread pool nor a CUDA context
-survives a fork.
+It computes on one thread and never touches a GPU: neither a thread pool nor a CUDA context survives a fork. What must
+not live here: the client's half (workload.py), how code is compiled (compiled.py), timing.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ with kept_compiled():
     import torch
 
     from aiperf.workloads.shared import models
+    from aiperf.workloads.shared.compiler_counts import compiler_counts
     from aiperf.workloads.startup import compiled as compiling
 
 READY = b"r"
@@ -86,8 +86,8 @@ def _serve(connection: socket.socket, task: models.Task, asked: ServerOptions) -
             own = folder / f"{OWN}{os.getpid()}"
             forward = compiling.forward_of(asked.compiled, module, folder=folder, own=own)
         logits = next_token(forward, tokens.to(asked.device))
-        told = np.array(compiling.counts(asked.compiled))
-        return bytes(logits.contiguous().numpy().tobytes() + told.tobytes())
+        counts = np.array([*compiler_counts(*compiling.COUNTS).values()])
+        return bytes(logits.contiguous().numpy().tobytes() + counts.tobytes())
 
     for _ in range(asked.warm_ups):
         answer(torch.zeros(shape, dtype=torch.int64))
@@ -101,7 +101,7 @@ def _serve(connection: socket.socket, task: models.Task, asked: ServerOptions) -
 def _apart(work: Callable[[], None]) -> int:
     """The id of a process forked for ``work``, which ends without clean-up: what the parent had opened is the parent's.
 
-    Its status is 1 when the work failed, which stderr then tells.
+    Its status is 1 when the work failed; stderr has the traceback.
     """
     if process := os.fork():
         return process

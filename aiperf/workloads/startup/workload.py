@@ -1,4 +1,4 @@
-"""Family startup.request: time from a request's start to its answer, by a small model server in a stated warm state.
+"""startup.request: time from a request's start to its answer, by a small model server in a stated warm state.
 
 What must not live here: what the server computes (server.py) and compiles (compiled.py), timing.
 """
@@ -70,12 +70,12 @@ class _Client:
         """One request and its answer; ``counts`` are then those of the process that gave it."""
         assert self._connection is not None
         self._connection.sendall(request)
-        told = server.receive(self._connection, answer_bytes + 8 * len(compiling.COUNTS))
-        if not told:
+        answer = server.receive(self._connection, answer_bytes + 8 * len(compiling.COUNTS))
+        if not answer:
             raise RuntimeError("the serving process ended in a request; its last words are in this side's stderr")
-        counted = np.frombuffer(told, dtype=np.float64, offset=answer_bytes)
+        counted = np.frombuffer(answer, dtype=np.float64, offset=answer_bytes)
         self.counts = dict(zip(compiling.COUNTS, counted.tolist(), strict=True))
-        return told[:answer_bytes]
+        return answer[:answer_bytes]
 
     def stop(self) -> None:
         """Hang up, which ends the serving process."""
@@ -108,15 +108,15 @@ def request(
     """``requests`` prompts of [batch, seq] tokens, each answered with the logits of its next token, [batch, vocab].
 
     A server with torch imported and the model in host memory forks a process for each connection, so that every
-    iteration meets one that has computed nothing yet. ``resident``: it is started before every iteration, outside the
-    timed region, and has its model on the device; with ``warm_up: common_shapes`` it has also answered prompts of this
-    shape. ``new``: every request starts its own, inside the timed region, GPU context and copy of the model included.
+    iteration meets one that has computed nothing yet. ``resident``: it is started before every iteration, untimed, and
+    has its model on the device; with ``warm_up: common_shapes`` it has also answered prompts of this shape. ``new``:
+    every request starts its own, timed, GPU context and copy of the model included.
 
-    ``compiled``: the process has compiled code of the model, got for its first prompt. ``cold``: by torch.compile with
-    an empty cache folder; ``cache_dir``: with the folder of a process that compiled the same before; ``mega_cache``:
-    with an empty one and the bundle that torch.compiler.save_cache_artifacts made there; ``aot_package``: not compiled
-    but loaded, weights included, from a package of AOTInductor. Those are made in set-up. The compiler is imported, and
-    has tried out the CPU's vector instructions, before the fork; precompiled C++ headers lie in the user's cache.
+    ``compiled``: the process gets compiled code for its first prompt, ``cold`` by torch.compile with an empty cache
+    folder, ``cache_dir`` with the folder of a process that compiled the same, ``mega_cache`` with an empty one and the
+    bundle of torch.compiler.save_cache_artifacts, ``aot_package`` from a package of AOTInductor, weights included.
+    Those are made in set-up. The compiler is imported, and has tried out the CPU's vector instructions, before the
+    fork.
 
     Items: requests. Models: tiny, small, base. Source: AI Systems Performance Engineering, chapters 3, 13, 14 and 19.
     """
@@ -143,8 +143,8 @@ def request(
         for prompt, answer in zip(prompts.chunk(requests), answers, strict=True):
             if process == "new":
                 client.start()
-            told = client.ask(prompt.numpy().tobytes(), answer.numel() * answer.element_size())
-            answer.copy_(torch.from_numpy(np.frombuffer(told, dtype=np.float32).copy()).view_as(answer))
+            logits = client.ask(prompt.numpy().tobytes(), answer.numel() * answer.element_size())
+            answer.copy_(torch.from_numpy(np.frombuffer(logits, dtype=np.float32).copy()).view_as(answer))
             if process == "new":
                 client.stop()
 
