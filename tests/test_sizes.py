@@ -42,7 +42,6 @@ LONG_FUNCTIONS: dict[str, str] = {
 SHARED_NAMES: tuple[str, ...] = (
     "Claim",
     "Figure",
-    "Format",
     "_Reader",
 )
 """Class names that still mean more than one thing."""

@@ -5,12 +5,14 @@ What must not live here: reading records or the catalogue, printing.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from aiperf.analysis.metrics import DEFAULT_METRIC, MEMORY
+from aiperf.analysis.metrics import MEMORY
+from aiperf.analysis.rows import ComparisonRow
 from aiperf.plan.book import BookRow, Claim
 from aiperf.plan.cited import Cited
 from aiperf.scenario.citations import Citation
@@ -54,28 +56,17 @@ LADDERS = (
 _ORDER = {answer: place for place, answer in enumerate(ANSWERS)}
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What one side of one case came to in one metric, as the newest record tells it."""
+@dataclass(frozen=True, kw_only=True)
+class Measured(ComparisonRow):
+    """One comparison of the newest record of a case."""
 
-    scenario: str
-    case: str
-    side: str
-    word: str
-    ratio: float
-    low: float
-    high: float
-    metric: str = DEFAULT_METRIC
-    provisional: bool = False
-    """A quick look: its verdict is to be confirmed at standard precision."""
     expect: str = ""
     """The verdict that the scenario expects, where it says so."""
     host: str = ""
     here: bool = True
     """Measured on this host; otherwise a reference record of another one."""
-    against: str = "before"
     first: bool = True
-    """It is told against the first side of the case."""
+    """It is held against the first side of the case."""
     last: bool = True
     """Its side is the last one of the case."""
     run: str = ""
@@ -140,17 +131,17 @@ def unknown_rows(rows: Iterable[BookRow], cited: Iterable[Cited]) -> tuple[tuple
 def case_answer(claim: Claim | None, found: Measured) -> Answer:
     """What one case says of a claim."""
     if claim is None:
-        return _direction(found.word, found.expect or "improved")
-    gain = claim.low > 1
-    if found.word == "invalid":
+        return _direction(found.verdict, found.expect or "improved")
+    gain, low, high = claim.low > 1, found.low or 0.0, found.high or math.inf
+    if found.verdict == "invalid":
         return "inconclusive"
-    if found.high < LEAST_SHARE * claim.low:
-        return "weaker" if found.word == "improved" else "not reproduced"
-    if found.word == "inconclusive":
+    if high < LEAST_SHARE * claim.low:
+        return "weaker" if found.verdict == "improved" else "not reproduced"
+    if found.verdict == "inconclusive":
         return "inconclusive"
-    if found.low > MOST_SHARE * claim.high:
+    if low > MOST_SHARE * claim.high:
         return "stronger"
-    return "reproduced" if found.word == "improved" or not gain else "not reproduced"
+    return "reproduced" if found.verdict == "improved" or not gain else "not reproduced"
 
 
 def _direction(word: str, expected: str) -> Answer:
@@ -203,7 +194,7 @@ def _is_control(row: BookRow, found: Measured) -> bool:
 
 def _row_answer(row: BookRow, found: Measured) -> Answer:
     if found.metric in MEMORY:
-        return _direction(found.word, "improved")
+        return _direction(found.verdict, "improved")
     return "no claim of speed" if row.not_time else case_answer(row.claim, found)
 
 
@@ -220,7 +211,7 @@ def _arithmetic(row: BookRow) -> str:
 
 def _by_design(row: BookRow, best: Measured) -> str:
     """Why a verdict that is no gain of time stands for none against the row; empty where time is what it gains."""
-    costs = best.word == "regressed"
+    costs = best.verdict == "regressed"
     if best.metric in MEMORY:
         return f"Judged by memory: {row.not_time}."
     if row.not_time:

@@ -46,6 +46,9 @@ class Difference:
     then: str
     now: str
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.then} → {self.now}"
+
 
 @dataclass(frozen=True)
 class GateOutcome:

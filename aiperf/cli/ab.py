@@ -24,9 +24,6 @@ from aiperf.cli.options import (
     DEFAULT_RESULTS,
     ColumnsOption,
     CostOption,
-    Format,
-    FormatOption,
-    JsonOption,
     PinOption,
     PrecisionOption,
     QuietOption,
@@ -36,6 +33,7 @@ from aiperf.cli.options import (
     make_settings,
     time_of,
     with_delta,
+    with_format,
 )
 from aiperf.errors import UserError, invalid_value
 from aiperf.host.read import read_host
@@ -43,6 +41,7 @@ from aiperf.host.relevance import HostCheck
 from aiperf.plan.costs import load_prices
 from aiperf.recipes.ab import Programs, run_ab
 from aiperf.records import Invocation
+from aiperf.report.layout.formats import OutputFormat
 from aiperf.report.live import choose_progress
 from aiperf.report.views.extra_columns import build_extras, chosen_columns
 from aiperf.settings import ENERGY_SECONDS
@@ -54,8 +53,10 @@ _Before = Annotated[
 _Budget = Annotated[str, typer.Option("--budget", help="Time to spend, e.g. 60s; a case still gets its first look.")]
 
 
+@with_format()
 @with_ci_files
 def ab(
+    form: OutputFormat,
     before: _Before,
     after: Annotated[str, typer.Option("--after", metavar="CMD", help="The program as it is now.")],
     env_before: Annotated[list[str], typer.Option("--env-before", metavar="NAME=VALUE")] = [],  # noqa: B006
@@ -76,8 +77,6 @@ def ab(
     timeout: TimeoutOption = "",
     host_check: HostCheckOption = HostCheck.warn,
     quiet: QuietOption = False,
-    form: FormatOption = Format.table,
-    as_json: JsonOption = False,
     columns: ColumnsOption = "",
     cost: CostOption = "",
     ci_files: CiPaths = MappingProxyType({}),
@@ -105,7 +104,7 @@ def ab(
     print_and_write(
         outcome,
         title="aiperf ab",
-        form=Format.json if as_json else form,
+        form=form,
         seconds=time.monotonic() - began,
         every_metric=True,
         footer=[str(outcome.folder)],

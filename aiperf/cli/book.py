@@ -14,24 +14,24 @@ from typing import Annotated
 import typer
 
 from aiperf.analysis.book import Answered, answer_rows, missing, unknown_rows, unmeasured, waiting
-from aiperf.cli.options import DEFAULT_RESULTS, Format, FormatOption, JsonOption, ResultsOption
+from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, with_format
+from aiperf.cli.output import refuse_page_in
 from aiperf.errors import usage
 from aiperf.host.facts import HostFacts
 from aiperf.host.fingerprint import fingerprint
 from aiperf.host.read import read_host
 from aiperf.plan.book import load_book
 from aiperf.plan.cited import cited_rows
-from aiperf.report.book import book_csv, book_lines, book_markdown, book_plain, missing_lines, rules_lines
 from aiperf.report.html.book_page import render_book
-from aiperf.report.layout.formats import listing_json
-from aiperf.report.layout.terminal import show as show_lines
-from aiperf.report.layout.terminal import terminal_width
-from aiperf.report.layout.text import Line
+from aiperf.report.layout.formats import OutputFormat, print_in
+from aiperf.report.views.book_table import book_view, missing_page
 from aiperf.store.reference import newest_measured
 from aiperf.store.write import write_whole
 
 
+@with_format()
 def book(
+    form: OutputFormat,
     chapters: Annotated[
         list[str], typer.Option("--chapter", metavar="N|app", help="Only this chapter; may be given again.")
     ] = [],  # noqa: B006 - typer reads the default and never changes it
@@ -43,8 +43,6 @@ def book(
         str, typer.Option("--output", metavar="PATH", help="Where the page goes; else book.html in the results.")
     ] = "",
     results: ResultsOption = DEFAULT_RESULTS,
-    form: FormatOption = Format.table,
-    as_json: JsonOption = False,
 ) -> None:
     """Hold the book beside the machine: every before/after pair, its scenarios, the claim, what was measured.
 
@@ -52,8 +50,7 @@ def book(
     (the book means a sweep), and by its last side where it names none; the other sides count for nothing. A row that
     gains something else than time (memory, accuracy, a reading) is not judged by time.
     """
-    if html and form is not Format.table:
-        raise usage("a page is no table of text.", "Give --html or --format, not both.", where="--format")
+    refuse_page_in(form, html=html)
     if output and not html:
         raise usage("only a page has this.", "Add --html.", where="--output")
     rows, host = load_book(chapters), read_host()
@@ -62,32 +59,18 @@ def book(
     cited = cited_rows(host, results=results, wanted=() if only_missing else {row.chapter for row in rows})
     measured, damaged = newest_measured(results, host_id=fingerprint(host)[0])
     answered = answer_rows(rows, cited, measured)
-    later, untold = waiting(answered), unmeasured(answered)
+    later, unread = waiting(answered), unmeasured(answered)
     answered = missing(answered) if only_missing else answered
     if html:
         path = _write_page(Path(output) if output else results / "book.html", answered, host, fresh=not output)
-        sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if as_json else f"{path}\n")
-    elif only_missing and form is Format.table and not as_json:
-        width = terminal_width(sys.stdout)
-        show_lines(missing_lines(answered, waiting=later, unmeasured=untold, chapters=asked, width=width))
+        sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if form is OutputFormat.json else f"{path}\n")
     else:
-        _print(answered, Format.json if as_json else form)
+        page = missing_page(answered, waiting=later, unmeasured=unread, chapters=asked) if only_missing else None
+        print_in(form, book_view(answered, page=page))
     for scenario, row_id in unknown_rows(load_book(), cited):
-        print(f"{scenario} cites {row_id}, which is no row of the book's catalogue.", file=sys.stderr)
+        print(f"{scenario} cites {row_id}, which is not in the book's catalogue.", file=sys.stderr)
     for spoilt in damaged:
         print(spoilt.sentence, file=sys.stderr)
-
-
-def _print(answered: Sequence[Answered], form: Format) -> None:
-    width = terminal_width(sys.stdout)
-    if form is Format.json:
-        sys.stdout.write(listing_json(book_plain(answered)))
-    elif form is Format.csv:
-        sys.stdout.write(book_csv(answered))
-    elif form is Format.markdown:
-        sys.stdout.write(book_markdown(answered))
-    else:
-        show_lines([*book_lines(answered, width=width), Line(""), *rules_lines(width=width)])
 
 
 def _write_page(path: Path, answered: Sequence[Answered], host: HostFacts, *, fresh: bool) -> Path:

@@ -12,7 +12,6 @@ import typer
 
 from aiperf.cli.options import (
     DEFAULT_RESULTS,
-    JsonOption,
     OnlyOption,
     PinOption,
     PrecisionOption,
@@ -22,22 +21,23 @@ from aiperf.cli.options import (
     axis_values,
     make_settings,
     progress_note,
+    with_format,
 )
 from aiperf.errors import Exit, usage
 from aiperf.host.read import read_host
 from aiperf.plan.plan import make_plan
 from aiperf.recipes.calibrate import Wanted, run_calibration
 from aiperf.records import Invocation
-from aiperf.report.calibration_table import calibration_lines, session_line
-from aiperf.report.layout.formats import listing_json
-from aiperf.report.layout.terminal import show as show_lines
-from aiperf.report.layout.terminal import terminal_width
+from aiperf.report.layout.formats import OutputFormat, Printed, document_json, print_in
 from aiperf.report.layout.text import Line
+from aiperf.report.views.calibration_table import calibration_page, session_line
 from aiperf.scenario.find import find_scenarios
 from aiperf.scenario.load import load_scenarios
 
 
+@with_format(OutputFormat.table, OutputFormat.markdown, OutputFormat.json)
 def calibrate(
+    form: OutputFormat,
     selectors: Annotated[list[str], typer.Argument(metavar="[SCENARIO ...]")] = ["same-vs-same"],  # noqa: B006
     sessions: Annotated[int, typer.Option("--sessions", min=2, help="A/A sessions per case.")] = 20,
     inject: Annotated[str, typer.Option("--inject", help="Slowdowns to look for, or an empty text.")] = "0.02,0.05",
@@ -48,7 +48,6 @@ def calibrate(
     results: ResultsOption = DEFAULT_RESULTS,
     pin: PinOption = "auto",
     quiet: QuietOption = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Estimate this host's noise floor with A/A sessions: false positives, threshold, power; kept per host."""
     settings = make_settings(precision=precision, results=results, seed=seed, pin=pin)
@@ -68,14 +67,9 @@ def calibrate(
     )
     for problem in outcome.problems:
         print(f"aiperf: {problem}", file=sys.stderr)
-    if as_json:
-        sys.stdout.write(listing_json(outcome.outcomes))
-    else:
-        width = terminal_width(sys.stdout)
-        for one in outcome.outcomes:
-            show_lines(calibration_lines(one.calibration, one.powers, name=one.case.id, mode=one.mode, width=width))
-            show_lines([Line("")])
-        show_lines([Line(str(outcome.folder))])
+    pages = [calibration_page(o.calibration, o.powers, name=o.case.id, mode=o.mode) for o in outcome.outcomes]
+    page = [*(paragraph for page in pages for paragraph in page), [lambda width: [Line(str(outcome.folder))]]]
+    print_in(form, Printed(page, json=lambda: document_json(outcome.outcomes)))
     raise typer.Exit(int(outcome.exit))
 
 

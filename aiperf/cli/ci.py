@@ -6,17 +6,15 @@ What must not live here: any format, and what counts as a failure.
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from aiperf.cli.options import Format
+from aiperf.cli.options import Command, with_options
 from aiperf.cli.output import print_run
 from aiperf.errors import AiperfError, Exit, Fault, UserError, usage
 from aiperf.recipes.run import RunOutcome
@@ -25,37 +23,25 @@ from aiperf.report.ci.entries import CiEntry, CiReport, entries_of_faults, entri
 from aiperf.report.ci.formats import FORMATS
 from aiperf.report.ci.github import annotation_lines, fit_summary, step_summary
 from aiperf.report.ci.places import repository
+from aiperf.report.layout.formats import OutputFormat
+from aiperf.report.layout.page import page_markdown
 from aiperf.report.summary import summary_line
 from aiperf.report.views.run_rows import Extras, build_rows
-from aiperf.report.views.run_table import run_markdown
+from aiperf.report.views.run_table import run_page
 
 CiPaths = Mapping[str, Path]
 """Name of a CI format -> the file that was asked for."""
 
 
-def with_ci_files(command: Callable[..., None]) -> Callable[..., None]:
+def with_ci_files(command: Command) -> Command:
     """Give a command an option for the file of every CI format; its parameter ``ci_files`` gets those asked for."""
-    signature = inspect.signature(command, eval_str=True)
-    kept = [p for p in signature.parameters.values() if p.name != "ci_files"]
-    options = [
-        inspect.Parameter(
-            one.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[Path | None, typer.Option(f"--{one.name}", metavar="FILE", help=one.help)],
-        )
+    options = {
+        one.name: (Annotated[Path | None, typer.Option(f"--{one.name}", metavar="FILE", help=one.help)], None)
         for one in FORMATS
-    ]
-
-    @functools.wraps(command)
-    def called(**given: Any) -> None:
-        paths = {one.name: path for one in FORMATS if (path := given.pop(one.name))}
-        command(**given, ci_files=paths)
-
-    parameters = [*kept, *options]
-    called.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {p.name: p.annotation for p in parameters}
-    return called
+    }
+    return with_options(
+        command, "ci_files", options, lambda typed: {name: path for name, path in typed.items() if path}
+    )
 
 
 def write_ci(
@@ -91,7 +77,7 @@ def print_and_write(
     outcome: RunOutcome,
     *,
     title: str,
-    form: Format,
+    form: OutputFormat,
     seconds: float,
     every_metric: bool,
     footer: Sequence[str],
@@ -112,7 +98,7 @@ def print_and_write(
             entries_of_run(outcome.run, records, problems=outcome.problems),
             title=title,
             exit_code=outcome.exit,
-            summary=run_markdown(outcome.run, table, summary=line),
+            summary=page_markdown(run_page(outcome.run, table, summary=line)),
             paths=paths,
         )
 

@@ -5,27 +5,26 @@ What must not live here: what compares, what a change comes to, and any layout.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from aiperf.analysis.across import hold_runs
-from aiperf.cli.options import DEFAULT_RESULTS, EveryMetricOption, Format, FormatOption, JsonOption, ResultsOption
+from aiperf.cli.options import DEFAULT_RESULTS, EveryMetricOption, ResultsOption, with_format
 from aiperf.errors import Exit, usage
 from aiperf.host.calibration import load_calibration
-from aiperf.report.compare_rows import compare_rows
-from aiperf.report.compare_table import compare_csv, compare_json, compare_lines, compare_markdown
-from aiperf.report.layout.terminal import show, terminal_width
+from aiperf.report.layout.formats import OutputFormat, print_in
+from aiperf.report.views.compare_rows import compare_rows
+from aiperf.report.views.compare_table import compare_view
 from aiperf.store.read import StoredRun, open_run
 
 
+@with_format()
 def compare(
+    form: OutputFormat,
     runs: Annotated[list[str], typer.Argument(metavar="RUN RUN [RUN ...]", help="Names, folders or latest.")],
     results: ResultsOption = DEFAULT_RESULTS,
-    form: FormatOption = Format.table,
-    as_json: JsonOption = False,
     every_metric: EveryMetricOption = False,
     force: Annotated[
         bool, typer.Option("--force", help="Compare although host or scenario differ; every figure then says so.")
@@ -38,17 +37,9 @@ def compare(
     across = hold_runs(
         [(run.record, own) for run, (own, _) in zip(stored, read, strict=True)], calibrations=calibrations, force=force
     )
-    rows = compare_rows(across)
     warnings = [damaged.sentence for _, found in read for damaged in found]
-    if as_json or form is Format.json:
-        sys.stdout.write(compare_json(across, rows, warnings=warnings))
-    elif form is Format.table:
-        show(compare_lines(across, rows, width=terminal_width(sys.stdout), every_metric=every_metric))
-    else:
-        sys.stdout.write(compare_csv(rows) if form is Format.csv else compare_markdown(across, rows))
-    if not (as_json or form is Format.json):
-        for warning in warnings:
-            print(warning, file=sys.stderr)
+    rows = compare_rows(across)
+    print_in(form, compare_view(across, rows, every_metric=every_metric, warnings=warnings), warnings=warnings)
     if not across.comparable:
         raise typer.Exit(int(Exit.NO_BASELINE))
 

@@ -14,7 +14,6 @@ from typing import Annotated, Any
 
 import typer
 
-from aiperf.analysis.gate import GateOutcome
 from aiperf.cli.ci import (
     CiPaths,
     refuse_files_of_a_dry_run,
@@ -27,8 +26,6 @@ from aiperf.cli.host_check import HostCheckOption
 from aiperf.cli.options import (
     DEFAULT_RESULTS,
     BudgetOption,
-    Format,
-    JsonOption,
     OnlyOption,
     PeaksOption,
     PinOption,
@@ -38,6 +35,7 @@ from aiperf.cli.options import (
     TimeoutOption,
     axis_values,
     make_settings,
+    with_format,
 )
 from aiperf.cli.output import print_plan
 from aiperf.errors import Fault, UserError, invalid_value, usage
@@ -50,11 +48,10 @@ from aiperf.recipes.gate_base import Gate
 from aiperf.recipes.promote import promote_runs
 from aiperf.records import Invocation
 from aiperf.report.ci.entries import entries_of_gate
-from aiperf.report.layout.formats import listing_json
-from aiperf.report.layout.terminal import show as show_lines
-from aiperf.report.layout.terminal import terminal_width
+from aiperf.report.layout.formats import OutputFormat, print_in
+from aiperf.report.layout.page import page_markdown
 from aiperf.report.live import choose_progress
-from aiperf.report.views.gate_table import gate_json, gate_lines, gate_markdown, promoted_lines
+from aiperf.report.views.gate_table import gate_view, promoted_view
 from aiperf.scenario.find import find_scenarios
 from aiperf.scenario.load import load_scenarios
 from aiperf.settings import Settings
@@ -93,11 +90,12 @@ _Who = Annotated[str, typer.Option("--who", help="--promote: who; git's user.nam
 _Precision = Annotated[
     str, typer.Option("--precision", help="quick, standard, rigorous, or a file; the gate's own by default.")
 ]
-_Form = Annotated[Format, typer.Option("--format", help="table, markdown or json.")]
 
 
+@with_format(OutputFormat.table, OutputFormat.markdown, OutputFormat.json)
 @with_ci_files
 def gate(
+    form: OutputFormat,
     selectors: _Selectors = [],  # noqa: B006 - typer reads the default and never changes it
     config: _Config = DEFAULT_GATE,
     against: _Against = "",
@@ -121,22 +119,19 @@ def gate(
     timeout: TimeoutOption = "",
     host_check: HostCheckOption = HostCheck.warn,
     quiet: QuietOption = False,
-    form: _Form = Format.table,
-    as_json: JsonOption = False,
     ci_files: CiPaths = MappingProxyType({}),
 ) -> None:
     """Pass or fail a change: base and head rebuilt and interleaved here, or held against a baseline file.
 
     What looks worse is measured again in a fresh session: only what both sessions find worse than allowed fails.
     """
-    form = Format.json if as_json else form
     if promote:
         if dry_run:
             raise usage("a promotion is written at once.", "Leave it out; git shows what changed.", where="--dry-run")
         _promote(selectors, results=results, baseline=baseline, who=who, why=why, form=form)
         return
     with told_to_ci(_TITLE, ci_files):
-        _refuse(form, ci_files, dry_run=dry_run, why=why, who=who)
+        _refuse(ci_files, dry_run=dry_run, why=why, who=who)
         given = {
             "against": against, "head": head, "build": build, "side": side, "precision": precision,
             "on_inconclusive": on_inconclusive, "baseline": baseline,
@@ -148,12 +143,13 @@ def gate(
         wanted = _gate(asked, selectors, axis_values(only), settings, quiet=quiet, host_check=host_check)
         if dry_run:
             check_gate(wanted)
-            print_plan(wanted.plan, settings, form, heading=(_heading(wanted), ""))
+            print_plan(wanted.plan, settings, form, heading=_heading(wanted))
             return
         outcome = run_gate(wanted)
-    entries, summary = entries_of_gate(outcome), gate_markdown(outcome)
+    entries, view = entries_of_gate(outcome), gate_view(outcome)
+    summary = page_markdown(view.page)
     with then_written(lambda: write_ci(entries, title=_TITLE, exit_code=outcome.exit, summary=summary, paths=ci_files)):
-        _print(outcome, form)
+        print_in(form, view)
     raise typer.Exit(int(outcome.exit))
 
 
@@ -205,22 +201,11 @@ def _config(config: GateConfig, given: dict[str, str], *, absolute: bool) -> Gat
     return replace(config, **changes)
 
 
-def _refuse(form: Format, paths: CiPaths, *, dry_run: bool, why: str, who: str) -> None:
-    if form is Format.csv:
-        raise usage("aiperf gate has no CSV output.", "Use --format json, or aiperf export.", where="--format")
+def _refuse(paths: CiPaths, *, dry_run: bool, why: str, who: str) -> None:
     if why or who:
         raise usage("only a promotion has a reason and an author.", "Add --promote.", where="--why" if why else "--who")
     if dry_run:
         refuse_files_of_a_dry_run(paths)
-
-
-def _print(outcome: GateOutcome, form: Format) -> None:
-    if form is Format.json:
-        sys.stdout.write(gate_json(outcome))
-    elif form is Format.markdown:
-        sys.stdout.write(gate_markdown(outcome))
-    else:
-        show_lines(gate_lines(outcome, width=terminal_width(sys.stdout)))
 
 
 def _heading(wanted: Gate) -> str:
@@ -229,14 +214,11 @@ def _heading(wanted: Gate) -> str:
     return f"gate {config.name}: {base or 'nothing'}"
 
 
-def _promote(names: list[str], *, results: Path, baseline: str, who: str, why: str, form: Format) -> None:
+def _promote(names: list[str], *, results: Path, baseline: str, who: str, why: str, form: OutputFormat) -> None:
     faults = [] if names else [Fault("--promote", "names no run.", "Name stored runs: aiperf gate --promote RUN ...")]
     faults += [] if baseline else [Fault("--baseline", "is missing.", "Name the file to write.")]
     faults += [] if why.strip() else [Fault("--why", "is missing.", "Say why these runs are the new baseline.")]
     if faults:
         raise UserError(faults)
     grown = promote_runs(names, results=results, baseline=Path(baseline), who=who, why=why)
-    if form is Format.json:
-        sys.stdout.write(listing_json(grown.entries))
-        return
-    show_lines(promoted_lines(grown, path=shlex.quote(baseline), width=terminal_width(sys.stdout)))
+    print_in(form, promoted_view(grown, path=shlex.quote(baseline)))

@@ -13,16 +13,18 @@ from typing import Annotated
 import typer
 
 from aiperf.analysis.trend import Series, all_series, latest_hosts, metrics_of
-from aiperf.cli.options import DEFAULT_RESULTS, JsonOption, ResultsOption
+from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, with_format
 from aiperf.errors import UserError, usage
 from aiperf.records import CaseRecord, RunRecord
-from aiperf.report.history_table import can_draw, history_json, history_lines
-from aiperf.report.layout.terminal import show, terminal_width
+from aiperf.report.layout.formats import OutputFormat, print_in
+from aiperf.report.views.history_table import can_draw, history_view
 from aiperf.scenario.wording import allowed, nearest
 from aiperf.store.history import entries
 
 
+@with_format()
 def history(
+    form: OutputFormat,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A scenario, or the id of one of its cases.")],
     results: ResultsOption = DEFAULT_RESULTS,
     case: Annotated[str, typer.Option("--case", help="Only this case (its id).")] = "",
@@ -33,7 +35,6 @@ def history(
     all_hosts: Annotated[
         bool, typer.Option("--all-hosts", help="Every host, not only that of the newest run; never mixed.")
     ] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Show the trend of a scenario: every run, what changed between them, and where the level changed."""
     stored = entries(results, scenario=name)
@@ -50,13 +51,8 @@ def history(
     shown = _of_host(found, host) if host else found if all_hosts else latest_hosts(found)
     hidden = [] if host else [series for series in found if series not in shown]
     warnings = [damaged.sentence for damaged in stored.damaged]
-    if as_json:
-        sys.stdout.write(history_json(shown, hidden=hidden, warnings=warnings))
-        return
-    plain = not can_draw(sys.stdout.encoding)
-    show(history_lines(shown, hidden=hidden, width=terminal_width(sys.stdout), ascii_only=plain))
-    for warning in warnings:
-        print(warning, file=sys.stderr)
+    view = history_view(shown, hidden=hidden, warnings=warnings, ascii_only=not can_draw(sys.stdout.encoding))
+    print_in(form, view, warnings=warnings)
 
 
 def _nothing(name: str, results: Path, *, damaged: int) -> UserError:

@@ -12,11 +12,10 @@ from typing import Annotated
 
 import typer
 
-from aiperf.cli.options import DEFAULT_RESULTS, JsonOption, ResultsOption
+from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, with_format
 from aiperf.errors import UserError, usage
-from aiperf.report.import_table import import_lines, import_plain
-from aiperf.report.layout.formats import listing_json
-from aiperf.report.layout.terminal import show, terminal_width
+from aiperf.report.layout.formats import OutputFormat, print_in
+from aiperf.report.views.import_table import import_view
 from aiperf.store.importers.keep import ImportOptions, import_files
 from aiperf.store.importers.unpaired import Against
 
@@ -32,7 +31,9 @@ class Tool(StrEnum):
     google_benchmark = "google-benchmark"
 
 
+@with_format(OutputFormat.table, OutputFormat.markdown, OutputFormat.json)
 def import_(
+    form: OutputFormat,
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="JSON files of other tools; .gz too.")],
     tool: Annotated[
         Tool, typer.Option("--tool", help="The tool that wrote them; auto: told by what they hold.")
@@ -47,7 +48,6 @@ def import_(
     ] = "",
     after: Annotated[str, typer.Option("--after", help="The benchmark that is held against it, unpaired.")] = "",
     name: Annotated[str, typer.Option("--name", help="Name of that case.")] = "",
-    as_json: JsonOption = False,
 ) -> None:
     """Store results of pyperf, hyperfine, nvbench, pytest-benchmark and google/benchmark, one run a file."""
     if bool(before) != bool(after) or (name and not before):
@@ -55,11 +55,6 @@ def import_(
     against = Against(before, after, name) if before else None
     options = ImportOptions(results, tool.value, host_id, again=again, argv=tuple(sys.argv), against=against)
     imported, faults = import_files(files, options)
-    if as_json:
-        sys.stdout.write(listing_json([import_plain(i.path, i.folder, i.run, i.records) for i in imported]))
-    else:
-        width = terminal_width(sys.stdout)
-        for i in imported:
-            show(import_lines(i.path, i.folder, i.run, i.records, width=width))
+    print_in(form, import_view(imported))
     if faults:
         raise UserError(faults)

@@ -5,25 +5,26 @@ What must not live here: checking them.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from aiperf.cli.options import DEFAULT_RESULTS, JsonOption
+from aiperf.cli.options import DEFAULT_RESULTS, with_format
 from aiperf.errors import Fault, UserError, usage
 from aiperf.plan.suites import load_suite, members, suite_names
 from aiperf.profilers.counters import COUNTERS
-from aiperf.report.counters import counter_lines, counter_rows
-from aiperf.report.layout.formats import listing_json
-from aiperf.report.layout.terminal import show as show_lines
-from aiperf.report.layout.terminal import terminal_width
-from aiperf.report.layout.text import Line
-from aiperf.report.scenarios import list_lines
-from aiperf.report.suites import SuiteRow, suite_lines, suite_rows
-from aiperf.report.workloads import workload_lines
+from aiperf.report.counters import counter_rows
+from aiperf.report.layout.formats import OutputFormat, print_in
+from aiperf.report.views.listings import (
+    SuiteRow,
+    counters_view,
+    scenarios_view,
+    suite_rows,
+    suites_view,
+    workloads_view,
+)
 from aiperf.scenario.find import Listing, list_scenarios
 from aiperf.scenario.workloads import list_workloads
 from aiperf.store.reference import recorded_seconds
@@ -31,31 +32,25 @@ from aiperf.store.reference import recorded_seconds
 _WHERE = "as a tag or, where no tag is called so, in name, title, workload or row of the book"
 
 
+@with_format()
 def list_command(
+    form: OutputFormat,
     words: Annotated[list[str], typer.Argument(metavar="WORD", help=f"Only scenarios with every WORD {_WHERE}.")] = [],  # noqa: B006
     folder: Annotated[list[Path], typer.Option("--folder", help="Look here instead of the shipped scenarios.")] = [],  # noqa: B006
     suites: Annotated[bool, typer.Option("--suites", help="List the suites instead.")] = False,
     workloads: Annotated[bool, typer.Option("--workloads", help="List what workload: may name instead.")] = False,
     counters: Annotated[bool, typer.Option("--counters", help="List what moves: may name instead.")] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """List the scenarios there are, or the suites, workloads or counters."""
     _refuse_mixtures({"suites": suites, "workloads": workloads, "counters": counters}, narrowed=bool(words or folder))
     if suites:
-        _print(_suites(), suite_lines, as_json=as_json)
+        print_in(form, suites_view(_suites()))
     elif workloads:
-        _print(list_workloads(list_scenarios()), workload_lines, as_json=as_json)
+        print_in(form, workloads_view(list_workloads(list_scenarios())))
     elif counters:
-        _print(counter_rows(COUNTERS.values()), counter_lines, as_json=as_json)
+        print_in(form, counters_view(counter_rows(COUNTERS.values())))
     else:
-        _print(_scenarios(words, folder), list_lines, as_json=as_json)
-
-
-def _print(rows: Sequence[Any], lay_out: Callable[..., list[Line]], *, as_json: bool) -> None:
-    if as_json:
-        sys.stdout.write(listing_json(rows))
-        return
-    show_lines(lay_out(rows, width=terminal_width(sys.stdout)))
+        print_in(form, scenarios_view(_scenarios(words, folder)))
 
 
 def _refuse_mixtures(listings: dict[str, bool], *, narrowed: bool) -> None:
@@ -69,7 +64,7 @@ def _refuse_mixtures(listings: dict[str, bool], *, narrowed: bool) -> None:
 
 def _scenarios(words: Sequence[str], folder: Sequence[Path]) -> list[Listing]:
     if missing := [path for path in folder if not path.is_dir()]:
-        raise UserError([Fault("--folder", f'"{path}" is no folder.') for path in missing])
+        raise UserError([Fault("--folder", f'"{path}" is not a folder.') for path in missing])
     found = list_scenarios(folder or None)
     known = sorted({t for entry in found for t in entry.tags})
     entries = [e for e in found if all(word in e.tags if word in known else e.speaks_of(word) for word in words)]

@@ -5,18 +5,20 @@ What must not live here: options of a single subcommand.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from aiperf.errors import usage
 from aiperf.host.placement import parse_cpus
+from aiperf.report.layout.formats import OutputFormat, chosen_format
 from aiperf.settings import Limits, Settings, load_precision
 from aiperf.units import InvalidValue, parse_time
 
@@ -26,15 +28,6 @@ DEFAULT_RESULTS = Path("results")
 def in_results(command: str, results: Path) -> str:
     """``command`` as it is to be typed again, where the runs lie in ``results``."""
     return command if results == DEFAULT_RESULTS else f"{command} --results {shlex.quote(str(results))}"
-
-
-class Format(StrEnum):
-    """How a table is printed."""
-
-    table = "table"
-    markdown = "markdown"
-    csv = "csv"
-    json = "json"
 
 
 PrecisionOption = Annotated[
@@ -61,8 +54,6 @@ PinOption = Annotated[
 ]
 PeaksOption = Annotated[bool, typer.Option("--peaks/--no-peaks", help="Measure limits this host has not measured yet.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print the comparison table.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON, for programs.")]
 ColumnsOption = Annotated[
     str,
     typer.Option(
@@ -73,6 +64,58 @@ CostOption = Annotated[
     str, typer.Option("--cost", metavar="FILE", help="Your prices, a file like configs/cost/example.yaml.")
 ]
 TimeoutOption = Annotated[str, typer.Option("--timeout", help="Limit of every phase of a worker, e.g. 2min.")]
+
+Command = Callable[..., None]
+
+
+def with_options(
+    command: Command, name: str, options: Mapping[str, tuple[Any, Any]], value: Callable[[dict[str, Any]], Any]
+) -> Command:
+    """Give a command options in place of its parameter ``name``, which gets the ``value`` of what was typed.
+
+    ``options`` are annotation and default of each, by the name of its parameter.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    kept = [p for p in signature.parameters.values() if p.name != name]
+    added = [
+        inspect.Parameter(own, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for own, (annotation, default) in options.items()
+    ]
+
+    @functools.wraps(command)
+    def called(**given: Any) -> None:
+        typed = {own: given.pop(own) for own in options}
+        command(**given, **{name: value(typed)})
+
+    parameters = [*kept, *added]
+    called.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {p.name: p.annotation for p in parameters}
+    return called
+
+
+def with_format(*allowed: OutputFormat) -> Callable[[Command], Command]:
+    """Give a command ``--format`` and ``--json``; its parameter ``form`` gets the format, one of those ``allowed``.
+
+    Without any all are allowed.
+    """
+    forms = allowed or tuple(OutputFormat)
+    options = {
+        "format_": (
+            Annotated[str, typer.Option("--format", metavar="|".join(forms), help="How to print it.")],
+            "table",
+        ),
+        "as_json": (Annotated[bool, typer.Option("--json", help="JSON, for programs: --format json.")], False),
+    }
+
+    def decorated(command: Command) -> Command:
+        return with_options(
+            command,
+            "form",
+            options,
+            lambda typed: chosen_format(typed["format_"], as_json=typed["as_json"], allowed=forms),
+        )
+
+    return decorated
 
 
 def make_settings(

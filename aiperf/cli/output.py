@@ -1,31 +1,28 @@
-"""Prints a run, a plan or profiles in the dialect that was asked for.
+"""Prints a run, a plan, profiles or a case in the format that was asked for.
 
-What must not live here: any dialect.
+What must not live here: any format.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
 import typer
 
-from aiperf.cli.options import Format
-from aiperf.errors import Exit
-from aiperf.plan.plan import Plan, estimate
+from aiperf.errors import Exit, usage
+from aiperf.plan.plan import Plan
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.records.profiled import Profile
-from aiperf.report.layout.formats import listing_json
-from aiperf.report.layout.terminal import show, terminal_width
+from aiperf.report.explain import explain_case
+from aiperf.report.layout.formats import OutputFormat, Printed, document_json, print_in
 from aiperf.report.layout.text import Line
 from aiperf.report.numbers import clean
-from aiperf.report.plan_table import Estimate, plan_lines, plan_rows
 from aiperf.report.profile_text import profile_lines, profile_markdown
-from aiperf.report.query_table import query_csv
-from aiperf.report.summary import discovery_line, summary_line
+from aiperf.report.views.plan_table import plan_view
+from aiperf.report.views.query_table import query_csv
 from aiperf.report.views.run_rows import Extras, build_rows
-from aiperf.report.views.run_table import run_csv, run_json, run_lines, run_markdown
+from aiperf.report.views.run_table import run_view
 from aiperf.settings import Settings
 from aiperf.store.export import profile_cells
 from aiperf.store.tables.profiled import PROFILE_ROWS
@@ -35,7 +32,7 @@ def print_run(
     run: RunRecord,
     records: Sequence[CaseRecord],
     *,
-    form: Format,
+    form: OutputFormat,
     seconds: float | None = None,
     every_metric: bool = False,
     footer: Sequence[str] = (),
@@ -43,49 +40,53 @@ def print_run(
     profiles: Sequence[Profile] = (),
     extras: Extras | None = None,
 ) -> None:
-    """Print the comparison table of a run to stdout; ``profiles`` tell whether the claimed counters moved."""
+    """Print the comparison table of a run to stdout; ``profiles`` show whether the claimed counters moved."""
     built = build_rows(records, run=run, profiles={profile.case: profile for profile in profiles})
-    table = replace(built, extras=extras)
-    summary, discovered = summary_line(records, seconds=seconds, unread=table.unread), discovery_line(run, records)
-    if form is Format.json:
-        sys.stdout.write(run_json(run, table, records=records, warnings=warnings))
-    elif form is Format.csv:
-        sys.stdout.write(run_csv(table))
-    elif form is Format.markdown:
-        sys.stdout.write(run_markdown(run, table, summary=summary, discoveries=discovered))
-    else:
-        width = terminal_width(sys.stdout)
-        told = [*([discovered] if discovered else []), *footer]
-        lines = run_lines(run, table, summary=summary, width=width, every_metric=every_metric, footer=told)
-        show(lines)
-    if form is not Format.json:
-        for warning in warnings:
-            print(warning, file=sys.stderr)
+    view = run_view(
+        run,
+        replace(built, extras=extras),
+        records=records,
+        seconds=seconds,
+        every_metric=every_metric,
+        footer=footer,
+        warnings=warnings,
+    )
+    print_in(form, view, warnings=warnings)
 
 
-def print_plan(plan: Plan, settings: Settings, form: Format, *, heading: Sequence[str] = ()) -> None:
-    """Print what would be measured, with an estimate; a table of nothing but skips ends with that exit code."""
-    planned = [(case, Estimate(*estimate(case, settings.precision))) for case in plan.cases]
-    rows = plan_rows(planned, plan.skips)
-    if form is Format.json:
-        sys.stdout.write(listing_json(rows))
-        return
-    show([Line(text) for text in heading])
-    show(plan_lines(rows, budget=settings.budget, width=terminal_width(sys.stdout)))
+def print_plan(plan: Plan, settings: Settings, form: OutputFormat, *, heading: str = "") -> None:
+    """Print what would be measured, with an estimate; a plan of nothing but skips ends with that exit code."""
+    print_in(form, plan_view(plan, settings, heading=heading))
     if not plan.cases:
         raise typer.Exit(int(Exit.SKIPPED))
 
 
-def print_profiles(profiles: Sequence[Profile], form: Format, *, every_row: bool = False, footer: str = "") -> None:
-    """Print profiles in the dialect that was asked for."""
-    if form is Format.json:
-        sys.stdout.write(listing_json(profiles))
-    elif form is Format.csv:
-        columns, rows = profile_cells(profiles, PROFILE_ROWS, clean=clean)
-        sys.stdout.writelines(query_csv(columns, rows))
-    elif form is Format.markdown:
-        sys.stdout.write("\n".join(profile_markdown(profile) for profile in profiles))
-    else:
-        width = terminal_width(sys.stdout)
-        lines = [line for p in profiles for line in (*profile_lines(p, width=width, every_row=every_row), Line(""))]
-        show([*lines, *([Line(footer)] if footer else [])])
+def print_profiles(
+    profiles: Sequence[Profile], form: OutputFormat, *, every_row: bool = False, footer: Sequence[Line] = ()
+) -> None:
+    """Print profiles, in a terminal with ``footer`` below."""
+
+    def lines(width: int) -> list[Line]:
+        return [line for p in profiles for line in (*profile_lines(p, width=width, every_row=every_row), Line(""))]
+
+    view = Printed(
+        [[lines]],
+        json=lambda: document_json(list(profiles)),
+        csv=lambda: query_csv(*profile_cells(profiles, PROFILE_ROWS, clean=clean)),
+        markdown=lambda: "\n".join(profile_markdown(profile) for profile in profiles),
+    )
+    print_in(form, view)
+
+
+def case_view(run: RunRecord, record: CaseRecord, *, profile: Profile | None) -> Printed:
+    """The verdict of a case of a run, explained."""
+    return Printed(
+        [[lambda width: [Line(text) for text in explain_case(run, record, profile=profile, width=width).splitlines()]]],
+        json=lambda: document_json([record]),
+    )
+
+
+def refuse_page_in(form: OutputFormat, *, html: bool) -> None:
+    """Refuse ``--html`` with a format that its answer, the path of the page, has not. Raises UserError."""
+    if html and form not in (OutputFormat.table, OutputFormat.json):
+        raise usage(f"cannot be combined with --format {form}.", "Leave one of them out.", where="--html")

@@ -5,35 +5,33 @@ What must not live here: how a peak is measured.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from aiperf.cli.options import JsonOption, QuietOption, make_settings, progress_note
-from aiperf.errors import Exit, usage
+from aiperf.cli.options import QuietOption, make_settings, progress_note, with_format
+from aiperf.errors import Exit, UserError, invalid_value
 from aiperf.host.datasheets import held_against, load_datasheets
 from aiperf.host.fingerprint import fingerprint
 from aiperf.host.peaks import PEAK_SPECS, load_peaks
 from aiperf.host.read import read_host
 from aiperf.recipes.peaks import run_peaks
-from aiperf.report.layout.formats import listing_json
-from aiperf.report.layout.terminal import show as show_lines
-from aiperf.report.layout.terminal import terminal_width
-from aiperf.report.peaks_table import peak_row, peaks_lines
+from aiperf.report.layout.formats import OutputFormat, print_in
+from aiperf.report.views.peaks_table import peak_row, peaks_view
 
 
+@with_format()
 def peaks(
+    form: OutputFormat,
     names: Annotated[list[str], typer.Argument(metavar="[PEAK ...]", help="Which peaks; all by default.")] = [],  # noqa: B006
     stored: Annotated[bool, typer.Option("--stored", help="Show what was measured before; measure nothing.")] = False,
     quiet: QuietOption = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Measure the peaks of this host and hold them against its datasheet: memory, GEMM, copies, disk, launches."""
     known = [spec.name for spec in PEAK_SPECS]
     if unknown := [name for name in names if name not in known]:
-        raise usage(f'unknown peak "{unknown[0]}".', f"Known: {', '.join(known)}.")
+        raise UserError(invalid_value("PEAK", unknown[0], known))
     host = read_host()
     code, problems = Exit.OK, tuple[str, ...]()
     if not stored:
@@ -42,8 +40,5 @@ def peaks(
     found = load_peaks(fingerprint(host)[0])
     held = held_against(host, found, load_datasheets())
     rows = [peak_row(found[n], held.get(n)) for n in known if n in found and (not names or n in names)]
-    if as_json:
-        sys.stdout.write(listing_json(rows))
-    else:
-        show_lines(peaks_lines(rows, problems=problems, width=terminal_width(sys.stdout)))
+    print_in(form, peaks_view(rows, problems=problems))
     raise typer.Exit(int(code))

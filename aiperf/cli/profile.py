@@ -14,9 +14,6 @@ import typer
 
 from aiperf.cli.options import (
     DEFAULT_RESULTS,
-    Format,
-    FormatOption,
-    JsonOption,
     OnlyOption,
     QuietOption,
     ResultsOption,
@@ -25,6 +22,7 @@ from aiperf.cli.options import (
     make_settings,
     progress_note,
     time_of,
+    with_format,
 )
 from aiperf.cli.output import print_profiles
 from aiperf.errors import Exit, usage
@@ -42,8 +40,8 @@ from aiperf.recipes.profile_by_hand import commands_of
 from aiperf.recipes.profile_case import ProfileRequest
 from aiperf.recipes.profile_external import import_reports, profile_program
 from aiperf.records import Invocation
-from aiperf.report.columns import text_table
-from aiperf.report.layout.formats import listing_json
+from aiperf.report.layout.formats import OutputFormat, Printed, print_in, printed_listing
+from aiperf.report.layout.table import listing
 from aiperf.report.layout.terminal import show as show_lines
 from aiperf.report.layout.terminal import terminal_width
 from aiperf.report.layout.text import Line
@@ -75,7 +73,9 @@ _EveryRow = Annotated[bool, typer.Option("--all-rows", help="Print every kernel 
 _Html = Annotated[bool, typer.Option("--html", help="Write a page of the profiles into the run's folder.")]
 
 
+@with_format()
 def profile(
+    form: OutputFormat,
     selectors: _Selectors = [],  # noqa: B006 - typer reads the default and never changes it
     suite: _Suite = "",
     tools: _Tools = "",
@@ -91,16 +91,13 @@ def profile(
     seed: SeedOption = 0,
     results: ResultsOption = DEFAULT_RESULTS,
     quiet: QuietOption = False,
-    form: FormatOption = Format.table,
-    as_json: JsonOption = False,
 ) -> None:
     """Profile both sides: what ran, where the time went, what bound it, and whether the claimed counters moved."""
     selectors, command = _split(selectors)
-    form = Format.json if as_json else form
     host, note = read_host(), progress_note(quiet)
     found = statuses(host)
     if check:
-        _print_statuses(found, form)
+        print_in(form, _statuses_view(found))
         return
     sides = [parse_range(text) for text in ranges]
     if html and (imported or command):
@@ -136,12 +133,12 @@ def profile(
     raise typer.Exit(int(outcome.exit))
 
 
-def _print_outcome(outcome: ProfileRun, form: Format, *, every_row: bool, html: bool) -> None:
+def _print_outcome(outcome: ProfileRun, form: OutputFormat, *, every_row: bool, html: bool) -> None:
     if outcome.problem:
         print(outcome.problem, file=sys.stderr)
     print_profiles(outcome.profiles, form, every_row=every_row)
     page = write_page(outcome.folder, outcome.profiles) if html else None
-    if form is Format.table:
+    if form is OutputFormat.table:
         width = terminal_width(sys.stdout)
         show_lines([*suite_lines(outcome.profiles, width=width), Line(str(page or outcome.folder))])
     elif page:
@@ -168,12 +165,9 @@ def _split(selectors: list[str]) -> tuple[list[str], list[str]]:
     return selectors[: len(selectors) - len(typed)], typed
 
 
-def _print_statuses(found: Sequence[ToolStatus], form: Format) -> None:
-    if form is Format.json:
-        sys.stdout.write(listing_json(found))
-        return
+def _statuses_view(found: Sequence[ToolStatus]) -> Printed:
     rows = [
         (a.tool, "yes" if a.usable else "no", f"{a.reason}. {a.where}{f'. To fix it: {a.fix}' if a.fix else ''}")
         for a in found
     ]
-    show_lines(text_table(("tool", "usable", "what it can do here"), rows, width=terminal_width(sys.stdout)))
+    return printed_listing(found, [[listing(("tool", "usable", "what it can do here"), rows)]], kind=ToolStatus)

@@ -19,18 +19,17 @@ from aiperf.cli.options import (
     ColumnsOption,
     CostOption,
     EveryMetricOption,
-    Format,
-    FormatOption,
-    JsonOption,
     ResultsOption,
     in_results,
+    with_format,
 )
-from aiperf.cli.output import print_profiles, print_run
+from aiperf.cli.output import print_profiles, print_run, refuse_page_in
 from aiperf.errors import Exit, usage
 from aiperf.plan.costs import load_prices
 from aiperf.records import CaseRecord, Pair
 from aiperf.records.profiled import Profile
 from aiperf.report.html.page import render_html
+from aiperf.report.layout.formats import OutputFormat
 from aiperf.report.profile_page import profiles_html
 from aiperf.report.views.extra_columns import build_extras, chosen_columns
 from aiperf.store.parts import open_parts
@@ -54,14 +53,14 @@ _Cases = Annotated[
 ]
 
 
+@with_format()
 def report(
+    form: OutputFormat,
     runs: Annotated[
         list[str],
         typer.Argument(metavar="[RUN...]", help="A run's folder or name; the parts of a run (--shard) as one."),
     ] = ["latest"],  # noqa: B006 - typer reads the default and never changes it
     results: ResultsOption = DEFAULT_RESULTS,
-    form: FormatOption = Format.table,
-    as_json: JsonOption = False,
     every_metric: EveryMetricOption = False,
     again: _Recompute = False,
     with_profiles: _WithProfiles = False,
@@ -72,7 +71,6 @@ def report(
     cases: _Cases = None,
 ) -> None:
     """Print a stored run's comparison table, or write it as a page."""
-    form = Format.json if as_json and not html else form
     wanted = chosen_columns(columns, cost=cost)
     prices = load_prices(cost) if cost else None
     _check_flags(html=html, output=output, cases=cases, form=form, columns=columns)
@@ -83,13 +81,13 @@ def report(
     found = [read_profiles(folder) for folder in stored.folders]
     profiles = tuple(profile for own, _ in found for profile in own)
     warnings = [d.sentence for d in (*damaged, *(d for _, spoilt in found for d in spoilt))]
-    if html or form is not Format.table:
+    if html or form is not OutputFormat.table:
         # What has no footer says it beside itself.
         warnings += differing
     if html:
         path = _write_page(stored, records, output=output, cases=cases or (), warnings=warnings, profiles=profiles)
-        sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if as_json else f"{path}\n")
-    elif with_profiles and form in (Format.csv, Format.json):
+        sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if form is OutputFormat.json else f"{path}\n")
+    elif with_profiles and form in (OutputFormat.csv, OutputFormat.json):
         print_profiles(profiles, form)
         for warning in warnings:
             print(warning, file=sys.stderr)
@@ -127,14 +125,13 @@ def _pairs(stored: StoredRun, wanted: Sequence[str], record: CaseRecord) -> Sequ
     return read_pairs(stored, record) if "goodput" in wanted and record.results else record.pairs
 
 
-def _check_flags(*, html: bool, output: str, cases: Sequence[str] | None, form: Format, columns: str) -> None:
+def _check_flags(*, html: bool, output: str, cases: Sequence[str] | None, form: OutputFormat, columns: str) -> None:
     """Refuse flags that the other form of the report would not heed. Raises UserError."""
     if not html and (output or cases):
         raise usage("only a page has this.", "Add --html.", where="--output" if output else "--case")
     if html and columns:
         raise usage("a page has no columns on demand.", "Give --html or --columns, not both.", where="--columns")
-    if html and form is not Format.table:
-        raise usage("a page is no table of text.", "Give --html or --format, not both.", where="--format")
+    refuse_page_in(form, html=html)
 
 
 def _page_name(named: Sequence[str], *, parts: int) -> str:

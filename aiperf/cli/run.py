@@ -28,9 +28,6 @@ from aiperf.cli.options import (
     ColumnsOption,
     CostOption,
     EveryMetricOption,
-    Format,
-    FormatOption,
-    JsonOption,
     OnlyOption,
     PeaksOption,
     PinOption,
@@ -45,6 +42,7 @@ from aiperf.cli.options import (
     make_settings,
     progress_note,
     shard_of,
+    with_format,
 )
 from aiperf.cli.output import print_plan
 from aiperf.errors import Exit, usage
@@ -61,6 +59,7 @@ from aiperf.recipes.profile_case import ProfileRequest
 from aiperf.recipes.run import RunOutcome, run_plan
 from aiperf.records import Invocation
 from aiperf.records.profiled import Profile
+from aiperf.report.layout.formats import OutputFormat
 from aiperf.report.live import Progress, choose_progress
 from aiperf.report.profile_suite import trouble_lines
 from aiperf.report.views.extra_columns import build_extras, chosen_columns
@@ -82,8 +81,10 @@ _Profilers = Annotated[
 ]
 
 
+@with_format()
 @with_ci_files
 def run(
+    form: OutputFormat,
     selectors: _Selectors = [],  # noqa: B006
     suite: _Suite = "",
     resume: _Resume = "",
@@ -100,15 +101,12 @@ def run(
     host_check: HostCheckOption = HostCheck.warn,
     profilers: _Profilers = "",
     quiet: QuietOption = False,
-    form: FormatOption = Format.table,
-    as_json: JsonOption = False,
     every_metric: EveryMetricOption = False,
     columns: ColumnsOption = "",
     cost: CostOption = "",
     ci_files: CiPaths = MappingProxyType({}),
 ) -> None:
     """Run scenarios by name, tag, path or glob and print the comparison table."""
-    form = Format.json if as_json else form
     with told_to_ci("aiperf run", ci_files):
         if dry_run:
             _refuse_in_a_dry_run(ci_files, resume=resume, columns=columns)
@@ -129,7 +127,7 @@ def run(
         outcome = asked.run(host_check=host_check, progress=choose_progress(quiet=quiet))
     profiles, outcome = asked.profiled(outcome, quiet=quiet)
     troubles = trouble_lines(profiles)
-    if form is not Format.table:
+    if form is not OutputFormat.table:
         for line in troubles:
             print(line, file=sys.stderr)
     print_and_write(

@@ -10,15 +10,12 @@ from typing import Annotated
 
 import typer
 
-from aiperf.cli.options import DEFAULT_RESULTS, JsonOption, ResultsOption, in_results
+from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, in_results, with_format
+from aiperf.cli.output import case_view
 from aiperf.errors import usage
-from aiperf.report.explain import explain_case
-from aiperf.report.layout.formats import listing_json
-from aiperf.report.layout.terminal import show as show_lines
-from aiperf.report.layout.terminal import terminal_width
-from aiperf.report.layout.text import Line
-from aiperf.report.scenarios import explain_scenario, scenario_plain
-from aiperf.report.workloads import explain_workload
+from aiperf.report.layout.formats import OutputFormat, print_in
+from aiperf.report.scenarios import scenarios_view
+from aiperf.report.workloads import workload_view
 from aiperf.scenario.find import find_subject, list_scenarios
 from aiperf.scenario.load import load_scenario
 from aiperf.scenario.signature import shipped_workloads
@@ -29,28 +26,24 @@ from aiperf.store.reference import latest_measurements
 from aiperf.store.write import LATEST, RUN_FILE
 
 
+@with_format(OutputFormat.table, OutputFormat.markdown, OutputFormat.json)
 def show(
+    form: OutputFormat,
     name: Annotated[
         str, typer.Argument(help="A scenario or a workload; or a run (its name, folder or latest) with a CASE.")
     ],
     case: Annotated[str, typer.Argument(metavar="[CASE]", help="A case of that run: explains its verdict.")] = "",
     results: ResultsOption = DEFAULT_RESULTS,
-    as_json: JsonOption = False,
 ) -> None:
     """Explain a scenario with its latest stored measurement, a workload, or the verdict of a case of a run."""
-    width = terminal_width(sys.stdout)
     if case:
         stored = open_run(name, results=results)
         record = read_case(stored, case)
         for damaged in stored.warnings:
             print(damaged.sentence, file=sys.stderr)
-        if as_json:
-            sys.stdout.write(listing_json([record]))
-            return
         # Found by case id, as the run's page does; what is damaged there is told by aiperf report.
         profile = next((p for p in read_profiles(stored.folder, spans=False)[0] if p.case == record.case.id), None)
-        text = explain_case(stored.record, record, profile=profile, width=width)
-        show_lines([Line(line) for line in text.splitlines()])
+        print_in(form, case_view(stored.record, record, profile=profile))
         return
     if name == LATEST or (results / name / RUN_FILE).is_file():
         raise usage(
@@ -59,23 +52,10 @@ def show(
         )
     paths = find_subject(name, workloads=shipped_workloads())
     if not paths:
-        _show_workload(name, as_json=as_json)
+        print_in(form, workload_view(describe_workload(name, list_scenarios())))
         return
     scenarios = [load_scenario(path) for path in paths]
     latest = [latest_measurements(s.name, results) for s in scenarios]
     for damaged in (d for _, found in latest for d in found):
         print(damaged.sentence, file=sys.stderr)
-    measured = [(s, found) for s, (found, _) in zip(scenarios, latest, strict=True)]
-    if as_json:
-        sys.stdout.write(listing_json([scenario_plain(s, found) for s, found in measured]))
-        return
-    text = "\n".join(explain_scenario(s, found, width=width) for s, found in measured)
-    show_lines([Line(line) for line in text.splitlines()])
-
-
-def _show_workload(name: str, *, as_json: bool) -> None:
-    entry = describe_workload(name, list_scenarios())
-    if as_json:
-        sys.stdout.write(listing_json([entry]))
-        return
-    show_lines(explain_workload(entry, width=terminal_width(sys.stdout)))
+    print_in(form, scenarios_view([(s, found) for s, (found, _) in zip(scenarios, latest, strict=True)]))

@@ -1,4 +1,4 @@
-"""How a claim of the book is told in words and numbers, wherever it stands beside something measured.
+"""A claim of the book in words and numbers, wherever it stands beside something measured.
 
 What must not live here: layout, judging a claim.
 """
@@ -9,16 +9,11 @@ from collections.abc import Iterable
 
 from aiperf.analysis.book import Answered, Measured
 from aiperf.analysis.metrics import METRICS, speed_metric
+from aiperf.analysis.rows import ComparisonRow, comparison_row
 from aiperf.plan.book import BookRow, Claim, find_row
 from aiperf.records import CaseRecord
-from aiperf.report.numbers import (
-    as_change,
-    clean,
-    format_change,
-    format_change_interval,
-    format_interval,
-    format_ratio,
-)
+from aiperf.report.numbers import clean
+from aiperf.report.views.cells import interval_text, speedup_text, verdict_text
 
 NO_NUMBER = "a gain without a number"
 NO_SPEED_UP = "no speed-up"
@@ -45,16 +40,13 @@ def measured_text(found: Measured | None) -> str:
     if found is None:
         return ""
     where = "" if found.here else f" on {found.host}"
-    word = f"{found.word}{' (provisional)' if found.provisional else ''}"
-    return clean(f"{_ratio_text(found.metric, found.ratio, found.low, found.high)} {word}{where}")
+    return clean(f"{_figures(found)} {verdict_text(found)}{where}")
 
 
-def _ratio_text(metric: str, ratio: float, low: float, high: float) -> str:
+def _figures(row: ComparisonRow) -> str:
     """``2.81× (2.77 … 2.84)`` of a time, ``peak host memory −26 % (−27 … −25 %)`` of what is better when less."""
-    if METRICS[metric].is_time:
-        return f"{format_ratio(ratio, low, high)} ({format_interval(low, high)})"
-    interval = format_change_interval(as_change(high), as_change(low))
-    return f"{METRICS[metric].label} {format_change(as_change(ratio))} ({interval})"
+    label = "" if row.is_time else f"{METRICS[row.metric].label} "
+    return f"{label}{speedup_text(row)} ({interval_text(row)})"
 
 
 def best_text(answered: Answered) -> str:
@@ -74,9 +66,9 @@ def row_sentence(row_id: str, record: CaseRecord | None = None) -> str:
     """
     row = find_row(row_id)
     if row is None:
-        return f"{row_id} is no row of the book's catalogue."
-    told = "; ".join(_measured(record, row)) if record is not None else ""
-    said = [f"{row_id} claims {row_claim_text(row)}{f'; measured {told}' if told else ''}."]
+        return f"{row_id} is not in the book's catalogue."
+    figures = "; ".join(_measured(record, row)) if record is not None else ""
+    said = [f"{row_id} claims {row_claim_text(row)}{f'; measured {figures}' if figures else ''}."]
     judged = "Judged by memory" if row.gains else "Not judged by time"
     said += [f"{judged}: {row.not_time}."] if row.not_time else []
     said += [f"Impossible as printed, by the book's own numbers: {row.impossible}"] if row.impossible else []
@@ -92,10 +84,10 @@ def _measured(record: CaseRecord, row: BookRow) -> list[str]:
     """What a record says of a row: its headline or else its time; for a row that gains memory that of its device."""
     first = record.case.sides[0].name
     about = record.case.memory_metric if row.gains else speed_metric(record.case)
-    told = []
-    for result in record.results:
-        if result.comparison.metric == about and result.against == first:
-            c = result.comparison
-            step = f"{result.side} " if len(record.case.sides) > 2 else ""
-            told.append(f"{step}{_ratio_text(c.metric, c.ratio, c.low, c.high)} {record.outcome(result)}")
-    return told
+    rows = [comparison_row(record, result) for result in record.results]
+    steps = len(record.case.sides) > 2
+    return [
+        f"{f'{found.side} ' if steps else ''}{_figures(found)} {found.verdict}"
+        for found in rows
+        if found.metric == about and found.against == first
+    ]

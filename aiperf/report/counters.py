@@ -1,18 +1,14 @@
-"""What ``aiperf list --counters`` says, for people and as JSON.
+"""Counters as listings show them.
 
 What must not live here: reading counters, judging whether one moved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aiperf.profilers.counters import Counter
-from aiperf.report.columns import text_table
-from aiperf.report.layout.text import Line, wrap
-
-_BELOW = "moves: also takes a count of the workload's own, and any metric of Nsight Compute (smsp__...)."
 
 
 @dataclass(frozen=True)
@@ -32,13 +28,6 @@ def counter_rows(counters: Iterable[Counter]) -> list[CounterListing]:
     return [CounterListing(c.name, c.unit, c.meaning, c.tools) for c in counters]
 
 
-def counter_lines(rows: Sequence[CounterListing], *, width: int = 100) -> list[Line]:
-    """Lay the counters out; then what else ``moves:`` takes."""
-    cells = [[row.name, " or ".join(row.tools), _meaning(row)] for row in rows]
-    table = text_table(["counter", "read by", "meaning (unit)"], cells, width=width)
-    return [*table, Line(""), *(Line(part) for part in wrap(_BELOW, width, indent="  "))]
-
-
-def _meaning(row: CounterListing) -> str:
+def counter_meaning(row: CounterListing) -> str:
     """With its unit: a column of its own would leave a narrow terminal no room for the meaning."""
     return f"{row.meaning} ({row.unit})" if row.unit else row.meaning

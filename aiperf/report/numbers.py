@@ -99,11 +99,6 @@ def format_change(change: float | None) -> str:
     return f"{'+' if change > 0 else _MINUS}{text} %"
 
 
-def as_change(ratio: float) -> float:
-    """What a ratio of before to after leaves of before, minus 1: of twice as little −0.5."""
-    return 1 / ratio - 1 if ratio > 0 else math.inf
-
-
 def format_change_interval(low: float | None, high: float | None) -> str:
     """``−13.1 … −11.6 %``: the interval of a relative change."""
     if low is None or high is None or not math.isfinite(low) or not math.isfinite(high):

@@ -1,4 +1,4 @@
-"""What ``aiperf list`` and ``aiperf show NAME`` say of scenarios, for people and as JSON.
+"""One scenario explained: what it asks, how it is measured, checked and run.
 
 What must not live here: loading scenarios, hosts, one stored case (explain.py).
 """
@@ -6,7 +6,7 @@ What must not live here: loading scenarios, hosts, one stored case (explain.py).
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,10 @@ from aiperf.analysis.metrics import DEFAULT_METRIC, METRICS
 from aiperf.paths import scenario_folder
 from aiperf.records import Check, Measure, Needs
 from aiperf.report.book_words import row_sentences
-from aiperf.report.columns import text_table
-from aiperf.report.layout.text import Line, wrap
+from aiperf.report.layout.formats import Printed, document_json
+from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.measured import measured_plain, measured_sentences
-from aiperf.report.numbers import clean, format_percent
-from aiperf.scenario.find import Listing
+from aiperf.report.numbers import format_percent
 from aiperf.scenario.model import Layer, Scenario, SideSpec
 from aiperf.scenario.wording import shown_path
 from aiperf.store.codec import to_plain
@@ -31,22 +30,10 @@ _COUNTS = {"gpus": "GPU", "cpus": "CPU", "ranks": "rank"}
 _BYTES = ("memory", "gpu_memory", "disk")
 
 
-def list_lines(listings: Sequence[Listing], *, width: int = 100) -> list[Line]:
-    """Lay out the scenarios: name, where it runs, title or what is wrong; then the tags to select them by."""
-    if not listings:
-        return [Line("No scenario was found.")]
-    cells = [[x.name, _where(x), f"problem: {x.problem}" if x.problem else x.title] for x in listings]
-    tags = ", ".join(sorted({tag for x in listings for tag in x.tags}))
-    below = [f"Tags: {tags}"] if tags else []
-    below.append("aiperf show NAME explains one; aiperf run NAME or aiperf run TAG measures.")
-    lines = text_table(["scenario", "runs on", "title"], cells, width=width)
-    return [*lines, Line(""), *(Line(part) for text in below for part in wrap(text, width, indent="  "))]
-
-
 def scenario_plain(scenario: Scenario, measurements: Sequence[Measurement] = ()) -> dict[str, Any]:
     """Return a scenario as JSON types: the file's content with every default filled in, and its latest measurement."""
     plain: dict[str, Any] = to_plain(scenario)
-    measured = measured_plain(measurements, hashes=(scenario.hash, scenario.whole_hash))
+    measured = measured_plain(measurements, hashes=_hashes(scenario))
     return {**plain, "lane": scenario.lane, "cases": case_count(scenario), "measured": measured}
 
 
@@ -64,29 +51,32 @@ def case_count(scenario: Scenario) -> int:
     return count
 
 
-def explain_scenario(scenario: Scenario, measurements: Sequence[Measurement] = (), *, width: int = 100) -> str:
-    """Say in sentences what a scenario asks, what was measured last, how its sides differ and how it is judged."""
+def scenarios_view(measured: Sequence[tuple[Scenario, Sequence[Measurement]]]) -> Printed:
+    """What each scenario asks, what was measured last, how its sides differ and how it is judged."""
+    return Printed(
+        [paragraph for scenario, found in measured for paragraph in _paragraphs(scenario, found)],
+        json=lambda: document_json([scenario_plain(scenario, found) for scenario, found in measured]),
+    )
+
+
+def _paragraphs(scenario: Scenario, measurements: Sequence[Measurement]) -> Iterator[Sequence[Block]]:
     command = run_command(scenario)
-    latest = measured_sentences(measurements, hashes=(scenario.hash, scenario.whole_hash), command=command)
-    measured = measure_sentences(scenario.measure, programs=scenario.is_command)
-    parts = [
-        [f"{scenario.name}: {scenario.title}"],
-        [f"Why: {scenario.why}"],
-        ["Latest measurement", *(f"  {line}" for line in latest)],
-        ["What runs", *(f"  {line}" for line in _sides(scenario))],
-        ["How it is measured", *(f"  {line}" for line in measured)],
-        ["How it is checked", f"  {check_sentence(scenario.check)}"],
-        ["What it needs", f"  {needs_sentence(scenario.needs)}"],
-        ["Beside it", *(f"  {line}" for line in _beside(scenario))],
-        ["To run it", f"  {command}"],
-    ]
-    blocks = ["\n".join(p for line in block for p in wrap(clean_keep(line), width, indent="    ")) for block in parts]
-    return "\n\n".join(blocks) + "\n"
+    yield [Sentences([f"{scenario.name}: {scenario.title}"], indent="    ", mark="## ")]
+    yield [Sentences([f"Why: {scenario.why}"], indent="    ")]
+    for title, lines in {
+        "Latest measurement": measured_sentences(measurements, hashes=_hashes(scenario), command=command),
+        "What runs": _sides(scenario),
+        "How it is measured": measure_sentences(scenario.measure, programs=scenario.is_command),
+        "How it is checked": [check_sentence(scenario.check)],
+        "What it needs": [needs_sentence(scenario.needs)],
+        "Beside it": _beside(scenario),
+        "To run it": [command],
+    }.items():
+        yield [Sentences([title], mark="### "), Sentences(lines, lead="  ", indent="    ", mark="- ")]
 
 
-def clean_keep(line: str) -> str:
-    """``clean`` that keeps the indentation."""
-    return line[: len(line) - len(line.lstrip(" "))] + clean(line)
+def _hashes(scenario: Scenario) -> tuple[str, str]:
+    return (scenario.hash, scenario.whole_hash)
 
 
 def settings_text(values: Mapping[str, Any]) -> str:
@@ -153,14 +143,6 @@ def needs_sentence(needs: Needs) -> str:
     """Say what a host must have, or that any will do."""
     said = [_need(f, getattr(needs, f.name)) for f in fields(Needs) if getattr(needs, f.name) != _default(f)]
     return f"{', '.join(said)}." if said else "Any host will do."
-
-
-def _where(listing: Listing) -> str:
-    if listing.problem:
-        return "–"
-    if listing.gpus:
-        return f"{listing.gpus} GPU{'s' if listing.gpus > 1 else ''}"
-    return "CPU or GPU" if listing.gpu_sizes else "CPU"
 
 
 def _need(need: Field[Any], value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What ``aiperf list --workloads`` and ``aiperf show WORKLOAD`` say of workloads, for people.
+"""One workload explained: what it does, which parameters it takes, and which scenarios use it.
 
 What must not live here: reading workloads (scenario/workloads.py), scenarios being explained (scenarios.py).
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aiperf.report.columns import text_table
-from aiperf.report.layout.text import Line, wrap
-from aiperf.report.numbers import clean
+from aiperf.report.layout.formats import Printed, printed_listing
+from aiperf.report.layout.page import Block, Sentences
+from aiperf.report.layout.table import listing
+from aiperf.report.views.listings import docstring_text
 from aiperf.scenario.workloads import Parameter, WorkloadListing
 
 _NAMED = 5
@@ -17,31 +18,26 @@ _NAMED = 5
 _UNITS = {"Size": "A size carries a unit, such as 256MiB.", "Seconds": "A time carries a unit, such as 2ms."}
 
 
-def workload_lines(listings: Sequence[WorkloadListing], *, width: int = 100) -> list[Line]:
-    """Lay the workloads out: name, how many scenarios use it, what it does; then where more is told."""
-    cells = [[entry.name, str(len(entry.scenarios)), _text(entry.summary)] for entry in listings]
-    table = text_table(["workload", "scenarios", "what a step does"], cells, width=width, right=(1,))
-    below = "aiperf show WORKLOAD tells its parameters; workload: ./my-file.py:function runs one of yours."
-    return [*table, Line(""), *(Line(part) for part in wrap(below, width, indent="  "))]
+def workload_view(entry: WorkloadListing) -> Printed:
+    """Its docstring, a table of its parameters, the scenarios that use it."""
+    first, *rest = (entry.doc or "It has no docstring.").split("\n\n")
+    return printed_listing(
+        [entry],
+        [
+            [Sentences([docstring_text(f"{entry.name}: {first}")], indent="    ")],
+            *([Sentences([docstring_text(paragraph)])] for paragraph in rest),
+            _parameters(entry.parameters),
+            [Sentences(["Scenarios that use it"]), Sentences([_used(entry.scenarios)], lead="  ", indent="    ")],
+        ],
+    )
 
 
-def explain_workload(entry: WorkloadListing, *, width: int = 100) -> list[Line]:
-    """Say what a workload does, which parameters it takes, and which scenarios use it."""
-    first, *rest = [" ".join(paragraph.split()) for paragraph in (entry.doc or "It has no docstring.").split("\n\n")]
-    lines = [Line(part) for part in wrap(_text(f"{entry.name}: {first}"), width, indent="    ")]
-    for paragraph in rest:
-        lines += [Line(""), *(Line(part) for part in wrap(_text(paragraph), width))]
-    used = [Line(part) for part in wrap(f"  {_used(entry.scenarios)}", width, indent="    ")]
-    return [*lines, Line(""), *_parameters(entry.parameters, width), Line(""), Line("Scenarios that use it"), *used]
-
-
-def _parameters(parameters: Sequence[Parameter], width: int) -> list[Line]:
+def _parameters(parameters: Sequence[Parameter]) -> list[Block]:
     if not parameters:
-        return [Line("It takes no parameters.")]
+        return [Sentences(["It takes no parameters."])]
     cells = [[p.name, "required" if p.required else p.written, p.takes] for p in parameters]
     units = [said for kind, said in _UNITS.items() if any(kind in p.type for p in parameters)]
-    below = [Line(part) for text in units for part in wrap(text, width)]
-    return [*text_table(["parameter", "default", "takes"], cells, width=width), *below]
+    return [listing(["parameter", "default", "takes"], cells), Sentences(units)]
 
 
 def _used(names: Sequence[str]) -> str:
@@ -49,8 +45,3 @@ def _used(names: Sequence[str]) -> str:
         return "None of those that are shipped."
     more = len(names) - _NAMED
     return f"{', '.join(names[:_NAMED])}{f' and {more} more' if more > 0 else ''}."
-
-
-def _text(doc: str) -> str:
-    """A docstring's text for a terminal: one line, names in single backquotes."""
-    return clean(doc.replace("``", "`"))

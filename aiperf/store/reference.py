@@ -13,6 +13,7 @@ from typing import Any
 from aiperf.analysis.book import Measured
 from aiperf.analysis.metrics import speed_metric
 from aiperf.analysis.recompute import recompute
+from aiperf.analysis.rows import row_fields
 from aiperf.errors import UserError
 from aiperf.paths import config_folder
 from aiperf.records import CaseRecord, RunRecord
@@ -136,16 +137,18 @@ def _told(run: RunRecord, record: CaseRecord, *, here: bool) -> Iterable[Measure
     case = record.case
     wanted = (speed_metric(case), case.memory_metric)
     for result in record.results:
-        c, first = result.comparison, result.against == case.sides[0].name
-        if c.metric in wanted:
+        first = result.against == case.sides[0].name
+        if result.comparison.metric in wanted:
             yield Measured(
-                scenario=case.scenario, case=case.id, side=result.side, against=result.against,
-                first=first, last=result.side == case.sides[-1].name,
-                word=record.outcome(result), provisional=result.verdict.provisional,
-                metric=c.metric, ratio=c.ratio, low=c.low, high=c.high,
+                **row_fields(record, result),
+                first=first,
+                last=result.side == case.sides[-1].name,
                 expect=case.expect if first and result.primary else "",
-                host=_host(run.host) or record.host_id, here=here, run=run.run, scenario_hash=case.scenario_hash,
-            )  # fmt: skip
+                host=_host(run.host) or record.host_id,
+                here=here,
+                run=run.run,
+                scenario_hash=case.scenario_hash,
+            )
 
 
 def _host(host: Mapping[str, Any]) -> str:

@@ -20,10 +20,10 @@ from cli_user import CHECKOUT, ENDLESS, User, until
 
 from aiperf.cli.ci import CiPaths, print_and_write, told_to_ci
 from aiperf.cli.main import app
-from aiperf.cli.options import Format
 from aiperf.errors import AiperfError, Exit, UserError, usage
 from aiperf.recipes.run import RunOutcome
 from aiperf.records import CaseRecord
+from aiperf.report.layout.formats import OutputFormat
 from aiperf.store.read import open_run
 
 FILES = ("--junit", "ci/j.xml", "--gitlab", "ci/g.json", "--metrics", "ci/m.txt", "--dashboard", "ci/d.json")
@@ -220,7 +220,13 @@ def test_a_table_that_cannot_be_rendered_leaves_the_files(reader, tmp_path, monk
     outcome = RunOutcome(reader.latest(), stored.record, records, Exit.OK)
     with pytest.raises(RuntimeError, match="no table"):
         print_and_write(
-            outcome, title="t", form=Format.table, seconds=1.0, every_metric=False, footer=(), paths=paths_of(tmp_path)
+            outcome,
+            title="t",
+            form=OutputFormat.table,
+            seconds=1.0,
+            every_metric=False,
+            footer=(),
+            paths=paths_of(tmp_path),
         )
     assert written(tmp_path)
     assert list(cases(tmp_path)) == ["tiny"]

@@ -126,7 +126,7 @@ def test_a_damaged_record_is_named_and_the_rest_is_compared(here, stored, user) 
     told = here("compare", "one", "two")
     assert told.code == 4
     assert "tiny.json" in told.err
-    assert "holds no record of it that can be read" in told.out
+    assert "its record is missing or unreadable" in told.out
 
 
 @pytest.mark.parametrize(("names", "letter"), [(("one", "two"), "B"), (("two", "one"), "A")])
@@ -135,8 +135,8 @@ def test_of_a_run_whose_own_record_is_damaged_no_host_is_known_to_match(here, st
     told = here("compare", *names)
     text = " ".join(told.out.split())
     assert told.code == 4
-    assert f"{letter} two · the run's own record is damaged: its host, software, precision and end are unknown" in text
-    assert f"not compared: of {letter} no host is known" in text
+    assert f"{letter}: two · the run's own record is damaged: its host, software, precision and end are unknown" in text
+    assert f"not compared: the host of {letter} is unknown" in text
     assert "interrupted" not in text
     assert "results/two/run.json is not JSON" in told.err
     runs = {run["run"]: run for run in json.loads(here("compare", *names, "--json").out)["runs"]}

@@ -138,7 +138,7 @@ def test_a_gate_file_with_three_faults_prints_all_three(user, here):
         (("./tiny.yaml", "--baseline", "b.json", "--head", "x"), "measures the tree as it lies"),
         (("./tiny.yaml", "--against", "main"), "in no git repository"),
         (("./tiny.yaml", "--on-inconclusive", "maybe"), "(allowed: pass, warn, fail)"),
-        (("./tiny.yaml", "--format", "csv"), "aiperf gate has no CSV output"),
+        (("./tiny.yaml", "--format", "csv"), 'invalid value "csv"'),
         (("./tiny.yaml", "--why", "x"), "only a promotion has a reason"),
         (("./tiny.yaml", "--config", "nowhere"), 'gate "nowhere" is not known'),
         (("./tiny.yaml", "--dry-run", "--junit", "x.xml"), "a dry run measures nothing"),

@@ -49,7 +49,7 @@ def test_a_tag_that_nothing_has_and_a_folder_that_is_none_are_mistakes(here) -> 
     assert "control" in unknown.err
     missing = here("list", "--folder", "nowhere")
     assert missing.code == 2
-    assert '"nowhere" is no folder' in missing.err
+    assert '"nowhere" is not a folder' in missing.err
 
 
 def test_a_broken_scenario_is_still_listed_with_its_problem(here, user) -> None:

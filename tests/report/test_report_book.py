@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
@@ -11,23 +12,22 @@ from html.parser import HTMLParser
 import pytest
 from factory_of_pages import concluded, nothing, sampled
 from factory_of_records import make_case, make_comparison, make_result, make_run, measured
+from printed import document_of, lines_of, markdown_of, text_of
 
 from aiperf.analysis.book import ANSWERS, LADDERS, Measured, answer_rows
 from aiperf.plan.book import BookRow, Claim
 from aiperf.plan.cited import Cited
 from aiperf.plan.suites import Suite
 from aiperf.records import Measure, RunRecord
-from aiperf.report.book import book_csv, book_lines, book_markdown, book_plain, missing_lines, rules_lines
 from aiperf.report.book_words import best_text, claim_text, measured_text, row_sentence
 from aiperf.report.explain import explain_case
 from aiperf.report.html.book_page import render_book
 from aiperf.report.html.page import render_html
-from aiperf.report.layout.formats import listing_json
-from aiperf.report.layout.text import plain
-from aiperf.report.suites import suite_lines, suite_rows
 from aiperf.report.summary import discovery_line
+from aiperf.report.views.book_table import book_view, missing_page
+from aiperf.report.views.listings import suite_rows, suites_view
 from aiperf.report.views.run_rows import build_rows
-from aiperf.report.views.run_table import run_json, run_markdown
+from aiperf.report.views.run_table import run_json, run_page
 from aiperf.scenario.citations import Citation
 
 
@@ -42,31 +42,33 @@ ROWS = (
     row("app/free", not_runnable="needs <root>", nearest="tiled-scenario"),
     row("app/later", family="tensor.op"),
 )
-FOUND = Measured("tiled", "tiled[n=2]", "after", "improved", 2.5, 2.4, 2.6, host="H200", here=False, run="r")
+FOUND = Measured(
+    scenario="tiled", case="tiled[n=2]", metric="time", unit="s", side="after", against="before", verdict="improved",
+    ratio=2.5, low=2.4, high=2.6, host="H200", here=False, run="r",
+)  # fmt: skip
 ANSWERED = answer_rows(ROWS, [Cited("tiled", ("ch07/tiled", "ch07/vector"))], [FOUND])
 
 TEXT = """\
 Chapter 7
- impossible as printed  ch07/vector
-                        claimed 3.5× (illustrative); measured 2.50× (2.40 … 2.60) improved on H200
-                        in tiled[n=2]
-                        scenario tiled
-                        By the book's own numbers: 128 B are 4 sectors, not 31.8.
+ ch07/vector  impossible as printed
+     claimed 3.5× (illustrative); measured 2.50× (2.40 … 2.60) improved on H200 in tiled[n=2]
+     scenario tiled
+     By the book's own numbers: 128 B are 4 sectors, not 31.8.
 """
 
 
 def test_a_chapter_is_told_to_the_character() -> None:
-    assert plain(book_lines([ANSWERED[1]], width=100)).startswith(TEXT)
+    assert text_of(book_view([ANSWERED[1]]), width=100).startswith(TEXT)
 
 
 def test_every_row_stands_under_its_chapter_and_is_counted_at_the_end() -> None:
-    text = plain(book_lines(ANSWERED, width=110))
+    text = text_of(book_view(ANSWERED), width=110)
     assert text.index("Chapter 7") < text.index("ch07/tiled") < text.index("Appendix") < text.index("app/free")
     assert "nearest: tiled-scenario" in text
-    lines = [line.split() for line in text.splitlines()[-4:]]
-    assert lines[1:] == [["1", "1", "Chapter", "7"], ["1", "1", "Appendix"], ["1", "1", "1", "1", "all"]]
-    assert all(len(line.text) <= 72 for line in book_lines(ANSWERED, width=72))
-    assert "4 rows: 1 reproduced, 1 impossible as printed" in plain(book_lines(ANSWERED, width=72))
+    lines = [line.split() for line in text[text.index("rows of") :].splitlines()[1:4]]
+    assert lines == [["1", "1", "Chapter", "7"], ["1", "1", "Appendix"], ["1", "1", "1", "1", "all"]]
+    assert all(len(line.text) <= 72 for line in lines_of(book_view(ANSWERED), width=72))
+    assert "4 rows: 1 reproduced, 1 impossible as printed" in text_of(book_view(ANSWERED), width=72)
 
 
 def test_a_claim_shows_its_ends_label_and_hardware() -> None:
@@ -82,37 +84,37 @@ def test_a_quick_look_says_that_its_verdict_is_provisional() -> None:
 
 
 def test_what_is_missing_is_a_table_or_one_sentence() -> None:
-    assert "app/later  cpu   tensor.op" in plain(missing_lines([ANSWERED[3]]))
-    assert "1 core row without a scenario." in plain(missing_lines([ANSWERED[3]]))
-    assert plain(missing_lines([])) == (
+    assert "app/later  cpu   tensor.op" in text_of(missing_page([ANSWERED[3]]))
+    assert "1 core row without a scenario." in text_of(missing_page([ANSWERED[3]]))
+    assert text_of(missing_page([])) == (
         "Every core row of chapters 1 to 14 and the appendix that a CPU or one GPU can run has a scenario.\n"
     )
 
 
 def test_rows_that_wait_for_workloads_are_named_whatever_is_missing() -> None:
     one, two = (answer_rows([row(f"ch04/{n}", family="llm.generate")], [], [])[0] for n in "ab")
-    text = " ".join(plain(missing_lines([], waiting=[one, two], chapters=["ch04"])).split())
+    text = " ".join(text_of(missing_page([], waiting=[one, two], chapters=["ch04"])).split())
     assert "Every core row of ch04 that a CPU or one GPU can run has a scenario where its workloads exist." in text
     assert "2 more wait for families of workloads that come later: ch04/a, ch04/b." in text
-    text = plain(missing_lines([ANSWERED[3]], waiting=[one]))
+    text = text_of(missing_page([ANSWERED[3]], waiting=[one]))
     assert "1 core row without a scenario.\n1 more waits for families of workloads that come later: ch04/a." in text
 
 
 def test_rows_whose_scenario_nobody_measured_are_named_whatever_is_missing() -> None:
     one, two = (answer_rows([row(f"ch04/{n}")], [Cited("s", (f"ch04/{n}",))], [])[0] for n in "ab")
-    text = " ".join(plain(missing_lines([], unmeasured=[one, two])).split())
+    text = " ".join(text_of(missing_page([], unmeasured=[one, two])).split())
     assert text.endswith(
         "has a scenario. 2 have a scenario that was not measured yet, here or in results/reference: ch04/a, ch04/b."
     )
-    assert "1 has a scenario that was not measured yet" in plain(missing_lines([ANSWERED[3]], unmeasured=[one]))
+    assert "1 has a scenario that was not measured yet" in text_of(missing_page([ANSWERED[3]], unmeasured=[one]))
 
 
 def test_a_row_that_gains_no_time_claims_no_speed_up_and_says_what_it_gains() -> None:
     memory = row("ch13/sharded", not_time="it buys memory")
-    slower = replace(FOUND, word="regressed", ratio=0.5, low=0.48, high=0.52, here=True)
+    slower = replace(FOUND, verdict="regressed", ratio=0.5, low=0.48, high=0.52, here=True)
     (answered,) = answer_rows([memory], [Cited("tiled", (memory.id,))], [slower])
-    text = plain(book_lines([answered], width=100))
-    assert " no claim of speed      ch13/sharded\n" in text
+    text = text_of(book_view([answered]), width=100)
+    assert " ch13/sharded  no claim of speed\n" in text
     assert "claimed no speed-up; measured 0.500× (0.480 … 0.520) regressed in tiled[n=2]" in text
     assert "Costs time by design: it buys memory." in text
     assert row_sentence("ch13/ddp-vs-fsdp-full-shard") == (
@@ -135,14 +137,14 @@ def test_a_record_tells_a_row_of_memory_its_memory_and_a_row_of_speed_its_time(a
 
 
 def test_a_row_that_gains_memory_tells_it_as_a_change() -> None:
-    less = replace(FOUND, metric="gpu_memory", word="improved", ratio=1.25, low=1.2, high=1.3, here=True)
+    less = replace(FOUND, metric="gpu_memory", unit="B", verdict="improved", ratio=1.25, low=1.2, high=1.3, here=True)
     memory = row("ch13/sharded", not_time="it buys memory", gains="memory")
     (answered,) = answer_rows([memory], [Cited("tiled", (memory.id,))], [less])
-    text = plain(book_lines([answered], width=100))
-    assert " reproduced             ch13/sharded\n" in text
+    text = text_of(book_view([answered]), width=100)
+    assert " ch13/sharded  reproduced\n" in text
     assert "measured peak GPU memory −20.0 % (−23.1 … −16.7 %) improved" in " ".join(text.split())
     assert "Judged by memory: it buys memory." in text
-    (told,) = book_plain([answered])
+    (told,) = json.loads(document_of(book_view([answered]).json()))
     assert (told["metric"], told["measured"], told["low"]) == ("gpu_memory", 1.25, 1.2)
 
 
@@ -154,13 +156,13 @@ def test_a_comparison_of_a_ladder_names_its_sides() -> None:
 
 
 def test_the_rules_name_every_answer() -> None:
-    text = plain(rules_lines())
+    text = text_of(book_view([]))
     assert all(answer in text for answer in ANSWERS)
     assert "the last side where it names none" in " ".join(text.split())
 
 
 def test_programs_get_every_row_with_numbers_in_full() -> None:
-    (first, *_, last) = csv.DictReader(io.StringIO(book_csv(ANSWERED)))
+    (first, *_, last) = csv.DictReader(io.StringIO(document_of(book_view(ANSWERED).csv())))
     assert (first["row"], first["claim_high"], first["low"], first["answer"]) == (
         "ch07/tiled",
         "3.0",
@@ -168,13 +170,13 @@ def test_programs_get_every_row_with_numbers_in_full() -> None:
         "reproduced",
     )
     assert (last["claim_low"], last["measured"], last["answer"]) == ("", "", "no scenario yet")
-    told = book_plain(ANSWERED)
+    told = json.loads(document_of(book_view(ANSWERED).json()))
     assert [r["answer"] for r in told] == [a.answer for a in ANSWERED]
-    assert '"mechanism": "m"' in listing_json(told)
+    assert told[0]["book"]["mechanism"] == "m"
 
 
 def test_markdown_has_a_table_a_chapter_and_escapes() -> None:
-    text = book_markdown(ANSWERED)
+    text = markdown_of(book_view(ANSWERED))
     assert "### Chapter 7" in text
     assert "### Appendix" in text
     assert "| ch07/tiled | tiled | 2× to 3× (published, a GPU) | 2.50× (2.40 … 2.60) improved on H200" in text
@@ -243,7 +245,7 @@ def test_the_claim_stands_beside_what_was_measured_in_a_case() -> None:
 
 def test_suites_are_listed_with_what_is_known_of_their_duration() -> None:
     rows = suite_rows([(Suite("cpu", "All of them", duration="25min on h"), "abc"), (Suite("mine", "Few"), "d")])
-    text = plain(suite_lines(rows, width=100))
+    text = text_of(suites_view(rows))
     assert " cpu            3  All of them. Duration: 25min on h.\n" in text
     assert " mine           1  Few. Duration: not measured yet.\n" in text
 
@@ -253,7 +255,7 @@ def test_a_suite_that_was_never_measured_as_a_whole_tells_what_its_scenarios_too
     suites.append((Suite("ci", "Quick", precision="quick"), "abc"))
     whole, mine, quick = suite_rows(suites, seconds={"a": 70.0, "c": 20.0, "z": 1000.0})
     assert (whole.recorded, mine.recorded, mine.recorded_s, quick.recorded) == (0, 2, 90.0, 0)
-    text = " ".join(plain(suite_lines([whole, mine], width=100)).split())
+    text = " ".join(text_of(suites_view([whole, mine])).split())
     assert "not measured yet; what the newest records hold of 2 of its 3 scenarios took 1 m 30 s." in text
 
 
@@ -268,6 +270,7 @@ def test_a_run_of_many_cases_tells_how_many_verdicts_hold_for_all_of_them() -> N
     assert discovery_line(make_run(), records[:4]) == ""
     assert discovery_line(RunRecord.unknown("r"), records) == ""
     table = build_rows(records)
-    assert f"\n\n{line}\n" in run_markdown(make_run(), table, summary="x", discoveries=line).replace("\\", "")
+    page = run_page(make_run(), table, summary="x", discoveries=[line])
+    assert f"\n\n{line}  \n" in markdown_of(page).replace("\\", "")
     assert '"improved_kept": 5' in run_json(make_run(), table, records=records)
     assert line in render_html(make_run(), records, pairs=nothing)

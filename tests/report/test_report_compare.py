@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 from factory_of_records import make_case, make_comparison, make_result, make_run, measured
+from printed import markdown_of, text_of
 
 from aiperf.analysis.across import hold_runs
 from aiperf.records import CaseRecord, Summary
 from aiperf.records.calibration import Calibration
-from aiperf.report.compare_rows import compare_rows, letters_of
-from aiperf.report.compare_table import aligned, compare_csv, compare_json, compare_lines, compare_markdown
-from aiperf.report.layout.text import plain
+from aiperf.report.views.compare_rows import compare_rows, letters_of
+from aiperf.report.views.compare_table import compare_json, compare_view
 
 COPY = "pageable-vs-pinned-copy"
 SMALL, LARGE = (make_case(COPY, axes={"size": size}, scenario_hash="1" * 16) for size in ("1MiB", "256MiB"))
@@ -64,8 +64,7 @@ def held(*runs, **options):
 
 
 def told(*runs, width=100, every_metric=False, **options):
-    across, rows = held(*runs, **options)
-    return plain(compare_lines(across, rows, width=width, every_metric=every_metric))
+    return text_of(compare_view(*held(*runs, **options), every_metric=every_metric), width=width)
 
 
 def test_two_runs_side_by_side_to_the_character():
@@ -75,8 +74,8 @@ def test_two_runs_side_by_side_to_the_character():
         text
         == """\
 host gpu-07 · 2 × NVIDIA H200 · driver 580.159 · torch 2.11 · 2 findings of the host
-A  2026-11-20T18-05-03-gpu-07 · precision standard · git 1a2b3c4d5e6f
-B  2026-11-21T18-05-03-gpu-07 · precision standard · git ffff with changes
+A: 2026-11-20T18-05-03-gpu-07 · precision standard · git 1a2b3c4d5e6f
+B: 2026-11-21T18-05-03-gpu-07 · precision standard · git ffff with changes
 
 B and A differ in what is only recorded
  field           A             B
@@ -101,7 +100,7 @@ B and A differ in what is only recorded
  needs-a-gpu
    A   skipped: no GPU; use a node with one
    B   skipped: no GPU; use a node with one
-   B vs A   not compared: A and B came to no result
+   B vs A   not compared: A and B have no result
  brand-new
    B                2.00 s   1.90 s   1.053×      1.05 … 1.06  improved
    B vs A   new: A does not have it
@@ -118,7 +117,7 @@ and are not in its interval: from one session each it decides nothing
 
 def test_runs_that_must_not_be_compared_show_what_differs_and_their_own_results_and_no_change():
     across, rows = held((run(20), FIRST), (run(21, host=host(cpu_model="b cpu", libraries={"torch": "2.12"})), LATER))
-    text = plain(compare_lines(across, rows))
+    text = text_of(compare_view(across, rows))
     top = text[: text.index("case / run")]
     assert "B and A differ in 3 must-match fields: not compared" in top
     for name, then, now in (
@@ -144,7 +143,7 @@ def test_runs_that_must_not_be_compared_show_what_differs_and_their_own_results_
 def test_a_forced_comparison_says_so_first_last_and_in_every_change():
     runs = (run(20), FIRST), (run(21, host=host(cpu_model="b cpu")), LATER)
     across, rows = held(*runs, force=True)
-    lines = plain(compare_lines(across, rows)).splitlines()
+    lines = text_of(compare_view(across, rows)).splitlines()
     assert lines[0].startswith("FORCED: what should match differs")
     assert sum(line.startswith("FORCED") for line in lines) == 2
     changes = [row for row in rows if row.kind in ("speedup", "value")]
@@ -152,7 +151,7 @@ def test_a_forced_comparison_says_so_first_last_and_in_every_change():
     assert all(row.forced and row.verdict_text.endswith("(forced)") for row in changes)
     assert any(line.endswith("some of it forced") for line in lines)
     assert "regressed (forced)" in "\n".join(lines)
-    assert "**FORCED" in compare_markdown(across, rows)
+    assert "**FORCED" in markdown_of(compare_view(across, rows))
     assert not any(row.forced for row in held((run(20), FIRST), (run(21), LATER), force=True)[1])
 
 
@@ -179,7 +178,7 @@ def test_what_an_unfinished_run_has_not_come_to_has_not_vanished(status):
 
 def test_a_record_that_could_not_be_read_has_not_vanished_either():
     text = told((run(20), FIRST[:2]), (run(21, planned=(SMALL.id, LARGE.id)), LATER[:1]))
-    assert "B planned it, but holds no record of it that can be read" in text
+    assert "B planned it, but its record is missing or unreadable" in text
     assert "vanished" not in text
 
 
@@ -255,7 +254,7 @@ def test_imported_values_are_compared_by_value_with_their_replicate():
 def test_imported_values_without_a_spread_are_shown_and_not_compared():
     bare = imported(1.1, pairs=(), log_sd=None)
     text = told((run(20), [imported(1.0)]), (run(21), [bare]))
-    assert "imported (spread not told)" in text
+    assert "imported (spread unknown)" in text
     assert "not compared: one of the values has no spread to make an interval of" in text
 
 
@@ -272,16 +271,9 @@ def test_a_narrow_terminal_loses_columns_and_neither_the_verdict_nor_the_letters
     assert "88.1 µs" in wide
 
 
-def test_columns_are_dropped_in_the_order_given_and_only_as_far_as_needed():
-    titles, rows = ("a", "bb", "cc", "d"), [("xxxx", "1", "22", "end")]
-    assert aligned(titles, rows, width=40, lost=("bb", "cc")) == ["a     bb  cc  d", "xxxx   1  22  end"]
-    assert aligned(titles, rows, width=16, lost=("bb", "cc")) == ["a     cc  d", "xxxx  22  end"]
-    assert aligned(titles, rows, width=5, lost=("bb", "cc")) == ["a     d", "xxxx  end"]
-
-
 def test_csv_and_json_hold_the_raw_numbers_of_every_row():
     across, rows = held((run(20), FIRST), (run(21), LATER))
-    read = list(csv.DictReader(io.StringIO(compare_csv(rows))))
+    read = list(csv.DictReader(io.StringIO("".join(compare_view(across, rows).csv()))))
     assert len(read) == len(rows)
     (change,) = [r for r in read if r["kind"] == "speedup" and r["case"] == SMALL.id]
     exact = (88.9 / 33.4) / (88.1 / 31.4)
@@ -297,8 +289,8 @@ def test_csv_and_json_hold_the_raw_numbers_of_every_row():
 
 def test_markdown_has_the_differences_the_rows_and_the_reasons():
     across, rows = held((run(20), FIRST), (run(21, software={"torch": "2.12"}), LATER))
-    text = compare_markdown(across, rows)
-    assert "| software.torch | 2.11 | 2.12 | recorded |" in text
+    text = markdown_of(compare_view(across, rows))
+    assert "| software.torch | 2.11 | 2.12 |" in text
     assert "| B vs A speedup | – | – | 0.949× | 0.944 … 0.953 | regressed |" in text
     assert "vanished: A has it, this run does not" in text
     widths = {line.replace("\\|", "").count("|") for line in text.splitlines() if line.startswith("| ") and "×" in line}

@@ -10,15 +10,17 @@ import pytest
 from factory_of_records import make_case, make_comparison, make_result, make_run, measured, sample_records, with_check
 from hypothesis import given
 from hypothesis import strategies as st
+from printed import lines_of
 
 from aiperf.records import CaseRecord, Check, Incident, Side, Summary
 from aiperf.report.frame import case_line
 from aiperf.report.html.speedups import speedup_chart
+from aiperf.report.layout.table import table_lines
 from aiperf.report.layout.terminal import show, terminal_width
 from aiperf.report.layout.text import STYLES, plain, wrap
 from aiperf.report.summary import count_outcomes, summary_line
 from aiperf.report.views.run_rows import build_rows
-from aiperf.report.views.run_table import run_lines, run_table_lines
+from aiperf.report.views.run_table import run_page, run_table
 
 AT_100 = """\
 host gpu-07 · 2 × NVIDIA H200 · driver 580.159 · torch 2.11+cu130 · 2 findings of the host
@@ -75,13 +77,13 @@ class Terminal(io.StringIO):
 
 def lines_at(width: int, records: list[CaseRecord] | None = None, *, every_metric: bool = False) -> list[str]:
     table = build_rows(sample_records() if records is None else records)
-    return plain(run_table_lines(table, width=width, every_metric=every_metric)).splitlines()
+    return plain(table_lines(run_table(table, every_metric=every_metric), width=width)).splitlines()
 
 
 def test_a_run_at_100_columns_is_this_to_the_character() -> None:
     records = sample_records()
-    lines = run_lines(
-        make_run(), build_rows(records), summary=summary_line(records), footer=["results/x · aiperf report"]
+    lines = lines_of(
+        run_page(make_run(), build_rows(records), summary=summary_line(records), footer=["results/x · aiperf report"])
     )
     assert plain(lines) == AT_100
 
@@ -129,14 +131,14 @@ def test_a_long_case_name_is_cut_and_not_the_verdict() -> None:
 
 
 def test_a_pipe_gets_no_control_character(capsys: pytest.CaptureFixture[str]) -> None:
-    show(run_lines(make_run(), build_rows(sample_records()), summary="done"))
+    show(lines_of(run_page(make_run(), build_rows(sample_records()), summary="done")))
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert all(c == "\n" or c.isprintable() for c in out)
 
 
 def test_a_terminal_gets_colour_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = run_table_lines(build_rows(sample_records()))
+    lines = table_lines(run_table(build_rows(sample_records())), width=100)
     for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -154,7 +156,7 @@ def test_colour_changes_no_character_of_the_text(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "60")
-    lines = run_table_lines(build_rows(sample_records()), width=100)
+    lines = table_lines(run_table(build_rows(sample_records())), width=100)
     out = Terminal()
     show(lines, file=out)
     assert Text.from_ansi(out.getvalue().rstrip("\n")).plain == plain(lines).rstrip("\n")
@@ -163,7 +165,7 @@ def test_colour_changes_no_character_of_the_text(monkeypatch: pytest.MonkeyPatch
 def test_a_stream_of_ascii_is_written_and_not_a_crash() -> None:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii")
-    show(run_table_lines(build_rows(sample_records())), file=out)
+    show(table_lines(run_table(build_rows(sample_records())), width=100), file=out)
     out.flush()
     assert b"improved" in raw.getvalue()
 
@@ -299,9 +301,9 @@ def test_cases_that_an_unfinished_run_never_came_to_are_listed(status: str, why:
     (record, *_) = sample_records()
     planned = (record.case.id, "last-one[size=1MiB,n=2]")
     run = make_run(status=status, planned=planned)
-    text = plain(run_table_lines(build_rows([record], run=run)))
+    text = plain(table_lines(run_table(build_rows([record], run=run)), width=100))
     assert f"last-one   not begun: {why}" in text
-    done = plain(run_table_lines(build_rows([record], run=make_run(planned=planned))))
+    done = plain(table_lines(run_table(build_rows([record], run=make_run(planned=planned))), width=100))
     assert "last-one   no record: planned, but its record is missing or unreadable" in " ".join(done.split("\n"))
     assert build_rows([], run=make_run(planned=planned, command="profile")).rows == ()
 
@@ -319,7 +321,7 @@ def test_planned_cases_without_a_record_are_told_and_counted_even_where_there_is
 def test_an_imported_value_is_a_row_with_its_unit_of_replication() -> None:
     summary = Summary("after", 0.0123, 0.012, 0.013, 60, 0, 0.0, 0.004, 20)
     record = CaseRecord(make_case("sorted"), "imported", summaries=(summary,), replicate="process")
-    text = " ".join(plain(run_table_lines(build_rows([record]))).split())
+    text = " ".join(plain(table_lines(run_table(build_rows([record])), width=100)).split())
     assert "imported: after 12.3 ms (20 × process)" in text
 
 

@@ -9,13 +9,14 @@ import math
 from dataclasses import fields, replace
 
 from factory_of_records import make_case, make_comparison, make_result, make_run, measured, sample_records
+from printed import markdown_of
 
 from aiperf.records import CaseRecord
 from aiperf.report.layout.formats import listing_json
 from aiperf.report.summary import summary_line
 from aiperf.report.views.cells import change_text, interval_text, limit_text, speedup_text
 from aiperf.report.views.run_rows import RunRow, build_rows
-from aiperf.report.views.run_table import run_csv, run_json, run_markdown
+from aiperf.report.views.run_table import run_csv, run_json, run_page
 
 MARKDOWN = """\
 ## 2026-11-20T18-05-03-gpu-07
@@ -44,11 +45,13 @@ def rows_of(text: str) -> list[dict[str, str]]:
 
 def test_markdown_is_this_to_the_character() -> None:
     records = sample_records()
-    assert run_markdown(make_run(), build_rows(records), summary=summary_line(records)) == MARKDOWN
+    assert markdown_of(run_page(make_run(), build_rows(records), summary=summary_line(records))) == MARKDOWN
 
 
 def test_markdown_of_nothing_is_its_header_and_summary() -> None:
-    text = run_markdown(make_run(host={}, settings={}, findings=()), build_rows([]), summary="nothing measured · 0 s")
+    text = markdown_of(
+        run_page(make_run(host={}, settings={}, findings=()), build_rows([]), summary="nothing measured · 0 s")
+    )
     assert text.splitlines() == [
         "## 2026-11-20T18-05-03-gpu-07", "", "host unknown · no GPU  ", "precision standard  ", "",
         "**nothing measured · 0 s**",
@@ -57,12 +60,12 @@ def test_markdown_of_nothing_is_its_header_and_summary() -> None:
 
 def test_text_that_means_something_in_markdown_is_escaped() -> None:
     record = CaseRecord(case=make_case("a|b"), status="skipped", skip_reason="needs `x` <b> *y*")
-    text = run_markdown(make_run(), build_rows([record]), summary="s")
+    text = markdown_of(run_page(make_run(), build_rows([record]), summary="s"))
     assert "- a\\|b: skipped: needs \\`x\\` \\<b> \\*y\\*" in text
 
 
 def test_csv_has_raw_numbers_in_si_units_and_a_stable_header() -> None:
-    rows = rows_of(run_csv(build_rows(sample_records())))
+    rows = rows_of("".join(run_csv(build_rows(sample_records()))))
     assert tuple(rows[0]) == tuple(f.name for f in fields(RunRow))
     assert tuple(rows[0])[:14] == (
         "scenario", "case", "metric", "side", "against", "primary", "unit", "better", "before", "after", "after_spread",
@@ -113,7 +116,7 @@ def test_an_unbounded_interval_is_null_in_json_empty_in_csv_and_a_dash_in_the_ta
     records = [measured(make_case(), make_result(wide, "inconclusive"))]
     table = build_rows(records)
     assert json.loads(run_json(make_run(), table, records=records))["rows"][0]["high"] is None
-    assert rows_of(run_csv(table))[0]["high"] == ""
+    assert rows_of("".join(run_csv(table)))[0]["high"] == ""
     assert (interval_text(table.rows[0]), change_text(table.rows[0])) == ("–", "–")
 
 

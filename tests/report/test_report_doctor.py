@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
+from printed import document_of, lines_of, markdown_of, text_of
 
 from aiperf.host.checklist_status import ItemStatus
 from aiperf.host.host_report import HostReport, differences
 from aiperf.host.probes.probe import Finding
-from aiperf.report.checklist_table import checklist_lines, checklist_markdown, said, totals
-from aiperf.report.doctor_table import (
-    difference_lines,
-    difference_markdown,
-    difference_plain,
-    report_lines,
-    report_markdown,
-)
-from aiperf.report.layout.text import plain
+from aiperf.report.layout.formats import Printed
+from aiperf.report.views.checklist_table import checklist_view, said, totals
+from aiperf.report.views.doctor_table import difference_view, report_view
 
 NO_GPU = "there is no GPU here: no NVML library (libnvidia-ml.so.1)"
 
@@ -89,9 +85,9 @@ Linux 6.8
 **6 probes: 1 unfit · 1 warn · 1 unreadable · 1 ok · 2 absent · 0.5 s**
 """  # noqa: E501, W291
 DIFFERENCE = """\
-before  2026-11-20T18:05:03+00:00  gpu-07 · 2 × AMD EPYC · no GPU: there is no GPU here: no NVML
+before 2026-11-20T18:05:03+00:00 · gpu-07 · 2 × AMD EPYC · no GPU: there is no GPU here: no NVML
         library (libnvidia-ml.so.1)
-after   2026-11-21T18:05:03+00:00  gpu-08
+after 2026-11-21T18:05:03+00:00 · gpu-08
 
  Swap (swap, memory)
         before warn: on | 1 GiB
@@ -140,6 +136,10 @@ Moving data
 """
 
 
+def viewed(report: HostReport, *, every: bool = False) -> Printed:
+    return report_view(report, every=every, json=str)
+
+
 def changed() -> HostReport:
     rows = list(ROWS)
     rows[0] = replace(rows[0], level="ok", value="off", fix="")
@@ -149,11 +149,11 @@ def changed() -> HostReport:
 
 
 def test_the_table_shows_what_is_wrong_worst_first_with_its_fix() -> None:
-    assert plain(report_lines(REPORT)) == TABLE
+    assert text_of(viewed(REPORT)) == TABLE
 
 
 def test_all_adds_what_is_good_and_what_does_not_apply_by_reason() -> None:
-    text = plain(report_lines(REPORT, every=True))
+    text = text_of(viewed(REPORT, every=True))
     assert REST in text
     assert "        from   /proc/governor\n" in text
     assert "--all" not in text
@@ -165,34 +165,35 @@ def test_every_table_fits_its_width(width) -> None:
     checkup = replace(REPORT, findings=(*ROWS, replace(long, id="long")))
     changes = differences(REPORT, changed())
     for lines in (
-        report_lines(checkup, every=True, width=width),
-        difference_lines(checkup, changed(), changes, width=width),
+        lines_of(viewed(checkup, every=True), width=width),
+        lines_of(difference_view(checkup, changed(), changes), width=width),
     ):
         assert max(len(line.text) for line in lines) <= width
-    assert max(len(line.text) for line in checklist_lines(STEPS, width=width)) <= max(width, 61)
+    assert max(len(line.text) for line in lines_of(checklist_view(STEPS), width=width)) <= max(width, 61)
 
 
 def test_markdown_holds_the_findings_and_all_of_them_when_asked() -> None:
-    assert report_markdown(REPORT) == MARKDOWN
-    assert report_markdown(REPORT, every=True).count("\n| ") == len(ROWS) + 2
+    assert markdown_of(viewed(REPORT)) == MARKDOWN
+    assert markdown_of(viewed(REPORT, every=True)).count("\n| ") == len(ROWS) + 2
 
 
 def test_a_difference_lists_only_what_changed() -> None:
     changes = differences(REPORT, changed())
-    assert plain(difference_lines(REPORT, changed(), changes)) == DIFFERENCE
-    assert [entry["id"] for entry in difference_plain(changes)] == ["swap", "governor"]
-    text = difference_markdown(REPORT, changed(), changes)
+    assert text_of(difference_view(REPORT, changed(), changes)) == DIFFERENCE
+    view = difference_view(REPORT, changed(), changes)
+    assert [entry["id"] for entry in json.loads(document_of(view.json()))] == ["swap", "governor"]
+    text = markdown_of(view)
     assert "| CPU | governor | unreadable because there is no governor | warn: powersave | cpupower |" in text
 
 
 def test_no_difference_is_said_in_one_line() -> None:
-    lines = difference_lines(REPORT, REPORT, ())
+    lines = lines_of(difference_view(REPORT, REPORT, ()))
     assert lines[-1].text.startswith("0 of 6 probes differ")
 
 
 def test_a_probe_that_one_of_two_checkups_lacks_is_not_probed_there() -> None:
     part = replace(REPORT, findings=ROWS[1:])
-    text = plain(difference_lines(part, REPORT, differences(part, REPORT)))
+    text = text_of(difference_view(part, REPORT, differences(part, REPORT)))
     assert "        before not probed\n        after  warn: on | 1 GiB\n" in text
 
 
@@ -202,13 +203,13 @@ def test_an_item_without_a_scenario_names_what_comes_close() -> None:
     )
     told = "no scenario yet for many-vs-packed; close to it: aiperf run a-vs-b c-vs-d"
     assert said(step) == [told]
-    assert f"            {told}\n" in plain(checklist_lines([step]))
+    assert f"            {told}\n" in text_of(checklist_view([step]))
     assert "1 for scenarios, 0 of them shipped, 1 by one that comes close" in totals([step])
 
 
 def test_the_checklist_shows_a_verdict_a_scenario_or_a_question() -> None:
-    assert plain(checklist_lines(STEPS)) == CHECKLIST
-    text = checklist_markdown(STEPS)
+    assert text_of(checklist_view(STEPS)) == CHECKLIST
+    text = markdown_of(checklist_view(STEPS))
     assert "| run | Pack files (pack) | 11 | no scenario yet: many-vs-packed |" in text
     assert "| team | Care (care) | 12 | Do you care? |" in text
     assert totals(STEPS) in text

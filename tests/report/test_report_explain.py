@@ -191,7 +191,7 @@ def test_limits_failures_notes_and_findings_are_told() -> None:
     assert "A launch failed on the way: after, measure (rank 1): no answer in 300 s" in text
     assert "Note: slicing was off" in text
     assert "Finding, warn: Persistence mode: off." in text
-    assert "ch03/pageable is no row of the book's catalogue." in text
+    assert "ch03/pageable is not in the book's catalogue." in text
 
 
 BUSY = HostFinding("x", "unfit", "Work of others", "CPU 0-1 97 % busy", bias="other work takes CPU time")

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 from factory_of_records import make_case, make_comparison, make_pair, make_result, make_run, measured
+from printed import lines_of, markdown_of, text_of
 
 from aiperf.errors import UserError
 from aiperf.plan.costs import Prices
 from aiperf.records import EnergyReading, Limit, Needs, SideRun, Warmup
-from aiperf.report.layout.text import plain
 from aiperf.report.views.extra_columns import build_extras, chosen_columns, format_si
 from aiperf.report.views.run_rows import build_rows
-from aiperf.report.views.run_table import extra_lines, run_csv, run_json, run_markdown
+from aiperf.report.views.run_table import extra_paragraphs, run_csv, run_json, run_page
 
 PRICES = Prices("mine.yaml", "EUR", "our invoice", "2026-03-01", gpu_hour=3.6)
 READING = EnergyReading(
@@ -43,7 +43,7 @@ def extras_of(found, *wanted, prices=PRICES):
 
 
 def shown(found, *wanted, width=160, **more):
-    return plain(extra_lines(extras_of(found, *wanted, **more), width=width))
+    return text_of(extra_paragraphs(extras_of(found, *wanted, **more)), width=width)
 
 
 def test_energy_is_told_a_side_with_its_ratio_and_its_source() -> None:
@@ -125,14 +125,14 @@ def test_work_without_items_has_no_goodput_no_cost_and_still_energy() -> None:
 def test_programs_get_plain_numbers_in_every_dialect() -> None:
     found = record()
     table = replace(build_rows([found]), extras=extras_of(found, "energy", "goodput"))
-    first, second = csv.DictReader(io.StringIO(run_csv(table)))
+    first, second = csv.DictReader(io.StringIO("".join(run_csv(table))))
     assert float(first["energy_j_before"]) == pytest.approx(3.2)
     assert float(first["energy_ratio"]) == 1.25
     assert second["metric"] == "energy"
     assert second["energy_j_before"] == ""
     document = json.loads(run_json(make_run(), table, records=[found]))
     assert document["columns"][0]["items_per_joule_after"] == pytest.approx(625)
-    markdown = run_markdown(make_run(), table, summary="s")
+    markdown = markdown_of(run_page(make_run(), table, summary="s"))
     assert "| energy | side |" in markdown
     assert "| goodput | side |" in markdown
 
@@ -141,9 +141,9 @@ def test_nothing_changes_in_any_dialect_when_no_column_is_asked_for() -> None:
     found = record()
     table = build_rows([found])
     assert extras_of(found) is None
-    assert extra_lines(None, width=80) == []
+    assert lines_of(extra_paragraphs(None), width=80) == []
     assert "columns" not in json.loads(run_json(make_run(), table, records=[found]))
-    assert "energy_j" not in run_csv(table)
+    assert "energy_j" not in "".join(run_csv(table))
 
 
 def test_the_energy_of_programs_is_told_with_what_held_them_back_in_slices_or_with_its_reason() -> None:

@@ -6,12 +6,13 @@ import json
 from dataclasses import replace
 
 import pytest
+from printed import document_of, lines_of, markdown_of, text_of
 
 from aiperf.analysis.gate import Difference, GateOutcome, GateRow
 from aiperf.analysis.gate_base import Baseline, BaselineEntry, BaselineSession, Promotion
 from aiperf.errors import Exit
 from aiperf.report.layout.text import plain
-from aiperf.report.views.gate_table import gate_json, gate_lines, gate_markdown, promoted_lines
+from aiperf.report.views.gate_table import gate_view, promoted_view
 
 REASON = "regressed: time of parse[size=1MiB] · exit code 1: confirmed regression"
 NUMBERS = {"alpha": 0.0158, "threshold": 0.02, "pairs": 12}
@@ -71,12 +72,12 @@ regressed: time of parse[size=1MiB] · exit code 1: confirmed regression
 
 
 def test_the_table_is_this_to_the_character():
-    assert plain(gate_lines(OUTCOME, width=100)) == TABLE
+    assert text_of(gate_view(OUTCOME), width=100) == TABLE
 
 
 @pytest.mark.parametrize("width", [100, 80, 60])
 def test_it_fits_the_width_and_keeps_every_status_and_the_last_line(width):
-    lines = gate_lines(OUTCOME, width=width)
+    lines = lines_of(gate_view(OUTCOME), width=width)
     assert max(len(line.text) for line in lines) <= width
     text = plain(lines)
     for word in ("regressed", "passed", "inconclusive", "no baseline"):
@@ -85,13 +86,13 @@ def test_it_fits_the_width_and_keeps_every_status_and_the_last_line(width):
 
 
 def test_a_narrow_table_gives_up_the_values_and_keeps_the_ratio():
-    text = plain(gate_lines(OUTCOME, width=68))
+    text = text_of(gate_view(OUTCOME), width=68)
     assert "12.1 ms" not in text
     assert "0.941 … 0.959" in text
 
 
 def test_colour_underlines_the_status_alone():
-    line = next(line for line in gate_lines(OUTCOME) if line.text.endswith("regressed"))
+    line = next(line for line in lines_of(gate_view(OUTCOME)) if line.text.endswith("regressed"))
     assert line.text[line.start :] == "regressed"
     assert line.style == "red"
 
@@ -102,15 +103,15 @@ def test_what_differs_between_hosts_is_listed_and_no_number_is_shown():
         "ratio", (row,), Exit.NO_BASELINE, "not comparable: time of new", "base.json",
         differences=(Difference("libraries.torch", "2.10", "2.11"),),
     )  # fmt: skip
-    text = plain(gate_lines(outcome, width=80))
+    text = text_of(gate_view(outcome), width=80)
     assert "libraries.torch  2.10  2.11" in text
     assert "×" not in text
-    assert "- libraries.torch: 2.10 then, 2.11 now" in gate_markdown(outcome)
+    assert "| libraries.torch | 2.10 | 2.11 |" in markdown_of(gate_view(outcome))
 
 
 def test_at_the_level_of_ratios_both_values_are_speedups():
     row = replace(WORSE, before=2.0, after=1.9)
-    text = plain(gate_lines(replace(OUTCOME, level="ratio", rows=(row,))))
+    text = text_of(gate_view(replace(OUTCOME, level="ratio", rows=(row,))))
     assert "then" in text
     assert "2.00×" in text
     assert " ms" not in text
@@ -118,24 +119,24 @@ def test_at_the_level_of_ratios_both_values_are_speedups():
 
 def test_a_row_that_passed_after_it_was_flagged_says_so():
     row = replace(MEMORY, confirmed=False, sentence="in a fresh session it is fine; the first session had flagged it")
-    assert "the first session had flagged it" in plain(gate_lines(replace(OUTCOME, rows=(row,)), width=200))
+    assert "the first session had flagged it" in text_of(gate_view(replace(OUTCOME, rows=(row,))), width=200)
 
 
 def test_what_a_worker_printed_cannot_move_the_cursor():
     row = replace(NEW, status="failed", sentence="boom \x1b[2J\r\n\x07now")
-    assert "\x1b" not in plain(gate_lines(replace(OUTCOME, rows=(row,))))
-    assert "\x1b" not in gate_markdown(replace(OUTCOME, rows=(row,)))
+    assert "\x1b" not in text_of(gate_view(replace(OUTCOME, rows=(row,))))
+    assert "\x1b" not in markdown_of(gate_view(replace(OUTCOME, rows=(row,))))
 
 
 def test_markdown_has_the_rows_and_ends_with_the_reason():
-    text = gate_markdown(OUTCOME)
+    text = markdown_of(gate_view(OUTCOME))
     wanted = r"| parse\[size=1MiB] | peak\_memory | 1 MiB | 1.05 MiB | +5.04 % | +4.82 … +5.26 % | 10 % | 1 | passed |"
     assert wanted in text.splitlines()
     assert text.endswith("exit code 1: confirmed regression**\n")
 
 
 def test_json_holds_raw_numbers_the_exit_code_and_what_was_not_measured_as_null():
-    found = json.loads(gate_json(OUTCOME))
+    found = json.loads(document_of(gate_view(OUTCOME).json()))
     assert (found["exit"], found["level"], found["gate_version"]) == (1, "rebuild", 2)
     assert found["rows"][0]["low"] == 0.941
     assert found["rows"][3]["ratio"] is None
@@ -146,7 +147,7 @@ def test_a_promotion_is_told_with_its_sessions():
     session = BaselineSession("r", "", "standard", 6, 2.0, 0.01, 4.0, 0.01)
     entry = BaselineEntry("copy", "copy", "x", "after", "time", "s", "lower", (session, session))
     told = Promotion("Ada", "first numbers", "", "0123456789abcdef", "beef", ("r1", "r2"))
-    text = plain(promoted_lines(Baseline("h", {}, (told,), (entry,)), path="b.json", width=80))
+    text = text_of(promoted_view(Baseline("h", {}, (told,), (entry,)), path="b.json"), width=80)
     assert text.splitlines()[1].split() == ["copy", "time", "2.00×", "2"]
     assert text.splitlines()[-2:] == [
         "b.json: 2 runs of 0123456789ab with uncommitted changes promoted by Ada: first",

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 from factory_of_records import make_case, make_comparison, make_result, make_run, measured
+from printed import text_of
 
 from aiperf.analysis.trend import all_series, latest_hosts
 from aiperf.records import CaseRecord, Note, Summary
-from aiperf.report.history_table import can_draw, history_json, history_lines, sparkline
-from aiperf.report.layout.text import plain
+from aiperf.report.views.history_table import can_draw, history_view, sparkline
 
 JITTER = [0.003, -0.002, 0.001, -0.004, 0.002, 0.004, -0.003, -0.001]
 CASE = make_case("copy", axes={"size": "1MiB"}, scenario_hash="1" * 16)
@@ -35,7 +35,7 @@ def told(entries, *, width=100, ascii_only=False, everything=False):
     found = all_series(entries)
     shown = found if everything else latest_hosts(found)
     hidden = [s for s in found if s not in shown]
-    return plain(history_lines(shown, hidden=hidden, width=width, ascii_only=ascii_only))
+    return text_of(history_view(shown, hidden=hidden, ascii_only=ascii_only), width=width)
 
 
 def test_a_short_history_to_the_character():
@@ -62,7 +62,7 @@ after    ▁▅  █  30.9 µs … 31.1 µs
      changed: software.scipy 1.15 → 1.14
  2026-11-04 18:05  skipped: no GPU
      another question from here on, so the trend begins anew: scenario_hash 111111111111 →
-       222222222222
+     222222222222
  2026-11-05 18:05   05050505    2.83×  2.80 … 2.86  31.1 µs  improved (provisional)
      this run is not finished: still going on, or killed
 
@@ -131,7 +131,7 @@ def test_a_run_that_does_not_hold_the_metric_says_so_and_nothing_of_how_its_case
     (one, without), (two, holding) = entry(1), entry(2)
     holding = replace(holding, results=(*holding.results, make_result(memory, primary=False)))
     without = replace(without, notes=(Note("verdict_reached", {"pairs": 6}),))
-    text = plain(history_lines(all_series([(one, without), (two, holding)], metric="peak_memory")))
+    text = text_of(history_view(all_series([(one, without), (two, holding)], metric="peak_memory")))
     assert " 2026-11-01 18:05  no number: it does not hold this metric\n" in text
 
 
@@ -168,7 +168,7 @@ def test_a_stream_that_cannot_hold_the_blocks_gets_ascii():
 
 def test_json_holds_every_point_and_step_raw():
     found = all_series([entry(day, slower=0.1 if day > 12 else 0.0) for day in range(1, 21)])
-    document = json.loads(history_json(found, warnings=["x"]))
+    document = json.loads(history_view(found, warnings=["x"]).json())
     (series,) = document["series"]
     assert [p["run"][:10] for p in series["points"][:2]] == ["2026-11-01", "2026-11-02"]
     assert series["points"][0]["ratio"] == pytest.approx(88 / 31 / math.exp(JITTER[1]))

@@ -218,7 +218,7 @@ def test_a_case_is_told_with_sides_verdict_checks_limit_and_the_command_that_rep
         "Every sample is drawn",
         "The median of every round",
         "after with before, bitwise, 18 audits: passed in 6 of 6 pairs.",
-        "ch03/pinned is no row of the book's catalogue.",
+        "ch03/pinned is not in the book's catalogue.",
         "h2d_bandwidth should go up: not profiled.",
         "aiperf run copy --precision standard --seed 0 --only size=1MiB",
         "▲ before went first, ● after went first",

@@ -8,20 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from factory_of_records import make_case
+from printed import lines_of, text_of
 
 from aiperf.analysis.calibration import CalibrationStatistics, IntervalScale, Power, SessionNoise, rate
 from aiperf.errors import Fault, UserError
 from aiperf.host.datasheets import Claim, Figure, Held
 from aiperf.host.peaks import Peak
 from aiperf.records import Check, Measure, Needs, Skip
-from aiperf.records.calibration import Calibration
-from aiperf.report.calibration_table import calibration_lines, stored_lines
 from aiperf.report.faults import fault_lines, print_faults
 from aiperf.report.layout.formats import listing_json
-from aiperf.report.layout.text import plain
-from aiperf.report.peaks_table import PeakRow, peak_row, peaks_lines
-from aiperf.report.plan_table import Estimate, plan_lines, plan_rows
-from aiperf.report.scenarios import check_sentence, explain_scenario, list_lines, needs_sentence, scenario_plain
+from aiperf.report.scenarios import check_sentence, needs_sentence, scenario_plain, scenarios_view
+from aiperf.report.views.calibration_table import calibration_page
+from aiperf.report.views.listings import scenarios_view as list_view
+from aiperf.report.views.peaks_table import PeakRow, peak_row, peaks_view
+from aiperf.report.views.plan_table import plan_listing, plan_rows
 from aiperf.scenario.find import Listing
 from aiperf.scenario.model import Layer, Scenario, SideSpec
 
@@ -93,7 +93,7 @@ Beside it
   Expected: improved.
   Counters that should move: h2d_bandwidth up.
   Tags: memory.
-  Book: ch03/copy is no row of the book's catalogue.
+  Book: ch03/copy is not in the book's catalogue.
 
 To run it
   aiperf run copy
@@ -126,18 +126,18 @@ def make_scenario() -> Scenario:
 
 def test_the_plan_is_this_to_the_character() -> None:
     small = make_case(axes={"direction": "h2d", "size": "1MiB"})
-    planned = [(small, Estimate(20, 300)), (make_case("same-vs-same"), Estimate(12, 12))]
+    planned = [(small, (20, 300)), (make_case("same-vs-same"), (12, 12))]
     skip = Skip(make_case("data-parallel-vs-ddp"), "needs 2 GPUs, this host has 0", "run it on a host with 2 GPUs")
     rows = plan_rows(planned, [skip])
-    assert plain(plan_lines(rows)) == PLAN
-    assert plain(plan_lines(rows, budget=60)).splitlines()[-1].endswith("32 s to 1 m 00 s (budget)")
-    short = plain(plan_lines(rows, budget=5)).splitlines()[-1]
+    assert text_of(plan_listing(rows)) == PLAN
+    assert text_of(plan_listing(rows, budget=60)).splitlines()[-1].endswith("32 s to 1 m 00 s (budget)")
+    short = text_of(plan_listing(rows, budget=5)).splitlines()[-1]
     assert short.endswith("about 32 s: a budget of 5 s does not cut a case's first look short")
     assert json.loads(listing_json(rows))[2]["skip_reason"] == "needs 2 GPUs, this host has 0"
 
 
 def test_a_plan_of_nothing_says_so() -> None:
-    assert plain(plan_lines([])) == "\n0 cases to measure · nothing to do\n"
+    assert text_of(plan_listing([])) == "0 cases to measure · nothing to do\n"
 
 
 def test_the_peaks_are_this_to_the_character() -> None:
@@ -145,8 +145,8 @@ def test_the_peaks_are_this_to_the_character() -> None:
         PeakRow("cpu_stream", 21.4e9, "B/s", 0.031, "2026-11-20T18:05:03+00:00", "way copy"),
         PeakRow("mine", 2.1e-6, "s", detail="a floor"),
     ]
-    assert plain(peaks_lines(rows, problems=["dram: no GPU"])) == PEAKS
-    assert plain(peaks_lines([])) == "No peak of this host has been measured yet: run aiperf peaks.\n"
+    assert text_of(peaks_view(rows, problems=["dram: no GPU"])) == PEAKS
+    assert text_of(peaks_view([])) == "No peak of this host has been measured yet: run aiperf peaks.\n"
 
 
 def test_the_peaks_of_a_known_gpu_are_held_against_its_datasheet_to_the_character() -> None:
@@ -157,17 +157,16 @@ def test_the_peaks_of_a_known_gpu_are_held_against_its_datasheet_to_the_characte
     near = peak_row(peak, Held("dram", "H200 SXM", sheet, 4.1 / 4.8))
     slow = Peak("h2d", 2.0e10, "B/s", 1.9e10, 2.0e10, peak.when, 20)
     far = peak_row(slow, Held("h2d", "H200 SXM", sheet, 0.42, book))
-    lines = peaks_lines([near, far])
-    assert plain(lines) == HELD
-    assert {line.style for line in lines if "FAR" in line.text} == {"yellow"}
-    assert max(len(line) for line in plain(peaks_lines([near, far], width=80)).splitlines()) <= 80
+    assert text_of(peaks_view([near, far])) == HELD
+    assert {line.style for line in lines_of(peaks_view([near, far])) if "FAR" in line.text} == {"yellow"}
+    assert max(len(line) for line in text_of(peaks_view([near, far]), width=80).splitlines()) <= 80
     assert json.loads(listing_json([far]))[0]["share"] == 0.42
 
 
 def test_a_peak_that_depends_on_the_size_tells_each_size_in_order() -> None:
     sizes = {"1048576": 3.1e9, "4096": 1.6e8}
     row = peak_row(Peak("all_reduce_gloo", 3.1e9, "B/s", 3.0e9, 3.1e9, "", 60, by_size=sizes))
-    text = plain(peaks_lines([row]))
+    text = text_of(peaks_view([row]))
     assert text.splitlines()[-1] == " all_reduce_gloo by size: 4 KiB 160 MB/s, 1 MiB 3.10 GB/s"
     assert json.loads(listing_json([row]))[0]["by_size"] == sizes
 
@@ -178,7 +177,7 @@ def test_a_peak_says_in_json_where_its_datasheets_figure_was_read() -> None:
     row = peak_row(peak, Held("dram", "H200 SXM", seen, 0.85))
     document = json.loads(listing_json([row, peak_row(peak)]))
     assert [entry["datasheet_checked"] for entry in document] == ["a copy, read 2026-11-22", ""]
-    assert "[checked in a third party's copy]" in " ".join(plain(peaks_lines([row])).split())
+    assert "[checked in a third party's copy]" in " ".join(text_of(peaks_view([row])).split())
 
 
 def test_the_calibration_is_this_to_the_character() -> None:
@@ -191,30 +190,21 @@ def test_the_calibration_is_this_to_the_character() -> None:
         threshold=0.02,
     )
     powers = [Power(0.05, beyond_zero=rate(10, 10), beyond_threshold=rate(9, 10), covered=rate(10, 10))]
-    assert plain(calibration_lines(found, powers, name="same-vs-same", mode="process+wall")) == CALIBRATION
+    assert text_of(calibration_page(found, powers, name="same-vs-same", mode="process+wall")) == CALIBRATION
 
 
 def test_few_sessions_say_how_many_would_prove_five_per_cent() -> None:
     found = CalibrationStatistics(
         rate(0, 20), rate(0, 20), rate(20, 20), IntervalScale(1.0, 0.6, 1.0, 20), SessionNoise(0.0, 0.003), 0.02
     )
-    text = plain(calibration_lines(found, name="a", mode="b"))
+    text = text_of(calibration_page(found, name="a", mode="b"))
     assert "at most 13.9 %, 95 % sure" in text
     assert "To show a rate of at most 5 % with 0 false verdicts takes 59 sessions." in text
     assert "× 1.00" not in text.replace("× 1 ", "")
 
 
-def test_stored_calibrations_are_listed() -> None:
-    stored = Calibration("process+wall", "same-vs-same", 20, 0, 0.139, 0.001, 0.02, "2026-11-20T18:05:03+00:00")
-    assert plain(stored_lines([stored])).splitlines() == [
-        " scenario      mode          false verdicts              tau  threshold  when (UTC)",
-        " same-vs-same  process+wall  0 of 20 (at most 13.9 %)  0.1 %        2 %  2026-11-20 18:05",
-    ]
-    assert "has not been calibrated yet" in plain(stored_lines([]))
-
-
 def test_a_scenario_is_explained_to_the_character() -> None:
-    assert explain_scenario(make_scenario()) == SCENARIO
+    assert text_of(scenarios_view([(make_scenario(), ())])) == SCENARIO
 
 
 def test_a_scenario_is_json_with_every_default() -> None:
@@ -230,7 +220,7 @@ def test_the_list_names_where_each_runs_and_what_is_wrong() -> None:
         Listing("c", Path("c.yaml"), "Third", gpu_sizes=True),
         Listing("d", Path("d.yaml"), problem="not UTF-8"),
     ]
-    assert plain(list_lines(listings)).splitlines() == [
+    assert text_of(list_view(listings)).splitlines() == [
         " scenario  runs on     title",
         " a         CPU         First",
         " bcd       2 GPUs      Second",
@@ -240,7 +230,7 @@ def test_the_list_names_where_each_runs_and_what_is_wrong() -> None:
         "Tags: cpu, demo, gpu",
         "aiperf show NAME explains one; aiperf run NAME or aiperf run TAG measures.",
     ]
-    assert plain(list_lines([])) == "No scenario was found.\n"
+    assert text_of(list_view([])) == "No scenario was found.\n"
 
 
 def test_checks_and_needs_read_as_sentences() -> None:

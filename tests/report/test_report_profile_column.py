@@ -7,12 +7,14 @@ import json
 
 import pytest
 from factory_of_records import make_case, make_comparison, make_result, make_run, measured, sample_records
+from printed import markdown_of
 
 from aiperf.records import CaseRecord
 from aiperf.records.profiled import Mechanism, Profile
+from aiperf.report.layout.table import table_lines
 from aiperf.report.layout.text import plain
 from aiperf.report.views.run_rows import RunTable, build_rows
-from aiperf.report.views.run_table import run_csv, run_json, run_markdown, run_table_lines
+from aiperf.report.views.run_table import run_csv, run_json, run_page, run_table
 
 CLAIM = {"kernels": "down"}
 
@@ -30,16 +32,16 @@ def table(state: str = "did_not_move") -> RunTable:
 
 
 def test_the_column_is_shown_only_where_a_row_has_a_mechanism() -> None:
-    assert "mechanism" in plain(run_table_lines(table()))
-    assert "mechanism" not in plain(run_table_lines(build_rows(sample_records())))
-    assert "mechanism" not in plain(run_table_lines(build_rows([record()])))
-    assert "| mechanism |" in run_markdown(make_run(), table(), summary="s")
-    assert "mechanism" not in run_markdown(make_run(), build_rows([record()]), summary="s")
+    assert "mechanism" in plain(table_lines(run_table(table()), width=100))
+    assert "mechanism" not in plain(table_lines(run_table(build_rows(sample_records())), width=100))
+    assert "mechanism" not in plain(table_lines(run_table(build_rows([record()])), width=100))
+    assert "| mechanism |" in markdown_of(run_page(make_run(), table(), summary="s"))
+    assert "mechanism" not in markdown_of(run_page(make_run(), build_rows([record()]), summary="s"))
 
 
 @pytest.mark.parametrize("width", range(40, 141, 5))
 def test_the_column_never_pushes_out_the_verdict_nor_the_flag(width: int) -> None:
-    text = plain(run_table_lines(table(), width=width))
+    text = plain(table_lines(run_table(table()), width=width))
     lines = text.splitlines()
     assert max(map(len, lines)) <= width
     assert sum(line.endswith("improved") for line in lines) == 2
@@ -47,13 +49,13 @@ def test_the_column_never_pushes_out_the_verdict_nor_the_flag(width: int) -> Non
 
 
 def test_the_mechanism_outlives_the_change_in_a_narrow_terminal() -> None:
-    head = plain(run_table_lines(table(), width=96)).splitlines()[0]
+    head = plain(table_lines(run_table(table()), width=96)).splitlines()[0]
     assert "mechanism" in head
     assert "change" not in head
 
 
 def test_a_win_that_moved_as_claimed_is_not_flagged() -> None:
-    text = plain(run_table_lines(table("moved")))
+    text = plain(table_lines(run_table(table("moved")), width=100))
     assert "as claimed" in text
     assert "but not by" not in text
 
@@ -65,12 +67,12 @@ def test_a_case_that_was_not_profiled_says_so_where_others_were() -> None:
 
 
 def test_csv_json_and_markdown_have_the_word_and_the_flag() -> None:
-    first = next(csv.DictReader(run_csv(table()).splitlines()))
+    first = next(csv.DictReader("".join(run_csv(table())).splitlines()))
     assert first["mechanism"] == "did not move"
     row = json.loads(run_json(make_run(), table(), records=[record()]))["rows"][0]
     assert row["mechanism"] == "did not move"
     assert row["mechanism_note"].startswith("improved, but not by the mechanism")
-    told = run_markdown(make_run(), table(), summary="s")
+    told = markdown_of(run_page(make_run(), table(), summary="s"))
     assert "| did not move |" in told
     assert "| improved |" in told
     assert "but not by the mechanism that it claims" in told
@@ -90,7 +92,7 @@ def test_a_case_that_an_interrupted_run_profiled_is_not_called_unbegun() -> None
     profiles = {"profiled[n=1]": Profile("profiled[n=1]")}
     table = build_rows([], run=run, profiles=profiles)
     assert [(row.case, row.status) for row in table.rows] == [("left-out[n=2]", "not begun")]
-    assert "profiled" not in run_csv(table)
+    assert "profiled" not in "".join(run_csv(table))
     done = make_run(status="finished", planned=run.planned, command="profile")
     assert build_rows([], run=done, profiles=profiles).rows == ()
 

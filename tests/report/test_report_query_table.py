@@ -13,9 +13,10 @@ from uuid import UUID
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from printed import text_of
 
 from aiperf.report.layout.text import cell_count, plain
-from aiperf.report.query_table import query_csv, query_json, query_lines, query_markdown, schema_lines
+from aiperf.report.views.query_table import query_csv, query_json, query_lines, query_markdown, schema_view
 from aiperf.store.tables.catalogue import QUERY_TABLES
 
 CELLS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30) | st.lists(st.text(max_size=4))
@@ -94,6 +95,6 @@ def test_markdown_keeps_its_columns_whatever_the_cells_hold() -> None:
 
 
 def test_the_schema_names_every_column_and_fits() -> None:
-    text = plain(schema_lines(QUERY_TABLES, width=80))
+    text = text_of(schema_view(QUERY_TABLES), width=80)
     assert all(column.name in text for view in QUERY_TABLES for column in view.columns)
     assert max(map(len, text.splitlines())) <= 80

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 from factory_of_records import make_case, make_run, sample_records
+from printed import lines_of, markdown_of, text_of
 
 from aiperf.records import CaseRecord, Failure, HostFinding
-from aiperf.report.layout.text import plain
 from aiperf.report.touched import touched_lines
 from aiperf.report.views.run_rows import build_rows
-from aiperf.report.views.run_table import run_csv, run_json, run_lines, run_markdown
+from aiperf.report.views.run_table import run_csv, run_json, run_page
 
 BUSY = HostFinding("load", "unfit", "Work of others", "CPU 0-1 97 % busy", bias="other work takes CPU time in turns")
 GOVERNOR = HostFinding("governor", "warn", "Governor", "powersave", bias="clocks follow the load")
@@ -39,20 +39,20 @@ RECORDS = found((GOVERNOR, BUSY), (GOVERNOR, BUSY), (GOVERNOR,), (GOVERNOR,))
 
 
 def test_under_the_table_each_finding_stands_once_with_the_cases_it_affects() -> None:
-    text = plain(run_lines(make_run(), build_rows(RECORDS), summary="summary"))
+    text = text_of(run_page(make_run(), build_rows(RECORDS), summary="summary"))
     assert text.endswith(UNDER_THE_TABLE)
 
 
 def test_a_run_without_findings_says_nothing_of_them() -> None:
     table = build_rows(sample_records())
     assert touched_lines(table) == []
-    assert "affects" not in plain(run_lines(make_run(), table, summary="s"))
-    assert "affects" not in run_markdown(make_run(), table, summary="s")
+    assert "affects" not in text_of(run_page(make_run(), table, summary="s"))
+    assert "affects" not in markdown_of(run_page(make_run(), table, summary="s"))
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    lines = run_lines(make_run(), build_rows(RECORDS), summary="s", width=width)
+    lines = lines_of(run_page(make_run(), build_rows(RECORDS), summary="s"), width=width)
     assert max(len(line.text) for line in lines) <= width
 
 
@@ -91,13 +91,13 @@ def test_a_case_that_was_refused_says_why_in_its_own_row_only() -> None:
 
 
 def test_markdown_lists_them_under_the_table() -> None:
-    text = run_markdown(make_run(), build_rows(RECORDS), summary="s")
+    text = markdown_of(run_page(make_run(), build_rows(RECORDS), summary="s"))
     assert "\n\n- unfit, affects pageable-vs-pinned-copy: Work of others: CPU 0-1 97 % busy" in text
     assert text.count("powersave") == 1
 
 
 def test_programs_get_the_findings_of_each_case() -> None:
-    rows = list(csv.DictReader(io.StringIO(run_csv(build_rows(RECORDS)))))
+    rows = list(csv.DictReader(io.StringIO("".join(run_csv(build_rows(RECORDS))))))
     assert rows[0]["findings"] == f"{GOVERNOR} | {BUSY}"
     assert rows[-1]["findings"] == ""
     document = json.loads(run_json(make_run(), build_rows(RECORDS), records=RECORDS))

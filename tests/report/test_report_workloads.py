@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from printed import lines_of, text_of
 
 from aiperf.profilers.counters import COUNTERS
-from aiperf.report.counters import counter_lines, counter_rows
+from aiperf.report.counters import counter_rows
 from aiperf.report.layout.formats import listing_json
-from aiperf.report.layout.text import plain
-from aiperf.report.workloads import explain_workload, workload_lines
+from aiperf.report.views.listings import counters_view, workloads_view
+from aiperf.report.workloads import workload_view
 from aiperf.scenario.workloads import Parameter, WorkloadListing
 
 LIST = """\
@@ -19,7 +20,7 @@ LIST = """\
  transfer.copy          7  Copy `size` bytes from a source into a
                            destination.
 
-aiperf show WORKLOAD tells its parameters; workload:
+aiperf show WORKLOAD lists its parameters; workload:
   ./my-file.py:function runs one of yours.
 """
 SHOW = """\
@@ -59,17 +60,17 @@ ALLOC = WorkloadListing("memory.alloc", "Take it.", "Take it.", (), ())
 
 
 def test_the_list_of_workloads_is_this_to_the_character():
-    assert plain(workload_lines([ALLOC, COPY], width=66)) == LIST
+    assert text_of(workloads_view([ALLOC, COPY]), width=66) == LIST
 
 
 def test_a_workload_is_explained_to_the_character():
-    assert plain(explain_workload(COPY, width=60)) == SHOW
-    assert plain(explain_workload(ALLOC)) == BARE
+    assert text_of(workload_view(COPY), width=60) == SHOW
+    assert text_of(workload_view(ALLOC)) == BARE
 
 
 def test_a_few_scenarios_are_all_named():
     few = WorkloadListing("a.b", "", "", (), ("x", "y"))
-    told = plain(explain_workload(few)).splitlines()
+    told = text_of(workload_view(few)).splitlines()
     assert (told[0], told[-1]) == ("a.b: It has no docstring.", "  x, y.")
 
 
@@ -83,7 +84,7 @@ def test_a_workload_is_json_with_what_is_required_and_allowed():
 
 def test_every_counter_is_listed_with_its_unit_its_tools_and_a_meaning():
     rows = counter_rows(COUNTERS.values())
-    text = plain(counter_lines(rows)).splitlines()
+    text = text_of(counters_view(rows)).splitlines()
     assert text[:2] == [
         " counter                read by        meaning (unit)",
         " launches               nsys or torch  launches of kernels and graphs, per iteration",
@@ -105,6 +106,6 @@ def test_counters_are_json_with_the_preferred_tool_first():
 
 @pytest.mark.parametrize("width", [60, 100])
 def test_the_listings_fit_the_terminal(width):
-    lines = [*workload_lines([ALLOC, COPY], width=width), *explain_workload(COPY, width=width)]
-    lines += counter_lines(counter_rows(COUNTERS.values()), width=width)
+    views = (workloads_view([ALLOC, COPY]), workload_view(COPY), counters_view(counter_rows(COUNTERS.values())))
+    lines = [line for view in views for line in lines_of(view, width=width)]
     assert max(len(line.text) for line in lines) <= width

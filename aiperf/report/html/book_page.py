@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from aiperf import __version__
 from aiperf.analysis.book import ANSWERS, LADDERS, Answered, counts
-from aiperf.report.book import by_chapter, chapter_title, texts
 from aiperf.report.html.templates import source, templates
+from aiperf.report.views.book_table import by_chapter, chapter_title, texts
 
 _CLASSES = {
     "reproduced": "improved",

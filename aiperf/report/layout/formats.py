@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from aiperf.errors import usage
-from aiperf.report.layout.table import Table, table_lines, table_markdown
+from aiperf.errors import UserError, invalid_value, usage
+from aiperf.report.layout.page import Page, page_lines, page_markdown
 from aiperf.report.layout.terminal import show, terminal_width
-from aiperf.report.layout.text import Line
 from aiperf.report.numbers import clean, known
-from aiperf.store.codec import dump_json
+from aiperf.store.codec import dump_json, to_plain
 
 
 class OutputFormat(StrEnum):
@@ -36,46 +36,54 @@ Text = str | Iterable[str]
 
 @dataclass(frozen=True)
 class Printed:
-    """What a command prints, in each format that it has; None for one that it has not."""
+    """What a command prints, in every format that it has."""
 
-    table: Callable[[int], Iterable[Line]]
-    """Lines of at most so many cells."""
+    page: Page
+    """For people, in a terminal and as Markdown."""
     json: Callable[[], Text]
-    markdown: Callable[[], Text] | None = None
     csv: Callable[[], Text] | None = None
+    """None where it has none."""
+    markdown: Callable[[], Text] | None = None
+    """Its Markdown, where that is not the page's."""
 
 
 def chosen_format(
     text: str, *, as_json: bool = False, allowed: Sequence[OutputFormat] = tuple(OutputFormat)
 ) -> OutputFormat:
     """The format that ``--format`` and ``--json`` name. Raises UserError for one that the command does not print."""
-    form = OutputFormat.json if as_json else next((one for one in OutputFormat if one == text), None)
-    if form is None or form not in allowed:
-        raise usage(f'invalid value "{text}".', f"Allowed: {', '.join(allowed)}.", where="--format")
-    return form
+    form = "json" if as_json else text
+    if form not in allowed:
+        raise UserError(invalid_value("--format", form, allowed))
+    return OutputFormat(form)
 
 
-def print_in(printed: Printed, form: OutputFormat, *, warnings: Sequence[str] = ()) -> None:
-    """Print to stdout; ``warnings`` go to stderr, but with JSON, which holds them itself."""
+def print_in(form: OutputFormat, printed: Printed, *, warnings: Sequence[str] = ()) -> None:
+    """Print to stdout; ``warnings`` go to stderr, but with JSON, which holds them itself.
+
+    Raises UserError for CSV of what has none; commands without CSV refuse it before they begin (``chosen_format``).
+    """
     if form is OutputFormat.table:
-        show(printed.table(terminal_width(sys.stdout)))
+        show(page_lines(printed.page, width=terminal_width(sys.stdout)))
     else:
-        made = getattr(printed, form.value)()
+        made = _document(form, printed)
         sys.stdout.writelines([made] if isinstance(made, str) else made)
     for warning in warnings if form is not OutputFormat.json else ():
         print(warning, file=sys.stderr)
 
 
-def printed_listing(
-    rows: Sequence[Any], table: Table[Any], *, more: Callable[[int], Iterable[Line]] = lambda width: ()
-) -> Printed:
-    """A listing in every format: ``table`` for people, with ``more`` below, and the records ``rows`` for programs."""
-    return Printed(
-        table=lambda width: [*table_lines(table, width=width), *more(width)],
-        json=lambda: listing_json(rows),
-        markdown=lambda: "".join(f"{line}\n" for line in table_markdown(table)),
-        csv=lambda: records_csv(rows),
-    )
+def printed_listing(rows: Sequence[Any], page: Page, *, kind: type[Any] | None = None) -> Printed:
+    """A listing in every format: ``page`` for people, the records ``rows`` (of the dataclass ``kind``) for programs."""
+    return Printed(page, json=lambda: document_json(list(rows)), csv=lambda: records_csv(rows, kind=kind))
+
+
+def _document(form: OutputFormat, printed: Printed) -> Text:
+    if form is OutputFormat.json:
+        return printed.json()
+    if form is OutputFormat.markdown:
+        return printed.markdown() if printed.markdown else page_markdown(printed.page)
+    if printed.csv is None:
+        raise usage("there is no CSV of this.", "Use --format json, or aiperf export.", where="--format")
+    return printed.csv()
 
 
 def listing_json(rows: Sequence[Any]) -> str:
@@ -113,11 +121,12 @@ def csv_line(cells: Sequence[Any]) -> str:
 
 
 def plain_cell(value: Any) -> Any:
-    """A value as a CSV cell holds it; what was not measured is empty."""
+    """A value as a CSV cell holds it: sequences joined, mappings as JSON; what was not measured is empty."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
         return repr(value) if known(value) else ""
     if isinstance(value, tuple | list):
         return " | ".join(clean(str(one)) for one in value)
-    return "" if value is None else value
+    plain = to_plain(value)
+    return json.dumps(plain, ensure_ascii=False) if isinstance(plain, dict) else "" if plain is None else plain

@@ -15,6 +15,8 @@ from aiperf.report.numbers import DASH, clean
 
 R = TypeVar("R")
 R_contra = TypeVar("R_contra", contravariant=True)
+Dialect = Literal["both", "terminal", "markdown"]
+"""Where something is shown."""
 _GAP = "  "
 _NOTE = " " * 5
 
@@ -46,7 +48,7 @@ class TableColumn(Generic[R_contra]):
     """Whether its loss alone goes unmentioned, because other columns say enough of it."""
     markdown: Callable[[R_contra], str] | None = None
     """Its text in Markdown, where that differs."""
-    dialect: Literal["both", "terminal", "markdown"] = "both"
+    dialect: Dialect = "both"
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Table(Generic[R]):
     """Colour of a row's last cell."""
     indent: int = 1
     """Cells left free before the first column."""
+    dialect: Dialect = "both"
 
 
 @dataclass
@@ -85,15 +88,15 @@ def text_column(key: str, header: str, place: int, **more: Any) -> TableColumn[S
 
 
 def listing(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: int = 1
+    headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), dialect: Dialect = "both"
 ) -> Table[Sequence[str]]:
-    """A table of texts whose last column is wrapped; ``right`` are the places of columns aligned to the right."""
-    last = len(headers) - 1
+    """A table of texts whose last column is wrapped; those at the places ``right`` are aligned to the right instead."""
+    wrapped = {len(headers) - 1} - {*right}
     columns = [
-        text_column(str(place), header, place, right=place in right, fold="wrap" if place == last else "", rank=0)
+        text_column(str(place), header, place, right=place in right, fold="wrap" if place in wrapped else "")
         for place, header in enumerate(headers)
     ]
-    return Table(columns, rows, indent=indent)
+    return Table(columns, rows, dialect=dialect)
 
 
 def table_lines(table: Table[R], *, width: int) -> list[Line]:
@@ -160,16 +163,15 @@ def left_out(lost: Sequence[str], width: int) -> list[Line]:
 
 
 def table_markdown(table: Table[R]) -> list[str]:
-    """The table in Markdown; nothing for no rows. Rows with a sentence instead of cells are left to the caller."""
+    """The table in Markdown, each row in its cells; nothing for no rows."""
     columns = [column for column in table.columns if column.dialect != "terminal"]
-    rows = [row for row in table.rows if table.instead(row) is None]
-    cells = [[clean((column.markdown or column.text)(row)) for column in columns] for row in rows]
+    cells = [[clean((column.markdown or column.text)(row)) for column in columns] for row in table.rows]
     kept = [
         place
         for place, column in enumerate(columns)
         if not column.optional or any(row[place] not in ("", DASH) for row in cells)
     ]
-    if not rows:
+    if not cells:
         return []
     titles = [escape(columns[place].header) for place in kept]
     rule = ["---:" if columns[place].right else "---" for place in kept]

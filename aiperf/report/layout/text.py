@@ -65,7 +65,7 @@ def sentence_lines(
     texts: Iterable[str], width: int, *, lead: str = "", indent: str = "", style: str = ""
 ) -> list[Line]:
     """Sentences, each wrapped: the first line begins with ``lead``, later ones with ``indent``."""
-    return [Line(part, style) for text in texts for part in wrap(f"{lead}{clean(text)}", width, indent=indent)]
+    return [Line(part, style) for text in texts for part in wrap(f"{lead}{clean_keep(text)}", width, indent=indent)]
 
 
 def pad(text: str, size: int, *, right: bool = False) -> str:

@@ -11,9 +11,10 @@ from dataclasses import replace
 from aiperf.analysis.gate import GateOutcome, GateRow
 from aiperf.analysis.gate_base import Baseline
 from aiperf.analysis.rows import ComparisonRow
-from aiperf.report.layout.formats import document_json
-from aiperf.report.layout.table import Table, TableColumn, escape, listing, table_lines, table_markdown
-from aiperf.report.layout.text import STYLES, Line, sentence_lines, wrap
+from aiperf.report.layout.formats import Printed, document_json, printed_listing
+from aiperf.report.layout.page import Page, Sentences
+from aiperf.report.layout.table import Table, TableColumn, listing
+from aiperf.report.layout.text import STYLES
 from aiperf.report.numbers import clean, format_percent, format_ratio, format_value
 from aiperf.report.views.cells import AFTER, BEFORE, INTERVAL, SPEEDUP, interval_text, interval_title, speedup_text
 from aiperf.units import format_duration
@@ -44,9 +45,8 @@ def gate_columns(outcome: GateOutcome) -> list[TableColumn[GateRow]]:
     ]
 
 
-def gate_lines(outcome: GateOutcome, *, width: int = 100) -> list[Line]:
-    """Lay the outcome out in at most ``width`` cells: table, what needs words, notes, and last the reason."""
-    lines = [Line(part) for part in wrap(_header(outcome), width)]
+def gate_view(outcome: GateOutcome) -> Printed:
+    """The outcome: table, what needs words, what differs, notes, and last the reason; it has no CSV."""
     table = Table(
         gate_columns(outcome),
         outcome.rows,
@@ -54,32 +54,21 @@ def gate_lines(outcome: GateOutcome, *, width: int = 100) -> list[Line]:
         style=lambda row: STYLES.get(_word(row), ""),
         indent=3,
     )
-    differing = listing(("differs", "then", "now"), [(d.name, d.then, d.now) for d in outcome.differences])
-    notes = [Line(part) for row in outcome.rows for text in _notes(row) for part in wrap(text, width, indent="     ")]
-    for block in (table_lines(table, width=width), notes, table_lines(differing, width=width)):
-        lines += [Line(""), *block] if block else []
-    lines += [Line(""), *sentence_lines(filter(None, (*outcome.notes, _runs(outcome))), width)]
-    return [*lines, *sentence_lines([outcome.sentence], width, style="bold")]
+    page: Page = [
+        [Sentences(["aiperf gate"], mark="## ", dialect="markdown")],
+        [Sentences([_header(outcome)])],
+        [table],
+        [block for row in outcome.rows for block in _notes(row)],
+        [listing(("differs", "then", "now"), [(d.name, d.then, d.now) for d in outcome.differences])],
+        [
+            Sentences([note for note in (*outcome.notes, _runs(outcome)) if note]),
+            Sentences([outcome.sentence], style="bold", mark="**"),
+        ],
+    ]
+    return Printed(page, json=lambda: document_json({"gate_version": JSON_VERSION, **outcome.__dict__}))
 
 
-def gate_markdown(outcome: GateOutcome) -> str:
-    """The outcome as Markdown."""
-    parts = ["## aiperf gate", "", escape(_header(outcome)), ""]
-    parts += [*table_markdown(Table(gate_columns(outcome), outcome.rows)), ""] if outcome.rows else []
-    notes = [f"- {escape(text.strip())}" for row in outcome.rows for text in _notes(row)]
-    parts += [*notes, ""] if notes else []
-    differing = [f"- {escape(f'{d.name}: {d.then} then, {d.now} now')}" for d in outcome.differences]
-    parts += [*differing, ""] if differing else []
-    parts += [f"{escape(clean(note))}  " for note in (*outcome.notes, _runs(outcome)) if note]
-    return "\n".join([*parts, "", f"**{escape(clean(outcome.sentence))}**", ""])
-
-
-def gate_json(outcome: GateOutcome) -> str:
-    """The outcome as one JSON document; what was not measured is null."""
-    return document_json({"gate_version": JSON_VERSION, **outcome.__dict__})
-
-
-def promoted_lines(baseline: Baseline, *, path: str, width: int = 100) -> list[Line]:
+def promoted_view(baseline: Baseline, *, path: str) -> Printed:
     """What a baseline holds after a promotion: one line for each metric of a case."""
     last = baseline.promotions[-1]
     rows = [
@@ -93,8 +82,8 @@ def promoted_lines(baseline: Baseline, *, path: str, width: int = 100) -> list[L
     ]
     of = f" of {last.commit[:12]}{' with uncommitted changes' if last.changed else ''}" if last.commit else ""
     said = f"{path}: {len(last.runs)} run{'' if len(last.runs) == 1 else 's'}{of} promoted by {last.who}: {last.why}"
-    table = table_lines(listing(("case", "metric", "newest ratio", "sessions"), rows), width=width)
-    return [*table, Line(""), *sentence_lines([said], width)]
+    table = listing(("case", "metric", "newest ratio", "sessions"), rows)
+    return printed_listing(baseline.entries, [[table], [Sentences([said])]])
 
 
 def _header(outcome: GateOutcome) -> str:
@@ -126,10 +115,12 @@ def _measured(text: Callable[[ComparisonRow], str]) -> Callable[[ComparisonRow],
     return lambda row: text(row) if row.ratio is not None else ""
 
 
-def _notes(row: GateRow) -> list[str]:
+def _notes(row: GateRow) -> list[Sentences]:
     """What a row's numbers do not say: the reason for its status, and how to measure it again."""
     if row.status == "passed" and row.confirmed is None:
         return []
-    said = [f" {_word(row)}: {clean(row.case)}: {clean(row.sentence)}"]
     again = row.status in ("regressed", "inconclusive", "invalid", "failed") and row.reproduce
-    return [*said, f"     to reproduce: {clean(row.reproduce)}"] if again else said
+    return [
+        Sentences([f"{_word(row)}: {row.case}: {row.sentence}"], lead=" ", indent="     ", mark="- "),
+        Sentences([f"to reproduce: {row.reproduce}"] if again else [], lead="     ", indent="     ", mark="- "),
+    ]

@@ -5,17 +5,17 @@ What must not live here: rows being built, verdicts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from aiperf.records import CUT_SHORT, SCHEMA_VERSION, CaseRecord, RunRecord
 from aiperf.report.explain_host import reading_values
-from aiperf.report.layout.formats import document_json, records_csv
-from aiperf.report.layout.table import Table, TableColumn, escape, table_lines, table_markdown
-from aiperf.report.layout.terminal import PIPED_WIDTH
-from aiperf.report.layout.text import STYLES, Line, sentence_lines
-from aiperf.report.summary import count_outcomes, found_in, header_lines, summary_line
+from aiperf.report.layout.formats import Printed, document_json, records_csv
+from aiperf.report.layout.page import Block, Page, Sentences
+from aiperf.report.layout.table import Table, TableColumn
+from aiperf.report.layout.text import STYLES, Line
+from aiperf.report.summary import count_outcomes, discovery_line, found_in, header_lines, summary_line
 from aiperf.report.touched import touched_lines
 from aiperf.report.views.cells import (
     AFTER,
@@ -47,8 +47,67 @@ def run_columns(rows: Sequence[RunRow]) -> list[TableColumn[Any]]:
     ]
 
 
-def run_table_lines(table: RunTable, *, width: int = PIPED_WIDTH, every_metric: bool = False) -> list[Line]:
-    """The comparison table in at most ``width`` cells; ``every_metric`` shows the rows that only inform, too."""
+def run_view(
+    run: RunRecord,
+    table: RunTable,
+    *,
+    records: Sequence[CaseRecord],
+    seconds: float | None = None,
+    every_metric: bool = False,
+    footer: Sequence[str] = (),
+    warnings: Sequence[str] = (),
+) -> Printed:
+    """Header, table, findings of the host, columns on demand, cases without a verdict, summary line, footer.
+
+    ``every_metric`` shows in a terminal the rows that only inform, too; without ``seconds`` the times of the cases are
+    added up.
+    """
+    discovered = discovery_line(run, records)
+    page = run_page(
+        run,
+        table,
+        summary=summary_line(records, seconds=seconds, unread=table.unread),
+        discoveries=[discovered] if discovered else [],
+        every_metric=every_metric,
+        footer=footer,
+    )
+    return Printed(
+        page, json=lambda: run_json(run, table, records=records, warnings=warnings), csv=lambda: run_csv(table)
+    )
+
+
+def run_page(
+    run: RunRecord,
+    table: RunTable,
+    *,
+    summary: str,
+    discoveries: Sequence[str] = (),
+    every_metric: bool = False,
+    footer: Sequence[str] = (),
+) -> Page:
+    """A run for people."""
+    compared = [row for row in table.rows if row.verdict]
+    unproven = [f"{row.case}: {row.mechanism_note}" for row in compared if row.mechanism_note]
+    bare = [
+        f"{row.scenario} {row.label}".strip() + f": {row.status}: {_with_fix(row)}"
+        for row in table.rows
+        if not row.verdict
+    ]
+    return [
+        [Sentences([run.run], mark="## ", dialect="markdown")],
+        [Sentences(header_lines(run))],
+        [run_table(table, every_metric=every_metric)],
+        [Table(run_columns(table.rows), compared, dialect="markdown")],
+        [Sentences(unproven, mark="- ", dialect="markdown")],
+        [Sentences(touched_lines(table), lead=" ", indent="     ", mark="- ")],
+        [Sentences(bare, mark="- ", dialect="markdown")],
+        [Sentences([summary], mark="**"), Sentences(discoveries), Sentences(footer, dialect="terminal")],
+        *extra_paragraphs(table.extras),
+    ]
+
+
+def run_table(table: RunTable, *, every_metric: bool = False) -> Table[RunRow]:
+    """The rows that a terminal shows, by scenario; ``every_metric`` are also those that only inform."""
     rows: list[RunRow] = []
     heads: dict[RunRow, str] = {}
     headings: list[str] = []
@@ -62,72 +121,27 @@ def run_table_lines(table: RunTable, *, width: int = PIPED_WIDTH, every_metric: 
         heads |= {row: f" {name}" if alike else f" {_label(row)}" for row in shown if not row.verdict}
         rows += shown
         headings += ["" if alike else name] * len(shown)
-    return table_lines(
-        Table(
-            run_columns(table.rows),
-            rows,
-            headings,
-            below=_notes,
-            instead=lambda row: _bare_line(heads[row], row) if not row.verdict else None,
-            style=lambda row: STYLES.get(row.verdict, ""),
-        ),
-        width=width,
+    return Table(
+        run_columns(table.rows),
+        rows,
+        headings,
+        below=_notes,
+        instead=lambda row: _bare_line(heads[row], row) if not row.verdict else None,
+        style=lambda row: STYLES.get(row.verdict, ""),
+        dialect="terminal",
     )
 
 
-def run_lines(
-    run: RunRecord,
-    table: RunTable,
-    *,
-    summary: str,
-    width: int = PIPED_WIDTH,
-    every_metric: bool = False,
-    footer: Sequence[str] = (),
-) -> list[Line]:
-    """The whole report of a run: header, table, findings of the host, summary line, footer, columns on demand."""
-    lines = [*sentence_lines(header_lines(run), width), Line("")]
-    lines += [*run_table_lines(table, width=width, every_metric=every_metric), Line("")]
-    touched = sentence_lines(touched_lines(table), width, lead=" ", indent="     ")
-    lines += [*touched, Line("")] if touched else []
-    return [*lines, *sentence_lines((summary, *footer), width), *extra_lines(table.extras, width=width)]
-
-
-def extra_lines(extras: Extras | None, *, width: int) -> list[Line]:
+def extra_paragraphs(extras: Extras | None) -> list[Sequence[Block]]:
     """The columns on demand as a small table each, with what to know of them below."""
-    lines: list[Line] = []
-    for table, notes in extras.tables if extras else ():
-        lines += [Line(""), *table_lines(table, width=width), *sentence_lines(notes, width, lead=" ", indent="   ")]
-    return lines
+    tables = extras.tables if extras else ()
+    return [[table, Sentences(notes, lead=" ", indent="   ", mark="- ")] for table, notes in tables]
 
 
-def run_markdown(run: RunRecord, table: RunTable, *, summary: str, discoveries: str = "") -> str:
-    """The run as Markdown: where and how, the table, cases without a verdict, the summary line."""
-    parts = [f"## {escape(run.run)}", "", *(f"{escape(line)}  " for line in header_lines(run)), ""]
-    compared = [row for row in table.rows if row.verdict]
-    notes = [f"{row.case}: {row.mechanism_note}" for row in compared if row.mechanism_note]
-    extras = table.extras.tables if table.extras else ()
-    bare = [
-        f"{row.scenario} {row.label}".strip() + f": {row.status}: {_with_fix(row)}"
-        for row in table.rows
-        if not row.verdict
-    ]
-    for block in (
-        table_markdown(Table(run_columns(table.rows), compared)),
-        _items([*notes, *touched_lines(table)]),
-        *([*(found := table_markdown(extra)), *([""] if found else []), *_items(said)] for extra, said in extras),
-        _items(bare),
-    ):
-        parts += [*block, ""] if block else []
-    parts.append(f"**{escape(summary)}**")
-    parts += ["", escape(discoveries)] if discoveries else []
-    return "\n".join([*parts, ""])
-
-
-def run_csv(table: RunTable) -> str:
+def run_csv(table: RunTable) -> Iterator[str]:
     """One row a comparison or a case without one, raw numbers in SI units; what was not measured is empty."""
     extras = table.extras
-    more = [extras.of(row) for row in table.rows] if extras else []
-    return "".join(records_csv(table.rows, kind=RunRow, more=more))
+    return records_csv(table.rows, kind=RunRow, more=[extras.of(row) for row in table.rows] if extras else [])
 
 
 def run_json(run: RunRecord, table: RunTable, *, records: Sequence[CaseRecord], warnings: Sequence[str] = ()) -> str:
@@ -154,10 +168,6 @@ def run_plain(run: RunRecord, names: Sequence[str] = ()) -> Any:
     names = names or [field.name for field in fields(run)]
     held = names if run.known else ("run", "status")
     return {name: getattr(run, name) if name in held else None for name in names}
-
-
-def _items(texts: Sequence[str]) -> list[str]:
-    return [f"- {escape(text)}" for text in texts]
 
 
 def _label(row: RunRow) -> str:

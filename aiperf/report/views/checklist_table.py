@@ -1,4 +1,4 @@
-"""The walk over the book's checklist, for people: what was verified here, what a scenario shows, what a team answers.
+"""The book's checklist in every format: what was verified here, what a scenario shows, what a team answers.
 
 What must not live here: probes, finding scenarios.
 """
@@ -7,47 +7,59 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 
 from aiperf.host.checklist_status import ItemStatus
 from aiperf.host.probes.probe import WORST_FIRST
-from aiperf.report.columns import text_table
-from aiperf.report.doctor_table import STYLES
-from aiperf.report.layout.table import escape, table_row
-from aiperf.report.layout.text import Line, wrap
+from aiperf.report.layout.formats import Printed, printed_listing
+from aiperf.report.layout.page import Block, Sentences
+from aiperf.report.layout.table import Table, TableColumn, listing
+from aiperf.report.views.doctor_table import STYLES
 
 _MARKS = {"scenario": "run", "process": "team"}
+_INDENT = " " * 12
 
 
-def checklist_lines(steps: Sequence[ItemStatus], *, width: int = 100) -> list[Line]:
-    """Lay out every item under its section of the book: a probe's verdict, a scenario's name, or a question."""
-    lines: list[Line] = []
-    section = ""
-    for step in steps:
-        if step.section != section:
-            section = step.section
-            lines += [Line(""), *(Line(part, "bold") for part in wrap(section, width, indent="  "))]
-        mark = mark_of(step)
-        head = f" {mark:<11}{step.said if step.auto == 'process' else step.item} ({step.id}, line {step.lines})"
-        style = STYLES.get(step.level, "")
-        parts = wrap(head, width, indent=" " * 12)
-        lines += [Line(part, style if place == 0 else "") for place, part in enumerate(parts)]
-        lines += [Line(part) for text in said(step) for part in wrap(" " * 12 + text, width, indent=" " * 12)]
-    lines += [Line(""), *_totals(steps, width), Line("")]
-    return [*lines[1:], *(Line(part) for part in wrap(totals(steps), width))]
+def checklist_view(steps: Sequence[ItemStatus]) -> Printed:
+    """Every item under its section of the book: a probe's verdict, a scenario's name, or a question."""
+    sections = [(title, list(own)) for title, own in groupby(steps, key=lambda step: step.section)]
+    return printed_listing(
+        steps,
+        [
+            [Sentences(["aiperf doctor --checklist"], mark="## ", dialect="markdown")],
+            *(_section(title, own) for title, own in sections),
+            [_totals(steps)],
+            [Sentences([totals(steps)], mark="**")],
+        ],
+        kind=ItemStatus,
+    )
 
 
-def checklist_markdown(steps: Sequence[ItemStatus]) -> str:
-    """Return every item as Markdown, one table a section."""
-    parts = ["## aiperf doctor --checklist", "", f"**{escape(totals(steps))}**"]
-    section = ""
-    for step in steps:
-        if step.section != section:
-            section = step.section
-            titles = ("here", "item", "line", "what is known")
-            parts += ["", f"### {escape(section)}", "", table_row(titles), table_row(["---"] * len(titles))]
-        cells = (mark_of(step), f"{step.item} ({step.id})", step.lines, "; ".join(said(step)) or step.said)
-        parts.append(table_row([escape(cell) for cell in cells]))
-    return "\n".join([*parts, ""])
+def _section(title: str, steps: Sequence[ItemStatus]) -> list[Block]:
+    table = Table(
+        [
+            TableColumn("level", "here", mark_of),
+            TableColumn("item", "item", lambda step: f"{step.item} ({step.id})"),
+            TableColumn("lines", "line", lambda step: step.lines),
+            TableColumn("said", "what is known", lambda step: "; ".join(said(step)) or step.said),
+        ],
+        steps,
+        dialect="markdown",
+    )
+    return [
+        Sentences([title], indent="  ", style="bold", mark="### "),
+        *(block for step in steps for block in _item(step)),
+        table,
+    ]
+
+
+def _item(step: ItemStatus) -> list[Sentences]:
+    text = f"{step.said if step.auto == 'process' else step.item} ({step.id}, line {step.lines})"
+    style, lead = STYLES.get(step.level, ""), f" {mark_of(step):<11}"
+    return [
+        Sentences([text], lead=lead, indent=_INDENT, style=style, dialect="terminal"),
+        Sentences(said(step), lead=_INDENT, indent=_INDENT, dialect="terminal"),
+    ]
 
 
 def mark_of(step: ItemStatus) -> str:
@@ -76,15 +88,15 @@ def totals(steps: Sequence[ItemStatus]) -> str:
     verified = sum(levels[level] for level in ("ok", "warn", "unfit"))
     shown = sum(1 for step in steps if step.auto == "scenario" and step.scenarios)
     near = sum(1 for step in steps if step.auto == "scenario" and step.see)
-    told = ", ".join(f"{levels[level]} {level}" for level in WORST_FIRST if levels[level])
+    by_level = ", ".join(f"{levels[level]} {level}" for level in WORST_FIRST if levels[level])
     close = f", {near} by one that comes close" if near else ""
     return (
-        f"{len(steps)} items: {kinds['probe']} for probes, {verified} verified here ({told}); "
+        f"{len(steps)} items: {kinds['probe']} for probes, {verified} verified here ({by_level}); "
         f"{kinds['scenario']} for scenarios, {shown} of them shipped{close}; {kinds['process']} for the team."
     )
 
 
-def _totals(steps: Sequence[ItemStatus], width: int) -> list[Line]:
+def _totals(steps: Sequence[ItemStatus]) -> Table[Sequence[str]]:
     sections = list(dict.fromkeys(step.section for step in steps))
     rows = []
     for section in sections:
@@ -94,4 +106,4 @@ def _totals(steps: Sequence[ItemStatus], width: int) -> list[Line]:
         unknown = counts["unreadable"] + counts["absent"]
         rows.append([str(counts["ok"]), str(bad), str(unknown), str(counts["run"]), str(counts["team"]), section])
     titles = ["ok", "not ok", "unknown", "run", "team", "section"]
-    return text_table(titles, rows, width=width, right=(0, 1, 2, 3, 4))
+    return listing(titles, rows, right=range(5), dialect="terminal")

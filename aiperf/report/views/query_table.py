@@ -1,21 +1,20 @@
-"""Rows of SQL as a table, Markdown, CSV or JSON: whatever columns they have, in one pass where the dialect allows it.
+"""Rows of SQL as a table, Markdown, CSV or JSON: whatever columns they have, in one pass where the format allows it.
 
 What must not live here: SQL, and meaning: a column of a user's own making has no unit, so numbers stay plain.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
-from aiperf.report.columns import text_table
-from aiperf.report.layout.table import escape, table_row
-from aiperf.report.layout.text import Line, cell_count, wrap
+from aiperf.report.layout.formats import Printed, csv_line, document_json
+from aiperf.report.layout.page import Sentences
+from aiperf.report.layout.table import escape, listing, table_lines, table_row
+from aiperf.report.layout.text import Line, cell_count, sentence_lines
 from aiperf.report.numbers import DASH, clean
 from aiperf.store.codec import to_plain
 from aiperf.store.tables.columns import DataTable
@@ -26,20 +25,42 @@ _LAST_COLUMN = 20
 """Cells that the last column needs at least: it can be wrapped, the others cannot."""
 
 
+def query_view(columns: Sequence[str], kinds: Sequence[str], rows: Rows) -> Printed:
+    """Rows of these columns, whose ``kinds`` are types of DuckDB; they are read once, in the format that is printed."""
+    return Printed(
+        [[lambda width: query_lines(columns, kinds, rows, width=width)]],
+        json=lambda: query_json(columns, kinds, rows),
+        csv=lambda: query_csv(columns, rows),
+        markdown=lambda: query_markdown(columns, kinds, rows),
+    )
+
+
+def schema_view(tables: Sequence[DataTable]) -> Printed:
+    """Every table with its columns: type, unit and meaning."""
+    return Printed(
+        [
+            [
+                Sentences([f"{one.name}: {one.meaning}"], indent="  ", style="bold", mark="### "),
+                listing(("", "", "", ""), [(c.name, c.sql_type, c.unit, c.meaning) for c in one.columns]),
+            ]
+            for one in tables
+        ],
+        json=lambda: document_json([one.schema() for one in tables]),
+    )
+
+
 def query_lines(columns: Sequence[str], kinds: Sequence[str], rows: Rows, *, width: int = 100) -> list[Line]:
     """Lay rows out in ``width`` cells: under each other, or where that does not fit each row as a block of its own."""
     cells = [[_cell(value) for value in row] for row in rows]
     if not cells:
-        return [Line(part) for part in wrap(f" no rows ({', '.join(columns)})", width, indent=" ")]
+        return sentence_lines([f"no rows ({', '.join(columns)})"], width, lead=" ", indent=" ")
     sizes = [max(map(cell_count, (name, *(row[i] for row in cells)))) for i, name in enumerate(columns)]
     right = [i for i, kind in enumerate(kinds) if _is_number(kind)]
-    ends_in_number = len(columns) - 1 in right
     wanted = 1 + sum(size + 2 for size in sizes[:-1])
-    if wanted + (sizes[-1] if ends_in_number else min(sizes[-1], _LAST_COLUMN)) > width:
+    ends_in_text = len(columns) - 1 not in right
+    if wanted + (min(sizes[-1], _LAST_COLUMN) if ends_in_text else sizes[-1]) > width:
         return _blocks(columns, cells, width=width)
-    if ends_in_number:  # a table takes its last column for text: behind a number comes an empty one
-        columns, cells = [*columns, ""], [[*row, ""] for row in cells]
-    return text_table(columns, cells, width=width, right=right)
+    return table_lines(listing(columns, cells, right=right), width=width)
 
 
 def query_markdown(columns: Sequence[str], kinds: Sequence[str], rows: Rows) -> Iterator[str]:
@@ -52,9 +73,9 @@ def query_markdown(columns: Sequence[str], kinds: Sequence[str], rows: Rows) -> 
 
 def query_csv(columns: Sequence[str], rows: Rows) -> Iterator[str]:
     """Rows as lines of CSV with a header: numbers in full, what is not known an empty field, lists as JSON."""
-    yield _csv_line(columns)
+    yield csv_line(columns)
     for row in rows:
-        yield _csv_line([_csv_cell(value) for value in row])
+        yield csv_line([_csv_cell(value) for value in row])
 
 
 def query_json(columns: Sequence[str], kinds: Sequence[str], rows: Rows) -> Iterator[str]:
@@ -67,22 +88,11 @@ def query_json(columns: Sequence[str], kinds: Sequence[str], rows: Rows) -> Iter
     yield "[]\n" if lead == "[" else "\n]\n"
 
 
-def schema_lines(tables: Sequence[DataTable], *, width: int = 100) -> list[Line]:
-    """List every table with its columns: type, unit and meaning."""
-    lines: list[Line] = []
-    for listed in tables:
-        lines += [Line(part, "bold") for part in wrap(f"{listed.name}: {listed.meaning}", width, indent="  ")]
-        cells = [[c.name, c.sql_type, c.unit, c.meaning] for c in listed.columns]
-        table = text_table(["", "", "", ""], cells, width=width)
-        lines += [*table[1:], Line("")]
-    return lines[:-1]
-
-
 def _blocks(columns: Sequence[str], cells: Sequence[Sequence[str]], *, width: int) -> list[Line]:
     lines: list[Line] = []
     for number, row in enumerate(cells, start=1):
         named = [[name, value] for name, value in zip(columns, row, strict=True)]
-        lines += [Line(f" row {number}", "bold"), *text_table(["", ""], named, width=width)[1:], Line("")]
+        lines += [Line(f" row {number}", "bold"), *table_lines(listing(["", ""], named), width=width), Line("")]
     return lines[:-1]
 
 
@@ -108,13 +118,6 @@ def _csv_cell(value: Any) -> Any:
         return json.dumps(_plain(value), ensure_ascii=False)
     plain = _plain(value)
     return "" if plain is None else str(plain).lower() if isinstance(plain, bool) else plain
-
-
-def _csv_line(cells: Sequence[Any]) -> str:
-    out = io.StringIO()
-    # With this end csv quotes a lone carriage return, which readers take for the end of a row.
-    csv.writer(out, lineterminator="\r\n").writerow(cells)
-    return out.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _json_value(value: Any, kind: str) -> Any:

@@ -1,46 +1,51 @@
-"""What an import came to, for people and for programs: each case with its value, spread and unit of replication.
+"""Imported files in every format: each case with its value, spread and unit of replication.
 
 What must not live here: reading foreign files, storing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from aiperf.analysis.notes import note_sentences
-from aiperf.records import CaseRecord, RunRecord
-from aiperf.report.columns import text_table
-from aiperf.report.layout.text import Line, wrap
-from aiperf.report.numbers import DASH, clean, format_percent, format_value
+from aiperf.records import CaseRecord
+from aiperf.report.layout.formats import Printed, document_json
+from aiperf.report.layout.page import Block, Sentences
+from aiperf.report.layout.table import listing
+from aiperf.report.numbers import DASH, format_percent, format_value
 from aiperf.report.views.run_rows import failure_sentence
+from aiperf.store.importers.keep import Imported
 
 _TITLES = ("case", "time", "spread", "replicates")
 _NAMED = 3
 """How many cases of a note are named; more are counted."""
 
 
-def import_lines(
-    path: Path, folder: Path, run: RunRecord, records: Sequence[CaseRecord], *, width: int = 100
-) -> list[Line]:
-    """Lay out one imported file: a line a case, and below what is said of all or some of them."""
-    head = f"{path.name} · {run.host.get('imported_from')} · host {run.host_id} · {folder}"
-    lines = [Line(part, "bold") for part in wrap(clean(head), width)]
-    lines += text_table(_TITLES, [_cells(record) for record in records], width=width, right=(1, 2))
-    return lines + [Line(part) for note in _notes(records) for part in wrap(f" {clean(note)}", width, indent="   ")]
+def import_view(imported: Sequence[Imported]) -> Printed:
+    """A paragraph a file: a line a case, and below what is said of all or some of them."""
+    return Printed(
+        [list(_blocks(one)) for one in imported], json=lambda: document_json([_document(i) for i in imported])
+    )
 
 
-def import_plain(path: Path, folder: Path, run: RunRecord, records: Sequence[CaseRecord]) -> dict[str, Any]:
-    """Return one imported file with raw numbers, seconds; what is not known is None."""
+def _blocks(one: Imported) -> Iterator[Block]:
+    head = f"{one.path.name} · {one.run.host.get('imported_from')} · host {one.run.host_id} · {one.folder}"
+    yield Sentences([head], style="bold", mark="### ")
+    yield listing(_TITLES, [_cells(record) for record in one.records], right=(1, 2))
+    yield Sentences(_notes(one.records), lead=" ", indent="   ", mark="- ")
+
+
+def _document(one: Imported) -> dict[str, Any]:
+    """Raw numbers, seconds; what is not known is None."""
     return {
-        "file": str(path),
-        "imported_from": run.host.get("imported_from"),
-        "run": run.run,
-        "folder": str(folder),
-        "started": run.started,
-        "host_id": run.host_id,
-        "cases": [_plain(record) for record in records],
+        "file": str(one.path),
+        "imported_from": one.run.host.get("imported_from"),
+        "run": one.run.run,
+        "folder": str(one.folder),
+        "started": one.run.started,
+        "host_id": one.run.host_id,
+        "cases": [_plain(record) for record in one.records],
     }
 
 

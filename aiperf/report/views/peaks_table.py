@@ -1,4 +1,4 @@
-"""The table of ``aiperf peaks``: each peak of this host, its interval, its share of the datasheet, how it was measured.
+"""The peaks of this host in every format: each with its interval, its share of the datasheet, how it was measured.
 
 What must not live here: measuring a peak, judging one.
 """
@@ -11,16 +11,12 @@ from dataclasses import dataclass, field
 
 from aiperf.host.datasheets import Held
 from aiperf.host.peaks import PEAK_SPECS, Peak
-from aiperf.report.columns import text_table
-from aiperf.report.layout.text import Line, wrap
+from aiperf.report.layout.formats import Printed, printed_listing
+from aiperf.report.layout.page import Sentences
+from aiperf.report.layout.table import Table, TableColumn
 from aiperf.report.numbers import DASH, format_percent, format_share, format_value
 
-_RIGHT = ("peak", "spread", "95 %", "of sheet")
-_OPTIONAL = ("95 %", "of sheet")
-_FIRST_TO_GO = ("spread", "measured (UTC)")
-"""Columns that a narrow terminal does without; --json has them."""
-_LEAST = 20
-"""Cells that the last column needs."""
+_TITLES = {spec.name: spec.title for spec in PEAK_SPECS}
 
 
 @dataclass(frozen=True)
@@ -90,29 +86,36 @@ def peak_row(peak: Peak, held: Held | None = None) -> PeakRow:
     )
 
 
-def peaks_lines(rows: Sequence[PeakRow], *, problems: Sequence[str] = (), width: int = 100) -> list[Line]:
-    """Lay the peaks out, then what they are held against, then why any was not measured, or is worth little."""
-    titles = {spec.name: spec.title for spec in PEAK_SPECS}
-    columns = [
-        ("name", [row.peak_name for row in rows]),
-        ("peak", [format_value(row.value, row.unit) for row in rows]),
-        ("spread", [format_percent(row.spread) if row.spread is not None else DASH for row in rows]),
-        ("95 %", [_half_width(row) for row in rows]),
-        ("of sheet", [format_share(row.share) for row in rows]),
-        ("measured (UTC)", [row.when[:16].replace("T", " ") for row in rows]),
-        ("what", ["; ".join(part for part in (titles.get(row.peak_name, ""), row.detail) if part) for row in rows]),
-    ]
-    # A host without a known GPU, or peaks of an older version, have nothing to say in some columns.
-    shown = [(title, cells) for title, cells in columns if title not in _OPTIONAL or set(cells) != {DASH}]
-    for title in _FIRST_TO_GO:
-        if 1 + sum(max(map(len, (name, *column))) + 2 for name, column in shown[:-1]) + _LEAST > width:
-            shown = [entry for entry in shown if entry[0] != title]
-    heads = [title for title, _ in shown]
-    cells = [list(row) for row in zip(*(column for _, column in shown), strict=True)]
-    lines = text_table(heads, cells, width=width, right=[n for n, title in enumerate(heads) if title in _RIGHT])
-    lines = lines or [Line("No peak of this host has been measured yet: run aiperf peaks.")]
-    lines += [_styled(row, part) for row in rows for note in _notes(row) for part in wrap(note, width, indent="     ")]
-    return lines + [Line(part, "dim") for problem in problems for part in wrap(f" {problem}", width, indent="     ")]
+def peaks_view(rows: Sequence[PeakRow], *, problems: Sequence[str] = ()) -> Printed:
+    """The peaks, then what they are held against, then why any was not measured, or is worth little."""
+    table = Table(
+        [
+            TableColumn("peak_name", "name", lambda row: row.peak_name),
+            TableColumn("value", "peak", lambda row: format_value(row.value, row.unit), right=True),
+            TableColumn("spread", "spread", _spread, right=True, rank=2, quiet=True),
+            # A host without a known GPU, or peaks of an older version, have nothing to say in these.
+            TableColumn("low", "95 %", _half_width, right=True, optional=True),
+            TableColumn("share", "of sheet", lambda row: format_share(row.share), right=True, optional=True),
+            TableColumn("when", "measured (UTC)", lambda row: row.when[:16].replace("T", " "), rank=1, quiet=True),
+            TableColumn("detail", "what", _what, rank=3, fold="wrap"),
+        ],
+        rows,
+    )
+    empty = [] if rows else [Sentences(["No peak of this host has been measured yet: run aiperf peaks."])]
+    notes = [_sentences(_notes(row), style="yellow" if row.far_below else "dim") for row in rows]
+    return printed_listing(rows, [[table, *empty, *notes, _sentences(problems, style="dim")]], kind=PeakRow)
+
+
+def _sentences(texts: Sequence[str], *, style: str) -> Sentences:
+    return Sentences(texts, lead=" ", indent="     ", style=style, mark="- ")
+
+
+def _spread(row: PeakRow) -> str:
+    return format_percent(row.spread) if row.spread is not None else DASH
+
+
+def _what(row: PeakRow) -> str:
+    return "; ".join(part for part in (_TITLES.get(row.peak_name, ""), row.detail) if part)
 
 
 def _half_width(row: PeakRow) -> str:
@@ -133,10 +136,6 @@ def _notes(row: PeakRow) -> list[str]:
     if row.book is not None:
         error = f", but {row.book_error}" if row.book_error else ""
         said.append(f"claimed by the book: {format_value(row.book, row.unit)} (line {row.book_lines}){error}")
-    notes = [f" {row.peak_name}: {'; '.join(said)}"] if said else []
+    notes = [f"{row.peak_name}: {'; '.join(said)}"] if said else []
     sizes = [f"{format_value(float(size), 'B')} {format_value(one, row.unit)}" for size, one in row.by_size.items()]
-    return [*notes, f" {row.peak_name} by size: {', '.join(sizes)}"] if sizes else notes
-
-
-def _styled(row: PeakRow, text: str) -> Line:
-    return Line(text, "yellow" if row.far_below else "dim")
+    return [*notes, f"{row.peak_name} by size: {', '.join(sizes)}"] if sizes else notes

@@ -1,0 +1,174 @@
+"""The book beside the machine in every format: chapter by chapter, claim, measurement, answer.
+
+What must not live here: answering (analysis/book.py), the HTML page (html/book_page.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from aiperf.analysis.book import ANSWERS, LADDERS, Answered, counts
+from aiperf.plan.book import APPENDIX
+from aiperf.report.book_words import best_text, row_claim_text
+from aiperf.report.layout.formats import Printed, document_json, records_csv
+from aiperf.report.layout.page import Block, Page, Sentences
+from aiperf.report.layout.table import Table, TableColumn, listing, table_lines
+from aiperf.report.layout.text import Line, sentence_lines
+
+_STYLES = {"reproduced": "green", "stronger": "green", "not reproduced": "red", "weaker": "yellow"}
+
+
+@dataclass(frozen=True)
+class BookLine:
+    """A row of the book as programs get it: the claim, the measurement that answers it, the answer."""
+
+    row: str
+    weight: str
+    lane: str
+    scenarios: tuple[str, ...]
+    answer: str
+    agreeing: int
+    cases: int
+    why: str
+    claim_low: float | None = None
+    claim_high: float | None = None
+    label: str = ""
+    measured: float | None = None
+    """The ratio of the case that the answer rests on, of which the fields below are too."""
+    low: float | None = None
+    high: float | None = None
+    metric: str = ""
+    verdict: str = ""
+    provisional: bool | None = None
+    case: str = ""
+    side: str = ""
+    host: str = ""
+    here: bool | None = None
+    run: str = ""
+
+
+def chapter_title(name: str) -> str:
+    """``Chapter 7`` or ``Appendix``."""
+    return "Appendix" if name == APPENDIX else f"Chapter {int(name.removeprefix('ch'))}"
+
+
+def by_chapter(answered: Iterable[Answered]) -> list[tuple[str, list[Answered]]]:
+    """(chapter, its rows), in the book's order."""
+    return [(name, list(rows)) for name, rows in groupby(answered, key=lambda a: a.row.chapter)]
+
+
+def book_view(answered: Sequence[Answered], *, page: Page | None = None) -> Printed:
+    """Every row under its chapter, the counts and what each answer means; or another ``page`` of these rows."""
+    whole: Page = [
+        [Sentences(["The book beside the machine"], mark="## ", dialect="markdown")],
+        *(_chapter(name, own) for name, own in by_chapter(answered)),
+        [lambda width: totals_lines(answered, width=width)],
+        [listing(("answer", "it means"), list(ANSWERS.items()))],
+        [Sentences([LADDERS])],
+    ]
+    lines = [_line(a) for a in answered]
+    # In JSON with all that the catalogue says of each row.
+    document = [{**vars(line), "book": a.row} for line, a in zip(lines, answered, strict=True)]
+    return Printed(
+        whole if page is None else page,
+        json=lambda: document_json(document),
+        csv=lambda: records_csv(lines, kind=BookLine),
+    )
+
+
+def totals_lines(answered: Sequence[Answered], *, width: int) -> list[Line]:
+    """How many rows of each chapter have which answer; a narrow terminal gets one sentence."""
+    used = [answer for answer, number in counts(answered).items() if number]
+    rows = []
+    for name, own in [*by_chapter(answered), ("", list(answered))]:
+        found = counts(own)
+        rows.append([str(found[answer] or "") for answer in used] + [chapter_title(name) if name else "all"])
+    table = table_lines(listing([*used, "rows of"], rows, right=range(len(used))), width=width)
+    if max((len(line.text) for line in table), default=0) <= width:
+        return table
+    found = counts(answered)
+    said = f"{len(answered)} rows: {', '.join(f'{found[answer]} {answer}' for answer in used)}."
+    return sentence_lines([said], width)
+
+
+def missing_page(
+    rows: Sequence[Answered],
+    *,
+    waiting: Sequence[Answered] = (),
+    unmeasured: Sequence[Answered] = (),
+    chapters: Sequence[str] = (),
+) -> Page:
+    """The rows that must have a scenario and have none, those ``waiting`` for a family, and how many scenarios have
+    been ``unmeasured`` so far; of these ``chapters`` only."""
+    said = []
+    if waiting:
+        many = f"{len(waiting)} more wait{'s'[: len(waiting) == 1]}"
+        said.append(f"{many} for families of workloads that come later: {_ids(waiting)}.")
+    if unmeasured:
+        many = f"{len(unmeasured)} {'have' if len(unmeasured) > 1 else 'has'} a scenario"
+        said.append(f"{many} that was not measured yet, here or in results/reference: {_ids(unmeasured)}.")
+    if not rows:
+        asked = ", ".join(chapters) if chapters else "chapters 1 to 14 and the appendix"
+        every = f"Every core row of {asked} that a CPU or one GPU can run has a scenario"
+        said = [f"{every}{' where its workloads exist' if waiting else ''}.", *said]
+        return [[Sentences(said)]]
+    cells = [(a.row.id, a.row.lane, a.row.family, f"{a.row.before}, against {a.row.after}") for a in rows]
+    said = [f"{len(rows)} core row{'s' if len(rows) > 1 else ''} without a scenario.", *said]
+    return [[listing(("row", "lane", "family", "before, against after"), cells)], [Sentences(said)]]
+
+
+def texts(a: Answered) -> tuple[str, str, str, str, str, str]:
+    """Row, scenarios, claim, measurement, answer and reason as people read them."""
+    return (a.row.id, ", ".join(a.scenarios), row_claim_text(a.row), best_text(a), a.answer, a.why)
+
+
+def _chapter(name: str, answered: Sequence[Answered]) -> list[Block]:
+    return [Sentences([chapter_title(name)], style="bold", mark="### "), _table(answered)]
+
+
+def _table(answered: Sequence[Answered]) -> Table[Answered]:
+    return Table(
+        [
+            TableColumn("row", "", lambda a: a.row.id, dialect="terminal"),
+            TableColumn("answer", "", lambda a: a.answer, dialect="terminal"),
+            TableColumn("row", "row", lambda a: a.row.id, dialect="markdown"),
+            TableColumn("scenarios", "scenarios", lambda a: ", ".join(a.scenarios), dialect="markdown"),
+            TableColumn("claim", "claimed", lambda a: row_claim_text(a.row), dialect="markdown"),
+            TableColumn("measured", "measured", best_text, dialect="markdown"),
+            TableColumn("answer", "answer", lambda a: a.answer, dialect="markdown"),
+            TableColumn("why", "why", lambda a: a.why, dialect="markdown"),
+        ],
+        answered,
+        below=_below,
+        style=lambda a: _STYLES.get(a.answer, ""),
+    )
+
+
+def _below(a: Answered) -> list[Line]:
+    """Claim, measurement, scenarios and reason."""
+    said = []
+    if a.best is not None or a.row.claim is not None:
+        measured = f"; measured {best_text(a)}" if a.best is not None else ""
+        said.append(f"claimed {row_claim_text(a.row)}{measured}")
+    said += [f"scenario {', '.join(a.scenarios)}"] if a.scenarios else []
+    said += [f"nearest: {a.row.nearest}"] if a.row.nearest and not a.scenarios else []
+    said += [a.why] if a.why else []
+    return [Line(text) for text in said]
+
+
+def _ids(rows: Sequence[Answered]) -> str:
+    return ", ".join(a.row.id for a in rows)
+
+
+def _line(a: Answered) -> BookLine:
+    claim, best = a.row.claim, a.best
+    found: dict[str, Any] = {}
+    if claim:
+        found |= {"claim_low": claim.low, "claim_high": claim.high, "label": claim.label}
+    copied = ("low", "high", "metric", "verdict", "provisional", "case", "side", "host", "here", "run")
+    if best:
+        found |= {name: getattr(best, name) for name in copied} | {"measured": best.ratio}
+    return BookLine(a.row.id, a.row.weight, a.row.lane, a.scenarios, a.answer, a.agreeing, a.cases, a.why, **found)

@@ -1,0 +1,111 @@
+"""What there is to name, in every format: scenarios, suites, workloads, counters.
+
+What must not live here: finding any of them, one of them being explained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from aiperf.plan.suites import NOT_MEASURED, Suite
+from aiperf.report.counters import CounterListing, counter_meaning
+from aiperf.report.layout.formats import Printed, printed_listing
+from aiperf.report.layout.page import Page, Sentences
+from aiperf.report.layout.table import listing
+from aiperf.report.numbers import clean
+from aiperf.scenario.find import Listing
+from aiperf.scenario.workloads import WorkloadListing
+from aiperf.units import format_duration
+
+STANDARD = "standard"
+"""Precision of records that tell how long a suite may take."""
+
+
+@dataclass(frozen=True)
+class SuiteRow:
+    """One suite."""
+
+    name: str
+    title: str
+    scenarios: int
+    precision: str
+    """Empty: the command's own default."""
+    duration: str
+    recorded: int = 0
+    """How many of its scenarios have a record, where nobody measured how long the suite takes."""
+    recorded_s: float = 0.0
+    """Seconds of the cases in those records."""
+
+
+def suite_rows(
+    found: Iterable[tuple[Suite, Collection[str]]], *, seconds: Mapping[str, float] = MappingProxyType({})
+) -> list[SuiteRow]:
+    """Rows of (suite, the scenarios it has); ``seconds`` that scenarios took tell what to expect of a suite that was
+    never measured as a whole."""
+    return [_row(suite, names, seconds) for suite, names in found]
+
+
+def _row(suite: Suite, names: Collection[str], seconds: Mapping[str, float]) -> SuiteRow:
+    row = SuiteRow(suite.name, suite.title, len(names), suite.precision, suite.duration)
+    if suite.duration != NOT_MEASURED or suite.precision not in ("", STANDARD):
+        return row
+    known = [seconds[name] for name in names if name in seconds]
+    return replace(row, recorded=len(known), recorded_s=sum(known))
+
+
+def scenarios_view(listings: Sequence[Listing]) -> Printed:
+    """Name, where it runs, title or what is wrong; then the tags to select them by."""
+    cells = [[x.name, _where(x), f"problem: {x.problem}" if x.problem else x.title] for x in listings]
+    tags = ", ".join(sorted({tag for x in listings for tag in x.tags}))
+    below = [f"Tags: {tags}"] if tags else []
+    below.append("aiperf show NAME explains one; aiperf run NAME or aiperf run TAG measures.")
+    table = listing(["scenario", "runs on", "title"], cells)
+    empty: Page = [[Sentences(["No scenario was found."])]]
+    page: Page = [[table], [Sentences(below, indent="  ")]] if listings else empty
+    return printed_listing(listings, page, kind=Listing)
+
+
+def suites_view(rows: Sequence[SuiteRow]) -> Printed:
+    """The suites, with how to run one below."""
+    cells = [(row.name, str(row.scenarios), f"{row.title}. Duration: {row.duration}{_expected(row)}.") for row in rows]
+    table = listing(("suite", "scenarios", "what it is"), cells, right=(1,))
+    below = Sentences(["aiperf run --suite NAME · aiperf profile --suite NAME"])
+    return printed_listing(rows, [[table], [below]], kind=SuiteRow)
+
+
+def workloads_view(listings: Sequence[WorkloadListing]) -> Printed:
+    """Name, how many scenarios use it, what it does."""
+    cells = [[entry.name, str(len(entry.scenarios)), docstring_text(entry.summary)] for entry in listings]
+    table = listing(["workload", "scenarios", "what a step does"], cells, right=(1,))
+    below = "aiperf show WORKLOAD lists its parameters; workload: ./my-file.py:function runs one of yours."
+    return printed_listing(listings, [[table], [Sentences([below], indent="  ")]], kind=WorkloadListing)
+
+
+def counters_view(rows: Sequence[CounterListing]) -> Printed:
+    """The counters, then what else ``moves:`` takes."""
+    cells = [[row.name, " or ".join(row.tools), counter_meaning(row)] for row in rows]
+    below = "moves: also takes a count of the workload's own, and any metric of Nsight Compute (smsp__...)."
+    page: Page = [[listing(["counter", "read by", "meaning (unit)"], cells)], [Sentences([below], indent="  ")]]
+    return printed_listing(rows, page, kind=CounterListing)
+
+
+def docstring_text(doc: str) -> str:
+    """A docstring's text for a terminal: one line, names in single backquotes."""
+    return clean(doc.replace("``", "`"))
+
+
+def _where(listing: Listing) -> str:
+    if listing.problem:
+        return "–"
+    if listing.gpus:
+        return f"{listing.gpus} GPU{'s' if listing.gpus > 1 else ''}"
+    return "CPU or GPU" if listing.gpu_sizes else "CPU"
+
+
+def _expected(row: SuiteRow) -> str:
+    if not row.recorded:
+        return ""
+    whose = f"{row.recorded} of its {row.scenarios} scenarios"
+    return f"; what the newest records hold of {whose} took {format_duration(row.recorded_s)}"
