@@ -66,14 +66,6 @@ class ResultView:
 
 
 @dataclass(frozen=True)
-class TelemetryLine:
-    """One reading of the device or host, as medians over the pairs, by side."""
-
-    name: str
-    values: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class ProfileView:
     """What profilers recorded of a case."""
 
@@ -107,7 +99,8 @@ class CaseView:
     warmup_chart: str
     watched: tuple[str, ...]
     """Whose telemetry there is: sides, or the whole host."""
-    telemetry: tuple[TelemetryLine, ...]
+    telemetry: tuple[tuple[str, tuple[str, ...]], ...]
+    """Name of a reading, and its medians over the pairs, one of each in ``watched``."""
     blocks: tuple[CaseBlock, ...]
     command: str
     profile: ProfileView | None
@@ -155,7 +148,7 @@ def case_view(
         warmup=tuple(warmup_lines(record, found)),
         warmup_chart=warmup_chart(record, found),
         watched=watched,
-        telemetry=tuple(TelemetryLine(name, values) for name, values in reading_cells(record, watched)),
+        telemetry=tuple(reading_cells(record, watched)),
         blocks=tuple(
             CaseBlock(block.key, block.heading, tuple(map(clean, block.sentences)))
             for block in case_blocks(run, record, profile=profile)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from aiperf.analysis.crossover import Fit, fit
 from aiperf.analysis.pairs import positions, valid
 from aiperf.records import CaseRecord, Result
+from aiperf.report.html.interval import band
 from aiperf.report.html.scale import Scale, logarithmic, ratio_ticks, ratios, value_ticks
-from aiperf.report.html.svg import Ticks, discs, figure, label, line, path, rect, triangles, y_axis
+from aiperf.report.html.svg import Ticks, discs, figure, label, line, path, thinned, triangles, y_axis
 from aiperf.report.numbers import format_ratio
 
 _WIDTH, _LEFT, _TOP, _BOTTOM, _EDGE = 540, 64, 12, 192, 12
@@ -59,7 +60,7 @@ def differences_chart(record: CaseRecord, result: Result, found: PairDifferences
     places = [round(_LEFT + 14 + (_WIDTH - _LEFT - _EDGE - 28) * (i + 0.5) / len(logs)) for i in range(len(logs))]
     points = [(x, scale(_ratio(d))) for x, d in zip(places, logs, strict=True)]
     body = [
-        *_sideways(scale, threshold),
+        *(band(scale, threshold, _LEFT, _WIDTH - _EDGE, upright=True) if scale.low <= 1 <= scale.high else []),
         y_axis(ticks, start=_LEFT, end=_WIDTH - _EDGE),
         path(f"M{_LEFT} {scale(1)}H{_WIDTH - _EDGE}", "one") if scale.low <= 1 <= scale.high else "",
         f'<g class="v {record.outcome(result)}">{_running(found, places, scale)}{_points(found, points)}</g>',
@@ -79,14 +80,6 @@ def _upwards(ends: Sequence[float], threshold: float) -> tuple[Scale, Ticks]:
         return near, [(y, f"{text}×") for y, text in value_ticks(near, unit="")]
     scale = ratios(low, high, start=_BOTTOM, end=_TOP, threshold=threshold)
     return scale, ratio_ticks(scale, apart=17)
-
-
-def _sideways(scale: Scale, threshold: float) -> list[str]:
-    """The threshold's band where the ratio runs upwards."""
-    if threshold <= 0 or not scale.low <= 1 <= scale.high:
-        return []
-    upper, lower = scale(1 + threshold), scale(1 / (1 + threshold))
-    return [rect(_LEFT, upper, _WIDTH - _EDGE - _LEFT, lower - upper, "band")]
 
 
 def _running(found: PairDifferences, places: Sequence[int], scale: Scale) -> str:
@@ -117,5 +110,5 @@ def _numbers(record: CaseRecord, places: Sequence[int]) -> list[str]:
     indices = [p.index for p in valid(record.pairs)]
     if len(indices) != len(places):
         indices = list(range(len(places)))
-    every = max(1, round(24 * len(places) / (_WIDTH - _LEFT) + 0.49))
-    return [label(x, _BOTTOM + 15, str(indices[i]), "mid") for i, x in enumerate(places) if i % every == 0]
+    marks = [(x, str(index)) for x, index in zip(places, indices, strict=True)]
+    return thinned(marks, _BOTTOM + 15, apart=24 * len(places) / (_WIDTH - _LEFT))

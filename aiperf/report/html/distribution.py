@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiperf.report.html.panels import panels
-from aiperf.report.html.readings import Strip
+from aiperf.report.html.readings import Strip, pair_slots
 from aiperf.report.html.scale import Scale
-from aiperf.report.html.svg import dots, figure, label, line, path, side_class
+from aiperf.report.html.svg import dots, figure, label, line, path, side_class, thinned
 from aiperf.report.numbers import format_value
 
 _WIDTH, _LEFT, _TOP, _BOTTOM, _MARGIN = 1440, 96, 16, 396, 150
@@ -39,16 +39,18 @@ def distribution_chart(found: Sequence[Strip], sides: Sequence[str]) -> Drawn:
     times = [[t for s in found if s.side == place for t in s.times] for place in range(len(sides))]
     room = panels(times, top=_TOP, bottom=_BOTTOM)
     right = _WIDTH - _MARGIN
-    slots = {index: place for place, index in enumerate(dict.fromkeys(s.pair for s in found))}
+    slots = pair_slots(s.pair for s in found)
     slot = (right - _LEFT) / len(slots)
+    marks = [(_LEFT + (place + 0.5) * slot, str(index)) for index, place in slots.items()]
+    numbers = thinned(marks, _BOTTOM + 22, apart=56 / slot)
     abreast = 1 if room.apart else len(sides)
-    body = [*room.axes(sides, left=_LEFT, right=_WIDTH - 8), *_numbers(slots, slot)]
+    body = [*room.axes(sides, left=_LEFT, right=_WIDTH - 8), *numbers]
     for place, scale in enumerate(room.scales):
         own = [s for s in found if s.side == place]
         lanes = [_lane(slots[s.pair], slot, place=0 if room.apart else place, count=abreast) for s in own]
         points = [p for s, lane in zip(own, lanes, strict=True) for p in _points(s, lane, scale, every)]
-        marks = "".join(_marks(s, lane, scale) for s, lane in zip(own, lanes, strict=True))
-        drawn = path(dots(points), "dots") + path(marks, "marks")
+        quartiles = "".join(_marks(s, lane, scale) for s, lane in zip(own, lanes, strict=True))
+        drawn = path(dots(points), "dots") + path(quartiles, "marks")
         body.append(f'<g class="{side_class(place)}">{drawn}{_histogram(own, scale, right + 12)}</g>')
     body.append(label((_LEFT + right) / 2, _BOTTOM + 44, "pair, in the order measured", "mid"))
     body.append(label(right + 12, _BOTTOM + 22, "all samples"))
@@ -110,12 +112,6 @@ def _histogram(own: Sequence[Strip], scale: Scale, left: int) -> str:
         outline += [(x, row * _BIN), (x, row * _BIN + _BIN)]
     outline.append((left, (max(counts) + 1) * _BIN))
     return path(line(outline), "hill")
-
-
-def _numbers(slots: dict[int, int], slot: float) -> list[str]:
-    every = max(1, round(56 / slot + 0.49))
-    kept = [(index, place) for index, place in slots.items() if place % every == 0]
-    return [label(_LEFT + (place + 0.5) * slot, _BOTTOM + 22, str(index), "mid") for index, place in kept]
 
 
 def _said(found: Sequence[Strip], sides: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from aiperf.records import Comparison, Result
-from aiperf.report.html.scale import Scale, bent, drawable, ratio_ticks, ratios
+from aiperf.report.html.scale import Scale, bent, drawable, ends, ratio_ticks, ratios
 from aiperf.report.html.svg import figure, label, path, rect, x_axis
 from aiperf.report.numbers import confidence, format_interval, format_percent, format_ratio, known
 
@@ -27,9 +27,9 @@ def tiny_bar(ratio: float, low: float, high: float, *, threshold: float) -> str:
     if not (drawable(ratio) and threshold > 0):
         return ""
     unit = math.log1p(threshold)
-    ends = [_bar_place(end, unit) for end in (low, high)] if known(low) and known(high) else [0, BAR_WIDTH]
-    first = min(ends[0], BAR_WIDTH - 1)
-    return f'<svg><path d="M{first} 7H{max(ends[1], first + 1)}M{_bar_place(ratio, unit)} 2v10"/></svg>'
+    start, end = (_bar_place(x, unit) for x in (low, high)) if known(low) and known(high) else (0, BAR_WIDTH)
+    first = min(start, BAR_WIDTH - 1)
+    return f'<svg><path d="M{first} 7H{max(end, first + 1)}M{_bar_place(ratio, unit)} 2v10"/></svg>'
 
 
 def interval_chart(result: Result, *, word: str = "") -> str:
@@ -38,8 +38,8 @@ def interval_chart(result: Result, *, word: str = "") -> str:
     found, threshold = result.comparison, result.verdict.threshold
     if not drawable(found.ratio):
         return ""
-    ends = [x for x in (found.low, found.high, found.ratio, found.second_low, found.second_high) if drawable(x)]
-    scale = ratios(min(ends), max(ends), start=_EDGE, end=_WIDTH - _EDGE, threshold=threshold)
+    shown = [x for x in (found.low, found.high, found.ratio, found.second_low, found.second_high) if drawable(x)]
+    scale = ratios(min(shown), max(shown), start=_EDGE, end=_WIDTH - _EDGE, threshold=threshold)
     body = [
         *band(scale, threshold, _TOP, _BOTTOM),
         x_axis(ratio_ticks(scale, apart=52), start=_EDGE, end=_WIDTH - _EDGE, top=_TOP, bottom=_BOTTOM),
@@ -54,17 +54,18 @@ def interval_chart(result: Result, *, word: str = "") -> str:
     return figure(body, width=_WIDTH, height=_BOTTOM + 24, title="Interval against the threshold", description=said)
 
 
-def band(scale: Scale, threshold: float, top: float, bottom: float) -> list[str]:
-    """Draw what counts as equivalent; nothing without a threshold."""
+def band(scale: Scale, threshold: float, first: float, last: float, *, upright: bool = False) -> list[str]:
+    """Draw what counts as equivalent, from ``first`` to ``last`` across the axis; nothing without a threshold."""
     if threshold <= 0:
         return []
-    first, last = scale(1 / (1 + threshold)), scale(1 + threshold)
-    return [rect(first, top, last - first, bottom - top, "band")]
+    low, high = scale(1 / (1 + threshold)), scale(1 + threshold)
+    if upright:
+        return [rect(first, high, last - first, low - high, "band")]
+    return [rect(low, first, high - low, last - first, "band")]
 
 
 def _marks(found: Comparison, scale: Scale) -> str:
-    low = scale(found.low) if drawable(found.low) else round(scale.start)
-    high = scale(found.high) if drawable(found.high) else round(scale.end)
+    low, high = ends(found.low, found.high, scale)
     middle = scale(found.ratio)
     return path(f"M{low} 32H{max(high, low + 1)}M{low} 26v12M{high} 26v12", "bar") + path(
         f"M{middle} 25l7 7-7 7-7-7z", "mark"

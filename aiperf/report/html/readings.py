@@ -6,7 +6,7 @@ What must not live here: drawing, statistics of its own.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aiperf.analysis.metrics import DEFAULT_METRIC
@@ -63,6 +63,11 @@ def strips(case: Case, pairs: Sequence[Pair]) -> tuple[Strip, ...]:
                 rounds = tuple(s.round for s in samples)
                 found.append(Strip(pair.index, place, tuple(times), rounds, value))
     return tuple(found)
+
+
+def pair_slots(indices: Iterable[int]) -> dict[int, int]:
+    """Index of a pair -> its place from left to right."""
+    return {index: place for place, index in enumerate(dict.fromkeys(indices))}
 
 
 def clock_of(case: Case, pairs: Sequence[Pair]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aiperf.report.html.panels import panels
-from aiperf.report.html.readings import Strip
+from aiperf.report.html.readings import Strip, pair_slots
 from aiperf.report.html.svg import dots, figure, label, line, path, side_class
 
 _WIDTH, _LEFT, _TOP, _BOTTOM = 1440, 96, 16, 316
@@ -22,7 +22,7 @@ def rounds_chart(found: Sequence[Strip], sides: Sequence[str]) -> str:
         return ""
     values = [[v for s in found if s.side == place for _, v in turns[id(s)]] for place in range(len(sides))]
     room = panels(values, top=_TOP, bottom=_BOTTOM)
-    slots = {index: place for place, index in enumerate(dict.fromkeys(s.pair for s in found))}
+    slots = pair_slots(s.pair for s in found)
     slot = (_WIDTH - 8 - _LEFT) / len(slots)
     last = max(number for t in turns.values() for number, _ in t) or 1
     edges = "".join(f"M{round(_LEFT + place * slot)} {_TOP}V{_BOTTOM}" for place in range(1, len(slots)))

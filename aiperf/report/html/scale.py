@@ -84,6 +84,12 @@ def bent(ratio: float, unit: float) -> float:
     return math.asinh(math.log(ratio) / unit)
 
 
+def ends(low: float | None, high: float | None, scale: Scale) -> tuple[int, int]:
+    """Places of an interval's ends, an end that is not known at the edge."""
+    first = scale(low) if drawable(low) else round(scale.start)
+    return first, scale(high) if drawable(high) else round(scale.end)
+
+
 def value_ticks(scale: Scale, *, unit: str, count: int = 5) -> list[tuple[int, str]]:
     """Place and label of round values within the scale, with their unit and as many digits as tell them apart."""
     values = _decades(scale, count) if scale.bend is math.log else _steps(scale.low, scale.high, count)

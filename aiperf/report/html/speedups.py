@@ -10,8 +10,8 @@ from itertools import groupby
 
 from aiperf.report.html.interval import band
 from aiperf.report.html.outcome import glyph, outcome_class
-from aiperf.report.html.scale import Scale, drawable, ratio_ticks, ratios
-from aiperf.report.html.svg import figure, label, path, rect, x_axis, y_axis
+from aiperf.report.html.scale import Scale, drawable, ends, ratio_ticks, ratios
+from aiperf.report.html.svg import figure, label, path, x_axis, y_axis
 from aiperf.report.views.cells import speedup_text
 from aiperf.report.views.run_rows import RunRow, run_verdict_text
 
@@ -40,12 +40,6 @@ def _scale(rows: Sequence[RunRow], *, start: float, end: float) -> Scale:
 
 def _widest(rows: Sequence[RunRow]) -> float:
     return max((row.threshold or 0.0 for row in rows), default=0.0)
-
-
-def _ends(row: RunRow, scale: Scale) -> tuple[int, int]:
-    low = scale(row.low) if drawable(row.low) else round(scale.start)
-    high = scale(row.high) if drawable(row.high) else round(scale.end)
-    return low, high
 
 
 def _named(rows: Sequence[RunRow]) -> str:
@@ -79,7 +73,7 @@ def _line(row: RunRow, scale: Scale, middle: int) -> str:
     )
     if not _drawn(row):
         return f'<g class="v {outcome_class(word)}">{texts}{path(f"M{_NAMES} {middle}H{_WIDTH - _WORDS}", "none")}</g>'
-    low, high = _ends(row, scale)
+    low, high = ends(row.low, row.high, scale)
     at = scale(row.ratio or 1.0)
     bar = path(f"M{low} {middle}H{max(high, low + 1)}M{low} {middle - 4}v8M{high} {middle - 4}v8", "bar")
     return f'<g class="v {outcome_class(word)}">{texts}{bar}{path(f"M{at} {middle - 5}l5 5-5 5-5-5z", "mark")}</g>'
@@ -93,14 +87,12 @@ def _sorted(rows: Sequence[RunRow]) -> str:
     step = (_WIDTH - left - 10) / len(drawn)
     paths: dict[str, list[str]] = {}
     for place, row in enumerate(drawn):
-        low, high = _ends(row, scale)
+        low, high = ends(row.low, row.high, scale)
         x = left + (place + 0.5) * step
         paths.setdefault(row.verdict, []).append(f"M{x:.1f} {low}V{min(high, low - 1)}")
-    threshold = _widest(rows)
-    first, last = scale(1 + threshold), scale(1 / (1 + threshold))
     width = min(6.0, max(0.7, step * 0.7))
     body = [
-        rect(left, first, _WIDTH - 10 - left, last - first, "band") if threshold else "",
+        *band(scale, _widest(rows), left, _WIDTH - 10, upright=True),
         y_axis(ratio_ticks(scale, apart=22), start=left, end=_WIDTH - 10),
         path(f"M{left} {scale(1)}H{_WIDTH - 10}", "one"),
         *(_family(word, found, width) for word, found in paths.items()),

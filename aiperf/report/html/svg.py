@@ -89,6 +89,12 @@ def discs(points: Iterable[tuple[int, int]], *, size: int = 4) -> str:
     return "".join(f"M{x - size} {y}{arc} {2 * size} 0{arc}-{2 * size} 0z" for x, y in points)
 
 
+def thinned(marks: Sequence[tuple[float, str]], y: float, *, apart: float) -> list[str]:
+    """Texts below an axis, as many of them as have room: ``apart`` is the distance between neighbours."""
+    every = max(1, round(apart + 0.49))
+    return [label(x, y, text, "mid") for place, (x, text) in enumerate(marks) if place % every == 0]
+
+
 def side_class(place: int) -> str:
     """Class that carries the colour of the side at ``place``."""
     return f"s{place % SIDE_CLASSES}"

@@ -11,9 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiperf.records import CaseRecord, Result
+from aiperf.report.html.interval import band
 from aiperf.report.html.outcome import outcome_class
-from aiperf.report.html.scale import Scale, drawable, fitting, linear, logarithmic, ratio_ticks, ratios, value_ticks
-from aiperf.report.html.svg import Ticks, discs, figure, label, line, path, rect, side_class, x_axis, y_axis
+from aiperf.report.html.scale import (
+    Scale,
+    drawable,
+    ends,
+    fitting,
+    linear,
+    logarithmic,
+    ratio_ticks,
+    ratios,
+    value_ticks,
+)
+from aiperf.report.html.svg import Ticks, discs, figure, label, line, path, side_class, x_axis, y_axis
 from aiperf.scenario.text import axis_text
 from aiperf.units import parse_size, parse_time
 
@@ -162,13 +173,11 @@ def _value(result: Result, side: str) -> float | None:
 
 def _ratios(across: _Across, series: dict[str, list[_Point]], points: Sequence[_Point]) -> list[str]:
     threshold = max(p.result.verdict.threshold for p in points)
-    ends = [x for p in points for x in _known_ends(p.result)]
-    scale = ratios(min(ends), max(ends), start=_BOTTOM, end=_TOP, threshold=threshold)
-    body = []
-    if threshold > 0:
-        upper, lower = scale(1 + threshold), scale(1 / (1 + threshold))
-        body.append(rect(across.start, upper, across.end - across.start, lower - upper, "band"))
-    body += [
+    comparisons = [p.result.comparison for p in points]
+    shown = [x for c in comparisons for x in (c.low, c.high, c.ratio) if drawable(x)]
+    scale = ratios(min(shown), max(shown), start=_BOTTOM, end=_TOP, threshold=threshold)
+    body = [
+        *band(scale, threshold, across.start, across.end, upright=True),
         y_axis(ratio_ticks(scale, apart=18), start=across.start, end=across.end),
         x_axis(across.ticks(), start=across.start, end=across.end, top=_TOP, bottom=_BOTTOM),
         path(f"M{across.start} {scale(1)}H{across.end}", "one"),
@@ -183,18 +192,11 @@ def _ratios(across: _Across, series: dict[str, list[_Point]], points: Sequence[_
 
 
 def _bar(point: _Point, x: int, scale: Scale) -> str:
-    """The interval of a point; an end that is not known reaches the edge."""
     found = point.result.comparison
-    low = scale(found.low) if drawable(found.low) else round(scale.start)
-    high = scale(found.high) if drawable(found.high) else round(scale.end)
+    low, high = ends(found.low, found.high, scale)
     shape = path(f"M{x} {low}V{min(high, low - 1)}M{x - 4} {low}h8M{x - 4} {high}h8", "bar")
     mark = path(discs([(x, scale(found.ratio))]), "mark")
     return f'<g class="v {outcome_class(point.word)}">{shape}{mark}</g>'
-
-
-def _known_ends(result: Result) -> list[float]:
-    found = result.comparison
-    return [x for x in (found.low, found.high, found.ratio) if drawable(x)]
 
 
 def _dash(place: int) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from aiperf.analysis.pairs import side_run, valid
 from aiperf.records import CaseRecord, Warmup
-from aiperf.report.html.readings import Strip
+from aiperf.report.html.readings import Strip, pair_slots
 from aiperf.report.html.scale import fitting, value_ticks
 from aiperf.report.html.svg import discs, figure, label, path, side_class, y_axis
 from aiperf.report.numbers import DASH, clean, format_ratio, format_value
@@ -23,7 +23,7 @@ _WIDTH, _LEFT, _TOP, _BOTTOM = 540, 64, 12, 152
 
 @dataclass(frozen=True)
 class WarmupLine:
-    """What a table says of one side's warm-up: medians over the pairs."""
+    """One side's warm-up as a table shows it: medians over the pairs."""
 
     side: str
     iterations: str
@@ -59,7 +59,7 @@ def warmup_chart(record: CaseRecord, found: Sequence[Strip]) -> str:
     if not firsts or not steady:
         return ""
     scale = fitting([*firsts.values(), *steady.values()], start=_BOTTOM, end=_TOP)
-    slots = {index: place for place, index in enumerate(dict.fromkeys(index for index, _ in firsts))}
+    slots = pair_slots(index for index, _ in firsts)
     slot = (_WIDTH - _LEFT - 8) / len(slots)
     wide = min(slot * 0.7, 60 * len(sides))
     body = [y_axis(value_ticks(scale, unit="s", count=4), start=_LEFT, end=_WIDTH - 8)]
