@@ -27,7 +27,6 @@ OPTIONS = "a command's options"
 KEYS = "a workload's parameters, the keys of its scenarios"
 LONG_FUNCTIONS: dict[str, str] = {
     "cli/run.py run": OPTIONS,
-    "workloads/checkpoint/workload.py save": KEYS,
     "workloads/cuda/workload.py kernel": KEYS,
     "workloads/data/workload.py loader": KEYS,
     "workloads/linalg/workload.py matmul": KEYS,

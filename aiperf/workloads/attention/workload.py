@@ -37,15 +37,14 @@ def forward(
 ) -> Workload:
     """Attention of ``q_len`` queries (0: as many as keys) over ``kv_len`` positions, forward only, without gradients.
 
-    Queries are at the end of the keys, so that ``q_len: 1`` is a decoding step. ``kv_heads`` (0: as many as heads) are
-    shared by equal groups of heads; with ``kv_distinct`` only so many of them differ and the rest repeat them, so that
-    fewer KV heads can be compared with more at equal results. ``sliding`` sees the ``window`` newest keys, ``document``
-    those of its own document of ``window`` tokens. ``lengths`` are sequences that attend to themselves without a mask:
-    ``padded`` to the longest, or ``jagged``, one behind the other (book, chapters 9 and 13).
+    Queries are at the end of the keys: ``q_len: 1`` is a decoding step. ``kv_heads`` (0: as many as heads) are shared
+    by equal groups of heads; with ``kv_distinct`` only so many of them differ and the rest repeat them. ``sliding``
+    sees the ``window`` newest keys, ``document`` those of its own document of ``window`` tokens. ``lengths`` are
+    sequences that attend to themselves without a mask: ``padded`` to the longest, or ``jagged``, one behind the other.
 
-    FLOPs count the allowed query-key pairs of valid tokens only (4 x heads x pairs x head_dim). Bytes are Q and the
-    result once, and K and V as stored once, as far as any query sees them. Items: the tokens of the queries, without
-    padding.
+    FLOPs: 4 x heads x pairs x head_dim over the allowed query-key pairs of valid tokens. Bytes: Q, the result, and K
+    and V as stored, as far as any query sees them. Items: the tokens of the queries, without padding (book, chapters 9,
+    13).
     """
     if bool(lengths) != (layout != "contiguous"):
         raise ValueError("lengths need layout padded or jagged, and those layouts need lengths")

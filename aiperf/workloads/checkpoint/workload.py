@@ -179,12 +179,11 @@ def save(
 ) -> Workload:
     """``steps`` training-like steps with one save of ``state_bytes`` after the first, then a load of the saved state.
 
-    A training-like step is ``products`` products of float32 256 x 256 matrices and an update of the whole state.
-    ``background`` copies the state and writes the copy in a thread; the step ends when the file is on the disk, all
-    writes end with fsync, and loading goes past the page cache. ``rank0`` and ``sharded`` need ranks: each rank holds
-    an equal part of the state, gathered and written by the first or written by each. Outputs: the state loaded, bit for
-    bit that of the save, and the state at the end. Bytes: the state written. FLOPs: 2 for each multiply-add of the
-    products, of all ranks. Items: training steps. Source: book chapter 3, appendix.
+    A step is ``products`` products of float32 256 x 256 matrices and an update of the whole state. ``background``
+    copies the state and writes the copy in a thread; the timed step ends when the file is on the disk (fsync), and
+    loading goes past the page cache. ``rank0`` and ``sharded`` need ranks: each holds an equal part of the state,
+    gathered and written by the first or written by each. Outputs: the state as loaded, and at the end. Bytes: the state
+    written. FLOPs: those of the products, of all ranks. Items: training steps. Source: book chapter 3, appendix.
     """
     world = context.world_size
     _check(world, state_bytes=state_bytes, method=method, steps=steps, products=products)

@@ -50,19 +50,13 @@ def write_npy(path: Path, values: Any) -> None:
 def parser(way: str, columns: int) -> Parse:
     """How a file is read. What a way needs is imported here, before any step."""
     if way == "csv_pandas":
-        return _pandas()
-    if way == "csv_pyarrow":
-        return _pyarrow(columns)
-    return {"npy_load": _load, "npy_mapped": _mapped}[way]
+        import pandas as pd
 
+        def by_pandas(path: Path, into: Any) -> None:
+            into[...] = pd.read_csv(path, header=None, dtype=np.float32).to_numpy()
 
-def _pandas() -> Parse:
-    import pandas as pd
-
-    def parse(path: Path, into: Any) -> None:
-        into[...] = pd.read_csv(path, header=None, dtype=np.float32).to_numpy()
-
-    return parse
+        return by_pandas
+    return _pyarrow(columns) if way == "csv_pyarrow" else {"npy_load": _load, "npy_mapped": _mapped}[way]
 
 
 def _pyarrow(columns: int) -> Parse:

@@ -10,9 +10,9 @@ import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,7 @@ _FILES = 8
 """Of a table: readers take whole files, and a step starts at one of them."""
 
 
-@dataclass(frozen=True)
-class _Packed:
+class _Packed(NamedTuple):
     """Samples one after the other in one file: where each begins, and where the last ends."""
 
     path: Path
@@ -124,13 +123,10 @@ def decode(
 ) -> Workload:
     """Read ``samples`` samples from one file, each stored under ``codec``, and decode each into its row.
 
-    ``text``: words of a made-up language drawn by Zipf's law, uint8. ``features``: standard normal float32, which
-    lossless codecs hardly shrink; only they can be stored as ``float16``. A sample is compressed by itself, so that it
-    can be read by itself; lz4 is the raw block format, zstd and zlib have level 1. ``none`` is read into its row; a
-    codec's library makes memory of its own for what it decodes, which is copied to the row. In the ``other_thread`` one
-    thread decodes while the first reads on. ``cold`` as for storage.read. Counter stored_bytes: what a step has read.
-    Bytes: those of the decoded samples [samples, elements], whatever was stored. Items: samples. Source: book chapters
-    5 and 13, appendix.
+    ``text``: words of a made-up language, uint8. ``features``: standard normal float32, which lossless codecs hardly
+    shrink; only they can be stored as ``float16``. lz4 is the raw block format, zstd and zlib have level 1. In the
+    ``other_thread`` one thread decodes while the first reads on. ``cold`` as for storage.read. Counter stored_bytes:
+    what a step has read. Bytes: of the decoded samples. Items: samples. Source: book chapters 5 and 13, appendix.
     """
     if samples < 1 or samples % _STARTS or bytes < 4 or bytes % (4 * samples):
         raise ValueError(f"{bytes} bytes must be whole float32 in {samples} equal samples, a multiple of {_STARTS}")
@@ -160,10 +156,9 @@ def parse(
     """Read a table of numbers with four decimals from eight files into one float32 array [rows, columns].
 
     ``csv_pandas``: pandas.read_csv with its C parser, one thread. ``csv_pyarrow``: pyarrow's reader, on all CPUs.
-    ``npy_load``: numpy.load into memory. ``npy_mapped``: mapped, so that rows are copied from the page cache itself.
-    Every way ends with a copy into the array: rows have to reach a batch anyhow. ``cold`` as for storage.read. Counter
-    stored_bytes: the size of the files that a step has read. Bytes: those of the array; items: rows. Source: book
-    appendix.
+    ``npy_load``: numpy.load into memory; ``npy_mapped``: mapped. Every way ends with a copy into the array. ``cold`` as
+    for storage.read. Counter stored_bytes: the size of the files that a step has read. Bytes: of the array; items:
+    rows. Source: book appendix.
     """
     if rows < 1 or rows % _FILES or columns < 1:
         raise ValueError(f"rows must divide into {_FILES} files, and columns be 1 or more")

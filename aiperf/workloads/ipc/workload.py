@@ -9,7 +9,8 @@ import json
 import os
 import socket
 from pathlib import Path
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Literal
 
 import numpy as np
 
@@ -24,37 +25,38 @@ _SENDER = Path(__file__).with_name("sender.py")
 class _Receiver:
     """This process's half: asks for the messages and takes them into memory of its own."""
 
-    def __init__(self, given: dict[str, Any], *, seed: int, scratch: Path) -> None:
-        self.given, self.total = given, given["messages"] * given["size"]
+    def __init__(self, asked: SimpleNamespace) -> None:
+        self.asked, self.total = asked, asked.messages * asked.size
         self.view = memoryview(bytearray(self.total))
         self.received = np.frombuffer(self.view, np.uint8)
         payload_fd, payload = shared_memory("aiperf-payload", self.total)
-        self.area_fd, area = shared_memory("aiperf-area", self.total if given["transport"] == "shm" else 1)
+        self.area_fd, area = shared_memory("aiperf-area", self.total if asked.transport == "shm" else 1)
         self.payload, self.area = np.frombuffer(payload, np.uint8), np.frombuffer(area, np.uint8)
         self.sent = self.payload
         """What is to arrive: the payload itself, or what the sender makes of it."""
-        self.path = scratch / "messages.bin"
+        self.path = asked.context.scratch / "messages.bin"
         self.owed = self.reads = 0
-        self.redraw(seed)
+        self.redraw(asked.context.seed)
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            if given["socket_buffer"]:
+            if asked.socket_buffer:
                 # before any connection: the window's scale is settled when it is made, and connections inherit the size
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, given["socket_buffer"])
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, asked.socket_buffer)
             descriptors = {"payload": payload_fd, "area": self.area_fd}
+            given = {name: value for name, value in vars(asked).items() if name != "context"}
             spec = {**given, **descriptors, "path": str(self.path), "port": listener.getsockname()[1]}
             self.child = Helper(_SENDER, [json.dumps(spec)], pass_fds=(payload_fd, self.area_fd))
             self.in_force: dict[str, int] = json.loads(self.child.answer())
-            self.line = listener.accept()[0] if given["transport"] == "tcp" else None
+            self.line = listener.accept()[0] if asked.transport == "tcp" else None
         if self.line is not None:
-            self.line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, given["nodelay"])
+            self.line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, asked.nodelay)
         os.close(payload_fd)
 
     def redraw(self, seed: int) -> None:
         """New messages, after the old ones have all arrived."""
         self.finish()
         self.payload[:] = np.frombuffer(generator(seed, "messages").bytes(self.total), np.uint8)
-        if self.given["make"]:
-            made = sender.tokens(self.payload.data, self.given["size"], self.given["make"])
+        if self.asked.make:
+            made = sender.tokens(self.payload.data, self.asked.size, self.asked.make)
             self.sent = np.frombuffer(b"".join(made), np.uint8)
 
     def _receive(self, start: int, stop: int) -> int:
@@ -84,7 +86,7 @@ class _Receiver:
         self.finish()
         self.reads = 0
         self.child.send()
-        wanted = self.given["size"] if self.given["until"] == "first" else self.total
+        wanted = self.asked.size if self.asked.until == "first" else self.total
         self.owed = self.total - self._receive(0, wanted)
 
     def converse(self) -> None:
@@ -92,8 +94,8 @@ class _Receiver:
         assert self.line is not None
         self.reads = 0
         self.child.send()
-        size = self.given["size"]
-        for number in range(self.given["messages"]):
+        size = self.asked.size
+        for number in range(self.asked.messages):
             self._receive(number * size, (number + 1) * size)
             self.line.sendall(b"k")
 
@@ -122,23 +124,27 @@ class _Receiver:
         self.path.unlink(missing_ok=True)
 
 
-def _check(given: dict[str, Any]) -> None:
-    if given["messages"] < 1 or given["size"] < 1 or given["flush_every"] < 0:
+def _check(asked: SimpleNamespace) -> None:
+    if asked.messages < 1 or asked.size < 1 or asked.flush_every < 0:
         raise ValueError("messages and size must be 1 or more, flush_every 0 or more")
-    if given["socket_buffer"] < 0:
+    if asked.socket_buffer < 0:
         raise ValueError("socket_buffer must be 0, which leaves it to the kernel, or more")
-    streaming = {"make": 0, "flush_every": 1, "nodelay": True, "exchange": "stream"} | {
+    streaming = {
+        "make": 0,
+        "flush_every": 1,
+        "nodelay": True,
+        "exchange": "stream",
         "until": "last",
         "socket_buffer": 0,
     }
-    if given["transport"] != "tcp" and any(given[name] != plain for name, plain in streaming.items()):
+    if asked.transport != "tcp" and any(getattr(asked, name) != plain for name, plain in streaming.items()):
         raise ValueError(f"{', '.join(streaming)} need transport tcp")
-    if given["make"] and not given["size"] <= min(given["make"], sender.TOKEN_MOST):
+    if asked.make and not asked.size <= min(asked.make, sender.TOKEN_MOST):
         raise ValueError(f"with make a message is a digest: size at most {sender.TOKEN_MOST} bytes and make")
-    if given["exchange"] == "write_write_read":
-        if given["size"] < 2:
+    if asked.exchange == "write_write_read":
+        if asked.size < 2:
             raise ValueError("exchange write_write_read needs a size of 2 bytes or more, to write it in two parts")
-        if given["until"] == "first" or given["make"] or given["flush_every"] != 1:
+        if asked.until == "first" or asked.make or asked.flush_every != 1:
             raise ValueError("exchange write_write_read cannot be combined with until, make or flush_every")
 
 
@@ -158,19 +164,18 @@ def transfer(
     """``messages`` messages of ``size`` bytes from another process of this host into memory of this one.
 
     ``tcp``: a loopback socket; the sender flushes every ``flush_every`` messages, 0 once at the end. ``make``: each
-    message is computed when its turn comes, a BLAKE2b digest of ``make`` bytes keyed with the one before, as a token
-    waits for the token before it; no model and no GPU takes part. Otherwise messages are ready in memory.
-    ``write_write_read``: each message goes in two writes and waits for a byte back. ``until`` ``first`` ends the step
-    with the first whole message; the rest comes and is compared before the next step begins, outside the timing.
+    message is computed when its turn comes, a BLAKE2b digest of ``make`` bytes keyed with the one before; otherwise
+    messages are ready in memory. ``write_write_read``: each message goes in two writes and waits for a byte back.
+    ``until`` ``first`` ends the step with the first whole message; the rest comes before the next step, untimed.
     ``file``: written without fsync and read from the warm page cache. ``shm``: copied into shared memory and out of it.
-    ``socket_buffer`` is asked for at both ends (SO_SNDBUF, SO_RCVBUF; the kernel gives twice that, the rest for its own
-    use); 0 lets the kernel fit them to the traffic within net.ipv4.tcp_wmem and tcp_rmem. Counters: writes to the
-    socket, reads from it, and the receive buffer's bytes after the step. Bytes: what the step waits for; items: its
-    messages. Outputs: the bytes received. Source: book chapters 4, 16 and 18.
+    ``socket_buffer``: bytes asked for at both ends (SO_SNDBUF, SO_RCVBUF); 0 leaves it to the kernel.
+
+    Counters: writes to the socket, reads from it, and the receive buffer's bytes after the step. Bytes: what the step
+    waits for; items: its messages. Outputs: the bytes received. Source: book chapters 4, 16 and 18.
     """
-    given = {name: value for name, value in locals().items() if name != "context"}
-    _check(given)
-    receiver = _Receiver(given, seed=context.seed, scratch=context.scratch)
+    asked = SimpleNamespace(**locals())
+    _check(asked)
+    receiver = _Receiver(asked)
     _require_buffers(receiver, socket_buffer)
     step = {"file": receiver.through_file, "shm": receiver.through_memory, "tcp": receiver.stream}[transport]
     if exchange == "write_write_read":

@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from aiperf.workloads.contract import SkipSide
-from aiperf.workloads.shared.tried import first_line, tried
+from aiperf.workloads.shared.tried import attempt, tried
 
 Product = Callable[[], Any]
 """Multiplies and returns the array that holds the result: one allocated before, or a new one."""
@@ -63,17 +62,10 @@ class TwoOfFour:
         self.weight: Any = None
 
     def take(self, weight: Any) -> None:
-        """Compress other numbers. Raises SkipSide where torch cannot.
-
-        The product takes cuSPARSELt's default algorithm, as a user's would: after a search for the fastest, products on
-        an H200 (torch 2.11) failed with an internal error.
-        """
+        """Compress other numbers, for cuSPARSELt's default algorithm. Raises SkipSide where torch cannot."""
         from torch.sparse import to_sparse_semi_structured
 
-        try:
-            self.weight = to_sparse_semi_structured(weight)
-        except (RuntimeError, NotImplementedError, ValueError) as error:
-            raise SkipSide(f"2:4 sparsity is not to be had here: {first_line(error)}") from error
+        self.weight = attempt(lambda: to_sparse_semi_structured(weight), "torch cannot compress to 2:4 sparsity here")
 
 
 def keep_two_of_four(weight: Any) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from aiperf.workloads.contract import SkipSide
-from aiperf.workloads.shared.tried import first_line
+from aiperf.workloads.shared.tried import attempt, tried
 
 GROUP = 128
 """Neighbours of a row that share a scale and a zero in 4-bit weights."""
 _LIMIT = {"int8": 127.0, "fp8": 448.0}
 _INNER_TILES = 8
+_UNPACKED = "torch cannot pack 4-bit weights here"
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Stored:
     @property
     def bytes(self) -> float:
         """Codes and scales, once."""
-        codes = self.codes.numel() * self.codes.element_size()
-        return float((codes / 2 if self.kind == "int4" else codes) + self.scale.numel() * self.scale.element_size())
+        codes = self.codes.nbytes / (2 if self.kind == "int4" else 1)
+        return float(codes + self.scale.nbytes)
 
 
 def store(weight: Any, kind: str) -> Stored:
@@ -62,14 +62,11 @@ def _store_int4(weight: Any) -> Stored:
     codes = ((groups - low) / scale).round_().clamp_(0, 15).view(n, k).to(torch.int32)
     zero = low + scale * 8
     both = torch.cat([scale, zero], dim=2).to(dtype).transpose(0, 1).contiguous()
-    try:
-        if weight.is_cuda:
-            pairs = (codes[:, ::2] << 4 | codes[:, 1::2]).to(torch.uint8)
-            packed = torch._convert_weight_to_int4pack(pairs, _INNER_TILES)
-        else:
-            packed = torch._convert_weight_to_int4pack_for_cpu(codes, _INNER_TILES)
-    except (RuntimeError, NotImplementedError, AttributeError) as error:
-        raise SkipSide(f"torch cannot pack 4-bit weights here: {first_line(error)}") from error
+    if weight.is_cuda:
+        pairs = (codes[:, ::2] << 4 | codes[:, 1::2]).to(torch.uint8)
+        packed = attempt(lambda: torch._convert_weight_to_int4pack(pairs, _INNER_TILES), _UNPACKED)
+    else:
+        packed = attempt(lambda: torch._convert_weight_to_int4pack_for_cpu(codes, _INNER_TILES), _UNPACKED)
     return Stored("int4", codes.to(torch.uint8), both, packed)
 
 
@@ -123,11 +120,7 @@ def product(x: Any, weight: Callable[[], Stored], scale: Callable[[], Any], *, a
         return multiply(x, stored.packed, GROUP, stored.scale)
 
     run = {"int8": by_int8, "fp8": by_fp8, "int4": by_int4}[kind]
-    try:
-        run()
-    except (RuntimeError, NotImplementedError, AttributeError) as error:
-        raise SkipSide(f"torch's {kind} product does not take these operands here: {first_line(error)}") from error
-    return run
+    return tried(run, f"torch's {kind} product does not take these operands here")
 
 
 def separate(x: Any, weight: Callable[[], Stored], scale: Callable[[], Any], *, activations: str) -> Callable[[], Any]:

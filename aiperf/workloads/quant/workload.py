@@ -1,4 +1,4 @@
-"""Family quant.linear: one linear layer with weights and activations in floating point or quantised.
+"""quant.linear: one linear layer with weights and activations in floating point or quantised.
 
 What must not live here: the rounding and its products (schemes.py), training, timing.
 """
@@ -6,6 +6,7 @@ What must not live here: the rounding and its products (schemes.py), training, t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -32,14 +33,13 @@ def linear(
 ) -> Workload:
     """One layer y = x W^T without bias: x [m, k], W [n, k], y [m, n]; book, chapters 13 and 16.
 
-    ``float`` is bfloat16 on a GPU and float32 on the CPU, but bfloat16 there too beside 4-bit weights. Weights are
-    rounded to nearest in set-up: int8 with a scale a row, fp8 (e4m3) with one scale, int4 with scale and zero for each
-    128 neighbours. Activations are rounded in the step, with one scale: ``static`` is the largest value seen in set-up,
-    ``dynamic`` is sought anew in each step. ``fused`` multiplies what is stored; otherwise the same rounded numbers are
-    turned back into floats by passes of their own before a plain product.
+    ``float`` is bfloat16 on a GPU and beside 4-bit weights, else float32. Weights are rounded to nearest in set-up:
+    int8 with a scale a row, fp8 (e4m3) with one scale, int4 with scale and zero for each 128 neighbours. Activations
+    are rounded in the step, with one scale: ``static`` is the largest value seen in set-up, ``dynamic`` is sought anew
+    in each step. ``fused`` multiplies what is stored; otherwise it is turned back into floats by passes of their own.
 
-    FLOPs are 2mnk; bytes are the weight as stored with its scales, x and y. The named check ``relative_frobenius`` is
-    ||y - y_before|| / ||y_before||; the reference is the layer without rounding.
+    FLOPs: 2mnk; bytes: the weight as stored with its scales, x and y. The named check ``relative_frobenius`` is
+    ||y - y_before|| / ||y_before||.
     """
     _check(m, n, k, weights=weights, activations=activations, fused=fused)
     kind = torch_dtype("bfloat16" if context.device.startswith("cuda") or weights == "int4" else "float32")
@@ -55,15 +55,22 @@ def linear(
             held["scale"] = schemes.activation_scale(x, activations)
 
     redraw(context.seed)
-    dynamic = activation_scale == "dynamic"
-    multiply = _multiplier(x, w, held, activations=activations, dynamic=dynamic, fused=fused)
+
+    def scale() -> Any:
+        return schemes.activation_scale(x, activations) if activation_scale == "dynamic" else held["scale"]
+
+    if weights == "float":
+        multiply: Callable[[], Any] = partial(torch.nn.functional.linear, x, w)
+    else:
+        make = schemes.product if fused else schemes.separate
+        multiply = make(x, lambda: held["weight"], scale, activations=activations)
     latest: dict[str, Any] = {}
 
     def step() -> None:
         latest["y"] = multiply()
 
     step()
-    size = held["weight"].bytes if held else float(w.numel() * w.element_size())
+    size = held["weight"].bytes if held else float(w.nbytes)
     return Workload(
         step=step,
         work=_work(context, x, w, size, weights),
@@ -89,19 +96,6 @@ def _check(m: int, n: int, k: int, *, weights: str, activations: str, fused: boo
         raise ValueError(f"{activations} activations need quantised weights")
     if weights == "float" and not fused:
         raise ValueError("fused: false is about quantised weights")
-
-
-def _multiplier(
-    x: Any, w: Any, held: dict[str, Any], *, activations: str, dynamic: bool, fused: bool
-) -> Callable[[], Any]:
-    if "weight" not in held:
-        return lambda: torch.nn.functional.linear(x, w)
-
-    def scale() -> Any:
-        return schemes.activation_scale(x, activations) if dynamic else held["scale"]
-
-    make = schemes.product if fused else schemes.separate
-    return make(x, lambda: held["weight"], scale, activations=activations)
 
 
 def _rounding_error(w: Any, held: dict[str, Any]) -> float:

@@ -11,15 +11,15 @@ from typing import Any
 from aiperf.workloads.contract import SkipSide
 
 
-def tried(run: Callable[[], Any], fault: str) -> Callable[[], Any]:
-    """``run`` after one call; what that call could not do is told behind ``fault``. Raises SkipSide."""
+def attempt(make: Callable[[], Any], fault: str) -> Any:
+    """What ``make`` gives. Raises SkipSide with ``fault`` and what torch says where it cannot."""
     try:
-        run()
-    except (RuntimeError, NotImplementedError, ValueError) as error:
-        raise SkipSide(f"{fault}: {first_line(error)}") from error
+        return make()
+    except (RuntimeError, NotImplementedError, ValueError, AttributeError) as error:
+        raise SkipSide(f"{fault}: {(str(error).splitlines() or [type(error).__name__])[0]}") from error
+
+
+def tried(run: Callable[[], Any], fault: str) -> Callable[[], Any]:
+    """``run`` after one call. Raises SkipSide with ``fault`` and what torch says where that call fails."""
+    attempt(run, fault)
     return run
-
-
-def first_line(error: Exception) -> str:
-    """What an exception says first."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
