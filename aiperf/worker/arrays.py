@@ -6,7 +6,7 @@ What must not live here: when an audit happens, and what counts as equal.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from aiperf.workloads.shared.parts import by_parts, device_in_use
@@ -25,7 +25,7 @@ _WORSE = ("finite", "infinite", "nan")
 
 
 class LazyOutput(TypeError):
-    """An output is no plain array: it may not have been computed yet."""
+    """An output is not a plain array: it may not have been computed yet."""
 
 
 def kind(array: Any) -> str:
@@ -40,7 +40,7 @@ def kind(array: Any) -> str:
         return "numpy"
     if name in {"cupy.ndarray", "cupy._core.core.ndarray"}:
         return "cupy"
-    raise LazyOutput(f"{name} is no torch.Tensor, numpy.ndarray or cupy.ndarray")
+    raise LazyOutput(f"{name} is not a torch.Tensor, numpy.ndarray or cupy.ndarray")
 
 
 def poison(array: Any) -> None:
@@ -60,10 +60,8 @@ def is_poisoned(array: Any) -> bool:
     flat = array.reshape(-1)
     if kind(array) == "torch":
         nans = flat.is_floating_point() or flat.is_complex()
-        if (seen := _by_gpu(flat, lambda device: _torch_poisoned(flat.detach(), device, nans=nans))) is not None:
+        if (seen := _look_by_torch(flat, lambda device: _torch_poisoned(flat.detach(), device, nans=nans))) is not None:
             return bool(seen)
-        if _only_torch(flat):
-            return _torch_poisoned(flat.detach(), "cpu", nans=nans)
         flat = flat.numpy(force=True)
     if flat.dtype.kind not in "biufc":
         wanted = clone(array)
@@ -82,36 +80,24 @@ def _torch_poisoned(flat: Any, device: str, *, nans: bool) -> bool:
     import torch
 
     pattern = torch.tensor(_PATTERN).to(flat.dtype)
-    for chunk in flat.split(_CHUNK):
-        seen = chunk.to(device)
-        seen = seen.float() if "float8" in str(seen.dtype) else seen
-        if not (seen.isnan() if nans else seen == pattern).all():
-            return False
-    return True
+    return all(bool((seen.isnan() if nans else seen == pattern).all()) for seen in _chunks(flat, device))
 
 
 def worst_value(array: Any) -> str:
-    """``nan`` where an element is no number, else ``infinite`` where one is not finite, else ``finite``."""
+    """``nan`` where an element is NaN, else ``infinite`` where one is not finite, else ``finite``."""
     flat = array.reshape(-1)
     if kind(array) == "torch":
         if not (flat.is_floating_point() or flat.is_complex()):
             return _WORSE[0]
         flat = flat.detach()
-        if (seen := _by_gpu(flat, lambda device: _torch_worst(flat, device))) is not None:
+        if (seen := _look_by_torch(flat, lambda device: _torch_worst(flat, device))) is not None:
             return str(seen)
-        if _only_torch(flat):
-            return _torch_worst(flat, "cpu")
         flat = flat.numpy(force=True)
     if flat.dtype.kind not in "fc":
         return _WORSE[0]
     if kind(flat) == "cupy":
         return _worst_of(flat)
     return max(by_parts(lambda part: _worst_of(flat[part]), flat.size), key=_WORSE.index, default=_WORSE[0])
-
-
-def _only_torch(tensor: Any) -> bool:
-    """Whether numpy lacks the type."""
-    return str(tensor.dtype).removeprefix("torch.").startswith(("bfloat16", "float8", "complex32"))
 
 
 def _worst_of(values: Any) -> str:
@@ -123,13 +109,23 @@ def _worst_of(values: Any) -> str:
 
 
 def _torch_worst(flat: Any, device: str) -> str:
-    found = [_WORSE[0]]
+    sick = (chunk for chunk in _chunks(flat, device) if not chunk.isfinite().all())
+    return max(("nan" if chunk.isnan().any() else "infinite" for chunk in sick), key=_WORSE.index, default=_WORSE[0])
+
+
+def _chunks(flat: Any, device: str) -> Iterator[Any]:
+    """Parts of a flat tensor on ``device``, of 8-bit floats as float32."""
     for chunk in flat.split(_CHUNK):
         seen = chunk.to(device)
-        seen = seen.float() if "float8" in str(seen.dtype) else seen
-        if not seen.isfinite().all():
-            found.append("nan" if seen.isnan().any() else "infinite")
-    return max(found, key=_WORSE.index)
+        yield seen.float() if "float8" in str(seen.dtype) else seen
+
+
+def _look_by_torch(tensor: Any, look: Callable[[str], Any]) -> Any:
+    """``look(device)`` on a GPU, or on the CPU for types that numpy lacks; None where numpy can look as well."""
+    if (seen := _by_gpu(tensor, look)) is not None:
+        return seen
+    only_torch = str(tensor.dtype).removeprefix("torch.").startswith(("bfloat16", "float8", "complex32"))
+    return look("cpu") if only_torch else None
 
 
 def is_floating(array: Any) -> bool:
@@ -150,39 +146,34 @@ def moments(array: Any) -> tuple[float, float]:
 
 def redraw(array: Any, *, name: str, seed: int, mean: float, std: float) -> None:
     """Fill a floating array in place with normal noise of the given moments; equal seeds give equal values."""
-    own, on_torch = own_seed(seed, name), kind(array) == "torch"
-    if on_torch and array.is_cuda:
-        import torch
-
-        generator = torch.Generator(device=array.device)
-        generator.manual_seed(own)
-        with torch.inference_mode():
-            fresh = torch.randn(array.shape, generator=generator, device=array.device, dtype=torch.float32)
-            array.copy_(fresh.mul_(std).add_(mean))
-        return
     import numpy as np
 
-    size = array.numel() if on_torch else array.size
-    fresh = np.empty(size, np.float32)
-    draw_normal(fresh, seed=own)
-    fresh *= np.float32(std)
-    fresh += np.float32(mean)
-    shaped = fresh.reshape(tuple(array.shape))
-    if on_torch:
+    which = kind(array)
+    if which == "torch":
         import torch
 
         with torch.inference_mode():
-            array.copy_(torch.from_numpy(shaped))
-    elif kind(array) == "numpy":
-        array[...] = shaped
+            if array.is_cuda:
+                generator = torch.Generator(device=array.device).manual_seed(own_seed(seed, name))
+                fresh = torch.randn(array.shape, generator=generator, device=array.device, dtype=torch.float32)
+                array.copy_(fresh.mul_(std).add_(mean))
+                return
+    drawn = np.empty(tuple(array.shape), np.float32)
+    draw_normal(drawn.reshape(-1), seed=own_seed(seed, name))
+    drawn *= np.float32(std)
+    drawn += np.float32(mean)
+    if which == "torch":
+        with torch.inference_mode():
+            array.copy_(torch.from_numpy(drawn))
+    elif which == "numpy":
+        array[...] = drawn
     else:
-        array.set(shaped.astype(array.dtype))
+        array.set(drawn.astype(array.dtype))
 
 
 def clone(array: Any) -> Any:
     """A copy on the array's own device, queued behind what its stream already holds."""
-    which = kind(array)
-    return array.detach().clone() if which == "torch" else array.copy()
+    return array.detach().clone() if kind(array) == "torch" else array.copy()
 
 
 def to_numpy(array: Any) -> tuple[Any, str]:
@@ -237,8 +228,8 @@ def digest(array: Any) -> str:
 def _weighted_sum(octets: Any) -> int:
     """Sum of the 8-byte words, each mixed with its position, weighted and mixed again, modulo 2^64.
 
-    A cryptographic hash would take longer than the step it checks. In a sum without mixing, changes cancel that are
-    no accident: rows that change places in a pattern; and without the second, the signs of a few neighbours.
+    A cryptographic hash would take longer than the step it checks. Without the first mixing, rows that change places
+    in a pattern cancel; without the second, the signs of a few neighbours do.
     """
     import numpy as np
 

@@ -1,7 +1,6 @@
-"""Audits: iterations timed like the others, whose inputs were redrawn and whose outputs were poisoned before; and their
-rehearsal, which has what they need loaded.
+"""Audits: iterations timed like the others, with redrawn inputs and poisoned outputs; and their rehearsal.
 
-What must not live here: comparing two sides (see compare.py), and how a snapshot gets there (see handover.py).
+What must not live here: comparing two sides (compare.py), and how a snapshot gets there (output_exchange.py).
 """
 
 from __future__ import annotations
@@ -65,7 +64,10 @@ class Auditor:
             self._poison()
             self._see_poison()
             clones: dict[str, Any] = {}
-            stray = timed(self._poison, lambda: clones.update(self._clones()))
+            outputs = self._workload.outputs
+            stray = timed(
+                self._poison, lambda: clones.update({name: arrays.clone(array) for name, array in outputs().items()})
+            )
             self.snapshots.append(self._snapshot(clones, want_reference))
         except arrays.LazyOutput as error:
             self._faults.append(f"an output may not have been computed when the step ended: {error}")
@@ -112,10 +114,6 @@ class Auditor:
         if first != again or not all(arrays.is_poisoned(a) for a in self._own_outputs().values()):
             self._faults.append("outputs() changed without a step: it computes, or copies, when it is read")
 
-    def _clones(self) -> dict[str, Any]:
-        outputs = self._workload.outputs()
-        return {name: arrays.clone(array) for name, array in outputs.items()}
-
     def _input_digests(self) -> dict[str, str]:
         inputs = self._workload.inputs() if self._workload.inputs is not None else {}
         return {name: arrays.digest(array) for name, array in inputs.items()}
@@ -141,42 +139,40 @@ class Auditor:
 def rehearse(workload: Workload) -> None:
     """Audit a step that does nothing, on a little of every type of array that the audits of ``workload`` will meet.
 
-    A GPU's driver loads a kernel when it is first launched, which takes longer than most audits do. Sides that
-    rehearse beside each other wait for it once, where their first audits would one after the other. What goes wrong
-    here is for the audits to say: a rehearsal that fails spares nothing and costs nobody anything.
+    A GPU's driver loads a kernel when it is first launched, which takes longer than most audits do. A rehearsal that
+    fails changes nothing: what goes wrong is for the audits to report.
     """
     with suppress(Exception):
         inputs = workload.inputs() if workload.inputs is not None else {}
         given, taken = {id(a) for a in inputs.values()}, workload.outputs()
-        _audit_nothing(workload, _samples(inputs), _samples({k: a for k, a in taken.items() if id(a) not in given}))
+        samples, outputs = _samples(inputs), _samples({k: a for k, a in taken.items() if id(a) not in given})
+        nothing = Workload(
+            step=lambda: None,
+            work=Work(),
+            outputs=lambda: outputs,
+            inputs=lambda: samples,
+            redraw=None if workload.redraw is None else lambda seed: None,
+            poison=workload.poison,
+        )
+        Auditor(nothing, keep_bytes=_LITTLE).run(0, _untimed, want_reference=False)
 
 
-def _audit_nothing(workload: Workload, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
-    made_up = Workload(
-        step=lambda: None,
-        work=Work(),
-        outputs=lambda: outputs,
-        inputs=lambda: inputs,
-        redraw=None if workload.redraw is None else lambda seed: None,
-        poison=workload.poison,
-    )
-
-    def timed(before: Callable[[], object], after: Callable[[], object]) -> float:
-        before()
-        after()
-        return 0.0
-
-    Auditor(made_up, keep_bytes=_LITTLE).run(0, timed, want_reference=False)
+def _untimed(before: Callable[[], object], after: Callable[[], object]) -> float:
+    before()
+    after()
+    return 0.0
 
 
 def _samples(held: Mapping[str, Any]) -> dict[str, Any]:
-    """The beginning of the longest array of each type, and of each length that is looked at in another way; of arrays
-    whose elements lie one after the other, since a part of another one would need a copy of all of it."""
+    """The beginning of the longest array of each type, and of each length that is looked at in another way.
+
+    Of contiguous arrays only: a part of another one would need a copy of all of it.
+    """
     met: dict[str, Any] = {}
-    for array in sorted(filter(_lies_together, held.values()), key=lambda array: int(array.nbytes)):
+    for array in sorted(filter(_is_contiguous, held.values()), key=lambda array: int(array.nbytes)):
         met[f"{arrays.kind(array)} {array.dtype} {array.nbytes < _LITTLE}"] = array
     return {kind: arrays.clone(a.reshape(-1)[: -(-_LITTLE // max(1, a.dtype.itemsize))]) for kind, a in met.items()}
 
 
-def _lies_together(array: Any) -> bool:
+def _is_contiguous(array: Any) -> bool:
     return bool(array.is_contiguous() if arrays.kind(array) == "torch" else array.flags.c_contiguous)

@@ -26,7 +26,7 @@ _CALM = 20
 _CLEARLY = 1.5
 _EMPTY_PAIRS = 25
 _RESOLUTION_S = 0.5e-6
-"""Of CUDA events: nothing shorter is told."""
+"""Of CUDA events: nothing shorter is reported."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,12 @@ class WallClock:
     def __init__(self, device: str, *, gpus: int = 1) -> None:
         """``gpus``: how many GPUs, from the first on, this process may drive; a rank of a gang drives its own only."""
         self.holds = False
-        self._cuda = _torch_cuda(device) if device.startswith("cuda") else None
+        self._cuda: Any = None
+        if device.startswith("cuda"):
+            import torch
+
+            torch.cuda.set_device(torch.device(device))
+            self._cuda = torch.cuda
         self._driven = [device] if gpus <= 1 else [f"cuda:{index}" for index in range(gpus)]
         self._evictor: Any = None
         self._device = device
@@ -131,7 +136,7 @@ class DeviceClock:
 
     Method: METHOD of nvbench's cold measurement (event, blocking kernel); the hold is a sleep kernel, and a reading
     counts as held when the host had queued the first launches before the sleep ended. What two events with nothing
-    between them lie apart (``empty_s``) is taken off, so that a kernel's time is its own, as a profiler tells it.
+    between them lie apart (``empty_s``) is taken off, so that a kernel's time is its own, as a profiler reports it.
     """
 
     def __init__(self, device: str, *, hold: bool) -> None:
@@ -144,22 +149,19 @@ class DeviceClock:
         self._hold_s = _SHORTEST_HOLD
         self._events = tuple(torch.cuda.Event(enable_timing=True) for _ in range(4))
         self._evict: Call | None = None
-        self.empty_s = self._empty_pair()
-        self.held = 0
-        self.unheld = 0
-        self._needed: deque[float] = deque(maxlen=_CALM)
-
-    def _empty_pair(self) -> float:
-        """Median seconds between two events that were queued behind a hold with nothing between them."""
-        _, start, end, _ = self._events
         apart = []
         for _ in range(_EMPTY_PAIRS):
-            self._torch.cuda._sleep(int(self._hold_s * _CYCLES_PER_SECOND))
+            _, start, end, _ = self._events
+            torch.cuda._sleep(int(self._hold_s * _CYCLES_PER_SECOND))
             start.record()
             end.record()
             end.synchronize()
             apart.append(start.elapsed_time(end) * 1e-3)
-        return median(apart)
+        self.empty_s = median(apart)
+        """Seconds between two events that were queued behind a hold with nothing between them."""
+        self.held = 0
+        self.unheld = 0
+        self._needed: deque[float] = deque(maxlen=_CALM)
 
     def settle(self) -> None:
         """Wait until the device is idle."""
@@ -244,18 +246,11 @@ def _needed(first: float, queued: float, device: float) -> float:
 def _longer(hold: float, short: Sequence[float]) -> float:
     """The hold after one that was too short; ``short``: what it and those before it in this reading should have been.
 
-    The first time it doubles: the host may have been kept from its work just once. The second time it grows to what
-    was enough both times, since a long step would have to be repeated for every doubling.
+    The first time it doubles, since the host may have been kept from its work just once; the second time it grows to
+    what was enough both times.
     """
     wanted = _MARGIN * min(short) if len(short) > 1 else 0.0
     return min(max(2 * hold, wanted), _LONGEST_HOLD)
-
-
-def _torch_cuda(device: str) -> Any:
-    import torch
-
-    torch.cuda.set_device(torch.device(device))
-    return torch.cuda
 
 
 def _cuda_evictor(device: str) -> Call:

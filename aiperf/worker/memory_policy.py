@@ -1,6 +1,6 @@
 """Where a worker's memory is to lie: a preference for the NUMA node of its CPUs, asked for at set-up and read back.
 
-What must not live here: binding to CPUs (the parent does it), and judging where the pages came to lie.
+What must not live here: binding to CPUs (the parent does it), and judging where the pages lie.
 
 It is a preference of this process alone (set_mempolicy(2)): when the node is full, memory comes from another one.
 """
@@ -50,7 +50,7 @@ class OwnNode:
 
     def __init__(self, system: Path = SYSTEM) -> None:
         self._system = system
-        self._told = ""
+        self._outcome = ""
         self._set: Policy | None = None
 
     def set_up(self, params: Mapping[str, Any]) -> None:
@@ -61,16 +61,16 @@ class OwnNode:
         """
         try:
             if len([*(self._system / "node").glob("node[0-9]*")]) > 1:
-                self._told = self._ask(str(params.get("numa", "any")))
+                self._outcome = self._ask(str(params.get("numa", "any")))
         except OSError as error:
-            self._told = f"none: the kernel refused ({error.strerror})"
+            self._outcome = f"none: the kernel refused ({error.strerror})"
 
     def facts(self) -> dict[str, str]:
         """What to record of a side: its policy, or why it has none; empty on a machine of one node."""
         now = self._set and read_policy()
         if now != self._set:
-            return {"memory_policy": f"{self._told} at set-up, {now.words if now else 'unknown'} at the end"}
-        return {"memory_policy": self._told} if self._told else {}
+            return {"memory_policy": f"{self._outcome} at set-up, {now.words if now else 'unknown'} at the end"}
+        return {"memory_policy": self._outcome} if self._outcome else {}
 
     def _ask(self, chosen: str) -> str:
         before = read_policy()
@@ -83,7 +83,8 @@ class OwnNode:
             return f"none: the side chooses its node itself (numa: {chosen})"
         if before.mode not in (_DEFAULT, _LOCAL) and before != self._set:
             return f"{before.words}, as it was given to aiperf"
-        own = tuple(sorted({node for cpu in os.sched_getaffinity(0) for node in self._nodes_of(cpu)}))
+        links = (link for cpu in os.sched_getaffinity(0) for link in self._system.glob(f"cpu/cpu{cpu}/node[0-9]*"))
+        own = tuple(sorted({int(link.name.removeprefix("node")) for link in links}))
         if len(own) != 1:
             return f"none: its CPUs are on {_named(own) or 'no node that the kernel shows'}"
         wanted = Policy(_PREFERRED, own)
@@ -92,9 +93,6 @@ class OwnNode:
             return f"none: {wanted.words} was asked for, the kernel says {found.words if found else 'nothing'}"
         self._set = wanted
         return wanted.words
-
-    def _nodes_of(self, cpu: int) -> list[int]:
-        return [int(link.name[4:]) for link in (self._system / f"cpu/cpu{cpu}").glob("node[0-9]*")]
 
 
 def read_policy() -> Policy | None:

@@ -16,8 +16,7 @@ from types import ModuleType
 _HARNESS = str(Path(__file__).resolve().parent.parent)
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _NO_PART = ("pyvenv.cfg", "conda-meta", ".git/HEAD")
-"""What marks a folder as an environment, or as a repository of its own that is no submodule: no commit holds it, and
-both sides share it."""
+"""What marks a folder as an environment, or as a repository of its own that is not a submodule: both sides share it."""
 
 
 class ForeignModule(Exception):
@@ -25,12 +24,11 @@ class ForeignModule(Exception):
 
 
 def refuse_foreign(repository: str) -> None:
-    """Raise ForeignModule when anything imported so far lies in ``repository``, which a checkout stands for; an empty
-    one is none.
+    """Raise ForeignModule when anything imported so far lies in ``repository``, which a checkout stands for, or in an
+    installed copy of it; an empty ``repository`` allows all.
 
-    Nor may it come from a copy of the repository that was installed. Aiperf itself may lie there, and so may
-    environments and other repositories, which no checkout holds. What a side's own child processes import, libraries
-    that are not modules, and copies of which no installer left a note, are not seen.
+    Aiperf itself, environments and other repositories may lie there. What a side's own child processes import,
+    libraries that are not modules, and copies of which no installer left a note, are not seen.
     """
     if not repository:
         return
@@ -97,11 +95,11 @@ def _copies(repo: str) -> dict[str, str]:
     real = _real(repo)
     for distribution in importlib.metadata.distributions():
         try:
-            told = json.loads(distribution.read_text("direct_url.json") or "{}")
-            place = urllib.parse.urlparse(str(told.get("url", "")))
+            noted = json.loads(distribution.read_text("direct_url.json") or "{}")
+            place = urllib.parse.urlparse(str(noted.get("url", "")))
             source = _real(urllib.parse.unquote(place.path)) if place.scheme == "file" else ""
             inside = f"{source}/".startswith(f"{real}/") and not _is_shared(source, real)
-            if not inside or told.get("dir_info", {}).get("editable"):
+            if not inside or noted.get("dir_info", {}).get("editable"):
                 continue
             found |= {str(distribution.locate_file(file)): source for file in distribution.files or ()}
         except (OSError, ValueError, AttributeError):

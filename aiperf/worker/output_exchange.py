@@ -22,8 +22,8 @@ def describe(snapshots: Sequence[Snapshot], folder: Path) -> None:
     """Write what each snapshot holds, without its arrays: digests, dtypes, and whether the values are finite."""
     folder.mkdir(parents=True, exist_ok=True)
     for index, snapshot in enumerate(snapshots):
-        told = {"digests": snapshot.digests, "dtypes": snapshot.dtypes, "values": snapshot.values}
-        (folder / f"{index}.json").write_text(json.dumps(told), encoding="utf-8")
+        described = {"digests": snapshot.digests, "dtypes": snapshot.dtypes, "values": snapshot.values}
+        (folder / f"{index}.json").write_text(json.dumps(described), encoding="utf-8")
 
 
 def differing(snapshots: Sequence[Snapshot], others: Sequence[Path]) -> Wanted:
@@ -60,8 +60,8 @@ def load(folder: Path) -> list[Snapshot]:
     """
     snapshots = []
     for path in sorted(folder.glob("[0-9]*.json"), key=lambda p: int(p.stem)):
-        told = json.loads(path.read_text(encoding="utf-8"))
-        snapshot = Snapshot(dtypes=told["dtypes"], digests=told["digests"], values=told["values"])
+        read = json.loads(path.read_text(encoding="utf-8"))
+        snapshot = Snapshot(dtypes=read["dtypes"], digests=read["digests"], values=read["values"])
         listed = folder / f"files-{path.stem}.json"
         for kind, name, file in json.loads(listed.read_text(encoding="utf-8")) if listed.exists() else ():
             (snapshot.arrays if kind == "array" else snapshot.reference)[name] = _mapped(folder / file)

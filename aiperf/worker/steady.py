@@ -23,7 +23,7 @@ STANDARD_ERRORS = 2.0
 
 @dataclass(frozen=True)
 class WarmUpReading:
-    """What one timed warm-up reading told. Counts are totals since the process started, not increments."""
+    """One timed warm-up reading. Counts are totals since the process started, not increments."""
 
     seconds: float
     """Seconds per iteration."""
@@ -121,6 +121,6 @@ def _temperature(readings: Sequence[WarmUpReading]) -> str:
     if len(known) < 2:
         return ""
     (begin, cool), (end, warm) = known[0], known[-1]
-    # A sensor counts in whole degrees: less than ten seconds apart, one step of it is no rate.
+    # A sensor counts in whole degrees: less than ten seconds apart, one step of it says nothing about a rate.
     rate = (warm - cool) / max(end - begin, 10.0) * 10.0
     return "" if abs(rate) <= KELVIN_PER_10_S else f"temperature still moving ({rate:+.1f} C in 10 s)"

@@ -353,5 +353,5 @@ def test_only_exact_array_types_are_arrays():
     assert arrays.kind(torch.nn.Parameter(torch.zeros(1))) == "torch"
     assert arrays.kind(np.zeros(1)) == "numpy"
     for lazy in (torch.zeros(1).as_subclass(Sub), masked, [1.0], 3.0, np.float32(1)):
-        with pytest.raises(arrays.LazyOutput, match=r"is no torch\.Tensor"):
+        with pytest.raises(arrays.LazyOutput, match=r"is not a torch\.Tensor"):
             arrays.kind(lazy)

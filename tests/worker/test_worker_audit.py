@@ -106,7 +106,7 @@ def test_what_computes_when_read_is_no_output(x):
     auditor = audited(workload(lambda: None, lambda: {"out": Lazy()}, x))
     assert len(auditor.faults) == 1
     assert auditor.faults[0].startswith("an output may not have been computed when the step ended")
-    assert "Lazy is no torch.Tensor" in auditor.faults[0]
+    assert "Lazy is not a torch.Tensor" in auditor.faults[0]
     assert auditor.snapshots == []
 
 
@@ -120,7 +120,7 @@ def test_an_output_that_turns_lazy_in_the_step_is_caught(x):
         made["out"] = torch.zeros(3).as_subclass(Sub)
 
     auditor = audited(workload(step, lambda: made, x))
-    assert "Sub is no torch.Tensor" in auditor.faults[0]
+    assert "Sub is not a torch.Tensor" in auditor.faults[0]
 
 
 def test_a_step_that_writes_half_of_its_output_leaves_poison_in_the_snapshot(x):
