@@ -38,11 +38,7 @@ LONG_FUNCTIONS: dict[str, str] = {
 }
 """File and function -> why it has more lines."""
 
-SHARED_NAMES: tuple[str, ...] = (
-    "Claim",
-    "Figure",
-    "_Reader",
-)
+SHARED_NAMES: tuple[str, ...] = ()
 """Class names that still mean more than one thing."""
 
 

@@ -19,10 +19,11 @@ import yaml
 from aiperf.errors import Fault, UserError
 from aiperf.host.facts import HostFacts
 from aiperf.host.peaks import Peak
-from aiperf.host.thresholds import PEAK_FAR_BELOW
 from aiperf.paths import config_folder
 from aiperf.units import format_rate
 
+FAR_BELOW = 0.6
+"""Share of its datasheet below which a measured peak is a finding."""
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNITS = {"memory_bandwidth": "B/s", "l2": "B", "sms": "", "tdp": "W"} | dict.fromkeys(
     ("fp32", "tf32", "bf16", "fp16", "fp8"), "FLOP/s"
@@ -60,7 +61,7 @@ class Witness:
 
 
 @dataclass(frozen=True)
-class Figure:
+class SheetFigure:
     """One number of a document."""
 
     value: float
@@ -73,7 +74,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Claim:
+class BookClaim:
     """What the book says of one figure."""
 
     value: float
@@ -91,28 +92,28 @@ class Sheet:
     model: str
     names: tuple[str, ...]
     """Patterns of NVML's name."""
-    figures: Mapping[str, Figure]
+    figures: Mapping[str, SheetFigure]
     """Figure -> number; dense, links one way (``nvlink_total``: both ways added up)."""
-    book: Mapping[str, Claim] = field(default_factory=dict)
+    book: Mapping[str, BookClaim] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Held:
+class PeakShare:
     """A measured peak held against the datasheet of the GPU that it was measured on."""
 
     peak_name: str
     model: str
-    figure: Figure | None
+    figure: SheetFigure | None
     """None where no document that we know states it."""
     share: float | None
     """Of the figure: the best sample of the latest occasion."""
-    claim: Claim | None = None
+    claim: BookClaim | None = None
     """What the book says of it."""
 
     @property
     def far_below(self) -> bool:
         """Whether the peak is so far below its datasheet that something is likely to hold it down."""
-        return self.share is not None and self.share < PEAK_FAR_BELOW
+        return self.share is not None and self.share < FAR_BELOW
 
 
 def load_datasheets(folder: Path | None = None) -> tuple[Sheet, ...]:
@@ -130,7 +131,7 @@ def sheet_of(name: str, sheets: Iterable[Sheet]) -> Sheet | None:
     return next((s for s in sheets if any(fnmatchcase(name, pattern) for pattern in s.names)), None)
 
 
-def held_against(facts: HostFacts, peaks: Mapping[str, Peak], sheets: Iterable[Sheet]) -> dict[str, Held]:
+def held_against(facts: HostFacts, peaks: Mapping[str, Peak], sheets: Iterable[Sheet]) -> dict[str, PeakShare]:
     """Peak -> how near it came to the datasheet of this host's first GPU, which is where peaks are measured.
 
     Empty without a GPU, for an unknown one, and while MIG cuts it into slices.
@@ -149,7 +150,7 @@ def shortfalls(facts: HostFacts, peaks: Mapping[str, Peak]) -> tuple[tuple[str, 
     return tuple((name, _sentence(entry, peaks[name])) for name, entry in held.items() if entry.far_below)
 
 
-def _sentence(held: Held, peak: Peak) -> str:
+def _sentence(held: PeakShare, peak: Peak) -> str:
     figure = held.figure
     if figure is None or held.share is None:
         return ""
@@ -157,13 +158,13 @@ def _sentence(held: Held, peak: Peak) -> str:
     return f"{held.peak_name} reached {reached} here, {held.share * 100:.0f} % of the {stated} in the {figure.source}"
 
 
-def _held(peak: Peak, sheet: Sheet) -> Held | None:
+def _held(peak: Peak, sheet: Sheet) -> PeakShare | None:
     wanted = FIGURE_OF.get(peak.name, "")
     figure, claim = sheet.figures.get(wanted), sheet.book.get(wanted)
     if figure is None and claim is None:
         return None
     share = (peak.latest or peak.value) / figure.value if figure is not None else None
-    return Held(peak.name, sheet.model, figure, share, claim)
+    return PeakShare(peak.name, sheet.model, figure, share, claim)
 
 
 @lru_cache(maxsize=4)
@@ -185,7 +186,7 @@ def _load(folder: Path) -> tuple[Sheet, ...]:
     return tuple(sheets)
 
 
-class _Reader:
+class _SheetReader:
     """Takes keys out of one mapping and gathers what is wrong with it."""
 
     def __init__(self, where: str, data: Any, faults: list[Fault]) -> None:
@@ -235,7 +236,7 @@ def _file(path: Path, faults: list[Fault]) -> list[Sheet]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         faults.append(Fault(str(path), f"cannot be read as YAML: {' '.join(str(error).split())}."))
         return []
-    top = _Reader(str(path), data, faults)
+    top = _SheetReader(str(path), data, faults)
     top.take("family", str)
     documents = top.take("documents", dict) or {}
     for name, title in documents.items():
@@ -244,7 +245,7 @@ def _file(path: Path, faults: list[Fault]) -> list[Sheet]:
     papers = _Papers(documents, _witnesses(top))
     models = top.take("models", list) or []
     top.end()
-    return [_sheet(_Reader(f"{path}: model {place}", entry, faults), papers) for place, entry in enumerate(models)]
+    return [_sheet(_SheetReader(f"{path}: model {place}", entry, faults), papers) for place, entry in enumerate(models)]
 
 
 @dataclass(frozen=True)
@@ -253,10 +254,10 @@ class _Papers:
     witnesses: Mapping[str, Witness]
 
 
-def _witnesses(top: _Reader) -> dict[str, Witness]:
+def _witnesses(top: _SheetReader) -> dict[str, Witness]:
     found = {}
     for name, plain in (top.take("checks", dict, needed=False) or {}).items():
-        part = _Reader(f"{top.where}: checks: {name}", plain, top.faults)
+        part = _SheetReader(f"{top.where}: checks: {name}", plain, top.faults)
         by, *told = (part.take(key, str) or "" for key in ("by", "what", "address", "date"))
         part.end()
         if by and by not in _MARKS:
@@ -265,7 +266,7 @@ def _witnesses(top: _Reader) -> dict[str, Witness]:
     return found
 
 
-def _sheet(entry: _Reader, papers: _Papers) -> Sheet:
+def _sheet(entry: _SheetReader, papers: _Papers) -> Sheet:
     model = entry.take("model", str) or ""
     names = entry.take("names", list) or []
     if not all(isinstance(name, str) and name for name in names):
@@ -281,21 +282,21 @@ def _sheet(entry: _Reader, papers: _Papers) -> Sheet:
     return Sheet(model, tuple(map(str, names)), figures, book)
 
 
-def _figure(entry: _Reader, name: str, plain: Any, papers: _Papers) -> Figure | None:
+def _figure(entry: _SheetReader, name: str, plain: Any, papers: _Papers) -> SheetFigure | None:
     if name not in _UNITS:
         entry.fault(f"figures: {name}", f"is no figure. Known: {', '.join(_UNITS)}.")
         return None
-    part = _Reader(f"{entry.where}: figures: {name}", plain, entry.faults)
+    part = _SheetReader(f"{entry.where}: figures: {name}", plain, entry.faults)
     value, origin = part.quantity("value", _UNITS[name]), _origin(part, papers)
     part.end()
-    return None if value is None else Figure(value, _UNITS[name], *origin)
+    return None if value is None else SheetFigure(value, _UNITS[name], *origin)
 
 
-def _pcie(entry: _Reader, papers: _Papers) -> dict[str, Figure]:
+def _pcie(entry: _SheetReader, papers: _Papers) -> dict[str, SheetFigure]:
     plain = entry.take("pcie", dict, needed=False)
     if plain is None:
         return {}
-    part = _Reader(f"{entry.where}: pcie", plain, entry.faults)
+    part = _SheetReader(f"{entry.where}: pcie", plain, entry.faults)
     generation, lanes, origin = part.take("generation", int), part.take("lanes", int), _origin(part, papers)
     part.end()
     if generation is None or lanes is None:
@@ -303,14 +304,14 @@ def _pcie(entry: _Reader, papers: _Papers) -> dict[str, Figure]:
     if generation not in _GIGATRANSFERS or lanes not in (1, 2, 4, 8, 16):
         part.fault("", f"generation {generation} with {lanes} lanes is not known.")
         return {}
-    return {"pcie": Figure(_GIGATRANSFERS[generation] * 1e9 * 128 / 130 / 8 * lanes, "B/s", *origin)}
+    return {"pcie": SheetFigure(_GIGATRANSFERS[generation] * 1e9 * 128 / 130 / 8 * lanes, "B/s", *origin)}
 
 
-def _nvlink(entry: _Reader, papers: _Papers) -> dict[str, Figure]:
+def _nvlink(entry: _SheetReader, papers: _Papers) -> dict[str, SheetFigure]:
     plain = entry.take("nvlink", dict, needed=False)
     if plain is None:
         return {}
-    part = _Reader(f"{entry.where}: nvlink", plain, entry.faults)
+    part = _SheetReader(f"{entry.where}: nvlink", plain, entry.faults)
     one_way, total = part.quantity("one_way", "B/s"), part.quantity("total", "B/s")
     origin = _origin(part, papers)
     part.end()
@@ -318,14 +319,14 @@ def _nvlink(entry: _Reader, papers: _Papers) -> dict[str, Figure]:
         return {}
     if not math.isclose(total, 2 * one_way):
         part.fault("total", "is not twice one_way.")
-    return {"nvlink": Figure(one_way, "B/s", *origin), "nvlink_total": Figure(total, "B/s", *origin)}
+    return {"nvlink": SheetFigure(one_way, "B/s", *origin), "nvlink_total": SheetFigure(total, "B/s", *origin)}
 
 
-def _book(entry: _Reader) -> dict[str, Claim]:
+def _book(entry: _SheetReader) -> dict[str, BookClaim]:
     """The book's claims; where it gives NVLink both ways only, half of that is its claim one way."""
-    found: dict[str, Claim] = {}
+    found: dict[str, BookClaim] = {}
     for place, plain in enumerate(entry.take("book", list, needed=False) or []):
-        part = _Reader(f"{entry.where}: book {place}", plain, entry.faults)
+        part = _SheetReader(f"{entry.where}: book {place}", plain, entry.faults)
         name = part.take("figure", str) or ""
         unit = (_UNITS | _LINKS).get(name)
         if unit is None:
@@ -338,13 +339,13 @@ def _book(entry: _Reader) -> dict[str, Claim]:
         )
         part.end()
         if value is not None and lines is not None:
-            found[name] = Claim(value, unit, lines, error or "")
+            found[name] = BookClaim(value, unit, lines, error or "")
     if (both := found.get("nvlink_total")) is not None:
         found.setdefault("nvlink", replace(both, value=both.value / 2))
     return found
 
 
-def _origin(part: _Reader, papers: _Papers) -> tuple[str, str]:
+def _origin(part: _SheetReader, papers: _Papers) -> tuple[str, str]:
     """The title of a figure's document with its mark, and where the figure was read."""
     named = part.take("source", str)
     if named is not None and named not in papers.documents:

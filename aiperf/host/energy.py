@@ -201,8 +201,7 @@ def _hottest(told: Iterable[float | None]) -> float | None:
 
 
 def _busy_cpus(before: dict[int, proc.CpuTime], after: dict[int, proc.CpuTime], seconds: float) -> float | None:
-    shared = before.keys() & after.keys()
-    total = sum(after[cpu].total - before[cpu].total for cpu in shared)
-    if not shared or total <= 0 or seconds <= 0:
+    passed = proc.cpu_time_between(before, after)
+    if passed.total <= 0 or seconds <= 0:
         return None
-    return len(shared) * sum(after[cpu].busy - before[cpu].busy for cpu in shared) / total
+    return len(before.keys() & after.keys()) * passed.busy / passed.total

@@ -5,7 +5,7 @@ What must not live here: calls that change a GPU, and judging what was read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 _REASONS = {
@@ -15,14 +15,19 @@ _REASONS = {
 }
 
 SLOWDOWNS = {
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "power brake",
+    "sw_power_cap": (0x4, "power cap"),
+    "hw_slowdown": (0x8, "hardware slowdown"),
+    "sw_thermal": (0x20, "software thermal slowdown"),
+    "hw_thermal": (0x40, "hardware thermal slowdown"),
+    "hw_power_brake": (0x80, "power brake"),
 }
-"""Bits of nvmlClocksEventReasons that slow a clock down (nvml.h), in words."""
+"""Why a clock is slowed down -> its bit of nvmlClocksEventReasons (nvml.h), and the reason in words."""
 FABRIC_STATES = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
+
+
+def slowdown_words(names: Iterable[str]) -> str:
+    """Names of SLOWDOWNS for people: ``power cap, power brake``."""
+    return ", ".join(SLOWDOWNS[name][1] for name in names)
 
 
 class Nvml:
@@ -100,11 +105,11 @@ class Nvml:
         return text[-12:].lower()
 
     def slowdowns(self, handle: Any) -> tuple[str, ...] | None:
-        """What slows the clocks down now, in words; None when the device does not tell."""
+        """What slows the clocks down now, by the names of SLOWDOWNS; None when the device does not say."""
         bits = self.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
         if bits is None:  # its name before driver 535
             bits = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-        return None if bits is None else tuple(word for bit, word in SLOWDOWNS.items() if bits & bit)
+        return None if bits is None else tuple(name for name, (bit, _) in SLOWDOWNS.items() if bits & bit)
 
     def fields(self, handle: Any, numbers: Sequence[int | tuple[int, int]]) -> dict[int, int]:
         """Number of an NVML field (or number and scope) -> its value, for those that the device answers."""
@@ -112,16 +117,16 @@ class Nvml:
         return {int(v.fieldId): int(v.value.ullVal) for v in values if int(v.nvmlReturn) == 0}
 
     def fabric(self, handle: Any) -> tuple[str, int, str] | None:
-        """State (of FABRIC_STATES), clique and cluster of the NVSwitch fabric; None when the device does not tell."""
+        """State (of FABRIC_STATES), clique and cluster of the NVSwitch fabric; None when the device does not say."""
         make = getattr(self.library, "c_nvmlGpuFabricInfo_v2_t", None)
         if make is None:
             return None
-        told = make()
-        asked = getattr(self.library, "byref", lambda value: value)(told)
+        info = make()
+        asked = getattr(self.library, "byref", lambda value: value)(info)
         if self.ask("nvmlDeviceGetGpuFabricInfoV", handle, asked) is None:
             return None
-        state = FABRIC_STATES.get(int(told.state), f"state {int(told.state)}")
-        return state, int(told.cliqueId), bytes(told.clusterUuid).hex()
+        state = FABRIC_STATES.get(int(info.state), f"state {int(info.state)}")
+        return state, int(info.cliqueId), bytes(info.clusterUuid).hex()
 
     def close(self) -> None:
         """Give the library back; harmless when the driver went away meanwhile."""

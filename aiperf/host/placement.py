@@ -155,9 +155,8 @@ def _watch(candidates: Sequence[int], seconds: float, root: Path) -> tuple[dict[
     later, counts_later = proc.cpu_times(root), proc.device_interrupts(root)
     busy = {}
     for cpu in candidates:
-        before, after = times.get(cpu), later.get(cpu)
-        elapsed = after.total - before.total if before and after else 0
-        busy[cpu] = (after.busy - before.busy) / elapsed if before and after and elapsed > 0 else 0.0
+        passed = proc.cpu_time_between(times, later, (cpu,))
+        busy[cpu] = passed.busy / passed.total if passed.total > 0 else 0.0
     now = _shares({cpu: counts_later.get(cpu, 0) - counts.get(cpu, 0) for cpu in candidates})
     ever = _shares({cpu: counts_later.get(cpu, 0) for cpu in candidates})
     return busy, {cpu: max(now[cpu], ever[cpu]) for cpu in candidates}

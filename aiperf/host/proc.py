@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path("/")
+SECTOR = 512
+"""Bytes of a sector in /proc/diskstats, whatever the disk's own are (Documentation/admin-guide/iostats.rst)."""
+CAP_IPC_LOCK, CAP_SYS_NICE = 14, 23
+"""Bits of linux/capability.h."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,34 @@ def cpu_times(root: Path = ROOT) -> dict[int, CpuTime]:
         total = sum(ticks)
         times[int(name[3:])] = CpuTime(busy=total - ticks[3] - ticks[4], steal=ticks[7], total=total)
     return times
+
+
+def cpu_time_between(
+    before: dict[int, CpuTime], after: dict[int, CpuTime], cpus: Iterable[int] | None = None
+) -> CpuTime:
+    """The time that passed on these CPUs together (on all when None); CPUs missing from either reading are left out."""
+    both = [(before[cpu], after[cpu]) for cpu in (after if cpus is None else cpus) if cpu in before and cpu in after]
+    return CpuTime(
+        busy=sum(b.busy - a.busy for a, b in both),
+        steal=sum(b.steal - a.steal for a, b in both),
+        total=sum(b.total - a.total for a, b in both),
+    )
+
+
+def network_counters(root: Path = ROOT) -> dict[str, tuple[int, ...]]:
+    """Interface -> the columns of /proc/net/dev since boot, received bytes first, sent bytes ninth."""
+    pairs = (line.partition(":") for line in (read_text(root / "proc/net/dev") or "").splitlines() if ":" in line)
+    return {name.strip(): _ints(rest.split()) for name, _, rest in pairs}
+
+
+def disk_counters(root: Path = ROOT) -> dict[str, tuple[int, ...]]:
+    """Disk or partition -> the columns of /proc/diskstats after its name, in units of ``SECTOR`` where of data."""
+    lines = (line.split() for line in (read_text(root / "proc/diskstats") or "").splitlines())
+    return {words[2]: _ints(words[3:]) for words in lines if len(words) > 3}
+
+
+def _ints(words: Iterable[str]) -> tuple[int, ...]:
+    return tuple(int(word) if word.lstrip("-").isdigit() else 0 for word in words)
 
 
 def device_interrupts(root: Path = ROOT) -> dict[int, int]:
@@ -173,6 +205,11 @@ def status(root: Path = ROOT) -> dict[str, str]:
     """Field -> text, from /proc/self/status."""
     lines = (read_text(root / "proc/self/status") or "").splitlines()
     return {name: rest.strip() for name, _, rest in (line.partition(":") for line in lines)}
+
+
+def has_capability(number: int, root: Path = ROOT) -> bool:
+    """Whether this process has a capability, by its bit in linux/capability.h."""
+    return bool(int(status(root).get("CapEff", "0"), 16) >> number & 1)
 
 
 def limit(name: str, root: Path = ROOT) -> tuple[str, str] | None:

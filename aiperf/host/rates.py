@@ -13,8 +13,6 @@ from typing import Any
 from aiperf.host import proc
 from aiperf.host.nvml import Nvml
 
-_SECTOR = 512
-"""Bytes of a sector in /proc/diskstats, whatever the disk's own are."""
 _NOT_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr")
 """Devices whose traffic is memory's, or another device's too."""
 _VMSTAT = {"pgfault": "page_faults_per_s", "pgmajfault": "major_faults_per_s"}
@@ -61,14 +59,14 @@ def system_counters(root: Path = proc.ROOT) -> dict[str, float]:
     for name, value in _pairs(folder / "stat"):
         if name == "ctxt":
             found["context_switches_per_s"] = float(value)
-    return found | _disks(folder / "diskstats") | _network(folder / "net/dev")
+    return found | _disks(proc.disk_counters(root)) | _network(proc.network_counters(root))
 
 
 def gpu_counters(nvml: Nvml, handle: Any) -> dict[str, float]:
-    """Bytes over PCIe and NVLink and joules since the driver was loaded, for those that this GPU tells."""
+    """Bytes over PCIe and NVLink and joules since the driver was loaded, as far as this GPU counts them."""
     asked = [number if scope is None else (number, scope) for number, (_, _, scope) in _FIELDS.items()]
-    told = nvml.fields(handle, asked)
-    found = {_FIELDS[number][0]: float(count) * _FIELDS[number][1] for number, count in told.items()}
+    counts = nvml.fields(handle, asked)
+    found = {_FIELDS[number][0]: float(count) * _FIELDS[number][1] for number, count in counts.items()}
     millijoules = nvml.ask("nvmlDeviceGetTotalEnergyConsumption", handle)
     return found if millijoules is None else found | {"joules_per_s": millijoules / 1000}
 
@@ -84,17 +82,13 @@ def _pairs(path: Path) -> list[tuple[str, str]]:
     return [(words[0], words[1]) for words in lines if len(words) >= 2]
 
 
-def _disks(path: Path) -> dict[str, float]:
+def _disks(counters: Mapping[str, tuple[int, ...]]) -> dict[str, float]:
     """Whole disks only: a partition's sectors are its disk's too."""
-    read = written = 0.0
-    whole: list[str] = []
-    for line in (proc.read_text(path) or "").splitlines():
-        words = line.split()
-        if len(words) < 10 or words[2].startswith(_NOT_DISKS) or any(_is_part(words[2], disk) for disk in whole):
-            continue
-        whole.append(words[2])
-        read += float(words[5]) * _SECTOR
-        written += float(words[9]) * _SECTOR
+    whole: dict[str, tuple[int, ...]] = {}
+    for name, columns in counters.items():
+        if len(columns) >= 7 and not name.startswith(_NOT_DISKS) and not any(_is_part(name, disk) for disk in whole):
+            whole[name] = columns
+    read, written = (float(sum(columns[place] for columns in whole.values()) * proc.SECTOR) for place in (2, 6))
     return {"disk_read_bytes_per_s": read, "disk_written_bytes_per_s": written} if whole else {}
 
 
@@ -104,12 +98,7 @@ def _is_part(name: str, disk: str) -> bool:
     return rest != name and (rest.removeprefix("p") if disk[-1].isdigit() else rest).isdigit()
 
 
-def _network(path: Path) -> dict[str, float]:
-    received = sent = 0.0
-    seen = False
-    for line in (proc.read_text(path) or "").splitlines():
-        name, colon, numbers = line.partition(":")
-        words = numbers.split()
-        if colon and name.strip() != "lo" and len(words) >= 9:
-            received, sent, seen = received + float(words[0]), sent + float(words[8]), True
-    return {"network_received_bytes_per_s": received, "network_sent_bytes_per_s": sent} if seen else {}
+def _network(counters: Mapping[str, tuple[int, ...]]) -> dict[str, float]:
+    real = [columns for name, columns in counters.items() if name != "lo" and len(columns) >= 9]
+    received, sent = (float(sum(columns[place] for columns in real)) for place in (0, 8))
+    return {"network_received_bytes_per_s": received, "network_sent_bytes_per_s": sent} if real else {}

@@ -32,6 +32,11 @@ _IMPORT_NAMES = {
 _FAMILIES = ("cupy", "kvikio", "nvidia-nccl", "nvidia-cudnn", "nvidia-cublas")
 """Distributions that carry the CUDA version in their name: ``cupy-cuda13x``, ``kvikio-cu13``."""
 _FAMILY = re.compile(rf"^({'|'.join(_FAMILIES)})-(?:cuda|cu)\d+x?$")
+_CGROUP_MEMORY = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+"""Files of the limit and of what is used, and the field of reclaimable pages: cgroup version 2, then 1."""
 _INFO = re.compile(r"^(?P<name>[A-Za-z0-9._-]+?)-(?P<version>\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info$")
 
 
@@ -119,22 +124,9 @@ def _keys(name: str) -> set[str]:
 
 def _cgroup_limits(root: Path) -> list[tuple[int, int]]:
     """(limit, used without reclaimable file pages) of every cgroup above this process; version 1 and 2."""
-    limits = []
-    for line in (proc.read_text(root / "proc/self/cgroup") or "").splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if controllers == "":
-            base, names = root / "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            base = root / "sys/fs/cgroup/memory"
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        else:
-            continue
-        parts = [part for part in path.split("/") if part and part != ".."]
-        for depth in range(len(parts), -1, -1):
-            if pair := _cgroup_limit(base.joinpath(*parts[:depth]), *names):
-                limits.append(pair)
-    return limits
+    folders = proc.cgroup_folders("memory", root)
+    found = (_cgroup_limit(folder, *names) for folder in folders for names in _CGROUP_MEMORY)
+    return [pair for pair in found if pair is not None]
 
 
 def _cgroup_limit(folder: Path, limit_name: str, used_name: str, file_field: str) -> tuple[int, int] | None:

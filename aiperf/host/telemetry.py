@@ -31,8 +31,6 @@ _BRIEF_COST, _WHOLE_COST = 0.003, 0.005
 reading stretches the period instead: of an H200 in a virtual machine, everything took about 8 ms of CPU."""
 _LONGEST_WAIT_S, _LONGEST_WHOLE_S = 1.0, 2.0
 _RECENT = 5
-_REASONS = {0x4: "sw_power_cap", 0x8: "hw_slowdown", 0x20: "sw_thermal", 0x40: "hw_thermal", 0x80: "hw_power_brake"}
-"""Bits of nvmlClocksEventReasons that slow a clock down (nvml.h)."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +55,8 @@ class Telemetry:
 
     What was marked with words (``warm-up of before``, ``energy of before``) is a phase, not a side's turns. Power,
     utilisation, CPU shares and what ends in ``_per_s`` are means over the time since the reading before: they count
-    only where the same turn or phase lasted all that time. Turns of 10 to 50 ms hold none of them, so that it is the
-    phases, in which one side runs alone for longer, that tell them side by side.
+    only where the same turn or phase lasted all that time. Turns of 10 to 50 ms hold none of them, so that the
+    phases, in which one side runs alone for longer, have them side by side.
     """
     overall: dict[str, float] = field(default_factory=dict)
     """Name -> median over all readings, whichever side was active."""
@@ -182,7 +180,7 @@ class Sampler:
                 if whole:
                     whole_due = time.monotonic() + self._pause(costs[True], _WHOLE_COST, _LONGEST_WHOLE_S)
                 self._end.wait(self._pause(costs[False], _BRIEF_COST, _LONGEST_WAIT_S))
-        except Exception as error:  # a thread's exception reaches nobody else: it is told in the telemetry
+        except Exception as error:  # a thread's exception reaches nobody else: the telemetry carries it
             self._problem = f"sampling ended early: {type(error).__name__}: {error}"
 
     def _pause(self, costs: Sequence[float], share: float, longest: float) -> float:
@@ -196,7 +194,7 @@ class Sampler:
         self._readings[side] += 1
         for index, handle in self._handles.items():
             self._keep(side, self._prefixes[index], _sm_clock(self._nvml, handle))
-            self._reasons[side].update(_reasons(self._nvml, handle))
+            self._reasons[side].update((self._nvml and self._nvml.slowdowns(handle)) or ())
         self._keep(side if turn == self._last_turn else "", "", self._cpu_shares())
         self._keep(side, "", self._cpu_clock())
         self._last_turn = turn
@@ -234,13 +232,10 @@ class Sampler:
     def _cpu_shares(self) -> dict[str, float]:
         now = proc.cpu_times(self._root)
         before, self._ticks = self._ticks, now
-        cpus = [cpu for cpu in self._cpus or now if cpu in before and cpu in now]
-        total = sum(now[cpu].total - before[cpu].total for cpu in cpus)
-        if total <= 0:
+        passed = proc.cpu_time_between(before, now, self._cpus or None)
+        if passed.total <= 0:
             return {}
-        busy = sum(now[cpu].busy - before[cpu].busy for cpu in cpus)
-        steal = sum(now[cpu].steal - before[cpu].steal for cpu in cpus)
-        return {"cpu_busy": busy / total, "cpu_steal": steal / total}
+        return {"cpu_busy": passed.busy / passed.total, "cpu_steal": passed.steal / passed.total}
 
     def _cpu_clock(self) -> dict[str, float]:
         paths = (self._root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq" for cpu in self._cpus)
@@ -288,15 +283,6 @@ def _windowed(nvml: Nvml | None, handle: Any) -> dict[str, float]:
     rates = nvml.ask("nvmlDeviceGetUtilizationRates", handle)
     values = {"power_w": None if milliwatts is None else milliwatts / 1000}
     return _named(values | {"gpu_busy": None if rates is None else rates.gpu / 100})
-
-
-def _reasons(nvml: Nvml | None, handle: Any) -> list[str]:
-    if nvml is None:
-        return []
-    bits = nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
-    if bits is None:  # its name before driver 535
-        bits = nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-    return [name for bit, name in _REASONS.items() if (bits or 0) & bit]
 
 
 def _gpu_process(pid: int, gpu: int, root: Path) -> GpuProcess | None:

@@ -82,7 +82,7 @@ def load_gate(name: str) -> GateConfig:
     if not path.is_file():
         known = ", ".join(config_names("gates"))
         raise usage(f'gate "{name}" is not known.', f"Choose one of {known}, or the path of a file like them.")
-    reader = _Reader(read_document(path), kind="gate")
+    reader = _GateReader(read_document(path), kind="gate")
     config = reader.config()
     if reader.faults:
         raise UserError(arranged(reader.faults))
@@ -104,7 +104,7 @@ def gate_command(config: GateConfig, case: Case, *, base: str, seed: int) -> str
     return shlex.join([*words, "--precision", config.precision, "--seed", str(seed)])
 
 
-class _Reader(KeyReader):
+class _GateReader(KeyReader):
     """Reads the keys of a gate."""
 
     def config(self) -> GateConfig:

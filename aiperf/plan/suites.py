@@ -80,7 +80,7 @@ def load_suite(name: str) -> Suite:
     if not path.is_file():
         hint = nearest(name, suite_names()) or f"Suites: {allowed(suite_names())}; or the path of a file like them."
         raise usage(f'"{name}" is no suite.', hint)
-    reader = _Reader(read_document(path), kind="suite")
+    reader = _SuiteReader(read_document(path), kind="suite")
     suite = reader.suite()
     if reader.faults:
         raise UserError(arranged(reader.faults))
@@ -169,7 +169,7 @@ def _smallest(scenario: Scenario) -> int:
     return min(case.needs.gpus for case in expand(scenario, on_gpu=True))
 
 
-class _Reader(KeyReader):
+class _SuiteReader(KeyReader):
     """Reads the keys of a suite."""
 
     def suite(self) -> Suite:

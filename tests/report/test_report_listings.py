@@ -12,7 +12,7 @@ from printed import lines_of, text_of
 
 from aiperf.analysis.calibration import CalibrationStatistics, IntervalScale, Power, SessionNoise, rate
 from aiperf.errors import Fault, UserError
-from aiperf.host.datasheets import Claim, Figure, Held
+from aiperf.host.datasheets import BookClaim, PeakShare, SheetFigure
 from aiperf.host.peaks import Peak
 from aiperf.records import Check, Measure, Needs, Skip
 from aiperf.report.faults import fault_lines, print_faults
@@ -152,11 +152,11 @@ def test_the_peaks_are_this_to_the_character() -> None:
 def test_the_peaks_of_a_known_gpu_are_held_against_its_datasheet_to_the_character() -> None:
     peak = Peak("dram", 4.1e12, "B/s", 4.0e12, 4.1e12, "2026-11-20T18:05:03+00:00", 60, {"way": "copy", "cpus": [0]})
     peak = replace(peak, latest=4.1e12, launches=3, interval_low=4.05e12, interval_high=4.15e12)
-    sheet = Figure(4.8e12, "B/s", "NVIDIA H200 Tensor Core GPU Datasheet")
-    book = Claim(64e9, "B/s", "622", "it is wrong")
-    near = peak_row(peak, Held("dram", "H200 SXM", sheet, 4.1 / 4.8))
+    sheet = SheetFigure(4.8e12, "B/s", "NVIDIA H200 Tensor Core GPU Datasheet")
+    book = BookClaim(64e9, "B/s", "622", "it is wrong")
+    near = peak_row(peak, PeakShare("dram", "H200 SXM", sheet, 4.1 / 4.8))
     slow = Peak("h2d", 2.0e10, "B/s", 1.9e10, 2.0e10, peak.when, 20)
-    far = peak_row(slow, Held("h2d", "H200 SXM", sheet, 0.42, book))
+    far = peak_row(slow, PeakShare("h2d", "H200 SXM", sheet, 0.42, book))
     assert text_of(peaks_view([near, far])) == HELD
     assert {line.style for line in lines_of(peaks_view([near, far])) if "FAR" in line.text} == {"yellow"}
     assert max(len(line) for line in text_of(peaks_view([near, far]), width=80).splitlines()) <= 80
@@ -172,9 +172,11 @@ def test_a_peak_that_depends_on_the_size_tells_each_size_in_order() -> None:
 
 
 def test_a_peak_says_in_json_where_its_datasheets_figure_was_read() -> None:
-    seen = Figure(4.8e12, "B/s", "NVIDIA H200 Datasheet [checked in a third party's copy]", "a copy, read 2026-11-22")
+    seen = SheetFigure(
+        4.8e12, "B/s", "NVIDIA H200 Datasheet [checked in a third party's copy]", "a copy, read 2026-11-22"
+    )
     peak = Peak("dram", 4.1e12, "B/s", 4.0e12, 4.1e12, "", 60)
-    row = peak_row(peak, Held("dram", "H200 SXM", seen, 0.85))
+    row = peak_row(peak, PeakShare("dram", "H200 SXM", seen, 0.85))
     document = json.loads(listing_json([row, peak_row(peak)]))
     assert [entry["datasheet_checked"] for entry in document] == ["a copy, read 2026-11-22", ""]
     assert "[checked in a third party's copy]" in " ".join(text_of(peaks_view([row])).split())

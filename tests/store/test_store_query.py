@@ -109,12 +109,23 @@ def test_counters_and_findings_come_from_the_pairs(results: Path) -> None:
         ("add", "launches", 8, 13.0),
         ("copy", "launches", 24, 15.0),
     ]
-    found = rows("SELECT scenario, slot, side, kind, voids, detail FROM findings ORDER BY kind, run", results)
+    found = rows(
+        "SELECT scenario, slot, side, kind, id, level, voids, detail FROM findings ORDER BY kind, run", results
+    )
     assert found == [
-        ("copy", None, None, "case", None, "unfit: Work of others: CPU 0-1 97 % busy."),
-        (None, None, None, "host", None, "warn: Frequency governor: powersave."),
-        (None, None, None, "host", None, "warn: Frequency governor: powersave."),
-        ("add", 1, "after", "thermal", True, "hot: 91 C"),
+        (
+            "copy",
+            None,
+            None,
+            "case",
+            "cpu-oversubscription",
+            "unfit",
+            None,
+            "unfit: Work of others: CPU 0-1 97 % busy.",
+        ),
+        (None, None, None, "host", "hpc-kernel-governor", "warn", None, "warn: Frequency governor: powersave."),
+        (None, None, None, "host", "hpc-kernel-governor", "warn", None, "warn: Frequency governor: powersave."),
+        ("add", 1, "after", "thermal", None, None, True, "hot: 91 C"),
     ]
 
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from aiperf.host import proc
 
 _PERIOD_S = 0.1
-_SECTOR = 512
-"""/proc/diskstats counts these bytes whatever the disk's own sectors are (Documentation/admin-guide/iostats.rst)."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class CounterWindow:
     first: Counters
     last: Counters
     gpu_busy: tuple[tuple[int | None, ...], ...]
-    """Finding by reading, per cent busy of each visible GPU."""
+    """Reading by reading, per cent busy of each visible GPU."""
 
     @property
     def seconds(self) -> float:
@@ -50,13 +48,11 @@ class CounterWindow:
         return max(self.last.at - self.first.at, 1e-9)
 
     def busy(self, cpus: Iterable[int]) -> float | None:
-        """Share of these CPUs' time that others than aiperf used; None when /proc/stat did not tell."""
-        seen = [cpu for cpu in cpus if cpu in self.first.cpus and cpu in self.last.cpus]
-        total = sum(self.last.cpus[cpu].total - self.first.cpus[cpu].total for cpu in seen)
-        if total <= 0:
+        """Share of these CPUs' time that others than aiperf used; None where /proc/stat does not show it."""
+        passed = proc.cpu_time_between(self.first.cpus, self.last.cpus, cpus)
+        if passed.total <= 0:
             return None
-        busy = sum(self.last.cpus[cpu].busy - self.first.cpus[cpu].busy for cpu in seen)
-        return min(1.0, max(0.0, busy - (self.last.own_ticks - self.first.own_ticks)) / total)
+        return min(1.0, max(0.0, passed.busy - (self.last.own_ticks - self.first.own_ticks)) / passed.total)
 
     def network(self, name: str) -> tuple[int, ...] | None:
         """What each column of /proc/net/dev gained; None for an unknown interface."""
@@ -65,7 +61,7 @@ class CounterWindow:
     def read_rate(self, disk: str) -> float | None:
         """Bytes read a second."""
         gained = _gained(self.first.disks.get(disk), self.last.disks.get(disk))
-        return None if gained is None or len(gained) < 10 else gained[2] * _SECTOR / self.seconds
+        return None if gained is None or len(gained) < 10 else gained[2] * proc.SECTOR / self.seconds
 
     def disk_busy(self, disk: str) -> float | None:
         """Share of the time in which the disk had something to do."""
@@ -106,8 +102,8 @@ def _counters(root: Path) -> Counters:
     own = times.user + times.system + times.children_user + times.children_system
     return Counters(
         cpus=proc.cpu_times(root),
-        network=_network(root),
-        disks=_disks(root),
+        network=proc.network_counters(root),
+        disks=proc.disk_counters(root),
         tcp=_tcp(root),
         throttled=_throttled(root),
         own_ticks=own * os.sysconf("SC_CLK_TCK") + started_ticks(root, os.getpid()) if root == proc.ROOT else 0.0,
@@ -131,24 +127,17 @@ def started_ticks(root: Path, pid: int) -> int:
     return sum(ticks[number] for number in family - {pid})
 
 
-def _network(root: Path) -> dict[str, tuple[int, ...]]:
-    lines = (proc.read_text(root / "proc/net/dev") or "").splitlines()
-    pairs = (line.partition(":") for line in lines if ":" in line)
-    return {name.strip(): _ints(rest.split()) for name, _, rest in pairs}
-
-
-def _disks(root: Path) -> dict[str, tuple[int, ...]]:
-    lines = (proc.read_text(root / "proc/diskstats") or "").splitlines()
-    return {words[2]: _ints(words[3:]) for line in lines if len(words := line.split()) > 3}
-
-
 def _tcp(root: Path) -> dict[str, int]:
     rows = [
         line.split()[1:]
         for line in (proc.read_text(root / "proc/net/snmp") or "").splitlines()
         if line.startswith("Tcp:")
     ]
-    return dict(zip(rows[0], _ints(rows[1]), strict=False)) if len(rows) == 2 else {}
+    return (
+        {name: int(word) for name, word in zip(*rows, strict=False) if word.lstrip("-").isdigit()}
+        if len(rows) == 2
+        else {}
+    )
 
 
 def _throttled(root: Path) -> int | None:
@@ -157,10 +146,6 @@ def _throttled(root: Path) -> int | None:
             if line.startswith("nr_throttled "):
                 return int(line.split()[1])
     return None
-
-
-def _ints(words: Iterable[str]) -> tuple[int, ...]:
-    return tuple(int(word) if word.lstrip("-").isdigit() else 0 for word in words)
 
 
 def _gained(before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> tuple[int, ...] | None:

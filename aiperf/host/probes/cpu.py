@@ -22,8 +22,6 @@ _BUSY_UNFIT, _BUSY_WARN = 0.5, 0.1
 _FEW_CPUS = 8
 """On a host with fewer CPUs there are none to spare for the system."""
 _LOADER_CPUS = 4
-_SYS_NICE = 23
-"""Bit of the capability CAP_SYS_NICE (linux/capability.h)."""
 _POLICIES = {0: "normal", 1: "FIFO", 2: "round robin", 3: "batch", 5: "idle", 6: "deadline"}
 
 
@@ -68,9 +66,9 @@ def _services(reader: HostReader) -> Finding:
     load, cpus = _load(reader), _machine_cpus(reader)
     level: Level = "ok" if load / cpus < _CALM_LOAD else "warn"
     note = "the services that run cannot be counted: systemctl does not answer"
-    told = reader.command(("systemctl", "list-units", "--type=service", "--state=running", "--no-legend", "--plain"))
-    if told is not None and told.code == 0:
-        note = f"{len(told.out.splitlines())} services run"
+    listed = reader.command(("systemctl", "list-units", "--type=service", "--state=running", "--no-legend", "--plain"))
+    if listed is not None and listed.code == 0:
+        note = f"{len(listed.out.splitlines())} services run"
     return Finding(level, f"load {load:.2f} on {cpus} CPUs", "/proc/loadavg", note)
 
 
@@ -125,10 +123,9 @@ def _smt(reader: HostReader) -> Finding:
     cores = {proc.siblings(cpu, reader.root) for cpu in reader.cpus}
     shared = [core for core in cores if len(set(core) & set(reader.cpus)) > 1]
     active = reader.maybe("sys/devices/system/cpu/smt/active")
-    if not active and not any(len(core) > 1 for core in cores):
-        told = reader.maybe(f"sys/devices/system/cpu/cpu{reader.cpus[0]}/topology/thread_siblings_list")
-        if not told:
-            raise Unreadable("the kernel shows no topology of its CPUs", where)
+    listed = f"sys/devices/system/cpu/cpu{reader.cpus[0]}/topology/thread_siblings_list"
+    if not active and not any(len(core) > 1 for core in cores) and not reader.maybe(listed):
+        raise Unreadable("the kernel shows no topology of its CPUs", where)
     if not shared:
         return Finding("ok", "off" if active != "1" else "on, but no two of the allowed CPUs share a core", where)
     return Finding("warn", f"on: {len(reader.cpus)} CPUs on {len(cores)} cores", where)
@@ -141,8 +138,8 @@ def _priority(reader: HostReader) -> Finding:
         raise Unreadable("/proc/self/stat is cut short", "/proc/self/stat")
     nice, policy = int(words[16]), _POLICIES.get(int(words[38]), words[38])
     limit = proc.limit("Max nice priority", reader.root)
-    capable = int(proc.status(reader.root).get("CapEff", "0"), 16) >> _SYS_NICE & 1
-    rights = bool(capable) or (limit is not None and limit[0].isdigit() and int(limit[0]) > 20)
+    capable = proc.has_capability(proc.CAP_SYS_NICE, reader.root)
+    rights = capable or (limit is not None and limit[0].isdigit() and int(limit[0]) > 20)
     may = "loaders may be raised" if rights else "loaders may not be raised (no CAP_SYS_NICE, no nice limit)"
     level: Level = "warn" if nice > 0 or policy == "idle" else "ok"
     return Finding(level, f"nice {nice}, {policy} policy; {may}", "/proc/self/stat, limits, status")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from aiperf.host import proc
+from aiperf.host.nvml import slowdown_words
 from aiperf.host.probes.probe import Finding, Level, Probe, each, worst
 from aiperf.host.probes.reader import Absent, GpuSight, HostReader, Unreadable
 from aiperf.units import format_bytes
@@ -120,8 +121,8 @@ def _persistence_with_mig(reader: HostReader) -> Finding:
 
 def _mig_layout(reader: HostReader) -> Finding:
     kept = all(_persistence_of(gpu) for gpu in _with_mig(reader))
-    told = reader.run("systemctl", "is-enabled", "nvidia-mig-manager")
-    said = told.out.strip() or told.err.strip() or "unknown"
+    output = reader.run("systemctl", "is-enabled", "nvidia-mig-manager")
+    said = output.out.strip() or output.err.strip() or "unknown"
     if "bus" in said:
         raise Unreadable(f"systemd does not answer ({said})", "systemctl is-enabled nvidia-mig-manager")
     value = f"persistence {'on' if kept else 'off'}, nvidia-mig-manager {said}"
@@ -159,17 +160,17 @@ def _anomalies(reader: HostReader) -> Finding:
     for gpu in reader.gpus:
         errors, slowed = _uncorrected(gpu), gpu.whole.nvml.slowdowns(gpu.whole.handle)
         if errors is None and slowed is None:
-            raise Unreadable("NVML tells neither ECC errors nor slowdowns of this GPU", "NVML")
-        hot = [word for word in slowed or () if word != "power cap"]
+            raise Unreadable("NVML shows neither ECC errors nor slowdowns of this GPU", "NVML")
+        hot = [name for name in slowed or () if name != "sw_power_cap"]
         parts = [f"{errors} uncorrected errors"] if errors is not None else []
-        parts += [", ".join(hot) or "no slowdown"] if slowed is not None else []
+        parts += [slowdown_words(hot) or "no slowdown"] if slowed is not None else []
         said.append(", ".join(parts))
         levels.append("unfit" if errors or hot else "ok")
-    told = reader.command(("dmesg",))
-    if told is None or told.code != 0:
+    output = reader.command(("dmesg",))
+    if output is None or output.code != 0:
         log = "the kernel log may not be read (sudo dmesg | grep Xid)"
     else:
-        events = [int(number) for number in _XID.findall(told.out)]
+        events = [int(number) for number in _XID.findall(output.out)]
         log = f"{len(events)} Xid events, last {events[-1]}" if events else "no Xid event in the kernel log"
         levels.append("warn" if events else "ok")
     return Finding(worst(levels), f"{each(said)}; {log}", "NVML, dmesg")

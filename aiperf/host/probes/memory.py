@@ -19,8 +19,6 @@ from aiperf.units import format_bytes
 _KIB = 1024
 _LOW_SWAPPINESS = 10
 _SWAP_IN_USE = 64 * 1024**2
-_IPC_LOCK = 14
-"""Bit of the capability CAP_IPC_LOCK (linux/capability.h)."""
 _CHOSEN = re.compile(r"\[(\w[\w+-]*)\]")
 _TIGHT, _LOW, _TAKEN = 0.05, 0.10, 0.50
 _UNWRITTEN = 0.01
@@ -66,7 +64,7 @@ def locked_memory(reader: HostReader) -> Finding:
     if limits == ("unlimited", "unlimited"):
         return Finding("ok", "unlimited", where)
     value = f"{soft}, at most {hard}"
-    if int(proc.status(reader.root).get("CapEff", "0"), 16) >> _IPC_LOCK & 1:
+    if proc.has_capability(proc.CAP_IPC_LOCK, reader.root):
         return Finding("ok", value, where, "this process has CAP_IPC_LOCK, which lifts the limit")
     if limits[1] == "unlimited":
         return Finding("warn", value, where, fix="ulimit -l unlimited")
@@ -111,7 +109,7 @@ def _gpu_node(reader: HostReader, gpu: GpuSight) -> int:
         raise Unreadable("NVML gives no PCI address of the GPU", "nvmlDeviceGetPciInfo")
     node = reader.number(f"sys/bus/pci/devices/{bus}/numa_node")
     if node < 0:
-        raise Unreadable(f"the firmware tells no NUMA node of GPU {gpu.index}", f"/sys/bus/pci/devices/{bus}/numa_node")
+        raise Unreadable(f"the firmware names no NUMA node of GPU {gpu.index}", f"/sys/bus/pci/devices/{bus}/numa_node")
     return node
 
 
@@ -119,7 +117,7 @@ def _headroom(reader: HostReader) -> Finding:
     """Free memory of the host and of its GPUs, and whether this process is swapped out."""
     total, available = memory(reader.root)
     if not total:
-        raise Unreadable("/proc/meminfo tells no memory", "/proc/meminfo")
+        raise Unreadable("/proc/meminfo shows no memory", "/proc/meminfo")
     levels: list[Level] = [_room(available / total, _LOW)]
     said = [f"{format_bytes(available)} of {format_bytes(total)} available"]
     swapped = proc.status(reader.root).get("VmSwap", "0 kB").split()[0]

@@ -5,6 +5,7 @@ What must not live here: changing a clock, a limit or a fan.
 
 from __future__ import annotations
 
+from aiperf.host.nvml import slowdown_words
 from aiperf.host.probes.probe import Finding, Level, Probe, each, percent, worst
 from aiperf.host.probes.reader import GpuSight, HostReader, Unreadable
 from aiperf.units import significant
@@ -28,9 +29,9 @@ def _cooling(reader: HostReader) -> Finding:
     for gpu in reader.gpus:
         found = gpu.nvml.slowdowns(gpu.whole.handle)
         if found is None:
-            raise Unreadable("NVML does not tell what slows the clocks", "nvmlDeviceGetCurrentClocksEventReasons")
-        said.append(", ".join(found) or "nothing slows the clocks")
-        levels.append("ok" if not found else "warn" if found == ("power cap",) else "unfit")
+            raise Unreadable("NVML does not say what slows the clocks", "nvmlDeviceGetCurrentClocksEventReasons")
+        said.append(slowdown_words(found) or "nothing slows the clocks")
+        levels.append("ok" if not found else "warn" if found == ("sw_power_cap",) else "unfit")
     return Finding(worst(levels), each(said), "nvmlDeviceGetCurrentClocksEventReasons")
 
 

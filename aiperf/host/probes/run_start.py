@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aiperf.host import proc, state_file
-from aiperf.host.datasheets import shortfalls
+from aiperf.host.datasheets import FAR_BELOW, shortfalls
 from aiperf.host.fingerprint import fingerprint, is_secret
 from aiperf.host.peaks import load_peaks
 from aiperf.host.probes.memory import unwritten
 from aiperf.host.probes.probe import Finding, Probe
 from aiperf.host.probes.reader import HostReader
 from aiperf.host.stale import stale_workers
-from aiperf.host.thresholds import PEAK_FAR_BELOW
 
 _DEBUG = (
     "TORCH_DISTRIBUTED_DEBUG",
@@ -97,7 +96,7 @@ PEAKS = Probe(
     "GPU",
     "Measured peak against the datasheet",
     "aiperf peaks --stored, configs/hardware",
-    f"at least {PEAK_FAR_BELOW:.0%} of the datasheet",
+    f"at least {FAR_BELOW:.0%} of the datasheet",
     "Whatever keeps a GPU below its datasheet keeps the measured sides down too.",
     "aiperf peaks",
     _peaks,

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from aiperf.host.datasheets import Held
+from aiperf.host.datasheets import PeakShare
 from aiperf.host.peaks import PEAK_SPECS, Peak
 from aiperf.report.layout.formats import Printed, printed_listing
 from aiperf.report.layout.page import Sentences
@@ -58,7 +58,7 @@ class PeakRow:
     """Bytes of a message -> what was reached with it, in ``unit``."""
 
 
-def peak_row(peak: Peak, held: Held | None = None) -> PeakRow:
+def peak_row(peak: Peak, held: PeakShare | None = None) -> PeakRow:
     """The row of a peak, beside the datasheet that it is held against."""
     spread = abs(peak.high - peak.low) / peak.value if peak.value else None
     shown = ", ".join(f"{k}={v}" for k, v in peak.conditions.items() if k not in ("cpus", "torch"))

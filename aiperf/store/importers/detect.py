@@ -27,7 +27,7 @@ _KEYS_SHOWN = 8
 
 
 @dataclass(frozen=True)
-class Format:
+class ToolFormat:
     """One tool's format."""
 
     outline: str
@@ -36,13 +36,13 @@ class Format:
 
 
 FORMATS = {
-    pyperf.TOOL: Format(pyperf.OUTLINE, pyperf.recognises, lambda document, _: pyperf.read(document)),
-    hyperfine.TOOL: Format(hyperfine.OUTLINE, hyperfine.recognises, lambda document, _: hyperfine.read(document)),
-    nvbench.TOOL: Format(nvbench.OUTLINE, nvbench.recognises, nvbench.read),
-    pytest_benchmark.TOOL: Format(
+    pyperf.TOOL: ToolFormat(pyperf.OUTLINE, pyperf.recognises, lambda document, _: pyperf.read(document)),
+    hyperfine.TOOL: ToolFormat(hyperfine.OUTLINE, hyperfine.recognises, lambda document, _: hyperfine.read(document)),
+    nvbench.TOOL: ToolFormat(nvbench.OUTLINE, nvbench.recognises, nvbench.read),
+    pytest_benchmark.TOOL: ToolFormat(
         pytest_benchmark.OUTLINE, pytest_benchmark.recognises, lambda document, _: pytest_benchmark.read(document)
     ),
-    google_benchmark.TOOL: Format(
+    google_benchmark.TOOL: ToolFormat(
         google_benchmark.OUTLINE, google_benchmark.recognises, lambda document, _: google_benchmark.read(document)
     ),
 }
@@ -104,7 +104,7 @@ def detect(document: Node) -> str:
     return next((tool for tool, form in FORMATS.items() if _fits(form, document)), "")
 
 
-def _fits(form: Format, document: Node) -> bool:
+def _fits(form: ToolFormat, document: Node) -> bool:
     try:
         return form.recognises(document)
     except ForeignError:

@@ -149,15 +149,15 @@ def _counter_rows(run: RunSource) -> Iterator[DataRow]:
 
 
 def _finding_rows(run: RunSource) -> Iterator[DataRow]:
-    """Items are (kind, side, voids, detail)."""
+    """Items are (kind, id, level, side, voids, detail)."""
     for finding in run.record.findings:
-        yield DataRow(run, ("host", None, None, str(finding)))
+        yield DataRow(run, ("host", finding.id, finding.level, None, None, str(finding)))
     for case in run.cases:
         for finding in case.record.findings:
-            yield DataRow(run, ("case", None, None, str(finding)), case)
+            yield DataRow(run, ("case", finding.id, finding.level, None, None, str(finding)), case)
         for slot, pair in enumerate(case.record.pairs):
             for incident in pair.incidents:
-                item = (incident.kind, incident.side, incident.voids, incident.detail)
+                item = (incident.kind, None, None, incident.side, incident.voids, incident.detail)
                 yield DataRow(run, item, case, slot, pair)
 
 
@@ -344,10 +344,12 @@ FINDINGS = DataTable(
     "one row for each finding of a run's host, each finding that affects a case, and each incident of a pair",
     (
         *_OF_A_PAIR,
-        column("side", "text", _SIDE, _part(1)),
-        column("kind", "text", "host (of the run as a whole), case, thermal, foreign_cpu, ...", _part(0)),
-        column("voids", "flag", "the pair does not count because of it", _part(2)),
-        column("detail", "text", "the finding in words", _part(3)),
+        column("side", "text", _SIDE, _part(3)),
+        column("kind", "text", "host (of the run as a whole), case, thermal, foreign_gpu_process, ...", _part(0)),
+        column("id", "text", "of the probe that found it; null for an incident", _part(1)),
+        column("level", "text", "warn or unfit; null for an incident", _part(2)),
+        column("voids", "flag", "the pair does not count because of it", _part(4)),
+        column("detail", "text", "the finding in words", _part(5)),
     ),
     _finding_rows,
     needs="pairs",
