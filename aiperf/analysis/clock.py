@@ -34,7 +34,7 @@ class ClockTerm:
     """f_side / f_against: above 1 the clock made the side faster."""
     low: float
     high: float
-    """Ends of its interval with two-sided error ``alpha``; infinite where too few pairs tell."""
+    """Ends of its interval with two-sided error ``alpha``; infinite with too few pairs."""
     alpha: float
 
 

@@ -39,10 +39,10 @@ class Goodput:
     """
 
     steady: float
-    """Items over the time of the iterations alone: what a job that never ends comes to."""
+    """Items over the time of the iterations alone: the rate of a job that never ends."""
     whole: float | None
     """Items of the timed iterations over set-up, first iteration, warm-up and every timed or audited iteration: what
-    this launch, as short as it was, came to. Untimed re-entry is in neither number. None without raw samples."""
+    this launch achieved, short as it was. Untimed re-entry is in neither number. None without raw samples."""
 
 
 def cost_per_million(

@@ -24,9 +24,9 @@ class Fit:
 
     mu: float
     position: float
-    """0 with an infinite interval when all pairs have one order and it cannot be told from mu."""
+    """0 with an infinite interval when all pairs have one order and it cannot be separated from mu."""
     sd: float
-    """Of one pair after the position effect; infinite when too few pairs tell."""
+    """Of one pair after the position effect; infinite with too few pairs."""
     se: float
     df: int
     low: float
@@ -105,7 +105,7 @@ def fit(d: Sequence[float], o: Sequence[int], *, alpha: float, scale: float = 1.
 
 
 def mde(se: float, *, df: int, alpha: float) -> float:
-    """Effect on the log-ratio that is told from none with a power of 80 %: (t_{1-alpha/2} + t_{.8}) se (METHOD 6)."""
+    """Effect on the log-ratio that is found with a power of 80 %: (t_{1-alpha/2} + t_{.8}) se (METHOD 6)."""
     if df < 1:
         return math.inf
     return float(t_quantile(1 - alpha / 2, df) + t_quantile(POWER, df)) * se

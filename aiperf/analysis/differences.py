@@ -46,22 +46,22 @@ def differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Differen
 def run_differences(then: RunRecord, now: RunRecord) -> Differences:
     """Everything in which two runs differ: hosts, software, checkout, precision.
 
-    Of a run whose own record is damaged none of these is known, so that alone is told.
+    Of a run whose own record is damaged none of these is known, so that is the only difference.
     """
     if not (then.known and now.known):
         return Differences((Difference("own record", *("read" if run.known else "damaged" for run in (then, now))),))
     first, second = (_fingerprint(run) for run in (then, now))
-    # An imported run has no fingerprint; its host id stands for what its file, or its user, told of the machine.
+    # An imported run has no fingerprint; its host id stands for what its file, or its user, says of the machine.
     named = then.host_id and then.host_id == now.host_id and not (first and second)
     must = () if named else differing(first, second)
     if not (first or second or named or then.host_id == now.host_id):
         # Neither has a fingerprint, so that they differ in what each is called.
         must = (Difference("host id", then.host_id or UNKNOWN, now.host_id or UNKNOWN),)
-    told = {d.name.removeprefix("libraries.") for d in must}
+    named_already = {d.name.removeprefix("libraries.") for d in must}
     rest = field_differences(_part(first, "record_only"), _part(second, "record_only"))
     software = field_differences(then.software, now.software, prefix="software")
     # A library that must match has its version in the software too.
-    software = tuple(d for d in software if d.name.removeprefix("software.") not in told)
+    software = tuple(d for d in software if d.name.removeprefix("software.") not in named_already)
     checkout = field_differences(_short(then.git), _short(now.git), prefix="git")
     how = field_differences({"precision": then.precision}, {"precision": now.precision})
     return Differences(must, (*rest, *software, *checkout, *how))

@@ -35,7 +35,7 @@ def drifts(case: Case, pairs: Sequence[Pair], *, least: float, alpha: float = AL
     """Sides whose time moved by more than ``least`` (a share) over the pairs that count, and surely moved.
 
     Theil and Sen's slope of ln T over the order of the pairs, with Sen's interval from the exact distribution of
-    Kendall's statistic (Sen 1968; Hollander and Wolfe, section 9.3). Fewer than six pairs tell nothing at this alpha.
+    Kendall's statistic (Sen 1968; Hollander and Wolfe, section 9.3). Fewer than six pairs show none at this alpha.
     """
     used = valid(pairs)
     how = reading(used, case, metric=DEFAULT_METRIC)

@@ -23,9 +23,9 @@ _ROUNDING = 1e-9
 def fault(reading: EnergyReading | None) -> str:
     """Why a reading is not reported, per METHOD 11; empty when it keeps every rule.
 
-    Long enough (5 s and 50 updates in the sum of its windows, where METHOD asks them of each), more than one window, no
-    more than the power limit allows (with 5 % for the sensor), no less than idling takes (with 10 %), and nobody else
-    on the CPUs that the counter covers.
+    Long enough (5 s and 50 updates in the sum of its windows), more than one window, no more than the power limit
+    allows (with 5 % for the sensor), no less than idling takes (with 10 %), and no other program on the CPUs that the
+    counter covers.
     """
     if reading is None:
         return "energy was not measured"
@@ -95,4 +95,4 @@ def first_fault(pairs: Sequence[Pair], side: str) -> str:
     """Why a side's energy is not reported: the first pair's reason; empty when every pair has a reading."""
     if not pairs:
         return "no pair counts"
-    return next((told for pair in pairs if (told := fault(pair.energy.get(side)))), "")
+    return next((why for pair in pairs if (why := fault(pair.energy.get(side)))), "")

@@ -95,8 +95,8 @@ def judge_case(
     results = [r for r in record.results if r.against == base and _is_gated(r, against)]
     found = [(result, rule) for rule in rules for result in results if result.comparison.metric == rule.metric]
     if not found:
-        told = f"none of the gated metrics is measured here: {', '.join(rule.metric for rule in rules)}"
-        return (replace(blank_row(record.case, rules[0].metric, "inconclusive", told), seconds=record.seconds),)
+        sentence = f"none of the gated metrics is measured here: {', '.join(rule.metric for rule in rules)}"
+        return (replace(blank_row(record.case, rules[0].metric, "inconclusive", sentence), seconds=record.seconds),)
     return tuple(_row(record, result, rule, against, tau) for result, rule in found)
 
 
@@ -226,8 +226,8 @@ def _judged(
         return replace(row, sentence=wording.regressed(view, loss=bound.loss, allow=bound.allow))
     if status == "passed":
         return replace(row, sentence=wording.passed(view, threshold=bound.threshold, loss=bound.loss))
-    told = wording.undecided(view, loss=bound.loss, more_sessions=against.level != "rebuild")
-    return replace(row, sentence=told, pairs_needed=view.pairs_needed)
+    sentence = wording.undecided(view, loss=bound.loss, more_sessions=against.level != "rebuild")
+    return replace(row, sentence=sentence, pairs_needed=view.pairs_needed)
 
 
 def _view(record: CaseRecord, result: Result, shift: _Shift, *, loss: float, level: Level) -> Comparison:
@@ -246,7 +246,7 @@ def _view(record: CaseRecord, result: Result, shift: _Shift, *, loss: float, lev
 
 
 def _needed(record: CaseRecord, c: Comparison, *, loss: float) -> int | None:
-    """Pairs that would tell on which side of the bound the ratio lies; METHOD 6 with the gap to this one bound."""
+    """Pairs that would decide on which side of the bound the ratio lies; METHOD 6 with the gap to this one bound."""
     sd = c.sd * record.scale
     unused = dict.fromkeys(("position", "low", "high", "position_low", "position_high"), 0.0)
     spread = Fit(mu=0.0, sd=sd, se=sd / math.sqrt(c.pairs), df=c.pairs - 2, **unused)

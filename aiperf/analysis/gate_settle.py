@@ -40,7 +40,7 @@ def settle(first: Sequence[GateRow], again: Sequence[GateRow], *, level: Level =
     adjusted over every row that was tested.
     """
     fresh = {_key(row): row for row in again}
-    # A case that came to no result the second time has one row, whatever was flagged.
+    # A case without a result the second time has one row, whatever was flagged.
     lone = {row.case: row for row in again if row.ratio is None}
     rows = [
         _confirmed(row, fresh.get(_key(row)) or lone.get(row.case), level=level) if row.status == "regressed" else row
@@ -62,15 +62,15 @@ def _confirmed(first: GateRow, again: GateRow | None, *, level: Level) -> GateRo
         return replace(first, status="inconclusive", confirmed=False, sentence=wording.once(first.sentence))
     seconds = first.seconds + again.seconds
     if again.status == "regressed":
-        told = wording.confirmed(first.sentence, again.sentence)
+        sentence = wording.confirmed(first.sentence, again.sentence)
         # Held against one stored baseline the sessions are not independent: the fresh one speaks alone.
         p = _both(first.p, again.p) if level == "rebuild" else again.p
-        return replace(again, sentence=told, p=p, confirmed=True, seconds=seconds)
-    told = wording.not_confirmed(first.sentence, again.sentence)
+        return replace(again, sentence=sentence, p=p, confirmed=True, seconds=seconds)
+    sentence = wording.not_confirmed(first.sentence, again.sentence)
     # What looked worse and then could not be looked at is not skipped: it is open.
     status = "inconclusive" if again.status == "skipped" else again.status
     return replace(
-        again, metric=first.metric, side=first.side, unit=first.unit, status=status, sentence=told,
+        again, metric=first.metric, side=first.side, unit=first.unit, status=status, sentence=sentence,
         confirmed=False, seconds=seconds,
     )  # fmt: skip
 
@@ -84,8 +84,8 @@ def _corrected(row: GateRow, *, count: int) -> GateRow:
     """A regression that so many rows would show by chance is none that was found."""
     if row.status != "regressed" or row.p is None or row.alpha is None or row.p < row.alpha:
         return row
-    told = wording.not_after_holm(row.sentence, p=row.p, alpha=row.alpha, rows=count)
-    return replace(row, status="inconclusive", sentence=told)
+    sentence = wording.not_after_holm(row.sentence, p=row.p, alpha=row.alpha, rows=count)
+    return replace(row, status="inconclusive", sentence=sentence)
 
 
 def gate_exit(

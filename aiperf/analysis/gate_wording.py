@@ -1,6 +1,6 @@
 """The sentences of a gate's rows: what was held against what, and what follows.
 
-What must not live here: any decision; every function is told what was decided.
+What must not live here: any decision.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def too_few_sessions(has: int, needs: int) -> str:
 
 
 def once(first: str) -> str:
-    """Flagged, and nobody measured it again."""
+    """Flagged, and not measured again."""
     return f"looked worse in one session, which was not confirmed: {first}"
 
 

@@ -1,4 +1,4 @@
-"""What one side of another tool's benchmark comes to: its value and spread over the tool's replicates.
+"""One side of another tool's benchmark: its value and spread over the tool's replicates.
 
 What must not live here: paired comparisons and verdicts, any tool's format.
 """
@@ -18,7 +18,7 @@ from aiperf.analysis.verdict import NO_SPREAD
 from aiperf.records import Case, Pair, Summary
 
 MOST_REPLICATES = 1000
-"""More readings of one process than this tell nothing more of its mean; they are taken in blocks."""
+"""More readings of one process than this say nothing more of its mean; they are taken in blocks."""
 
 
 def summary_of(pairs: Sequence[Pair], case: Case, *, side: str = "after") -> Summary:
@@ -38,7 +38,7 @@ def summary_of(pairs: Sequence[Pair], case: Case, *, side: str = "after") -> Sum
     return replace(found, outliers=marks.count, outlier_share=marks.share)
 
 
-def told_summary(mean: float, *, low: float, high: float, samples: int, side: str = "after") -> Summary:
+def mean_summary(mean: float, *, low: float, high: float, samples: int, side: str = "after") -> Summary:
     """Build the summary of a side of which only the tool's own mean is known: its spread is not."""
     return Summary(side, mean, low, high, samples, outliers=0, outlier_share=0.0, log_sd=None)
 
@@ -47,7 +47,7 @@ def block_size(replicates: int) -> int:
     """How many consecutive replicates make one block, so that there are at most ``MOST_REPLICATES`` blocks.
 
     Batch means (Law 2015, 9.5.3): readings that follow each other in one process are correlated, so the spread of
-    blocks tells more honestly than theirs how well the mean is known.
+    blocks is the more honest measure of how well the mean is known.
     """
     return math.ceil(replicates / MOST_REPLICATES) or 1
 

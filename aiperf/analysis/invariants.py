@@ -11,14 +11,13 @@ from itertools import pairwise
 from aiperf.records import Note, Pair
 
 WARMER = 10.0
-"""Degrees between the coolest and the hottest start of a pair from which it is told. A judgement: METHOD asks for equal
-starts and gives no number."""
+"""Degrees between the coolest and the hottest start of a pair from which they get a note. A judgement."""
 
 
 def invariant_notes(pairs: Sequence[Pair]) -> tuple[Note, ...]:
     """One note for each thing that changed between pairs, void ones included; empty when nothing is known."""
-    told = sorted((p for p in pairs if p.watch.invariants or p.watch.temperatures), key=lambda p: p.index)
-    return (*_changes(told), *_heat(told))
+    watched = sorted((p for p in pairs if p.watch.invariants or p.watch.temperatures), key=lambda p: p.index)
+    return (*_changes(watched), *_heat(watched))
 
 
 def _changes(pairs: Sequence[Pair]) -> list[Note]:

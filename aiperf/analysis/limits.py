@@ -1,4 +1,4 @@
-"""How near a side came to the measured peak_rates of the host, and whether it claims to be beyond one.
+"""How near a side came to the measured peaks of the host, and whether it claims to be beyond one.
 
 What must not live here: measuring a peak, or the verdict that follows.
 """
@@ -58,7 +58,7 @@ def limits(
 
 
 def is_beyond(limit: Limit) -> bool:
-    """Tell whether no machine with this peak can have done it."""
+    """Whether no machine with this peak can have done it."""
     return judged(limit) > next((slack for name, slack in SLACKS.items() if limit.peak_name.startswith(name)), SLACK)
 
 

@@ -50,7 +50,7 @@ LATENCIES = {
 
 
 def fewest_units(share: Fraction) -> int:
-    """Units that a launch must tell of before its percentile says something: ten of them lie beyond it (METHOD 12)."""
+    """Units that a launch must report before its percentile says something: ten of them lie beyond it (METHOD 12)."""
     return math.ceil(10 / (1 - share))
 
 
@@ -80,7 +80,7 @@ METRICS: dict[str, Metric] = {
                 label,
                 "s",
                 "lower",
-                f"the {label} of the units of work that a launch told of, {fewest_units(share)} of them or more",
+                f"the {label} of the units of work that a launch reported, {fewest_units(share)} of them or more",
                 steady=True,
             )
             for name, (label, share) in LATENCIES.items()

@@ -124,7 +124,7 @@ def _launch_value(pair: Pair, side: str, metric: str) -> float | None:
 
 
 def latencies(pair: Pair, side: str) -> list[float]:
-    """How long each unit of work of a side took in a pair, seconds, in the order in which they were told."""
+    """How long each unit of work of a side took in a pair, seconds, in the order reported."""
     return [seconds for sample in counted(pair.samples, side) for seconds in sample.latencies_s]
 
 
@@ -151,7 +151,7 @@ def _percentile(found: Sequence[float], share: Fraction) -> float | None:
 
 
 def side_run(pair: Pair, side: str) -> SideRun | None:
-    """Find what one side of a pair told besides its samples."""
+    """Find the report of one side of a pair besides its samples."""
     return next((r for r in pair.runs if r.side == side), None)
 
 
@@ -163,20 +163,22 @@ def has_metric(pairs: Sequence[Pair], case: Case, *, metric: str, sides: Sequenc
 
 
 def lacks_primary_metric(pair: Pair, case: Case) -> tuple[str, str]:
-    """The first side of which a pair does not tell what the case is about, and a sentence; both empty when none."""
+    """The first side of which a pair lacks the metric that the case is about, and a sentence; both empty when none."""
     metric = case.measure.metric
     how = reading([pair], case, metric=metric)
     for side in (s.name for s in case.sides):
         if pair.void or (side_value(pair, side, how=how) or 0) > 0:
             continue
-        told = f"{metric} is what this case is about, and it was not told"
+        sentence = f"{metric} is what this case is about, and it was not reported"
         if metric == "peak_memory":
-            told += "; of a program smaller than aiperf it is not known"
+            sentence += "; of a program smaller than aiperf it is not known"
         if metric in LATENCIES:
             units, needed = len(latencies(pair, side)), fewest_units(LATENCIES[metric][1])
-            found = f"a launch told {units}" if units else "the workload tells none (latencies)"
-            told = f"{metric} is what this case is about: it takes the latency of {needed} units of work, and {found}"
-        return side, told
+            found = f"a launch reported {units}" if units else "the workload reports none (latencies)"
+            sentence = (
+                f"{metric} is what this case is about: it takes the latency of {needed} units of work, and {found}"
+            )
+        return side, sentence
     return "", ""
 
 

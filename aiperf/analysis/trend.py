@@ -30,7 +30,7 @@ normal series of any length at about 3 % or less, noise estimated (tests/analysi
 _KEPT = 0.75
 """Share of the differences between neighbours, the smallest ones, that the noise is estimated from."""
 _RESOLUTION = 1e-6
-"""Changes of a logarithm below this are nobody's business, and weights beyond its inverse square lose digits."""
+"""Changes of a logarithm below this do not matter, and weights beyond its inverse square lose digits."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Series:
     case: str
     scenario: str
     host: str
-    """Host id, or what else there is to tell an unrecorded host by."""
+    """Host id, or the name of a host that was not recorded."""
     metric: str
     side: str
     against: str
@@ -276,7 +276,7 @@ def _comparisons(record: CaseRecord, metric: str) -> list[tuple[str, str]]:
 
 
 def _host(run: RunRecord, record: CaseRecord) -> str:
-    """A host that was not recorded is told by its name, and one without a name is nobody else's."""
+    """A host that was not recorded is known by its name, and one without a name has a series of its own."""
     return run.host_id or record.host_id or str(run.host.get("hostname") or run.run)
 
 

@@ -1,6 +1,6 @@
 """The sentences of verdicts: plain words with the figures that carry them.
 
-What must not live here: any decision; every function is told what was decided.
+What must not live here: any decision.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def side_of(scene: Scene, *, tool: ToolName) -> SideProfile:
 
 
 def _missing(calls: Sequence[Call]) -> str:
-    """How many launches no record tells the work of; what a graph captures is not launched, and a replay is."""
+    """How many launches have no record of their work; what a graph captures is not launched, and a replay is."""
     launches = [c for c in calls if _LAUNCH.match(c.name)]
     silent = [c for c in launches if not c.recorded]
     captures = {rank: _captures([c for c in calls if c.rank == rank]) for rank in {c.rank for c in silent}}

@@ -54,7 +54,7 @@ def wanted(offers: Callable[[str], bool]) -> tuple[str, ...]:
 def operations(value: Callable[[str], float | None], *, tensor_pct: float | None) -> float | None:
     """Floating-point operations of one launch; None unless every counter that they hang on was read.
 
-    ``value`` reads a counter. ``tensor_pct`` tells a tensor path that was idle from one that was not counted.
+    ``value`` reads a counter. ``tensor_pct`` distinguishes a tensor path that was idle from one that was not counted.
     """
     cores = [(value(name), weight) for name, weight in INSTRUCTIONS.items()]
     tensor = _tensor(value, tensor_pct)

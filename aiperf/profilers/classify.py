@@ -148,8 +148,8 @@ def _idle(side: SideProfile, used: float, devices: int) -> tuple[Bound, str]:
     each = kernel * side.kernels / side.launches if kernel is not None and side.kernels and side.launches else kernel
     short = interval is not None and each is not None and interval <= LAUNCH_INTERVAL_S and each < interval
     if short and interval and each and (side.launches or 0) >= FEWEST_LAUNCHES:
-        told = f"a launch every {interval * 1e6:.3g} µs, with {each * 1e6:.3g} µs of kernels in it"
-        return "launch", f"{told}{_waits(side)}"
+        every = f"a launch every {interval * 1e6:.3g} µs, with {each * 1e6:.3g} µs of kernels in it"
+        return "launch", f"{every}{_waits(side)}"
     if devices == 1 and (unseen := _unseen(side)):
         return "", unseen
     rate = f", one launch per {format_time(interval)}" if interval else ""

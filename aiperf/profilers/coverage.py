@@ -56,7 +56,7 @@ def iterations_of(sides: Sequence[SideProfile], tool: str) -> int:
 
 
 def unread(rows: Sequence[CounterRow], sides: Sequence[SideProfile]) -> str:
-    """Say what ncu left out of one side's kernels; empty when it read them all, as far as anything tells."""
+    """Say what ncu left out of one side's kernels; empty when it read them all, as far as is known."""
     read = _kernels(rows, "ncu") / iterations_of(sides, "ncu")
     seen = next((n / iterations_of(sides, tool) for tool in TRACERS if (n := _kernels(rows, tool))), None)
     if seen is None:

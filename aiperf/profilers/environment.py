@@ -22,7 +22,7 @@ _OF_THE_SHELL = re.compile(
     r"_|PWD|OLDPWD|SHLVL|HOSTNAME|LS_COLORS|LS_OPTIONS|EDITOR|VISUAL|PAGER|MAIL|SSH_\w+|XDG_\w+|DBUS_\w+|DISPLAY|COLORTERM"
     r"|WAYLAND_\w+|TMUX\w*|STY|WINDOWID|LESS\w*|HIST\w+|PS1|COLUMNS|LINES|NO_COLOR|TERM_\w+|DEBIAN_FRONTEND|PYTEST_\w+"
 )
-"""What no program computes differently by, so that nobody misses it."""
+"""Variables that change no result of a program: their absence goes unmentioned."""
 _SHORTEST_SECRET = 8
 
 
@@ -56,7 +56,7 @@ def withheld_notes(names: Sequence[str]) -> tuple[ProfileNote, ...]:
 
 
 def named_like_secret(name: str) -> bool:
-    """Whether a variable's name says that its value is nobody else's business."""
+    """Whether a variable's name suggests that its value is a secret."""
     return _SECRET.search(name) is not None
 
 

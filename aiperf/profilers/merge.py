@@ -21,8 +21,8 @@ def merged(readings: Iterable[Reading]) -> Reading:
     """All rows and sides, tools in a fixed order; the timeline of the first tracer that has one for a side."""
     found = sorted(readings, key=_place)
     rows = tuple(row for reading in found for row in reading.rows)
-    told = [side for reading in found for side in reading.sides]
-    sides = tuple(_refined(_covered(side, rows, told), rows) for side in told)
+    known = [side for reading in found for side in reading.sides]
+    sides = tuple(_refined(_covered(side, rows, known), rows) for side in known)
     return Reading(
         rows=rows,
         sides=sides,
@@ -45,12 +45,12 @@ def _spans(readings: Sequence[Reading]) -> tuple[Span, ...]:
     return tuple(span for spans in taken.values() for span in spans)
 
 
-def _covered(side: SideProfile, rows: Sequence[CounterRow], told: Sequence[SideProfile]) -> SideProfile:
+def _covered(side: SideProfile, rows: Sequence[CounterRow], known: Sequence[SideProfile]) -> SideProfile:
     """What ncu left out is known better where a tracer saw the same side."""
     if side.tool not in KERNEL_COUNTERS:
         return side
     return replace(
-        side, lost=unread([r for r in rows if r.side == side.side], [s for s in told if s.side == side.side])
+        side, lost=unread([r for r in rows if r.side == side.side], [s for s in known if s.side == side.side])
     )
 
 

@@ -223,11 +223,11 @@ def _seconds(action: Any) -> float | None:
 def _rule(action: Any) -> str:
     """Nsight Compute's own verdict on what limits a kernel: its title and, after a colon, its explanation."""
     for rule in action.rule_results_as_dicts():
-        told = rule["rule_message"]
-        if rule["rule_identifier"] == "SOLBottleneck" and told["title"]:
+        message = rule["rule_message"]
+        if rule["rule_identifier"] == "SOLBottleneck" and message["title"]:
             # Links are for its own window: @section:Name:Label@ and @url:Label:Address@.
-            text = re.sub(r"@section:[^:@]*:([^@]*)@|@url:([^:@]*):[^@]*@", r"\1\2", str(told.get("message", "")))
-            return f"{told['title']}: {' '.join(text.split())}" if text.strip() else str(told["title"])
+            text = re.sub(r"@section:[^:@]*:([^@]*)@|@url:([^:@]*):[^@]*@", r"\1\2", str(message.get("message", "")))
+            return f"{message['title']}: {' '.join(text.split())}" if text.strip() else str(message["title"])
     return ""
 
 

@@ -152,10 +152,10 @@ class _Report:
         wanted = [c if all(word in known for word in re.findall(r"[a-z]\w+", c)) else "NULL" for c in asked]
         rows = self._rows(f"SELECT {', '.join(wanted)} FROM {table}")
         self._recorded.update((row[5], row[4]) for row in rows)
-        # Both times are 0 where the driver could not tell them, and a device beyond every number means the host.
-        told = [row for row in rows if row[1] and row[1] > row[0] and row[2] != _NO_DEVICE]
-        self._timeless += len(rows) - len(told)
-        return told
+        # Both times are 0 where the driver has none, and a device beyond every number means the host.
+        timed = [row for row in rows if row[1] and row[1] > row[0] and row[2] != _NO_DEVICE]
+        self._timeless += len(rows) - len(timed)
+        return timed
 
     def _made(self, kind: Kind, name: str, common: Sequence[Any], **more: Any) -> DeviceWork:
         start, end, device, stream, correlation, process = common
@@ -189,8 +189,8 @@ class _Report:
         ]
 
     def _names(self, numbers: set[int | None]) -> dict[int | None, str]:
-        told = dict(self._rows("SELECT id, value FROM StringIds"))
-        return {number: str(told.get(number, "a kernel without a name")) for number in numbers}
+        known = dict(self._rows("SELECT id, value FROM StringIds"))
+        return {number: str(known.get(number, "a kernel without a name")) for number in numbers}
 
     def _copies(self) -> list[DeviceWork]:
         rows = self._activity("CUPTI_ACTIVITY_KIND_MEMCPY", "bytes", "copyKind", "srcKind", "dstKind")

@@ -42,7 +42,7 @@ RUN_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Done:
-    """One launch that was read: what the tool told, and what the workload told of itself."""
+    """One launch that was read: the reading of the tool, and what the workload reported of itself."""
 
     command: list[str]
     reading: Reading
@@ -152,7 +152,7 @@ def _together(ranks: Sequence[SummaryReply | None], name: str) -> int | None:
 
 
 def with_peaks(done: Sequence[Done]) -> list[Reading]:
-    """What one tool told of all sides, with the peak memory of each launch: the GPU's, if every launch has one.
+    """The readings of all sides by one tool, with the peak memory of each launch: the GPU's, if every launch has one.
 
     One kind for all of them, for they stand beside each other.
     """

@@ -65,9 +65,9 @@ def hot_spots(text: str) -> tuple[HotSpot, ...]:
 
 def read_stat(text: str, launched: Pass) -> Reading:
     """One row with the events of a side, per iteration."""
-    told = counted(text)
-    notes = [ProfileNote("uncountable_events", {"events": list(told.unreadable)})] if told.unreadable else []
-    if not told.events:
+    found = counted(text)
+    notes = [ProfileNote("uncountable_events", {"events": list(found.unreadable)})] if found.unreadable else []
+    if not found.events:
         return Reading(notes=(*notes, ProfileNote("nothing_counted", {"side": launched.side})))
     row = CounterRow(
         side=launched.side,
@@ -76,8 +76,8 @@ def read_stat(text: str, launched: Pass) -> Reading:
         name=launched.side,
         count=launched.iterations,
         # In milliseconds, in every release that prints it for -x.
-        time_s=told.events["task-clock"] / 1000 if "task-clock" in told.events else None,
-        metrics={name: value / max(1, launched.iterations) for name, value in told.events.items()},
+        time_s=found.events["task-clock"] / 1000 if "task-clock" in found.events else None,
+        metrics={name: value / max(1, launched.iterations) for name, value in found.events.items()},
     )
     return Reading((row,), notes=tuple(notes))
 

@@ -108,8 +108,8 @@ def has_ncu_report(ncu: FoundTool | None) -> Path | None:
 
 def offered_counters(ncu: FoundTool) -> frozenset[str]:
     """Names of the counters that an ncu lists for the GPUs here, without suffix; none when it does not answer."""
-    told = _answer(str(ncu.path), "--query-metrics", ncu.libraries)
-    return frozenset(re.findall(r"^\s*([a-z]\w*__\w+)\s", told, re.MULTILINE))
+    listed = _answer(str(ncu.path), "--query-metrics", ncu.libraries)
+    return frozenset(re.findall(r"^\s*([a-z]\w*__\w+)\s", listed, re.MULTILINE))
 
 
 def importers(nsys: Path) -> tuple[Path, ...]:
@@ -125,7 +125,7 @@ def importers(nsys: Path) -> tuple[Path, ...]:
 
 
 def missing_libraries(binary: Path, *, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Shared libraries that the dynamic linker does not find for a program; empty when ldd cannot tell."""
+    """Shared libraries that the dynamic linker does not find for a program; empty when ldd fails."""
     done = _run(["ldd", str(binary)], env)
     return tuple(sorted(set(re.findall(r"^\s*(\S+) => not found", done, re.MULTILINE))))
 

@@ -87,7 +87,7 @@ def _read(traces: Sequence[_Trace], launched: Pass, expected: int) -> Reading:
     total = sum(hot.values())
     ranked = sorted(hot.items(), key=lambda item: -item[1])[:_HOT]
     lost = f"{orphans} GPU records have no launch" if orphans else ""
-    # Without a GPU there are no calls to CUDA; with one, launches of which nothing was recorded are worth telling.
+    # Without a GPU there are no calls to CUDA; with one, launches of which nothing was recorded count as lost.
     scene = Scene(
         launched.side, launched.iterations, ranges, tuple(work), tuple(calls), lost, settled=bool(launched.ranks)
     )
@@ -115,7 +115,7 @@ def _load(path: Path) -> list[dict[str, Any]]:
 
 
 def _timed(event: dict[str, Any]) -> bool:
-    """Whether an event has a begin and a length that are numbers: the writer leaves NaN where it could not tell."""
+    """Whether an event has a begin and a length that are numbers: the writer leaves NaN where it has none."""
     times = event.get("ts"), event.get("dur")
     return all(isinstance(time, int | float) and math.isfinite(time) for time in times)
 
@@ -156,7 +156,7 @@ class _Trace:
         return found
 
     def _one(self, event: dict[str, Any], launch: dict[str, Any]) -> DeviceWork:
-        told = event["args"]
+        args = event["args"]
         kind = _GPU[event["cat"]]
         name = (
             _copy_name(event["name"]) if kind == "memcpy" else "memset" if kind == "memset" else _short(event["name"])
@@ -167,17 +167,17 @@ class _Trace:
             event["ts"] * _US,
             (event["ts"] + event["dur"]) * _US,
             # Copies between devices say inDevice instead; the process of a GPU event is its device, too.
-            int(told.get("device", told.get("inDevice", event["pid"]))),
-            int(told.get("stream", event["tid"])),
+            int(args.get("device", args.get("inDevice", event["pid"]))),
+            int(args.get("stream", event["tid"])),
             self.rank,
             launch["ts"] * _US,
             launched_end=(launch["ts"] + launch["dur"]) * _US,
             thread=launch["tid"] if isinstance(launch["tid"], int) else None,
-            bytes=float(told["bytes"]) if "bytes" in told else None,
-            grid=_product(told.get("grid")),
-            block=_product(told.get("block")),
-            registers=told.get("registers per thread"),
-            shared_bytes=told.get("shared memory"),
+            bytes=float(args["bytes"]) if "bytes" in args else None,
+            grid=_product(args.get("grid")),
+            block=_product(args.get("block")),
+            registers=args.get("registers per thread"),
+            shared_bytes=args.get("shared memory"),
         )
 
     def calls(self) -> list[Call]:

@@ -90,7 +90,7 @@ def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None =
         CaseBlock("facts", "What the sides report of themselves", [] if imported else fact_sentences(record)),
         CaseBlock("limits", "The limit", _limits(run, record)),
         CaseBlock("host", "What the host did meanwhile", [] if imported else meanwhile_sentences(record)),
-        CaseBlock("incidents", "What disturbed it", _disturbances(record)),
+        CaseBlock("incidents", "Incidents and notes", _disturbances(record)),
         _findings(run, record),
         CaseBlock("book", "The book", row_sentences(case.book, record)),
         CaseBlock("reproduce", "To reproduce it", reproduce(run, record)),

@@ -31,7 +31,7 @@ def _told(term: ClockTerm, found: Comparison, result: Result) -> str:
     rates = f"{result.against} {_mhz(term.against_mhz)}, {result.side} {_mhz(term.side_mhz)} MHz"
     part = f"the {term.clock} clock is {_ratio(term)} ({rates}{_span(term)})"
     if not term.whole:
-        return f"In the {term.pairs} of {found.pairs} pairs in which it was read, {part}; the others do not tell."
+        return f"In the {term.pairs} of {found.pairs} pairs in which it was read, {part}; in the others it was not."
     if not known(found.ratio):
         return f"Of the ratio {part}."
     cycles = format_ratio(found.ratio / term.ratio)

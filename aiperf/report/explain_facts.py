@@ -18,22 +18,22 @@ from aiperf.report.scenarios import value_text
 from aiperf.units import significant
 
 _ELSEWHERE = ("cpus", "threads", "memory_nodes", "readings_held", "readings_unheld")
-"""Told where the measuring is."""
+"""Named where the measuring is described."""
 _MARKS = ("folder", "code_digest", "step_digest", "library_sha", "compile_options")
 """Marks for programs, and what only repeats the parameters."""
 _SOFTWARE = ("python", "torch")
 """Worth a word only where the sides differ."""
 _MOST = 3
-"""Values of one side, from pair to pair, that are told one by one."""
+"""Values of one side, from pair to pair, that are listed one by one."""
 
 
 def fact_sentences(record: CaseRecord) -> list[str]:
     """One sentence on what differs between the sides, one on what does not; none of programs, which say nothing."""
     if record.case.is_command:
         return []
-    told = {**_counted(record), **_told(record)}
-    alike = {name: by for name, by in told.items() if len(by) == len(record.case.sides) and len({*by.values()}) == 1}
-    differing = [f"{name}: {_by_side(by)}" for name, by in told.items() if name not in alike]
+    found = {**_counted(record), **_facts(record)}
+    alike = {name: by for name, by in found.items() if len(by) == len(record.case.sides) and len({*by.values()}) == 1}
+    differing = [f"{name}: {_by_side(by)}" for name, by in found.items() if name not in alike]
     same = [f"{name} {next(iter(by.values()))}" for name, by in alike.items() if name not in _SOFTWARE]
     return [
         *([f"They differ in {'; '.join(differing)}."] if differing else []),
@@ -42,7 +42,7 @@ def fact_sentences(record: CaseRecord) -> list[str]:
 
 
 def _counted(record: CaseRecord) -> dict[str, dict[str, str]]:
-    """Count -> side -> its value as text; what the scenario claims of is told there."""
+    """Count -> side -> its value as text; without those that the scenario claims of."""
     found: dict[str, dict[str, str]] = {}
     for side, counts in own_counts(record).items():
         for name in counts.keys() - record.case.moves.keys():
@@ -54,7 +54,7 @@ def _by_side(by: dict[str, str]) -> str:
     return ", ".join(f"{side} {text}" for side, text in by.items())
 
 
-def _told(record: CaseRecord) -> dict[str, dict[str, str]]:
+def _facts(record: CaseRecord) -> dict[str, dict[str, str]]:
     """Fact -> side -> its value as text, of all pairs that count."""
     found: dict[str, dict[str, dict[str, None]]] = {}
     for side in record.case.sides:

@@ -20,7 +20,7 @@ ALL = ""
 """The mark of all readings of a pair, whoever ran."""
 ALL_TEXT = "all readings"
 _PHASES = ("energy of ", "warm-up of ", "slices of ")
-"""Marks of phases that stand in where a side's turns tell nothing, the longest first."""
+"""Marks of phases that stand in where a side's turns are too short to be read, the longest first."""
 _SHARES = {"gpu_busy", "cpu_busy", "cpu_steal"}
 _UNITS = (("_mhz", "MHz"), ("_bytes_per_s", "B/s"), ("_per_s", "/s"), ("_c", "°C"), ("_w", "W"))
 _WORDS = {"sm": "SM", "gpu": "GPU", "cpu": "CPU", "pcie": "PCIe", "nvlink": "NVLink"}
@@ -85,13 +85,13 @@ def reading_cells(record: CaseRecord, marks: Sequence[str]) -> list[tuple[str, t
 def reading_values(record: CaseRecord) -> list[dict[str, Any]]:
     """For programs: medians over the pairs that count, of each side's turns and of all readings, where any was read."""
     used = [p for p in record.pairs if not p.void]
-    found, told = _by_name(used), list[dict[str, Any]]()
+    found, rows = _by_name(used), list[dict[str, Any]]()
     for mark in (*(side.name for side in record.case.sides), ALL):
         readings = {name: statistics.median(marks[mark]) for name, marks in found.items() if mark in marks}
         pairs = sum(bool(pair.telemetry.get(mark)) for pair in used)
         if readings:
-            told.append({"case": record.case.id, "mark": mark or ALL_TEXT, "pairs": pairs, "readings": readings})
-    return told
+            rows.append({"case": record.case.id, "mark": mark or ALL_TEXT, "pairs": pairs, "readings": readings})
+    return rows
 
 
 def placement_sentences(record: CaseRecord) -> list[str]:
@@ -103,12 +103,12 @@ def placement_sentences(record: CaseRecord) -> list[str]:
     places = [f"CPU {format_cpus(cpus)}" + _times(count, len(used)) for cpus, count in bound.items() if cpus]
     said = [f"The sides were bound to {', '.join(places)}."] if places else ["The sides were bound to no CPU."]
     sides = [side.name for side in record.case.sides]
-    memory = [f"{side} {told}" for side in sides if (told := _nodes(used, side))]
+    memory = [f"{side} {nodes}" for side in sides if (nodes := _nodes(used, side))]
     said += [f"Memory pages lay on NUMA nodes: {'; '.join(memory)}."] * bool(memory)
     threads = {side: _facts(used, side, "threads") for side in sides}
     if any(threads.values()):
-        told = ", ".join(f"{s} {'/'.join(sorted({str(n) for n in found}))}" for s, found in threads.items() if found)
-        said.append(f"Threads of torch on the CPU: {told}.")
+        counts = ", ".join(f"{s} {'/'.join(sorted({str(n) for n in found}))}" for s, found in threads.items() if found)
+        said.append(f"Threads of torch on the CPU: {counts}.")
     return said
 
 
@@ -186,16 +186,16 @@ def _each(pairs: Iterable[Pair], side: str, name: str) -> list[float]:
 
 
 def _used(pairs: Sequence[Pair], sides: Sequence[str], *, each: str) -> list[str]:
-    told, none = [], []
+    parts, none = [], []
     for name, words in _USAGE.items():
         counted = {side: _each(pairs, side, name) for side in sides}
         if any(any(values) for values in counted.values()):
             values = ", ".join(f"{s} {_usage_span(name, found)}" for s, found in counted.items() if found)
-            told.append(f"{words}: {values}")
+            parts.append(f"{words}: {values}")
         elif any(counted.values()):
             none.append(words)
-    told += [f"0: {', '.join(none)}"] * bool(none)
-    return [f"Used by a side's own processes, {each}: {'; '.join(told)}."] if told else []
+    parts += [f"0: {', '.join(none)}"] * bool(none)
+    return [f"Used by a side's own processes, {each}: {'; '.join(parts)}."] if parts else []
 
 
 def _starts(pairs: Sequence[Pair]) -> list[str]:
@@ -220,8 +220,11 @@ def _times(count: int, total: int) -> str:
 
 
 def _nodes(pairs: Sequence[Pair], side: str) -> str:
-    told = [nodes for nodes in _facts(pairs, side, "memory_nodes") if isinstance(nodes, dict)]
-    shares = {node: statistics.median(n.get(node, 0.0) for n in told) for node in sorted({n for t in told for n in t})}
+    known = [nodes for nodes in _facts(pairs, side, "memory_nodes") if isinstance(nodes, dict)]
+    shares = {
+        node: statistics.median(n.get(node, 0.0) for n in known)
+        for node in sorted({n for nodes in known for n in nodes})
+    }
     return ", ".join(f"{format_percent(share)} on {node}" for node, share in shares.items() if share)
 
 

@@ -1,4 +1,4 @@
-"""What a scenario's claim came to: words for a table's cell, a sentence for a win that it does not bear, and a story.
+"""Results of a scenario's claims in words: a table's cell, a sentence for a win without its mechanism, explanations.
 
 A claim of what the workload counts itself is held against the run's own record, every other against a profile.
 What must not live here: holding counters against claims (profilers/counters.py), tables.
@@ -22,13 +22,13 @@ BARS = (
     f"{100 * MOVED_BY_PERF:.0f} %"
 )
 """When a counter counts as moved."""
-_MOST_TELLING = ("opposite", "did_not_move", "moved", "not_readable")
+_BY_WEIGHT = ("opposite", "did_not_move", "moved", "not_readable")
 
 
 def mechanism_cell(record: CaseRecord, profile: Profile | None) -> str:
-    """``as claimed``, or the most telling that any counter came to, and how many did. Empty without a claim.
+    """``as claimed``, or the result that matters most and how many counters have it. Empty without a claim.
 
-    A claim of which a tool found that neither side does any such thing counts for nothing beside others.
+    A claim of something that neither side does is left out beside others.
     """
     claims = record.case.moves
     if not claims:
@@ -37,7 +37,7 @@ def mechanism_cell(record: CaseRecord, profile: Profile | None) -> str:
     if not found:
         return NOT_PROFILED
     states = [m.state for m in concerned(found)]
-    main = next(state for state in _MOST_TELLING if state in states)
+    main = next(state for state in _BY_WEIGHT if state in states)
     return RESULT[main] if len(set(states)) == 1 else f"{RESULT[main]} ({states.count(main)} of {len(states)})"
 
 
@@ -54,14 +54,14 @@ def flag(record: CaseRecord, profile: Profile | None) -> str:
     held = (record.case.sides[-1].name, record.case.sides[0].name)
     if not any(r.primary and (r.side, r.against) == held and record.outcome(r) == "improved" for r in record.results):
         return ""
-    told = "; ".join(_told(m) for m in against)
-    return f"improved, but not by the mechanism that it claims: {told}"
+    moves = "; ".join(_movement(m) for m in against)
+    return f"improved, but not by the mechanism that it claims: {moves}"
 
 
 def mechanism_sentences(record: CaseRecord, profile: Profile | None) -> list[str]:
-    """Each claim and what came of it."""
+    """Each claim and its result."""
     found = {m.counter: m for m in _held(record, profile)}
-    said = [_came_of(name, claim, found.get(name)) for name, claim in record.case.moves.items()]
+    said = [_explanation(name, claim, found.get(name)) for name, claim in record.case.moves.items()]
     if record.pairs and any(name not in found for name in record.case.moves):
         said.append(f"To read what was not: {shlex.join(['aiperf', 'profile', record.case.scenario])}")
     return said
@@ -77,7 +77,7 @@ def own_counts(record: CaseRecord) -> dict[str, dict[str, float]]:
     return {side: {name: median(values) for name, values in by.items()} for side, by in counted.items()}
 
 
-def _came_of(name: str, claim: str, found: Mechanism | None) -> str:
+def _explanation(name: str, claim: str, found: Mechanism | None) -> str:
     should = f"{name} should {_should(claim)}"
     if found is None:
         return f"{should}: {NOT_PROFILED}."
@@ -89,18 +89,18 @@ def _came_of(name: str, claim: str, found: Mechanism | None) -> str:
 
 
 def _held(record: CaseRecord, profile: Profile | None) -> list[Mechanism]:
-    """What came of the claims of this very record: a profile may be older than the scenario."""
+    """Results of the claims of this very record: a profile may be older than the scenario."""
     claims = record.case.moves
     profiled = {m.counter: m for m in (profile.mechanism if profile else ()) if claims.get(m.counter) == m.claimed}
     own, sides = own_counts(record), record.case.sides
     before, after = (Observed(own=own.get(side.name, {})) for side in (sides[0], sides[-1]))
     counted = {m.counter: m for m in mechanisms(claims, before, after) if m.tool == "aiperf"}
     # A tool looks from outside; the workload's word stands where none could.
-    told = {name: m for name, m in profiled.items() if m.state != "not_readable" or name not in counted}
-    return [found for name in claims if (found := told.get(name) or counted.get(name))]
+    read = {name: m for name, m in profiled.items() if m.state != "not_readable" or name not in counted}
+    return [found for name in claims if (found := read.get(name) or counted.get(name))]
 
 
-def _told(found: Mechanism) -> str:
+def _movement(found: Mechanism) -> str:
     values = f"{written(found.before, found.unit)} before, {written(found.after, found.unit)} after"
     return f"{found.counter} should {_should(found.claimed)} and {_went(found)} ({values})"
 

@@ -61,7 +61,7 @@ def words(x: float, y: float, text: str, name: str = "text", *more: str) -> str:
 
 
 def block(x: float, y: float, width: float, height: float, name: str, *, tip: str = "") -> str:
-    """Draw a filled rectangle; ``tip`` is told when it is pointed at."""
+    """Draw a filled rectangle; ``tip`` is shown when it is pointed at."""
     place = f'x="{x:.7g}" y="{y:g}" width="{max(width, 0):.5g}" height="{height:g}"'
     return f'<rect class="ap-{name}" {place}>{f"<title>{safe(tip)}</title>" if tip else ""}</rect>'
 

@@ -38,7 +38,7 @@ def profiles_html(run: str, profiles: Sequence[Profile], *, most_bytes: int = MO
         f"<title>{escape(run)} – aiperf</title><style>{source('style.css')}{_WIDE}</style></head><body>",
         f"<header><h1>{escape(run)}</h1></header><main>",
         "<p>Profiled, not measured: the times of a profiled launch are no timing result.</p>",
-        *([_told(suite_lines(profiles, width=_WIDTH))] if len(profiles) > 1 else []),
+        *([_text(suite_lines(profiles, width=_WIDTH))] if len(profiles) > 1 else []),
     ]
     room = most_bytes - _TAIL_BYTES - sum(len(part.encode("utf-8", "replace")) for part in head)
     shown: list[str] = []
@@ -63,10 +63,10 @@ def _section(profile: Profile) -> str:
         for caption, svg in pictures
         if svg
     )
-    told = _told(profile_lines(profile, width=_WIDTH))
-    return f"<section><h2>{escape(clean(profile.case))}</h2>{drawn}{told}</section>"
+    text = _text(profile_lines(profile, width=_WIDTH))
+    return f"<section><h2>{escape(clean(profile.case))}</h2>{drawn}{text}</section>"
 
 
-def _told(lines: Sequence[Line]) -> str:
+def _text(lines: Sequence[Line]) -> str:
     text = "\n".join(line.text for line in lines)
-    return f'<div class="scroll"><pre class="told">{escape(text)}</pre></div>'
+    return f'<div class="scroll"><pre class="text">{escape(text)}</pre></div>'

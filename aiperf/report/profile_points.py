@@ -121,8 +121,8 @@ def _counted_whole(
         return f"{side} declares no bytes, and its DRAM traffic was not read"
     operations, size = format_rate(flops, "FLOP"), format_value(amount, "B")
     both = f"{operations} and {size} to and from memory counted by ncu"
-    told = both if moved else f"{operations} counted by ncu and {size} {meaning} declared"
-    said = f"{side} as a whole: {told} per iteration, {_timing(timed)}{_beside(flops, work.get('flops') or 0.0)}"
+    counts = both if moved else f"{operations} counted by ncu and {size} {meaning} declared"
+    said = f"{side} as a whole: {counts} per iteration, {_timing(timed)}{_beside(flops, work.get('flops') or 0.0)}"
     return RooflinePoint(side, place, flops, amount, _seconds(timed), said)
 
 

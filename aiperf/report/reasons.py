@@ -29,9 +29,9 @@ _HUGE_LOG = 20.0
 
 
 def result_sentences(result: Result, *, word: str = "") -> list[str]:
-    """Tell one result: figures, verdict, why not its neighbour, what would help, diagnostics.
+    """Explain one result: figures, verdict, why not its neighbour, what would help, diagnostics.
 
-    ``word`` is what came of it where its case was cut short.
+    ``word`` is its outcome where its case was cut short.
     """
     found, verdict = result.comparison, result.verdict
     if word in _CUT_SHORT:
@@ -98,7 +98,9 @@ def _surer(result: Result) -> list[str]:
     elif verdict.word == "inconclusive" and verdict.reason == "interval_straddles":
         said.append("More pairs are not likely to decide it: the difference is too near to the threshold.")
     if known(found.mde) and not math.isinf(found.mde):
-        said.append(f"With {found.pairs} pairs a difference of {format_percent(found.mde)} can be told from none.")
+        said.append(
+            f"With {found.pairs} pairs a difference of {format_percent(found.mde)} can be distinguished from none."
+        )
     if verdict.provisional:
         said.append("The verdict is provisional: measure with --precision standard to confirm it.")
     return [" ".join(said)] if said else []
@@ -117,11 +119,13 @@ def _position(found: Comparison) -> list[str]:
     if not (known(found.position) and known(found.position_low) and known(found.position_high)):
         return []
     if max(map(abs, (found.position, found.position_low, found.position_high))) > _HUGE_LOG:
-        return ["Position effect: too few pairs to tell it."]
+        return ["Position effect: too few pairs to estimate it."]
     effect, low, high = (math.expm1(x) for x in (found.position, found.position_low, found.position_high))
     holds = low <= 0 <= high
     judged = (
-        "no effect that this many pairs can tell" if holds else "the order matters here, and is taken out of the ratio"
+        "no effect that this many pairs can detect"
+        if holds
+        else "the order matters here, and is taken out of the ratio"
     )
     return [f"Position effect {format_change(effect)} ({format_change_interval(low, high)}): {judged}."]
 

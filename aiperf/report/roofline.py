@@ -113,11 +113,11 @@ def _drawn(
     for point, at in zip(points, _spread([_label_y(p, x, y) for p in points], _APART), strict=True):
         name, share = shares[point.side]
         body += _mark(point, f"{clean(point.side)}: {format_share(share)} of {name}", x, y, at)
-    told = [f"{_SHAPE_WORDS[p.place % 4]}: {p.said}" for p in points] + [f"Not drawn: {why}" for why in problems]
+    sentences = [f"{_SHAPE_WORDS[p.place % 4]}: {p.said}" for p in points] + [f"Not drawn: {why}" for why in problems]
     for number, kernel in enumerate(kernels, 1):
         name, share = peaks.binding(kernel, _named(profile, kernel.side))
-        told.append(f"{number}: {kernel.said}, {_status(kernel)}, {format_share(share)} of {name}; counted by ncu")
-    lines = [line for text in told for line in wrapped(clean(text), 130)]
+        sentences.append(f"{number}: {kernel.said}, {_status(kernel)}, {format_share(share)} of {name}; counted by ncu")
+    lines = [line for text in sentences for line in wrapped(clean(text), 130)]
     body += [words(16, bottom + 62 + n * _LINE, line) for n, line in enumerate(lines)]
     described = "; ".join(
         f"{p.side} {format_rate(p.rate, 'FLOP/s')}, {format_share(shares[p.side][1])} of {shares[p.side][0]}"

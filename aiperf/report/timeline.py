@@ -42,7 +42,7 @@ _GUTTER, _RIGHT = 176, 24
 _BAR, _LANE_GAP, _MOST_DEEP = 13, 8, 4
 _LETTER = 6.7
 _FEWEST_LETTERS = 10
-"""A name cut shorter tells nothing."""
+"""A name cut shorter is of no use."""
 _LONGEST_NAME = 120
 
 
@@ -77,10 +77,10 @@ class _Bar:
             name = middle_cut(clean(one.name), _LONGEST_NAME)
             return f"{name}: {format_time(one.end_s - one.start_s)}, from {format_time(max(0.0, one.start_s))}"
         kinds = Counter(span.kind for span in self.spans)
-        told = ", ".join(f"{n} × {_word(kind)}" for kind, n in kinds.most_common())
+        parts = ", ".join(f"{n} × {_word(kind)}" for kind, n in kinds.most_common())
         together = sum(span.end_s - span.start_s for span in self.spans)
         name = middle_cut(clean(max(self.spans, key=lambda s: s.end_s - s.start_s).name), _LONGEST_NAME)
-        return f"{told}: {format_time(together)} together, from {format_time(max(0.0, self.start))}; longest {name}"
+        return f"{parts}: {format_time(together)} together, from {format_time(max(0.0, self.start))}; longest {name}"
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class _Track:
     """One side's part of the picture."""
 
     side: str
-    told: str
+    caption: str
     """What of the side is drawn, behind its name."""
     lanes: tuple[_Lane, ...]
     end: float
@@ -159,19 +159,19 @@ def _tracks(profile: Profile, spans: Sequence[Span]) -> list[_Track]:
     """What is drawn of each side: as many iterations as the bars of every side hold, so that lengths compare."""
     found = {side: [s for s in spans if s.side == side] for side in sides_of(profile)}
     found = {side: own for side, own in found.items() if own}
-    told = {side: next((s for tool in TRACERS if (s := side_of(profile, side, tool))), None) for side in found}
-    marks = {side: _marks(own, told[side]) for side, own in found.items()}
+    traced = {side: next((s for tool in TRACERS if (s := side_of(profile, side, tool))), None) for side in found}
+    marks = {side: _marks(own, traced[side]) for side, own in found.items()}
     # Where one side's iterations are not known, all of every side is drawn.
     whole = min(sum(mark <= _read_until(own) for mark in marks[side]) for side, own in found.items())
     common = max(1, whole) if all(marks.values()) else max(map(len, marks.values()))
-    return [_track(side, own, told[side], marks[side], common) for side, own in found.items()]
+    return [_track(side, own, traced[side], marks[side], common) for side, own in found.items()]
 
 
-def _marks(spans: Sequence[Span], told: SideProfile | None) -> list[float]:
+def _marks(spans: Sequence[Span], traced: SideProfile | None) -> list[float]:
     """Where the iterations of a side end; of one range around all of them, at their mean length."""
     ranges = [s for s in spans if s.kind == "range"]
     ranges = sorted((s for s in ranges if s.lane == ranges[0].lane), key=lambda s: s.start_s)
-    count = told.iterations if told else 0
+    count = traced.iterations if traced else 0
     if len(ranges) == count:
         return [s.end_s for s in ranges]
     if len(ranges) != 1:
@@ -185,14 +185,14 @@ def _read_until(spans: Sequence[Span]) -> float:
     return max(s.start_s for s in spans) if len(spans) >= MOST_SPANS else math.inf
 
 
-def _track(side: str, spans: Sequence[Span], told: SideProfile | None, marks: Sequence[float], common: int) -> _Track:
+def _track(side: str, spans: Sequence[Span], traced: SideProfile | None, marks: Sequence[float], common: int) -> _Track:
     end = max(s.end_s for s in spans)
     if len(marks) > common:
         end = min(end, marks[common - 1])
     what = format_time(end)
-    if len(marks) > 1 and told and told.wall_s is not None:
+    if len(marks) > 1 and traced and traced.wall_s is not None:
         part = f"the first {common} of {len(marks)}" if len(marks) > common else f"all {common}"
-        what = f"{format_time(told.wall_s / told.iterations)} an iteration, {part} in {format_time(end)}"
+        what = f"{format_time(traced.wall_s / traced.iterations)} an iteration, {part} in {format_time(end)}"
     return _Track(side, what, tuple(_lanes(s for s in spans if s.start_s < end)), end)
 
 
@@ -263,7 +263,7 @@ def _legend(kinds: Sequence[str], width: int) -> tuple[list[str], int]:
 def _side(track: _Track, scale: Scale, top: int, least: float) -> tuple[list[str], int]:
     """One side's heading, lanes and axis; returns where it ends."""
     lanes = track.lanes
-    body = [words(16, top + 18, f"{track.side}, {track.told}", "ink", "head")]
+    body = [words(16, top + 18, f"{track.side}, {track.caption}", "ink", "head")]
     first = y = top + 28
     drawn: list[str] = []
     for place, lane in enumerate(lanes):

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from aiperf.analysis.imported import MOST_REPLICATES, block_size, summary_of, told_summary, unpaired
+from aiperf.analysis.imported import MOST_REPLICATES, block_size, mean_summary, summary_of, unpaired
 from aiperf.analysis.pairs import ComparisonError
 from aiperf.records import Case, Measure, Pair, Sample, Side
 
@@ -49,7 +49,7 @@ def test_a_time_of_zero_has_no_summary() -> None:
 
 
 def test_the_tool_s_own_mean_has_no_spread() -> None:
-    assert told_summary(2.0, low=1.0, high=3.0, samples=9).log_sd is None
+    assert mean_summary(2.0, low=1.0, high=3.0, samples=9).log_sd is None
 
 
 @pytest.mark.parametrize("count", [1, MOST_REPLICATES, MOST_REPLICATES + 1, 123_457])
@@ -67,4 +67,4 @@ def test_above_1_means_that_after_is_faster_and_no_spread_gives_nothing() -> Non
     assert found.low < 2 < found.high
     steady = summary_of([pair(i, 1.0) for i in range(3)], CASE)
     assert unpaired(steady, steady, replicates=(3, 3), alpha=0.05, delta=0.02) is None
-    assert unpaired(slow, told_summary(1, low=1, high=1, samples=3), replicates=(5, 0), alpha=0.05, delta=0.02) is None
+    assert unpaired(slow, mean_summary(1, low=1, high=1, samples=3), replicates=(5, 0), alpha=0.05, delta=0.02) is None

@@ -231,7 +231,8 @@ def test_a_pair_that_does_not_tell_what_its_case_is_about_says_which_side_and_wh
     assert lacks_primary_metric(pair, make_case()) == ("", "")
     assert lacks_primary_metric(pair, make_case(metric="peak_memory")) == (
         "after",
-        "peak_memory is what this case is about, and it was not told; of a program smaller than aiperf it is not known",
+        "peak_memory is what this case is about, and it was not reported; "
+        "of a program smaller than aiperf it is not known",
     )  # fmt: skip
     side, told = lacks_primary_metric(pair, make_case(metric="latency_p99"))
     assert (side, told) == (

@@ -335,4 +335,4 @@ def test_a_case_whose_sides_do_not_tell_what_it_is_about_fails_and_says_so() -> 
     sit(state, Bench([pair()]))
     record = to_record(state)
     assert (record.status, record.pairs) == ("failed", ())
-    assert "it takes the latency of 1000 units of work, and the workload tells none" in record.failure.message
+    assert "it takes the latency of 1000 units of work, and the workload reports none" in record.failure.message

@@ -156,7 +156,7 @@ def test_diagnostics_stand_under_the_verdict() -> None:
     text = " ".join(result_sentences(make_result(comparison)))
     assert "98.4 % interval 1.90 … 2.10 from 6 pairs." in text
     assert "Second opinion, by ranks: 2.00× (signed-rank interval 1.80 … 2.20)." in text
-    assert "Position effect +0.10 % (−0.40 … +0.60 %): no effect that this many pairs can tell." in text
+    assert "Position effect +0.10 % (−0.40 … +0.60 %): no effect that this many pairs can detect." in text
     assert "3 of 360 samples of before are outliers (0.4 % of its time); kept." in text
     assert "samples of after" not in text
     ordered = replace(comparison, position_low=0.0005)
@@ -213,7 +213,7 @@ def test_a_judged_case_tells_only_the_findings_that_touch_it() -> None:
 def test_a_position_effect_that_no_float_holds_is_told_in_words() -> None:
     found = make_comparison(1.0, 0.98, interval=(0.9, 1.1))
     wild = replace(found, position=0.1, position_low=-900.0, position_high=900.0)
-    assert "Position effect: too few pairs to tell it." in result_sentences(make_result(wild, "inconclusive"))
+    assert "Position effect: too few pairs to estimate it." in result_sentences(make_result(wild, "inconclusive"))
 
 
 def test_the_command_that_measures_the_case_again_is_given() -> None:

@@ -46,7 +46,7 @@ class CiEntry:
     word: str
     """The verdict's word, or the status of a case without one."""
     summary: str
-    """One line: what came of it."""
+    """The outcome in one line."""
     text: str
     """All there is to say, several lines."""
     seconds: float
@@ -137,7 +137,7 @@ def entries_of_gate(outcome: GateOutcome) -> tuple[CiEntry, ...]:
 
 
 def entry_of_error(name: str, summary: str, *, word: str = "failed") -> CiEntry:
-    """Build the entry of a command that came to nothing, such as one that was interrupted at once."""
+    """Build the entry of a command without a result, such as one that was interrupted at once."""
     return _own(name, word, summary, summary)
 
 

@@ -44,8 +44,8 @@ def _case(entry: CiEntry) -> ElementTree.Element:
     given = {"classname": f"aiperf.{clean(entry.group)}", "name": clean(entry.name), "time": _time([entry])}
     case = ElementTree.Element("testcase", given)
     if tag := _ELEMENTS.get(entry.outcome):
-        told = {"message": clean(entry.summary), "type": clean(entry.word)}
-        ElementTree.SubElement(case, tag, told).text = legal(entry.text) if entry.red else None
+        attributes = {"message": clean(entry.summary), "type": clean(entry.word)}
+        ElementTree.SubElement(case, tag, attributes).text = legal(entry.text) if entry.red else None
     if not entry.red:
         ElementTree.SubElement(case, "system-out").text = legal(f"{entry.summary}\n\n{entry.text}")
     return case

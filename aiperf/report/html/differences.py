@@ -31,7 +31,7 @@ class PairDifferences:
 
     logs: tuple[float, ...]
     orders: tuple[int, ...]
-    """+1 where ``against`` went first; empty when the record does not tell."""
+    """+1 where ``against`` went first; empty when the record does not say."""
     running: tuple[tuple[int, Fit], ...]
     """(pairs so far, fit of them), from the first that has an interval."""
 
@@ -93,7 +93,7 @@ def _running(found: PairDifferences, places: Sequence[int], scale: Scale) -> str
 
 
 def _points(found: PairDifferences, points: Sequence[tuple[int, int]]) -> str:
-    """A triangle where ``against`` went first, a disc where ``side`` did; discs where nobody knows."""
+    """A triangle where ``against`` went first, a disc where ``side`` did; discs where that is not known."""
     if not found.orders:
         return path(discs(points), "mark")
     first = [p for p, o in zip(points, found.orders, strict=True) if o > 0]

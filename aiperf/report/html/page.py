@@ -68,10 +68,10 @@ def render_html(
     found = overview(run, records, warnings=warnings)
     base = _page(environment, run, records, found, warnings=warnings, only=only, details={}, curves={})
     room = most_bytes - len(base.encode("utf-8", "replace"))
-    told = {profile.case: profile for profile in profiles}
+    by_case = {profile.case: profile for profile in profiles}
 
     def view(record: CaseRecord) -> CaseView:
-        return case_view(run, record, pairs=pairs, profile=told.get(record.case.id))
+        return case_view(run, record, pairs=pairs, profile=by_case.get(record.case.id))
 
     details, curves = _details(environment, _in_need(records, only, found), records, view=view, room=room)
     return _page(environment, run, records, found, warnings=warnings, only=only, details=details, curves=curves)

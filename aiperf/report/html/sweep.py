@@ -53,7 +53,7 @@ class _Point:
     value: Any
     result: Result
     word: str
-    """What came of it."""
+    """The outcome."""
 
 
 def sweeps(records: Sequence[CaseRecord]) -> list[Sweep]:

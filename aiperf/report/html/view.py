@@ -120,7 +120,7 @@ def libraries(run: RunRecord) -> str:
 
 
 def _not_begun(run: RunRecord, records: Sequence[CaseRecord], *, damaged: bool) -> list[RunRow]:
-    """Rows of planned cases without a record; with damaged records about nobody knows which of them were begun."""
+    """Rows of planned cases without a record; beside damaged records it is not known which of them were begun."""
     missing = run.without(record.case.id for record in records)
     ended = "the run has not come to it" if _running(run) else "the run ended before it"
     lost = run.status == "finished"
@@ -173,7 +173,7 @@ def _key(value: float | None) -> str:
 
 
 def _tiles(rows: Sequence[RunRow]) -> tuple[Tile, ...]:
-    """Every verdict and what befell the rest, in one order; verdicts without a row are told as 0."""
+    """Every outcome with its number of rows, in one order; a verdict without a row counts 0."""
     counts = Counter(outcome_class(row.outcome) for row in rows)
     verdicts = ("improved", "regressed", "equivalent", "inconclusive", "invalid")
     order = [*GLYPHS, *sorted({row.outcome for row in rows} - set(GLYPHS))]

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from aiperf.analysis.imported import block_size, summary_of, told_summary
+from aiperf.analysis.imported import block_size, mean_summary, summary_of
 from aiperf.analysis.pairs import ComparisonError
 from aiperf.plan.cases import case_id
 from aiperf.records import Case, CaseRecord, Failure, Measure, Pair, Sample, Side, text_notes
@@ -98,7 +98,7 @@ def _measured(bare: CaseRecord, benchmark: Benchmark) -> CaseRecord:
     pairs = pairs_of(benchmark, SIDE)
     if not pairs and benchmark.told is not None:
         told = benchmark.told
-        summary = told_summary(told.mean, low=told.low, high=told.high, samples=told.samples)
+        summary = mean_summary(told.mean, low=told.low, high=told.high, samples=told.samples)
         return replace(bare, summaries=(summary,))
     spent = sum(p.seconds for p in pairs if math.isfinite(p.seconds))
     notes = (*bare.notes, *text_notes(_block_note(benchmark)))
