@@ -237,7 +237,7 @@ def test_a_pair_that_does_not_tell_what_its_case_is_about_says_which_side_and_wh
     side, told = lacks_primary_metric(pair, make_case(metric="latency_p99"))
     assert (side, told) == (
         "before",
-        "latency_p99 is what this case is about: it takes the latency of 1000 units of work, and the workload tells "
+        "latency_p99 is what this case is about: it takes the latency of 1000 units of work, and the workload reports "
         "none (latencies)",
     )  # fmt: skip
     void = make_pair(0, {"before": 2e-3, "after": 1e-3}, void=True)
