@@ -49,9 +49,9 @@ ANSWERS: Mapping[Answer, str] = {
 """What each answer means. The order is also the order of preference: a row with several cases is answered by its best,
 because the book claims a gain without saying at which size. How a ladder answers is said in LADDERS."""
 LADDERS = (
-    "A ladder answers a row by the one side that is the row's after: the side that the scenario's citation names, the "
-    "best of several where the book means a sweep and the citation names those, and the last side where it names none; "
-    "against the first side unless the citation says against which. Other sides count for nothing."
+    "A ladder answers a row by one side: the one that the scenario's citation names, the best of them if it names "
+    "several (a sweep), or the last side if it names none. It is compared with the first side unless the citation "
+    "names another."
 )
 _ORDER = {answer: place for place, answer in enumerate(ANSWERS)}
 

@@ -119,7 +119,7 @@ def all_series(entries: Iterable[tuple[RunRecord, CaseRecord]], *, metric: str =
 
     ``entries`` come oldest first.
 
-    A run without a number (skipped, failed) is a point too. A case none of whose runs holds the metric has a series
+    A run without a number (skipped, failed) is a point too. A case none of whose runs has the metric has a series
     without side.
     """
     groups: dict[tuple[str, str], list[tuple[RunRecord, CaseRecord]]] = {}
@@ -269,7 +269,7 @@ def _points(members: Sequence[tuple[RunRecord, CaseRecord]], metric: str, side: 
 
 
 def _comparisons(record: CaseRecord, metric: str) -> list[tuple[str, str]]:
-    """(side, against) of every comparison that holds the metric; of imported values (side, "")."""
+    """(side, against) of every comparison that has the metric; of imported values (side, "")."""
     if record.results:
         return [(r.side, r.against) for r in record.results if r.comparison.metric == metric]
     return [(side, "") for name, side in record_values(record) if name == metric]

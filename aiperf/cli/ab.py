@@ -48,9 +48,11 @@ from aiperf.settings import ENERGY_SECONDS
 
 _Before = Annotated[
     str,
-    typer.Option("--before", metavar="CMD", help="The program as it was; no shell runs it: sh -c '...' for pipes."),
+    typer.Option(
+        "--before", metavar="CMD", help="Command line of the baseline; run without a shell (for pipes: sh -c '...')."
+    ),
 ]
-_Budget = Annotated[str, typer.Option("--budget", help="Time to spend, e.g. 60s; a case still gets its first look.")]
+_Budget = Annotated[str, typer.Option("--budget", help="Time to spend, e.g. 60s; the first look is always completed.")]
 
 
 @with_format()
@@ -58,17 +60,22 @@ _Budget = Annotated[str, typer.Option("--budget", help="Time to spend, e.g. 60s;
 def ab(
     form: OutputFormat,
     before: _Before,
-    after: Annotated[str, typer.Option("--after", metavar="CMD", help="The program as it is now.")],
+    after: Annotated[str, typer.Option("--after", metavar="CMD", help="Command line of the candidate.")],
     env_before: Annotated[list[str], typer.Option("--env-before", metavar="NAME=VALUE")] = [],  # noqa: B006
     env_after: Annotated[list[str], typer.Option("--env-after", metavar="NAME=VALUE")] = [],  # noqa: B006
     slice_: Annotated[
-        str, typer.Option("--slice", help="auto: slice programs that only compute; off: run them one after the other.")
+        str,
+        typer.Option(
+            "--slice", help="auto: alternate time slices of compute-only programs; off: run them one after the other."
+        ),
     ] = "auto",
-    same_output: Annotated[bool, typer.Option("--same-output", help="Both must print the same bytes.")] = False,
+    same_output: Annotated[bool, typer.Option("--same-output", help="Require that both print the same bytes.")] = False,
     gpus: Annotated[
-        int, typer.Option("--gpus", min=0, metavar="N", help="GPUs that both use: their energy counts.")
+        int, typer.Option("--gpus", min=0, metavar="N", help="Number of GPUs that both use; their energy is measured.")
     ] = 0,
-    delta: Annotated[float | None, typer.Option("--delta", help="Smallest ratio that matters, e.g. 0.02.")] = None,
+    delta: Annotated[
+        float | None, typer.Option("--delta", help="Smallest relative difference that matters, e.g. 0.02.")
+    ] = None,
     budget: _Budget = "80s",
     precision: PrecisionOption = "standard",
     seed: SeedOption = 0,
@@ -81,7 +88,7 @@ def ab(
     cost: CostOption = "",
     ci_files: CiPaths = MappingProxyType({}),
 ) -> None:
-    """Compare two programs: wall, user and system time and peak memory, in about a minute."""
+    """Compare two programs in about a minute: wall, user and system time, and peak memory."""
     with told_to_ci("aiperf ab", ci_files):
         wanted = chosen_columns(columns, cost=cost)
         prices = load_prices(cost) if cost else None

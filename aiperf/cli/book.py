@@ -33,26 +33,26 @@ from aiperf.store.write import write_whole
 def book(
     form: OutputFormat,
     chapters: Annotated[
-        list[str], typer.Option("--chapter", metavar="N|app", help="Only this chapter; may be given again.")
+        list[str], typer.Option("--chapter", metavar="N|app", help="Only this chapter; repeatable.")
     ] = [],  # noqa: B006 - typer reads the default and never changes it
     only_missing: Annotated[
-        bool, typer.Option("--missing", help="Only core rows of chapters 1-14 and the appendix without a scenario.")
+        bool, typer.Option("--missing", help="Only core rows of chapters 1-14 and the appendix that have no scenario.")
     ] = False,
-    html: Annotated[bool, typer.Option("--html", help="Write one self-contained HTML page instead.")] = False,
+    html: Annotated[bool, typer.Option("--html", help="Write a self-contained HTML page instead.")] = False,
     output: Annotated[
-        str, typer.Option("--output", metavar="PATH", help="Where the page goes; else book.html in the results.")
+        str,
+        typer.Option("--output", metavar="PATH", help="File of the page; default: book.html in the results folder."),
     ] = "",
     results: ResultsOption = DEFAULT_RESULTS,
 ) -> None:
-    """Hold the book beside the machine: every before/after pair, its scenarios, the claim, what was measured.
+    """Compare the book's claims with what was measured: every before/after row and its scenarios.
 
-    A ladder answers a row by the side that the scenario's citation names, by the best of several where it names several
-    (the book means a sweep), and by its last side where it names none; the other sides count for nothing. A row that
-    gains something else than time (memory, accuracy, a reading) is not judged by time.
+    A row is judged by the side that the scenario's citation names; if it names several (a sweep), by the best of them;
+    if it names none, by the last side. Rows about memory, accuracy or a reading are not judged by time.
     """
     refuse_page_in(form, html=html)
     if output and not html:
-        raise usage("only a page has this.", "Add --html.", where="--output")
+        raise usage("needs --html.", "Add --html.", where="--output")
     rows, host = load_book(chapters), read_host()
     asked = tuple(dict.fromkeys(row.chapter for row in rows)) if chapters else ()
     # Whether a row has a scenario is known without asking what the scenario needs.

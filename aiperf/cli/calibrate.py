@@ -40,8 +40,12 @@ def calibrate(
     form: OutputFormat,
     selectors: Annotated[list[str], typer.Argument(metavar="[SCENARIO ...]")] = ["same-vs-same"],  # noqa: B006
     sessions: Annotated[int, typer.Option("--sessions", min=2, help="A/A sessions per case.")] = 20,
-    inject: Annotated[str, typer.Option("--inject", help="Slowdowns to look for, or an empty text.")] = "0.02,0.05",
-    power_sessions: Annotated[int, typer.Option("--power-sessions", min=2, help="Sessions per slowdown.")] = 10,
+    inject: Annotated[
+        str, typer.Option("--inject", help="Slowdowns to detect, e.g. 0.02,0.05; empty for none.")
+    ] = "0.02,0.05",
+    power_sessions: Annotated[
+        int, typer.Option("--power-sessions", min=2, help="Sessions per injected slowdown.")
+    ] = 10,
     only: OnlyOption = [],  # noqa: B006
     precision: PrecisionOption = "standard",
     seed: SeedOption = 0,
@@ -77,7 +81,7 @@ def _slowdowns(text: str) -> tuple[float, ...]:
     try:
         found = tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
-        raise usage(f'"{text}" is not a list of shares.', "Write for instance 0.02,0.05.", where="--inject") from None
+        raise usage(f'invalid value "{text}".', "For example: 0.02,0.05.", where="--inject") from None
     if any(not 0 < share < 10 for share in found):
-        raise usage(f'"{text}" holds a share that is not above 0.', "Write for instance 0.02,0.05.", where="--inject")
+        raise usage(f'"{text}" must hold numbers above 0.', "For example: 0.02,0.05.", where="--inject")
     return found

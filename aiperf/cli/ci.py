@@ -153,7 +153,11 @@ def told_to_ci(title: str, paths: CiPaths) -> Iterator[None]:
 def refuse_files_of_a_dry_run(paths: CiPaths) -> None:
     """Refuse files that would hold nothing. Raises UserError."""
     if paths:
-        raise usage("a dry run measures nothing that a report could hold.", "Leave the files out.", where="--dry-run")
+        raise usage(
+            "cannot be combined with report files: a dry run measures nothing.",
+            "Leave the files out.",
+            where="--dry-run",
+        )
 
 
 def _write_errors(entries: Sequence[CiEntry], title: str, exit_code: Exit, paths: CiPaths) -> tuple[Fault, ...]:
@@ -170,9 +174,7 @@ def _refuse_same_file(paths: CiPaths) -> None:
         for path in one.files(paths[one.name]).values() if one.name in paths else ():
             flag = f"--{one.name}"
             if (other := taken.setdefault(path.resolve(), flag)) != flag:
-                raise UserError(
-                    Fault(flag, f'"{path}" is already the file of {other}.', "Give each a file of its own.")
-                )
+                raise UserError(Fault(flag, f'"{path}" is already used by {other}.', "Use a different file for each."))
 
 
 def _write(flag: str, path: Path, text: str) -> Iterator[Fault]:
@@ -181,7 +183,7 @@ def _write(flag: str, path: Path, text: str) -> Iterator[Fault]:
         path.write_text(text, encoding="utf-8", newline="\n")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        yield Fault(flag, f'"{path}" cannot be written: {reason}.', "Name a file in a folder that you may write to.")
+        yield Fault(flag, f'"{path}" cannot be written: {reason}.', "Choose a folder that you can write to.")
 
 
 def _in_github(environ: Mapping[str, str]) -> bool:

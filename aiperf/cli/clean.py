@@ -28,10 +28,10 @@ _NAMES: dict[Kind, tuple[str, str]] = {
 def clean(
     form: OutputFormat,
     results: ResultsOption = DEFAULT_RESULTS,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed; remove nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed without removing it.")] = False,
 ) -> None:
-    """Remove raw profiler reports (nsys, ncu, traces) of stored runs, the folder profile-by-hand, and what workers
-    cached under ~/.cache/aiperf (bytecode, compiled libraries)."""
+    """Remove raw profiler reports of stored runs, the folder profile-by-hand, and the caches of workers under
+    ~/.cache/aiperf (bytecode, compiled libraries)."""
     found = find_leftovers(results)
     if not dry_run:
         remove_leftovers(found, results)

@@ -23,14 +23,14 @@ from aiperf.store.read import StoredRun, open_run
 @with_format()
 def compare(
     form: OutputFormat,
-    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN [RUN ...]", help="Names, folders or latest.")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN [RUN ...]", help="Run names, run folders or latest.")],
     results: ResultsOption = DEFAULT_RESULTS,
     every_metric: EveryMetricOption = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Compare although host or scenario differ; every figure then says so.")
+        bool, typer.Option("--force", help="Compare even if the host or scenario differs; each figure is then marked.")
     ] = False,
 ) -> None:
-    """Hold stored runs against the first one: what differs around them, then every case."""
+    """Compare stored runs with the first one: their environments, then every case."""
     stored = _open(runs, results)
     read = [run.read_cases() for run in stored]
     calibrations = {run.record.host_id: load_calibration(run.record.host_id) for run in stored if run.record.host_id}
@@ -52,5 +52,5 @@ def _open(names: list[str], results: Path) -> list[StoredRun]:
     folders = [run.folder.resolve() for run in stored]
     twice = next((run.folder.name for run, own in zip(stored, folders, strict=True) if folders.count(own) > 1), "")
     if twice:
-        raise usage(f"{twice} is named twice.", "A run says nothing about itself; name two different ones.")
+        raise usage(f"{twice} is named twice.", "Name two different runs.")
     return stored

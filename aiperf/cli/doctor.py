@@ -25,20 +25,20 @@ from aiperf.report.views.doctor_table import difference_view, report_view
 def doctor(
     form: OutputFormat,
     group: Annotated[
-        str, typer.Option("--group", help=f"Only one: {', '.join(GROUPS)}. The beginning of its name will do.")
+        str, typer.Option("--group", help=f"Only this group: {', '.join(GROUPS)}. A prefix is enough.")
     ] = "",
-    every: Annotated[bool, typer.Option("--all", help="Also what is good, and what does not apply here.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 6 when a finding says unfit.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also show passed and inapplicable probes.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 6 if any finding is unfit.")] = False,
     checklist: Annotated[
-        bool, typer.Option("--checklist", help="Walk the book's whole checklist: probes, scenarios, questions.")
+        bool, typer.Option("--checklist", help="Show the book's whole checklist: probes, scenarios and open questions.")
     ] = False,
-    data: Annotated[Path, typer.Option("--data", help="Folder whose disk and checkout are judged.")] = Path(),
-    keep: Annotated[Path | None, typer.Option("--save", help="Also write everything to this file, as JSON.")] = None,
+    data: Annotated[Path, typer.Option("--data", help="Folder whose disk and git checkout are checked.")] = Path(),
+    keep: Annotated[Path | None, typer.Option("--save", help="Also save the full report to this file as JSON.")] = None,
     diff: Annotated[
-        tuple[Path, Path] | None, typer.Option("--diff", metavar="A B", help="Compare two saved reports instead.")
+        tuple[Path, Path] | None, typer.Option("--diff", metavar="A B", help="Compare two saved reports.")
     ] = None,
 ) -> None:
-    """Read this host and judge it. Changes nothing, starts nothing on a GPU."""
+    """Check this host for settings that bias benchmarks. Changes nothing and starts nothing on a GPU."""
     if diff is not None:
         if group or checklist or strict or keep is not None:
             hint = "Leave --group, --checklist, --strict and --save out."
@@ -47,7 +47,7 @@ def doctor(
         print_in(form, difference_view(before, after, differences(before, after)))
         return
     if checklist and group:
-        raise usage("--checklist walks every group.", "Leave --group out.", where="--group")
+        raise usage("cannot be combined with --checklist.", "Leave one of them out.", where="--group")
     if not data.is_dir():
         raise usage(f'"{data}" is not a folder.', where="--data")
     report = examine(HostReader(data=data.resolve()), group=group)

@@ -27,24 +27,24 @@ class TextForm(StrEnum):
 
 
 def export(
-    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.parquet, .csv or .json; - for stdout.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Output file: .parquet, .csv or .json; - for stdout.")],
     runs: Annotated[
-        list[str], typer.Argument(metavar="[RUN...]", help="Runs (name, folder or latest); default latest.")
+        list[str], typer.Argument(metavar="[RUN...]", help="Run names, run folders or latest (the default).")
     ] = [],  # noqa: B006
-    every: Annotated[bool, typer.Option("--all", help="Every stored run.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Export every stored run.")] = False,
     what: Annotated[
         str,
         typer.Option(
             "--what",
             metavar="TABLE",
-            help=f"{', '.join(table.name for table in TABLES)}; aiperf query --schema describes them.",
+            help=f"{', '.join(table.name for table in TABLES)}; described by aiperf query --schema.",
         ),
     ] = COMPARISONS.name,
-    form: Annotated[TextForm, typer.Option("--format", help="With --output -: csv or json.")] = TextForm.csv,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    form: Annotated[TextForm, typer.Option("--format", help="Format for --output -: csv or json.")] = TextForm.csv,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     results: ResultsOption = DEFAULT_RESULTS,
 ) -> None:
-    """Write stored runs into one Parquet, CSV or JSON file: one tidy table, raw numbers in seconds and bytes."""
+    """Export stored runs as one tidy Parquet, CSV or JSON table, in seconds and bytes."""
     table = table_named(what, where="--what")
     chosen, problems = choose_runs(runs, every=every, results=Path(results))
     to = sys.stdout if str(output) == STDOUT else output

@@ -60,35 +60,39 @@ _TITLE = "aiperf gate"
 
 
 _Selectors = Annotated[
-    list[str], typer.Argument(metavar="[NAME|TAG|PATH|GLOB ...]", help="What to gate; with --promote: runs.")
+    list[str], typer.Argument(metavar="[NAME|TAG|PATH|GLOB ...]", help="Scenarios to gate; with --promote: runs.")
 ]
 _Config = Annotated[
-    str, typer.Option("--config", metavar="NAME|FILE", help="A gate of configs/gates, or a file like them.")
+    str, typer.Option("--config", metavar="NAME|FILE", help="Gate configuration: a name from configs/gates, or a file.")
 ]
 _Against = Annotated[
-    str, typer.Option("--against", metavar="GIT_REF", help="Base: rebuilt and interleaved with head, here and now.")
+    str, typer.Option("--against", metavar="GIT_REF", help="Base revision; rebuilt here and interleaved with the head.")
 ]
-_Head = Annotated[str, typer.Option("--head", metavar="GIT_REF", help="What is gated; the tree as it lies by default.")]
-_Build = Annotated[str, typer.Option("--build", metavar="CMD", help="Builds a checkout, run in its folder.")]
-_Side = Annotated[str, typer.Option("--side", help="Which side of a scenario is gated; its last one by default.")]
+_Head = Annotated[str, typer.Option("--head", metavar="GIT_REF", help="Head revision; default: the working tree.")]
+_Build = Annotated[str, typer.Option("--build", metavar="CMD", help="Build command, run in each checkout.")]
+_Side = Annotated[str, typer.Option("--side", help="Side of the scenario to gate; default: its last one.")]
 _Baseline = Annotated[
-    str, typer.Option("--baseline", metavar="FILE", help="Hold speedups against stored ones instead of a ref.")
+    str,
+    typer.Option("--baseline", metavar="FILE", help="Compare speedups with a stored baseline instead of a git ref."),
 ]
 _Absolute = Annotated[
-    bool, typer.Option("--absolute", help="Hold values against the baseline: same hardware, 5 sessions or more.")
+    bool,
+    typer.Option(
+        "--absolute", help="Compare absolute values with the baseline; needs the same hardware and 5 sessions."
+    ),
 ]
 _OnInconclusive = Annotated[
     str,
     typer.Option(
-        "--on-inconclusive", metavar="pass|warn|fail", help="How to treat inconclusive cases; fail is exit code 3."
+        "--on-inconclusive", metavar="pass|warn|fail", help="How to treat inconclusive cases; fail exits with 3."
     ),
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be gated; measure nothing.")]
-_Promote = Annotated[bool, typer.Option("--promote", help="Add stored runs to the file of --baseline, a session each.")]
-_Why = Annotated[str, typer.Option("--why", help="--promote: the reason, for those who review the file.")]
-_Who = Annotated[str, typer.Option("--who", help="--promote: who; git's user.name by default.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan without measuring.")]
+_Promote = Annotated[bool, typer.Option("--promote", help="Add stored runs to the --baseline file, one session each.")]
+_Why = Annotated[str, typer.Option("--why", help="With --promote: the reason, for reviewers.")]
+_Who = Annotated[str, typer.Option("--who", help="With --promote: the author; default: git's user.name.")]
 _Precision = Annotated[
-    str, typer.Option("--precision", help="quick, standard, rigorous, or a file; the gate's own by default.")
+    str, typer.Option("--precision", help="quick, standard, rigorous, or a file; default: the gate's own.")
 ]
 
 
@@ -121,13 +125,15 @@ def gate(
     quiet: QuietOption = False,
     ci_files: CiPaths = MappingProxyType({}),
 ) -> None:
-    """Pass or fail a change: base and head rebuilt and interleaved here, or held against a baseline file.
+    """Pass or fail a change: rebuild base and head and interleave them here, or compare with a baseline file.
 
-    What looks worse is measured again in a fresh session: only what both sessions find worse than allowed fails.
+    Cases that look worse are measured again in a fresh session; only a regression that both sessions confirm fails.
     """
     if promote:
         if dry_run:
-            raise usage("a promotion is written at once.", "Leave it out; git shows what changed.", where="--dry-run")
+            raise usage(
+                "cannot be combined with --promote.", "Leave it out; git diff shows the change.", where="--dry-run"
+            )
         _promote(selectors, results=results, baseline=baseline, who=who, why=why, form=form)
         return
     with told_to_ci(_TITLE, ci_files):
@@ -164,7 +170,7 @@ def _gate(
 ) -> Gate:
     chosen = selectors or list(config.scenarios)
     if not chosen:
-        raise usage("there is nothing to gate.", "Name scenarios, or list them under scenarios: in a gate's file.")
+        raise usage("there is no scenario to gate.", "Name scenarios, or list them under scenarios: in a gate's file.")
     host = read_host()
     plan = make_plan(load_scenarios(find_scenarios(chosen)), host, settings, only=only)
     return Gate(
@@ -184,11 +190,17 @@ def _config(config: GateConfig, given: dict[str, str], *, absolute: bool) -> Gat
     if given["on_inconclusive"] not in ("", *ON_INCONCLUSIVE):
         faults.append(invalid_value("--on-inconclusive", given["on_inconclusive"], ON_INCONCLUSIVE))
     if given["against"] and given["baseline"]:
-        faults.append(Fault("--baseline", "excludes --against.", "Give a git ref or a file."))
+        faults.append(Fault("--baseline", "cannot be combined with --against.", "Give a git ref or a file."))
     if absolute and not (given["baseline"] or config.baseline):
-        faults.append(Fault("--absolute", "needs values to hold against.", "Give --baseline FILE."))
+        faults.append(Fault("--absolute", "needs a baseline.", "Give --baseline FILE."))
     if (given["head"] or given["build"]) and given["baseline"]:
-        faults.append(Fault("--baseline", "measures the tree as it lies.", "Leave --head and --build out."))
+        faults.append(
+            Fault(
+                "--baseline",
+                "cannot be combined with --head or --build.",
+                "Leave them out: the working tree is measured.",
+            )
+        )
     if faults:
         raise UserError(faults)
     changes: dict[str, Any] = {name: value for name, value in given.items() if value}
@@ -203,7 +215,7 @@ def _config(config: GateConfig, given: dict[str, str], *, absolute: bool) -> Gat
 
 def _refuse(paths: CiPaths, *, dry_run: bool, why: str, who: str) -> None:
     if why or who:
-        raise usage("only a promotion has a reason and an author.", "Add --promote.", where="--why" if why else "--who")
+        raise usage("needs --promote.", "Add --promote.", where="--why" if why else "--who")
     if dry_run:
         refuse_files_of_a_dry_run(paths)
 
@@ -215,7 +227,11 @@ def _heading(wanted: Gate) -> str:
 
 
 def _promote(names: list[str], *, results: Path, baseline: str, who: str, why: str, form: OutputFormat) -> None:
-    faults = [] if names else [Fault("--promote", "names no run.", "Name stored runs: aiperf gate --promote RUN ...")]
+    faults = (
+        []
+        if names
+        else [Fault("--promote", "needs at least one run.", "Name stored runs: aiperf gate --promote RUN ...")]
+    )
     faults += [] if baseline else [Fault("--baseline", "is missing.", "Name the file to write.")]
     faults += [] if why.strip() else [Fault("--why", "is missing.", "Say why these runs are the new baseline.")]
     if faults:

@@ -27,16 +27,16 @@ def history(
     form: OutputFormat,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A scenario, or the id of one of its cases.")],
     results: ResultsOption = DEFAULT_RESULTS,
-    case: Annotated[str, typer.Option("--case", help="Only this case (its id).")] = "",
+    case: Annotated[str, typer.Option("--case", help="Only the case with this id.")] = "",
     metric: Annotated[
-        str, typer.Option("--metric", help="time, first_iteration, peak_memory, ...; default: what the case is about.")
+        str, typer.Option("--metric", help="time, first_iteration, peak_memory, ...; default: the primary metric.")
     ] = "",
-    host: Annotated[str, typer.Option("--host", help="Only this host: its id, the beginning of it, or its name.")] = "",
+    host: Annotated[str, typer.Option("--host", help="Only this host: its id, a prefix of it, or its name.")] = "",
     all_hosts: Annotated[
-        bool, typer.Option("--all-hosts", help="Every host, not only that of the newest run; never mixed.")
+        bool, typer.Option("--all-hosts", help="Show every host, each by itself; default: the host of the newest run.")
     ] = False,
 ) -> None:
-    """Show the trend of a scenario: every run, what changed between them, and where the level changed."""
+    """Show the trend of a scenario over stored runs, with its change points and what changed there."""
     stored = entries(results, scenario=name)
     taken = [(entry.run, entry.record) for entry in stored.entries]
     if not taken:
@@ -46,7 +46,7 @@ def history(
     if metric == "memory":
         metric = "gpu_memory" if "gpu_memory" in known else "peak_memory"
     if metric and known and metric not in known:
-        raise usage(f'no run of {name} holds the metric "{metric}".', f"They hold: {allowed(known)}.", "--metric")
+        raise usage(f'no run of {name} has the metric "{metric}".', f"Available: {allowed(known)}.", "--metric")
     found = all_series(taken, metric=metric)
     shown = _of_host(found, host) if host else found if all_hosts else latest_hosts(found)
     hidden = [] if host else [series for series in found if series not in shown]
@@ -69,7 +69,7 @@ def _nothing(name: str, results: Path, *, damaged: int) -> UserError:
 def _of_case(taken: list[tuple[RunRecord, CaseRecord]], case: str) -> list[tuple[RunRecord, CaseRecord]]:
     ids = list(dict.fromkeys(record.case.id for _, record in taken))
     if case and case not in ids:
-        raise usage(f'no case "{case}" in these runs.', nearest(case, ids) or f"They hold: {allowed(ids)}.", "--case")
+        raise usage(f'no case "{case}" in these runs.', nearest(case, ids) or f"Available: {allowed(ids)}.", "--case")
     return [(run, record) for run, record in taken if case in ("", record.case.id)]
 
 

@@ -13,5 +13,5 @@ from aiperf.host.relevance import HostCheck
 
 HostCheckOption = Annotated[
     HostCheck,
-    typer.Option("--host-check", help="Findings of this host that can bias a case: strict measures no unfit case."),
+    typer.Option("--host-check", help="What to do about host findings that can bias a case; strict skips unfit cases."),
 ]

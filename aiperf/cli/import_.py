@@ -34,24 +34,28 @@ class Tool(StrEnum):
 @with_format(OutputFormat.table, OutputFormat.markdown, OutputFormat.json)
 def import_(
     form: OutputFormat,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="JSON files of other tools; .gz too.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="JSON files of other tools, optionally gzipped.")
+    ],
     tool: Annotated[
-        Tool, typer.Option("--tool", help="The tool that wrote them; auto: told by what they hold.")
+        Tool, typer.Option("--tool", help="The tool that wrote them; auto detects it from the content.")
     ] = Tool.auto,
     results: ResultsOption = DEFAULT_RESULTS,
     host_id: Annotated[
-        str, typer.Option("--host-id", help="Name of the machine they were measured on; else taken from the file.")
+        str, typer.Option("--host-id", help="Name of the machine they were measured on; default: from the file.")
     ] = "",
-    again: Annotated[bool, typer.Option("--again", help="Import a file though its content is stored already.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Import even if the same content is already stored.")] = False,
     before: Annotated[
-        str, typer.Option("--before", help="A benchmark of the file: one more case holds AFTER against it.")
+        str, typer.Option("--before", help="A benchmark of the file, to be compared with --after in an extra case.")
     ] = "",
-    after: Annotated[str, typer.Option("--after", help="The benchmark that is held against it, unpaired.")] = "",
-    name: Annotated[str, typer.Option("--name", help="Name of that case.")] = "",
+    after: Annotated[str, typer.Option("--after", help="The benchmark compared with --before (unpaired).")] = "",
+    name: Annotated[str, typer.Option("--name", help="Name of the extra case.")] = "",
 ) -> None:
-    """Store results of pyperf, hyperfine, nvbench, pytest-benchmark and google/benchmark, one run a file."""
+    """Import results of pyperf, hyperfine, nvbench, pytest-benchmark or google/benchmark, one run per file."""
     if bool(before) != bool(after) or (name and not before):
-        raise usage("--before and --after belong together, --name to both.", "Give both or neither.", where="--before")
+        raise usage(
+            "--before and --after must be given together; --name needs both.", "Give both or neither.", where="--before"
+        )
     against = Against(before, after, name) if before else None
     options = ImportOptions(results, tool.value, host_id, again=again, argv=tuple(sys.argv), against=against)
     imported, faults = import_files(files, options)

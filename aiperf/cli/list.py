@@ -29,19 +29,23 @@ from aiperf.scenario.find import Listing, list_scenarios
 from aiperf.scenario.workloads import list_workloads
 from aiperf.store.reference import recorded_seconds
 
-_WHERE = "as a tag or, where no tag is called so, in name, title, workload or row of the book"
+_WHERE = "as a tag or, if there is no such tag, in the name, title, workload or book row"
 
 
 @with_format()
 def list_command(
     form: OutputFormat,
     words: Annotated[list[str], typer.Argument(metavar="WORD", help=f"Only scenarios with every WORD {_WHERE}.")] = [],  # noqa: B006
-    folder: Annotated[list[Path], typer.Option("--folder", help="Look here instead of the shipped scenarios.")] = [],  # noqa: B006
+    folder: Annotated[
+        list[Path], typer.Option("--folder", help="Search this folder instead of the shipped scenarios; repeatable.")
+    ] = [],  # noqa: B006
     suites: Annotated[bool, typer.Option("--suites", help="List the suites instead.")] = False,
-    workloads: Annotated[bool, typer.Option("--workloads", help="List what workload: may name instead.")] = False,
-    counters: Annotated[bool, typer.Option("--counters", help="List what moves: may name instead.")] = False,
+    workloads: Annotated[bool, typer.Option("--workloads", help="List the workloads instead.")] = False,
+    counters: Annotated[
+        bool, typer.Option("--counters", help="List the counters that moves: can name instead.")
+    ] = False,
 ) -> None:
-    """List the scenarios there are, or the suites, workloads or counters."""
+    """List scenarios, suites, workloads or counters."""
     _refuse_mixtures({"suites": suites, "workloads": workloads, "counters": counters}, narrowed=bool(words or folder))
     if suites:
         print_in(form, suites_view(_suites()))
@@ -57,9 +61,9 @@ def _refuse_mixtures(listings: dict[str, bool], *, narrowed: bool) -> None:
     asked = [name for name, wanted in listings.items() if wanted]
     if len(asked) > 1:
         options = [f"--{name}" for name in asked]
-        raise usage(f"{' and '.join(options)} are listings of their own.", "Give one of them.")
+        raise usage(f"{' and '.join(options)} cannot be combined.", "Give one of them.")
     if asked and narrowed:
-        raise usage(f"{asked[0]} have no words and no folder.", "Leave them out.", where=f"--{asked[0]}")
+        raise usage(f"--{asked[0]} takes no WORD and no --folder.", "Leave them out.", where=f"--{asked[0]}")
 
 
 def _scenarios(words: Sequence[str], folder: Sequence[Path]) -> list[Listing]:

@@ -14,10 +14,10 @@ from aiperf.scenario.scaffold import scaffold
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="Name of the scenario to be.")],
-    folder: Annotated[Path, typer.Option("--folder", help="Where to write it.")] = Path("."),
+    name: Annotated[str, typer.Argument(help="Name of the new scenario.")],
+    folder: Annotated[Path, typer.Option("--folder", help="Folder to write to.")] = Path("."),
 ) -> None:
-    """Write a small working scenario and workload to edit."""
+    """Create a small working scenario and workload to edit."""
     written = scaffold(name, folder)
     for path in written:
         print(f"wrote {path}")

@@ -37,33 +37,33 @@ BudgetOption = Annotated[
     str,
     typer.Option("--budget", help="Time for the whole run, e.g. 10min; every case still gets its first look."),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of orders, inputs and offsets; recorded.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Random seed of orders, inputs and offsets (recorded).")]
 OnlyOption = Annotated[
-    list[str], typer.Option("--only", metavar="AXIS=VALUE", help="Keep the cases with this axis value.")
+    list[str], typer.Option("--only", metavar="AXIS=VALUE", help="Only cases with this axis value; repeatable.")
 ]
 ShardOption = Annotated[
-    str, typer.Option("--shard", metavar="I/N", help="Part I of N of the plan: one part for each GPU, or each host.")
+    str, typer.Option("--shard", metavar="I/N", help="Run part I of N of the plan, e.g. one part per GPU or host.")
 ]
-EveryMetricOption = Annotated[bool, typer.Option("--all-metrics", help="Show every metric, not only the headline.")]
-ResultsOption = Annotated[Path, typer.Option("--results", help="Folder that holds the runs.")]
+EveryMetricOption = Annotated[bool, typer.Option("--all-metrics", help="Show every metric, not only the primary one.")]
+ResultsOption = Annotated[Path, typer.Option("--results", help="Folder of the stored runs.")]
 PinOption = Annotated[
     str,
-    typer.Option(
-        "--pin", help="auto (quiet CPUs, near the GPUs of a case; the same for both sides), none, or a CPU list."
-    ),
+    typer.Option("--pin", help="CPUs of both sides: auto (quiet ones, near the GPUs used), none, or a list like 0-3."),
 ]
-PeaksOption = Annotated[bool, typer.Option("--peaks/--no-peaks", help="Measure limits this host has not measured yet.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+PeaksOption = Annotated[
+    bool, typer.Option("--peaks/--no-peaks", help="Measure peaks that are not stored for this host yet.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress.")]
 ColumnsOption = Annotated[
     str,
     typer.Option(
-        "--columns", metavar="NAMES", help="More columns: energy (run: half a minute more a pair), cost, goodput."
+        "--columns", metavar="NAMES", help="Extra columns: energy (adds half a minute per pair), cost, goodput."
     ),
 ]
 CostOption = Annotated[
-    str, typer.Option("--cost", metavar="FILE", help="Your prices, a file like configs/cost/example.yaml.")
+    str, typer.Option("--cost", metavar="FILE", help="YAML file of prices, like configs/cost/example.yaml.")
 ]
-TimeoutOption = Annotated[str, typer.Option("--timeout", help="Limit of every phase of a worker, e.g. 2min.")]
+TimeoutOption = Annotated[str, typer.Option("--timeout", help="Timeout of each phase of a worker, e.g. 2min.")]
 
 Command = Callable[..., None]
 
@@ -101,7 +101,7 @@ def with_format(*allowed: OutputFormat) -> Callable[[Command], Command]:
     forms = allowed or tuple(OutputFormat)
     options = {
         "format_": (
-            Annotated[str, typer.Option("--format", metavar="|".join(forms), help="How to print it.")],
+            Annotated[str, typer.Option("--format", metavar="|".join(forms), help="Output format.")],
             "table",
         ),
         "as_json": (Annotated[bool, typer.Option("--json", help="JSON, for programs: --format json.")], False),
@@ -153,7 +153,7 @@ def with_delta(settings: Settings, delta: float | None) -> Settings:
     if delta is None:
         return settings
     if not 0 < delta < 1:
-        raise usage(f"{delta:g} is no threshold.", "Give a share between 0 and 1, e.g. 0.02.", where="--delta")
+        raise usage(f"invalid value {delta:g}.", "Give a number between 0 and 1, e.g. 0.02.", where="--delta")
     return replace(settings, precision=replace(settings.precision, delta=delta, width=delta / 2))
 
 
@@ -164,7 +164,7 @@ def time_of(flag: str, text: str) -> float:
     except InvalidValue as error:
         raise usage(error.what, error.hint, where=flag) from None
     if seconds <= 0:
-        raise usage(f'"{text}" is no time to measure in.', "Give more than zero.", where=flag)
+        raise usage(f'"{text}" is not a duration above zero.', "For example: 30s.", where=flag)
     return seconds
 
 
@@ -174,7 +174,7 @@ def axis_values(only: list[str]) -> dict[str, str]:
     for text in only:
         axis, equals, value = text.partition("=")
         if not equals or not axis or not value:
-            raise usage(f'"{text}" is not AXIS=VALUE.', "Write for instance --only size=1MiB.", where="--only")
+            raise usage(f'"{text}" is not AXIS=VALUE.', "For example: --only size=1MiB.", where="--only")
         values[axis] = value
     return values
 
@@ -183,7 +183,7 @@ def shard_of(text: str) -> tuple[int, int]:
     """``I/N`` as part and count. Raises UserError."""
     number, _, count = text.partition("/")
     if not (number.isdecimal() and count.isdecimal()):
-        raise usage(f'"{text}" is not I/N.', "Write for instance 1/2, and 2/2 for the other half.", where="--shard")
+        raise usage(f'"{text}" is not I/N.', "For example: 1/2, and 2/2 for the other half.", where="--shard")
     return int(number), int(count)
 
 

@@ -24,11 +24,11 @@ from aiperf.report.views.peaks_table import peak_row, peaks_view
 @with_format()
 def peaks(
     form: OutputFormat,
-    names: Annotated[list[str], typer.Argument(metavar="[PEAK ...]", help="Which peaks; all by default.")] = [],  # noqa: B006
-    stored: Annotated[bool, typer.Option("--stored", help="Show what was measured before; measure nothing.")] = False,
+    names: Annotated[list[str], typer.Argument(metavar="[PEAK ...]", help="Peaks to measure; default: all.")] = [],  # noqa: B006
+    stored: Annotated[bool, typer.Option("--stored", help="Show stored peaks without measuring.")] = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Measure the peaks of this host and hold them against its datasheet: memory, GEMM, copies, disk, launches."""
+    """Measure the peaks of this host (memory, GEMM, copies, disk, launches) and compare them with its datasheet."""
     known = [spec.name for spec in PEAK_SPECS]
     if unknown := [name for name in names if name not in known]:
         raise UserError(invalid_value("PEAK", unknown[0], known))

@@ -50,27 +50,32 @@ from aiperf.settings import Settings
 from aiperf.store.read import open_run
 
 _Selectors = Annotated[
-    list[str], typer.Argument(metavar="[NAME|TAG|PATH|GLOB ...] [-- COMMAND ...]", help="What to profile.")
+    list[str],
+    typer.Argument(
+        metavar="[NAME|TAG|PATH|GLOB ...] [-- COMMAND ...]", help="Scenarios to profile, or a command after --."
+    ),
 ]
 _Suite = Annotated[
-    str, typer.Option("--suite", metavar="NAME|FILE", help="Profile a suite; aiperf list --suites shows them.")
+    str, typer.Option("--suite", metavar="NAME|FILE", help="Profile a suite (see aiperf list --suites).")
 ]
-_Tools = Annotated[str, typer.Option("--with", metavar="TOOLS", help=f"{','.join(NAMES)}; default: all usable.")]
-_Check = Annotated[bool, typer.Option("--check", help="Say what each profiler can do here, and how to fix it.")]
+_Tools = Annotated[
+    str, typer.Option("--with", metavar="TOOLS", help=f"Profilers: {','.join(NAMES)}; default: all that work here.")
+]
+_Check = Annotated[bool, typer.Option("--check", help="Show what each profiler can do here and how to fix it.")]
 _PrintCommands = Annotated[
-    bool, typer.Option("--print-commands", help="Print the commands, for use by hand; run nothing.")
+    bool, typer.Option("--print-commands", help="Print the profiler commands without running them.")
 ]
 _Imported = Annotated[
     list[Path],
     typer.Option("--import", metavar="FILE ...", help=f"Read existing reports: {', '.join(known_endings())}."),
 ]
 _Ranges = Annotated[
-    list[str], typer.Option("--range", metavar="[DOMAIN@]NAME", help="A range of a program or report: a side.")
+    list[str], typer.Option("--range", metavar="[DOMAIN@]NAME", help="NVTX range to use as a side; repeatable.")
 ]
-_Resume = Annotated[str, typer.Option("--resume", metavar="RUN", help="Go on in this run: its profiles are kept.")]
-_Limit = Annotated[str, typer.Option("--timeout", help="Limit of one pass of one tool, e.g. 2min.")]
-_EveryRow = Annotated[bool, typer.Option("--all-rows", help="Print every kernel and operator.")]
-_Html = Annotated[bool, typer.Option("--html", help="Write a page of the profiles into the run's folder.")]
+_Resume = Annotated[str, typer.Option("--resume", metavar="RUN", help="Continue this run; finished profiles are kept.")]
+_Limit = Annotated[str, typer.Option("--timeout", help="Timeout of one profiler pass, e.g. 2min.")]
+_EveryRow = Annotated[bool, typer.Option("--all-rows", help="Show every kernel and operator.")]
+_Html = Annotated[bool, typer.Option("--html", help="Write an HTML page into the run's folder.")]
 
 
 @with_format()
@@ -92,7 +97,7 @@ def profile(
     results: ResultsOption = DEFAULT_RESULTS,
     quiet: QuietOption = False,
 ) -> None:
-    """Profile both sides: what ran, where the time went, what bound it, and whether the claimed counters moved."""
+    """Profile both sides: kernels, time, bottleneck, and whether the claimed counters moved."""
     selectors, command = _split(selectors)
     host, note = read_host(), progress_note(quiet)
     found = statuses(host)
@@ -148,7 +153,7 @@ def _print_outcome(outcome: ProfileRun, form: OutputFormat, *, every_row: bool, 
 def _plan(selectors: Sequence[str], suite: str, host: HostFacts, settings: Settings, only: list[str]) -> Plan:
     """The plan of what was named; its skips are printed, and a plan of nothing else ends here. Raises UserError."""
     if not selectors and not suite:
-        raise usage("nothing to profile was named.", "Name a scenario, or a program after --: aiperf profile -- ./prog")
+        raise usage("no scenario or program given.", "Name a scenario, or a program after --: aiperf profile -- ./prog")
     chosen_suite = load_suite(suite) if suite else None
     plan = plan_selected(selectors, chosen_suite, host, settings, only=axis_values(only))
     for skip in plan.skips:

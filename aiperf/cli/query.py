@@ -25,20 +25,22 @@ _TABLE_ROWS = 1000
 @with_format()
 def query(
     form: OutputFormat,
-    sql: Annotated[str, typer.Argument(help="One SELECT; --schema lists what it can ask.")] = "",
+    sql: Annotated[str, typer.Argument(help="One SELECT statement; see --schema.")] = "",
     results: ResultsOption = DEFAULT_RESULTS,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help=f"Rows at most; without it all, but {_TABLE_ROWS} of a table.", show_default=False),
+        typer.Option(
+            min=1, help=f"Maximum number of rows; default: all, {_TABLE_ROWS} in a table.", show_default=False
+        ),
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="List the views and their columns.")] = False,
 ) -> None:
-    """Ask the stored runs in SQL (DuckDB's): views runs, cases, comparisons, samples, telemetry, profile_rows, ..."""
+    """Query stored runs with DuckDB SQL: views runs, cases, comparisons, samples, telemetry, profile_rows, ..."""
     if schema:
         print_in(form, schema_view(QUERY_TABLES))
         return
     if not sql.strip():
-        raise usage("there is no SQL.", f"{_EXAMPLE}; --schema lists the views.")
+        raise usage("no SQL statement given.", f"{_EXAMPLE}; --schema lists the views.")
     most = limit if limit is not None or form in (OutputFormat.csv, OutputFormat.json) else _TABLE_ROWS
     with ask(sql, results=results, limit=None if most is None else most + 1) as answer:
         print_in(form, query_view(answer.columns, answer.kinds, islice(answer.rows, most)))

@@ -39,17 +39,17 @@ from aiperf.store.reference import all_concluded_again
 from aiperf.store.write import file_name, write_whole
 
 _Recompute = Annotated[
-    bool, typer.Option("--recompute", help="Conclude again from the raw samples, and say whether it differs.")
+    bool, typer.Option("--recompute", help="Recompute verdicts from the raw samples and report differences.")
 ]
 _WithProfiles = Annotated[
-    bool, typer.Option("--profiles", help="Print what the profilers told: below the table, or alone as csv or json.")
+    bool, typer.Option("--profiles", help="Add profiler results below the table; csv and json print only these.")
 ]
-_Html = Annotated[bool, typer.Option("--html", help="Write one self-contained HTML page instead.")]
+_Html = Annotated[bool, typer.Option("--html", help="Write a self-contained HTML page instead.")]
 _Output = Annotated[
-    str, typer.Option("--output", metavar="PATH", help="Where the page goes; else into the run's folder.")
+    str, typer.Option("--output", metavar="PATH", help="File of the page; default: in the run's folder.")
 ]
 _Cases = Annotated[
-    list[str] | None, typer.Option("--case", metavar="ID", help="The page shows only these cases in full.")
+    list[str] | None, typer.Option("--case", metavar="ID", help="Show only this case in full on the page; repeatable.")
 ]
 
 
@@ -58,7 +58,7 @@ def report(
     form: OutputFormat,
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="[RUN...]", help="A run's folder or name; the parts of a run (--shard) as one."),
+        typer.Argument(metavar="[RUN...]", help="Run name or folder; several for the shards of one run."),
     ] = ["latest"],  # noqa: B006 - typer reads the default and never changes it
     results: ResultsOption = DEFAULT_RESULTS,
     every_metric: EveryMetricOption = False,
@@ -70,7 +70,7 @@ def report(
     output: _Output = "",
     cases: _Cases = None,
 ) -> None:
-    """Print a stored run's comparison table, or write it as a page."""
+    """Print a stored run's comparison table, or write it as an HTML page."""
     wanted = chosen_columns(columns, cost=cost)
     prices = load_prices(cost) if cost else None
     _check_flags(html=html, output=output, cases=cases, form=form, columns=columns)
@@ -128,9 +128,9 @@ def _pairs(stored: StoredRun, wanted: Sequence[str], record: CaseRecord) -> Sequ
 def _check_flags(*, html: bool, output: str, cases: Sequence[str] | None, form: OutputFormat, columns: str) -> None:
     """Refuse flags that the other form of the report would not heed. Raises UserError."""
     if not html and (output or cases):
-        raise usage("only a page has this.", "Add --html.", where="--output" if output else "--case")
+        raise usage("needs --html.", "Add --html.", where="--output" if output else "--case")
     if html and columns:
-        raise usage("a page has no columns on demand.", "Give --html or --columns, not both.", where="--columns")
+        raise usage("cannot be combined with --html.", "Leave one of them out.", where="--columns")
     refuse_page_in(form, html=html)
 
 

@@ -68,16 +68,14 @@ from aiperf.store.read import StoredRun, open_run
 
 _DEFAULT_PRECISION = Precision().name
 
-_Selectors = Annotated[list[str], typer.Argument(metavar="NAME|TAG|PATH|GLOB ...", help="What to run.")]
-_Suite = Annotated[
-    str, typer.Option("--suite", metavar="NAME|FILE", help="Run a suite; aiperf list --suites shows them.")
-]
+_Selectors = Annotated[list[str], typer.Argument(metavar="NAME|TAG|PATH|GLOB ...", help="Scenarios to run.")]
+_Suite = Annotated[str, typer.Option("--suite", metavar="NAME|FILE", help="Run a suite (see aiperf list --suites).")]
 _Resume = Annotated[
-    str, typer.Option("--resume", metavar="RUN|latest", help="Go on in this run: what it has measured is kept.")
+    str, typer.Option("--resume", metavar="RUN|latest", help="Continue this run; finished cases are kept.")
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan with an estimate; measure nothing.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and its estimated time without measuring.")]
 _Profilers = Annotated[
-    str, typer.Option("--profile", metavar="TOOLS", help=f"Profile afterwards, with {','.join(NAMES)} or all.")
+    str, typer.Option("--profile", metavar="TOOLS", help=f"Profile after measuring: {','.join(NAMES)} or all.")
 ]
 
 
@@ -205,6 +203,6 @@ def _asked(
 def _refuse_in_a_dry_run(paths: CiPaths, *, resume: str, columns: str) -> None:
     refuse_files_of_a_dry_run(paths)
     if columns:
-        raise usage("a dry run measures nothing that columns could show.", "Leave --columns out.", where="--dry-run")
+        raise usage("cannot be combined with --columns.", "Leave one of them out.", where="--dry-run")
     if resume:
         raise usage("cannot be combined with --resume.", "Leave one of them out.", where="--dry-run")

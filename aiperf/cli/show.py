@@ -29,10 +29,8 @@ from aiperf.store.write import LATEST, RUN_FILE
 @with_format(OutputFormat.table, OutputFormat.markdown, OutputFormat.json)
 def show(
     form: OutputFormat,
-    name: Annotated[
-        str, typer.Argument(help="A scenario or a workload; or a run (its name, folder or latest) with a CASE.")
-    ],
-    case: Annotated[str, typer.Argument(metavar="[CASE]", help="A case of that run: explains its verdict.")] = "",
+    name: Annotated[str, typer.Argument(help="A scenario or workload; or a run (name, folder or latest) with a CASE.")],
+    case: Annotated[str, typer.Argument(metavar="[CASE]", help="Case of that run whose verdict to explain.")] = "",
     results: ResultsOption = DEFAULT_RESULTS,
 ) -> None:
     """Explain a scenario with its latest stored measurement, a workload, or the verdict of a case of a run."""

@@ -220,7 +220,7 @@ class _SheetReader:
             return None
         match = _QUANTITY.match(text)
         if match is None or match[3] != unit or not float(match[1]) > 0:
-            self.fault(key, f'"{text}" is no number in {unit}; write for instance "3.35 T{unit}".')
+            self.fault(key, f'"{text}" is not a number in {unit}; write for instance "3.35 T{unit}".')
             return None
         return float(match[1]) * _PREFIX[match[2]]
 
@@ -284,7 +284,7 @@ def _sheet(entry: _SheetReader, papers: _Papers) -> Sheet:
 
 def _figure(entry: _SheetReader, name: str, plain: Any, papers: _Papers) -> SheetFigure | None:
     if name not in _UNITS:
-        entry.fault(f"figures: {name}", f"is no figure. Known: {', '.join(_UNITS)}.")
+        entry.fault(f"figures: {name}", f"is not a figure. Known: {', '.join(_UNITS)}.")
         return None
     part = _SheetReader(f"{entry.where}: figures: {name}", plain, entry.faults)
     value, origin = part.quantity("value", _UNITS[name]), _origin(part, papers)
@@ -330,7 +330,7 @@ def _book(entry: _SheetReader) -> dict[str, BookClaim]:
         name = part.take("figure", str) or ""
         unit = (_UNITS | _LINKS).get(name)
         if unit is None:
-            part.fault("figure", f'"{name}" is no figure. Known: {", ".join(_UNITS | _LINKS)}.')
+            part.fault("figure", f'"{name}" is not a figure. Known: {", ".join(_UNITS | _LINKS)}.')
             continue
         value, lines, error = (
             part.quantity("value", unit),

@@ -112,10 +112,10 @@ def resolve(repo: Path, ref: str) -> str:
         return snapshot(repo)[0]
     try:
         if ref.startswith("-"):
-            raise CheckoutFailed("an option is no ref")
+            raise CheckoutFailed("an option is not a ref")
         return git(repo, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").strip()
     except CheckoutFailed:
-        raise usage(f'"{ref}" is no branch, tag or commit of {repo}.', _instead(repo, ref)) from None
+        raise usage(f'"{ref}" is not a branch, tag or commit of {repo}.', _instead(repo, ref)) from None
 
 
 def snapshot(repo: Path) -> tuple[str, Untracked]:

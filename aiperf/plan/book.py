@@ -127,7 +127,7 @@ def load_book(wanted: Iterable[str] = ()) -> tuple[BookRow, ...]:
     wanted = tuple(wanted)
     known, asked = chapters(), tuple(map(_chapter_id, wanted))
     if unknown := [name for name, chapter in zip(wanted, asked, strict=True) if chapter not in known]:
-        raise usage(f'"{unknown[0]}" is no chapter of the book.', f"Chapters: {', '.join(known)}.")
+        raise usage(f'"{unknown[0]}" is not a chapter of the book.', f"Chapters: {', '.join(known)}.")
     return tuple(row for name in known if not asked or name in asked for row in _chapter(name))
 
 

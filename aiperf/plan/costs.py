@@ -43,7 +43,7 @@ def load_prices(name: str) -> Prices:
     path = config_file("cost", name)
     if not path.is_file():
         known, folder = ", ".join(config_names("cost")), config_folder() / "cost"
-        raise usage(f'there are no prices "{name}".', f"Name a file of your own like {known} in {folder}.", "--cost")
+        raise usage(f'price file "{name}" not found.', f"Give a YAML file like {known} in {folder}.", "--cost")
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -64,7 +64,7 @@ def _faults(data: dict[Any, Any]) -> list[tuple[str, str]]:
         if not isinstance(value, str) or not value.strip() or not value.isprintable():
             told.append((f"{key} is missing or no text.", "A price is worth what is known of where it comes from."))
     if isinstance(data.get("currency"), str) and len(data["currency"]) > _MOST_CURRENCY:
-        told.append((f'currency: "{data["currency"]}" is too long.', "Write for instance USD."))
+        told.append((f'currency: "{data["currency"]}" is too long.', "For example: USD."))
     if not _is_date(data.get("date")):
         told.append(("date is missing or no date.", "Write when the prices were read, e.g. 2026-01-31."))
     for key in _PRICES:

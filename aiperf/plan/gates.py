@@ -155,7 +155,7 @@ class _GateReader(KeyReader):
     def _metrics(self, at: KeyPath, value: Any) -> tuple[MetricRule, ...]:
         if not isinstance(value, dict) or not value:
             what = f"metrics: {shown(value)} is not a mapping of metrics."
-            self.fault(at, what, "Write for instance metrics: {time: {}, peak_memory: {threshold: 0.1}}.")
+            self.fault(at, what, "For example: metrics: {time: {}, peak_memory: {threshold: 0.1}}.")
             return ()
         return tuple(self._metric((*at, name), name, rule) for name, rule in value.items())
 

@@ -37,7 +37,7 @@ class Plan:
         The parts hold every case and every skip once. Raises UserError when there is no such part.
         """
         if not 1 <= number <= count:
-            raise usage(f"there is no part {number} of {count}.", "Count from 1, e.g. 1/2 and 2/2.", where="--shard")
+            raise usage(f"part {number} of {count} does not exist.", "Count from 1, e.g. 1/2 and 2/2.", where="--shard")
         # By the names of all: a case that only another host, or a fuller memory, skips must not move the others.
         names = sorted([case.id for case in self.cases] + [skip.case.id for skip in self.skips])
         mine = set(names[number - 1 :: count])

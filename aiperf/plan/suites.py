@@ -79,7 +79,7 @@ def load_suite(name: str) -> Suite:
     path = config_file("suites", name)
     if not path.is_file():
         hint = nearest(name, suite_names()) or f"Suites: {allowed(suite_names())}; or the path of a file like them."
-        raise usage(f'"{name}" is no suite.', hint)
+        raise usage(f'"{name}" is not a suite.', hint)
     reader = _SuiteReader(read_document(path), kind="suite")
     suite = reader.suite()
     if reader.faults:
@@ -132,18 +132,18 @@ def plan_selected(
     """The plan of what a command names: scenarios or a suite, one of them. Raises UserError."""
     selectors = list(selectors)
     if suite is not None and selectors:
-        raise usage("a suite names its own scenarios.", f"Leave out {selectors[0]}, or --suite.", where="--suite")
+        raise usage("a suite already lists its scenarios.", f"Leave out {selectors[0]}, or --suite.", where="--suite")
     if suite is not None:
         return plan_suite(suite, host, settings, only=only)
     if not selectors:
         advice = "Name scenarios, tags or files, or a suite: --suite cpu; with --resume, what that run was begun with."
-        raise usage("nothing to run was named.", advice)
+        raise usage("no scenario given.", advice)
     return make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=only)
 
 
 def _of_chapter(chapter: str) -> Suite:
     if chapter not in chapters():
-        raise usage(f'"{chapter}" is no chapter of the book.', f"Chapters: {allowed(chapters())}.")
+        raise usage(f'"{chapter}" is not a chapter of the book.', f"Chapters: {allowed(chapters())}.")
     which = "the appendix" if chapter == APPENDIX else f"chapter {int(chapter.removeprefix('ch'))}"
     return Suite(f"{BOOK_PREFIX}{chapter}", f"Every scenario that covers a row of {which} of the book", book=(chapter,))
 
@@ -193,7 +193,7 @@ class _SuiteReader(KeyReader):
                 hint = f"Write duration: {NOT_MEASURED}, until it was." if key == "duration" else "Say what it is for."
                 self.fault((), f"{key} is missing.", hint)
         if not any(data.get(key) for key in ("scenarios", "book", "lanes")):
-            self.fault((), "it names nothing.", "Write scenarios: [name, tag, ...], book: [ch07] or lanes: [cpu].")
+            self.fault((), "it selects nothing.", "Write scenarios: [name, tag, ...], book: [ch07] or lanes: [cpu].")
         return Suite(self.document.path.stem, **{"title": "", **values})
 
     def _book(self, at: KeyPath, value: Any) -> tuple[str, ...]:
@@ -213,7 +213,7 @@ class _SuiteReader(KeyReader):
     def _weight(self, at: KeyPath, value: Any) -> str:
         if value in WEIGHTS:
             return str(value)
-        self.fault(at, f"weight: {shown(value)} is no weight of the book's rows.", f"Allowed: {allowed(WEIGHTS)}.")
+        self.fault(at, f"weight: {shown(value)} is not a weight of the book's rows.", f"Allowed: {allowed(WEIGHTS)}.")
         return ""
 
     def _only(self, at: KeyPath, value: Any) -> dict[str, dict[str, str]]:
@@ -233,7 +233,7 @@ class _SuiteReader(KeyReader):
         if value == NOT_MEASURED:
             return NOT_MEASURED
         if not isinstance(value, dict) or set(value) != set(_RAN):
-            what = f"duration: {shown(value)} is no measured duration."
+            what = f"duration: {shown(value)} is not a measured duration."
             self.fault(at, what, f"Write {NOT_MEASURED}, or a mapping with {allowed(_RAN)}.")
             return NOT_MEASURED
         told = {key: self.text((*at, key), value[key]) for key in _RAN}

@@ -96,6 +96,6 @@ def _env(flag: str, entries: Sequence[str], faults: list[Fault]) -> dict[str, st
     for entry in entries:
         name, equals, value = entry.partition("=")
         if not equals or not name:
-            faults.append(Fault(flag, f'"{entry}" is not NAME=VALUE.', "Write for instance OMP_NUM_THREADS=1."))
+            faults.append(Fault(flag, f'"{entry}" is not NAME=VALUE.', "For example: OMP_NUM_THREADS=1."))
         env[name] = value
     return env

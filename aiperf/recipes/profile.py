@@ -122,10 +122,10 @@ def resume_run(earlier: StoredRun, *, host_id: str, planned: Sequence[str]) -> t
     """
     record = earlier.record
     if earlier.warnings:
-        raise usage(f"{earlier.warnings[0].sentence}.", "Begin a new run.", where="--resume")
+        raise usage(f"{earlier.warnings[0].sentence}.", "Start a new run.", where="--resume")
     if record.host_id != host_id:
         raise usage(
-            f"{record.run} was made on another host, or with other libraries.", "Begin a new run.", where="--resume"
+            f"{record.run} was made on another host, or with other libraries.", "Start a new run.", where="--resume"
         )
     if case_files(earlier.folder):
         return None, record
@@ -192,5 +192,5 @@ def write_page(run: Path, profiles: Sequence[Profile]) -> Path:
     try:
         write_whole(path, profiles_html(run.name, profiles).encode("utf-8", "replace"))
     except OSError as error:
-        raise usage(f"the page cannot be written ({error.strerror}).", "Make room.", str(path)) from None
+        raise usage(f"the page cannot be written ({error.strerror}).", "Free some space.", str(path)) from None
     return path

@@ -32,7 +32,7 @@ def suite_lines(profiles: Sequence[Profile], *, width: int) -> list[Line]:
         value_column("bound by", _bounds),
         value_column("mechanism", _claims, keep=True),
     ]
-    heading = f"{len(profiles)} cases profiled; sides in their order; a profiled wall is no timing"
+    heading = f"{len(profiles)} cases profiled; sides in their order; profiled times are not timings"
     return block_lines(ProfileBlock(Table(columns, profiles, below=_troubles), heading), width)
 
 

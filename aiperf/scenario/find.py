@@ -118,7 +118,7 @@ def _nothing(selector: str, known: list[Path], workloads: Collection[str] = ()) 
     is_path = "/" in selector or selector.endswith(YAML_SUFFIXES)
     if is_path:
         hint = "" if any(c in selector for c in "*?[") else "Give a .yaml file, or a folder that holds some."
-        return Fault("", f'"{selector}" finds no scenario file.', hint)
+        return Fault("", f'"{selector}" matches no scenario file.', hint)
     entries = [_listing(p) for p in known]
     tags = sorted({t for e in entries for t in e.tags})
     near = [closest(selector, [e.name for e in entries] + tags), _near_workload(selector, workloads)]
@@ -128,7 +128,7 @@ def _nothing(selector: str, known: list[Path], workloads: Collection[str] = ()) 
     hint = f"Did you mean {', or '.join(filter(None, near))}?" if any(near) else f"{shows}."
     if tags and not any(near):
         hint = f"Tags: {allowed(tags)}. {hint}"
-    return Fault("", f'"{selector}" is no {kinds}.', hint)
+    return Fault("", f'"{selector}" is not a {kinds}.', hint)
 
 
 def _near_workload(selector: str, workloads: Collection[str]) -> str:

@@ -108,7 +108,9 @@ def _axis_values(document: Document, at: tuple[str, str], key: str, values: list
             yield document.fault(place, f"{dotted(place)} is a mapping.", "Sweep one entry as NAME.ENTRY.")
             continue
         if key == "ranks" and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1024):
-            yield document.fault(place, f"{dotted(place)}: {shown(value)} is no number of ranks.", "Write 1 to 1024.")
+            yield document.fault(
+                place, f"{dotted(place)}: {shown(value)} is not a number of ranks.", "Write 1 to 1024."
+            )
         if head(key) in ("python", "venv", "ref") and (not isinstance(value, str) or not value):
             yield document.fault(place, f"{dotted(place)}: {shown(value)} is not text.", "Quote it.")
         if head(key) == "env" and (isinstance(value, bool | list) or value is None):
@@ -247,7 +249,7 @@ def _answering(document: Document, at: KeyPath, cited: Citation, sides: list[str
     for name in dict.fromkeys(cited.sides):
         place = (*at, "side")
         if name not in sides[1:]:
-            what = f"{dotted(place)}: {shown(name)} is no side that can answer a row; allowed: {allowed(sides[1:])}."
+            what = f"{dotted(place)}: {shown(name)} is not a side that can answer a row; allowed: {allowed(sides[1:])}."
             yield document.fault(place, what, nearest(name, sides[1:]) or "Name the side that is the row's after.")
         elif cited.sides.count(name) > 1:
             yield document.fault(place, f"{dotted(place)}: {shown(name)} is named twice.", "Name it once.")

@@ -47,7 +47,9 @@ def resolve_workload(workload: str, *, base: Path) -> tuple[str, Path, str]:
         path = Path(own.group(1)).expanduser()
         path = (path if path.is_absolute() else base / path).resolve()
         if not path.is_file():
-            raise usage(f"{shown(workload)}: there is no file {shown_path(path)}.", "It is sought beside the scenario.")
+            raise usage(
+                f"{shown(workload)}: there is no file {shown_path(path)}.", "The path is relative to the scenario."
+            )
         return f"{path}:{own.group(2)}", path, own.group(2)
     shipped = _SHIPPED.match(workload)
     if shipped is None:

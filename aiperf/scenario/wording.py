@@ -67,5 +67,5 @@ def arranged(faults: Iterable[Fault]) -> list[Fault]:
     ordered = sorted(set(faults), key=lambda f: (f.line, f.column, f.where, f.what))
     if len(ordered) <= _FAULTS:
         return ordered
-    rest = Fault(ordered[-1].where.split(":")[0], f"has {len(ordered) - _FAULTS} further faults.", "Mend these first.")
+    rest = Fault(ordered[-1].where.split(":")[0], f"has {len(ordered) - _FAULTS} further faults.", "Fix these first.")
     return [*ordered[:_FAULTS], rest]

@@ -60,7 +60,7 @@ def read_baseline(path: Path) -> Baseline:
         raise usage(f"cannot be read: {error.strerror}.", where=str(path)) from None
     except (ValueError, RecursionError, CorruptRecord) as error:
         hint = "Take the version that was committed, or promote again into a new file."
-        raise usage(f"is no baseline: {error}.", hint, str(path)) from None
+        raise usage(f"is not a baseline: {error}.", hint, str(path)) from None
 
 
 def _in_words_of_2(plain: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _against_session(session: PromotedRun) -> list[Fault]:
             Fault(where, f"the run is {session.run.status}, not finished.", "Promote one that came to its end.")
         )
     if not any(record.results for record in session.records):
-        faults.append(Fault(where, "the run holds no result.", "Promote one that measured something."))
+        faults.append(Fault(where, "the run has no result.", "Promote one that measured something."))
     for record in session.records:
         if wrong := _wrong(record):
             faults.append(Fault(where, f"{record.case.id} {wrong}.", "A baseline holds good results only."))

@@ -53,7 +53,7 @@ def open_parts(names: Sequence[str], *, results: Path) -> StoredRun:
 
 def _check(first: StoredRun, part: StoredRun) -> None:
     if found := conflicts(first.record, part.record, words=("in the first", "in the second")):
-        what = f"{first.record.run} and {part.record.run} are no parts of one run: {'; '.join(found)}."
+        what = f"{first.record.run} and {part.record.run} are not parts of one run: {'; '.join(found)}."
         raise usage(
             what, "Name the parts that --shard made of one plan, or hold runs against each other: aiperf compare."
         )

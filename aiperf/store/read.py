@@ -217,6 +217,6 @@ def _locate(name: str, results: Path) -> Path:
     if not runs:
         raise usage(f"no run is stored in {results}.", "Measure something first: aiperf run NAME.")
     if begun:
-        raise usage(f'"{name}" begins {len(begun)} runs.', f"Name one of: {', '.join(p.name for p in begun)}.")
+        raise usage(f'"{name}" is a prefix of {len(begun)} runs.', f"Name one of: {', '.join(p.name for p in begun)}.")
     newest = ", ".join(p.name for p in reversed(runs[-3:]))
     raise usage(f'no run "{name}" in {results}.', f"The newest are: {newest}.")

@@ -23,11 +23,11 @@ def reopen(earlier: StoredRun, now: RunRecord) -> tuple[RunWriter, RunRecord]:
     """
     old = earlier.record
     if earlier.warnings:
-        raise usage(f"{earlier.warnings[0].sentence}.", "Begin a new run.", where="--resume")
+        raise usage(f"{earlier.warnings[0].sentence}.", "Start a new run.", where="--resume")
     # Through the encoding, so that a tuple equals the list it was stored as.
     if changed := conflicts(old, decode_run(encode_run(now))):
         what = f"{old.run} cannot be gone on with: {'; '.join(changed)}."
-        raise usage(what, "Make it the same again, or begin a new run.", where="--resume")
+        raise usage(what, "Restore it, or start a new run.", where="--resume")
     planned = tuple(dict.fromkeys((*old.planned, *now.planned)))
     findings = tuple(dict.fromkeys((*old.findings, *now.findings)))
     run = replace(old, status="running", finished="", planned=planned, findings=findings)

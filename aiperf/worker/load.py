@@ -31,7 +31,7 @@ def workload_function(reference: str) -> Callable[..., Any]:
         module = importlib.import_module(f"aiperf.workloads.{family}.workload")
     function = getattr(module, name)
     if not callable(function):
-        raise NotAWorkload(f"{reference} is no function")
+        raise NotAWorkload(f"{reference} is not a function")
     return function
 
 

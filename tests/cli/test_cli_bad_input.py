@@ -64,10 +64,10 @@ def test_all_mistakes_of_all_files_come_at_once_in_order(here, user) -> None:
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        (("run", "nosuch"), '"nosuch" is no scenario'),
+        (("run", "nosuch"), '"nosuch" is not a scenario'),
         (("run", "./nosuch.yaml"), "nosuch.yaml"),
-        (("run", ""), "is no scenario"),
-        (("run",), "nothing to run was named"),
+        (("run", ""), "is not a scenario"),
+        (("run",), "no scenario given"),
         (("run", "--resume", "latest"), "with --resume, what that run was begun with"),
         (("run", "tiny.yaml", "--precision", "sloppy"), "quick, rigorous, standard"),
         (("run", "tiny.yaml", "--precision", "nosuch.yaml"), "nosuch.yaml"),

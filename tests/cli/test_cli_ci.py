@@ -199,7 +199,7 @@ def test_files_of_a_dry_run_are_refused(here) -> None:
 @pytest.mark.parametrize("other", ["--gitlab", "--metrics", "--dashboard"])
 def test_one_file_for_two_reports_is_refused_before_anything_is_measured(here, user, other) -> None:
     told = here("run", "tiny.yaml", "--junit", "one", other, "./one")
-    assert (told.code, "is already the file of --junit" in told.err) == (2, True)
+    assert (told.code, "is already used by --junit" in told.err) == (2, True)
     assert "d-speedup.json" in here("run", "tiny.yaml", "--gitlab", "d-speedup.json", "--dashboard", "d.json").err
     assert not (user.folder / "results").exists()
 

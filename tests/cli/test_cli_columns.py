@@ -46,7 +46,7 @@ def test_energy_of_a_run_that_did_not_measure_it_is_told_as_missing(stored) -> N
     ("argv", "told"),
     [
         (["--columns", "watts"], "Allowed: energy, cost, goodput"),
-        (["--columns", "cost"], "no cost without your prices"),
+        (["--columns", "cost"], "no cost needs your prices"),
         (["--columns", "energy", "--cost", "mine.yaml"], "Add --columns cost"),
         (["--columns", "cost", "--cost", "nowhere"], 'no prices "nowhere"'),
         (["--columns", "cost", "--cost", "tiny.yaml"], "is not a price"),

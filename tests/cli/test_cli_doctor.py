@@ -62,7 +62,7 @@ def test_one_group_is_chosen_by_the_beginning_of_its_name(here) -> None:
     [
         (("--group", "wheels"), "is not a group"),
         (("--group", "c"), "Groups: CPU, container."),
-        (("--checklist", "--group", "CPU"), "--checklist walks every group"),
+        (("--checklist", "--group", "CPU"), "cannot be combined with --checklist"),
         (("--data", "no-such-folder"), "is not a folder"),
         (("--save", "no-such-folder/a.json"), "cannot be written"),
         (("--diff", "tiny.yaml", "tiny.yaml"), "is not a report"),

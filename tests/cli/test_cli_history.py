@@ -59,7 +59,7 @@ def test_another_metric_and_a_single_case_can_be_asked_for(here, stored) -> None
         (["tinny"], 'no stored run of "tinny"', "Did you mean tiny?"),
         (["zzz"], 'no stored run of "zzz"', "There are runs of: tiny."),
         (["tiny", "--results", "elsewhere"], "no run is stored in elsewhere", "aiperf run tiny"),
-        (["tiny", "--metric", "speed"], 'no run of tiny holds the metric "speed"', "They hold: time"),
+        (["tiny", "--metric", "speed"], 'no run of tiny has the metric "speed"', "Available: time"),
         (["tiny", "--case", "tinny"], 'no case "tinny"', "Did you mean tiny?"),
         (["tiny", "--host", "h-9"], 'no run was measured on "h-9"', "h-1 (h-1-node), h-2 (h-2-node)"),
     ],

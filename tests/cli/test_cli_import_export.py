@@ -61,7 +61,7 @@ def test_all_faults_come_at_once_and_the_good_files_are_stored(here, user) -> No
     told = here("import", "old/bad.json", "old/pyperf.json", "old/none.json")
     assert told.code == 2
     assert "sorted" in told.out
-    assert "bad.json: is of no tool that can be imported: its keys are rows." in told.err
+    assert "bad.json: was not written by a supported tool: its keys are rows." in told.err
     assert "none.json: cannot be read" in told.err
     assert told.plain
     again = here("import", "old/pyperf.json")
@@ -94,7 +94,7 @@ def test_two_benchmarks_of_a_file_can_be_held_against_each_other(here) -> None:
 def test_the_tools_that_can_be_named_are_the_formats_that_are_known(here) -> None:
     assert [tool.value for tool in Tool] == ["auto", *FORMATS]
     told = here("import", "old/pyperf.json", "--tool", "hyperfine")
-    assert (told.code, "holds no benchmark of hyperfine" in told.err) == (2, True)
+    assert (told.code, "contains no benchmark of hyperfine" in told.err) == (2, True)
 
 
 @pytest.mark.usefixtures("files")

@@ -45,7 +45,7 @@ def test_a_word_that_is_a_tag_and_one_that_is_none_are_looked_for_where_they_bel
 def test_a_tag_that_nothing_has_and_a_folder_that_is_none_are_mistakes(here) -> None:
     unknown = here("list", "contrl")
     assert unknown.code == 2
-    assert 'no scenario has "contrl" as a tag or, where no tag is called so, in name, title' in unknown.err
+    assert 'no scenario has "contrl" as a tag or, if there is no such tag, in the name, title' in unknown.err
     assert "control" in unknown.err
     missing = here("list", "--folder", "nowhere")
     assert missing.code == 2
@@ -131,11 +131,11 @@ def test_a_narrow_terminal_is_not_overrun(here, monkeypatch, argv) -> None:
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        (["--workloads", "--suites"], "--suites and --workloads are listings of their own."),
-        (["--counters", "--workloads", "gpu"], "--workloads and --counters are listings of their own."),
-        (["gpu", "--workloads"], "--workloads: workloads have no words and no folder."),
-        (["--folder", ".", "--counters"], "--counters: counters have no words and no folder."),
-        (["--suites", "gpu"], "--suites: suites have no words and no folder."),
+        (["--workloads", "--suites"], "--suites and --workloads cannot be combined."),
+        (["--counters", "--workloads", "gpu"], "--workloads and --counters cannot be combined."),
+        (["gpu", "--workloads"], "--workloads: --workloads takes no WORD and no --folder."),
+        (["--folder", ".", "--counters"], "--counters: --counters takes no WORD and no --folder."),
+        (["--suites", "gpu"], "--suites: --suites takes no WORD and no --folder."),
     ],
 )
 def test_listings_that_exclude_each_other_are_told_in_one_message(here, argv, told) -> None:

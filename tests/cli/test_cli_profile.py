@@ -195,15 +195,15 @@ def test_a_trace_without_our_ranges_says_so_and_is_read_by_the_names_given(here)
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        ((), "nothing to profile was named"),
-        (("tiny.yaml", "--with", "vtune"), 'there is no profiler "vtune"'),
+        ((), "no scenario or program given"),
+        (("tiny.yaml", "--with", "vtune"), 'unknown profiler "vtune"'),
         (("--import", "nowhere.sqlite"), "there is no such file"),
         (("--import", "tiny.yaml"), "does not end as a report does"),
         (("--import", "torn.sqlite"), "not an nsys export"),
         (("--import", "torn.json"), "not a torch.profiler trace"),
         (("--html", "--import", "torn.json"), "a page belongs to a run"),
         (("--range", "a@", "--import", "torn.json"), "does not name a range"),
-        (("tiny.yaml", "--timeout", "0s"), "no time to measure in"),
+        (("tiny.yaml", "--timeout", "0s"), "not a duration above zero"),
     ],
 )
 def test_a_mistake_is_told_in_one_message_with_exit_code_2(here, user, argv, told) -> None:

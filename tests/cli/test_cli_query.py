@@ -89,7 +89,7 @@ def test_the_schema_lists_every_view_and_column_without_a_run(here) -> None:
 def test_no_sql_is_a_mistake_with_an_example(here, argv) -> None:
     told = here("query", *argv)
     assert told.code == 2
-    assert "there is no SQL" in told.err
+    assert "no SQL statement given" in told.err
     assert "aiperf query" in told.err
 
 

@@ -216,10 +216,10 @@ def test_every_fault_of_every_file_is_told_at_once(tmp_path) -> None:
     text = text.replace("figure: nvlink_total", "figure: warp").replace("family: X", "family: X\ncolour: green")
     told = "\n".join(faults_of(tmp_path, text))
     for part in (
-        '"2 TB" is no number in B/s',
+        '"2 TB" is not a number in B/s',
         "total is not twice one_way",
         "generation 9 with 16",
-        '"warp" is no figure',
+        '"warp" is not a figure',
     ):
         assert part in told
     assert "colour is not a known key" in told
@@ -236,7 +236,7 @@ def test_every_fault_of_every_file_is_told_at_once(tmp_path) -> None:
         (', date: "2026-11-21"', "", "checks: copy: date is missing"),
         ("what: a copy", "what: a copy, page: 3", "page is not a known key"),
         ("models:", "modules:", "models is missing"),
-        ("memory_bandwidth", "bandwidth", "bandwidth is no figure"),
+        ("memory_bandwidth", "bandwidth", "bandwidth is not a figure"),
         ('names: ["NVIDIA X1"]', "names: []", 'names "[]" is not a list'),
         ("family: X", "family: [", "cannot be read as YAML"),
         ("lines: 1-2", "page: 1", "lines is missing"),

@@ -244,7 +244,7 @@ def test_a_changed_checkout_names_its_files_and_no_checkout_is_unreadable(tmp_pa
     row = found(tmp_path / "a", "h200-vm", "version-control", commands=dirty)
     assert (row.level, row.value) == ("warn", "commit abc, changed: a.py, b, c and 1 more")
     row = found(tmp_path / "b", "h200-vm", "version-control", commands={head: {"code": 128, "out": ""}})
-    assert (row.level, row.reason) == ("unreadable", "/data is no git checkout with a commit")
+    assert (row.level, row.reason) == ("unreadable", "/data is not a git checkout with a commit")
 
 
 def test_an_older_driver_of_the_same_major_version_is_a_warning(tmp_path) -> None:

@@ -193,7 +193,7 @@ def test_hooks_and_the_variables_of_an_outer_git_have_no_say(repo, trees, tmp_pa
 )
 def test_an_unknown_ref_names_those_that_exist(repo, trees, ref, hint) -> None:
     git(repo, "update-ref", "refs/remotes/origin/topic", "HEAD")
-    with pytest.raises(UserError, match="is no branch, tag or commit of") as caught:
+    with pytest.raises(UserError, match="is not a branch, tag or commit of") as caught:
         trees.checkout(repo, ref)
     assert hint in caught.value.faults[0].hint
 

@@ -136,7 +136,7 @@ def test_a_chapter_is_named_as_the_catalogue_or_as_a_reader_does(name: str) -> N
 
 def test_a_chapter_or_row_that_is_not_there() -> None:
     for name in ("ch77", "²", "٦", "-1", "6" * 5000):
-        with pytest.raises(UserError, match=f'"{name[:4]}.*" is no chapter'):
+        with pytest.raises(UserError, match=f'"{name[:4]}.*" is not a chapter'):
             load_book([name])
     assert find_row("ch77/a") is None
     assert find_row("ch07/no-such-row") is None

@@ -79,5 +79,5 @@ def test_all_mistakes_are_told_at_once(load) -> None:
 def test_prices_that_are_not_there_are_told_with_those_that_show_the_form() -> None:
     with pytest.raises(UserError) as caught:
         load_prices("cheap")
-    assert 'no prices "cheap"' in caught.value.faults[0].what
+    assert 'price file "cheap" not found' in caught.value.faults[0].what
     assert "example" in caught.value.faults[0].hint

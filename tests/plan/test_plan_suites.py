@@ -81,7 +81,7 @@ def test_a_chapters_suite_holds_what_cites_one_of_its_rows(entries) -> None:
     assert "pageable-vs-pinned-copy" not in names(load_suite("book-ch07"), entries)
     cited = {entry.name for entry in entries if any(row.startswith("app/") for row in entry.book)}
     assert set(names(load_suite("book-app"), entries)) == cited
-    with pytest.raises(UserError, match='"ch77" is no chapter'):
+    with pytest.raises(UserError, match='"ch77" is not a chapter'):
         load_suite("book-ch77")
 
 
@@ -123,9 +123,9 @@ def test_every_fault_of_a_file_is_told_at_once_with_its_line(suite_file) -> None
     )
     assert [line for line, *_ in told] == [2, 3, 4, 5, 6, 7, 8, 9]
     assert told[0][1:] == ('"scenario" is not a key of a suite.', "Did you mean scenarios?")
-    assert 'duration: "about 1h" is no measured duration.' in told[-3][1]
+    assert 'duration: "about 1h" is not a measured duration.' in told[-3][1]
     assert told[-2][1:] == ('cases: "some" is not a choice of cases.', "Allowed: all, first.")
-    assert told[-1][1:] == ('weight: "heavy" is no weight of the book\'s rows.', "Allowed: core, useful, marginal.")
+    assert told[-1][1:] == ('weight: "heavy" is not a weight of the book\'s rows.', "Allowed: core, useful, marginal.")
 
 
 def test_a_weight_leaves_what_cites_a_row_of_it_and_what_is_named_besides(entries) -> None:
@@ -140,7 +140,7 @@ def test_a_weight_leaves_what_cites_a_row_of_it_and_what_is_named_besides(entrie
 def test_a_suite_must_say_what_it_is_what_it_names_and_that_its_duration_is_not_measured(suite_file) -> None:
     assert [what for _, what, _ in faults(suite_file("precision: quick\n"))] == [
         "duration is missing.",
-        "it names nothing.",
+        "it selects nothing.",
         "title is missing.",
     ]
     assert load_suite(suite_file("title: t\nlanes: [cpu]\nduration: not measured yet\n")).duration == NOT_MEASURED

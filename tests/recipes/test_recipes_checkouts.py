@@ -321,7 +321,7 @@ def test_refs_that_mean_nothing_are_all_told_before_anything_is_run(repo, settin
         run_plan(plan, host=HOST, settings=settings, progress=Told(), invocation=Invocation("run"))
     told = [(fault.where, fault.what) for fault in caught.value.faults]
     assert told == [
-        (case.path, f'"bsae" is no branch, tag or commit of {repo}.'),
+        (case.path, f'"bsae" is not a branch, tag or commit of {repo}.'),
         (outside.path, "is in no git repository, so a ref of it means nothing."),
         (case.path, f"before.ref: tensor.op is a workload of aiperf itself, which a ref of {repo} does not change."),
         (case.path, f"after.ref: tensor.op is a workload of aiperf itself, which a ref of {repo} does not change."),
@@ -333,5 +333,5 @@ def test_a_working_tree_without_a_commit_is_told_at_once(repo) -> None:
     (repo / "bench").mkdir()
     (repo / "bench" / "work.py").write_text(WORKLOAD)
     case = case_of(repo, SCENARIO.replace("base", WORKING_TREE))
-    with pytest.raises(UserError, match='"HEAD" is no branch'):
+    with pytest.raises(UserError, match='"HEAD" is not a branch'):
         check_refs([case])

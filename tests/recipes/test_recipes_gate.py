@@ -304,7 +304,10 @@ def test_a_gated_metric_that_is_not_measured_is_told(repo):
 
 @pytest.mark.parametrize(
     ("config", "told"),
-    [({"against": ""}, "there is nothing to gate against"), ({"against": "nowhere"}, "is no branch, tag or commit")],
+    [
+        ({"against": ""}, "there is not a scenario to gate against"),
+        ({"against": "nowhere"}, "is not a branch, tag or commit"),
+    ],
 )
 def test_without_a_base_nothing_is_measured(repo, config, told):
     fake = Fake({"a": [1.0]})

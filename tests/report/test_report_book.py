@@ -158,7 +158,7 @@ def test_a_comparison_of_a_ladder_names_its_sides() -> None:
 def test_the_rules_name_every_answer() -> None:
     text = text_of(book_view([]))
     assert all(answer in text for answer in ANSWERS)
-    assert "the last side where it names none" in " ".join(text.split())
+    assert "the last side if it names none" in " ".join(text.split())
 
 
 def test_programs_get_every_row_with_numbers_in_full() -> None:

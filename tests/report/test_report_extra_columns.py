@@ -165,7 +165,7 @@ def test_columns_are_named_in_any_order_once() -> None:
 
 @pytest.mark.parametrize(
     ("text", "cost", "told"),
-    [("watts", "", '"watts"'), ("cost", "", "without your prices"), ("energy", "mine.yaml", "for the column cost")],
+    [("watts", "", '"watts"'), ("cost", "", "needs your prices"), ("energy", "mine.yaml", "needs the column cost")],
 )
 def test_a_column_that_is_not_there_or_has_no_prices_is_a_mistake(text, cost, told) -> None:
     with pytest.raises(UserError) as caught:

@@ -55,11 +55,11 @@ def test_a_file_in_any_state_is_read_for_its_citations():
 
 
 WRONG = {
-    "no side": ("{row: ch01/a, side: fats}", '28: book[1].side: "fats" is no side that can answer a row; allowed: '
+    "no side": ("{row: ch01/a, side: fats}", '28: book[1].side: "fats" is not a side that can answer a row; allowed: '
                 "slow, fast. Did you mean fast?"),
-    "before": ("{row: ch01/a, side: before}", '28: book[1].side: "before" is no side that can answer a row; allowed: '
-               "slow, fast. Name the side that is the row's after."),
-    "one of several": ("{row: ch01/a, side: [fast, quick]}", '28: book[1].side: "quick" is no side that can answer'),
+    "before": ("{row: ch01/a, side: before}", '28: book[1].side: "before" is not a side that can answer a row; '
+               "allowed: slow, fast. Name the side that is the row's after."),
+    "one of several": ("{row: ch01/a, side: [fast, quick]}", '28: book[1].side: "quick" is not a side that can answer'),
     "a side twice": ("{row: ch01/a, side: [fast, fast]}", '28: book[1].side: "fast" is named twice. Name it once.'),
     "an empty list": ("{row: ch01/a, side: []}", "28: book[1].side: [] is empty. Write at least one value,"),
     "a side of another type": ("{row: ch01/a, side: 3}", "28: book[1].side: 3 is not a list."),

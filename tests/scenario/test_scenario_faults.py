@@ -128,7 +128,7 @@ SIDES = {
     ),
     "unknown file": (
         ("bench.py:", "bnch.py:"),
-        'x.yaml:3:11: workload: "./bnch.py:copy": there is no file bnch.py. It is sought beside the scenario.',
+        'x.yaml:3:11: workload: "./bnch.py:copy": there is no file bnch.py. The path is relative to the scenario.',
     ),
     "no workload": (("workload: ./bench.py:copy\n", ""), "x.yaml:1:1: workload is missing. Write workload: family"),
     "no context": (("bench.py:copy", "bench.py:nothing"), 'x.yaml:3:11: workload: "./bench.py:nothing": nothing takes'),
@@ -190,7 +190,7 @@ def test_sides_in_one_process_cannot_differ_in_what_starts_it(faults, good):
 def test_thousands_of_faults_are_cut_to_what_somebody_would_read(faults, good):
     lines = faults(good + "".join(f"key{i}: 1\n" for i in range(3000)))
     assert len(lines) == 51
-    assert lines[-1] == "x.yaml: has 2950 further faults. Mend these first."
+    assert lines[-1] == "x.yaml: has 2950 further faults. Fix these first."
 
 
 def test_several_files_give_their_faults_together(write, good):

@@ -52,9 +52,9 @@ def test_every_unknown_selector_gets_its_fault_and_the_nearest_name(shelf):
     with pytest.raises(UserError) as caught:
         find_scenarios(["overlab", "./nowhere.yaml", "qqq"], folders=[shelf])
     assert [(f.what, f.hint) for f in caught.value.faults] == [
-        ('"overlab" is no scenario, tag, file or folder.', "Did you mean overlap?"),
-        ('"./nowhere.yaml" finds no scenario file.', "Give a .yaml file, or a folder that holds some."),
-        ('"qqq" is no scenario, tag, file or folder.', "Tags: demo, memory. aiperf list shows all names."),
+        ('"overlab" is not a scenario, tag, file or folder.', "Did you mean overlap?"),
+        ('"./nowhere.yaml" matches no scenario file.', "Give a .yaml file, or a folder that holds some."),
+        ('"qqq" is not a scenario, tag, file or folder.', "Tags: demo, memory. aiperf list shows all names."),
     ]
 
 
@@ -74,7 +74,7 @@ def test_what_is_no_workload_either_names_the_nearest_of_both_kinds(shelf):
         with pytest.raises(UserError) as caught:
             find_subject(name, workloads=WORKLOADS, folders=[shelf])
         told += [(f.what, f.hint) for f in caught.value.faults]
-    none = "is no scenario, tag, file, folder or workload."
+    none = "is not a scenario, tag, file, folder or workload."
     assert told == [
         (f'"demo.cpy" {none}', "Did you mean demo, or the workload demo.copy?"),
         (f'"overlab" {none}', "Did you mean overlap?"),
@@ -82,7 +82,7 @@ def test_what_is_no_workload_either_names_the_nearest_of_both_kinds(shelf):
         (f'"cuda" {none}', "Did you mean the workload cuda.kernel?"),
         (f'"peaks" {none}', "Did you mean one of the workloads peaks.d2h, peaks.h2d?"),
         (f'"qqq" {none}', "Tags: demo, memory. aiperf list shows all names, aiperf list --workloads the workloads."),
-        ('"./nowhere.yaml" finds no scenario file.', "Give a .yaml file, or a folder that holds some."),
+        ('"./nowhere.yaml" matches no scenario file.', "Give a .yaml file, or a folder that holds some."),
     ]
 
 

@@ -115,7 +115,7 @@ def test_a_skipped_case_is_left_out_and_a_run_of_nothing_is_refused():
     skipped = CaseRecord(make_case("g"), "skipped")
     made = promote([session(record(), skipped)], into=None, **TOLD)
     assert [entry.scenario for entry in made.entries] == ["copy"]
-    assert refusals(session(skipped)) == ["r1: the run holds no result."]
+    assert refusals(session(skipped)) == ["r1: the run has no result."]
 
 
 def test_runs_of_other_hosts_are_refused_with_what_differs():
@@ -157,7 +157,7 @@ def test_a_case_that_the_host_disturbed_is_refused():
     ("text", "told"),
     [
         (None, "there is no such baseline"),
-        ("{", "is no baseline"),
+        ("{", "is not a baseline"),
         ("[]", "has no baseline_version"),
         ('{"baseline_version": 99}', "was written as version 99; this aiperf reads up to 2"),
         ('{"baseline_version": 1}', "has no host_id"),

@@ -181,7 +181,7 @@ def test_the_user_may_name_the_machine(tmp_path: Path) -> None:
     imported = take_fixture("hyperfine.json", tmp_path, host_id="node-7")
     assert imported.run.host_id == "node-7"
     assert not any("--host-id" in note for note in note_sentences(imported.records[0]))
-    with pytest.raises(UserError, match="no name of a host"):
+    with pytest.raises(UserError, match="not a valid host name"):
         import_files([FOLDER / "pyperf.json"], ImportOptions(tmp_path / "results", host_id="../x y"))
 
 
@@ -226,7 +226,7 @@ def test_any_name_makes_a_scenario_that_a_shell_and_a_file_system_take(name: str
         (b"{}", "it is an empty object"),
         (b'{"rows": [], "run": {}}', "its keys are rows, run"),
         (b'{"benchmarks": []}', "its keys are benchmarks"),
-        (b'{"context": {}, "benchmarks": []}', "holds no benchmark of google-benchmark"),
+        (b'{"context": {}, "benchmarks": []}', "contains no benchmark of google-benchmark"),
         (b"\x1f\x8b not gzip", "cannot be read"),
         (gzip.compress(b'{"results": []}' * 9, mtime=0)[:-9], "cannot be read"),
         (gzip.compress(b"", mtime=0), "is empty"),
@@ -314,7 +314,7 @@ def test_damage_is_told_with_its_place(
 
 def test_a_tool_that_was_named_wrongly_is_told(tmp_path: Path) -> None:
     fault = fault_of_changed("x.json", document("hyperfine.json"), tmp_path, tool="google-benchmark")
-    assert "holds no benchmark of google-benchmark" in fault.what
+    assert "contains no benchmark of google-benchmark" in fault.what
     fault = fault_of_changed("x.json", document("pyperf.json"), tmp_path, tool="pytest-benchmark")
     assert "read as pytest-benchmark, as --tool asks" in fault.what
 

@@ -62,7 +62,7 @@ def test_runs_that_cannot_be_parts_of_one_plan_are_refused(tmp_path, changes, to
         write_run(tmp_path, [make_measured(case)], hour=hour, **{**alike, **(changes if hour else {})}).name
         for hour, case in enumerate(("copy", "add"))
     ]
-    with pytest.raises(UserError, match="are no parts of one run") as caught:
+    with pytest.raises(UserError, match="are not parts of one run") as caught:
         open_parts(names, results=tmp_path)
     assert told in str(caught.value)
 

@@ -347,7 +347,7 @@ def test_an_unknown_or_ambiguous_run_tells_what_there_is(tmp_path: Path) -> None
     with pytest.raises(UserError) as caught:
         open_run("1999", results=tmp_path)
     assert all(name in caught.value.faults[0].hint for name in names_made)
-    with pytest.raises(UserError, match='"2026" begins 2 runs'):
+    with pytest.raises(UserError, match='"2026" is a prefix of 2 runs'):
         open_run("2026", results=tmp_path)
 
 

@@ -30,7 +30,7 @@ def test_a_users_file_imports_its_neighbours(tmp_path, monkeypatch):
         ("gives_none", "returned NoneType, not an aiperf Workload"),
         ("bad_step", "step is NoneType, not a function"),
         ("bad_close", "close is str, not a function"),
-        ("NOT_CALLABLE", "is no function"),
+        ("NOT_CALLABLE", "is not a function"),
     ],
 )
 def test_what_breaks_the_contract_is_told(function, message):

@@ -51,7 +51,7 @@ def _checkout(reader: HostReader) -> Finding:
     if head.code != 0:
         why = f" ({head.err.strip().splitlines()[0]})" if head.err.strip() else ""
         fix = "git init && git add . && git commit"
-        raise Unreadable(f"{reader.data} is no git checkout with a commit{why}", where, fix)
+        raise Unreadable(f"{reader.data} is not a git checkout with a commit{why}", where, fix)
     status = reader.run(*git, "status", "--porcelain")
     changed = [line[3:] for line in status.out.splitlines()]
     commit = f"commit {head.out.strip()}"

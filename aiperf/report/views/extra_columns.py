@@ -51,12 +51,12 @@ def chosen_columns(text: str, *, cost: str = "") -> tuple[str, ...]:
     named = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     for name in named:
         if name not in COLUMNS:
-            raise usage(f'"{name}" is not a column on demand.', f"Allowed: {', '.join(COLUMNS)}.", where="--columns")
+            raise usage(f'"{name}" is not an extra column.', f"Allowed: {', '.join(COLUMNS)}.", where="--columns")
     if "cost" in named and not cost:
         hint = "Name a file with yours: --cost ./prices.yaml; configs/cost/example.yaml shows the form."
-        raise usage("there is no cost without your prices.", hint, where="--columns")
+        raise usage("the column cost needs your prices.", hint, where="--columns")
     if cost and "cost" not in named:
-        raise usage("prices are for the column cost.", "Add --columns cost.", where="--cost")
+        raise usage("needs the column cost.", "Add --columns cost.", where="--cost")
     return named
 
 

@@ -85,13 +85,13 @@ def parse(data: bytes, path: Path, *, tool: str = AUTO) -> Foreign:
         chosen = detect(document) if tool == AUTO else tool
         if not chosen:
             outlines = "; ".join(form.outline for form in FORMATS.values())
-            raise usage(f"is of no tool that can be imported: {_found(document)}.", f"Known are {outlines}.", where)
+            raise usage(f"was not written by a supported tool: {_found(document)}.", f"Supported: {outlines}.", where)
         found = FORMATS[chosen].read(document, path)
     except ForeignError as error:
         named = "" if tool == AUTO else f" (read as {tool}, as --tool asks)"
         raise usage(f"is damaged{named}: {error}.", "Write the file again with the tool.", where) from None
     if not found.benchmarks:
-        raise usage(f"holds no benchmark of {chosen}.", "Write the file again with the tool.", where)
+        raise usage(f"contains no benchmark of {chosen}.", "Write the file again with the tool.", where)
     readings = sum(len(r.timings) for benchmark in found.benchmarks for r in benchmark.replicates)
     if readings > MOST_READINGS:
         what = f"holds {readings} readings; at most {MOST_READINGS} are imported from one file."

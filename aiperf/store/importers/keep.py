@@ -67,7 +67,7 @@ class _Writer(RunWriter):
 def import_files(paths: Sequence[Path], options: ImportOptions) -> tuple[tuple[Imported, ...], tuple[Fault, ...]]:
     """Import every file that can be, and return the faults of the others. Raises UserError for a bad option."""
     if options.host_id and not _HOST_NAME.fullmatch(options.host_id):
-        what = f'"{options.host_id[:80]}" is no name of a host.'
+        what = f'"{options.host_id[:80]}" is not a valid host name.'
         raise usage(what, "Use letters, digits, dots and dashes, at most 64.", where="--host-id")
     known = _known(options.results)
     done: list[Imported] = []
@@ -135,7 +135,7 @@ def _dated(foreign: Foreign, path: Path) -> Foreign:
     try:
         written = datetime.fromtimestamp(int(path.stat().st_mtime), UTC)
     except (OSError, ValueError, OverflowError):
-        raise usage("tells no date, and neither does its folder.", "Write the file again.", str(path)) from None
+        raise usage("has no date, and neither does its folder.", "Write the file again.", str(path)) from None
     note = "the file tells no date: the time at which it was last written is taken"
     return replace(foreign, started=written, finished=written, notes=(*foreign.notes, note))
 
