@@ -52,6 +52,13 @@ _Before = Annotated[
         "--before", metavar="CMD", help="Command line of the baseline; run without a shell (for pipes: sh -c '...')."
     ),
 ]
+_Slice = Annotated[
+    str,
+    typer.Option("--slice", help="auto: alternate time slices of compute-only programs; off: one program at a time."),
+]
+_Gpus = Annotated[
+    int, typer.Option("--gpus", min=0, metavar="N", help="Number of GPUs that both use; their energy is measured.")
+]
 _Budget = Annotated[str, typer.Option("--budget", help="Time to spend, e.g. 60s; the first look is always completed.")]
 
 
@@ -63,16 +70,9 @@ def ab(
     after: Annotated[str, typer.Option("--after", metavar="CMD", help="Command line of the candidate.")],
     env_before: Annotated[list[str], typer.Option("--env-before", metavar="NAME=VALUE")] = [],  # noqa: B006
     env_after: Annotated[list[str], typer.Option("--env-after", metavar="NAME=VALUE")] = [],  # noqa: B006
-    slice_: Annotated[
-        str,
-        typer.Option(
-            "--slice", help="auto: alternate time slices of compute-only programs; off: run them one after the other."
-        ),
-    ] = "auto",
+    slice_: _Slice = "auto",
     same_output: Annotated[bool, typer.Option("--same-output", help="Require that both print the same bytes.")] = False,
-    gpus: Annotated[
-        int, typer.Option("--gpus", min=0, metavar="N", help="Number of GPUs that both use; their energy is measured.")
-    ] = 0,
+    gpus: _Gpus = 0,
     delta: Annotated[
         float | None, typer.Option("--delta", help="Smallest relative difference that matters, e.g. 0.02.")
     ] = None,
