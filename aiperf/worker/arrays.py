@@ -29,10 +29,8 @@ class LazyOutput(TypeError):
 
 
 def kind(array: Any) -> str:
-    """``torch``, ``numpy`` or ``cupy``; by exact type, because a subclass may compute only when it is read.
-
-    Raises LazyOutput for anything else.
-    """
+    """``torch``, ``numpy`` or ``cupy``, by exact type: a subclass may compute only when it is read. Raises LazyOutput
+    for anything else."""
     name = f"{type(array).__module__}.{type(array).__qualname__}"
     if name in {"torch.Tensor", "torch.nn.parameter.Parameter"}:
         return "torch"

@@ -137,11 +137,8 @@ class Auditor:
 
 
 def rehearse(workload: Workload) -> None:
-    """Audit a step that does nothing, on a little of every type of array that the audits of ``workload`` will meet.
-
-    A GPU's driver loads a kernel when it is first launched, which takes longer than most audits do. A rehearsal that
-    fails changes nothing: what goes wrong is for the audits to report.
-    """
+    """Audit a step that does nothing, on a little of every type of array that the audits of ``workload`` will meet, so
+    that a GPU's driver has loaded their kernels. A failure is left to the audits to report."""
     with suppress(Exception):
         inputs = workload.inputs() if workload.inputs is not None else {}
         given, taken = {id(a) for a in inputs.values()}, workload.outputs()
@@ -164,10 +161,8 @@ def _untimed(before: Callable[[], object], after: Callable[[], object]) -> float
 
 
 def _samples(held: Mapping[str, Any]) -> dict[str, Any]:
-    """The beginning of the longest array of each type, and of each length that is looked at in another way.
-
-    Of contiguous arrays only: a part of another one would need a copy of all of it.
-    """
+    """The beginning of the longest contiguous array of each type, and of each length that is looked at in another
+    way."""
     met: dict[str, Any] = {}
     for array in sorted(filter(_is_contiguous, held.values()), key=lambda array: int(array.nbytes)):
         met[f"{arrays.kind(array)} {array.dtype} {array.nbytes < _LITTLE}"] = array

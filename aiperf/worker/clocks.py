@@ -57,10 +57,8 @@ class Clock(Protocol):
     def read(
         self, step: Call, iterations: int, around: Around | None = None, *, ready: Call = _nothing
     ) -> ClockReading:
-        """Time ``iterations`` calls of step; ``around`` runs just before the first and at once after the last.
-
-        ``ready`` comes before every attempt, untimed: it sees to what a step wants to find.
-        """
+        """Time ``iterations`` calls of step; ``around`` runs just before the first and at once after the last,
+        ``ready`` before every attempt, untimed."""
         ...
 
     def flush(self) -> None:
@@ -134,9 +132,8 @@ class WallClock:
 class DeviceClock:
     """CUDA events around the steps while a sleeping kernel holds the stream back, so that launch cost stays outside.
 
-    Method: METHOD of nvbench's cold measurement (event, blocking kernel); the hold is a sleep kernel, and a reading
-    counts as held when the host had queued the first launches before the sleep ended. What two events with nothing
-    between them lie apart (``empty_s``) is taken off, so that a kernel's time is its own, as a profiler reports it.
+    As nvbench's cold measurement. A reading counts as held when the host had queued the first launches before the sleep
+    ended; what two events with nothing between them lie apart (``empty_s``) is taken off.
     """
 
     def __init__(self, device: str, *, hold: bool) -> None:
@@ -176,10 +173,8 @@ class DeviceClock:
     def read(
         self, step: Call, iterations: int, around: Around | None = None, *, ready: Call = _nothing
     ) -> ClockReading:
-        """Device seconds of ``iterations`` steps; redone with a longer hold when the host was too slow.
-
-        With ``around`` there is one attempt only, so that what follows the last step follows this reading.
-        """
+        """Device seconds of ``iterations`` steps; redone with a longer hold when the host was too slow, but not with
+        ``around``."""
         short: list[float] = []
         for _ in range(1 if around is not None or not self.holds else _TRIES):
             ready()
@@ -235,20 +230,14 @@ class DeviceClock:
 
 
 def _needed(first: float, queued: float, device: float) -> float:
-    """How long a hold keeps launch cost outside a reading.
-
-    Until all is queued; or until the first launch is, where from then on the device takes clearly longer for its work
-    than the host for queueing it, so that it never waits.
-    """
+    """How long a hold keeps launch cost outside a reading: until all is queued, or until the first launch is, where the
+    device then takes clearly longer for its work than the host for queueing it."""
     return first if device > _CLEARLY * (queued - first) else queued
 
 
 def _longer(hold: float, short: Sequence[float]) -> float:
-    """The hold after one that was too short; ``short``: what it and those before it in this reading should have been.
-
-    The first time it doubles, since the host may have been kept from its work just once; the second time it grows to
-    what was enough both times.
-    """
+    """The hold after one that was too short: doubled the first time, then what was enough for all of ``short``, the
+    needs of this reading so far."""
     wanted = _MARGIN * min(short) if len(short) > 1 else 0.0
     return min(max(2 * hold, wanted), _LONGEST_HOLD)
 

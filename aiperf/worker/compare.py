@@ -119,10 +119,8 @@ def _poison_left(snapshot: Snapshot) -> str:
 
 
 def _close(mine: Snapshot, other: Snapshot, name: str, check: Check, base: str) -> tuple[str, float | None]:
-    """What is wrong with one output, empty when nothing is, and its largest error; None where none was computed.
-
-    ``base`` is the name of the side of ``other``; the sentence is about the side of ``mine``.
-    """
+    """What is wrong with one output of ``mine``, empty when nothing is, and its largest error; None where none was
+    computed. ``base`` is the name of the side of ``other``."""
     same = mine.digests[name] == other.digests[name]
     if same and not (check.reference and _floats(mine.dtypes[name])):
         sick = mine.values[name] != "finite"

@@ -56,8 +56,8 @@ class OwnNode:
     def set_up(self, params: Mapping[str, Any]) -> None:
         """Prefer the node of this process's CPUs, before a side with these parameters touches its memory.
 
-        Nothing is asked for on a machine of one node, for CPUs of several, where whoever started this process has asked
-        for something already, and for a side with a parameter ``numa`` of its own: it moves itself and its memory.
+        Nothing is asked for on a machine of one node, for CPUs of several, where a policy is set already, and for a
+        side with a parameter ``numa`` of its own.
         """
         try:
             if len([*(self._system / "node").glob("node[0-9]*")]) > 1:

@@ -83,10 +83,8 @@ def _is_shared(where: str, repo: str) -> bool:
 
 @lru_cache(maxsize=8)
 def _copies(repo: str) -> dict[str, str]:
-    """File -> the folder inside the repository that its distribution was installed from, as installers note it.
-
-    Editable installs are no copies: what they lead to is seen by its own file.
-    """
+    """File -> the folder inside the repository that its distribution was installed from, as installers note it;
+    editable installs are seen by their own files."""
     import importlib.metadata
     import json
     import urllib.parse

@@ -54,10 +54,8 @@ def hand_over(snapshots: Sequence[Snapshot], folder: Path, *, wanted: Wanted | N
 
 
 def load(folder: Path) -> list[Snapshot]:
-    """What another worker wrote, in order; arrays are read from their files as they are looked at.
-
-    No pickle is read.
-    """
+    """What another worker wrote, in order; arrays are read from their files as they are looked at, and no pickle is
+    read."""
     snapshots = []
     for path in sorted(folder.glob("[0-9]*.json"), key=lambda p: int(p.stem)):
         read = json.loads(path.read_text(encoding="utf-8"))

@@ -159,10 +159,8 @@ class Ranges:
 
 
 def cost_per_range(n: int = 20_000, *, on: bool) -> float:
-    """Seconds that one iteration range costs, the loop included: median of five batches of ``n``.
-
-    ``on`` forces the ranges; with no tool attached this is what a range costs when nobody listens.
-    """
+    """Seconds that one iteration range costs, the loop included: median of five batches of ``n``. ``on`` forces the
+    ranges."""
     ranges = Ranges.open(force=True) if on else Ranges(None, "asked to be off")
     batches = []
     for _ in range(5):

@@ -182,10 +182,8 @@ class SideRunner:
         return AuditReply(wall=tuple(r.wall_s for r in taken), device=tuple(r.device_s for r in taken))
 
     def profiled(self, iterations: int, ranges: Ranges) -> None:
-        """Iterations for a profiler, inside this side's range and nothing else of ours in it.
-
-        What comes between cold or prepared iterations stays outside: then each has a range of its own.
-        """
+        """Iterations for a profiler in this side's range; cold or prepared ones in a range each, what comes between
+        outside."""
         if self.workload.prepare is None and self.request.measure.cache != "cold":
             self.clock.settle()
             with ranges.side(self.request.side):

@@ -58,10 +58,8 @@ def gpu_peak() -> int | None:
 
 
 def pages_by_node() -> dict[str, float]:
-    """Share of this process's own memory pages on each NUMA node; empty on a machine of one node.
-
-    Pages of files (libraries, mapped data) lie where whoever read them first had them, and are left out.
-    """
+    """Share of this process's own memory pages on each NUMA node, those of files left out; empty on a machine of one
+    node."""
     if not Path("/sys/devices/system/node/node1").is_dir():
         return {}
     pages: Counter[str] = Counter()

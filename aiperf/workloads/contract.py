@@ -117,10 +117,8 @@ class Context:
     """Port of the gang's rendezvous on loopback; 0 for one rank."""
 
     def process_group(self, backend: Literal["gloo", "nccl"]) -> None:
-        """Join the gang's default process group (torch.distributed); destroyed by the harness at close.
-
-        Raises RuntimeError when the side has one rank only.
-        """
+        """Join the gang's default process group, destroyed by the harness at close. Raises RuntimeError for a single
+        rank."""
         if self.world_size < 2:
             raise RuntimeError("a process group needs ranks: 2 or more on this side")
         import datetime

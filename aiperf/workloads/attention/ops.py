@@ -43,10 +43,8 @@ def composed(q: Any, k: Any, v: Any, *, mask: Mask) -> Run:
 
 
 def fused(q: Any, k: Any, v: Any, *, backend: str, mask: Mask) -> Run:
-    """One call of scaled_dot_product_attention, restricted to one backend unless that is ``default``.
-
-    A mask other than none and the square causal one is passed as a dense additive array of q's type, made here.
-    """
+    """One call of scaled_dot_product_attention, restricted to one backend unless that is ``default``; a mask other than
+    none and the square causal one is passed as a dense additive array of q's type."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -66,10 +64,8 @@ def fused(q: Any, k: Any, v: Any, *, backend: str, mask: Mask) -> Run:
 
 
 def flex(q: Any, k: Any, v: Any, *, mask: Mask) -> Run:
-    """Torch's flex_attention, compiled, with the mask as a block mask so that fully hidden blocks are left out.
-
-    Raises SkipSide off the GPU and where it cannot be compiled.
-    """
+    """Torch's flex_attention, compiled, with a block mask. Raises SkipSide off the GPU and where it cannot be
+    compiled."""
     if not q.is_cuda:
         raise SkipSide("flex_attention compiles to a Triton kernel and needs a GPU")
     try:
@@ -102,10 +98,8 @@ def decode_options(mask: Mask, *, sequences: int, multiprocessors: int) -> dict[
 
 
 def block_mask(mask: Mask, device: str) -> Any:
-    """The mask as flex_attention takes it; None for ``none``, except with a single query.
-
-    Without a block mask the kernel for a single query gives all keys to its first part alone (torch 2.13).
-    """
+    """The mask as flex_attention takes it; None for ``none``, except with a single query, whose kernel gives all keys
+    to its first part without one (torch 2.13)."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     if mask.kind == "none" and mask.q_len > 1:
@@ -137,8 +131,7 @@ def padded(q: Any, k: Any, v: Any, *, lengths: Sequence[int]) -> Run:
 def jagged(q: Any, k: Any, v: Any, *, lengths: Sequence[int]) -> Run:
     """The same sequences packed one behind the other: torch's jagged nested tensors, and on the CPU a call for each.
 
-    q, k, v are [tokens, heads, head_dim]; gives [heads, length, head_dim] of each. Raises SkipSide where torch cannot
-    do it on this GPU.
+    q, k, v are [tokens, heads, head_dim]; gives [heads, length, head_dim] of each. Raises SkipSide.
     """
     from torch.nn.functional import scaled_dot_product_attention
 

@@ -26,10 +26,8 @@ _COUNTS = ("graphs", "compiles", "graph_breaks")
 
 
 def _forget() -> None:
-    """Drop all compiled code and the totals that the compiler keeps.
-
-    The harness reads a growing total as a side that still warms up; here every step compiles.
-    """
+    """Drop all compiled code and the compiler's totals: the harness takes a growing total for a side that still warms
+    up."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
 

@@ -26,10 +26,8 @@ class CompileError(ValueError):
 
 
 def compile_cubin(source: Path, options: Iterable[str], *, arch: str, backend: str, scratch: Path) -> bytes:
-    """Machine code of ``source`` for ``arch`` (such as sm_90; an -arch among the options wins).
-
-    ``backend``: nvrtc (in this process) or nvcc (a program on PATH). Raises CompileError.
-    """
+    """Machine code of ``source`` for ``arch`` (such as sm_90; an -arch among the options wins), by ``backend`` nvrtc
+    (in this process) or nvcc (a program on PATH). Raises CompileError."""
     flags = [*options]
     if not any(flag.startswith(_ARCHITECTURE) for flag in flags):
         flags.append(f"-arch={arch}")
@@ -91,11 +89,8 @@ def first_error(source: Path, log: str) -> str:
 
 
 def code_digest(cubin: bytes, entries: Iterable[str]) -> str:
-    """Digest of the machine code and constants that ``entries`` run, free of names of files, lines and compilers.
-
-    Two entries of one digest are the same program, whatever their sources, names or defines were. The functions that an
-    entry calls lie in its own section: a source is compiled as a whole program.
-    """
+    """Digest of the machine code and constants that ``entries`` run: equal for one program, whatever its sources, names
+    or defines. The functions that an entry calls lie in its own section."""
     wanted, digest = sorted(set(entries)), hashlib.sha256()
     for name, content in sections(cubin):
         own = next((e for e in wanted if name in (f".text.{e}", f".nv.constant2.{e}", f".nv.shared.{e}")), None)

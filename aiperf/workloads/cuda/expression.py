@@ -22,9 +22,7 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 def evaluate(text: str, names: Mapping[str, Any]) -> Any:
     """Value of ``text``: numbers, the given names, + - * / // % and brackets, and calls of names that are functions.
-
-    Raises ValueError for anything else.
-    """
+    Raises ValueError for anything else."""
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except SyntaxError:

@@ -26,11 +26,8 @@ Decode = Callable[[bytes, Any], None]
 
 
 def text(size: int, *, seed: int) -> Any:
-    """``size`` bytes of text in a made-up language: words and set phrases drawn by Zipf's law, frequent words short.
-
-    Zipf's law as Mandelbrot put it, frequency ~ 1 / (rank + 2.7). Every second draw is a phrase of two or three words:
-    with words alone, codecs find fewer repetitions than in prose.
-    """
+    """``size`` bytes of a made-up language: words, and phrases of two or three words, drawn by Zipf's law as Mandelbrot
+    put it, frequency ~ 1 / (rank + 2.7)."""
     draw = generator(seed, "text")
     words = _words(draw)
     phrases = [b" ".join(words[k] for k in _by_zipf(draw, int(draw.integers(2, 4)))) for _ in range(_WORDS)]

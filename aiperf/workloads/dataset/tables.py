@@ -21,10 +21,7 @@ Parse = Callable[[Path, Any], None]
 
 
 def table(rows: int, columns: int, *, seed: int) -> Any:
-    """float64 [rows, columns] of standardised features as a table shows them, with four decimals.
-
-    So few digits come back as the same float32 from any reader of decimals.
-    """
+    """float64 [rows, columns] of standardised features with four decimals: any reader gets the same float32 of them."""
     drawn = generator(seed, "table").standard_normal((rows, columns))
     return np.rint(drawn * 10**DECIMALS) / 10**DECIMALS
 

@@ -25,8 +25,7 @@ _WORKER = Path(__file__).with_name("worker.py")
 class GpuPool:
     """One process for each name of ``kinds``; a step is ``requests`` requests or training steps of each of them.
 
-    Inputs and outputs [BATCH, WIDTH] float32 are in memory shared with the processes, so that the parent can redraw and
-    overwrite them in place. The processes end when their input does, so they cannot outlive the parent.
+    Inputs and outputs [BATCH, WIDTH] float32 are shared with the processes, which end when their input does.
     """
 
     def __init__(

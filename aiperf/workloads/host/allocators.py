@@ -36,11 +36,8 @@ _LIBRARIES = {
 
 
 def environment(allocator: str) -> dict[str, str]:
-    """This process's environment, changed so that a child gets its malloc from ``allocator``.
-
-    ``inherited`` changes nothing; ``glibc`` lets no other allocator be preloaded. What else is preloaded stays. Raises
-    SkipSide where the library cannot be: ld.so would go on without it.
-    """
+    """This process's environment, changed so that a child gets its malloc from ``allocator``: ``inherited`` changes
+    nothing, ``glibc`` lets no other be preloaded. Raises SkipSide where the library cannot be preloaded."""
     kept = {**os.environ}
     if allocator == "inherited":
         return kept

@@ -136,10 +136,8 @@ def _resident() -> int:
 
 
 def _waited() -> float:
-    """Seconds that threads of this process that live stood in a CPU's queue, ready to run; 0 if the kernel is silent.
-
-    Second number of schedstat, in ns (Linux, Documentation/scheduler/sched-stats.rst).
-    """
+    """Seconds that this process's live threads waited for a CPU; 0 if the kernel is silent. Second number of schedstat,
+    in ns (Linux, Documentation/scheduler/sched-stats.rst)."""
     total = 0
     with contextlib.suppress(OSError):
         for thread in os.listdir("/proc/self/task"):

@@ -104,10 +104,8 @@ def geometry(backend: str, *, m: int, n: int, k: int) -> tuple[tuple[int, int], 
 
 
 def product(a: Any, b: Any, out: Any, *, backend: str) -> tuple[Callable[[], Any], dict[str, Any]]:
-    """A function that launches the kernel on torch's current stream, and the kernel's registers and memory.
-
-    a is [m, k], b [k, n] and out [m, n], row by row. Raises SkipSide without a GPU or CuPy.
-    """
+    """A function that launches the kernel on torch's current stream, and the kernel's registers and memory. a is [m,
+    k], b [k, n] and out [m, n], row by row. Raises SkipSide without a GPU or CuPy."""
     if not a.is_cuda:
         raise SkipSide("a product in CUDA C++ needs a GPU")
     (m, k), n = a.shape, b.shape[1]

@@ -30,10 +30,8 @@ def plain(a: Any, b: Any, out: Any, *, rows: int) -> Product:
 
 
 def scaled_fp8(a: Any, b: Any, out: Any, *, rows: int) -> Product:
-    """torch._scaled_mm of float8_e4m3fn operands with scales of one; b [k, n] is stored column by column.
-
-    Raises SkipSide where the GPU or the build has no such product.
-    """
+    """torch._scaled_mm of float8_e4m3fn operands with scales of one; b [k, n] is stored column by column. Raises
+    SkipSide where the GPU or the build has no such product."""
     one = torch.ones((), dtype=torch.float32, device=a.device)
     parts = _row_parts(a, out, rows)
 
@@ -103,10 +101,8 @@ def python_tiles(a: Any, b: Any, out: Any) -> Product:
 
 
 def strassen(a: Any, b: Any, out: Any, *, leaf: int) -> Product:
-    """Strassen's seven products (Numerische Mathematik 13, 1969) down to blocks of ``leaf``, then torch.mm.
-
-    Raises ValueError unless the matrices are square and a power of two times ``leaf`` wide.
-    """
+    """Strassen's seven products (Numerische Mathematik 13, 1969) down to blocks of ``leaf``, then torch.mm. Raises
+    ValueError unless the matrices are square and a power of two times ``leaf`` wide."""
     size = a.shape[0]
     steps = size // leaf if leaf > 0 else 0
     if not (a.shape == b.shape == out.shape) or steps < 1 or steps & (steps - 1) or steps * leaf != size:

@@ -111,10 +111,8 @@ def alloc(
 def schedule(
     *, sizes: Literal["fixed", "mixed", "growing"], largest: int, count: int, live: int, streams: int
 ) -> list[PlannedAllocation]:
-    """The allocations of one step, the same for every allocator. Raises ValueError for what cannot be.
-
-    With room for several live buffers the one given up is drawn at random, as requests end out of order.
-    """
+    """The allocations of one step, the same for every allocator; of several live buffers the one given up is drawn at
+    random. Raises ValueError for what cannot be."""
     if min(count, live, streams) < 1:
         raise ValueError(f"count, live, streams are {count}, {live}, {streams}; each must be 1 or more")
     smallest = _ROUND * (_SPREAD if sizes == "mixed" else count if sizes == "growing" else 1)

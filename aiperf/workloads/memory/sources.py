@@ -89,10 +89,8 @@ class _CudaMallocAsync(Source):
         return Allocation(self._allocate(size, stream))
 
     def rehearse(self, step: Callable[[], None]) -> None:
-        """Count the allocations for which the pool takes memory from the driver.
-
-        What a synchronisation before gave back to the driver, as the threshold says, has to be taken again.
-        """
+        """Count the allocations for which the pool takes memory from the driver, what a synchronisation gave back
+        included."""
         self._growths = 0
         self._allocate = self._watched
         try:
@@ -182,10 +180,8 @@ class _TorchAllocator(_ByTorch):
 
 
 class _Kept(_ByTorch):
-    """Blocks of one size, carved once out of one allocation (``slab``) or allocated once each, and handed round.
-
-    A block that was given up is next taken by whoever asks, perhaps on another stream: the taker's stream then waits.
-    """
+    """Blocks of one size, carved out of one allocation (``slab``) or allocated once each; the latest given up is taken
+    next, and the taker's stream waits for the giver's."""
 
     def __init__(self, device: Any, *, size: int, blocks: int, name: str) -> None:
         super().__init__(device)
@@ -220,10 +216,8 @@ class _Kept(_ByTorch):
 
 
 def make_source(name: str, *, device: Any, largest: int, live: int, threshold: int) -> Source:
-    """The allocator called ``name`` on a torch device, for ``live`` buffers of up to ``largest`` bytes at once.
-
-    Raises SkipSide where the CUDA runtime is needed and CuPy is not installed.
-    """
+    """The allocator called ``name`` on a torch device, for ``live`` buffers of up to ``largest`` bytes at once. Raises
+    SkipSide where the CUDA runtime is needed and CuPy is not installed."""
     if name == "torch":
         return _TorchAllocator(device)
     if name in ("slab", "preallocated"):

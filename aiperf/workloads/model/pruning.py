@@ -27,9 +27,8 @@ class _Cut(NamedTuple):
 def pruned(task: models.Task, *, share: float, removed: bool) -> models.Task:
     """``task`` without ``share`` of the hidden units of each feed-forward part and of the heads of each attention.
 
-    Those go whose incoming weights have the least norm; at least one of each kind stays. Not ``removed``, they keep
-    their place with zeros for weights, in and out, which gives the same predictions. FLOPs are those of the model
-    without them, either way. Raises ValueError for a share out of range or a mixture of experts.
+    Those go whose incoming weights have the least norm; at least one of each kind stays. Not ``removed``, their weights
+    are zeros, for the same predictions and FLOPs. Raises ValueError for a share out of range or a mixture of experts.
     """
     if not 0 < share < 1:
         raise ValueError(f"prune is {share}; it must lie between 0 and 1")

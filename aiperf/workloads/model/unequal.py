@@ -21,10 +21,8 @@ _IGNORED = -100
 
 
 def lengths_of(samples: int, longest: int) -> list[int]:
-    """How long the samples are, longest first: the middles of equal parts of a log-normal distribution.
-
-    Scaled so that the first has ``longest`` tokens. The same for every seed, so that every step is the same work.
-    """
+    """How long the samples are, longest first and with ``longest`` tokens: the middles of equal parts of a log-normal
+    distribution, the same for every seed."""
     at = [NormalDist().inv_cdf((samples - i - 0.5) / samples) for i in range(samples)]
     return [max(1, math.floor(longest * math.exp(_SPREAD * (z - at[0])))) for z in at]
 
@@ -71,9 +69,8 @@ class BatchLayout:
 def unequal(name: str, *, packed: bool, seed: int, device: str, samples: int, longest: int) -> models.Task:
     """The transformer called ``name`` with ``samples`` of unequal length; items, FLOPs and loss are of true tokens.
 
-    Padded, each sample is a row and causal order keeps the padding behind it out; packed, a mask keeps the samples of a
-    row apart. The model knows no positions, so a token's prediction depends on its sample alone. Raises ValueError for
-    a model without sequences.
+    Padded, each sample is a row; packed, a mask keeps the samples of a row apart. The model knows no positions, so a
+    prediction depends on its sample alone. Raises ValueError for a model without sequences.
     """
     if name not in models.TRANSFORMERS:
         raise ValueError(f'samples of unequal length need a transformer, not "{name}"')

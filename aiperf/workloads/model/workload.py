@@ -21,11 +21,8 @@ from aiperf.workloads.shared.seeded import gemm_peak
 
 
 def _infer(task: models.Task, cast: Callable[[], Any], asked: SimpleNamespace) -> training.Ready:
-    """A forward pass for each of ``accumulate`` parts of the batch.
-
-    The prediction is handed over in a buffer made outside inference mode: a tensor born inside it cannot be overwritten
-    from outside, which an audit needs to do.
-    """
+    """A forward pass for each of ``accumulate`` parts of the batch, into a buffer made outside inference mode: an audit
+    must overwrite it."""
     predict, parts = _compiler(asked.compile)(task.module.eval()), asked.accumulate
     held: dict[str, Any] = {}
     batches = task.batch.chunk(parts)

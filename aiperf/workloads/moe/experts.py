@@ -134,11 +134,8 @@ def _grouped(rows: Any, counts: Any, bank: Bank) -> Any:
 
 
 def exchanged(rows: Any, counts: Any, mine: Bank, run: Run, *, ranks: int) -> tuple[Any, Any]:
-    """Rows sorted by expert, sent to the rank of their expert, run there and sent back; and this rank's own load.
-
-    ``counts``: this rank's rows for each expert of all ranks. Returns (results in the order of ``rows``, rows that each
-    own expert handled).
-    """
+    """Rows sorted by expert, sent to the rank of their expert, run there and sent back; and the rows that each own
+    expert handled. ``counts``: this rank's rows for each expert of all ranks."""
     arriving = torch.empty_like(counts)
     dist.all_to_all_single(arriving, counts)
     sent = counts.view(ranks, -1).sum(1).tolist()

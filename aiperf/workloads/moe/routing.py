@@ -24,10 +24,8 @@ def capacity_of(tokens: int, experts: int, top_k: int, factor: float) -> int:
 
 
 def choose(logits: Any, *, top_k: int, capacity: int) -> Any:
-    """Expert ids [tokens, top_k] by preference; a full expert's overflow goes to the token's next-best one.
-
-    Raises ValueError when the experts together have too few places.
-    """
+    """Expert ids [tokens, top_k] by preference; a full expert's overflow goes to the token's next-best one. Raises
+    ValueError when the experts together have too few places."""
     if not capacity:
         return logits.topk(top_k, dim=1).indices
     tokens, experts = logits.shape

@@ -29,11 +29,8 @@ Truth = Callable[[Any, Any], Any]
 
 
 def _conserved(before: Mapping[str, Any], after: Mapping[str, Any], *, truth: Truth, off: float) -> Outcome:
-    """Every token went to its number of different experts; where both sides chose alike the results agree; and probed
-    tokens have the result of the experts that they went to, whichever those are.
-
-    The value is the share of tokens that went elsewhere on this side.
-    """
+    """Every token went to its number of different experts, tokens with the same experts on both sides have the same
+    results, and probed tokens have those of their experts. The value is the share of tokens that went elsewhere."""
     for which, side in (("before", before), ("after", after)):
         ids = np.sort(side["experts"], axis=1)
         if (ids < 0).any() or (np.diff(ids, axis=1) == 0).any() or (side["handled"] != ids.shape[1]).any():

@@ -28,10 +28,7 @@ _IN_USE_S = 3600.0
 
 @contextlib.contextmanager
 def kept_compiled() -> Iterator[None]:
-    """Modules imported inside are read from the cache folder and written there, if torch's would be compiled anew.
-
-    What is imported later, and what this process starts, finds everything as it was.
-    """
+    """Modules imported inside are read from the cache folder and written there, if torch's would be compiled anew."""
     before = sys.pycache_prefix, sys.dont_write_bytecode
     if folder := _needed():
         sys.pycache_prefix, sys.dont_write_bytecode = folder, False
@@ -70,7 +67,7 @@ def _never_compiled(spec: ModuleSpec) -> bool:
 
 
 def _folder(spec: ModuleSpec) -> Path:
-    """The folder of this environment and its installed versions; making it clears those of versions gone by.
+    """The folder of this environment and its installed versions; making it clears those of other versions.
 
     Python trusts a compiled module by size and time of its source, which images may have set alike for two versions.
     Raises OSError when the folder is not this user's alone.
@@ -90,10 +87,8 @@ def _folder(spec: ModuleSpec) -> Path:
 
 
 def _clear_old(folder: Path, environment: str) -> None:
-    """Remove the folders of other versions of an environment, unless one was used within the last hour.
-
-    Two sides of a case may have different versions on their paths, and each uses its folder again and again.
-    """
+    """Remove the folders of other versions of an environment, unless one was used within the last hour, as by another
+    side."""
     for other in folder.parent.iterdir():
         own, _, versions = other.name.partition("-")
         outdated = own == environment or not versions

@@ -79,10 +79,8 @@ class Cold:
         self._told["resident_share_before"] = resident
 
     def counters(self) -> dict[str, float]:
-        """What was resident before the step, and what it has fetched; nothing before the first eviction.
-
-        Of several ranks: what all of them fetched in the step before the last, for that needs them all together.
-        """
+        """What was resident before the step, and what it has fetched; of several ranks, all of theirs in the step
+        before the last. Nothing before the first eviction."""
         if self._ranks is None and self._start is not None:
             return {**self._told, "disk_bytes": page_cache.disk_bytes() - self._start}
         return dict(self._told)

@@ -35,10 +35,7 @@ PERCEPTRONS: dict[str, list[int]] = {
 
 class Mixture(nn.Module):
     """A feed-forward part of ``experts`` equal ones, each token's result that of the ``chosen`` which suit it best.
-
-    Every expert sees every token, and where it was not chosen its result counts zero times: nobody sorts tokens, and no
-    shape depends on the data, as compilers want it.
-    """
+    Every expert sees every token, so that no shape depends on the data."""
 
     def __init__(self, width: int, *, experts: int, chosen: int) -> None:
         super().__init__()
@@ -176,10 +173,8 @@ def _matrices(module: nn.Module, *, recurse: bool = True) -> int:
 
 
 def flops(name: str, *, weights: float, rows: int, pairs: float) -> tuple[float, float]:
-    """FLOPs of a forward pass and of a training step over ``rows`` tokens or samples.
-
-    2 per matrix weight and row; attention adds 4 x width per allowed query-key pair and layer.
-    """
+    """FLOPs of a forward pass and of a training step over ``rows`` tokens or samples: 2 per matrix weight and row;
+    attention adds 4 x width per allowed query-key pair and layer."""
     forward = 2.0 * weights * rows
     if name in PERCEPTRONS:
         first, second = PERCEPTRONS[name][:2]
@@ -211,9 +206,8 @@ def build(
 ) -> Task:
     """The model called ``name`` with the ``part``-th of ``parts`` equal slices of a global batch of ``batch`` samples.
 
-    ``rows`` cuts another slice than an equal one. Weights and the global batch depend on the seed alone, weights on a
-    GPU on its model too, so that every split of one batch is the same problem on GPUs of one kind. (A GPU draws weights
-    itself: those of base took a CPU 1.3 s.) Raises ValueError for an unknown name or a batch that cannot be cut.
+    ``rows`` cuts another slice. Weights and the global batch depend on the seed alone, weights on a GPU on its model
+    too. Raises ValueError for an unknown name or a batch that cannot be cut.
     """
     if name not in TRANSFORMERS and name not in PERCEPTRONS:
         raise ValueError(f'model "{name}" is not known; there are {", ".join([*TRANSFORMERS, *PERCEPTRONS])}')
@@ -277,10 +271,8 @@ def gradients(module: nn.Module) -> dict[str, Any]:
 
 
 def saved_bytes(task: Task, samples: int) -> float:
-    """Bytes that a forward pass over the first ``samples`` keeps for its backward pass; each storage counts once.
-
-    Parameters are left out.
-    """
+    """Bytes that a forward pass over the first ``samples`` keeps for its backward pass, parameters left out; each
+    storage counts once."""
     weights = {p.untyped_storage().data_ptr() for p in task.module.parameters()}
     kept: dict[int, Any] = {}
 

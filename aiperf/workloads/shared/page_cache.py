@@ -105,11 +105,8 @@ def resident_share(paths: Iterable[Path]) -> float:
 
 
 def drop(paths: list[Path], *, enough: float = 0.0) -> float:
-    """Share of the files' pages that stay however often it is asked, for a second: 0.0 where they can be dropped.
-
-    A page that another CPU has just put on its list of new ones is passed over the first time. A share of at most
-    ``enough`` is not asked again.
-    """
+    """Share of the files' pages that stay however often it is asked, for a second, or until at most ``enough`` stay: a
+    page that another CPU has just put on its list of new ones is passed over the first time."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         evict(paths)

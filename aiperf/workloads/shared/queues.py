@@ -72,10 +72,7 @@ def wait_on_host(queues: Any, producer: Any, how: Handoff) -> None:
 
 
 def replay_of(step: Callable[[], None], *, stream: Any = None) -> Callable[[], None]:
-    """Replay of ``step``, captured as a CUDA graph after three runs on a side stream, as torch asks of a capture.
-
-    ``stream``: runs those three and the capture; without one, a new stream and torch's own for captures.
-    """
+    """Replay of ``step``, captured as a CUDA graph after three runs on a side stream: ``stream``, or a new one."""
     side = torch.cuda.Stream() if stream is None else stream
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

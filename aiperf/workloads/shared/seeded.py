@@ -46,11 +46,8 @@ def torch_dtype(name: str) -> Any:
 
 
 def empty(context: Context, shape: Sequence[int], dtype: Any, *, host: bool = False, pinned: bool = False) -> Any:
-    """An uninitialised torch tensor on the context's device, ``context.pad`` bytes into its allocation.
-
-    The pad is rounded down to whole 256 bytes, the alignment of a fresh allocation. ``host`` asks for host memory
-    instead, page-locked with ``pinned``.
-    """
+    """An uninitialised torch tensor on the context's device or the ``host`` (page-locked with ``pinned``),
+    ``context.pad`` bytes, in whole 256, into its allocation."""
     import torch
 
     skip = context.pad // _ALIGNMENT * _ALIGNMENT // torch.empty((), dtype=dtype).element_size()
@@ -60,10 +57,8 @@ def empty(context: Context, shape: Sequence[int], dtype: Any, *, host: bool = Fa
 
 
 def draw_normal(host: np.ndarray[Any, Any], *, seed: int) -> None:
-    """Fill a flat float32 array in place with standard normal values; equal seeds, equal values on every host.
-
-    What is longer than a block goes on with pieces of it, each of another length, place and sign.
-    """
+    """Fill a flat float32 array in place with standard normal values; equal seeds, equal values on every host. Past a
+    block it goes on with pieces of it, each of another length, place and sign."""
     _draw(host, "standard_normal", seed)
 
 
@@ -89,10 +84,8 @@ def _draw(host: np.ndarray[Any, Any], method: str, seed: int) -> None:
 
 
 def _pieces(method: str, seed: int, size: int) -> list[tuple[slice, slice, int]]:
-    """(where to, from where in the block, sign) of what follows the block, over ``size`` values.
-
-    Pieces differ in length and place, so that no two stretches of the whole have the same sum.
-    """
+    """(where to, from where in the block, sign) of what follows the block, over ``size`` values; pieces differ in
+    length and place, so that no two stretches have the same sum."""
     draw = np.random.Generator(np.random.SFC64([seed, _PIECES]))
     found: list[tuple[slice, slice, int]] = []
     at = 0
@@ -159,10 +152,8 @@ def normal(context: Context, name: str, shape: Sequence[int], *, dtype: Any) -> 
 
 
 def draw_on_device(array: Any, *, seed: int, name: str, distinct: int = 0) -> None:
-    """Standard normal values in place, drawn on the array's own device: equal for equal seeds on devices of one kind.
-
-    ``distinct``: only so many entries of the second dimension are drawn; the others repeat them.
-    """
+    """Standard normal values in place, equal for equal seeds on devices of one kind; with ``distinct`` only so many
+    entries of the second dimension are drawn, and the others repeat them."""
     import torch
 
     shape = list(array.shape)

@@ -213,10 +213,8 @@ def tuned(a: Any, b: Any, c: Any, bias: Any, *, kernel: Kernel) -> Config:
 
 
 def product(a: Any, b: Any, c: Any, bias: Any, *, kernel: Kernel) -> Callable[[], Any]:
-    """A function that launches the kernel (or one launch a k chunk) and gives the last compiled kernel.
-
-    a is [m, k], b [k, n], c [m, n], all strided; descriptors take contiguous ones with rows of 16-byte multiples.
-    """
+    """A function that launches the kernel (or one launch a k chunk) and gives the last compiled kernel. a is [m, k], b
+    [k, n], c [m, n], all strided; descriptors take contiguous ones with rows of 16-byte multiples."""
     if kernel.descriptors:
         return (_describing_product if kernel.own_descriptors else _descriptor_product)(a, b, c, kernel=kernel)
     body = _persistent if kernel.persistent else _tiled
@@ -285,10 +283,8 @@ def _describing_product(a: Any, b: Any, c: Any, *, kernel: Kernel) -> Callable[[
 
 
 def compiled_facts(launch: Callable[[], Any], *, specialise: bool) -> dict[str, Any]:
-    """Launch once and tell registers, spills and shared memory of what was compiled; nothing in the interpreter.
-
-    Raises SkipSide when warp specialisation was asked for and the compiler failed, or left the kernel as it was.
-    """
+    """Launch once; registers, spills and shared memory of what was compiled, nothing in the interpreter. Raises
+    SkipSide when warp specialisation was asked for and the compiler failed, or left the kernel as it was."""
     try:
         compiled = launch()
     except RuntimeError as error:

@@ -19,10 +19,8 @@ _KEPT = {"cache_dir": "cache", "mega_cache": "artifacts.bin", "aot_package": "mo
 
 
 def prepare() -> None:
-    """Import the compiler and have it try out this CPU's vector instructions, which is kept in the user's own cache.
-
-    Safe before a fork: it starts no thread.
-    """
+    """Import the compiler and have it try out this CPU's vector instructions. Safe before a fork: it starts no
+    thread."""
     from torch._inductor.cpu_vec_isa import pick_vec_isa
 
     pick_vec_isa()

@@ -99,10 +99,8 @@ def _serve(connection: socket.socket, task: models.Task, asked: ServerOptions) -
 
 
 def _apart(work: Callable[[], None]) -> int:
-    """The id of a process forked for ``work``, which ends without clean-up: what the parent had opened is the parent's.
-
-    Its status is 1 when the work failed; stderr has the traceback.
-    """
+    """The id of a process forked for ``work``, which ends without clean-up, with status 1 and a traceback on stderr
+    when the work failed."""
     if process := os.fork():
         return process
     status = 1

@@ -66,10 +66,8 @@ def _pieces(low: int, high: int, *, start: int, most: int, file_size: int) -> It
 
 
 class Reader:
-    """Reads its part of the set into one buffer, in visit order; opens files as the layout asks.
-
-    What it reads of other ranks' parts goes into one piece of memory, over and over: nobody wants to keep it.
-    """
+    """Reads its part of the set into one buffer, in visit order, and other ranks' parts into one piece of memory, over
+    and over; opens files as the layout asks."""
 
     def __init__(self, layout: FileSet, asked: SimpleNamespace) -> None:
         self.layout, self.asked = layout, asked

@@ -62,10 +62,8 @@ def tokenise(context: Context, *, n: int, impl: str) -> Workload:
 
 
 def standardise(context: Context, *, n: int, cols: int, impl: str) -> Workload:
-    """Rows of ``cols`` float32 to mean 0 and deviation 1, by the same expression in numpy, cupy or torch.
-
-    The data lie where the library computes: host memory for numpy, the device's otherwise.
-    """
+    """Rows of ``cols`` float32 to mean 0 and deviation 1, by the same expression in numpy (host memory), cupy or torch
+    (the device's)."""
     if n % cols:
         raise ValueError(f"{n} elements do not make whole rows of {cols}")
     host = np.empty((n // cols, cols), np.float32)

@@ -122,10 +122,8 @@ ROWS: dict[str, Any] = {
 
 
 def launcher(op: str, *, depth: int, block: int, warps: int) -> Launch:
-    """How ``op`` is launched: flat ones in blocks of ``block`` elements, the others with a program for each row.
-
-    Raises ValueError for an operation that has no kernel here.
-    """
+    """How ``op`` is launched: flat ones in blocks of ``block`` elements, the others with a program for each row. Raises
+    ValueError for an operation without a kernel."""
     more: dict[str, Any] = {"num_warps": warps}
     if op in FLAT:
         more |= {"a": SCALE, "b": SHIFT, "depth": depth} if op == "axpb" else {}
