@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 _CYCLES_PER_SECOND = 2.0e9
 """Upper bound of an SM clock: a sleep of so many cycles lasts at least a second."""
@@ -48,28 +48,6 @@ def _nothing() -> None:
     pass
 
 
-class Clock(Protocol):
-    """What times a step."""
-
-    holds: bool
-    """Whether readings wait behind a hold, which every unit of work in them then seems to have taken."""
-
-    def read(
-        self, step: Call, iterations: int, around: Around | None = None, *, ready: Call = _nothing
-    ) -> ClockReading:
-        """Time ``iterations`` calls of step; ``around`` runs just before the first and at once after the last,
-        ``ready`` before every attempt, untimed."""
-        ...
-
-    def flush(self) -> None:
-        """Evict the last-level cache, untimed."""
-        ...
-
-    def settle(self) -> None:
-        """Wait until the device is idle."""
-        ...
-
-
 @contextmanager
 def quiet_interpreter() -> Iterator[None]:
     """No garbage collection while timing."""
@@ -88,6 +66,7 @@ class WallClock:
     def __init__(self, device: str, *, gpus: int = 1) -> None:
         """``gpus``: how many GPUs, from the first on, this process may drive; a rank of a gang drives its own only."""
         self.holds = False
+        """Whether readings wait behind a hold, which every unit of work in them then seems to have taken."""
         self._cuda: Any = None
         if device.startswith("cuda"):
             import torch
@@ -114,7 +93,8 @@ class WallClock:
     def read(
         self, step: Call, iterations: int, around: Around | None = None, *, ready: Call = _nothing
     ) -> ClockReading:
-        """Wall seconds of ``iterations`` steps."""
+        """Wall seconds of ``iterations`` steps; ``around`` runs just before the first and at once after the last,
+        ``ready`` before every attempt, untimed."""
         ready()
         if around is not None:
             around[0]()
@@ -227,6 +207,9 @@ class DeviceClock:
         device = max(start.elapsed_time(end) * 1e-3 - self.empty_s, _RESOLUTION_S)
         waited = hold.elapsed_time(start) * 1e-3
         return ClockReading(finished - began, device, stray), waited, _needed(first, queued, device)
+
+
+Clock = WallClock | DeviceClock
 
 
 def _needed(first: float, queued: float, device: float) -> float:

@@ -1,10 +1,8 @@
 """NVTX ranges of domain ``aiperf``: which tool call makes them, and context managers for side, phase and iteration.
 
-What must not live here: when a phase begins or ends, timing of workloads, anything a profiler writes.
-
-Sides and phases are start/end ranges, which belong to the process; push/pop ranges belong to a thread and would lose
-the kernels that autograd and DataParallel launch from other threads. ncu syntax: ``aiperf@before`` selects a side,
-``aiperf@iteration/`` (slash) the push/pop ranges.
+Sides and phases are start/end ranges: push/pop ranges would lose the kernels that other threads launch. ncu syntax:
+``aiperf@before`` selects a side, ``aiperf@iteration/`` (slash) the push/pop ranges. What must not live here: when a
+phase begins or ends, timing of workloads, anything a profiler writes.
 """
 
 from __future__ import annotations
@@ -12,11 +10,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from statistics import median
 from types import TracebackType
-from typing import Any
 
 from aiperf.worker.nvtx_tools import DOMAIN, TOOLS, RangeTool
 
@@ -52,35 +49,8 @@ def wanted() -> tuple[bool, str]:
     return False, "no tool is attached"
 
 
-class _Nothing:
-    """A context that does nothing; one instance serves every call of ranges that are off."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-_NOTHING = _Nothing()
-
-
-class _Span:
-    """One start/end range around a block, ended also when the block raises."""
-
-    __slots__ = ("_end", "_handle", "_name", "_start")
-
-    def __init__(self, name: str, start: Callable[[str], object], end: Callable[[Any], object]) -> None:
-        self._name, self._start, self._end = name, start, end
-        self._handle: object = None
-
-    def __enter__(self) -> None:
-        self._handle = self._start(self._name)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._end(self._handle)
+_NOTHING = nullcontext()
+"""Serves every call of ranges that are off."""
 
 
 class _Nested:
@@ -109,7 +79,7 @@ class Ranges:
         self.reason = reason
         """Why this backend, or why none."""
         self._tool = tool
-        self._iteration = _Nested(tool.push, tool.pop) if tool else _NOTHING
+        self._iteration: AbstractContextManager[None] = _Nested(tool.push, tool.pop) if tool else _NOTHING
 
     @classmethod
     def open(cls, force: bool = False, *, tools: Sequence[Callable[[], RangeTool]] = TOOLS) -> Ranges:
@@ -147,7 +117,16 @@ class Ranges:
 
     def side(self, name: str) -> AbstractContextManager[None]:
         """Wrap everything a side does in a process-wide range, named as the side."""
-        return _Span(range_name(name), self._tool.start, self._tool.end) if self._tool else _NOTHING
+        return self._span(self._tool, range_name(name)) if self._tool else _NOTHING
+
+    @staticmethod
+    @contextmanager
+    def _span(tool: RangeTool, name: str) -> Iterator[None]:
+        handle = tool.start(name)
+        try:
+            yield
+        finally:
+            tool.end(handle)
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Wrap one phase of a side in a process-wide range: ``before.measure`` is emitted as ``before_measure``."""

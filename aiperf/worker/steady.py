@@ -14,8 +14,6 @@ from statistics import median
 
 MIN_WINDOW = 5
 SHORTEST_S = 1e-9
-CLOCK_SPREAD = 0.02
-KELVIN_PER_10_S = 1.0
 NORMAL_MAD = 1.4826
 THEIL_SEN_EFFICIENCY = 3 / math.pi
 STANDARD_ERRORS = 2.0
@@ -32,10 +30,6 @@ class WarmUpReading:
     allocator_bytes: int = 0
     """Bytes that the caching allocator has reserved."""
     alloc_retries: int = 0
-    sm_clock_mhz: float | None = None
-    temperature_c: float | None = None
-    at: float | None = None
-    """Monotonic time of the reading, seconds; needed to judge the temperature only."""
 
 
 class Steadiness:
@@ -102,25 +96,8 @@ def _still_moving(readings: Sequence[WarmUpReading]) -> str:
         return "allocator still retrying"
     if moved := _steps(r.allocator_bytes for r in readings):
         return f"allocator still {'growing' if moved[-1] > 0 else 'shrinking'}"
-    return _clock(readings) or _temperature(readings)
+    return ""
 
 
 def _steps(totals: Iterable[int]) -> list[int]:
     return [b - a for a, b in pairwise(totals) if a != b]
-
-
-def _clock(readings: Sequence[WarmUpReading]) -> str:
-    clocks = [r.sm_clock_mhz for r in readings if r.sm_clock_mhz]
-    if not clocks or max(clocks) - min(clocks) <= CLOCK_SPREAD * max(clocks):
-        return ""
-    return f"SM clock still moving ({min(clocks):.0f} to {max(clocks):.0f} MHz)"
-
-
-def _temperature(readings: Sequence[WarmUpReading]) -> str:
-    known = [(r.at, r.temperature_c) for r in readings if r.at is not None and r.temperature_c is not None]
-    if len(known) < 2:
-        return ""
-    (begin, cool), (end, warm) = known[0], known[-1]
-    # A sensor counts in whole degrees: less than ten seconds apart, one step of it says nothing about a rate.
-    rate = (warm - cool) / max(end - begin, 10.0) * 10.0
-    return "" if abs(rate) <= KELVIN_PER_10_S else f"temperature still moving ({rate:+.1f} C in 10 s)"

@@ -104,17 +104,6 @@ def test_a_moving_allocator_is_named():
     assert judged([1e-3] * n, alloc_retries=[0] * 9 + [1] * (n - 9)) == (False, "allocator still retrying")
 
 
-def test_a_moving_clock_or_temperature_is_named():
-    n = WINDOW + 1
-    clock = [1980.0] * (n - 1) + [1700.0]
-    assert judged([1e-3] * n, sm_clock_mhz=clock) == (False, "SM clock still moving (1700 to 1980 MHz)")
-    assert judged([1e-3] * n, sm_clock_mhz=[1980.0] * (n - 1) + [1965.0])[0]
-    at = [float(i) for i in range(n)]
-    warming = judged([1e-3] * n, at=at, temperature_c=[40.0 + i for i in range(n)])
-    assert warming == (False, "temperature still moving (+10.0 C in 10 s)")
-    assert judged([1e-3] * n, at=at, temperature_c=[40.0] * (n - 1) + [41.0])[0]
-
-
 def test_the_drift_of_a_straight_line_is_its_slope_times_its_length():
     drift, error = drift_of([0.01 * i for i in range(20)])
     assert drift == pytest.approx(0.2)

@@ -53,9 +53,9 @@ def test_no_part_repeats_another_and_no_seed_another(noise):
 def test_what_is_longer_than_a_block_goes_on_with_pieces_of_it_of_other_lengths_places_and_signs(monkeypatch):
     monkeypatch.setattr(seeded, "_BLOCK", 1000)
     size = 40_500
-    for draw, signs in ((seeded.draw_normal, {-1, 1}), (seeded.draw_uniform, {1})):
+    for method, signs in (("standard_normal", {-1, 1}), ("random", {1})):
         values = np.empty(size, np.float32)
-        draw(values, seed=5)
+        seeded._draw(values, method, 5)
         place = {abs(value): at for at, value in enumerate(values[:1000])}
         places = np.array([place[abs(value)] for value in values])
         starts = [at for at in range(1000, size) if places[at] != places[at - 1] + 1]
@@ -76,7 +76,7 @@ def test_a_block_is_repeated_alike_wherever_the_tensor_lies(size, dtype, monkeyp
     monkeypatch.setattr(seeded, "_BLOCK", 1000)
     want, wide = np.empty(2 * size, np.float32), np.empty(2 * size, np.float32)
     seeded.draw_normal(want, seed=seeded.own_seed(3, "a"))
-    seeded.draw_uniform(wide, seed=seeded.own_seed(3, "a"))
+    seeded._draw(wide, "random", seeded.own_seed(3, "a"))
     for fill, values in ((seeded.fill_normal, want), (seeded.fill_uniform, wide)):
         for tensor in (torch.empty(2, size, dtype=dtype), torch.empty(size, 2, dtype=dtype).t()):
             fill(tensor, seed=3, name="a")

@@ -70,11 +70,8 @@ def install_hook(module: Any, hook: str) -> None:
 
 
 def shard(task: models.Task, *, device: str, ranks: int, how: str, wrap: str) -> Any:
-    """The task's model, its weights sharded over the ranks in place (torch's fully_shard).
-
-    ``how: full`` frees the gathered weights after the forward pass and gathers them again for the backward pass;
-    ``grad_op`` keeps them. ``wrap: block`` makes each transformer block a unit of its own.
-    """
+    """The task's model, its weights sharded over the ranks in place (torch's fully_shard): ``how: full`` gathers them
+    again for the backward pass, ``grad_op`` keeps them; ``wrap: block`` makes each transformer block a unit."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 

@@ -127,10 +127,8 @@ def threads_of(multiprocessors: int) -> int:
 
 
 def vectors_of(cache: int, *, part: int, buffers: int, threads: int) -> int:
-    """Vectors of each buffer, so that all of them are one ``part``-th of the cache. Raises SkipSide.
-
-    Never fewer than there are threads, as the kernels ask; but more than half of the cache would not stay in it.
-    """
+    """Vectors of each buffer, so that all of them are one ``part``-th of the cache, but never fewer than there are
+    threads. Raises SkipSide where they would take more than half of the cache."""
     vectors = max(cache // part // VECTOR // buffers, threads)
     if cache <= 0:
         raise SkipSide("torch does not report the size of this GPU's L2 cache")
@@ -140,10 +138,8 @@ def vectors_of(cache: int, *, part: int, buffers: int, threads: int) -> int:
 
 
 def sums_of(words: Any, *, threads: int, batches: int, within: int = 0) -> Any:
-    """What ``l2_read`` (``within`` 0) or ``shared_read`` (``within`` TILE) leaves: a uint32 a thread.
-
-    ``words``: the buffer as uint32, four a vector.
-    """
+    """What ``l2_read`` (``within`` 0) or ``shared_read`` (``within`` TILE) leaves of ``words``, uint32, four a vector:
+    a uint32 a thread."""
     each = words.reshape(-1, 4).astype(np.uint64).sum(axis=1)
     step, length = (BLOCK, within) if within else (threads, len(each))
     first = np.arange(threads) % BLOCK if within else np.arange(threads)

@@ -29,10 +29,7 @@ _HOST_BLOCK = 1 << 22
 
 
 def cpu_stream(ctx: Context, *, way: Literal["copy", "sum", "dot"] = "copy", size: Size = 1073741824) -> Workload:
-    """Walk through buffers of ``size`` bytes with every allowed CPU: copy one, sum one, or multiply two and add up.
-
-    Reading can beat copying, because a plain store first reads the line that it overwrites: the peak needs both.
-    """
+    """Walk through buffers of ``size`` bytes with every allowed CPU: copy one, sum one, or multiply two and add up."""
     threads = _all_cpus()
     first, second = _random(ctx, size, stream=0), _random(ctx, size, stream=1)
     moved = size if way == "sum" else 2 * size
@@ -87,10 +84,8 @@ def gemm_fp16(ctx: Context, *, n: int = 8192) -> Workload:
 
 
 def gemm_fp8(ctx: Context, *, n: int = 8192, fast_sums: bool = True) -> Workload:
-    """Multiply two random n x n matrices of float8_e4m3fn on the GPU, into bf16; the right one lies column by column.
-
-    ``fast_sums`` lets the tensor cores add up with fewer bits: what no product that adds up exactly can beat.
-    """
+    """Multiply two random n x n matrices of float8_e4m3fn on the GPU, into bf16, the right one stored column by column;
+    ``fast_sums`` lets the tensor cores add up with fewer bits."""
     device = _gpu(ctx)
     generator = torch.Generator(device=device).manual_seed(ctx.seed)
     left, stored = (torch.randn(n, n, device=device, generator=generator).to(torch.float8_e4m3fn) for _ in range(2))
@@ -115,9 +110,7 @@ def gemm_fp8(ctx: Context, *, n: int = 8192, fast_sums: bool = True) -> Workload
 
 def l2(ctx: Context, *, way: Literal["read", "copy"] = "read", part: int = 4) -> Workload:
     """Read one ``part``-th of the GPU's L2 cache from it, again and again; or copy half of such a part to the other.
-
-    Loads go past the first-level caches. Bytes are those that the multiprocessors get from the cache and give it.
-    """
+    Bytes are those that the multiprocessors get from the cache and give it."""
     device = _gpu(ctx)
     facts = torch.cuda.get_device_properties(device)
     threads, buffers = kernels.threads_of(facts.multi_processor_count), 1 if way == "read" else 2
@@ -208,10 +201,8 @@ def launch(ctx: Context) -> Workload:
 def disk_read(
     ctx: Context, *, size: Size = 268435456, block: Size = 8388608, threads: int = 8, direct: bool = True
 ) -> Workload:
-    """Read a file of random bytes from disk, its pages dropped from the page cache before every step.
-
-    O_DIRECT goes around the cache where the file system allows it; facts tell whether it did.
-    """
+    """Read a file of random bytes from disk, its pages dropped from the page cache before every step, with O_DIRECT
+    where the file system allows it (facts: ``direct``)."""
     kind = _file_system(ctx.shared_scratch)
     if kind in ("tmpfs", "ramfs"):
         raise SkipSide(f"the scratch folder is on {kind}: memory, not a disk")
@@ -257,11 +248,8 @@ def _gpu(ctx: Context) -> str:
 
 
 def _random(ctx: Context, size: int, *, stream: int, device: str = "cpu", pinned: bool = False) -> torch.Tensor:
-    """``size`` bytes of uniform fp32, offset by the launch's pad; equal for equal seed, rank and stream.
-
-    Host memory repeats a random block: a CPU draws numbers much slower than it copies them, and its memory does not
-    compress.
-    """
+    """``size`` bytes of uniform fp32, offset by the launch's pad, equal for equal seed, rank and stream; host memory
+    repeats a random block."""
     count, offset = size // _FLOAT, ctx.pad // _FLOAT
     generator = torch.Generator(device=device).manual_seed(1_000_003 * ctx.seed + 1009 * ctx.rank + stream)
     buffer = torch.empty(count + offset, device=device, pin_memory=pinned)[offset:]

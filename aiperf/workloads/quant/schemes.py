@@ -39,10 +39,8 @@ class Stored:
 
 
 def store(weight: Any, kind: str) -> Stored:
-    """Round a weight to nearest: int8 with a scale a row, fp8 (e4m3) with one scale, int4 by groups.
-
-    Raises SkipSide where torch cannot pack 4-bit weights.
-    """
+    """Round a weight to nearest: int8 with a scale a row, fp8 (e4m3) with one scale, int4 by groups. Raises SkipSide
+    where torch cannot pack 4-bit weights."""
     if kind == "int4":
         return _store_int4(weight)
     wide = weight.float()
@@ -94,10 +92,8 @@ def rounded(x: Any, scale: Any, kind: str) -> Any:
 
 
 def product(x: Any, weight: Callable[[], Stored], scale: Callable[[], Any], *, activations: str) -> Callable[[], Any]:
-    """X [m, k] times the stored weight, by the product of torch that reads it as it is stored; a new [m, n].
-
-    ``activations`` is int8 or fp8 as the weight, or float beside int4. Raises ValueError for another pairing.
-    """
+    """X [m, k] times the stored weight, by the product of torch that reads it as it is stored; a new [m, n]. Raises
+    ValueError unless ``activations`` is int8 or fp8 as the weight, or float beside int4."""
     kind = weight().kind
     if (kind, activations) not in (("int8", "int8"), ("fp8", "fp8"), ("int4", "float")):
         raise ValueError(

@@ -107,10 +107,8 @@ def _rounding_error(w: Any, held: dict[str, Any]) -> float:
 
 
 def _work(context: Context, x: Any, w: Any, size: float, weights: str) -> Work:
-    """What a step does with a weight of ``size`` bytes as stored.
-
-    Its peak is the memory's with few rows; with many the float product's, and none for types without one.
-    """
+    """What a step does with a weight of ``size`` bytes as stored; few rows are charged to memory, many to the float
+    product."""
     (m, k), n = x.shape, len(w)
     flops, moved = 2.0 * m * n * k, size + float((m * k + m * n) * x.element_size())
     charge: Charge = {}

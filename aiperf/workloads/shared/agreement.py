@@ -55,11 +55,8 @@ _ELSEWHERE = 0.02
 
 
 def predictions_close(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
-    """Share of the tokens whose prediction differs by more than a fiftieth of its own length.
-
-    For models whose router chooses between experts: where two suit a token almost equally, rounding decides, and that
-    token (and slightly those that attend to it) goes through another expert.
-    """
+    """Share of the tokens whose prediction differs by more than a fiftieth of its own length: where two experts suit a
+    token almost equally, rounding decides."""
     if fault := _mismatch(before, after):
         return Outcome(False, fault)
     off = [
@@ -99,10 +96,8 @@ def squares(first: Any, second: Any, origin: Any = None) -> tuple[float, float]:
 def _distance(
     one: Mapping[str, Any], other: Mapping[str, Any], origin: Mapping[str, Any] | None = None
 ) -> tuple[float, str]:
-    """Length of the difference of two sets of arrays over the length of the first (or of the first less ``origin``).
-
-    In float64. Also the name of an array that differs by more than half its own length; empty when none does.
-    """
+    """Length of the difference of two sets of arrays over the length of the first (less ``origin``), in float64, and
+    the name of an array that differs by more than half its own length; empty when none does."""
     sums = {name: squares(array, other[name], origin[name] if origin else None) for name, array in one.items()}
     apart, own = ({name: math.sqrt(found[i]) for name, found in sums.items()} for i in (0, 1))
     length = math.hypot(*own.values())
@@ -111,11 +106,8 @@ def _distance(
 
 
 def update_close(module: nn.Module) -> Callable[[Mapping[str, Any], Mapping[str, Any]], Outcome]:
-    """A check of weights after training: the distance of the two updates, relative to the length of the first.
-
-    Updates are relative to the weights as they are now, before any training; 0.05 means that they differ by 5 % of
-    their length. No single weight array may differ by more than half the length of its own update.
-    """
+    """A check of weights after training: the distance of the two updates of the weights as they are now, relative to
+    the length of the first. No single array may differ by more than half the length of its own update."""
     start = {name: p.detach().float().cpu().numpy().copy() for name, p in module.named_parameters()}
 
     def check(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:

@@ -1,7 +1,7 @@
 """Compiled modules, kept in the user's cache folder where those of PyTorch do not lie beside their sources.
 
-Images are often built without them and forbid (PYTHONDONTWRITEBYTECODE) or prevent that they are written: every process
-then compiles all of PyTorch again, which takes longer than importing it. What must not live here: what is imported.
+Images often forbid or prevent that they are written: every process would compile all of PyTorch again. What must not
+live here: what is imported.
 """
 
 from __future__ import annotations

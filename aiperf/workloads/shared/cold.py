@@ -50,13 +50,13 @@ class Ranks:
 
 
 class Cold:
-    """Evicts the set before an iteration and tells what that came to."""
+    """Evicts the set before an iteration and counts what was resident and what is fetched."""
 
     def __init__(self, paths: list[Path], ranks: Ranks | None = None) -> None:
         """``ranks``: those that read the set; the first of them evicts it when all others have finished a step."""
         self._paths, self._ranks = paths, ranks
         self._start: float | None = None
-        self._told: dict[str, float] = {}
+        self._counts: dict[str, float] = {}
 
     def prepare(self) -> None:
         """Drop every page of the set. Raises OSError when one stays."""
@@ -67,7 +67,7 @@ class Cold:
         own = page_cache.disk_bytes()
         fetched = self._ranks.total(0.0 if self._start is None else own - self._start)
         if self._start is not None:
-            self._told["disk_bytes"] = fetched
+            self._counts["disk_bytes"] = fetched
         self._start = own
         if self._ranks.rank == 0:
             self._evict()
@@ -76,11 +76,11 @@ class Cold:
     def _evict(self) -> None:
         if resident := page_cache.drop(self._paths):
             raise OSError(f"{resident:.2%} of the set is still in the page cache after it was dropped")
-        self._told["resident_share_before"] = resident
+        self._counts["resident_share_before"] = resident
 
     def counters(self) -> dict[str, float]:
         """What was resident before the step, and what it has fetched; of several ranks, all of theirs in the step
         before the last. Nothing before the first eviction."""
         if self._ranks is None and self._start is not None:
-            return {**self._told, "disk_bytes": page_cache.disk_bytes() - self._start}
-        return dict(self._told)
+            return {**self._counts, "disk_bytes": page_cache.disk_bytes() - self._start}
+        return dict(self._counts)

@@ -1,10 +1,7 @@
 """What set-up will import and call besides a workload's own module: seconds that a worker can spend ahead of its turn.
 
-torch.compile brings a thousand modules, and so does the first optimizer; compilers hash their own files, half a
-gigabyte of Triton's, once in each process. Where the first iteration compiles, its time is told beside the others, and
-what it imports is part of what it costs: only what set-up does by itself comes ahead.
-
-What must not live here: importing it, and anything that set-up would not do by itself.
+What must not live here: importing it, and anything that set-up would not do by itself: what the first iteration
+imports is part of its time.
 """
 
 from __future__ import annotations

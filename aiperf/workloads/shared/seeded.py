@@ -62,11 +62,6 @@ def draw_normal(host: np.ndarray[Any, Any], *, seed: int) -> None:
     _draw(host, "standard_normal", seed)
 
 
-def draw_uniform(host: np.ndarray[Any, Any], *, seed: int) -> None:
-    """Fill a flat float32 array in place with values from 0 to below 1; long ones as in ``draw_normal``."""
-    _draw(host, "random", seed)
-
-
 def _draw(host: np.ndarray[Any, Any], method: str, seed: int) -> None:
     block, rest = host[:_BLOCK], host[_BLOCK:]
 
