@@ -15,7 +15,6 @@ from aiperf.analysis.calibration import effective_threshold
 from aiperf.analysis.crossover import Fit, pairs_needed
 from aiperf.analysis.estimates import (
     FEWEST_SESSIONS,
-    Change,
     LogEstimate,
     change,
     expectation,
@@ -197,16 +196,12 @@ def _shift(result: Result, entry: BaselineEntry | None, *, level: Level, loss: f
     if level == "ratio":
         base, noise = stored_ratio(entry), max(tau, stored_noise(entry))
         held = change(now, base, alpha=c.alpha, delta=loss, tau=noise)
-        return _from(held, base_value=math.exp(base.log), head_value=c.ratio)
+        return _Shift(held.ratio, held.low, held.high, held.p, math.exp(base.log), c.ratio)
     known = value_estimate(c.after, pairs=c.pairs, better=c.better)
     value = known or LogEstimate(value_log(c.after.value, c.better), 0.0, 1)
     held = expectation(value, stored_logs(entry), alpha=c.alpha, delta=loss)
     typical = statistics.geometric_mean(s.value for s in entry.sessions)
-    return _from(held, base_value=typical, head_value=c.after.value)
-
-
-def _from(held: Change, *, base_value: float, head_value: float) -> _Shift:
-    return _Shift(held.ratio, held.low, held.high, held.p, base_value, head_value)
+    return _Shift(held.ratio, held.low, held.high, held.p, typical, c.after.value)
 
 
 def _judged(

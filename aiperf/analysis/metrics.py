@@ -57,44 +57,24 @@ def fewest_units(share: Fraction) -> int:
 METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
-        Metric(
-            DEFAULT_METRIC,
-            "time per iteration",
-            "s",
-            "lower",
-            "the device's clock where the case asks for it and it answered, else the wall clock",
-            ("device_s", "wall_s"),
-            steady=True,
-        ),
+        Metric(DEFAULT_METRIC, "time per iteration", "s", "lower",
+               "the device's clock where the case asks for it and it answered, else the wall clock",
+               ("device_s", "wall_s"), steady=True),
         Metric("wall", "wall time per iteration", "s", "lower", "the wall clock", ("wall_s",), steady=True),
         Metric("user", "user time per iteration", "s", "lower", "CPU time in user mode", ("user_s",), steady=True),
-        Metric(
-            "system", "system time per iteration", "s", "lower", "CPU time in the kernel", ("system_s",), steady=True
-        ),
+        Metric("system", "system time per iteration", "s", "lower", "CPU time in the kernel", ("system_s",),
+               steady=True),
         Metric("first_iteration", "first iteration", "s", "lower", "the first iteration of the warm-up"),
         Metric("peak_memory", "peak host memory", "B", "lower", "the largest resident set of the side"),
         Metric("gpu_memory", "peak GPU memory", "B", "lower", "the largest GPU memory of the side"),
-        *(
-            Metric(
-                name,
-                label,
-                "s",
-                "lower",
-                f"the {label} of the units of work that a launch reported, {fewest_units(share)} of them or more",
-                steady=True,
-            )
-            for name, (label, share) in LATENCIES.items()
-        ),
-        Metric(
-            "energy",
-            "energy per iteration",
-            "J",
-            "lower",
-            "the energy counters of the case's devices while the side ran alone",
-            steady=True,
-        ),
+        *(Metric(name, label, "s", "lower",
+                 f"the {label} of the units of work that a launch reported, {fewest_units(share)} of them or more",
+                 steady=True)
+          for name, (label, share) in LATENCIES.items()),
+        Metric("energy", "energy per iteration", "J", "lower",
+               "the energy counters of the case's devices while the side ran alone", steady=True),
     )
-}
+}  # fmt: skip
 
 
 def speed_metric(case: Case) -> str:

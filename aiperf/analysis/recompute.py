@@ -69,13 +69,15 @@ def conclude(
                 pairs, case, metric=metric, side=side, against=against,
                 alpha=alpha, delta=threshold, width=width, scale=scale,
             )  # fmt: skip
+            declared = METRICS[metric]
+            d, o = log_ratios(pairs, case, metric=metric, side=side, against=against)
             verdict = decide(
                 comparison,
                 threshold=threshold,
-                unsteady_share=_unsteady(pairs, metric, sides=(side, against)),
+                unsteady_share=unsteady_share(pairs, sides=(side, against)) if declared.steady else 0.0,
                 wrong_output=failed_check(pairs, sides=(side, against)),
                 over_limit=impossible([x for x in found if x.side in (side, against)]),
-                two_groups=_groups(case, pairs, metric=metric, side=side, against=against),
+                two_groups=declared.is_time and two_groups(d, o),
                 provisional=provisional,
                 expect=case.expect if metric == primary and against == case.sides[0].name else "",
             )
@@ -133,10 +135,6 @@ def unsteady_share(pairs: Sequence[Pair], *, sides: Sequence[str]) -> float:
     return max(shares)
 
 
-def _unsteady(pairs: Sequence[Pair], metric: str, *, sides: Sequence[str]) -> float:
-    return unsteady_share(pairs, sides=sides) if METRICS[metric].steady else 0.0
-
-
 def _metrics(case: Case, pairs: Sequence[Pair], *, sides: Sequence[str]) -> list[str]:
     """List the primary, time, then every other metric that all pairs hold and that says something of its own."""
     first = dict.fromkeys((case.measure.metric, DEFAULT_METRIC))
@@ -148,8 +146,3 @@ def _metrics(case: Case, pairs: Sequence[Pair], *, sides: Sequence[str]) -> list
         left_out |= set(MEMORY)
     others = (m for m in METRICS if m not in left_out)
     return [*first, *(m for m in others if has_metric(pairs, case, metric=m, sides=sides))]
-
-
-def _groups(case: Case, pairs: Sequence[Pair], *, metric: str, side: str, against: str) -> bool:
-    d, o = log_ratios(pairs, case, metric=metric, side=side, against=against)
-    return METRICS[metric].is_time and two_groups(d, o)

@@ -76,6 +76,11 @@ class ComparisonRow:
                 object.__setattr__(self, name, value)
 
     @property
+    def values(self) -> tuple[tuple[str, float | None], ...]:
+        """Each side with its value, the one compared with first."""
+        return (self.against, self.before), (self.side, self.after)
+
+    @property
     def is_time(self) -> bool:
         """Whether the ratio is a speedup."""
         return self.unit in TIME_UNITS

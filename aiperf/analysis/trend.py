@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from aiperf.analysis.across import Value, record_values
 from aiperf.analysis.crossover import t_quantile
 from aiperf.analysis.differences import case_differences, run_differences
-from aiperf.analysis.estimates import ratio_estimate
+from aiperf.analysis.estimates import LogEstimate, ratio_estimate
 from aiperf.analysis.gate import Difference
 from aiperf.records import CUT_SHORT, CaseRecord, Result, RunRecord
 
@@ -68,22 +68,20 @@ class Point:
         )
 
     @property
+    def ratio(self) -> LogEstimate | None:
+        """The ratio, above 0 better; None where there is none to trust."""
+        return ratio_estimate(self.result.comparison) if self.result and self.counts else None
+
+    @property
     def log_ratio(self) -> float | None:
-        """Natural logarithm of the ratio, above 0 better; None where there is none to trust."""
-        estimate = ratio_estimate(self.result.comparison) if self.result and self.counts else None
-        return estimate.log if estimate else None
+        """Natural logarithm of the ratio."""
+        return self.ratio.log if self.ratio else None
 
     @property
     def log_value(self) -> float | None:
         """Natural logarithm of the side's own value."""
         known = self.counts and self.value is not None and 0 < self.value.summary.value < math.inf
         return math.log(self.value.summary.value) if known and self.value is not None else None
-
-    @property
-    def ratio_error(self) -> float | None:
-        """Standard error of ``log_ratio``."""
-        estimate = ratio_estimate(self.result.comparison) if self.result and self.counts else None
-        return estimate.se if estimate else None
 
     @property
     def value_error(self) -> float | None:
@@ -234,7 +232,7 @@ def _step(values: Sequence[float], sds: Sequence[float], start: int, middle: int
 
 
 def _with_steps(series: Series) -> Series:
-    ratios = [(p.log_ratio, p.ratio_error) for p in series.points]
+    ratios = [(p.log_ratio, p.ratio.se if p.ratio else None) for p in series.points]
     values = [(p.log_value, p.value_error) for p in series.points]
     return replace(series, ratio_steps=_steps(series, ratios), value_steps=_steps(series, values))
 

@@ -21,8 +21,8 @@ _MARKS = (PAD_VARIABLE, LAUNCH_VARIABLE, PARENT_VARIABLE)
 
 def by_hand(one: ToolPass, tool: FoundTool | None, *, environ: Mapping[str, str] = os.environ) -> str:
     """One line: the allow-listed environment and no more, then the command; the spec is written. Raises OSError."""
-    command = one.command(one.solo.argv(one.solo.prepare()))
-    env = profiled_environment(one.solo.environment(), extra=one.solo.side.env)
+    command = one.command(one.standalone.argv(one.standalone.prepare()))
+    env = profiled_environment(one.standalone.environment(), extra=one.standalone.side.env)
     env = with_libraries(env, [tool.libraries] if tool else [])
     return " ".join(["env -i", *_given(env, environ), shlex.join(command)])
 

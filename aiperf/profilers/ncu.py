@@ -115,8 +115,8 @@ def _may_read_counters(root: Path) -> bool:
 
 def _passes(request: PassRequest) -> list[ToolPass]:
     # One iteration: counters are read per launch, and both sides' sums are then of one iteration.
-    solo, ncu = request.launch("ncu", most_iterations=1, warmup_seconds=0.3), request.program
-    output = solo.folder / "ncu"
+    standalone, ncu = request.launch("ncu", most_iterations=1, warmup_seconds=0.3), request.program
+    output = standalone.folder / "ncu"
     report = output.with_name("ncu.ncu-rep")
     offered = offered_counters(ncu)
     arithmetic = wanted(offered.__contains__)
@@ -136,7 +136,7 @@ def _passes(request: PassRequest) -> list[ToolPass]:
             launches=_MOST_LAUNCHES, cold=request.case.measure.cache == "cold", metrics=(*arithmetic, *claims.ask),
         )  # fmt: skip
 
-    return [ToolPass(solo, command, read, lambda: [report])]
+    return [ToolPass(standalone, command, read, lambda: [report])]
 
 
 def _read_launches(report: Path, launched: Pass, ncu: FoundTool, *, claimed: Sequence[str] = ()) -> Reading:

@@ -70,12 +70,12 @@ def _status(host: HostFacts, env: Mapping[str, str], root: Path) -> ToolStatus:
 
 def _passes(request: PassRequest) -> list[ToolPass]:
     # What warms up is traced as well: a thousand launches an iteration make a report that takes long to export.
-    solo, nsys = request.launch("nsys", warmup_seconds=0.3), request.program
-    output = solo.folder / "nsys"
+    standalone, nsys = request.launch("nsys", warmup_seconds=0.3), request.program
+    output = standalone.folder / "nsys"
     gpu, storage = bool(request.case.needs.gpus), request.side.workload.startswith(_STORAGE)
     return [
         ToolPass(
-            solo,
+            standalone,
             lambda argv: nsys_profile(nsys, argv, output=output, gpu=gpu, storage=storage),
             lambda launched, env: read_nsys(nsys_sqlite(nsys, output, env=env), [launched]),
             lambda: [output.with_name("nsys.nsys-rep")],

@@ -110,22 +110,22 @@ def side_pass(
 
 def _run(one: ToolPass, limit: float, guardian: Guardian, *, tool: FoundTool | None) -> Done:
     """Start, await and read one launch. Raises NoReport and what reading raises."""
-    spec = one.solo.prepare()
-    command = one.command(one.solo.argv(spec))
-    whole = one.solo.environment()
-    env = profiled_environment(whole, extra=one.solo.side.env)
+    spec = one.standalone.prepare()
+    command = one.command(one.standalone.argv(spec))
+    whole = one.standalone.environment()
+    env = profiled_environment(whole, extra=one.standalone.side.env)
     env = with_libraries(env, [tool.libraries] if tool else [])
-    cwd = Path(one.solo.side.folder) if one.solo.side.folder else None
-    log = one.solo.folder / "log"
+    cwd = Path(one.standalone.side.folder) if one.standalone.side.folder else None
+    log = one.standalone.folder / "log"
     ended, tail = run_to_end(command, env=env, log=log, limit=limit, guardian=guardian, cwd=cwd, most_bytes=MOST_BYTES)
     if ended is None:
         raise NoReport(f"no end within {limit:g} s; {complaint(tail)}")
-    reports = one.solo.read_reports()
+    reports = one.standalone.read_reports()
     first, error = reports[0].summary, failure(reports)
     if error or first is None:
         raise NoReport(f"the profiled launch failed: {error} (exit status {ended.status}); {complaint(tail)}")
     launched = Pass(
-        one.solo.side.name,
+        one.standalone.side.name,
         reports[0].iterations,
         {report.pid: report.rank for report in reports},
         reports[0].domain,
@@ -135,7 +135,7 @@ def _run(one: ToolPass, limit: float, guardian: Guardian, *, tool: FoundTool | N
     except NoReport as missing:
         # The reader knows only that there is no report; why is in the tool's own output.
         raise NoReport(f"{missing}; it said: {complaint(tail)}") from None
-    without = missed(whole, extra=one.solo.side.env)
+    without = missed(whole, extra=one.standalone.side.env)
     notes = [*withheld_notes(without)]
     if reports[0].backend == "none":
         notes.append(ProfileNote("no_ranges_emitted", {"reason": reports[0].backend_reason}))

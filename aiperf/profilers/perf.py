@@ -87,18 +87,18 @@ def _passes(request: PassRequest) -> list[ToolPass]:
     return [_counting(perf, request.launch("perf", **more)), _sampling(perf, request.launch("perf-samples", **more))]
 
 
-def _counting(perf: FoundTool, solo: Standalone) -> ToolPass:
-    output = solo.folder / "perf.stat"
+def _counting(perf: FoundTool, standalone: Standalone) -> ToolPass:
+    output = standalone.folder / "perf.stat"
     return ToolPass(
-        solo,
-        lambda argv: perf_stat(perf, argv, output=output, control=solo.fifos),
+        standalone,
+        lambda argv: perf_stat(perf, argv, output=output, control=standalone.fifos),
         lambda launched, _: read_stat(output.read_text(encoding="utf-8"), launched),
         lambda: [],
     )
 
 
-def _sampling(perf: FoundTool, solo: Standalone) -> ToolPass:
-    output = solo.folder / "perf.data"
+def _sampling(perf: FoundTool, standalone: Standalone) -> ToolPass:
+    output = standalone.folder / "perf.data"
 
     def read(launched: Pass, env: Mapping[str, str]) -> Reading:
         try:
@@ -113,7 +113,10 @@ def _sampling(perf: FoundTool, solo: Standalone) -> ToolPass:
         return read_samples(done.stdout, launched)
 
     return ToolPass(
-        solo, lambda argv: perf_record(perf, argv, output=output, control=solo.fifos), read, lambda: [output]
+        standalone,
+        lambda argv: perf_record(perf, argv, output=output, control=standalone.fifos),
+        read,
+        lambda: [output],
     )
 
 

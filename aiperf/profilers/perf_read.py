@@ -1,6 +1,6 @@
 """Reads what perf counted and sampled while a side ran.
 
-What must not live here: commands, and switching perf on and off (the worker's solo.py).
+What must not live here: commands, and switching perf on and off (worker/standalone.py).
 """
 
 from __future__ import annotations

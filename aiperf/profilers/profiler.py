@@ -49,7 +49,7 @@ class ToolStatus:
 class ToolPass:
     """One launch of one side under a tool: the command around it, and what reads the outcome."""
 
-    solo: Standalone
+    standalone: Standalone
     command: Callable[[list[str]], list[str]]
     read: Callable[[Pass, Mapping[str, str]], Reading]
     files: Callable[[], Sequence[Path]]

@@ -27,9 +27,14 @@ def _status(host: HostFacts, env: Mapping[str, str], root: Path) -> ToolStatus:
 
 def _passes(request: PassRequest) -> list[ToolPass]:
     # A loop of small operators makes a hundred thousand events in a tenth of a second, and each is a line of JSON.
-    solo = request.launch("torch", trace=True, target_seconds=0.1, most_iterations=20)
+    standalone = request.launch("torch", trace=True, target_seconds=0.1, most_iterations=20)
     return [
-        ToolPass(solo, lambda argv: argv, lambda launched, _: read_torch(solo.traces, launched), lambda: solo.traces)
+        ToolPass(
+            standalone,
+            lambda argv: argv,
+            lambda launched, _: read_torch(standalone.traces, launched),
+            lambda: standalone.traces,
+        )
     ]
 
 

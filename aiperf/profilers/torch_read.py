@@ -1,6 +1,6 @@
 """Reads traces of torch.profiler (Kineto's Chrome format): operators of the host, and GPU work with its launches.
 
-What must not live here: summing GPU work up (activity.py), and starting the profiler (the worker's solo.py).
+What must not live here: summing GPU work up (activity.py), and starting the profiler (worker/standalone.py).
 
 The window is the host's annotation ``aiperf@SIDE``; GPU work belongs to it when the call that launched it, through the
 runtime or the driver, on any thread, lies inside. Kineto's own GPU annotations miss what other threads launch.

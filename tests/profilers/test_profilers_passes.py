@@ -29,23 +29,23 @@ def launches(tmp_path: Path, tool: str, script: str = "", *, side: Side = BEFORE
     status = ToolStatus(tool, True, "here", "", found=found)
     made = passes(one, side, status, seed=3, scratch=tmp_path / "scratch")
     for launch in made:
-        launch.solo.prepare()
+        launch.standalone.prepare()
     return made
 
 
 def test_every_launch_has_a_folder_of_its_own(tmp_path: Path):
-    folders = [launch.solo.folder.name for tool in NAMES for launch in launches(tmp_path / tool, tool)]
+    folders = [launch.standalone.folder.name for tool in NAMES for launch in launches(tmp_path / tool, tool)]
     assert folders == ["nsys-before", "ncu-before", "torch-before", "perf-before", "perf-samples-before"]
 
 
 def test_only_perf_is_switched_on_and_off_and_only_torch_writes_a_trace(tmp_path: Path):
     for tool in NAMES:
         for launch in launches(tmp_path / tool, tool):
-            assert (launch.solo.control, launch.solo.trace) == (tool == "perf", tool == "torch")
+            assert (launch.standalone.control, launch.standalone.trace) == (tool == "perf", tool == "torch")
 
 
 def test_tools_that_trace_the_warm_up_too_are_given_little_of_it(tmp_path: Path):
-    told = {tool: launches(tmp_path / tool, tool)[0].solo.warmup_seconds for tool in NAMES}
+    told = {tool: launches(tmp_path / tool, tool)[0].standalone.warmup_seconds for tool in NAMES}
     assert told["nsys"] == told["ncu"] == 0.3
     assert told["torch"] == told["perf"] == 1.0
 
@@ -54,7 +54,7 @@ def test_ncu_reads_one_iteration_with_cold_caches_where_the_case_measures_cold(t
     for cache, control in (("cold", "all"), ("hot", "none")):
         (launch,) = launches(tmp_path / cache, "ncu", measure=Measure(cache=cache), needs=Needs(gpus=1))
         command = launch.command(["python"])
-        assert launch.solo.most_iterations == 1
+        assert launch.standalone.most_iterations == 1
         assert command[command.index("--cache-control") + 1] == control
         assert command[command.index("--nvtx-include") + 1] == "aiperf@before"
 
@@ -66,7 +66,7 @@ def test_ncu_is_asked_for_the_arithmetic_that_it_lists_and_a_reading_without_any
     (launch,) = launches(tmp_path, "ncu", f"echo '{listed}'")
     command = launch.command(["python"])
     assert ("op_fadd_pred_on.sum" in command[command.index("--metrics") + 1]) == (not notes)
-    launch.solo.folder.joinpath("ncu.ncu-rep").touch()
+    launch.standalone.folder.joinpath("ncu.ncu-rep").touch()
     monkeypatch.setattr(ncu, "read_ncu", lambda *a, **k: Reading(notes=(ProfileNote("text", {"text": "its own"}),)))
     assert notes_of(launch.read(Pass("before", 1), {})) == (
         "its own", *["ncu lists no counters of arithmetic here: FLOPs of kernels are not known"] * notes
@@ -99,7 +99,7 @@ def test_ncu_is_asked_for_what_the_case_itself_claims_of_as_far_as_it_knows_it(
     (launch,) = launches(tmp_path, "ncu", f"echo '{listed}'", moves=moves)
     command = launch.command(["python"])
     assert command[command.index("--metrics") + 1] == ",".join(NCU_METRICS) + asked
-    launch.solo.folder.joinpath("ncu.ncu-rep").touch()
+    launch.standalone.folder.joinpath("ncu.ncu-rep").touch()
     read: list[object] = []
     monkeypatch.setattr(ncu, "read_ncu", lambda *a, **k: read.append(k["claimed"]) or Reading())
     notes = notes_of(launch.read(Pass("before", 1), {}))
@@ -111,7 +111,7 @@ def test_an_ncu_that_reached_its_limit_of_launches_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...], lost: bool | None
 ):
     (launch,) = launches(tmp_path, "ncu")
-    launch.solo.folder.joinpath("ncu.ncu-rep").touch()
+    launch.standalone.folder.joinpath("ncu.ncu-rep").touch()
     found = Reading(tuple(row(count=count) for count in counts))
     monkeypatch.setattr(ncu, "read_ncu", lambda *a, **k: found)
     sides = launch.read(Pass("before", 3), {}).sides

@@ -24,7 +24,8 @@ def render_values(entries: Sequence[CiEntry]) -> str:
     for entry, metric in _headlines(entries):
         if metric.better == "lower" and metric.after is not None and known(metric.after):
             unit, factor = _SHOWN.get(metric.unit, (metric.unit, 1.0))
-            rows.append(_row(entry, metric, metric.after * factor, unit, _times(metric.after_spread, factor)))
+            spread = None if metric.after_spread is None else metric.after_spread * factor
+            rows.append(_row(entry, metric, metric.after * factor, unit, spread))
     return json.dumps(rows, ensure_ascii=False, indent=1) + "\n"
 
 
@@ -53,12 +54,11 @@ def _row(entry: CiEntry, metric: ComparisonRow, value: float, unit: str, reach: 
 
 
 def _extra(entry: CiEntry, metric: ComparisonRow) -> list[str]:
-    sides = [(metric.against, metric.before), (metric.side, metric.after)]
     sure = f"{confidence(metric.alpha)} interval" if metric.alpha is not None else "interval"
     ratio = format_ratio(metric.ratio, metric.low, metric.high)
     return [
         entry.word,
-        *(f"{side} {format_value(value, metric.unit)}" for side, value in sides if value is not None),
+        *(f"{side} {format_value(value, metric.unit)}" for side, value in metric.values if value is not None),
         f"ratio {ratio}, {sure} {format_interval(metric.low, metric.high)}",
     ]
 
@@ -68,10 +68,6 @@ def _reach(metric: ComparisonRow) -> float | None:
     if metric.ratio is None or metric.low is None or metric.high is None:
         return None
     return max(metric.high - metric.ratio, metric.ratio - metric.low)
-
-
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
 
 
 def _short(value: float) -> float:

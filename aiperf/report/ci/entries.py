@@ -30,6 +30,19 @@ OWN_GROUP = "command"
 """Group of the entries that are about a command as a whole."""
 _ENDLESS = 10_000
 _PLACE = re.compile(r"(?P<path>.+?):(?P<line>[1-9]\d*)(:\d+)?")
+_INCONCLUSIVE: dict[str, tuple[Outcome, Level]] = {
+    "fail": ("failed", "error"),
+    "warn": ("undecided", "warning"),
+    "pass": ("undecided", ""),
+}
+"""What a gate does with inconclusive rows -> how such a row is shown."""
+_GATED: dict[str, tuple[Outcome, Level]] = {
+    "passed": ("passed", ""),
+    "skipped": ("skipped", ""),
+    "regressed": ("failed", "error"),
+    "invalid": ("failed", "error"),
+}
+"""Status of a gate's row -> how it is shown; the others could not be compared."""
 _DECIDED = ("improved", "regressed", "equivalent")
 _NOT_TO_COMPARE = ("invalid", "failed", "unfit", "interrupted", "not begun", "not comparable")
 
@@ -261,18 +274,11 @@ def _of_row(gate: GateOutcome, row: GateRow) -> CiEntry:
 
 
 def _status(gate: GateOutcome, row: GateRow) -> tuple[Outcome, Level]:
-    if row.status == "passed":
-        return "passed", ""
-    if row.status == "skipped":
-        return "skipped", ""
     if row.status == "inconclusive":
-        if gate.on_inconclusive == "fail":
-            return "failed", "error"
-        return "undecided", "warning" if gate.on_inconclusive == "warn" else ""
-    if row.status in ("regressed", "invalid"):
-        return "failed", "error"
+        return _INCONCLUSIVE[gate.on_inconclusive]
     # A gate may let a case without a baseline pass, as one that is new at its head: then its exit code says so.
-    return ("skipped", "warning") if gate.exit in (Exit.OK, Exit.SKIPPED) else ("error", "error")
+    passes = gate.exit in (Exit.OK, Exit.SKIPPED)
+    return _GATED.get(row.status, ("skipped", "warning") if passes else ("error", "error"))
 
 
 def _row_text(gate: GateOutcome, row: GateRow) -> list[str]:

@@ -67,7 +67,7 @@ def _verdict(families: dict[str, list[str]], entry: CiEntry) -> None:
 def _values(families: dict[str, list[str]], entry: CiEntry, metric: ComparisonRow) -> None:
     unit = _UNITS.get(metric.unit, _plain(metric.unit))
     family = f"aiperf_{_plain(metric.metric)}{'_' + unit if unit else ''}"
-    for side, value in ((metric.against, metric.before), (metric.side, metric.after)):
+    for side, value in metric.values:
         labels = {**_labels(entry), "side": side}
         _sample(families, family, "gauge", f"{metric.metric.replace('_', ' ')} of a side.", labels, value, unit=unit)
 

@@ -66,13 +66,9 @@ def _time(entries: Sequence[CiEntry]) -> str:
 
 
 def _figures(metric: ComparisonRow) -> str:
-    values = (f"{side} {format_value(value, metric.unit)}" for side, value in _sides(metric))
+    values = (f"{side} {format_value(value, metric.unit)}" for side, value in metric.values)
     ratio = format_ratio(metric.ratio, metric.low, metric.high)
     return f"{', '.join(values)}, ratio {ratio} ({format_interval(metric.low, metric.high)})"
-
-
-def _sides(metric: ComparisonRow) -> list[tuple[str, float | None]]:
-    return [(metric.against, metric.before), (metric.side, metric.after)]
 
 
 def _render(report: CiReport) -> dict[str, str]:
