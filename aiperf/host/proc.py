@@ -170,6 +170,15 @@ def pids(root: Path = ROOT) -> tuple[int, ...]:
         return ()
 
 
+def has_gpu_open(pid: int, root: Path = ROOT) -> bool | None:
+    """Whether a process has an NVIDIA device open; None when that may not be read."""
+    try:
+        links = [path.readlink() for path in (root / "proc" / str(pid) / "fd").iterdir()]
+    except OSError:
+        return None
+    return any(str(link).startswith("/dev/nvidia") for link in links)
+
+
 def command_line(pid: int, root: Path = ROOT) -> tuple[str, ...]:
     """The arguments of one process; empty for kernel threads, zombies and the dead."""
     text = read_text(root / "proc" / str(pid) / "cmdline") or ""

@@ -288,22 +288,13 @@ def _windowed(nvml: Nvml | None, handle: Any) -> dict[str, float]:
 def _gpu_process(pid: int, gpu: int, root: Path) -> GpuProcess | None:
     """None for a number that names no GPU process here: NVML may count in another PID namespace, or name the dead."""
     found = proc.process(pid, root)
-    if found is None or found.state == "Z" or _holds_gpu(pid, root) is False:
+    if found is None or found.state == "Z" or proc.has_gpu_open(pid, root) is False:
         return None
     environ = (proc.read_text(root / "proc" / str(pid) / "environ") or "").split("\0")
     named = [e.partition("=")[2] for e in environ if e.startswith("AIPERF_PARENT=")]
     owners = (*proc.ancestors(pid, root), *(int(text) for text in named if text.isdigit()))
     arguments = proc.command_line(pid, root)
     return GpuProcess(pid, gpu, arguments[0] if arguments else "?", owners, ())
-
-
-def _holds_gpu(pid: int, root: Path) -> bool | None:
-    """Whether a process has an NVIDIA device open; None when that may not be read."""
-    try:
-        links = [path.readlink() for path in (root / "proc" / str(pid) / "fd").iterdir()]
-    except OSError:
-        return None
-    return any(str(link).startswith("/dev/nvidia") for link in links)
 
 
 def _medians(values: dict[str, list[float]]) -> dict[str, float]:

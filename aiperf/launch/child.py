@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 from aiperf.errors import AiperfError
+from aiperf.host import proc
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.watchdog import LAUNCH_VARIABLE, kill_family
 from aiperf.records import FailureKind
@@ -80,40 +81,22 @@ def classify(status: int, *, sent: int | None = None, oom_kills: int = 0) -> tup
     return ("crash" if -status in _CRASHES else "signal"), f"killed by {name}"
 
 
-def _number(path: Path, key: str) -> int | None:
-    try:
-        lines = path.read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return next((int(value) for name, _, value in (line.partition(" ") for line in lines) if name == key), None)
-
-
 def oom_kill_count() -> int:
     """Count what the kernel's out-of-memory killer has ended so far in this control group, else on the system."""
-    for line in _lines(Path("/proc/self/cgroup")):
-        _, controllers, folder = line.split(":", 2)
-        tree = Path("/sys/fs/cgroup")
-        if (
-            controllers == ""
-            and (count := _number(tree / folder.lstrip("/") / "memory.events", "oom_kill")) is not None
-        ):
-            return count
-    return _number(Path("/proc/vmstat"), "oom_kill") or 0
+    events = proc.cgroup_folders("memory")[0] / "memory.events"
+    lines = [*_lines(events), *_lines(Path("/proc/vmstat"))]
+    return next((int(value) for name, _, value in (line.partition(" ") for line in lines) if name == "oom_kill"), 0)
+
+
+def tail_of(path: Path, *, lines: int = 20, limit_bytes: int = 8192) -> str:
+    """Return the last lines of a file, undecodable bytes replaced. Raises OSError."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - limit_bytes))
+        return "\n".join(file.read().decode("utf-8", errors="replace").splitlines()[-lines:])
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-
-
-def _high_water(pid: int | str) -> int:
-    """VmHWM of a process in bytes; 0 when it is gone."""
-    for line in _lines(Path(f"/proc/{pid}/status")):
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
+    return (proc.read_text(path) or "").splitlines()
 
 
 @contextlib.contextmanager
@@ -182,7 +165,7 @@ class Child:
         with contextlib.ExitStack() as files:
             err = files.enter_context(stderr_path.open("wb")) if stderr_path else subprocess.DEVNULL
             out = files.enter_context(stdout.open("wb")) if isinstance(stdout, Path) else stdout
-            floor = _high_water("self")
+            floor = int(proc.status().get("VmHWM", "0").split()[0]) * 1024
             try:
                 with _affinity(cpus):
                     started = time.perf_counter()
@@ -271,11 +254,7 @@ class Child:
         """Return the last lines it wrote to stderr, undecodable bytes replaced."""
         if self.stderr_path is None or not self.stderr_path.is_file():
             return ""
-        with self.stderr_path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - limit_bytes))
-            text = file.read().decode("utf-8", errors="replace")
-        return "\n".join(text.splitlines()[-lines:])
+        return tail_of(self.stderr_path, lines=lines, limit_bytes=limit_bytes)
 
     def _is_over(self) -> bool:
         # WNOWAIT leaves the zombie in place: its number cannot go to another process before the group is killed.
@@ -321,8 +300,8 @@ class Child:
 
 
 def queued_s(pid: int | str) -> float:
-    """Seconds a thread was ready to run but had no core (second field of schedstat), told even of a zombie."""
-    fields = " ".join(_lines(Path(f"/proc/{pid}/schedstat"))).split()
+    """Seconds a thread was ready to run but had no core (second field of schedstat), even of a zombie."""
+    fields = (proc.read_text(Path(f"/proc/{pid}/schedstat")) or "").split()
     return int(fields[1]) / 1e9 if len(fields) == 3 else 0.0
 
 

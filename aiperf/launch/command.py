@@ -5,7 +5,6 @@ What must not live here: statistics, how many pairs a case needs, and workers th
 
 from __future__ import annotations
 
-import os
 import subprocess
 import threading
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from aiperf.host import proc
 from aiperf.host.energy import EnergyMeter
 from aiperf.launch.child import Child, Ended, StartError
 from aiperf.launch.command_details import Run, crowded, run_seed, sample_of, side_run
@@ -112,7 +112,7 @@ def plan_commands(
             trials = tuple(_trial(side, scene) for side in case.sides)
         except _Stop as stop:
             return stop.failure
-    return choose(trials, settings=settings, memory=_memory_available())
+    return choose(trials, settings=settings, memory=proc.memory_info().get("MemAvailable", 0))
 
 
 def measure_command_pair(
@@ -188,22 +188,9 @@ def _one_trial(side: Side, scene: _Scene, index: int) -> Trial:
     )
 
 
-def _memory_available() -> int:
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0)
-
-
 def _opens_gpu(pid: int) -> bool:
-    """Whether a process of this group holds an NVIDIA device open."""
-    return any(_holds_device(member) for member in family((pid,)))
-
-
-def _holds_device(pid: int) -> bool:
-    try:
-        with os.scandir(f"/proc/{pid}/fd") as entries:
-            return any(os.readlink(entry.path).startswith("/dev/nvidia") for entry in entries)
-    except OSError:
-        return False
+    """Whether a process of this group has an NVIDIA device open."""
+    return any(proc.has_gpu_open(member) for member in family((pid,)))
 
 
 # ---- running ---------------------------------------------------------------------------------------------------------

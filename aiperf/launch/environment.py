@@ -44,6 +44,21 @@ def side_environment(
     return env
 
 
+def import_root() -> Path:
+    """The folder from which a worker imports this very aiperf, whatever its working folder."""
+    return Path(__file__).resolve().parent.parent.parent
+
+
+def import_path(path: str, *, checkout: bool) -> str:
+    """PYTHONPATH of a worker whose own was ``path``: aiperf comes first.
+
+    For a side that runs a ``checkout`` it comes last: the checkout's own packages count before whatever copy of them
+    may be installed beside aiperf.
+    """
+    places = [str(import_root()), path]
+    return os.pathsep.join(filter(None, reversed(places) if checkout else places))
+
+
 def pad_bytes(seed: int) -> int:
     """Size of the padding that ``side_environment`` draws from this seed, for the record."""
     return random.Random(seed).randrange(_PAD_BYTES)

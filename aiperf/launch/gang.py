@@ -21,6 +21,7 @@ from typing import Any
 
 from aiperf.errors import AiperfError
 from aiperf.launch.child import Child, StartError
+from aiperf.launch.environment import import_path
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.watchdog import family
 from aiperf.protocol.messages import (
@@ -150,8 +151,7 @@ class Gang:
         numbers = (commands_read, replies_write, rank, self.plan.ranks, port, listen_fd)
         argv = [self.plan.python or sys.executable, "-m", "aiperf.worker", *(str(n) for n in numbers)]
         env = {**self.plan.env, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.plan.ranks)}
-        places = [str(import_root()), env.get("PYTHONPATH", "")]
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, reversed(places) if self.plan.cwd else places))
+        env["PYTHONPATH"] = import_path(env.get("PYTHONPATH", ""), checkout=self.plan.cwd is not None)
         passed = [commands_read, replies_write, *([listen_fd] if listener is not None else [])]
         try:
             child = Child.start(
@@ -343,8 +343,3 @@ def _threads(pid: int) -> list[int]:
         return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     except FileNotFoundError:
         return []
-
-
-def import_root() -> Path:
-    """The folder from which a worker imports this very aiperf, whatever its working folder."""
-    return Path(__file__).resolve().parent.parent.parent

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import AiperfError
-from aiperf.launch.child import Child, Ended
-from aiperf.launch.environment import side_environment
-from aiperf.launch.gang import import_root
+from aiperf.launch.child import Child, Ended, tail_of
+from aiperf.launch.environment import import_path, side_environment
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.setup import setup_request
 from aiperf.protocol.messages import StandaloneReport, StandaloneSpec
@@ -100,9 +99,7 @@ class Standalone:
     def environment(self) -> dict[str, str]:
         """Whole environment of the side, before a profiler's allow-list."""
         env = side_environment(self.side.env, seed=self.seed, gang=self.side.ranks > 1, logs=self.folder)
-        places = [str(import_root()), env.get("PYTHONPATH", "")]
-        # A checkout's own packages come before whatever copy of them may be installed beside aiperf.
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, reversed(places) if self.side.folder else places))
+        env["PYTHONPATH"] = import_path(env.get("PYTHONPATH", ""), checkout=bool(self.side.folder))
         # A lone rank knows its rank as in a gang; the ranks of a gang get theirs from the process that starts them.
         env |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(self.side.ranks)}
         return {**env, "TMPDIR": self.side.env.get("TMPDIR", str(self.temporary))}
@@ -156,7 +153,7 @@ def run_to_end(
                 allowed = format_bytes(most_bytes)
                 raise TooLarge(f"stopped: it had written more than {allowed}; let the program do less under a profiler")
     # Leaving the block has killed what still ran, agents in sessions of their own among it.
-    return ended, "\n".join(filter(None, [child.stderr_tail(), _tail(output)]))
+    return ended, "\n".join(filter(None, [child.stderr_tail(), tail_of(output)]))
 
 
 def _written(folder: Path, env: Mapping[str, str]) -> int:
@@ -167,9 +164,3 @@ def _written(folder: Path, env: Mapping[str, str]) -> int:
         with contextlib.suppress(OSError):
             total += path.stat().st_size if path.is_file() else 0
     return total
-
-
-def _tail(path: Path, *, lines: int = 20, most_bytes: int = 8192) -> str:
-    with path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
-        return "\n".join(file.read().decode("utf-8", errors="replace").splitlines()[-lines:])

@@ -15,7 +15,7 @@ import pytest
 
 from aiperf.host.facts import HostFacts
 from aiperf.launch.child import StartError
-from aiperf.launch.gang import import_root
+from aiperf.launch.environment import import_root
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.standalone import Standalone, TooLarge, failure, run_to_end
 from aiperf.launch.watchdog import LAUNCH_VARIABLE

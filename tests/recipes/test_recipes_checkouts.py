@@ -14,7 +14,7 @@ import pytest
 from recipes_made import HOST, Told
 
 from aiperf.errors import Exit, UserError
-from aiperf.launch import gang
+from aiperf.launch import environment
 from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.worktrees import WORKING_TREE
 from aiperf.plan.cases import expand
@@ -160,8 +160,8 @@ def test_neither_the_working_folder_nor_an_installed_copy_takes_the_place_of_the
     site = tmp_path / "site-packages"
     (site / "mine").mkdir(parents=True)
     (site / "mine" / "__init__.py").write_text("NAME, FACTOR, PAUSE = 'installed', 3.0, 0\n")
-    (site / "aiperf").symlink_to(Path(gang.__file__).parents[1])
-    monkeypatch.setattr(gang, "import_root", lambda: site)
+    (site / "aiperf").symlink_to(Path(environment.__file__).parents[1])
+    monkeypatch.setattr(environment, "import_root", lambda: site)
     monkeypatch.chdir(repo)
     told = facts(measured(rebuild_case(case_of(repo), base="base", head=WORKING_TREE), session))
     where = {side: Path(run.mine).relative_to(session.worktrees._root.path).parts[1:] for side, run in told.items()}

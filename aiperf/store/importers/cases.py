@@ -56,7 +56,7 @@ def _case(foreign: Foreign, benchmark: Benchmark) -> Case:
         scenario=name,
         id=case_id(name, axes),
         title=benchmark.name,
-        why=f"Measured and told by {foreign.source}, not by aiperf.",
+        why=f"Measured and reported by {foreign.source}, not by aiperf.",
         sides=(Side(SIDE),),
         axes=axes,
         measure=Measure(clock="device" if benchmark.device else "wall"),
@@ -66,7 +66,7 @@ def _case(foreign: Foreign, benchmark: Benchmark) -> Case:
 
 
 def _distinct(case: Case, benchmark: Benchmark, seen: Counter[str]) -> Case:
-    """Tell apart benchmarks that come to one id: by a hash of the name, and by a number where that is one too."""
+    """Distinguish benchmarks with the same id: by a hash of the name, and by a number where that is one too."""
     marked = f"{case.scenario}-{_mark(f'{benchmark.name} {benchmark.axes}')}"
     seen[marked] += 1
     name = marked if seen[marked] == 1 else f"{marked}-{seen[marked]}"
@@ -96,9 +96,9 @@ def _record(foreign: Foreign, benchmark: Benchmark, case: Case, *, host_id: str)
 
 def _measured(bare: CaseRecord, benchmark: Benchmark) -> CaseRecord:
     pairs = pairs_of(benchmark, SIDE)
-    if not pairs and benchmark.told is not None:
-        told = benchmark.told
-        summary = mean_summary(told.mean, low=told.low, high=told.high, samples=told.samples)
+    if not pairs and benchmark.summary is not None:
+        given = benchmark.summary
+        summary = mean_summary(given.mean, low=given.low, high=given.high, samples=given.samples)
         return replace(bare, summaries=(summary,))
     spent = sum(p.seconds for p in pairs if math.isfinite(p.seconds))
     notes = (*bare.notes, *text_notes(_block_note(benchmark)))
@@ -123,8 +123,8 @@ def pairs_of(benchmark: Benchmark, side: str, *, first: int = 0) -> tuple[Pair, 
 def _pair(replicates: Sequence[Replicate], index: int, side: str, *, device: bool) -> Pair:
     taken = [(place, timing) for place, replicate in enumerate(replicates) for timing in replicate.timings]
     samples = tuple(_sample(t, side, place, i, device=device) for i, (place, t) in enumerate(taken))
-    told = sum(r.seconds for r in replicates if math.isfinite(r.seconds))
-    seconds = told or sum(t.seconds * t.iterations for _, t in taken)
+    stated = sum(r.seconds for r in replicates if math.isfinite(r.seconds))
+    seconds = stated or sum(t.seconds * t.iterations for _, t in taken)
     return Pair(index, (side,), seed=0, samples=samples, runs=(), started=replicates[0].started, seconds=seconds)
 
 

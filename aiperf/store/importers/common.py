@@ -6,8 +6,10 @@ What must not live here: knowledge of one tool's format, records of this store.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from aiperf.errors import AiperfError
@@ -44,7 +46,7 @@ class Replicate:
 
 
 @dataclass(frozen=True)
-class Told:
+class ToolSummary:
     """What is left where a file holds no single readings: their mean, seconds per iteration."""
 
     mean: float
@@ -62,7 +64,7 @@ class Benchmark:
     unit: str
     """The tool's unit of replication: process, run, round, repetition, sample."""
     replicates: tuple[Replicate, ...] = ()
-    told: Told | None = None
+    summary: ToolSummary | None = None
     """Used where there are no replicates."""
     device: bool = False
     """Whether the readings are the device's clock; the wall clock was not read then."""
@@ -97,6 +99,19 @@ class Foreign:
     def source(self) -> str:
         """Tool and version for people."""
         return f"{self.tool} {self.version}".strip()
+
+
+@dataclass(frozen=True)
+class ToolFormat:
+    """One tool's format."""
+
+    tool: str
+    outline: str
+    """What shows that a file is of it, for people."""
+    recognises: Callable[[Node], bool]
+    """Whether a document has its outline. Raises ForeignError for one that it cannot be."""
+    read: Callable[[Node, Path], Foreign]
+    """The content of a document, with the path of its file. Raises ForeignError."""
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,11 @@ import gzip
 import json
 import stat
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import usage
 from aiperf.store.importers import google_benchmark, hyperfine, nvbench, pyperf, pytest_benchmark
-from aiperf.store.importers.common import Foreign, ForeignError, Node
+from aiperf.store.importers.common import Foreign, ForeignError, Node, ToolFormat
 
 MOST_BYTES = 200 * 1024**2
 """Largest file that is read, before and after unpacking."""
@@ -26,25 +24,9 @@ _GZIP = b"\x1f\x8b"
 _KEYS_SHOWN = 8
 
 
-@dataclass(frozen=True)
-class ToolFormat:
-    """One tool's format."""
-
-    outline: str
-    recognises: Callable[[Node], bool]
-    read: Callable[[Node, Path], Foreign]
-
-
 FORMATS = {
-    pyperf.TOOL: ToolFormat(pyperf.OUTLINE, pyperf.recognises, lambda document, _: pyperf.read(document)),
-    hyperfine.TOOL: ToolFormat(hyperfine.OUTLINE, hyperfine.recognises, lambda document, _: hyperfine.read(document)),
-    nvbench.TOOL: ToolFormat(nvbench.OUTLINE, nvbench.recognises, nvbench.read),
-    pytest_benchmark.TOOL: ToolFormat(
-        pytest_benchmark.OUTLINE, pytest_benchmark.recognises, lambda document, _: pytest_benchmark.read(document)
-    ),
-    google_benchmark.TOOL: ToolFormat(
-        google_benchmark.OUTLINE, google_benchmark.recognises, lambda document, _: google_benchmark.read(document)
-    ),
+    form.tool: form
+    for form in (pyperf.FORMAT, hyperfine.FORMAT, nvbench.FORMAT, pytest_benchmark.FORMAT, google_benchmark.FORMAT)
 }
 """Tool -> its format; no two outlines fit one file."""
 

@@ -5,6 +5,7 @@ What must not live here: other tools, what becomes of the numbers.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from aiperf.store.importers.common import (
@@ -14,7 +15,8 @@ from aiperf.store.importers.common import (
     Node,
     Replicate,
     Timing,
-    Told,
+    ToolFormat,
+    ToolSummary,
     count,
     fault_of,
     moment,
@@ -22,17 +24,16 @@ from aiperf.store.importers.common import (
 )
 
 TOOL, UNIT = "google-benchmark", "repetition"
-OUTLINE = 'google/benchmark: "context", and "benchmarks" that hold "real_time"'
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _AGGREGATES = ("mean", "median", "stddev", "cv", "BigO", "RMS")
 
 
-def recognises(document: Node) -> bool:
+def _recognises(document: Node) -> bool:
     """Whether the document has google/benchmark's outline."""
     return document.maybe("context") is not None and document.maybe("benchmarks") is not None
 
 
-def read(document: Node) -> Foreign:
+def _read(document: Node, _: Path) -> Foreign:
     """Read what ``--benchmark_out_format=json`` wrote, of version 1.0 or newer. Raises ForeignError."""
     context = document.members("context")
     started, doubt = moment(context.text("date"))
@@ -78,9 +79,9 @@ def _of_aggregates(name: str, nodes: list[Node], notes: tuple[str, ...]) -> Benc
     mean = next((n for n in nodes if _aggregate(n) == "mean"), None)
     if mean is None:
         return Benchmark(name, UNIT, notes=notes, skipped="the file holds neither its repetitions nor their mean")
-    told = Told(_seconds(mean), samples=mean.fact("repetitions"))
+    summary = ToolSummary(_seconds(mean), samples=mean.fact("repetitions"))
     said = (*notes, "the file holds aggregates only: the mean, a value without spread")
-    return Benchmark(name, UNIT, told=told, notes=said, skipped=fault_of([told.mean]))
+    return Benchmark(name, UNIT, summary=summary, notes=said, skipped=fault_of([summary.mean]))
 
 
 def _seconds(node: Node) -> float:
@@ -91,7 +92,7 @@ def _seconds(node: Node) -> float:
 
 
 def _aggregate(node: Node) -> str:
-    """Name of the aggregate that an entry is; empty for a repetition. Before 1.5 only the entry's name tells."""
+    """Name of the aggregate that an entry is; empty for a repetition. Before 1.5 only the entry's name shows it."""
     if node.text("run_type") == "aggregate":
         return node.text("aggregate_name") or "unknown"
     ending = node["name"].value.rpartition("_")[2] if isinstance(node["name"].value, str) else ""
@@ -109,7 +110,7 @@ def _notes(nodes: list[Node], context: Node) -> tuple[str, ...]:
     threads = nodes[0].fact("threads")
     build = context.text("library_build_type")
     found = [
-        f"it ran on {threads} threads; the time is real_time as the file tells it" if threads > 1 else "",
+        f"it ran on {threads} threads; the time is real_time as the file states it" if threads > 1 else "",
         "the benchmark library was a debug build" if build == "debug" else "",
         "the CPU's frequency was scaled" if context.value.get("cpu_scaling_enabled") is True else "",
     ]
@@ -124,3 +125,6 @@ def _machine(context: Node) -> dict[str, Any]:
     if caches := [c.value for c in context.each("caches")]:
         found["caches"] = caches
     return found
+
+
+FORMAT = ToolFormat(TOOL, 'google/benchmark: "context", and "benchmarks" that hold "real_time"', _recognises, _read)

@@ -5,20 +5,31 @@ What must not live here: other tools, what becomes of the numbers.
 
 from __future__ import annotations
 
-from aiperf.store.importers.common import Benchmark, Foreign, Node, Replicate, Timing, Told, count, fault_of
+from pathlib import Path
+
+from aiperf.store.importers.common import (
+    Benchmark,
+    Foreign,
+    Node,
+    Replicate,
+    Timing,
+    ToolFormat,
+    ToolSummary,
+    count,
+    fault_of,
+)
 from aiperf.units import format_time
 
 TOOL, UNIT = "hyperfine", "run"
-OUTLINE = 'hyperfine: "results" that hold "command" and "mean"'
 
 
-def recognises(document: Node) -> bool:
+def _recognises(document: Node) -> bool:
     """Whether the document has hyperfine's outline."""
     found = document.each("results")
     return any(r.maybe("command") is not None and r.maybe("mean") is not None for r in found)
 
 
-def read(document: Node) -> Foreign:
+def _read(document: Node, _: Path) -> Foreign:
     """Read what ``hyperfine --export-json`` wrote. Raises ForeignError."""
     benchmarks = tuple(_benchmark(node) for node in document.each("results"))
     # The file holds neither a version nor a date nor anything of the machine.
@@ -29,9 +40,9 @@ def _benchmark(node: Node) -> Benchmark:
     command = node["command"].value if isinstance(node["command"].value, str) else node.text("command")
     times, peaks = node.numbers("times"), _peaks(node)
     notes = [*_cpu_note(node), *_exit_note(node)]
-    told = None
+    summary = None
     if not times:
-        told = Told(node.number("mean"), node.number("min"), node.number("max"), len(node.each("exit_codes")))
+        summary = ToolSummary(node.number("mean"), node.number("min"), node.number("max"), len(node.each("exit_codes")))
         notes.append("the file holds no single runs: a value without spread")
     if len(peaks) != len(times):
         peaks = [None] * len(times)
@@ -39,7 +50,7 @@ def _benchmark(node: Node) -> Benchmark:
         command,
         UNIT,
         tuple(Replicate((Timing(seconds, 1, peak),)) for seconds, peak in zip(times, peaks, strict=True)),
-        told=told,
+        summary=summary,
         axes={key: node["parameters"].text(key) for key in node.members("parameters").value},
         notes=tuple(notes),
         skipped=fault_of(times or [node.number("mean")]),
@@ -54,8 +65,8 @@ def _peaks(node: Node) -> list[int | None]:
 def _cpu_note(node: Node) -> list[str]:
     """Say that the user and system time are means over all runs: no run has its own."""
     found = [(name, node.maybe(name)) for name in ("user", "system")]
-    told = [f"{name} {format_time(value.as_number())}" for name, value in found if value is not None]
-    return [f"mean CPU time over all runs: {', '.join(told)} (the file holds none per run)"] if told else []
+    means = [f"{name} {format_time(value.as_number())}" for name, value in found if value is not None]
+    return [f"mean CPU time over all runs: {', '.join(means)} (the file holds none per run)"] if means else []
 
 
 def _exit_note(node: Node) -> list[str]:
@@ -65,3 +76,6 @@ def _exit_note(node: Node) -> list[str]:
         return []
     shown = ", ".join(dict.fromkeys("a signal" if code is None else str(code)[:12] for code in bad))
     return [f"{count(len(bad), 'run')} of {len(codes)} did not exit with 0 but with {shown}"]
+
+
+FORMAT = ToolFormat(TOOL, 'hyperfine: "results" that hold "command" and "mean"', _recognises, _read)

@@ -18,13 +18,13 @@ from aiperf.store.importers.common import (
     Node,
     Replicate,
     Timing,
-    Told,
+    ToolFormat,
+    ToolSummary,
     fault_of,
     one_process,
 )
 
 TOOL, UNIT = "nvbench", "sample"
-OUTLINE = 'nvbench: "devices", and "benchmarks" that hold "states"'
 _MOST_SAMPLES = 10_000_000
 _WORD = 4
 """Bytes of a little-endian float32, which is what the side files hold."""
@@ -52,13 +52,13 @@ _WAYS = (
 """The preferred one first: GPU time of isolated launches."""
 
 
-def recognises(document: Node) -> bool:
+def _recognises(document: Node) -> bool:
     """Whether the document has nvbench's outline."""
     found = document.each("benchmarks")
     return document.maybe("context") is None and any(b.maybe("states") is not None for b in found)
 
 
-def read(document: Node, path: Path) -> Foreign:
+def _read(document: Node, path: Path) -> Foreign:
     """Read nvbench's JSON (format 1) and the side files beside ``path``. Raises ForeignError."""
     version = document.members("meta").members("version")
     form = version.members("json").text("major", "1")
@@ -92,7 +92,7 @@ def _benchmark(benchmark: Node, state: Node, path: Path) -> Benchmark:
     if way is None:
         return Benchmark(name, UNIT, base=base, axes=axes, skipped="the file holds no mean time of it")
     times, why = _samples(summaries, way, path)
-    told = Told(
+    summary = ToolSummary(
         _value(summaries, way.tag(f"{way.time}/mean")),
         _value(summaries, way.tag(f"{way.time}/min")),
         _value(summaries, way.tag(f"{way.time}/max")),
@@ -102,12 +102,12 @@ def _benchmark(benchmark: Node, state: Node, path: Path) -> Benchmark:
         name,
         UNIT,
         tuple(Replicate((Timing(seconds),)) for seconds in times),
-        told=None if times else told,
+        summary=None if times else summary,
         device=way.device,
         base=base,
         axes=axes,
         notes=tuple(note for note in (one_process(UNIT) if times else why, way.note) if note),
-        skipped=fault_of(times or [told.mean]),
+        skipped=fault_of(times or [summary.mean]),
     )
 
 
@@ -177,3 +177,6 @@ def _gpu(device: Node) -> dict[str, Any]:
     """What tells one kind of GPU from another."""
     keys = ("name", "sm_version", "number_of_sms", "sm_default_clock_rate", "global_memory_size", "ecc_state")
     return {key: device.value[key] for key in keys if device.maybe(key) is not None}
+
+
+FORMAT = ToolFormat(TOOL, 'nvbench: "devices", and "benchmarks" that hold "states"', _recognises, _read)

@@ -6,6 +6,7 @@ What must not live here: other tools, what becomes of the numbers.
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from aiperf.store.importers.common import (
@@ -14,42 +15,42 @@ from aiperf.store.importers.common import (
     Node,
     Replicate,
     Timing,
+    ToolFormat,
     count,
     fault_of,
     moment,
 )
 
 TOOL, UNIT = "pyperf", "process"
-OUTLINE = 'pyperf: "benchmarks" that hold "runs", and "version"'
 
 
-def recognises(document: Node) -> bool:
+def _recognises(document: Node) -> bool:
     """Whether the document has pyperf's outline."""
     found = document.each("benchmarks")
     return document.maybe("version") is not None and any(b.maybe("runs") is not None for b in found)
 
 
-def read(document: Node) -> Foreign:
+def _read(document: Node, _: Path) -> Foreign:
     """Read a suite of pyperf 0.9.6 or newer. Raises ForeignError."""
     benchmarks, facts = [], []
     for node in document.each("benchmarks"):
         runs = [Node(_merged(run, node, document), run.at) for run in node.each("runs")]
         facts += runs
         benchmarks.append(_benchmark(runs, node))
-    told = facts[0] if facts else document.members("metadata")
+    metadata = facts[0] if facts else document.members("metadata")
     dates = [moment(run.text("date")) for run in facts]
     known = [date for date, _ in dates if date]
     last = facts[-1].maybe("duration") if facts else None
     lasted = timedelta(seconds=min(max(0.0, last.as_number()), 1e6)) if last else timedelta()
     return Foreign(
         TOOL,
-        told.text("perf_version"),
+        metadata.text("perf_version"),
         tuple(benchmarks),
         started=min(known, default=None),
         finished=max(known) + lasted if known else None,
-        hostname=told.text("hostname"),
-        machine=_machine(told),
-        software=_software(told),
+        hostname=metadata.text("hostname"),
+        machine=_machine(metadata),
+        software=_software(metadata),
         notes=tuple(dict.fromkeys(note for _, note in dates if note)),
     )
 
@@ -95,12 +96,15 @@ def _process(run: Node) -> Replicate:
     )
 
 
-def _machine(told: Node) -> dict[str, Any]:
-    cpus = told.fact("cpu_count")
-    return {k: v for k, v in (("cpu_model", told.text("cpu_model_name")), ("cpus", cpus)) if v}
+def _machine(metadata: Node) -> dict[str, Any]:
+    cpus = metadata.fact("cpu_count")
+    return {k: v for k, v in (("cpu_model", metadata.text("cpu_model_name")), ("cpus", cpus)) if v}
 
 
-def _software(told: Node) -> dict[str, str]:
-    version = told.text("python_version").split(" ")[0]
-    found = (("python", version), ("python_implementation", told.text("python_implementation")))
+def _software(metadata: Node) -> dict[str, str]:
+    version = metadata.text("python_version").split(" ")[0]
+    found = (("python", version), ("python_implementation", metadata.text("python_implementation")))
     return {key: value for key, value in found if value}
+
+
+FORMAT = ToolFormat(TOOL, 'pyperf: "benchmarks" that hold "runs", and "version"', _recognises, _read)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from aiperf.store.importers.common import (
@@ -15,22 +16,22 @@ from aiperf.store.importers.common import (
     Node,
     Replicate,
     Timing,
-    Told,
+    ToolFormat,
+    ToolSummary,
     fault_of,
     moment,
     one_process,
 )
 
 TOOL, UNIT = "pytest-benchmark", "round"
-OUTLINE = 'pytest-benchmark: "machine_info", and "benchmarks" that hold "stats"'
 
 
-def recognises(document: Node) -> bool:
+def _recognises(document: Node) -> bool:
     """Whether the document has pytest-benchmark's outline."""
     return document.maybe("machine_info") is not None and document.maybe("benchmarks") is not None
 
 
-def read(document: Node) -> Foreign:
+def _read(document: Node, _: Path) -> Foreign:
     """Read what ``--benchmark-json`` or ``--benchmark-save`` wrote. Raises ForeignError."""
     info = document.members("machine_info")
     finished, doubt = moment(document.text("datetime"))
@@ -55,15 +56,15 @@ def _benchmark(node: Node) -> Benchmark:
     if not isinstance(name, str):
         raise node["name"].wrong("text")
     iterations, times = stats.whole("iterations"), stats.numbers("data")
-    note, told = one_process(UNIT), None
+    note, summary = one_process(UNIT), None
     if not times:
-        told = Told(stats.number("mean"), stats.number("min"), stats.number("max"), stats.fact("rounds"))
+        summary = ToolSummary(stats.number("mean"), stats.number("min"), stats.number("max"), stats.fact("rounds"))
         note = "the file holds no single rounds (--benchmark-save-data keeps them): a value without spread"
     return Benchmark(
         name,
         UNIT,
         tuple(Replicate((Timing(seconds, iterations),)) for seconds in times),
-        told=told,
+        summary=summary,
         base=name.partition("[")[0] if axes else "",
         axes=axes,
         notes=(note,),
@@ -98,3 +99,6 @@ def _git(commit: Node) -> dict[str, str]:
         return {}
     dirty = commit.maybe("dirty")
     return {"sha": sha} | ({"diff": "unknown"} if dirty is not None and dirty.value is True else {})
+
+
+FORMAT = ToolFormat(TOOL, 'pytest-benchmark: "machine_info", and "benchmarks" that hold "stats"', _recognises, _read)
