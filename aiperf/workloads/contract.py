@@ -68,7 +68,7 @@ class Workload:
     """The arrays that the latest step produced, by name. Written anew, whole, by every step."""
     inputs: Callable[[], Mapping[str, Array]] | None = None
     """The arrays that step reads and must leave unchanged. The harness redraws float ones in place for an audit."""
-    redraw: Callable[[int], None] | None = None
+    redraw: Callable[[int], object] | None = None
     """Redraw the inputs in place from a seed, when scaled normal noise would not do. Equal seeds, equal inputs."""
     reset: Callable[[], None] | None = None
     """Back to the state after set-up (parameters, optimizer), before an audit; for steps with state."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -123,8 +124,9 @@ def test_memory_stays_registered_until_its_copy_has_ended(
 def test_the_workload_tells_its_copies_and_its_truth_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     parts, pool, destination = scattered()
-    ends = transfer._Ends(pool.view(-1), destination.view(-1), lambda: parts.truth().view(-1), 3)
-    workload = transfer._workload(Context(seed=2), "h2d", ends, parts.by_slab(4, pinned=False, non_blocking=True))
+    step = parts.by_slab(4, pinned=False, non_blocking=True)
+    copy = transfer._Copy(pool.view(-1), destination.view(-1), step, lambda: parts.truth().view(-1), 3)
+    workload = transfer._workload(SimpleNamespace(context=Context(seed=2), direction="h2d"), copy)
     workload.outputs()["destination"].fill_(float("nan"))
     workload.step()
     assert workload.reference is not None

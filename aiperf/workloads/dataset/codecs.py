@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -91,19 +90,14 @@ def _arrow_decoder(name: str) -> Decode:
     return decode
 
 
-def _arrow_encoder(name: str, level: int | None, row: Any) -> bytes:
-    packed: bytes = pa.Codec(name, compression_level=level).compress(row.tobytes(), asbytes=True)
-    return packed
-
-
 def encoder(codec: str) -> Callable[[Any], bytes]:
     """A sample's elements -> the bytes that are stored of it."""
     found: dict[str, Callable[[Any], bytes]] = {
         "none": lambda row: row.tobytes(),
         "float16": lambda row: row.astype(np.float16).tobytes(),
         "zlib1": lambda row: zlib.compress(row.tobytes(), 1),
-        "lz4": partial(_arrow_encoder, "lz4_raw", None),
-        "zstd": partial(_arrow_encoder, "zstd", 1),
+        "lz4": lambda row: pa.Codec("lz4_raw").compress(row.tobytes(), asbytes=True),
+        "zstd": lambda row: pa.Codec("zstd", compression_level=1).compress(row.tobytes(), asbytes=True),
     }
     return found[codec]
 

@@ -40,8 +40,7 @@ def read(
     ``pageable`` reads into ordinary memory and then copies; ``pinned_overlap`` reads pieces of ``read_size`` into two
     page-locked buffers while the previous piece is copied; ``gds`` needs GPUDirect Storage to be active;
     ``cufile_compat`` is cuFile's own fallback through host memory; ``kvikio_compat`` is KvikIO's, without cuFile.
-    Bytes: the file once, charged to the link to the GPU; FLOPs and items are not counted. Source: book chapter 13,
-    appendix.
+    Bytes: the file once. Source: book chapter 13, appendix.
     """
     if size < _BLOCK or size % _BLOCK or read_size < _BLOCK or read_size % _BLOCK:
         raise ValueError(f"size {size} and read_size {read_size} must be multiples of {_BLOCK} bytes above 0")

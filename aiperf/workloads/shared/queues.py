@@ -71,7 +71,7 @@ def wait_on_host(queues: Any, producer: Any, how: Handoff) -> None:
         queues.wait_on_host(producer)
 
 
-def replay_of(step: Callable[[], None], *, stream: Any = None) -> Callable[[], None]:
+def replay_of(step: Call, *, stream: Any = None) -> Callable[[], None]:
     """Replay of ``step``, captured as a CUDA graph after three runs on a side stream: ``stream``, or a new one."""
     side = torch.cuda.Stream() if stream is None else stream
     side.wait_stream(torch.cuda.current_stream())
@@ -83,5 +83,4 @@ def replay_of(step: Callable[[], None], *, stream: Any = None) -> Callable[[], N
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
         step()
-    replay: Callable[[], None] = graph.replay
-    return replay
+    return graph.replay

@@ -13,7 +13,7 @@ import torch
 
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
 from aiperf.workloads.shared.chain import WORD
-from aiperf.workloads.shared.queues import Queues
+from aiperf.workloads.shared.queues import Queues, replay_of
 from aiperf.workloads.shared.seeded import empty
 from aiperf.workloads.stream import schedule
 from aiperf.workloads.stream.stages import Compute, compute
@@ -105,7 +105,7 @@ class _Pipeline:
         redraw(self._context.seed)
         torch.cuda.synchronize()
         if graph:
-            step = _captured(step)
+            step = replay_of(step)
         plan, truth, copies = self._plan, self._stage.truth, [s for s in self._plan.stages if s != "kernel"]
         # Flat, so that the results of other piece sizes can be held against each other.
         results = self._results.view(-1)
@@ -136,16 +136,3 @@ class _Pipeline:
                 "captured": graph,
             },
         )
-
-
-def _captured(step: Callable[[], object]) -> Callable[[], object]:
-    """Replay of one captured pass; every stream of the pass joins the capture by its events."""
-    for _ in range(2):
-        step()
-    torch.cuda.synchronize()
-    captured = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(captured):
-        step()
-    torch.cuda.synchronize()
-    replay: Callable[[], object] = captured.replay
-    return replay

@@ -162,8 +162,7 @@ def registered_add(transparent: bool, block: int) -> Callable[[Any, Any], Any]:
     # torch reads the operator's schema from annotations that must be its own classes, not their names
     add.__annotations__ = dict.fromkeys(("a", "b", "return"), torch.Tensor)
     if transparent:
-        operator: Callable[[Any, Any], Any] = torch.library.triton_op(name, add, mutates_args=())
-        return operator
+        return torch.library.triton_op(name, add, mutates_args=())
     opaque = torch.library.custom_op(name, add, mutates_args=())
     opaque.register_fake(lambda a, b: torch.empty_like(a))
     return opaque

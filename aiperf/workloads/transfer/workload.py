@@ -6,8 +6,9 @@ What must not live here: files and storage (see gds.py), copies beside kernels (
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -40,12 +41,13 @@ def copy(
     host memory on the GPU's NUMA node or on another one. ``register`` page-locks ordinary host memory once, or around
     each copy; either way the copy is waited for. Bytes are counted once. Source: chapters 3, 6 and 17.
     """
-    _check(direction, size, part, slab, numa, register)
+    asked = SimpleNamespace(**locals())
+    _check(asked)
     if not context.device.startswith("cuda"):
         raise SkipSide("copies between host and GPU need a GPU")
     torch.cuda.set_device(torch.device(context.device))
     if numa != "any" or register != "none":
-        return _by_hand(context, direction=direction, size=size, pinned=pinned, numa=numa, register=register)
+        return _by_hand(asked)
     places = size // part * SPREAD * part if part else size
     on_host = {"h2d": (True, False), "d2h": (False, True), "d2d": (False, False)}[direction]
     source, destination = (
@@ -53,7 +55,9 @@ def copy(
         for each, host in zip((places, size), on_host, strict=True)
     )
     if not part:
-        return _workload(context, direction, _Ends(source, destination), _whole(source, destination, non_blocking))
+        return _workload(
+            asked, _Copy(source, destination, partial(destination.copy_, source, non_blocking=non_blocking))
+        )
     pool, payload = source.view(-1, part // _ELEMENT), destination.view(-1, part // _ELEMENT)
     scattered = Scattered(pool, payload, seed=context.seed, count=len(payload))
     if slab:
@@ -61,52 +65,49 @@ def copy(
     else:
         step = scattered.by_part(non_blocking=non_blocking)
     copies = -(-size // slab) if slab else len(payload)
-    ends = _Ends(source, destination, lambda: scattered.truth().view(-1), copies)
-    return _workload(context, direction, ends, step)
+    return _workload(asked, _Copy(source, destination, step, lambda: scattered.truth().view(-1), copies))
 
 
-def _check(direction: str, size: int, part: int, slab: int, numa: str, register: str) -> None:
+def _check(asked: SimpleNamespace) -> None:
+    size, part, slab = asked.size, asked.part, asked.slab
+    by_hand = asked.numa != "any" or asked.register != "none"
     if size < _ELEMENT or size % _ELEMENT:
         raise ValueError(f"size is {size} bytes; it must be a multiple of {_ELEMENT} above 0")
-    if direction == "d2d" and (part or numa != "any" or register != "none"):
+    if asked.direction == "d2d" and (part or by_hand):
         raise ValueError("part, numa and register are about copies between host and GPU: direction h2d or d2h")
     if part and (part % _ELEMENT or size % part):
         raise ValueError(f"part is {part} bytes; it must be a multiple of {_ELEMENT} that divides the size, {size}")
     if slab and (not part or slab < part or slab % part):
         raise ValueError(f"slab is {slab} bytes; it must be a multiple of part, {part}")
-    if part and (numa != "any" or register != "none"):
+    if part and by_hand:
         raise ValueError("part goes with numa: any and register: none")
 
 
-@dataclass(frozen=True)
-class _Ends:
-    """Where a copy starts and ends."""
+class _Copy(NamedTuple):
+    """A copy, and what it must give."""
 
     source: Any
     destination: Any
+    step: Callable[[], object]
     truth: Callable[[], Any] | None = None
     """The destination in float64; None for the source as it is."""
     copies: int = 1
 
 
-def _whole(source: Any, destination: Any, non_blocking: bool) -> Callable[[], None]:
-    def step() -> None:
-        destination.copy_(source, non_blocking=non_blocking)
-
-    return step
-
-
-def _by_hand(context: Context, *, direction: str, size: int, pinned: bool, numa: str, register: str) -> Workload:
+def _by_hand(asked: SimpleNamespace) -> Workload:
     """A copy whose host end is memory of our own."""
+    context, register, words = asked.context, asked.register, asked.size // _ELEMENT
     device = torch.device(context.device).index or 0
-    facts, restore = bind(numa, device) if numa != "any" else ({}, lambda: None)
-    buffer = host_buffer(size // _ELEMENT)
-    kept = register == "once" or (register == "none" and pinned)
+    facts, restore = bind(asked.numa, device) if asked.numa != "any" else ({}, lambda: None)
+    buffer = host_buffer(words)
+    kept = register == "once" or (register == "none" and asked.pinned)
     if kept:
         buffer.register()
-    there = empty(context, (size // _ELEMENT,), torch.float32)
-    ends = _Ends(buffer.words, there) if direction == "h2d" else _Ends(there, buffer.words)
-    move = _whole(ends.source, ends.destination, True)
+    there = empty(context, (words,), torch.float32)
+    source, destination = (buffer.words, there) if asked.direction == "h2d" else (there, buffer.words)
+    step: Callable[[], object] = partial(destination.copy_, source, non_blocking=True)
+    if register != "none":
+        step = _registering(buffer, step, each=register == "each")
 
     def close() -> None:
         torch.cuda.synchronize()
@@ -115,11 +116,10 @@ def _by_hand(context: Context, *, direction: str, size: int, pinned: bool, numa:
         restore()
 
     facts = {**facts, "memory_node": buffer.node, "registered": register if register != "none" else kept}
-    step = _registering(buffer, move, each=register == "each") if register != "none" else move
-    return _workload(context, direction, ends, step, facts=facts, close=close)
+    return _workload(asked, _Copy(source, destination, step), facts=facts, close=close)
 
 
-def _registering(buffer: HostBuffer, move: Callable[[], None], *, each: bool) -> Callable[[], None]:
+def _registering(buffer: HostBuffer, move: Callable[[], object], *, each: bool) -> Callable[[], object]:
     """A copy that is waited for, because memory must stay registered until it has ended."""
 
     def step() -> None:
@@ -134,52 +134,40 @@ def _registering(buffer: HostBuffer, move: Callable[[], None], *, each: bool) ->
 
 
 def _workload(
-    context: Context,
-    direction: str,
-    ends: _Ends,
-    step: Callable[[], None],
+    asked: SimpleNamespace,
+    copy: _Copy,
     *,
     facts: dict[str, Any] | None = None,
     close: Callable[[], None] | None = None,
 ) -> Workload:
-    source, destination = ends.source, ends.destination
-    size = destination.numel() * _ELEMENT
+    source, destination, size = copy.source, copy.destination, copy.destination.nbytes
     redraw = _drawer(source)
-    redraw(context.seed)
+    redraw(asked.context.seed)
     # First touch belongs to set-up: an untouched pageable page would fault inside the first copy.
     destination.zero_()
     torch.cuda.synchronize()
-    charge = _charge(context.device, direction, size)
     host = [buffer for buffer in (source, destination) if buffer.device.type == "cpu"]
     return Workload(
-        step=step,
-        work=Work(bytes=size, **charge),
+        step=copy.step,
+        work=Work(bytes=size, **_charge(asked.context.device, asked.direction, size)),
         outputs=lambda: {"destination": destination},
         inputs=lambda: {"source": source},
         redraw=redraw,
-        reference=lambda: {"destination": source.double() if ends.truth is None else ends.truth()},
-        counters=lambda: {"copies": float(ends.copies)},
+        reference=lambda: {"destination": copy.truth() if copy.truth else source.double()},
+        counters=lambda: {"copies": float(copy.copies)},
         facts={"host_memory": ("pinned" if host[0].is_pinned() else "pageable") if host else "none", **(facts or {})},
         close=close,
     )
 
 
-def _drawer(source: Any) -> Callable[[int], None]:
+def _drawer(source: Any) -> Callable[[int], object]:
     """Uniform noise in place; equal seeds give equal values whether or not host memory is pinned."""
     if source.device.type == "cpu":
         view = source.numpy()
-
-        def redraw(seed: int) -> None:
-            # SFC64 fills a quarter of a gigabyte in a fraction of a second; torch's generator takes several.
-            np.random.Generator(np.random.SFC64(seed)).random(out=view, dtype=np.float32)
-
-        return redraw
+        # SFC64 draws much faster than torch's generator on a CPU.
+        return lambda seed: np.random.Generator(np.random.SFC64(seed)).random(out=view, dtype=np.float32)
     generator = torch.Generator(device=source.device)
-
-    def redraw_on_device(seed: int) -> None:
-        source.uniform_(generator=generator.manual_seed(seed))
-
-    return redraw_on_device
+    return lambda seed: source.uniform_(generator=generator.manual_seed(seed))
 
 
 def _charge(device: str, direction: str, size: int) -> Charge:
