@@ -21,9 +21,8 @@ _RTOL = {
     "bfloat16": 2e-2,
     "complex64": 1e-4,
     "complex128": 1e-9,
+    **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"), 0.15),
 }
-_COARSEST = 0.15
-"""Relative tolerance of the 8-bit floats."""
 
 NamedCheck = Callable[[Mapping[str, Any], Mapping[str, Any]], Outcome]
 
@@ -67,8 +66,11 @@ def _one(
     if not mine.digests:
         return "there are no outputs to compare", None
     if check.kind == "bitwise":
-        differing = [name for name, digest in mine.digests.items() if other.digests[name] != digest]
-        return (_where(mine, other, differing[0], names[0]) if differing else _poison_left(mine)), None
+        for name, digest in mine.digests.items():
+            if other.digests[name] != digest:
+                return _where(mine, other, name, names[0]), None
+        left = next((name for name, values in mine.values.items() if values == "nan"), "")
+        return (f"{left} still holds NaN on both sides: the step did not write all of it" if left else ""), None
     worst = 0.0
     for name in mine.digests:
         detail, error = _close(mine, other, name, check, names[0])
@@ -111,18 +113,12 @@ def _nan(a: Any) -> Any:
     return np.isnan(a) if a.dtype.kind in "fc" else np.zeros(a.shape, dtype=bool)
 
 
-def _poison_left(snapshot: Snapshot) -> str:
-    for name, values in snapshot.values.items():
-        if values == "nan":
-            return f"{name} still holds NaN on both sides: the step did not write all of it"
-    return ""
-
-
 def _close(mine: Snapshot, other: Snapshot, name: str, check: Check, base: str) -> tuple[str, float | None]:
     """What is wrong with one output of ``mine``, empty when nothing is, and its largest error; None where none was
     computed. ``base`` is the name of the side of ``other``."""
     same = mine.digests[name] == other.digests[name]
-    if same and not (check.reference and _floats(mine.dtypes[name])):
+    floats = mine.dtypes[name].startswith(("float", "bfloat", "complex"))
+    if same and not (check.reference and floats):
         sick = mine.values[name] != "finite"
         return (f"{name} holds values that are not finite on both sides (poison counts)" if sick else ""), 0.0
     if name not in mine.arrays or (name not in other.arrays and not same):
@@ -145,7 +141,7 @@ def _held_against(
         return f"{name} has shape {b.shape} against {base}'s {a.shape}", float("inf")
     if a.dtype.kind not in "fc" and b.dtype.kind not in "fc":
         return ("" if same or np.array_equal(a, b) else _where(mine, other, name, base)), 0.0
-    rtol = check.rtol if check.rtol is not None else max(_tolerance(s.dtypes[name]) for s in (mine, other))
+    rtol = check.rtol if check.rtol is not None else max(_RTOL.get(s.dtypes[name], 0.0) for s in (mine, other))
     pairs = [] if same else [(name, a, b, base)]
     if check.reference:
         truth = mine.reference.get(name)
@@ -162,11 +158,3 @@ def _held_against(
         if detail:
             return f"{what} {detail}", worst
     return "", worst
-
-
-def _floats(dtype: str) -> bool:
-    return dtype.startswith(("float", "bfloat", "complex"))
-
-
-def _tolerance(dtype: str) -> float:
-    return _RTOL.get(dtype, _COARSEST if dtype.startswith("float8") else 0.0)

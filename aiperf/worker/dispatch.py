@@ -17,28 +17,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any, Literal
 
-from aiperf.protocol.messages import (
-    AuditRequest,
-    CloseRequest,
-    CompareReply,
-    CompareRequest,
-    ExchangeRequest,
-    FailureReply,
-    FirstIterationRequest,
-    LoadRequest,
-    RehearsalRequest,
-    SaveReply,
-    SaveRequest,
-    SetUpReply,
-    SetUpRequest,
-    SkipReply,
-    SummaryReply,
-    SummaryRequest,
-    TurnRequest,
-    WarmUpRequest,
-    WorkerReply,
-    WorkerRequest,
-)
+from aiperf.protocol import messages
 from aiperf.worker import output_exchange
 from aiperf.worker.compare import compare
 from aiperf.worker.memory_policy import OwnNode
@@ -50,12 +29,12 @@ from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.shared.bytecode import kept_compiled
 from aiperf.workloads.shared.imports import imports_of
 
-_BY_SIDE: dict[type[WorkerRequest[Any]], Callable[[SideRunner, Any], WorkerReply]] = {
-    FirstIterationRequest: SideRunner.first,
-    WarmUpRequest: SideRunner.warm_up,
-    TurnRequest: SideRunner.turn,
-    RehearsalRequest: SideRunner.rehearse,
-    AuditRequest: SideRunner.audit,
+_BY_SIDE: dict[type[messages.WorkerRequest[Any]], Callable[[SideRunner, Any], messages.WorkerReply]] = {
+    messages.FirstIterationRequest: SideRunner.first,
+    messages.WarmUpRequest: SideRunner.warm_up,
+    messages.TurnRequest: SideRunner.turn,
+    messages.RehearsalRequest: SideRunner.rehearse,
+    messages.AuditRequest: SideRunner.audit,
 }
 
 
@@ -82,18 +61,18 @@ class Worker:
         self._runners: dict[str, SideRunner] = {}
         self._busy_until = process_time()
         self._ranges = ranges or Ranges.open(force=os.environ.get("AIPERF_NVTX") == "on")
-        self._handlers: dict[type[WorkerRequest[Any]], Callable[[Any], WorkerReply]] = {
-            LoadRequest: self._load,
-            SetUpRequest: self._set_up,
-            SaveRequest: self._save,
-            ExchangeRequest: self._exchange,
-            CompareRequest: self._compare,
-            SummaryRequest: self._summarise,
-            CloseRequest: self._close,
+        self._handlers: dict[type[messages.WorkerRequest[Any]], Callable[[Any], messages.WorkerReply]] = {
+            messages.LoadRequest: self._load,
+            messages.SetUpRequest: self._set_up,
+            messages.SaveRequest: self._save,
+            messages.ExchangeRequest: self._exchange,
+            messages.CompareRequest: self._compare,
+            messages.SummaryRequest: self._summarise,
+            messages.CloseRequest: self._close,
             **dict.fromkeys(_BY_SIDE, self._run_side),
         }
 
-    def handle(self, request: WorkerRequest[Any]) -> WorkerReply:
+    def handle(self, request: messages.WorkerRequest[Any]) -> messages.WorkerReply:
         """Carry out one request; an exception becomes a reply that says what went wrong."""
         idle = process_time() - self._busy_until
         began = perf_counter()
@@ -101,13 +80,13 @@ class Worker:
             reply = self._handlers[type(request)](request)
             return replace(reply, busy_s=perf_counter() - began, idle_cpu_s=idle)
         except SkipSide as reason:
-            return SkipReply(reason=str(reason))
+            return messages.SkipReply(reason=str(reason))
         except ForeignModule as reason:
-            return FailureReply(message=str(reason))
+            return messages.FailureReply(message=str(reason))
         except Exception as error:
             traceback.print_exc()
             message = f"{type(error).__name__}: {error}".strip()
-            return FailureReply(kind=_kind(error), message=message.splitlines()[0][:500])
+            return messages.FailureReply(kind=_kind(error), message=message.splitlines()[0][:500])
         finally:
             self._busy_until = process_time()
 
@@ -115,10 +94,10 @@ class Worker:
         """A side that was set up, for whoever drives it without a parent."""
         return self._runners[side]
 
-    def _run_side(self, request: Any) -> WorkerReply:
+    def _run_side(self, request: Any) -> messages.WorkerReply:
         return _BY_SIDE[type(request)](self._runners[request.side], request)
 
-    def _load(self, request: LoadRequest) -> WorkerReply:
+    def _load(self, request: messages.LoadRequest) -> messages.WorkerReply:
         of_calls = (imports_of(call.workload, call.params, request.device) for call in request.calls)
         with kept_compiled():
             for name in (*request.modules, *dict.fromkeys(name for names in of_calls for name in names)):
@@ -132,9 +111,9 @@ class Worker:
                 if torch.cuda.is_available() and request.open_gpu:
                     torch.cuda.set_device(self._rank)
                     torch.cuda.synchronize(self._rank)
-        return WorkerReply()
+        return messages.WorkerReply()
 
-    def _set_up(self, request: SetUpRequest) -> SetUpReply:
+    def _set_up(self, request: messages.SetUpRequest) -> messages.SetUpReply:
         if self._memory is not None:
             self._memory.set_up(request.call.params)
         self._listen()
@@ -158,7 +137,7 @@ class Worker:
         )
         runner = self._runners[request.side] = SideRunner(request, context, self._ranges)
         refuse_foreign(request.repository)
-        return SetUpReply(
+        return messages.SetUpReply(
             setup_s=runner.setup_s, prepares=runner.workload.prepare is not None, anew=runner.workload.anew
         )
 
@@ -185,34 +164,34 @@ class Worker:
             master_listen_fd=self._listen_fd,
         )
 
-    def _save(self, request: SaveRequest) -> SaveReply:
+    def _save(self, request: messages.SaveRequest) -> messages.SaveReply:
         auditor, own = self._runners[request.side].auditor, self._folder(request.folder, request.side)
         output_exchange.describe(auditor.snapshots, own)
         if request.whole:
             output_exchange.hand_over(auditor.snapshots, own)
-        return SaveReply(faults=tuple(auditor.faults))
+        return messages.SaveReply(faults=tuple(auditor.faults))
 
-    def _exchange(self, request: ExchangeRequest) -> WorkerReply:
+    def _exchange(self, request: messages.ExchangeRequest) -> messages.WorkerReply:
         snapshots = self._runners[request.side].auditor.snapshots
         folders = [self._folder(request.folder, other) for other in request.to]
         others = [path for path in folders if path.is_dir()]  # a rank that another side lacks is compared with nothing
         everything = request.everything
         wanted = (lambda audit, name: bool(others)) if everything else output_exchange.differing(snapshots, others)
         output_exchange.hand_over(snapshots, self._folder(request.folder, request.side), wanted=wanted)
-        return WorkerReply()
+        return messages.WorkerReply()
 
-    def _compare(self, request: CompareRequest) -> CompareReply:
+    def _compare(self, request: messages.CompareRequest) -> messages.CompareReply:
         """Where this worker's gang has fewer ranks than the two sides, each looks at several."""
         ranks = max(len(list((Path(request.folder) / side).glob("*"))) for side in (request.base, request.other))
         mine = range(self._rank, max(ranks, self._rank + 1), self._world_size)
         replies = [self._compare_rank(rank, request) for rank in mine]
         return next((r for r in replies if not r.passed), max(replies, key=lambda r: r.max_error or 0.0))
 
-    def _compare_rank(self, rank: int, request: CompareRequest) -> CompareReply:
+    def _compare_rank(self, rank: int, request: messages.CompareRequest) -> messages.CompareReply:
         base, other, check = request.base, request.other, request.check
         there = {side: self._folder(request.folder, side, rank) for side in (base, other)}
         if rank > 0 and not all(path.is_dir() for path in there.values()):
-            return CompareReply(passed=True, compared="")
+            return messages.CompareReply(passed=True, compared="")
         found = {
             side: self._runners[side].auditor.snapshots
             if side in self._runners and rank == self._rank
@@ -230,7 +209,7 @@ class Worker:
         """Where a rank of a side, this one's by default, shows its outputs."""
         return Path(folder) / side / str(self._rank if rank is None else rank)
 
-    def _summarise(self, request: SummaryRequest) -> SummaryReply:
+    def _summarise(self, request: messages.SummaryRequest) -> messages.SummaryReply:
         runner = self._runners[request.side]
         summary = runner.summarise()
         # Again: a step may import what set-up did not.
@@ -238,13 +217,13 @@ class Worker:
         facts = {**(self._memory.facts() if self._memory else {}), **_software(), **summary.facts}
         return replace(summary, facts=facts, peak_bytes=host_peak(), peak_gpu_bytes=runner.peak_gpu_bytes)
 
-    def _close(self, request: CloseRequest) -> WorkerReply:
+    def _close(self, request: messages.CloseRequest) -> messages.WorkerReply:
         for runner in self._runners.values():
             runner.close()
         dist = sys.modules.get("torch.distributed")
         if dist is not None and dist.is_available() and dist.is_initialized():
             dist.destroy_process_group()
-        return WorkerReply()
+        return messages.WorkerReply()
 
 
 def _kind(error: BaseException) -> Literal["error", "oom_host", "oom_device"]:

@@ -10,20 +10,7 @@ import sys
 from collections.abc import Callable
 from time import perf_counter
 
-from aiperf.protocol.messages import (
-    AuditReply,
-    AuditRequest,
-    FirstIterationReply,
-    FirstIterationRequest,
-    RehearsalRequest,
-    SetUpRequest,
-    SummaryReply,
-    TurnReply,
-    TurnRequest,
-    WarmUpReply,
-    WarmUpRequest,
-    WorkerReply,
-)
+from aiperf.protocol import messages
 from aiperf.worker.audit import Auditor, rehearse
 from aiperf.worker.clocks import Clock, ClockReading, DeviceClock, WallClock, quiet_interpreter
 from aiperf.worker.inject import slowed
@@ -42,7 +29,7 @@ _KEEP_BYTES = {"bitwise": 64 << 20, "tolerance": 2 << 30, "named": 2 << 30, "non
 class SideRunner:
     """A side, set up."""
 
-    def __init__(self, request: SetUpRequest, context: Context, ranges: Ranges) -> None:
+    def __init__(self, request: messages.SetUpRequest, context: Context, ranges: Ranges) -> None:
         began = perf_counter()
         self.request = request
         self._ranges = ranges
@@ -73,7 +60,7 @@ class SideRunner:
             self._auditor = Auditor(self.workload, keep_bytes=_KEEP_BYTES[self.request.check.kind])
         return self._auditor
 
-    def first(self, request: FirstIterationRequest) -> FirstIterationReply:
+    def first(self, request: messages.FirstIterationRequest) -> messages.FirstIterationReply:
         """The very first iteration, on the wall clock: compilation, lazy loading and allocation included."""
         with self._ranges.side(self.request.side), self._ranges.phase("first_iteration"):
             if self.workload.prepare is not None:
@@ -82,9 +69,9 @@ class SideRunner:
             began = perf_counter()
             self.workload.step()
             self.clock.settle()
-            return FirstIterationReply(seconds=perf_counter() - began)
+            return messages.FirstIterationReply(seconds=perf_counter() - began)
 
-    def warm_up(self, request: WarmUpRequest) -> WarmUpReply:
+    def warm_up(self, request: messages.WarmUpRequest) -> messages.WarmUpReply:
         """Iterations read only to judge whether the side is steady. Raises ValueError without a practical threshold."""
         iterations, delta = request.iterations, self.request.measure.delta
         if self._steady is None or self._steady.window != request.window:
@@ -97,9 +84,9 @@ class SideRunner:
         for each in seconds:
             self._steady.feed(WarmUpReading(each, **_moving()))
         steady, reason = self._steady.verdict()
-        return WarmUpReply(seconds=seconds, reading_s=wall, steady=steady, reason=reason)
+        return messages.WarmUpReply(seconds=seconds, reading_s=wall, steady=steady, reason=reason)
 
-    def turn(self, request: TurnRequest) -> TurnReply:
+    def turn(self, request: messages.TurnRequest) -> messages.TurnReply:
         """This side's turn in a round: untimed re-entry, then the samples."""
         with self._ranges.side(self.request.side), quiet_interpreter():
             before = used_so_far()
@@ -117,7 +104,7 @@ class SideRunner:
             steps = request.reentry + request.iterations * (request.samples + request.wall_too)
             self._usage.add(before, used_so_far(), iterations=steps)
         wall, device = tuple(r.wall_s for r in taken), tuple(r.device_s for r in taken)
-        return TurnReply(wall=wall, device=device, wall_block=block, latencies=self._latencies())
+        return messages.TurnReply(wall=wall, device=device, wall_block=block, latencies=self._latencies())
 
     def _latencies(self) -> tuple[float, ...]:
         """Seconds of each unit of work that ended since the last call; empty where the workload reports none."""
@@ -154,16 +141,16 @@ class SideRunner:
         if self.request.measure.cache == "cold":
             self.clock.flush()
 
-    def rehearse(self, request: RehearsalRequest) -> WorkerReply:
+    def rehearse(self, request: messages.RehearsalRequest) -> messages.WorkerReply:
         """Have what audits need loaded, before the first one."""
         before = gpu_peak()
         with self._ranges.side(self.request.side), self._ranges.phase("audit"):
             rehearse(self.workload)
             self.clock.settle()
         self._rehearsal_bytes = (gpu_peak() or 0) - (before or 0)
-        return WorkerReply()
+        return messages.WorkerReply()
 
-    def audit(self, request: AuditRequest) -> AuditReply:
+    def audit(self, request: messages.AuditRequest) -> messages.AuditReply:
         """Audited iterations, timed like the others; no reading when the outputs cannot be audited."""
         taken: list[ClockReading] = []
 
@@ -179,7 +166,7 @@ class SideRunner:
                 self._peak_gpu_bytes = self._own_peak()
             # Of every side, though one truth would do: what it allocates counts into the peaks that are compared.
             self.auditor.run(request.seed, timed, want_reference=self.request.check.reference)
-        return AuditReply(wall=tuple(r.wall_s for r in taken), device=tuple(r.device_s for r in taken))
+        return messages.AuditReply(wall=tuple(r.wall_s for r in taken), device=tuple(r.device_s for r in taken))
 
     def profiled(self, iterations: int, ranges: Ranges) -> None:
         """Iterations for a profiler in this side's range; cold or prepared ones in a range each, what comes between
@@ -210,7 +197,7 @@ class SideRunner:
         peak = gpu_peak()
         return None if peak is None else peak - self._rehearsal_bytes
 
-    def summarise(self) -> SummaryReply:
+    def summarise(self) -> messages.SummaryReply:
         """What the workload reports of itself, and what its turns used; peaks are left to the process."""
         work = self.workload.work
         amounts = {"bytes": work.bytes, "flops": work.flops, "items": work.items, "item": work.item}
@@ -219,7 +206,7 @@ class SideRunner:
         facts = dict(self.workload.facts)
         if isinstance(self.clock, DeviceClock):
             facts |= {"readings_held": self.clock.held, "readings_unheld": self.clock.unheld}
-        return SummaryReply(
+        return messages.SummaryReply(
             work={**amounts, **by_peak},
             counters=counters,
             facts=facts,

@@ -25,19 +25,7 @@ from pathlib import Path
 from time import monotonic, perf_counter, sleep
 from typing import BinaryIO, cast
 
-from aiperf.protocol.messages import (
-    CloseRequest,
-    FailureReply,
-    FirstIterationRequest,
-    R,
-    SkipReply,
-    StandaloneReport,
-    StandaloneSpec,
-    SummaryRequest,
-    WarmUpReply,
-    WarmUpRequest,
-    WorkerRequest,
-)
+from aiperf.protocol import messages
 from aiperf.protocol.wire import decode, encode
 from aiperf.worker.dispatch import Worker
 from aiperf.worker.ranges import Ranges
@@ -54,7 +42,7 @@ _LOOK_S = 0.02
 def main() -> int:
     """Run the side of a spec; with several ranks, start and await one process for each."""
     path = Path(sys.argv[1])
-    spec = decode(path.read_text(encoding="utf-8"), StandaloneSpec)
+    spec = decode(path.read_text(encoding="utf-8"), messages.StandaloneSpec)
     if spec.ranks == 1:
         return _run_rank(spec, rank=0, port=0, listen_fd=-1)
     if len(sys.argv) == 5:
@@ -98,8 +86,8 @@ def _end(started: list[subprocess.Popen[bytes]]) -> None:
             child.wait()
 
 
-def _run_rank(spec: StandaloneSpec, *, rank: int, port: int, listen_fd: int) -> int:
-    report = StandaloneReport(rank=rank, pid=os.getpid())
+def _run_rank(spec: messages.StandaloneSpec, *, rank: int, port: int, listen_fd: int) -> int:
+    report = messages.StandaloneReport(rank=rank, pid=os.getpid())
     try:
         report = _StandaloneRank(spec, rank=rank, port=port, listen_fd=listen_fd).run()
     except _Failed as error:
@@ -141,23 +129,23 @@ class _Failed(Exception):
 class _StandaloneRank:
     """One rank of one side, from set-up to close."""
 
-    def __init__(self, spec: StandaloneSpec, *, rank: int, port: int, listen_fd: int) -> None:
+    def __init__(self, spec: messages.StandaloneSpec, *, rank: int, port: int, listen_fd: int) -> None:
         self._spec, self._rank = spec, rank
         self._side = spec.setup.side
         self._ranges = Ranges.open(force=True)
         silent = Ranges(None, "only the profiled iterations are marked")
         self._worker = Worker(rank=rank, world_size=spec.ranks, store_port=port, listen_fd=listen_fd, ranges=silent)
 
-    def run(self) -> StandaloneReport:
+    def run(self) -> messages.StandaloneReport:
         """Set up, warm up, run the profiled iterations, and report what was done."""
         self._ask(self._spec.setup)
-        self._ask(FirstIterationRequest(self._side))
+        self._ask(messages.FirstIterationRequest(self._side))
         warm, iterations = self._plan()
         self._warm_up(warm)
         wall = self._profiled(iterations)
-        summary = self._ask(SummaryRequest(self._side))
-        self._ask(CloseRequest())
-        return StandaloneReport(
+        summary = self._ask(messages.SummaryRequest(self._side))
+        self._ask(messages.CloseRequest())
+        return messages.StandaloneReport(
             rank=self._rank,
             pid=os.getpid(),
             iterations=iterations,
@@ -168,16 +156,16 @@ class _StandaloneRank:
             summary=summary,
         )
 
-    def _ask(self, request: WorkerRequest[R]) -> R:
+    def _ask(self, request: messages.WorkerRequest[messages.R]) -> messages.R:
         reply = self._worker.handle(request)
-        if isinstance(reply, SkipReply):
+        if isinstance(reply, messages.SkipReply):
             raise _Failed(f"{request.phase}: {reply.reason}")
-        if isinstance(reply, FailureReply):
+        if isinstance(reply, messages.FailureReply):
             raise _Failed(f"{request.phase}: {reply.message}")
-        return cast(R, reply)
+        return cast(messages.R, reply)
 
-    def _warm_up(self, readings: int) -> WarmUpReply:
-        return self._ask(WarmUpRequest(self._side, readings=readings, iterations=1, window=5))
+    def _warm_up(self, readings: int) -> messages.WarmUpReply:
+        return self._ask(messages.WarmUpRequest(self._side, readings=readings, iterations=1, window=5))
 
     def _plan(self) -> tuple[int, int]:
         """(warm-up readings, profiled iterations): rank 0 times the trials and decides, for all ranks alike."""
