@@ -44,7 +44,7 @@ def _in_words_of_3(plain: dict[str, Any]) -> dict[str, Any]:
     if "argv" in plain:
         return _with_command(plain)
     if "artefacts" in plain:
-        notes = [_profile_note(text) for text in plain.get("notes", ())]
+        notes = [_profile_note(note) if isinstance(note, str) else note for note in plain.get("notes", ())]
         artefacts = [_with_artefact_code(artefact) for artefact in plain["artefacts"]]
         return {**plain, "notes": notes, "artefacts": artefacts}
     if "case" in plain and "status" in plain:

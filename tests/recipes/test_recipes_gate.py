@@ -305,7 +305,7 @@ def test_a_gated_metric_that_is_not_measured_is_told(repo):
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"against": ""}, "there is not a scenario to gate against"),
+        ({"against": ""}, "there is nothing to gate against"),
         ({"against": "nowhere"}, "is not a branch, tag or commit"),
     ],
 )
