@@ -16,7 +16,7 @@ import typer
 from aiperf.cli.ci import (
     CiPaths,
     print_and_write,
-    told_to_ci,
+    with_ci_errors,
     with_ci_files,
 )
 from aiperf.cli.host_check import HostCheckOption
@@ -89,7 +89,7 @@ def ab(
     ci_files: CiPaths = MappingProxyType({}),
 ) -> None:
     """Compare two programs in about a minute: wall, user and system time, and peak memory."""
-    with told_to_ci("aiperf ab", ci_files):
+    with with_ci_errors("aiperf ab", ci_files):
         wanted = chosen_columns(columns, cost=cost)
         prices = load_prices(cost) if cost else None
         settings = make_settings(

@@ -87,12 +87,11 @@ def print_and_write(
 ) -> None:
     """Print a run's table and write its files: these also when the table finds no reader or cannot be rendered."""
     records = outcome.records
-    told = {profile.case: profile for profile in profiles}
 
     def write() -> None:
         if not (paths or _in_github(os.environ)):
             return
-        table = build_rows(records, run=outcome.run, profiles=told)
+        table = build_rows(records, run=outcome.run, profiles={profile.case: profile for profile in profiles})
         line = summary_line(records, seconds=seconds, unread=table.unread)
         write_ci(
             entries_of_run(outcome.run, records, problems=outcome.problems),
@@ -127,7 +126,7 @@ def then_written(write: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def told_to_ci(title: str, paths: CiPaths) -> Iterator[None]:
+def with_ci_errors(title: str, paths: CiPaths) -> Iterator[None]:
     """Leave the files also of a command that ends in this block: called wrongly, interrupted, or at fault itself."""
     _refuse_same_file(paths)
     name = title.rpartition(" ")[2]

@@ -1,6 +1,6 @@
 """``aiperf compare``: stored runs held against the first of them, case by case.
 
-What must not live here: what compares, what a change comes to, and any layout.
+What must not live here: what compares, by how much it changed, and any layout.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from aiperf.cli.ci import (
     CiPaths,
     refuse_files_of_a_dry_run,
     then_written,
-    told_to_ci,
+    with_ci_errors,
     with_ci_files,
     write_ci,
 )
@@ -35,6 +35,7 @@ from aiperf.cli.options import (
     TimeoutOption,
     axis_values,
     make_settings,
+    not_together,
     with_format,
 )
 from aiperf.cli.output import print_plan
@@ -131,12 +132,10 @@ def gate(
     """
     if promote:
         if dry_run:
-            raise usage(
-                "cannot be combined with --promote.", "Leave it out; git diff shows the change.", where="--dry-run"
-            )
+            raise not_together("--dry-run", "--promote")
         _promote(selectors, results=results, baseline=baseline, who=who, why=why, form=form)
         return
-    with told_to_ci(_TITLE, ci_files):
+    with with_ci_errors(_TITLE, ci_files):
         _refuse(ci_files, dry_run=dry_run, why=why, who=who)
         given = {
             "against": against, "head": head, "build": build, "side": side, "precision": precision,

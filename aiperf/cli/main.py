@@ -114,7 +114,7 @@ def entry() -> int:
 
 
 def _outcome() -> int:
-    """Exit code of every outcome. A reader that has seen enough (head, less) is no fault of the command."""
+    """Exit code of every outcome. A reader that has seen enough (head, less) is not an error."""
     try:
         with interruptible():
             refuse_namesake()
@@ -133,7 +133,7 @@ def _outcome() -> int:
             return Exit.OK
         return request.code if isinstance(request.code, int) else Exit.OK
     except Exception as error:
-        # Whoever met it may not meet it again: where it came from is told without being asked.
+        # It may not happen again, so the traceback is printed without being asked for.
         traceback.print_exc()
         print(f"aiperf: a fault of aiperf itself: {type(error).__name__}: {error}", file=sys.stderr)
         return Exit.INTERNAL

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from aiperf.errors import usage
+from aiperf.errors import UserError, usage
 from aiperf.host.placement import parse_cpus
 from aiperf.report.layout.formats import OutputFormat, chosen_format
 from aiperf.settings import Limits, Settings, load_precision
@@ -64,6 +64,12 @@ CostOption = Annotated[
     str, typer.Option("--cost", metavar="FILE", help="YAML file of prices, like configs/cost/example.yaml.")
 ]
 TimeoutOption = Annotated[str, typer.Option("--timeout", help="Timeout of each phase of a worker, e.g. 2min.")]
+
+
+def not_together(flag: str, other: str) -> UserError:
+    """The mistake of giving two options that exclude each other."""
+    return usage(f"cannot be combined with {other}.", "Leave one of them out.", where=flag)
+
 
 Command = Callable[..., None]
 
@@ -149,7 +155,7 @@ def make_settings(
 
 
 def with_delta(settings: Settings, delta: float | None) -> Settings:
-    """The settings with another threshold. Raises UserError when it is no sensible share."""
+    """The settings with another threshold. Raises UserError when it is not between 0 and 1."""
     if delta is None:
         return settings
     if not 0 < delta < 1:
@@ -188,5 +194,5 @@ def shard_of(text: str) -> tuple[int, int]:
 
 
 def progress_note(quiet: bool) -> Callable[[str], None]:
-    """What tells of progress in single lines on stderr, or nothing."""
+    """What prints progress in single lines on stderr, or nothing."""
     return (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr, flush=True))

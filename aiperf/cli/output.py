@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import typer
 
-from aiperf.errors import Exit, usage
+from aiperf.cli.options import not_together
+from aiperf.errors import Exit
 from aiperf.plan.plan import Plan
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.records.profiled import Profile
@@ -89,4 +90,4 @@ def case_view(run: RunRecord, record: CaseRecord, *, profile: Profile | None) ->
 def refuse_page_in(form: OutputFormat, *, html: bool) -> None:
     """Refuse ``--html`` with a format that its answer, the path of the page, has not. Raises UserError."""
     if html and form not in (OutputFormat.table, OutputFormat.json):
-        raise usage(f"cannot be combined with --format {form}.", "Leave one of them out.", where="--html")
+        raise not_together("--html", f"--format {form}")

@@ -21,6 +21,7 @@ from aiperf.cli.options import (
     EveryMetricOption,
     ResultsOption,
     in_results,
+    not_together,
     with_format,
 )
 from aiperf.cli.output import print_profiles, print_run, refuse_page_in
@@ -126,11 +127,11 @@ def _pairs(stored: StoredRun, wanted: Sequence[str], record: CaseRecord) -> Sequ
 
 
 def _check_flags(*, html: bool, output: str, cases: Sequence[str] | None, form: OutputFormat, columns: str) -> None:
-    """Refuse flags that the other form of the report would not heed. Raises UserError."""
+    """Refuse flags that the other form of the report would ignore. Raises UserError."""
     if not html and (output or cases):
         raise usage("needs --html.", "Add --html.", where="--output" if output else "--case")
     if html and columns:
-        raise usage("cannot be combined with --html.", "Leave one of them out.", where="--columns")
+        raise not_together("--columns", "--html")
     refuse_page_in(form, html=html)
 
 
@@ -161,7 +162,7 @@ def _write_page(
             stored.record, records, pairs=partial(read_pairs, stored), warnings=warnings, only=only, profiles=profiles
         )
     try:
-        # A name that is no UTF-8 still has a place on a page.
+        # Names that are not UTF-8 are written with replacements.
         write_whole(path, page.encode("utf-8", "replace"))
     except OSError as error:
         raise usage(f"the page cannot be written ({error.strerror}).", "Give another --output.", str(path)) from None

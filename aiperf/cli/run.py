@@ -18,7 +18,7 @@ from aiperf.cli.ci import (
     CiPaths,
     print_and_write,
     refuse_files_of_a_dry_run,
-    told_to_ci,
+    with_ci_errors,
     with_ci_files,
 )
 from aiperf.cli.host_check import HostCheckOption
@@ -40,12 +40,13 @@ from aiperf.cli.options import (
     axis_values,
     in_results,
     make_settings,
+    not_together,
     progress_note,
     shard_of,
     with_format,
 )
 from aiperf.cli.output import print_plan
-from aiperf.errors import Exit, usage
+from aiperf.errors import Exit
 from aiperf.host.facts import HostFacts
 from aiperf.host.read import read_host
 from aiperf.host.relevance import HostCheck
@@ -105,7 +106,7 @@ def run(
     ci_files: CiPaths = MappingProxyType({}),
 ) -> None:
     """Run scenarios by name, tag, path or glob and print the comparison table."""
-    with told_to_ci("aiperf run", ci_files):
+    with with_ci_errors("aiperf run", ci_files):
         if dry_run:
             _refuse_in_a_dry_run(ci_files, resume=resume, columns=columns)
         wanted = chosen_columns(columns, cost=cost)
@@ -148,7 +149,7 @@ def run(
 
 @dataclass(frozen=True)
 class _Asked:
-    """What the flags come to on this host."""
+    """The flags, resolved on this host."""
 
     plan: Plan
     host: HostFacts
@@ -170,12 +171,14 @@ class _Asked:
         )
 
     def profiled(self, outcome: RunOutcome, *, quiet: bool) -> tuple[Sequence[Profile], RunOutcome]:
-        """What the profilers told of what was measured, and the outcome, which is interrupted where they were."""
+        """The profiles of what was measured, and the outcome, which is interrupted where they were."""
         if self.request is None or outcome.exit is Exit.INTERRUPTED:
             return (), outcome
         host_id, note = outcome.run.host_id, progress_note(quiet)
-        told, whole = profile_measured(outcome.records, self.request, run=outcome.folder, host_id=host_id, note=note)
-        return told, outcome if whole else replace(outcome, exit=Exit.INTERRUPTED)
+        profiles, whole = profile_measured(
+            outcome.records, self.request, run=outcome.folder, host_id=host_id, note=note
+        )
+        return profiles, outcome if whole else replace(outcome, exit=Exit.INTERRUPTED)
 
 
 def _asked(
@@ -203,6 +206,6 @@ def _asked(
 def _refuse_in_a_dry_run(paths: CiPaths, *, resume: str, columns: str) -> None:
     refuse_files_of_a_dry_run(paths)
     if columns:
-        raise usage("cannot be combined with --columns.", "Leave one of them out.", where="--dry-run")
+        raise not_together("--dry-run", "--columns")
     if resume:
-        raise usage("cannot be combined with --resume.", "Leave one of them out.", where="--dry-run")
+        raise not_together("--dry-run", "--resume")

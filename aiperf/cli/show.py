@@ -39,7 +39,7 @@ def show(
         record = read_case(stored, case)
         for damaged in stored.warnings:
             print(damaged.sentence, file=sys.stderr)
-        # Found by case id, as the run's page does; what is damaged there is told by aiperf report.
+        # Found by case id, as the run's page does; aiperf report names what is damaged there.
         profile = next((p for p in read_profiles(stored.folder, spans=False)[0] if p.case == record.case.id), None)
         print_in(form, case_view(stored.record, record, profile=profile))
         return

@@ -40,7 +40,7 @@ class Board:
         """Make ``case`` the current one."""
         self._add(case.id)
         self.current = case.id
-        # A case may be taken up again for its next look: then its line still tells more than this one.
+        # A case may be taken up again for its next look: then its line still says more than this one.
         self.lines.setdefault(case.id, f"{_name(case)}  setting up")
 
     def advance(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from aiperf.records import Case, CaseRecord, Skip
 from aiperf.report.frame import Board, case_line, frame_lines
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 Interval = tuple[float, float]
-"""Ends of the headline ratio's interval; above 1 is better."""
+"""Ends of the primary ratio's interval; above 1 is better."""
 
 
-class Progress(Protocol):
-    """What the pipeline tells about a run as it goes."""
+class Progress:
+    """What a run reports as it goes; this one says nothing, for ``--quiet``, ``--json`` and tests."""
 
     def run_started(self, plan: Sequence[Case | Skip]) -> None:
         """Say what is going to be measured, and what is not."""
@@ -45,31 +45,7 @@ class Progress(Protocol):
         """Leave the terminal as it was found."""
 
 
-class SilentProgress:
-    """Says nothing: for ``--quiet``, ``--json`` and tests."""
-
-    def run_started(self, plan: Sequence[Case | Skip]) -> None:
-        """Say nothing."""
-
-    def case_started(self, case: Case) -> None:
-        """Say nothing."""
-
-    def pair_done(
-        self, case: Case, k: int, n: int, interval: Interval | None = None, seconds_left: float | None = None
-    ) -> None:
-        """Say nothing."""
-
-    def case_done(self, record: CaseRecord) -> None:
-        """Say nothing."""
-
-    def note(self, text: str) -> None:
-        """Say nothing."""
-
-    def run_done(self) -> None:
-        """Say nothing."""
-
-
-class PlainProgress(SilentProgress):
+class PlainProgress(Progress):
     """One line per finished case on stderr, without control characters: for pipes, logs and CI."""
 
     def __init__(self, *, file: TextIO | None = None) -> None:
@@ -95,7 +71,7 @@ class PlainProgress(SilentProgress):
         self._file.flush()
 
 
-class LiveProgress:
+class LiveProgress(Progress):
     """One line a case, redrawn in place; erased at the end, when the table takes over."""
 
     def __init__(self, *, file: TextIO | None = None) -> None:
@@ -157,7 +133,7 @@ def choose_progress(*, quiet: bool = False, file: TextIO | None = None) -> Progr
     """Return the display that suits ``file`` (stderr): live on a terminal, else plain lines; silent when asked."""
     out = file or sys.stderr
     if quiet:
-        return SilentProgress()
+        return Progress()
     if out.isatty() and os.environ.get("TERM", "") not in ("", "dumb"):
         return LiveProgress(file=out)
     return PlainProgress(file=out)

@@ -25,7 +25,7 @@ _CUT_SHORT = {
     "unfit": "ended because the host disturbed too many pairs",
 }
 _HUGE_LOG = 20.0
-"""A log-ratio beyond this is no statement about an order, and not far from what a float can hold as a ratio."""
+"""A log-ratio beyond this says nothing about an order, and is not far from what a float can hold as a ratio."""
 
 
 def result_sentences(result: Result, *, word: str = "") -> list[str]:

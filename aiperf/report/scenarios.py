@@ -113,7 +113,7 @@ def measure_sentences(measure: Measure, *, programs: bool = False) -> list[str]:
     if measure.metric != DEFAULT_METRIC:
         about = METRICS.get(measure.metric)
         label = about.label if about is not None else "peak memory of the device it runs on"
-        said.append(f"What is judged is {label}; time is told beside it.")
+        said.append(f"The primary metric is {label}; time is shown beside it.")
     if measure.delta is not None:
         said.append(f"Differences within {format_percent(measure.delta)} count as equivalent.")
     if measure.max_pairs is not None:

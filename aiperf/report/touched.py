@@ -22,11 +22,10 @@ def touched_lines(table: RunTable) -> list[str]:
     readings: dict[tuple[str, str, str], dict[str, set[str]]] = {}
     for row in table.rows:
         for finding in row.findings:
-            text = clean(finding.text)
-            # A case that was rejected because of a finding says so in its own row.
-            if text.rstrip(".") not in row.sentence:
+            # A case that was rejected because of its unfit findings says so in its own row.
+            if not (row.reason == finding.level == "unfit" and row.status == "failed"):
                 found = readings.setdefault((finding.level, finding.id, finding.title), {})
-                found.setdefault(text, set()).add(row.case)
+                found.setdefault(clean(finding.text), set()).add(row.case)
     order = sorted(readings, key=lambda key: key[0] != "unfit")
     return [_line(key[0], readings[key], table.rows) for key in order]
 

@@ -18,7 +18,7 @@ import typer
 import yaml
 from cli_user import CHECKOUT, ENDLESS, User, until
 
-from aiperf.cli.ci import CiPaths, print_and_write, told_to_ci
+from aiperf.cli.ci import CiPaths, print_and_write, with_ci_errors
 from aiperf.cli.main import app
 from aiperf.errors import AiperfError, Exit, UserError, usage
 from aiperf.recipes.run import RunOutcome
@@ -242,7 +242,7 @@ def test_a_table_that_cannot_be_rendered_leaves_the_files(reader, tmp_path, monk
     ],
 )
 def test_a_command_that_comes_to_nothing_leaves_its_reason(tmp_path, error, code, said) -> None:
-    with pytest.raises(type(error)), told_to_ci("aiperf run", paths_of(tmp_path)):
+    with pytest.raises(type(error)), with_ci_errors("aiperf run", paths_of(tmp_path)):
         raise error
     assert (exit_code(tmp_path), written(tmp_path)) == (code, True)
     ((tags),) = cases(tmp_path).values()
@@ -252,14 +252,14 @@ def test_a_command_that_comes_to_nothing_leaves_its_reason(tmp_path, error, code
 
 @pytest.mark.parametrize("left", [typer.Exit(77), BrokenPipeError()])
 def test_a_plan_that_was_printed_is_no_fault(tmp_path, left) -> None:
-    with pytest.raises(type(left)), told_to_ci("aiperf run", paths_of(tmp_path)):
+    with pytest.raises(type(left)), with_ci_errors("aiperf run", paths_of(tmp_path)):
         raise left
     assert not list(tmp_path.iterdir())
 
 
 def test_a_mistake_and_a_path_that_cannot_be_written_are_both_told(tmp_path) -> None:
     (tmp_path / "ci").write_text("in the way")
-    with pytest.raises(UserError) as caught, told_to_ci("aiperf run", paths_of(tmp_path)):
+    with pytest.raises(UserError) as caught, with_ci_errors("aiperf run", paths_of(tmp_path)):
         raise usage("no such scenario")
     assert [fault.where for fault in caught.value.faults] == [
         "", "--junit", "--gitlab", "--metrics", "--dashboard", "--dashboard"

@@ -45,8 +45,8 @@ def test_energy_of_a_run_that_did_not_measure_it_is_told_as_missing(stored) -> N
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        (["--columns", "watts"], "Allowed: energy, cost, goodput"),
-        (["--columns", "cost"], "the column cost needs your prices"),
+        (["--columns", "watts"], "allowed: energy, cost, goodput"),
+        (["--columns", "cost"], "cost needs your prices"),
         (["--columns", "energy", "--cost", "mine.yaml"], "Add --columns cost"),
         (["--columns", "cost", "--cost", "nowhere"], 'price file "nowhere" not found'),
         (["--columns", "cost", "--cost", "tiny.yaml"], "is not a price"),

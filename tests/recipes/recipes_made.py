@@ -15,7 +15,7 @@ from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.worktrees import Worktrees
 from aiperf.plan.order import PairPlan
 from aiperf.records import Case, CheckResult, Failure, Incident, Measure, Pair, Sample, Side, SideRun
-from aiperf.report.live import SilentProgress
+from aiperf.report.live import Progress
 from aiperf.settings import Precision, Settings
 
 SECONDS = 1e-3
@@ -106,7 +106,7 @@ def failing(message: str = "no such model") -> Callable[[int, Sequence[str], int
     return raises(LaunchFailed(Failure("after", "set-up", "error", message, "last words")))
 
 
-class Told(SilentProgress):
+class Told(Progress):
     """Keeps the notes."""
 
     def __init__(self) -> None:

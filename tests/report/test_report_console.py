@@ -295,7 +295,7 @@ def test_wrapping_loses_nothing_but_spaces_and_keeps_to_the_width(text: str, wid
 
 @pytest.mark.parametrize(
     ("status", "why"),
-    [("interrupted", "the run was interrupted before it"), ("running", "the run has not come to it")],
+    [("interrupted", "the run was interrupted before it"), ("running", "the run has not reached it")],
 )
 def test_cases_that_an_unfinished_run_never_came_to_are_listed(status: str, why: str) -> None:
     (record, *_) = sample_records()

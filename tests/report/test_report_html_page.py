@@ -110,7 +110,7 @@ def test_cases_never_begun_stand_in_the_table_where_the_plan_has_them() -> None:
 def test_a_run_that_may_still_go_on_says_so_and_calls_nothing_ended() -> None:
     found = read(make_run(planned=("later",), status="running"), [])
     assert "still going on, or was killed" in found.text
-    assert found.cases[0][10] == "the run has not come to it"
+    assert found.cases[0][10] == "the run has not reached it"
 
 
 def test_damaged_records_are_named_and_no_planned_case_is_called_unbegun_then() -> None:

@@ -293,8 +293,6 @@ def _row_text(gate: GateOutcome, row: GateRow) -> list[str]:
         said.append("base {}, head {}.".format(*values))
     if row.confirmed is not None:
         said.append(f"A fresh session {'confirmed it' if row.confirmed else 'did not confirm it'}.")
-    if row.pairs_needed is not None:
-        said.append(f"About {row.pairs_needed} pairs would decide it.")
     if gate.runs:
         said.append(f"Stored in: {', '.join(gate.runs)}.")
     return said + ([f"To reproduce it: {row.reproduce}"] if row.reproduce else [])

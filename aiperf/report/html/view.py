@@ -122,7 +122,7 @@ def libraries(run: RunRecord) -> str:
 def _not_begun(run: RunRecord, records: Sequence[CaseRecord], *, damaged: bool) -> list[RunRow]:
     """Rows of planned cases without a record; beside damaged records it is not known which of them were begun."""
     missing = run.without(record.case.id for record in records)
-    ended = "the run has not come to it" if _running(run) else "the run ended before it"
+    ended = "the run has not reached it" if _running(run) else "the run ended before it"
     lost = run.status == "finished"
     why = "no readable record" if damaged or lost else ended
     rows = []

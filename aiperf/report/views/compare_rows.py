@@ -1,6 +1,6 @@
 """Runs compared, as rows: each run's own results, and how every later run stands against the first.
 
-What must not live here: which cases compare and what a change comes to (analysis/across.py), any layout.
+What must not live here: which cases compare and by how much they changed (analysis/across.py), any layout.
 """
 
 from __future__ import annotations

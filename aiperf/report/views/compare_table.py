@@ -1,6 +1,6 @@
 """Runs compared, in every format.
 
-What must not live here: rows being built (compare_rows.py), what compares and what a change comes to, files.
+What must not live here: rows being built (compare_rows.py), what compares and by how much it changed, files.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ def summaries(across: Across, rows: Sequence[CompareRow]) -> list[str]:
     lines = []
     for letter, run in zip(letters_of(across)[1:], across.runs[1:], strict=True):
         pair = f"{letter} vs {letters_of(across)[0]}"
-        told = [row for row in rows if row.letter == pair and row.primary and row.run == run.run and _counts(row)]
-        found = Counter(row.verdict for row in told)
+        own = [row for row in rows if row.letter == pair and row.primary and row.run == run.run and _counts(row)]
+        found = Counter(row.verdict for row in own)
         counted = " · ".join(f"{found[word]} {word}" for word in _ORDER if found[word])
-        forced = ", some of it forced" if any(row.forced for row in told) else ""
+        forced = ", some of it forced" if any(row.forced for row in own) else ""
         lines.append(f"{pair}: {counted or 'nothing to compare'}{forced}")
     return lines
 

@@ -1,4 +1,4 @@
-"""Columns on demand: energy, cost and goodput of each side, as lines for people and as plain values for programs.
+"""Columns on demand: energy, cost and goodput of each side, as tables for people and as plain values for programs.
 
 What must not live here: how any of it is computed, verdicts, the columns that every table has.
 """
@@ -11,13 +11,14 @@ from typing import Any
 from aiperf.analysis.cost import Goodput, cost_per_million, goodput, gpus_used, items_of, paid_seconds
 from aiperf.analysis.energy import first_fault, gross_joules, mean_over, net_joules, watts
 from aiperf.analysis.pairs import valid
-from aiperf.analysis.rows import limit_of
-from aiperf.errors import usage
+from aiperf.analysis.rows import comparison_row, limit_of
+from aiperf.errors import UserError, invalid_value, usage
 from aiperf.plan.costs import Prices
 from aiperf.records import CaseRecord, EnergyReading, Pair, Result
-from aiperf.report.layout.table import listing
+from aiperf.report.layout.table import Table, TableColumn
 from aiperf.report.layout.text import cut_to
-from aiperf.report.numbers import DASH, clean, format_interval, format_ratio, format_share, format_si
+from aiperf.report.numbers import DASH, clean, format_share, format_si
+from aiperf.report.views.cells import ratio_interval_text, ratio_text
 from aiperf.report.views.run_rows import Extras
 from aiperf.units import significant
 
@@ -30,14 +31,8 @@ _NAMES = {
     "cost": ("cost_per_million", "cost_energy_part", "cost_problem"),
     "goodput": ("goodput", "goodput_of_limit", "goodput_whole", "item"),
 }
-_TITLES = {
-    "energy": ("energy", "side", "J / iteration", "above idle", "J / item", "items / J", "power", "ratio, or why not"),
-    "cost": ("cost", "side", "per 1e6 items", "of it energy", "item"),
-    "goodput": ("goodput", "side", "items / s", "of limit", "with set-up and warm-up", "item"),
-}
 _WARM = "Nothing is flushed in those windows: the energy is that of warm caches, also where times are of cold ones."
 _HELD = "Programs run alone for it and are never held back, also where their times are from slices, in which they are."
-_NUMERIC = {"energy": (2, 3, 4, 5, 6), "cost": (2, 3), "goodput": (2, 3, 4)}
 _NOTES = {
     "energy": "energy: each side alone in windows of its own, mean power times time per iteration. A power sensor is "
     "off by up to 5 %, so hold on to the ratio; items / J is performance per watt.",
@@ -51,7 +46,7 @@ def chosen_columns(text: str, *, cost: str = "") -> tuple[str, ...]:
     named = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     for name in named:
         if name not in COLUMNS:
-            raise usage(f'"{name}" is not an extra column.', f"Allowed: {', '.join(COLUMNS)}.", where="--columns")
+            raise UserError(invalid_value("--columns", name, COLUMNS))
     if "cost" in named and not cost:
         hint = "Name a file with yours: --cost ./prices.yaml; configs/cost/example.yaml shows the form."
         raise usage("the column cost needs your prices.", hint, where="--columns")
@@ -67,10 +62,7 @@ def build_extras(
     if not wanted:
         return None
     sides = [side for record in records if record.results for side in _sides(record, wanted, prices, pairs_of)]
-    tables = tuple(
-        (listing(_TITLES[name], [s.line(name) for s in sides], right=_NUMERIC[name]), _notes(name, sides, prices))
-        for name in wanted
-    )
+    tables = tuple((_table(name, sides), _notes(name, sides, prices)) for name in wanted)
     names = tuple(f"{name}_{end}" for key in wanted for name in _NAMES[key] for end in ("before", "after"))
     more = ("energy_ratio", "energy_low", "energy_high") if "energy" in wanted else ()
     fixed = ("cost_currency",) if "cost" in wanted else ()
@@ -84,7 +76,7 @@ def build_extras(
 
 
 class _Side:
-    """One side of one case: its plain values and its cells."""
+    """One side of one case: its plain values, and the texts that several of its columns share."""
 
     def __init__(
         self, record: CaseRecord, side: str, wanted: Sequence[str], prices: Prices | None, pairs: Sequence[Pair]
@@ -126,8 +118,8 @@ class _Side:
             no_energy=self.values["energy_problem"] or "",
         )
         part = None if found.total is None or prices.kwh is None else found.energy
-        told = {"cost_per_million": found.total, "cost_energy_part": part, "cost_problem": clean(found.problem) or None}
-        self.values |= told
+        self.values |= {"cost_per_million": found.total, "cost_energy_part": part}
+        self.values["cost_problem"] = clean(found.problem) or None
 
     def _goodput(self, found: Goodput | None) -> None:
         limit = limit_of(self.record, self.side)
@@ -137,41 +129,74 @@ class _Side:
             "goodput_of_limit": limit.share if limit else None,
         }
 
-    def line(self, column: str) -> tuple[str, ...]:
-        """The cells of one kind of column."""
-        cells = {"energy": self._energy_cells, "cost": self._cost_cells, "goodput": self._goodput_cells}[column]()
-        return (cut_to(clean(self.record.case.id), _LABEL), clean(self.side), *cells)
-
-    def _energy_cells(self) -> tuple[str, ...]:
-        gross, rate = self.values["energy_j"], self.values["items_per_joule"]
-        each = gross / self.items if gross and self.items else None
-        told = self.values["energy_problem"] or self._against()
-        numbers = (gross, self.values["energy_above_idle_j"], each)
-        power = format_si(self.values["power_w"], "W")
-        return (*(format_si(x, "J") for x in numbers), format_si(rate, ""), power, told)
-
-    def _against(self) -> str:
+    @property
+    def against(self) -> str:
+        """The ratio of its energy to that of the first side, or why there is none."""
         if self.side == self.record.case.sides[0].name:
             return ""
         if self.result is None:
             return "no ratio: a pair lacks the energy of a side"
-        found, word = self.result.comparison, self.record.outcome(self.result)
-        ratio = format_ratio(found.ratio, found.low, found.high)
-        return f"before / {clean(self.side)} {ratio} [{format_interval(found.low, found.high)}], {word}"
+        row = comparison_row(self.record, self.result)
+        return f"before / {clean(self.side)} {ratio_text(row)} [{ratio_interval_text(row)}], {row.verdict}"
 
-    def _cost_cells(self) -> tuple[str, ...]:
-        total, energy = self.values["cost_per_million"], self.values["cost_energy_part"]
-        currency = self._prices.currency if self._prices else ""
-        told = self.values["cost_problem"] or self.values["item"] or ""
-        return (_money(total, currency), _money(energy, currency), told)
+    def money(self, name: str) -> str:
+        """A cost with its currency; a dash for none."""
+        value, currency = self.values[name], self._prices.currency if self._prices else ""
+        if value is None:
+            return DASH
+        return f"{significant(value) if value >= 1e-3 or not value else format(value, '.3g')} {currency}"
 
-    def _goodput_cells(self) -> tuple[str, ...]:
-        steady, whole = self.values["goodput"], self.values["goodput_whole"]
-        rates = (DASH if x is None else format_si(x, "") for x in (steady, whole))
-        first, second = rates
-        item = self.values["item"] or "the workload counts no items"
-        # The same to three digits says it once.
-        return (first, format_share(self.values["goodput_of_limit"]), "" if second == first else second, item)
+    def rate(self, name: str) -> str:
+        """Items per second; a dash for none."""
+        value = self.values[name]
+        return DASH if value is None else format_si(value, "")
+
+
+def _joules_per_item(side: _Side) -> str:
+    gross = side.values["energy_j"]
+    return format_si(gross / side.items if gross and side.items else None, "J")
+
+
+def _whole_rate(side: _Side) -> str:
+    whole = side.rate("goodput_whole")
+    # The same to three digits is shown once.
+    return "" if whole == side.rate("goodput") else whole
+
+
+def _column(key: str, header: str, text: Callable[[_Side], str], **more: Any) -> TableColumn[_Side]:
+    return TableColumn(key, header, text, **({"right": True} | more))
+
+
+def _last(key: str, header: str, text: Callable[[_Side], str]) -> TableColumn[_Side]:
+    return TableColumn(key, header, text, fold="wrap")
+
+
+_COLUMNS_OF: dict[str, tuple[TableColumn[_Side], ...]] = {
+    "energy": (
+        _column("energy_j", "J / iteration", lambda s: format_si(s.values["energy_j"], "J")),
+        _column("energy_above_idle_j", "above idle", lambda s: format_si(s.values["energy_above_idle_j"], "J")),
+        _column("energy_per_item_j", "J / item", _joules_per_item),
+        _column("items_per_joule", "items / J", lambda s: format_si(s.values["items_per_joule"], "")),
+        _column("power_w", "power", lambda s: format_si(s.values["power_w"], "W")),
+        _last("energy_problem", "ratio, or why not", lambda s: s.values["energy_problem"] or s.against),
+    ),
+    "cost": (
+        _column("cost_per_million", "per 1e6 items", lambda s: s.money("cost_per_million")),
+        _column("cost_energy_part", "of it energy", lambda s: s.money("cost_energy_part")),
+        _last("item", "item", lambda s: s.values["cost_problem"] or s.values["item"] or ""),
+    ),
+    "goodput": (
+        _column("goodput", "items / s", lambda s: s.rate("goodput")),
+        _column("goodput_of_limit", "of limit", lambda s: format_share(s.values["goodput_of_limit"])),
+        _column("goodput_whole", "with set-up and warm-up", _whole_rate),
+        _last("item", "item", lambda s: s.values["item"] or "the workload counts no items"),
+    ),
+}
+
+
+def _table(name: str, sides: Sequence[_Side]) -> Table[_Side]:
+    case = TableColumn[_Side]("case", name, lambda s: cut_to(clean(s.record.case.id), _LABEL))
+    return Table([case, TableColumn("side", "side", lambda s: clean(s.side)), *_COLUMNS_OF[name]], sides)
 
 
 def _sides(record: CaseRecord, wanted: Sequence[str], prices: Prices | None, pairs_of: PairsOf) -> list[_Side]:
@@ -188,18 +213,18 @@ def _energy_result(record: CaseRecord, side: str) -> Result | None:
 def _values(
     record: CaseRecord, result: Result, sides: dict[str, _Side], wanted: Sequence[str], prices: Prices | None
 ) -> dict[str, Any]:
-    told: dict[str, Any] = {"case": record.case.id, "side": result.side, "against": result.against}
+    values: dict[str, Any] = {"case": record.case.id, "side": result.side, "against": result.against}
     for key in wanted:
         for name in _NAMES[key]:
-            told[f"{name}_before"] = sides[result.against].values.get(name)
-            told[f"{name}_after"] = sides[result.side].values.get(name)
+            values[f"{name}_before"] = sides[result.against].values.get(name)
+            values[f"{name}_after"] = sides[result.side].values.get(name)
     if "energy" in wanted:
         ends = (r.comparison for r in record.results if _same_sides(r, result) and r.comparison.metric == "energy")
         found = next(ends, None)
-        told |= {f"energy_{name}": getattr(found, name, None) for name in ("ratio", "low", "high")}
+        values |= {f"energy_{name}": getattr(found, name, None) for name in ("ratio", "low", "high")}
     if "cost" in wanted:
-        told["cost_currency"] = prices.currency if prices else None
-    return told
+        values["cost_currency"] = prices.currency if prices else None
+    return values
 
 
 def _same_sides(one: Result, other: Result) -> bool:
@@ -210,8 +235,7 @@ def _notes(column: str, sides: Sequence[_Side], prices: Prices | None) -> tuple[
     if column == "cost":
         if prices is None:
             return ()
-        told = f"cost: gross, at the prices of {prices.name} ({prices.source}, {prices.date})"
-        return (clean(told),)
+        return (clean(f"cost: gross, at the prices of {prices.name} ({prices.source}, {prices.date})"),)
     if column == "goodput":
         return (_NOTES["goodput"],)
     readings = [(s, r) for s in sides for p in s.record.pairs if (r := p.energy.get(s.side))]
@@ -230,11 +254,5 @@ def _heat(readings: Sequence[tuple[_Side, EnergyReading]]) -> str:
     found: dict[str, list[float]] = {}
     for side, reading in readings:
         found.setdefault(side.side, []).extend(reading.temperatures)
-    told = [f"{clean(name)} {min(heat):.0f} to {max(heat):.0f}" for name, heat in found.items() if heat]
-    return f" Windows began at these temperatures: {', '.join(told)} °C." if told else ""
-
-
-def _money(value: float | None, currency: str) -> str:
-    if value is None:
-        return DASH
-    return f"{significant(value) if value >= 1e-3 or not value else format(value, '.3g')} {currency}"
+    spans = [f"{clean(name)} {min(heat):.0f} to {max(heat):.0f}" for name, heat in found.items() if heat]
+    return f" Windows began at these temperatures: {', '.join(spans)} °C." if spans else ""

@@ -20,7 +20,7 @@ from aiperf.scenario.workloads import WorkloadListing
 from aiperf.units import format_duration
 
 STANDARD = "standard"
-"""Precision of records that tell how long a suite may take."""
+"""Precision of the records that a suite's duration is estimated from."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class SuiteRow:
 def suite_rows(
     found: Iterable[tuple[Suite, Collection[str]]], *, seconds: Mapping[str, float] = MappingProxyType({})
 ) -> list[SuiteRow]:
-    """Rows of (suite, the scenarios it has); ``seconds`` that scenarios took tell what to expect of a suite that was
-    never measured as a whole."""
+    """Rows of (suite, the scenarios it has); the duration of a suite that was never measured as a whole is estimated
+    from the ``seconds`` that scenarios took."""
     return [_row(suite, names, seconds) for suite, names in found]
 
 

@@ -5,7 +5,7 @@ What must not live here: verdicts being decided, layout, files.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from aiperf.report.mechanism import flag, mechanism_cell
 from aiperf.report.numbers import DASH, clean, format_value
 
 NOT_BEGUN, NO_RECORD = "not begun", "no record"
-"""Status of a planned case that the run holds nothing of: it had not come to it, or has lost it."""
+"""Status of a planned case that the run holds nothing of: it ended before the case, or its record is lost."""
 _INTERRUPTED = "the run was interrupted before it"
 
 
@@ -77,7 +77,7 @@ class RunRow(ComparisonRow):
 class Extras:
     """All the columns that were asked for, laid out for people and plain for programs."""
 
-    tables: tuple[tuple[Table[Sequence[str]], tuple[str, ...]], ...] = ()
+    tables: tuple[tuple[Table[Any], tuple[str, ...]], ...] = ()
     """Each kind of column as a table of its own, one line a side of a case, with what the numbers are and are not."""
     names: tuple[str, ...] = ()
     """Names of the plain values, in their order."""
@@ -118,7 +118,7 @@ def build_rows(
 ) -> RunTable:
     """Rows of every record: one a result, or one that says why there is none.
 
-    ``profiles``, by case id, tell the mechanisms; without any, rows tell only of wins that the workload's own counts
+    ``profiles``, by case id, show the mechanisms; without any, rows note only wins that the workload's own counts
     speak against.
     With its ``run``, also a row for every planned case that it has neither a record nor a profile of.
     """
@@ -143,7 +143,7 @@ def _not_begun(run: RunRecord, known: Collection[str], profiled: Collection[str]
     if run.status == "finished" and only_profiled:
         return []
     ended = {"finished": "planned, but its record is missing or unreadable", "interrupted": _INTERRUPTED}
-    why = ended.get(run.status, "the run has not come to it")
+    why = ended.get(run.status, "the run has not reached it")
     status = NO_RECORD if run.status == "finished" else NOT_BEGUN
     begun = {*known, *(profiled if only_profiled else ())}
     # A case's id is its scenario's name and its axes in brackets.
@@ -189,6 +189,7 @@ def _bare_row(record: CaseRecord) -> RunRow:
         case=case.id,
         label=case.label,
         status=record.status,
+        reason="unfit" if record.stop == "unfit" else "",
         sentence=clean(sentence),
         fix=clean(fix),
         expect=case.expect,
@@ -202,8 +203,8 @@ def _cut_short(record: CaseRecord, pairs: int) -> str:
     if record.stop == "unfit":
         voids = sum(pair.void for pair in record.pairs)
         return f"the host disturbed {voids} of {len(record.pairs)} pairs, which therefore do not count: no verdict"
-    told = record.status if record.stop else "still going on, or killed,"
-    return f"{told} after {_count(pairs, 'pair')}, before any rule ended the case: no verdict"
+    state = record.status if record.stop else "still going on, or killed,"
+    return f"{state} after {_count(pairs, 'pair')}, before any rule ended the case: no verdict"
 
 
 def _imported(record: CaseRecord) -> str:
