@@ -201,12 +201,9 @@ def _row_answer(row: BookRow, found: Measured) -> Answer:
 def _of_a_measured_row(row: BookRow, best: Measured, hashes: Mapping[str, tuple[str, ...]]) -> str:
     changed = best.scenario_hash not in (hashes.get(best.scenario) or (best.scenario_hash,))
     old = "Measured before its scenario file was changed." if changed else ""
-    return " ".join(text for text in (_by_design(row, best), _arithmetic(row) or row.note, old) if text)
-
-
-def _arithmetic(row: BookRow) -> str:
-    """Why a claim cannot hold, so worded that it is not taken for a bound on what was measured."""
-    return f"By the book's own numbers: {row.impossible}" if row.impossible else ""
+    # So worded that it is not taken for a bound on what was measured.
+    arithmetic = f"By the book's own numbers: {row.impossible}" if row.impossible else ""
+    return " ".join(text for text in (_by_design(row, best), arithmetic or row.note, old) if text)
 
 
 def _by_design(row: BookRow, best: Measured) -> str:

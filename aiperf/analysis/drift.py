@@ -53,13 +53,9 @@ def drift_note(found: Sequence[Drift], *, sides: int) -> Note | None:
     """The drifts of a case with so many ``sides`` as one note; None without any."""
     if not found:
         return None
-    alike = len(found) == sides and _alike(found)
+    meet = max(drift.low for drift in found) <= min(drift.high for drift in found)
+    alike = len(found) == sides and meet
     return Note("drift", {"alike": alike, "changes": {drift.side: drift.change for drift in found}})
-
-
-def _alike(found: Sequence[Drift]) -> bool:
-    """Whether the intervals have a change in common."""
-    return max(drift.low for drift in found) <= min(drift.high for drift in found)
 
 
 def _drift(side: str, logs: Sequence[float], alpha: float) -> Drift | None:

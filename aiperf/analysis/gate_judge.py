@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from aiperf.analysis import gate_wording as wording
+from aiperf.analysis import gate_wording, wording
 from aiperf.analysis.calibration import effective_threshold
 from aiperf.analysis.crossover import Fit, pairs_needed
 from aiperf.analysis.estimates import (
@@ -91,7 +91,8 @@ def judge_case(
     if (bare := _without_results(record, rules)) is not None:
         return (bare,)
     base = record.case.sides[0].name
-    results = [r for r in record.results if r.against == base and _is_gated(r, against)]
+    side = against.side if against.level != "rebuild" else ""
+    results = [r for r in record.results if r.against == base and r.side == (side or r.side)]
     found = [(result, rule) for rule in rules for result in results if result.comparison.metric == rule.metric]
     if not found:
         sentence = f"none of the gated metrics is measured here: {', '.join(rule.metric for rule in rules)}"
@@ -105,10 +106,6 @@ def missing_metrics(record: CaseRecord, rules: Sequence[MetricRule]) -> tuple[st
     return tuple(r.metric for r in rules if r.metric not in has) if record.results else ()
 
 
-def _is_gated(result: Result, against: GateReference) -> bool:
-    return against.level == "rebuild" or result.side == (against.side or result.side)
-
-
 def _without_results(record: CaseRecord, rules: Sequence[MetricRule]) -> GateRow | None:
     """The row of a case that was skipped, failed, or ended before there was anything to judge."""
     status: Status
@@ -120,7 +117,7 @@ def _without_results(record: CaseRecord, rules: Sequence[MetricRule]) -> GateRow
         causes += [record.failure.message] if record.failure is not None else []
         status, sentence = "unfit", next(iter(causes), "the host disturbed too many pairs")
     elif record.status == "failed":
-        status, sentence = "failed", wording.failure(record.failure, rebuilt=record.case.rebuilt)
+        status, sentence = "failed", gate_wording.failure(record.failure, rebuilt=record.case.rebuilt)
     elif not record.results:
         status, sentence = "inconclusive", f"nothing was concluded: {record.stop or record.status}"
     else:
@@ -176,11 +173,11 @@ def _refusal(case: Case, side: str, metric: str, baseline: Baseline, *, level: L
     """Why there is nothing to hold a metric against; None when there is."""
     stored, entry = baseline.hash_of(case.id), baseline.entry(case.id, side, metric)
     if stored is not None and stored != case.scenario_hash:
-        return "not_comparable", wording.other_scenario(stored, case.scenario_hash)
+        return "not_comparable", gate_wording.other_scenario(stored, case.scenario_hash)
     if entry is None:
-        return "no_baseline", wording.no_entry(case.id, metric)
+        return "no_baseline", gate_wording.no_entry(case.id, metric)
     if level == "absolute" and len(entry.sessions) < FEWEST_SESSIONS:
-        return "no_baseline", wording.too_few_sessions(len(entry.sessions), FEWEST_SESSIONS)
+        return "no_baseline", gate_wording.too_few_sessions(len(entry.sessions), FEWEST_SESSIONS)
     return None
 
 
@@ -218,10 +215,10 @@ def _judged(
         return replace(row, sentence=doubt)
     row = replace(row, status=status, p=shift.p)
     if status == "regressed":
-        return replace(row, sentence=wording.regressed(view, loss=bound.loss, allow=bound.allow))
+        return replace(row, sentence=gate_wording.regressed(view, loss=bound.loss, allow=bound.allow))
     if status == "passed":
-        return replace(row, sentence=wording.passed(view, threshold=bound.threshold, loss=bound.loss))
-    sentence = wording.undecided(view, loss=bound.loss, more_sessions=against.level != "rebuild")
+        return replace(row, sentence=gate_wording.passed(view, threshold=bound.threshold, loss=bound.loss))
+    sentence = gate_wording.undecided(view, loss=bound.loss, more_sessions=against.level != "rebuild")
     return replace(row, sentence=sentence, pairs_needed=view.pairs_needed)
 
 
@@ -254,12 +251,8 @@ def _doubt(record: CaseRecord, result: Result, view: Comparison, status: Status,
     orders = positions(valid(record.pairs), side=result.side, against=result.against)
     groups = METRICS[view.metric].is_time and two_groups(view.log_ratios, orders)
     if groups or result.verdict.reason in _WEAK:
-        return wording.own_doubt(result, two_groups=groups)
-    if level == "rebuild" and status != "inconclusive" and _contradicted(view, status, edge=1 / (1 + loss)):
-        return wording.unstable(view, loss=loss)
+        return wording.odd_spread(result.comparison, same=False) if groups else result.verdict.sentence
+    other_side = view.second_ratio >= 1 / (1 + loss) if status == "regressed" else view.second_ratio <= 1 / (1 + loss)
+    if level == "rebuild" and status != "inconclusive" and other_side:
+        return wording.unstable(view, loss)
     return ""
-
-
-def _contradicted(view: Comparison, status: Status, *, edge: float) -> bool:
-    """Whether the rank-based second opinion lies on the other side of the bound."""
-    return view.second_ratio >= edge if status == "regressed" else view.second_ratio <= edge

@@ -9,7 +9,7 @@ from aiperf.analysis import wording
 from aiperf.analysis.metrics import METRICS
 from aiperf.analysis.verdict import statistical_word
 from aiperf.analysis.wording import change_interval, percent
-from aiperf.records import Comparison, Failure, Result
+from aiperf.records import Comparison, Failure
 
 _HASH = 8
 _COMMITS = {"before": "base", "after": "head"}
@@ -42,16 +42,6 @@ def undecided(shift: Comparison, *, loss: float, more_sessions: bool) -> str:
     if shift.pairs_needed is None:
         return f"{lead}; {shift.pairs} pairs were measured, more pairs are unlikely to decide it"
     return f"{lead}; {shift.pairs} pairs were measured, a decision would need about {shift.pairs_needed}"
-
-
-def unstable(shift: Comparison, *, loss: float) -> str:
-    """The second opinion contradicts the interval."""
-    return wording.unstable(shift, loss)
-
-
-def own_doubt(result: Result, *, two_groups: bool) -> str:
-    """Why the run itself would not stand by its interval."""
-    return wording.odd_spread(result.comparison, same=False) if two_groups else result.verdict.sentence
 
 
 def failure(found: Failure | None, *, rebuilt: bool) -> str:

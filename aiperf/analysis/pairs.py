@@ -59,15 +59,11 @@ def reading(pairs: Sequence[Pair], case: Case, *, metric: str) -> MetricSource:
     if not declared.readings:
         return MetricSource(declared, "", case.measure.statistic, by_round=False)
     field = declared.readings[-1]
-    if "device_s" in declared.readings and case_clock(case) == "device" and _all_have(pairs, "device_s"):
-        field = "device_s"
+    if "device_s" in declared.readings and case_clock(case) == "device":
+        everywhere = all(counted(pair.samples, side, "device_s") for pair in pairs for side in pair.order)
+        field = "device_s" if everywhere else field
     by_round = case.measure.statistic == "median" and field == "wall_s" and not case.measure.exclusive
     return MetricSource(declared, field, case.measure.statistic, by_round)
-
-
-def _all_have(pairs: Sequence[Pair], field: str) -> bool:
-    """Whether every side of every pair was read by this clock."""
-    return all(counted(p.samples, run, field) for p in pairs for run in p.order)
 
 
 def counted(samples: Sequence[Sample], side: str, field: str = "") -> tuple[Sample, ...]:

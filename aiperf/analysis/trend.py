@@ -124,7 +124,9 @@ def all_series(entries: Iterable[tuple[RunRecord, CaseRecord]], *, metric: str =
     for run, record in entries:
         # A gate's sessions hold two commits of one side against each other: another question than the scenario's.
         name = f"{record.case.id} between commits" if record.case.rebuilt else record.case.id
-        groups.setdefault((name, _host(run, record)), []).append((run, record))
+        # A host that was not recorded is known by its name; one without a name has a series of its own.
+        host = run.host_id or record.host_id or str(run.host.get("hostname") or run.run)
+        groups.setdefault((name, host), []).append((run, record))
     found = []
     for (case, host), members in groups.items():
         newest = members[-1][1].case
@@ -271,11 +273,6 @@ def _comparisons(record: CaseRecord, metric: str) -> list[tuple[str, str]]:
     if record.results:
         return [(r.side, r.against) for r in record.results if r.comparison.metric == metric]
     return [(side, "") for name, side in record_values(record) if name == metric]
-
-
-def _host(run: RunRecord, record: CaseRecord) -> str:
-    """A host that was not recorded is known by its name, and one without a name has a series of its own."""
-    return run.host_id or record.host_id or str(run.host.get("hostname") or run.run)
 
 
 def _newest(series: Series) -> str:

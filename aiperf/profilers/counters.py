@@ -251,7 +251,8 @@ def _wanted(name: str, before: Observed, after: Observed) -> str:
     tools = _readable_by(name)
     if not tools:
         return _unknown(name, before, after)
-    ran = [tool for tool in tools if all(_ran(t, tool) for t in (before, after))]
+    first, last = ({one.tool for one in seen.rows} | {one.tool for one in seen.sides} for seen in (before, after))
+    ran = [tool for tool in tools if tool in first & last]
     if not ran:
         return f": it takes {' or '.join(tools)}"
     if "ncu" in ran and (left := [why for t in (before, after) if (why := unread(t.rows, t.sides))]):
@@ -279,10 +280,6 @@ def _unknown(name: str, before: Observed, after: Observed) -> str:
     return (
         f": no counter has that name, and the workload counts no such thing; {meant}aiperf list --counters shows them"
     )
-
-
-def _ran(observed: Observed, tool: str) -> bool:
-    return any(r.tool == tool for r in observed.rows) or any(s.tool == tool for s in observed.sides)
 
 
 def _side(observed: Observed, tool: Tool) -> SideProfile | None:

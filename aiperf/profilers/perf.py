@@ -5,7 +5,6 @@ What must not live here: what it prints (perf_read.py), switching it on and off 
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from aiperf.profilers.perf_read import read_samples, read_stat
 from aiperf.profilers.permissions import CAP_PERFMON, CAP_SYS_ADMIN, is_capable
 from aiperf.profilers.profiler import PassRequest, Profiler, ToolPass, ToolStatus, locate
 from aiperf.profilers.reading import NoReport, Pass, Reading
-from aiperf.profilers.tools import FoundTool
+from aiperf.profilers.tools import FoundTool, run_helper
 
 PLACES = ("/usr/lib/linux-tools/*/perf", "/usr/lib/linux-tools-*/perf")
 HELP_WORDS = (("record", "-h"), ("stat", "-h"))
@@ -101,16 +100,12 @@ def _sampling(perf: FoundTool, standalone: Standalone) -> ToolPass:
     output = standalone.folder / "perf.data"
 
     def read(launched: Pass, env: Mapping[str, str]) -> Reading:
-        try:
-            done = subprocess.run(
-                perf_report(perf, output), env=dict(env), capture_output=True, text=True, errors="replace",
-                timeout=_REPORT_S, check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise NoReport(f"perf report had no end within {_REPORT_S:g} s") from None
-        if done.returncode:
-            raise NoReport(f"perf report failed (exit status {done.returncode}): {done.stderr.strip()[-300:]}")
-        return read_samples(done.stdout, launched)
+        ended = run_helper(perf_report(perf, output), env, limit=_REPORT_S)
+        if ended.status is None:
+            raise NoReport(f"perf report had {ended.err}")
+        if ended.status:
+            raise NoReport(f"perf report failed (exit status {ended.status}): {ended.err.strip()[-300:]}")
+        return read_samples(ended.out, launched)
 
     return ToolPass(
         standalone,

@@ -6,13 +6,12 @@ What must not live here: profiling itself, and reading the export.
 from __future__ import annotations
 
 import sqlite3
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from aiperf.profilers.reading import NoReport
 from aiperf.profilers.scrub import scrub
-from aiperf.profilers.tools import FoundTool, importers, missing_libraries, packages_of
+from aiperf.profilers.tools import FoundTool, HelperRun, importers, missing_libraries, packages_of, run_helper
 
 _IMPORT_S = 300.0
 
@@ -43,13 +42,13 @@ def nsys_sqlite(nsys: FoundTool, output: Path, *, env: Mapping[str, str]) -> Pat
 def exported(nsys: FoundTool, report: Path, *, output: Path, env: Mapping[str, str]) -> Path:
     """The scrubbed sqlite export of a finished report, written to ``output``. Raises NoReport."""
     sqlite = output
-    status, said = _run(nsys_export(nsys, report, output=sqlite), env)
+    ended = run_helper(nsys_export(nsys, report, output=sqlite), env, limit=_IMPORT_S)
     if not sqlite.is_file():
-        raise NoReport(f"nsys export wrote nothing{_because(said)}")
-    if status:
+        raise NoReport(f"nsys export wrote nothing{_because(ended)}")
+    if ended.status != 0:
         # What it left is cut short, and an export that was never scrubbed must not lie about.
         sqlite.unlink()
-        raise NoReport(f"nsys export did not come to its end{_because(said)}")
+        raise NoReport(f"nsys export did not come to its end{_because(ended)}")
     try:
         scrub(sqlite)
     except sqlite3.DatabaseError as error:
@@ -68,26 +67,13 @@ def _import(nsys: FoundTool, raw: Path, report: Path, env: Mapping[str, str]) ->
             reasons.append(f"{importer} lacks {', '.join(missing)}: {packages_of(missing)}")
             continue
         command = [str(importer), "--input-file", str(raw), "--output-file", str(report), "--force-overwrite"]
-        _, said = _run(command, env)
+        ended = run_helper(command, env, limit=_IMPORT_S)
         if report.is_file():
             return
-        reasons.append(f"{importer} made no report{_because(said)}")
+        reasons.append(f"{importer} made no report{_because(ended)}")
     raise NoReport("; ".join(reasons) or f"no QdstrmImporter lies near {nsys.path}: the installation is not whole")
 
 
-def _run(command: list[str], env: Mapping[str, str]) -> tuple[int, str]:
-    """Exit status and what was said."""
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_IMPORT_S, env=dict(env), check=False
-        )
-    except subprocess.TimeoutExpired:
-        return 1, f"no end within {_IMPORT_S:g} s"
-    except OSError as error:
-        return 1, str(error)
-    return done.returncode, (done.stderr or done.stdout).strip()
-
-
-def _because(said: str) -> str:
-    last = said.splitlines()[-1].strip() if said else ""
-    return f" ({last[:300]})" if last else ""
+def _because(ended: HelperRun) -> str:
+    lines = (ended.err or ended.out).strip().splitlines()
+    return f" ({lines[-1].strip()[:300]})" if lines else ""

@@ -126,7 +126,7 @@ def importers(nsys: Path) -> tuple[Path, ...]:
 
 def missing_libraries(binary: Path, *, env: Mapping[str, str]) -> tuple[str, ...]:
     """Shared libraries that the dynamic linker does not find for a program; empty when ldd fails."""
-    done = _run(["ldd", str(binary)], env)
+    done = _printed(["ldd", str(binary)], env)
     return tuple(sorted(set(re.findall(r"^\s*(\S+) => not found", done, re.MULTILINE))))
 
 
@@ -160,15 +160,33 @@ def _answer(*words: str) -> str:
     env = dict(os.environ)
     if libraries:
         env["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [libraries, env.get("LD_LIBRARY_PATH", "")]))
-    return _run(command, env)
+    return _printed(command, env)
 
 
-def _run(command: Sequence[str], env: Mapping[str, str]) -> str:
-    """What a program prints; empty when it cannot be run."""
+@dataclass(frozen=True)
+class HelperRun:
+    """How a helper program ended, and what it printed."""
+
+    status: int | None
+    """None when it did not end in time, or could not be started: why is in ``err``."""
+    out: str = ""
+    err: str = ""
+
+
+def run_helper(command: Sequence[str], env: Mapping[str, str], *, limit: float) -> HelperRun:
+    """Run a program of a profiler for at most ``limit`` seconds."""
     try:
         done = subprocess.run(
-            list(command), capture_output=True, text=True, errors="replace", timeout=_ASK_S, env=dict(env), check=False
+            list(command), capture_output=True, text=True, errors="replace", timeout=limit, env=dict(env), check=False
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout + done.stderr
+    except subprocess.TimeoutExpired:
+        return HelperRun(None, err=f"no end within {limit:g} s")
+    except OSError as error:
+        return HelperRun(None, err=str(error))
+    return HelperRun(done.returncode, done.stdout, done.stderr)
+
+
+def _printed(command: Sequence[str], env: Mapping[str, str]) -> str:
+    """What a program prints; empty when it cannot be run."""
+    ended = run_helper(command, env, limit=_ASK_S)
+    return "" if ended.status is None else ended.out + ended.err

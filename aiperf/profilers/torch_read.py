@@ -193,7 +193,8 @@ class _Trace:
     def _called(self, events: Iterable[dict[str, Any]]) -> list[Call]:
         return [
             Call(
-                e["name"], e["ts"] * _US, (e["ts"] + e["dur"]) * _US, self.rank, _number(e["tid"]),
+                e["name"], e["ts"] * _US, (e["ts"] + e["dur"]) * _US, self.rank,
+                e["tid"] if isinstance(e["tid"], int) else 0,
                 recorded=e.get("args", {}).get("correlation") in self._recorded,
             )
             for e in events
@@ -279,7 +280,3 @@ def _product(numbers: Any) -> int | None:
     for number in numbers:
         total *= int(number)
     return total
-
-
-def _number(thread: Any) -> int:
-    return thread if isinstance(thread, int) else 0

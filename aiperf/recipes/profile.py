@@ -176,7 +176,7 @@ def _say(note: Note, lead: str, text: str) -> None:
 
 
 def _save(run: Path, case: Case, profile: Profile, request: ProfileRequest, *, saved: tuple[str, ...]) -> None:
-    pictures = {"timeline": timeline_svg(profile), "roofline": roofline_svg(profile, peaks=request.peaks)}
+    pictures = {"timeline": timeline_svg(profile), "roofline": roofline_svg(profile)}
     try:
         write_profile(run, case, profile, pictures={name: text for name, text in pictures.items() if text})
     except OSError as error:

@@ -151,16 +151,13 @@ def _named(case: Case) -> str:
 
 def _view(side: Side, case: Case) -> dict[str, Any]:
     """Everything a side may differ in; swept values as the user wrote them."""
-    params = {k: case.axes.get(k, v) if _shared(k, case) else v for k, v in side.params.items()}
+    shared = {k for k in side.params if len({value_text(s.params.get(k)) for s in case.sides}) == 1}
+    params = {k: case.axes.get(k, v) if k in shared else v for k, v in side.params.items()}
     view: dict[str, Any] = {**params, **{f"env {k}": v for k, v in side.env.items()}}
     if side.ranks != 1 or any(s.ranks != 1 for s in case.sides):
         view["ranks"] = side.ranks
     view |= {key: value for key, value in (("python", side.python), ("ref", side.ref)) if value}
     return view
-
-
-def _shared(key: str, case: Case) -> bool:
-    return len({value_text(s.params.get(key)) for s in case.sides}) == 1
 
 
 def outcome_sentences(record: CaseRecord) -> list[str]:

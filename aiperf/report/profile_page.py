@@ -56,7 +56,7 @@ def profiles_html(run: str, profiles: Sequence[Profile], *, most_bytes: int = MO
 def _section(profile: Profile) -> str:
     pictures = (
         ("What ran under each side, before above after, from the start of its range.", timeline_svg(profile)),
-        ("The sides against the limits measured on this host.", roofline_svg(profile, peaks=profile.peaks)),
+        ("The sides against the limits measured on this host.", roofline_svg(profile)),
     )
     drawn = "".join(
         f'<figure><figcaption>{caption}</figcaption><div class="plot">{svg}</div></figure>'

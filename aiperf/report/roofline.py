@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from aiperf.records.profiled import Profile
 from aiperf.report.html.scale import Scale, logarithmic, value_ticks
@@ -32,14 +31,6 @@ _LINE, _APART = 17, 16
 _SHAPE_WORDS = ("disc", "triangle", "square", "diamond")
 
 
-class Valued(Protocol):
-    """A measured peak: its value is an amount per second."""
-
-    @property
-    def value(self) -> float:
-        """Bytes or FLOPs per second."""
-
-
 @dataclass(frozen=True)
 class _Peaks:
     """Peaks of the device that a profile's work ran on."""
@@ -61,7 +52,7 @@ class _Peaks:
         return name, point.rate / reachable[name]
 
 
-def roofline_svg(profile: Profile, *, peaks: Mapping[str, Valued | float]) -> str:
+def roofline_svg(profile: Profile) -> str:
     """Draw what can be placed; the picture says what cannot, and why, when that is everything.
 
     FLOPs are those that ncu counted, where it read every kernel of a side; else, as other bytes, what the workload
@@ -70,16 +61,14 @@ def roofline_svg(profile: Profile, *, peaks: Mapping[str, Valued | float]) -> st
     title = f"Roofline of {profile.case}"
     device = "gpu" if any(side.gpu_busy_s for side in profile.sides) else "cpu"
     points, problems = side_points(profile, _MEMORY[device][0])
-    known, missing = _peaks(peaks, device)
+    known, missing = _peaks(profile.peaks, device)
     if missing or not points:
         return note_of(f"It cannot be drawn: {'; '.join([*missing, *problems])}.", title=title)
     return _drawn(profile, title, known, points, problems, kernels=kernel_points(profile) if device == "gpu" else [])
 
 
-def _peaks(peaks: Mapping[str, Valued | float], device: str) -> tuple[_Peaks, list[str]]:
-    rates = {
-        name: value for name, peak_name in peaks.items() if (value := _value(peak_name)) > 0 and math.isfinite(value)
-    }
+def _peaks(peaks: Mapping[str, float], device: str) -> tuple[_Peaks, list[str]]:
+    rates = {name: rate for name, rate in peaks.items() if 0 < rate < math.inf}
     found = _Peaks(
         {name: rates[name] for name in _MEMORY[device] if name in rates},
         {name: rate for name, rate in rates.items() if name.startswith(_COMPUTE[device])},
@@ -87,10 +76,6 @@ def _peaks(peaks: Mapping[str, Valued | float], device: str) -> tuple[_Peaks, li
     absent = [*([] if found.memory else _MEMORY[device]), *([] if found.compute else [f"{_COMPUTE[device]}*"])]
     said = f"not measured on this host: {' and '.join(absent)} (aiperf peaks measures them)"
     return found, [said] if absent else []
-
-
-def _value(peak_name: Valued | float) -> float:
-    return float(peak_name) if isinstance(peak_name, int | float) else float(peak_name.value)
 
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------
@@ -218,19 +203,11 @@ def _label_y(point: RooflinePoint, x: Scale, y: Scale) -> int:
     return y(point.rate) + (16 if _is_left(x(point.intensity)) else -10)
 
 
-def _squares(points: Sequence[tuple[int, int]]) -> str:
-    return "".join(f"M{x - 5} {y - 5}h10v10h-10z" for x, y in points)
-
-
-def _diamonds(points: Sequence[tuple[int, int]]) -> str:
-    return "".join(f"M{x} {y - 7}l7 7-7 7-7-7z" for x, y in points)
-
-
 _SHAPES: tuple[Callable[[Sequence[tuple[int, int]]], str], ...] = (
     lambda points: discs(points, size=6),
     lambda points: triangles(points, size=7),
-    _squares,
-    _diamonds,
+    lambda points: "".join(f"M{x - 5} {y - 5}h10v10h-10z" for x, y in points),
+    lambda points: "".join(f"M{x} {y - 7}l7 7-7 7-7-7z" for x, y in points),
 )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from aiperf.analysis.rows import ComparisonRow
-from aiperf.report.ci.entries import CiEntry, CiFormat, CiReport
+from aiperf.report.ci.entries import CiEntry, CiFormat
 from aiperf.report.numbers import clean, confidence, format_interval, format_ratio, format_value, known
 
 _SPEEDUP = "-speedup"
@@ -74,14 +74,10 @@ def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def _render(report: CiReport) -> dict[str, str]:
-    return {"": render_values(report.entries), _SPEEDUP: render_speedups(report.entries)}
-
-
 FORMAT = CiFormat(
     "dashboard",
     "Write github-action-benchmark's JSON: FILE for its customSmallerIsBetter (values of the after), and beside it "
     "NAME-speedup.json for customBiggerIsBetter (ratios).",
-    _render,
+    lambda report: {"": render_values(report.entries), _SPEEDUP: render_speedups(report.entries)},
     endings=("", _SPEEDUP),
 )

@@ -26,7 +26,10 @@ def annotation_lines(entries: Sequence[CiEntry], *, title: str, exit_code: Exit,
     lines = []
     for level in ("error", "warning", "notice"):
         found = [entry for entry in entries if entry.level == level]
-        lines += [_command(level, _place(entry, root), _title(entry), entry.summary) for entry in found[:_SHOWN]]
+        lines += [
+            _command(level, _place(entry, root), f"{entry.word}: {entry.name}", entry.summary)
+            for entry in found[:_SHOWN]
+        ]
         if len(found) > _SHOWN:
             more = f"{len(found) - _SHOWN + 1} more; the summary of the step and its artefacts name them"
             lines[-1] = _command(level, "", title, more)
@@ -62,10 +65,6 @@ def fit_summary(text: str, *, taken: int) -> str:
 def _place(entry: CiEntry, root: Path) -> str:
     path = inside(entry.path, root)
     return f"file={_property(path)},line={entry.line}" if path else ""
-
-
-def _title(entry: CiEntry) -> str:
-    return f"{entry.word}: {entry.name}"
 
 
 def _command(level: str, place: str, title: str, message: str) -> str:

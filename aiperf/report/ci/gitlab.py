@@ -14,7 +14,7 @@ from typing import Any
 
 from aiperf.analysis.rows import ComparisonRow
 from aiperf.errors import Exit
-from aiperf.report.ci.entries import CiEntry, CiFormat, CiReport, counts
+from aiperf.report.ci.entries import CiEntry, CiFormat, counts
 from aiperf.report.ci.places import inside
 from aiperf.report.numbers import clean, known
 
@@ -115,13 +115,13 @@ def _plain(name: str) -> str:
     return _FAMILY.sub("_", name.lower().replace("/s", "_per_second")).strip("_")
 
 
-def _code_quality(report: CiReport) -> dict[str, str]:
-    return {"": render_code_quality(report.entries, root=report.root, elsewhere=report.elsewhere)}
-
-
-def _metrics(report: CiReport) -> dict[str, str]:
-    return {"": render_metrics(report.entries, exit_code=report.exit_code)}
-
-
-CODE_QUALITY = CiFormat("gitlab", "Write a GitLab code quality report (JSON).", _code_quality)
-METRICS = CiFormat("metrics", "Write the numbers as OpenMetrics text (GitLab metrics).", _metrics)
+CODE_QUALITY = CiFormat(
+    "gitlab",
+    "Write a GitLab code quality report (JSON).",
+    lambda report: {"": render_code_quality(report.entries, root=report.root, elsewhere=report.elsewhere)},
+)
+METRICS = CiFormat(
+    "metrics",
+    "Write the numbers as OpenMetrics text (GitLab metrics).",
+    lambda report: {"": render_metrics(report.entries, exit_code=report.exit_code)},
+)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from aiperf.analysis.rows import ComparisonRow
-from aiperf.report.ci.entries import CiEntry, CiFormat, CiReport, counts
+from aiperf.report.ci.entries import CiEntry, CiFormat, counts
 from aiperf.report.ci.places import legal
 from aiperf.report.numbers import clean, format_interval, format_ratio, format_value
 
@@ -71,8 +71,6 @@ def _figures(metric: ComparisonRow) -> str:
     return f"{', '.join(values)}, ratio {ratio} ({format_interval(metric.low, metric.high)})"
 
 
-def _render(report: CiReport) -> dict[str, str]:
-    return {"": render_junit(report.entries, title=report.title)}
-
-
-FORMAT = CiFormat("junit", "Write JUnit XML, one test a case.", _render)
+FORMAT = CiFormat(
+    "junit", "Write JUnit XML, one test a case.", lambda report: {"": render_junit(report.entries, title=report.title)}
+)

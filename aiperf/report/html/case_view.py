@@ -162,7 +162,7 @@ def case_view(
 
 def _profile(profile: Profile) -> ProfileView:
     lines = tuple(line.text for line in profile_lines(profile, width=_PROFILE_WIDTH))
-    return ProfileView(lines, timeline_svg(profile), roofline_svg(profile, peaks=profile.peaks))
+    return ProfileView(lines, timeline_svg(profile), roofline_svg(profile))
 
 
 def _result(record: CaseRecord, result: Result) -> ResultView:

@@ -95,17 +95,15 @@ def _sorted(rows: Sequence[RunRow]) -> str:
         *band(scale, _widest(rows), left, _WIDTH - 10, upright=True),
         y_axis(ratio_ticks(scale, apart=22), start=left, end=_WIDTH - 10),
         path(f"M{left} {scale(1)}H{_WIDTH - 10}", "one"),
-        *(_family(word, found, width) for word, found in paths.items()),
+        *(
+            f'<g class="v {outcome_class(word)}" style="stroke-width:{width:.1f}">{path("".join(found))}</g>'
+            for word, found in paths.items()
+        ),
         label(left, bottom + 18, f"{len(drawn)} results from the smallest ratio to the largest", "small"),
     ]
     counts = ", ".join(f"{len(parts)} {word}" for word, parts in paths.items())
     said = f"Intervals of {len(drawn)} results sorted by their ratio: {counts}."
     return figure(body, width=_WIDTH, height=bottom + 26, title="Speedup of every case", description=said, name="wide")
-
-
-def _family(word: str, found: Sequence[str], width: float) -> str:
-    """The bars of one verdict; they thin out as they become many."""
-    return f'<g class="v {outcome_class(word)}" style="stroke-width:{width:.1f}">{path("".join(found))}</g>'
 
 
 def _name(row: RunRow) -> str:
