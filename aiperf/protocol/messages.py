@@ -217,12 +217,22 @@ class WorkerRequest(Message, Generic[R]):
     phase: ClassVar[str]
     """What a failure of it is a failure of."""
 
+    def __init_subclass__(cls, phase: str = "") -> None:
+        super().__init_subclass__()
+        cls.phase = phase
+
 
 @dataclass(frozen=True)
-class LoadRequest(WorkerRequest[WorkerReply]):
+class SideRequest(WorkerRequest[R]):
+    """What a worker is asked to do with one side."""
+
+    side: str
+
+
+@dataclass(frozen=True)
+class LoadRequest(WorkerRequest[WorkerReply], phase="set-up"):
     """Import what the sides surely need. What cannot be imported is left to set-up, which reports it."""
 
-    phase: ClassVar[str] = "set-up"
     modules: tuple[str, ...]
     calls: tuple[WorkloadCall, ...]
     device: str
@@ -231,11 +241,9 @@ class LoadRequest(WorkerRequest[WorkerReply]):
 
 
 @dataclass(frozen=True)
-class SetUpRequest(WorkerRequest[SetUpReply]):
+class SetUpRequest(SideRequest[SetUpReply], phase="set-up"):
     """Set a side up."""
 
-    phase: ClassVar[str] = "set-up"
-    side: str
     call: WorkloadCall
     measure: Measure
     check: Check
@@ -255,19 +263,14 @@ class SetUpRequest(WorkerRequest[SetUpReply]):
 
 
 @dataclass(frozen=True)
-class FirstIterationRequest(WorkerRequest[FirstIterationReply]):
+class FirstIterationRequest(SideRequest[FirstIterationReply], phase="warm-up"):
     """Run the first iteration."""
-
-    phase: ClassVar[str] = "warm-up"
-    side: str
 
 
 @dataclass(frozen=True)
-class WarmUpRequest(WorkerRequest[WarmUpReply]):
+class WarmUpRequest(SideRequest[WarmUpReply], phase="warm-up"):
     """Take readings to judge whether the last ``window`` of them are steady."""
 
-    phase: ClassVar[str] = "warm-up"
-    side: str
     readings: int
     iterations: int
     """Calls of step per reading."""
@@ -275,11 +278,9 @@ class WarmUpRequest(WorkerRequest[WarmUpReply]):
 
 
 @dataclass(frozen=True)
-class TurnRequest(WorkerRequest[TurnReply]):
+class TurnRequest(SideRequest[TurnReply], phase="measure"):
     """Fill the side's turn in a round."""
 
-    phase: ClassVar[str] = "measure"
-    side: str
     reentry: int
     """Untimed iterations before the first sample."""
     samples: int
@@ -290,40 +291,31 @@ class TurnRequest(WorkerRequest[TurnReply]):
 
 
 @dataclass(frozen=True)
-class RehearsalRequest(WorkerRequest[WorkerReply]):
+class RehearsalRequest(SideRequest[WorkerReply], phase="check"):
     """Load what audits need, before the first one."""
-
-    phase: ClassVar[str] = "check"
-    side: str
 
 
 @dataclass(frozen=True)
-class AuditRequest(WorkerRequest[AuditReply]):
+class AuditRequest(SideRequest[AuditReply], phase="check"):
     """Audit ``iterations`` after ``lead`` untimed ones."""
 
-    phase: ClassVar[str] = "check"
-    side: str
     seed: int
     lead: int
     iterations: int
 
 
 @dataclass(frozen=True)
-class SaveRequest(WorkerRequest[SaveReply]):
+class SaveRequest(SideRequest[SaveReply], phase="check"):
     """Describe the audited outputs in a folder of every side; ``whole``: write the arrays there too."""
 
-    phase: ClassVar[str] = "check"
-    side: str
     folder: str
     whole: bool
 
 
 @dataclass(frozen=True)
-class ExchangeRequest(WorkerRequest[WorkerReply]):
+class ExchangeRequest(SideRequest[WorkerReply], phase="check"):
     """Write the arrays that one of the sides ``to``, which have described theirs, needs for its comparison."""
 
-    phase: ClassVar[str] = "check"
-    side: str
     folder: str
     to: tuple[str, ...]
     everything: bool
@@ -331,10 +323,9 @@ class ExchangeRequest(WorkerRequest[WorkerReply]):
 
 
 @dataclass(frozen=True)
-class CompareRequest(WorkerRequest[CompareReply]):
+class CompareRequest(WorkerRequest[CompareReply], phase="check"):
     """Compare what the ranks of two sides computed: this worker's outputs, and others' from the folder."""
 
-    phase: ClassVar[str] = "check"
     base: str
     other: str
     folder: str
@@ -342,18 +333,13 @@ class CompareRequest(WorkerRequest[CompareReply]):
 
 
 @dataclass(frozen=True)
-class SummaryRequest(WorkerRequest[SummaryReply]):
+class SummaryRequest(SideRequest[SummaryReply], phase="check"):
     """Report work, counters, facts, and what the side's turns used."""
-
-    phase: ClassVar[str] = "check"
-    side: str
 
 
 @dataclass(frozen=True)
-class CloseRequest(WorkerRequest[WorkerReply]):
+class CloseRequest(WorkerRequest[WorkerReply], phase="close"):
     """Close every side; the process ends after the reply."""
-
-    phase: ClassVar[str] = "close"
 
 
 def reply_of(request: type[WorkerRequest[R]]) -> type[R]:

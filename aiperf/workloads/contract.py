@@ -116,6 +116,21 @@ class Context:
     store_port: int = 0
     """Port of the gang's rendezvous on loopback; 0 for one rank."""
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the side computes on a GPU."""
+        return self.device.startswith("cuda")
+
+    def use_gpu(self, fault: str) -> Any:
+        """The side's GPU as a torch.device, now the current one. Raises SkipSide with ``fault`` where it has none."""
+        if not self.on_gpu:
+            raise SkipSide(fault)
+        import torch
+
+        device = torch.device(self.device)
+        torch.cuda.set_device(device)
+        return device
+
     def process_group(self, backend: Literal["gloo", "nccl"]) -> None:
         """Join the gang's default process group, destroyed by the harness at close. Raises RuntimeError for a single
         rank."""

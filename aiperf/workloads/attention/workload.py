@@ -161,6 +161,6 @@ def _unequal(
         outputs=lambda: dict(latest),
         inputs=lambda: dict(arrays),
         redraw=redraw,
-        reference=None if context.device.startswith("cuda") else reference,
+        reference=None if context.on_gpu else reference,
         facts={"layout": layout, "padding": 1 - total / (len(lengths) * longest)},
     )

@@ -16,7 +16,7 @@ from aiperf.workloads.shared.seeded import empty, fill_normal
 
 
 def _backend(context: Context, wanted: str) -> Literal["gloo", "nccl"]:
-    on_gpu = context.device.startswith("cuda")
+    on_gpu = context.on_gpu
     if wanted == "nccl" and not on_gpu:
         raise SkipSide("NCCL moves GPU memory only, and this side runs on the CPU")
     if wanted == "nccl" and not dist.is_nccl_available():

@@ -80,7 +80,7 @@ def kernel(
     sin, where, maximum, minimum, matmul, transpose and sum besides. Sides of one ``step_digest`` cannot differ.
     """
     description = describe_launches(SimpleNamespace(**locals()))
-    if not context.device.startswith("cuda"):
+    if not context.on_gpu:
         raise SkipSide("a CUDA kernel needs a GPU")
     return KernelRun(context, description, backend=backend).workload()
 

@@ -148,7 +148,7 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError("one stage alone needs one epoch and no transform on the device")
     if alone and asked.watch != "last_batch":
         raise ValueError("one stage alone is compared by its last batch: watch last_batch on every side")
-    if not asked.context.device.startswith("cuda") and (asked.pinned or asked.copy_stream):
+    if not asked.context.on_gpu and (asked.pinned or asked.copy_stream):
         raise ValueError("pinned and copy_stream need a GPU")
     if asked.copy_stream and not (asked.pinned and asked.non_blocking):
         raise ValueError("copy_stream overlaps only what is pinned and non_blocking")
@@ -276,7 +276,7 @@ def _facts(asked: SimpleNamespace) -> dict[str, Any]:
         "worker_kind": asked.worker_kind if asked.num_workers else "none",
         "pinned": asked.pinned,
         "files": "read through the page cache, warm" if asked.source == "files" else "none",
-        "consumer": "on a GPU" if asked.context.device.startswith("cuda") else "on the CPUs of the loader",
+        "consumer": "on a GPU" if asked.context.on_gpu else "on the CPUs of the loader",
         "cores": len(os.sched_getaffinity(0)),
         "threads": torch.get_num_threads(),
     }

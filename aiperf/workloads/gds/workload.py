@@ -44,9 +44,7 @@ def read(
     """
     if size < _BLOCK or size % _BLOCK or read_size < _BLOCK or read_size % _BLOCK:
         raise ValueError(f"size {size} and read_size {read_size} must be multiples of {_BLOCK} bytes above 0")
-    if not context.device.startswith("cuda"):
-        raise SkipSide("reading into GPU memory needs a GPU")
-    torch.cuda.set_device(torch.device(context.device))
+    context.use_gpu("reading into GPU memory needs a GPU")
     target = torch.empty(size, dtype=torch.uint8, device=context.device)
     file = shared_file(context.shared_scratch, size=size, seed=context.seed)
     facts: dict[str, Any] = {"path": path, "file_cache": cache, "most_resident_pages": 0}

@@ -53,11 +53,9 @@ def concurrent(
     """
     asked = SimpleNamespace(**locals())
     _check(asked)
-    if not context.device.startswith("cuda"):
-        raise SkipSide("jobs that share a GPU need a GPU")
-    if share in ("processes", "mps"):
+    if context.on_gpu and share in ("processes", "mps"):
         return _by_processes(asked)
-    torch.cuda.set_device(torch.device(context.device))
+    context.use_gpu("jobs that share a GPU need a GPU")
     made, chain = make_jobs(context, jobs, rounds=rounds)
     if share == "threads":
         assert chain is not None

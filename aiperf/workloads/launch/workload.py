@@ -63,7 +63,7 @@ def graph(
     asked = SimpleNamespace(**locals())
     if min(nodes, iterations, n) < 1:
         raise ValueError(f"nodes, iterations, n are {nodes}, {iterations}, {n}; each must be 1 or more")
-    on_gpu = context.device.startswith("cuda")
+    on_gpu = context.on_gpu
     if api == "cuda":
         request = LaunchRequest(**{field.name: getattr(asked, field.name) for field in fields(LaunchRequest)})
         request.check()

@@ -142,8 +142,7 @@ def _refuse_contradictions(asked: SimpleNamespace) -> None:
 
 def _refuse_host(asked: SimpleNamespace) -> None:
     """Raises SkipSide for what this device or its libraries do not do."""
-    device = asked.context.device
-    on_gpu = device.startswith("cuda")
+    device, on_gpu = asked.context.device, asked.context.on_gpu
     if asked.used == "tf32" and not on_gpu:
         raise SkipSide("TF32 is a mode of NVIDIA tensor cores and needs a GPU")
     if asked.used == "fp8" and not on_gpu:
@@ -158,7 +157,7 @@ def _refuse_host(asked: SimpleNamespace) -> None:
 def _workload(asked: SimpleNamespace) -> Workload:
     _refuse_host(asked)
     context = asked.context
-    on_gpu = context.device.startswith("cuda")
+    on_gpu = context.on_gpu
     device = torch.device(context.device)
     if on_gpu:
         torch.cuda.set_device(device)

@@ -47,7 +47,7 @@ def instrument(
         return _training(context, steps=steps, ranges=ranges)
     if ranges:
         raise ValueError("ranges are for subject train_step")
-    if not context.device.startswith("cuda"):
+    if not context.on_gpu:
         raise SkipSide("work that the host does not wait for needs a GPU")
     return _kernels(context, steps=steps, timer=timer, n=n)
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
+from aiperf.workloads.contract import Context, Size, Work, Workload
 from aiperf.workloads.memory.sources import Copier, Source, make_source
 from aiperf.workloads.shared.queues import Queues, fork, join
 from aiperf.workloads.shared.seeded import generator
@@ -57,10 +57,7 @@ def alloc(
     Items: allocations; bytes: the sizes asked for. Time it with the wall clock.
     """
     turns = schedule(sizes=sizes, largest=bytes, count=count, live=live, streams=streams)
-    if not context.device.startswith("cuda"):
-        raise SkipSide("GPU memory needs a GPU")
-    device = torch.device(context.device)
-    torch.cuda.set_device(device)
+    device = context.use_gpu("GPU memory needs a GPU")
     most = streams * 2 if sizes == "growing" else live
     source = make_source(allocator, device=device, largest=bytes, live=most, threshold=release_threshold)
     copier = Copier()

@@ -46,9 +46,7 @@ def placement(
     Bytes: buffer times passes, and once more for the host. Source: chapters 2, 3, 6 and 9.
     """
     _check(place, hint, bytes, passes, access, evict_fraction, readers)
-    if not context.device.startswith("cuda"):
-        raise SkipSide("memory that a kernel reads needs a GPU")
-    torch.cuda.set_device(torch.device(context.device))
+    context.use_gpu("memory that a kernel reads needs a GPU")
     if 2 * bytes > torch.cuda.mem_get_info()[0]:
         raise SkipSide(f"the buffer of {bytes} bytes is more than half of the free GPU memory")
     buffer = _Buffer(context, place=place, hint=hint, size=bytes, evicted=evict_fraction)

@@ -100,7 +100,7 @@ def _validate(asked: SimpleNamespace) -> None:
         raise ValueError("graph: forward captures an eager forward pass; it needs mode: infer and compile: none")
     if asked.checkpoint != "none" and (mode != "train" or asked.model not in models.TRANSFORMERS):
         raise ValueError("checkpoint recomputes the blocks of a transformer in its backward pass; it needs mode: train")
-    on_gpu = asked.context.device.startswith("cuda")
+    on_gpu = asked.context.on_gpu
     if not on_gpu and (asked.graph != "none" or compile in ("reduce-overhead", "max-autotune")):
         raise SkipSide("CUDA graphs need a GPU")
 

@@ -86,7 +86,7 @@ def layer(
 
 def _joined(asked: SimpleNamespace) -> int:
     """How many ranks there are, after this one has joined them."""
-    on_gpu = asked.context.device.startswith("cuda")
+    on_gpu = asked.context.on_gpu
     if asked.exchange == "none":
         return 1
     if not on_gpu:
@@ -97,7 +97,7 @@ def _joined(asked: SimpleNamespace) -> int:
 
 def _workload(asked: SimpleNamespace, ranks: int) -> Workload:
     context, hidden, tokens, experts, top_k = asked.context, asked.hidden, asked.tokens, asked.experts, asked.top_k
-    on_gpu, kind = context.device.startswith("cuda"), getattr(torch, asked.dtype)
+    on_gpu, kind = context.on_gpu, getattr(torch, asked.dtype)
     x = empty(context, (tokens, hidden), kind)
     bank = running.Bank.draw(context, experts=experts, hidden=hidden, inner=asked.expert_hidden, dtype=kind)
     mine = bank.share(context.rank if ranks > 1 else 0, ranks)
@@ -152,7 +152,7 @@ def _reference(bank: running.Bank, router: _Router, x: Any) -> dict[str, Any]:
 
 def _check(asked: SimpleNamespace) -> None:
     top_k, experts, capacity, exchange = asked.top_k, asked.experts, asked.capacity, asked.exchange
-    ranks, device = asked.context.world_size, asked.context.device
+    ranks = asked.context.world_size
     if not 1 <= top_k <= experts:
         raise ValueError(f"top_k is {top_k}; it must lie between 1 and the number of experts, {experts}")
     if capacity and capacity < 1:
@@ -161,7 +161,7 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError("exchange: blocking needs ranks: 2 or more, and experts that can be dealt out equally")
     if asked.execution == "dense" and (capacity or exchange != "none"):
         raise ValueError("a dense layer has no places to fill and no ranks; it needs capacity: 0 and exchange: none")
-    if asked.execution in ("streams", "grouped") and (not device.startswith("cuda") or exchange != "none"):
+    if asked.execution in ("streams", "grouped") and (not asked.context.on_gpu or exchange != "none"):
         raise SkipSide("streams and grouped matrix products need a GPU, and run without an exchange")
     if asked.execution == "grouped" and asked.dtype != "bfloat16":
         raise ValueError("the grouped matrix product takes bfloat16 only")

@@ -23,7 +23,7 @@ from aiperf.workloads.shared.compiler_counts import compiler_counts
 def _check(asked: SimpleNamespace) -> None:
     context, strategy = asked.context, asked.strategy
     if strategy == "data_parallel":
-        if not context.device.startswith("cuda") or context.gpus < 2:
+        if not context.on_gpu or context.gpus < 2:
             raise SkipSide("DataParallel splits a batch over GPUs of one process and needs two of them")
     elif context.world_size < 2 and asked.scaling != "weak":
         raise ValueError(f"strategy {strategy} needs ranks: 2 or more on this side")
@@ -68,7 +68,7 @@ def _join(asked: SimpleNamespace) -> str:
     """Join the gang; NCCL for GPUs and Gloo for CPUs unless the side says otherwise."""
     if asked.strategy == "data_parallel" or asked.parts == 1:
         return "none"
-    on_gpu = asked.context.device.startswith("cuda")
+    on_gpu = asked.context.on_gpu
     if asked.backend == "nccl" and not on_gpu:
         raise SkipSide("NCCL moves GPU memory only, and this side runs on the CPU")
     asked.context.process_group("nccl" if asked.backend == "nccl" or (asked.backend == "auto" and on_gpu) else "gloo")
@@ -101,7 +101,7 @@ def _parallel_module(task: models.Task, asked: SimpleNamespace) -> Any:
         return torch.nn.DataParallel(task.module, device_ids=list(range(context.gpus)))
     if asked.strategy == "fsdp":
         return exchange.shard(task, device=context.device, ranks=asked.parts, how=asked.shard, wrap=asked.wrap)
-    ids = [torch.device(context.device).index] if context.device.startswith("cuda") else None
+    ids = [torch.device(context.device).index] if context.on_gpu else None
     module = torch.nn.parallel.DistributedDataParallel(task.module, device_ids=ids, bucket_cap_mb=asked.bucket_mb)
     exchange.install_hook(module, asked.hook)
     return module if asked.compile == "none" else torch.compile(module)
@@ -222,7 +222,7 @@ def _workload(asked: SimpleNamespace, joined: str) -> Workload:
             flops=flops,
             items=task.items,
             item=task.item,
-            peaks={} if asked.context.device.startswith("cuda") else {"cpu_gemm_fp32": flops},
+            peaks={} if asked.context.on_gpu else {"cpu_gemm_fp32": flops},
         ),
         outputs=lambda: _outputs(task, asked),
         inputs=lambda: {"batch": task.batch, "targets": task.targets},

@@ -242,7 +242,7 @@ def _cpu_has_bf16(root: Path = Path("/")) -> bool:
 
 
 def _gpu(ctx: Context) -> str:
-    if not ctx.device.startswith("cuda"):
+    if not ctx.on_gpu:
         raise SkipSide("no GPU was given to this side")
     return ctx.device
 

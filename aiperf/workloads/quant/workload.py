@@ -42,7 +42,7 @@ def linear(
     ||y - y_before|| / ||y_before||.
     """
     _check(m, n, k, weights=weights, activations=activations, fused=fused)
-    kind = torch_dtype("bfloat16" if context.device.startswith("cuda") or weights == "int4" else "float32")
+    kind = torch_dtype("bfloat16" if context.on_gpu or weights == "int4" else "float32")
     x, w = (empty(context, shape, kind) for shape in ((m, k), (n, k)))
     held: dict[str, Any] = {}
 
@@ -115,5 +115,5 @@ def _work(context: Context, x: Any, w: Any, size: float, weights: str) -> Work:
     if m < _FEW:
         charge = memory_charge(context.device, moved)
     elif weights == "float":
-        charge = {"peaks": {"gemm_bf16" if context.device.startswith("cuda") else "cpu_gemm_fp32": flops}}
+        charge = {"peaks": {"gemm_bf16" if context.on_gpu else "cpu_gemm_fp32": flops}}
     return Work(bytes=moved, flops=flops, items=m, item="rows", **charge)

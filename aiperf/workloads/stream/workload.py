@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
+from aiperf.workloads.contract import Context, Size, Work, Workload
 from aiperf.workloads.shared.chain import WORD
 from aiperf.workloads.shared.queues import Queues, replay_of
 from aiperf.workloads.shared.seeded import empty
@@ -58,9 +58,7 @@ def pipeline(
         raise ValueError("decode reads hidden states that are on the GPU: its stages are kernel, d2h")
     if graph and (host == "pageable" or scratch != "none" or handoff != "event"):
         raise ValueError("graph: a captured pass takes pinned memory, events and no scratch")
-    if not context.device.startswith("cuda"):
-        raise SkipSide("a pipeline over CUDA streams needs a GPU")
-    torch.cuda.set_device(torch.device(context.device))
+    context.use_gpu("a pipeline over CUDA streams needs a GPU")
     stage = compute(context, kernel=kernel, each=total_bytes // items, rounds=rounds, scratch=scratch)
     return _Pipeline(context, plan, stage, pinned=host == "pinned").workload(total_bytes, graph=graph)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from aiperf.workloads.contract import Context, SkipSide, Work, Workload
+from aiperf.workloads.contract import Context, Work, Workload
 from aiperf.workloads.shared.cupy_kernels import import_cupy, view_stream
 from aiperf.workloads.shared.seeded import generator
 
@@ -112,9 +112,7 @@ def _array(context: Context, impl: str, host: Any) -> tuple[Any, Callable[[Any],
         return tensor, lambda values: tensor.copy_(torch.from_numpy(values)), by_torch
     if impl != "cupy":
         raise ValueError(f"op standardise_rows has impl numpy, cupy and torch, not {impl}")
-    if not context.device.startswith("cuda"):
-        raise SkipSide("CuPy needs a GPU")
-    torch.cuda.set_device(torch.device(context.device))
+    context.use_gpu("CuPy needs a GPU")
     array = import_cupy().empty(host.shape, np.float32)
 
     def by_cupy() -> Any:

@@ -177,7 +177,7 @@ def expression(asked: SimpleNamespace) -> Workload:
         launcher(op, depth=asked.depth, block=asked.block, warps=asked.warps)
     if impl in ("triton", "opaque", "transparent"):
         need_triton(context.device)
-    if impl == "transparent" and not context.device.startswith("cuda"):
+    if impl == "transparent" and not context.on_gpu:
         raise SkipSide("torch.compile cannot look into a kernel that Triton's interpreter runs")
     shapes = {"all": (n // cols, cols) if operation.rows else (n,), "row": (cols,), "table": (TABLE,)}
     inputs = {name: empty(context, shapes[g.layout], kind) for name, g in operation.inputs.items()}

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
+from aiperf.workloads.contract import Context, Size, Work, Workload
 from aiperf.workloads.shared.host_memory import HostBuffer, bind, host_buffer
 from aiperf.workloads.shared.seeded import Charge, empty, memory_charge
 from aiperf.workloads.transfer.scattered import SPREAD, Scattered
@@ -43,9 +43,7 @@ def copy(
     """
     asked = SimpleNamespace(**locals())
     _check(asked)
-    if not context.device.startswith("cuda"):
-        raise SkipSide("copies between host and GPU need a GPU")
-    torch.cuda.set_device(torch.device(context.device))
+    context.use_gpu("copies between host and GPU need a GPU")
     if numa != "any" or register != "none":
         return _by_hand(asked)
     places = size // part * SPREAD * part if part else size
