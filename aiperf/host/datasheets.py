@@ -56,7 +56,7 @@ class Witness:
 
     by: str
     """vendor or third party."""
-    told: str
+    what: str
     """What it is, where, and when it was read."""
 
 
@@ -258,11 +258,11 @@ def _witnesses(top: _SheetReader) -> dict[str, Witness]:
     found = {}
     for name, plain in (top.take("checks", dict, needed=False) or {}).items():
         part = _SheetReader(f"{top.where}: checks: {name}", plain, top.faults)
-        by, *told = (part.take(key, str) or "" for key in ("by", "what", "address", "date"))
+        by, *what = (part.take(key, str) or "" for key in ("by", "what", "address", "date"))
         part.end()
         if by and by not in _MARKS:
             part.fault("by", f'"{by}" is not vendor or third party.')
-        found[str(name)] = Witness(by, "{}, {}, read {}".format(*told))
+        found[str(name)] = Witness(by, "{}, {}, read {}".format(*what))
     return found
 
 
@@ -359,4 +359,4 @@ def _origin(part: _SheetReader, papers: _Papers) -> tuple[str, str]:
             part.fault("checked", f'"{name}" is none of the checks.')
     best = next((by for by in _MARKS if any(one.by == by for one in found)), "")
     title = f"{papers.documents.get(named or '', '')} {_MARKS[best]}"
-    return title, "; ".join(one.told for one in found)
+    return title, "; ".join(one.what for one in found)

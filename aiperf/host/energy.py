@@ -36,7 +36,7 @@ class EnergyCounter:
 
 @dataclass(frozen=True)
 class Window:
-    """What all counters together told in one window."""
+    """What all counters together showed in one window."""
 
     ended: float = 0.0
     """The clock's time of the last update that counts."""
@@ -49,7 +49,7 @@ class Window:
     busy_cpus: float | None = None
     """CPUs' worth of time that the whole machine used meanwhile."""
     temperature: float | None = None
-    """Degrees Celsius of the hottest device when the window began; None where none tells."""
+    """Degrees Celsius of the hottest device when the window began; None where none is shown."""
     problem: str = ""
 
 
@@ -98,9 +98,9 @@ class EnergyMeter:
         return self._clock()
 
     def window(self, seconds: float, *, pause: Callable[[float], None] | None = None) -> Window:
-        """Watch the counters until each has told at least ``seconds`` between its first update and its last.
+        """Watch the counters until each has covered at least ``seconds`` between its first update and its last.
 
-        A counter tells its energy as of its latest update, up to 100 ms ago on a GPU: a window cut anywhere else
+        A counter shows its energy as of its latest update, up to 100 ms ago on a GPU: a window cut anywhere else
         would hold energy of before it began and miss some of its end. ``pause``: as for ``rest``.
         """
         heat = self.temperature()
@@ -114,8 +114,8 @@ class EnergyMeter:
         while min(edge.seconds for edge in edges) < seconds:
             (pause or self._sleep)(_POLL_S)
             now = self._clock()
-            if told := self._look(edges, now):
-                return Window(problem=told)
+            if problem := self._look(edges, now):
+                return Window(problem=problem)
             if now - began > seconds + 2 * _LONGEST_UPDATE_S:
                 slowest = min(zip(edges, self._counters, strict=True), key=lambda pair: pair[0].seconds)[1]
                 return Window(problem=f"{slowest.name} did not change for {_LONGEST_UPDATE_S:g} s and longer")
@@ -149,8 +149,8 @@ def gpu_meter(gpus: Sequence[Gpu], *, library: Any = None, **clocks: Any) -> Ene
     """The meter of these GPUs (through ``library``, or pynvml): NVML's total energy counter, in mJ."""
     source = f"NVML, GPU {', '.join(str(gpu.index) for gpu in gpus)}"
     if cut := [gpu.index for gpu in gpus if gpu.mig]:
-        told = f"GPU {cut[0]} is cut into MIG slices, and its counter holds the energy of all of them"
-        return EnergyMeter((), source=source, problem=told)
+        problem = f"GPU {cut[0]} is cut into MIG slices, and its counter holds the energy of all of them"
+        return EnergyMeter((), source=source, problem=problem)
     nvml, problem = open_nvml(library)
     if nvml is None:
         return EnergyMeter((), source=source, problem=problem)
@@ -190,14 +190,14 @@ def cpu_meter(root: Path = proc.ROOT, **clocks: Any) -> EnergyMeter:
     def hottest() -> float | None:
         zones = (root / "sys/class/thermal").glob("thermal_zone*")
         mine = (zone for zone in zones if (proc.read_text(zone / "type") or "").strip() == _PACKAGE_ZONE)
-        told = (proc.read_int(zone / "temp") for zone in mine)
-        return _hottest(None if one is None else one / 1000 for one in told)
+        degrees = (proc.read_int(zone / "temp") for zone in mine)
+        return _hottest(None if one is None else one / 1000 for one in degrees)
 
     return EnergyMeter(counters, source=source, problem=problem, temperature=hottest, root=root, **clocks)
 
 
-def _hottest(told: Iterable[float | None]) -> float | None:
-    return max((float(one) for one in told if one is not None), default=None)
+def _hottest(degrees: Iterable[float | None]) -> float | None:
+    return max((float(one) for one in degrees if one is not None), default=None)
 
 
 def _busy_cpus(before: dict[int, proc.CpuTime], after: dict[int, proc.CpuTime], seconds: float) -> float | None:

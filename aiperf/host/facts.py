@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU as NVML tells it; None where NVML does not answer."""
+    """One GPU as NVML shows it; None where NVML does not answer."""
 
     index: int
     name: str
@@ -45,7 +45,7 @@ class HostFacts:
     cuda_driver: str = ""
     """CUDA version of the driver, ``13.0``."""
     peer_access: bool | None = None
-    """Whether the first two GPUs may read each other; None when there are fewer than two or it cannot be told."""
+    """Whether the first two GPUs may read each other; None when there are fewer than two or it is unknown."""
     gds_active: bool = False
     gds_problem: str = ""
     root: bool = False

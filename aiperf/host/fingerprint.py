@@ -21,7 +21,7 @@ from aiperf.host.read import libraries
 
 _GIB = 1024**3
 _NAMED = 3
-"""Changed files that are told by name."""
+"""Changed files that are named."""
 _MUST_MATCH = ("torch", "triton", "cupy", "numpy", "nccl", "cudnn", "cublas")
 """Libraries whose version changes what a kernel costs."""
 _SOFTWARE = (

@@ -21,7 +21,7 @@ _MOST_CPUS = 4096
 def gpu_cpus(
     gpus: Sequence[Gpu], *, allowed: Sequence[int], library: Any = None, root: Path = proc.ROOT
 ) -> tuple[tuple[int, ...], ...]:
-    """For each GPU, in order, the allowed CPUs on its NUMA node; all allowed ones where nothing tells, or none is."""
+    """For each GPU, in order, the allowed CPUs on its NUMA node; all allowed ones where that is unknown or none is."""
     if not gpus:
         return ()
     nvml, _ = open_nvml(library)
@@ -53,8 +53,8 @@ def assign_cpus(near: Sequence[Sequence[int]], each: int) -> tuple[int, ...] | N
 def _near(nvml: Nvml, handle: Any, allowed: Sequence[int], root: Path) -> tuple[int, ...]:
     if handle is None:
         return tuple(allowed)
-    told = _of_kernel(nvml.bus_id(handle), root) or _of_driver(nvml, handle)
-    return tuple(cpu for cpu in allowed if cpu in told) or tuple(allowed)
+    near = _of_kernel(nvml.bus_id(handle), root) or _of_driver(nvml, handle)
+    return tuple(cpu for cpu in allowed if cpu in near) or tuple(allowed)
 
 
 def _of_kernel(bus: str, root: Path) -> set[int]:

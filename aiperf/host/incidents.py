@@ -1,4 +1,4 @@
-"""Judges what telemetry saw of the environment while a pair ran: which of it voids the pair, which is only told.
+"""Judges what telemetry saw of the environment while a pair ran: which of it voids the pair, which is only reported.
 
 What must not live here: reading anything, and statistics over the sides' times.
 """
@@ -13,7 +13,7 @@ from aiperf.records import Incident
 
 _STEAL = 0.02
 _COST = 0.01
-"""Share of one core from which the reading itself is told as a disturbance."""
+"""Share of one core from which the reading itself is reported as a disturbance."""
 _JUDGED_S = 1.0
 """A shorter pair is over after a reading or two, of which one more or less is a share of its own."""
 _VOIDING = {
@@ -33,7 +33,7 @@ def judge(telemetry: Telemetry, own_pids: Collection[int]) -> tuple[Incident, ..
     """What of the environment touched the pair, per METHOD.md 7.
 
     Heat, a power brake, another process on the GPU, changed clocks: the pair is void. The power cap is a cost of the
-    code itself, and stolen CPU time is noise of both sides: told, not void. ``own_pids``: aiperf and its workers;
+    code itself, and stolen CPU time is noise of both sides: reported, not void. ``own_pids``: aiperf and its workers;
     their descendants are own too.
     """
     incidents = [*_slowdowns(telemetry), *_foreign(telemetry, set(own_pids))]

@@ -1,4 +1,4 @@
-"""What must stand still while a case is measured: clocks and limits that were set, error counts, the governor.
+"""What must not change while a case is measured: clocks and limits that were set, error counts, the governor.
 
 What must not live here: judging a change, and what moves with the load (telemetry.py).
 """
@@ -14,7 +14,7 @@ from aiperf.host.nvml import Nvml
 
 
 def invariants(nvml: Nvml | None, handles: dict[int, Any], *, cpus: Sequence[int], root: Path) -> dict[str, str]:
-    """Name (with its unit) -> value of what must not change within a pair; without what the machine does not tell."""
+    """Name (with its unit) -> value of what must not change within a pair; without what the machine does not show."""
     found = {name: f"{value:.15g}" for name, value in _of_gpus(nvml, handles).items() if value is not None}
     if governors := sorted({name for cpu in cpus if (name := proc.governor(cpu, root))}):
         found["governor of the CPUs"] = ", ".join(governors)

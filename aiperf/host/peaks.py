@@ -74,7 +74,7 @@ class Peak:
     latest: float = 0.0
     """Best sample of the latest occasion, which ``value`` may surpass; 0 where it was not kept."""
     launches: int = 0
-    """Launches of the best variant on the latest occasion; 0 where they were not told apart."""
+    """Launches of the best variant on the latest occasion; 0 where they were not counted."""
     interval_low: float = 0.0
     interval_high: float = 0.0
     """95 % interval of what the best sample of a launch comes to, over those launches; 0 where there was none."""

@@ -29,7 +29,7 @@ class CpuTime:
 
 @dataclass(frozen=True)
 class Process:
-    """One process as /proc/PID/stat tells it."""
+    """One process as /proc/PID/stat shows it."""
 
     pid: int
     parent: int
@@ -156,7 +156,7 @@ def ancestors(pid: int, root: Path = ROOT) -> tuple[int, ...]:
 def strangers(found: Iterable[int], root: Path = ROOT) -> tuple[int, ...]:
     """Those that are there, and neither this process nor started by it: sides that wait for their turn are none.
 
-    What /proc does not list is gone, or counted in another PID namespace, where nobody can tell whose it is.
+    What /proc does not list is gone, or counted in another PID namespace, where its owner is unknown.
     """
     there = (pid for pid in sorted(found) if process(pid, root) is not None)
     return tuple(pid for pid in there if os.getpid() not in (pid, *ancestors(pid, root)))

@@ -59,7 +59,7 @@ def rapl_packages(root: Path = proc.ROOT) -> tuple[tuple[RaplPackage, ...], str]
             return (), _why_not(path)
         wraps_at = proc.read_int(zone / "max_energy_range_uj")
         if not wraps_at:
-            return (), f"{path} does not tell where it wraps around"
+            return (), f"{path} does not say where it wraps around"
         name = (proc.read_text(zone / "name") or "").strip()
         found.append(RaplPackage(name, zone, wraps_at, _limit(zone)))
     return tuple(found), ""

@@ -175,7 +175,7 @@ def _cuda_version(nvml: Nvml) -> str:
 
 
 def _peer_access(nvml: Nvml, handles: tuple[Any, ...]) -> bool | None:
-    """Whether the first two GPUs can read each other, both ways; None when NVML does not tell."""
+    """Whether the first two GPUs can read each other, both ways; None when NVML does not say."""
     if len(handles) < 2:
         return None
     read, good = nvml.constant("NVML_P2P_CAPS_INDEX_READ", 0), nvml.constant("NVML_P2P_STATUS_OK", 0)

@@ -32,7 +32,7 @@ class XidWatch:
 
     @property
     def watching(self) -> bool:
-        """Whether any GPU tells its errors."""
+        """Whether any GPU reports its errors."""
         return bool(self._uuids)
 
     def seen(self) -> list[str]:

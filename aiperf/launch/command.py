@@ -36,7 +36,7 @@ SLICES = "slices of all sides"
 """Mark of programs that take turns of milliseconds: no reading is one side's."""
 
 Mark = Callable[[str | None], None]
-"""Told whose run it is, by the side's name or, of a phase, by words; None between runs."""
+"""Called with whose run it is, by the side's name or, of a phase, by words; None between runs."""
 
 
 def _nobody(_: str | None) -> None:
@@ -130,7 +130,7 @@ def measure_command_pair(
     mark: Mark = _nobody,
 ) -> Pair | Failure:
     """Measure one pair of programs. ``plan`` comes from ``plan_commands``, once per case; None makes one first.
-    ``meter``: the energy counters of the case, where energy is asked for; the caller closes them. ``mark`` is told
+    ``meter``: the energy counters of the case, where energy is asked for; the caller closes them. ``mark`` gets
     whose run it is, before it starts and after it ended.
 
     Leaves no process and no file behind. Raises KeyboardInterrupt when cancelled.

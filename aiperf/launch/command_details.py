@@ -1,4 +1,4 @@
-"""What the finished runs of a pair of whole programs come to: samples, what each side used, who was in their way.
+"""The finished runs of a pair of whole programs as records: samples, what each side used, who was in their way.
 
 What must not live here: starting a program, waiting for it, comparing what it printed.
 """
@@ -60,7 +60,7 @@ def sample_of(run: Run) -> Sample:
 
 
 def side_run(side: Side, runs: Sequence[Run], plan: CommandPlan, seed: int, energy: EnergyReading | None) -> SideRun:
-    """What a side told besides its samples."""
+    """What a side reported besides its samples."""
     held_s = sum(run.held_s for run in runs) if plan.sliced else 0.0
     peaks = [run.ended.peak_bytes for run in runs if run.ended.peak_bytes is not None]
     pads = [pad_bytes(run_seed(seed, side.name, "measure", run.index)) for run in runs]

@@ -24,7 +24,7 @@ from aiperf.units import format_time
 Start = Callable[[str, int], Child]
 """Starts the run of the given index of a side's program."""
 Judge = Callable[[str, Child, Ended | None], None]
-"""Told of a side's run while it lasts (no end yet) and when it ended; raises what ends the pair."""
+"""Called with a side's run while it lasts (no end yet) and when it ended; raises what ends the pair."""
 
 _LEAST_SHARE = 0.9
 """Share of the time that a program has to be running: the rest is aiperf's work of starting it again."""
@@ -49,27 +49,27 @@ def measure_program_energy(
 
     ``paces``: seconds of a run of each side. ``strangers``: sides that open a GPU though the case names none. Every
     run that is begun ends by itself; an iteration is one run. Raises what ``start`` and ``judge`` raise, and leaves no
-    program behind then either. ``mark`` is told whose windows it is.
+    program behind then either. ``mark`` gets whose windows it is.
     """
     if settings.energy_seconds <= 0 or meter is None:
         return {}
     if meter.problem:
         return refused(names, meter, meter.problem)
-    told = refused([name for name in names if name in strangers], meter, _UNDECLARED)
-    measured = [name for name in names if name not in told]
+    unmeasured = refused([name for name in names if name in strangers], meter, _UNDECLARED)
+    measured = [name for name in names if name not in unmeasured]
     if not measured:
-        return told
+        return unmeasured
     windows = Windows(measured, seed=seed, settings=settings, meter=meter, mark=mark)
     windows.alternate(_ProgramWindows(windows, paces, start, judge).fill)
-    return windows.readings(needs_gpu=needs_gpu) | told
+    return windows.readings(needs_gpu=needs_gpu) | unmeasured
 
 
 def held_back(reading: EnergyReading | None, *, slept_s: float, runs: int) -> dict[str, str]:
     """What has to be said of a reading beside times of slices: its runs were not held back, those were."""
     if reading is None or reading.problem or not runs:
         return {}
-    told = f"of {reading.iterations} runs alone, never held back; in slices, where its times are from, a run was "
-    return {"energy": f"{told}held back for {format_time(slept_s / runs)}"}
+    alone = f"of {reading.iterations} runs alone, never held back; in slices, where its times are from, a run was "
+    return {"energy": f"{alone}held back for {format_time(slept_s / runs)}"}
 
 
 class _ProgramWindows:

@@ -67,7 +67,7 @@ class Windows:
         meter: EnergyMeter,
         mark: Callable[[str | None], None] = lambda _: None,
     ) -> None:
-        """``mark`` is told whose window begins; None between them."""
+        """``mark`` gets whose window begins; None between them."""
         self.meter, self.mark = meter, mark
         self.seconds = settings.energy_seconds / WINDOWS
         """How long a window has to be."""
@@ -75,7 +75,7 @@ class Windows:
         self._names, self._seed, self._draw = tuple(names), seed, random.Random(f"{seed}-energy")
 
     def alternate(self, run: Callable[[str], None]) -> None:
-        """``run`` fills one window of the side that it is told; between them nobody runs."""
+        """``run`` fills one window of the side that it is given; between them nobody runs."""
         for index in range(WINDOWS):
             for name in round_order((IDLE, *self._names), index=index, seed=self._seed):
                 if name == IDLE:
@@ -92,7 +92,7 @@ class Windows:
         return self.meter.window(seconds, pause=pause)
 
     def readings(self, *, needs_gpu: bool) -> dict[str, EnergyReading]:
-        """What the windows told of each side."""
+        """What the windows showed of each side."""
         idle = self.accounts[IDLE]
         return {n: _reading(self.accounts[n], idle, self.meter, needs_gpu=needs_gpu) for n in self._names}
 

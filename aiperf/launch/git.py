@@ -103,7 +103,7 @@ def repo_of(path: Path) -> Path:
             hint = "Put it under git (git init, git commit), or leave ref out."
             raise usage("is in no git repository, so a ref of it means nothing.", hint, str(path)) from None
         hint = "Leave ref out, or let git work there."
-        raise usage(f"git cannot tell its repository: {error.tail or error}.", hint, str(path)) from None
+        raise usage(f"git cannot find its repository: {error.tail or error}.", hint, str(path)) from None
 
 
 def resolve(repo: Path, ref: str) -> str:

@@ -62,7 +62,7 @@ class Guardian:
                 self._send(f"-{pgid}\n".encode())
 
     def scratch(self, path: Path) -> None:
-        """Remove this folder when the guardian ends; told before it is made, a kill in between leaves nothing."""
+        """Remove this folder when the guardian ends; announced before it is made, a kill in between leaves nothing."""
         if not path.is_absolute() or path.parent == path or "\n" in str(path):
             raise ValueError(f"{path!s} cannot be a scratch folder: it must be absolute and not the root")
         with self._lock:
@@ -112,8 +112,8 @@ class Guardian:
     def _await_ready(process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
         with process.stdout as words:
-            told = select.select([words], [], [], _START_S)[0] and words.read(1)
-        if not told:
+            ready = select.select([words], [], [], _START_S)[0] and words.read(1)
+        if not ready:
             process.kill()
             raise OSError(f"it gave no sign of life within {_START_S:g} s (exit status {process.wait()})")
 

@@ -42,7 +42,7 @@ from aiperf.records import CheckResult, EnergyReading, Incident, Pair, Sample, S
 from aiperf.settings import Settings
 
 SETTING_UP, CHECKING = "set-up phase", "check phase"
-"""Marks of phases, told apart from sides by their words."""
+"""Marks of phases, which their spaces distinguish from sides."""
 _IDLE_SHARE = 0.10
 """CPU time of an idle side, as a share of the measured time, from which it counts as busy."""
 _IDLE_FLOOR_S = 0.1
@@ -58,7 +58,7 @@ class Where:
     scratch: Path
     guardian: Guardian
     mark: Callable[[str | None], None]
-    """Told whose turn it is; a phase goes by words (``warm-up of before``), a side by its name, neither by None."""
+    """Called with whose turn it is; a phase by words (``warm-up of before``), a side by its name, neither by None."""
     meter: EnergyMeter | None = None
     """Energy counters of what the case uses; None when energy is not asked for."""
     exchange: Path | None = None
@@ -228,7 +228,7 @@ class _Session:
         with self._spent.on("save"):
             self._save(names, launched.gangs, leaving=leaving)
         self._judge_idle(names, launched, played.samples)
-        # Last: what the sides told of memory and counters is about the rounds.
+        # Last: what the sides report of memory and counters is about the rounds.
         with self._spent.on("energy"):
             self._energy |= measure_energy(
                 launched.gangs,

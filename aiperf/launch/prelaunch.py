@@ -36,7 +36,7 @@ class PrelaunchPool:
         self._left: deque[set[int]] = deque(maxlen=_REMEMBERED)
         self._turn = 0
         """CPUs given out so far, round and round: the next pair starts on those after them."""
-        self._undead: list[str] = []
+        self._unkillable: list[str] = []
 
     @property
     def pids(self) -> set[int]:
@@ -45,7 +45,7 @@ class PrelaunchPool:
 
     @property
     def ready(self) -> int:
-        """How many processes wait and have done all that they were told so far."""
+        """How many processes wait and have done all that they were asked so far."""
         return sum(_processes(started.plan) for started in self._waiting if started.settled)
 
     def retire(self, started: Started) -> None:
@@ -61,15 +61,15 @@ class PrelaunchPool:
     def unkillable(self) -> tuple[str, ...]:
         """Sentences about processes that could not be ended, since this was asked last: no pair that is measured now
         is to blame for them."""
-        told, self._undead = tuple(self._undead), []
-        return told
+        found, self._unkillable = tuple(self._unkillable), []
+        return found
 
     def _end(self, started: Started) -> None:
         try:
             started.end()
         except AiperfError as error:
             pair = f"pair {started.plan.index} of {started.plan.case.id}"
-            self._undead.append(f"{error}; it was started for {pair}")
+            self._unkillable.append(f"{error}; it was started for {pair}")
 
     def fill(
         self, coming: Sequence[tuple[PairPlan, int]], *, spare: tuple[int, ...], most: int, open_gpu: bool = False

@@ -86,7 +86,7 @@ class Started:
 
     @property
     def settled(self) -> bool:
-        """Whether it has done all that it was told so far."""
+        """Whether it has done all that it was asked so far."""
         return all(gang.settled for gang in self.unique())
 
     def unique(self) -> list[Gang]:

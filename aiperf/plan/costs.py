@@ -50,7 +50,7 @@ def load_prices(name: str) -> Prices:
         raise usage(f"cannot be read as YAML: {' '.join(str(error).split())}.", where=str(path)) from None
     if not isinstance(data, dict):
         raise usage("is not a mapping of prices.", where=str(path))
-    if faults := [Fault(str(path), *told) for told in _faults(data)]:
+    if faults := [Fault(str(path), *fault) for fault in _faults(data)]:
         raise UserError(faults)
     prices = {key: float(data[key]) for key in _PRICES if key in data}
     return Prices(name, data["currency"].strip(), data["source"].strip(), str(data["date"]), **prices)
@@ -58,21 +58,23 @@ def load_prices(name: str) -> Prices:
 
 def _faults(data: dict[Any, Any]) -> list[tuple[str, str]]:
     known = [f.name for f in fields(Prices) if f.name != "name"]
-    told = [(f'"{key}" is not a price.', f"Allowed: {', '.join(known)}.") for key in data if key not in known]
+    faults = [(f'"{key}" is not a price.', f"Allowed: {', '.join(known)}.") for key in data if key not in known]
     for key in _TEXTS:
         value = data.get(key)
         if not isinstance(value, str) or not value.strip() or not value.isprintable():
-            told.append((f"{key} is missing or no text.", "A price is worth what is known of where it comes from."))
+            faults.append(
+                (f"{key} is missing or not a text.", "A price is worth what is known of where it comes from.")
+            )
     if isinstance(data.get("currency"), str) and len(data["currency"]) > _MOST_CURRENCY:
-        told.append((f'currency: "{data["currency"]}" is too long.', "For example: USD."))
+        faults.append((f'currency: "{data["currency"]}" is too long.', "For example: USD."))
     if not _is_date(data.get("date")):
-        told.append(("date is missing or no date.", "Write when the prices were read, e.g. 2026-01-31."))
+        faults.append(("date is missing or not a date.", "Write when the prices were read, e.g. 2026-01-31."))
     for key in _PRICES:
         if key in data and not _is_price(data[key]):
-            told.append((f'{key}: "{data[key]}" is not a number of 0 or above.', ""))
+            faults.append((f'{key}: "{data[key]}" is not a number of 0 or above.', ""))
     if not any(key in data for key in _PRICES):
-        told.append(("holds no price.", f"Give at least one of {', '.join(_PRICES)}."))
-    return told
+        faults.append(("holds no price.", f"Give at least one of {', '.join(_PRICES)}."))
+    return faults
 
 
 def _is_date(value: Any) -> bool:

@@ -116,7 +116,7 @@ def _peer(ask: _Ask) -> Iterator[Unmet]:
         yield "needs peer access between two GPUs, this host has fewer than two", "run it on a host with 2 GPUs"
     elif ask.host.peer_access is None:
         yield (
-            "needs peer access between GPUs, this host does not tell whether it has it",
+            "needs peer access between GPUs, and this host does not show whether it has it",
             "look at nvidia-smi topo -p2p r",
         )
     else:

@@ -16,7 +16,7 @@ from aiperf.records import Case, Side
 from aiperf.scenario.wording import shown
 
 COMMIT_VARIABLE = "AIPERF_COMMIT"
-"""Tells the processes of a side which commit they run; changes that are in no commit follow a plus sign."""
+"""Names to the processes of a side the commit that they run; changes that are in no commit follow a plus sign."""
 REPOSITORY_VARIABLE = "AIPERF_REPOSITORY"
 """Names the repository whose checkout a side runs; nothing that the side imports may come from there."""
 _HARNESS = "aiperf"

@@ -19,7 +19,7 @@ _CHANGES = "uncommitted changes"
 def conflicts(earlier: RunRecord, now: RunRecord, *, words: tuple[str, str] = ("then", "now")) -> list[str]:
     """What differs between the run that began and the one that would go on; one run has one of each.
 
-    ``now`` must have been through the store's encoding, as ``earlier`` was: lists, not tuples. ``words`` tell the two
+    ``now`` must have been through the store's encoding, as ``earlier`` was: lists, not tuples. ``words`` name the two
     apart.
     """
     found = []

@@ -236,5 +236,5 @@ class _SuiteReader(KeyReader):
             what = f"duration: {shown(value)} is not a measured duration."
             self.fault(at, what, f"Write {NOT_MEASURED}, or a mapping with {allowed(_RAN)}.")
             return NOT_MEASURED
-        told = {key: self.text((*at, key), value[key]) for key in _RAN}
-        return f"{told['took']} at {told['precision']} precision on {told['on']} (commit {told['commit']})"
+        ran = {key: self.text((*at, key), value[key]) for key in _RAN}
+        return f"{ran['took']} at {ran['precision']} precision on {ran['on']} (commit {ran['commit']})"

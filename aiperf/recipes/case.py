@@ -137,7 +137,7 @@ def advance(
     """Measure pairs until the next look, or until the budget (seconds of the case; the precision's by default) cannot
     hold another one. An interrupt is recorded in the state and raised again.
 
-    Before each pair ``expect`` is told which are likely to follow: this case's, and those of the cases ``then``.
+    Before each pair ``expect`` gets those that are likely to follow: this case's, and those of the cases ``then``.
     """
     limit = state.settings.precision.case_seconds if budget is None else budget
     later = [plan for case in then for plan in coming(case)]

@@ -25,7 +25,7 @@ def names_refs(case: Case) -> bool:
 
 
 def check_refs(cases: Iterable[Case]) -> None:
-    """Look for the mistakes that git tells at once, before anything is started.
+    """Look for the mistakes that git finds at once, before anything is started.
 
     Raises UserError with every one: no repository, an unknown ref, a ref that cannot change what the side runs.
     """
@@ -48,12 +48,12 @@ def with_checkouts(
     Raises LaunchFailed, naming the side and with the tail of the output, for a commit that cannot be found, checked
     out, built or run; UserError for a case outside any repository.
     """
-    told = progress or (lambda _: None)
+    note = progress or (lambda _: None)
     fitted = []
     for case in cases:
         if names_refs(case):
-            _warn_of_bytecode(case, told)
-            case = _Fitting(case, worktrees, build, told).fitted()
+            _warn_of_bytecode(case, note)
+            case = _Fitting(case, worktrees, build, note).fitted()
         fitted.append(case)
     return tuple(fitted)
 

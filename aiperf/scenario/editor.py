@@ -19,7 +19,7 @@ _ROW = {"type": "string", "minLength": 1}
 def json_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a scenario file.
 
-    It knows keys, types and units; what only the workload's signature can tell stays with aiperf.
+    It knows keys, types and units; what only the workload's signature shows stays with aiperf.
     """
     schema = ScenarioFile.model_json_schema()
     check = schema["properties"]["check"]

@@ -45,8 +45,8 @@ class Listing:
 
     def speaks_of(self, word: str) -> bool:
         """Whether ``word``, in any case, is part of its name, its title, its workload or a row of the book."""
-        told = (self.name, self.title, self.workload, *self.workloads, *self.book)
-        return any(word.casefold() in text.casefold() for text in told)
+        texts = (self.name, self.title, self.workload, *self.workloads, *self.book)
+        return any(word.casefold() in text.casefold() for text in texts)
 
 
 def list_scenarios(folders: Sequence[Path] | None = None) -> list[Listing]:

@@ -117,7 +117,7 @@ def _axis_values(document: Document, at: tuple[str, str], key: str, values: list
             yield document.fault(place, f"{dotted(place)}: {shown(value)} is not text.", 'Quote it, e.g. "1".')
         text = axis_text(value)
         if text in texts:
-            what = f"{dotted(place)}: {shown(value)} cannot be told from value {texts[text] + 1}."
+            what = f"{dotted(place)}: {shown(value)} names the same case as value {texts[text] + 1}."
             yield document.fault(place, what, "Remove it; every value of an axis names a case.")
         texts.setdefault(text, index)
 
@@ -207,13 +207,13 @@ def _measure(document: Document, parts: Outline) -> Iterator[Fault]:
 
 
 def _metric(document: Document, parts: Outline, measure: dict[str, Any]) -> Iterator[Fault]:
-    """What a case is about must be something that its sides can tell."""
+    """What a case is about must be something that its sides report."""
     metric, at = measure.get("metric"), ("measure", "metric")
     if parts.is_command and metric in ("first_iteration", "gpu_memory", *_LATENCIES):
-        what = f"measure.metric: a command tells no {metric}."
+        what = f"measure.metric: a command reports no {metric}."
         yield document.fault(at, what, "Choose time, user, system or peak_memory.")
     elif metric in ("user", "system") and not parts.is_command:
-        what = f"measure.metric: only commands tell {metric} time."
+        what = f"measure.metric: only commands report {metric} time."
         yield document.fault(at, what, "Choose time, memory, first_iteration or a latency.")
     elif metric == "gpu_memory" and not parts.gpus_needed:
         what = "measure.metric: gpu_memory needs a GPU, and the scenario does not ask for one."

@@ -201,7 +201,7 @@ class MeasureFile(_Strict):
     max_pairs: Annotated[int, Field(ge=3, le=10_000)] = 40
     """Most launch pairs to measure."""
     metric: PrimaryMetric = "time"
-    """The metric that the verdict and expect are about; memory is the GPU's where one is used. Time is told beside."""
+    """The metric that the verdict and expect are about; memory is the GPU's where one is used."""
 
 
 class CheckFile(_Strict):

@@ -97,7 +97,7 @@ def read_signature(workload: str, *, base: Path) -> Signature:
 
 def lacking(text: str, function: str, params: Iterable[str]) -> str:
     """What a source text, of another commit, lacks for a call of ``function`` with these parameters, e.g. ``no function
-    f``; empty when it lacks nothing, or when only running it could tell.
+    f``; empty when it lacks nothing, or when only running it could show it.
     """
     try:
         tree = ast.parse(text)
@@ -259,7 +259,7 @@ class _Aliases(ast.NodeTransformer):
 
 
 def _value(module: _Module, node: ast.expr, hops: int = _HOPS) -> Any:
-    """A default as data; a text for what only running the module could tell."""
+    """A default as data; a text for what only running the module could show."""
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):

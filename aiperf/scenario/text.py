@@ -15,7 +15,7 @@ def axis_text(value: Any) -> str:
     """A value of an axis as a case's name shows it: ``1MiB``, ``true``, ``1024x768``.
 
     Two values with equal text cannot stand in one axis: their records would share a file. So characters that file
-    names should not hold are replaced, and a long text is cut and told apart by a hash.
+    names should not hold are replaced, and a long text is cut and made unique by a hash.
     """
     if isinstance(value, bool):
         text = str(value).lower()

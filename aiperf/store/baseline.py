@@ -111,12 +111,12 @@ def promote(sessions: Sequence[PromotedRun], *, who: str, why: str, when: str, i
         raise UserError(faults)
     git = sessions[-1].run.git
     runs = tuple(session.run.run for session in sessions)
-    told = Promotion(who.strip(), why.strip(), when, git.get("sha", ""), git.get("diff", ""), runs)
+    promotion = Promotion(who.strip(), why.strip(), when, git.get("sha", ""), git.get("diff", ""), runs)
     tau = dict(held.tau)
     for session in sessions:
         for case, value in session.tau.items():
             tau[case] = max(value, tau.get(case, 0.0))
-    return replace(held, promotions=(*held.promotions, told), entries=tuple(entries.values()), tau=tau)
+    return replace(held, promotions=(*held.promotions, promotion), entries=tuple(entries.values()), tau=tau)
 
 
 def _against_session(session: PromotedRun) -> list[Fault]:
@@ -154,11 +154,11 @@ def _against_host(session: PromotedRun, must_match: Mapping[str, Any], into: Bas
     found = differing({"must_match": must_match}, session.fingerprint)
     if not found:
         return []
-    told = "; ".join(f"{d.name}: {d.then} there, {d.now} here" for d in found[:_SHOWN])
+    apart = "; ".join(f"{d.name}: {d.then} there, {d.now} here" for d in found[:_SHOWN])
     more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     other = "the baseline" if into is not None else "the first run"
     hint = "Keep one baseline file for each kind of host."
-    return [Fault(session.run.run, f"was measured on another host than {other}: {told}{more}.", hint)]
+    return [Fault(session.run.run, f"was measured on another host than {other}: {apart}{more}.", hint)]
 
 
 def _against_known(sessions: Sequence[PromotedRun], held: Baseline) -> list[Fault]:

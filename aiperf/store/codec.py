@@ -201,10 +201,10 @@ def _as_it_comes(kind: Any) -> type | None:
 
 
 def _literal(allowed: tuple[Any, ...]) -> Decoder:
-    told = f"one of {', '.join(map(str, allowed))}"
+    one_of = f"one of {', '.join(map(str, allowed))}"
 
     def decode(value: Any) -> Any:
-        _expect(value in allowed, told, value)
+        _expect(value in allowed, one_of, value)
         return value
 
     return decode

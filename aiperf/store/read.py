@@ -30,7 +30,7 @@ class Damaged:
 
     @property
     def sentence(self) -> str:
-        """What to tell the reader of a table."""
+        """A sentence for the reader of a table."""
         if self.path.name == RUN_FILE:
             lost = "the run's own record is damaged, its host, settings and end are unknown"
             return f"{self.path} {self.reason}: {lost}"

@@ -64,17 +64,17 @@ def all_concluded_again(
 
     One whose samples cannot be read stays as it is stored.
     """
-    fresh, told = [], []
+    fresh, problems = [], []
     for record in records:
         try:
             again = concluded_again(run, record)
         except UserError as error:
             again = record
-            told.append(f"{record.case.id} cannot be recomputed: {error.faults[0].where}: {error.faults[0].what}")
+            problems.append(f"{record.case.id} cannot be recomputed: {error.faults[0].where}: {error.faults[0].what}")
         if not same_results(record.results, again.results):
-            told.append(f"{record.case.id} differs from what was stored")
+            problems.append(f"{record.case.id} differs from what was stored")
         fresh.append(again)
-    return tuple(fresh), tuple(told)
+    return tuple(fresh), tuple(problems)
 
 
 def differing(run: StoredRun) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ def differing(run: StoredRun) -> tuple[str, ...]:
 def newest_measured(results: Path, *, host_id: str) -> tuple[tuple[Measured, ...], tuple[Damaged, ...]]:
     """Headlines of the newest record of every case: of this host, else of a reference run; and what is damaged.
 
-    Every side is told against each that it was compared with: the first one and the one before it. Gated commits,
+    Every side is shown against each that it was compared with: the first one and the one before it. Gated commits,
     calibration sessions and other tools' numbers are no measurement of a scenario and are left out.
     """
     own, references = entries(results), entries(reference_folder(results))

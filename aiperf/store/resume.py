@@ -37,7 +37,7 @@ def reopen(earlier: StoredRun, now: RunRecord) -> tuple[RunWriter, RunRecord]:
 
 
 def stored_cases(earlier: StoredRun, cases: Sequence[Case], *, note: Callable[[str], None]) -> dict[str, CaseRecord]:
-    """Records of ``cases`` that are kept or gone on with, samples included; ``note`` tells what is measured again."""
+    """Records of ``cases`` that are kept or gone on with, samples included; ``note`` gets what is measured again."""
     wanted = {case.id: case for case in cases}
     records, damaged = earlier.read_cases()
     for spoilt in damaged:

@@ -37,7 +37,7 @@ _TYPES = {
 """Column -> Parquet type. slot: place of the pair in the record, unique even where a void pair's index is used again;
 position: place of the side in the pair's order; started: of the pair, seconds since the epoch."""
 _LATENCIES = "latencies_s"
-"""A column of lists, in files of which a sample tells any."""
+"""A column of lists, in files where a sample has any."""
 
 
 def strip_samples(record: CaseRecord) -> CaseRecord:
@@ -92,10 +92,10 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
     import pyarrow.parquet as pq
 
     try:
-        told = [_LATENCIES] if _LATENCIES in pq.read_schema(io.BytesIO(data)).names else []
-        table = pq.read_table(io.BytesIO(data), columns=["case", "slot", "pair", *_SAMPLE, *told])
+        lists = [_LATENCIES] if _LATENCIES in pq.read_schema(io.BytesIO(data)).names else []
+        table = pq.read_table(io.BytesIO(data), columns=["case", "slot", "pair", *_SAMPLE, *lists])
         columns = [table.column(name).to_pylist() for name in ("slot", "pair", *_SAMPLE)]
-        latencies = [tuple(row or ()) for row in table.column(_LATENCIES).to_pylist()] if told else [()] * len(table)
+        latencies = [tuple(row or ()) for row in table.column(_LATENCIES).to_pylist()] if lists else [()] * len(table)
         cases = set(table.column("case").unique().to_pylist())
     except (pa.ArrowException, OSError, KeyError) as error:
         raise CorruptRecord(_no_samples(error)) from None
@@ -112,7 +112,7 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
 
 
 def has_latencies(path: Path) -> bool:
-    """Whether any sample in a file tells latencies; also False where that cannot be read. Reads the end of it."""
+    """Whether any sample in a file has latencies; also False where that cannot be read. Reads the end of it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -31,7 +31,7 @@ def test_an_import_tells_value_spread_replicates_and_what_was_left_out(here) -> 
         " sorted    894 ns  12.6 %  3 × process\n"
         " reversed  648 ns  10.2 %  3 × process\n"
         " 3 warm-up values left out\n"
-        " the file does not tell its time zone: the date is taken as UTC\n"
+        " the file names no time zone: the date is taken as UTC\n"
     )
 
 

@@ -48,7 +48,7 @@ UNMET = {
     "gpu memory": (Needs(gpus=1, gpu_memory=120 * GIB), "needs 120 GiB of free GPU memory, 100 GiB is free"),
     "peers unknown": (
         Needs(gpus=2, peer_access=True),
-        "needs peer access between GPUs, this host does not tell whether it has it",
+        "needs peer access between GPUs, and this host does not show whether it has it",
     ),
     "gds": (Needs(gds=True), "GPUDirect Storage is not active (nvidia-fs not loaded)"),
     "library": (Needs(libraries={"cupy": ""}), "needs cupy, which is not installed"),

@@ -49,7 +49,7 @@ CASES = {
     "axis with a wrong value": ("axes: {n: [1, 2.5]}\n", "x.yaml:7:15: axes.n[2]: 2.5 is not a whole number."),
     "axis with a value twice": (
         "axes: {n: [1, 1]}\n",
-        "x.yaml:7:15: axes.n[2]: 1 cannot be told from value 1. Remove it; every value of an axis names a case.",
+        "x.yaml:7:15: axes.n[2]: 1 names the same case as value 1. Remove it; every value of an axis names a case.",
     ),
     "axis that a side fixes": (
         "axes: {pinned: [true]}\n",
@@ -208,7 +208,7 @@ def test_a_good_file_has_no_fault(write, good):
     ("extra", "says"),
     [
         ("{metric: speed}", 'x.yaml:7:19: measure.metric: "speed" is not allowed; allowed: time, '),
-        ("{metric: user}", "x.yaml:7:19: measure.metric: only commands tell user time. Choose time, memory, "),
+        ("{metric: user}", "x.yaml:7:19: measure.metric: only commands report user time. Choose time, memory, "),
         ("{metric: gpu_memory}", "x.yaml:7:19: measure.metric: gpu_memory needs a GPU, and the scenario does not"),
         (
             "{metric: peak_memory, isolation: in_process}",
@@ -225,4 +225,4 @@ def test_a_command_is_about_what_a_program_tells(faults, write):
     text = "title: t\nwhy: w\nbefore: {command: [ls]}\nafter: {command: [ls, -l]}\nmeasure: {metric: "
     assert load_scenario(write(text + "peak_memory}\n")).measure.metric == "peak_memory"
     (line,) = faults(text + "latency_p90}\n")
-    assert line.endswith("a command tells no latency_p90. Choose time, user, system or peak_memory.")
+    assert line.endswith("a command reports no latency_p90. Choose time, user, system or peak_memory.")

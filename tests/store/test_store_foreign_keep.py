@@ -83,7 +83,7 @@ def test_a_file_without_a_date_takes_the_time_it_was_written_and_says_so(tmp_pat
     os.utime(path, (1_700_000_000, 1_700_000_000))
     imported = take(path, tmp_path)
     assert imported.folder.name == "2023-11-14T22-13-20-imported"
-    assert any("tells no date" in note for note in note_sentences(imported.records[0]))
+    assert any("has no date" in note for note in note_sentences(imported.records[0]))
 
 
 def test_the_same_content_is_imported_once_unless_asked_again(tmp_path: Path) -> None:

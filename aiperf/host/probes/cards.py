@@ -29,14 +29,14 @@ class Card:
         return reader.maybe(f"{self.folder}/type") == _INFINIBAND
 
     def speed(self, reader: HostReader) -> int:
-        """Mb/s. Raises Unreadable: virtual cards tell none, and a card without a link says -1."""
+        """Mb/s. Raises Unreadable: virtual cards have none, and a card without a link says -1."""
         found = reader.number(f"{self.folder}/speed")
         if found <= 0:
-            raise Unreadable(f"{self.name} tells no speed", f"/{self.folder}/speed")
+            raise Unreadable(f"{self.name} shows no speed", f"/{self.folder}/speed")
         return found
 
     def node(self, reader: HostReader) -> int | None:
-        """Its NUMA node; None when the kernel does not tell."""
+        """Its NUMA node; None when the kernel does not say."""
         for folder in self._devices():
             found = proc.read_int(reader.root / folder / "numa_node")
             if found is not None and found >= 0:
@@ -44,7 +44,7 @@ class Card:
         return None
 
     def local_cpus(self, reader: HostReader) -> tuple[int, ...]:
-        """The CPUs beside it; empty when the kernel does not tell."""
+        """The CPUs beside it; empty when the kernel does not say."""
         for folder in self._devices():
             try:
                 if text := reader.maybe(f"{folder}/local_cpulist"):

@@ -1,4 +1,4 @@
-"""Probes of the switches of frameworks and libraries, as far as variables and hardware tell them.
+"""Probes of the switches of frameworks and libraries, as far as variables and hardware show them.
 
 What must not live here: loading a framework; a switch that only a program sets is said to be unreadable.
 """

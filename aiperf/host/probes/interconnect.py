@@ -32,10 +32,10 @@ _SWITCH_CLASS = "0x0680"
 
 
 def _links(gpu: GpuSight) -> tuple[int, int] | None:
-    """Links that are up, and links that there are; None when NVML does not tell."""
+    """Links that are up, and links that there are; None when NVML does not say."""
     states = [gpu.ask("nvmlDeviceGetNvLinkState", link) for link in range(_LINKS)]
-    told = [state for state in states if state is not None]
-    return (sum(told), len(told)) if told else None
+    known = [state for state in states if state is not None]
+    return (sum(known), len(known)) if known else None
 
 
 def _p2p(first: GpuSight, second: GpuSight, name: str, default: int) -> int | None:
@@ -50,7 +50,7 @@ def _way(first: GpuSight, second: GpuSight) -> tuple[str, int]:
         return "NVLink", 0
     found = first.nvml.ask("nvmlDeviceGetTopologyCommonAncestor", first.handle, second.handle)
     if found is None:
-        raise Unreadable("NVML does not tell how the GPUs are connected", "nvmlDeviceGetTopologyCommonAncestor")
+        raise Unreadable("NVML does not show how the GPUs are connected", "nvmlDeviceGetTopologyCommonAncestor")
     return f"PCIe across {_ANCESTORS.get(int(found), str(found))}", int(found)
 
 
@@ -83,7 +83,7 @@ def _all_to_all(reader: HostReader) -> Finding:
     if len(set(ways.values())) > 1:
         note = "pairs are connected in different ways: their bandwidths differ"
         return Finding("warn", _named(ways), "nvmlDeviceGetP2PStatus", note)
-    reason = f"the bandwidth of each pair is told only by copies on the GPUs ({_named(ways)})"
+    reason = f"only copies on the GPUs show the bandwidth of each pair ({_named(ways)})"
     raise Unreadable(reason, "nvmlDeviceGetP2PStatus", "aiperf peaks p2p")
 
 
@@ -110,10 +110,10 @@ def _saturation(reader: HostReader) -> Finding:
         }
         moved = gpu.nvml.fields(gpu.handle, (_SENT, _RECEIVED))
         if not counts and not moved:
-            raise Unreadable("NVML tells neither traffic nor errors of the links", "nvmlDeviceGetNvLinkErrorCounter")
+            raise Unreadable("NVML shows neither traffic nor errors of the links", "nvmlDeviceGetNvLinkErrorCounter")
         bad = [f"{count} {word} errors" for word, count in counts.items() if count]
-        parts = bad or (["no errors"] if counts else ["errors not told"])
-        parts += [f"{format_bytes(sum(moved.values()) * 1024)} moved so far"] if moved else ["traffic not told"]
+        parts = bad or (["no errors"] if counts else ["errors unknown"])
+        parts += [f"{format_bytes(sum(moved.values()) * 1024)} moved so far"] if moved else ["traffic unknown"]
         said.append(", ".join(parts))
         levels.append("warn" if bad else "ok")
     return Finding(worst(levels), each(said), "nvmlDeviceGetNvLinkErrorCounter, nvmlDeviceGetFieldValues")
@@ -135,13 +135,13 @@ def _fabric(reader: HostReader) -> Finding:
             raise Absent("no NVSwitch is seen from here")
         return Finding("ok" if set(known) == {"completed"} else "warn", f"fabric {each(known)}", where)
     runs = "nv-fabricmanager" in reader.processes
-    told = reader.command(("systemctl", "is-active", "nvidia-fabricmanager"))
-    said = told.out.strip() if told is not None and told.out.strip() else "not told by systemd"
+    output = reader.command(("systemctl", "is-active", "nvidia-fabricmanager"))
+    said = output.out.strip() if output is not None and output.out.strip() else "unknown to systemd"
     value = f"{switches} NVSwitches, fabric manager {'runs' if runs else said}"
     value += f", fabric {each(states)}" if states else ""
     good = (runs or said == "active") and not set(states) & {"not started", "in progress"}
-    if not good and not runs and said == "not told by systemd" and not states:
-        raise Unreadable("neither systemd nor NVML tells of the fabric manager", where)
+    if not good and not runs and said == "unknown to systemd" and not states:
+        raise Unreadable("neither systemd nor NVML shows the fabric manager", where)
     return Finding("ok" if good or set(states) == {"completed"} else "unfit", value, where)
 
 

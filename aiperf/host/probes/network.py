@@ -101,7 +101,7 @@ def _affinity(reader: HostReader) -> Finding:
     for card in cards(reader):
         local = card.local_cpus(reader) or (_only_node(reader) or ())
         if not local:
-            raise Unreadable(f"the kernel does not tell which CPUs are beside {card.name}", f"/{card.folder}/device")
+            raise Unreadable(f"the kernel does not say which CPUs are beside {card.name}", f"/{card.folder}/device")
         served = _served(reader, card, "smp_affinity_list")
         away += [card.name] if not set(served) <= set(local) else []
         said.append(f"{card.name} on CPU {format_cpus(served)}, beside CPU {format_cpus(local)}")
@@ -126,7 +126,7 @@ def _card_nodes(reader: HostReader) -> Finding:
         own = card.node(reader)
         if own is None or not nodes:
             raise Unreadable(
-                f"the kernel does not tell the NUMA node of {card.name}", f"/{card.folder}/device/numa_node"
+                f"the kernel does not show the NUMA node of {card.name}", f"/{card.folder}/device/numa_node"
             )
         served = _served(reader, card, "effective_affinity_list")
         used = sorted(n for n, cpus in nodes.items() if set(cpus) & set(served))

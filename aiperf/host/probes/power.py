@@ -14,7 +14,7 @@ _IDLE, _HALF = 10, 50
 _NEAR_MAX = 0.9
 _NEAR_LIMIT_C = 5
 _HOT_C = 85
-"""The book's figure, for GPUs whose own threshold NVML does not tell."""
+"""The book's figure, for GPUs whose own threshold NVML does not show."""
 _COOL_IDLE_C = 45
 _EVEN_C = 10
 _LONGEVITY = 0.85
@@ -83,9 +83,9 @@ def _heat(reader: HostReader) -> Finding:
     for gpu in reader.gpus:
         now = _temperature(gpu)
         kind = gpu.nvml.constant("NVML_TEMPERATURE_THRESHOLD_SLOWDOWN", 1)
-        told = gpu.whole.ask("nvmlDeviceGetTemperatureThreshold", kind)
-        edge = int(told) if told else _HOT_C
-        said.append(f"{now} °C, slows down at {edge} °C" if told else f"{now} °C, slow-down threshold not told")
+        threshold = gpu.whole.ask("nvmlDeviceGetTemperatureThreshold", kind)
+        edge = int(threshold) if threshold else _HOT_C
+        said.append(f"{now} °C, slows down at {edge} °C" if threshold else f"{now} °C, slow-down threshold unknown")
         near = now >= edge - _NEAR_LIMIT_C
         levels.append("unfit" if now >= edge else "warn" if near else "ok")
     return Finding(worst(levels), each(said), "nvmlDeviceGetTemperature, nvmlDeviceGetTemperatureThreshold")
@@ -118,7 +118,7 @@ def _energy(reader: HostReader) -> Finding:
         return Finding("ok", said, "nvmlDeviceGetTotalEnergyConsumption")
     power = [gpu.whole.ask("nvmlDeviceGetPowerUsage") for gpu in reader.gpus]
     if any(value is None for value in power):
-        raise Unreadable("NVML tells neither energy nor power of this GPU", "nvmlDeviceGetTotalEnergyConsumption")
+        raise Unreadable("NVML shows neither energy nor power of this GPU", "nvmlDeviceGetTotalEnergyConsumption")
     said = each(f"{_watts(value)} now" for value in power)
     return Finding("ok", said, "nvmlDeviceGetPowerUsage", "no energy counter: power has to be summed over time")
 
@@ -231,7 +231,7 @@ PROBES = (
     Probe(
         "perf-per-watt",
         "GPU",
-        "Throughput a watt can be told",
+        "Throughput a watt is measurable",
         "nvmlDeviceGetPowerManagementLimitConstraints, nvmlDeviceGetPowerUsage",
         "power and the range of its limit are readable",
         "Memory-bound work often loses little at a lower limit.",

@@ -171,10 +171,10 @@ class HostReader:
 
     def run(self, *argv: str) -> CommandOutput:
         """What a command says within two seconds. Raises Unreadable when it cannot be started or is too slow."""
-        told = self.command(argv)
-        if told is None:
+        output = self.command(argv)
+        if output is None:
             raise Unreadable(f"{argv[0]} is not installed or does not answer in {_COMMAND_S:g} s", argv[0])
-        return told
+        return output
 
     def which(self, name: str) -> str:
         """Where PATH finds a program, or empty."""

@@ -65,7 +65,7 @@ def _driver(reader: HostReader) -> Finding:
     gpus, facts, built = reader.gpus, reader.facts, reader.packages.torch_cuda
     where = "nvmlSystemGetDriverVersion, nvmlSystemGetCudaDriverVersion_v2, torch/version.py"
     if not facts.driver or not facts.cuda_driver:
-        raise Unreadable(f"NVML tells no driver version for {len(gpus)} GPUs", where)
+        raise Unreadable(f"NVML shows no driver version for {len(gpus)} GPUs", where)
     value = f"driver {facts.driver} for CUDA {facts.cuda_driver}"
     if not built:
         return Finding("ok", f"{value}; torch's CUDA is not known", where)
@@ -87,7 +87,7 @@ def _firmware(reader: HostReader) -> Finding:
     cards = [(n, reader.maybe(f"sys/class/infiniband/{n}/fw_ver")) for n in reader.names("sys/class/infiniband")]
     said += [f"{name} {version}" for name, version in cards if version]
     try:
-        roms = [str(gpu.whole.ask("nvmlDeviceGetVbiosVersion") or "not told") for gpu in reader.gpus]
+        roms = [str(gpu.whole.ask("nvmlDeviceGetVbiosVersion") or "unknown") for gpu in reader.gpus]
     except (Absent, Unreadable):
         roms = []
     said += [f"VBIOS {each(roms)}"] if roms else []
@@ -154,7 +154,7 @@ def _collectives(reader: HostReader) -> Finding:
     version = reader.packages.versions.get("nccl", "") or _library(reader)
     where = "metadata of this interpreter, libnccl.so.2, NCCL_ALGO"
     if not version:
-        raise Unreadable("torch brings its own NCCL, and only a loaded torch tells which", where)
+        raise Unreadable("torch brings its own NCCL, and only a loaded torch shows which", where)
     chosen = [f"{n}={reader.environ[n]}" for n in ("NCCL_ALGO", "NCCL_PROTO") if reader.environ.get(n)]
     old = not at_least(version, _PAT)
     value = ", ".join([f"NCCL {version} for {count} GPU{'s' if count > 1 else ''}", *chosen])
@@ -225,7 +225,7 @@ PROBES = (
         "NVTX",
         "installed metadata",
         "nvtx installed",
-        "Named ranges tell a profile which side and which phase a kernel belongs to.",
+        "Named ranges show a profile which side and which phase a kernel belongs to.",
         "pip install nvtx",
         _markers,
     ),

@@ -102,7 +102,7 @@ def _compat(text: str) -> str:
     try:
         found = json.loads(lines)["properties"]["allow_compat_mode"]
     except (ValueError, KeyError, TypeError):
-        return "not told" if text else "at its default"
+        return "unknown" if text else "at its default"
     return "allowed" if found else "forbidden"
 
 

@@ -20,7 +20,7 @@ from aiperf.store.importers.common import Benchmark, Foreign, Replicate, Timing
 SIDE = "after"
 """The one side of an imported case: the code as it was then."""
 PRECISION = "imported"
-"""Stands where a run tells how carefully aiperf measured it."""
+"""Stands in the place of the precision with which aiperf measured."""
 _LONGEST = 100
 
 

@@ -41,7 +41,7 @@ class Replicate:
 
     timings: tuple[Timing, ...]
     started: float = 0.0
-    """Seconds since the epoch; 0 when the file does not tell."""
+    """Seconds since the epoch; 0 when the file does not say."""
     seconds: float = 0.0
 
 
@@ -221,7 +221,7 @@ def moment(text: str) -> tuple[datetime | None, str]:
     if found is None or found.year not in _YEARS:
         return None, f'the date "{text[:_SHOWN]}" could not be read'
     if found.tzinfo is None:
-        return found.replace(tzinfo=UTC), "the file does not tell its time zone: the date is taken as UTC"
+        return found.replace(tzinfo=UTC), "the file names no time zone: the date is taken as UTC"
     return found, ""
 
 

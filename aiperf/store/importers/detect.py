@@ -1,4 +1,4 @@
-"""Which tool wrote a file, told by what it holds; and the bytes of the file, unpacked and within bounds.
+"""Which tool wrote a file, by what it holds; and the bytes of the file, unpacked and within bounds.
 
 What must not live here: any tool's format beyond its outline.
 """
@@ -55,7 +55,7 @@ def load(path: Path) -> bytes:
 
 
 def parse(data: bytes, path: Path, *, tool: str = AUTO) -> Foreign:
-    """Read the content of a file of ``tool``, or of the tool that its outline tells. Raises UserError."""
+    """Read the content of a file of ``tool``, or of the tool that its outline shows. Raises UserError."""
     where = str(path)
     try:
         document = Node(json.loads(data))

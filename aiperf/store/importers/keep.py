@@ -26,7 +26,7 @@ from aiperf.store.write import RunWriter, StoreError
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _UNKNOWN_HOST = "imported"
 _HOST_NOTE = (
-    "the file tells nothing of the machine: name it with --host-id, or this run is comparable with no other run"
+    "the file says nothing about the machine: name it with --host-id, or this run is comparable with no other run"
 )
 
 
@@ -87,11 +87,11 @@ def import_files(paths: Sequence[Path], options: ImportOptions) -> tuple[tuple[I
 
 
 def derived_host_id(foreign: Foreign, digest: str) -> tuple[str, str]:
-    """Derive a host's id from what the file tells of the machine, and a note where it tells nothing.
+    """Derive a host's id from what the file says about the machine, and a note where it says nothing.
 
     Equal descriptions give equal ids, and none equals a measured one (those have no prefix). The name of the host
     counts only where neither CPU nor GPU is named: containers change theirs, equal nodes have different ones.
-    A file that tells nothing gets an id of its own, because two unknown machines are not one.
+    A file that says nothing gets an id of its own, because two unknown machines are not one.
     """
     machine: dict[str, Any] = dict(foreign.machine)
     if foreign.hostname and not machine.keys() & {"cpu_model", "gpus"}:
@@ -129,14 +129,14 @@ def _import(path: Path, options: ImportOptions, known: dict[str, str]) -> Import
 
 
 def _dated(foreign: Foreign, path: Path) -> Foreign:
-    """Take the file's own time where the tool tells none."""
+    """Take the file's own time where the tool gives none."""
     if foreign.started is not None:
         return foreign
     try:
         written = datetime.fromtimestamp(int(path.stat().st_mtime), UTC)
     except (OSError, ValueError, OverflowError):
         raise usage("has no date, and neither does its folder.", "Write the file again.", str(path)) from None
-    note = "the file tells no date: the time at which it was last written is taken"
+    note = "the file has no date: the time at which it was last written is taken"
     return replace(foreign, started=written, finished=written, notes=(*foreign.notes, note))
 
 
@@ -164,7 +164,7 @@ def _run_record(
     options: ImportOptions,
     records: Sequence[CaseRecord],
 ) -> RunRecord:
-    told = {"hostname": foreign.hostname} if foreign.hostname else {}
+    named = {"hostname": foreign.hostname} if foreign.hostname else {}
     kept = {"tool": foreign.tool, "version": foreign.version, "file": path.name, "sha256": digest}
     return RunRecord(
         run=name,
@@ -174,7 +174,7 @@ def _run_record(
         finished=records[0].finished,
         precision=PRECISION,
         settings={"imported": {**kept, "when": datetime.now(UTC).isoformat(timespec="seconds")}},
-        host={"imported_from": foreign.source, **told, **foreign.machine},
+        host={"imported_from": foreign.source, **named, **foreign.machine},
         host_id=host_id,
         software=foreign.software,
         git=foreign.git,

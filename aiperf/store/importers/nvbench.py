@@ -127,7 +127,7 @@ def _samples(summaries: dict[str, dict[str, str]], way: _Way, path: Path) -> tup
     except OSError as error:
         return [], f"{side.name} with the samples cannot be read ({error.strerror}): a value without spread"
     if not data:
-        return [], f"{side.name} does not hold the {size} samples that the file tells of: a value without spread"
+        return [], f"{side.name} does not hold the {size} samples that the file announces: a value without spread"
     return [float(value) for (value,) in struct.iter_unpack("<f", data)], ""
 
 
@@ -174,7 +174,7 @@ def _whole(value: float) -> int:
 
 
 def _gpu(device: Node) -> dict[str, Any]:
-    """What tells one kind of GPU from another."""
+    """What distinguishes one kind of GPU from another."""
     keys = ("name", "sm_version", "number_of_sms", "sm_default_clock_rate", "global_memory_size", "ecc_state")
     return {key: device.value[key] for key in keys if device.maybe(key) is not None}
 
