@@ -22,7 +22,7 @@ from aiperf.analysis.pairs import (
     valid,
     values,
 )
-from aiperf.analysis.second import hodges_lehmann, signed_rank_interval
+from aiperf.analysis.signed_rank import hodges_lehmann, signed_rank_interval
 from aiperf.analysis.verdict import statistical_word
 from aiperf.records import Case, Comparison, Pair, Summary
 

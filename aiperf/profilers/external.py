@@ -13,9 +13,9 @@ from aiperf.errors import usage
 from aiperf.launch.environment import side_environment
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.standalone import run_to_end
-from aiperf.profilers.complaints import complaint
 from aiperf.profilers.environment import profiled_environment, with_libraries
 from aiperf.profilers.reading import NoReport, Pass
+from aiperf.profilers.tool_errors import complaint
 from aiperf.profilers.tools import FoundTool
 
 DOMAIN = "aiperf"

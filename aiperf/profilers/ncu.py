@@ -1,6 +1,6 @@
 """Nsight Compute: GPU counters of the kernels inside a side's range, one kernel at a time.
 
-What must not live here: what its report holds (ncu_read.py), which counters a case claims (claimed.py).
+What must not live here: what its report holds (ncu_read.py), which counters a case claims (claimed_metrics.py).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from pathlib import Path
 
 from aiperf.host.facts import HostFacts
 from aiperf.profilers.arithmetic import wanted
-from aiperf.profilers.claimed import claimed_metrics
-from aiperf.profilers.complaints import COUNTERS_LOCKED, complaint
+from aiperf.profilers.claimed_metrics import claimed_metrics
 from aiperf.profilers.external import DOMAIN, ProgramLaunch, Range, own_ranges, range_passes
 from aiperf.profilers.ncu_read import NCU_METRICS, ncu_ranges, read_ncu
 from aiperf.profilers.permissions import CAP_SYS_ADMIN, is_capable
 from aiperf.profilers.profiler import PassRequest, Profiler, ToolPass, ToolStatus, locate
 from aiperf.profilers.reading import NoReport, Pass, Reading, range_name
+from aiperf.profilers.tool_errors import COUNTERS_LOCKED, complaint
 from aiperf.profilers.tools import FoundTool, has_ncu_report, offered_counters
 from aiperf.records.profiled import ProfileNote, SideProfile
 

@@ -1,6 +1,6 @@
 """Nsight Systems: traces calls to CUDA, kernels, copies and ranges of a program and all that it starts.
 
-What must not live here: what its export holds (nsys_read.py), making one of what it left behind (recover.py).
+What must not live here: what its export holds (nsys_read.py), making one of what it left behind (nsys_export.py).
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from pathlib import Path
 
 from aiperf.host.facts import HostFacts
 from aiperf.launch.scratch import Scratch
-from aiperf.profilers.complaints import complaint
 from aiperf.profilers.environment import profiled_environment, with_libraries
 from aiperf.profilers.external import DOMAIN, ProgramLaunch, Range, own_ranges, range_passes
+from aiperf.profilers.nsys_export import exported, nsys_sqlite
 from aiperf.profilers.nsys_read import nsys_ranges, read_nsys
 from aiperf.profilers.profiler import PassRequest, Profiler, ToolPass, ToolStatus, locate
 from aiperf.profilers.reading import NoReport, Reading
-from aiperf.profilers.recover import exported, nsys_sqlite
+from aiperf.profilers.tool_errors import complaint
 from aiperf.profilers.tools import FoundTool, importers, missing_libraries, packages_of
 
 PLACES = (

@@ -16,7 +16,6 @@ from typing import Any
 from aiperf.errors import AiperfError
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.standalone import MOST_BYTES, failure, run_to_end
-from aiperf.profilers.complaints import complaint
 from aiperf.profilers.environment import (
     missed,
     profiled_environment,
@@ -29,6 +28,7 @@ from aiperf.profilers.notes import joined_sentences
 from aiperf.profilers.profiler import PassRequest, ToolPass, ToolStatus
 from aiperf.profilers.reading import NoReport, Pass, Reading
 from aiperf.profilers.registry import KERNEL_COUNTERS, profiler_named
+from aiperf.profilers.tool_errors import complaint
 from aiperf.profilers.tools import FoundTool
 from aiperf.protocol.messages import SummaryReply
 from aiperf.records import Case, Side

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from aiperf.errors import usage
-from aiperf.profilers.by_hand import by_hand
 from aiperf.profilers.one_pass import passes, refusal
+from aiperf.profilers.shell_line import shell_line
 from aiperf.recipes.profile_case import ProfileRequest
 from aiperf.records import Case
 
@@ -49,7 +49,7 @@ def _lines(cases: Sequence[Case], request: ProfileRequest, folder: Path) -> Iter
                     yield f"# {status.tool} over {side.name}: {side.ref} is checked out by aiperf profile alone"
                     continue
                 for one in passes(case, side, status, seed=request.seed, scratch=folder / case.file_stem):
-                    yield by_hand(one, status.found)
+                    yield shell_line(one, status.found)
 
 
 def left_by_hand(results: Path) -> dict[Path, int]:

@@ -11,8 +11,8 @@ from aiperf.profilers.external import Range
 from aiperf.profilers.ncu import ncu_profile
 from aiperf.profilers.ncu_read import EXTRAS, FIELDS, NCU_METRICS
 from aiperf.profilers.nsys import nsys_profile
+from aiperf.profilers.nsys_export import nsys_export
 from aiperf.profilers.perf import perf_record, perf_report, perf_stat
-from aiperf.profilers.recover import nsys_export
 from aiperf.profilers.tools import FoundTool
 
 ARGV = ["python", "-m", "aiperf.worker.standalone", "spec.json"]

@@ -12,11 +12,11 @@ from profilers_made import Export, notes_of, program, side
 
 from aiperf.launch.guardian import Guardian
 from aiperf.profilers import one_pass
-from aiperf.profilers.complaints import COUNTERS_TAKEN
 from aiperf.profilers.notes import note_sentence
 from aiperf.profilers.one_pass import Done, keep, side_pass, with_peaks
 from aiperf.profilers.profiler import ToolStatus
 from aiperf.profilers.reading import Reading
+from aiperf.profilers.tool_errors import COUNTERS_TAKEN
 from aiperf.profilers.tools import FoundTool
 from aiperf.protocol.messages import SummaryReply
 from aiperf.records import Case, Measure, Side

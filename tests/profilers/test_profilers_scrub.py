@@ -24,9 +24,9 @@ from aiperf.profilers.environment import (
 )
 from aiperf.profilers.notes import note_sentence
 from aiperf.profilers.nsys import nsys_profile
+from aiperf.profilers.nsys_export import nsys_sqlite
 from aiperf.profilers.nsys_read import read_nsys
 from aiperf.profilers.reading import Pass
-from aiperf.profilers.recover import nsys_sqlite
 from aiperf.profilers.registry import statuses
 from aiperf.profilers.scrub import scrub
 

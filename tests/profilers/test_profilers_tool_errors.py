@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.profilers.complaints import COUNTERS_LOCKED, COUNTERS_TAKEN, complaint
+from aiperf.profilers.tool_errors import COUNTERS_LOCKED, COUNTERS_TAKEN, complaint
 
 LOCKED = """\
 ==PROF== Connected to process 4242 (/usr/bin/python3.11)

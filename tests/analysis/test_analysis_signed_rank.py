@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from aiperf.analysis.second import hodges_lehmann, signed_rank_interval
+from aiperf.analysis.signed_rank import hodges_lehmann, signed_rank_interval
 
 D = [0.011, 0.018, -0.004, 0.025, 0.009, 0.031, 0.002]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from profilers_made import Export, host, notes_of, program
 
-from aiperf.profilers import recover, tools
+from aiperf.profilers import nsys_export, tools
 from aiperf.profilers.nsys import nsys_profile
+from aiperf.profilers.nsys_export import nsys_sqlite
 from aiperf.profilers.nsys_read import read_nsys
 from aiperf.profilers.reading import NoReport, Pass
-from aiperf.profilers.recover import nsys_sqlite
 from aiperf.profilers.registry import statuses
 from aiperf.profilers.tools import FoundTool
 
@@ -61,7 +61,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     near = tools.importers
     own = str(tmp_path)
     # The installation of this machine, if any, is not what is tested.
-    monkeypatch.setattr(recover, "importers", lambda path: tuple(p for p in near(path) if str(p).startswith(own)))
+    monkeypatch.setattr(nsys_export, "importers", lambda path: tuple(p for p in near(path) if str(p).startswith(own)))
     return Place(tmp_path)
 
 
@@ -124,7 +124,7 @@ def test_an_importer_that_ends_well_and_writes_nothing_has_failed(place: Place):
 
 
 def test_an_importer_that_cannot_be_started_or_hangs_has_failed(place: Place, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(recover, "_IMPORT_S", 0.3)
+    monkeypatch.setattr(nsys_export, "_IMPORT_S", 0.3)
     place.raw.write_bytes(b"x")
     odd = place.importer("")
     odd.write_bytes(b"\x7fELFnot")

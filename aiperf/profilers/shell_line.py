@@ -1,4 +1,4 @@
-"""A tool's pass as a line for the shell, with the environment that the pass itself would have.
+"""A pass of a tool as one line for the shell, with the environment that the pass itself would have.
 
 What must not live here: running it, and the tool's own command (its module).
 """
@@ -19,7 +19,7 @@ _MARKS = (PAD_VARIABLE, LAUNCH_VARIABLE, PARENT_VARIABLE)
 """By these aiperf knows the processes of a run of its own, and ends those that outlive it."""
 
 
-def by_hand(one: ToolPass, tool: FoundTool | None, *, environ: Mapping[str, str] = os.environ) -> str:
+def shell_line(one: ToolPass, tool: FoundTool | None, *, environ: Mapping[str, str] = os.environ) -> str:
     """One line: the allow-listed environment and no more, then the command; the spec is written. Raises OSError."""
     command = one.command(one.standalone.argv(one.standalone.prepare()))
     env = profiled_environment(one.standalone.environment(), extra=one.standalone.side.env)
