@@ -86,3 +86,17 @@ def sit(rng, case, *, looks=LOOKS, seed=0, **model):
 
 def seeded(number):
     return random.Random(number)
+
+
+NOISE = [0.012, -0.004, 0.006, -0.011, 0.003, -0.006, 0.008, -0.002]
+
+
+def result_of(shift=0.2, *, spread=1.0, base=1e-3, one_order=False, **changes):
+    """The time result of pairs whose log-ratios are ``shift`` plus a fixed noise."""
+    pairs = make_pairs([shift + spread * x for x in NOISE], base=base)
+    if one_order:
+        pairs = [replace(p, order=("before", "after")) for p in pairs]
+    result = conclude(make_case(), pairs, **(SETTINGS | changes))[0]
+    c = result.comparison
+    # Made pairs have an after side of always the same time; a real one scatters.
+    return replace(result, comparison=replace(c, after=replace(c.after, log_sd=0.01)))
