@@ -5,19 +5,16 @@ What must not live here: the rows, answering them, layout.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from aiperf.analysis.book import Answered, answer_rows, missing, unknown_rows, unmeasured, waiting
+from aiperf.analysis.book import answer_rows, missing, unknown_rows, unmeasured, waiting
 from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, with_format
-from aiperf.cli.output import refuse_page_in
+from aiperf.cli.output import refuse_page_in, write_page
 from aiperf.errors import usage
-from aiperf.host.facts import HostFacts
 from aiperf.host.fingerprint import fingerprint
 from aiperf.host.read import read_host
 from aiperf.plan.book import load_book
@@ -26,7 +23,6 @@ from aiperf.report.html.book_page import render_book
 from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.views.book_table import book_view, missing_page
 from aiperf.store.reference import newest_measured
-from aiperf.store.write import write_whole
 
 
 @with_format()
@@ -62,8 +58,9 @@ def book(
     later, unread = waiting(answered), unmeasured(answered)
     answered = missing(answered) if only_missing else answered
     if html:
-        path = _write_page(Path(output) if output else results / "book.html", answered, host, fresh=not output)
-        sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if form is OutputFormat.json else f"{path}\n")
+        where = ", ".join(gpu.name for gpu in host.gpus) or f"{host.cpu_model}, no GPU"
+        path = Path(output) if output else results / "book.html"
+        write_page(path, render_book(answered, host=where), form, fresh=not output)
     else:
         page = missing_page(answered, waiting=later, unmeasured=unread, chapters=asked) if only_missing else None
         print_in(form, book_view(answered, page=page))
@@ -71,15 +68,3 @@ def book(
         print(f"{scenario} cites {row_id}, which is not in the book's catalogue.", file=sys.stderr)
     for spoilt in damaged:
         print(spoilt.sentence, file=sys.stderr)
-
-
-def _write_page(path: Path, answered: Sequence[Answered], host: HostFacts, *, fresh: bool) -> Path:
-    """Write the page; ``fresh`` makes the folder of results where there is none yet. Raises UserError."""
-    where = ", ".join(gpu.name for gpu in host.gpus) or f"{host.cpu_model}, no GPU"
-    try:
-        if fresh:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, render_book(answered, host=where).encode("utf-8", "replace"))
-    except OSError as error:
-        raise usage(f"the page cannot be written ({error.strerror}).", "Give another --output.", str(path)) from None
-    return path

@@ -5,13 +5,16 @@ What must not live here: any format.
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import typer
 
 from aiperf.cli.options import not_together
-from aiperf.errors import Exit
+from aiperf.errors import Exit, usage
 from aiperf.plan.plan import Plan
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.records.profiled import Profile
@@ -27,6 +30,7 @@ from aiperf.report.views.run_table import run_view
 from aiperf.settings import Settings
 from aiperf.store.export import profile_cells
 from aiperf.store.tables.profiled import PROFILE_ROWS
+from aiperf.store.write import write_whole
 
 
 def print_run(
@@ -85,6 +89,18 @@ def case_view(run: RunRecord, record: CaseRecord, *, profile: Profile | None) ->
         [[lambda width: [Line(text) for text in explain_case(run, record, profile=profile, width=width).splitlines()]]],
         json=lambda: document_json([record]),
     )
+
+
+def write_page(path: Path, page: str, form: OutputFormat, *, fresh: bool = False) -> None:
+    """Write a page and print its path; ``fresh`` makes its folder where there is none yet. Raises UserError."""
+    try:
+        if fresh:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        # Names that are not UTF-8 are written with replacements.
+        write_whole(path, page.encode("utf-8", "replace"))
+    except OSError as error:
+        raise usage(f"the page cannot be written ({error.strerror}).", "Give another --output.", str(path)) from None
+    sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if form is OutputFormat.json else f"{path}\n")
 
 
 def refuse_page_in(form: OutputFormat, *, html: bool) -> None:

@@ -5,7 +5,6 @@ What must not live here: reading or concluding.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -24,7 +23,7 @@ from aiperf.cli.options import (
     not_together,
     with_format,
 )
-from aiperf.cli.output import print_profiles, print_run, refuse_page_in
+from aiperf.cli.output import print_profiles, print_run, refuse_page_in, write_page
 from aiperf.errors import Exit, usage
 from aiperf.plan.costs import load_prices
 from aiperf.records import CaseRecord, Pair
@@ -37,7 +36,7 @@ from aiperf.store.parts import open_parts
 from aiperf.store.profiles import read_profiles
 from aiperf.store.read import StoredRun, read_case, read_pairs
 from aiperf.store.reference import all_concluded_again
-from aiperf.store.write import file_name, write_whole
+from aiperf.store.write import file_name
 
 _Recompute = Annotated[
     bool, typer.Option("--recompute", help="Recompute verdicts from the raw samples and report differences.")
@@ -86,8 +85,10 @@ def report(
         # What has no footer says it beside itself.
         warnings += differing
     if html:
-        path = _write_page(stored, records, output=output, cases=cases or (), warnings=warnings, profiles=profiles)
-        sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if form is OutputFormat.json else f"{path}\n")
+        path, page = _page(stored, records, output=output, cases=cases or (), warnings=warnings, profiles=profiles)
+        write_page(path, page, form)
+        for warning in warnings:
+            print(warning, file=sys.stderr)
     elif with_profiles and form in (OutputFormat.csv, OutputFormat.json):
         print_profiles(profiles, form)
         for warning in warnings:
@@ -142,7 +143,7 @@ def _page_name(named: Sequence[str], *, parts: int) -> str:
     return f"report-{named[0]}.html" if len(named) == 1 else "report-cases.html"
 
 
-def _write_page(
+def _page(
     stored: StoredRun,
     records: Sequence[CaseRecord],
     *,
@@ -150,22 +151,12 @@ def _write_page(
     cases: Sequence[str],
     warnings: Sequence[str],
     profiles: Sequence[Profile],
-) -> Path:
+) -> tuple[Path, str]:
+    """Where the page goes, and what it holds."""
     named = [read_case(stored, name).case for name in cases]
     parts = len(stored.folders)
     path = Path(output) if output else stored.folder / _page_name([file_name(case) for case in named], parts=parts)
-    only = [case.id for case in named]
     if profiles and not records:
-        page = profiles_html(stored.record.run, profiles)
-    else:
-        page = render_html(
-            stored.record, records, pairs=partial(read_pairs, stored), warnings=warnings, only=only, profiles=profiles
-        )
-    try:
-        # Names that are not UTF-8 are written with replacements.
-        write_whole(path, page.encode("utf-8", "replace"))
-    except OSError as error:
-        raise usage(f"the page cannot be written ({error.strerror}).", "Give another --output.", str(path)) from None
-    for warning in warnings:
-        print(warning, file=sys.stderr)
-    return path
+        return path, profiles_html(stored.record.run, profiles)
+    pairs, only = partial(read_pairs, stored), [case.id for case in named]
+    return path, render_html(stored.record, records, pairs=pairs, warnings=warnings, only=only, profiles=profiles)

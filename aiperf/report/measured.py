@@ -10,16 +10,13 @@ from itertools import groupby
 from typing import Any
 
 from aiperf.analysis.rows import ComparisonRow, comparison_row
-from aiperf.report.numbers import (
-    clean,
-    confidence,
-    format_change,
-    format_change_interval,
-    format_interval,
-    format_ratio,
-)
+from aiperf.report.numbers import clean, confidence
 from aiperf.report.summary import machine_text
+from aiperf.report.views.cells import change_text, interval_text, ratio_text, verdict_text
 from aiperf.store.reference import Measurement
+
+_SHOWN = ("case", "side", "against", "metric", "verdict", "provisional", "ratio", "low", "high", "alpha", "change")
+"""What programs get of a comparison."""
 
 
 def measured_sentences(measurements: Sequence[Measurement], *, hashes: Collection[str], command: str) -> list[str]:
@@ -39,17 +36,7 @@ def measured_plain(measurements: Sequence[Measurement], *, hashes: Collection[st
     """One object a case and side: verdict, ratio, interval, when and where."""
     return [
         {
-            "case": row.case,
-            "side": row.side,
-            "against": row.against,
-            "metric": row.metric,
-            "verdict": row.verdict,
-            "provisional": row.provisional,
-            "ratio": row.ratio,
-            "low": row.low,
-            "high": row.high,
-            "alpha": row.alpha,
-            "change": row.change,
+            **{name: getattr(row, name) for name in _SHOWN},
             "measured": m.record.finished or m.run.started,
             "host": str(m.run.host.get("hostname") or m.record.host_id),
             "machine": machine_text(m.run.host),
@@ -80,12 +67,6 @@ def _case_lines(measurement: Measurement) -> Iterator[str]:
     several = len(measurement.record.case.sides) > 2
     for row in _primary_rows(measurement):
         name = clean(f"{row.case} {row.side}" if several else row.case)
-        word = f"{row.verdict} (provisional)" if row.provisional else row.verdict
         level = confidence(row.alpha) if row.alpha is not None else "interval"
-        if row.is_time:
-            value = f"{format_ratio(row.ratio, row.low, row.high)} as fast"
-            span = format_interval(row.low, row.high)
-        else:
-            value = f"{row.metric} {format_change(row.change)}"
-            span = format_change_interval(row.change_low, row.change_high)
-        yield f"{name}: {word}, {value} ({level} {span})"
+        value = f"{ratio_text(row)} as fast" if row.is_time else f"{row.metric} {change_text(row)}"
+        yield f"{name}: {verdict_text(row)}, {value} ({level} {interval_text(row)})"

@@ -25,6 +25,11 @@ def clean(text: str) -> str:
     return " ".join("".join(c for c in spaced if c.isprintable()).split())
 
 
+def counted(number: int, thing: str) -> str:
+    """``1 case``, ``3 cases``."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
 def known(value: float | None) -> bool:
     """Whether there is a finite number to print."""
     return value is not None and math.isfinite(value)

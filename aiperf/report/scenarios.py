@@ -18,7 +18,7 @@ from aiperf.report.book_words import row_sentences
 from aiperf.report.layout.formats import Printed, document_json
 from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.measured import measured_plain, measured_sentences
-from aiperf.report.numbers import format_percent
+from aiperf.report.numbers import counted, format_percent
 from aiperf.scenario.model import Layer, Scenario, SideSpec
 from aiperf.scenario.wording import shown_path
 from aiperf.store.codec import to_plain
@@ -148,7 +148,7 @@ def needs_sentence(needs: Needs) -> str:
 def _need(need: Field[Any], value: Any) -> str:
     name = need.name.replace("_", " ")
     if need.name in _COUNTS:
-        return f"{value} {_COUNTS[need.name]}{'s' if value > 1 else ''}"
+        return counted(value, _COUNTS[need.name])
     if need.name in _BYTES:
         return f"{name} {format_bytes(value)}"
     if isinstance(value, dict):

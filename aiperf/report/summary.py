@@ -11,7 +11,7 @@ from typing import Any
 
 from aiperf.analysis.discoveries import Discoveries, discoveries
 from aiperf.records import CaseRecord, RunRecord
-from aiperf.report.numbers import clean, format_percent
+from aiperf.report.numbers import clean, counted, format_percent
 from aiperf.settings import Precision
 from aiperf.units import format_duration
 
@@ -109,7 +109,7 @@ def _where(run: RunRecord) -> list[str]:
         parts.append(f"torch {torch}")
     count = len(run.findings)
     if count:
-        parts.append(f"{count} finding{'s' if count > 1 else ''} of the host")
+        parts.append(f"{counted(count, 'finding')} of the host")
     return [clean(p) for p in parts]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 
@@ -46,6 +48,15 @@ def test_json_holds_every_run_with_its_numbers(here, stored) -> None:
         ["2026-11-01", "2026-11-02"], ["2026-11-03"],
     ]  # fmt: skip
     assert all(p["ratio"] > 0 and p["after"] > 0 for s in document["series"] for p in s["points"])
+
+
+def test_the_trend_is_there_as_markdown_and_as_csv(here, stored) -> None:
+    rows = list(csv.DictReader(io.StringIO(here("history", "tiny", "--all-hosts", "--format", "csv").out)))
+    assert [row["host_id"] for row in rows] == ["h-1", "h-1", "h-2"]
+    assert all(float(row["low"]) < float(row["ratio"]) < float(row["high"]) for row in rows)
+    markdown = here("history", "tiny", "--format", "markdown").out
+    assert markdown.startswith("### tiny · host h-2 (h-2-node)\n")
+    assert "\n| 2026-11-03 00:00 | " in markdown
 
 
 def test_another_metric_and_a_single_case_can_be_asked_for(here, stored) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 
 import pytest
@@ -17,6 +19,16 @@ def test_the_list_names_every_shipped_scenario_and_the_tags(here) -> None:
     assert "Tags: " in told.out
     rows = json.loads(here("list", "--json").out)
     assert {"same-vs-same", "data-parallel-vs-ddp", "train-eager-vs-compile"} <= {row["name"] for row in rows}
+
+
+@pytest.mark.parametrize("words", [(), ("--suites",), ("--workloads",), ("--counters",)])
+def test_every_listing_is_there_as_markdown_and_as_csv_of_the_records_that_json_has(here, words) -> None:
+    rows = json.loads(here("list", *words, "--json").out)
+    read = list(csv.DictReader(io.StringIO(here("list", *words, "--format", "csv").out)))
+    assert [row["name"] for row in read] == [row["name"] for row in rows]
+    markdown = here("list", *words, "--format", "markdown").out
+    assert markdown.startswith("| ")
+    assert sum(line.startswith("| ") for line in markdown.splitlines()) == len(rows) + 2
 
 
 def test_a_tag_and_a_folder_narrow_the_list(here, user) -> None:

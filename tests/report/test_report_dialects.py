@@ -12,7 +12,7 @@ from factory_of_records import make_case, make_comparison, make_result, make_run
 from printed import markdown_of
 
 from aiperf.records import CaseRecord
-from aiperf.report.layout.formats import listing_json
+from aiperf.report.layout.formats import document_json
 from aiperf.report.summary import summary_line
 from aiperf.report.views.cells import change_text, interval_text, limit_text, speedup_text
 from aiperf.report.views.run_rows import RunRow, build_rows
@@ -121,5 +121,5 @@ def test_an_unbounded_interval_is_null_in_json_empty_in_csv_and_a_dash_in_the_ta
 
 
 def test_a_listing_is_a_json_array() -> None:
-    assert json.loads(listing_json([make_case().sides[0]]))[0]["name"] == "before"
-    assert json.loads(listing_json([])) == []
+    assert json.loads(document_json([make_case().sides[0]]))[0]["name"] == "before"
+    assert json.loads(document_json([])) == []

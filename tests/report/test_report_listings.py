@@ -16,7 +16,7 @@ from aiperf.host.datasheets import BookClaim, PeakShare, SheetFigure
 from aiperf.host.peaks import Peak
 from aiperf.records import Check, Measure, Needs, Skip
 from aiperf.report.faults import fault_lines, print_faults
-from aiperf.report.layout.formats import listing_json
+from aiperf.report.layout.formats import document_json
 from aiperf.report.scenarios import check_sentence, needs_sentence, scenario_plain, scenarios_view
 from aiperf.report.views.calibration_table import calibration_page
 from aiperf.report.views.listings import scenarios_view as list_view
@@ -133,7 +133,7 @@ def test_the_plan_is_this_to_the_character() -> None:
     assert text_of(plan_listing(rows, budget=60)).splitlines()[-1].endswith("32 s to 1 m 00 s (budget)")
     short = text_of(plan_listing(rows, budget=5)).splitlines()[-1]
     assert short.endswith("about 32 s: a budget of 5 s does not cut a case's first look short")
-    assert json.loads(listing_json(rows))[2]["skip_reason"] == "needs 2 GPUs, this host has 0"
+    assert json.loads(document_json(rows))[2]["skip_reason"] == "needs 2 GPUs, this host has 0"
 
 
 def test_a_plan_of_nothing_says_so() -> None:
@@ -160,7 +160,7 @@ def test_the_peaks_of_a_known_gpu_are_held_against_its_datasheet_to_the_characte
     assert text_of(peaks_view([near, far])) == HELD
     assert {line.style for line in lines_of(peaks_view([near, far])) if "FAR" in line.text} == {"yellow"}
     assert max(len(line) for line in text_of(peaks_view([near, far]), width=80).splitlines()) <= 80
-    assert json.loads(listing_json([far]))[0]["share"] == 0.42
+    assert json.loads(document_json([far]))[0]["share"] == 0.42
 
 
 def test_a_peak_that_depends_on_the_size_tells_each_size_in_order() -> None:
@@ -168,7 +168,7 @@ def test_a_peak_that_depends_on_the_size_tells_each_size_in_order() -> None:
     row = peak_row(Peak("all_reduce_gloo", 3.1e9, "B/s", 3.0e9, 3.1e9, "", 60, by_size=sizes))
     text = text_of(peaks_view([row]))
     assert text.splitlines()[-1] == " all_reduce_gloo by size: 4 KiB 160 MB/s, 1 MiB 3.10 GB/s"
-    assert json.loads(listing_json([row]))[0]["by_size"] == sizes
+    assert json.loads(document_json([row]))[0]["by_size"] == sizes
 
 
 def test_a_peak_says_in_json_where_its_datasheets_figure_was_read() -> None:
@@ -177,7 +177,7 @@ def test_a_peak_says_in_json_where_its_datasheets_figure_was_read() -> None:
     )
     peak = Peak("dram", 4.1e12, "B/s", 4.0e12, 4.1e12, "", 60)
     row = peak_row(peak, PeakShare("dram", "H200 SXM", seen, 0.85))
-    document = json.loads(listing_json([row, peak_row(peak)]))
+    document = json.loads(document_json([row, peak_row(peak)]))
     assert [entry["datasheet_checked"] for entry in document] == ["a copy, read 2026-11-22", ""]
     assert "[checked in a third party's copy]" in " ".join(text_of(peaks_view([row])).split())
 
@@ -210,7 +210,7 @@ def test_a_scenario_is_explained_to_the_character() -> None:
 
 
 def test_a_scenario_is_json_with_every_default() -> None:
-    document = json.loads(listing_json([scenario_plain(make_scenario())]))[0]
+    document = json.loads(document_json([scenario_plain(make_scenario())]))[0]
     assert (document["lane"], document["cases"], document["needs"]["root"]) == ("gpu", 2, True)
     assert document["axes"] == {"size": ["1MiB", "256MiB"]}
 

@@ -9,7 +9,7 @@ from printed import lines_of, text_of
 
 from aiperf.profilers.counters import COUNTERS
 from aiperf.report.counters import counter_rows
-from aiperf.report.layout.formats import listing_json
+from aiperf.report.layout.formats import document_json
 from aiperf.report.views.listings import counters_view, workloads_view
 from aiperf.report.workloads import workload_view
 from aiperf.scenario.workloads import Parameter, WorkloadListing
@@ -75,7 +75,7 @@ def test_a_few_scenarios_are_all_named():
 
 
 def test_a_workload_is_json_with_what_is_required_and_allowed():
-    (document,) = json.loads(listing_json([COPY]))
+    (document,) = json.loads(document_json([COPY]))
     size, way = document["parameters"]
     assert (size["default"], size["required"], size["allowed"]) == (1 << 28, False, None)
     assert (way["default"], way["required"], way["allowed"]) == (None, True, ["h2d", "d2h"])
@@ -98,7 +98,7 @@ def test_every_counter_is_listed_with_its_unit_its_tools_and_a_meaning():
 
 
 def test_counters_are_json_with_the_preferred_tool_first():
-    rows = json.loads(listing_json(counter_rows(COUNTERS.values())))
+    rows = json.loads(document_json(counter_rows(COUNTERS.values())))
     assert rows[0] == {
         "name": "launches", "unit": "", "meaning": COUNTERS["launches"].meaning, "tools": ["nsys", "torch"]
     }  # fmt: skip

@@ -86,11 +86,6 @@ def _document(form: OutputFormat, printed: Printed) -> Text:
     return printed.csv()
 
 
-def listing_json(rows: Sequence[Any]) -> str:
-    """Any listing as a JSON array of its records; what was not measured is null."""
-    return document_json(list(rows))
-
-
 def document_json(document: Any) -> str:
     """One JSON document; what was not measured is null."""
     return dump_json(document).decode("utf-8")

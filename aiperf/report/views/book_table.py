@@ -17,6 +17,7 @@ from aiperf.report.layout.formats import Printed, document_json, records_csv
 from aiperf.report.layout.page import Block, Page, Sentences
 from aiperf.report.layout.table import Table, TableColumn, listing, table_lines
 from aiperf.report.layout.text import Line, sentence_lines
+from aiperf.report.numbers import counted
 
 _STYLES = {"reproduced": "green", "stronger": "green", "not reproduced": "red", "weaker": "yellow"}
 
@@ -116,7 +117,7 @@ def missing_page(
         said = [f"{every}{' where its workloads exist' if waiting else ''}.", *said]
         return [[Sentences(said)]]
     cells = [(a.row.id, a.row.lane, a.row.family, f"{a.row.before}, against {a.row.after}") for a in rows]
-    said = [f"{len(rows)} core row{'s' if len(rows) > 1 else ''} without a scenario.", *said]
+    said = [f"{counted(len(rows), 'core row')} without a scenario.", *said]
     return [[listing(("row", "lane", "family", "before, against after"), cells)], [Sentences(said)]]
 
 

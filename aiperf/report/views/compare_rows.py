@@ -15,7 +15,7 @@ from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.analysis.notes import note_sentences
 from aiperf.analysis.rows import ComparisonRow
 from aiperf.records import CaseRecord
-from aiperf.report.numbers import DASH, clean
+from aiperf.report.numbers import DASH, clean, counted
 from aiperf.report.views.run_rows import build_rows
 
 NOT_COMPARED, NEW, VANISHED = "not compared", "new", "vanished"
@@ -64,11 +64,6 @@ def compare_rows(across: Across) -> tuple[CompareRow, ...]:
 def letters_of(across: Across) -> list[str]:
     """A, B, ..., Z, R27, R28, ... in the order of the runs."""
     return [ascii_uppercase[i] if i < len(ascii_uppercase) else f"R{i + 1}" for i in range(len(across.runs))]
-
-
-def field_count(count: int) -> str:
-    """``1 must-match field``, ``3 must-match fields``."""
-    return f"{count} must-match field{'' if count == 1 else 's'}"
 
 
 def _case_rows(across: Across, case: CaseAcross) -> list[CompareRow]:
@@ -184,7 +179,7 @@ def _apart(across: Across, number: int, fields: int) -> str:
     lost = [letters_of(across)[place] for place in (0, number) if not across.runs[place].known]
     if lost:
         return f"the host of {' and '.join(lost)} is unknown: the run's own record is damaged"
-    return f"the hosts differ in {field_count(fields)}"
+    return f"the hosts differ in {counted(fields, 'must-match field')}"
 
 
 def _absence(across: Across, case: CaseAcross, number: int) -> tuple[str, str]:

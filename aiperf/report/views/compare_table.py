@@ -16,7 +16,15 @@ from aiperf.report.layout.formats import Printed, document_json, records_csv
 from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.layout.table import Dialect, Table, TableColumn
 from aiperf.report.layout.text import STYLES, Line, cut_to
-from aiperf.report.numbers import DASH, clean, confidence, format_change, format_change_interval, format_percent
+from aiperf.report.numbers import (
+    DASH,
+    clean,
+    confidence,
+    counted,
+    format_change,
+    format_change_interval,
+    format_percent,
+)
 from aiperf.report.summary import header_lines
 from aiperf.report.views.cells import (
     after_text,
@@ -25,7 +33,7 @@ from aiperf.report.views.cells import (
     ratio_interval_text,
     ratio_text,
 )
-from aiperf.report.views.compare_rows import NEW, NOT_COMPARED, VANISHED, CompareRow, field_count, letters_of
+from aiperf.report.views.compare_rows import NEW, NOT_COMPARED, VANISHED, CompareRow, letters_of
 from aiperf.report.views.run_table import run_plain
 
 _ORDER = ("improved", "regressed", "equivalent", "inconclusive", NEW, VANISHED, NOT_COMPARED)
@@ -225,7 +233,7 @@ def _differences(across: Across) -> Iterator[Block]:
             yield Sentences([f"{both}: same host class, software and checkout"])
         if found.must_match:
             compared = "compared nevertheless, because of --force" if across.forced else "not compared"
-            many = field_count(len(found.must_match))
+            many = counted(len(found.must_match), "must-match field")
             yield Sentences([f"{both} differ in {many}: {compared}"], style="bold", mark="**")
             yield _fields_table(found.must_match, letters[0], letter)
         if found.record_only:

@@ -15,7 +15,7 @@ from aiperf.report.layout.formats import Printed, document_json, printed_listing
 from aiperf.report.layout.page import Page, Sentences
 from aiperf.report.layout.table import Table, TableColumn, listing
 from aiperf.report.layout.text import STYLES
-from aiperf.report.numbers import clean, format_percent, format_ratio, format_value
+from aiperf.report.numbers import clean, counted, format_percent, format_ratio, format_value
 from aiperf.report.views.cells import AFTER, BEFORE, INTERVAL, SPEEDUP, interval_text, interval_title, speedup_text
 from aiperf.units import format_duration
 
@@ -81,7 +81,7 @@ def promoted_view(baseline: Baseline, *, path: str) -> Printed:
         for e in baseline.entries
     ]
     of = f" of {last.commit[:12]}{' with uncommitted changes' if last.changed else ''}" if last.commit else ""
-    said = f"{path}: {len(last.runs)} run{'' if len(last.runs) == 1 else 's'}{of} promoted by {last.who}: {last.why}"
+    said = f"{path}: {counted(len(last.runs), 'run')}{of} promoted by {last.who}: {last.why}"
     table = listing(("case", "metric", "newest ratio", "sessions"), rows)
     return printed_listing(baseline.entries, [[table], [Sentences([said])]])
 

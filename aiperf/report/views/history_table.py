@@ -18,7 +18,7 @@ from aiperf.report.layout.formats import Printed, document_json, records_csv
 from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.layout.table import Table, TableColumn
 from aiperf.report.layout.text import STYLES, Line, cut_to
-from aiperf.report.numbers import DASH, clean, confidence, format_change, format_change_interval
+from aiperf.report.numbers import DASH, clean, confidence, counted, format_change, format_change_interval
 from aiperf.report.views.cells import after_text, ratio_interval_text, ratio_text, verdict_text
 from aiperf.report.views.run_rows import build_rows
 
@@ -150,7 +150,7 @@ def _paragraph(series: Series, rows: Sequence[HistoryRow], *, ascii_only: bool) 
     span = f", {' … '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
     return [
         Sentences([" · ".join(heading)], indent="  ", style="bold", mark="### "),
-        Sentences([f"{_count(len(rows), 'run')}{span}"]),
+        Sentences([f"{counted(len(rows), 'run')}{span}"]),
         lambda width: _sparks(series, rows, width=width, ascii_only=ascii_only),
         _table(series, rows),
     ]
@@ -240,7 +240,7 @@ def _notes(found: Sequence[Series], *, hidden: Sequence[Series] = ()) -> list[st
         hosts = list(dict.fromkeys(series.host for series in hidden))
         runs = {point.run.run for series in hidden for point in series.points}
         one = f"host {hosts[0]}" if len(hosts) == 1 else f"{len(hosts)} other hosts"
-        said.append(f"{one} with {_count(len(runs), 'run')} not shown: --all-hosts, each in a block of its own")
+        said.append(f"{one} with {counted(len(runs), 'run')} not shown: --all-hosts, each in a block of its own")
     alphas = {p.result.comparison.alpha for s in found for p in s.points if p.result}
     if len(alphas) == 1:
         said.append(f"intervals: {confidence(alphas.pop())} within a run")
@@ -299,10 +299,6 @@ def _longest(series: Series) -> int:
         count = (0 if point.breaks else count) + point.counts
         longest = max(longest, count)
     return longest
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _plain(series: Series, rows: Sequence[HistoryRow]) -> dict[str, Any]:

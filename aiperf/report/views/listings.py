@@ -14,7 +14,7 @@ from aiperf.report.counters import CounterListing, counter_meaning
 from aiperf.report.layout.formats import Printed, printed_listing
 from aiperf.report.layout.page import Page, Sentences
 from aiperf.report.layout.table import listing
-from aiperf.report.numbers import clean
+from aiperf.report.numbers import clean, counted
 from aiperf.scenario.find import Listing
 from aiperf.scenario.workloads import WorkloadListing
 from aiperf.units import format_duration
@@ -100,7 +100,7 @@ def _where(listing: Listing) -> str:
     if listing.problem:
         return "–"
     if listing.gpus:
-        return f"{listing.gpus} GPU{'s' if listing.gpus > 1 else ''}"
+        return counted(listing.gpus, "GPU")
     return "CPU or GPU" if listing.gpu_sizes else "CPU"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aiperf.host.datasheets import PeakShare
 from aiperf.host.peaks import PEAK_SPECS, Peak
@@ -62,8 +62,7 @@ def peak_row(peak: Peak, held: PeakShare | None = None) -> PeakRow:
     """The row of a peak, beside the datasheet that it is held against."""
     spread = abs(peak.high - peak.low) / peak.value if peak.value else None
     shown = ", ".join(f"{k}={v}" for k, v in peak.conditions.items() if k not in ("cpus", "torch"))
-    figure, claim = (held.figure, held.claim) if held is not None else (None, None)
-    return PeakRow(
+    row = PeakRow(
         peak.name,
         peak.value,
         peak.unit,
@@ -73,17 +72,16 @@ def peak_row(peak: Peak, held: PeakShare | None = None) -> PeakRow:
         launches=peak.launches,
         low=peak.interval_low or None,
         high=peak.interval_high or None,
-        model=held.model if held is not None else "",
-        datasheet=figure.value if figure is not None else None,
-        datasheet_source=figure.source if figure is not None else "",
-        datasheet_checked=figure.checked if figure is not None else "",
-        share=held.share if held is not None else None,
-        far_below=held is not None and held.far_below,
-        book=claim.value if claim is not None else None,
-        book_lines=claim.lines if claim is not None else "",
-        book_error=claim.error if claim is not None else "",
         by_size=dict(sorted(peak.by_size.items(), key=lambda entry: float(entry[0]))),
     )
+    if held is None:
+        return row
+    row = replace(row, model=held.model, share=held.share, far_below=held.far_below)
+    if figure := held.figure:
+        row = replace(row, datasheet=figure.value, datasheet_source=figure.source, datasheet_checked=figure.checked)
+    if claim := held.claim:
+        row = replace(row, book=claim.value, book_lines=claim.lines, book_error=claim.error)
+    return row
 
 
 def peaks_view(rows: Sequence[PeakRow], *, problems: Sequence[str] = ()) -> Printed:

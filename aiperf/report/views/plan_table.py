@@ -14,7 +14,7 @@ from aiperf.report.layout.formats import Printed, printed_listing
 from aiperf.report.layout.page import Sentences
 from aiperf.report.layout.table import Table, TableColumn
 from aiperf.report.layout.text import Line
-from aiperf.report.numbers import clean
+from aiperf.report.numbers import clean, counted
 from aiperf.settings import Settings
 from aiperf.units import format_duration
 
@@ -67,7 +67,7 @@ def plan_listing(rows: Sequence[PlanRow], *, budget: float | None = None, headin
         rows,
         instead=lambda row: Line(f" {row.name}   {_skip(row)}", "dim") if row.skip_reason else None,
     )
-    counts = f"{len(running)} case{'' if len(running) == 1 else 's'} to measure"
+    counts = f"{counted(len(running), 'case')} to measure"
     total = " · ".join([counts, *([f"{skipped} skipped"] if skipped else []), _total(running, budget)])
     return printed_listing(
         rows, [[Sentences([heading] if heading else [])], [table], [Sentences([total])]], kind=PlanRow

@@ -15,7 +15,7 @@ from aiperf.records import CaseRecord, Failure, HostFinding, Result, RunRecord
 from aiperf.records.profiled import Profile
 from aiperf.report.layout.table import Table
 from aiperf.report.mechanism import flag, mechanism_cell
-from aiperf.report.numbers import DASH, clean, format_value
+from aiperf.report.numbers import DASH, clean, counted, format_value
 
 NOT_BEGUN, NO_RECORD = "not begun", "no record"
 """Status of a planned case that the run holds nothing of: it ended before the case, or its record is lost."""
@@ -180,7 +180,7 @@ def _bare_row(record: CaseRecord) -> RunRow:
     sentence, fix = {
         "skipped": (record.skip_reason, record.skip_fix),
         "failed": (failure_sentence(record.failure) if record.failure else "no reason was recorded", ""),
-        "interrupted": (f"after {_count(len(record.pairs), 'pair')}", ""),
+        "interrupted": (f"after {counted(len(record.pairs), 'pair')}", ""),
         "imported": (_imported(record), ""),
         "measured": ("no result", ""),
     }[record.status]
@@ -204,7 +204,7 @@ def _cut_short(record: CaseRecord, pairs: int) -> str:
         voids = sum(pair.void for pair in record.pairs)
         return f"the host disturbed {voids} of {len(record.pairs)} pairs, which therefore do not count: no verdict"
     state = record.status if record.stop else "still going on, or killed,"
-    return f"{state} after {_count(pairs, 'pair')}, before any rule ended the case: no verdict"
+    return f"{state} after {counted(pairs, 'pair')}, before any rule ended the case: no verdict"
 
 
 def _imported(record: CaseRecord) -> str:
@@ -238,7 +238,3 @@ def _quality(record: CaseRecord, result: Result) -> str:
     value = f"{name} {max(errors):.3g}" if errors else name
     bound = f" (at most {check.bound:.3g})" if check.bound is not None else ""
     return clean(f"{value}{bound}{': ' + check.reason if check.reason else ''}")
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
