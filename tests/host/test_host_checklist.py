@@ -20,8 +20,8 @@ from aiperf.scenario.find import Listing, list_scenarios
 ITEMS = load_checklist()
 
 
-def test_the_items_that_a_probe_can_check_are_the_probes_there_are() -> None:
-    assert {item.id for item in ITEMS if item.auto == "probe"} == {probe.id for probe in PROBES}
+def test_every_item_that_a_probe_can_check_has_its_probe() -> None:
+    assert {item.id for item in ITEMS if item.auto == "probe"} <= {probe.id for probe in PROBES}
 
 
 def test_the_checklist_holds_every_item_of_the_book_once() -> None:
