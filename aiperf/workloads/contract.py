@@ -131,6 +131,12 @@ class Context:
         torch.cuda.set_device(device)
         return device
 
+    def gang_backend(self, wanted: str = "auto") -> Literal["gloo", "nccl"]:
+        """The backend ``wanted``, or with ``auto`` that of the device. Raises SkipSide for NCCL on the CPU."""
+        if wanted == "nccl" and not self.on_gpu:
+            raise SkipSide("NCCL moves GPU memory only, and this side runs on the CPU")
+        return "nccl" if wanted == "nccl" or (wanted == "auto" and self.on_gpu) else "gloo"
+
     def process_group(self, backend: Literal["gloo", "nccl"]) -> None:
         """Join the gang's default process group, destroyed by the harness at close. Raises RuntimeError for a single
         rank."""

@@ -15,15 +15,6 @@ from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
 from aiperf.workloads.shared.seeded import empty, fill_normal
 
 
-def _backend(context: Context, wanted: str) -> Literal["gloo", "nccl"]:
-    on_gpu = context.on_gpu
-    if wanted == "nccl" and not on_gpu:
-        raise SkipSide("NCCL moves GPU memory only, and this side runs on the CPU")
-    if wanted == "nccl" and not dist.is_nccl_available():
-        raise SkipSide("this torch was built without NCCL")
-    return "nccl" if wanted == "nccl" or (wanted == "auto" and on_gpu) else "gloo"
-
-
 class _Groups:
     """Where a step gets its process group from, and how many it made."""
 
@@ -106,7 +97,9 @@ def collective(
     which floating point holds exactly for powers of two. Bus bytes per payload byte are 2(n-1)/n for all-reduce, n-1
     for all-gather and 1 for broadcast (NCCL tests, doc/PERFORMANCE.md).
     """
-    joined = _backend(context, backend)
+    joined = context.gang_backend(backend)
+    if joined == "nccl" and not dist.is_nccl_available():
+        raise SkipSide("this torch was built without NCCL")
     if setup == "each_call" and groups != "default":
         raise ValueError("setup: each_call leaves after every call, so it can keep no subgroup; use groups: default")
     if context.world_size < 2:

@@ -6,6 +6,7 @@ It has no kernels. What must not live here: devices, models, timing.
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -102,13 +103,13 @@ def _matmul(asked: SimpleNamespace) -> Workload:
     in_force = [int(child.answer()) for child in children]
     flops = 2.0 * n**3 * units
     return Workload(
-        step=lambda: answers(children),
+        step=partial(answers, children),
         work=Work(flops=flops, items=units, item="products", peaks={"cpu_gemm_fp32": flops}),
         outputs=lambda: {"products": products},
         inputs=lambda: {"left": left, "right": right},
         reference=lambda: {"products": left.astype(np.float64) @ right.astype(np.float64)},
         facts={"threads_each": in_force, "workers": workers, "cores": len(os.sched_getaffinity(0))},
-        close=lambda: end(children),
+        close=partial(end, children),
     )
 
 

@@ -13,6 +13,7 @@ import torch
 
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
 from aiperf.workloads.shared.chain import WORD, Chain
+from aiperf.workloads.shared.cupy_kernels import import_cupy
 from aiperf.workloads.shared.seeded import Charge, draw_words, last_level_cache
 
 _VECTOR = 16
@@ -86,10 +87,8 @@ class _Buffer:
         self._tensor: Any = None
         self._managed: Any = None
         if place == "managed":
-            import cupy
-
             # Not from CuPy's pool: a piece of a pool would share pages, and their advice, with other buffers.
-            self._managed = cupy.cuda.malloc_managed(size)
+            self._managed = import_cupy().cuda.malloc_managed(size)
             self.host = np.asarray(_At(int(self._managed.ptr), words))
         elif place == "device":
             self._tensor = torch.empty(words, dtype=torch.int32, device=self._device)
@@ -119,17 +118,14 @@ class _Buffer:
     def advise(self) -> None:
         """Give the advice, if the hint is one."""
         if self.hint in _ADVICE:
-            from cupy.cuda import runtime
-
+            runtime = import_cupy().cuda.runtime
             advice = getattr(runtime, _ADVICE[self.hint])
             runtime.memAdvise(int(self._managed.ptr), self.size, int(advice), self._index)
 
     def fetch(self) -> None:
         """Queue the migration of the whole buffer to the GPU on the current stream."""
-        from cupy.cuda import runtime
-
         stream = torch.cuda.current_stream().cuda_stream
-        runtime.memPrefetchAsync(int(self._managed.ptr), self.size, self._index, stream)
+        import_cupy().cuda.runtime.memPrefetchAsync(int(self._managed.ptr), self.size, self._index, stream)
 
     def bring(self) -> Callable[[], object] | None:
         """What a step does before its kernel reads."""

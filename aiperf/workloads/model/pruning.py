@@ -39,8 +39,13 @@ def pruned(task: models.Task, *, share: float, removed: bool) -> models.Task:
         cuts = _cuts_of_blocks(task.module, share) if words else _cuts_of_chain(task.module, share)
         small, zeroed = copy.deepcopy(task.module), copy.deepcopy(task.module)
         for cut in cuts:
-            _take_out(small.get_submodule(cut.layer), cut)
-            _zero(zeroed.get_submodule(cut.layer), cut)
+            layer: Any = small.get_submodule(cut.layer)
+            for name, tensor in _touched(layer, cut):
+                setattr(layer, name, nn.Parameter(tensor.index_select(cut.dim, cut.kept)))
+            layer.out_features, layer.in_features = layer.weight.shape
+            for _, tensor in _touched(zeroed.get_submodule(cut.layer), cut):
+                left = tensor.index_select(cut.dim, cut.kept)
+                tensor.zero_().index_copy_(cut.dim, cut.kept, left)
     pairs = task.pairs
     for block, whole in zip(small.blocks, task.module.blocks, strict=True) if words else ():
         block.heads = block.qkv.out_features // (3 * block.head_dim)
@@ -91,15 +96,3 @@ def _cuts_of_blocks(module: Any, share: float) -> list[_Cut]:
 def _touched(layer: Any, cut: _Cut) -> list[tuple[str, Any]]:
     """The weight, and where outputs are cut the bias."""
     return [(name, tensor) for name, tensor in layer.named_parameters() if tensor.dim() > cut.dim]
-
-
-def _zero(layer: Any, cut: _Cut) -> None:
-    for _, tensor in _touched(layer, cut):
-        left = tensor.index_select(cut.dim, cut.kept)
-        tensor.zero_().index_copy_(cut.dim, cut.kept, left)
-
-
-def _take_out(layer: Any, cut: _Cut) -> None:
-    for name, tensor in _touched(layer, cut):
-        setattr(layer, name, nn.Parameter(tensor.index_select(cut.dim, cut.kept)))
-    layer.out_features, layer.in_features = layer.weight.shape

@@ -86,13 +86,13 @@ def layer(
 
 def _joined(asked: SimpleNamespace) -> int:
     """How many ranks there are, after this one has joined them."""
-    on_gpu = asked.context.on_gpu
+    context = asked.context
     if asked.exchange == "none":
         return 1
-    if not on_gpu:
+    if not context.on_gpu:
         torch.set_num_threads(1)
-    asked.context.process_group("nccl" if on_gpu else "gloo")
-    return int(asked.context.world_size)
+    context.process_group(context.gang_backend())
+    return int(context.world_size)
 
 
 def _workload(asked: SimpleNamespace, ranks: int) -> Workload:

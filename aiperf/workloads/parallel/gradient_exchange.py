@@ -31,22 +31,13 @@ def buckets_of(parameters: list[Any], cap: float) -> list[list[Any]]:
     return groups
 
 
-def average_gradients(buckets: list[list[Any]], ranks: int) -> None:
-    """Average the gradients of each bucket over the ranks with one all-reduce; division first, as DDP does."""
-    for bucket in buckets:
-        flat = _flatten_dense_tensors([p.grad for p in bucket]).div_(ranks)
-        dist.all_reduce(flat)
-        for parameter, mean in zip(bucket, _unflatten_dense_tensors(flat, bucket), strict=True):
-            parameter.grad.copy_(mean)
-
-
-def average_weights(parameters: list[Any], ranks: int) -> None:
-    """Average the weights themselves over the ranks, in place, with one all-reduce: what local SGD does."""
+def average(tensors: list[Any], ranks: int) -> None:
+    """Average tensors over the ranks, in place, with one all-reduce; division first, as DDP does."""
     with torch.no_grad():
-        flat = _flatten_dense_tensors(parameters).div_(ranks)
+        flat = _flatten_dense_tensors(tensors).div_(ranks)
         dist.all_reduce(flat)
-        for parameter, mean in zip(parameters, _unflatten_dense_tensors(flat, parameters), strict=True):
-            parameter.copy_(mean)
+        for tensor, mean in zip(tensors, _unflatten_dense_tensors(flat, tensors), strict=True):
+            tensor.copy_(mean)
 
 
 def _sum_rounded(bucket: Any, dtype: Any) -> Any:

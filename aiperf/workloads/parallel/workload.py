@@ -68,10 +68,7 @@ def _join(asked: SimpleNamespace) -> str:
     """Join the gang; NCCL for GPUs and Gloo for CPUs unless the side says otherwise."""
     if asked.strategy == "data_parallel" or asked.parts == 1:
         return "none"
-    on_gpu = asked.context.on_gpu
-    if asked.backend == "nccl" and not on_gpu:
-        raise SkipSide("NCCL moves GPU memory only, and this side runs on the CPU")
-    asked.context.process_group("nccl" if asked.backend == "nccl" or (asked.backend == "auto" and on_gpu) else "gloo")
+    asked.context.process_group(asked.context.gang_backend(asked.backend))
     return str(dist.get_backend())
 
 
@@ -126,7 +123,7 @@ class _Step:
         for number in range(self._asked.updates):
             self._update(micro[number * self._asked.accumulate : (number + 1) * self._asked.accumulate])
             if self._asked.strategy == "local_sgd" and (number + 1) % self._asked.sync_every == 0:
-                exchange.average_weights(self._parameters, self._asked.parts)
+                exchange.average(self._parameters, self._asked.parts)
                 self.exchanges += 1
 
     def _update(self, micro: list[tuple[Any, Any]]) -> None:
@@ -137,8 +134,8 @@ class _Step:
                 loss = self._task.loss(self._module(x), y)
                 (loss * (self._weight / len(micro)) if self._weight != len(micro) else loss).backward()
             self.exchanges += not quiet and self._asked.strategy in ("ddp", "fsdp", "after_backward")
-        if self.buckets:
-            exchange.average_gradients(self.buckets, self._asked.parts)
+        for bucket in self.buckets:
+            exchange.average([p.grad for p in bucket], self._asked.parts)
         self._optimizer.step()
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from aiperf.workloads.contract import SkipSide
+from aiperf.workloads.shared.cupy_kernels import import_cupy
 
 _NODES = Path("/sys/devices/system/node")
 _PCI = Path("/sys/bus/pci/devices")
@@ -44,14 +45,10 @@ def host_buffer(count: int) -> HostBuffer:
     address, size = words.data_ptr(), len(area)
 
     def register() -> None:
-        from cupy.cuda import runtime
-
-        runtime.hostRegister(address, size, 0)
+        import_cupy().cuda.runtime.hostRegister(address, size, 0)
 
     def unregister() -> None:
-        from cupy.cuda import runtime
-
-        runtime.hostUnregister(address)
+        import_cupy().cuda.runtime.hostUnregister(address)
 
     return HostBuffer(words, node_of(address), register, unregister)
 
@@ -85,9 +82,7 @@ def cpus_of(listed: str) -> list[int]:
 
 def node_of_gpu(device: int) -> int:
     """The node that the GPU hangs on. Raises SkipSide when the host does not report it."""
-    from cupy.cuda import runtime
-
-    bus = str(runtime.deviceGetPCIBusId(device)).lower()
+    bus = str(import_cupy().cuda.runtime.deviceGetPCIBusId(device)).lower()
     try:
         node = int((_PCI / bus / "numa_node").read_text(encoding="utf-8"))
     except OSError:
@@ -109,10 +104,10 @@ def choose(where: str, near: int, known: dict[int, set[int]]) -> tuple[int, set[
 
 def bind(where: str, device: int) -> tuple[dict[str, Any], Callable[[], None]]:
     """Move this thread to the GPU's node or to another one; returns facts and the way back."""
-    if len(nodes()) < 2:
-        raise SkipSide(f"local and remote memory need two NUMA nodes with CPUs, this host has {len(nodes())}")
-    near = node_of_gpu(device)
-    node, cpus = choose(where, near, nodes())
+    known = nodes()
+    # Asked of CUDA only where there is a choice.
+    near = node_of_gpu(device) if len(known) > 1 else 0
+    node, cpus = choose(where, near, known)
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, cpus)

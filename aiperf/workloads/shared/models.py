@@ -128,10 +128,6 @@ def _token_loss(logits: Any, targets: Any) -> Any:
     return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
-def _whole(prediction: Any) -> Any:
-    return prediction
-
-
 @dataclass(frozen=True)
 class Task:
     """A model with one batch: what a training or inference step works on."""
@@ -157,7 +153,7 @@ class Task:
     """Of matrices, that a token or sample is multiplied with: of a mixture of experts those that it goes to."""
     pairs: float
     """Query-key pairs that causal order allows in one head, over the whole batch."""
-    pick: Callable[[Any], Any] = _whole
+    pick: Callable[[Any], Any] = lambda prediction: prediction
     """The predictions that were asked for out of those that the module made."""
 
 
