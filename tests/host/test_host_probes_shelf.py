@@ -45,7 +45,7 @@ EXPECTED = {
     },
     "two-h200-recorded": {
         "ecc-enabled": ("ok", "on, 0 uncorrected errors on each of 2 GPUs"),
-        "high-bandwidth-interconnect": ("unreadable", "NVML does not tell how the GPUs are connected"),
+        "high-bandwidth-interconnect": ("unreadable", "NVML does not show how the GPUs are connected"),
         "monitor-link-saturation": ("warn", "GPU 0: 195 CRC (data) errors"),
         "irq-affinity": ("ok", "eth0 on CPU 0-31"),
     },
@@ -147,7 +147,7 @@ EXPECTED = {
         "longevity-power-target": ("ok", "90 % of the default limit"),
         "high-bandwidth-interconnect": ("warn", "PCIe across the sockets between all pairs, no peer access"),
         "topology-aware-colocation": ("warn", "PCIe across the sockets"),
-        "all-to-all-topology": ("unreadable", "only by copies on the GPUs"),
+        "all-to-all-topology": ("unreadable", "only copies on the GPUs"),
         "persistence-mode": ("ok", "on"),
         "io-noatime": ("ok", "noatime on /scratch (xfs)"),
         "io-read-ahead": ("ok", "4 MiB on sdb"),
