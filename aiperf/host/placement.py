@@ -14,10 +14,8 @@ from pathlib import Path
 from aiperf.errors import UserError, usage
 from aiperf.host import proc
 
-CpuSets = tuple[tuple[int, ...], ...]
-
 _INTERRUPT_WEIGHT = 0.05
-"""What being the CPU that serves every device interrupt costs: between the spreads of METHOD.md's last two rows."""
+"""What serving every device interrupt adds to a CPU's score: a judgement (docs/method.md 1)."""
 _VISIT_SECONDS = 0.01
 _CHUNK_SECONDS = 0.0005
 _MOST_PROBED = 16
@@ -76,29 +74,24 @@ def format_cpus(cpus: Sequence[int]) -> str:
 
 
 def place(
-    pin: str, *, ranks: int = 1, cpus_wanted: int = 1, allowed: Sequence[int] | None = None, probe_seconds: float = 0.15
-) -> CpuSets | None:
-    """One CPU set per rank, the same for every side; None for ``pin`` none. Raises UserError for a bad list.
+    pin: str, *, cpus_wanted: int = 1, allowed: Sequence[int] | None = None, probe_seconds: float = 0.15
+) -> tuple[int, ...] | None:
+    """The CPUs that every side shares; None for ``pin`` none. Raises UserError for a bad list.
 
-    ``auto`` takes ``ranks * cpus_wanted`` quiet CPUs and deals them out; where the host has fewer (or the case wants
-    all, ``cpus_wanted`` 0) every rank gets an equal part, or all of them when there are more ranks than CPUs.
-    A list is dealt out in the same way, unprobed.
+    ``auto`` takes as many quiet CPUs as are wanted, unprobed where the host has no more or the case wants all
+    (``cpus_wanted`` 0). A list is taken as it is.
     """
     usable = tuple(sorted(os.sched_getaffinity(0))) if allowed is None else tuple(allowed)
     if pin == "none":
         return None
     if pin != "auto":
-        return _deal(parse_cpus(pin, allowed=usable), ranks)
-    wanted = ranks * cpus_wanted
-    if wanted <= 0 or wanted >= len(usable):
-        return _deal(usable, ranks)
-    return _deal(quiet_cpus(wanted, candidates=usable, probe_seconds=probe_seconds), ranks)
+        return parse_cpus(pin, allowed=usable)
+    return quiet_cpus(cpus_wanted or len(usable), candidates=usable, probe_seconds=probe_seconds)
 
 
-def others(chosen: CpuSets | None, allowed: Sequence[int]) -> tuple[int, ...]:
+def others(chosen: Sequence[int], allowed: Sequence[int]) -> tuple[int, ...]:
     """The CPUs on which aiperf itself should stay while sides run: the unchosen ones, or all when none is left."""
-    taken = {cpu for part in chosen or () for cpu in part}
-    return tuple(cpu for cpu in allowed if cpu not in taken) or tuple(allowed)
+    return tuple(cpu for cpu in allowed if cpu not in chosen) or tuple(allowed)
 
 
 def on_same_nodes(cpus: Sequence[int], among: Sequence[int], *, root: Path = proc.ROOT) -> tuple[int, ...]:
@@ -218,13 +211,6 @@ def _judge(cpu: int, chunks: list[float], best: float, busy: float, interrupts: 
     median, tail = ordered[len(ordered) // 2], ordered[int(0.95 * (len(ordered) - 1))]
     mean = sum(ordered) / len(ordered)
     return CpuProbe(cpu, loss=mean / best - 1, jitter=tail / median - 1, busy=busy, interrupts=interrupts)
-
-
-def _deal(cpus: Sequence[int], ranks: int) -> CpuSets:
-    if ranks <= 1 or len(cpus) < ranks:
-        return (tuple(cpus),) * max(1, ranks)
-    share = len(cpus) // ranks
-    return tuple(tuple(cpus[rank * share : (rank + 1) * share]) for rank in range(ranks))
 
 
 def _pin_error(what: str, hint: str) -> UserError:

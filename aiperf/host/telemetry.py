@@ -66,9 +66,9 @@ class Telemetry:
     """Side -> clock event reason -> readings that showed it on any GPU."""
     processes: tuple[GpuProcess, ...] = ()
     changes: tuple[str, ...] = ()
-    """Sentences about what must stand still and did not: application clocks, power limit, ECC errors, governor."""
+    """Sentences about what must not change and did: application clocks, power limit, ECC errors, governor."""
     invariants: dict[str, str] = field(default_factory=dict)
-    """What must stand still, as it was at the start: name -> value."""
+    """What must not change, as it was at the start: name -> value."""
     temperatures: dict[str, float] = field(default_factory=dict)
     """GPU -> degrees Celsius at the start."""
     home: tuple[int, ...] = ()

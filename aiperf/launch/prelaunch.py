@@ -1,12 +1,11 @@
-"""The waiting room: processes of coming pairs, started and importing while nothing of the present pair is timed; and
-those of the last pair, until they are gone.
+"""The processes of coming pairs, which start while nothing of the present pair is timed, and those of the last pair
+until they are gone.
 
 What must not live here: which pairs are to come, and what a pair does with its processes.
 
-Starting an interpreter and importing its libraries takes longer than measuring a short pair. Which pairs come next is
-known before the present one ends, so their processes start on CPUs that it does not use, open the GPU if it is large,
-and stand still (SIGSTOP) whenever the present one warms up or is timed. Each serves one pair only, like any other. A
-process that used a GPU takes a while to be gone, during which the next pair can set up.
+Starting and importing take longer than measuring a short pair, so the processes of the next pairs start on CPUs that
+the present one does not use, open the GPU if it is large, and are stopped (SIGSTOP) whenever the present one warms up
+or is timed. Each serves one pair only.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ class PrelaunchPool:
         return None
 
     def suspend(self) -> None:
-        """Have everybody stand still."""
+        """Stop everybody (SIGSTOP)."""
         for gang in self._gangs():
             gang.suspend()
 

@@ -56,7 +56,7 @@ class SlicingOutcome:
     cancelled: bool = False
 
 
-class _Slot:
+class _ProgramRunner:
     """The place of one program: its present run, asleep except in its own slices."""
 
     def __init__(self, program: int, start: Starter) -> None:
@@ -179,23 +179,28 @@ def run_sliced(
     A program that is done before the others goes on with a run that is not counted, so that each slice of each
     counted run has the same neighbours. ``limit_s`` bounds the active time of one run.
     """
-    slots = [_Slot(i, start) for i, start in enumerate(starters)]
+    runners = [_ProgramRunner(i, start) for i, start in enumerate(starters)]
     rng = random.Random(seed)
     try:
         with off_the_cores(cpus):
-            return _alternate(slots, runs, rng, limit_s, cancel, slice_s)
+            return _alternate(runners, runs, rng, limit_s, cancel, slice_s)
     finally:
-        for runner in slots:
+        for runner in runners:
             if runner.child is not None:
                 runner.child.kill_group()
 
 
 def _alternate(
-    slots: list[_Slot], runs: int, rng: random.Random, limit_s: float, cancel: threading.Event | None, slice_s: float
+    runners: list[_ProgramRunner],
+    runs: int,
+    rng: random.Random,
+    limit_s: float,
+    cancel: threading.Event | None,
+    slice_s: float,
 ) -> SlicingOutcome:
     done: list[SlicedRun] = []
-    order, turned = slots[:], True
-    while any(len(runner.finished) < runs for runner in slots):
+    order, turned = runners[:], True
+    while any(len(runner.finished) < runs for runner in runners):
         for runner in order:
             if cancel is not None and cancel.is_set():
                 return SlicingOutcome(tuple(done), cancelled=True)

@@ -66,8 +66,7 @@ class CpuChoice:
                     return assigned
             elif len(set(near)) == 1 and len(near[0]) >= ranks * each:
                 allowed = near[0]
-        found = place(self._pin, ranks=1, cpus_wanted=cpus_wanted(case), allowed=allowed)
-        return None if found is None else found[0]
+        return place(self._pin, cpus_wanted=cpus_wanted(case), allowed=allowed)
 
     def _near(self) -> tuple[tuple[int, ...], ...]:
         if self._near_gpus is None:

@@ -121,7 +121,7 @@ class MeasurementSession:
         sampler = Sampler(
             gpus=self._used_gpus(case),
             cpus=cpus or self._host.cpus,
-            home=others((cpus,), self._host.cpus) if cpus else (),
+            home=others(cpus, self._host.cpus) if cpus else (),
         )
         sampler.start()
         try:

@@ -57,36 +57,33 @@ def test_cpus_of_the_same_nodes_are_those_that_the_kernel_lists_beside_them(tmp_
 
 
 def test_none_pins_nothing():
-    assert place("none", ranks=2) is None
+    assert place("none") is None
 
 
-def test_a_list_is_dealt_out_over_the_ranks():
-    assert place("0-3", ranks=1, allowed=range(8)) == ((0, 1, 2, 3),)
-    assert place("0-3", ranks=2, allowed=range(8)) == ((0, 1), (2, 3))
-    assert place("0,1", ranks=3, allowed=range(8)) == ((0, 1), (0, 1), (0, 1))
+def test_a_list_is_taken_as_it_is():
+    assert place("0-3", allowed=range(8)) == (0, 1, 2, 3)
 
 
 def test_a_case_that_wants_all_or_more_than_all_gets_the_cpus_unprobed():
     begin = time.perf_counter()
-    assert place("auto", cpus_wanted=0, allowed=(0, 1, 2, 3), probe_seconds=30) == ((0, 1, 2, 3),)
-    assert place("auto", ranks=2, cpus_wanted=4, allowed=(0, 1, 2, 3), probe_seconds=30) == ((0, 1), (2, 3))
+    assert place("auto", cpus_wanted=0, allowed=(0, 1, 2, 3), probe_seconds=30) == (0, 1, 2, 3)
+    assert place("auto", cpus_wanted=8, allowed=(0, 1, 2, 3), probe_seconds=30) == (0, 1, 2, 3)
     assert time.perf_counter() - begin < 10
 
 
-def test_auto_gives_one_rank_one_of_the_allowed_cpus_and_restores_the_affinity():
+def test_auto_gives_one_of_the_allowed_cpus_and_restores_the_affinity():
     home = os.sched_getaffinity(0)
     placed = place("auto", probe_seconds=0.02)
     assert os.sched_getaffinity(0) == home
     assert placed is not None
     assert len(placed) == 1
-    assert len(placed[0]) == 1
-    assert set(placed[0]) <= home
+    assert set(placed) <= home
 
 
 def test_aiperf_itself_stays_off_the_chosen_cpus_where_it_can():
-    assert others(((0,), (2,)), (0, 1, 2, 3)) == (1, 3)
-    assert others(((0, 1),), (0, 1)) == (0, 1)
-    assert others(None, (0, 1)) == (0, 1)
+    assert others((0, 2), (0, 1, 2, 3)) == (1, 3)
+    assert others((0, 1), (0, 1)) == (0, 1)
+    assert others((), (0, 1)) == (0, 1)
 
 
 def test_cpus_are_ranked_by_score_and_measured_in_units_of_the_best_chunk():

@@ -197,9 +197,9 @@ def placed(monkeypatch, near, *, gpus, ranks=1, pin="auto"):
     """The CPUs that a case of so many GPUs and ranks gets on a machine of sixteen CPUs."""
     asked: list[tuple[int, ...]] = []
 
-    def quietest(pin, *, ranks, cpus_wanted, allowed):
+    def quietest(pin, *, cpus_wanted, allowed):
         asked.append(tuple(allowed))
-        return None if pin == "none" else (tuple(allowed)[:cpus_wanted],)
+        return None if pin == "none" else tuple(allowed)[:cpus_wanted]
 
     monkeypatch.setattr("aiperf.recipes.cpu_choice.gpu_cpus", lambda found, *, allowed: near)
     monkeypatch.setattr("aiperf.recipes.cpu_choice.place", quietest)
@@ -296,7 +296,7 @@ def expecting(
     monkeypatch.setattr("aiperf.recipes.cpu_choice.gpu_cpus", lambda found, *, allowed: ())
     monkeypatch.setattr(
         "aiperf.recipes.cpu_choice.place",
-        lambda pin, *, ranks, cpus_wanted, allowed: None if pin == "none" else (tuple(allowed)[:cpus_wanted],),
+        lambda pin, *, cpus_wanted, allowed: None if pin == "none" else tuple(allowed)[:cpus_wanted],
     )
     case = replace(make_case(), **{"needs": Needs(gpus=gpus), **case_fields})
     there = tuple(Gpu(index, "NVIDIA H200", f"GPU-{index}", "9.0", size, size) for index in range(gpus))
@@ -498,9 +498,9 @@ def test_quiet_cpus_are_kept_for_the_next_pairs_that_want_as_many_and_looked_for
 ) -> None:
     now, probed = [100.0], []
 
-    def quietest(pin, *, ranks, cpus_wanted, allowed):
+    def quietest(pin, *, cpus_wanted, allowed):
         probed.append((now[0], cpus_wanted))
-        return (tuple(allowed)[:cpus_wanted],)
+        return tuple(allowed)[:cpus_wanted]
 
     monkeypatch.setattr("aiperf.recipes.cpu_choice.place", quietest)
     monkeypatch.setattr("aiperf.recipes.cpu_choice.time.monotonic", lambda: now[0])
