@@ -29,8 +29,8 @@ from aiperf.plan.costs import load_prices
 from aiperf.records import CaseRecord, Pair
 from aiperf.records.profiled import Profile
 from aiperf.report.html.page import render_html
+from aiperf.report.html.profile_page import profiles_html
 from aiperf.report.layout.formats import OutputFormat
-from aiperf.report.profile_page import profiles_html
 from aiperf.report.views.extra_columns import build_extras, chosen_columns
 from aiperf.store.parts import open_parts
 from aiperf.store.profiles import read_profiles

@@ -25,7 +25,7 @@ from aiperf.recipes.profile_case import ProfileRequest, join_profiles, left_to_p
 from aiperf.recipes.run_record import begin_run, end_run, new_record
 from aiperf.records import Case, CaseRecord, Invocation, RunRecord
 from aiperf.records.profiled import Artefact, Profile
-from aiperf.report.profile_page import profiles_html
+from aiperf.report.html.profile_page import profiles_html
 from aiperf.report.roofline import roofline_svg
 from aiperf.report.timeline import timeline_svg
 from aiperf.settings import Settings

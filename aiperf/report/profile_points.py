@@ -94,35 +94,26 @@ def _point(profile: Profile, side: str, place: int, memory: str) -> RooflinePoin
         whose = "FLOPs, bytes and time by ncu" if own else "bytes and time by ncu and the FLOPs that the side declares"
         said = f"{side}: its only kernel {row.name}, with {whose}{_beside(own, declared / launches)}"
         return _kernel_point(side, place, row, own or declared / launches, said)
-    if counted is not None:
-        return _counted_whole(side, place, counted, work, timed, memory)
-    return _declared_whole(side, place, work, timed, memory, places=_places(profile, timed))
+    amount, meaning = (counted[1], "") if counted and counted[1] else _moved(work, memory)
+    if not amount:
+        return f"{side} declares no bytes, and its DRAM traffic was not read"
+    if counted is None:
+        return _declared_whole(side, place, (declared, amount), meaning, timed, places=_places(profile, timed))
+    flops, moved = counted
+    operations, size = format_rate(flops, "FLOP"), format_value(amount, "B")
+    apart = f"{operations} counted by ncu and {size} {meaning} declared"
+    both = f"{operations} and {size} to and from memory counted by ncu" if moved else apart
+    said = f"{side} as a whole: {both} per iteration, {_timing(timed)}{_beside(flops, declared)}"
+    return RooflinePoint(side, place, flops, amount, _seconds(timed), said)
 
 
 def _declared_whole(
-    side: str, place: int, work: Mapping[str, Any], timed: SideProfile, memory: str, *, places: int
-) -> RooflinePoint | str:
-    flops = work["flops"] / places
-    amount, meaning = _moved(work, memory)
-    if not amount:
-        return f"{side} declares no bytes, and its DRAM traffic was not read"
+    side: str, place: int, work: tuple[float, float], meaning: str, timed: SideProfile, *, places: int
+) -> RooflinePoint:
+    flops, amount = (total / places for total in work)
     said = f"{side} as a whole{f', per GPU or rank of {places}' if places > 1 else ''}: "
-    said += f"{format_rate(flops, 'FLOP')} and {format_value(amount / places, 'B')} {meaning} declared per "
-    said += f"iteration, {_timing(timed)}; FLOPs of its kernels apart are not known"
-    return RooflinePoint(side, place, flops, amount / places, _seconds(timed), said)
-
-
-def _counted_whole(
-    side: str, place: int, counted: tuple[float, float | None], work: Mapping[str, Any], timed: SideProfile, memory: str
-) -> RooflinePoint | str:
-    flops, moved = counted
-    amount, meaning = (moved, "") if moved else _moved(work, memory)
-    if not amount:
-        return f"{side} declares no bytes, and its DRAM traffic was not read"
-    operations, size = format_rate(flops, "FLOP"), format_value(amount, "B")
-    both = f"{operations} and {size} to and from memory counted by ncu"
-    counts = both if moved else f"{operations} counted by ncu and {size} {meaning} declared"
-    said = f"{side} as a whole: {counts} per iteration, {_timing(timed)}{_beside(flops, work.get('flops') or 0.0)}"
+    said += f"{format_rate(flops, 'FLOP')} and {format_value(amount, 'B')} {meaning} declared per iteration, "
+    said += f"{_timing(timed)}; FLOPs of its kernels apart are not known"
     return RooflinePoint(side, place, flops, amount, _seconds(timed), said)
 
 

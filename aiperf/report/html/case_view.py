@@ -25,21 +25,18 @@ from aiperf.report.html.differences import differences, differences_chart
 from aiperf.report.html.distribution import Drawn, distribution_chart
 from aiperf.report.html.interval import interval_chart
 from aiperf.report.html.outcome import glyph, outcome_class
+from aiperf.report.html.profile_page import ProfileView, profile_view
 from aiperf.report.html.readings import Strip, clock_of, strips
 from aiperf.report.html.rounds import rounds_chart
 from aiperf.report.html.warmup import WarmupLine, warmup_chart, warmup_lines
 from aiperf.report.layout.table import TableColumn
 from aiperf.report.numbers import clean
-from aiperf.report.profile_text import profile_lines
 from aiperf.report.reasons import result_sentences
-from aiperf.report.roofline import roofline_svg
-from aiperf.report.timeline import timeline_svg
 from aiperf.report.views.cells import AFTER, BEFORE, INTERVAL, SPEEDUP
 from aiperf.report.views.run_rows import RunRow, build_rows, run_verdict_text
 
 _BLOCKS = ("measured", "checks", "mechanism", "facts", "limits", "incidents", "findings", "book")
 """Blocks of ``explain`` that stand at the end of a case; the run's findings are listed once a page."""
-_PROFILE_WIDTH = 120
 _METRIC_COLUMNS: tuple[TableColumn[RunRow], ...] = (
     BEFORE,
     AFTER,
@@ -63,16 +60,6 @@ class ResultView:
     """Whether the chart holds an interval that closes in."""
     order: str
     """What a triangle and a disc stand for; empty when the record does not say."""
-
-
-@dataclass(frozen=True)
-class ProfileView:
-    """What profilers recorded of a case."""
-
-    lines: tuple[str, ...]
-    """As the terminal shows them."""
-    timeline: str
-    roofline: str
 
 
 @dataclass(frozen=True)
@@ -155,14 +142,9 @@ def case_view(
             if block.key in _BLOCKS and block.sentences
         ),
         command=reproduce_command(run, record),
-        profile=_profile(profile) if profile else None,
+        profile=profile_view(profile) if profile else None,
         trouble=trouble,
     )
-
-
-def _profile(profile: Profile) -> ProfileView:
-    lines = tuple(line.text for line in profile_lines(profile, width=_PROFILE_WIDTH))
-    return ProfileView(lines, timeline_svg(profile), roofline_svg(profile))
 
 
 def _result(record: CaseRecord, result: Result) -> ResultView:

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from factory_of_profiles import made
 
 from aiperf.records.profiled import Profile
-from aiperf.report.profile_page import profiles_html
+from aiperf.report.html.profile_page import profiles_html
 
 
 class Outline(HTMLParser):
