@@ -123,7 +123,7 @@ def rate(count: int, of: int, *, confidence: float = CONFIDENCE) -> Rate:
     from scipy.special import betaincinv
 
     if not 0 <= count <= of or of < 1:
-        raise ValueError(f"{count} of {of} is no rate")
+        raise ValueError(f"{count} of {of} is not a rate")
     high = 1.0 if count == of else float(betaincinv(count + 1, of - count, confidence))
     low = 0.0 if count == 0 else float(betaincinv(count, of - count + 1, 1 - confidence))
     return Rate(count, of, low, high, confidence)

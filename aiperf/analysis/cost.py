@@ -74,7 +74,7 @@ def gpus_used(record: CaseRecord) -> int:
 
 
 def paid_seconds(record: CaseRecord, side: str) -> float | None:
-    """Wall time of an iteration of a side: what is paid. The headline's where that is the wall clock's already."""
+    """Wall time of an iteration of a side: what is paid. The primary time's where that is the wall clock's."""
     found = {r.comparison.metric: value for r in record.results if (value := _value(r, side)) is not None}
     return found.get("wall", found.get("time"))
 

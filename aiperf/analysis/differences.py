@@ -26,7 +26,7 @@ class Differences:
     """Everything in which two runs differ besides what they measured."""
 
     must_match: tuple[Difference, ...] = ()
-    """Fields of the host that change what a time means: with any of them there is no comparison."""
+    """Fields of the host that change what a time means: any of them forbids a comparison."""
     record_only: tuple[Difference, ...] = ()
     """Shown, never in the way: the rest of the host, software, checkout, precision."""
 
@@ -80,7 +80,7 @@ def case_differences(then: CaseRecord, now: CaseRecord) -> tuple[Difference, ...
     """Why two records of one case do not ask the same question; nothing when they do.
 
     The scenario's text, what its sides were given (a workload's defaults may change where no text does), the way of
-    timing, the replicate. Without a text (``aiperf ab``) what the sides run, too; paths are no difference otherwise.
+    timing, the replicate. Without a text (``aiperf ab``) what the sides run, too; paths do not count otherwise.
     """
     first, second = then.case, now.case
     found = _compared("scenario_hash", first.scenario_hash[:_HASH], second.scenario_hash[:_HASH])

@@ -58,7 +58,7 @@ def benjamini_hochberg(p_values: Sequence[float], *, rate: float = RATE) -> list
 
 
 def discoveries(results: Sequence[Result], *, looks: int) -> Discoveries | None:
-    """Correct the headline verdicts of one run for their number; None when they are too few to need it."""
+    """Correct the primary verdicts of one run for their number; None when they are too few to need it."""
     tested = []
     for result in results:
         if result.primary and result.verdict.word != "invalid":

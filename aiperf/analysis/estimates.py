@@ -15,7 +15,7 @@ from aiperf.analysis.verdict import statistical_word
 from aiperf.records import Better, Comparison, Summary, Word
 
 FEWEST_SESSIONS = 5
-"""Baseline sessions without which an absolute time is no baseline (METHOD 10, level 3)."""
+"""Baseline sessions that an absolute time needs (METHOD 10, level 3)."""
 
 
 @dataclass(frozen=True)

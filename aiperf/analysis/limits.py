@@ -22,7 +22,7 @@ one."""
 
 
 class PeakRate(NamedTuple):
-    """A measured ceiling: amount per second."""
+    """A measured peak: amount per second."""
 
     value: float
     unit: str

@@ -95,6 +95,6 @@ def half_width(result: Result) -> float:
 
 
 def _needed(open_results: Sequence[Result]) -> int | None:
-    wishes = [r.comparison.pairs_needed for r in open_results]
-    known = [w for w in wishes if w is not None]
-    return max(known) if known and len(known) == len(wishes) else None
+    counts = [r.comparison.pairs_needed for r in open_results]
+    known = [count for count in counts if count is not None]
+    return max(known) if known and len(known) == len(counts) else None

@@ -218,7 +218,7 @@ def partition(values: Sequence[float], sds: Sequence[float], *, penalty: float) 
 
 
 def _step(values: Sequence[float], sds: Sequence[float], start: int, middle: int, end: int) -> Step:
-    """Difference of two neighbouring levels; the interval is no narrower than their own scatter asks for."""
+    """Difference of two neighbouring levels; the interval is at least as wide as their own scatter asks for."""
     weights = [1 / sd**2 for sd in sds]
     levels, precisions, chi2 = [], [], 0.0
     for one, other in ((start, middle), (middle, end)):

@@ -199,7 +199,7 @@ def _judge(name: str, claim: Claim, before: Observed, after: Observed) -> Mechan
         if first is not None and last is not None and math.isfinite(first) and math.isfinite(last):
             return _moved(name, claim, first, last, unit, tool)
     if name in _DIRECTIONS and (idle := _nothing_copied(COUNTERS[name], before, after)):
-        # A tool that looked and found nothing to read is named; a claim that nobody could read has none.
+        # A tool that looked and found nothing to read is named; a claim that no tool could read has none.
         return Mechanism(name, claim, "not_readable", tool=idle, sentence=f"{name}: neither side copies that way")
     why = _wanted(name, before, after)
     return Mechanism(name, claim, "not_readable", sentence=f"{name} was not readable here{why}")

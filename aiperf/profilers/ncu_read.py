@@ -113,10 +113,10 @@ def read_ncu(
         if row is not None:
             groups.setdefault((row.side, row.name, row.kind, row.device), []).append(row)
     sides_asked = dict.fromkeys(one.side for one in launched)
-    strangers = sum(row is None for row in found)
+    outside = sum(row is None for row in found)
     seen = {key[0] for key in groups}
     notes = [ProfileNote("no_kernel", {"side": side}) for side in sides_asked if side not in seen]
-    notes += [ProfileNote("kernels_outside", {"count": strangers})] if strangers else []
+    notes += [ProfileNote("kernels_outside", {"count": outside})] if outside else []
     rows = sorted((_mean(rows) for rows in groups.values()), key=lambda row: -(row.time_s or 0.0))
     return Reading(rows=tuple(rows), notes=tuple(notes))
 

@@ -273,7 +273,7 @@ def _gang(one: Pass, found: Sequence[_Range]) -> tuple[Pass, list[ProfileNote]]:
 
 
 def _ranges(one: Pass, found: Sequence[_Range]) -> dict[int, list[Interval]]:
-    """Rank -> the ranges of a side; a process that is no rank of this launch is another side's."""
+    """Rank -> the ranges of a side; a process that is not a rank of this launch belongs to another side."""
     ranges: dict[int, list[Interval]] = {}
     for item in found:
         rank = _rank_of(one, item)

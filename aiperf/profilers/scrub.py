@@ -26,7 +26,7 @@ _NAMES = ("nameId", "textId", "shortName")
 def scrub(path: Path) -> int:
     """Remove what is not on the list from a sqlite export, in place; returns how many entries went.
 
-    Raises sqlite3.DatabaseError when the file is no database.
+    Raises sqlite3.DatabaseError when the file is not a database.
     """
     with contextlib.closing(sqlite3.connect(path)) as base:
         # Deleted rows would stay in the file's free pages, in the journal, and in a page's unused end.

@@ -19,7 +19,7 @@ _UNREAD = "No clock was read in turns of both sides, so the ratio cannot be spli
 
 
 def clock_sentences(record: CaseRecord, result: Result) -> list[str]:
-    """The sentence of one result; none for what is no time of the headline, or was not measured here in pairs."""
+    """The sentence of one result; none unless it is the primary time, measured here in pairs."""
     found = result.comparison
     if not result.primary or found.metric != DEFAULT_METRIC or not record.pairs or record.status == "imported":
         return []

@@ -51,7 +51,7 @@ def test_bounds_are_those_of_clopper_and_pearson():
     assert (found.low, found.high, found.share) == pytest.approx((exact.low, exact.high, 7 / 30))
     assert (rate(0, 5).low, rate(5, 5).high) == (0.0, 1.0)
     for bad in ((3, 2), (-1, 2), (0, 0)):
-        with pytest.raises(ValueError, match="no rate"):
+        with pytest.raises(ValueError, match="not a rate"):
             rate(*bad)
 
 

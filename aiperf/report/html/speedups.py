@@ -23,7 +23,7 @@ _TALL = 300
 
 
 def speedup_chart(rows: Sequence[RunRow]) -> str:
-    """Draw every headline row with its own threshold (0: none); rows without an interval are named, not left out."""
+    """Draw every primary row with its own threshold (0: none); rows without an interval are named, not left out."""
     if not any(_drawn(row) for row in rows):
         return ""
     return _named(rows) if len(rows) <= MOST_NAMED else _sorted(rows)
