@@ -6,27 +6,22 @@ What must not live here: rows, and formats of files.
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption
-from aiperf.report.numbers import clean
+from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, with_format
+from aiperf.report.layout.formats import OutputFormat
+from aiperf.report.numbers import clean, counted
 from aiperf.store.export import STDOUT, choose_runs, export_table
 from aiperf.store.tables.catalogue import TABLES, table_named
 from aiperf.store.tables.measured import COMPARISONS
 
 
-class TextForm(StrEnum):
-    """How a table is written to stdout."""
-
-    csv = "csv"
-    json = "json"
-
-
+@with_format(OutputFormat.csv, OutputFormat.json)
 def export(
+    form: OutputFormat,
     output: Annotated[Path, typer.Option("--output", "-o", help="Output file: .parquet, .csv or .json; - for stdout.")],
     runs: Annotated[
         list[str], typer.Argument(metavar="[RUN...]", help="Run names, run folders or latest (the default).")
@@ -40,16 +35,17 @@ def export(
             help=f"{', '.join(table.name for table in TABLES)}; described by aiperf query --schema.",
         ),
     ] = COMPARISONS.name,
-    form: Annotated[TextForm, typer.Option("--format", help="Format for --output -: csv or json.")] = TextForm.csv,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     results: ResultsOption = DEFAULT_RESULTS,
 ) -> None:
-    """Export stored runs as one tidy Parquet, CSV or JSON table, in seconds and bytes."""
+    """Export stored runs as one tidy Parquet, CSV or JSON table, in seconds and bytes.
+
+    The ending of the file names its format; --format is that of --output -.
+    """
     table = table_named(what, where="--what")
     chosen, problems = choose_runs(runs, every=every, results=Path(results))
     to = sys.stdout if str(output) == STDOUT else output
     done = export_table(chosen, table, to, clean=clean, form=form.value, force=force)
     for problem in (*problems, *done.problems):
         print(problem, file=sys.stderr)
-    ending = "" if done.runs == 1 else "s"
-    print(f"{output}: {done.rows} rows ({table.name}) of {done.runs} run{ending}", file=sys.stderr)
+    print(f"{output}: {done.rows} rows ({table.name}) of {counted(done.runs, 'run')}", file=sys.stderr)

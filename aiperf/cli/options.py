@@ -102,13 +102,13 @@ def with_options(
 def with_format(*allowed: OutputFormat) -> Callable[[Command], Command]:
     """Give a command ``--format`` and ``--json``; its parameter ``form`` gets the format, one of those ``allowed``.
 
-    Without any all are allowed.
+    Without any all are allowed; the first is the default.
     """
     forms = allowed or tuple(OutputFormat)
     options = {
         "format_": (
             Annotated[str, typer.Option("--format", metavar="|".join(forms), help="Output format.")],
-            "table",
+            forms[0].value,
         ),
         "as_json": (Annotated[bool, typer.Option("--json", help="JSON, for programs: --format json.")], False),
     }

@@ -20,6 +20,7 @@ from aiperf.records import CaseRecord, RunRecord
 from aiperf.records.profiled import Profile
 from aiperf.report.explain import explain_case
 from aiperf.report.layout.formats import OutputFormat, Printed, document_json, print_in
+from aiperf.report.layout.page import Block, Page
 from aiperf.report.layout.text import Line
 from aiperf.report.numbers import clean
 from aiperf.report.profile_text import profile_lines, profile_markdown
@@ -67,15 +68,15 @@ def print_plan(plan: Plan, settings: Settings, form: OutputFormat, *, heading: s
 
 
 def print_profiles(
-    profiles: Sequence[Profile], form: OutputFormat, *, every_row: bool = False, footer: Sequence[Line] = ()
+    profiles: Sequence[Profile], form: OutputFormat, *, every_row: bool = False, below: Page = ()
 ) -> None:
-    """Print profiles, in a terminal with ``footer`` below."""
+    """Print profiles, with a page ``below`` them in a terminal."""
 
-    def lines(width: int) -> list[Line]:
-        return [line for p in profiles for line in (*profile_lines(p, width=width, every_row=every_row), Line(""))]
+    def block(profile: Profile) -> Block:
+        return lambda width: profile_lines(profile, width=width, every_row=every_row)
 
     view = Printed(
-        [[lines]],
+        [*([block(profile)] for profile in profiles), *below],
         json=lambda: document_json(list(profiles)),
         csv=lambda: query_csv(*profile_cells(profiles, PROFILE_ROWS, clean=clean)),
         markdown=lambda: "\n".join(profile_markdown(profile) for profile in profiles),

@@ -42,8 +42,6 @@ from aiperf.recipes.profile_external import import_reports, profile_program
 from aiperf.records import Invocation
 from aiperf.report.layout.formats import OutputFormat, Printed, print_in, printed_listing
 from aiperf.report.layout.table import listing
-from aiperf.report.layout.terminal import show as show_lines
-from aiperf.report.layout.terminal import terminal_width
 from aiperf.report.layout.text import Line
 from aiperf.report.profile_suite import suite_lines
 from aiperf.settings import Settings
@@ -141,12 +139,13 @@ def profile(
 def _print_outcome(outcome: ProfileRun, form: OutputFormat, *, every_row: bool, html: bool) -> None:
     if outcome.problem:
         print(outcome.problem, file=sys.stderr)
-    print_profiles(outcome.profiles, form, every_row=every_row)
     page = write_page(outcome.folder, outcome.profiles) if html else None
-    if form is OutputFormat.table:
-        width = terminal_width(sys.stdout)
-        show_lines([*suite_lines(outcome.profiles, width=width), Line(str(page or outcome.folder))])
-    elif page:
+
+    def below(width: int) -> list[Line]:
+        return [*suite_lines(outcome.profiles, width=width), Line(str(page or outcome.folder))]
+
+    print_profiles(outcome.profiles, form, every_row=every_row, below=[[below]])
+    if page and form is not OutputFormat.table:
         print(page, file=sys.stderr)
 
 

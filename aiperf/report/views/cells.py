@@ -84,4 +84,3 @@ BEFORE: TableColumn[ComparisonRow] = TableColumn(
 AFTER: TableColumn[ComparisonRow] = TableColumn("after", "after", after_text, right=True, rank=2, group="before, after")
 SPEEDUP: TableColumn[ComparisonRow] = TableColumn("ratio", "speedup", speedup_text, right=True, rank=1)
 INTERVAL: TableColumn[ComparisonRow] = TableColumn("low", "interval", interval_text, right=True, rank=4)
-VERDICT: TableColumn[ComparisonRow] = TableColumn("verdict", "verdict", verdict_text)
