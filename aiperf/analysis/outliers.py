@@ -46,7 +46,7 @@ NO_OUTLIERS = Outliers(0, 0, 0.0, 0.0)
 def flags(times: Sequence[float]) -> list[bool]:
     """Whether each time per iteration has |x - median| > 5 * 1.4826 * MAD.
 
-    All False when the MAD is 0: more than half the readings are equal then, and one tick of the clock is not an outlier.
+    All False when the MAD is 0: more than half the readings are equal then, and one tick of the clock may differ.
     """
     middle = statistics.median(times)
     mad = statistics.median(abs(t - middle) for t in times)

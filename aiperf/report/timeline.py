@@ -37,6 +37,7 @@ KINDS: Colours = {
 }
 """Kind of a bar -> its colour in light and in dark."""
 _WORDS = {"op": "call", "sync": "waiting call", "memcpy": "copy", "memset": "set", "collective": "collective"}
+_ON_THE_HOST = ("launch", "sync", "op")
 _OTHER = ("#535c66", "#a9b2bd")
 _GUTTER, _RIGHT = 176, 24
 _BAR, _LANE_GAP, _MOST_DEEP = 13, 8, 4
@@ -88,6 +89,7 @@ class _Lane:
     """All spans of one lane with how deep each lies in others."""
 
     name: str
+    rank: int | None
     spans: tuple[tuple[Span, int], ...]
 
     @property
@@ -203,15 +205,16 @@ def _lanes(spans: Iterable[Span]) -> list[_Lane]:
     groups: dict[str, list[Span]] = {}
     for span in spans:
         groups.setdefault(span.lane, []).append(span)
-    return [_Lane(name, _deep(groups[name])) for name in sorted(groups, key=_lane_key)]
+    return [
+        _Lane(name, own[0].rank, _deep(own)) for name, own in sorted(groups.items(), key=lambda lane: _lane_key(*lane))
+    ]
 
 
-def _lane_key(name: str) -> tuple[int, int, list[int], str]:
-    """By rank, then ranges, the host, GPUs; numbers as numbers."""
-    rank = re.match(r"rank ([0-9]+) ", name)
-    rest = name[rank.end() :] if rank else name
-    order = next((n for n, start in enumerate(("range", "host", "GPU")) if rest.startswith(start)), 3)
-    return int(rank[1]) if rank else -1, order, [int(part) for part in re.findall(r"[0-9]+", rest)], rest
+def _lane_key(name: str, spans: Sequence[Span]) -> tuple[int, int, list[int], str]:
+    """By rank, then ranges, the host, GPUs; numbers in a lane's name as numbers."""
+    rank, kind = spans[0].rank, spans[0].kind
+    order = 0 if kind == "range" else 1 if kind in _ON_THE_HOST else 2
+    return -1 if rank is None else rank, order, [int(part) for part in re.findall(r"[0-9]+", name)], name
 
 
 def _deep(spans: Sequence[Span]) -> tuple[tuple[Span, int], ...]:
@@ -268,7 +271,7 @@ def _side(track: _Track, scale: Scale, top: int, least: float) -> tuple[list[str
     drawn: list[str] = []
     for place, lane in enumerate(lanes):
         # Ranks stand a little apart.
-        y += 6 if place and _lane_key(lane.name)[0] != _lane_key(lanes[place - 1].name)[0] else 0
+        y += 6 if place and lane.rank != lanes[place - 1].rank else 0
         height = lane.rows * _BAR + _LANE_GAP
         drawn.append(block(_GUTTER, y, scale.end - _GUTTER, height - 3, "panel"))
         drawn.append(words(_GUTTER - 8, y + 14, middle_cut(clean(lane.name), 26), "text", "end"))

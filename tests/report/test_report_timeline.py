@@ -116,16 +116,15 @@ def test_a_bar_lies_where_its_time_is() -> None:
 
 
 def test_lanes_go_by_rank_then_ranges_host_and_streams_as_numbers() -> None:
-    names = [
-        "rank 10 GPU 10 stream 7",
-        "rank 2 GPU 2 stream 17",
-        "rank 2 GPU 2 stream 7",
-        "rank 2 host",
-        "rank 2 range",
+    lanes: list[tuple[str, str, int]] = [
+        ("rank 10 GPU 10 stream 7", "kernel", 10),
+        ("rank 2 GPU 2 stream 17", "kernel", 2),
+        ("rank 2 GPU 2 stream 7", "memcpy", 2),
+        ("rank 2 host", "sync", 2),
+        ("rank 2 range", "range", 2),
     ]
-    root = drawn(of(*(Span("before", name, "kernel", "k", 0.0, 1.0) for name in names)))
-    lanes = [t for t in texts(root) if t.startswith("rank")]
-    assert lanes == [names[4], names[3], names[2], names[1], names[0]]
+    root = drawn(of(*(Span("before", name, kind, "k", 0.0, 1.0, rank) for name, kind, rank in lanes)))
+    assert [t for t in texts(root) if t.startswith("rank")] == [name for name, _, _ in reversed(lanes)]
 
 
 def test_lanes_of_any_name_have_an_order() -> None:
