@@ -88,11 +88,10 @@ class Auditor:
     def _redraw(self, seed: int) -> None:
         if self._workload.redraw is not None:
             self._workload.redraw(seed)
-        elif self._workload.inputs is not None:
-            for name, array in self._workload.inputs().items():
-                if name in self._moments:
-                    mean, std = self._moments[name]
-                    arrays.redraw(array, name=name, seed=seed, mean=mean, std=std)
+        for name, array in self._inputs().items() if self._moments else ():
+            if name in self._moments:
+                mean, std = self._moments[name]
+                arrays.redraw(array, name=name, seed=seed, mean=mean, std=std)
 
     def _poison(self) -> None:
         if self._workload.poison:
@@ -101,7 +100,7 @@ class Auditor:
 
     def _own_outputs(self) -> dict[str, Any]:
         """The outputs that are not inputs at the same time: those must survive until the step."""
-        inputs = {id(a) for a in (self._workload.inputs() if self._workload.inputs else {}).values()}
+        inputs = {id(array) for array in self._inputs().values()}
         return {name: array for name, array in self._workload.outputs().items() if id(array) not in inputs}
 
     def _see_poison(self) -> None:
@@ -115,8 +114,10 @@ class Auditor:
             self._faults.append("outputs() changed without a step: it computes, or copies, when it is read")
 
     def _input_digests(self) -> dict[str, str]:
-        inputs = self._workload.inputs() if self._workload.inputs is not None else {}
-        return {name: arrays.digest(array) for name, array in inputs.items()}
+        return {name: arrays.digest(array) for name, array in self._inputs().items()}
+
+    def _inputs(self) -> Mapping[str, Any]:
+        return self._workload.inputs() if self._workload.inputs is not None else {}
 
     def _snapshot(self, clones: dict[str, Any], want_reference: bool) -> Snapshot:
         snapshot = Snapshot()

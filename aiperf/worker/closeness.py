@@ -16,8 +16,8 @@ from aiperf.workloads.shared.parts import by_wide_parts
 def within(want: Any, got: Any, rtol: float, atol: float | None, *, whose: str) -> tuple[str, float]:
     """|got - want| <= atol + rtol |want|, in float64; atol defaults to rtol times the root mean square of ``want``.
 
-    What is wrong, empty when nothing is, and the largest error relative to the larger of its element and that root
-    mean square. ``want`` and ``got`` have one shape; the sentence is about ``got``, and ``whose`` names the other.
+    What is wrong, empty when nothing is, and the largest error relative to the larger of its element and that root mean
+    square; ``whose`` names the side of ``want``.
     """
     import numpy as np
 

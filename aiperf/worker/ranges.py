@@ -25,10 +25,8 @@ __all__ = ["DOMAIN", "Ranges", "cost_per_range", "range_name", "wanted"]
 
 
 def range_name(text: str) -> str:
-    """``text`` in lower case with every character outside ``[a-z0-9_-]`` made ``_``: ncu needs no escapes then.
-
-    ``before.measure`` becomes ``before_measure``. Raises ValueError for an empty text.
-    """
+    """``text`` in lower case with every character outside ``[a-z0-9_-]`` made ``_``: ncu needs no escapes then. Raises
+    ValueError for an empty text."""
     if not text:
         raise ValueError("a range needs a name")
     return re.sub(r"[^a-z0-9_-]", "_", text.lower())
@@ -83,10 +81,8 @@ class Ranges:
 
     @classmethod
     def open(cls, force: bool = False, *, tools: Sequence[Callable[[], RangeTool]] = TOOLS) -> Ranges:
-        """Ranges through the first tool that works, or silent ones when none is wanted or none works.
-
-        ``force`` emits them even with no profiler attached. Never raises: a profiler's absence must not end a run.
-        """
+        """Ranges through the first tool that works, or silent ones when none is wanted or none works. ``force`` emits
+        them even with no profiler attached. Never raises."""
         want, reason = wanted()
         if not (want or force):
             return cls(None, reason)

@@ -33,11 +33,8 @@ class WarmUpReading:
 
 
 class Steadiness:
-    """A sliding window of readings that says when warm-up may end.
-
-    ``window`` readings must be steady together; ``delta`` is the practical threshold of the comparison as a ratio
-    minus 1. Raises ValueError for a window shorter than MIN_WINDOW or a delta that is not positive.
-    """
+    """A sliding window of readings that says when warm-up may end; ``delta`` is the practical threshold as a ratio
+    minus 1. Raises ValueError for a window shorter than MIN_WINDOW or a delta that is not positive."""
 
     def __init__(self, window: int, delta: float) -> None:
         if window < MIN_WINDOW:

@@ -21,11 +21,8 @@ _PINNED = {"math": "MATH", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_A
 
 
 def composed(q: Any, k: Any, v: Any, *, mask: Mask) -> Run:
-    """Attention as three calls; the whole score matrix is written out between them.
-
-    q is [batch, heads, q_len, head_dim], k and v [batch, kv_heads, kv_len, head_dim]. The heads that share a KV head
-    are stacked as further queries of it, so that K and V are read as stored.
-    """
+    """Attention as three calls, the whole score matrix written out between them. q is [batch, heads, q_len, head_dim],
+    k and v [batch, kv_heads, kv_len, head_dim]; heads that share a KV head are stacked as further queries of it."""
     (batch, heads, q_len, head_dim), kv_heads = q.shape, k.shape[1]
     together = heads // kv_heads
     hidden = mask.hidden(str(q.device))
@@ -86,11 +83,9 @@ def flex(q: Any, k: Any, v: Any, *, mask: Mask) -> Run:
 
 
 def decode_options(mask: Mask, *, sequences: int, multiprocessors: int) -> dict[str, int]:
-    """Options of flex_attention's kernel for a single query; empty for more queries, which run in another kernel.
-
-    Two programs for each multiprocessor, as torch splits the keys by default, times the share of parts that a window
-    leaves without work. Three stages of loads: what torch 2.13 intends for Hopper too, but overwrites with one.
-    """
+    """Options of flex_attention's kernel for a single query, empty for more: two programs for each multiprocessor,
+    times the share of parts that a window leaves without work, and three stages of loads (torch 2.13 overwrites them
+    with one)."""
     if mask.q_len > 1:
         return {}
     parts = max(1, 2 * multiprocessors // sequences)
@@ -112,10 +107,8 @@ def block_mask(mask: Mask, device: str) -> Any:
 
 
 def padded(q: Any, k: Any, v: Any, *, lengths: Sequence[int]) -> Run:
-    """Sequences of unequal lengths in one batch as long as the longest, padding hidden from every query by a mask.
-
-    q, k, v are [batch, heads, longest, head_dim]; gives the valid part of each sequence: [heads, length, head_dim].
-    """
+    """Sequences of unequal lengths in one batch, padding hidden by a mask. q, k, v are [batch, heads, longest,
+    head_dim]; gives the valid part of each sequence: [heads, length, head_dim]."""
     from torch.nn.functional import scaled_dot_product_attention
 
     ends = torch.tensor(lengths, device=q.device)

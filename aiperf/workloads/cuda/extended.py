@@ -35,11 +35,8 @@ class _Config(ctypes.Structure):
 
 
 def early_launch(function: int, placed: Placed, arguments: tuple[Any, ...]) -> Callable[[int], None]:
-    """A call (stream -> None) that launches ``function`` before the kernel ahead of it in the stream has ended.
-
-    It starts when that kernel's blocks have all called cudaTriggerProgrammaticLaunchCompletion or ended; the source
-    waits with cudaGridDependencySynchronize before it reads what that kernel wrote.
-    """
+    """A call (stream -> None) that launches ``function`` when the blocks of the kernel ahead of it have all called
+    cudaTriggerProgrammaticLaunchCompletion or ended; the source waits with cudaGridDependencySynchronize."""
     launch = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
     launch.argtypes = [ctypes.POINTER(_Config), ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
     launch.restype = ctypes.c_int

@@ -30,10 +30,8 @@ class Mps:
     """A running daemon for one GPU. ``env`` makes a process its client, to which that GPU is number 0."""
 
     def __init__(self, gpu: int) -> None:
-        """Start it for this GPU, counted as this process sees them; ``await_up`` comes before its first client.
-
-        Raises SkipSide where there is none.
-        """
+        """Start it for this GPU, counted as this process sees them; ``await_up`` comes before its first client. Raises
+        SkipSide."""
         if shutil.which(_CONTROL) is None:
             raise SkipSide(f"sharing by MPS needs {_CONTROL}, which is not on PATH")
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")

@@ -82,10 +82,8 @@ class UnitPool:
     """Worker processes that share ``units`` units, and others that burn CPU from a step's start to its end."""
 
     def __init__(self, asked: SimpleNamespace, *, turns: int) -> None:
-        """Start the processes that host.task is ``asked`` for; ``turns`` is the size of a unit.
-
-        Raises SkipSide when one of them does not get the CPUs, the priority or the malloc asked for.
-        """
+        """Start the processes that host.task is ``asked`` for; ``turns`` is the size of a unit. Raises SkipSide when
+        one of them does not get the CPUs, the priority or the malloc asked for."""
         work, units, self._asked = asked.work, asked.units, asked
         threads = asked.workers if asked.worker_kind == "thread" else 1
         count = asked.workers // threads

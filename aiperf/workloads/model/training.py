@@ -73,11 +73,8 @@ class _Updates:
 def training(
     task: models.Task, forward: Callable[[Any, Any], Any], cast: Callable[[], Any], asked: SimpleNamespace
 ) -> Ready:
-    """The step over ``asked.steps`` updates of ``task``; ``forward`` maps (batch, targets) to the mean loss.
-
-    Outputs are loss and gradients, or with ``watch: parameters`` the weights after the last update, which are state.
-    The host reads losses where the step has several updates or the side asks for that.
-    """
+    """The step over ``asked.steps`` updates of ``task``; ``forward`` maps (batch, targets) to the mean loss. Outputs
+    are loss and gradients, or with ``watch: parameters`` the weights after the last update, which are state."""
     updates = _Updates(task, forward, cast, asked)
     host_losses = torch.zeros(asked.steps)
     reads = 0

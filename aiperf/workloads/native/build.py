@@ -47,10 +47,8 @@ class Library:
 
 def build(source: str, *, flags: Sequence[str], defines: Mapping[str, Any], folder: Path) -> Library:
     """Compile ``source`` of native/ (or an absolute path) into ``folder`` with $CXX, or the first C++ compiler on PATH.
-
-    Raises ValueError for a source that does not exist, SkipSide without a compiler, RuntimeError with the compiler's
-    first error when it does not compile.
-    """
+    Raises ValueError for a source that does not exist, SkipSide without a compiler, RuntimeError with its first
+    error."""
     path = SOURCES / source
     if not path.is_file():
         known = ", ".join(sorted(p.name for p in SOURCES.iterdir()))

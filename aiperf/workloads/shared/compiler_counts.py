@@ -9,11 +9,8 @@ import sys
 
 
 def compiler_counts(*names: str) -> dict[str, float]:
-    """The counts called ``names``, all zero before the compiler is imported.
-
-    graphs: traced; cut_graphs: compiled, after cuts at DDP's buckets; compiles: of frames; graph_breaks; cache_hits:
-    graphs whose compiled code a cache had.
-    """
+    """The counts called ``names``, all zero before the compiler is imported: graphs traced, cut_graphs (compiled after
+    cuts at DDP's buckets), compiles of frames, graph_breaks, cache_hits."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is None:
         return dict.fromkeys(names, 0.0)

@@ -25,10 +25,8 @@ def import_cupy() -> Any:
 
 
 def view_stream(pointer: int) -> Any:
-    """CuPy's view of the stream at ``pointer``, a context manager within which CuPy queues its work there.
-
-    Not by Stream.from_external: CuPy 14 destroys the stream together with the object that this returns.
-    """
+    """CuPy's view of the stream at ``pointer``, a context manager. Not by Stream.from_external: CuPy 14 destroys the
+    stream together with the object that this returns."""
     return import_cupy().cuda.ExternalStream(pointer)
 
 

@@ -36,11 +36,8 @@ def by_parts(look: Callable[[slice], _Found], size: int, *, part: int = PART) ->
 
 
 def by_wide_parts(look: Callable[..., _Found], *arrays: Any) -> list[_Found]:
-    """What ``look(library, start, *parts)`` finds in each part of flat numpy arrays of one length, in order.
-
-    The parts begin at element ``start`` and are widened to float64, or complex128 where an array is complex; they are
-    arrays of ``library``: numpy, or torch where the arrays are long and this process uses a GPU already.
-    """
+    """What ``look(library, start, *parts)`` finds in each part of flat numpy arrays of one length, in order; parts are
+    float64 or complex128 arrays of ``library``: numpy, or torch for long arrays where this process uses a GPU."""
     wide = "complex128" if any(array.dtype.kind == "c" for array in arrays) else "float64"
     device = device_in_use() if arrays[0].size > _FEW_FOR_GPU else ""
     if device and (found := _by_gpu_parts(look, arrays, wide, device)) is not None:

@@ -78,11 +78,8 @@ def run(queues: Any, plan: PipelinePlan, lanes: Sequence[Any], stages: Mapping[s
 
 
 def _staged(queues: Any, plan: PipelinePlan, lanes: Mapping[str, Any], stages: Mapping[str, Stage]) -> None:
-    """Every stage on a stream of its own, after the stage before it and after the last reader of its slot.
-
-    Waiting on the host for a producer has waited for the readers before it as well, except for the last stage, which is
-    nobody's producer; waiting for the whole device has waited for that too.
-    """
+    """Every stage on a stream of its own, after the stage before it and after the last reader of its slot. Waiting on
+    the host for a producer has waited for its readers too, except for the last stage, which is nobody's producer."""
     done: dict[tuple[str, int], Any] = {}
     by_event = plan.handoff == "event"
     for item in range(plan.items):
