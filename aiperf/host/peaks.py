@@ -9,7 +9,6 @@ import datetime
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from aiperf.host import state_file
@@ -279,8 +278,3 @@ def load_peaks(host_id: str) -> dict[str, Peak]:
 def save_peak(host_id: str, peak: Peak) -> None:
     """Store one peak in place of the one before, atomically. Raises OSError when the state folder is read-only."""
     state_file.update(state_file.path_of(_KIND, host_id), {peak.name: asdict(peak)})
-
-
-def unreadable_peaks(host_id: str) -> tuple[Path, ...]:
-    """Files of peaks that could not be read and were set aside."""
-    return state_file.set_aside(_KIND, host_id)

@@ -23,7 +23,8 @@ from aiperf.errors import AiperfError, Exit
 from aiperf.host.calibration import save_calibration
 from aiperf.host.facts import HostFacts
 from aiperf.plan.plan import Plan
-from aiperf.recipes.case import Noise, advance, look, new_state, to_record
+from aiperf.recipes.case import advance, look, new_state
+from aiperf.recipes.case_progress import Noise, to_record
 from aiperf.recipes.checkouts import with_checkouts
 from aiperf.recipes.run_record import begin_run, end_run, new_record
 from aiperf.recipes.session import MeasurementSession

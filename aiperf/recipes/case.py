@@ -1,4 +1,4 @@
-"""One case from its first pair to its record: measure, look, stop or go on, save.
+"""One case from its first pair to its end: measure, look, stop or go on.
 
 What must not live here: how a pair is measured, how a verdict is reached, and anything printed.
 """
@@ -8,20 +8,17 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Protocol
 
-from aiperf.analysis.drift import drift_note, drifts
-from aiperf.analysis.invariants import invariant_notes
 from aiperf.analysis.limits import PeakRate, is_beyond
-from aiperf.analysis.pairs import has_metric, lacks_primary_metric, latency_notes
+from aiperf.analysis.pairs import lacks_primary_metric
 from aiperf.analysis.recompute import case_limits, conclude
 from aiperf.analysis.stopping import Continue, Stop, next_look, next_step
 from aiperf.errors import AiperfError, UserError
 from aiperf.launch.gang import LaunchFailed, LaunchSkipped
 from aiperf.plan.order import PairPlan, orders
-from aiperf.records import Case, CaseRecord, Failure, Limit, Note, Pair, Result
+from aiperf.recipes.case_progress import CaseProgress, Noise
+from aiperf.records import Case, CaseRecord, Failure, Limit, Note, Pair
 from aiperf.settings import Settings
 
 _VOID_SHARE = 0.2
@@ -40,55 +37,8 @@ class MeasurePair(Protocol):
         """``audits``: at most so many of each side; None for the precision's."""
 
 
-PairDone = Callable[["CaseProgress"], None]
+PairDone = Callable[[CaseProgress], None]
 Expect = Callable[[Sequence[PairPlan]], None]
-
-
-@dataclass(frozen=True)
-class Noise:
-    """What A/A calibration learned about this host for a case's mode of measuring."""
-
-    tau: float = 0.0
-    scale: float = 1.0
-
-
-@dataclass
-class CaseProgress:
-    """A case while it is measured; grows pair by pair and can be taken up again."""
-
-    case: Case
-    settings: Settings
-    host_id: str
-    noise: Noise
-    seed: int
-    started: str = field(default_factory=lambda: _now())
-    pairs: list[Pair] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-    results: tuple[Result, ...] = ()
-    peaks: Mapping[str, PeakRate] = field(default_factory=dict)
-    seconds: float = 0.0
-    target: int = 0
-    """Pairs that count wanted at the next look."""
-    stop: str = ""
-    ending: Note | None = None
-    """Why that rule ended the case."""
-    skip_reason: str = ""
-
-    @property
-    def done(self) -> bool:
-        """Whether a rule has ended the case."""
-        return bool(self.stop)
-
-    @property
-    def valid(self) -> int:
-        """Pairs that count."""
-        return sum(not pair.void for pair in self.pairs)
-
-    @property
-    def delta(self) -> float:
-        """The threshold asked for: the scenario's own, else the precision's."""
-        own = self.case.measure.delta
-        return own if own is not None else self.settings.precision.delta
 
 
 def new_state(case: Case, settings: Settings, *, host_id: str, noise: Noise, seed: int) -> CaseProgress:
@@ -229,95 +179,10 @@ def refresh(state: CaseProgress) -> None:
         )
 
 
-def to_record(state: CaseProgress) -> CaseRecord:
-    """The record of a case as far as it went."""
-    # As long as no rule has ended the case it is stored as what it is when nobody comes back to it.
-    statuses = {"": "interrupted", "failure": "failed", "skipped": "skipped", "interrupted": "interrupted"}
-    status = statuses.get(state.stop, "measured")
-    if state.stop == "unfit" and not state.pairs:
-        status = "failed"
-    threshold = max((r.verdict.threshold for r in state.results), default=state.delta)
-    return CaseRecord(
-        case=state.case,
-        status=status,  # type: ignore[arg-type]
-        results=state.results,
-        pairs=tuple(state.pairs),
-        limits=case_limits(state.case, state.pairs, peaks=state.peaks) if state.valid else (),
-        stop=state.stop,
-        skip_reason=state.skip_reason,
-        failure=state.failures[-1] if status == "failed" else None,
-        failures=tuple(state.failures),
-        notes=_notes(state),
-        threshold=threshold,
-        alpha=state.settings.precision.alpha,
-        width=state.settings.precision.width,
-        scale=state.noise.scale,
-        precision=state.settings.precision.name,
-        seed=state.seed,
-        host_id=state.host_id,
-        seconds=state.seconds,
-        harness_seconds=max(0.0, state.seconds - sum(p.worker_seconds for p in state.pairs)),
-        started=state.started,
-        finished=_now(),
-    )
-
-
 def reject_case(state: CaseProgress, reason: str) -> None:
     """End a case before its first pair, because the host is unfit for it."""
     state.failures.append(Failure("", "start", "error", reason))
     state.stop = "unfit"
-
-
-def _notes(state: CaseProgress) -> tuple[Note, ...]:
-    # Drifts of less than half the threshold are nobody's business.
-    found = drifts(state.case, state.pairs, least=state.delta / 2) if state.results else ()
-    moved = (drift_note(found, sides=len(state.case.sides)), *invariant_notes(state.pairs))
-    built = (same_code_note(state.pairs), *latency_notes(state.pairs, state.case), *_program_notes(state))
-    return tuple(note for note in (state.ending, *moved, *built) if note is not None)
-
-
-def same_code_note(pairs: Sequence[Pair]) -> Note | None:
-    """The sides that are the same machine code, launched alike, if any: what differs between them is noise."""
-    alike: dict[object, list[str]] = {}
-    for run in pairs[0].runs if pairs else ():
-        if (digest := run.facts.get("step_digest")) is not None:
-            alike.setdefault(digest, []).append(run.side)
-    groups = [sides for sides in alike.values() if len(sides) > 1]
-    return Note("same_code", {"groups": groups}) if groups else None
-
-
-def _program_notes(state: CaseProgress) -> list[Note]:
-    """What the kernel does not count of programs: the memory of small ones, the CPU time of idle ones."""
-    if not state.case.is_command or not state.valid:
-        return []
-    names = [side.name for side in state.case.sides]
-    lacking = [
-        metric
-        for metric in ("user", "system", "peak_memory")
-        if not has_metric(state.pairs, state.case, metric=metric, sides=names)
-    ]
-    notes = [Note("no_cpu_time", {"metric": metric}) for metric in lacking if metric != "peak_memory"]
-    runs = [run for pair in state.pairs if not pair.void for run in pair.runs]
-    below = {run.side: run.facts["peak_below_bytes"] for run in runs if "peak_below_bytes" in run.facts}
-    if below and "peak_memory" in lacking:
-        notes.append(Note("memory_below", {"sides": list(below), "bytes": max(below.values())}))
-    return notes
-
-
-def skipped_record(case: Case, reason: str, fix: str, *, host_id: str, precision: str) -> CaseRecord:
-    """The record of a case that the plan skipped."""
-    now = _now()
-    return CaseRecord(
-        case=case,
-        status="skipped",
-        stop="skipped",
-        skip_reason=reason,
-        skip_fix=fix,
-        host_id=host_id,
-        precision=precision,
-        started=now,
-        finished=now,
-    )
 
 
 def interrupt(state: CaseProgress) -> None:
@@ -343,7 +208,3 @@ def charged_peaks(state: CaseProgress) -> tuple[str, ...]:
     """Names of the peaks that the sides charge."""
     names = {peak_name for pair in state.pairs for run in pair.runs for peak_name in run.work.get("peaks", {})}
     return tuple(sorted(names))
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -11,18 +11,8 @@ from dataclasses import replace
 from aiperf.host.calibration import load_calibration
 from aiperf.launch.gang import LaunchFailed
 from aiperf.plan.resume import is_kept
-from aiperf.recipes.case import (
-    CaseProgress,
-    Noise,
-    advance,
-    interrupt,
-    look,
-    new_state,
-    reject_case,
-    resume_case,
-    skipped_record,
-    to_record,
-)
+from aiperf.recipes.case import advance, interrupt, look, new_state, reject_case, resume_case
+from aiperf.recipes.case_progress import CaseProgress, Noise, skipped_record, to_record
 from aiperf.recipes.checkouts import names_refs, with_checkouts
 from aiperf.recipes.host_watch import HostWatch
 from aiperf.recipes.run_peaks import RunPeaks

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 from aiperf.errors import AiperfError
 from aiperf.host.health import HostHealth, Still
-from aiperf.recipes.case import CaseProgress, charged_peaks, reject_case
+from aiperf.recipes.case import charged_peaks, reject_case
+from aiperf.recipes.case_progress import CaseProgress
 from aiperf.records import Case, CaseRecord, HostFinding, Note
 
 

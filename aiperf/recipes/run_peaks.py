@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from aiperf.analysis.limits import PeakRate
 from aiperf.errors import AiperfError
 from aiperf.host.facts import HostFacts
-from aiperf.recipes.case import CaseProgress, broken_limits, charged_peaks, coming, with_peaks
+from aiperf.recipes.case import broken_limits, charged_peaks, coming, with_peaks
+from aiperf.recipes.case_progress import CaseProgress
 from aiperf.recipes.peaks import measure_peaks, peak_rates
 from aiperf.recipes.session import MeasurementSession
 

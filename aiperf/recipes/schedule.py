@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from aiperf.analysis.verdict import Reason
-from aiperf.recipes.case import CaseProgress
+from aiperf.recipes.case_progress import CaseProgress
 from aiperf.settings import Settings
 
 _FORESEEN = 2

@@ -75,11 +75,6 @@ class Scenario:
     expect: str = ""
 
     @property
-    def is_ladder(self) -> bool:
-        """Whether further sides follow before one by one."""
-        return len(self.sides) > 2 or self.sides[-1].name != "after"
-
-    @property
     def is_command(self) -> bool:
         """Whether the sides are whole programs."""
         return bool(self.sides[0].command)

@@ -17,8 +17,8 @@ from aiperf.host.peaks import (
     peak_from,
     peak_spec,
     save_peak,
-    unreadable_peaks,
 )
+from aiperf.host.state_file import set_aside
 from aiperf.records.calibration import Calibration, calibration_for
 
 PEAK = Peak("dram", 4.2e12, "B/s", 4.0e12, 4.2e12, "2026-01-01T00:00:00+00:00", 20, {"way": "copy"})
@@ -54,11 +54,11 @@ def test_a_corrupt_file_is_set_aside_with_its_content_and_reported(state, text):
     path.parent.mkdir()
     path.write_text(text)
     assert load_peaks("host") == {}
-    (aside,) = unreadable_peaks("host")
+    (aside,) = set_aside("peaks", "host")
     assert aside.read_text() == text
     save_peak("host", PEAK)
     assert load_peaks("host") == {"dram": PEAK}
-    assert unreadable_peaks("host") == (aside,)
+    assert set_aside("peaks", "host") == (aside,)
 
 
 def test_entries_that_make_no_peak_are_left_out_and_the_others_are_read(state):

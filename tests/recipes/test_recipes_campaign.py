@@ -11,18 +11,8 @@ from recipes_made import Bench, failing, make_case, make_settings, noisy, pair, 
 from aiperf.analysis.notes import note_sentence, note_sentences
 from aiperf.errors import AiperfError, usage
 from aiperf.launch.gang import LaunchSkipped
-from aiperf.recipes.case import (
-    CaseProgress,
-    Noise,
-    advance,
-    interrupt,
-    look,
-    new_state,
-    reject_case,
-    same_code_note,
-    skipped_record,
-    to_record,
-)
+from aiperf.recipes.case import advance, interrupt, look, new_state, reject_case
+from aiperf.recipes.case_progress import CaseProgress, Noise, same_code_note, skipped_record, to_record
 from aiperf.records import Note, Watch
 
 

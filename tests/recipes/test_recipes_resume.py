@@ -17,7 +17,8 @@ from aiperf.host.relevance import HostCheck
 from aiperf.plan.plan import Plan
 from aiperf.recipes import run as recipe
 from aiperf.recipes import run_record
-from aiperf.recipes.case import Noise, new_state, resume_case
+from aiperf.recipes.case import new_state, resume_case
+from aiperf.recipes.case_progress import Noise
 from aiperf.recipes.run import run_plan
 from aiperf.records import HostFinding, Invocation, Skip
 from aiperf.store.read import find_runs, open_run, read_pairs

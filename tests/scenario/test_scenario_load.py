@@ -45,7 +45,6 @@ def test_a_ladder_gives_its_sides_in_the_order_of_the_file(write, good):
     text = good.replace("after: {pinned: true}", "ladder: {z: {pinned: true}, a: {pinned: true, n: 2}}")
     scenario = load_scenario(write(text))
     assert [s.name for s in scenario.sides] == ["before", "z", "a"]
-    assert scenario.is_ladder
 
 
 def test_commands_are_split_without_a_shell_and_have_nothing_to_compare(write):

@@ -15,7 +15,8 @@ from shelf_runs import CPU, PRECISION, Ran, of_parent, run_scenarios, shelf
 from aiperf.errors import Exit
 from aiperf.host.read import read_host
 from aiperf.plan.plan import make_plan
-from aiperf.recipes.case import Noise, advance, new_state, to_record
+from aiperf.recipes.case import advance, new_state
+from aiperf.recipes.case_progress import Noise, to_record
 from aiperf.recipes.session import MeasurementSession
 from aiperf.records import Case, CaseRecord
 from aiperf.scenario.load import load_scenario
