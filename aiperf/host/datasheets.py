@@ -1,4 +1,4 @@
-"""What a GPU's public datasheet says of it, what the book's table says, and how near a measured peak came to them.
+"""What a GPU's public datasheet says of it, what the book's table says, and how near a measured peak is to them.
 
 What must not live here: measuring a peak, and the judgement of anything but its share of the datasheet.
 """
@@ -132,7 +132,7 @@ def sheet_of(name: str, sheets: Iterable[Sheet]) -> Sheet | None:
 
 
 def held_against(facts: HostFacts, peaks: Mapping[str, Peak], sheets: Iterable[Sheet]) -> dict[str, PeakShare]:
-    """Peak -> how near it came to the datasheet of this host's first GPU, which is where peaks are measured.
+    """Peak -> how near it is to the datasheet of this host's first GPU, which is where peaks are measured.
 
     Empty without a GPU, for an unknown one, and while MIG cuts it into slices.
     """

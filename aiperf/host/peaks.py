@@ -55,7 +55,7 @@ class PeakSpec:
 
 @dataclass(frozen=True)
 class Peak:
-    """What one peak came to on one host."""
+    """One peak as measured on one host."""
 
     name: str
     value: float

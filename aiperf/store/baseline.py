@@ -123,9 +123,7 @@ def _against_session(session: PromotedRun) -> list[Fault]:
     """What is wrong with a run by itself."""
     where, faults = session.run.run, []
     if session.run.status != "finished":
-        faults.append(
-            Fault(where, f"the run is {session.run.status}, not finished.", "Promote one that came to its end.")
-        )
+        faults.append(Fault(where, f"the run is {session.run.status}, not finished.", "Promote a finished one."))
     if not any(record.results for record in session.records):
         faults.append(Fault(where, "the run has no result.", "Promote one that measured something."))
     for record in session.records:

@@ -207,7 +207,7 @@ def test_a_shallow_clone_says_that_it_is_one(repo, tmp_path) -> None:
 
 def test_a_repository_without_a_commit_has_no_working_tree_to_copy(tmp_path, trees) -> None:
     git(tmp_path, "init", "--quiet", "empty")
-    with pytest.raises(UserError, match='"HEAD" is no branch'):
+    with pytest.raises(UserError, match='"HEAD" is not a branch'):
         trees.checkout(tmp_path / "empty", WORKING_TREE)
 
 
