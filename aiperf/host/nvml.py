@@ -1,4 +1,4 @@
-"""NVML behind one door: every call is feature-detected, and a host without it is no error.
+"""NVML behind one door: every call is feature-detected, and a host without it is not an error.
 
 What must not live here: calls that change a GPU, and judging what was read.
 """

@@ -41,7 +41,7 @@ def _shared_memory(reader: HostReader) -> Finding:
 
 def _locked(reader: HostReader) -> Finding:
     if not reader.facts.container:
-        raise Absent("this is no container")
+        raise Absent("this process is in no container")
     return locked_memory(reader)
 
 

@@ -37,7 +37,7 @@ def load(path: Path) -> bytes:
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            raise usage("is no file.", "Name the JSON file that the tool wrote.", where)
+            raise usage("is not a file.", "Name the JSON file that the tool wrote.", where)
         data = b"" if found.st_size > MOST_BYTES else path.read_bytes()
         size = found.st_size
         if data.startswith(_GZIP):

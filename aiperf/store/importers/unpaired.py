@@ -58,7 +58,7 @@ def unpaired_record(foreign: Foreign, against: Against, records: Sequence[CaseRe
     note = (
         f"before / after is {significant(found.ratio, 4)} ({ends}, {100 * (1 - found.alpha):.3g} %), by Welch's t over "
         f"{counts[0]} and {counts[1]} replicates ({record.replicate}): never interleaved, so it holds whatever changed "
-        "between the two, and is no verdict"
+        "between the two, and is not a verdict"
     )
     return replace(
         record,
