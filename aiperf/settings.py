@@ -17,7 +17,7 @@ from aiperf.paths import config_file, config_names
 
 ENERGY_SECONDS = 5.0
 """An energy reading shorter than this, or than 50 updates of a counter, is not reported: both in the sum of a side's
-windows, where METHOD 11 asks them of each."""
+windows (METHOD 11)."""
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ def log_ratios(
     """Log-ratio d and position o of every pair that counts, in pair order.
 
     d_p = ln T_against - ln T_side for a metric where lower is better, else its negative: above 0 is better.
-    o_p as ``positions`` (METHOD 1).
+    o_p as ``positions`` (METHOD 2).
     Raises ComparisonError when a number is missing or not positive.
     """
     used = valid(pairs)

@@ -69,7 +69,7 @@ class _Edge:
 
 
 class EnergyMeter:
-    """The counters of one case. Energy is the sum over its devices (docs/method.md 11)."""
+    """The counters of one case. Energy is the sum over its devices (METHOD 11)."""
 
     def __init__(
         self,

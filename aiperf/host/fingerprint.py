@@ -57,7 +57,7 @@ _UNTRACKED_LIMIT = 1024**2
 def fingerprint(facts: HostFacts, *, root: Path = proc.ROOT) -> tuple[str, dict[str, dict[str, Any]]]:
     """A short hash of this host and the fields behind it: ``{"must_match": {...}, "record_only": {...}}``.
 
-    Only the must_match fields enter the hash (docs/method.md 10). They name the class of machine, not the machine, so
+    Only the must_match fields enter the hash (METHOD 10). They name the class of machine, not the machine, so
     equal nodes of a cluster and the same container started twice compare. Memory is in whole GiB, because the kernel
     keeps a different sliver to itself at each boot.
     """

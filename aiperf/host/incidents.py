@@ -30,7 +30,7 @@ def is_phase(mark: str) -> bool:
 
 
 def judge(telemetry: Telemetry, own_pids: Collection[int]) -> tuple[Incident, ...]:
-    """What of the environment touched the pair, per docs/method.md 7.
+    """What of the environment touched the pair, per METHOD 7.
 
     Heat, a power brake, another process on the GPU, changed clocks: the pair is void. The power cap is a cost of the
     code itself, and stolen CPU time is noise of both sides: reported, not void. ``own_pids``: aiperf and its workers;

@@ -15,7 +15,7 @@ from aiperf.errors import UserError, usage
 from aiperf.host import proc
 
 _INTERRUPT_WEIGHT = 0.05
-"""What serving every device interrupt adds to a CPU's score: a judgement (docs/method.md 1)."""
+"""What serving every device interrupt adds to a CPU's score: a judgement (METHOD 1)."""
 _VISIT_SECONDS = 0.01
 _CHUNK_SECONDS = 0.0005
 _MOST_PROBED = 16

@@ -23,7 +23,7 @@ from aiperf.records import Case, EnergyReading, Sample
 from aiperf.settings import Settings
 
 WINDOWS = 4
-"""Windows of each side in a pair; together they last the 5 s and see the 50 updates of docs/method.md 11."""
+"""Windows of each side in a pair; together they last the 5 s and see the 50 updates of METHOD 11."""
 IDLE = ""
 _LEAD_S = 0.3
 """The side runs this long before a window: sensors lag behind the load, and clocks have to settle."""

@@ -28,7 +28,7 @@ def orders(sides: Sequence[str], *, count: int, seed: int) -> list[tuple[str, ..
 
     Pairs 2k and 2k+1 hold a random order and its reverse, so any even number of pairs is balanced for every two
     sides, and a longer list begins with the shorter one. A strict ABBA could fall in phase with a periodic disturbance
-    (docs/method.md 2).
+    (METHOD 2).
     """
     return [_ordered(sides, index, seed, "pair") for index in range(count)]
 

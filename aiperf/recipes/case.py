@@ -22,7 +22,7 @@ from aiperf.records import Case, CaseRecord, Failure, Limit, Note, Pair
 from aiperf.settings import Settings
 
 _VOID_SHARE = 0.2
-"""Share of pairs that the environment may void before the host counts as unfit (docs/method.md 7)."""
+"""Share of pairs that the environment may void before the host counts as unfit (METHOD 7)."""
 _FEWEST_VOIDS = 2
 _FAILURES_AFTER_SUCCESS = 1
 

@@ -44,7 +44,7 @@ def with_checkouts(
     """The cases with every side that names a ref running in a checkout of it, built by ``build``.
 
     Sides of one case at the same commit get folders of their own: another layout is part of what replication must
-    average out (docs/method.md 1). Sides without a ref beside others that have one run the code as it lies, likewise.
+    average out (METHOD 1). Sides without a ref beside others that have one run the code as it lies, likewise.
     Raises LaunchFailed, naming the side and with the tail of the output, for a commit that cannot be found, checked
     out, built or run; UserError for a case outside any repository.
     """

@@ -144,6 +144,6 @@ def _outcome(
 
 
 def tau_of(case: Case, known: Sequence[Calibration]) -> float:
-    """Noise between sessions that a gate must allow for: calibration's upper bound (docs/method.md 9)."""
+    """Noise between sessions that a gate must allow for: calibration's upper bound (METHOD 9)."""
     found = of_case(case, known)
     return max(found.tau, found.tau_upper) if found else 0.0

@@ -112,7 +112,7 @@ def find_base(gate: Gate) -> GateBase:
 
 
 def _of_few_sessions(gate: Gate, stored: Baseline) -> tuple[str, ...]:
-    """Say that noise between sessions is unknown: an interval without it is too narrow (docs/method.md 10)."""
+    """Say that noise between sessions is unknown: an interval without it is too narrow (METHOD 10)."""
     few = any(len(entry.sessions) < FEWEST_SESSIONS for entry in stored.entries)
     if gate.level != "ratio" or not few or load_calibration(stored.host_id):
         return ()

@@ -1,4 +1,4 @@
-"""Judges whether a warming-up side has reached steady state, from its readings alone (METHOD.md, warm-up).
+"""Judges whether a warming-up side has reached steady state, from its readings alone (METHOD 4).
 
 What must not live here: running steps, reading clocks or counters, numpy or torch.
 """
