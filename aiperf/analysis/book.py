@@ -33,15 +33,15 @@ Answer = Literal[
 ]
 ANSWERS: Mapping[Answer, str] = {
     "reproduced": f"improved, and the interval overlaps {LEAST_SHARE:g} to {MOST_SHARE:g} times the claim; "
-    "without a number in the book: the verdict that is expected, of memory where that is what is gained",
+    "if the book gives no number, the verdict is the expected one (for memory, if the row is about memory)",
     "stronger": f"improved, and the whole interval is above {MOST_SHARE:g} times the claim",
     "weaker": f"improved, but the whole interval is below {LEAST_SHARE:g} times the claim",
     "inconclusive": "measured, but the verdict is inconclusive or invalid and the interval does not exclude the claim",
     "not reproduced": "equivalent or regressed where a gain is claimed; or inconclusive, but the whole interval is "
     f"below {LEAST_SHARE:g} times the claim",
-    "no claim of speed": "measured, but what the row gains or shows is no time, so no time can reproduce or refute it",
-    "impossible as printed": "by arithmetic on the book's own numbers these do not give what it claims; what was "
-    "measured stands beside it and is not judged",
+    "no claim of speed": "measured, but the row is not about time, so a time can neither reproduce nor refute it",
+    "impossible as printed": "the book's own numbers do not add up to what it claims; what was "
+    "measured is shown but not judged",
     "not runnable here": "this host, or any host that the project can use, lacks what it needs",
     "not measured yet": "no stored record of this host and none in results/reference",
     "no scenario yet": "no scenario cites the row",

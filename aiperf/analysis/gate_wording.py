@@ -29,19 +29,21 @@ def passed(shift: Comparison, *, threshold: float, loss: float) -> str:
         return wording.decided(shift, word, threshold)
     label, span, pairs = METRICS[shift.metric].label, change_interval(shift), f"({shift.pairs} pairs)"
     if loss > threshold and shift.low <= 1 / (1 + threshold):
-        return f"{label}: within the loss of {percent(loss)} that is declared: interval {span} {pairs}"
+        return f"{label}: within the declared loss of {percent(loss)}: interval {span} {pairs}"
     return f"{label}: no worse than the threshold of {percent(threshold)} allows: interval {span} {pairs}"
 
 
 def undecided(shift: Comparison, *, loss: float, more_sessions: bool) -> str:
     """The interval holds the bound: which way it leans, and what would decide."""
     lean = "likely worse" if shift.high < 1 else "undecided"
-    lead = f"{METRICS[shift.metric].label}: {lean}: interval {change_interval(shift)} holds a loss of {percent(loss)}"
+    lead = (
+        f"{METRICS[shift.metric].label}: {lean}: interval {change_interval(shift)} includes a loss of {percent(loss)}"
+    )
     if more_sessions:
         return f"{lead} ({shift.pairs} pairs); more sessions in the baseline would narrow it"
     if shift.pairs_needed is None:
         return f"{lead}; {shift.pairs} pairs were measured, more pairs are unlikely to decide it"
-    return f"{lead}; {shift.pairs} pairs were measured, a decision would need about {shift.pairs_needed}"
+    return f"{lead}; {shift.pairs} pairs were measured; a decision would need about {shift.pairs_needed}"
 
 
 def failure(found: Failure | None, *, rebuilt: bool) -> str:
@@ -64,14 +66,14 @@ def other_scenario(then: str, now: str) -> str:
 
 def no_entry(case: str, metric: str) -> str:
     """The baseline lacks it."""
-    return f"the baseline holds no {metric} of {case}: promote a run that measured it"
+    return f"the baseline has no {metric} for {case}: promote a run that measured it"
 
 
 def too_few_sessions(has: int, needs: int) -> str:
     """Absolute values need several sessions."""
     missing = needs - has
     more = "1 more session is missing" if missing == 1 else f"{missing} more sessions are missing"
-    return f"the baseline holds {has} of the {needs} sessions that an absolute value needs: {more}"
+    return f"the baseline has {has} of the {needs} sessions that an absolute comparison needs: {more}"
 
 
 def once(first: str) -> str:

@@ -39,9 +39,9 @@ def _drift(v: Mapping[str, Any]) -> str:
         span = sizes[0] if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
         whole = "both sides" if len(changes) == 2 else f"all {len(changes)} sides"
         word = _direction(next(iter(changes.values())))
-        return f"{whole} {word} by {span} over the case, alike: the ratio is taken within pairs and did not move"
+        return f"{whole} {word} by {span} over the case, by the same amount; the ratio within pairs did not change"
     moved = ", ".join(f"{side} {_direction(change)} by {_size(change)}" for side, change in changes.items())
-    return f"{moved} over the case, not all sides alike: the ratio moved while it was measured"
+    return f"{moved} over the case; the sides did not drift alike, so the ratio changed while it was measured"
 
 
 def _direction(change: float) -> str:
@@ -83,8 +83,10 @@ def _memory_below(v: Mapping[str, Any]) -> str:
 
 _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "verdict_reached": lambda v: f"every verdict was reached at {v['pairs']} pairs",
-    "narrow_enough": lambda v: f"the interval is as narrow as asked (±{100 * v['width']:.3g} %) at {v['pairs']} pairs",
-    "most_pairs": lambda v: f"{v['pairs']} pairs were measured, the most allowed{_needed(v)}",
+    "narrow_enough": lambda v: (
+        f"the interval reached the requested width (±{100 * v['width']:.3g} %) at {v['pairs']} pairs"
+    ),
+    "most_pairs": lambda v: f"{v['pairs']} pairs were measured, the maximum{_needed(v)}",
     "budget_spent": _budget_spent,
     "voided": lambda v: f"{v['voids']} of {v['pairs']} pairs were voided by the environment",
     "host_unfit": lambda v: str(v["reason"]),
@@ -95,8 +97,10 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "same_code": _same_code,
     "latencies_missing": lambda v: f"latencies are not compared: some launch of {' and '.join(v['sides'])} has none",
     "latencies_few": _latencies_few,
-    "latencies_zero": lambda v: f"{' and '.join(v['metrics'])} not compared: 0 in some launch",
-    "no_cpu_time": lambda v: f"{v['metric']} time is not compared: in some pair the kernel counted none for a side",
+    "latencies_zero": lambda v: f"{' and '.join(v['metrics'])} not compared: 0 in at least one launch",
+    "no_cpu_time": lambda v: (
+        f"{v['metric']} time is not compared: in at least one pair the kernel reported none for a side"
+    ),
     "memory_below": _memory_below,
     "text": lambda v: str(v["text"]),
 }

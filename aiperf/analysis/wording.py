@@ -24,7 +24,7 @@ def decided(comparison: Comparison, word: Word, threshold: float) -> str:
     ground = f"({comparison.pairs} pairs)"
     if word == "equivalent":
         span = change_interval(comparison)
-        return f"{metric.label} of {side} equals {base}'s within {percent(threshold)}: interval {span} {ground}"
+        return f"{metric.label} of {side} is within {percent(threshold)} of {base}'s: interval {span} {ground}"
     if not metric.is_time:
         lower = (comparison.better == "lower") == (word == "improved")
         return (
@@ -48,11 +48,11 @@ def straddles(comparison: Comparison, threshold: float) -> str:
     """Inconclusive: the direction if there is one, the interval, and what would decide."""
     span = change_interval(comparison)
     if comparison.low > 1:
-        lead = f"likely improved: interval {span} excludes 0 % but not the threshold of {percent(threshold)}"
+        lead = f"likely improved: interval {span} excludes 0 % but not the {percent(threshold)} threshold"
     elif comparison.high < 1:
-        lead = f"likely regressed: interval {span} excludes 0 % but not the threshold of {percent(threshold)}"
+        lead = f"likely regressed: interval {span} excludes 0 % but not the {percent(threshold)} threshold"
     else:
-        lead = f"undecided: interval {span} holds no change and the threshold of {percent(threshold)}"
+        lead = f"undecided: interval {span} includes both 0 % and the {percent(threshold)} threshold"
     return f"{lead}; {_outlook(comparison)}"
 
 
@@ -64,7 +64,7 @@ def unstable(comparison: Comparison, threshold: float) -> str:
         span = _span(*_ends(comparison, comparison.second_low, comparison.second_high))
         second = f"gives {_figure(comparison, comparison.second_ratio)}, {span}"
     return (
-        f"unstable: the t interval is {change_interval(comparison)}, but the rank-based second opinion {second}, "
+        f"unstable: the t interval is {change_interval(comparison)}, but the rank-based method {second}, "
         f"against a threshold of {percent(threshold)} ({comparison.pairs} pairs)"
     )
 
@@ -80,7 +80,7 @@ def unsteady(comparison: Comparison, share: float) -> str:
 def too_few(comparison: Comparison, fewest: int) -> str:
     """Inconclusive: not enough pairs for any interval."""
     count = f"{comparison.pairs} pair{'' if comparison.pairs == 1 else 's'}"
-    return f"too few pairs: {count} counted, an interval needs at least {fewest}"
+    return f"too few pairs: only {count} counted, but an interval needs at least {fewest}"
 
 
 def odd_spread(comparison: Comparison, *, same: bool) -> str:
@@ -91,7 +91,7 @@ def odd_spread(comparison: Comparison, *, same: bool) -> str:
             "the clock does not resolve this time; time more iterations per sample"
         )
     return (
-        f"the {comparison.pairs} pairs fall into two groups, where an interval from so few does not hold: "
+        f"the {comparison.pairs} pairs fall into two groups, and an interval from so few pairs is not reliable: "
         f"{change_interval(comparison)}; at least 10 pairs are needed"
     )
 
@@ -107,15 +107,15 @@ def beyond_limit(limit: Limit) -> str:
     return (
         f"impossible: {limit.side} would run at {100 * judged(limit):.3g} % of {limit.peak_name} "
         f"({format_rate(limit.peak, limit.unit)}, measured here); "
-        "it does less work than it declares, or its time is wrong"
+        "either it does less work than it declares or its time is wrong"
     )
 
 
 def _outlook(comparison: Comparison) -> str:
-    seen = f"{comparison.pairs} pairs can detect {percent(comparison.mde)}"
+    seen = f"{comparison.pairs} pairs can detect a difference of {percent(comparison.mde)}"
     if comparison.pairs_needed is None:
-        return f"{seen}, more pairs are unlikely to decide it"
-    return f"{seen}, a decision would need about {comparison.pairs_needed} pairs"
+        return f"{seen}; more pairs are unlikely to decide it"
+    return f"{seen}; a decision would need about {comparison.pairs_needed} pairs"
 
 
 def times(ratio: float) -> str:

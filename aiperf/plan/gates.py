@@ -124,10 +124,10 @@ class _GateReader(KeyReader):
             }
         )
         if values.get("against") and values.get("baseline"):
-            what = "against and baseline exclude each other: a gate holds against a git ref or against a file."
+            what = "against and baseline are mutually exclusive: a gate compares with a git ref or with a file."
             self.fault(("baseline",), what, "Keep one here; --against and --baseline choose the other.", key=True)
         if values.get("absolute") and not values.get("baseline"):
-            self.fault(("absolute",), "absolute needs a baseline to hold values against.", "Add baseline: FILE.")
+            self.fault(("absolute",), "absolute needs a baseline to compare values with.", "Add baseline: FILE.")
         if self.faults:
             return GateConfig()
         return GateConfig(name=self.document.path.stem, path=str(self.document.path), **values)

@@ -125,4 +125,4 @@ def locate(
         reason = f"{variable} names {path}, which does not answer as {name}"
         return ToolStatus(name, False, path, reason, f"Correct {variable}, or unset it to have {name} looked for.")
     fix = f"{install}, or name it in {variable}."
-    return ToolStatus(name, False, "not on PATH nor in the usual places", f"{name} was not found", fix)
+    return ToolStatus(name, False, "It is neither on PATH nor in the usual places", f"{name} was not found", fix)

@@ -152,7 +152,7 @@ def _unsteady(peak: Peak) -> str:
     if factor <= _UNSTEADY:
         return ""
     spans = f"the interval over its launches spans a factor of {significant(factor)}"
-    return f"{spans}: something disturbed them, so measure it again on a calm host"
+    return f"{spans}: something disturbed them, so measure again on an idle host"
 
 
 def _missing(declared: PeakSpec, host: HostFacts) -> str:
@@ -174,7 +174,7 @@ def _in_one_process(specs: Sequence[PeakSpec], launcher: _Launcher, note: Note) 
         try:
             pair = launcher.measure(plan, plans[place:])
         except (LaunchFailed, LaunchSkipped) as error:
-            note(f"the limits are measured one by one, because together they were not: {error}")
+            note(f"measuring the peaks one by one, because measuring them together failed: {error}")
             return {}
         for name, (declared, _) in of_side.items():
             launches[name].append(_peak(declared, case, pair, side=name))
@@ -193,10 +193,10 @@ def _measure(
         return PeakOutcome(declared, old, missing, skipped=True)
     problems: list[Exception] = []
     if found is None:
-        note(f"measuring the limit {declared.name} of this host ({declared.title})")
+        note(f"measuring the peak {declared.name} of this host ({declared.title})")
         found, problems = _variants(declared, launcher)
     if problems:
-        note(f"the limit {declared.name} was not measured as meant: {problems[-1]}")
+        note(f"the peak {declared.name} was not measured as intended: {problems[-1]}")
     if found is None:
         skipped = all(isinstance(problem, LaunchSkipped) for problem in problems)
         return PeakOutcome(declared, old, str(problems[-1]), skipped=skipped)

@@ -70,7 +70,7 @@ def run_profile(
         profile_cases(plan.cases, request, run=folder, note=note, done=done.append)
     except KeyboardInterrupt:
         saved = f"{len(done)} of {len(plan.cases)} cases are profiled and saved"
-        problem = f"interrupted: {saved}; the same command with --resume {folder.name} goes on"
+        problem = f"interrupted: {saved}; continue with the same command and --resume {folder.name}"
         return ProfileRun(folder, tuple(done), Exit.INTERRUPTED, problem)
     finally:
         if writer is not None:
@@ -147,7 +147,7 @@ def profile_measured(
     except KeyboardInterrupt:
         note(
             f"profiling was interrupted: {len(done)} of {len(cases)} cases are profiled and saved; "
-            f"aiperf profile with --resume {run.name} goes on"
+            f"continue with aiperf profile and --resume {run.name}"
         )
         return tuple(done), False
     return tuple(done), True

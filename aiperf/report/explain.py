@@ -32,9 +32,9 @@ from aiperf.units import format_duration, format_rate
 
 _STOPS = {
     "verdict": "every verdict was reached",
-    "precision": "the interval was as narrow as asked",
-    "budget": "the next look did not fit into the budget",
-    "max_pairs": "the most pairs allowed were measured",
+    "precision": "the interval reached the requested width",
+    "budget": "the next look did not fit in the budget",
+    "max_pairs": "the maximum number of pairs was reached",
     "interrupted": "it was interrupted",
     "failure": "a launch failed",
     "unfit": "the host disturbed too many pairs",
@@ -81,15 +81,15 @@ def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None =
         *(
             CaseBlock(
                 "result",
-                f"{r.comparison.metric}: {r.side} against {r.against}",
+                f"{r.comparison.metric}: {r.side} vs {r.against}",
                 result_sentences(r, word=record.outcome(r)) + clock_sentences(record, r),
             )
             for r in record.results
         ),
         CaseBlock("mechanism", "What explains it", [] if imported else mechanism_sentences(record, profile)),
-        CaseBlock("facts", "What the sides report of themselves", [] if imported else fact_sentences(record)),
+        CaseBlock("facts", "What the sides report about themselves", [] if imported else fact_sentences(record)),
         CaseBlock("limits", "The limit", _limits(run, record)),
-        CaseBlock("host", "What the host did meanwhile", [] if imported else meanwhile_sentences(record)),
+        CaseBlock("host", "Host activity during the measurement", [] if imported else meanwhile_sentences(record)),
         CaseBlock("incidents", "Incidents and notes", _disturbances(record)),
         _findings(run, record),
         CaseBlock("book", "The book", row_sentences(case.book, record)),
@@ -115,7 +115,9 @@ def side_sentences(case: Case) -> list[str]:
     for key in differing:
         values = ", ".join(f"{name}: {value_text(view[key]) if key in view else '–'}" for name, view in views.items())
         said.append(f"They differ in {key} ({values}).")
-    return said if differing or len(set(runs.values())) > 1 else [*said, "They do not differ: a negative control."]
+    return (
+        said if differing or len(set(runs.values())) > 1 else [*said, "They do not differ: this is a negative control."]
+    )
 
 
 def reproduce(run: RunRecord, record: CaseRecord) -> list[str]:
@@ -166,7 +168,9 @@ def outcome_sentences(record: CaseRecord) -> list[str]:
         return [f"Skipped: {record.skip_reason}", *([f"To run it: {record.skip_fix}"] if record.skip_fix else [])]
     if record.status == "failed":
         return [f"Failed: {failure_sentence(record.failure) if record.failure else 'no reason was recorded'}"]
-    return ["It was interrupted; what was measured until then is below."] if record.status == "interrupted" else []
+    return (
+        ["The case was interrupted; what was measured before that is below."] if record.status == "interrupted" else []
+    )
 
 
 def stderr_lines(record: CaseRecord) -> list[str]:
@@ -185,7 +189,7 @@ def _measured(record: CaseRecord) -> list[str]:
     firsts = Counter(p.order[0] for p in used if p.order)
     order = ", ".join(f"{side} went first in {count}" for side, count in sorted(firsts.items()))
     voided = len(record.pairs) - len(used)
-    again = f"; {voided} more did not count" if voided else ""
+    again = f"; {voided} more were voided" if voided else ""
     said = [f"{len(used)} pairs{again}. {order}." if order else f"{len(used)} pairs{again}."]
     said += measure_sentences(record.case.measure, programs=record.case.is_command)
     said += placement_sentences(record)
@@ -198,7 +202,7 @@ def _measured(record: CaseRecord) -> list[str]:
 def _span(record: CaseRecord) -> str:
     stop = f" It ended because {_STOPS.get(record.stop, record.stop)}." if record.stop else ""
     own = (
-        f", of which {format_duration(record.harness_seconds)} were aiperf's own"
+        f", including {format_duration(record.harness_seconds)} of aiperf overhead"
         if record.harness_seconds >= 0.5
         else ""
     )
@@ -213,16 +217,16 @@ def _phases(record: CaseRecord) -> list[str]:
     whole = median(pair.seconds for pair in timed)
     phases = {name: median(pair.spent.get(name, 0.0) for pair in timed) for name in timed[0].spent}
     parts = [f"{name} {format_duration(s)}" for name, s in phases.items() if s >= _LEAST_SHARE * whole]
-    return [f"A pair took {format_duration(whole)} in the median: {', '.join(parts)}."]
+    return [f"The median pair took {format_duration(whole)}: {', '.join(parts)}."]
 
 
 def _imported(record: CaseRecord) -> list[str]:
     """Say what another tool's file holds of one side."""
-    said = [f"By another tool, which repeats the {record.replicate}: {len(record.pairs)} in its file."]
+    said = [f"Measured by another tool; its replicate is the {record.replicate}, with {len(record.pairs)} in its file."]
     for summary in record.summaries:
         spread = "its spread is not known" if summary.log_sd is None else f"spread {format_percent(summary.log_sd)}"
         said.append(f"{summary.side}: {format_value(summary.value, 's')}, {spread}.")
-    return [*said, "Nothing was checked by aiperf; no side was run against another."]
+    return [*said, "aiperf checked no outputs and compared no sides."]
 
 
 def _checks(record: CaseRecord) -> list[str]:
@@ -245,7 +249,7 @@ def _limits(run: RunRecord, record: CaseRecord) -> list[str]:
     said = [_limit(limit) for limit in record.limits]
     every, bound = len(run.host.get("cpus") or ()), max((len(p.cpus) for p in record.pairs), default=0)
     if 0 < bound < every and any(limit.peak_name.startswith(_OF_ALL_CPUS) for limit in record.limits):
-        said.append(f"That is what all {every} CPUs of the host reach together; the sides were bound to {bound}.")
+        said.append(f"This peak is for all {every} CPUs of the host; the sides were bound to {bound}.")
     return said
 
 
@@ -253,16 +257,16 @@ def _limit(limit: Limit) -> str:
     peak = format_rate(limit.peak, limit.unit)
     held = ""
     if limit.surely is not None and limit.share > 1:
-        held = f" ({100 * limit.surely:.3g} % without what may lie in a cache yet)"
+        held = f" ({100 * limit.surely:.3g} % not counting data that may still be in a cache)"
     return f"{limit.side} reached {100 * limit.share:.3g} % of {limit.peak_name}{held}: {peak}, measured on this host."
 
 
 def _disturbances(record: CaseRecord) -> list[str]:
     said = list(_incidents(i for p in record.pairs for i in p.incidents))
     retried = [f for f in record.failures if f != record.failure]
-    said += [f"A launch failed on the way: {failure_sentence(f)}" for f in retried[:_LISTED]]
+    said += [f"An earlier launch failed: {failure_sentence(f)}" for f in retried[:_LISTED]]
     if len(retried) > _LISTED:
-        said.append(f"{len(retried) - _LISTED} more launches failed on the way.")
+        said.append(f"{len(retried) - _LISTED} more launches failed earlier.")
     return said + [f"Note: {note}" for note in note_sentences(record)]
 
 
@@ -274,7 +278,7 @@ def _findings(run: RunRecord, record: CaseRecord) -> CaseBlock:
     if not said and not run.known:
         said = ["The findings of the host are unknown: the run's own record is damaged."]
     elif not said and record.pairs:
-        said = ["No finding of the host touches this case."]
+        said = ["No host finding affects this case."]
     return CaseBlock("findings", _FINDINGS, said)
 
 
@@ -289,5 +293,5 @@ def _incident(group: Sequence[Incident]) -> str:
     one = group[0]
     times = f" ({len(group)} times)" if len(group) > 1 else ""
     side = f" on {one.side}" if one.side else ""
-    void = "; the pair did not count" if one.voids else ""
+    void = "; the pair was voided" if one.voids else ""
     return f"{one.kind.replace('_', ' ')}{side}{times}: {one.detail}{void}."

@@ -15,7 +15,7 @@ from aiperf.units import significant
 
 _DIGITS = 4
 _SAME = 1e-6
-_UNREAD = "No clock was read in turns of both sides, so the ratio cannot be split into clock and cycles."
+_UNREAD = "No clock frequency was recorded for both sides, so the ratio cannot be split into clock rate and cycles."
 
 
 def clock_sentences(record: CaseRecord, result: Result) -> list[str]:
@@ -31,7 +31,9 @@ def _told(term: ClockTerm, found: Comparison, result: Result) -> str:
     rates = f"{result.against} {_mhz(term.against_mhz)}, {result.side} {_mhz(term.side_mhz)} MHz"
     part = f"the {term.clock} clock is {_ratio(term)} ({rates}{_span(term)})"
     if not term.whole:
-        return f"In the {term.pairs} of {found.pairs} pairs in which it was read, {part}; in the others it was not."
+        return (
+            f"In the {term.pairs} of {found.pairs} pairs in which it was read, {part}; in the others it was not read."
+        )
     if not known(found.ratio):
         return f"Of the ratio {part}."
     cycles = format_ratio(found.ratio / term.ratio)

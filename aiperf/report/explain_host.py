@@ -29,17 +29,17 @@ _CLOCK_DIGITS = 4
 _GPU = re.compile(r"gpu\d+_")
 _USAGE = {
     "minor_faults": "page faults",
-    "major_faults": "page faults served from a disk",
+    "major_faults": "major page faults (read from disk)",
     "voluntary_switches": "waits (voluntary context switches)",
-    "involuntary_switches": "times it was taken off its CPU",
+    "involuntary_switches": "preemptions (involuntary context switches)",
     "read_bytes": "read from block devices",
     "written_bytes": "written to block devices",
-    "user_s": "CPU time of its own code",
+    "user_s": "user CPU time",
     "system_s": "CPU time in the kernel",
 }
 _PHASES_ONLY = (
-    "Where no side is named alone, its turns are shorter than the time between two readings: what stands there is of "
-    "the phases in which one side ran alone, or of all readings."
+    "Where no single side is named, turns are shorter than the sampling interval, and the values come from "
+    "the phases in which one side ran alone, or from all readings."
 )
 
 
@@ -62,7 +62,7 @@ def meanwhile_sentences(record: CaseRecord) -> list[str]:
             said.append(f"{label(name)}: {', '.join(values)}.")
     said += [_PHASES_ONLY] * (stood_in and bool(said))
     said += [f"0 in every reading: {', '.join(none)}."] * bool(none)
-    each = "a run" if record.case.is_command else "a step of its turns"
+    each = "run" if record.case.is_command else "step of its turns"
     return said + _used(used, sides, each=each) + _starts(used) + _cost(used)
 
 
@@ -101,7 +101,7 @@ def placement_sentences(record: CaseRecord) -> list[str]:
         return []
     bound = Counter(p.cpus for p in used)
     places = [f"CPU {format_cpus(cpus)}" + _times(count, len(used)) for cpus, count in bound.items() if cpus]
-    said = [f"The sides were bound to {', '.join(places)}."] if places else ["The sides were bound to no CPU."]
+    said = [f"The sides were bound to {', '.join(places)}."] if places else ["The sides were not bound to any CPU."]
     sides = [side.name for side in record.case.sides]
     memory = [f"{side} {nodes}" for side in sides if (nodes := _nodes(used, side))]
     said += [f"Memory pages lay on NUMA nodes: {'; '.join(memory)}."] * bool(memory)
@@ -195,7 +195,7 @@ def _used(pairs: Sequence[Pair], sides: Sequence[str], *, each: str) -> list[str
         elif any(counted.values()):
             none.append(words)
     parts += [f"0: {', '.join(none)}"] * bool(none)
-    return [f"Used by a side's own processes, {each}: {'; '.join(parts)}."] if parts else []
+    return [f"Used by each side's own processes, per {each}: {'; '.join(parts)}."] if parts else []
 
 
 def _starts(pairs: Sequence[Pair]) -> list[str]:
@@ -212,7 +212,7 @@ def _cost(pairs: Sequence[Pair]) -> list[str]:
         return []
     homes = sorted({cpu for p in pairs for cpu in p.watch.home})
     where = f", on CPU {format_cpus(homes)}" if homes else ""
-    return [f"Reading it took {_with_ends(costs, format_percent)} of one core{where}."]
+    return [f"Sampling took {_with_ends(costs, format_percent)} of one core{where}."]
 
 
 def _times(count: int, total: int) -> str:

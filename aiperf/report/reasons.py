@@ -35,7 +35,7 @@ def result_sentences(result: Result, *, word: str = "") -> list[str]:
     """
     found, verdict = result.comparison, result.verdict
     if word in _CUT_SHORT:
-        return [f"Verdict: none. The case was {_CUT_SHORT[word]} before any rule ended it.", _figures(found)]
+        return [f"Verdict: none. The case was {_CUT_SHORT[word]} before any stopping rule applied.", _figures(found)]
     provisional = " (provisional)" if verdict.provisional else ""
     said = [f"Verdict: {verdict.word}{provisional}. {_sentence(verdict.sentence)}", _figures(found)]
     if not result.primary:
@@ -64,13 +64,13 @@ def _neighbour(result: Result) -> list[str]:
     upper = 1 + verdict.threshold
     low, high = (f"{x:.4g}" for x in (found.low, found.high))
     up, down = f"{upper:.4g}", f"{1 / upper:.4g}"
-    ground = f"The threshold is {format_percent(verdict.threshold)}: {up} upwards, {down} downwards."
+    ground = f"The threshold is {format_percent(verdict.threshold)}, that is, a ratio above {up} or below {down}."
     if verdict.reason == "beyond_threshold" and verdict.word == "improved":
-        return [f"{ground} It is not inconclusive, because even the lower end, {low}, lies above {up}."]
+        return [f"{ground} It is not inconclusive, because even the lower end, {low}, is above {up}."]
     if verdict.reason == "beyond_threshold":
-        return [f"{ground} It is not inconclusive, because even the upper end, {high}, lies below {down}."]
+        return [f"{ground} It is not inconclusive, because even the upper end, {high}, is below {down}."]
     if verdict.reason == "within_threshold":
-        return [f"{ground} It is equivalent, not merely inconclusive, because both ends, {low} and {high}, lie within."]
+        return [f"{ground} It is equivalent, not inconclusive: both ends, {low} and {high}, are within the threshold."]
     if verdict.reason == "interval_straddles":
         return [f"{ground} {_open(found, upper)}"]
     return []
@@ -80,12 +80,12 @@ def _open(found: Comparison, upper: float) -> str:
     lower = 1 / upper
     low, high = f"{found.low:.4g}", f"{found.high:.4g}"
     if found.low <= lower and found.high >= upper:
-        return "The interval reaches beyond both, so it supports no verdict."
+        return "The interval extends beyond the threshold on both sides, so it supports no verdict."
     if found.high >= upper:
         missed, end, other = f"improved, because the lower end, {low}, is not above {upper:.4g}", "upper", high
     else:
         missed, end, other = f"regressed, because the upper end, {high}, is not below {lower:.4g}", "lower", low
-    return f"It is not {missed}, and not equivalent, because the {end} end, {other}, lies beyond."
+    return f"It is not {missed}, and not equivalent, because the {end} end, {other}, is beyond the threshold."
 
 
 def _surer(result: Result) -> list[str]:
@@ -94,13 +94,11 @@ def _surer(result: Result) -> list[str]:
         return ["More pairs cannot fix this: the side itself must change."]
     said = []
     if found.pairs_needed is not None:
-        said.append(f"About {found.pairs_needed} pairs would decide it, if the noise stays as it was.")
+        said.append(f"About {found.pairs_needed} pairs would decide it, if the noise stays the same.")
     elif verdict.word == "inconclusive" and verdict.reason == "interval_straddles":
-        said.append("More pairs are not likely to decide it: the difference is too near to the threshold.")
+        said.append("More pairs are unlikely to decide it: the difference is too close to the threshold.")
     if known(found.mde) and not math.isinf(found.mde):
-        said.append(
-            f"With {found.pairs} pairs a difference of {format_percent(found.mde)} can be distinguished from none."
-        )
+        said.append(f"With {found.pairs} pairs, a difference of {format_percent(found.mde)} or more can be detected.")
     if verdict.provisional:
         said.append("The verdict is provisional: measure with --precision standard to confirm it.")
     return [" ".join(said)] if said else []
@@ -112,7 +110,7 @@ def _second(found: Comparison) -> list[str]:
     span = ""
     if known(found.second_low) and known(found.second_high):
         span = f" (signed-rank interval {format_interval(found.second_low, found.second_high)})"
-    return [f"Second opinion, by ranks: {format_ratio(found.second_ratio)}{span}."]
+    return [f"Rank-based estimate: {format_ratio(found.second_ratio)}{span}."]
 
 
 def _position(found: Comparison) -> list[str]:
@@ -122,11 +120,7 @@ def _position(found: Comparison) -> list[str]:
         return ["Position effect: too few pairs to estimate it."]
     effect, low, high = (math.expm1(x) for x in (found.position, found.position_low, found.position_high))
     holds = low <= 0 <= high
-    judged = (
-        "no effect that this many pairs can detect"
-        if holds
-        else "the order matters here, and is taken out of the ratio"
-    )
+    judged = "not detectable with this many pairs" if holds else "the order matters here; the ratio is corrected for it"
     return [f"Position effect {format_change(effect)} ({format_change_interval(low, high)}): {judged}."]
 
 

@@ -54,9 +54,7 @@ def open_parts(names: Sequence[str], *, results: Path) -> StoredRun:
 def _check(first: StoredRun, part: StoredRun) -> None:
     if found := conflicts(first.record, part.record, words=("in the first", "in the second")):
         what = f"{first.record.run} and {part.record.run} are not parts of one run: {'; '.join(found)}."
-        raise usage(
-            what, "Name the parts that --shard made of one plan, or hold runs against each other: aiperf compare."
-        )
+        raise usage(what, "Name the parts that --shard made of one plan, or compare the runs: aiperf compare.")
 
 
 def _check_cases(parts: Sequence[StoredRun]) -> None:
@@ -65,9 +63,7 @@ def _check_cases(parts: Sequence[StoredRun]) -> None:
         for record in part.read_cases()[0]:
             if (other := seen.setdefault(record.case.id, part)) is not part:
                 what = f"{record.case.id} is in {other.folder} and in {part.folder}."
-                raise usage(
-                    what, "Name parts without a case in common, or hold them against each other: aiperf compare."
-                )
+                raise usage(what, "Name parts without a case in common, or compare them: aiperf compare.")
 
 
 def _together(records: Sequence[RunRecord]) -> RunRecord:

@@ -26,7 +26,7 @@ def reopen(earlier: StoredRun, now: RunRecord) -> tuple[RunWriter, RunRecord]:
         raise usage(f"{earlier.warnings[0].sentence}.", "Start a new run.", where="--resume")
     # Through the encoding, so that a tuple equals the list it was stored as.
     if changed := conflicts(old, decode_run(encode_run(now))):
-        what = f"{old.run} cannot be gone on with: {'; '.join(changed)}."
+        what = f"{old.run} cannot be resumed: {'; '.join(changed)}."
         raise usage(what, "Restore it, or start a new run.", where="--resume")
     planned = tuple(dict.fromkeys((*old.planned, *now.planned)))
     findings = tuple(dict.fromkeys((*old.findings, *now.findings)))
@@ -56,7 +56,7 @@ def stored_cases(earlier: StoredRun, cases: Sequence[Case], *, note: Callable[[s
             note(f"{case.id} is measured again: {error.faults[0].what}")
     kept = sum(is_kept(found[name], wanted[name]) for name in found)
     opened, new = len(found) - kept, len(cases) - len(found)
-    note(f"going on in {earlier.folder}: {kept} kept, {opened} gone on with, {new} to begin")
+    note(f"resuming in {earlier.folder}: {kept} kept, {opened} resumed, {new} to start")
     return found
 
 

@@ -35,21 +35,22 @@ def test_a_ramp_of_both_sides_is_found_with_its_size() -> None:
     found = drifts(CASE, pairs_of(ramp(0.03, 10), ramp(0.03, 10)), least=0.01)
     assert [(d.side, d.pairs) for d in found] == [("before", 10), ("after", 10)]
     assert all(d.change == pytest.approx(0.03) and d.low == pytest.approx(0.03) for d in found)
-    assert drift_sentence(found, sides=2).startswith("both sides slowed by 3 % over the case, alike")
+    assert drift_sentence(found, sides=2).startswith("both sides slowed by 3 % over the case, by the same amount")
 
 
 def test_a_side_that_drifts_alone_moved_the_ratio() -> None:
     found = drifts(CASE, pairs_of([0.0] * 8, ramp(-0.05, 8)), least=0.01)
     assert [d.side for d in found] == ["after"]
     assert drift_sentence(found, sides=2) == (
-        "after sped up by 4.9 % over the case, not all sides alike: the ratio moved while it was measured"
+        "after sped up by 4.9 % over the case; the sides did not drift alike, so the ratio changed while it was "
+        "measured"
     )
 
 
 def test_two_sides_that_drift_differently_moved_the_ratio() -> None:
     found = drifts(CASE, pairs_of(ramp(0.03, 10), ramp(0.2, 10)), least=0.01)
     told = drift_sentence(found, sides=2)
-    assert told.startswith("before slowed by 3 %, after slowed by 22 % over the case, not all sides alike")
+    assert told.startswith("before slowed by 3 %, after slowed by 22 % over the case; the sides did not drift alike")
 
 
 def test_what_is_smaller_than_what_matters_is_not_told() -> None:

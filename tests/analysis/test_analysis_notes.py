@@ -18,7 +18,7 @@ def test_every_code_has_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("code", "values", "sentence"),
     [
-        ("most_pairs", {"pairs": 40, "needed": None}, "40 pairs were measured, the most allowed"),
+        ("most_pairs", {"pairs": 40, "needed": None}, "40 pairs were measured, the maximum"),
         (
             "budget_spent",
             {"pairs": 10, "seconds": 20.0, "left": -3.0, "budget": 300.0, "needed": 56},
@@ -27,10 +27,11 @@ def test_every_code_has_a_sentence() -> None:
         (
             "drift",
             {"alike": True, "changes": {"a": 0.03, "b": 0.05}},
-            "both sides slowed by 3 % to 5.1 % over the case, alike: the ratio is taken within pairs and did not move",
+            "both sides slowed by 3 % to 5.1 % over the case, by the same amount; the ratio within pairs did not "
+            "change",
         ),
         ("voided", {"voids": 3, "pairs": 5}, "3 of 5 pairs were voided by the environment"),
-        ("narrow_enough", {"pairs": 6, "width": 0.01}, "the interval is as narrow as asked (±1 %) at 6 pairs"),
+        ("narrow_enough", {"pairs": 6, "width": 0.01}, "the interval reached the requested width (±1 %) at 6 pairs"),
         (
             "memory_below",
             {"sides": ["before", "after"], "bytes": 8 * 2**20},

@@ -64,7 +64,7 @@ GOLDEN = [
     ),
     (
         build(1.001, 0.994, 1.008), {}, "equivalent", Reason.WITHIN_THRESHOLD,
-        "time per iteration of after equals before's within 2 %: interval -0.6 … +0.8 % (12 pairs)",
+        "time per iteration of after is within 2 % of before's: interval -0.6 … +0.8 % (12 pairs)",
     ),
     (
         build(1.25, 1.2, 1.3, metric="peak_memory"), {}, "improved", Reason.BEYOND_THRESHOLD,
@@ -78,22 +78,22 @@ GOLDEN = [
     ),
     (
         build(1.025, 1.011, 1.04, needed=56), {}, "inconclusive", Reason.INTERVAL_STRADDLES,
-        "likely improved: interval +1.1 … +4.0 % excludes 0 % but not the threshold of 2 %; "
-        "12 pairs can detect 2.5 %, a decision would need about 56 pairs",
+        "likely improved: interval +1.1 … +4.0 % excludes 0 % but not the 2 % threshold; "
+        "12 pairs can detect a difference of 2.5 %; a decision would need about 56 pairs",
     ),
     (
         build(0.975, 0.96, 0.99, needed=None), {}, "inconclusive", Reason.INTERVAL_STRADDLES,
-        "likely regressed: interval -4.0 … -1.0 % excludes 0 % but not the threshold of 2 %; "
-        "12 pairs can detect 2.5 %, more pairs are unlikely to decide it",
+        "likely regressed: interval -4.0 … -1.0 % excludes 0 % but not the 2 % threshold; "
+        "12 pairs can detect a difference of 2.5 %; more pairs are unlikely to decide it",
     ),
     (
         build(1.01, 0.97, 1.05), {}, "inconclusive", Reason.INTERVAL_STRADDLES,
-        "undecided: interval -3.0 … +5.0 % holds no change and the threshold of 2 %; "
-        "12 pairs can detect 2.5 %, a decision would need about 40 pairs",
+        "undecided: interval -3.0 … +5.0 % includes both 0 % and the 2 % threshold; "
+        "12 pairs can detect a difference of 2.5 %; a decision would need about 40 pairs",
     ),
     (
         build(1.05, 1.03, 1.07, second=1.01, ends=(0.99, 1.03)), {}, "inconclusive", Reason.UNSTABLE,
-        "unstable: the t interval is +3.0 … +7.0 %, but the rank-based second opinion gives +1.0 %, -1.0 … +3.0 %, "
+        "unstable: the t interval is +3.0 … +7.0 %, but the rank-based method gives +1.0 %, -1.0 … +3.0 %, "
         "against a threshold of 2 % (12 pairs)",
     ),
     (
@@ -103,7 +103,7 @@ GOLDEN = [
     ),
     (
         build(1.05, 1.03, 1.07, pairs=2), {}, "inconclusive", Reason.TOO_FEW_PAIRS,
-        "too few pairs: 2 pairs counted, an interval needs at least 3",
+        "too few pairs: only 2 pairs counted, but an interval needs at least 3",
     ),
     (
         build(1.05, 1.05, 1.05, sd=0.0), {}, "inconclusive", Reason.NO_SPREAD,
@@ -112,7 +112,7 @@ GOLDEN = [
     ),
     (
         build(1.05, 1.03, 1.07, pairs=6), {"two_groups": True}, "inconclusive", Reason.TWO_GROUPS,
-        "the 6 pairs fall into two groups, where an interval from so few does not hold: +3.0 … +7.0 %; "
+        "the 6 pairs fall into two groups, and an interval from so few pairs is not reliable: +3.0 … +7.0 %; "
         "at least 10 pairs are needed",
     ),
     (
@@ -122,7 +122,7 @@ GOLDEN = [
     (
         build(1.05, 1.03, 1.07), {"over_limit": BEYOND}, "invalid", Reason.BEYOND_LIMIT,
         "impossible: after would run at 131 % of dram (4.10 TB/s, measured here); "
-        "it does less work than it declares, or its time is wrong",
+        "either it does less work than it declares or its time is wrong",
     ),
 ]  # fmt: skip
 
@@ -183,8 +183,8 @@ def test_provisional_and_expectation_add_clauses_without_changing_the_word():
 
 def test_an_unbounded_interval_reads_as_one():
     sentence = decide(build(1.0, 0.0, math.inf, mde=math.inf, needed=None), threshold=0.02).sentence
-    assert sentence.startswith("undecided: interval 0× … ∞ holds")
-    assert "can detect ∞, more pairs are unlikely to decide it" in sentence
+    assert sentence.startswith("undecided: interval 0× … ∞ includes")
+    assert "can detect a difference of ∞; more pairs are unlikely to decide it" in sentence
 
 
 def test_identical_times_on_both_sides_are_not_called_equivalent():

@@ -119,4 +119,4 @@ def test_a_suite_runs_is_resumed_and_keeps_what_it_has(user) -> None:
     assert (user.latest() / "cases" / "tiny.json").read_bytes() == before
     assert user.record("tiny2")["status"] == "measured"
     assert len([p for p in (user.folder / "results").iterdir() if p.is_dir() and not p.is_symlink()]) == 1
-    assert "1 kept, 0 gone on with, 1 to begin" in done.err
+    assert "1 kept, 0 resumed, 1 to start" in done.err

@@ -14,7 +14,7 @@ def test_a_measured_limit_is_told_and_kept_for_this_host(user) -> None:
     user.env["AIPERF_STATE"] = str(user.folder / "state")
     done = user.types("peaks", "cpu_gemm_fp32", "--json")
     assert done.code == 0, done.err
-    assert "measuring the limit cpu_gemm_fp32" in done.err
+    assert "measuring the peak cpu_gemm_fp32" in done.err
     peak = json.loads(done.out)[0]
     assert 1e8 < peak["value"] < 1e13
     stored = user.types("peaks", "--stored", "--json")
@@ -48,7 +48,7 @@ def test_sessions_of_a_side_against_its_copy_calibrate_the_host(user) -> None:
     done = user.types(*argv, "--inject", "2")
     assert done.code == 0, done.err
     assert done.plain
-    assert "2 sessions of a side against its copy" in done.out
+    assert "2 A/A sessions" in done.out
     assert "+200 %" in done.out
     assert "tiny A/A 2/2" in done.err
     assert user.run_record()["status"] == "finished"

@@ -70,7 +70,9 @@ def test_a_killed_run_leaves_no_worker_and_its_stored_cases_have_no_verdict(mark
         told = marked.types("report", *more)
         assert told.code == 0
         assert "tiny" in told.out
-        assert f"or killed, after {len(record['pairs'])} pairs, before any rule ended the case: no verdict" in told.out
+        assert (
+            f"or killed, after {len(record['pairs'])} pairs, before any stopping rule applied: no verdict" in told.out
+        )
 
 
 def test_programs_die_with_the_comparison_that_started_them(marked) -> None:

@@ -335,7 +335,10 @@ def suited(tmp_path_factory: pytest.TempPathFactory) -> User:
 def test_an_interrupted_suite_says_how_far_it_came_and_how_to_go_on(suited) -> None:
     assert suited.done.code == 130
     name = suited.latest().name
-    assert f"interrupted: 1 of 2 cases are profiled and saved; the same command with --resume {name}" in suited.done.err
+    assert (
+        f"interrupted: 1 of 2 cases are profiled and saved; continue with the same command and --resume {name}"
+        in suited.done.err
+    )
     assert json.loads((suited.latest() / "run.json").read_text())["status"] == "interrupted"
     # Of a single case there is no table of tables.
     assert "cases profiled" not in suited.done.out

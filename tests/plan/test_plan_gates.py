@@ -90,7 +90,7 @@ def test_a_file_with_three_faults_tells_all_three_by_line(gate_file):
         ("metrics: {time: {threshold: '5 %'}}\n", "is not a share"),
         ("metrics: {time: {allow: -1}}\n", "is not a share above 0 and below 100"),
         ("metrics: {time: {allow: {a: true}}}\n", "is not a share"),
-        ("against: main\nbaseline: b.json\n", "exclude each other"),
+        ("against: main\nbaseline: b.json\n", "mutually exclusive"),
         ("absolute: true\n", "absolute needs a baseline"),
     ],
 )

@@ -165,7 +165,7 @@ def test_an_interrupt_while_profiling_is_told_with_what_was_saved(run: Path, too
     assert ([profile.case for profile in made], whole) == ([ONE.id], False)
     assert said[-1] == (
         "profiling was interrupted: 1 of 2 cases are profiled and saved; "
-        f"aiperf profile with --resume {run.name} goes on"
+        f"continue with aiperf profile and --resume {run.name}"
     )
     tools.left = 9
     assert profile_measured(records, request, run=run, host_id="h", note=said.append)[1]

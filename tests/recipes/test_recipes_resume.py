@@ -67,7 +67,7 @@ def test_what_was_measured_is_kept_and_what_was_open_goes_on(run, tmp_path) -> N
     )
     assert second.stored.record.status == "finished"
     assert [r.case.id for r in second.outcome.records] == ["a", "b", "c"]
-    assert any("1 kept, 1 gone on with, 1 to begin" in note for note in second.told.notes)
+    assert any("1 kept, 1 resumed, 1 to start" in note for note in second.told.notes)
 
 
 def test_what_touched_the_first_part_of_a_continued_case_is_kept_beside_what_touches_the_second(

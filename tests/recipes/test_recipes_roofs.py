@@ -103,7 +103,7 @@ def test_a_roof_whose_launches_differ_much_is_told_and_kept_all_the_same(spread:
     (outcome,), _, _ = measure([reads(seconds) for seconds in times])
     assert outcome.fresh
     assert outcome.problem.startswith("the interval over its launches spans a factor of ") == is_told
-    assert outcome.problem.endswith("measure it again on a calm host") == is_told
+    assert outcome.problem.endswith("measure again on an idle host") == is_told
     assert (outcome.problem == "") == (not is_told)
     assert load_peaks("h")["page_cache_read"].interval_high > 0
 

@@ -256,7 +256,7 @@ def test_a_suite_that_was_never_measured_as_a_whole_tells_what_its_scenarios_too
     whole, mine, quick = suite_rows(suites, seconds={"a": 70.0, "c": 20.0, "z": 1000.0})
     assert (whole.recorded, mine.recorded, mine.recorded_s, quick.recorded) == (0, 2, 90.0, 0)
     text = " ".join(text_of(suites_view([whole, mine])).split())
-    assert "not measured yet; what the newest records hold of 2 of its 3 scenarios took 1 m 30 s." in text
+    assert "not measured yet; the newest records of 2 of its 3 scenarios took 1 m 30 s in total." in text
 
 
 def test_a_run_of_many_cases_tells_how_many_verdicts_hold_for_all_of_them() -> None:

@@ -96,7 +96,7 @@ B and A differ in what is only recorded
    B vs A after        0 %  +0.20 %        –  −0.31 … +0.72 %  –
  tip-that-may-help
    A                2.00 s   1.90 s   1.053×      1.05 … 1.06  improved
-   B vs A   vanished: A has it, this run does not
+   B vs A   vanished: A has it; this run does not
  needs-a-gpu
    A   skipped: no GPU; use a node with one
    B   skipped: no GPU; use a node with one
@@ -107,10 +107,10 @@ B and A differ in what is only recorded
 
 B vs A: 1 regressed · 1 equivalent · 1 new · 1 vanished · 1 not compared
 intervals: 98.4 % within a run, 95 % of a change; verdicts against 2 %; above 1 is better
-noise between sessions was never measured on this host, so these intervals hold none of it and are
-too narrow by that much: aiperf calibrate
-a side's own value moves with the machine and the day, which do not cancel as they do in a speedup
-and are not in its interval: from one session each it decides nothing
+noise between sessions was never measured on this host, so these intervals do not include it and are
+too narrow; measure it with aiperf calibrate
+a side's absolute value varies with the machine and the day; this does not cancel as in a speedup
+and is not in the interval, so one session each is not enough to decide
 """
     )
 
@@ -144,7 +144,7 @@ def test_a_forced_comparison_says_so_first_last_and_in_every_change():
     runs = (run(20), FIRST), (run(21, host=host(cpu_model="b cpu")), LATER)
     across, rows = held(*runs, force=True)
     lines = text_of(compare_view(across, rows)).splitlines()
-    assert lines[0].startswith("FORCED: what should match differs")
+    assert lines[0].startswith("FORCED: must-match fields differ")
     assert sum(line.startswith("FORCED") for line in lines) == 2
     changes = [row for row in rows if row.kind in ("speedup", "value")]
     assert len(changes) == 6
@@ -164,7 +164,7 @@ def test_only_the_run_that_needed_it_is_marked_as_forced():
 def test_a_case_whose_scenario_changed_says_what_changed_and_gives_no_number():
     changed = measured(replace(SMALL, scenario_hash="2" * 16), result(88.9e-6, 33.4e-6))
     text = told((run(20), FIRST[:2]), (run(21), [changed, LATER[1]]))
-    assert "not compared: it asks another question: scenario_hash 111111111111 → 222222222222" in text
+    assert "not compared: it is not the same measurement: scenario_hash 111111111111 → 222222222222" in text
     assert text.count("B vs A speedup") == 1
 
 
@@ -202,7 +202,8 @@ def test_calibration_of_the_host_is_in_the_changes_and_is_said():
     known = Calibration("process+auto", COPY, 20, 0, 0.1, 0.03, 0.02, "2026-11-01")
     runs = (run(20), FIRST[:1]), (run(21), LATER[:1])
     text = told(*runs, calibrations={"h-1": (known,)})
-    assert "changes hold the noise between sessions that calibration cannot rule out here (up to 3 %;" in text
+    noise = "intervals of changes include the between-session noise that calibration cannot rule out here (up to 3 %;"
+    assert noise in " ".join(text.split())
     assert "never measured" not in text
     (change,) = [r for r in held(*runs, calibrations={"h-1": (known,)})[1] if r.kind == "speedup"]
     assert (change.verdict, change.tau) == ("inconclusive", 0.03)
@@ -292,13 +293,13 @@ def test_markdown_has_the_differences_the_rows_and_the_reasons():
     text = markdown_of(compare_view(across, rows))
     assert "| software.torch | 2.11 | 2.12 |" in text
     assert "| B vs A speedup | – | – | 0.949× | 0.944 … 0.953 | regressed |" in text
-    assert "vanished: A has it, this run does not" in text
+    assert "vanished: A has it; this run does not" in text
     widths = {line.replace("\\|", "").count("|") for line in text.splitlines() if line.startswith("| ") and "×" in line}
     assert widths == {9}
 
 
 def test_runs_without_cases_say_so():
-    assert "the runs hold no case" in told((run(20), []), (run(21), []))
+    assert "the runs have no cases" in told((run(20), []), (run(21), []))
 
 
 def test_more_runs_than_letters_still_have_names():

@@ -230,7 +230,7 @@ def test_an_interrupted_case_keeps_its_figures_and_one_without_says_how_far_it_c
     figures, note = lines_at(100, [record])[2:]
     assert {"2.00×", "1.90 … 2.10"} <= set(re.split(r" {2,}", figures))
     assert figures.endswith("  interrupted")
-    assert note == "     interrupted after 6 pairs, before any rule ended the case: no verdict"
+    assert note == "     interrupted after 6 pairs, before any stopping rule applied: no verdict"
     assert "interrupted: after 6 pairs" in lines_at(100, [replace(record, results=())])[0]
 
 

@@ -63,13 +63,13 @@ def test_the_sides_and_their_differing_keys_are_named() -> None:
 
 def test_equal_sides_are_called_a_negative_control() -> None:
     sides = tuple(Side(name, workload="gemm.gemm", params={"n": 8}) for name in ("before", "after"))
-    assert "They do not differ: a negative control." in flat(measured(make_case(sides=sides)))
+    assert "They do not differ: this is a negative control." in flat(measured(make_case(sides=sides)))
 
 
 def test_where_the_time_of_a_pair_went_is_told_without_what_is_too_short() -> None:
     spent = ({"set-up": 1.0, "rounds": 2.0, "save": 0.01}, {"set-up": 3.0, "rounds": 2.0, "save": 0.01})
     pairs = tuple(make_pair(i, spent=s, seconds=4.0) for i, s in enumerate(spent))
-    assert "A pair took 4 s in the median: set-up 2 s, rounds 2 s." in flat(replace(measured(make_case()), pairs=pairs))
+    assert "The median pair took 4 s: set-up 2 s, rounds 2 s." in flat(replace(measured(make_case()), pairs=pairs))
     untold = replace(measured(make_case()), pairs=(make_pair(0),))
     assert "A pair took" not in flat(untold)
 
@@ -88,9 +88,9 @@ def test_pairs_order_and_stop_are_told() -> None:
     record = measured(make_case(), harness_seconds=1.2)
     record = replace(record, pairs=(*record.pairs, voided(6)))
     text = flat(record)
-    assert "6 pairs; 1 more did not count. after went first in 3, before went first in 3." in text
-    assert "21 s, of which 1 s were aiperf's own. It ended because every verdict was reached." in text
-    assert "thermal on after: hot: 91 C; the pair did not count." in text
+    assert "6 pairs; 1 more were voided. after went first in 3, before went first in 3." in text
+    assert "21 s, including 1 s of aiperf overhead. It ended because every verdict was reached." in text
+    assert "thermal on after: hot: 91 C; the pair was voided." in text
 
 
 def test_unsteady_sides_are_told() -> None:
@@ -120,27 +120,27 @@ def test_what_the_check_compared_and_found_is_told() -> None:
     [
         (
             make_result(make_comparison(2.0, 1.0, interval=(1.9, 2.1))),
-            "It is not inconclusive, because even the lower end, 1.9, lies above 1.02.",
+            "It is not inconclusive, because even the lower end, 1.9, is above 1.02.",
         ),
         (
             make_result(make_comparison(1.0, 2.0, interval=(0.48, 0.52)), "regressed"),
-            "It is not inconclusive, because even the upper end, 0.52, lies below 0.9804.",
+            "It is not inconclusive, because even the upper end, 0.52, is below 0.9804.",
         ),
         (
             make_result(make_comparison(1.0, 1.0, interval=(0.99, 1.01)), "equivalent"),
-            "It is equivalent, not merely inconclusive, because both ends, 0.99 and 1.01, lie within.",
+            "It is equivalent, not inconclusive: both ends, 0.99 and 1.01, are within the threshold.",
         ),
         (
             straddling(0.998, 1.04, needed=55),
             "It is not improved, because the lower end, 0.998, is not above 1.02, and not equivalent, because the "
-            "upper end, 1.04, lies beyond. About 55 pairs would decide it",
+            "upper end, 1.04, is beyond the threshold. About 55 pairs would decide it",
         ),
         (
             straddling(0.96, 1.01),
             "It is not regressed, because the upper end, 1.01, is not below 0.9804, and not equivalent, because the "
-            "lower end, 0.96, lies beyond. More pairs are not likely to decide it",
+            "lower end, 0.96, is beyond the threshold. More pairs are unlikely to decide it",
         ),
-        (straddling(0.9, 1.1), "The interval reaches beyond both, so it supports no verdict."),
+        (straddling(0.9, 1.1), "The interval extends beyond the threshold on both sides, so it supports no verdict."),
         (
             make_result(make_comparison(2.0, 1.0, interval=(1.9, 2.1)), "invalid"),
             "More pairs cannot fix this: the side itself must change.",
@@ -155,8 +155,8 @@ def test_diagnostics_stand_under_the_verdict() -> None:
     comparison = make_comparison(2.0, 1.0, interval=(1.9, 2.1), second_low=1.8, second_high=2.2)
     text = " ".join(result_sentences(make_result(comparison)))
     assert "98.4 % interval 1.90 … 2.10 from 6 pairs." in text
-    assert "Second opinion, by ranks: 2.00× (signed-rank interval 1.80 … 2.20)." in text
-    assert "Position effect +0.10 % (−0.40 … +0.60 %): no effect that this many pairs can detect." in text
+    assert "Rank-based estimate: 2.00× (signed-rank interval 1.80 … 2.20)." in text
+    assert "Position effect +0.10 % (−0.40 … +0.60 %): not detectable with this many pairs." in text
     assert "3 of 360 samples of before are outliers (0.4 % of its time); kept." in text
     assert "samples of after" not in text
     ordered = replace(comparison, position_low=0.0005)
@@ -172,7 +172,7 @@ def test_an_informing_metric_is_told_in_two_lines() -> None:
 
 def test_a_roof_that_seems_passed_is_told_with_what_may_lie_in_a_cache_yet() -> None:
     text = flat(measured(make_case(), limits=(Limit("after", "dram", 4e12, "B/s", 1.02, surely=0.935),)))
-    assert "after reached 102 % of dram (93.5 % without what may lie in a cache yet): 4.00 TB/s" in text
+    assert "after reached 102 % of dram (93.5 % not counting data that may still be in a cache): 4.00 TB/s" in text
     below = flat(measured(make_case(), limits=(Limit("after", "dram", 4e12, "B/s", 0.97, surely=0.9),)))
     assert "after reached 97 % of dram: 4.00 TB/s" in below
 
@@ -188,7 +188,7 @@ def test_limits_failures_notes_and_findings_are_told() -> None:
     text = flat(record)
     assert "after reached 97 % of h2d: 55.0 GB/s, measured on this host." in text
     assert "clock on before (2 times): 1.2 GHz." in text
-    assert "A launch failed on the way: after, measure (rank 1): no answer in 300 s" in text
+    assert "An earlier launch failed: after, measure (rank 1): no answer in 300 s" in text
     assert "Note: slicing was off" in text
     assert "Finding, warn: Persistence mode: off." in text
     assert "ch03/pageable is not in the book's catalogue." in text
@@ -204,7 +204,7 @@ def test_a_judged_case_tells_only_the_findings_that_touch_it() -> None:
     assert "Finding, unfit: Work of others: CPU 0-1 97 % busy; other work takes CPU time." in text
     assert "Persistence mode" not in text
     calm = " ".join(explain_case(run, replace(record, findings=())).split())
-    assert "No finding of the host touches this case." in calm
+    assert "No host finding affects this case." in calm
     assert "Persistence mode" not in calm
     unjudged = " ".join(explain_case(make_run(settings={"host_check": "off"}), record).split())
     assert "Finding, warn: Persistence mode: off." in unjudged
@@ -257,4 +257,4 @@ def test_a_limit_of_all_cpus_is_told_to_sides_that_had_fewer(
     found = measured(make_case(), limits=(Limit("after", peak_name, 1e9, "B/s", 0.5),))
     found = replace(found, pairs=tuple(replace(p, cpus=bound) for p in found.pairs))
     text = " ".join(explain_case(make_run(host={"cpus": [0, 1]}), found).split())
-    assert ("That is what all 2 CPUs of the host reach together; the sides were bound to 1." in text) == is_told
+    assert ("This peak is for all 2 CPUs of the host; the sides were bound to 1." in text) == is_told

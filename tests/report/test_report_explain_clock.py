@@ -14,7 +14,7 @@ from aiperf.report.html.case_view import case_view
 
 GPU = make_case("gemm", needs=Needs(gpus=1))
 RATIO = 1.06
-UNREAD = "No clock was read in turns of both sides, so the ratio cannot be split into clock and cycles."
+UNREAD = "No clock frequency was recorded for both sides, so the ratio cannot be split into clock rate and cycles."
 
 
 def result(**changes: object) -> Result:

@@ -81,4 +81,4 @@ def test_programs_say_nothing_of_themselves() -> None:
 
 def test_the_story_of_a_case_has_them() -> None:
     text = explain_case(make_run(), saying({"before": {"registers": 56}, "after": {"registers": 32}}))
-    assert "What the sides report of themselves\n  They differ in registers: before 56, after 32.\n" in text
+    assert "What the sides report about themselves\n  They differ in registers: before 56, after 32.\n" in text

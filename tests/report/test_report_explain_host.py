@@ -1,4 +1,4 @@
-"""What the host did meanwhile: whose reading it is, what stands in where turns are too short, and where sides ran."""
+"""What the host did during a measurement: whose readings, what replaces them where turns are short, where sides ran."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_where_turns_are_too_short_the_phase_that_was_longest_stands_in_and_is_n
     seldom = {**phases, "before": {"power_w": 1.0}, "after": {"power_w": 1.0}}
     said = meanwhile_sentences(record_of(phases, seldom, phases))
     assert said[0] == "power: energy of before 512 W, energy of after 480 W."
-    assert said[1].startswith("Where no side is named alone, its turns are shorter")
+    assert said[1].startswith("Where no single side is named, turns are shorter")
     one_side = {**phases, "before": {"power_w": 1.0}}
     assert meanwhile_sentences(record_of(one_side, one_side)) == said
     often = record_of(seldom, seldom, phases)
@@ -117,9 +117,9 @@ def test_what_the_sides_used_is_told_for_one_step() -> None:
     record = with_runs(used)
     (said,) = meanwhile_sentences(record)
     assert said == (
-        "Used by a side's own processes, a step of its turns: page faults: before 2.50, after 0; "
-        "read from block devices: before 0 B, after 1 KiB; CPU time of its own code: before 2.00 ms, after 1.00 ms; "
-        "0: page faults served from a disk."
+        "Used by each side's own processes, per step of its turns: page faults: before 2.50, after 0; "
+        "read from block devices: before 0 B, after 1 KiB; user CPU time: before 2.00 ms, after 1.00 ms; "
+        "0: major page faults (read from disk)."
     )
     assert ("page faults, a step", ("2.50", "0")) in reading_cells(record, ("before", "after"))
     shown = case_view(make_run(), record, pairs=lambda r: r.pairs)
@@ -132,8 +132,11 @@ def test_programs_are_told_by_the_run() -> None:
     record = with_runs({s.name: {"iterations": 2.0, "involuntary_switches": 4.0} for s in sides})
     record = replace(record, case=replace(record.case, sides=sides))
     (said,) = meanwhile_sentences(record)
-    assert said == "Used by a side's own processes, a run: times it was taken off its CPU: before 2.00, after 2.00."
-    assert reading_cells(record, ("after",)) == [("times it was taken off its CPU, a run", ("2.00",))]
+    assert (
+        said == "Used by each side's own processes, per run: preemptions (involuntary context switches): before 2.00, "
+        "after 2.00."
+    )
+    assert reading_cells(record, ("after",)) == [("preemptions (involuntary context switches), a run", ("2.00",))]
 
 
 def test_what_watching_cost_and_how_warm_it_was_at_the_start_are_told() -> None:
@@ -142,7 +145,7 @@ def test_what_watching_cost_and_how_warm_it_was_at_the_start_are_told() -> None:
     pairs = tuple(replace(p, watch=w) for p, w in zip(record.pairs, watches, strict=True))
     assert meanwhile_sentences(replace(record, pairs=pairs)) == [
         "GPU 0 when a pair began: 44.0 °C (41.0 °C … 47.0 °C).",
-        "Reading it took 0.3 % (0.2 % … 0.4 %) of one core, on CPU 2-3.",
+        "Sampling took 0.3 % (0.2 % … 0.4 %) of one core, on CPU 2-3.",
     ]
 
 
@@ -150,7 +153,7 @@ def test_a_record_without_readings_and_pairs_that_do_not_count_say_nothing() -> 
     assert meanwhile_sentences(measured(make_case())) == []
     hot = replace(voided(1), telemetry={s: {"sm_clock_mhz": 345.0} for s in ("before", "after")})
     assert meanwhile_sentences(measured(make_case(), pairs=(make_pair(0), hot))) == []
-    assert "What the host did meanwhile" not in explain_case(make_run(), measured(make_case()))
+    assert "Host activity during the measurement" not in explain_case(make_run(), measured(make_case()))
 
 
 def test_cpus_and_memory_nodes_are_told() -> None:
@@ -165,5 +168,5 @@ def test_cpus_and_memory_nodes_are_told() -> None:
     ]
     moved = placement_sentences(replace(record, pairs=(first, replace(second, cpus=(7,)))))
     assert moved[0] == "The sides were bound to CPU 2-5 in 1 of 2 pairs, CPU 7 in 1 of 2 pairs."
-    assert placement_sentences(measured(make_case()))[0] == "The sides were bound to no CPU."
+    assert placement_sentences(measured(make_case()))[0] == "The sides were not bound to any CPU."
     assert "The sides were bound to CPU 2-5." in explain_case(make_run(), replace(record, pairs=(first, second)))

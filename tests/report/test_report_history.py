@@ -61,14 +61,14 @@ after    ▁▅  █  30.9 µs … 31.1 µs
      not in the trend: the case is invalid
      changed: software.scipy 1.15 → 1.14
  2026-11-04 18:05  skipped: no GPU
-     another question from here on, so the trend begins anew: scenario_hash 111111111111 →
+     not comparable with the runs above, so the trend restarts here: scenario_hash 111111111111 →
      222222222222
  2026-11-05 18:05   05050505    2.83×  2.80 … 2.86  31.1 µs  improved (provisional)
      this run is not finished: still going on, or killed
 
-host h-0 with 1 run not shown: --all-hosts, each in a block of its own
+host h-0 with 1 run not shown; --all-hosts shows each host separately
 intervals: 98.4 % within a run
-steps are looked for among at least 8 runs that ask the same question
+change points are searched only in series of at least 8 comparable runs
 """
     )
 
@@ -83,7 +83,7 @@ def test_a_step_stands_at_the_run_where_it_begins_with_its_size_and_interval():
     assert text.count("step: speedup") == text.count("step: after") == 1
     drawn = next(line for line in lines if line.startswith("speedup")).split("  ")[1]
     assert drawn.index("│") == 12
-    assert "It is a reason to look, not a verdict" in text
+    assert "It is a hint to investigate, not a verdict" in text
     assert "steps are looked for" not in text
 
 
@@ -132,7 +132,7 @@ def test_a_run_that_does_not_hold_the_metric_says_so_and_nothing_of_how_its_case
     holding = replace(holding, results=(*holding.results, make_result(memory, primary=False)))
     without = replace(without, notes=(Note("verdict_reached", {"pairs": 6}),))
     text = text_of(history_view(all_series([(one, without), (two, holding)], metric="peak_memory")))
-    assert " 2026-11-01 18:05  no number: it does not hold this metric\n" in text
+    assert " 2026-11-01 18:05  no number: it does not have this metric\n" in text
 
 
 @pytest.mark.parametrize("width", [100, 80, 60])

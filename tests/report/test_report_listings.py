@@ -48,17 +48,17 @@ HELD = """\
      claimed by the book: 64.0 GB/s (line 622), but it is wrong
 """
 CALIBRATION = """\
-same-vs-same (process+wall): 59 sessions of a side against its copy
+same-vs-same (process+wall): 59 A/A sessions
                                seen      bound
- false verdicts                0 of 59   at most 4.95 %, 95 % sure
- intervals that exclude 1      1 of 59   at most 7.79 %, 95 % sure
- intervals that hold 1         58 of 59  at least 92.2 %
+ false verdicts                0 of 59   at most 4.95 % (95 % confidence)
+ intervals that exclude 1      1 of 59   at most 7.79 % (95 % confidence)
+ intervals that include 1      58 of 59  at least 92.2 %
  noise between sessions (tau)  0.2 %     at most 0.31 %
  interval scale                × 1.12    standard errors are too small by this factor (59 sessions)
  effective threshold           2 %       verdicts at this precision use it on this host
 This many sessions show a false-positive rate of at most 5 %.
 
- injected  beyond zero  called regressed  interval holds it
+ injected  beyond zero  called regressed  interval includes it
  +5 %      10 of 10     9 of 10           10 of 10
 """
 SCENARIO = """\
@@ -200,7 +200,7 @@ def test_few_sessions_say_how_many_would_prove_five_per_cent() -> None:
         rate(0, 20), rate(0, 20), rate(20, 20), IntervalScale(1.0, 0.6, 1.0, 20), SessionNoise(0.0, 0.003), 0.02
     )
     text = text_of(calibration_page(found, name="a", mode="b"))
-    assert "at most 13.9 %, 95 % sure" in text
+    assert "at most 13.9 % (95 % confidence)" in text
     assert "To show a rate of at most 5 % with 0 false verdicts takes 59 sessions." in text
     assert "× 1.00" not in text.replace("× 1 ", "")
 

@@ -93,7 +93,7 @@ def test_every_counter_is_listed_with_its_unit_its_tools_and_a_meaning():
     assert [line.split()[0] for line in text[1 : 1 + len(COUNTERS)]] == list(COUNTERS)
     assert all(len(row.meaning.split()) > 1 for row in rows)
     assert text[-2:] == [
-        "", "moves: also takes a count of the workload's own, and any metric of Nsight Compute (smsp__...)."
+        "", "moves: also accepts the workload's own counters and any metric of Nsight Compute (smsp__...)."
     ]  # fmt: skip
 
 

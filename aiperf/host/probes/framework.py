@@ -121,7 +121,7 @@ def _nccl(reader: HostReader) -> Finding:
     if found.get("NCCL_DEBUG", "").upper() in _LOUD:
         bad["NCCL_DEBUG"] = "writes a log while it measures"
     if _TYPO in found:
-        bad[_TYPO] = "is read by nobody: NCCL_COLLNET_ENABLE is meant"
+        bad[_TYPO] = "is not read by NCCL; use NCCL_COLLNET_ENABLE"
     value = ", ".join(name if is_secret(name, text) else f"{name}={text}" for name, text in found.items())
     note = "; ".join(f"{name} {why}" for name, why in bad.items())
     level: Level = "warn" if bad else "ok"
@@ -194,7 +194,7 @@ PROBES = (
         "framework settings",
         "NCCL's variables",
         "NCCL_*, SHARP_COLL_*",
-        "none that switches a way off, logs, or is misspelt",
+        "none that disables a transport, enables logging, or is misspelt",
         "A variable left from an old experiment decides how every collective goes.",
         "env | grep NCCL_; unset what no benchmark asks for",
         _nccl,

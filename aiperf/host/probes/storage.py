@@ -78,7 +78,7 @@ def _fast(reader: HostReader) -> Finding:
     disk = disk_of(reader, reader.data)
     where = f"/{disk.folder}/queue/rotational"
     if _virtual(disk):
-        reason = f"{disk.name} is a virtual disk: what lies under it is not seen from here"
+        reason = f"{disk.name} is a virtual disk: the physical device is not visible from here"
         raise Unreadable(reason, where, "aiperf peaks disk_read")
     spins = reader.number(f"{disk.folder}/queue/rotational") == 1
     kind = "a spinning disk" if spins else "NVMe" if disk.name.startswith("nvme") else "solid state, not NVMe"
@@ -158,7 +158,7 @@ PROBES = (
         "Read-ahead",
         "queue/read_ahead_kb of the data's disk",
         "at least 1 MiB for streaming",
-        "A larger read-ahead turns a stream of small reads into few large ones.",
+        "A larger read-ahead turns a stream of small reads into a few large ones.",
         "echo 1024 | sudo tee /sys/block/DISK/queue/read_ahead_kb",
         _on_disk(_read_ahead),
     ),
@@ -188,7 +188,7 @@ PROBES = (
         "Disk of the data",
         "queue/rotational and name of the disk, type of the file system",
         "local NVMe, or a parallel file system",
-        "A GPU eats hundreds of MB/s of training data; a spinning disk seeks a hundred times a second.",
+        "Training can read hundreds of MB/s; a spinning disk manages about a hundred seeks a second.",
         "copy the data to an NVMe disk before the job",
         _on_disk(_fast),
     ),
@@ -208,7 +208,7 @@ PROBES = (
         "Input rate now",
         "/proc/diskstats over half a second",
         "a disk that is not busy before a measurement; while training, GPUs above 95 % busy",
-        "Whether input is the limit shows in disk and GPU together.",
+        "Disk and GPU activity together show whether input is the bottleneck.",
         "sudo iotop -o, or pidstat -d 1 (show who reads); wait for it",
         _on_disk(_input_rate),
         steady=False,

@@ -17,12 +17,12 @@ from aiperf.report.numbers import format_percent
 
 def calibration_page(found: CalibrationStatistics, powers: Sequence[Power] = (), *, name: str, mode: str) -> Page:
     """What was found of the scenario ``name`` measured in ``mode``, then how often each injected slowdown was found."""
-    title = f"{name} ({mode}): {found.coverage.of} sessions of a side against its copy"
+    title = f"{name} ({mode}): {found.coverage.of} A/A sessions"
     tau, tau_bound = (format_percent(x) for x in (found.noise.tau, found.noise.tau_upper))
     rows = [
         ["false verdicts", share(found.beyond_threshold), at_most(found.beyond_threshold)],
         ["intervals that exclude 1", share(found.beyond_zero), at_most(found.beyond_zero)],
-        ["intervals that hold 1", share(found.coverage), f"at least {format_percent(found.coverage.low)}"],
+        ["intervals that include 1", share(found.coverage), f"at least {format_percent(found.coverage.low)}"],
         ["noise between sessions (tau)", tau, f"at most {tau_bound}"],
         ["interval scale", f"× {found.scale.factor:.3g}", _scale(found)],
         ["effective threshold", format_percent(found.threshold), "verdicts at this precision use it on this host"],
@@ -37,7 +37,7 @@ def calibration_page(found: CalibrationStatistics, powers: Sequence[Power] = (),
             listing(["", "seen", "bound"], rows),
             Sentences([_proof(found.beyond_threshold)]),
         ],
-        [listing(["injected", "beyond zero", "called regressed", "interval holds it"], power)],
+        [listing(["injected", "beyond zero", "called regressed", "interval includes it"], power)],
     ]
 
 
@@ -58,14 +58,14 @@ def share(rate: Rate) -> str:
 
 def at_most(rate: Rate) -> str:
     """``at most 4.95 %, 95 % sure``: the Clopper-Pearson bound, never just the share."""
-    return f"at most {format_percent(rate.high)}, {format_percent(rate.confidence)} sure"
+    return f"at most {format_percent(rate.high)} ({format_percent(rate.confidence)} confidence)"
 
 
 def _scale(found: CalibrationStatistics) -> str:
     scale = found.scale
     if scale.factor > 1:
         return f"standard errors are too small by this factor ({scale.sessions} sessions)"
-    return f"nothing asks for wider intervals ({scale.sessions} sessions)"
+    return f"no wider intervals are needed ({scale.sessions} sessions)"
 
 
 def _proof(false_verdicts: Rate) -> str:

@@ -168,10 +168,10 @@ def _obstacle(across: Across, case: CaseAcross, number: int) -> tuple[str, str]:
     hosts, own = across.differences[number - 1].must_match, case.differences[number - 1]
     if not across.forced and (hosts or own):
         named = ", ".join(map(str, own))
-        return NOT_COMPARED, f"it asks another question: {named}" if own else _apart(across, number, len(hosts))
+        return NOT_COMPARED, f"it is not the same measurement: {named}" if own else _apart(across, number, len(hosts))
     lacking = [letter for letter, r in ((base, first), (letters_of(across)[number], now)) if not r.results]
     has = "has" if len(lacking) == 1 else "have"
-    return NOT_COMPARED, f"{' and '.join(lacking)} {has} no result" if lacking else "they share no metric"
+    return NOT_COMPARED, f"{' and '.join(lacking)} {has} no result" if lacking else "they have no metric in common"
 
 
 def _apart(across: Across, number: int, fields: int) -> str:
@@ -195,7 +195,7 @@ def _absence(across: Across, case: CaseAcross, number: int) -> tuple[str, str]:
         return NOT_COMPARED, f"{letter} has no record of it, but is not finished"
     if case.id in run.planned:
         return NOT_COMPARED, f"{letter} planned it, but its record is missing or unreadable"
-    return (VANISHED, f"{base} has it, this run does not") if lacking[0] else (NEW, f"{base} does not have it")
+    return (VANISHED, f"{base} has it; this run does not") if lacking[0] else (NEW, f"{base} does not have it")
 
 
 def _ratio(change: Change) -> dict[str, Any]:

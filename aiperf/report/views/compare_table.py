@@ -38,7 +38,7 @@ from aiperf.report.views.run_table import run_plain
 
 _ORDER = ("improved", "regressed", "equivalent", "inconclusive", NEW, VANISHED, NOT_COMPARED)
 FORCED = (
-    "FORCED: what should match differs, so the changes marked forced do not separate the code from the host, "
+    "FORCED: must-match fields differ, so the changes marked forced may come from the code, the host, "
     "the software or the scenario"
 )
 _SHOWN = 36
@@ -54,7 +54,7 @@ def compare_view(
     """
     forced = [FORCED] if across.forced else []
     shown = [row for row in rows if row.primary or every_metric]
-    empty = [] if shown else [Sentences(["the runs hold no case"])]
+    empty = [] if shown else [Sentences(["the runs have no cases"])]
     return Printed(
         [
             [Sentences(["Runs compared"], mark="## ", dialect="markdown")],
@@ -108,7 +108,9 @@ def notes(across: Across, rows: Sequence[CompareRow]) -> list[str]:
         said.append(FORCED)
     changes = [row for row in rows if row.kind in ("speedup", "value") and row.ratio is not None]
     if across.hosts_differ and not across.forced:
-        said.append("no change is computed across hosts that differ in what must match; --force does, and says so")
+        said.append(
+            "no change is computed between hosts whose must-match fields differ; --force computes it and marks it"
+        )
     if changes:
         within = {r.alpha for r in rows if r.kind == "run" and r.alpha is not None}
         own = f"{confidence(within.pop())} within a run, " if len(within) == 1 else ""
@@ -128,19 +130,19 @@ def _noise_notes(changes: Sequence[CompareRow]) -> list[str]:
     known = [row.tau for row in times if row.tau is not None]
     if known:
         said.append(
-            f"changes hold the noise between sessions that calibration cannot rule out here (up to "
-            f"{format_percent(max(known))}; less, the more sessions it has seen)"
+            f"intervals of changes include the between-session noise that calibration cannot rule out here (up to "
+            f"{format_percent(max(known))}; calibrating with more sessions lowers it)"
         )
     if len(known) < len(times):
         which = "" if not known else "of some cases "
         said.append(
-            f"noise between sessions {which}was never measured on this host, so these intervals hold none of it "
-            "and are too narrow by that much: aiperf calibrate"
+            f"noise between sessions {which}was never measured on this host, so these intervals do not include it "
+            "and are too narrow; measure it with aiperf calibrate"
         )
     if any(row.kind == "value" for row in changes):
         said.append(
-            "a side's own value moves with the machine and the day, which do not cancel as they do in a speedup and "
-            "are not in its interval: from one session each it decides nothing"
+            "a side's absolute value varies with the machine and the day; this does not cancel as in a speedup and is "
+            "not in the interval, so one session each is not enough to decide"
         )
     units = sorted({row.replicate for row in changes if row.replicate and not row.against})
     if units:

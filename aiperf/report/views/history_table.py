@@ -122,7 +122,7 @@ def _why(point: Point) -> str:
     """Why a run has no number."""
     record = point.record
     if record.results or record.summaries:
-        return "it does not hold this metric"
+        return "it does not have this metric"
     if record.status == "imported":
         return "; ".join(map(clean, note_sentences(record))) or "the file holds no readings of it"
     return build_rows([record]).rows[-1].sentence
@@ -240,7 +240,7 @@ def _notes(found: Sequence[Series], *, hidden: Sequence[Series] = ()) -> list[st
         hosts = list(dict.fromkeys(series.host for series in hidden))
         runs = {point.run.run for series in hidden for point in series.points}
         one = f"host {hosts[0]}" if len(hosts) == 1 else f"{len(hosts)} other hosts"
-        said.append(f"{one} with {counted(len(runs), 'run')} not shown: --all-hosts, each in a block of its own")
+        said.append(f"{one} with {counted(len(runs), 'run')} not shown; --all-hosts shows each host separately")
     alphas = {p.result.comparison.alpha for s in found for p in s.points if p.result}
     if len(alphas) == 1:
         said.append(f"intervals: {confidence(alphas.pop())} within a run")
@@ -248,19 +248,23 @@ def _notes(found: Sequence[Series], *, hidden: Sequence[Series] = ()) -> list[st
     if steps:
         level = confidence(steps[0].alpha)
         said.append(
-            f"step: from that run on, for at least {SHORTEST} runs, another level; its interval ({level}) takes the "
-            "place as given. It is a reason to look, not a verdict"
+            f"step: the level changed at that run and stayed for at least {SHORTEST} runs; its interval ({level}) "
+            "takes the change point as given. It is a hint to investigate, not a verdict"
         )
     if any(series.value_steps for series in found):
-        said.append("a side's own value moves with the machine and the day too; in the speedup they cancel")
+        said.append("a side's absolute value also varies with the machine and the day; in the speedup this cancels")
     if any(_longest(series) < FEWEST_POINTS for series in found):
-        said.append(f"steps are looked for among at least {FEWEST_POINTS} runs that ask the same question")
+        said.append(f"change points are searched only in series of at least {FEWEST_POINTS} comparable runs")
     return said
 
 
 def _above(row: HistoryRow) -> list[str]:
     """What changed since the run above."""
-    said = [f"another question from here on, so the trend begins anew: {_changes(row.breaks)}"] if row.breaks else []
+    said = (
+        [f"not comparable with the runs above, so the trend restarts here: {_changes(row.breaks)}"]
+        if row.breaks
+        else []
+    )
     # The commit has a column of its own.
     changed = [d for d in row.changed if not d.name.startswith("git.")]
     return [*said, f"changed: {_changes(changed)}"] if changed else said

@@ -86,7 +86,7 @@ def workloads_view(listings: Sequence[WorkloadListing]) -> Printed:
 def counters_view(rows: Sequence[CounterListing]) -> Printed:
     """The counters, then what else ``moves:`` takes."""
     cells = [[row.name, " or ".join(row.tools), counter_meaning(row)] for row in rows]
-    below = "moves: also takes a count of the workload's own, and any metric of Nsight Compute (smsp__...)."
+    below = "moves: also accepts the workload's own counters and any metric of Nsight Compute (smsp__...)."
     page: Page = [[listing(["counter", "read by", "meaning (unit)"], cells)], [Sentences([below], indent="  ")]]
     return printed_listing(rows, page, kind=CounterListing)
 
@@ -108,4 +108,4 @@ def _expected(row: SuiteRow) -> str:
     if not row.recorded:
         return ""
     whose = f"{row.recorded} of its {row.scenarios} scenarios"
-    return f"; what the newest records hold of {whose} took {format_duration(row.recorded_s)}"
+    return f"; the newest records of {whose} took {format_duration(row.recorded_s)} in total"

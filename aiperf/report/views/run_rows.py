@@ -204,14 +204,14 @@ def _cut_short(record: CaseRecord, pairs: int) -> str:
         voids = sum(pair.void for pair in record.pairs)
         return f"the host disturbed {voids} of {len(record.pairs)} pairs, which therefore do not count: no verdict"
     state = record.status if record.stop else "still going on, or killed,"
-    return f"{state} after {counted(pairs, 'pair')}, before any rule ended the case: no verdict"
+    return f"{state} after {counted(pairs, 'pair')}, before any stopping rule applied: no verdict"
 
 
 def _imported(record: CaseRecord) -> str:
     values = ", ".join(f"{s.side} {format_value(s.value, 's')}" for s in record.summaries)
     count = next((s.replicates for s in record.summaries if s.replicates), None)
     repeated = f"{count} × {record.replicate}" if count else "its spread is not known"
-    return f"{values or 'no value'} ({repeated}); aiperf compare holds it against a run"
+    return f"{values or 'no value'} ({repeated}); aiperf compare compares it with another run"
 
 
 def _result_row(record: CaseRecord, result: Result) -> RunRow:
