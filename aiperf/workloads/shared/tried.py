@@ -6,6 +6,7 @@ What must not live here: the products, and any opinion on which of them a scenar
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from aiperf.workloads.contract import SkipSide
@@ -16,6 +17,9 @@ def attempt(make: Callable[[], Any], fault: str) -> Any:
     try:
         return make()
     except (RuntimeError, NotImplementedError, ValueError, AttributeError) as error:
+        # A function that this torch does not have; any other missing attribute is a fault of the workload.
+        if isinstance(error, AttributeError) and not isinstance(error.obj, ModuleType):
+            raise
         raise SkipSide(f"{fault}: {(str(error).splitlines() or [type(error).__name__])[0]}") from error
 
 
