@@ -8,10 +8,12 @@ Every rank has pipes of its own and gets the same requests, so a dead or hanging
 from __future__ import annotations
 
 import os
+import secrets
 import selectors
 import signal
 import socket
 import sys
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -78,8 +80,9 @@ class _Rank:
     child: Child
     reader: int
     writer: int
-    owed: int = 1
-    """Replies still to come: ``ReadyReply``, and one to each request."""
+    owed: deque[str] = field(default_factory=lambda: deque([""]))
+    """Tags of the replies still to come: of ``ReadyReply``, which has none, and of each request. A reply with another
+    one was not made by the worker for that request."""
     buffer: bytearray = field(default_factory=bytearray)
 
 
@@ -184,9 +187,9 @@ class Gang:
 
     def send(self, request: WorkerRequest[Any]) -> None:
         """Send a request to every rank without waiting. Raises LaunchFailed."""
-        line = encode(request).encode()
         for rank in self._ranks:
-            rank.owed += 1
+            rank.owed.append(secrets.token_hex(8))
+            line = encode(request, tag=rank.owed[-1]).encode()
             try:
                 _write_all(rank.writer, line)
             except BrokenPipeError:
@@ -233,11 +236,10 @@ class Gang:
             return None
         line, _, rest = bytes(rank.buffer).partition(b"\n")
         try:
-            reply = decode(line, WorkerReply)
+            reply = decode(line, WorkerReply, tag=rank.owed.popleft())
         except ProtocolError as error:
             raise self._garbage(rank, phase, str(error)) from None
-        rank.owed -= 1
-        if rest and rank.owed < 1:
+        if rest and not rank.owed:
             raise self._garbage(rank, phase, "more than the reply")
         if isinstance(reply, SkipReply):
             raise LaunchSkipped(reply.reason)
@@ -328,9 +330,9 @@ def _fill(rank: _Rank) -> int | None:
 
 
 def _is_settled(rank: _Rank) -> bool:
-    if rank.buffer.count(b"\n") < rank.owed and _fill(rank) == 0:
+    if rank.buffer.count(b"\n") < len(rank.owed) and _fill(rank) == 0:
         return True
-    return rank.buffer.count(b"\n") >= rank.owed or len(rank.buffer) > _LONGEST_LINE
+    return rank.buffer.count(b"\n") >= len(rank.owed) or len(rank.buffer) > _LONGEST_LINE
 
 
 def _write_all(fd: int, data: bytes) -> None:

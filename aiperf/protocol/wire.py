@@ -1,4 +1,4 @@
-"""How messages are written: one line of JSON each, ``{"type": "TurnRequest", "side": "before", ...}``.
+"""How messages are written: one line of JSON each, ``{"type": "TurnRequest", "tag": "9f3c", "side": "before", ...}``.
 
 What must not live here: pipes, and what a message means.
 """
@@ -20,28 +20,41 @@ class ProtocolError(ValueError):
     """A line that is not a message of the kind that is due; the text says what is wrong with it."""
 
 
-def encode(message: Message) -> str:
-    """One line of JSON with its newline. Arrays and numbers of numpy and torch become JSON's own, other types text."""
-    return json.dumps({"type": type(message).__name__, **vars(message)}, default=_plain) + "\n"
+def encode(message: Message, *, tag: str = "") -> str:
+    """One line of JSON with its newline. Arrays and numbers of numpy and torch become JSON's own, other types text.
+
+    ``tag``: names a request, and the reply to it.
+    """
+    return json.dumps({"type": type(message).__name__, "tag": tag, **vars(message)}, default=_plain) + "\n"
 
 
-def decode(line: str | bytes, kind: type[M]) -> M:
-    """The message of this kind, or of a subclass, on a line. Raises ProtocolError."""
+def decode(line: str | bytes, kind: type[M], *, tag: str = "") -> M:
+    """The message of this kind, or of a subclass, on a line. Raises ProtocolError, also for another tag than ``tag``."""
+    message, found = decode_tagged(line, kind)
+    if found != tag:
+        raise ProtocolError(f"its tag is {found!r} instead of {tag!r}: it answers another request, or none")
+    return message
+
+
+def decode_tagged(line: str | bytes, kind: type[M]) -> tuple[M, str]:
+    """The message of this kind on a line, and its tag. Raises ProtocolError."""
     try:
         values = json.loads(line)
     except (ValueError, RecursionError):
         raise ProtocolError("not JSON") from None
     if not isinstance(values, dict):
         raise ProtocolError("not an object")
-    name = values.pop("type", None)
+    name, tag = values.pop("type", None), values.pop("tag", "")
     found = Message.types.get(name) if isinstance(name, str) else None
     if found is None:
         raise ProtocolError(f"unknown message type {name!r}")
     if not issubclass(found, kind):
         raise ProtocolError(f"{name} instead of {kind.__name__}")
+    if not isinstance(tag, str):
+        raise ProtocolError("tag must be text")
     message = _read(found, values, name)
     assert isinstance(message, kind)
-    return message
+    return message, tag
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from aiperf.protocol.messages import WorkerReply, WorkerRequest
-from aiperf.protocol.wire import decode, encode
+from aiperf.protocol.wire import decode_tagged, encode
 
 
 class Channel:
@@ -20,13 +20,17 @@ class Channel:
             os.set_inheritable(fd, False)
         self._reader = os.fdopen(read_fd, "r", encoding="utf-8")
         self._writer = os.fdopen(write_fd, "w", encoding="utf-8")
+        self._tag = ""
 
     def receive(self) -> WorkerRequest[Any] | None:
         """The next request, or None when the parent is gone. Raises ProtocolError for a line that holds none."""
         line = self._reader.readline()
-        return decode(line, WorkerRequest) if line else None
+        if not line:
+            return None
+        request, self._tag = decode_tagged(line, WorkerRequest)
+        return request
 
     def send(self, reply: WorkerReply) -> None:
-        """Answer a request. Raises BrokenPipeError when the parent is gone."""
-        self._writer.write(encode(reply))
+        """Answer the latest request. Raises BrokenPipeError when the parent is gone."""
+        self._writer.write(encode(reply, tag=self._tag))
         self._writer.flush()

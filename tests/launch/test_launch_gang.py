@@ -32,6 +32,8 @@ HERE = str(os.getpid())
 FIRST, SUMMARY = FirstIterationRequest("after"), SummaryRequest("after")
 LOAD = LoadRequest((), (), device="cpu", open_gpu=False)
 READY = 'os.write(write, b\'{"type": "ReadyReply"}\\n\')\n'
+TAG = "tag = json.loads(os.read(read, 1000))['tag'].encode()\n"
+"""Reads a request and keeps the tag that its reply must carry."""
 ALL = tuple(sorted(os.sched_getaffinity(0)))
 
 
@@ -80,7 +82,7 @@ def begin(gang: Gang, folder: Path, function: str = "vector", **params: object) 
 def fake(folder: Path, body: str) -> str:
     """A program in the interpreter's place: it has ``read`` and ``write``, its ends of the pipes, and ``rank``."""
     path = folder / "fake"
-    head = f"#!{sys.executable} -S\nimport os, sys, time\nread, write, rank = (int(a) for a in sys.argv[3:6])\n"
+    head = f"#!{sys.executable} -S\nimport json, os, sys, time\nread, write, rank = (int(a) for a in sys.argv[3:6])\n"
     path.write_text(head + body)
     path.chmod(0o755)
     return str(path)
@@ -116,8 +118,11 @@ def test_answers_come_in_the_order_of_ranks_whoever_answers_first(folder: Path, 
         READY
         + """
 time.sleep(0.05 * (2 - rank))
-os.read(read, 100)
-os.write(write, b'{"type": "FirstIterationReply", "seconds": %d, "busy_s": 0.%d}\\n' % (rank, rank + 1))
+"""
+        + TAG
+        + """
+reply = b'{"type": "FirstIterationReply", "tag": "%s", "seconds": %d, "busy_s": 0.%d}\\n'
+os.write(write, reply % (tag, rank, rank + 1))
 os.read(read, 1)
 """
     )
@@ -133,11 +138,11 @@ def test_a_gang_is_settled_when_every_rank_has_answered_all_that_it_was_sent(fol
 def say(text):
     os.write(write, text)
 say(b'{"type": "ReadyReply"}\\n')
-os.read(read, 1000)
+tag = json.loads(os.read(read, 1000))['tag'].encode()
 if rank == 1:
     while not os.path.exists("go"):
         time.sleep(0.01)
-say(b'{"type": "WorkerReply", "busy_s": %d}' % rank)
+say(b'{"type": "WorkerReply", "tag": "%s", "busy_s": %d}' % (tag, rank))
 time.sleep(0.2)
 say(b"\\n")
 time.sleep(60)
@@ -265,6 +270,21 @@ def test_a_rank_that_does_not_answer_hangs_and_is_killed_even_if_it_ignores_sigt
     failure = failure_of(folder, guardian, body, limit=0.4)
     assert (failure.kind, failure.message) == ("hang", "no answer within 0.4 s")
     assert 0.4 <= time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("forged", ['{"type": "FirstIterationReply", "seconds": 0.001}', '{"type": "WorkerReply"}', "hi"])
+def test_a_line_that_a_side_writes_into_its_reply_pipe_fails_its_launch_alone(
+    folder: Path, guardian: Guardian, forged: str
+) -> None:
+    answer = 'b\'{"type": "FirstIterationReply", "tag": "%s", "seconds": 7}\\n\' % tag'
+    body = READY + f"os.write(write, b'{forged}\\n')\n" + TAG + f"os.write(write, {answer})\nos.read(read, 1)\n"
+    with Gang(plan(folder, python=fake(folder, body)), guardian) as gang:
+        gang.start()
+        with pytest.raises(LaunchFailed) as caught:
+            gang.await_start(limit=20)
+            gang.command(FIRST, limit=20)
+    assert caught.value.failure.kind == "protocol"
+    assert "held no valid reply" in caught.value.failure.message
 
 
 def test_the_first_silent_rank_of_a_gang_is_named(folder: Path, guardian: Guardian) -> None:
