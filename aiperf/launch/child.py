@@ -20,7 +20,7 @@ from types import TracebackType
 from aiperf.errors import AiperfError
 from aiperf.host import proc
 from aiperf.launch.guardian import Guardian
-from aiperf.launch.watchdog import LAUNCH_VARIABLE, kill_family
+from aiperf.launch.watchdog import LAUNCH_VARIABLE, family, kill_family
 from aiperf.records import FailureKind
 
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS)
@@ -235,6 +235,10 @@ class Child:
             self.stragglers += kill_family((), markers=self._markers)
         assert self.ended is not None
         return self.ended
+
+    def family(self) -> set[int]:
+        """Every process of its group and session, those that carry its mark, and their descendants; itself too."""
+        return family((self.pid,), markers=self._markers) if self.ended is None else set()
 
     def signal_group(self, number: int) -> None:
         """Send a signal to the whole group; nothing happens when it has ended."""

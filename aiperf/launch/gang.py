@@ -93,10 +93,10 @@ class Gang:
         self.plan = plan
         self.busy_s = 0.0
         """Time inside requests, the slowest rank's."""
-        self.idle_cpu_s = 0.0
-        """CPU time that the ranks used between requests."""
         self._guardian = guardian
         self._ranks: list[_Rank] = []
+        self._strayed: dict[int, int] = {}
+        """Processes of the ranks outside of their groups -> a descriptor of each, which no later process inherits."""
 
     def __enter__(self) -> Gang:
         return self
@@ -119,8 +119,16 @@ class Gang:
         """Whether every rank has answered all that it was sent, or never will; does not wait, reads a little."""
         return all(_is_settled(rank) for rank in self._ranks)
 
+    def find_strayed(self) -> None:
+        """Look for processes of the ranks that have left their groups: from now on they are stopped with them."""
+        for rank in self._ranks:
+            for pid in rank.child.family() - self._strayed.keys():
+                with suppress(OSError):
+                    if os.getpgid(pid) != rank.child.pid:
+                        self._strayed[pid] = os.pidfd_open(pid)
+
     def suspend(self) -> None:
-        """Stop every rank where it is; it takes no CPU until ``resume``."""
+        """Stop every rank where it is, and what it started; they take no CPU until ``resume``."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -130,6 +138,9 @@ class Gang:
     def _signal(self, number: int) -> None:
         for rank in self._ranks:
             rank.child.signal_group(number)
+        for descriptor in self._strayed.values():
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, number)
 
     def start(self) -> None:
         """Start every rank. Raises LaunchFailed."""
@@ -183,7 +194,11 @@ class Gang:
     def command(self, request: WorkerRequest[R], *, limit: float) -> list[R]:
         """Send a request to every rank and wait for every reply, by rank. Raises LaunchFailed, LaunchSkipped."""
         self.send(request)
-        return self.collect(type(request), limit=limit)
+        replies = self.collect(type(request), limit=limit)
+        for rank, reply in zip(self._ranks, replies, strict=True):
+            if fault := reply.fault(request):
+                raise self._failed(rank, request.phase, "protocol", f"its reply cannot be right: {fault}")
+        return replies
 
     def send(self, request: WorkerRequest[Any]) -> None:
         """Send a request to every rank without waiting. Raises LaunchFailed."""
@@ -225,7 +240,6 @@ class Gang:
                         selector.unregister(key.fileobj)
         found = [replies[index] for index in sorted(replies)]
         self.busy_s += max((reply.busy_s for reply in found), default=0.0)
-        self.idle_cpu_s += sum(reply.idle_cpu_s for reply in found)
         return found
 
     def _next_reply(self, rank: _Rank, kind: type[R], phase: str) -> R | None:
@@ -311,8 +325,11 @@ class Gang:
     def kill(self) -> None:
         """End every rank and all it started, and close the pipes."""
         ranks, self._ranks = self._ranks, []
+        strayed, self._strayed = self._strayed, {}
         # One that cannot be killed keeps no other one alive.
         with ExitStack() as every:
+            for descriptor in strayed.values():
+                every.callback(os.close, descriptor)
             for rank in ranks:
                 every.callback(os.close, rank.reader)
                 every.callback(os.close, rank.writer)

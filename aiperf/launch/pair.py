@@ -20,7 +20,7 @@ from aiperf.launch.gang import Gang
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.phase_seconds import Spent
 from aiperf.launch.rank_replies import far_memory, gang_usage, strays, sum_known, worst_check
-from aiperf.launch.rounds import plan_audits, play_rounds
+from aiperf.launch.rounds import Played, plan_audits, play_rounds, witness
 from aiperf.launch.setup import setup_request
 from aiperf.launch.sides import Started, rank_cpus, start_cpus
 from aiperf.launch.warmup import TurnPlan, warm_up
@@ -43,9 +43,6 @@ from aiperf.settings import Settings
 
 SETTING_UP, CHECKING = "set-up phase", "check phase"
 """Marks of phases, which their spaces distinguish from sides."""
-_IDLE_SHARE = 0.10
-"""CPU time of an idle side, as a share of the measured time, from which it counts as busy."""
-_IDLE_FLOOR_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -170,7 +167,7 @@ class _Session:
             launched.setups[name] = hosts[name].collect(SetUpRequest, limit=limit)
         for gang in _unique(hosts.values()):
             gang.pin(rank_cpus(self._where.cpus, gang.plan.ranks))
-            gang.busy_s = gang.idle_cpu_s = 0.0
+            gang.busy_s = 0.0
 
     def _hosts(self, names: tuple[str, ...]) -> dict[str, Gang]:
         """The processes of the sides: those that were started ahead, brought to their places, else new ones."""
@@ -201,8 +198,6 @@ class _Session:
                     launched.gangs[name], name, self._case, self._settings, single=single, anew=anew
                 )
         self._where.mark(None)
-        for gang in _unique(launched.gangs.values()):
-            gang.idle_cpu_s = 0.0
         audits = plan_audits(self._settings.precision.audits, self._seed, pair=self._index, single=single)
         if audits and self._case.needs.gpus and len(_unique(launched.gangs.values())) > 1:
             with self._spent.on("audits"):
@@ -223,11 +218,9 @@ class _Session:
         self._samples += played.samples
         rounds = 1 + max(sample.round for sample in played.samples)
         for name in names:
-            skew = median(played.skews[name]) if played.skews[name] else None
-            self._tell(name, launched, warmups[name], turns[name].reentry * rounds, skew)
+            self._tell(name, launched, warmups[name], turns[name].reentry * rounds, played)
         with self._spent.on("save"):
             self._save(names, launched.gangs, leaving=leaving)
-        self._judge_idle(names, launched, played.samples)
         # Last: what the sides report of memory and counters is about the rounds.
         with self._spent.on("energy"):
             self._energy |= measure_energy(
@@ -242,7 +235,7 @@ class _Session:
                 mark=self._where.mark,
             )
 
-    def _tell(self, name: str, launched: _Launched, warmup: Warmup, reentry: int, skew: float | None) -> None:
+    def _tell(self, name: str, launched: _Launched, warmup: Warmup, reentry: int, played: Played) -> None:
         gang = launched.gangs[name]
         pids = gang.pids
         replies = gang.command(SummaryRequest(name), limit=self._settings.limits.check)
@@ -259,7 +252,8 @@ class _Session:
             counters=replies[0].counters,
             peak_bytes=sum_known([reply.peak_bytes for reply in replies]),
             peak_gpu_bytes=sum_known([reply.peak_gpu_bytes for reply in replies]),
-            skew=skew,
+            skew=median(played.skews[name]) if played.skews[name] else None,
+            witness=witness(played.turns.get(name, ())),
             facts={**facts[0], **commit_facts(self._sides[name])},
             usage=gang_usage([reply.usage for reply in replies]),
         )
@@ -272,6 +266,10 @@ class _Session:
         for name, saved in zip(names, self._at_once(asked), strict=True):
             for fault in dict.fromkeys(f for reply in saved for f in reply.faults):
                 wrong = CheckResult(False, f"{name} by itself", f"{name}: {fault}", kind="own_outputs", sides=(name,))
+                self._checks.append(wrong)
+            for function in dict.fromkeys(f for reply in saved for f in reply.replaced):
+                detail = f"{name} replaced {function}, which its measurement rests on"
+                wrong = CheckResult(False, "functions of the harness", detail, kind="harness", sides=(name,))
                 self._checks.append(wrong)
         base, check = next(iter(self._sides)), self._case.check
         # Whoever compares has the other side's outputs, and in a process of both also the base's.
@@ -292,16 +290,6 @@ class _Session:
             gang.busy_s = seconds
         self._worker_s += monotonic() - began
         return replies
-
-    def _judge_idle(self, names: tuple[str, ...], launched: _Launched, samples: list[Sample]) -> None:
-        measured = sum(sample.wall_s for sample in samples)
-        if len(_unique(launched.gangs.values())) < len(names):
-            return
-        for name in names:
-            burnt = launched.gangs[name].idle_cpu_s
-            if burnt > max(_IDLE_FLOOR_S, _IDLE_SHARE * measured):
-                detail = f"burnt {burnt:.2f} s of CPU between its own turns"
-                self._incidents.append(Incident("idle_side_busy", name, detail))
 
     def _compare(self, alive: Mapping[str, Gang]) -> None:
         check = self._case.check

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
+from time import perf_counter
 
 from aiperf.launch.gang import Gang
 from aiperf.launch.phase_seconds import Spent
@@ -30,6 +31,25 @@ class Played:
     samples: list[Sample]
     skews: dict[str, list[float]]
     """Side -> slowest rank / median rank, sample by sample; empty for a single rank."""
+    turns: dict[str, list[WitnessedTurn]] = field(default_factory=dict, compare=False)
+    """Side -> its turns as this process saw them."""
+
+
+@dataclass(frozen=True)
+class WitnessedTurn:
+    """One turn by the clock of this process, in which no side's code runs."""
+
+    seconds: float
+    """From the request to the last reply."""
+    hidden_s: float
+    """The part that the side's own readings and what it did beside them do not account for."""
+
+
+def witness(turns: Sequence[WitnessedTurn]) -> dict[str, float]:
+    """Medians over a side's turns: ``turn_s`` and ``hidden_s``; empty without turns."""
+    if not turns:
+        return {}
+    return {"turn_s": median(t.seconds for t in turns), "hidden_s": median(t.hidden_s for t in turns)}
 
 
 @dataclass(frozen=True)
@@ -85,11 +105,13 @@ def play_rounds(
     played = Played([], {side: [] for side in order})
     steps = {side: turns[side].reentry + turns[side].iterations * (turns[side].samples + wall_too) for side in order}
     done = dict.fromkeys(order, 0)
+    turn_of = _OneAtATime(gangs, order)
     for index in range(rounds):
         sides = round_order(order, index=index, seed=seed)
         due = [audited[index]] if index in audited else []
         due += left_over if index == rounds - 1 else []
         for side in sides:
+            turn_of.begins(side)
             mark(side)
             with spent.on("rounds"):
                 _turn(played, gangs[side], side, index, turns[side], settings, wall_too)
@@ -100,14 +122,46 @@ def play_rounds(
                 with spent.on("audits"):
                     played.samples += _audit(gangs[side], side, index, audit, lead, settings)
                 done[side] += lead + audit.iterations
+    turn_of.end()
     return played
+
+
+class _OneAtATime:
+    """Stops every process of the sides whose turn it is not: work that they started elsewhere waits for their turn."""
+
+    def __init__(self, gangs: Mapping[str, Gang], order: Sequence[str]) -> None:
+        self._gangs = {side: gangs[side] for side in order}
+        self._stopped: dict[int, Gang] = {}
+        for gang in {id(gang): gang for gang in self._gangs.values()}.values():
+            gang.find_strayed()
+
+    def begins(self, side: str) -> None:
+        """Let this side run, and nobody else."""
+        mine = self._gangs[side]
+        for gang in self._gangs.values():
+            if gang is not mine and id(gang) not in self._stopped:
+                gang.suspend()
+                self._stopped[id(gang)] = gang
+        # Also when it was not stopped by this process: another side may have done so.
+        mine.resume()
+        self._stopped.pop(id(mine), None)
+
+    def end(self) -> None:
+        """Let all of them run."""
+        for gang in self._stopped.values():
+            gang.resume()
+        self._stopped.clear()
 
 
 def _turn(
     played: Played, gang: Gang, side: str, index: int, turn: TurnPlan, settings: Settings, wall_too: bool
 ) -> None:
     request = TurnRequest(side, turn.reentry, turn.samples, turn.iterations, wall_too)
+    began = perf_counter()
     replies = gang.command(request, limit=settings.limits.measure)
+    lasted = perf_counter() - began
+    accounted = max(sum(reply.wall) + (reply.wall_block or 0.0) + reply.other_s for reply in replies)
+    played.turns.setdefault(side, []).append(WitnessedTurn(lasted, lasted - accounted))
     played.samples += [
         Sample(side, index, i, turn.iterations, wall, device) for i, (wall, device) in enumerate(_slowest(replies))
     ]

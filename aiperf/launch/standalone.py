@@ -18,7 +18,7 @@ from aiperf.launch.child import Child, Ended, tail_of
 from aiperf.launch.environment import import_path, side_environment
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.setup import setup_request
-from aiperf.protocol.messages import StandaloneReport, StandaloneSpec
+from aiperf.protocol.standalone import StandaloneReport, StandaloneSpec
 from aiperf.protocol.wire import decode, encode
 from aiperf.records import Case, Side
 from aiperf.units import format_bytes

@@ -8,6 +8,7 @@ names, with ``SkipReply`` or with ``FailureReply``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
 
@@ -95,8 +96,10 @@ class WorkerReply(Message):
 
     busy_s: float = 0.0
     """Time that the request took in the worker."""
-    idle_cpu_s: float = 0.0
-    """CPU time that the worker used between the request before and this one."""
+
+    def fault(self, request: Any) -> str:
+        """What is wrong with it as an answer to ``request``; empty when nothing is."""
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +163,16 @@ class TurnReply(WorkerReply):
     """Wall time of one more sample, the stream not held back; None where not asked for."""
     latencies: tuple[float, ...] = ()
     """Of the units of work that ended in the turn."""
+    other_s: float = 0.0
+    """Wall time of the turn in re-entry, preparation, repeated readings and the collection of latencies."""
+
+    def fault(self, request: TurnRequest) -> str:
+        """Times that are not as many as were asked for, or that are none."""
+        if not len(self.wall) == len(self.device) == request.samples:
+            return f"{len(self.wall)} and {len(self.device)} times for {request.samples} samples"
+        seconds = [*self.wall, *(s for s in (*self.device, self.wall_block) if s is not None), self.other_s]
+        odd = next((s for s in seconds if not 0 <= s < math.inf), None)
+        return "" if odd is None else f"a time of {odd} s"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +189,8 @@ class SaveReply(WorkerReply):
 
     faults: tuple[str, ...]
     """What the audits found wrong with the side by itself."""
+    replaced: tuple[str, ...] = ()
+    """Functions that measuring rests on and that the side has replaced."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,42 +360,3 @@ class CloseRequest(WorkerRequest[WorkerReply], phase="close"):
 def reply_of(request: type[WorkerRequest[R]]) -> type[R]:
     """The class of the reply to a request."""
     return cast(type[R], get_args(request.__orig_bases__[0])[0])  # type: ignore[attr-defined]
-
-
-# ---- a side without a parent -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class StandaloneSpec(Message):
-    """What ``python -m aiperf.worker.standalone`` runs for a profiler; ``{rank}`` in a path is the rank's number."""
-
-    setup: SetUpRequest
-    ranks: int
-    warmup_seconds: float
-    target_seconds: float
-    """Length aimed at for the profiled iterations."""
-    most_iterations: int
-    report: str
-    """Path of each rank's report."""
-    trace: str = ""
-    """Path of the trace that torch.profiler writes; empty for none."""
-    control: tuple[str, ...] = ()
-    """perf's FIFOs: commands, acknowledgements. Rank 0 alone uses them: an acknowledgement does not say whose it is."""
-
-
-@dataclass(frozen=True)
-class StandaloneReport(Message):
-    """What one rank of a standalone side did."""
-
-    rank: int = 0
-    pid: int = 0
-    error: str = ""
-    """Why it failed; the fields below mean nothing then."""
-    iterations: int = 0
-    wall_s: float = 0.0
-    backend: str = ""
-    """Which call made the NVTX ranges; ``none`` without one."""
-    backend_reason: str = ""
-    domain: str = ""
-    """NVTX domain of the ranges; empty where the backend knows none."""
-    summary: SummaryReply | None = None

@@ -12,9 +12,10 @@ FailureKind = Literal[
     "crash", "signal", "hang", "oom_host", "oom_device", "dead_rank", "protocol", "error", "check", "store"
 ]
 
-CheckKind = Literal["outputs", "own_outputs", "work", "printed", "none"]
+CheckKind = Literal["outputs", "own_outputs", "work", "harness", "printed", "none"]
 """outputs: of two sides, held against each other; own_outputs: one side's by themselves; work: what a step delivers;
-printed: standard output of programs; none: nothing was compared."""
+harness: whether a side left the functions that measure it alone; printed: standard output of programs; none: nothing
+was compared."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,9 @@ class SideRun:
     usage: dict[str, float] = field(default_factory=dict)
     """What the side's own processes used in its turns, as the kernel counts it: ``iterations`` that it is the sum over
     (re-entry included), page faults, context switches, block I/O, CPU time. Gangs: the sum over ranks."""
+    witness: dict[str, float] = field(default_factory=dict)
+    """By the clock of aiperf's own process, medians over the side's turns: ``turn_s``, and ``hidden_s``, the part of it
+    that the side's readings do not account for."""
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from statistics import median
 from time import perf_counter
 from typing import Any
+
+from aiperf.worker.cuda_calls import CudaCalls, cuda_calls
 
 _CYCLES_PER_SECOND = 2.0e9
 """Upper bound of an SM clock: a sleep of so many cycles lasts at least a second."""
@@ -67,12 +70,14 @@ class WallClock:
         """``gpus``: how many GPUs, from the first on, this process may drive; a rank of a gang drives its own only."""
         self.holds = False
         """Whether readings wait behind a hold, which every unit of work in them then seems to have taken."""
-        self._cuda: Any = None
+        self.repeated_s = 0.0
+        """Seconds of readings that were taken again; a wall clock has none."""
+        self._cuda: CudaCalls | None = None
         if device.startswith("cuda"):
             import torch
 
             torch.cuda.set_device(torch.device(device))
-            self._cuda = torch.cuda
+            self._cuda = cuda_calls()
         self._driven = [device] if gpus <= 1 else [f"cuda:{index}" for index in range(gpus)]
         self._evictor: Any = None
         self._device = device
@@ -100,7 +105,7 @@ class WallClock:
             around[0]()
         self.settle()
         start = perf_counter()
-        for _ in range(iterations):
+        for _ in repeat(None, iterations):
             step()
         self.settle()
         wall = perf_counter() - start
@@ -119,30 +124,32 @@ class DeviceClock:
     def __init__(self, device: str, *, hold: bool) -> None:
         import torch
 
-        self._torch = torch
+        self._cuda = cuda_calls()
         self._device = torch.device(device)
         torch.cuda.set_device(self._device)
         self.holds = hold
         self._hold_s = _SHORTEST_HOLD
-        self._events = tuple(torch.cuda.Event(enable_timing=True) for _ in range(4))
+        self._events = tuple(self._cuda.event(enable_timing=True) for _ in range(4))
         self._evict: Call | None = None
         apart = []
         for _ in range(_EMPTY_PAIRS):
             _, start, end, _ = self._events
-            torch.cuda._sleep(int(self._hold_s * _CYCLES_PER_SECOND))
-            start.record()
-            end.record()
-            end.synchronize()
-            apart.append(start.elapsed_time(end) * 1e-3)
+            self._cuda.sleep(int(self._hold_s * _CYCLES_PER_SECOND))
+            self._cuda.record(start)
+            self._cuda.record(end)
+            self._cuda.wait(end)
+            apart.append(self._cuda.elapsed_ms(start, end) * 1e-3)
         self.empty_s = median(apart)
         """Seconds between two events that were queued behind a hold with nothing between them."""
         self.held = 0
         self.unheld = 0
+        self.repeated_s = 0.0
+        """Seconds of readings that were taken again with a longer hold."""
         self._needed: deque[float] = deque(maxlen=_CALM)
 
     def settle(self) -> None:
         """Wait until the device is idle."""
-        self._torch.cuda.synchronize(self._device)
+        self._cuda.synchronize(self._device)
 
     def flush(self) -> None:
         """Read twice the L2; queued on the current stream ahead of the step."""
@@ -156,9 +163,12 @@ class DeviceClock:
         """Device seconds of ``iterations`` steps; redone with a longer hold when the host was too slow, but not with
         ``around``."""
         short: list[float] = []
+        again = 0.0
         for _ in range(1 if around is not None or not self.holds else _TRIES):
+            self.repeated_s += again
             ready()
             reading, waited, needed = self._once(step, iterations, around)
+            again = reading.wall_s
             if not self.holds or waited > needed:
                 self.held += 1
                 self._hold_s = self._calmer(needed)
@@ -180,32 +190,32 @@ class DeviceClock:
 
     def _once(self, step: Call, iterations: int, around: Around | None) -> tuple[ClockReading, float, float]:
         """A reading, the seconds for which the stream waited before it, and those that would have been enough."""
-        cuda = self._torch.cuda
+        cuda = self._cuda
         hold, start, end, tail = self._events
-        hold.record()
+        cuda.record(hold)
         began = perf_counter()
         if self.holds:
-            cuda._sleep(int(self._hold_s * _CYCLES_PER_SECOND))
+            cuda.sleep(int(self._hold_s * _CYCLES_PER_SECOND))
         if around is not None:
             # Behind the hold: a kernel that escaped to another stream runs meanwhile, and is overwritten.
             around[0]()
-        start.record()
+        cuda.record(start)
         first = 0.0
-        for _ in range(iterations):
+        for _ in repeat(None, iterations):
             step()
             first = first or perf_counter() - began
-        end.record()
+        cuda.record(end)
         queued = perf_counter() - began
         if around is not None:
             around[1]()
-        tail.record()
+        cuda.record(tail)
         # Up to here the timed stream itself had work; what the device does beyond it is stray.
-        tail.synchronize()
+        cuda.wait(tail)
         finished = perf_counter()
         cuda.synchronize(self._device)
         stray = perf_counter() - finished
-        device = max(start.elapsed_time(end) * 1e-3 - self.empty_s, _RESOLUTION_S)
-        waited = hold.elapsed_time(start) * 1e-3
+        device = max(cuda.elapsed_ms(start, end) * 1e-3 - self.empty_s, _RESOLUTION_S)
+        waited = cuda.elapsed_ms(hold, start) * 1e-3
         return ClockReading(finished - began, device, stray), waited, _needed(first, queued, device)
 
 

@@ -14,12 +14,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Any, Literal
 
 from aiperf.protocol import messages
 from aiperf.worker import output_exchange
 from aiperf.worker.compare import compare
+from aiperf.worker.cuda_calls import cuda_calls
+from aiperf.worker.integrity import Integrity
 from aiperf.worker.memory_policy import OwnNode
 from aiperf.worker.origins import ForeignModule, refuse_foreign
 from aiperf.worker.ranges import Ranges
@@ -59,7 +61,7 @@ class Worker:
         self._store: Any = None
         self._memory = memory
         self._runners: dict[str, SideRunner] = {}
-        self._busy_until = process_time()
+        self._integrity = Integrity()
         self._ranges = ranges or Ranges.open(force=os.environ.get("AIPERF_NVTX") == "on")
         self._handlers: dict[type[messages.WorkerRequest[Any]], Callable[[Any], messages.WorkerReply]] = {
             messages.LoadRequest: self._load,
@@ -74,11 +76,10 @@ class Worker:
 
     def handle(self, request: messages.WorkerRequest[Any]) -> messages.WorkerReply:
         """Carry out one request; an exception becomes a reply that says what went wrong."""
-        idle = process_time() - self._busy_until
         began = perf_counter()
         try:
             reply = self._handlers[type(request)](request)
-            return replace(reply, busy_s=perf_counter() - began, idle_cpu_s=idle)
+            return replace(reply, busy_s=perf_counter() - began)
         except SkipSide as reason:
             return messages.SkipReply(reason=str(reason))
         except ForeignModule as reason:
@@ -87,8 +88,6 @@ class Worker:
             traceback.print_exc()
             message = f"{type(error).__name__}: {error}".strip()
             return messages.FailureReply(kind=_kind(error), message=message.splitlines()[0][:500])
-        finally:
-            self._busy_until = process_time()
 
     def runner(self, side: str) -> SideRunner:
         """A side that was set up, for whoever drives it without a parent."""
@@ -135,6 +134,7 @@ class Worker:
             gpus=request.gpus,
             store_port=self._store_port,
         )
+        self._integrity.look()
         runner = self._runners[request.side] = SideRunner(request, context, self._ranges)
         refuse_foreign(request.repository)
         return messages.SetUpReply(
@@ -147,6 +147,7 @@ class Worker:
         import torch
 
         torch.cuda.set_device(self._rank)
+        cuda_calls()
         return f"cuda:{self._rank}"
 
     def _listen(self) -> None:
@@ -169,7 +170,7 @@ class Worker:
         output_exchange.describe(auditor.snapshots, own)
         if request.whole:
             output_exchange.hand_over(auditor.snapshots, own)
-        return messages.SaveReply(faults=tuple(auditor.faults))
+        return messages.SaveReply(faults=tuple(auditor.faults), replaced=self._integrity.replaced())
 
     def _exchange(self, request: messages.ExchangeRequest) -> messages.WorkerReply:
         snapshots = self._runners[request.side].auditor.snapshots

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
 
 from aiperf.protocol import messages
@@ -52,6 +53,8 @@ class SideRunner:
         self._peak_gpu_bytes: int | None = None
         self._rehearsal_bytes = 0
         self._usage = Usage()
+        self._other_s = 0.0
+        """Wall time since the turn began that is neither in a reading nor between two of them."""
 
     @property
     def auditor(self) -> Auditor:
@@ -90,7 +93,8 @@ class SideRunner:
         """This side's turn in a round: untimed re-entry, then the samples."""
         with self._ranges.side(self.request.side), quiet_interpreter():
             before = used_so_far()
-            with self._ranges.phase("reentry"):
+            self._other_s = -self.clock.repeated_s
+            with self._ranges.phase("reentry"), self._beside_readings():
                 for _ in range(request.reentry):
                     self._untimed()
                 self.clock.settle()
@@ -99,12 +103,29 @@ class SideRunner:
                 taken = [self._read(request.iterations) for _ in range(request.samples)]
                 if self.clock.holds:
                     # Units of iterations that waited behind a hold took as long as the hold did.
-                    self._latencies()
+                    with self._beside_readings():
+                        self._latencies()
                 block = self._wall_block(request.iterations) if request.wall_too else None
             steps = request.reentry + request.iterations * (request.samples + request.wall_too)
             self._usage.add(before, used_so_far(), iterations=steps)
-        wall, device = tuple(r.wall_s for r in taken), tuple(r.device_s for r in taken)
-        return messages.TurnReply(wall=wall, device=device, wall_block=block, latencies=self._latencies())
+        with self._beside_readings():
+            latencies = self._latencies()
+        return messages.TurnReply(
+            wall=tuple(r.wall_s for r in taken),
+            device=tuple(r.device_s for r in taken),
+            wall_block=block,
+            latencies=latencies,
+            other_s=self._other_s + self.clock.repeated_s,
+        )
+
+    @contextmanager
+    def _beside_readings(self) -> Iterator[None]:
+        """Counts what happens meanwhile as time of the turn that no reading holds."""
+        began = perf_counter()
+        try:
+            yield
+        finally:
+            self._other_s += perf_counter() - began
 
     def _latencies(self) -> tuple[float, ...]:
         """Seconds of each unit of work that ended since the last call; empty where the workload reports none."""
@@ -123,7 +144,8 @@ class SideRunner:
     def _wall_block(self, iterations: int) -> float:
         """Wall seconds of the same iterations without holding the stream back, all streams synchronised."""
         if self.request.measure.cache == "cold":
-            self.clock.flush()
+            with self._beside_readings():
+                self.clock.flush()
         self.clock.settle()
         began = perf_counter()
         for _ in range(iterations):
@@ -136,10 +158,13 @@ class SideRunner:
 
     def _ready(self) -> None:
         """What comes before every reading: the workload's own preparation, and a cold cache where one is meant."""
-        if self.workload.prepare is not None:
-            self.workload.prepare()
-        if self.request.measure.cache == "cold":
-            self.clock.flush()
+        if self.workload.prepare is None and self.request.measure.cache != "cold":
+            return
+        with self._beside_readings():
+            if self.workload.prepare is not None:
+                self.workload.prepare()
+            if self.request.measure.cache == "cold":
+                self.clock.flush()
 
     def rehearse(self, request: messages.RehearsalRequest) -> messages.WorkerReply:
         """Have what audits need loaded, before the first one."""

@@ -26,6 +26,7 @@ from time import monotonic, perf_counter, sleep
 from typing import BinaryIO, cast
 
 from aiperf.protocol import messages
+from aiperf.protocol.standalone import StandaloneReport, StandaloneSpec
 from aiperf.protocol.wire import decode, encode
 from aiperf.worker.dispatch import Worker
 from aiperf.worker.ranges import Ranges
@@ -42,7 +43,7 @@ _LOOK_S = 0.02
 def main() -> int:
     """Run the side of a spec; with several ranks, start and await one process for each."""
     path = Path(sys.argv[1])
-    spec = decode(path.read_text(encoding="utf-8"), messages.StandaloneSpec)
+    spec = decode(path.read_text(encoding="utf-8"), StandaloneSpec)
     if spec.ranks == 1:
         return _run_rank(spec, rank=0, port=0, listen_fd=-1)
     if len(sys.argv) == 5:
@@ -86,8 +87,8 @@ def _end(started: list[subprocess.Popen[bytes]]) -> None:
             child.wait()
 
 
-def _run_rank(spec: messages.StandaloneSpec, *, rank: int, port: int, listen_fd: int) -> int:
-    report = messages.StandaloneReport(rank=rank, pid=os.getpid())
+def _run_rank(spec: StandaloneSpec, *, rank: int, port: int, listen_fd: int) -> int:
+    report = StandaloneReport(rank=rank, pid=os.getpid())
     try:
         report = _StandaloneRank(spec, rank=rank, port=port, listen_fd=listen_fd).run()
     except _Failed as error:
@@ -129,14 +130,14 @@ class _Failed(Exception):
 class _StandaloneRank:
     """One rank of one side, from set-up to close."""
 
-    def __init__(self, spec: messages.StandaloneSpec, *, rank: int, port: int, listen_fd: int) -> None:
+    def __init__(self, spec: StandaloneSpec, *, rank: int, port: int, listen_fd: int) -> None:
         self._spec, self._rank = spec, rank
         self._side = spec.setup.side
         self._ranges = Ranges.open(force=True)
         silent = Ranges(None, "only the profiled iterations are marked")
         self._worker = Worker(rank=rank, world_size=spec.ranks, store_port=port, listen_fd=listen_fd, ranges=silent)
 
-    def run(self) -> messages.StandaloneReport:
+    def run(self) -> StandaloneReport:
         """Set up, warm up, run the profiled iterations, and report what was done."""
         self._ask(self._spec.setup)
         self._ask(messages.FirstIterationRequest(self._side))
@@ -145,7 +146,7 @@ class _StandaloneRank:
         wall = self._profiled(iterations)
         summary = self._ask(messages.SummaryRequest(self._side))
         self._ask(messages.CloseRequest())
-        return messages.StandaloneReport(
+        return StandaloneReport(
             rank=self._rank,
             pid=os.getpid(),
             iterations=iterations,

@@ -138,15 +138,17 @@ def alone(context: Context) -> Workload:
     return given
 
 
-def busy_when_idle(context: Context) -> Workload:
-    """A thread that never rests."""
+def never_rests(context: Context, *, leaves: bool = False) -> Workload:
+    """A thread and a child process that compute all the time; with ``leaves`` the child has a session of its own."""
 
     def burn() -> None:
         while True:
             sum(range(10_000))
 
     threading.Thread(target=burn, daemon=True).start()
-    return vector(context)
+    child = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=leaves)
+    plain = vector(context)
+    return replace(plain, facts={**plain.facts, "child": child.pid})
 
 
 def threads_and_children(context: Context, *, narrow: int = -1) -> Workload:

@@ -88,6 +88,11 @@ def fake(folder: Path, body: str) -> str:
     return str(path)
 
 
+def start_and_ask(gang: Gang) -> None:
+    gang.await_start(limit=20)
+    gang.command(FIRST, limit=20)
+
+
 def failure_of(folder: Path, guardian: Guardian, body: str, *, ranks: int = 1, limit: float = 20) -> Failure:
     with Gang(plan(folder, ranks=ranks, python=fake(folder, body)), guardian) as gang:
         gang.start()
@@ -272,7 +277,9 @@ def test_a_rank_that_does_not_answer_hangs_and_is_killed_even_if_it_ignores_sigt
     assert 0.4 <= time.monotonic() - began < 30
 
 
-@pytest.mark.parametrize("forged", ['{"type": "FirstIterationReply", "seconds": 0.001}', '{"type": "WorkerReply"}', "hi"])
+@pytest.mark.parametrize(
+    "forged", ['{"type": "FirstIterationReply", "seconds": 0.001}', '{"type": "WorkerReply"}', "hi"]
+)
 def test_a_line_that_a_side_writes_into_its_reply_pipe_fails_its_launch_alone(
     folder: Path, guardian: Guardian, forged: str
 ) -> None:
@@ -281,8 +288,7 @@ def test_a_line_that_a_side_writes_into_its_reply_pipe_fails_its_launch_alone(
     with Gang(plan(folder, python=fake(folder, body)), guardian) as gang:
         gang.start()
         with pytest.raises(LaunchFailed) as caught:
-            gang.await_start(limit=20)
-            gang.command(FIRST, limit=20)
+            start_and_ask(gang)
     assert caught.value.failure.kind == "protocol"
     assert "held no valid reply" in caught.value.failure.message
 
@@ -426,6 +432,24 @@ def test_each_rank_knows_which_one_it_is(folder: Path, guardian: Guardian) -> No
     ]
     assert len({f["scratch"] for f in facts}) == 2
     assert len({f["shared"] for f in facts}) == 1
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_suspended_gang_takes_no_cpu_in_any_thread_or_child_even_one_that_left_its_group(
+    folder: Path, guardian: Guardian, leaves: bool
+) -> None:
+    with Gang(plan(folder), guardian) as gang:
+        begin(gang, folder, "never_rests", leaves=leaves)
+        (facts,) = (reply.facts for reply in gang.command(SUMMARY, limit=10))
+        family = [psutil.Process(pid) for pid in (*gang.pids, facts["child"])]
+        gang.find_strayed()
+        gang.suspend()
+        used = [sum(process.cpu_times()[:2]) for process in family]
+        time.sleep(0.3)
+        assert [sum(process.cpu_times()[:2]) for process in family] == used
+        gang.resume()
+        time.sleep(0.3)
+        assert all(sum(p.cpu_times()[:2]) > before for p, before in zip(family, used, strict=True))
 
 
 def test_twenty_gangs_leave_no_descriptor_and_no_process(folder: Path, guardian: Guardian) -> None:

@@ -363,12 +363,6 @@ def test_an_unsteady_side_is_recorded_with_what_still_moved(measured: Measured) 
     assert warmup.iterations >= 22
 
 
-def test_a_side_that_burns_cpu_while_the_other_is_measured_is_an_incident(measured: Measured) -> None:
-    settings = replace(SETTINGS, precision=replace(PRECISION, side_seconds=0.5, round_seconds=0.1))
-    pair = measured(side("before"), side("after", "busy_when_idle"), settings=settings)
-    assert [(i.kind, i.side, i.voids) for i in pair.incidents] == [("idle_side_busy", "after", False)]
-
-
 # ---- the check -----------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -34,9 +35,20 @@ class Answers:
         latencies: bool = False,
     ) -> None:
         self._log, self._ranks, self._device, self._lazy, self._latencies = log, ranks, device, lazy, latencies
+        self.heard: Callable[[str], object] = lambda side: None
+
+    def find_strayed(self) -> None:
+        self.running = True
+
+    def suspend(self) -> None:
+        self.running = False
+
+    def resume(self) -> None:
+        self.running = True
 
     def command(self, request: TurnRequest | AuditRequest, *, limit: float) -> list[TurnReply | AuditReply]:
         self._log.append((request, limit))
+        self.heard(request.side)
         return [self._answer(request, rank) for rank in range(self._ranks)]
 
     def _answer(self, request: TurnRequest | AuditRequest, rank: int) -> TurnReply | AuditReply:
@@ -95,6 +107,22 @@ def test_orders_of_the_rounds_are_balanced_and_no_fixed_pattern() -> None:
         assert set(Counter(rounds).values()) == {10}
         patterns.add(tuple(rounds))
     assert len(patterns) > 8
+
+
+def test_nobody_runs_while_another_side_has_its_turn_or_its_audit_and_everybody_does_in_the_end() -> None:
+    log: list[Asked] = []
+    gangs = {side: Answers(log) for side in ("before", "after")}
+    running: list[tuple[str, list[str]]] = []
+    for gang in gangs.values():
+        gang.heard = lambda side: running.append((side, [name for name, one in gangs.items() if one.running]))
+    turn = TurnPlan(reentry=4, samples=3, iterations=7, seconds=0.05)
+    play_rounds(
+        gangs, dict.fromkeys(gangs, turn), tuple(gangs), plan_audits(2, 1, pair=0, single=False), seed=1,
+        settings=SETTINGS, clock="wall", on_gpu=False, wall_too=False, spent=Spent(), mark=lambda _: None,
+    )  # type: ignore[arg-type]  # fmt: skip
+    assert len(running) == len(log) == 44
+    assert all(names == [side] for side, names in running)
+    assert all(gang.running for gang in gangs.values())
 
 
 def test_the_same_seed_gives_the_same_rounds_and_another_seed_others() -> None:

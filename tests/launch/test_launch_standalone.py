@@ -22,7 +22,7 @@ from aiperf.launch.watchdog import LAUNCH_VARIABLE
 from aiperf.profilers.perf import perf_record, perf_report, perf_stat
 from aiperf.profilers.perf_read import counted
 from aiperf.profilers.registry import statuses
-from aiperf.protocol.messages import StandaloneReport, StandaloneSpec
+from aiperf.protocol.standalone import StandaloneReport, StandaloneSpec
 from aiperf.protocol.wire import decode
 from aiperf.records import Case, Measure, Needs, Side
 

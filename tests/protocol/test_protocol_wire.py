@@ -17,8 +17,6 @@ from aiperf.protocol.messages import (
     Measure,
     Message,
     SetUpRequest,
-    StandaloneReport,
-    StandaloneSpec,
     SummaryReply,
     TurnReply,
     WorkerReply,
@@ -26,6 +24,7 @@ from aiperf.protocol.messages import (
     WorkloadCall,
     reply_of,
 )
+from aiperf.protocol.standalone import StandaloneReport, StandaloneSpec
 from aiperf.protocol.wire import ProtocolError, decode, encode
 
 SET_UP = SetUpRequest(

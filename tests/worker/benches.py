@@ -33,6 +33,18 @@ def healthy(context: Context, *, items: int = 64, scale: float = 1.0, fail: str 
     )
 
 
+def patches_a_function(context: Context) -> Workload:
+    """Healthy, with a function of numpy replaced in set-up."""
+    real = np.isnan
+
+    def never(array: Any) -> Any:
+        return np.zeros(np.shape(array), bool)
+
+    never.__wrapped__ = real  # type: ignore[attr-defined]
+    np.isnan = never  # type: ignore[assignment]
+    return healthy(context)
+
+
 def _maybe(fail: str) -> None:
     if fail == "memory":
         raise MemoryError("no room")

@@ -69,9 +69,7 @@ class SlowHost:
 
     def __init__(self):
         self.device, self.queued, self.launches, self.host_s, self.now = str, 0.0, 0, 0.0, 100.0
-        self.cuda = SimpleNamespace(
-            Event=lambda enable_timing: _Event(self), set_device=lambda _: None, synchronize=lambda _: None
-        )
+        self.cuda = SimpleNamespace(Event=events_of(self), set_device=lambda _: None, synchronize=lambda _: None)
         self.holds = []
         self.cuda._sleep = self.hold
 
@@ -208,18 +206,21 @@ class Cuda:
 
     def __init__(self, apart_us):
         self.device, self.queued, self._apart_us = str, 0.0, apart_us
-        self.cuda = SimpleNamespace(
-            Event=lambda enable_timing: _Event(self), set_device=lambda _: None, synchronize=lambda _: None
-        )
+        self.cuda = SimpleNamespace(Event=events_of(self), set_device=lambda _: None, synchronize=lambda _: None)
         self.cuda._sleep = lambda cycles: self.launch(1e6)
 
     def launch(self, microseconds=None):
         self.queued += self._apart_us - 1.5 if microseconds is None else microseconds
 
 
+def events_of(torch):
+    """The class of events of a made-up torch."""
+    return type("Event", (_Event,), {"_torch": torch})
+
+
 class _Event:
-    def __init__(self, torch):
-        self._torch = torch
+    def __init__(self, enable_timing):
+        assert enable_timing
 
     def record(self):
         self._torch.queued += 1.5

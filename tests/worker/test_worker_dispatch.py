@@ -191,18 +191,10 @@ def test_a_side_that_was_never_set_up_is_a_failure_and_no_end():
     assert reply == FailureReply(message="KeyError: 'nobody'")
 
 
-def test_a_reply_says_how_long_the_worker_was_busy_and_what_it_used_between_requests(tmp_path):
-    from time import process_time
-
+def test_a_reply_says_how_long_the_worker_was_busy(tmp_path):
     worker = make_worker()
     set_side(worker, tmp_path)
-    until = process_time() + 0.05
-    while process_time() < until:
-        pass
-    reply = worker.handle(FirstIterationRequest("before"))
-    assert 0.05 <= reply.idle_cpu_s < 0.5
-    assert 0 < reply.busy_s < 5
-    assert worker.handle(FirstIterationRequest("before")).idle_cpu_s < 0.04
+    assert 0 < worker.handle(FirstIterationRequest("before")).busy_s < 5
 
 
 def test_close_lets_every_side_go(tmp_path):

@@ -154,6 +154,7 @@ class Twice:
     """A clock that needs two attempts for every reading."""
 
     holds = False
+    repeated_s = 0.0
 
     def __init__(self, log):
         self.log = log

@@ -20,11 +20,10 @@ from aiperf.protocol.messages import (
     Check,
     Measure,
     SetUpRequest,
-    StandaloneReport,
-    StandaloneSpec,
     WarmUpReply,
     WorkloadCall,
 )
+from aiperf.protocol.standalone import StandaloneReport, StandaloneSpec
 from aiperf.protocol.wire import decode, encode
 from aiperf.worker import ranges, standalone
 from aiperf.worker.nvtx_tools import RangeTool
