@@ -5,6 +5,7 @@ What must not live here: statistics, and how many pairs a case needs.
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from aiperf.launch.gang import Gang
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.phase_seconds import Spent
 from aiperf.launch.rank_replies import far_memory, gang_usage, strays, sum_known, worst_check
-from aiperf.launch.rounds import Played, plan_audits, play_rounds, witness
+from aiperf.launch.rounds import Played, fresh_seeds, plan_audits, play_rounds, witness
 from aiperf.launch.setup import setup_request
 from aiperf.launch.sides import Started, rank_cpus, start_cpus
 from aiperf.launch.warmup import TurnPlan, warm_up
@@ -99,6 +100,8 @@ class _Session:
         self._started, self._settings, self._where, self._folder = started, settings, where, started.folder
         self.saved = (where.exchange or started.folder) / f"saved-{started.folder.name}"
         """Where the sides save their audited outputs for the check."""
+        self._secret = secrets.token_hex(16)
+        """What the seeds of audits are drawn from; no side gets to know it."""
         self._sides = {side.name: side for side in plan.case.sides}
         self._samples: list[Sample] = []
         self._runs: dict[str, SideRun] = {}
@@ -198,7 +201,7 @@ class _Session:
                     launched.gangs[name], name, self._case, self._settings, single=single, anew=anew
                 )
         self._where.mark(None)
-        audits = plan_audits(self._settings.precision.audits, self._seed, pair=self._index, single=single)
+        audits = plan_audits(self._settings.precision.audits, self._secret, pair=self._index, single=single)
         if audits and self._case.needs.gpus and len(_unique(launched.gangs.values())) > 1:
             with self._spent.on("audits"):
                 self._at_once([(launched.gangs[name], RehearsalRequest(name)) for name in names])
@@ -207,6 +210,8 @@ class _Session:
             turns,
             names,
             audits,
+            # Of launches of the same sides those with all the audits of the precision show enough.
+            fresh=fresh_seeds(self._secret) if len(audits) > 1 else (),
             seed=self._seed,
             settings=self._settings,
             clock=self._case.measure.clock,
@@ -254,6 +259,8 @@ class _Session:
             peak_gpu_bytes=sum_known([reply.peak_gpu_bytes for reply in replies]),
             skew=median(played.skews[name]) if played.skews[name] else None,
             witness=witness(played.turns.get(name, ())),
+            fresh_s=played.fresh[name].fresh if name in played.fresh else (),
+            again_s=played.fresh[name].again if name in played.fresh else (),
             facts={**facts[0], **commit_facts(self._sides[name])},
             usage=gang_usage([reply.usage for reply in replies]),
         )

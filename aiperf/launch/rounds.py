@@ -15,13 +15,22 @@ from aiperf.launch.gang import Gang
 from aiperf.launch.phase_seconds import Spent
 from aiperf.launch.warmup import TurnPlan
 from aiperf.plan.order import round_order
-from aiperf.protocol.messages import AuditReply, AuditRequest, TurnReply, TurnRequest
+from aiperf.protocol.messages import AuditReply, AuditRequest, FreshReply, FreshRequest, TurnReply, TurnRequest
 from aiperf.records import Sample
 from aiperf.settings import Settings
 
 _FEWEST_ROUNDS = 4
 _FEWEST_LONG_ROUNDS = 2
 _LONG_TURN = 0.5
+
+
+_SEEN_AGAIN, _MOST_FRESH = 12, 12
+"""Single iterations on known and on new inputs in a pair, at most."""
+_FEWEST_FRESH = 3
+_FRESH_SHARE = 0.04
+"""Of a side's measured time that they may take, once the fewest are done."""
+_LONGEST_FRESH_S = 0.25
+"""Longer iterations are audited only: a few more of them would lengthen a pair by too much."""
 
 
 @dataclass
@@ -33,6 +42,8 @@ class Played:
     """Side -> slowest rank / median rank, sample by sample; empty for a single rank."""
     turns: dict[str, list[WitnessedTurn]] = field(default_factory=dict, compare=False)
     """Side -> its turns as this process saw them."""
+    fresh: dict[str, FreshReply] = field(default_factory=dict, compare=False)
+    """Side -> single iterations on new and on known inputs; of a gang, of the slowest rank."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +73,25 @@ class Audit:
     """Of the number of steps before it, so that a step which works only every second time is seen."""
 
 
-def plan_audits(count: int, seed: int, *, pair: int, single: bool) -> tuple[Audit, ...]:
-    """Seeds drawn from the pair's; the first two look at a single iteration after an even and an odd number of steps,
-    later ones at two, which shows what a step leaves for the next one. ``single``: one iteration each.
+def plan_audits(count: int, secret: str, *, pair: int, single: bool) -> tuple[Audit, ...]:
+    """Seeds drawn from the pair's secret, which no side knows, so that none can compute ahead what an audit asks.
 
-    ``pair`` is the pair's place in its case: where each has one audit, even and odd take turns from pair to pair.
+    The first two audits look at a single iteration after an even and an odd number of steps, later ones at two, which
+    shows what a step leaves for the next one. ``single``: one iteration each. ``pair`` is the pair's place in its case:
+    where each has one audit, even and odd take turns from pair to pair.
     """
-    draw = random.Random(f"{seed}-audits")
+    draw = random.Random(f"{secret}-audits")
     return tuple(Audit(draw.randrange(1, 2**31), 1 if single or i < 2 else 2, (pair + i) % 2) for i in range(count))
+
+
+def fresh_seeds(secret: str) -> tuple[int, ...]:
+    """Seeds of the inputs of single iterations, from the pair's secret: one, then itself and new ones in random
+    order."""
+    draw = random.Random(f"{secret}-fresh")
+    known, *new = draw.sample(range(1, 2**31), 1 + _MOST_FRESH)
+    order = [known] * _SEEN_AGAIN + new
+    draw.shuffle(order)
+    return (known, *order)
 
 
 def round_count(turns: Mapping[str, TurnPlan], settings: Settings, *, clock: str, on_gpu: bool) -> int:
@@ -89,6 +111,7 @@ def play_rounds(
     order: Sequence[str],
     audits: Sequence[Audit],
     *,
+    fresh: tuple[int, ...] = (),
     seed: int,
     settings: Settings,
     clock: str,
@@ -97,11 +120,13 @@ def play_rounds(
     mark: Callable[[str | None], None],
     spent: Spent,
 ) -> Played:
-    """Measure every side in alternating rounds; audits fall on rounds that the workload cannot foresee."""
+    """Measure every side in alternating rounds; audits, and single iterations on inputs of the seeds ``fresh``, fall on
+    rounds that the workload cannot foresee."""
     rounds = round_count(turns, settings, clock=clock, on_gpu=on_gpu)
     draw = random.Random(f"{seed}-rounds")
     audited = dict(zip(sorted(draw.sample(range(rounds), min(rounds, len(audits)))), audits, strict=False))
     left_over = list(audits[len(audited) :])
+    probed = _fresh_round(turns, rounds, draw) if fresh else None
     played = Played([], {side: [] for side in order})
     steps = {side: turns[side].reentry + turns[side].iterations * (turns[side].samples + wall_too) for side in order}
     done = dict.fromkeys(order, 0)
@@ -122,6 +147,10 @@ def play_rounds(
                 with spent.on("audits"):
                     played.samples += _audit(gangs[side], side, index, audit, lead, settings)
                 done[side] += lead + audit.iterations
+            if index == probed:
+                with spent.on("audits"):
+                    played.fresh[side] = reply = _fresh(gangs[side], side, fresh, settings)
+                done[side] += len(reply.fresh) + len(reply.again) + bool(reply.fresh or reply.again)
     turn_of.end()
     return played
 
@@ -176,6 +205,19 @@ def _turn(
 def _audit(gang: Gang, side: str, index: int, audit: Audit, lead: int, settings: Settings) -> list[Sample]:
     replies = gang.command(AuditRequest(side, audit.seed, lead, audit.iterations), limit=settings.limits.check)
     return [Sample(side, index, -1, audit.iterations, wall, device, audit=True) for wall, device in _slowest(replies)]
+
+
+def _fresh_round(turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random) -> int | None:
+    """The round after whose turns single iterations are timed; None where they are too long."""
+    longest = max(turn.seconds / max(1, turn.samples * turn.iterations + turn.reentry) for turn in turns.values())
+    return draw.randrange(rounds) if longest <= _LONGEST_FRESH_S else None
+
+
+def _fresh(gang: Gang, side: str, seeds: tuple[int, ...], settings: Settings) -> FreshReply:
+    # Ranks must end after the same number of iterations: those of a gang time the fewest.
+    seconds = _FRESH_SHARE * settings.precision.side_seconds if gang.plan.ranks == 1 else 0.0
+    replies = gang.command(FreshRequest(side, seeds, _FEWEST_FRESH, seconds), limit=settings.limits.measure)
+    return max(replies, key=lambda reply: sum(reply.fresh) + sum(reply.again))
 
 
 def _slowest(replies: Sequence[TurnReply | AuditReply]) -> Iterator[tuple[float, float | None]]:

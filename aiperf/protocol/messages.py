@@ -184,6 +184,16 @@ class AuditReply(WorkerReply):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FreshReply(WorkerReply):
+    """Seconds of single iterations by the case's clock; none where the inputs are not redrawn."""
+
+    fresh: tuple[float, ...] = ()
+    """On inputs that the side meets for the first time."""
+    again: tuple[float, ...] = ()
+    """On inputs that it has met before, written anew in the same way."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SaveReply(WorkerReply):
     """The audited outputs are described."""
 
@@ -317,6 +327,18 @@ class AuditRequest(SideRequest[AuditReply], phase="check"):
     seed: int
     lead: int
     iterations: int
+
+
+@dataclass(frozen=True)
+class FreshRequest(SideRequest[FreshReply], phase="measure"):
+    """Time single iterations on inputs of these seeds, written before each of them; outputs are left alone."""
+
+    seeds: tuple[int, ...]
+    """The first one's inputs are met untimed; whenever it comes again, the side has met them."""
+    fewest: int
+    """Iterations of each kind that are timed whatever they take."""
+    seconds: float
+    """After which no further iteration begins."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def encode(message: Message, *, tag: str = "") -> str:
 
 
 def decode(line: str | bytes, kind: type[M], *, tag: str = "") -> M:
-    """The message of this kind, or of a subclass, on a line. Raises ProtocolError, also for a tag that is not ``tag``."""
+    """The message of this kind, or of a subclass, on a line. Raises ProtocolError, also for another tag."""
     message, found = decode_tagged(line, kind)
     if found != tag:
         raise ProtocolError(f"its tag is {found!r} instead of {tag!r}: it answers another request, or none")

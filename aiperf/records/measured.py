@@ -74,6 +74,10 @@ class SideRun:
     witness: dict[str, float] = field(default_factory=dict)
     """By the clock of aiperf's own process, medians over the side's turns: ``turn_s``, and ``hidden_s``, the part of it
     that the side's readings do not account for."""
+    fresh_s: tuple[float, ...] = ()
+    """Single iterations, by the case's clock, on inputs that the side met for the first time."""
+    again_s: tuple[float, ...] = ()
+    """The same on inputs that it had met before, written anew in the same way."""
 
 
 @dataclass(frozen=True)

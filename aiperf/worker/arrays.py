@@ -169,6 +169,37 @@ def redraw(array: Any, *, name: str, seed: int, mean: float, std: float) -> None
         array.set(drawn.astype(array.dtype))
 
 
+def is_shuffled_data(array: Any) -> bool:
+    """Whether an array of whole numbers may be data in any order: its rows are neither sorted nor all the same, which
+    offsets and constants are."""
+    host, dtype = to_numpy(array)
+    if host.dtype.kind not in "iu" or dtype == "bool" or len(host.shape) == 0 or host.shape[0] < 2:
+        return False
+    rows = host.reshape(host.shape[0], -1)
+    rising = (rows[1:] >= rows[:-1]).all()
+    return not (rising or (rows[1:] <= rows[:-1]).all())
+
+
+def shuffle(array: Any, original: Any, *, name: str, seed: int) -> None:
+    """Fill an array in place with the rows (elements, of one dimension) of ``original`` in random order; equal seeds
+    give equal orders."""
+    import numpy as np
+
+    order = np.random.default_rng(own_seed(seed, name)).permutation(int(array.shape[0]))
+    which = kind(array)
+    if which == "torch":
+        import torch
+
+        with torch.inference_mode():
+            array.copy_(original[torch.from_numpy(order).to(array.device)])
+    elif which == "numpy":
+        array[...] = original[order]
+    else:
+        import cupy
+
+        array[...] = original[cupy.asarray(order)]
+
+
 def clone(array: Any) -> Any:
     """A copy on the array's own device, queued behind what its stream already holds."""
     return array.detach().clone() if kind(array) == "torch" else array.copy()

@@ -5,13 +5,13 @@ What must not live here: comparing two sides (compare.py), and how a snapshot ge
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiperf.worker import arrays
+from aiperf.worker.redraw import Redraw
 from aiperf.workloads.contract import Work, Workload
 
 _LITTLE = 1 << 20
@@ -44,21 +44,17 @@ class Auditor:
     def __init__(self, workload: Workload, *, keep_bytes: int) -> None:
         self._workload = workload
         self._keep_bytes = keep_bytes
-        self._moments: dict[str, tuple[float, float]] = {}
+        self.redraw = Redraw(workload)
         self._kept = 0
         self.snapshots: list[Snapshot] = []
         self._faults: list[str] = []
         self._strays: list[float] = []
-        if workload.inputs is not None and workload.redraw is None:
-            found = {name: arrays.moments(a) for name, a in workload.inputs().items() if arrays.is_floating(a)}
-            # A mask of infinities has no moments to draw from: it stays as it is.
-            self._moments = {name: m for name, m in found.items() if all(map(math.isfinite, m))}
 
     def run(self, seed: int, timed: Timed, *, want_reference: bool) -> None:
         """One audit. A step that cannot be audited becomes a fault, not an exception."""
         if self._workload.reset is not None:
             self._workload.reset()
-        self._redraw(seed)
+        self.redraw(seed)
         before = self._input_digests()
         try:
             self._poison()
@@ -84,14 +80,6 @@ class Auditor:
             return list(self._faults)
         shortest = min(self._strays) * 1e6
         return [*self._faults, f"the device went on working for {shortest:.0f} us after the timed stream had ended"]
-
-    def _redraw(self, seed: int) -> None:
-        if self._workload.redraw is not None:
-            self._workload.redraw(seed)
-        for name, array in self._inputs().items() if self._moments else ():
-            if name in self._moments:
-                mean, std = self._moments[name]
-                arrays.redraw(array, name=name, seed=seed, mean=mean, std=std)
 
     def _poison(self) -> None:
         if self._workload.poison:

@@ -37,6 +37,7 @@ _BY_SIDE: dict[type[messages.WorkerRequest[Any]], Callable[[SideRunner, Any], me
     messages.TurnRequest: SideRunner.turn,
     messages.RehearsalRequest: SideRunner.rehearse,
     messages.AuditRequest: SideRunner.audit,
+    messages.FreshRequest: SideRunner.fresh,
 }
 
 

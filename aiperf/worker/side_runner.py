@@ -187,11 +187,36 @@ class SideRunner:
         with self._ranges.side(self.request.side), self._ranges.phase("audit"), quiet_interpreter():
             for _ in range(request.lead):
                 self._untimed()
-            if self._auditor is None:
-                self._peak_gpu_bytes = self._own_peak()
+            self._end_of_own_peak()
             # Of every side, though one truth would do: what it allocates counts into the peaks that are compared.
             self.auditor.run(request.seed, timed, want_reference=self.request.check.reference)
         return messages.AuditReply(wall=tuple(r.wall_s for r in taken), device=tuple(r.device_s for r in taken))
+
+    def fresh(self, request: messages.FreshRequest) -> messages.FreshReply:
+        """Single iterations on inputs met for the first time and on inputs met before, in the order of the seeds."""
+        known, *seeds = request.seeds
+        taken: dict[bool, list[float]] = {True: [], False: []}
+        with self._ranges.side(self.request.side), self._ranges.phase("audit"), quiet_interpreter():
+            self._end_of_own_peak()
+            if not self.auditor.redraw.possible:
+                return messages.FreshReply()
+            self.auditor.redraw(known)
+            self._untimed()
+            began = perf_counter()
+            for seed in seeds:
+                if min(map(len, taken.values())) >= request.fewest and perf_counter() - began > request.seconds:
+                    break
+                self.auditor.redraw(seed)
+                # With something around it a reading is taken once: a second attempt would have met its inputs.
+                reading = self.clock.read(self.workload.step, 1, (_nothing, _nothing), ready=self._ready)
+                taken[seed != known].append(_seconds(reading))
+            self._latencies()
+        return messages.FreshReply(fresh=tuple(taken[True]), again=tuple(taken[False]))
+
+    def _end_of_own_peak(self) -> None:
+        """From here on memory is allocated that is not the side's."""
+        if self._auditor is None:
+            self._peak_gpu_bytes = self._own_peak()
 
     def profiled(self, iterations: int, ranges: Ranges) -> None:
         """Iterations for a profiler in this side's range; cold or prepared ones in a range each, what comes between
@@ -244,6 +269,10 @@ class SideRunner:
         """Let the workload go."""
         if self.workload.close is not None:
             self.workload.close()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _seconds(reading: ClockReading) -> float:

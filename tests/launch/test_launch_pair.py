@@ -183,12 +183,26 @@ def test_sides_share_the_seed_and_the_inputs_but_no_addresses_and_no_scratch(mea
     assert before["cpus"] == after["cpus"] == [ALL[-1]]
 
 
-def test_both_sides_are_audited_with_the_planned_seeds(measured: Measured) -> None:
+def test_two_pairs_of_one_seed_ask_for_inputs_that_nobody_can_compute_ahead(measured: Measured) -> None:
+    first, second = ({seed for found in facts(measured(*both(), seed=5)) for seed in found["audits"]} for _ in range(2))
+    assert first.isdisjoint(second)
+
+
+def test_both_sides_time_single_iterations_on_new_and_on_known_inputs(measured: Measured) -> None:
     pair = measured(*both(), seed=5)
-    planned = [a.seed for a in plan_audits(2, 5, pair=0, single=False)]
+    assert all(min(len(run.fresh_s), len(run.again_s)) >= 3 and min(run.fresh_s + run.again_s) > 0 for run in pair.runs)
+
+
+def test_both_sides_are_audited_with_the_planned_seeds(measured: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_module.secrets, "token_hex", lambda _: "known")
+    monkeypatch.setattr(pair_module, "fresh_seeds", lambda _: ())
+    pair = measured(*both(), seed=5)
+    planned = [a.seed for a in plan_audits(2, "known", pair=0, single=False)]
     assert [found["audits"] for found in facts(pair)] == [planned, planned]
     lengths = {name: [s.iterations for s in pair.samples if s.audit and s.side == name] for name in ("before", "after")}
-    assert lengths["before"] == lengths["after"] == [a.iterations for a in plan_audits(2, 5, pair=0, single=False)]
+    assert (
+        lengths["before"] == lengths["after"] == [a.iterations for a in plan_audits(2, "known", pair=0, single=False)]
+    )
 
 
 @pytest.mark.parametrize("gpus", [0, 1])

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from aiperf.launch.phase_seconds import Spent
-from aiperf.launch.rounds import Played, plan_audits, play_rounds, round_count
+from aiperf.launch.rounds import Played, fresh_seeds, plan_audits, play_rounds, round_count
 from aiperf.launch.warmup import TurnPlan
-from aiperf.protocol.messages import AuditReply, AuditRequest, TurnReply, TurnRequest
+from aiperf.protocol.messages import AuditReply, AuditRequest, FreshReply, FreshRequest, TurnReply, TurnRequest
 from aiperf.settings import Limits, Precision, Settings
 
 SETTINGS = Settings(precision=Precision(rounds=20, side_seconds=1.0), limits=Limits(measure=11.0, check=22.0))
 
 
-Asked = tuple[TurnRequest | AuditRequest, float]
+Asked = tuple[TurnRequest | AuditRequest | FreshRequest, float]
 """A request and its limit."""
 
 
@@ -37,6 +38,10 @@ class Answers:
         self._log, self._ranks, self._device, self._lazy, self._latencies = log, ranks, device, lazy, latencies
         self.heard: Callable[[str], object] = lambda side: None
 
+    @property
+    def plan(self) -> SimpleNamespace:
+        return SimpleNamespace(ranks=self._ranks)
+
     def find_strayed(self) -> None:
         self.running = True
 
@@ -46,17 +51,19 @@ class Answers:
     def resume(self) -> None:
         self.running = True
 
-    def command(self, request: TurnRequest | AuditRequest, *, limit: float) -> list[TurnReply | AuditReply]:
+    def command(self, request: Any, *, limit: float) -> list[Any]:
         self._log.append((request, limit))
         self.heard(request.side)
         return [self._answer(request, rank) for rank in range(self._ranks)]
 
-    def _answer(self, request: TurnRequest | AuditRequest, rank: int) -> TurnReply | AuditReply:
+    def _answer(self, request: Any, rank: int) -> Any:
         count = request.samples if isinstance(request, TurnRequest) else 0 if self._lazy else 1
         wall = tuple((1.0 + i) * (1 + 2 * rank) for i in range(count))
         device = tuple(w / 2 for w in wall) if self._device else (None,) * count
         if isinstance(request, AuditRequest):
             return AuditReply(wall=wall, device=device)
+        if isinstance(request, FreshRequest):
+            return FreshReply(fresh=(2.0 + rank,) * 3, again=(1.0 + rank,) * 3)
         block = 9.0 + rank if request.wall_too else None
         latencies = (0.25 + rank,) * (2 if self._latencies else 0)
         return TurnReply(wall=wall, device=device, wall_block=block, latencies=latencies)
@@ -70,7 +77,8 @@ def play(
     gang = Answers(log, **kind)
     turn = TurnPlan(reentry=4, samples=3, iterations=7, seconds=seconds)
     played = play_rounds(
-        dict.fromkeys(order, gang), dict.fromkeys(order, turn), order, plan_audits(audits, seed, pair=0, single=False),
+        dict.fromkeys(order, gang), dict.fromkeys(order, turn), order,
+        plan_audits(audits, f"{seed}", pair=0, single=False), fresh=(1, 1, 2),
         seed=seed, settings=SETTINGS, clock="wall", on_gpu=False, wall_too=wall_too, spent=Spent(),
         mark=(marks if marks is not None else []).append,
     )  # type: ignore[arg-type]  # fmt: skip
@@ -117,7 +125,7 @@ def test_nobody_runs_while_another_side_has_its_turn_or_its_audit_and_everybody_
         gang.heard = lambda side: running.append((side, [name for name, one in gangs.items() if one.running]))
     turn = TurnPlan(reentry=4, samples=3, iterations=7, seconds=0.05)
     play_rounds(
-        gangs, dict.fromkeys(gangs, turn), tuple(gangs), plan_audits(2, 1, pair=0, single=False), seed=1,
+        gangs, dict.fromkeys(gangs, turn), tuple(gangs), plan_audits(2, "1", pair=0, single=False), seed=1,
         settings=SETTINGS, clock="wall", on_gpu=False, wall_too=False, spent=Spent(), mark=lambda _: None,
     )  # type: ignore[arg-type]  # fmt: skip
     assert len(running) == len(log) == 44
@@ -126,9 +134,37 @@ def test_nobody_runs_while_another_side_has_its_turn_or_its_audit_and_everybody_
 
 
 def test_the_same_seed_gives_the_same_rounds_and_another_seed_others() -> None:
-    assert play(seed=5)[1] == play(seed=5)[1]
-    assert play(seed=5)[0] == play(seed=5)[0]
-    assert play(seed=5)[1] != play(seed=6)[1]
+    assert turns(play(seed=5)[1]) == turns(play(seed=5)[1])
+    assert play(seed=5, audits=0)[0] == play(seed=5, audits=0)[0]
+    assert turns(play(seed=5)[1]) != turns(play(seed=6)[1])
+
+
+def test_single_iterations_have_new_inputs_in_random_order_and_known_ones_as_often() -> None:
+    known, *seeds = fresh_seeds("a")
+    assert (len(seeds), seeds.count(known), len(set(seeds))) == (24, 12, 13)
+    assert sorted(seeds) != seeds
+    assert set(fresh_seeds("a")).isdisjoint(fresh_seeds("b"))
+
+
+def test_both_sides_time_single_iterations_on_the_same_inputs_in_the_same_round() -> None:
+    played, log = play()
+    asked = [(place, request) for place, (request, _) in enumerate(log) if isinstance(request, FreshRequest)]
+    assert {request.side for _, request in asked} == {"before", "after"}
+    assert {request.seeds for _, request in asked} == {(1, 1, 2)}
+    assert abs(asked[0][0] - asked[1][0]) <= 4
+    assert {side: reply.fresh for side, reply in played.fresh.items()} == dict.fromkeys(("before", "after"), (2.0,) * 3)
+
+
+def test_long_iterations_are_not_timed_one_by_one() -> None:
+    played, log = play(seconds=20.0)
+    assert not played.fresh
+    assert not any(isinstance(request, FreshRequest) for request, _ in log)
+
+
+def test_ranks_that_must_stay_in_step_time_the_same_number_of_single_iterations() -> None:
+    alone, together = (play(ranks=ranks)[1] for ranks in (1, 2))
+    assert all(r.seconds > 0 for r, _ in alone if isinstance(r, FreshRequest))
+    assert all(r.seconds == 0 for r, _ in together if isinstance(r, FreshRequest))
 
 
 def test_a_ladder_gives_every_step_its_turns() -> None:
@@ -169,9 +205,9 @@ def test_audits_look_at_one_iteration_on_both_parities_and_then_at_two_in_a_row(
 
 
 def test_even_and_odd_steps_before_an_audit_take_turns_from_pair_to_pair() -> None:
-    assert [plan_audits(1, 1, pair=pair, single=False)[0].parity for pair in range(4)] == [0, 1, 0, 1]
-    assert {a.parity for a in plan_audits(2, 1, pair=1, single=False)} == {0, 1}
-    assert plan_audits(0, 1, pair=4, single=False) == ()
+    assert [plan_audits(1, "1", pair=pair, single=False)[0].parity for pair in range(4)] == [0, 1, 0, 1]
+    assert {a.parity for a in plan_audits(2, "1", pair=1, single=False)} == {0, 1}
+    assert plan_audits(0, "1", pair=4, single=False) == ()
 
 
 @pytest.mark.parametrize("wall_too", [False, True])
@@ -186,6 +222,8 @@ def test_audits_follow_an_even_and_an_odd_number_of_steps_in_turn(seed: int, wal
             done[name] += asked.lead
             seen[name].append(done[name] % 2)
             done[name] += asked.iterations
+        elif isinstance(asked, FreshRequest):
+            done[name] += 1 + 6
         else:
             done[name] += asked.reentry + asked.iterations * (asked.samples + asked.wall_too)
     assert seen == {"before": [0, 1, 0, 1], "after": [0, 1, 0, 1]}
@@ -241,7 +279,8 @@ def test_telemetry_is_told_whose_turn_it_is_and_audits_belong_to_nobody() -> Non
 
 def test_every_request_has_the_limit_of_its_phase() -> None:
     _, log = play()
-    assert {(type(request), limit) for request, limit in log} == {(TurnRequest, 11.0), (AuditRequest, 22.0)}
+    limits = {(TurnRequest, 11.0), (FreshRequest, 11.0), (AuditRequest, 22.0)}
+    assert {(type(request), limit) for request, limit in log} == limits
 
 
 @pytest.mark.parametrize(

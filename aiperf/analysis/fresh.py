@@ -1,0 +1,81 @@
+"""Single iterations on new inputs against those on known ones: an advantage that repetition alone gives is none.
+
+What must not live here: taking readings, wording.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiperf.analysis.pairs import side_run, valid
+from aiperf.records import Case, Note, Pair
+
+FEWEST_PAIRS, FEWEST_READINGS = 2, 3
+LEAST_ADVANTAGE = 0.05
+"""Of one side over the other on known inputs, as a log ratio: a smaller one is no claim that could be false."""
+LEAST_LOSS = 0.08
+LOST_SHARE = 0.5
+"""Of the advantage. Real work may gain from inputs that it has met - branches that a CPU has learnt - but not most of
+its advantage."""
+STANDARD_ERRORS = 4.0
+LEAST_ERROR = 0.01
+LEAST_SECONDS = 1e-6
+"""A difference in time below the resolution of the clocks says nothing."""
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One side's single iterations, natural logarithms of seconds, means over the pairs."""
+
+    fresh: float
+    again: float
+    error: float
+    """Standard error of fresh - again."""
+
+    @property
+    def penalty(self) -> float:
+        return self.fresh - self.again
+
+    @property
+    def penalty_s(self) -> float:
+        return math.exp(self.fresh) - math.exp(self.again)
+
+
+def fresh_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
+    """The finding that ``side`` or the base loses at least half of its advantage over the other on inputs that it has
+    not met before; None where neither does, or where too few single iterations were timed to say so."""
+    names = {"base": case.sides[0].name, "side": side}
+    if names["base"] == side:
+        return None
+    found = {role: _side(pairs, name) for role, name in names.items()}
+    base, other = found["base"], found["side"]
+    if base is None or other is None:
+        return None
+    return _loss(other, base, names["side"]) or _loss(base, other, names["base"])
+
+
+def _loss(mine: _Side, theirs: _Side, name: str) -> Note | None:
+    advantage, loss = theirs.again - mine.again, mine.penalty - theirs.penalty
+    error = max(LEAST_ERROR, math.hypot(mine.error, theirs.error))
+    least = max(LEAST_LOSS, LOST_SHARE * advantage, STANDARD_ERRORS * error)
+    if advantage < LEAST_ADVANTAGE or loss < least or mine.penalty_s < LEAST_SECONDS:
+        return None
+    return Note("fresh_inputs", {"side": name, "fresh_s": math.exp(mine.fresh), "repeated_s": math.exp(mine.again)})
+
+
+def _side(pairs: Sequence[Pair], name: str) -> _Side | None:
+    runs = [run for pair in valid(pairs) if (run := side_run(pair, name)) is not None]
+    logs = [(_logs(run.fresh_s), _logs(run.again_s)) for run in runs]
+    logs = [both for both in logs if min(map(len, both)) >= FEWEST_READINGS]
+    if len(logs) < FEWEST_PAIRS:
+        return None
+    squares = sum(statistics.variance(values) / len(values) for both in logs for values in both)
+    fresh, again = (statistics.fmean(statistics.median(both[i]) for both in logs) for i in (0, 1))
+    return _Side(fresh, again, math.sqrt(squares) / len(logs))
+
+
+def _logs(seconds: Sequence[float]) -> list[float]:
+    return [math.log(each) for each in seconds if each > 0]

@@ -1,0 +1,70 @@
+"""Fresh values for a side's inputs: its own ``redraw``, else the harness's, by the kind of each array.
+
+What must not live here: when inputs are redrawn, and the arithmetic on arrays (arrays.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from aiperf.worker import arrays
+from aiperf.workloads.contract import Workload
+
+_NOISE = 0.02
+"""Standard deviation drawn for a constant array, as a share of its value, or of 1 where it is 0."""
+_WIDER, _SHIFT = 32.0, 4.0
+"""A wide draw has so many times the standard deviation, and its mean lies so many of the usual ones further up: values
+that an answer which is right only for the usual ones, like a softmax without its maximum, does not survive."""
+
+Draw = Callable[[Any, int, bool], None]
+"""(array, seed, whether it is to be a wide draw) -> None."""
+
+
+class Redraw:
+    """How the inputs of one workload are redrawn; equal seeds give equal inputs."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._draws: dict[str, Draw] = {}
+        if workload.inputs is not None and workload.redraw is None:
+            found = {name: _draw_of(str(name), array) for name, array in workload.inputs().items()}
+            self._draws = {name: draw for name, draw in found.items() if draw is not None}
+
+    @property
+    def possible(self) -> bool:
+        """Whether anything is redrawn at all."""
+        return self._workload.redraw is not None or bool(self._draws)
+
+    def __call__(self, seed: int, *, wide: bool = False) -> None:
+        """Redraw every input that can be; ``wide`` concerns those that the harness draws."""
+        if self._workload.redraw is not None:
+            self._workload.redraw(seed)
+        if self._draws and self._workload.inputs is not None:
+            for name, array in self._workload.inputs().items():
+                if name in self._draws:
+                    self._draws[name](array, seed, wide)
+
+
+def _draw_of(name: str, array: Any) -> Draw | None:
+    """How an array is redrawn; None for what may be structure rather than data: masks with infinities, sorted or
+    constant whole numbers, booleans."""
+    if arrays.is_floating(array):
+        mean, std = arrays.moments(array)
+        if not (math.isfinite(mean) and math.isfinite(std)):
+            return None
+        return partial(_normal, name, mean, std or _NOISE * (abs(mean) or 1.0))
+    if arrays.is_shuffled_data(array):
+        return partial(_shuffled, name, arrays.clone(array))
+    return None
+
+
+def _normal(name: str, mean: float, std: float, array: Any, seed: int, wide: bool) -> None:
+    shift, factor = (_SHIFT * std, _WIDER) if wide else (0.0, 1.0)
+    arrays.redraw(array, name=name, seed=seed, mean=mean + shift, std=std * factor)
+
+
+def _shuffled(name: str, original: Any, array: Any, seed: int, wide: bool) -> None:
+    arrays.shuffle(array, original, name=name, seed=seed)

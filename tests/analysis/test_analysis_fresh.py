@@ -1,0 +1,71 @@
+"""An advantage on known inputs alone: found whatever side has it, and not in the noise of honest sides."""
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from analysis_maker import make_case, make_pair, make_run
+
+from aiperf.analysis.fresh import fresh_note
+from aiperf.records import Pair
+
+CASE = make_case()
+
+
+def pairs(*, before=(1e-3, 1e-3), after=(1e-3, 1e-3), noise=0.05, seed=0, count=2, readings=6) -> list[Pair]:
+    """Each side's seconds on (new, known) inputs, with log-normal noise."""
+    draw = random.Random(seed)
+
+    def times(seconds: float) -> tuple[float, ...]:
+        return tuple(seconds * math.exp(draw.gauss(0, noise)) for _ in range(readings))
+
+    made = []
+    for index in range(count):
+        runs = tuple(
+            replace(make_run(side), fresh_s=times(new), again_s=times(known))
+            for side, (new, known) in {"before": before, "after": after}.items()
+        )
+        made.append(make_pair(index, {"before": [before[1]], "after": [after[1]]}, runs=runs))
+    return made
+
+
+def found(**given: object) -> str | None:
+    note = fresh_note(pairs(**given), CASE, "after")  # type: ignore[arg-type]
+    return None if note is None else str(note.values["side"])
+
+
+@pytest.mark.parametrize("known", [8e-4, 5e-4, 1e-6])
+def test_who_is_fast_on_known_inputs_alone_is_found(known: float) -> None:
+    assert [found(after=(1e-3, known), seed=seed) for seed in range(20)] == ["after"] * 20
+
+
+def test_a_base_that_is_fast_on_known_inputs_alone_is_found_too() -> None:
+    assert found(before=(1e-3, 6e-4)) == "before"
+
+
+def test_real_work_may_gain_from_known_inputs_as_long_as_most_of_its_advantage_stays() -> None:
+    assert found(after=(3.3e-4, 2e-4)) is None
+
+
+def test_both_sides_may_gain_alike() -> None:
+    assert found(before=(2e-3, 1e-3), after=(1e-3, 5e-4)) is None
+
+
+def test_no_advantage_is_no_false_claim() -> None:
+    assert found(after=(1.2e-3, 1e-3)) is None
+
+
+def test_less_than_the_clock_resolves_says_nothing() -> None:
+    assert found(before=(3e-6, 3e-6), after=(2.9e-6, 2.0e-6)) is None
+
+
+@pytest.mark.parametrize("few", [{"count": 1}, {"readings": 2}, {"readings": 0}])
+def test_too_few_readings_say_nothing(few: dict[str, int]) -> None:
+    assert found(after=(1e-3, 1e-4), **few) is None
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1, 0.3])
+def test_honest_sides_with_a_true_advantage_are_not_found(noise: float) -> None:
+    flagged = [found(after=(8e-4, 8e-4), noise=noise, seed=seed, readings=4) for seed in range(1000)]
+    assert sum(one is not None for one in flagged) <= 3

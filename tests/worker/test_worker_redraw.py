@@ -1,0 +1,80 @@
+"""Fresh inputs by kind: what is drawn, what is shuffled, and what stays because it may be structure."""
+
+import numpy as np
+import pytest
+import torch
+
+from aiperf.worker.redraw import Redraw
+from aiperf.workloads.contract import Work, Workload
+
+
+def redraw_of(**inputs):
+    return Redraw(Workload(lambda: None, Work(), outputs=dict, inputs=lambda: inputs))
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_whole_numbers_in_no_order_are_shuffled_alike_for_alike_seeds(make):
+    labels, twin = (make([3, 1, 2, 9, 4, 7, 0, 5]) for _ in range(2))
+    redraw_of(y=labels)(11)
+    redraw_of(y=twin)(11)
+    assert labels.tolist() == twin.tolist() != [3, 1, 2, 9, 4, 7, 0, 5]
+    assert sorted(labels.tolist()) == [0, 1, 2, 3, 4, 5, 7, 9]
+
+
+def test_a_seed_gives_the_same_order_whatever_was_drawn_before():
+    labels = np.array([3, 1, 2, 9, 4, 7, 0, 5])
+    redraw = redraw_of(y=labels)
+    redraw(11)
+    first = labels.tolist()
+    redraw(12)
+    assert labels.tolist() != first
+    redraw(11)
+    assert labels.tolist() == first
+
+
+def test_rows_of_a_table_stay_whole():
+    table = np.array([[5, 1], [2, 2], [9, 0], [4, 4], [7, 3], [1, 6]])
+    redraw_of(table=table)(3)
+    assert {tuple(row) for row in table.tolist()} == {(5, 1), (2, 2), (9, 0), (4, 4), (7, 3), (1, 6)}
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [
+        np.array([0, 4, 4, 9]), np.array([9, 4, 0]), np.full(5, 7), np.array([True, False, True]),
+        np.array([0.0, -np.inf]), np.array(5), torch.tensor([0, 2, 5]), torch.tensor([[False, True], [True, False]]),
+    ],
+)  # fmt: skip
+def test_offsets_constants_and_masks_stay_as_they_are(structure):
+    was = structure.tolist()
+    redraw = redraw_of(a=structure)
+    redraw(5)
+    assert structure.tolist() == was
+    assert not redraw.possible
+
+
+def test_a_constant_gets_noise_so_that_no_side_can_do_without_it():
+    gamma, beta = np.ones(4096, np.float32), torch.zeros(4096)
+    redraw_of(gamma=gamma, beta=beta)(7)
+    assert 0.015 < gamma.std() < 0.025
+    assert abs(gamma.mean() - 1) < 0.005
+    assert 0.015 < float(beta.std()) < 0.025
+
+
+def test_a_wide_draw_lies_far_from_the_usual_one():
+    x = np.random.default_rng(0).standard_normal(4096).astype(np.float32)
+    redraw = redraw_of(x=x)
+    redraw(7, wide=True)
+    assert 25 < x.std() < 40
+    assert x.mean() > 2
+    redraw(7)
+    assert 0.9 < x.std() < 1.1
+
+
+def test_the_workloads_own_redraw_comes_first_and_alone():
+    seeds = []
+    x = np.ones(3)
+    workload = Workload(lambda: None, Work(), outputs=dict, inputs=lambda: {"x": x}, redraw=seeds.append)
+    Redraw(workload)(4)
+    assert seeds == [4]
+    assert x.tolist() == [1, 1, 1]
