@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiperf.records import CaseRecord, Note, NoteCode
-from aiperf.units import format_bytes, format_duration
+from aiperf.units import format_bytes, format_duration, format_time
 
 
 def note_sentence(note: Note) -> str:
@@ -102,5 +102,9 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"{v['metric']} time is not compared: in at least one pair the kernel reported none for a side"
     ),
     "memory_below": _memory_below,
+    "audit_time": lambda v: (
+        f"{v['side']} took {format_time(v['fresh_s'])} on fresh inputs and {format_time(v['repeated_s'])} on "
+        "repeated ones: it reuses earlier results"
+    ),
     "text": lambda v: str(v["text"]),
 }

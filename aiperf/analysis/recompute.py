@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from aiperf.analysis.audited import reuse_note
 from aiperf.analysis.calibration import effective_threshold
 from aiperf.analysis.compare import compare, summarise
 from aiperf.analysis.limits import PeakRate, binding, impossible, limits
 from aiperf.analysis.metrics import DEFAULT_METRIC, MEMORY, METRICS
 from aiperf.analysis.outliers import two_groups
 from aiperf.analysis.pairs import has_metric, log_ratios, reading, side_run, valid
-from aiperf.analysis.verdict import decide
-from aiperf.records import Case, CaseRecord, CheckResult, Limit, Pair, Result
+from aiperf.analysis.verdict import Fault, decide
+from aiperf.records import Case, CaseRecord, CheckResult, Limit, Note, Pair, Result
 
 Peaks = Mapping[str, PeakRate | tuple[float, str]]
 """Peak -> (amount per second, unit)."""
@@ -62,6 +63,14 @@ def conclude(
     """
     threshold, primary = effective_threshold(delta, tau), case.measure.metric
     found = _all_limits(case, pairs, peaks or {})
+    notes = against_sides(case, pairs)
+
+    def fault_of(*sides: str) -> Fault | None:
+        """The first that holds: a side is wrong, its time cannot be what the work took, no machine is so fast."""
+        wrong = failed_check(pairs, sides=sides)
+        note = next((note for note in notes if note.values["side"] in sides), None)
+        return wrong or note or impossible([x for x in found if x.side in sides])
+
     results = []
     for side, against in comparisons(case):
         for metric in _metrics(case, pairs, sides=(side, against)):
@@ -75,8 +84,7 @@ def conclude(
                 comparison,
                 threshold=threshold,
                 unsteady_share=unsteady_share(pairs, sides=(side, against)) if declared.steady else 0.0,
-                wrong_output=failed_check(pairs, sides=(side, against)),
-                over_limit=impossible([x for x in found if x.side in (side, against)]),
+                fault=fault_of(side, against),
                 two_groups=declared.is_time and two_groups(d, o),
                 provisional=provisional,
                 expect=case.expect if metric == primary and against == case.sides[0].name else "",
@@ -122,6 +130,12 @@ def failed_check(pairs: Sequence[Pair], *, sides: Sequence[str]) -> CheckResult 
     """Find the first failed check that judges one of ``sides``; None when all passed."""
     failed = (c for p in valid(pairs) for c in p.checks if not c.passed)
     return next((c for c in failed if not c.sides or set(c.sides) & set(sides)), None)
+
+
+def against_sides(case: Case, pairs: Sequence[Pair]) -> tuple[Note, ...]:
+    """What recorded times say against a side, by which its comparisons are invalid, in the case's order."""
+    found = (reuse_note(pairs, case, side.name) for side in case.sides)
+    return tuple(note for note in found if note is not None)
 
 
 def unsteady_share(pairs: Sequence[Pair], *, sides: Sequence[str]) -> float:

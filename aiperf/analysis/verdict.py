@@ -10,7 +10,10 @@ from enum import StrEnum
 
 from aiperf.analysis import wording
 from aiperf.analysis.metrics import METRICS
-from aiperf.records import CheckResult, Comparison, Limit, Verdict, Word
+from aiperf.records import CheckResult, Comparison, Limit, Note, Verdict, Word
+
+Fault = CheckResult | Note | Limit
+"""What makes a comparison invalid whatever its numbers are; a note's code is a Reason then."""
 
 FEWEST_PAIRS = 3
 UNSTEADY_CAP = 0.5
@@ -41,6 +44,8 @@ class Reason(StrEnum):
     """inconclusive: most launches of a side never reached a steady state."""
     WRONG_OUTPUT = "wrong_output"
     """invalid: the sides did not compute the same."""
+    AUDIT_TIME = "audit_time"
+    """invalid: a side takes far longer on fresh inputs than on repeated ones."""
     BEYOND_LIMIT = "beyond_limit"
     """invalid: a side would have been faster than this host can be."""
 
@@ -63,8 +68,7 @@ def decide(
     *,
     threshold: float,
     unsteady_share: float = 0.0,
-    wrong_output: CheckResult | None = None,
-    over_limit: Limit | None = None,
+    fault: Fault | None = None,
     two_groups: bool = False,
     provisional: bool = False,
     expect: str = "",
@@ -72,16 +76,13 @@ def decide(
     """Decide one comparison.
 
     ``threshold`` is the effective one, a ratio minus 1; ``unsteady_share`` the larger of both sides' shares of
-    launches that never became steady; ``wrong_output`` a failed check; ``over_limit`` a broken limit; ``expect`` the
-    word the scenario expects, which only adds a clause.
+    launches that never became steady; ``fault`` a failed check, a finding against a side, or a broken limit; ``expect``
+    the word the scenario expects, which only adds a clause.
     """
     word = statistical_word(comparison.low, comparison.high, threshold=threshold)
     # The first rule that holds decides; its sentence is worded only then.
     rules: tuple[tuple[bool, Word, Reason, Callable[[], str]], ...] = (
-        (wrong_output is not None, "invalid", Reason.WRONG_OUTPUT,
-         lambda: wording.wrong_output(wrong_output) if wrong_output else ""),
-        (over_limit is not None, "invalid", Reason.BEYOND_LIMIT,
-         lambda: wording.beyond_limit(over_limit) if over_limit else ""),
+        (fault is not None, "invalid", _reason(fault), lambda: wording.fault(fault) if fault else ""),
         (comparison.pairs < FEWEST_PAIRS, "inconclusive", Reason.TOO_FEW_PAIRS,
          lambda: wording.too_few(comparison, FEWEST_PAIRS)),
         (METRICS[comparison.metric].is_time and comparison.sd < NO_SPREAD, "inconclusive", Reason.NO_SPREAD,
@@ -103,6 +104,12 @@ def decide(
     if provisional and decided != "invalid":
         clauses.append("provisional: a quick look, confirm it at standard precision")
     return Verdict(decided, reason.value, "; ".join(clauses), provisional=provisional, threshold=threshold)
+
+
+def _reason(fault: Fault | None) -> Reason:
+    if isinstance(fault, Note):
+        return Reason(fault.code)
+    return Reason.BEYOND_LIMIT if isinstance(fault, Limit) else Reason.WRONG_OUTPUT
 
 
 def _contradicted(comparison: Comparison, word: Word, threshold: float) -> bool:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from aiperf.analysis.limits import judged
 from aiperf.analysis.metrics import METRICS
-from aiperf.records import CheckResult, Comparison, Limit, Word
+from aiperf.analysis.notes import note_sentence
+from aiperf.records import CheckResult, Comparison, Limit, Note, Word
 from aiperf.units import format_rate, significant
 
 _LARGE = 2.0
@@ -96,14 +97,20 @@ def odd_spread(comparison: Comparison, *, same: bool) -> str:
     )
 
 
-def wrong_output(check: CheckResult) -> str:
-    """Invalid: the check's own words."""
+def fault(found: CheckResult | Note | Limit) -> str:
+    """Invalid: what was found against a side."""
+    if isinstance(found, Note):
+        return note_sentence(found)
+    return _beyond_limit(found) if isinstance(found, Limit) else _wrong_output(found)
+
+
+def _wrong_output(check: CheckResult) -> str:
     audits = f", {check.audits} audit{'s' if check.audits != 1 else ''}" if check.audits else ""
     return f"wrong output: {check.compared}{audits}" + (f": {check.detail}" if check.detail else "")
 
 
-def beyond_limit(limit: Limit) -> str:
-    """Invalid: the limit and how far beyond it, without what may lie in a cache yet."""
+def _beyond_limit(limit: Limit) -> str:
+    # How far beyond, without what may lie in a cache yet.
     return (
         f"impossible: {limit.side} would run at {100 * judged(limit):.3g} % of {limit.peak_name} "
         f"({format_rate(limit.peak, limit.unit)}, measured here); "

@@ -7,9 +7,10 @@ from analysis_maker import SETTINGS, make_case, make_pair, make_pairs
 from aiperf.analysis.compare import compare
 from aiperf.analysis.metrics import METRICS
 from aiperf.analysis.verdict import Reason, decide, statistical_word
-from aiperf.records import CheckResult, Comparison, Limit, Summary
+from aiperf.records import CheckResult, Comparison, Limit, Note, Summary
 
 WRONG = CheckResult(False, "after with before, 3 audits, rtol 1e-5", "y[3] is 0.5, not 0.7")
+REUSED = Note("audit_time", {"side": "after", "fresh_s": 1.2e-3, "repeated_s": 1e-4})
 BEYOND = Limit("after", "dram", 4.1e12, "B/s", 1.36, surely=1.31)
 
 
@@ -116,13 +117,17 @@ GOLDEN = [
         "at least 10 pairs are needed",
     ),
     (
-        build(1.05, 1.03, 1.07), {"wrong_output": WRONG}, "invalid", Reason.WRONG_OUTPUT,
+        build(1.05, 1.03, 1.07), {"fault": WRONG}, "invalid", Reason.WRONG_OUTPUT,
         "wrong output: after with before, 3 audits, rtol 1e-5: y[3] is 0.5, not 0.7",
     ),
     (
-        build(1.05, 1.03, 1.07), {"over_limit": BEYOND}, "invalid", Reason.BEYOND_LIMIT,
+        build(1.05, 1.03, 1.07), {"fault": BEYOND}, "invalid", Reason.BEYOND_LIMIT,
         "impossible: after would run at 131 % of dram (4.10 TB/s, measured here); "
         "either it does less work than it declares or its time is wrong",
+    ),
+    (
+        build(1.05, 1.03, 1.07), {"fault": REUSED}, "invalid", Reason.AUDIT_TIME,
+        "after took 1.20 ms on fresh inputs and 100 µs on repeated ones: it reuses earlier results",
     ),
 ]  # fmt: skip
 
@@ -155,10 +160,10 @@ def test_the_second_opinion_may_be_wide_but_must_not_decide_otherwise():
     assert word(replace(equal, second_ratio=1.03)) == ("inconclusive", "unstable")
 
 
-def test_wrong_output_outranks_the_limit_and_both_outrank_statistics():
+def test_a_fault_outranks_statistics():
     few = build(1.05, 1.03, 1.07, pairs=1)
-    assert word(few, wrong_output=WRONG, over_limit=BEYOND) == ("invalid", "wrong_output")
-    assert word(few, over_limit=BEYOND) == ("invalid", "beyond_limit")
+    assert word(few, fault=WRONG) == ("invalid", "wrong_output")
+    assert word(few, fault=BEYOND) == ("invalid", "beyond_limit")
 
 
 def test_half_of_the_launches_unsteady_still_counts_and_more_does_not():

@@ -1,0 +1,51 @@
+"""Audited iterations against plain ones of the same side: who reuses earlier results is fast only on repeated inputs.
+
+What must not live here: taking samples, comparing two sides, wording.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from aiperf.analysis.metrics import DEFAULT_METRIC
+from aiperf.analysis.pairs import counted, per_iteration, reading, valid
+from aiperf.records import Case, Note, Pair
+
+FEWEST_PAIRS = 3
+"""One slow audit, or two, may be the host's."""
+TYPICAL, LEAST = 8.0, 4.0
+"""Audited over plain time, median over pairs or smallest of any pair, above which cold caches do not explain it. Where
+the excess counts, the largest of 819 sides of the reference runs were 3.3 (2.3 on the device clock) and 2.5."""
+SHARE = 0.25
+"""Of the base side's plain step, which the excess must be above: less cannot make a verdict."""
+FLOORS = {"wall_s": 20e-6, "device_s": 5e-6}
+"""Field of Sample -> seconds that the excess must be above: what a first call in cold caches costs any step."""
+
+
+def reuse_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
+    """The finding that ``side`` takes far longer on fresh inputs than on repeated ones; None when it does not, when it
+    has no audits, or when fewer than ``FEWEST_PAIRS`` pairs count. Times are those of the case's clock."""
+    used = valid(pairs)
+    field = reading(used, case, metric=DEFAULT_METRIC).field if used else ""
+    times = [t for t in (_times(pair, side, case.sides[0].name, field) for pair in used) if t is not None]
+    if len(times) < FEWEST_PAIRS:
+        return None
+    ratios = [fresh / plain for fresh, plain, _ in times]
+    if statistics.median(ratios) <= TYPICAL and min(ratios) <= LEAST:
+        return None
+    fresh, plain, base = (statistics.median(column) for column in zip(*times, strict=True))
+    if fresh - plain <= max(FLOORS[field], SHARE * base):
+        return None
+    return Note("audit_time", {"side": side, "fresh_s": fresh, "repeated_s": plain})
+
+
+def _times(pair: Pair, side: str, base: str, field: str) -> tuple[float, float, float] | None:
+    """Median seconds per iteration in a pair: audited and plain of ``side``, plain of ``base``."""
+    audits = [s for s in pair.samples if s.side == side and s.audit and getattr(s, field) is not None]
+    plain, against = (per_iteration(counted(pair.samples, name, field), field) for name in (side, base))
+    if not (audits and plain and against) or min(plain) <= 0:
+        return None
+    found = (per_iteration(audits, field), plain, against)
+    fresh, own, other = (float(statistics.median(seconds)) for seconds in found)
+    return fresh, own, other

@@ -1,0 +1,92 @@
+"""Whoever reuses earlier results is fast only on repeated inputs; whoever is merely slow in cold caches is not."""
+
+from dataclasses import replace
+
+import pytest
+from analysis_maker import SETTINGS, make_case, make_pair
+
+from aiperf.analysis.audited import reuse_note
+from aiperf.analysis.recompute import conclude
+from aiperf.records import CheckResult, Note, Sample
+
+
+def pairs_of(plain, fresh, *, count=6, device=False, void=(), checks=()):
+    """Pairs whose sides take ``plain`` seconds in rounds and ``fresh`` in audits; ``fresh`` may be one each pair."""
+    found = []
+    for i in range(count):
+        noisy = {side: t * (1 + 1e-3 * (i * k % 3)) for k, (side, t) in enumerate(plain.items(), 1)}
+        fields = {"device_s": None} if not device else {}
+        pair = make_pair(i, noisy, rounds=4, void=i in void, checks=checks, **fields)
+        audits = []
+        for side, seconds in fresh.items():
+            own = seconds[i] if isinstance(seconds, tuple) else seconds
+            audits.append(Sample(side, 0, -1, 1, 9.0 if device else own, own if device else None, audit=True))
+        if device:
+            pair = replace(pair, samples=tuple(replace(s, wall_s=9.0, device_s=s.wall_s) for s in pair.samples))
+        found.append(replace(pair, samples=(*pair.samples, *audits)))
+    return found
+
+
+def test_a_side_that_is_slow_only_on_fresh_inputs_makes_its_comparisons_invalid_and_no_others():
+    case = make_case("before", "kept", "honest")
+    plain = {"before": 1.2e-3, "kept": 1e-4, "honest": 6e-4}
+    pairs = pairs_of(plain, {"before": 1.25e-3, "kept": 1.2e-3, "honest": 7e-4})
+    found = {(r.side, r.against): r.verdict for r in conclude(case, pairs, **SETTINGS)}
+    assert {key: (v.word, v.reason) for key, v in found.items()} == {
+        ("kept", "before"): ("invalid", "audit_time"),
+        ("honest", "before"): ("improved", "beyond_threshold"),
+        ("honest", "kept"): ("invalid", "audit_time"),
+    }
+    said = "kept took 1.20 ms on fresh inputs and 100 µs on repeated ones: it reuses earlier results"
+    assert found["kept", "before"].sentence == said
+
+
+def test_the_base_side_is_judged_too():
+    pairs = pairs_of({"before": 1e-4, "after": 1e-3}, {"before": 1e-3, "after": 1e-3})
+    assert reuse_note(pairs, make_case(), "before") == Note(
+        "audit_time", {"side": "before", "fresh_s": 1e-3, "repeated_s": pytest.approx(1e-4, rel=0.01)}
+    )
+    assert conclude(make_case(), pairs, **SETTINGS)[0].verdict.reason == "audit_time"
+
+
+@pytest.mark.parametrize(
+    ("plain", "fresh"),
+    [
+        pytest.param({"before": 2e-6, "after": 2e-6}, {"before": 18e-6, "after": 18e-6}, id="near-empty"),
+        pytest.param({"before": 1e-1, "after": 1e-3}, {"before": 1e-1, "after": 2e-2}, id="cannot-matter"),
+        pytest.param({"before": 1e-3, "after": 1e-3}, {"before": 3.9e-3, "after": 3.9e-3}, id="cold-caches"),
+        pytest.param({"before": 1e-3, "after": 1e-3}, {"after": (1e-3, 9e-2, 9e-2, 1e-3, 1e-3, 1e-3)}, id="host"),
+        pytest.param({"before": 1e-3, "after": 1e-4}, {}, id="not-audited"),
+    ],
+)
+def test_first_touch_small_gains_and_single_slow_audits_are_no_reuse(plain, fresh):
+    pairs = pairs_of(plain, fresh)
+    assert [reuse_note(pairs, make_case(), side) for side in plain] == [None, None]
+
+
+def test_five_times_in_every_pair_is_reuse_and_in_most_pairs_is_not():
+    plain = {"before": 1e-3, "after": 2e-4}
+    assert reuse_note(pairs_of(plain, {"after": 1e-3}), make_case(), "after")
+    most = (1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 7e-4)
+    assert reuse_note(pairs_of(plain, {"after": most}), make_case(), "after") is None
+
+
+def test_void_pairs_do_not_count_and_two_pairs_are_too_few():
+    pairs = pairs_of({"before": 1e-3, "after": 1e-4}, {"after": 1e-3}, count=3)
+    assert reuse_note(pairs, make_case(), "after")
+    voided = pairs_of({"before": 1e-3, "after": 1e-4}, {"after": 1e-3}, count=3, void=(1,))
+    assert reuse_note(voided, make_case(), "after") is None
+
+
+def test_a_device_clocked_case_is_judged_by_device_time():
+    case = make_case(gpus=1)
+    kept = pairs_of({"before": 1e-4, "after": 1e-5}, {"before": 1e-4, "after": 1e-4}, device=True)
+    assert reuse_note(kept, case, "after").values["fresh_s"] == 1e-4
+    honest = pairs_of({"before": 1e-4, "after": 1e-5}, {"before": 1e-4, "after": 1.1e-5}, device=True)
+    assert reuse_note(honest, case, "after") is None
+
+
+def test_a_failed_check_is_named_before_the_times():
+    wrong = CheckResult(False, "after with before", "y differs", sides=("after",))
+    pairs = pairs_of({"before": 1e-3, "after": 1e-4}, {"after": 1e-3}, checks=(wrong,))
+    assert conclude(make_case(), pairs, **SETTINGS)[0].verdict.reason == "wrong_output"
