@@ -102,6 +102,14 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"{v['metric']} time is not compared: in at least one pair the kernel reported none for a side"
     ),
     "memory_below": _memory_below,
+    "fresh_inputs": lambda v: (
+        f"single iterations of {v['side']} took {format_time(v['fresh_s'])} on new inputs and "
+        f"{format_time(v['repeated_s'])} on inputs that it had met before: at least half of its advantage is repetition"
+    ),
+    "hidden_time": lambda v: (
+        f"a turn of {v['side']} took {format_time(v['turn_s'])}, of which its readings do not account for "
+        f"{format_time(v['hidden_s'])}: they were too short, or work went on between them"
+    ),
     "audit_time": lambda v: (
         f"{v['side']} took {format_time(v['fresh_s'])} on fresh inputs and {format_time(v['repeated_s'])} on "
         "repeated ones: it reuses earlier results"

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from aiperf.analysis.audited import reuse_note
 from aiperf.analysis.calibration import effective_threshold
 from aiperf.analysis.compare import compare, summarise
+from aiperf.analysis.fresh import fresh_note
 from aiperf.analysis.limits import PeakRate, binding, impossible, limits
 from aiperf.analysis.metrics import DEFAULT_METRIC, MEMORY, METRICS
 from aiperf.analysis.outliers import two_groups
 from aiperf.analysis.pairs import has_metric, log_ratios, reading, side_run, valid
 from aiperf.analysis.verdict import Fault, decide
+from aiperf.analysis.witness import hidden_note
 from aiperf.records import Case, CaseRecord, CheckResult, Limit, Note, Pair, Result
 
 Peaks = Mapping[str, PeakRate | tuple[float, str]]
@@ -134,7 +136,8 @@ def failed_check(pairs: Sequence[Pair], *, sides: Sequence[str]) -> CheckResult 
 
 def against_sides(case: Case, pairs: Sequence[Pair]) -> tuple[Note, ...]:
     """What recorded times say against a side, by which its comparisons are invalid, in the case's order."""
-    found = (reuse_note(pairs, case, side.name) for side in case.sides)
+    rules = (reuse_note, fresh_note, hidden_note)
+    found = (rule(pairs, case, side.name) for rule in rules for side in case.sides)
     return tuple(note for note in found if note is not None)
 
 

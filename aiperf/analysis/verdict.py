@@ -46,6 +46,10 @@ class Reason(StrEnum):
     """invalid: the sides did not compute the same."""
     AUDIT_TIME = "audit_time"
     """invalid: a side takes far longer on fresh inputs than on repeated ones."""
+    FRESH_INPUTS = "fresh_inputs"
+    """invalid: a side loses most of its advantage on inputs that it meets for the first time."""
+    HIDDEN_TIME = "hidden_time"
+    """invalid: by the clock of aiperf's own process the turns of a side last longer than its readings."""
     BEYOND_LIMIT = "beyond_limit"
     """invalid: a side would have been faster than this host can be."""
 

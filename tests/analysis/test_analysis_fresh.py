@@ -26,7 +26,7 @@ def pairs(*, before=(1e-3, 1e-3), after=(1e-3, 1e-3), noise=0.05, seed=0, count=
             replace(make_run(side), fresh_s=times(new), again_s=times(known))
             for side, (new, known) in {"before": before, "after": after}.items()
         )
-        made.append(make_pair(index, {"before": [before[1]], "after": [after[1]]}, runs=runs))
+        made.append(make_pair(index, {"before": before[1], "after": after[1]}, runs=runs))
     return made
 
 

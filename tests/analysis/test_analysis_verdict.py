@@ -11,6 +11,8 @@ from aiperf.records import CheckResult, Comparison, Limit, Note, Summary
 
 WRONG = CheckResult(False, "after with before, 3 audits, rtol 1e-5", "y[3] is 0.5, not 0.7")
 REUSED = Note("audit_time", {"side": "after", "fresh_s": 1.2e-3, "repeated_s": 1e-4})
+REPEATED = Note("fresh_inputs", {"side": "after", "fresh_s": 1e-3, "repeated_s": 8e-4})
+HIDDEN = Note("hidden_time", {"side": "after", "turn_s": 1e-2, "hidden_s": 2.3e-3})
 BEYOND = Limit("after", "dram", 4.1e12, "B/s", 1.36, surely=1.31)
 
 
@@ -128,6 +130,16 @@ GOLDEN = [
     (
         build(1.05, 1.03, 1.07), {"fault": REUSED}, "invalid", Reason.AUDIT_TIME,
         "after took 1.20 ms on fresh inputs and 100 µs on repeated ones: it reuses earlier results",
+    ),
+    (
+        build(1.05, 1.03, 1.07), {"fault": REPEATED}, "invalid", Reason.FRESH_INPUTS,
+        "single iterations of after took 1.00 ms on new inputs and 800 µs on inputs that it had met before: "
+        "at least half of its advantage is repetition",
+    ),
+    (
+        build(1.05, 1.03, 1.07), {"fault": HIDDEN}, "invalid", Reason.HIDDEN_TIME,
+        "a turn of after took 10.0 ms, of which its readings do not account for 2.30 ms: "
+        "they were too short, or work went on between them",
     ),
 ]  # fmt: skip
 

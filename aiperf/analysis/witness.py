@@ -1,0 +1,43 @@
+"""What aiperf's own process saw of the sides' turns: time that a side's readings do not account for.
+
+What must not live here: reading clocks, wording.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from aiperf.analysis.pairs import side_run, valid
+from aiperf.records import Case, Note, Pair
+
+MESSAGES_S = 0.5e-3
+"""What a request and its reply take; of it nothing is said."""
+HIDDEN_SHARE = 0.08
+"""Of a turn, from which on time is hidden. Honest sides stand at 0.02 to 0.03, with turns of 10 ms."""
+MORE_THAN_OTHERS = 0.05
+"""Of a turn: what keeps a host from answering keeps every side from it."""
+
+
+def hidden_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
+    """The finding that the turns of ``side`` last longer than its readings say, by far more than another side's; None
+    where they do not, or where no turn was witnessed. Medians over the pairs."""
+    seen = {name: _seen(pairs, name) for name in (s.name for s in case.sides)}
+    mine, others = seen.pop(side), [turn for turn in seen.values() if turn is not None]
+    if mine is None or not others:
+        return None
+    turn, hidden = mine
+    least = MESSAGES_S + HIDDEN_SHARE * turn
+    if hidden <= least or hidden / turn <= min(h / t for t, h in others) + MORE_THAN_OTHERS:
+        return None
+    return Note("hidden_time", {"side": side, "turn_s": turn, "hidden_s": hidden})
+
+
+def _seen(pairs: Sequence[Pair], name: str) -> tuple[float, float] | None:
+    """Seconds of a turn, and of its hidden part."""
+    runs = (side_run(pair, name) for pair in valid(pairs))
+    found: list[Mapping[str, float]] = [run.witness for run in runs if run is not None and run.witness]
+    if not found:
+        return None
+    turn, hidden = (statistics.median(each[key] for each in found) for key in ("turn_s", "hidden_s"))
+    return (turn, hidden) if turn > 0 else None

@@ -1,0 +1,52 @@
+"""Time that a side hides from its readings: found by the clock of another process, and only where one side hides it."""
+
+from dataclasses import replace
+
+import pytest
+from analysis_maker import make_case, make_pair, make_run
+
+from aiperf.analysis.recompute import conclude
+from aiperf.analysis.witness import hidden_note
+
+CASE = make_case()
+
+
+def pairs(before=0.3e-3, after=0.3e-3, turn=10e-3, count=4):
+    """Pairs whose sides hide so many seconds of each turn."""
+    made = []
+    for index in range(count):
+        hidden = {"before": before, "after": after}
+        runs = tuple(
+            replace(make_run(n), witness={"turn_s": turn, "hidden_s": h} if h is not None else {})
+            for n, h in hidden.items()
+        )
+        made.append(make_pair(index, {"before": 1.25e-3 + index * 1e-6, "after": 1e-3}, runs=runs))
+    return made
+
+
+def found(**given):
+    notes = [hidden_note(pairs(**given), CASE, name) for name in ("before", "after")]
+    return [note.values["side"] for note in notes if note is not None]
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_clock_that_tells_four_fifths_of_the_time_is_found(side):
+    assert found(**{side: 2.3e-3}) == [side]
+
+
+def test_messages_and_a_slow_host_hide_no_time():
+    assert found() == []
+    assert found(before=2.3e-3, after=2.3e-3) == []
+    assert found(turn=0.6e-3, before=0.3e-3, after=0.5e-3) == []
+
+
+def test_turns_that_nobody_witnessed_say_nothing():
+    assert found(before=None, after=None) == []
+    assert found(before=None, after=5e-3) == []
+
+
+def test_a_case_with_hidden_time_is_invalid_and_names_the_side():
+    results = conclude(CASE, pairs(after=2.3e-3), alpha=0.05, delta=0.02, width=0.01)
+    verdict = next(r for r in results if r.primary).verdict
+    assert (verdict.word, verdict.reason) == ("invalid", "hidden_time")
+    assert verdict.sentence.startswith("a turn of after took 10.0 ms, of which its readings do not account for 2.30 ms")
