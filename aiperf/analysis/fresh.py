@@ -27,7 +27,7 @@ LEAST_SECONDS = 1e-6
 
 
 @dataclass(frozen=True)
-class _Side:
+class _Singles:
     """One side's single iterations, natural logarithms of seconds, means over the pairs."""
 
     fresh: float
@@ -57,7 +57,7 @@ def fresh_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
     return _loss(other, base, names["side"]) or _loss(base, other, names["base"])
 
 
-def _loss(mine: _Side, theirs: _Side, name: str) -> Note | None:
+def _loss(mine: _Singles, theirs: _Singles, name: str) -> Note | None:
     advantage, loss = theirs.again - mine.again, mine.penalty - theirs.penalty
     error = max(LEAST_ERROR, math.hypot(mine.error, theirs.error))
     least = max(LEAST_LOSS, LOST_SHARE * advantage, STANDARD_ERRORS * error)
@@ -66,7 +66,7 @@ def _loss(mine: _Side, theirs: _Side, name: str) -> Note | None:
     return Note("fresh_inputs", {"side": name, "fresh_s": math.exp(mine.fresh), "repeated_s": math.exp(mine.again)})
 
 
-def _side(pairs: Sequence[Pair], name: str) -> _Side | None:
+def _side(pairs: Sequence[Pair], name: str) -> _Singles | None:
     runs = [run for pair in valid(pairs) if (run := side_run(pair, name)) is not None]
     logs = [(_logs(run.fresh_s), _logs(run.again_s)) for run in runs]
     logs = [both for both in logs if min(map(len, both)) >= FEWEST_READINGS]
@@ -74,7 +74,7 @@ def _side(pairs: Sequence[Pair], name: str) -> _Side | None:
         return None
     squares = sum(statistics.variance(values) / len(values) for both in logs for values in both)
     fresh, again = (statistics.fmean(statistics.median(both[i]) for both in logs) for i in (0, 1))
-    return _Side(fresh, again, math.sqrt(squares) / len(logs))
+    return _Singles(fresh, again, math.sqrt(squares) / len(logs))
 
 
 def _logs(seconds: Sequence[float]) -> list[float]:
