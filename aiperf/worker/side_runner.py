@@ -57,7 +57,8 @@ class SideRunner:
     def auditor(self) -> Auditor:
         """Made after the first step, because only then do outputs exist."""
         if self._auditor is None:
-            self._auditor = Auditor(self.workload, keep_bytes=_KEEP_BYTES[self.request.check.kind])
+            keep = _KEEP_BYTES[self.request.check.kind]
+            self._auditor = Auditor(self.workload, keep_bytes=keep, pattern=self.request.pattern)
         return self._auditor
 
     def first(self, request: messages.FirstIterationRequest) -> messages.FirstIterationReply:
@@ -165,8 +166,11 @@ class SideRunner:
             if self._auditor is None:
                 self._peak_gpu_bytes = self._own_peak()
             # Of every side, though one truth would do: what it allocates counts into the peaks that are compared.
-            self.auditor.run(request.seed, timed, want_reference=self.request.check.reference)
-        return messages.AuditReply(wall=tuple(r.wall_s for r in taken), device=tuple(r.device_s for r in taken))
+            snapshot = self.auditor.run(request.seed, timed, want_reference=self.request.check.reference)
+        claims = snapshot.claims if snapshot is not None else None
+        return messages.AuditReply(
+            wall=tuple(r.wall_s for r in taken), device=tuple(r.device_s for r in taken), claims=claims
+        )
 
     def profiled(self, iterations: int, ranges: Ranges) -> None:
         """Iterations for a profiler in this side's range; cold or prepared ones in a range each, what comes between
