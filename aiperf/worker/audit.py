@@ -23,6 +23,8 @@ _LITTLE = 1 << 20
 class Snapshot:
     """What an audited iteration left: outputs right after it, as bytes."""
 
+    pattern: int = arrays.PATTERN
+    """What the audit wrote over integers before it."""
     claims: AuditClaims = field(default_factory=AuditClaims)
     kept: dict[str, Any] = field(default_factory=dict)
     """Output -> all of its bytes, as a numpy array."""
@@ -131,7 +133,7 @@ class Auditor:
         return self._workload.inputs() if self._workload.inputs is not None else {}
 
     def _snapshot(self, clones: dict[str, Any], want_reference: bool) -> Snapshot:
-        snapshot = Snapshot()
+        snapshot = Snapshot(self._pattern)
         found: dict[str, AuditedOutput] = {}
         for key, array in sorted(clones.items(), key=lambda item: int(item[1].nbytes)):
             name = str(key)  # as it comes back from another worker

@@ -439,7 +439,9 @@ def test_a_named_check_is_the_first_sides_own_and_runs_in_its_process(measured: 
     pair = measured(*sides, order=("after", "third", "before"), check=Check("named", name="same"), **how)
     assert failed(pair) == []
     assert [c.max_error for c in pair.checks] == [pair.runs[0].pids[0]] * 2
-    assert len(failed(measured(sides[0], side("after", params={"offset": 1.0}), check=Check("named", name="same")))) == 1
+    assert (
+        len(failed(measured(sides[0], side("after", params={"offset": 1.0}), check=Check("named", name="same")))) == 1
+    )
 
 
 def test_a_first_side_that_has_gone_is_set_up_once_more_for_its_named_check(measured: Measured) -> None:
