@@ -72,6 +72,8 @@ class GangPlan:
     cwd: Path | None = None
     """Folder that the ranks start in, for sides that run a checkout: what their PYTHONPATH names then comes before the
     folder of this package, which may hold an installed copy of the code under test. None: the parent's."""
+    program: tuple[str, ...] = ("-m", "aiperf.worker")
+    """What the interpreter runs."""
 
 
 @dataclass
@@ -163,7 +165,7 @@ class Gang:
         replies_read, replies_write = os.pipe()
         listen_fd = listener.fileno() if listener is not None else -1
         numbers = (commands_read, replies_write, rank, self.plan.ranks, port, listen_fd)
-        argv = [self.plan.python or sys.executable, "-m", "aiperf.worker", *(str(n) for n in numbers)]
+        argv = [self.plan.python or sys.executable, *self.plan.program, *(str(n) for n in numbers)]
         env = {**self.plan.env, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.plan.ranks)}
         env["PYTHONPATH"] = import_path(env.get("PYTHONPATH", ""), checkout=self.plan.cwd is not None)
         passed = [commands_read, replies_write, *([listen_fd] if listener is not None else [])]

@@ -17,23 +17,23 @@ from typing import Any
 from aiperf.host import proc
 from aiperf.host.energy import EnergyMeter
 from aiperf.launch.energy import measure_energy
+from aiperf.launch.evidence import Evidence
 from aiperf.launch.gang import Gang
 from aiperf.launch.guardian import Guardian
+from aiperf.launch.judge import JudgeProcess
 from aiperf.launch.phase_seconds import Spent
-from aiperf.launch.rank_replies import far_memory, gang_usage, strays, sum_known, worst_check
+from aiperf.launch.rank_replies import far_memory, gang_usage, strays, sum_known
 from aiperf.launch.rounds import Played, fresh_seeds, plan_audits, play_rounds, witness
-from aiperf.launch.setup import setup_request
+from aiperf.launch.setup import pattern_of, setup_request
 from aiperf.launch.sides import Started, rank_cpus, start_cpus
 from aiperf.launch.warmup import TurnPlan, warm_up
 from aiperf.plan.order import PairPlan
 from aiperf.plan.refs import commit_facts
+from aiperf.protocol.checking import CompareReply
 from aiperf.protocol.messages import (
-    CompareRequest,
-    ExchangeRequest,
     LoadRequest,
     R,
     RehearsalRequest,
-    SaveRequest,
     SetUpReply,
     SetUpRequest,
     SummaryRequest,
@@ -63,6 +63,8 @@ class Where:
     """Folder in memory through which sides hand over what they computed; None for the scratch folder."""
     retire: Callable[[Started], None] = Started.end
     """Given the processes of a pair that is done, which have closed and may take a moment to be gone."""
+    judge: JudgeProcess | None = None
+    """Compares outputs; None has the pair start one of its own."""
 
 
 @dataclass
@@ -80,13 +82,16 @@ def measure_pair(plan: PairPlan, *, settings: Settings, where: Where, started: S
     ``started``: its processes, where they were started ahead of its turn.
     """
     held = started or Started.empty(plan, where.scratch)
-    session = _Session(held, settings, where)
     leave: Callable[[Started], None] = Started.end
+    judge = where.judge or JudgeProcess(held.folder, where.guardian)
+    session = _Session(held, settings, where, judge)
     try:
         pair = session.run()
         leave = where.retire
         return pair
     finally:
+        if where.judge is None:
+            judge.close()
         leave(held)
         shutil.rmtree(session.saved, ignore_errors=True)
 
@@ -94,14 +99,24 @@ def measure_pair(plan: PairPlan, *, settings: Settings, where: Where, started: S
 class _Session:
     """The state of one pair while it is measured."""
 
-    def __init__(self, started: Started, settings: Settings, where: Where) -> None:
+    def __init__(self, started: Started, settings: Settings, where: Where, judge: JudgeProcess) -> None:
         plan = started.plan
         self._case, self._index, self._order, self._seed = plan.case, plan.index, plan.order, plan.seed
         self._started, self._settings, self._where, self._folder = started, settings, where, started.folder
         self.saved = (where.exchange or started.folder) / f"saved-{started.folder.name}"
-        """Where the sides save their audited outputs for the check."""
+        """Where the sides hand over their audited outputs for the check."""
         self._secret = secrets.token_hex(16)
         """What the seeds of audits are drawn from; no side gets to know it."""
+        self._judge = judge
+        self._named: list[list[CompareReply]] = []
+        """What the workload's own check says of each other side, by rank."""
+        self._evidence = Evidence(
+            plan.case,
+            judge,
+            self.saved,
+            patterns={side.name: pattern_of(plan.case, side.name, seed=plan.seed) for side in plan.case.sides},
+            limit=settings.limits.check,
+        )
         self._sides = {side.name: side for side in plan.case.sides}
         self._samples: list[Sample] = []
         self._runs: dict[str, SideRun] = {}
@@ -112,7 +127,7 @@ class _Session:
         self._spent = Spent()
 
     def run(self) -> Pair:
-        began, started = monotonic(), time()
+        began, started, waited = monotonic(), time(), self._judge.waited_s
         together = [(name,) for name in self._order] if self._case.measure.exclusive else [self._order]
         for last, names in ((i == len(together) - 1, names) for i, names in enumerate(together)):
             self._where.mark(SETTING_UP)
@@ -126,6 +141,9 @@ class _Session:
                 self._close(launched)
             if not last:
                 self._started.end_sides()
+        with self._spent.on("check"):
+            self._conclude()
+        self._worker_s += self._judge.waited_s - waited
         return Pair(
             index=self._index,
             order=self._order,
@@ -219,6 +237,7 @@ class _Session:
             wall_too=self._case.measure.clock == "device" and not single,
             mark=self._where.mark,
             spent=self._spent,
+            after_audit=self._evidence.audited,
         )
         self._samples += played.samples
         rounds = 1 + max(sample.round for sample in played.samples)
@@ -244,6 +263,9 @@ class _Session:
         gang = launched.gangs[name]
         pids = gang.pids
         replies = gang.command(SummaryRequest(name), limit=self._settings.limits.check)
+        for function in dict.fromkeys(f for reply in replies for f in reply.replaced):
+            detail = f"{name} replaced {function}, which its measurement rests on"
+            self._checks.append(CheckResult(False, "the harness", detail, kind="harness", sides=(name,)))
         facts = [reply.facts for reply in replies]
         bound = rank_cpus(self._where.cpus, gang.plan.ranks)
         self._incidents += [*strays(name, facts, bound), *far_memory(name, facts, bound, proc.numa_nodes())]
@@ -266,23 +288,10 @@ class _Session:
         )
 
     def _save(self, names: tuple[str, ...], gangs: Mapping[str, Gang], *, leaving: bool) -> None:
-        """Have the sides describe what they computed, and hand over what the check needs of it."""
-        whole = leaving and self._case.check.kind != "none"
-        folder = str(self.saved)
-        asked = [(gangs[name], SaveRequest(name, folder, whole)) for name in names]
-        for name, saved in zip(names, self._at_once(asked), strict=True):
-            for fault in dict.fromkeys(f for reply in saved for f in reply.faults):
-                wrong = CheckResult(False, f"{name} by itself", f"{name}: {fault}", kind="own_outputs", sides=(name,))
-                self._checks.append(wrong)
-            for function in dict.fromkeys(f for reply in saved for f in reply.replaced):
-                detail = f"{name} replaced {function}, which its measurement rests on"
-                wrong = CheckResult(False, "functions of the harness", detail, kind="harness", sides=(name,))
-                self._checks.append(wrong)
-        base, check = next(iter(self._sides)), self._case.check
-        # Whoever compares has the other side's outputs, and in a process of both also the base's.
-        to = tuple(name for name in names if gangs[name] is not gangs.get(base))
-        if base in names and to and not leaving and check.kind != "none":
-            self._at_once([(gangs[base], ExchangeRequest(base, folder, to, everything=check.kind == "named"))])
+        """Have the sides hand over what the check needs of what they computed."""
+        for name, fault in self._evidence.hand_over(gangs, names, leaving=leaving):
+            wrong = CheckResult(False, f"{name} by itself", f"{name}: {fault}", kind="own_outputs", sides=(name,))
+            self._checks.append(wrong)
 
     def _at_once(self, asked: Sequence[tuple[Gang, WorkerRequest[R]]]) -> list[list[R]]:
         """Every side's replies to requests that nothing is timed in: all are sent before any is waited for."""
@@ -299,15 +308,30 @@ class _Session:
         return replies
 
     def _compare(self, alive: Mapping[str, Gang]) -> None:
-        check = self._case.check
-        if check.kind == "none":
+        """Begin the check: the judge compares while the sides close, their workloads before."""
+        if self._case.check.kind == "none":
             return
         first, *others = self._sides
         self._compare_work(first, others)
-        anyone, folder = next(iter(alive.values())), str(self.saved)
-        asked = [(alive.get(other, anyone), CompareRequest(first, other, folder, check)) for other in others]
-        for other, replies in zip(others, self._at_once(asked), strict=True):
-            self._checks.append(worst_check(replies, other))
+        self._evidence.ask()
+        if self._case.check.kind == "named" and first in alive:
+            self._check_by_name(alive[first])
+
+    def _conclude(self) -> None:
+        """See what the check found, when all sides have closed."""
+        if self._case.check.kind == "none":
+            return
+        if self._case.check.kind == "named" and not self._named:
+            # The first side has gone: only a workload knows its own check, so it is set up once more.
+            first = next(iter(self._sides))
+            self._started.end_sides()
+            launched = self._launch((first,))
+            self._check_by_name(launched.gangs[first])
+            self._close(launched)
+        self._checks += self._evidence.found(self._named)
+
+    def _check_by_name(self, gang: Gang) -> None:
+        self._named = [self._at_once([(gang, request)])[0] for request in self._evidence.by_name()]
 
     def _compare_work(self, first: str, others: Sequence[str]) -> None:
         """Equal work on both sides: the items that a step delivers, as the workloads count them."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aiperf.host.placement import format_cpus
-from aiperf.protocol.messages import CompareReply
+from aiperf.protocol.checking import CompareReply
 from aiperf.records import CheckResult, Incident
 
 _NEAR_SHARE = 0.9
@@ -59,6 +59,9 @@ def worst_check(replies: Sequence[CompareReply], side: str) -> CheckResult:
         max_error=max(errors, default=None),
         sides=(side,),
         audits=worst.audits,
+        changes=worst.changes,
+        output_bytes=worst.output_bytes,
+        seen_bytes=worst.seen_bytes,
     )
 
 

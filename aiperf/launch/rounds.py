@@ -119,9 +119,13 @@ def play_rounds(
     wall_too: bool,
     mark: Callable[[str | None], None],
     spent: Spent,
+    after_audit: Callable[[Gang, str, Sequence[AuditReply]], None] = lambda gang, side, replies: None,
 ) -> Played:
     """Measure every side in alternating rounds; audits, and single iterations on inputs of the seeds ``fresh``, fall on
-    rounds that the workload cannot foresee."""
+    rounds that the workload cannot foresee.
+
+    ``after_audit`` is given the replies to each audit before the sides go on.
+    """
     rounds = round_count(turns, settings, clock=clock, on_gpu=on_gpu)
     draw = random.Random(f"{seed}-rounds")
     audited = dict(zip(sorted(draw.sample(range(rounds), min(rounds, len(audits)))), audits, strict=False))
@@ -145,7 +149,12 @@ def play_rounds(
             for audit in due:
                 lead = (done[side] + audit.parity) % 2
                 with spent.on("audits"):
-                    played.samples += _audit(gangs[side], side, index, audit, lead, settings)
+                    replies = _audit(gangs[side], side, audit, lead, settings)
+                    after_audit(gangs[side], side, replies)
+                played.samples += [
+                    Sample(side, index, -1, audit.iterations, wall, device, audit=True)
+                    for wall, device in _slowest(replies)
+                ]
                 done[side] += lead + audit.iterations
             if index == probed:
                 with spent.on("audits"):
@@ -202,9 +211,8 @@ def _turn(
     played.skews[side] += _skews(replies)
 
 
-def _audit(gang: Gang, side: str, index: int, audit: Audit, lead: int, settings: Settings) -> list[Sample]:
-    replies = gang.command(AuditRequest(side, audit.seed, lead, audit.iterations), limit=settings.limits.check)
-    return [Sample(side, index, -1, audit.iterations, wall, device, audit=True) for wall, device in _slowest(replies)]
+def _audit(gang: Gang, side: str, audit: Audit, lead: int, settings: Settings) -> list[AuditReply]:
+    return gang.command(AuditRequest(side, audit.seed, lead, audit.iterations), limit=settings.limits.check)
 
 
 def _fresh_round(turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random) -> int | None:

@@ -1,6 +1,7 @@
 """The messages between aiperf and its workers, one dataclass each.
 
-What must not live here: how they are written (wire.py), what either end does with them, imports but Python's own.
+What must not live here: how they are written (wire.py), what either end does with them, the messages of the check
+(checking.py), imports but Python's own.
 
 A worker sends ``ReadyReply`` first. Then it answers each request, in order, with the reply that the request's class
 names, with ``SkipReply`` or with ``FailureReply``.
@@ -11,6 +12,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
+
+from aiperf.protocol.claims import AuditClaims
 
 Clock = Literal["auto", "device", "wall"]
 Cache = Literal["cold", "hot"]
@@ -55,14 +58,14 @@ class Check:
 
     kind: Literal["bitwise", "tolerance", "named", "none"] = "tolerance"
     rtol: float | None = None
-    """None takes the tolerance of the coarser dtype of the two sides."""
+    """None takes the tolerance of the dtype that the side has with which all are compared."""
     atol: float | None = None
     name: str = ""
     """kind named: which of the workload's own checks."""
     bound: float | None = None
     """kind named: largest value of the quality metric that still passes."""
     reference: bool = False
-    """Compare both sides with the workload's float64 reference too."""
+    """Compare both sides with the float64 reference of the one that all are compared with, too."""
     reason: str = ""
     """Why the sides may differ by design, shown beside the speedup."""
 
@@ -181,6 +184,8 @@ class AuditReply(WorkerReply):
 
     wall: tuple[float, ...]
     device: tuple[float | None, ...]
+    claims: AuditClaims | None = None
+    """What it left; None when the outputs cannot be audited."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,31 +199,6 @@ class FreshReply(WorkerReply):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SaveReply(WorkerReply):
-    """The audited outputs are described."""
-
-    faults: tuple[str, ...]
-    """What the audits found wrong with the side by itself."""
-    replaced: tuple[str, ...] = ()
-    """Functions that measuring rests on and that the side has replaced."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompareReply(WorkerReply):
-    """Whether two sides computed the same."""
-
-    passed: bool
-    compared: str
-    """What was compared with what, and how."""
-    detail: str = ""
-    """On failure: which output, where, by how much."""
-    max_error: float | None = None
-    """Largest relative error seen (tolerance), or the quality metric (named)."""
-    audits: int = 0
-    """Audited outputs that were compared."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class SummaryReply(WorkerReply):
     """What a rank reports of a side besides its times."""
 
@@ -229,6 +209,8 @@ class SummaryReply(WorkerReply):
     """Sums over the side's turns, from getrusage(2), and ``iterations``."""
     peak_bytes: int | None
     peak_gpu_bytes: int | None
+    replaced: tuple[str, ...] = ()
+    """Functions that measuring rests on and that the side has replaced."""
 
 
 # ---- requests --------------------------------------------------------------------------------------------------------
@@ -285,6 +267,8 @@ class SetUpRequest(SideRequest[SetUpReply], phase="set-up"):
     """Calibration: share by which every step is lengthened."""
     repository: str = ""
     """Where the side's code must not come from: the repository whose checkout it runs; empty without one."""
+    pattern: int = 0x5A
+    """Number that the first audit writes over integers; the next one the same with its lowest bit turned, and so on."""
 
 
 @dataclass(frozen=True)
@@ -339,34 +323,6 @@ class FreshRequest(SideRequest[FreshReply], phase="measure"):
     """Iterations of each kind that are timed whatever they take."""
     seconds: float
     """After which no further iteration begins."""
-
-
-@dataclass(frozen=True)
-class SaveRequest(SideRequest[SaveReply], phase="check"):
-    """Describe the audited outputs in a folder of every side; ``whole``: write the arrays there too."""
-
-    folder: str
-    whole: bool
-
-
-@dataclass(frozen=True)
-class ExchangeRequest(SideRequest[WorkerReply], phase="check"):
-    """Write the arrays that one of the sides ``to``, which have described theirs, needs for its comparison."""
-
-    folder: str
-    to: tuple[str, ...]
-    everything: bool
-    """Needs all of them, not only those that differ."""
-
-
-@dataclass(frozen=True)
-class CompareRequest(WorkerRequest[CompareReply], phase="check"):
-    """Compare what the ranks of two sides computed: this worker's outputs, and others' from the folder."""
-
-    base: str
-    other: str
-    folder: str
-    check: Check
 
 
 @dataclass(frozen=True)

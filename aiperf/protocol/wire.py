@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from aiperf.protocol.messages import Message
 
 M = TypeVar("M", bound=Message)
+_PROTOCOL = f"{__package__}."
 
 
 class ProtocolError(ValueError):
@@ -58,7 +59,7 @@ def decode_tagged(line: str | bytes, kind: type[M]) -> tuple[M, str]:
 
 
 def _plain(value: Any) -> Any:
-    if type(value).__module__ == Message.__module__:
+    if type(value).__module__.startswith(_PROTOCOL):
         return vars(value)
     return value.tolist() if hasattr(value, "tolist") else str(value)
 

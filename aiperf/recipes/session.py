@@ -24,6 +24,7 @@ from aiperf.host.telemetry import Sampler
 from aiperf.launch.command import measure_command_pair, plan_commands
 from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.guardian import Guardian
+from aiperf.launch.judge import JudgeProcess
 from aiperf.launch.pair import CHECKING, SETTING_UP, Where, measure_pair
 from aiperf.launch.prelaunch import PrelaunchPool
 from aiperf.launch.scratch import Scratch
@@ -65,6 +66,7 @@ class MeasurementSession:
         self._scratch = Scratch(self._guardian, "run")
         self._exchange = Scratch(self._guardian, "run", area=_EXCHANGE)
         self._pool = PrelaunchPool(self._scratch.path, self._guardian)
+        self._judge = JudgeProcess(self._scratch.path, self._guardian)
         self._coming: tuple[PairPlan, ...] = ()
         self._cpus = CpuChoice(host, settings.pin, self.still)
         self._nvml: Nvml | None = None
@@ -90,7 +92,9 @@ class MeasurementSession:
         # What is on its way out already says why; a process that did not die must not take its place.
         spared = (AiperfError,) if kind is not None else ()
         with suppress(*spared), ExitStack() as every:  # whatever one of them says, from the last to the first
-            for one in (self._exchange, self._scratch, self._guardian, self.worktrees, self._pool, self._nvml):
+            for one in (
+                self._exchange, self._scratch, self._guardian, self.worktrees, self._pool, self._judge, self._nvml,
+            ):  # fmt: skip
                 if one is not None:
                     every.callback(one.close)
 
@@ -124,12 +128,13 @@ class MeasurementSession:
             home=others(cpus, self._host.cpus) if cpus else (),
         )
         sampler.start()
+        judges = self._judge.pids
         try:
             pair = self._pair(plan, cpus, sampler.mark, _with_audits(self._settings, audits))
         finally:
             telemetry = sampler.stop()
         unkillable = [Incident("leftover_process", "", sentence) for sentence in self._pool.unkillable()]
-        own = {os.getpid()} | {pid for run in pair.runs for pid in run.pids} | self._pool.pids
+        own = {os.getpid(), *judges, *self._judge.pids} | {p for run in pair.runs for p in run.pids} | self._pool.pids
         return replace(
             pair,
             incidents=(*pair.incidents, *judge(telemetry, own), *unkillable),
@@ -154,9 +159,12 @@ class MeasurementSession:
 
         exchange, meter = self._exchange_of(plan.case), self._meter(plan.case)
         where = Where(
-            cpus, self._host.cpus, self._scratch.path, self._guardian, mark_all, meter, exchange, self._pool.retire
-        )
+            cpus, self._host.cpus, self._scratch.path, self._guardian, mark_all, meter, exchange,
+            self._pool.retire, self._judge,
+        )  # fmt: skip
         try:
+            if plan.case.check.kind != "none":
+                self._judge.start()  # beside the sides, which take longer
             started = self._pool.take(plan)
             try:
                 self._let_wait(plan.case, cpus)

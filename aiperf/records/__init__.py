@@ -4,6 +4,7 @@ What must not live here: behaviour beyond small derived properties, and any impo
 Times are seconds, sizes bytes, ratios plain numbers; None means "not measured", never zero.
 """
 
+from aiperf.protocol.claims import OutputChange
 from aiperf.protocol.messages import Cache, Check, Clock, Isolation, Measure, PrimaryMetric, Statistic
 from aiperf.records.asked import Case, Needs, Side, Signature, Skip
 from aiperf.records.concluded import Better, Comparison, Limit, Result, Summary, Verdict, Word
@@ -48,6 +49,7 @@ __all__ = [
     "Needs",
     "Note",
     "NoteCode",
+    "OutputChange",
     "Pair",
     "PrimaryMetric",
     "Result",

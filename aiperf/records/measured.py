@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from aiperf.protocol.claims import OutputChange
+
 FailureKind = Literal[
     "crash", "signal", "hang", "oom_host", "oom_device", "dead_rank", "protocol", "error", "check", "store"
 ]
@@ -96,6 +98,12 @@ class CheckResult:
     """The sides that it judges, the one they are compared with left out; empty: every side."""
     audits: int = 0
     """Audited iterations whose outputs were compared."""
+    changes: tuple[OutputChange, ...] = ()
+    """Outputs that have another type or number of elements than on the side they are compared with."""
+    output_bytes: int = 0
+    """Bytes of a side's outputs over all audits, of one rank; 0 where none were counted."""
+    seen_bytes: int = 0
+    """Those of them that were compared one by one, the others by digests that the sides made themselves."""
 
 
 @dataclass(frozen=True)

@@ -132,10 +132,10 @@ def check_sentence(check: Check) -> str:
     elif check.kind == "none":
         said = f"The outputs are not compared: {check.reason or 'no reason is given'}"
     else:
-        rtol = "the coarser dtype's" if check.rtol is None else f"{check.rtol:g}"
-        atol = "the coarser dtype's" if check.atol is None else f"{check.atol:g}"
+        rtol = "that of before's dtype" if check.rtol is None else f"{check.rtol:g}"
+        atol = "the same times the root mean square" if check.atol is None else f"{check.atol:g}"
         said = f"The outputs must agree within a relative tolerance ({rtol}) and an absolute one ({atol})."
-    reference = " Both sides are compared with the float64 reference too." if check.reference else ""
+    reference = " Both sides are compared with the float64 reference of before too." if check.reference else ""
     return said + reference + reason
 
 

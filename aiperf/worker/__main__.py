@@ -9,8 +9,6 @@ import os
 import sys
 from contextlib import suppress
 
-from aiperf.protocol.messages import CloseRequest, FailureReply, ReadyReply
-from aiperf.protocol.wire import ProtocolError
 from aiperf.worker.channel import Channel
 from aiperf.worker.dispatch import Worker
 from aiperf.worker.memory_policy import OwnNode
@@ -28,27 +26,8 @@ def main() -> int:
     channel = Channel(read_fd, write_fd)
     worker = Worker(rank=rank, world_size=world_size, store_port=port, listen_fd=listen_fd, memory=OwnNode())
     with suppress(BrokenPipeError):  # the parent is gone
-        _serve(channel, worker)
+        channel.serve(worker.handle)
     return 1
-
-
-def _serve(channel: Channel, worker: Worker) -> None:
-    """Returns when the parent is gone; does not return from a request to close."""
-    channel.send(ReadyReply())
-    request = None
-    while not isinstance(request, CloseRequest):
-        try:
-            request = channel.receive()
-        except ProtocolError as error:
-            channel.send(FailureReply(kind="protocol", message=f"the worker cannot read what aiperf sent: {error}"))
-            continue
-        if request is None:
-            return
-        channel.send(worker.handle(request))
-    # Threads and atexit hooks of a side must not keep a closed worker alive.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal, cast
 
 from aiperf.workloads.shared.parts import by_parts, device_in_use
 from aiperf.workloads.shared.seeded import draw_normal, own_seed
 
-_PATTERN = 0x5A
-"""Byte written over integer outputs."""
+PATTERN = 0x5A
+"""Number written over integer outputs, where no other one is asked for."""
 _SMALL = 1 << 20
 """Bytes below which a digest is cryptographic, and host memory is not worth the way to a GPU."""
 _CHUNK = 1 << 22
@@ -21,7 +21,9 @@ _CHUNK = 1 << 22
 _WEIGHT = 0x1E3779B97F4A7C15
 _MIX = 0x2545F4914F6CDD1D
 _LOW = 0xFFFFFFFF
-_WORSE = ("finite", "infinite", "nan")
+Worst = Literal["finite", "infinite", "nan"]
+WORSE: tuple[Worst, ...] = ("finite", "infinite", "nan")
+"""From the best that can be in an array to the worst."""
 
 
 class LazyOutput(TypeError):
@@ -41,64 +43,76 @@ def kind(array: Any) -> str:
     raise LazyOutput(f"{name} is not a torch.Tensor, numpy.ndarray or cupy.ndarray")
 
 
-def poison(array: Any) -> None:
-    """Overwrite with NaN (floating and complex) or a pattern (integers, bools), in place."""
+def poison(array: Any, pattern: int = PATTERN) -> None:
+    """Overwrite with NaN (floating and complex) or ``pattern`` (integers; bools with whether it is even), in place."""
     if kind(array) == "torch":
         import torch
 
         # A tensor born in inference mode can be written only there; the others can be written there too.
         with torch.inference_mode():
-            array.fill_(float("nan") if array.is_floating_point() or array.is_complex() else _PATTERN)
+            if array.is_floating_point() or array.is_complex():
+                array.fill_(float("nan"))
+            else:
+                array.fill_(_as_bool(pattern) if array.dtype == torch.bool else pattern)
         return
-    array.fill(float("nan") if array.dtype.kind in "fc" else _PATTERN)
+    array.fill(float("nan") if array.dtype.kind in "fc" else _as_bool(pattern) if array.dtype.kind == "b" else pattern)
 
 
-def is_poisoned(array: Any) -> bool:
+def _as_bool(pattern: int) -> bool:
+    return not pattern & 1
+
+
+def is_poisoned(array: Any, pattern: int = PATTERN) -> bool:
     """Whether the array holds nothing but what ``poison`` writes."""
     flat = array.reshape(-1)
     if kind(array) == "torch":
         nans = flat.is_floating_point() or flat.is_complex()
-        if (seen := _look_by_torch(flat, lambda device: _torch_poisoned(flat.detach(), device, nans=nans))) is not None:
+        wanted = None if nans else pattern
+        if (seen := _look_by_torch(flat, lambda device: _torch_poisoned(flat.detach(), device, wanted))) is not None:
             return bool(seen)
         flat = flat.numpy(force=True)
     if flat.dtype.kind not in "biufc":
-        wanted = clone(array)
-        poison(wanted)
-        return digest(array) == digest(wanted)
-    nans, pattern = flat.dtype.kind in "fc", flat.dtype.type(_PATTERN)
+        filled = clone(array)
+        poison(filled, pattern)
+        return digest(array) == digest(filled)
+    nans, number = flat.dtype.kind in "fc", flat.dtype.type(_as_bool(pattern) if flat.dtype.kind == "b" else pattern)
 
     def part_is(part: slice) -> bool:
         values = flat[part]
-        return bool((values != values if nans else values == pattern).all())
+        return bool((values != values if nans else values == number).all())
 
     return part_is(slice(None)) if kind(array) == "cupy" else all(by_parts(part_is, flat.size))
 
 
-def _torch_poisoned(flat: Any, device: str, *, nans: bool) -> bool:
+def _torch_poisoned(flat: Any, device: str, pattern: int | None) -> bool:
+    """Whether all of it is ``pattern``; NaN without one."""
     import torch
 
-    pattern = torch.tensor(_PATTERN).to(flat.dtype)
-    return all(bool((seen.isnan() if nans else seen == pattern).all()) for seen in _chunks(flat, device))
+    if pattern is None:
+        return all(bool(seen.isnan().all()) for seen in _chunks(flat, device))
+    number = torch.tensor(_as_bool(pattern) if flat.dtype == torch.bool else pattern).to(flat.dtype)
+    return all(bool((seen == number).all()) for seen in _chunks(flat, device))
 
 
-def worst_value(array: Any) -> str:
+def worst_value(array: Any) -> Worst:
     """``nan`` where an element is NaN, else ``infinite`` where one is not finite, else ``finite``."""
     flat = array.reshape(-1)
     if kind(array) == "torch":
         if not (flat.is_floating_point() or flat.is_complex()):
-            return _WORSE[0]
+            return WORSE[0]
         flat = flat.detach()
         if (seen := _look_by_torch(flat, lambda device: _torch_worst(flat, device))) is not None:
-            return str(seen)
+            return cast(Worst, seen)
         flat = flat.numpy(force=True)
     if flat.dtype.kind not in "fc":
-        return _WORSE[0]
+        return WORSE[0]
     if kind(flat) == "cupy":
-        return _worst_of(flat)
-    return max(by_parts(lambda part: _worst_of(flat[part]), flat.size), key=_WORSE.index, default=_WORSE[0])
+        return worst_of(flat)
+    return max(by_parts(lambda part: worst_of(flat[part]), flat.size), key=WORSE.index, default=WORSE[0])
 
 
-def _worst_of(values: Any) -> str:
+def worst_of(values: Any) -> Worst:
+    """The same of an array of numpy's or cupy's floating type."""
     import numpy as np
 
     if np.isfinite(values).all():
@@ -106,9 +120,9 @@ def _worst_of(values: Any) -> str:
     return "nan" if np.isnan(values).any() else "infinite"
 
 
-def _torch_worst(flat: Any, device: str) -> str:
+def _torch_worst(flat: Any, device: str) -> Worst:
     sick = (chunk for chunk in _chunks(flat, device) if not chunk.isfinite().all())
-    return max(("nan" if chunk.isnan().any() else "infinite" for chunk in sick), key=_WORSE.index, default=_WORSE[0])
+    return max((WORSE[1 + bool(chunk.isnan().any())] for chunk in sick), key=WORSE.index, default=WORSE[0])
 
 
 def _chunks(flat: Any, device: str) -> Iterator[Any]:
@@ -138,8 +152,11 @@ def moments(array: Any) -> tuple[float, float]:
         return float(wide.mean()), float(wide.std(correction=0))
     if not array.size:
         return float("nan"), float("nan")
-    wide = array.astype("float32")
-    return float(wide.mean()), float(wide.std())
+    import numpy as np
+
+    with np.errstate(invalid="ignore"):  # infinities: the caller sees moments that are not finite
+        wide = array.astype("float32")
+        return float(wide.mean()), float(wide.std())
 
 
 def redraw(array: Any, *, name: str, seed: int, mean: float, std: float) -> None:
@@ -231,26 +248,41 @@ def _brought(tensor: Any, dtype: str) -> Any:
     return host
 
 
-def digest(array: Any) -> str:
-    """A hash of shape, dtype and bytes; equal for equal arrays whatever library or device holds them."""
-    dtype = str(array.dtype).removeprefix("torch.")
-    state = hashlib.blake2b(f"{dtype}{tuple(array.shape)}".encode(), digest_size=16)
+def dtype_of(array: Any) -> str:
+    """The name of the type of an array's elements, whatever library holds it."""
+    return str(array.dtype).removeprefix("torch.")
+
+
+def octets(array: Any) -> Any:
+    """The bytes of the elements in their logical order: a flat uint8 tensor where torch holds them, else numpy's."""
     if kind(array) == "torch":
         import torch
 
-        whole = array.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
-        if whole.numel() < _SMALL:
-            state.update(whole.cpu().numpy().data)
-            return state.hexdigest()
-    else:
-        import numpy as np
+        return array.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    import numpy as np
 
-        host = np.ascontiguousarray(array if kind(array) == "numpy" else array.get())
-        whole = host.reshape(-1).view(np.uint8)
-        if whole.size < _SMALL:
-            state.update(whole.data)
-            return state.hexdigest()
-    state.update(str(_weighted_sum(whole)).encode())
+    return np.ascontiguousarray(array if kind(array) == "numpy" else array.get()).reshape(-1).view(np.uint8)
+
+
+def host_octets(held: Any) -> Any:
+    """What ``octets`` gave, or a part of it, as a numpy array."""
+    if kind(held) == "numpy":
+        return held
+    return _brought(held, "uint8") if held.is_cuda else held.numpy(force=True)
+
+
+def digest(array: Any) -> str:
+    """A hash of shape, dtype and bytes; equal for equal arrays whatever library or device holds them."""
+    return digest_of(octets(array), dtype_of(array), tuple(array.shape))
+
+
+def digest_of(whole: Any, dtype: str, shape: tuple[int, ...]) -> str:
+    """The same of the bytes alone, as ``octets`` gives them."""
+    state = hashlib.blake2b(f"{dtype}{tuple(shape)}".encode(), digest_size=16)
+    if whole.nbytes < _SMALL:
+        state.update(host_octets(whole).data)
+    else:
+        state.update(str(_weighted_sum(whole)).encode())
     return state.hexdigest()
 
 

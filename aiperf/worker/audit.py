@@ -1,15 +1,16 @@
 """Audits: iterations timed like the others, with redrawn inputs and poisoned outputs; and their rehearsal.
 
-What must not live here: comparing two sides (compare.py), and how a snapshot gets there (output_exchange.py).
+What must not live here: comparing two sides (compare.py), and how bytes of a snapshot get there (output_exchange.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from aiperf.protocol.claims import AuditClaims, AuditedOutput
 from aiperf.worker import arrays
 from aiperf.worker.redraw import Redraw
 from aiperf.workloads.contract import Work, Workload
@@ -20,14 +21,17 @@ _LITTLE = 1 << 20
 
 @dataclass
 class Snapshot:
-    """The outputs right after an audited iteration."""
+    """What an audited iteration left: outputs right after it, as bytes."""
 
-    arrays: dict[str, Any] = field(default_factory=dict)
-    dtypes: dict[str, str] = field(default_factory=dict)
-    digests: dict[str, str] = field(default_factory=dict)
-    reference: dict[str, Any] = field(default_factory=dict)
-    values: dict[str, str] = field(default_factory=dict)
-    """Output -> finite, infinite or nan: the worst that is in it."""
+    pattern: int = arrays.PATTERN
+    """What the audit wrote over integers before it."""
+    claims: AuditClaims = field(default_factory=AuditClaims)
+    kept: dict[str, Any] = field(default_factory=dict)
+    """Output -> all of its bytes, as a numpy array."""
+    references: dict[str, Any] = field(default_factory=dict)
+    """Likewise, of the truth."""
+    held: dict[str, Any] = field(default_factory=dict)
+    """Output -> all of its bytes where they were made, until the next audit: parts of them may be asked for."""
 
 
 Timed = Callable[[Callable[[], object], Callable[[], object]], float]
@@ -41,17 +45,22 @@ _FEWEST_STRAYS = 2
 class Auditor:
     """Audits one side and keeps its snapshots."""
 
-    def __init__(self, workload: Workload, *, keep_bytes: int) -> None:
+    def __init__(self, workload: Workload, *, keep_bytes: int, pattern: int = arrays.PATTERN) -> None:
+        """``keep_bytes``: of all outputs together, the smallest of each audit first. ``pattern``: number that the first
+        audit writes over integers, with its lowest bit turned from audit to audit."""
         self._workload = workload
         self._keep_bytes = keep_bytes
         self.redraw = Redraw(workload)
+        self._pattern = pattern
         self._kept = 0
         self.snapshots: list[Snapshot] = []
         self._faults: list[str] = []
         self._strays: list[float] = []
 
-    def run(self, seed: int, timed: Timed, *, want_reference: bool) -> None:
-        """One audit. A step that cannot be audited becomes a fault, not an exception."""
+    def run(self, seed: int, timed: Timed, *, want_reference: bool) -> Snapshot | None:
+        """One audit. A step that cannot be audited becomes a fault, not an exception, and leaves no snapshot."""
+        for former in self.snapshots:
+            former.held = {}
         if self._workload.reset is not None:
             self._workload.reset()
         self.redraw(seed)
@@ -64,13 +73,17 @@ class Auditor:
             stray = timed(
                 self._poison, lambda: clones.update({name: arrays.clone(array) for name, array in outputs().items()})
             )
-            self.snapshots.append(self._snapshot(clones, want_reference))
+            snapshot = self._snapshot(clones, want_reference)
         except arrays.LazyOutput as error:
             self._faults.append(f"an output may not have been computed when the step ended: {error}")
-            return
+            return None
+        finally:
+            self._pattern ^= 1
         if self._input_digests() != before:
             self._faults.append("the step changed its inputs")
         self._strays.append(stray)
+        self.snapshots.append(snapshot)
+        return snapshot
 
     @property
     def faults(self) -> list[str]:
@@ -84,7 +97,7 @@ class Auditor:
     def _poison(self) -> None:
         if self._workload.poison:
             for array in self._own_outputs().values():
-                arrays.poison(array)
+                arrays.poison(array, self._pattern)
 
     def _own_outputs(self) -> dict[str, Any]:
         """The outputs that are not inputs at the same time: those must survive until the step."""
@@ -98,7 +111,7 @@ class Auditor:
         first = {name: arrays.digest(a) for name, a in self._workload.outputs().items()}
         self._poison()
         again = {name: arrays.digest(a) for name, a in self._workload.outputs().items()}
-        if first != again or not all(arrays.is_poisoned(a) for a in self._own_outputs().values()):
+        if first != again or not all(arrays.is_poisoned(a, self._pattern) for a in self._own_outputs().values()):
             self._faults.append("outputs() changed without a step: it computes, or copies, when it is read")
 
     def _input_digests(self) -> dict[str, str]:
@@ -108,21 +121,33 @@ class Auditor:
         return self._workload.inputs() if self._workload.inputs is not None else {}
 
     def _snapshot(self, clones: dict[str, Any], want_reference: bool) -> Snapshot:
-        snapshot = Snapshot()
-        for key, array in clones.items():
+        snapshot = Snapshot(self._pattern)
+        found: dict[str, AuditedOutput] = {}
+        for key, array in sorted(clones.items(), key=lambda item: int(item[1].nbytes)):
             name = str(key)  # as it comes back from another worker
-            snapshot.digests[name] = arrays.digest(array)
-            snapshot.values[name] = arrays.worst_value(array)
-            snapshot.dtypes[name] = str(array.dtype).removeprefix("torch.")
-            if self._kept + array.nbytes > self._keep_bytes:
-                continue
-            host, _ = arrays.to_numpy(array)
-            if self._kept + host.nbytes <= self._keep_bytes:
-                self._kept += host.nbytes
-                snapshot.arrays[name] = host
+            whole = arrays.octets(array)
+            kept = self._kept + whole.nbytes <= self._keep_bytes
+            found[name] = replace(
+                _described(array, whole.nbytes),
+                digest=arrays.digest_of(whole, arrays.dtype_of(array), tuple(array.shape)),
+                worst=arrays.worst_value(array),
+                kept=kept,
+            )
+            if kept:
+                self._kept += whole.nbytes
+                whole = snapshot.kept[name] = arrays.host_octets(whole)
+            if self._keep_bytes:
+                snapshot.held[name] = whole
+        snapshot.claims = AuditClaims({str(key): found[str(key)] for key in clones}, {})
         if want_reference and self._workload.reference is not None:
-            snapshot.reference = {str(k): arrays.to_numpy(v)[0] for k, v in self._workload.reference().items()}
+            for key, array in self._workload.reference().items():
+                truth = snapshot.references[str(key)] = arrays.host_octets(arrays.octets(array))
+                snapshot.claims.references[str(key)] = _described(array, truth.nbytes)
         return snapshot
+
+
+def _described(array: Any, nbytes: int) -> AuditedOutput:
+    return AuditedOutput(arrays.dtype_of(array), tuple(int(extent) for extent in array.shape), int(nbytes))
 
 
 def rehearse(workload: Workload) -> None:

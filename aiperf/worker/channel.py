@@ -6,10 +6,12 @@ What must not live here: what the messages mean.
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from typing import Any
 
-from aiperf.protocol.messages import WorkerReply, WorkerRequest
-from aiperf.protocol.wire import decode_tagged, encode
+from aiperf.protocol.messages import CloseRequest, FailureReply, ReadyReply, WorkerReply, WorkerRequest
+from aiperf.protocol.wire import ProtocolError, decode_tagged, encode
 
 
 class Channel:
@@ -34,3 +36,21 @@ class Channel:
         """Answer the latest request. Raises BrokenPipeError when the parent is gone."""
         self._writer.write(encode(reply, tag=self._tag))
         self._writer.flush()
+
+    def serve(self, answer: Callable[[WorkerRequest[Any]], WorkerReply]) -> None:
+        """Answer requests. Returns when the parent is gone; does not return from a request to close."""
+        self.send(ReadyReply())
+        request = None
+        while not isinstance(request, CloseRequest):
+            try:
+                request = self.receive()
+            except ProtocolError as error:
+                self.send(FailureReply(kind="protocol", message=f"the worker cannot read what aiperf sent: {error}"))
+                continue
+            if request is None:
+                return
+            self.send(answer(request))
+        # Threads and atexit hooks of a side must not keep a closed worker alive.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

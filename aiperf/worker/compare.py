@@ -1,18 +1,21 @@
-"""Did two sides compute the same? Snapshots in, one reply out.
+"""Did two sides compute the same? What both handed over of each audit in, one reply out.
 
-What must not live here: producing outputs, and any tolerance that depends on who wins.
+What must not live here: files, arrays of a side's libraries, any tolerance that depends on who wins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from aiperf.protocol.messages import Check, CompareReply
-from aiperf.worker.audit import Snapshot
+from aiperf.protocol.checking import CompareReply
+from aiperf.protocol.claims import AuditedOutput, OutputChange
+from aiperf.protocol.messages import Check
+from aiperf.worker import arrays, raw
 from aiperf.worker.closeness import within
-from aiperf.workloads.contract import Outcome
+from aiperf.worker.octets import Found, Handed, left_unwritten, same_bytes, seen_bytes, worst_seen
 
 _RTOL = {
     "float64": 1e-9,
@@ -23,28 +26,62 @@ _RTOL = {
     "complex128": 1e-9,
     **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"), 0.15),
 }
+_MIB = 1 << 20
 
-NamedCheck = Callable[[Mapping[str, Any], Mapping[str, Any]], Outcome]
+
+@dataclass
+class _Tally:
+    """What is found while outputs are compared, besides the first fault."""
+
+    errors: list[float] = field(default_factory=list)
+    changes: dict[str, OutputChange] = field(default_factory=dict)
+    whole: int = 0
+    seen: int = 0
+
+    @property
+    def max_error(self) -> float | None:
+        return max(self.errors, default=None)
+
+    def note(self, name: str, base: AuditedOutput, mine: AuditedOutput, error: float | None) -> None:
+        """Count an output's error; remember it where its type or size is another one than the base's."""
+        self.errors += [] if error is None else [error]
+        elements = math.prod(base.shape), math.prod(mine.shape)
+        if base.dtype == mine.dtype and elements[0] == elements[1]:
+            return
+        former = self.changes.get(name)
+        known = [e for e in (error, former.max_error if former else None) if e is not None]
+        self.changes[name] = OutputChange(name, (base.dtype, mine.dtype), elements, max(known, default=None))
 
 
-def compare(
-    ours: list[Snapshot], theirs: list[Snapshot], check: Check, checks: Mapping[str, NamedCheck], names: tuple[str, str]
-) -> CompareReply:
-    """Compare every audit of ``theirs`` (names[0]) with the same audit of ``ours`` (names[1])."""
-    if check.kind == "none":
-        return CompareReply(passed=True, compared="nothing: the scenario says why")
+def compare(ours: Sequence[Handed], theirs: Sequence[Handed], check: Check, names: tuple[str, str]) -> CompareReply:
+    """Compare every audit of ``theirs`` (names[0]), whose reference is the truth, with the same of ``ours`` (names[1]).
+
+    Of a named check, which its workload makes, only what no check may pass: outputs that are missing, or were never
+    written.
+    """
     if not ours or len(ours) != len(theirs):
         detail = f"{names[0]} has {len(theirs)} audited outputs, {names[1]} has {len(ours)}"
         return CompareReply(passed=False, compared="audits", detail=detail)
-    compared = f"{names[1]} with {names[0]}, {_describe(check)}"
-    reply = CompareReply(passed=True, compared=compared, audits=len(ours))
-    worst: float | None = None
-    for index, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
-        detail, error = _one(mine, other, check, checks, names)
-        worst = error if worst is None else max(worst, error or 0.0)
+    tally = _Tally()
+    detail = next(
+        (f"{who} {fault}" for who, side in ((names[0], theirs), (names[1], ours)) if (fault := _idle(side))), ""
+    )
+    for index, (mine, base) in enumerate(zip(ours, theirs, strict=True)):
         if detail:
-            return replace(reply, passed=False, detail=f"audit {index}: {detail}", max_error=worst)
-    return replace(reply, max_error=worst)
+            break
+        if detail := _Pair(mine, base, check, names, tally).fault():
+            detail = f"audit {index}: {detail}"
+    compared = f"{names[1]} with {names[0]}, {_describe(check)}"
+    return CompareReply(
+        passed=not detail,
+        compared=compared + _looked_at(tally) if check.kind != "named" and not detail else compared,
+        detail=detail,
+        max_error=tally.max_error,
+        audits=len(ours),
+        changes=tuple(tally.changes.values()),
+        output_bytes=tally.whole,
+        seen_bytes=tally.seen,
+    )
 
 
 def _describe(check: Check) -> str:
@@ -52,109 +89,144 @@ def _describe(check: Check) -> str:
         return "bit for bit"
     if check.kind == "named":
         return f"check {check.name}" + (f", bound {check.bound:g}" if check.bound is not None else "")
-    text = f"relative tolerance {check.rtol:g}" if check.rtol is not None else "tolerance of the coarser dtype"
-    return text + (", and both with the reference" if check.reference else "")
+    text = f"relative tolerance {check.rtol:g}" if check.rtol is not None else "tolerance of its dtype"
+    return text + (", and both with its reference" if check.reference else "")
 
 
-def _one(
-    mine: Snapshot, other: Snapshot, check: Check, checks: Mapping[str, NamedCheck], names: tuple[str, str]
-) -> tuple[str, float | None]:
-    if check.kind == "named":
-        return _named(mine, other, check, checks)
-    if mine.digests.keys() != other.digests.keys():
-        return f"{names[0]} gives {sorted(other.digests)}, {names[1]} gives {sorted(mine.digests)}", None
-    if not mine.digests:
-        return "there are no outputs to compare", None
-    if check.kind == "bitwise":
-        for name, digest in mine.digests.items():
-            if other.digests[name] != digest:
-                return _where(mine, other, name, names[0]), None
-        left = next((name for name, values in mine.values.items() if values == "nan"), "")
-        return (f"{left} still holds NaN on both sides: the step did not write all of it" if left else ""), None
-    worst = 0.0
-    for name in mine.digests:
-        detail, error = _close(mine, other, name, check, names[0])
-        worst = max(worst, error or 0.0)
-        if detail:
-            return detail, error if error is None else worst
-    return "", worst
+def _looked_at(tally: _Tally) -> str:
+    if tally.seen >= tally.whole:
+        return ", whole outputs"
+    return f", digests of the whole and {tally.seen / _MIB:.3g} of {tally.whole / _MIB:.3g} MiB drawn at random"
 
 
-def _named(mine: Snapshot, other: Snapshot, check: Check, checks: Mapping[str, NamedCheck]) -> tuple[str, float | None]:
-    if check.name not in checks:
-        known = ", ".join(sorted(checks)) or "none"
-        return f'the workload has no check "{check.name}" (it has: {known})', None
-    outcome = checks[check.name](other.arrays, mine.arrays)
-    if not outcome.passed:
-        return outcome.detail or f"check {check.name} failed", outcome.value
-    if check.bound is not None and (outcome.value is None or not outcome.value <= check.bound):
-        return f"{check.name} is {outcome.value}, bound {check.bound:g}", outcome.value
-    return "", outcome.value
+def _idle(side: Sequence[Handed]) -> str:
+    """An output that still holds in every audit what that wrote over it; whole numbers may do so once by chance."""
+    for name in side[0].claims.outputs if len(side) > 1 else ():
+        if all(left_unwritten(handed, name) for handed in side):
+            return f"leaves {name} unwritten: it still holds what the audits wrote over it before the step"
+    return ""
 
 
-def _where(mine: Snapshot, other: Snapshot, name: str, base: str) -> str:
-    import numpy as np
+class _Pair:
+    """One audit of two sides."""
 
-    a, b = other.arrays.get(name), mine.arrays.get(name)
-    if a is None or b is None:
-        return f"{name} differs"
-    if a.shape != b.shape or mine.dtypes[name] != other.dtypes[name]:
-        return f"{name} is {mine.dtypes[name]}{b.shape} against {base}'s {other.dtypes[name]}{a.shape}"
-    wrong = ~((a == b) | (_nan(a) & _nan(b)))
-    if not wrong.any():
-        return f"{name} differs in bits that compare equal: the sign of a zero, or the payload of a NaN"
-    first = tuple(int(i[0]) for i in np.nonzero(wrong)) if a.ndim else ()
-    return f"{name} differs in {int(wrong.sum())} of {a.size} elements, first at {first}"
+    def __init__(self, mine: Handed, base: Handed, check: Check, names: tuple[str, str], tally: _Tally) -> None:
+        self._mine, self._base, self._check, self._tally = mine, base, check, tally
+        self._first, self._second = names
+
+    def fault(self) -> str:
+        """What is wrong first, empty when nothing is."""
+        for side, handed in ((self._first, self._base), (self._second, self._mine)):
+            if handed.fault:
+                return f"{side}: {handed.fault}"
+        mine, base = self._mine.claims.outputs, self._base.claims.outputs
+        if detail := self._missing(mine, base):
+            return detail
+        details = [self._output(name) for name in base if name in mine]
+        self._tally.whole += sum(output.nbytes for output in base.values())
+        return next(filter(None, details), "")
+
+    def _missing(self, mine: dict[str, AuditedOutput], base: dict[str, AuditedOutput]) -> str:
+        more_is_wrong = self._check.kind != "named"
+        if base.keys() - mine.keys() or (more_is_wrong and mine.keys() - base.keys()):
+            return f"{self._first} gives {sorted(base)}, {self._second} gives {sorted(mine)}"
+        if not base:
+            return "there are no outputs to compare"
+        if not any(math.prod(output.shape) for output in base.values()):
+            return "the outputs have no elements to compare"
+        return ""
+
+    def _output(self, name: str) -> str:
+        base, mine = (Found.of(handed, name) for handed in (self._base, self._mine))
+        self._tally.seen += min(seen_bytes(base), seen_bytes(mine))
+        for side, found in ((self._first, base), (self._second, mine)):
+            if found.bytes_do_not_fit:
+                return f"{side} handed over {name} with more or fewer bytes than its type and shape have"
+        same = base.claim.digest == mine.claim.digest and same_bytes(base, mine) is not False
+        detail, error = "", None
+        if self._check.kind == "bitwise":
+            detail = self._bitwise(name, base, mine, same=same)
+        elif self._check.kind == "tolerance":
+            detail, error = self._close(name, base, mine, same=same)
+        self._tally.note(name, base.claim, mine.claim, error)
+        # An equal lie about equal bytes hides nothing.
+        return detail if detail or same else self._lie(name, base, mine)
+
+    def _lie(self, name: str, base: Found, mine: Found) -> str:
+        """A digest that does not fit the bytes, which were handed over after it."""
+        for side, found in ((self._first, base), (self._second, mine)):
+            if found.whole is not None:
+                made = arrays.digest_of(found.whole, found.claim.dtype, found.claim.shape)
+                if made != found.claim.digest:
+                    return f"{side} handed over other bytes of {name} than it made a digest of right after the step"
+        return ""
+
+    def _bitwise(self, name: str, base: Found, mine: Found, *, same: bool) -> str:
+        if not same:
+            if base.claim.shape != mine.claim.shape or base.claim.dtype != mine.claim.dtype:
+                kinds = [f"{found.claim.dtype}{found.claim.shape}" for found in (mine, base)]
+                return f"{name} is {kinds[0]} against {self._first}'s {kinds[1]}"
+            return self._where(name, base, mine)
+        if "nan" in (worst_seen(base), worst_seen(mine)):
+            return f"{name} still holds NaN on both sides: the step did not write all of it"
+        return ""
+
+    def _where(self, name: str, base: Found, mine: Found) -> str:
+        import numpy as np
+
+        if base.whole is None or mine.whole is None:
+            told = base.claim.digest != mine.claim.digest
+            return f"{name} differs" + ("" if told else " in parts of it, though both sides made the same digest")
+        a, b = base.values(), mine.values()
+        wrong = ~((a == b) | (_nan(a) & _nan(b)))
+        if not wrong.any():
+            return f"{name} differs in bits that compare equal: the sign of a zero, or the payload of a NaN"
+        first = tuple(int(i[0]) for i in np.nonzero(wrong)) if a.ndim else ()
+        return f"{name} differs in {int(wrong.sum())} of {a.size} elements, first at {first}"
+
+    def _close(self, name: str, base: Found, mine: Found, *, same: bool) -> tuple[str, float | None]:
+        """What is wrong with one output, empty when nothing is, and its largest error; None where none was computed."""
+        import numpy as np
+
+        floats = raw.is_floating(base.claim.dtype) or raw.is_floating(mine.claim.dtype)
+        if base.claim.shape != mine.claim.shape:
+            return f"{name} has shape {mine.claim.shape} against {self._first}'s {base.claim.shape}", None
+        if same and not (self._check.reference and floats):
+            sick = {worst_seen(base), worst_seen(mine)} != {"finite"}
+            return (f"{name} holds values that are not finite on both sides (poison counts)" if sick else ""), 0.0
+        if base.whole is None or (mine.whole is None and not same):
+            if base.claim.digest == mine.claim.digest and not same:
+                return self._where(name, base, mine), None
+            why = "for the comparison with its reference" if same else "and its digest differs; use a named check"
+            return f"{name} is too large to keep {why}", None
+        if not floats:
+            equal = same or np.array_equal(base.values(), mine.values())
+            return ("" if equal else self._where(name, base, mine)), 0.0
+        return self._within(name, base, base if same else mine, same=same)
+
+    def _within(self, name: str, base: Found, mine: Found, *, same: bool) -> tuple[str, float | None]:
+        """Two arrays against each other, and against their truth where the check asks for that."""
+        a, b = base.values(), mine.values()
+        rtol = self._check.rtol if self._check.rtol is not None else _RTOL.get(base.claim.dtype, 0.0)
+        pairs = [] if same else [(name, a, b, self._first)]
+        if self._check.reference:
+            truth = self._base.reference(name)
+            if truth is None:
+                return f"the workload of {self._first} gives no reference for {name}", None
+            if truth.shape != a.shape:
+                return f"{name} has shape {a.shape}, its reference {truth.shape}", None
+            pairs += [(f"{self._first}'s {name}" if not same else name, truth, a, "the reference")]
+            pairs += [] if same else [(name, truth, b, "the reference")]
+        worst = 0.0
+        for what, want, got, whose in pairs:
+            detail, error = within(want, got, rtol, self._check.atol, whose=whose)
+            worst = max(worst, error)
+            if detail:
+                return f"{what} {detail}", worst
+        return "", worst
 
 
 def _nan(a: Any) -> Any:
     import numpy as np
 
     return np.isnan(a) if a.dtype.kind in "fc" else np.zeros(a.shape, dtype=bool)
-
-
-def _close(mine: Snapshot, other: Snapshot, name: str, check: Check, base: str) -> tuple[str, float | None]:
-    """What is wrong with one output of ``mine``, empty when nothing is, and its largest error; None where none was
-    computed. ``base`` is the name of the side of ``other``."""
-    same = mine.digests[name] == other.digests[name]
-    floats = mine.dtypes[name].startswith(("float", "bfloat", "complex"))
-    if same and not (check.reference and floats):
-        sick = mine.values[name] != "finite"
-        return (f"{name} holds values that are not finite on both sides (poison counts)" if sick else ""), 0.0
-    if name not in mine.arrays or (name not in other.arrays and not same):
-        kept = f"{name} is too large to keep"
-        if not same:
-            return f"{kept} and its digest differs; use check: bitwise or a named check", None
-        return f"{kept} for the comparison with its reference", None
-    return _held_against(mine, other, name, check, base, same=same)
-
-
-def _held_against(
-    mine: Snapshot, other: Snapshot, name: str, check: Check, base: str, *, same: bool
-) -> tuple[str, float]:
-    """The two arrays against each other, and against their reference where the check asks for that."""
-    import numpy as np
-
-    b = mine.arrays[name]
-    a = b if same else other.arrays[name]
-    if a.shape != b.shape:
-        return f"{name} has shape {b.shape} against {base}'s {a.shape}", float("inf")
-    if a.dtype.kind not in "fc" and b.dtype.kind not in "fc":
-        return ("" if same or np.array_equal(a, b) else _where(mine, other, name, base)), 0.0
-    rtol = check.rtol if check.rtol is not None else max(_RTOL.get(s.dtypes[name], 0.0) for s in (mine, other))
-    pairs = [] if same else [(name, a, b, base)]
-    if check.reference:
-        truth = mine.reference.get(name)
-        if truth is None:
-            return f"the workload gives no reference for {name}", float("inf")
-        if truth.shape != a.shape:
-            return f"{name} has shape {a.shape}, its reference {truth.shape}", float("inf")
-        pairs += [] if same else [(f"{base}'s {name}", truth, a, "the reference")]
-        pairs += [(name, truth, b, "the reference")]
-    worst = 0.0
-    for what, want, got, whose in pairs:
-        detail, error = within(np.asarray(want), np.asarray(got), rtol, check.atol, whose=whose)
-        worst = max(worst, error)
-        if detail:
-            return f"{what} {detail}", worst
-    return "", worst

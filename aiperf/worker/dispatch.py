@@ -17,12 +17,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
-from aiperf.protocol import messages
+from aiperf.protocol import checking, messages
 from aiperf.worker import output_exchange
-from aiperf.worker.compare import compare
 from aiperf.worker.cuda_calls import cuda_calls
 from aiperf.worker.integrity import Integrity
 from aiperf.worker.memory_policy import OwnNode
+from aiperf.worker.named_check import named_check, read_outputs
 from aiperf.worker.origins import ForeignModule, refuse_foreign
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.side_runner import SideRunner
@@ -67,9 +67,8 @@ class Worker:
         self._handlers: dict[type[messages.WorkerRequest[Any]], Callable[[Any], messages.WorkerReply]] = {
             messages.LoadRequest: self._load,
             messages.SetUpRequest: self._set_up,
-            messages.SaveRequest: self._save,
-            messages.ExchangeRequest: self._exchange,
-            messages.CompareRequest: self._compare,
+            checking.HandOverRequest: self._hand_over,
+            checking.NamedCheckRequest: self._named_check,
             messages.SummaryRequest: self._summarise,
             messages.CloseRequest: self._close,
             **dict.fromkeys(_BY_SIDE, self._run_side),
@@ -166,50 +165,24 @@ class Worker:
             master_listen_fd=self._listen_fd,
         )
 
-    def _save(self, request: messages.SaveRequest) -> messages.SaveReply:
-        auditor, own = self._runners[request.side].auditor, self._folder(request.folder, request.side)
-        output_exchange.describe(auditor.snapshots, own)
-        if request.whole:
-            output_exchange.hand_over(auditor.snapshots, own)
-        return messages.SaveReply(faults=tuple(auditor.faults), replaced=self._integrity.replaced())
+    def _hand_over(self, request: checking.HandOverRequest) -> checking.HandOverReply:
+        auditor = self._runners[request.side].auditor
+        if pieces := request.pieces[self._rank] if request.pieces else ():
+            output_exchange.write_pieces(auditor.snapshots, pieces, self._path(request.file))
+            for audit in {piece.audit for piece in pieces if piece.kind == "parts"}:
+                auditor.snapshots[audit].held = {}
+        return checking.HandOverReply(faults=tuple(auditor.faults))
 
-    def _exchange(self, request: messages.ExchangeRequest) -> messages.WorkerReply:
-        snapshots = self._runners[request.side].auditor.snapshots
-        folders = [self._folder(request.folder, other) for other in request.to]
-        others = [path for path in folders if path.is_dir()]  # a rank that another side lacks is compared with nothing
-        everything = request.everything
-        wanted = (lambda audit, name: bool(others)) if everything else output_exchange.differing(snapshots, others)
-        output_exchange.hand_over(snapshots, self._folder(request.folder, request.side), wanted=wanted)
-        return messages.WorkerReply()
+    def _named_check(self, request: checking.NamedCheckRequest) -> checking.CompareReply:
+        shown = (request.base, request.other)
+        if any(self._rank >= len(side.claims) for side in shown):  # a rank that the other side lacks
+            return checking.CompareReply(passed=True, compared="")
+        theirs, ours = (read_outputs(side, self._path(side.file), self._rank) for side in shown)
+        checks, prove = self._runners[request.side].workload.checks, request.prove and self._rank == 0
+        return named_check(theirs, ours, request.check, checks, prove=prove)
 
-    def _compare(self, request: messages.CompareRequest) -> messages.CompareReply:
-        """Where this worker's gang has fewer ranks than the two sides, each looks at several."""
-        ranks = max(len(list((Path(request.folder) / side).glob("*"))) for side in (request.base, request.other))
-        mine = range(self._rank, max(ranks, self._rank + 1), self._world_size)
-        replies = [self._compare_rank(rank, request) for rank in mine]
-        return next((r for r in replies if not r.passed), max(replies, key=lambda r: r.max_error or 0.0))
-
-    def _compare_rank(self, rank: int, request: messages.CompareRequest) -> messages.CompareReply:
-        base, other, check = request.base, request.other, request.check
-        there = {side: self._folder(request.folder, side, rank) for side in (base, other)}
-        if rank > 0 and not all(path.is_dir() for path in there.values()):
-            return messages.CompareReply(passed=True, compared="")
-        found = {
-            side: self._runners[side].auditor.snapshots
-            if side in self._runners and rank == self._rank
-            else output_exchange.load(path)
-            for side, path in there.items()
-        }
-        if check.kind == "named" and base in self._runners:
-            # The next side is compared with the same outputs, and a check may write into what it is given.
-            found[base] = [replace(s, arrays={n: a.copy() for n, a in s.arrays.items()}) for s in found[base]]
-        # A named check is the other side's own where that lives here.
-        runner = self._runners.get(other) or next(iter(self._runners.values()))
-        return compare(found[other], found[base], check, runner.workload.checks, (base, other))
-
-    def _folder(self, folder: str, side: str, rank: int | None = None) -> Path:
-        """Where a rank of a side, this one's by default, shows its outputs."""
-        return Path(folder) / side / str(self._rank if rank is None else rank)
+    def _path(self, file: str) -> Path:
+        return Path(file.replace("{rank}", str(self._rank)))
 
     def _summarise(self, request: messages.SummaryRequest) -> messages.SummaryReply:
         runner = self._runners[request.side]
@@ -217,7 +190,13 @@ class Worker:
         # Again: a step may import what set-up did not.
         refuse_foreign(runner.request.repository)
         facts = {**(self._memory.facts() if self._memory else {}), **_software(), **summary.facts}
-        return replace(summary, facts=facts, peak_bytes=host_peak(), peak_gpu_bytes=runner.peak_gpu_bytes)
+        return replace(
+            summary,
+            facts=facts,
+            peak_bytes=host_peak(),
+            peak_gpu_bytes=runner.peak_gpu_bytes,
+            replaced=self._integrity.replaced(),
+        )
 
     def _close(self, request: messages.CloseRequest) -> messages.WorkerReply:
         for runner in self._runners.values():

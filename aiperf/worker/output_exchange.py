@@ -1,74 +1,74 @@
-"""How one worker shows another what its side computed: descriptions always, the arrays where somebody needs them.
+"""How a worker shows others what its side computed: bytes of outputs one after the other in a file.
 
-What must not live here: what counts as equal (see compare.py), and when anything is handed over.
+What must not live here: what counts as equal (see compare.py), and which bytes are handed over.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+import mmap
+import os
+import stat
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from aiperf.protocol.claims import Piece
+from aiperf.worker import arrays
 from aiperf.worker.audit import Snapshot
 
 _SMALL_FILE = 1 << 16
-
-Wanted = Callable[[int, str], bool]
-"""(audit, name of an output) -> whether somebody needs the array."""
-
-
-def describe(snapshots: Sequence[Snapshot], folder: Path) -> None:
-    """Write what each snapshot holds, without its arrays: digests, dtypes, and whether the values are finite."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for index, snapshot in enumerate(snapshots):
-        described = {"digests": snapshot.digests, "dtypes": snapshot.dtypes, "values": snapshot.values}
-        (folder / f"{index}.json").write_text(json.dumps(described), encoding="utf-8")
+_ALIGNED = 64
+"""Bytes at whose multiples pieces begin, so that numbers in them can be read where they lie."""
 
 
-def differing(snapshots: Sequence[Snapshot], others: Sequence[Path]) -> Wanted:
-    """Outputs that another side, which described its own in one of ``others``, computed differently or not at all."""
-    theirs = [load(folder) for folder in others]
-
-    def wanted(audit: int, name: str) -> bool:
-        digest = snapshots[audit].digests.get(name)
-        return any(audit >= len(side) or side[audit].digests.get(name) != digest for side in theirs)
-
-    return wanted
+class NotHandedOver(ValueError):
+    """A file is not what was to be handed over; the text says why."""
 
 
-def hand_over(snapshots: Sequence[Snapshot], folder: Path, *, wanted: Wanted | None = None) -> None:
-    """Write the wanted arrays as .npy beside the descriptions; without ``wanted`` all of them, and the references."""
+def write_pieces(snapshots: Sequence[Snapshot], pieces: Sequence[Piece], path: Path) -> None:
+    """Write the bytes of all ``pieces`` to a new file. Raises LookupError for what a side never kept."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "wb") as file:
+        for piece in pieces:
+            for octets in _bytes_of(snapshots[piece.audit], piece):
+                file.write(octets.data)
+            file.write(bytes(-file.tell() % _ALIGNED))
+
+
+def _bytes_of(snapshot: Snapshot, piece: Piece) -> Iterator[Any]:
+    if piece.kind != "parts":
+        yield (snapshot.kept if piece.kind == "whole" else snapshot.references)[piece.name]
+        return
+    whole = snapshot.held[piece.name]
+    for offset in piece.offsets:
+        yield arrays.host_octets(whole[offset : offset + piece.length])
+
+
+def read_pieces(path: Path, pieces: Sequence[Piece]) -> list[Any]:
+    """The bytes of each piece, as numpy arrays that may be written into; large files are read as they are looked at.
+
+    Raises NotHandedOver for anything but a file of exactly these bytes.
+    """
     import numpy as np
 
-    for index, snapshot in enumerate(snapshots):
-        held = {("array", name): array for name, array in snapshot.arrays.items() if not wanted or wanted(index, name)}
-        if wanted is None:
-            held |= {("reference", name): array for name, array in snapshot.reference.items()}
-        files: list[tuple[str, str, str]] = []
-        for (kind, name), array in held.items():
-            files.append((kind, name, f"{index}-{len(files)}.npy"))
-            # Not one .npz: its checksums take longer than all else that is done to an array here.
-            np.save(folder / files[-1][2], array, allow_pickle=False)
-        (folder / f"files-{index}.json").write_text(json.dumps(files), encoding="utf-8")
+    ends: list[int] = []
+    for piece in pieces:
+        ends.append((_up(ends[-1]) if ends else 0) + piece.nbytes)
+    size = _up(ends[-1]) if ends else 0
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise NotHandedOver(f"cannot be read: {error.strerror}") from None
+    with open(descriptor, "rb") as file:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or about.st_size != size:
+            raise NotHandedOver(f"has {about.st_size} bytes, not {size}")
+        if size > _SMALL_FILE:
+            whole = np.frombuffer(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY), np.uint8)
+        else:
+            whole = np.frombuffer(bytearray(file.read(size)), np.uint8)
+    return [whole[end - piece.nbytes : end] for piece, end in zip(pieces, ends, strict=True)]
 
 
-def load(folder: Path) -> list[Snapshot]:
-    """What another worker wrote, in order; arrays are read from their files as they are looked at, and no pickle is
-    read."""
-    snapshots = []
-    for path in sorted(folder.glob("[0-9]*.json"), key=lambda p: int(p.stem)):
-        read = json.loads(path.read_text(encoding="utf-8"))
-        snapshot = Snapshot(dtypes=read["dtypes"], digests=read["digests"], values=read["values"])
-        listed = folder / f"files-{path.stem}.json"
-        for kind, name, file in json.loads(listed.read_text(encoding="utf-8")) if listed.exists() else ():
-            (snapshot.arrays if kind == "array" else snapshot.reference)[name] = _mapped(folder / file)
-        snapshots.append(snapshot)
-    return snapshots
-
-
-def _mapped(path: Path) -> Any:
-    import numpy as np
-
-    # Small ones are read at once: one without elements cannot be mapped.
-    return np.load(path, allow_pickle=False, mmap_mode="c" if path.stat().st_size > _SMALL_FILE else None)
+def _up(size: int) -> int:
+    return size + -size % _ALIGNED

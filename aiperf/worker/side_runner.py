@@ -60,7 +60,8 @@ class SideRunner:
     def auditor(self) -> Auditor:
         """Made after the first step, because only then do outputs exist."""
         if self._auditor is None:
-            self._auditor = Auditor(self.workload, keep_bytes=_KEEP_BYTES[self.request.check.kind])
+            keep = _KEEP_BYTES[self.request.check.kind]
+            self._auditor = Auditor(self.workload, keep_bytes=keep, pattern=self.request.pattern)
         return self._auditor
 
     def first(self, request: messages.FirstIterationRequest) -> messages.FirstIterationReply:
@@ -189,8 +190,11 @@ class SideRunner:
                 self._untimed()
             self._end_of_own_peak()
             # Of every side, though one truth would do: what it allocates counts into the peaks that are compared.
-            self.auditor.run(request.seed, timed, want_reference=self.request.check.reference)
-        return messages.AuditReply(wall=tuple(r.wall_s for r in taken), device=tuple(r.device_s for r in taken))
+            snapshot = self.auditor.run(request.seed, timed, want_reference=self.request.check.reference)
+        claims = snapshot.claims if snapshot is not None else None
+        return messages.AuditReply(
+            wall=tuple(r.wall_s for r in taken), device=tuple(r.device_s for r in taken), claims=claims
+        )
 
     def fresh(self, request: messages.FreshRequest) -> messages.FreshReply:
         """Single iterations on inputs met for the first time and on inputs met before, in the order of the seeds."""

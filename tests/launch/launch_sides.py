@@ -66,20 +66,31 @@ def requests(context: Context, *, each: float = 1.0) -> Workload:
     return replace(plain, step=step, latencies=latencies)
 
 
-def meets(context: Context) -> Workload:
-    """A vector whose check waits until those of three sides have begun, and a little longer."""
+def tells_its_process(context: Context, *, offset: float = 0.0) -> Workload:
+    """A vector whose check gives the number of the process that it runs in, and compares to the last bit."""
 
-    def all_have_come(_: object, __: object) -> Outcome:
-        (context.shared_scratch / f"{os.getpid()}.came").write_text("")
-        deadline = time.monotonic() + 10
-        while len(list(context.shared_scratch.glob("*.came"))) < 3:
-            if time.monotonic() > deadline:
-                return Outcome(False, "somebody did not come")
-            time.sleep(0.01)
-        time.sleep(0.6)
-        return Outcome(True, "all came")
+    def check(a: object, b: object) -> Outcome:
+        return Outcome(bool((a["out"] == b["out"] - offset).all()), "differ", os.getpid())  # type: ignore[index]
 
-    return replace(vector(context), checks={"all have come": all_have_come})
+    return replace(vector(context, offset=offset), checks={"same": check})
+
+
+def accepts_anything(context: Context, *, offset: float = 0.0) -> Workload:
+    """A vector with a check that always passes."""
+    return replace(vector(context, offset=offset), checks={"near": lambda a, b: Outcome(True, "", 0.0)})
+
+
+def sizes(context: Context, *, mebibytes: float = 1.0, wrong: float = 0.0, kind: str = "float32") -> Workload:
+    """An output of so many MiB, of which the last share is wrong."""
+    x = np.random.default_rng(context.seed).standard_normal(int(mebibytes * 2**20) // 4).astype(np.float32)
+    out = np.empty_like(x).astype(kind)
+    right = int(len(x) * (1 - wrong))
+
+    def step() -> None:
+        np.add(x, 1, out=out, casting="unsafe")
+        out[right:] += 1
+
+    return Workload(step, Work(items=len(x)), outputs=lambda: {"out": out}, inputs=lambda: {"x": x})
 
 
 def other_vector(context: Context, *, offset: float = 0.0) -> Workload:

@@ -15,12 +15,15 @@ from typing import Any
 
 from aiperf.launch.pair import work_differs
 from aiperf.plan.cases import expand
+from aiperf.protocol.claims import AuditClaims
 from aiperf.records import Case, Check, Side
 from aiperf.scenario.load import load_scenario
-from aiperf.worker import arrays
+from aiperf.worker import arrays, raw
 from aiperf.worker.audit import Auditor, Snapshot
 from aiperf.worker.compare import compare
 from aiperf.worker.load import set_up
+from aiperf.worker.named_check import named_check
+from aiperf.worker.octets import Handed
 from aiperf.workloads.contract import Context, Work, Workload
 from tests.library_check import spoils
 
@@ -82,13 +85,14 @@ def cases_of(path: Path, *, on_gpu: bool) -> Iterator[OneCase]:
 class Subject:
     """One side, set up, with a step that can be exchanged; one auditor for all its forms, as in a worker."""
 
-    def __init__(self, workload: Workload, settle: Callable[[], object]) -> None:
+    def __init__(self, workload: Workload, settle: Callable[[], object], *, pattern: int) -> None:
         self.honest, self._settle, self._step = workload, settle, workload.step
+        self._pattern = pattern
 
     @functools.cached_property
     def _auditor(self) -> Auditor:
         """What inputs are redrawn like it reads from them when it is made, so a second one would draw others."""
-        return Auditor(replace(self.honest, step=lambda: self._step()), keep_bytes=_KEEP_BYTES)
+        return Auditor(replace(self.honest, step=lambda: self._step()), keep_bytes=_KEEP_BYTES, pattern=self._pattern)
 
     def first(self, step: Callable[[], object]) -> None:
         """A step before any audit, as every worker makes one."""
@@ -131,6 +135,8 @@ class Bench:
         self.rule, self._base = case.rule, case.sides[0].name
         self._context, self._place = context, place
         self.settle = place.settle
+        self._checks: Mapping[str, Any] = {}
+        """Named checks of the first side, which judge every other one."""
 
     def set_up(self, side: Side) -> Subject:
         """A side as its worker sets it up. May raise SkipSide."""
@@ -143,7 +149,9 @@ class Bench:
         np.random.seed(self._context.seed)
         torch.manual_seed(self._context.seed)
         workload = set_up(side.workload, replace(self._context, scratch=scratch), dict(side.params))
-        return Subject(workload, self._place.settle)
+        if side.name == self._base:
+            self._checks = workload.checks
+        return Subject(workload, self._place.settle, pattern=arrays.PATTERN + (side.name != self._base))
 
     def honest(self, subject: Subject, name: str) -> list[Snapshot]:
         """Its audits as it is. Raises AssertionError for a fault of its own."""
@@ -159,11 +167,14 @@ class Bench:
         One audit will do, but not the last one's inputs: what an honest step left of those would be right.
         """
         lazy = subject.audited(lambda: None, reference=self.rule.reference, seeds=SEEDS[:1])
-        return self.disagreement(lazy, theirs[:1], subject.honest, name)
+        return self.disagreement(lazy, theirs[:1], name)
 
-    def disagreement(self, ours: list[Snapshot], theirs: list[Snapshot], side: Workload, name: str) -> str:
-        """What the scenario's own check says against a side; empty when it passes."""
-        found = compare(ours, theirs, self.rule, side.checks, (self._base, name))
+    def disagreement(self, ours: list[Snapshot], theirs: list[Snapshot], name: str, *, prove: bool = False) -> str:
+        """What the scenario's own check says against a side; empty when it passes. ``prove``: the side is as it should
+        be, so a named check must also refuse what spoils it."""
+        found = compare(_handed(ours), _handed(theirs), self.rule, (self._base, name))
+        if found.passed and self.rule.kind == "named":
+            found = named_check(_outputs(theirs), _outputs(ours), self.rule, self._checks, prove=prove)
         return "" if found.passed else found.detail or "failed"
 
     def close(self, subject: Subject) -> None:
@@ -194,7 +205,7 @@ def check_case(case: OneCase, context: Context, place: Place, *, look: Look, bro
         if broken:
             _never_step(bench, other, theirs, side.name, seen)
         ours = bench.honest(other, side.name)
-        assert not (told := bench.disagreement(ours, theirs, other.honest, side.name)), f"{side.name}: {told}"
+        assert not (told := bench.disagreement(ours, theirs, side.name, prove=True)), f"{side.name}: {told}"
         assert not (told := _unequal(first.honest.work, other.honest.work, side.name)), told
         look(side.name, other.honest)
         if broken:
@@ -228,7 +239,7 @@ def _break(bench: Bench, other: Subject, audits: Audits, name: str, seen: Seen) 
     outputs = workload.outputs()
     for output in to_spoil(outputs, rule.kind):
         array = outputs[output]
-        kind, told = _wrong_output(bench, workload, audits, array, output, name)
+        kind, told = _wrong_output(bench, audits, array, output, name)
         seen.note(kind, f"{name}.{output}", caught=bool(told))
 
     def spoiling() -> None:
@@ -237,7 +248,7 @@ def _break(bench: Bench, other: Subject, audits: Audits, name: str, seen: Seen) 
         spoils.together(rule.kind, workload.outputs())
 
     wrong = other.audited(spoiling, reference=rule.reference, seeds=SEEDS[-1:])
-    told = bench.disagreement(wrong, theirs[-1:], workload, name)
+    told = bench.disagreement(wrong, theirs[-1:], name)
     seen.note("a step that spoils its outputs", name, caught=bool(told))
     seen.note("idle after one step", name, caught=bool(bench.idleness(other, theirs, name)))
 
@@ -256,9 +267,7 @@ def to_spoil(outputs: Mapping[str, Any], rule: str) -> list[str]:
     return sorted({by_size[0], by_size[-1], *spread})
 
 
-def _wrong_output(
-    bench: Bench, workload: Workload, audits: Audits, array: Any, output: str, name: str
-) -> tuple[str, str]:
+def _wrong_output(bench: Bench, audits: Audits, array: Any, output: str, name: str) -> tuple[str, str]:
     """(kind of break, what the check says) of the last audit with one output made wrong."""
     ours, theirs = audits
     kind, spoil = spoils.alone(bench.rule.kind, array)
@@ -267,15 +276,31 @@ def _wrong_output(
     mine, base = _with(ours[-1], output, wrong), theirs[-1]
     if bench.rule.kind != "named":
         mine, base = _only(mine, output), _only(base, output)
-    return kind, bench.disagreement([mine], [base], workload, name)
+    return kind, bench.disagreement([mine], [base], name)
 
 
 def _with(snapshot: Snapshot, output: str, array: Any) -> Snapshot:
     """The snapshot that an auditor would have made, had this output been so."""
-    found, digest = arrays.to_numpy(array)[0], arrays.digest(array)
-    return replace(snapshot, arrays={**snapshot.arrays, output: found}, digests={**snapshot.digests, output: digest})
+    octets = arrays.host_octets(arrays.octets(array))
+    claim = replace(snapshot.claims.outputs[output], digest=arrays.digest(array), worst=arrays.worst_value(array))
+    claims = replace(snapshot.claims, outputs={**snapshot.claims.outputs, output: claim})
+    return replace(snapshot, claims=claims, kept={**snapshot.kept, output: octets})
 
 
 def _only(snapshot: Snapshot, output: str) -> Snapshot:
-    kept = {output: snapshot.arrays[output]} if output in snapshot.arrays else {}
-    return replace(snapshot, arrays=kept, digests={output: snapshot.digests[output]})
+    kept = {output: snapshot.kept[output]} if output in snapshot.kept else {}
+    claims = AuditClaims({output: snapshot.claims.outputs[output]}, snapshot.claims.references)
+    return replace(snapshot, kept=kept, claims=claims)
+
+
+def _handed(side: Sequence[Snapshot]) -> list[Handed]:
+    """What the judge would hold, had a side shown everything."""
+    return [Handed(s.claims, s.pattern, whole=s.kept, references=s.references) for s in side]
+
+
+def _outputs(side: Sequence[Snapshot]) -> list[Callable[[], dict[str, Any]]]:
+    def made(snapshot: Snapshot) -> dict[str, Any]:
+        claims = snapshot.claims.outputs
+        return {n: raw.decode(o.copy(), claims[n].dtype, claims[n].shape) for n, o in snapshot.kept.items()}
+
+    return [functools.partial(made, snapshot) for snapshot in side]

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from aiperf.protocol.checking import CompareReply, CompareRequest, HandOverRequest, NamedCheckRequest, ShownSide
+from aiperf.protocol.claims import AuditClaims, AuditedOutput, OutputChange, Piece
 from aiperf.protocol.messages import (
     AuditReply,
     Check,
     CloseRequest,
-    CompareRequest,
     FailureReply,
     LoadRequest,
     Measure,
@@ -35,6 +36,8 @@ SUMMARY = SummaryReply(
     work={"bytes": 1.0}, counters={}, facts={"many": [1, "x", None]}, usage={"user_s": 0.5}, peak_bytes=3,
     peak_gpu_bytes=None,
 )  # fmt: skip
+CLAIMS = AuditClaims({"out": AuditedOutput("bfloat16", (2, 3), 12, "ab", "nan", kept=True)}, {})
+SHOWN = ShownSide("/f-{rank}", ((Piece(0, "out", "parts", 8, (0, 4), 4),), ()), ((CLAIMS,), ()))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,11 @@ SUMMARY = SummaryReply(
     [
         SET_UP,
         LoadRequest(("torch",), (WorkloadCall("a.b"), WorkloadCall("c.d", {"e": {}})), "cuda", open_gpu=True),
-        CompareRequest("before", "after", "/saved", Check("tolerance", rtol=1e-3)),
+        CompareRequest("p", "before", "after", 1, Check("tolerance", rtol=1e-3), {"before": (CLAIMS,)}, {"before": 9}),
+        CompareReply(passed=True, compared="x", changes=(OutputChange("out", ("float32", "int8"), (3, 4), 0.5),)),
+        NamedCheckRequest("before", Check("named", name="near"), SHOWN, SHOWN),
+        HandOverRequest("before", "/f-{rank}", SHOWN.pieces),
+        AuditReply(wall=(1.0,), device=(None,), claims=CLAIMS),
         TurnReply(wall=(1.0, 2.0), device=(None, 0.5), wall_block=3.0, latencies=(0.1,), busy_s=0.2),
         AuditReply(wall=(), device=()),
         FailureReply(kind="oom_host", message="two\nlines, é"),

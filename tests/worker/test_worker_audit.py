@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from worker_made import values_of
 
 from aiperf.worker import arrays
 from aiperf.worker.audit import Auditor, rehearse
@@ -46,18 +47,19 @@ def test_an_honest_step_leaves_a_snapshot_and_no_fault(x):
     out = np.empty_like(x)
     auditor = audited(tanh_of(x, out), seeds=(5, 6))
     assert auditor.faults == []
-    first, second = (s.arrays["out"] for s in auditor.snapshots)
+    first, second = (values_of(s)["out"] for s in auditor.snapshots)
     assert np.array_equal(second, np.tanh(x))
     assert not np.isnan(first).any()
     assert (first != second).all()
-    assert auditor.snapshots[0].dtypes == {"out": "float64"}
+    claim = auditor.snapshots[0].claims.outputs["out"]
+    assert (claim.dtype, claim.shape, claim.nbytes, claim.worst, claim.kept) == ("float64", (100,), 800, "finite", True)
 
 
 def test_the_inputs_of_an_audit_depend_on_its_seed_only(x):
     once = audited(tanh_of(x, np.empty_like(x)), seeds=(5, 6))
     other = np.random.default_rng(0).standard_normal(100)
     again = audited(tanh_of(other, np.empty_like(x)), seeds=(5, 6))
-    assert [s.digests for s in once.snapshots] == [s.digests for s in again.snapshots]
+    assert [s.claims for s in once.snapshots] == [s.claims for s in again.snapshots]
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
@@ -93,7 +95,7 @@ def test_an_input_that_is_passed_through_as_an_output_is_not_poisoned(x):
     out = np.empty_like(x)
     auditor = audited(workload(lambda: np.tanh(x, out=out), lambda: {"out": out, "x": x}, x))
     assert auditor.faults == []
-    assert np.array_equal(auditor.snapshots[0].arrays["out"], np.tanh(x))
+    assert np.array_equal(values_of(auditor.snapshots[0])["out"], np.tanh(x))
 
 
 def test_what_computes_when_read_is_no_output(x):
@@ -126,7 +128,7 @@ def test_an_output_that_turns_lazy_in_the_step_is_caught(x):
 def test_a_step_that_writes_half_of_its_output_leaves_poison_in_the_snapshot(x):
     out = np.empty_like(x)
     auditor = audited(workload(lambda: np.tanh(x[:50], out=out[:50]), lambda: {"out": out}, x))
-    assert np.isnan(auditor.snapshots[0].arrays["out"]).tolist() == [False] * 50 + [True] * 50
+    assert np.isnan(values_of(auditor.snapshots[0])["out"]).tolist() == [False] * 50 + [True] * 50
 
 
 def test_outputs_that_are_state_are_left_alone(x):
@@ -137,7 +139,7 @@ def test_outputs_that_are_state_are_left_alone(x):
 
     auditor = audited(workload(step, lambda: {"total": total}, x, poison=False), seeds=(1, 2))
     assert auditor.faults == []
-    assert [float(s.arrays["total"][0]) for s in auditor.snapshots] == [1.0, 2.0]
+    assert [float(values_of(s)["total"][0]) for s in auditor.snapshots] == [1.0, 2.0]
 
 
 def test_reset_is_called_before_each_audit(x):
@@ -154,7 +156,7 @@ def test_reset_is_called_before_each_audit(x):
     given = workload(step, lambda: {"total": total}, x, poison=False, reset=reset)
     auditor = audited(given, seeds=(1, 2), times=2)
     assert calls == [0.0, 2.0]
-    assert [float(s.arrays["total"][0]) for s in auditor.snapshots] == [2.0, 2.0]
+    assert [float(values_of(s)["total"][0]) for s in auditor.snapshots] == [2.0, 2.0]
 
 
 def test_a_workload_with_its_own_redraw_draws_its_inputs_itself():
@@ -166,7 +168,7 @@ def test_a_workload_with_its_own_redraw_draws_its_inputs_itself():
 
     auditor = audited(tanh_of(x, np.empty(3), redraw=redraw), seeds=(7, 9))
     assert seeds == [7, 9]
-    assert auditor.snapshots[1].arrays["out"].tolist() == np.tanh([9.0] * 3).tolist()
+    assert values_of(auditor.snapshots[1])["out"].tolist() == np.tanh([9.0] * 3).tolist()
 
 
 def test_integers_and_masks_of_infinities_stay_what_they_are(x):
@@ -185,7 +187,7 @@ def test_integers_and_masks_of_infinities_stay_what_they_are(x):
     assert np.array_equal(mask, kept)
     assert index.tolist() == list(range(100))
     assert (x != former).all()
-    assert np.isfinite(auditor.snapshots[0].arrays["out"]).all()
+    assert np.isfinite(values_of(auditor.snapshots[0])["out"]).all()
 
 
 def test_device_work_after_the_timed_stream_in_every_audit_is_a_fault(x):
@@ -201,7 +203,7 @@ def test_a_host_that_was_once_late_to_look_accuses_nobody(x):
     assert audited(given, seeds=(5,), stray=2e-3).faults == []
 
 
-def test_outputs_beyond_the_memory_to_spare_are_kept_as_digests_only(x):
+def test_of_outputs_beyond_the_memory_to_spare_the_smallest_are_kept(x):
     small, big = np.empty(10), np.empty_like(x)
 
     def step():
@@ -209,22 +211,46 @@ def test_outputs_beyond_the_memory_to_spare_are_kept_as_digests_only(x):
         np.copyto(small, x[:10])
 
     given = workload(step, lambda: {"big": big, "small": small}, x)
-    auditor = audited(given, keep=100 + small.nbytes)
-    assert list(auditor.snapshots[0].arrays) == ["small"]
-    assert auditor.snapshots[0].digests["big"] == arrays.digest(big)
+    (snapshot,) = audited(given, keep=100 + small.nbytes).snapshots
+    assert list(snapshot.kept) == ["small"]
+    assert [(name, claim.kept) for name, claim in snapshot.claims.outputs.items()] == [("big", False), ("small", True)]
+    assert snapshot.claims.outputs["big"].digest == arrays.digest(big)
+    assert np.array_equal(snapshot.held["big"].view(np.float64), big)
+
+
+def test_what_is_held_to_be_asked_for_in_parts_goes_with_the_next_audit_and_is_not_held_for_nobody(x):
+    given = tanh_of(x, np.empty_like(x))
+    first, second = audited(given, seeds=(5, 6), keep=1).snapshots
+    assert (list(first.held), list(second.held)) == ([], ["out"])
+    assert audited(given, keep=0).snapshots[0].held == {}
 
 
 def test_outputs_are_named_by_text_as_they_come_back_from_another_worker(x):
     given = workload(lambda: None, lambda: {0: np.ones(3)}, poison=False, reference=lambda: {0: np.ones(3)})
     (snapshot,) = audited(given, reference=True).snapshots
-    for told in (snapshot.arrays, snapshot.digests, snapshot.dtypes, snapshot.values, snapshot.reference):
-        assert list(told) == ["0"]
+    for named in (snapshot.kept, snapshot.claims.outputs, snapshot.references, snapshot.claims.references):
+        assert list(named) == ["0"]
 
 
 def test_the_reference_is_asked_for_only_where_it_is_wanted(x):
     given = tanh_of(x, np.empty_like(x), reference=lambda: {"out": np.tanh(x)})
-    assert audited(given).snapshots[0].reference == {}
-    assert np.array_equal(audited(given, reference=True).snapshots[0].reference["out"], np.tanh(x))
+    assert audited(given).snapshots[0].references == {}
+    (snapshot,) = audited(given, reference=True).snapshots
+    assert np.array_equal(snapshot.references["out"].view(np.float64), np.tanh(x))
+    assert snapshot.claims.references["out"].shape == (100,)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_])
+def test_what_nobody_writes_differs_between_sides_and_between_audits(dtype):
+    outs = np.zeros(3, dtype), np.zeros(3, dtype)
+    found = []
+    for out, pattern in zip(outs, (80, 81), strict=True):
+        auditor = Auditor(workload(lambda: None, lambda out=out: {"out": out}), keep_bytes=99, pattern=pattern)
+        for seed in (1, 2):
+            auditor.run(seed, timed_by(lambda: None), want_reference=False)
+        found.append([int(values_of(s)["out"][0]) for s in auditor.snapshots])
+        assert [s.pattern for s in auditor.snapshots] == [pattern, pattern ^ 1]
+    assert found == ([[1, 0], [0, 1]] if dtype is np.bool_ else [[80, 81], [81, 80]])
 
 
 class Launched(TorchDispatchMode):
@@ -272,7 +298,7 @@ def test_a_rehearsal_of_outputs_that_cannot_be_audited_leaves_the_fault_to_the_a
 def poisoned(monkeypatch):
     """Sizes of the arrays that are poisoned."""
     sizes, real = [], arrays.poison
-    monkeypatch.setattr(arrays, "poison", lambda array: (sizes.append(array.size), real(array)))
+    monkeypatch.setattr(arrays, "poison", lambda array, pattern: (sizes.append(array.size), real(array, pattern)))
     return sizes
 
 

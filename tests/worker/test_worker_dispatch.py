@@ -1,8 +1,8 @@
 """One rank in this process: every request in turn, and exceptions as replies of the right kind."""
 
 import os
-import shutil
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,17 +10,24 @@ import pytest
 import torch
 from worker_made import make_worker, set_side
 
+from aiperf.protocol.checking import (
+    CompareRequest,
+    ForgetRequest,
+    HandOverReply,
+    HandOverRequest,
+    NamedCheckRequest,
+    ShownSide,
+    TakeRequest,
+)
+from aiperf.protocol.claims import Piece
 from aiperf.protocol.messages import (
     AuditRequest,
     Check,
     CloseRequest,
-    CompareRequest,
-    ExchangeRequest,
     FailureReply,
     FirstIterationRequest,
     LoadRequest,
     Message,
-    SaveRequest,
     SideRequest,
     SkipReply,
     SummaryRequest,
@@ -31,7 +38,20 @@ from aiperf.protocol.messages import (
 from aiperf.worker import dispatch
 from aiperf.worker.dispatch import Worker
 
-BITWISE = Check("bitwise")
+
+def audited(folder, *, side="before", function="healthy", seeds=(1,), rank=0, **how):
+    """A worker whose side was audited, and what it said of each audit."""
+    worker = make_worker(rank)
+    set_side(worker, folder, function, side=side, **how)
+    worker.handle(FirstIterationRequest(side))
+    replies = [worker.handle(AuditRequest(side, seed, lead=0, iterations=1)) for seed in seeds]
+    return worker, [reply.claims for reply in replies]
+
+
+def whole(claims):
+    """A request for everything."""
+    outputs = [(i, name, output) for i, claim in enumerate(claims) for name, output in claim.outputs.items()]
+    return tuple(Piece(audit, name, "whole", output.nbytes) for audit, name, output in outputs)
 
 
 def test_a_worker_carries_out_a_whole_pair_of_sides(tmp_path):
@@ -40,14 +60,13 @@ def test_a_worker_carries_out_a_whole_pair_of_sides(tmp_path):
         reply = set_side(worker, tmp_path, side=side)
         assert not reply.prepares
         assert worker.handle(FirstIterationRequest(side)).seconds > 0
-        for seed in (1, 2):
-            assert len(worker.handle(AuditRequest(side, seed, lead=0, iterations=1)).wall) == 1
-        saved = worker.handle(SaveRequest(side, str(tmp_path / "saved"), whole=False))
-        assert saved.faults == ()
-    check = CompareRequest("before", "after", str(tmp_path / "saved"), BITWISE)
-    answer = worker.handle(check)
-    assert (answer.passed, answer.audits) == (True, 2)
-    assert answer.compared == "after with before, bit for bit"
+        replies = [worker.handle(AuditRequest(side, seed, lead=0, iterations=1)) for seed in (1, 2)]
+        assert [len(reply.wall) for reply in replies] == [1, 1]
+        pieces = whole([reply.claims for reply in replies])
+        request = HandOverRequest(side, str(tmp_path / f"{side}-{{rank}}"), (pieces,))
+        assert worker.handle(request).faults == ()
+        assert (tmp_path / f"{side}-0").stat().st_size == sum(piece.nbytes for piece in pieces)
+    assert (tmp_path / "before-0").read_bytes() == (tmp_path / "after-0").read_bytes()
     summary = worker.handle(SummaryRequest("after"))
     assert summary.facts["cpus"] == sorted(os.sched_getaffinity(0))
     assert summary.peak_bytes > 10 << 20
@@ -57,89 +76,53 @@ def test_a_worker_carries_out_a_whole_pair_of_sides(tmp_path):
     assert type(worker.handle(CloseRequest())) is WorkerReply
 
 
-def test_a_side_is_compared_with_what_another_worker_handed_over(tmp_path):
-    check = CompareRequest("before", "after", str(tmp_path / "saved"), BITWISE)
-    for scale, whole in ((1.0, False), (1.0, True), (1.5, False)):
-        for side, of in (("before", 1.0), ("after", scale)):
-            worker = make_worker()
-            set_side(worker, tmp_path, side=side, scale=of)
-            worker.handle(FirstIterationRequest(side))
-            worker.handle(AuditRequest(side, 1, lead=0, iterations=1))
-            worker.handle(SaveRequest(side, str(tmp_path / "saved"), whole=whole))
-            if side == "before":
-                base = worker
-        exchange = ExchangeRequest("before", str(tmp_path / "saved"), ("after",), everything=False)
-        assert type(base.handle(exchange)) is WorkerReply
-        files = list((tmp_path / "saved" / "before" / "0").glob("*.npy"))
-        assert bool(files) is (whole or scale != 1.0)
-        answer = worker.handle(check)
-        assert (answer.passed, "differs in" in answer.detail) == (scale == 1.0, scale != 1.0)
-        shutil.rmtree(tmp_path / "saved")
+def test_a_side_without_anything_to_hand_over_writes_no_file(tmp_path):
+    worker, _ = audited(tmp_path)
+    assert worker.handle(HandOverRequest("before", str(tmp_path / "f-{rank}"))).faults == ()
+    assert not list(tmp_path.glob("f-*"))
 
 
-def test_every_rank_saves_and_compares_its_own_outputs(tmp_path):
-    check = CompareRequest("before", "after", str(tmp_path / "saved"), BITWISE)
-    workers = [make_worker(rank) for rank in (0, 1)]
-    for rank, worker in enumerate(workers):
-        for side in ("before", "after"):
-            scale = 1.0 + rank + (0.5 if (side, rank) == ("after", 1) else 0.0)
-            set_side(worker, tmp_path, side=side, scale=scale)
-            worker.handle(FirstIterationRequest(side))
-            worker.handle(AuditRequest(side, 1, lead=0, iterations=1))
-    for worker in workers:
-        worker._world_size = 2
-        for side in ("before", "after"):
-            worker.handle(SaveRequest(side, str(tmp_path / "saved"), whole=False))
-    assert [worker.handle(check).passed for worker in workers] == [True, False]
+def test_each_rank_hands_over_what_was_asked_of_it(tmp_path):
+    for rank in (0, 1):
+        worker, claims = audited(tmp_path, rank=rank, scale=1.0 + rank)
+        asked = whole(claims)
+        request = HandOverRequest("before", str(tmp_path / "f-{rank}"), (asked, asked[:1]))
+        assert worker.handle(request).faults == ()
+    assert (tmp_path / "f-0").read_bytes()[:8] != (tmp_path / "f-1").read_bytes()[:8]
 
 
-def test_rank_0_never_passes_for_lack_of_outputs(tmp_path):
-    worker = make_worker()
-    set_side(worker, tmp_path, side="after")
-    worker.handle(FirstIterationRequest("after"))
-    worker.handle(AuditRequest("after", 1, lead=0, iterations=1))
-    worker.handle(SaveRequest("after", str(tmp_path / "saved"), whole=False))
-    answer = worker.handle(CompareRequest("before", "after", str(tmp_path / "saved"), BITWISE))
-    assert (answer.passed, answer.detail) == (False, "before has 0 audited outputs, after has 1")
+def test_parts_can_be_had_once_right_after_their_audit(tmp_path):
+    worker, (claims,) = audited(tmp_path)
+    name = next(iter(claims.outputs))
+    request = HandOverRequest("before", str(tmp_path / "f-{rank}"), ((Piece(0, name, "parts", 16, (8,), 16),),))
+    assert isinstance(worker.handle(request), HandOverReply)
+    assert len((tmp_path / "f-0").read_bytes()) == 64
+    (tmp_path / "f-0").unlink()
+    assert isinstance(worker.handle(request), FailureReply)
 
 
-def test_a_worker_with_fewer_ranks_than_the_sides_that_it_compares_looks_at_all_of_theirs(tmp_path):
-    for wrong in (None, 0, 1):
-        for rank in (0, 1):
-            for side in ("before", "third"):
-                worker = make_worker(rank)
-                set_side(worker, tmp_path, side=side, scale=1.5 if (side, rank) == ("third", wrong) else 1.0)
-                worker.handle(FirstIterationRequest(side))
-                worker.handle(AuditRequest(side, 1, lead=0, iterations=1))
-                worker.handle(SaveRequest(side, str(tmp_path / "saved"), whole=True))
-        alone = make_worker()
-        set_side(alone, tmp_path, side="after")
-        asked = CompareRequest("before", "third", str(tmp_path / "saved"), BITWISE)
-        assert alone.handle(asked).passed is (wrong is None)
-        shutil.rmtree(tmp_path / "saved")
+def named(tmp_path, base, other, check, **how):
+    """What the worker of ``base`` says by its own check, both being (worker, claims)."""
+    sides = []
+    for (worker, claims), side in ((base, "before"), (other, "after")):
+        file = str(tmp_path / f"{side}-{{rank}}")
+        (tmp_path / f"{side}-0").unlink(missing_ok=True)
+        worker.handle(HandOverRequest(side, file, (whole(claims),)))
+        sides.append(ShownSide(file, (whole(claims),), (tuple(claims),)))
+    return base[0].handle(NamedCheckRequest("before", check, *sides, **how))
 
 
-def test_a_check_that_writes_into_the_base_does_not_touch_what_the_next_side_is_compared_with(tmp_path):
-    worker = make_worker()
-    for side in ("before", "second", "third"):
-        set_side(worker, tmp_path, "spoiling", side=side, rule="named")
-        worker.handle(FirstIterationRequest(side))
-        worker.handle(AuditRequest(side, 1, lead=0, iterations=1))
-        worker.handle(SaveRequest(side, str(tmp_path / "saved"), whole=False))
-    for other in ("second", "third"):
-        check = Check("named", name="equal, then spoilt")
-        asked = CompareRequest("before", other, str(tmp_path / "saved"), check)
-        assert worker.handle(asked).passed
+def test_a_check_that_writes_into_what_it_is_given_does_not_touch_what_the_next_side_is_compared_with(tmp_path):
+    check = Check("named", name="equal, then spoilt")
+    base, other = (audited(tmp_path, function="spoiling", rule="named", side=side) for side in ("before", "after"))
+    for _ in range(2):
+        assert named(tmp_path, base, other, check).passed
 
 
 def test_a_rank_that_one_side_lacks_compares_nothing(tmp_path):
-    worker = make_worker(rank=1)
-    set_side(worker, tmp_path, side="after")
-    worker.handle(FirstIterationRequest("after"))
-    worker.handle(AuditRequest("after", 1, lead=0, iterations=1))
-    worker.handle(SaveRequest("after", str(tmp_path / "saved"), whole=False))
-    check = CompareRequest("before", "after", str(tmp_path / "saved"), BITWISE)
-    answer = worker.handle(check)
+    worker, claims = audited(tmp_path, rank=1, rule="named")
+    side = ShownSide(str(tmp_path / "f-{rank}"), ((), whole(claims)), ((), tuple(claims)))
+    answer = worker.handle(NamedCheckRequest("before", Check("named", name="x"), side, replace(side, claims=((),))))
     assert (answer.passed, answer.compared) == (True, "")
 
 
@@ -181,9 +164,13 @@ def test_an_out_of_memory_of_cupy_is_known_by_its_name():
     assert dispatch._kind(torch.OutOfMemoryError("full")) == "oom_device"
 
 
+JUDGED = {TakeRequest, CompareRequest, ForgetRequest}
+"""What only the judge is asked."""
+
+
 def test_every_request_has_a_handler():
     requests = {kind for kind in Message.types.values() if issubclass(kind, WorkerRequest)}
-    assert set(make_worker()._handlers) == requests - {WorkerRequest, SideRequest}
+    assert set(make_worker()._handlers) == requests - {WorkerRequest, SideRequest, *JUDGED}
 
 
 def test_a_side_that_was_never_set_up_is_a_failure_and_no_end():

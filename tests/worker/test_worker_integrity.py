@@ -8,7 +8,7 @@ import pytest
 import torch
 from worker_made import make_worker, set_side
 
-from aiperf.protocol.messages import FirstIterationRequest, SaveRequest
+from aiperf.protocol.messages import FirstIterationRequest, SummaryRequest
 from aiperf.worker import audit, channel, clocks, cuda_calls
 from aiperf.worker.integrity import Integrity
 
@@ -51,12 +51,12 @@ def test_code_that_is_exchanged_inside_a_function_is_noticed(monkeypatch):
     assert integrity.replaced() == ("aiperf.worker.clocks.WallClock.read",)
 
 
-def test_a_save_reports_what_its_side_replaced_in_set_up(tmp_path):
+def test_a_summary_reports_what_its_side_replaced_in_set_up(tmp_path):
     worker = make_worker()
     set_side(worker, tmp_path, "patches_a_function")
     try:
         worker.handle(FirstIterationRequest("before"))
-        assert worker.handle(SaveRequest("before", str(tmp_path / "saved"), whole=False)).replaced == ("numpy.isnan",)
+        assert worker.handle(SummaryRequest("before")).replaced == ("numpy.isnan",)
     finally:
         np.isnan = np.isnan.__wrapped__
 

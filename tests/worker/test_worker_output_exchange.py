@@ -1,68 +1,71 @@
-"""Handing outputs over: what one worker writes, another reads as it was, and no more than somebody needs."""
+"""Handing outputs over: what one worker writes another reads as it was, and nothing else is read."""
+
+import os
 
 import numpy as np
 import pytest
 import torch
 
-from aiperf.worker import arrays, output_exchange
+from aiperf.protocol.claims import Piece
+from aiperf.worker import arrays
 from aiperf.worker.audit import Snapshot
-
-
-def shot(*, reference=None, **given):
-    snapshot = Snapshot(reference=reference or {})
-    for name, array in given.items():
-        snapshot.arrays[name], snapshot.dtypes[name] = arrays.to_numpy(array)
-        snapshot.digests[name] = arrays.digest(array)
-        snapshot.values[name] = arrays.worst_value(array)
-    return snapshot
+from aiperf.worker.output_exchange import NotHandedOver, read_pieces, write_pieces
 
 
 @pytest.fixture
 def x():
-    return np.random.default_rng(0).standard_normal(100)
+    return np.random.default_rng(0).standard_normal(20_000)
 
 
-def test_everything_that_is_handed_over_is_read_as_it_was(x, tmp_path):
-    half = torch.from_numpy(x).bfloat16()
-    ours = [shot(**{"out": x + i, "half/1": half}, reference={"out": x - i}) for i in range(12)]
-    output_exchange.describe(ours, tmp_path)
-    output_exchange.hand_over(ours, tmp_path)
-    for got, want in zip(output_exchange.load(tmp_path), ours, strict=True):
-        assert (got.digests, got.values) == (want.digests, want.values)
-        assert got.dtypes == {"out": "float64", "half/1": "bfloat16"}
-        assert all(np.array_equal(got.arrays[name], want.arrays[name]) for name in want.arrays)
-        assert np.array_equal(got.reference["out"], want.reference["out"])
+def octets(array):
+    return arrays.host_octets(arrays.octets(array))
 
 
-def test_a_description_alone_tells_all_but_the_values(x, tmp_path):
-    x[3] = np.inf
-    output_exchange.describe([shot(out=x)], tmp_path)
-    (read,) = output_exchange.load(tmp_path)
-    assert (read.digests, read.arrays) == ({"out": arrays.digest(x)}, {})
-    assert (read.dtypes, read.values) == ({"out": "float64"}, {"out": "infinite"})
+@pytest.mark.parametrize("count", [3, 20_000])
+def test_pieces_are_read_as_they_were_written_whatever_their_size(x, tmp_path, count):
+    half = torch.from_numpy(x[:7]).bfloat16()
+    kept = {"out": octets(x[:count]), "half/1": octets(half), "empty": octets(np.zeros(0))}
+    snapshots = [Snapshot(), Snapshot(kept=kept, references={"out": octets(x[:count] - 1)})]
+    pieces = [Piece(1, name, "whole", whole.nbytes) for name, whole in kept.items()]
+    pieces += [Piece(1, "out", "reference", kept["out"].nbytes)]
+    write_pieces(snapshots, pieces, tmp_path / "f")
+    found = read_pieces(tmp_path / "f", pieces)
+    assert [np.array_equal(got, want) for got, want in zip(found, kept.values(), strict=False)] == [True] * 3
+    assert np.array_equal(found[-1].view(np.float64), x[:count] - 1)
+    found[0][:] = 0  # as a check may
+    assert np.array_equal(read_pieces(tmp_path / "f", pieces)[0], kept["out"])
 
 
-def test_only_what_another_side_has_otherwise_is_handed_over(x, tmp_path):
-    base = [shot(same=x, other=x, alone=x), shot(same=x, other=x, alone=x)]
-    for name, theirs in (
-        ("a", [shot(same=x, other=x), shot(same=x, other=x)]),
-        ("b", [shot(same=x, other=x + 1, alone=x)]),
+@pytest.mark.parametrize("library", [np.asarray, torch.from_numpy])
+def test_parts_are_cut_where_they_were_asked_for(x, tmp_path, library):
+    snapshots = [Snapshot(held={"out": arrays.octets(library(x))})]
+    piece = Piece(0, "out", "parts", 64 + 32, (128, x.nbytes - 32), 64)
+    write_pieces(snapshots, [piece], tmp_path / "f")
+    (found,) = read_pieces(tmp_path / "f", [piece])
+    assert np.array_equal(found.view(np.float64), np.concatenate([x[16:24], x[-4:]]))
+
+
+def test_what_was_never_kept_cannot_be_handed_over(tmp_path):
+    with pytest.raises(LookupError):
+        write_pieces([Snapshot()], [Piece(0, "out", "whole", 8)], tmp_path / "f")
+
+
+def test_a_file_that_is_there_already_is_not_written_into(tmp_path):
+    (tmp_path / "f").write_text("mine")
+    with pytest.raises(FileExistsError):
+        write_pieces([], [], tmp_path / "f")
+
+
+def test_anything_but_the_bytes_that_were_asked_for_is_refused(x, tmp_path):
+    piece = Piece(0, "out", "whole", 64)
+    (tmp_path / "short").write_bytes(bytes(63))
+    (tmp_path / "link").symlink_to(tmp_path / "short")
+    os.mkfifo(tmp_path / "fifo")
+    for name, why in (
+        ("short", "has 63 bytes, not 64"),
+        ("link", "cannot be read"),
+        ("fifo", "not 64"),
+        ("no", "read"),
     ):
-        output_exchange.describe(theirs, tmp_path / name)
-    output_exchange.describe(base, tmp_path / "base")
-    wanted = output_exchange.differing(base, [tmp_path / "a", tmp_path / "b"])
-    output_exchange.hand_over(base, tmp_path / "base", wanted=wanted)
-    # The second audit is one that the last side has not.
-    assert [sorted(s.arrays) for s in output_exchange.load(tmp_path / "base")] == [
-        ["alone", "other"], ["alone", "other", "same"],
-    ]  # fmt: skip
-
-
-def test_a_check_may_write_into_what_it_is_given_whatever_its_size(tmp_path):
-    large = np.arange(1 << 16, dtype=np.float64)[::-1].copy()
-    output_exchange.describe([shot(out=large)], tmp_path)
-    output_exchange.hand_over([shot(out=large)], tmp_path)
-    (read,) = output_exchange.load(tmp_path)
-    read.arrays["out"].sort()
-    assert read.arrays["out"][0] == 0
-    assert output_exchange.load(tmp_path)[0].arrays["out"][0] == large[0] == 65535
+        with pytest.raises(NotHandedOver, match=why):
+            read_pieces(tmp_path / name, [piece])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from aiperf.protocol.messages import Check, Measure, SetUpRequest, WorkerReply, WorkloadCall
+from aiperf.worker import raw
+from aiperf.worker.audit import Snapshot
 from aiperf.worker.dispatch import Worker
+from aiperf.worker.octets import Handed
 
 BENCHES = str(Path(__file__).with_name("benches.py"))
 
@@ -35,3 +39,15 @@ def make_worker(rank: int = 0) -> Worker:
 
 def set_side(worker: Worker, folder: Path, function: str = "healthy", **kwargs: Any) -> WorkerReply:
     return worker.handle(set_up_request(function, folder=folder, **kwargs))
+
+
+def shown(snapshot: Snapshot, *, whole: Collection[str] | None = None) -> Handed:
+    """What the judge holds of an audit that handed over these outputs whole; all by default."""
+    held = {name: octets for name, octets in snapshot.kept.items() if whole is None or name in whole}
+    return Handed(snapshot.claims, snapshot.pattern, whole=held, references=snapshot.references)
+
+
+def values_of(snapshot: Snapshot) -> dict[str, Any]:
+    """The outputs of an audit as arrays."""
+    claims = snapshot.claims.outputs
+    return {name: raw.decode(octets, claims[name].dtype, claims[name].shape) for name, octets in snapshot.kept.items()}
