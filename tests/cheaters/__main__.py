@@ -33,7 +33,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--fresh", action="store_true", help="run again what the file holds of this code")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="every N-th entry, from the I-th on")
-    parser.add_argument("--precision", default="quick", help="of the runs")
+    parser.add_argument(
+        "--precision", default="quick", help="a name, or a file like short.yaml beside this"
+    )
     parser.add_argument("--together", type=int, default=8, help="cases of one aiperf run")
     parser.add_argument("--timeout", type=float, default=75.0, help="seconds that a case may take")
     parser.add_argument("--no-twins", action="store_true", help="cheats only")
@@ -81,7 +83,8 @@ def main() -> int:
         keep(options.json, rows)
 
     if not options.print:
-        how = How(options.precision, options.timeout, options.together)
+        file = Path(options.precision)
+        how = How(str(file.resolve()) if file.is_file() else options.precision, options.timeout, options.together)
         run_all(entries, seeds, how, heard, fresh)
     names = {entry.name for entry in entries}
     last = {row.key: row for row in rows if row.name in names and (options.print or row.code == mark)}

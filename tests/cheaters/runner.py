@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from aiperf.errors import Exit
 from aiperf.records import CaseRecord
 from aiperf.store.read import find_runs, open_run
 from tests.cheaters.entries import SIDES, Entry, commands, write
@@ -132,6 +133,7 @@ def _run(arguments: Sequence[str], folder: Path, seed: int, how: How, *, entries
     env = {**os.environ, "PYTHONPATH": str(ROOT), "AIPERF_SCRATCH": str(scratch), "NO_COLOR": "1"}
     env.setdefault("AIPERF_STATE", str(folder / "state"))
     with (folder / "log").open("wb") as log:
+        # In a session of its own: what a side does to its parent's group must not reach this process.
         process = subprocess.Popen(argv, env=env, cwd=folder, stdout=log, stderr=log, start_new_session=True)
         try:
             process.wait(_START_S + how.case_s * len(entries))
@@ -139,8 +141,9 @@ def _run(arguments: Sequence[str], folder: Path, seed: int, how: How, *, entries
             process.terminate()
         finally:
             _end(process)
-    if os.environ.get("CHEATERS_LOG"):
-        sys.stderr.write((folder / "log").read_text(encoding="utf-8", errors="replace"))
+    if process.returncode == Exit.USAGE:
+        log_text = (folder / "log").read_text(encoding="utf-8", errors="replace")
+        raise RuntimeError(f"aiperf does not take what the shelf asks of it:\n{log_text}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
