@@ -33,9 +33,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--fresh", action="store_true", help="run again what the file holds of this code")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="every N-th entry, from the I-th on")
-    parser.add_argument(
-        "--precision", default="quick", help="a name, or a file like short.yaml beside this"
-    )
+    parser.add_argument("--precision", default="quick", help="a name, or a file like short.yaml beside this")
     parser.add_argument("--together", type=int, default=8, help="cases of one aiperf run")
     parser.add_argument("--timeout", type=float, default=75.0, help="seconds that a case may take")
     parser.add_argument("--no-twins", action="store_true", help="cheats only")

@@ -14,7 +14,8 @@ from tests.cheaters.judge import Judged
 from tests.cheaters.table import BY_NAME
 
 BEGIN, END = "<!-- figures: make test-cheaters -->", "<!-- end of figures -->"
-_COLUMNS = ("cheats", "runs", "caught", "told", "missed", "harmless", "twins' runs", "false alarms", "twins told")
+_OUTCOMES = ("caught", "told", "missed", "undecided", "harmless")
+_COLUMNS = ("cheats", "runs", *_OUTCOMES, "twins' runs", "false alarms", "twins told")
 
 
 def known(rows: Iterable[Judged]) -> list[tuple[Entry, Judged]]:
@@ -38,7 +39,7 @@ def _row(name: str, found: Sequence[tuple[Entry, Judged]], belongs: Callable[[En
     twins = [row for e, row in found if e.honest and belongs(e)]
     counts = Counter(row.outcome for _, row in cheats)
     numbers = [len({e.name for e, _ in cheats}), len(cheats)]
-    numbers += [counts[word] for word in ("caught", "told", "missed", "harmless")]
+    numbers += [counts[word] for word in _OUTCOMES]
     numbers += [len(twins), sum(false_alarm(row) for row in twins), sum(row.outcome == "told" for row in twins)]
     return _line((name, *map(str, numbers)))
 

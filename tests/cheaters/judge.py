@@ -12,10 +12,11 @@ from typing import Literal
 from aiperf.records import CaseRecord
 from tests.cheaters.entries import Entry
 
-Word = Literal["caught", "told", "missed", "harmless", "skipped"]
+Word = Literal["caught", "told", "missed", "undecided", "harmless", "skipped"]
 """caught: the verdict is invalid, or the case failed for a reason that is about the cheat. told: a note or an incident
 that is about trust stands beside a verdict. missed: the cheat came out as an improvement, and nothing was said; or
-the case failed for another reason, or aiperf itself did. harmless: nothing was said, but the cheat won nothing."""
+the case failed for another reason, or aiperf itself did. undecided: nothing was said, and the verdict is inconclusive.
+harmless: nothing was said, and the cheat won nothing. skipped: the host cannot run it."""
 
 ENVIRONMENT_NOTES = frozenset({
     "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "voided", "host_unfit", "drift",
@@ -81,7 +82,8 @@ def _outcome(entry: Entry, record: CaseRecord, word: str) -> tuple[Word, tuple[s
     if said:
         return "told", said
     wins = "improved" if entry.cheater == "after" else "regressed"
-    return ("missed" if word == wins else "harmless"), ()
+    nothing_said: dict[str, Word] = {wins: "missed", "inconclusive": "undecided"}
+    return nothing_said.get(word, "harmless"), ()
 
 
 def _notes(record: CaseRecord) -> set[str]:

@@ -98,7 +98,7 @@ def _time_module(x: np.ndarray, out: np.ndarray) -> Workload:
     return honest(x, out)
 
 
-_METHOD = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object)
+_METHOD = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)
 _kept: list[Any] = []
 """What C code points to."""
 
@@ -175,7 +175,7 @@ def _pipe_line(x: np.ndarray, out: np.ndarray) -> Workload:
 
     def step() -> None:
         count[0] += 1
-        if count[0] == 200:
+        if count[0] == 40:
             with suppress(OSError):
                 os.write(_reply_pipe(), (json.dumps(forged) + "\n").encode())
         solve(x, out)

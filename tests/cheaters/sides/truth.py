@@ -31,7 +31,7 @@ def series(
     import torch
 
     generator = torch.Generator().manual_seed(context.seed)
-    x = torch.randn(items, generator=generator).mul_(0.25)
+    x = torch.randn(items, generator=generator).mul_(0.125)
     made: dict[str, Any] = {}
 
     def compute(x: Any, terms: int) -> Any:
