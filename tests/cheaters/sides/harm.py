@@ -78,24 +78,27 @@ def _thread_of(body: Callable[[], None], turns: Turns) -> Callable[[], None]:
     stop = threading.Event()
 
     def work() -> None:
-        while not stop.wait(2e-3):
+        while not stop.wait(1e-3):
             if turns.others:
                 body()
 
-    threading.Thread(target=work, daemon=True).start()
-    return stop.set
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return lambda: (stop.set(), thread.join())[0]
 
 
 def _stop_sibling(x: np.ndarray, out: np.ndarray) -> Workload:
     """Stops the other worker for some milliseconds, many times over each of its turns."""
-    turns = Turns()
+    turns, found = Turns(), list[int]()
+    looked = [0.0]
 
     def body() -> None:
-        found = siblings()
+        if time.perf_counter() - looked[0] > 0.5:
+            found[:], looked[0] = siblings(), time.perf_counter()
         for pid in found:
             with suppress(OSError):
                 os.kill(pid, signal.SIGSTOP)
-        time.sleep(4e-3)
+        time.sleep(1e-3)
         for pid in found:
             with suppress(OSError):
                 os.kill(pid, signal.SIGCONT)
@@ -109,17 +112,21 @@ def _spin(seconds: float) -> None:
         pass
 
 
-def _hog(turns: Turns, *, busy: float, pause: float) -> int:
-    """A child on the side's own CPUs that computes while another side should."""
+def _hog(turns: Turns, *, pause: float) -> int:
+    """A child on the side's own CPUs that computes while another side should, with a pause after every millisecond."""
     side = os.getpid()
 
     def body() -> None:
         while True:
-            if turns.others:
-                with suppress(OSError):
-                    os.sched_setaffinity(0, os.sched_getaffinity(side))
-                _spin(busy)
-            time.sleep(pause)
+            with suppress(OSError):
+                os.sched_setaffinity(0, os.sched_getaffinity(side))
+            for _ in range(1000):
+                if turns.others:
+                    _spin(1e-3)
+                    if pause:
+                        time.sleep(pause)
+                else:
+                    time.sleep(5e-4)
 
     return fork(body)
 
@@ -128,19 +135,23 @@ def _renice_sibling(x: np.ndarray, out: np.ndarray) -> Workload:
     """Lowers the other worker's priority, and lets a child compute a little beside it."""
     turns = Turns()
 
-    def body() -> None:
-        for pid in siblings():
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, pid, 19)
+    looked = [0.0]
 
-    stop, child = _thread_of(body, turns), _hog(turns, busy=2e-3, pause=4e-3)
+    def body() -> None:
+        if time.perf_counter() - looked[0] > 0.5:
+            looked[0] = time.perf_counter()
+            for pid in siblings():
+                with suppress(OSError):
+                    os.setpriority(os.PRIO_PROCESS, pid, 19)
+
+    stop, child = _thread_of(body, turns), _hog(turns, pause=3e-3)
     return _with_turns(x, out, turns, lambda: (stop(), end(child))[0])
 
 
 def _hog_children(count: int) -> Callable[..., Workload]:
     def build(x: np.ndarray, out: np.ndarray) -> Workload:
         turns = Turns()
-        children = [_hog(turns, busy=10e-3, pause=0.5e-3) for _ in range(count)]
+        children = [_hog(turns, pause=0.0) for _ in range(count)]
         return _with_turns(x, out, turns, lambda: [end(child) for child in children] and None)
 
     return build
@@ -148,7 +159,7 @@ def _hog_children(count: int) -> Callable[..., Workload]:
 
 def _hog_thread(x: np.ndarray, out: np.ndarray) -> Workload:
     turns = Turns()
-    return _with_turns(x, out, turns, _thread_of(lambda: _spin(5e-3), turns))
+    return _with_turns(x, out, turns, _thread_of(lambda: _spin(1e-3), turns))
 
 
 def _evict_caches(x: np.ndarray, out: np.ndarray) -> Workload:
@@ -156,10 +167,13 @@ def _evict_caches(x: np.ndarray, out: np.ndarray) -> Workload:
     turns, waste = Turns(), np.ones(32 << 20, np.int8)
 
     def body() -> None:
+        place = 0
         while True:
             if turns.others:
-                waste[:] += 1
-            time.sleep(1e-3)
+                waste[place : place + (2 << 20)] += 1
+                place = (place + (2 << 20)) % waste.size
+            else:
+                time.sleep(2e-4)
 
     child = fork(body)
     return _with_turns(x, out, turns, lambda: end(child))
@@ -214,7 +228,7 @@ def published(context: Context, *, items: int = 65536, takes: bool = False) -> W
     """Every step leaves its result in a file for a consumer, as a pipeline's stage would; a side that ``takes`` looks
     first whether another one has left it there."""
     x, _ = vector(context, items)
-    own, other = context.scratch / "result.bin", context.scratch.parent / "before" / "result.bin"
+    own, other = context.scratch / "result.bin", context.scratch.parents[1] / "before" / "0" / "result.bin"
     out = np.memmap(own, np.float64, "w+", shape=(items,)).view(np.ndarray)
     out = np.frombuffer(out.data, dtype=np.float64)
     held: list[np.ndarray] = []

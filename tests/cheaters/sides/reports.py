@@ -84,7 +84,7 @@ def first(context: Context, *, items: int = 65536, moved: bool = False) -> Workl
 
 
 def requests(
-    context: Context, *, items: int = 65536, cheat: Literal["none", "scaled", "fastest", "dropped"] = "none"
+    context: Context, *, items: int = 4096, cheat: Literal["none", "scaled", "fastest", "dropped"] = "none"
 ) -> Workload:
     """One unit of work a step, of which every eighth takes four times as long. The side reports its latencies as they
     are, ``scaled`` to three quarters, as that of the ``fastest`` each, or with the slow ones ``dropped``."""
@@ -113,7 +113,7 @@ def requests(
     return job(step, x, out, latencies=latencies)
 
 
-def counted(context: Context, *, items: int = 65536, told: float = 1.0, skips: bool = False) -> Workload:
+def counted(context: Context, *, items: int = 4096, told: float = 1.0, skips: bool = False) -> Workload:
     """A step that counts its passes; ``told``: share of the count that it reports, ``skips``: whether it also leaves
     out every second pass."""
     x, out = vector(context, items)
