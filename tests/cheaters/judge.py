@@ -76,9 +76,10 @@ def _outcome(entry: Entry, record: CaseRecord, word: str) -> tuple[Word, tuple[s
     checks = {
         f"{check.kind}:{'+'.join(check.sides)}" for pair in record.pairs for check in pair.checks if not check.passed
     }
-    if word == "invalid":
-        return "caught", tuple(sorted(checks)) or ("verdict",)
     said = tuple(sorted({*checks, *_notes(record), *_incidents(entry, record)}))
+    if word == "invalid":
+        reasons = {r.verdict.reason for r in record.results if r.verdict.word == "invalid"}
+        return "caught", said or tuple(sorted(reasons))
     if said:
         return "told", said
     wins = "improved" if entry.cheater == "after" else "regressed"

@@ -33,7 +33,8 @@ _h = _of("harm:activate", "harm", twin="honest-child")
 _LOGS = {"redraw": {"cheat": "resets_and_works"}, "redraws": {"cheat": "redraws_itself"}}
 
 WATCHED = (
-    _w("watched-identity", "keeps its result by the identity of the input array", "identity", intent=ACCIDENT),
+    _w("watched-identity", "keeps its result by the identity of the input array", "identity", intent=ACCIDENT,
+       fast=True),
     _w("watched-elements", "keeps its result by eight elements of the input", "elements", intent=ACCIDENT),
     _w("watched-checksum", "keeps its result by a checksum of the whole input", "checksum", intent=ACCIDENT),
     _w("watched-tensor-version", "keeps its result by a tensor's address and version", "tensor_version",
@@ -140,7 +141,7 @@ TRUTH = (
 )  # fmt: skip
 
 CLOCK = (
-    _f("clock-perf-counter", "replaces perf_counter in the modules of the worker", "perf_counter"),
+    _f("clock-perf-counter", "replaces perf_counter in the modules of the worker", "perf_counter", fast=True),
     _f("clock-time-module", "replaces the clocks of the module time", "time_module"),
     _f("clock-c-method", "puts another C function behind the built-in perf_counter", "c_method"),
     _f("clock-range", "replaces the built-in range, so that fewer steps are made", "range"),
@@ -156,7 +157,7 @@ CLOCK = (
 JUDGED = (
     Entry("judged-array-equal", "judged", "replaces numpy's comparisons and does nothing", "forged:counted",
           {"patched": True}, {"patched": False}, "purpose", "honest-judged", check=TOLERANCE),
-    _j("judged-within", "replaces the function that says what is close", "within", check=TOLERANCE),
+    _j("judged-within", "replaces the function that says what is close", "within", check=TOLERANCE, fast=True),
     _j("judged-compare", "replaces the function that compares", "compare"),
     _j("judged-auditor", "works while the auditor does", "auditor"),
     _j("judged-clone", "has the copy of its output computed by whoever copies it", "clone"),
@@ -206,7 +207,7 @@ PROGRAMS = (
     _p("parent", "knows the answer where its parent is aiperf", "by_parent"),
     _p("disk-memo", "keeps the answer of its first run on disk", "disk_memo", intent=ACCIDENT),
     _p("first-run", "works only in the run whose output is compared", "first_run"),
-    _p("every-third", "works in one run of three", "every_third"),
+    _p("every-third", "works in one run of three", "every_third", fast=True),
     _p("copies", "copies what the other side has printed", "copies_output"),
     _p("daemon", "asks a daemon that outlives it", "daemon"),
     _p("outlived", "leaves the work to a grandchild that prints later", "outlived", intent=ACCIDENT),
