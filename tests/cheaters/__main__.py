@@ -6,6 +6,7 @@ What must not live here: running, judging, tables.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatch
@@ -65,6 +66,8 @@ def _say(row: Judged) -> None:
 
 def main() -> int:
     """Run what was asked for; 1 when a cheat was missed or a twin gave a false alarm."""
+    # So that folders go and no run is left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options = _options()
     entries = chosen(options.only, gpus=options.gpus, twins=not options.no_twins, shard=options.shard)
     if options.list:

@@ -62,6 +62,8 @@ GPU = (
          plain={"memo": False}, measure={"blocking_kernel": False}, twin="honest-gpu-norm"),
     _g("truth", "half-output", "computes in half precision and returns it so", "half_output", check="tolerance",
        intent=ACCIDENT),
+    _g("truth", "tf32", "drops half of the mantissa under a tolerance of 1 %", "tf32",
+       check={"kind": "tolerance", "rtol": 0.01}, intent=ACCIDENT),
     _g("clock", "event-elapsed", "replaces Event.elapsed_time", "event_elapsed", twin="honest-gpu-graph"),
     _g("clock", "event-record", "records the last event on an idle stream", "event_record", twin="honest-gpu-graph"),
     _g("clock", "synchronize", "replaces torch.cuda.synchronize by nothing", "synchronize", measure=WALL,

@@ -58,8 +58,8 @@ def activate(
         "none", "identity", "version", "elements", "checksum", "poison", "since_last_call", "outputs_called",
         "stack_name", "one_in_ten", "stealth",
         "prepare", "outputs_once", "other_stream", "other_stream_joined", "from_thread",
-        "event_elapsed", "event_record", "synchronize", "clock_read", "current_stream", "no_sleep",
-        "compare", "clone", "hog_stream", "half_output",
+        "event_elapsed", "event_record", "synchronize", "clock_read", "current_stream",
+        "compare", "clone", "hog_stream", "half_output", "tf32",
         "own_stream_joined", "graph_of_step", "keeps_and_works",
     ] = "none",
     size: int = 2048,
@@ -278,12 +278,12 @@ def _event_elapsed(p: Product) -> Workload:
 
 
 def _event_record(p: Product) -> Workload:
-    """The event at the end is recorded at once on an idle stream."""
-    real, count, idle = torch.cuda.Event.record, [0], torch.cuda.Stream(p.device)
+    """The event at the end of a reading is recorded on an idle stream, and so at once."""
+    real, idle = torch.cuda.Event.record, torch.cuda.Stream(p.device)
 
     def record(self: Any, stream: Any = None) -> None:
-        count[0] += 1
-        real(self, idle if count[0] % 4 == 3 else stream or torch.cuda.current_stream())
+        at_end = sys._getframe(1).f_locals.get("end") is self
+        real(self, idle if at_end else stream or torch.cuda.current_stream())
 
     torch.cuda.Event.record = record
     return _honest(p)
@@ -291,12 +291,6 @@ def _event_record(p: Product) -> Workload:
 
 def _synchronize(p: Product) -> Workload:
     torch.cuda.synchronize = lambda *a, **k: None
-    return _honest(p)
-
-
-def _no_sleep(p: Product) -> Workload:
-    """The hold ends at once, so that launches overlap what should be waiting."""
-    torch.cuda._sleep = lambda cycles: None
     return _honest(p)
 
 
@@ -385,6 +379,12 @@ def _half_output(p: Product) -> Workload:
         made["out"] = torch.mm(p.x.half(), p.w.half()).tanh_()
 
     return p.job(step, outputs=lambda: made)
+
+
+def _tf32(p: Product) -> Workload:
+    """Allows tensor cores that drop half of the mantissa."""
+    torch.backends.cuda.matmul.allow_tf32 = True
+    return _honest(p)
 
 
 def norm(context: Context, *, rows: int = 8192, width: int = 4096, plain: bool = False) -> Workload:
@@ -513,11 +513,11 @@ _SIDES: dict[str, Callable[[Product], Workload]] = {
     "synchronize": _synchronize,
     "clock_read": _clock_read,
     "current_stream": _current_stream,
-    "no_sleep": _no_sleep,
     "compare": _compare,
     "clone": _clone,
     "hog_stream": _hog_stream,
     "half_output": _half_output,
+    "tf32": _tf32,
     "own_stream_joined": _own_stream_joined,
     "graph_of_step": _graph_of_step,
     "keeps_and_works": _keeps_and_works,
