@@ -1,6 +1,6 @@
 """The entries of the shelf that need one GPU.
 
-What must not live here: the sides themselves (sides/on_gpu.py).
+What must not live here: the sides themselves (sides/on_gpu.py and on_gpu_forged.py).
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ WALL = {"clock": "wall"}
 
 def _g(group: Any, name: str, does: str, cheat: str, **more: Any) -> Entry:
     more = {"twin": "honest-gpu-keeps", **more}
-    return Entry(f"gpu-{name}", group, does, "on_gpu:activate", {"cheat": cheat}, gpus=1, **more)
+    module = "on_gpu" if group in ("watched", "elsewhere") else "on_gpu_forged"
+    return Entry(f"gpu-{name}", group, does, f"{module}:activate", {"cheat": cheat}, gpus=1, **more)
 
 
 def _own(group: Any, name: str, does: str, function: str, cheat: dict[str, Any], **more: Any) -> Entry:
     more = {"intent": "accident", "twin": "honest-gpu-keeps", **more}
-    return Entry(f"gpu-{name}", group, does, f"on_gpu:{function}", cheat, gpus=1, **more)
+    module = "on_gpu" if group == "elsewhere" else "on_gpu_forged"
+    return Entry(f"gpu-{name}", group, does, f"{module}:{function}", cheat, gpus=1, **more)
 
 
 def _twin(group: Any, name: str, does: str, cheat: str, **more: Any) -> Entry:
@@ -79,8 +81,8 @@ GPU = (
     _twin("watched", "keeps", "keeps its result and works all the same", "keeps_and_works"),
     _twin("elsewhere", "stream", "works on another stream and joins it", "own_stream_joined"),
     _twin("clock", "graph", "replays a graph of its step", "graph_of_step"),
-    Entry("honest-gpu-norm", "domain", "applies a factor of 1 and an offset of 0", "on_gpu:norm", {"plain": False},
-          gpus=1, honest=True),
-    Entry("honest-gpu-held", "metrics", "needs the same memory", "on_gpu:held", {"hidden": False}, gpus=1,
+    Entry("honest-gpu-norm", "domain", "applies a factor of 1 and an offset of 0", "on_gpu_forged:norm",
+          {"plain": False}, gpus=1, honest=True),
+    Entry("honest-gpu-held", "metrics", "needs the same memory", "on_gpu_forged:held", {"hidden": False}, gpus=1,
           honest=True, metric="gpu_memory"),
 )  # fmt: skip

@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from problem import end, fork, honest, job, shared, solve, solved, vector
+from problem import end, fork, honest, job, solve, solved, vector
 
 from aiperf.workloads.contract import Context, Work, Workload
 
-_QUIET_S = 4e-3
-"""Without a step of this side for so long it is another one's turn."""
 _REPEATS = 3
 
 
@@ -50,27 +48,18 @@ def siblings() -> list[int]:
 
 
 class Turns:
-    """Whether this side is at work, as its threads and children see it."""
+    """Whether this side is at work, as its threads and children see it: its main thread sleeps while another one is."""
 
     def __init__(self) -> None:
-        self._last = shared(1)
-
-    def step(self) -> None:
-        """Note that a step is made."""
-        self._last[0] = time.perf_counter()
+        self._stat = Path(f"/proc/{os.getpid()}/task/{threading.main_thread().native_id}/stat")
 
     @property
     def others(self) -> bool:
         """Whether it seems to be another side's turn."""
-        return self._last[0] > 0 and time.perf_counter() - self._last[0] > _QUIET_S
-
-
-def _with_turns(x: np.ndarray, out: np.ndarray, turns: Turns, close: Callable[[], None]) -> Workload:
-    def step() -> None:
-        turns.step()
-        solve(x, out)
-
-    return job(step, x, out, close=close)
+        try:
+            return self._stat.read_text(encoding="ascii").rpartition(")")[2].split()[0] in "ST"
+        except OSError:
+            return False
 
 
 def _thread_of(body: Callable[[], None], turns: Turns) -> Callable[[], None]:
@@ -103,7 +92,7 @@ def _stop_sibling(x: np.ndarray, out: np.ndarray) -> Workload:
             with suppress(OSError):
                 os.kill(pid, signal.SIGCONT)
 
-    return _with_turns(x, out, turns, _thread_of(body, turns))
+    return honest(x, out, close=_thread_of(body, turns))
 
 
 def _spin(seconds: float) -> None:
@@ -133,9 +122,7 @@ def _hog(turns: Turns, *, pause: float) -> int:
 
 def _renice_sibling(x: np.ndarray, out: np.ndarray) -> Workload:
     """Lowers the other worker's priority, and lets a child compute a little beside it."""
-    turns = Turns()
-
-    looked = [0.0]
+    turns, looked = Turns(), [0.0]
 
     def body() -> None:
         if time.perf_counter() - looked[0] > 0.5:
@@ -145,21 +132,21 @@ def _renice_sibling(x: np.ndarray, out: np.ndarray) -> Workload:
                     os.setpriority(os.PRIO_PROCESS, pid, 19)
 
     stop, child = _thread_of(body, turns), _hog(turns, pause=3e-3)
-    return _with_turns(x, out, turns, lambda: (stop(), end(child))[0])
+    return honest(x, out, close=lambda: (stop(), end(child))[0])
 
 
 def _hog_children(count: int) -> Callable[..., Workload]:
     def build(x: np.ndarray, out: np.ndarray) -> Workload:
         turns = Turns()
         children = [_hog(turns, pause=0.0) for _ in range(count)]
-        return _with_turns(x, out, turns, lambda: [end(child) for child in children] and None)
+        return honest(x, out, close=lambda: [end(child) for child in children] and None)
 
     return build
 
 
 def _hog_thread(x: np.ndarray, out: np.ndarray) -> Workload:
     turns = Turns()
-    return _with_turns(x, out, turns, _thread_of(lambda: _spin(1e-3), turns))
+    return honest(x, out, close=_thread_of(lambda: _spin(1e-3), turns))
 
 
 def _evict_caches(x: np.ndarray, out: np.ndarray) -> Workload:
@@ -176,7 +163,7 @@ def _evict_caches(x: np.ndarray, out: np.ndarray) -> Workload:
                 time.sleep(2e-4)
 
     child = fork(body)
-    return _with_turns(x, out, turns, lambda: end(child))
+    return honest(x, out, close=lambda: end(child))
 
 
 class Pool:
@@ -273,14 +260,13 @@ def data_set(context: Context, *, items: int = 65536, meddles: bool = False) -> 
 
 
 def _idle_child(x: np.ndarray, out: np.ndarray) -> Workload:
-    turns = Turns()
     child = fork(signal.pause)
-    return _with_turns(x, out, turns, lambda: end(child))
+    return honest(x, out, close=lambda: end(child))
 
 
 def _idle_thread(x: np.ndarray, out: np.ndarray) -> Workload:
     turns = Turns()
-    return _with_turns(x, out, turns, _thread_of(lambda: None, turns))
+    return honest(x, out, close=_thread_of(lambda: None, turns))
 
 
 _SIDES: dict[str, Callable[..., Workload]] = {
