@@ -1,4 +1,4 @@
-"""The entries of the shelf that need no GPU: 80 cheats by class, and honest twins beside them.
+"""The entries of the shelf that need no GPU: the cheats by class, and honest twins beside them.
 
 What must not live here: the sides themselves (sides/), and the entries for GPUs (table_gpu.py).
 """
@@ -28,7 +28,7 @@ def _of(workload: str, group: Any, **common: Any) -> Any:
 _w = _of("watched:activate", "watched", twin="honest-keeps")
 _e = _of("elsewhere:activate", "elsewhere", twin="honest-thread")
 _f = _of("forged:activate", "clock", twin="honest-clock")
-_j = _of("forged:activate", "judged", twin="honest-judged")
+_j = _of("judged:activate", "judged", twin="honest-judged")
 _h = _of("harm:activate", "harm", twin="honest-child")
 _LOGS = {"redraw": {"cheat": "resets_and_works"}, "redraws": {"cheat": "redraws_itself"}}
 
@@ -142,6 +142,7 @@ TRUTH = (
 
 CLOCK = (
     _f("clock-perf-counter", "replaces perf_counter in the modules of the worker", "perf_counter", fast=True),
+    _f("clock-restored", "replaces perf_counter during its steps and puts it back before it is asked", "restored"),
     _f("clock-time-module", "replaces the clocks of the module time", "time_module"),
     _f("clock-c-method", "puts another C function behind the built-in perf_counter", "c_method"),
     _f("clock-range", "replaces the built-in range, so that fewer steps are made", "range"),
@@ -152,10 +153,11 @@ CLOCK = (
     _f("channel-send", "replaces the method that sends answers", "channel_send"),
     _f("channel-line", "writes one answer too many into the pipe", "pipe_line"),
     _f("channel-process", "puts a process between the worker and the parent that rewrites answers", "pipe_rewrite"),
+    _f("channel-balanced", "does so and adds what is taken off to the other times of the answer", "pipe_balanced"),
 )
 
 JUDGED = (
-    Entry("judged-array-equal", "judged", "replaces numpy's comparisons and does nothing", "forged:counted",
+    Entry("judged-array-equal", "judged", "replaces numpy's comparisons and does nothing", "judged:counted",
           {"patched": True}, {"patched": False}, "purpose", "honest-judged", check=TOLERANCE),
     _j("judged-within", "replaces the function that says what is close", "within", check=TOLERANCE, fast=True),
     _j("judged-compare", "replaces the function that compares", "compare"),
@@ -163,7 +165,7 @@ JUDGED = (
     _j("judged-clone", "has the copy of its output computed by whoever copies it", "clone"),
     _j("judged-digest", "replaces the function that digests outputs", "digest"),
     _j("judged-loaded", "has its own outputs read as the other side's", "loaded"),
-    _j("judged-faults", "spoils its input and has the auditor find nothing", "faults", other="forged:sorts"),
+    _j("judged-faults", "spoils its input and has the auditor find nothing", "faults", other="judged:sorts"),
 )  # fmt: skip
 
 HARM = (
@@ -245,7 +247,7 @@ TWINS = (
     _twin("quantised", "truth", "computes the number that poison writes", "truth:quantised", {"works": True}),
     _twin("in-place", "truth", "sorts through a buffer of its own", "truth:in_place", {"spoils": False}),
     _twin("clock", "clock", "reads perf_counter in its step", "forged:activate", "own_perf_counter"),
-    _twin("judged", "judged", "wraps a function of numpy without changing it", "forged:activate", "patches_nothing"),
+    _twin("judged", "judged", "wraps a function of numpy without changing it", "judged:activate", "patches_nothing"),
     _twin("child", "harm", "has a child that sleeps", "harm:activate", "idle_child"),
     _twin("idle-thread", "harm", "has a thread that looks now and then and does nothing", "harm:activate",
           "idle_thread"),
