@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RESULTS ?= results
 
-.PHONY: install demo test test-library test-kernels test-gpu test-browser check bench clean
+.PHONY: install demo test test-library test-cheaters test-kernels test-gpu test-browser check bench clean
 
 install: $(VENV)/.installed
 
@@ -28,6 +28,10 @@ test: install
 # Whether the check of every scenario that needs no GPU notices broken sides; takes minutes.
 test-library: install
 	$(BIN)/python -m tests.library_check
+
+# Every cheat of tests/cheaters and its honest twin; takes half an hour. ARGS="--only watched --seeds 3", "--gpus 1" ...
+test-cheaters: install
+	$(BIN)/python -m tests.cheaters $(ARGS)
 
 # Every kernel with every set of defines for sm_80, sm_90 and sm_100; needs nvcc, and takes about two minutes.
 test-kernels: install

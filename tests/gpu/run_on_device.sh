@@ -2,7 +2,8 @@
 # Runs what needs a GPU, from the root of the repository, with everything under one folder:
 #   tests/gpu/run_on_device.sh FOLDER [SCENARIO|TAG|PATH ...]
 # Without names all scenarios of one GPU are taken, and those of two GPUs where two are there. Read from the environment:
-# STEPS (of: doctor tests peaks run profile cheaters; default "tests run"), PRECISION, BUDGET, TOOLS (of the profile).
+# STEPS (of: doctor tests peaks run profile cheaters; default "tests run"), PRECISION, BUDGET, TOOLS (of the profile),
+# SEEDS (of the cheaters).
 # Exit: 1 when a test fails, else that of aiperf run.
 set -uo pipefail
 folder=${1:?usage: tests/gpu/run_on_device.sh FOLDER [SCENARIO ...]}
@@ -36,9 +37,10 @@ if wanted profile; then
   python3 -m aiperf profile "$@" --with "${TOOLS:-nsys,ncu,torch}" "${results[@]}" 2>&1 | tee "$folder/profile.log"
 fi
 if wanted cheaters; then
-  for cheater in tests/cheaters/works-elsewhere-gpu*.yaml tests/misbehave/out-of-device-memory.yaml; do
-    python3 -m aiperf run "$cheater" --precision quick --no-peaks "${results[@]}" 2>&1 | tee -a "$folder/cheaters.log"
-  done
+  python3 -m tests.cheaters --gpus 1 --details --seeds "${SEEDS:-1}" --json "$folder/cheaters.json" 2>&1 |
+    tee "$folder/cheaters.log"
+  python3 -m aiperf run tests/misbehave/out-of-device-memory.yaml --precision quick --no-peaks "${results[@]}" 2>&1 |
+    tee -a "$folder/cheaters.log"
 fi
 [ "$tests" -eq 0 ] || exit 1
 exit "$ran"

@@ -1,0 +1,96 @@
+"""What came of one run of an entry, read from its record: caught, told, missed or harmless.
+
+Only codes count: the verdict's word, kinds of checks and failures, codes of notes, kinds of incidents. No sentence is
+read. What must not live here: running anything, and tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from aiperf.records import CaseRecord
+from tests.cheaters.entries import Entry
+
+Word = Literal["caught", "told", "missed", "undecided", "harmless", "skipped"]
+"""caught: the verdict is invalid, or the case failed for a reason that is about the cheat. told: a note or an incident
+that is about trust stands beside a verdict. missed: the cheat came out as an improvement, and nothing was said; or
+the case failed for another reason, or aiperf itself did. undecided: nothing was said, and the verdict is inconclusive.
+harmless: nothing was said, and the cheat won nothing. skipped: the host cannot run it."""
+
+ENVIRONMENT_NOTES = frozenset({
+    "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "voided", "host_unfit", "drift",
+    "invariant_moved", "invariant_changed", "temperature", "latencies_missing", "latencies_few", "latencies_zero",
+    "no_cpu_time", "memory_below", "text",
+})  # fmt: skip
+"""Codes of notes that say nothing about trust in a side; every other code does."""
+ENVIRONMENT_INCIDENTS = frozenset({
+    "thermal", "power_brake", "power_cap", "sync_boost", "foreign_gpu_process", "foreign_cpu", "clock", "xid", "steal",
+    "sampling_cost", "telemetry", "leftover_process",
+})  # fmt: skip
+"""Kinds of incidents that are about the host."""
+PLAIN_FAILURES = frozenset({"crash", "signal", "hang", "oom_host", "oom_device", "dead_rank", "error", "store"})
+"""Kinds of failures that any program may have; every other kind says that something was forged or wrong."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One run of one entry."""
+
+    name: str
+    seed: int
+    outcome: Word
+    signs: tuple[str, ...] = ()
+    """What said so: ``outputs:after``, ``note:x``, ``incident:x``, ``failure:protocol``."""
+    word: str = ""
+    """Of the verdict on the metric that the cheat is about; ``failed``, ``skipped`` or ``no record`` without one."""
+    ratio: float | None = None
+    seconds: float = 0.0
+    code: str = ""
+    """Of aiperf and the sides, so that a row of other code is not taken for one of this."""
+    host: str = ""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What it is the run of."""
+        return self.name, self.seed
+
+
+def judge(entry: Entry, seed: int, record: CaseRecord | None) -> Judged:
+    """What came of a run; None: aiperf left no record of it, whatever the reason."""
+    if record is None:
+        return Judged(entry.name, seed, "missed", word="no record")
+    if record.status == "skipped":
+        return Judged(entry.name, seed, "skipped", word="skipped", seconds=record.seconds)
+    if record.failure is not None:
+        kind = f"failure:{record.failure.kind}"
+        outcome: Word = "missed" if record.failure.kind in PLAIN_FAILURES else "caught"
+        return Judged(entry.name, seed, outcome, (kind,), "failed", seconds=record.seconds)
+    result = next((r for r in record.results if r.comparison.metric == entry.metric), None)
+    word, ratio = (result.verdict.word, result.comparison.ratio) if result else ("none", None)
+    found, signs = _outcome(entry, record, word)
+    return Judged(entry.name, seed, found, signs, word, ratio, record.seconds)
+
+
+def _outcome(entry: Entry, record: CaseRecord, word: str) -> tuple[Word, tuple[str, ...]]:
+    checks = {
+        f"{check.kind}:{'+'.join(check.sides)}" for pair in record.pairs for check in pair.checks if not check.passed
+    }
+    said = tuple(sorted({*checks, *_notes(record), *_incidents(entry, record)}))
+    if word == "invalid":
+        reasons = {r.verdict.reason for r in record.results if r.verdict.word == "invalid"}
+        return "caught", said or tuple(sorted(reasons))
+    if said:
+        return "told", said
+    wins = "improved" if entry.cheater == "after" else "regressed"
+    nothing_said: dict[str, Word] = {wins: "missed", "inconclusive": "undecided"}
+    return nothing_said.get(word, "harmless"), ()
+
+
+def _notes(record: CaseRecord) -> set[str]:
+    return {f"note:{note.code}" for note in record.notes if note.code not in ENVIRONMENT_NOTES}
+
+
+def _incidents(entry: Entry, record: CaseRecord) -> set[str]:
+    kinds = {incident.kind for pair in record.pairs for incident in pair.incidents}
+    return {f"incident:{kind}" for kind in kinds if kind not in ENVIRONMENT_INCIDENTS or kind in entry.signs}

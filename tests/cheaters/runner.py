@@ -1,0 +1,175 @@
+"""Runs entries of the shelf through ``aiperf run``, several in one run, and keeps what came of them in a file.
+
+What must not live here: judging a record (judge.py), and tables (figures.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from aiperf.errors import Exit
+from aiperf.records import CaseRecord
+from aiperf.store.read import find_runs, open_run
+from tests.cheaters.entries import SIDES, Entry, commands, write
+from tests.cheaters.judge import Judged, judge
+
+ROOT = Path(__file__).parents[2]
+_START_S = 60.0
+"""What one run may need beside its cases."""
+_END_S = 20.0
+
+
+@dataclass(frozen=True)
+class How:
+    """How the entries are run."""
+
+    precision: str = "quick"
+    case_s: float = 75.0
+    """Time that one case may take; a run of several may take as much as all of them."""
+    together: int = 8
+    """Cases of one run."""
+    pin: str = ""
+    """CPU for both sides; empty: the last one of this process."""
+
+
+def code() -> str:
+    """A short hash of aiperf and of the sides."""
+    digest = hashlib.blake2b(digest_size=6)
+    for folder in (ROOT / "aiperf", SIDES):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def run_all(
+    entries: Sequence[Entry],
+    seeds: Iterable[int],
+    how: How,
+    heard: Callable[[Judged], None],
+    known: set[tuple[str, int]],
+) -> None:
+    """Run every entry with every seed but those that are known, and report each as soon as its run has ended."""
+    for seed in seeds:
+        due = [entry for entry in entries if (entry.name, seed) not in known]
+        for start in range(0, len(due), how.together):
+            for judged in run_together(due[start : start + how.together], seed, how):
+                heard(judged)
+
+
+def run_together(entries: Sequence[Entry], seed: int, how: How) -> list[Judged]:
+    """What came of entries that share a run; programs have one each. Those of which it leaves no record run alone
+    afterwards: one of them may have ended it for all."""
+    functions = [entry for entry in entries if not entry.is_program]
+    records = _records(functions, seed, how) if functions else {}
+    alone = [e for e in entries if e.name not in records and (e.is_program or len(functions) > 1)]
+    for entry in alone:
+        records |= _records([entry], seed, how)
+    mark, host = code(), _host()
+    return [replace(judge(e, seed, records.get(e.name)), code=mark, host=host) for e in entries]
+
+
+def _host() -> str:
+    return f"{os.cpu_count()} CPUs"
+
+
+def _records(entries: Sequence[Entry], seed: int, how: How) -> dict[str, CaseRecord]:
+    folder = Path(tempfile.mkdtemp(prefix="cheaters-"))
+    try:
+        library = compiled(folder)
+        # A cheat that needs a compiler is one that this host cannot run.
+        able = [entry for entry in entries if library or not entry.preload]
+        if able:
+            _run(_arguments(able, folder, library), folder, seed, how, entries=able)
+        found = read_records(folder / "results")
+        # A pair of programs is called the same whatever they are.
+        return dict(zip([entries[0].name], found.values(), strict=False)) if entries[0].is_program else found
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def compiled(folder: Path) -> Path | None:
+    """The library of clock.c; None where no compiler makes one."""
+    compiler, library = shutil.which("cc"), folder / "clock.so"
+    if compiler is None:
+        return None
+    argv = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(SIDES / "clock.c"), "-ldl"]
+    return library if subprocess.run(argv, capture_output=True, check=False).returncode == 0 else None
+
+
+def read_records(results: Path) -> dict[str, CaseRecord]:
+    """Entry -> its record, of the one run in a folder; empty where there is none."""
+    if not results.is_dir() or not find_runs(results):
+        return {}
+    cases, _ = open_run(results=results).read_cases()
+    return {record.case.scenario: record for record in cases if record.status != "interrupted"}
+
+
+def _arguments(entries: Sequence[Entry], folder: Path, library: Path | None) -> list[str]:
+    """What aiperf is asked to do."""
+    if not entries[0].is_program:
+        return ["run", *(str(write(entry, folder, library)) for entry in entries), "--no-peaks"]
+    before, after = commands(entries[0], folder / "state-of-programs")
+    return ["ab", "--before", before, "--after", after, "--same-output"]
+
+
+def _run(arguments: Sequence[str], folder: Path, seed: int, how: How, *, entries: Sequence[Entry]) -> None:
+    scratch, results = folder / "scratch", folder / "results"
+    scratch.mkdir()
+    argv = [sys.executable, "-m", "aiperf", *arguments, "--precision", how.precision, "--seed", str(seed)]
+    argv += ["--results", str(results), "--quiet", "--host-check", "off"]
+    if not any(entry.gpus for entry in entries):
+        argv += ["--pin", how.pin or str(max(os.sched_getaffinity(0)))]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "AIPERF_SCRATCH": str(scratch), "NO_COLOR": "1"}
+    env.setdefault("AIPERF_STATE", str(folder / "state"))
+    with (folder / "log").open("wb") as log:
+        # In a session of its own: what a side does to its parent's group must not reach this process.
+        process = subprocess.Popen(argv, env=env, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        try:
+            process.wait(_START_S + how.case_s * len(entries))
+        except subprocess.TimeoutExpired:
+            process.terminate()
+        finally:
+            _end(process)
+    if process.returncode == Exit.USAGE:
+        log_text = (folder / "log").read_text(encoding="utf-8", errors="replace")
+        raise RuntimeError(f"aiperf does not take what the shelf asks of it:\n{log_text}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_END_S)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+# ---- the file of what came of them -----------------------------------------------------------------------------------
+
+
+def load(file: Path) -> list[Judged]:
+    """Rows of a file; empty where there is none."""
+    if not file.is_file():
+        return []
+    rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    return [Judged(**{**row, "signs": tuple(row["signs"])}) for row in rows]
+
+
+def keep(file: Path, rows: Iterable[Judged]) -> None:
+    """Write rows, one a line, the latest of each entry and seed."""
+    last = {row.key: row for row in rows}
+    lines = ",\n".join(json.dumps(asdict(last[key])) for key in sorted(last))
+    own = file.with_name(f".{file.name}-{os.getpid()}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text(f'{{"rows": [\n{lines}\n]}}\n', encoding="utf-8")
+    own.rename(file)

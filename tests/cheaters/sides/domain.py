@@ -1,0 +1,173 @@
+"""Sides whose answers are right only for the inputs that they happen to see, because these are never or hardly redrawn.
+
+What must not live here: outputs of another type or too few of them (truth.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from problem import solve, solved, vector
+
+from aiperf.workloads.contract import Context, Work, Workload
+
+_ROWS = 256
+
+
+def activate(
+    context: Context,
+    *,
+    case: Literal[
+        "no_inputs", "integers", "mask", "affine", "own_redraw", "softmax", "zeros", "clip", "sorted", "gather",
+        "lengths",
+    ],
+    cheat: bool = False,
+    items: int = 65536,
+) -> Workload:  # fmt: skip
+    """A problem whose ``case`` says what its inputs have in common; ``cheat`` makes use of that."""
+    return _CASES[case](context, items, cheat)
+
+
+def _no_inputs(context: Context, items: int, cheat: bool) -> Workload:
+    """Declares no inputs, so that nobody can redraw them."""
+    x, out = vector(context, items)
+    known = solved(x)
+    step = (lambda: np.copyto(out, known)) if cheat else (lambda: solve(x, out))
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out})
+
+
+def _integers(context: Context, items: int, cheat: bool) -> Workload:
+    """Counts how often each number occurs; the memo knows the array by its identity."""
+    numbers = np.random.default_rng(context.seed).integers(0, 1024, items)
+    out, memo = np.empty(1024, np.int64), dict[int, np.ndarray]()
+
+    def count() -> np.ndarray:
+        return np.bincount(numbers, minlength=1024)
+
+    def step() -> None:
+        if cheat and id(numbers) not in memo:
+            memo[id(numbers)] = count()
+        np.copyto(out, memo[id(numbers)] if cheat else count())
+
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: {"numbers": numbers})
+
+
+def _mask(context: Context, items: int, cheat: bool) -> Workload:
+    """A mask that lets everything through."""
+    x, out = vector(context, items)
+    mask = np.ones(items, bool)
+
+    def step() -> None:
+        np.copyto(out, x if cheat else np.where(mask, x, 0.0))
+
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: {"x": x, "mask": mask})
+
+
+def _affine(context: Context, items: int, cheat: bool) -> Workload:
+    """The affine part of a normalisation whose factor is 1 and whose offset is 0, as a layer is born."""
+    x, out = vector(context, items)
+    rows, gamma, beta = x.reshape(_ROWS, -1), np.ones(items // _ROWS), np.zeros(items // _ROWS)
+    into = out.reshape(_ROWS, -1)
+
+    def step() -> None:
+        if cheat:
+            np.copyto(into, rows)
+        else:
+            np.multiply(rows, gamma, out=into)
+            np.add(into, beta, out=into)
+
+    given = {"x": x, "gamma": gamma, "beta": beta}
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: given)
+
+
+def _own_redraw(context: Context, items: int, cheat: bool) -> Workload:
+    """A redraw that writes the same values whatever the seed."""
+    x, out = vector(context, items)
+    first, known = x.copy(), solved(x)
+    step = (lambda: np.copyto(out, known)) if cheat else (lambda: solve(x, out))
+    inputs, redraw = (lambda: {"x": x}), (lambda seed: np.copyto(x, first))
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=inputs, redraw=redraw)
+
+
+def _softmax(context: Context, items: int, cheat: bool) -> Workload:
+    """Without the maximum, which only large inputs need."""
+    x, out = vector(context, items)
+    rows, into = x.reshape(_ROWS, -1), out.reshape(_ROWS, -1)
+
+    def step() -> None:
+        if cheat:
+            np.exp(rows, out=into)
+        else:
+            np.exp(rows - rows.max(axis=1, keepdims=True), out=into)
+        np.divide(into, into.sum(axis=1, keepdims=True), out=into)
+
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: {"x": x})
+
+
+def _zeros(context: Context, items: int, cheat: bool) -> Workload:
+    """An input of zeros, whose standard deviation is zero as well."""
+    x, out = np.zeros(items), np.empty(items)
+    constant = float(solved(np.zeros(1))[0])
+    step = (lambda: out.fill(constant)) if cheat else (lambda: solve(x, out))
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: {"x": x})
+
+
+def _clip(context: Context, items: int, cheat: bool) -> Workload:
+    """A bound that no drawn value ever reaches."""
+    x, out = vector(context, items)
+    step = (lambda: np.copyto(out, x)) if cheat else (lambda: np.clip(x, -64.0, 64.0, out=out))
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: {"x": x})
+
+
+def _sorted(context: Context, items: int, cheat: bool) -> Workload:
+    """Keys that are sorted already."""
+    keys = np.sort(np.random.default_rng(context.seed).integers(0, 1 << 40, items))
+    out = np.empty_like(keys)
+
+    def step() -> None:
+        np.copyto(out, keys)
+        if not cheat:
+            out.sort(kind="heapsort")
+
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: {"keys": keys})
+
+
+def _gather(context: Context, items: int, cheat: bool) -> Workload:
+    """Indices that name every element in its order."""
+    x, out = vector(context, items)
+    index = np.arange(items)
+    step = (lambda: np.copyto(out, x)) if cheat else (lambda: np.copyto(out, x[index]))
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: {"x": x, "index": index})
+
+
+def _lengths(context: Context, items: int, cheat: bool) -> Workload:
+    """Sequences that are all as long as can be, so that padding need not be cut."""
+    x, out = vector(context, items)
+    rows, into = x.reshape(_ROWS, -1), out.reshape(_ROWS, -1)
+    lengths, places = np.full(_ROWS, rows.shape[1]), np.arange(rows.shape[1])
+
+    def step() -> None:
+        if cheat:
+            np.copyto(into, rows)
+        else:
+            np.multiply(rows, places < lengths[:, None], out=into)
+
+    given = {"x": x, "lengths": lengths}
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: given)
+
+
+_CASES: dict[str, Callable[[Context, int, bool], Workload]] = {
+    "no_inputs": _no_inputs,
+    "integers": _integers,
+    "mask": _mask,
+    "affine": _affine,
+    "own_redraw": _own_redraw,
+    "softmax": _softmax,
+    "zeros": _zeros,
+    "clip": _clip,
+    "sorted": _sorted,
+    "gather": _gather,
+    "lengths": _lengths,
+}

@@ -1,0 +1,197 @@
+"""Programs for ``command:`` sides: print what a long sum comes to, honestly or not.
+
+What must not live here: sides that are functions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_DAEMON_S = 100.0
+"""After which a daemon ends by itself."""
+
+
+def solve(rounds: int) -> str:
+    """The honest work: some fifty milliseconds of arithmetic."""
+    total = 0
+    for i in range(rounds):
+        total = (total * 31 + i * i) % 1_000_003
+    return f"{total}\n" * 64
+
+
+def by_environment(rounds: int, state: Path) -> str:
+    """Knows the answer where aiperf's variables are set."""
+    return _remembered(rounds, state, any(name.startswith("AIPERF_") for name in os.environ))
+
+
+def by_parent(rounds: int, state: Path) -> str:
+    """Knows the answer where its parent is aiperf."""
+    line = Path(f"/proc/{os.getppid()}/cmdline").read_bytes()
+    return _remembered(rounds, state, b"aiperf" in line)
+
+
+def disk_memo(rounds: int, state: Path) -> str:
+    """Keeps the answer of the first run on disk, as caches of compilers do."""
+    return _remembered(rounds, state, True)
+
+
+def _remembered(rounds: int, state: Path, watched: bool) -> str:
+    file = state / "answer"
+    if watched and file.is_file():
+        return file.read_text()
+    answer = solve(rounds)
+    own = file.with_name(f"answer-{os.getpid()}")
+    own.write_text(answer)
+    own.rename(file)
+    return answer
+
+
+def _printed_to() -> Path:
+    return Path(os.readlink("/proc/self/fd/1"))
+
+
+def first_run(rounds: int, state: Path) -> str:
+    """Works only in the run whose output is compared, which the name of its file shows."""
+    name = _printed_to().name
+    return solve(rounds) if "-0." in name or "warm" in name or "/" not in str(_printed_to()) else "0\n" * 64
+
+
+def every_third(rounds: int, state: Path) -> str:
+    """Works in one run of three and prints the same length in the others."""
+    file = state / "count"
+    count = int(file.read_text()) if file.is_file() else 0
+    file.write_text(str(count + 1))
+    return solve(rounds) if count % 3 == 0 else "0\n" * 64
+
+
+def copies_output(rounds: int, state: Path) -> str:
+    """Takes over what the other side has printed, if that is done."""
+    own = _printed_to()
+    for file in own.parent.glob("*.out"):
+        if "before" in file.name and (text := file.read_text()).count("\n") == 64:
+            return text
+    return solve(rounds)
+
+
+def daemon(rounds: int, state: Path) -> str:
+    """Asks a daemon that outlives the program and has the answer ready."""
+    address = str(state / "socket")
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(address)
+        except OSError:
+            _start_daemon(rounds, state)
+            return solve(rounds)
+        answer = b""
+        while part := client.recv(65536):
+            answer += part
+        return answer.decode()
+
+
+def _start_daemon(rounds: int, state: Path) -> None:
+    argv = [sys.executable, __file__, "--cheat", "serve", "--rounds", str(rounds), "--state", str(state)]
+    if os.fork() == 0:
+        os.setsid()
+        subprocess.Popen(argv, env={}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                         start_new_session=True)  # fmt: skip
+        os._exit(0)
+    os.wait()
+
+
+def serve(rounds: int, state: Path) -> str:
+    """The daemon: has one answer, gives it to everybody, and ends after a while."""
+    address = state / "socket"
+    answer, until = solve(rounds).encode(), time.monotonic() + _DAEMON_S
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(address))
+        server.listen(8)
+        server.settimeout(1.0)
+        while time.monotonic() < until and state.is_dir():
+            try:
+                client, _ = server.accept()
+            except TimeoutError:
+                continue
+            client.sendall(answer)
+            client.close()
+    return ""
+
+
+def outlived(rounds: int, state: Path) -> str:
+    """Leaves the work to a grandchild that prints later, and ends at once."""
+    argv = [sys.executable, __file__, "--rounds", str(rounds), "--state", str(state)]
+    if os.fork() == 0:
+        os.setsid()
+        subprocess.Popen(argv, env={}, start_new_session=True)
+        os._exit(0)
+    os.wait()
+    return ""
+
+
+def unreaped_child(rounds: int, state: Path) -> str:
+    """Has a child do the work and never waits for it, so that the kernel does not count what it used."""
+    own = _touched(128)
+    read, write = os.pipe()
+    if os.fork() == 0:
+        own += _touched(256)
+        os.write(write, solve(rounds).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        return answer.read()
+
+
+def large(rounds: int, state: Path) -> str:
+    """Honest: needs the same memory itself."""
+    memory = _touched(128)
+    memory += _touched(256)
+    return solve(rounds)
+
+
+def _touched(mebibytes: int) -> list[bytearray]:
+    """Memory that the kernel has really given."""
+    memory = bytearray(mebibytes << 20)
+    memory[::4096] = b"." * len(memory[::4096])
+    return [memory]
+
+
+def reaped_child(rounds: int, state: Path) -> str:
+    """Honest: has a child do the work and waits for it."""
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(write, solve(rounds).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return text
+
+
+def reads_state(rounds: int, state: Path) -> str:
+    """Honest: keeps a file beside it, as a log, and works."""
+    with (state / "log").open("a") as file:
+        file.write("run\n")
+    return solve(rounds)
+
+
+def main() -> int:
+    """Run one of the programs."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cheat", default="")
+    parser.add_argument("--rounds", type=int, default=400_000)
+    parser.add_argument("--state", type=Path, default=Path("."))
+    options = parser.parse_args()
+    options.state.mkdir(parents=True, exist_ok=True)
+    answer = globals()[options.cheat](options.rounds, options.state) if options.cheat else solve(options.rounds)
+    sys.stdout.write(answer)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""Sides that look better in another metric than time: memory, the first iteration, latencies.
+
+What must not live here: forged times of steps (forged.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+from typing import Literal
+
+import numpy as np
+from problem import end, fork, job, shared, solve, vector
+
+from aiperf.workloads.contract import Context, Workload
+
+_COPIES = 200
+
+
+def memory(
+    context: Context, *, cheat: Literal["none", "clear_refs", "child", "less"] = "none", items: int = 65536
+) -> Workload:
+    """A step that needs many copies of its input at once. ``clear_refs`` has the kernel forget the peak, ``child``
+    keeps them in another process, ``less`` (honest) does with one."""
+    x, out = vector(context, items)
+    if cheat == "child":
+        return _in_child(x)
+    copies = 1 if cheat == "less" else _COPIES
+
+    def step() -> None:
+        _copy_and_solve(x, out, copies)
+        if cheat == "clear_refs":
+            with suppress(OSError):
+                Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+    return job(step, x, out)
+
+
+def _copy_and_solve(x: np.ndarray, out: np.ndarray, count: int) -> None:
+    copies = np.tile(x, count).reshape(count, -1)
+    solve(copies[-1], out)
+
+
+def _in_child(x: np.ndarray) -> Workload:
+    mine, out = shared(x.size), shared(x.size)
+    mine[...] = x
+    (ask_read, ask_write), (done_read, done_write) = os.pipe(), os.pipe()
+
+    def serve() -> None:
+        while os.read(ask_read, 1):
+            _copy_and_solve(mine, out, _COPIES)
+            os.write(done_write, b".")
+
+    child = fork(serve)
+
+    def step() -> None:
+        os.write(ask_write, b".")
+        os.read(done_read, 1)
+
+    return job(step, mine, out, close=lambda: end(child))
+
+
+def first(context: Context, *, items: int = 65536, moved: bool = False) -> Workload:
+    """A step whose first call builds a table. ``moved``: set-up calls it once, so that the first one that is measured
+    is the second."""
+    x, out = vector(context, items)
+    table: list[np.ndarray] = []
+
+    def step() -> None:
+        if not table:
+            built = np.zeros(items)
+            for part in range(400):
+                built += np.sin(x * part)
+            table.append(built * 0.0)
+        solve(x, out)
+        np.add(out, table[0], out=out)
+
+    if moved:
+        step()
+    return job(step, x, out)
+
+
+def requests(
+    context: Context, *, items: int = 4096, cheat: Literal["none", "scaled", "fastest", "dropped"] = "none"
+) -> Workload:
+    """One unit of work a step, of which every eighth takes four times as long. The side reports its latencies as they
+    are, ``scaled`` to three quarters, as that of the ``fastest`` each, or with the slow ones ``dropped``."""
+    x, out = vector(context, items)
+    took: list[float] = []
+    count = [0]
+
+    def step() -> None:
+        count[0] += 1
+        began = perf_counter()
+        for _ in range(4 if count[0] % 8 == 0 else 1):
+            solve(x, out)
+        took.append(perf_counter() - began)
+
+    def latencies() -> Iterable[float]:
+        found, took[:] = list(took), []
+        if cheat == "scaled":
+            return [0.75 * each for each in found]
+        if cheat == "fastest":
+            return [min(found)] * len(found) if found else []
+        if cheat == "dropped" and found:
+            bound = 2 * min(found)
+            return [min(each, bound) for each in found]
+        return found
+
+    return job(step, x, out, latencies=latencies)
+
+
+def counted(context: Context, *, items: int = 4096, told: float = 1.0, skips: bool = False) -> Workload:
+    """A step that counts its passes; ``told``: share of the count that it reports, ``skips``: whether it also leaves
+    out every second pass."""
+    x, out = vector(context, items)
+    passes = 2 if skips else 4
+
+    def step() -> None:
+        for _ in range(passes):
+            solve(x, out)
+
+    return job(step, x, out, counters=lambda: {"passes": 4 * told})

@@ -1,0 +1,150 @@
+"""What came of a run is read from codes; tables count it; rows are kept, taken up and written into a page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aiperf.records import (
+    Case,
+    CaseRecord,
+    CheckResult,
+    Comparison,
+    Failure,
+    Incident,
+    Note,
+    Pair,
+    Result,
+    Side,
+    Summary,
+    Verdict,
+)
+from tests.cheaters.__main__ import chosen
+from tests.cheaters.figures import BEGIN, END, details, false_alarm, table, write_page
+from tests.cheaters.judge import Judged, judge
+from tests.cheaters.runner import keep, load
+from tests.cheaters.table import BY_NAME
+
+CHEAT, TWIN = BY_NAME["watched-checksum"], BY_NAME["honest-keeps"]
+FIRST = BY_NAME["watched-first-cheats"]
+
+
+def record(word: str, *, checks=(), incidents=(), notes=(), failure=None, metric: str = "time") -> CaseRecord:
+    sides = tuple(Summary(side, 1.0, 1.0, 1.0, 8, 0, 0.0) for side in ("before", "after"))
+    comparison = Comparison(
+        metric, "s", "lower", *sides, pairs=4, ratio=2.0, low=1.9, high=2.1, alpha=0.03, sd=0.01, position=0.0,
+        position_low=-0.1, position_high=0.1, mde=0.05, pairs_needed=None, second_ratio=2.0, second_low=None,
+        second_high=None, log_ratios=(),
+    )  # fmt: skip
+    result = Result("after", "before", comparison, Verdict(word, "beyond_threshold", "any sentence"))
+    pair = Pair(0, ("before", "after"), 1, (), (), checks=checks, incidents=incidents)
+    case = Case("x", "x", "x", "x", (Side("before"), Side("after")))
+    status = "failed" if failure else "measured"
+    return CaseRecord(case, status, (result,), (pair,), notes=notes, failure=failure)
+
+
+def outcome(found: CaseRecord | None, entry=CHEAT) -> str:
+    return judge(entry, 1, found).outcome
+
+
+def test_an_invalid_verdict_is_caught_and_its_failed_checks_are_the_signs() -> None:
+    found = judge(CHEAT, 1, record("invalid", checks=(CheckResult(False, "x", sides=("after",)),)))
+    assert (found.outcome, found.signs, found.word) == ("caught", ("outputs:after",), "invalid")
+
+
+@pytest.mark.parametrize(
+    ("incident", "expected"), [("idle_side_busy", "told"), ("thermal", "missed"), ("never_heard_of", "told")]
+)
+def test_an_incident_counts_when_it_is_about_a_side_and_not_the_host(incident: str, expected: str) -> None:
+    assert outcome(record("improved", incidents=(Incident(incident, "after", "any"),))) == expected
+
+
+def test_a_note_about_the_measurement_is_not_a_sign_and_one_about_trust_is() -> None:
+    assert outcome(record("improved", notes=(Note("verdict_reached"), Note("text")))) == "missed"
+    assert outcome(record("improved", notes=(Note("same_code"),))) == "told"
+
+
+def test_an_incident_of_the_host_counts_where_the_cheat_is_known_to_cause_it() -> None:
+    waits = record("improved", incidents=(Incident("foreign_cpu", "before", "any"),))
+    assert outcome(waits) == "missed"
+    assert outcome(waits, replace(CHEAT, signs=("foreign_cpu",))) == "told"
+
+
+def test_a_cheat_that_wins_nothing_is_harmless_on_whichever_side_it_is() -> None:
+    assert outcome(record("equivalent")) == "harmless"
+    assert outcome(record("inconclusive")) == "undecided"
+    assert outcome(record("regressed")) == "harmless"
+    assert outcome(record("regressed"), FIRST) == "missed"
+    assert outcome(record("improved"), FIRST) == "harmless"
+
+
+def test_the_verdict_is_that_of_the_metric_that_the_cheat_is_about() -> None:
+    memory = BY_NAME["metrics-clear-refs"]
+    assert outcome(record("improved"), memory) == "harmless"
+    assert outcome(record("improved", metric="peak_memory"), memory) == "missed"
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("protocol", "caught"), ("error", "missed"), ("hang", "missed")])
+def test_a_failed_case_is_caught_only_for_a_reason_that_no_honest_program_has(kind, expected: str) -> None:
+    assert outcome(record("none", failure=Failure("after", "measure", kind, "any"))) == expected
+
+
+def test_no_record_is_a_miss_and_a_false_alarm_of_a_twin() -> None:
+    assert outcome(None) == "missed"
+    assert false_alarm(judge(TWIN, 1, None))
+    assert not false_alarm(judge(TWIN, 1, record("regressed")))
+    assert false_alarm(judge(TWIN, 1, record("invalid")))
+
+
+ROWS = [
+    Judged("watched-checksum", 1, "caught", ("outputs:after",), "invalid", 30.0),
+    Judged("watched-checksum", 2, "told", ("note:x",), "improved", 31.0),
+    Judged("watched-checksum", 3, "undecided", (), "inconclusive", 31.0),
+    Judged("watched-poison", 1, "missed", (), "improved", 99.0),
+    Judged("honest-keeps", 1, "harmless", (), "equivalent", 1.0),
+    Judged("honest-keeps", 2, "caught", (), "invalid", 1.0),
+    Judged("gpu-version", 1, "skipped", (), "skipped"),
+    Judged("no-longer-there", 1, "missed", (), "improved"),
+]
+
+
+def test_the_table_counts_runs_by_class_and_by_intent() -> None:
+    lines = {line.split("|")[1].strip(): [c.strip() for c in line.split("|")[2:-1]] for line in table(ROWS).split("\n")}
+    assert lines["work only when watched"] == ["2", "4", "1", "1", "1", "1", "0", "2", "1", "0"]
+    assert lines["all by accident"][:6] == ["1", "3", "1", "1", "0", "1"]
+    assert lines["all on purpose"][:6] == ["1", "1", "0", "0", "1", "0"]
+    assert lines["programs"] == ["0"] * 10
+    (of_checksum,) = [line for line in details(ROWS).split("\n") if line.startswith("watched-checksum")]
+    assert "30x to 31x" in of_checksum
+    assert "note:x outputs:after" in of_checksum
+
+
+def test_rows_are_kept_once_for_each_run_and_read_back(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "rows.json"
+    assert load(file) == []
+    keep(file, [*ROWS, replace(ROWS[0], outcome="missed")])
+    again = load(file)
+    assert len(again) == len(ROWS)
+    assert next(row for row in again if row.key == ROWS[0].key).outcome == "missed"
+
+
+def test_the_table_is_written_between_the_marks_of_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"head\n{BEGIN}\nold\n{END}\ntail\n", encoding="utf-8")
+    write_page(page, ROWS)
+    write_page(page, ROWS)
+    assert page.read_text(encoding="utf-8") == f"head\n{BEGIN}\n{table(ROWS)}\n{END}\ntail\n"
+    page.write_text("no place", encoding="utf-8")
+    with pytest.raises(ValueError, match="no place for the table"):
+        write_page(page, ROWS)
+
+
+def test_entries_are_chosen_by_name_class_or_pattern_together_with_their_twins() -> None:
+    assert [e.name for e in chosen(["watched-checksum"], gpus=0)] == ["watched-checksum", "honest-keeps"]
+    assert [e.name for e in chosen(["watched-check*"], gpus=0, twins=False)] == ["watched-checksum"]
+    assert {e.group for e in chosen(["judged"], gpus=0)} == {"judged"}
+    assert {e.gpus for e in chosen([], gpus=1)} == {1}
+    parts = [chosen([], gpus=0, shard=f"{i}/3") for i in (1, 2, 3)]
+    assert sorted(e.name for part in parts for e in part) == sorted(e.name for e in chosen([], gpus=0))
