@@ -74,8 +74,8 @@ class SideRun:
     """What the side's own processes used in its turns, as the kernel counts it: ``iterations`` that it is the sum over
     (re-entry included), page faults, context switches, block I/O, CPU time. Gangs: the sum over ranks."""
     witness: dict[str, float] = field(default_factory=dict)
-    """By the clock of aiperf's own process, medians over the side's turns: ``turn_s``, and ``hidden_s``, the part of it
-    that the side's readings do not account for."""
+    """By the clock of aiperf's own process, of a turn that stands for the side's: ``turn_s``, and ``hidden_s``, the
+    part of it that the side's readings do not account for."""
     fresh_s: tuple[float, ...] = ()
     """Single iterations, by the case's clock, on inputs that the side met for the first time."""
     again_s: tuple[float, ...] = ()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aiperf.launch.phase_seconds import Spent
-from aiperf.launch.rounds import Played, fresh_seeds, plan_audits, play_rounds, round_count
+from aiperf.launch.rounds import Played, WitnessedTurn, fresh_seeds, plan_audits, play_rounds, round_count, witness
 from aiperf.launch.warmup import TurnPlan
 from aiperf.protocol.messages import AuditReply, AuditRequest, FreshReply, FreshRequest, TurnReply, TurnRequest
 from aiperf.settings import Limits, Precision, Settings
@@ -137,6 +137,13 @@ def test_the_same_seed_gives_the_same_rounds_and_another_seed_others() -> None:
     assert turns(play(seed=5)[1]) == turns(play(seed=5)[1])
     assert play(seed=5, audits=0)[0] == play(seed=5, audits=0)[0]
     assert turns(play(seed=5)[1]) != turns(play(seed=6)[1])
+
+
+@pytest.mark.parametrize(("disturbed", "hidden"), [(0, 2e-4), (8, 2e-4), (10, 9e-3)])
+def test_turns_that_a_busy_host_lengthened_do_not_stand_for_a_side(disturbed: int, hidden: float) -> None:
+    turns = [WitnessedTurn(20e-3, 9e-3)] * disturbed + [WitnessedTurn(10e-3, 2e-4)] * (10 - disturbed)
+    assert witness(turns)["hidden_s"] == hidden
+    assert witness([]) == {}
 
 
 def test_single_iterations_have_new_inputs_in_random_order_and_known_ones_as_often() -> None:
