@@ -35,11 +35,12 @@ from aiperf.cli.options import (
     with_delta,
     with_format,
 )
+from aiperf.cli.program_metrics import with_metrics
 from aiperf.errors import UserError, invalid_value
 from aiperf.host.read import read_host
 from aiperf.host.relevance import HostCheck
 from aiperf.plan.costs import load_prices
-from aiperf.recipes.ab import Programs, run_ab
+from aiperf.recipes.ab import AskedMetrics, Programs, run_ab
 from aiperf.records import Invocation
 from aiperf.report.layout.formats import OutputFormat
 from aiperf.report.live import choose_progress
@@ -64,6 +65,7 @@ _Budget = Annotated[str, typer.Option("--budget", help="Time to spend, e.g. 60s;
 
 @with_format()
 @with_ci_files
+@with_metrics
 def ab(
     form: OutputFormat,
     before: _Before,
@@ -73,6 +75,7 @@ def ab(
     slice_: _Slice = "auto",
     same_output: Annotated[bool, typer.Option("--same-output", help="Require that both print the same bytes.")] = False,
     gpus: _Gpus = 0,
+    asked: AskedMetrics = AskedMetrics(),  # noqa: B008
     delta: Annotated[
         float | None, typer.Option("--delta", help="Smallest relative difference that matters, e.g. 0.02.")
     ] = None,
@@ -98,7 +101,7 @@ def ab(
         settings = with_delta(settings, delta)
         settings = replace(settings, precision=replace(settings.precision, case_seconds=time_of("--budget", budget)))
         settings = replace(settings, energy_seconds=ENERGY_SECONDS if "energy" in wanted else 0.0)
-        programs = Programs(before, after, env_before, env_after, same_output=same_output, gpus=gpus)
+        programs = Programs(before, after, env_before, env_after, same_output=same_output, gpus=gpus, asked=asked)
         began = time.monotonic()
         outcome = run_ab(
             programs,

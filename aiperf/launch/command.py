@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -22,6 +22,7 @@ from aiperf.launch.command_details import Run, crowded, run_seed, sample_of, sid
 from aiperf.launch.command_energy import measure_program_energy
 from aiperf.launch.environment import side_environment
 from aiperf.launch.guardian import Guardian
+from aiperf.launch.program_output import NoValue, output_tail, printed, read_values
 from aiperf.launch.scratch import Scratch
 from aiperf.launch.slicing import off_the_cores, run_sliced
 from aiperf.launch.trial import IO_BYTES, CommandPlan, Trial, choose
@@ -64,12 +65,19 @@ class _Scene:
                 env=side_environment(side.env, seed=run_seed(self.seed, side.name, phase, index)),
                 cwd=Path(side.folder) if side.folder else None,
                 cpus=self.cpus,
-                stderr_path=self.folder / f"{side.name}.err",
-                stdout=self.output(side, index, phase) if self.case.check.kind == "bitwise" else subprocess.DEVNULL,
+                stderr_path=self.errors(side),
+                stdout=self.output(side, index, phase) if self._keeps_output(side) else subprocess.DEVNULL,
                 guardian=self.guardian,
             )
         except StartError as error:
             raise _Stop(Failure(side.name, "start", "error", str(error))) from error
+
+    def _keeps_output(self, side: Side) -> bool:
+        return self.case.check.kind == "bitwise" or bool(printed(side.metrics))
+
+    def errors(self, side: Side) -> Path:
+        """Where the standard error of a side's latest run lies."""
+        return self.folder / f"{side.name}.err"
 
     def output(self, side: Side, index: int = 0, phase: str = "measure") -> Path:
         """Where the standard output of a run lies; the first measured one is what is compared, the energy phase's
@@ -112,7 +120,9 @@ def plan_commands(
             trials = tuple(_trial(side, scene) for side in case.sides)
         except _Stop as stop:
             return stop.failure
-    return choose(trials, settings=settings, memory=proc.memory_info().get("MemAvailable", 0))
+    # What a program times by its own clock must not be put to sleep meanwhile.
+    whole = tuple(replace(trial, own_clock=bool(case.program_metrics)) for trial in trials)
+    return choose(whole, settings=settings, memory=proc.memory_info().get("MemAvailable", 0))
 
 
 def measure_command_pair(
@@ -217,7 +227,20 @@ def _alone(side: Side, scene: _Scene, index: int, *, phase: str = "measure", see
     scene.mark(None)
     _judge(scene, phase, side.name, child, ended)
     wall_s = ended.ended - child.started
-    return Run(side.name, index, child, ended, wall_s, ended.queued_s, total_s=wall_s)
+    values = _values(side, scene, index, phase, child)
+    return Run(side.name, index, child, ended, wall_s, ended.queued_s, total_s=wall_s, values=values)
+
+
+def _values(side: Side, scene: _Scene, index: int, phase: str, child: Child) -> dict[str, float]:
+    """What the run that just ended gives besides its times; raises where that is missing."""
+    out = scene.output(side, index, phase)
+    try:
+        return read_values(side.metrics, out, scene.errors(side))
+    except NoValue as error:
+        tail = output_tail(out)
+        raise _Stop(
+            Failure(side.name, phase, "metric", str(error), child.stderr_tail(), exit_status=0, stdout_tail=tail)
+        ) from error
 
 
 def _judge(scene: _Scene, phase: str, name: str, child: Child, ended: Ended | None) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiperf.launch.child import Child, Ended
 from aiperf.launch.command_energy import held_back
@@ -33,6 +33,8 @@ class Run:
     total_s: float
     """Time in which it was awake, whether it had the core or queued for it."""
     slices: int = 1
+    values: dict[str, float] = field(default_factory=dict)
+    """Metric -> what this run gave of it besides its times, unit of the metric."""
 
     @property
     def held_s(self) -> float:
@@ -85,6 +87,7 @@ def side_run(side: Side, runs: Sequence[Run], plan: CommandPlan, seed: int, ener
             **commit_facts(side),
         },
         usage=_usage([run.ended for run in runs]),
+        values={name: tuple(run.values[name] for run in runs) for name in runs[0].values},
     )
 
 

@@ -9,16 +9,30 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.errors import Fault, UserError
 from aiperf.host.facts import HostFacts
 from aiperf.host.relevance import HostCheck
 from aiperf.plan.plan import Plan
 from aiperf.recipes.run import RunOutcome, run_plan
-from aiperf.records import Case, Check, Invocation, Measure, Needs, Side
+from aiperf.records import Case, Check, Invocation, Measure, Needs, ProgramMetric, Side
 from aiperf.report.live import Progress
 from aiperf.scenario.command import words_of
+from aiperf.scenario.program_metrics import COMMAND_METRICS, check_primary, typed_metrics
 from aiperf.settings import Settings
 from aiperf.units import InvalidValue
+
+
+@dataclass(frozen=True)
+class AskedMetrics:
+    """What is asked of two programs besides their times, as typed."""
+
+    printed: tuple[str, ...] = ()
+    """What both print, each as ``--metric`` has it."""
+    better: tuple[str, ...] = ()
+    """Direction of each of them, or of all."""
+    primary: str = ""
+    """The metric that the verdict is about; empty for the first that they print, else the time."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +48,7 @@ class Programs:
     """Whether both must print the same bytes."""
     gpus: int = 0
     """GPUs that both use."""
+    asked: AskedMetrics = AskedMetrics()
 
 
 def run_ab(
@@ -53,8 +68,14 @@ def run_ab(
 def command_case(programs: Programs, host: HostFacts) -> Case:
     """The case of two commands. Raises UserError with every mistake in them."""
     faults: list[Fault] = []
+    metrics = _metrics(programs.asked, faults)
     sides = tuple(
-        Side(name, command=_command(f"--{name}", text, faults), env=_env(f"--env-{name}", env, faults))
+        Side(
+            name,
+            command=_command(f"--{name}", text, faults),
+            env=_env(f"--env-{name}", env, faults),
+            metrics=metrics,
+        )
         for name, text, env in (
             ("before", programs.before, programs.env_before),
             ("after", programs.after, programs.env_after),
@@ -64,6 +85,7 @@ def command_case(programs: Programs, host: HostFacts) -> Case:
         why = f" ({host.gpu_problem})" if host.gpu_problem else ""
         what = f"asks for {programs.gpus} GPUs; this host has {len(host.gpus)}{why}."
         faults.append(Fault("--gpus", what, "Use fewer, or run on a host that has them."))
+    primary = _primary(programs.asked, metrics, faults)
     if faults:
         raise UserError(faults)
     return Case(
@@ -73,9 +95,33 @@ def command_case(programs: Programs, host: HostFacts) -> Case:
         why="Asked at the command line.",
         sides=sides,
         needs=Needs(gpus=programs.gpus),
-        measure=Measure(clock="wall"),
+        measure=Measure(clock="wall", metric=primary),
         check=Check("bitwise") if programs.same_output else Check("none", reason="programs may print what they like"),
     )
+
+
+def _metrics(asked: AskedMetrics, faults: list[Fault]) -> tuple[ProgramMetric, ...]:
+    if asked.better and not asked.printed:
+        faults.append(
+            Fault("--better", "says how to judge a --metric, and there is none.", "Give one, or leave it out.")
+        )
+    try:
+        return typed_metrics(asked.printed, asked.better)
+    except InvalidValue as error:
+        faults.append(Fault("--metric", error.what, error.hint))
+        return ()
+
+
+def _primary(asked: AskedMetrics, metrics: Sequence[ProgramMetric], faults: list[Fault]) -> str:
+    if not asked.primary:
+        return metrics[0].name if metrics else DEFAULT_METRIC
+    try:
+        return check_primary(asked.primary, metrics, COMMAND_METRICS)
+    except InvalidValue as error:
+        # Without a metric that could be read every name would be wrong.
+        if metrics or not asked.printed:
+            faults.append(Fault("--primary", error.what, error.hint))
+        return DEFAULT_METRIC
 
 
 def _command(flag: str, text: str, faults: list[Fault]) -> tuple[str, ...]:

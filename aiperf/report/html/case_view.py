@@ -18,6 +18,7 @@ from aiperf.report.explain import (
     reproduce_command,
     side_sentences,
     stderr_lines,
+    stdout_lines,
 )
 from aiperf.report.explain_clock import clock_sentences
 from aiperf.report.explain_host import reading_cells
@@ -125,7 +126,7 @@ def case_view(
         sides=sides,
         what=tuple(side_sentences(case)),
         outcome=tuple(outcome_sentences(record)),
-        stderr=tuple(stderr_lines(record)),
+        stderr=(*stderr_lines(record), *stdout_lines(record)),
         results=tuple(_result(record, r) for r in record.results if r.primary),
         columns=_METRIC_COLUMNS,
         metrics=tuple(replace(row, primary=True) for row in rows if row.verdict),
