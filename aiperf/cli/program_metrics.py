@@ -34,6 +34,20 @@ _OPTIONS = {
         ],
         [],
     ),
+    "range_": (
+        Annotated[
+            list[str],
+            typer.Option("--range", metavar="NAME", help="NVTX ranges of both whose time is compared too; repeatable."),
+        ],
+        [],
+    ),
+    "clock": (
+        Annotated[
+            str,
+            typer.Option("--clock", metavar="wall|gpu", help="gpu: the time of their kernels, beside the wall time."),
+        ],
+        "wall",
+    ),
     "primary": (
         Annotated[
             str, typer.Option("--primary", metavar="NAME", help="The metric that the verdict is about, e.g. time.")
@@ -49,5 +63,11 @@ def with_metrics(command: Command) -> Command:
         command,
         "asked",
         _OPTIONS,
-        lambda typed: AskedMetrics(tuple(typed["metric"]), tuple(typed["better"]), typed["primary"]),
+        lambda typed: AskedMetrics(
+            tuple(typed["metric"]),
+            tuple(typed["better"]),
+            tuple(typed["range_"]),
+            typed["clock"],
+            typed["primary"],
+        ),
     )

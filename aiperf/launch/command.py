@@ -21,8 +21,11 @@ from aiperf.launch.child import Child, Ended, StartError
 from aiperf.launch.command_details import Run, crowded, run_seed, sample_of, side_run
 from aiperf.launch.command_energy import measure_program_energy
 from aiperf.launch.environment import side_environment
+from aiperf.launch.gang import LaunchSkipped
 from aiperf.launch.guardian import Guardian
-from aiperf.launch.program_output import NoValue, output_tail, printed, read_values
+from aiperf.launch.injection import InjectionMissing, injected_variables, wants_gpu
+from aiperf.launch.program_output import NoValue, printed
+from aiperf.launch.program_values import given_values, unknown_value
 from aiperf.launch.scratch import Scratch
 from aiperf.launch.slicing import off_the_cores, run_sliced
 from aiperf.launch.trial import IO_BYTES, CommandPlan, Trial, choose
@@ -59,10 +62,13 @@ class _Scene:
 
     def start(self, side: Side, index: int, *, phase: str = "measure") -> Child:
         """Start run ``index`` of a side."""
+        env = side_environment(side.env, seed=run_seed(self.seed, side.name, phase, index))
+        if phase != "energy":
+            env |= injected_variables(self.case, side, self.records(side, index, phase), env=env)
         try:
             return Child.start(
                 side.command,
-                env=side_environment(side.env, seed=run_seed(self.seed, side.name, phase, index)),
+                env=env,
                 cwd=Path(side.folder) if side.folder else None,
                 cpus=self.cpus,
                 stderr_path=self.errors(side),
@@ -74,6 +80,10 @@ class _Scene:
 
     def _keeps_output(self, side: Side) -> bool:
         return self.case.check.kind == "bitwise" or bool(printed(side.metrics))
+
+    def records(self, side: Side, index: int, phase: str) -> Path:
+        """Folder for what is recorded inside the processes of a run."""
+        return self.folder / f"{side.name}-{phase}-{index}.records"
 
     def errors(self, side: Side) -> Path:
         """Where the standard error of a side's latest run lies."""
@@ -112,7 +122,7 @@ def plan_commands(
     """Run each side's program alone, untimed (this also warms the file caches), and choose how pairs are run.
 
     A side that read from disk runs a second time, because the first reading may only have filled the cache.
-    Raises KeyboardInterrupt when cancelled.
+    Raises KeyboardInterrupt when cancelled, LaunchSkipped where this host cannot look into programs as the case asks.
     """
     with Scratch(guardian, "command") as folder:
         scene = _Scene(case, seed, settings, None, guardian, cancel, folder, mark)
@@ -120,8 +130,11 @@ def plan_commands(
             trials = tuple(_trial(side, scene) for side in case.sides)
         except _Stop as stop:
             return stop.failure
+        except InjectionMissing as missing:
+            raise LaunchSkipped(str(missing)) from missing
     # What a program times by its own clock must not be put to sleep meanwhile.
-    whole = tuple(replace(trial, own_clock=bool(case.program_metrics)) for trial in trials)
+    own_clock = bool(case.program_metrics) or wants_gpu(case)
+    whole = tuple(replace(trial, own_clock=own_clock) for trial in trials)
     return choose(whole, settings=settings, memory=proc.memory_info().get("MemAvailable", 0))
 
 
@@ -227,20 +240,15 @@ def _alone(side: Side, scene: _Scene, index: int, *, phase: str = "measure", see
     scene.mark(None)
     _judge(scene, phase, side.name, child, ended)
     wall_s = ended.ended - child.started
-    values = _values(side, scene, index, phase, child)
-    return Run(side.name, index, child, ended, wall_s, ended.queued_s, total_s=wall_s, values=values)
-
-
-def _values(side: Side, scene: _Scene, index: int, phase: str, child: Child) -> dict[str, float]:
-    """What the run that just ended gives besides its times; raises where that is missing."""
-    out = scene.output(side, index, phase)
+    run = Run(side.name, index, child, ended, wall_s, ended.queued_s, total_s=wall_s)
     try:
-        return read_values(side.metrics, out, scene.errors(side))
+        out, err = scene.output(side, index, phase), scene.errors(side)
+        run.values, run.gpu = given_values(
+            scene.case, side, out=out, err=err, records=scene.records(side, index, phase)
+        )
     except NoValue as error:
-        tail = output_tail(out)
-        raise _Stop(
-            Failure(side.name, phase, "metric", str(error), child.stderr_tail(), exit_status=0, stdout_tail=tail)
-        ) from error
+        raise _Stop(unknown_value(error, side.name, phase, child, out)) from error
+    return run
 
 
 def _judge(scene: _Scene, phase: str, name: str, child: Child, ended: Ended | None) -> None:

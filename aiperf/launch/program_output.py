@@ -14,7 +14,7 @@ from typing import Any
 
 from aiperf.errors import AiperfError
 from aiperf.launch.child import tail_of
-from aiperf.records import ProgramMetric
+from aiperf.records import FailureKind, ProgramMetric
 
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
@@ -23,7 +23,9 @@ _SHOWN_LINE = 200
 
 
 class NoValue(AiperfError):
-    """A run ended well, and printed no number of a metric; the text says which metric, and what is missing."""
+    """A run ended well, and gave no number of a metric; the text says which metric, and what is missing."""
+
+    kind: FailureKind = "metric"
 
 
 def printed(metrics: Sequence[ProgramMetric]) -> tuple[ProgramMetric, ...]:

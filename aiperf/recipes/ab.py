@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiperf.analysis.metrics import DEFAULT_METRIC
-from aiperf.errors import Fault, UserError
+from aiperf.errors import Fault, UserError, invalid_value
 from aiperf.host.facts import HostFacts
 from aiperf.host.relevance import HostCheck
 from aiperf.plan.plan import Plan
@@ -18,7 +18,14 @@ from aiperf.recipes.run import RunOutcome, run_plan
 from aiperf.records import Case, Check, Invocation, Measure, Needs, ProgramMetric, Side
 from aiperf.report.live import Progress
 from aiperf.scenario.command import words_of
-from aiperf.scenario.program_metrics import COMMAND_METRICS, check_primary, typed_metrics
+from aiperf.scenario.program_metrics import (
+    COMMAND_METRICS,
+    DEFAULT_GPU_METRIC,
+    GPU_METRICS,
+    check_primary,
+    range_metrics,
+    typed_metrics,
+)
 from aiperf.settings import Settings
 from aiperf.units import InvalidValue
 
@@ -31,8 +38,12 @@ class AskedMetrics:
     """What both print, each as ``--metric`` has it."""
     better: tuple[str, ...] = ()
     """Direction of each of them, or of all."""
+    ranges: tuple[str, ...] = ()
+    """Names of the NVTX ranges of both."""
+    clock: str = "wall"
+    """wall, or gpu for the time of their kernels too."""
     primary: str = ""
-    """The metric that the verdict is about; empty for the first that they print, else the time."""
+    """The metric that the verdict is about; empty for the first that is asked for, else the time."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +92,7 @@ def command_case(programs: Programs, host: HostFacts) -> Case:
             ("after", programs.after, programs.env_after),
         )
     )
-    if programs.gpus > len(host.gpus):
-        why = f" ({host.gpu_problem})" if host.gpu_problem else ""
-        what = f"asks for {programs.gpus} GPUs; this host has {len(host.gpus)}{why}."
-        faults.append(Fault("--gpus", what, "Use fewer, or run on a host that has them."))
+    gpus = _gpus(programs, host, faults)
     primary = _primary(programs.asked, metrics, faults)
     if faults:
         raise UserError(faults)
@@ -94,8 +102,8 @@ def command_case(programs: Programs, host: HostFacts) -> Case:
         title=f"{programs.before} against {programs.after}",
         why="Asked at the command line.",
         sides=sides,
-        needs=Needs(gpus=programs.gpus),
-        measure=Measure(clock="wall", metric=primary),
+        needs=Needs(gpus=gpus),
+        measure=Measure(clock="gpu" if programs.asked.clock == "gpu" else "wall", metric=primary),
         check=Check("bitwise") if programs.same_output else Check("none", reason="programs may print what they like"),
     )
 
@@ -105,21 +113,43 @@ def _metrics(asked: AskedMetrics, faults: list[Fault]) -> tuple[ProgramMetric, .
         faults.append(
             Fault("--better", "says how to judge a --metric, and there is none.", "Give one, or leave it out.")
         )
+    found: list[ProgramMetric] = []
+    flag = "--metric"
     try:
-        return typed_metrics(asked.printed, asked.better)
+        found += typed_metrics(asked.printed, asked.better)
+        flag = "--range"
+        found += range_metrics(asked.ranges)
     except InvalidValue as error:
-        faults.append(Fault("--metric", error.what, error.hint))
-        return ()
+        faults.append(Fault(flag, error.what, error.hint))
+    names = [metric.name for metric in found]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        faults.append(Fault("--range", f"{twice} is the name of a --metric, too.", "Name the group of that one."))
+    return tuple(found)
+
+
+def _gpus(programs: Programs, host: HostFacts, faults: list[Fault]) -> int:
+    """The GPUs that both use; who asks for their clock uses one."""
+    by_gpu = programs.asked.clock == "gpu"
+    if programs.asked.clock not in ("wall", "gpu"):
+        faults.append(invalid_value("--clock", programs.asked.clock, ("wall", "gpu")))
+    wanted = max(programs.gpus, int(by_gpu))
+    if wanted > len(host.gpus):
+        why = f" ({host.gpu_problem})" if host.gpu_problem else ""
+        flag, what = ("--gpus", f"asks for {wanted} GPUs") if programs.gpus else ("--clock", "gpu needs a GPU")
+        hint = "Use fewer, or run on a host that has them."
+        faults.append(Fault(flag, f"{what}; this host has {len(host.gpus)}{why}.", hint))
+    return wanted
 
 
 def _primary(asked: AskedMetrics, metrics: Sequence[ProgramMetric], faults: list[Fault]) -> str:
+    on_gpu = GPU_METRICS if asked.clock == "gpu" else ()
     if not asked.primary:
-        return metrics[0].name if metrics else DEFAULT_METRIC
+        return metrics[0].name if metrics else DEFAULT_GPU_METRIC if on_gpu else DEFAULT_METRIC
     try:
-        return check_primary(asked.primary, metrics, COMMAND_METRICS)
+        return check_primary(asked.primary, metrics, (*COMMAND_METRICS, *on_gpu))
     except InvalidValue as error:
         # Without a metric that could be read every name would be wrong.
-        if metrics or not asked.printed:
+        if metrics or not (asked.printed or asked.ranges):
             faults.append(Fault("--primary", error.what, error.hint))
         return DEFAULT_METRIC
 
