@@ -20,6 +20,7 @@ from aiperf.records.profiled import Profile
 from aiperf.report.book_words import row_sentences
 from aiperf.report.explain_clock import clock_sentences
 from aiperf.report.explain_facts import fact_sentences
+from aiperf.report.explain_gpu import gpu_sentences
 from aiperf.report.explain_host import meanwhile_sentences, placement_sentences
 from aiperf.report.layout.text import clean_keep, wrap
 from aiperf.report.mechanism import mechanism_sentences
@@ -87,6 +88,7 @@ def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None =
             for r in record.results
         ),
         CaseBlock("mechanism", "What explains it", [] if imported else mechanism_sentences(record, profile)),
+        CaseBlock("gpu", "What the GPU did", gpu_sentences(record)),
         CaseBlock("facts", "What the sides report about themselves", [] if imported else fact_sentences(record)),
         CaseBlock("limits", "The limit", _limits(run, record)),
         CaseBlock("host", "Host activity during the measurement", [] if imported else meanwhile_sentences(record)),
