@@ -123,6 +123,10 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"{v['side']} took {format_time(v['fresh_s'])} on fresh inputs and {format_time(v['repeated_s'])} on "
         "repeated ones: it reuses earlier results"
     ),
+    "no_verdict_in_reach": lambda v: (
+        f"stopped at {v['pairs']} pairs: by the scatter so far the chance of a verdict at {v['last']} pairs is "
+        f"{100 * v['chance']:.2g} %"
+    ),
     "unequal_gpu_work": _unequal_gpu_work,
     "text": lambda v: str(v["text"]),
 }

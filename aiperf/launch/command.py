@@ -24,7 +24,7 @@ from aiperf.launch.environment import side_environment
 from aiperf.launch.gang import LaunchSkipped
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.injection import InjectionMissing, injected_variables, wants_gpu
-from aiperf.launch.program_output import NoValue, printed
+from aiperf.launch.program_output import NoValue, last_line, printed
 from aiperf.launch.program_values import given_values, unknown_value
 from aiperf.launch.scratch import Scratch
 from aiperf.launch.slicing import off_the_cores, run_sliced
@@ -35,10 +35,14 @@ from aiperf.settings import Settings
 
 _LOOK_S = 0.05
 """How often a program that is not sliced is looked at: open devices, cancellation."""
+_LISTEN_S = 1.0
+"""How often what a program has printed so far is looked at."""
 _OUTPUT_CAP = 16 << 20
 SLICES = "slices of all sides"
 """Mark of programs that take turns of milliseconds: no reading is one side's."""
 
+Heard = Callable[[str, str], None]
+"""Called with a side and the last line with a number that its program has printed so far, every second at most."""
 Mark = Callable[[str | None], None]
 """Called with whose run it is, by the side's name or, of a phase, by words; None between runs."""
 
@@ -59,6 +63,7 @@ class _Scene:
     cancel: threading.Event | None
     folder: Path
     mark: Mark = _nobody
+    heard: Heard | None = None
 
     def start(self, side: Side, index: int, *, phase: str = "measure") -> Child:
         """Start run ``index`` of a side."""
@@ -118,6 +123,7 @@ def plan_commands(
     guardian: Guardian | None,
     cancel: threading.Event | None = None,
     mark: Mark = _nobody,
+    heard: Heard | None = None,
 ) -> CommandPlan | Failure:
     """Run each side's program alone, untimed (this also warms the file caches), and choose how pairs are run.
 
@@ -125,7 +131,7 @@ def plan_commands(
     Raises KeyboardInterrupt when cancelled, LaunchSkipped where this host cannot look into programs as the case asks.
     """
     with Scratch(guardian, "command") as folder:
-        scene = _Scene(case, seed, settings, None, guardian, cancel, folder, mark)
+        scene = _Scene(case, seed, settings, None, guardian, cancel, folder, mark, heard)
         try:
             trials = tuple(_trial(side, scene) for side in case.sides)
         except _Stop as stop:
@@ -151,10 +157,11 @@ def measure_command_pair(
     plan: CommandPlan | None = None,
     meter: EnergyMeter | None = None,
     mark: Mark = _nobody,
+    heard: Heard | None = None,
 ) -> Pair | Failure:
     """Measure one pair of programs. ``plan`` comes from ``plan_commands``, once per case; None makes one first.
     ``meter``: the energy counters of the case, where energy is asked for; the caller closes them. ``mark`` gets
-    whose run it is, before it starts and after it ended.
+    whose run it is, before it starts and after it ended, ``heard`` what a long one has printed last.
 
     Leaves no process and no file behind. Raises KeyboardInterrupt when cancelled.
     """
@@ -164,7 +171,7 @@ def measure_command_pair(
         return chosen
     held = None if chosen.parallel and settings.pin == "auto" else cpus
     with Scratch(guardian, "command") as folder:
-        scene = _Scene(case, seed, settings, held, guardian, cancel, folder, mark)
+        scene = _Scene(case, seed, settings, held, guardian, cancel, folder, mark, heard)
         try:
             runs = _sliced(scene, order, chosen) if chosen.sliced else _queued(scene, order, chosen)
             energy = _energy(scene, order, chosen, runs, meter)
@@ -232,9 +239,11 @@ def _queued(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[Run]
 def _alone(side: Side, scene: _Scene, index: int, *, phase: str = "measure", seen: _Seen | None = None) -> Run:
     """Run a side's program once with nothing of ours beside it."""
     scene.mark(side.name if phase == "measure" else f"{phase} of {side.name}")
+    listener = _Listener(scene, side, scene.output(side, index, phase))
     with scene.start(side, index, phase=phase) as child:
         while (ended := child.wait(_LOOK_S)) is None:
             _judge(scene, phase, side.name, child, None)
+            listener.listen()
             if seen is not None and not seen.gpu:
                 seen.gpu = _opens_gpu(child.pid)
     scene.mark(None)
@@ -249,6 +258,23 @@ def _alone(side: Side, scene: _Scene, index: int, *, phase: str = "measure", see
     except NoValue as error:
         raise _Stop(unknown_value(error, side.name, phase, child, out)) from error
     return run
+
+
+class _Listener:
+    """Hands on what a program prints while it runs, now and then."""
+
+    def __init__(self, scene: _Scene, side: Side, out: Path) -> None:
+        self._heard = scene.heard if printed(side.metrics) else None
+        self._side, self._out, self._err = side, out, scene.errors(side)
+        self._next, self._last = time.monotonic() + _LISTEN_S, ""
+
+    def listen(self) -> None:
+        if self._heard is None or time.monotonic() < self._next:
+            return
+        line = last_line(self._side.metrics, self._out, self._err)
+        if line and line != self._last:
+            self._heard(self._side.name, line)
+        self._next, self._last = time.monotonic() + _LISTEN_S, line
 
 
 def _judge(scene: _Scene, phase: str, name: str, child: Child, ended: Ended | None) -> None:

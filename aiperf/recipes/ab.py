@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiperf.analysis.metrics import DEFAULT_METRIC
-from aiperf.errors import Fault, UserError, invalid_value
+from aiperf.errors import Fault, UserError, invalid_value, usage
 from aiperf.host.facts import HostFacts
 from aiperf.host.relevance import HostCheck
 from aiperf.plan.plan import Plan
@@ -27,6 +27,7 @@ from aiperf.scenario.program_metrics import (
     typed_metrics,
 )
 from aiperf.settings import Settings
+from aiperf.store.read import StoredRun
 from aiperf.units import InvalidValue
 
 
@@ -70,10 +71,38 @@ def run_ab(
     progress: Progress,
     invocation: Invocation,
     host_check: HostCheck,
+    earlier: StoredRun | None = None,
 ) -> RunOutcome:
-    """Measure two programs against each other. Raises UserError with every mistake in them."""
-    plan = Plan((command_case(programs, host),), ())
-    return run_plan(plan, host=host, settings=settings, progress=progress, invocation=invocation, host_check=host_check)
+    """Measure two programs against each other. Raises UserError with every mistake in them.
+
+    With ``earlier`` that run goes on, if it is of the same programs, asked the same; its pairs count.
+    """
+    case = command_case(programs, host)
+    if earlier is not None:
+        _check_same(case, earlier)
+    return run_plan(
+        Plan((case,), ()),
+        host=host,
+        settings=settings,
+        progress=progress,
+        invocation=invocation,
+        host_check=host_check,
+        earlier=earlier,
+    )
+
+
+def _check_same(case: Case, earlier: StoredRun) -> None:
+    """A run goes on with the programs that it began with. Raises UserError."""
+    records, _ = earlier.read_cases()
+    found = next((record.case for record in records if record.case.id == case.id), None)
+    if found is None:
+        what = f"{earlier.folder.name} is no run of two programs that was interrupted."
+        raise usage(what, "Name a run of aiperf ab.", where="--resume")
+    asked = ("sides", "measure", "check", "needs")
+    differing = [name for name in asked if getattr(found, name) != getattr(case, name)]
+    if differing:
+        what = f"{earlier.folder.name} compared other programs, or was asked otherwise ({', '.join(differing)})."
+        raise usage(what, "Give the options that it began with, or start a new run.", where="--resume")
 
 
 def command_case(programs: Programs, host: HostFacts) -> Case:

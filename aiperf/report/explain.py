@@ -36,6 +36,7 @@ _STOPS = {
     "precision": "the interval reached the requested width",
     "budget": "the next look did not fit in the budget",
     "max_pairs": "the maximum number of pairs was reached",
+    "futility": "more pairs were too unlikely to bring a verdict",
     "interrupted": "it was interrupted",
     "failure": "a launch failed",
     "unfit": "the host disturbed too many pairs",

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from aiperf.recipes import session
+
 PROGRAM = """
 import json, sys, time
 turns = int(sys.argv[1])
@@ -111,3 +113,27 @@ def test_a_scenario_of_programs_is_about_what_they_print(trained):
     history = trained.types("history", "training", "--json")
     assert history.code == 0, history.err
     assert '"speed"' in history.out
+
+
+def test_a_run_that_was_interrupted_between_launches_goes_on_with_the_pairs_it_has(trained, monkeypatch):
+    whole, calls = session.measure_command_pair, []
+
+    def third_is_interrupted(case, **how):
+        calls.append(how["index"])
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return whole(case, **how)
+
+    monkeypatch.setattr(session, "measure_command_pair", third_is_interrupted)
+    assert trained.types(*trained.pair, *SPEED).code == 130
+    first = trained.record("ab")
+    assert (first["status"], len(first["pairs"])) == ("interrupted", 2)
+    other = trained.types(*trained.pair, "--metric", "(?P<rate>1[0-9.]*) tokens/s", "--resume", "latest")
+    assert other.code == 2
+    assert "compared other programs, or was asked otherwise (sides, measure)" in " ".join(other.err.split())
+    done = trained.types(*trained.pair, *SPEED, "--resume", "latest")
+    assert done.code == 0, done.err
+    record = trained.record("ab")
+    assert [pair["started"] for pair in record["pairs"][:2]] == [pair["started"] for pair in first["pairs"]]
+    assert (record["status"], calls) == ("measured", [0, 1, 2, 2])
+    assert len(list((trained.folder / "results").glob("2*"))) == 1
