@@ -109,3 +109,11 @@ def write_size(size: int) -> str:
         if size and size % _SIZE[unit] == 0:
             return f"{size // _SIZE[unit]}{unit}"
     return f"{size}B" if size else "0"
+
+
+def unit_factor(unit: str) -> tuple[str, float]:
+    """The unit that numbers are kept in and what one is multiplied by: ``s`` and 0.001 for ``ms``; others stay."""
+    times = {"sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0} | {k: v for k, v in _TIME.items() if k != "m"}
+    if unit in times:
+        return "s", times[unit]
+    return ("B", float(_SIZE[unit])) if unit in _SIZE else (unit, 1.0)

@@ -25,7 +25,7 @@ from aiperf.analysis.estimates import (
 )
 from aiperf.analysis.gate import GateRow, Level, Status
 from aiperf.analysis.gate_base import Baseline, BaselineEntry, stored_logs, stored_noise, stored_ratio
-from aiperf.analysis.metrics import METRICS
+from aiperf.analysis.metrics import compared_metric, metric_of
 from aiperf.analysis.notes import note_sentence
 from aiperf.analysis.outliers import two_groups
 from aiperf.analysis.pairs import positions, valid
@@ -139,7 +139,7 @@ def refuse_case(case: Case, rules: Sequence[MetricRule], *, against: GateReferen
 
 def blank_row(case: Case, metric: str, status: Status, sentence: str) -> GateRow:
     """A row without a number."""
-    known = METRICS[metric]
+    known = metric_of(case, metric)
     return GateRow(
         case=case.id, scenario=case.scenario, metric=metric, unit=known.unit, better=known.better, status=status,
         sentence=sentence, path=case.path,
@@ -148,7 +148,7 @@ def blank_row(case: Case, metric: str, status: Status, sentence: str) -> GateRow
 
 def _row(record: CaseRecord, result: Result, rule: MetricRule, against: GateReference, tau: float) -> GateRow:
     metric = result.comparison.metric
-    tau = tau if METRICS[metric].is_time else 0.0
+    tau = tau if compared_metric(result.comparison).is_time else 0.0
     own = rule.threshold if rule.threshold is not None else record.threshold
     bound = _Bound(effective_threshold(own, tau), rule.allowed(record.case.scenario, record.case.id))
     row = replace(
@@ -249,7 +249,7 @@ def _needed(record: CaseRecord, c: Comparison, *, loss: float) -> int | None:
 def _doubt(record: CaseRecord, result: Result, view: Comparison, status: Status, *, loss: float, level: Level) -> str:
     """Why the interval supports nothing, besides holding the bound; empty when it does."""
     orders = positions(valid(record.pairs), side=result.side, against=result.against)
-    groups = METRICS[view.metric].is_time and two_groups(view.log_ratios, orders)
+    groups = compared_metric(view).is_time and two_groups(view.log_ratios, orders)
     if groups or result.verdict.reason in _WEAK:
         return wording.odd_spread(result.comparison, same=False) if groups else result.verdict.sentence
     other_side = view.second_ratio >= 1 / (1 + loss) if status == "regressed" else view.second_ratio <= 1 / (1 + loss)

@@ -6,7 +6,7 @@ What must not live here: any decision.
 from __future__ import annotations
 
 from aiperf.analysis import wording
-from aiperf.analysis.metrics import METRICS
+from aiperf.analysis.metrics import compared_metric
 from aiperf.analysis.verdict import statistical_word
 from aiperf.analysis.wording import change_interval, percent
 from aiperf.records import Comparison, Failure
@@ -27,7 +27,7 @@ def passed(shift: Comparison, *, threshold: float, loss: float) -> str:
     word = statistical_word(shift.low, shift.high, threshold=threshold)
     if word in ("improved", "equivalent"):
         return wording.decided(shift, word, threshold)
-    label, span, pairs = METRICS[shift.metric].label, change_interval(shift), f"({shift.pairs} pairs)"
+    label, span, pairs = compared_metric(shift).label, change_interval(shift), f"({shift.pairs} pairs)"
     if loss > threshold and shift.low <= 1 / (1 + threshold):
         return f"{label}: within the declared loss of {percent(loss)}: interval {span} {pairs}"
     return f"{label}: no worse than the threshold of {percent(threshold)} allows: interval {span} {pairs}"
@@ -37,7 +37,7 @@ def undecided(shift: Comparison, *, loss: float, more_sessions: bool) -> str:
     """The interval holds the bound: which way it leans, and what would decide."""
     lean = "likely worse" if shift.high < 1 else "undecided"
     lead = (
-        f"{METRICS[shift.metric].label}: {lean}: interval {change_interval(shift)} includes a loss of {percent(loss)}"
+        f"{compared_metric(shift).label}: {lean}: interval {change_interval(shift)} includes a loss of {percent(loss)}"
     )
     if more_sessions:
         return f"{lead} ({shift.pairs} pairs); more sessions in the baseline would narrow it"

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
 
-from aiperf.records import Better, Case
+from aiperf.records import Better, Case, Comparison
 
 DEFAULT_METRIC = "time"
 """What a case is about unless its ``measure.metric`` names another metric."""
@@ -23,7 +22,8 @@ class Metric:
     name: str
     label: str
     """As a sentence calls it."""
-    unit: Literal["s", "B", "J"]
+    unit: str
+    """s, B, J; of what a program prints whatever it counts, empty for a plain number."""
     better: Better
     source: str
     """Where its number comes from, for people."""
@@ -35,7 +35,7 @@ class Metric:
     @property
     def is_time(self) -> bool:
         """Whether "faster" and "slower" mean something for it."""
-        return self.unit == "s"
+        return self.unit == "s" and self.better == "lower"
 
 
 MEMORY = ("peak_memory", "gpu_memory")
@@ -71,13 +71,42 @@ METRICS: dict[str, Metric] = {
                  f"the {label} of the units of work that a launch reported, {fewest_units(share)} of them or more",
                  steady=True)
           for name, (label, share) in LATENCIES.items()),
+        Metric("gpu_busy", "GPU busy time", "s", "lower",
+               "the time in which a kernel of the program ran on a GPU, by the GPU's activity records"),
+        Metric("gpu_kernel_time", "kernel time", "s", "lower",
+               "the time of all kernels of the program together, which may overlap"),
+        Metric("gpu_copy_time", "copy time", "s", "lower", "the time of all copies and fills of the program together"),
+        Metric("gpu_span", "GPU span", "s", "lower",
+               "from the start of the program's first kernel or copy to the end of its last one"),
+        Metric("gpu_kernels", "number of kernels", "", "lower", "the kernels of the program"),
+        Metric("gpu_copied", "bytes copied by GPUs", "B", "lower", "what the program's copies moved"),
         Metric("energy", "energy per iteration", "J", "lower",
                "the energy counters of the case's devices while the side ran alone", steady=True),
     )
 }  # fmt: skip
 
 
+def case_metrics(case: Case) -> dict[str, Metric]:
+    """Every metric that a case may hold: those above, and those that its programs give."""
+    own = (_own(m.name, m.unit, m.better) for m in case.program_metrics)
+    return METRICS | {metric.name: metric for metric in own}
+
+
+def metric_of(case: Case, name: str) -> Metric:
+    """A metric by its name; one that the case does not have counts as a plain number."""
+    return case_metrics(case).get(name) or _own(name, "", "lower")
+
+
+def compared_metric(comparison: Comparison) -> Metric:
+    """What a comparison is of; one that is not declared here is a program's own."""
+    return METRICS.get(comparison.metric) or _own(comparison.metric, comparison.unit, comparison.better)
+
+
+def _own(name: str, unit: str, better: Better) -> Metric:
+    return Metric(name, name, unit, better, "what each run of the program gave, by mean")
+
+
 def speed_metric(case: Case) -> str:
     """What a case says of speed: its metric where that is a time, else the time."""
     metric = case.measure.metric
-    return metric if METRICS[metric].is_time else DEFAULT_METRIC
+    return metric if metric_of(case, metric).is_time else DEFAULT_METRIC

@@ -81,6 +81,15 @@ def _memory_below(v: Mapping[str, Any]) -> str:
     return f"the peak memory of {' and '.join(v['sides'])} is unknown: it is below {size}, what aiperf itself used"
 
 
+def _unequal_gpu_work(v: Mapping[str, Any]) -> str:
+    written = {"gpu_kernels": lambda n: f"{n:g} kernels", "gpu_copied": lambda n: f"{format_bytes(n)} copied"}
+    parts = [
+        ", ".join(f"{side} {written[name](count)}" for side, count in by_side.items())
+        for name, by_side in sorted(v.items(), reverse=True)
+    ]
+    return f"the sides gave the GPU unequal work: {'; '.join(parts)}; check that both compute the same"
+
+
 _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "verdict_reached": lambda v: f"every verdict was reached at {v['pairs']} pairs",
     "narrow_enough": lambda v: (
@@ -114,5 +123,10 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"{v['side']} took {format_time(v['fresh_s'])} on fresh inputs and {format_time(v['repeated_s'])} on "
         "repeated ones: it reuses earlier results"
     ),
+    "no_verdict_in_reach": lambda v: (
+        f"stopped at {v['pairs']} pairs: by the scatter so far the chance of a verdict at {v['last']} pairs is "
+        f"{100 * v['chance']:.2g} %"
+    ),
+    "unequal_gpu_work": _unequal_gpu_work,
     "text": lambda v: str(v["text"]),
 }

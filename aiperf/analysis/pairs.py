@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from aiperf.analysis.energy import gross_joules
-from aiperf.analysis.metrics import LATENCIES, METRICS, Metric, fewest_units
+from aiperf.analysis.metrics import LATENCIES, Metric, case_metrics, fewest_units
 from aiperf.errors import AiperfError
 from aiperf.records import Case, Note, Pair, Sample, SideRun, Statistic
 
@@ -53,9 +53,10 @@ def reading(pairs: Sequence[Pair], case: Case, *, metric: str) -> MetricSource:
     The device clock does not see the host's bursts, and exclusive sides share no rounds: there it is the median over
     samples of each side. Raises ComparisonError for an unknown metric.
     """
-    if metric not in METRICS:
-        raise ComparisonError(f'"{metric}" is not a metric. Allowed: {", ".join(METRICS)}.')
-    declared = METRICS[metric]
+    known = case_metrics(case)
+    if metric not in known:
+        raise ComparisonError(f'"{metric}" is not a metric. Allowed: {", ".join(known)}.')
+    declared = known[metric]
     if not declared.readings:
         return MetricSource(declared, "", case.measure.statistic, by_round=False)
     field = declared.readings[-1]
@@ -87,7 +88,7 @@ def side_value(pair: Pair, side: str, *, how: MetricSource) -> float | None:
     ``median`` the median over samples of time per iteration.
     """
     if not how.field:
-        return _launch_value(pair, side, how.metric.name)
+        return _launch_value(pair, side, how)
     samples = counted(pair.samples, side, how.field)
     if not samples or any(getattr(s, how.field) is None for s in samples):
         return None
@@ -105,16 +106,22 @@ def _mean(samples: Sequence[Sample], field: str) -> float:
     return math.fsum(getattr(s, field) for s in samples) / sum(s.iterations for s in samples)
 
 
-def _launch_value(pair: Pair, side: str, metric: str) -> float | None:
+def _launch_value(pair: Pair, side: str, how: MetricSource) -> float | None:
+    metric = how.metric.name
     if metric == "energy":
         return gross_joules(pair.energy.get(side))
     if metric in LATENCIES:
         return _percentile(latencies(pair, side), LATENCIES[metric][1])
     run = side_run(pair, side)
+    if run is not None and metric in run.values:
+        middle = statistics.median if how.statistic == "median" else statistics.fmean
+        return float(middle(run.values[metric]))
     if metric == "first_iteration":
         return run.warmup.first_iteration_s if run and run.warmup else None
     if metric == "gpu_memory":
         return run.peak_gpu_bytes if run else None
+    if metric != "peak_memory":
+        return None
     peaks = [s.peak_bytes for s in counted(pair.samples, side)] + [run.peak_bytes if run else None]
     return max((p for p in peaks if p is not None), default=None)
 

@@ -12,7 +12,7 @@ from aiperf.analysis.calibration import effective_threshold
 from aiperf.analysis.compare import compare, summarise
 from aiperf.analysis.fresh import fresh_note
 from aiperf.analysis.limits import PeakRate, binding, impossible, limits
-from aiperf.analysis.metrics import DEFAULT_METRIC, MEMORY, METRICS
+from aiperf.analysis.metrics import DEFAULT_METRIC, MEMORY, case_metrics
 from aiperf.analysis.outliers import two_groups
 from aiperf.analysis.pairs import has_metric, log_ratios, reading, side_run, valid
 from aiperf.analysis.verdict import Fault, decide
@@ -80,7 +80,7 @@ def conclude(
                 pairs, case, metric=metric, side=side, against=against,
                 alpha=alpha, delta=threshold, width=width, scale=scale,
             )  # fmt: skip
-            declared = METRICS[metric]
+            declared = case_metrics(case)[metric]
             d, o = log_ratios(pairs, case, metric=metric, side=side, against=against)
             verdict = decide(
                 comparison,
@@ -161,5 +161,5 @@ def _metrics(case: Case, pairs: Sequence[Pair], *, sides: Sequence[str]) -> list
     if case.measure.isolation == "in_process":
         # Both sides share one process: its peaks belong to neither.
         left_out |= set(MEMORY)
-    others = (m for m in METRICS if m not in left_out)
+    others = (m for m in case_metrics(case) if m not in left_out)
     return [*first, *(m for m in others if has_metric(pairs, case, metric=m, sides=sides))]

@@ -83,7 +83,7 @@ class ComparisonRow:
     @property
     def is_time(self) -> bool:
         """Whether the ratio is a speedup."""
-        return self.unit in TIME_UNITS
+        return self.unit in TIME_UNITS and self.better == "lower"
 
 
 def comparison_row(record: CaseRecord, result: Result) -> ComparisonRow:

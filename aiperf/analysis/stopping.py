@@ -10,9 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from aiperf.analysis.futility import chance_of_verdict
 from aiperf.records import Note, Result
 
-Rule = Literal["verdict", "precision", "budget", "max_pairs"]
+Rule = Literal["verdict", "precision", "budget", "max_pairs", "futility"]
+
+
+LEAST_CHANCE = 0.05
+"""Chance of a verdict below which dear pairs are not measured on."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,34 @@ def next_step(
         values = {"pairs": target, "seconds": cost, "left": left, "budget": budget, "needed": needed}
         return Stop("budget", Note("budget_spent", values), needed)
     return Continue(target)
+
+
+def out_of_reach(
+    results: Sequence[Result],
+    *,
+    looks: Sequence[int],
+    pairs_done: int,
+    left: float,
+    mean_pair_seconds: float,
+    max_pairs: int | None = None,
+) -> Stop | None:
+    """The end of a case after a look, where no open verdict is likely to come any more (METHOD 6); else None.
+
+    ``left`` is what the budget has, seconds: the last look is the last one that it, and ``looks``, can reach.
+    """
+    last = min(looks[-1], max_pairs) if max_pairs else looks[-1]
+    if mean_pair_seconds > 0:
+        last = min(last, pairs_done + int(max(0.0, left) / mean_pair_seconds))
+    open_results = [r for r in results if r.primary and r.verdict.word == "inconclusive"]
+    chance = max((_chance(r, last) for r in open_results), default=1.0)
+    if chance >= LEAST_CHANCE:
+        return None
+    note = Note("no_verdict_in_reach", {"pairs": pairs_done, "last": last, "chance": chance})
+    return Stop("futility", note, _needed(open_results))
+
+
+def _chance(result: Result, last: int) -> float:
+    return chance_of_verdict(result.comparison, last=last, threshold=result.verdict.threshold)
 
 
 def _affordable(looks: Sequence[int], *, pairs_done: int, left: float, mean_pair_seconds: float) -> int:

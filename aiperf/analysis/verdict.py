@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from aiperf.analysis import wording
-from aiperf.analysis.metrics import METRICS
+from aiperf.analysis.metrics import compared_metric
 from aiperf.records import CheckResult, Comparison, Limit, Note, Verdict, Word
 
 Fault = CheckResult | Note | Limit
@@ -89,7 +89,7 @@ def decide(
         (fault is not None, "invalid", _reason(fault), lambda: wording.fault(fault) if fault else ""),
         (comparison.pairs < FEWEST_PAIRS, "inconclusive", Reason.TOO_FEW_PAIRS,
          lambda: wording.too_few(comparison, FEWEST_PAIRS)),
-        (METRICS[comparison.metric].is_time and comparison.sd < NO_SPREAD, "inconclusive", Reason.NO_SPREAD,
+        (compared_metric(comparison).is_time and comparison.sd < NO_SPREAD, "inconclusive", Reason.NO_SPREAD,
          lambda: wording.odd_spread(comparison, same=True)),
         (unsteady_share > UNSTEADY_CAP, "inconclusive", Reason.UNSTEADY,
          lambda: wording.unsteady(comparison, unsteady_share)),

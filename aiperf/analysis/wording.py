@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from aiperf.analysis.limits import judged
-from aiperf.analysis.metrics import METRICS
+from aiperf.analysis.metrics import compared_metric
 from aiperf.analysis.notes import note_sentence
 from aiperf.records import CheckResult, Comparison, Limit, Note, Word
 from aiperf.units import format_rate, significant
@@ -21,7 +21,7 @@ _LARGE = 2.0
 def decided(comparison: Comparison, word: Word, threshold: float) -> str:
     """Improved, regressed or equivalent: what, by how much, against which threshold, from how many pairs."""
     side, base = comparison.after.side, comparison.before.side
-    metric = METRICS[comparison.metric]
+    metric = compared_metric(comparison)
     ground = f"({comparison.pairs} pairs)"
     if word == "equivalent":
         span = change_interval(comparison)
@@ -145,7 +145,7 @@ def change_interval(comparison: Comparison) -> str:
 
 
 def _ends(comparison: Comparison, low: float, high: float) -> tuple[float, float]:
-    if METRICS[comparison.metric].is_time or comparison.better == "higher":
+    if compared_metric(comparison).is_time or comparison.better == "higher":
         return low, high
     return 1 / high, 1 / low if low > 0 else float("inf")
 

@@ -28,6 +28,7 @@ from aiperf.cli.options import (
     PrecisionOption,
     QuietOption,
     ResultsOption,
+    ResumeOption,
     SeedOption,
     TimeoutOption,
     make_settings,
@@ -35,16 +36,18 @@ from aiperf.cli.options import (
     with_delta,
     with_format,
 )
+from aiperf.cli.program_metrics import with_metrics
 from aiperf.errors import UserError, invalid_value
 from aiperf.host.read import read_host
 from aiperf.host.relevance import HostCheck
 from aiperf.plan.costs import load_prices
-from aiperf.recipes.ab import Programs, run_ab
+from aiperf.recipes.ab import AskedMetrics, Programs, run_ab
 from aiperf.records import Invocation
 from aiperf.report.layout.formats import OutputFormat
 from aiperf.report.live import choose_progress
 from aiperf.report.views.extra_columns import build_extras, chosen_columns
-from aiperf.settings import ENERGY_SECONDS
+from aiperf.settings import ENERGY_SECONDS, Settings
+from aiperf.store.read import open_run
 
 _Before = Annotated[
     str,
@@ -64,6 +67,7 @@ _Budget = Annotated[str, typer.Option("--budget", help="Time to spend, e.g. 60s;
 
 @with_format()
 @with_ci_files
+@with_metrics
 def ab(
     form: OutputFormat,
     before: _Before,
@@ -73,6 +77,7 @@ def ab(
     slice_: _Slice = "auto",
     same_output: Annotated[bool, typer.Option("--same-output", help="Require that both print the same bytes.")] = False,
     gpus: _Gpus = 0,
+    asked: AskedMetrics = AskedMetrics(),  # noqa: B008
     delta: Annotated[
         float | None, typer.Option("--delta", help="Smallest relative difference that matters, e.g. 0.02.")
     ] = None,
@@ -80,6 +85,7 @@ def ab(
     precision: PrecisionOption = "standard",
     seed: SeedOption = 0,
     results: ResultsOption = DEFAULT_RESULTS,
+    resume: ResumeOption = "",
     pin: PinOption = "auto",
     timeout: TimeoutOption = "",
     host_check: HostCheckOption = HostCheck.warn,
@@ -95,10 +101,8 @@ def ab(
         settings = make_settings(
             precision=precision, results=results, seed=seed, pin=pin, timeout=timeout, slicing=_slicing(slice_)
         )
-        settings = with_delta(settings, delta)
-        settings = replace(settings, precision=replace(settings.precision, case_seconds=time_of("--budget", budget)))
-        settings = replace(settings, energy_seconds=ENERGY_SECONDS if "energy" in wanted else 0.0)
-        programs = Programs(before, after, env_before, env_after, same_output=same_output, gpus=gpus)
+        settings = _adjusted(settings, delta=delta, budget=budget, energy="energy" in wanted)
+        programs = Programs(before, after, env_before, env_after, same_output=same_output, gpus=gpus, asked=asked)
         began = time.monotonic()
         outcome = run_ab(
             programs,
@@ -107,6 +111,7 @@ def ab(
             progress=choose_progress(quiet=quiet),
             invocation=Invocation("ab", tuple(sys.argv)),
             host_check=host_check,
+            earlier=open_run(resume, results=results) if resume else None,
         )
     print_and_write(
         outcome,
@@ -119,6 +124,12 @@ def ab(
         extras=build_extras(outcome.records, wanted, prices=prices, pairs_of=lambda record: record.pairs),
     )
     raise typer.Exit(int(outcome.exit))
+
+
+def _adjusted(settings: Settings, *, delta: float | None, budget: str, energy: bool) -> Settings:
+    settings = with_delta(settings, delta)
+    precision = replace(settings.precision, case_seconds=time_of("--budget", budget))
+    return replace(settings, precision=precision, energy_seconds=ENERGY_SECONDS if energy else 0.0)
 
 
 def _slicing(text: str) -> bool:

@@ -63,6 +63,9 @@ ColumnsOption = Annotated[
 CostOption = Annotated[
     str, typer.Option("--cost", metavar="FILE", help="YAML file of prices, like configs/cost/example.yaml.")
 ]
+ResumeOption = Annotated[
+    str, typer.Option("--resume", metavar="RUN|latest", help="Continue this run; finished cases are kept.")
+]
 TimeoutOption = Annotated[str, typer.Option("--timeout", help="Timeout of each phase of a worker, e.g. 2min.")]
 
 

@@ -34,6 +34,7 @@ from aiperf.cli.options import (
     PrecisionOption,
     QuietOption,
     ResultsOption,
+    ResumeOption,
     SeedOption,
     ShardOption,
     TimeoutOption,
@@ -71,9 +72,6 @@ _DEFAULT_PRECISION = Precision().name
 
 _Selectors = Annotated[list[str], typer.Argument(metavar="NAME|TAG|PATH|GLOB ...", help="Scenarios to run.")]
 _Suite = Annotated[str, typer.Option("--suite", metavar="NAME|FILE", help="Run a suite (see aiperf list --suites).")]
-_Resume = Annotated[
-    str, typer.Option("--resume", metavar="RUN|latest", help="Continue this run; finished cases are kept.")
-]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and its estimated time without measuring.")]
 _Profilers = Annotated[
     str, typer.Option("--profile", metavar="TOOLS", help=f"Profile after measuring: {','.join(NAMES)} or all.")
@@ -86,7 +84,7 @@ def run(
     form: OutputFormat,
     selectors: _Selectors = [],  # noqa: B006
     suite: _Suite = "",
-    resume: _Resume = "",
+    resume: ResumeOption = "",
     only: OnlyOption = [],  # noqa: B006 - typer reads the default and never changes it
     shard: ShardOption = "",
     dry_run: _DryRun = False,

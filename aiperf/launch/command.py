@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -21,7 +21,11 @@ from aiperf.launch.child import Child, Ended, StartError
 from aiperf.launch.command_details import Run, crowded, run_seed, sample_of, side_run
 from aiperf.launch.command_energy import measure_program_energy
 from aiperf.launch.environment import side_environment
+from aiperf.launch.gang import LaunchSkipped
 from aiperf.launch.guardian import Guardian
+from aiperf.launch.injection import InjectionMissing, injected_variables, wants_gpu
+from aiperf.launch.program_output import NoValue, last_line, printed
+from aiperf.launch.program_values import given_values, unknown_value
 from aiperf.launch.scratch import Scratch
 from aiperf.launch.slicing import off_the_cores, run_sliced
 from aiperf.launch.trial import IO_BYTES, CommandPlan, Trial, choose
@@ -31,10 +35,14 @@ from aiperf.settings import Settings
 
 _LOOK_S = 0.05
 """How often a program that is not sliced is looked at: open devices, cancellation."""
+_LISTEN_S = 1.0
+"""How often what a program has printed so far is looked at."""
 _OUTPUT_CAP = 16 << 20
 SLICES = "slices of all sides"
 """Mark of programs that take turns of milliseconds: no reading is one side's."""
 
+Heard = Callable[[str, str], None]
+"""Called with a side and the last line with a number that its program has printed so far, every second at most."""
 Mark = Callable[[str | None], None]
 """Called with whose run it is, by the side's name or, of a phase, by words; None between runs."""
 
@@ -55,21 +63,36 @@ class _Scene:
     cancel: threading.Event | None
     folder: Path
     mark: Mark = _nobody
+    heard: Heard | None = None
 
     def start(self, side: Side, index: int, *, phase: str = "measure") -> Child:
         """Start run ``index`` of a side."""
+        env = side_environment(side.env, seed=run_seed(self.seed, side.name, phase, index))
+        if phase != "energy":
+            env |= injected_variables(self.case, side, self.records(side, index, phase), env=env)
         try:
             return Child.start(
                 side.command,
-                env=side_environment(side.env, seed=run_seed(self.seed, side.name, phase, index)),
+                env=env,
                 cwd=Path(side.folder) if side.folder else None,
                 cpus=self.cpus,
-                stderr_path=self.folder / f"{side.name}.err",
-                stdout=self.output(side, index, phase) if self.case.check.kind == "bitwise" else subprocess.DEVNULL,
+                stderr_path=self.errors(side),
+                stdout=self.output(side, index, phase) if self._keeps_output(side) else subprocess.DEVNULL,
                 guardian=self.guardian,
             )
         except StartError as error:
             raise _Stop(Failure(side.name, "start", "error", str(error))) from error
+
+    def _keeps_output(self, side: Side) -> bool:
+        return self.case.check.kind == "bitwise" or bool(printed(side.metrics))
+
+    def records(self, side: Side, index: int, phase: str) -> Path:
+        """Folder for what is recorded inside the processes of a run."""
+        return self.folder / f"{side.name}-{phase}-{index}.records"
+
+    def errors(self, side: Side) -> Path:
+        """Where the standard error of a side's latest run lies."""
+        return self.folder / f"{side.name}.err"
 
     def output(self, side: Side, index: int = 0, phase: str = "measure") -> Path:
         """Where the standard output of a run lies; the first measured one is what is compared, the energy phase's
@@ -100,19 +123,25 @@ def plan_commands(
     guardian: Guardian | None,
     cancel: threading.Event | None = None,
     mark: Mark = _nobody,
+    heard: Heard | None = None,
 ) -> CommandPlan | Failure:
     """Run each side's program alone, untimed (this also warms the file caches), and choose how pairs are run.
 
     A side that read from disk runs a second time, because the first reading may only have filled the cache.
-    Raises KeyboardInterrupt when cancelled.
+    Raises KeyboardInterrupt when cancelled, LaunchSkipped where this host cannot look into programs as the case asks.
     """
     with Scratch(guardian, "command") as folder:
-        scene = _Scene(case, seed, settings, None, guardian, cancel, folder, mark)
+        scene = _Scene(case, seed, settings, None, guardian, cancel, folder, mark, heard)
         try:
             trials = tuple(_trial(side, scene) for side in case.sides)
         except _Stop as stop:
             return stop.failure
-    return choose(trials, settings=settings, memory=proc.memory_info().get("MemAvailable", 0))
+        except InjectionMissing as missing:
+            raise LaunchSkipped(str(missing)) from missing
+    # What a program times by its own clock must not be put to sleep meanwhile.
+    own_clock = bool(case.program_metrics) or wants_gpu(case)
+    whole = tuple(replace(trial, own_clock=own_clock) for trial in trials)
+    return choose(whole, settings=settings, memory=proc.memory_info().get("MemAvailable", 0))
 
 
 def measure_command_pair(
@@ -128,10 +157,11 @@ def measure_command_pair(
     plan: CommandPlan | None = None,
     meter: EnergyMeter | None = None,
     mark: Mark = _nobody,
+    heard: Heard | None = None,
 ) -> Pair | Failure:
     """Measure one pair of programs. ``plan`` comes from ``plan_commands``, once per case; None makes one first.
     ``meter``: the energy counters of the case, where energy is asked for; the caller closes them. ``mark`` gets
-    whose run it is, before it starts and after it ended.
+    whose run it is, before it starts and after it ended, ``heard`` what a long one has printed last.
 
     Leaves no process and no file behind. Raises KeyboardInterrupt when cancelled.
     """
@@ -141,7 +171,7 @@ def measure_command_pair(
         return chosen
     held = None if chosen.parallel and settings.pin == "auto" else cpus
     with Scratch(guardian, "command") as folder:
-        scene = _Scene(case, seed, settings, held, guardian, cancel, folder, mark)
+        scene = _Scene(case, seed, settings, held, guardian, cancel, folder, mark, heard)
         try:
             runs = _sliced(scene, order, chosen) if chosen.sliced else _queued(scene, order, chosen)
             energy = _energy(scene, order, chosen, runs, meter)
@@ -209,15 +239,42 @@ def _queued(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[Run]
 def _alone(side: Side, scene: _Scene, index: int, *, phase: str = "measure", seen: _Seen | None = None) -> Run:
     """Run a side's program once with nothing of ours beside it."""
     scene.mark(side.name if phase == "measure" else f"{phase} of {side.name}")
+    listener = _Listener(scene, side, scene.output(side, index, phase))
     with scene.start(side, index, phase=phase) as child:
         while (ended := child.wait(_LOOK_S)) is None:
             _judge(scene, phase, side.name, child, None)
+            listener.listen()
             if seen is not None and not seen.gpu:
                 seen.gpu = _opens_gpu(child.pid)
     scene.mark(None)
     _judge(scene, phase, side.name, child, ended)
     wall_s = ended.ended - child.started
-    return Run(side.name, index, child, ended, wall_s, ended.queued_s, total_s=wall_s)
+    run = Run(side.name, index, child, ended, wall_s, ended.queued_s, total_s=wall_s)
+    try:
+        out, err = scene.output(side, index, phase), scene.errors(side)
+        run.values, run.gpu = given_values(
+            scene.case, side, out=out, err=err, records=scene.records(side, index, phase)
+        )
+    except NoValue as error:
+        raise _Stop(unknown_value(error, side.name, phase, child, out)) from error
+    return run
+
+
+class _Listener:
+    """Hands on what a program prints while it runs, now and then."""
+
+    def __init__(self, scene: _Scene, side: Side, out: Path) -> None:
+        self._heard = scene.heard if printed(side.metrics) else None
+        self._side, self._out, self._err = side, out, scene.errors(side)
+        self._next, self._last = time.monotonic() + _LISTEN_S, ""
+
+    def listen(self) -> None:
+        if self._heard is None or time.monotonic() < self._next:
+            return
+        line = last_line(self._side.metrics, self._out, self._err)
+        if line and line != self._last:
+            self._heard(self._side.name, line)
+        self._next, self._last = time.monotonic() + _LISTEN_S, line
 
 
 def _judge(scene: _Scene, phase: str, name: str, child: Child, ended: Ended | None) -> None:

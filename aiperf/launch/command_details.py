@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from aiperf.launch.child import Child, Ended
 from aiperf.launch.command_energy import held_back
@@ -33,6 +34,10 @@ class Run:
     total_s: float
     """Time in which it was awake, whether it had the core or queued for it."""
     slices: int = 1
+    values: dict[str, float] = field(default_factory=dict)
+    """Metric -> what this run gave of it besides its times, unit of the metric."""
+    gpu: dict[str, Any] = field(default_factory=dict)
+    """What its processes did on GPUs besides those values; empty where it was not asked for."""
 
     @property
     def held_s(self) -> float:
@@ -83,8 +88,10 @@ def side_run(side: Side, runs: Sequence[Run], plan: CommandPlan, seed: int, ener
             **({} if peaks else {"peak_below_bytes": max(run.ended.floor_bytes for run in runs)}),
             "stragglers": sum(run.child.stragglers for run in runs),
             **commit_facts(side),
+            **({"gpu": runs[0].gpu} if runs[0].gpu else {}),
         },
         usage=_usage([run.ended for run in runs]),
+        values={name: tuple(run.values[name] for run in runs) for name in runs[0].values},
     )
 
 

@@ -33,6 +33,8 @@ class Trial:
     sleeps: int
     gpu: bool
     peak_bytes: int | None = None
+    own_clock: bool = False
+    """It is asked for a number that it may take by its own clock."""
 
     @property
     def busy(self) -> float:
@@ -42,6 +44,8 @@ class Trial:
     @property
     def obstacle(self) -> str:
         """Why this program must not be sliced; empty when it only computes on one core."""
+        if self.own_clock:
+            return f"{self.side} gives a metric of its own, which sleep would change"
         if self.gpu:
             return f"{self.side} opens a GPU"
         if self.io_bytes > IO_BYTES:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import Fault, UserError
-from aiperf.records import Case, Measure, Needs, PrimaryMetric, Side
+from aiperf.records import Case, Clock, Measure, Needs, Side
 from aiperf.scenario.binding import bind
 from aiperf.scenario.load import interpreter
 from aiperf.scenario.model import Layer, Scenario, SideSpec
@@ -78,10 +78,11 @@ def _case(scenario: Scenario, point: dict[str, Any], *, on_gpu: bool) -> Case:
 
 def _measure(scenario: Scenario, *, on_gpu: bool) -> Measure:
     device = on_gpu and not scenario.is_command and scenario.measure.clock != "wall"
-    metric: PrimaryMetric = scenario.measure.metric
+    metric = scenario.measure.metric
     if metric == "memory":
         metric = "gpu_memory" if on_gpu else "peak_memory"
-    return replace(scenario.measure, clock="device" if device else "wall", metric=metric)
+    clock: Clock = "gpu" if scenario.measure.clock == "gpu" else "device" if device else "wall"
+    return replace(scenario.measure, clock=clock, metric=metric)
 
 
 def _needs(scenario: Scenario, sides: tuple[Side, ...], *, on_gpu: bool) -> Needs:
@@ -103,6 +104,7 @@ def _side(scenario: Scenario, spec: SideSpec, point: Mapping[str, Any], *, on_gp
         python=next((layer.python for layer in reversed(layers) if layer.python), ""),
         ref=next((layer.ref for layer in reversed(layers) if layer.ref), ""),
         command=spec.command,
+        metrics=spec.metrics,
     )
 
 

@@ -26,6 +26,7 @@ ON_INCONCLUSIVE: tuple[OnInconclusive, ...] = ("pass", "warn", "fail")
 GATED_METRICS = (
     *("time", "wall", "user", "system", "first_iteration", "peak_memory", "gpu_memory"),
     *("latency_p50", "latency_p90", "latency_p99", "latency_p999", "energy"),
+    *("gpu_busy", "gpu_kernel_time", "gpu_copy_time", "gpu_span", "gpu_kernels", "gpu_copied"),
 )
 """What may be gated; a test holds it equal to analysis.metrics."""
 MOST_LOSS = 100.0

@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
 
 from aiperf.protocol.claims import AuditClaims
 
-Clock = Literal["auto", "device", "wall"]
+Clock = Literal["auto", "device", "wall", "gpu"]
+"""gpu: of programs, what the GPU's own activity records say, beside the wall time."""
 Cache = Literal["cold", "hot"]
 Isolation = Literal["process", "in_process"]
 Statistic = Literal["mean", "median"]
@@ -48,8 +49,9 @@ class Measure:
     blocking_kernel: bool = True
     """device clock: hold the stream back while launches queue; off for steps that synchronise."""
     max_pairs: int | None = None
-    metric: PrimaryMetric = "time"
-    """The metric that the verdict, ``expect`` and the stopping rule are about."""
+    metric: str = "time"
+    """The metric that the verdict, ``expect`` and the stopping rule are about: a ``PrimaryMetric``, or one that the
+    sides of a case declare."""
 
 
 @dataclass(frozen=True)

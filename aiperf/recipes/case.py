@@ -13,7 +13,7 @@ from typing import Protocol
 from aiperf.analysis.limits import PeakRate, is_beyond
 from aiperf.analysis.pairs import lacks_primary_metric
 from aiperf.analysis.recompute import case_limits, conclude
-from aiperf.analysis.stopping import Continue, Stop, next_look, next_step
+from aiperf.analysis.stopping import Continue, Stop, next_look, next_step, out_of_reach
 from aiperf.errors import AiperfError, UserError
 from aiperf.launch.gang import LaunchFailed, LaunchSkipped
 from aiperf.plan.order import PairPlan, orders
@@ -157,10 +157,24 @@ def look(state: CaseProgress, *, budget: float) -> None:
         width=precision.width,
         max_pairs=state.case.measure.max_pairs,
     )
+    if isinstance(step, Continue) and state.pairs and state.case.is_command:
+        # Pairs of whole programs are dear: those that are too unlikely to decide anything are spared.
+        step = _futile(state, budget) or step
     if isinstance(step, Continue):
         state.target = step.to_pairs
     elif isinstance(step, Stop):
         state.stop, state.ending = step.rule, step.note
+
+
+def _futile(state: CaseProgress, budget: float) -> Stop | None:
+    return out_of_reach(
+        state.results,
+        looks=state.settings.precision.looks,
+        pairs_done=state.valid,
+        left=budget - state.seconds,
+        mean_pair_seconds=state.seconds / len(state.pairs),
+        max_pairs=state.case.measure.max_pairs,
+    )
 
 
 def refresh(state: CaseProgress) -> None:

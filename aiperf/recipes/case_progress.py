@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from aiperf.analysis.drift import drift_note, drifts
+from aiperf.analysis.gpu_work import unequal_gpu_work
 from aiperf.analysis.invariants import invariant_notes
 from aiperf.analysis.limits import PeakRate
 from aiperf.analysis.pairs import has_metric, latency_notes
@@ -132,6 +133,8 @@ def _program_notes(state: CaseProgress) -> list[Note]:
         if not has_metric(state.pairs, state.case, metric=metric, sides=names)
     ]
     notes = [Note("no_cpu_time", {"metric": metric}) for metric in lacking if metric != "peak_memory"]
+    if unequal := unequal_gpu_work(state.pairs, state.case):
+        notes.append(unequal)
     runs = [run for pair in state.pairs if not pair.void for run in pair.runs]
     below = {run.side: run.facts["peak_below_bytes"] for run in runs if "peak_below_bytes" in run.facts}
     if below and "peak_memory" in lacking:

@@ -5,6 +5,7 @@ What must not live here: opening and closing a run, and how one pair is measured
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -23,6 +24,9 @@ from aiperf.records.calibration import Calibration, of_case
 from aiperf.report.live import Progress
 from aiperf.settings import Settings
 from aiperf.store.write import RunWriter
+
+CHECKPOINT_S = 30.0
+"""A case under way is saved after a pair when it was not for so long: pairs of long programs are dear."""
 
 
 class SavedCases:
@@ -65,6 +69,8 @@ class CaseRunner:
         self._host_id, self._settings, self._progress, self._build = host_id, settings, progress, build
         self._calibrations = load_calibration(host_id)
         self._budget = TimeBudget(settings)
+        self._saved_at = time.monotonic()
+        session.heard = progress.program_said
 
     def run(self, cases: Sequence[Case], earlier: Mapping[str, CaseRecord]) -> None:
         """Measure every case; with ``earlier`` records (with samples) the finished ones stay and open ones go on."""
@@ -132,7 +138,12 @@ class CaseRunner:
         most = state.case.measure.max_pairs or state.settings.precision.looks[-1]
         self._progress.pair_done(state.case, state.valid, most, interval, left)
 
+        # Long programs: what was measured since the last look must outlive aiperf itself.
+        if time.monotonic() - self._saved_at > CHECKPOINT_S:
+            self._save(state)
+
     def _save(self, state: CaseProgress) -> None:
+        self._saved_at = time.monotonic()
         self._saved.keep(replace(to_record(state), findings=self._watch.findings(state)), done=state.done)
 
 

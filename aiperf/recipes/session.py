@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from aiperf.errors import AiperfError, UserError
@@ -72,6 +73,8 @@ class MeasurementSession:
         self._nvml: Nvml | None = None
         self._command_plans: dict[str, CommandPlan] = {}
         self.cancel = threading.Event()
+        self.heard: Callable[[Case, str, str], None] = lambda case, side, line: None
+        """Called with what a program under way has printed last of what is asked of it."""
         self.worktrees = Worktrees(self._guardian)
         """The checkouts of this session's sides; they go when it closes."""
 
@@ -229,8 +232,9 @@ class MeasurementSession:
         case, seed = plan.case, plan.seed
         if case.id not in self._command_plans:
             planned = plan_commands(
-                case, seed=seed, settings=self._settings, guardian=self._guardian, cancel=self.cancel, mark=mark
-            )
+                case, seed=seed, settings=self._settings, guardian=self._guardian, cancel=self.cancel, mark=mark,
+                heard=partial(self.heard, case),
+            )  # fmt: skip
             if isinstance(planned, Failure):
                 raise LaunchFailed(planned)
             self._command_plans[case.id] = planned
@@ -239,7 +243,7 @@ class MeasurementSession:
             measured = measure_command_pair(
                 case, index=plan.index, order=plan.order, seed=seed, settings=self._settings, cpus=cpus,
                 guardian=self._guardian, cancel=self.cancel, plan=self._command_plans[case.id], meter=meter,
-                mark=mark,
+                mark=mark, heard=partial(self.heard, case),
             )  # fmt: skip
         finally:
             if meter is not None:

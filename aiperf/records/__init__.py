@@ -6,7 +6,7 @@ Times are seconds, sizes bytes, ratios plain numbers; None means "not measured",
 
 from aiperf.protocol.claims import OutputChange
 from aiperf.protocol.messages import Cache, Check, Clock, Isolation, Measure, PrimaryMetric, Statistic
-from aiperf.records.asked import Case, Needs, Side, Signature, Skip
+from aiperf.records.asked import Case, Needs, ProgramMetric, Side, Signature, Skip
 from aiperf.records.concluded import Better, Comparison, Limit, Result, Summary, Verdict, Word
 from aiperf.records.finding import HostFinding
 from aiperf.records.measured import (
@@ -52,6 +52,7 @@ __all__ = [
     "OutputChange",
     "Pair",
     "PrimaryMetric",
+    "ProgramMetric",
     "Result",
     "RunCommand",
     "RunRecord",

@@ -6,9 +6,10 @@ What must not live here: anything measured or concluded.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from aiperf.protocol.messages import Check, Measure, PrimaryMetric
+from aiperf.records.concluded import Better
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,25 @@ class Signature:
 
 
 @dataclass(frozen=True)
+class ProgramMetric:
+    """A number that each run of a program gives besides its times: one that it prints, or the time of its ranges."""
+
+    name: str
+    unit: str = ""
+    better: Better = "lower"
+    pattern: str = ""
+    """Regular expression over a line that the program prints; its one group is the number."""
+    path: str = ""
+    """Instead: dotted path in a line of JSON that it prints."""
+    factor: float = 1.0
+    """What the number is multiplied by to have the unit: 0.001 of a time printed in milliseconds."""
+    range: str = ""
+    """Instead: name of the NVTX ranges that it opens."""
+    part: Literal["mean", "total", "count"] = "mean"
+    """range: time of one of them, of all of them, or how many there are."""
+
+
+@dataclass(frozen=True)
 class Side:
     """One half of a case: a workload with parameters, or a command."""
 
@@ -62,6 +82,8 @@ class Side:
     folder: str = ""
     """Folder that its processes start in; empty takes the parent's."""
     command: tuple[str, ...] = ()
+    metrics: tuple[ProgramMetric, ...] = ()
+    """command: what is read of each run besides its times; the same names on every side of a case."""
     slowdown: float = 0.0
     """Calibration only: share by which the harness lengthens every step, so that a known effect can be looked for."""
 
@@ -91,6 +113,12 @@ class Case:
     scenario_hash: str = ""
     rebuilt: bool = False
     """Made by a gate: both sides are one side of the scenario, at two commits."""
+
+    @property
+    def program_metrics(self) -> tuple[ProgramMetric, ...]:
+        """The metrics of its own that every side has, as the first one declares them."""
+        names = [{metric.name for metric in side.metrics} for side in self.sides]
+        return tuple(metric for metric in self.sides[0].metrics if all(metric.name in own for own in names))
 
     @property
     def memory_metric(self) -> PrimaryMetric:

@@ -11,8 +11,9 @@ from typing import Any, Literal
 from aiperf.protocol.claims import OutputChange
 
 FailureKind = Literal[
-    "crash", "signal", "hang", "oom_host", "oom_device", "dead_rank", "protocol", "error", "check", "store"
+    "crash", "signal", "hang", "oom_host", "oom_device", "dead_rank", "protocol", "error", "check", "store", "metric"
 ]
+"""metric: a program ended well, and a number that was asked of it is missing or cannot be compared."""
 
 CheckKind = Literal["outputs", "own_outputs", "work", "harness", "printed", "none"]
 """outputs: of two sides, held against each other; own_outputs: one side's by themselves; work: what a step delivers;
@@ -80,6 +81,8 @@ class SideRun:
     """Single iterations, by the case's clock, on inputs that the side met for the first time."""
     again_s: tuple[float, ...] = ()
     """The same on inputs that it had met before, written anew in the same way."""
+    values: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """Programs: metric -> its value in each run, unit of the metric."""
 
 
 @dataclass(frozen=True)
@@ -205,3 +208,5 @@ class Failure:
     stderr_tail: str = ""
     rank: int | None = None
     exit_status: int | None = None
+    stdout_tail: str = ""
+    """Kept where what was printed is what is wrong."""

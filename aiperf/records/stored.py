@@ -47,8 +47,8 @@ class CaseRecord:
     """Without their samples: those are in the Parquet file."""
     limits: tuple[Limit, ...] = ()
     stop: str = ""
-    """Which rule ended the case: verdict, precision, budget, max_pairs, interrupted, failure, unfit. Empty as long as
-    none has: the run goes on, or was killed."""
+    """Which rule ended the case: verdict, precision, budget, max_pairs, futility, interrupted, failure, unfit. Empty as
+    long as none has: the run goes on, or was killed."""
     skip_reason: str = ""
     skip_fix: str = ""
     failure: Failure | None = None

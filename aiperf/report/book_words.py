@@ -45,7 +45,7 @@ def measured_text(found: Measured | None) -> str:
 
 def _figures(row: ComparisonRow) -> str:
     """``2.81× (2.77 … 2.84)`` of a time, ``peak host memory −26 % (−27 … −25 %)`` of what is better when less."""
-    label = "" if row.is_time else f"{METRICS[row.metric].label} "
+    label = "" if row.is_time else f"{METRICS[row.metric].label if row.metric in METRICS else row.metric} "
     return f"{label}{speedup_text(row)} ({interval_text(row)})"
 
 

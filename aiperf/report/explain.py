@@ -20,6 +20,7 @@ from aiperf.records.profiled import Profile
 from aiperf.report.book_words import row_sentences
 from aiperf.report.explain_clock import clock_sentences
 from aiperf.report.explain_facts import fact_sentences
+from aiperf.report.explain_gpu import gpu_sentences
 from aiperf.report.explain_host import meanwhile_sentences, placement_sentences
 from aiperf.report.layout.text import clean_keep, wrap
 from aiperf.report.mechanism import mechanism_sentences
@@ -35,6 +36,7 @@ _STOPS = {
     "precision": "the interval reached the requested width",
     "budget": "the next look did not fit in the budget",
     "max_pairs": "the maximum number of pairs was reached",
+    "futility": "more pairs were too unlikely to bring a verdict",
     "interrupted": "it was interrupted",
     "failure": "a launch failed",
     "unfit": "the host disturbed too many pairs",
@@ -75,7 +77,7 @@ def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None =
         CaseBlock("title", f"{case.id}: {case.title}", []),
         CaseBlock("why", "", [f"Why: {case.why}"] if case.why else []),
         CaseBlock("sides", "What was run", [] if imported else side_sentences(case)),
-        CaseBlock("outcome", "Outcome", outcome_sentences(record) + _stderr(record)),
+        CaseBlock("outcome", "Outcome", outcome_sentences(record) + _last_words(record)),
         CaseBlock("measured", "How it was measured", _imported(record) if imported else _measured(record)),
         CaseBlock("checks", "What was checked", [] if imported else _checks(record)),
         *(
@@ -87,6 +89,7 @@ def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None =
             for r in record.results
         ),
         CaseBlock("mechanism", "What explains it", [] if imported else mechanism_sentences(record, profile)),
+        CaseBlock("gpu", "What the GPU did", gpu_sentences(record)),
         CaseBlock("facts", "What the sides report about themselves", [] if imported else fact_sentences(record)),
         CaseBlock("limits", "The limit", _limits(run, record)),
         CaseBlock("host", "Host activity during the measurement", [] if imported else meanwhile_sentences(record)),
@@ -178,8 +181,16 @@ def stderr_lines(record: CaseRecord) -> list[str]:
     return [clean(line) for line in record.failure.stderr_tail.splitlines()] if record.failure else []
 
 
-def _stderr(record: CaseRecord) -> list[str]:
-    return [f"  stderr: {line}" for line in stderr_lines(record)[-8:] if line] if record.status == "failed" else []
+def stdout_lines(record: CaseRecord) -> list[str]:
+    """The last lines that a program printed whose output is what is wrong."""
+    return [clean(line) for line in record.failure.stdout_tail.splitlines()] if record.failure else []
+
+
+def _last_words(record: CaseRecord) -> list[str]:
+    if record.status != "failed":
+        return []
+    streams = (("stderr", stderr_lines(record)), ("printed", stdout_lines(record)))
+    return [f"  {name}: {line}" for name, lines in streams for line in lines[-8:] if line]
 
 
 def _measured(record: CaseRecord) -> list[str]:
@@ -191,7 +202,7 @@ def _measured(record: CaseRecord) -> list[str]:
     voided = len(record.pairs) - len(used)
     again = f"; {voided} more were voided" if voided else ""
     said = [f"{len(used)} pairs{again}. {order}." if order else f"{len(used)} pairs{again}."]
-    said += measure_sentences(record.case.measure, programs=record.case.is_command)
+    said += measure_sentences(record.case.measure, programs=record.case.is_command, metrics=record.case.program_metrics)
     said += placement_sentences(record)
     said += [_span(record), *_phases(record)]
     unsteady = Counter(r.side for p in used for r in p.runs if r.warmup and not r.warmup.steady)

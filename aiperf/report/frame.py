@@ -29,6 +29,8 @@ class Board:
     lines: dict[str, str] = field(default_factory=dict)
     """Case id -> its line; absent while it waits."""
     current: str = ""
+    heard: str = ""
+    """What a program of the current case has printed last."""
     done: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -40,6 +42,7 @@ class Board:
         """Make ``case`` the current one."""
         self._add(case.id)
         self.current = case.id
+        self.heard = ""
         # A case may be taken up again for its next look: then its line still says more than this one.
         self.lines.setdefault(case.id, f"{_name(case)}  setting up")
 
@@ -48,13 +51,18 @@ class Board:
     ) -> None:
         """Note that ``k`` of at most ``n`` pairs of ``case`` are done."""
         self._add(case.id)
-        self.current = case.id
+        self.current, self.heard = case.id, ""
         parts = [f"pair {k} of at most {n}"]
         if interval is not None and all(known(end) for end in interval):
             parts.append(f"ratio {format_interval(*interval)}")
         if seconds_left is not None:
             parts.append(f"about {format_duration(max(0.0, seconds_left))} left")
         self.lines[case.id] = f"{_name(case)}  {' · '.join(parts)}"
+
+    def hear(self, case: Case, side: str, line: str) -> None:
+        """Note what a program of ``case`` has printed last."""
+        if case.id == self.current:
+            self.heard = f"{side}: {line}"
 
     def finish(self, record: CaseRecord) -> None:
         """Note how a case ended."""
@@ -64,7 +72,7 @@ class Board:
         self.done += 1
         self.lines[record.case.id] = case_line(record)
         if self.current == record.case.id:
-            self.current = ""
+            self.current = self.heard = ""
 
     def note(self, text: str) -> None:
         """Keep the latest notes."""
@@ -84,6 +92,8 @@ def frame_lines(board: Board, *, width: int, height: int) -> list[str]:
         begun.append(board.current)
     shown = begun[-room:]
     lines = [board.lines[case_id] for case_id in shown]
+    if board.heard and shown[-1:] == [board.current]:
+        lines[-1] = f"{lines[-1]} · {board.heard}"
     waiting = len(board.order) - len(begun)
     hidden = len(begun) - len(shown)
     tail = [f"{hidden} more finished"] if hidden else []

@@ -35,6 +35,9 @@ class Progress:
     ) -> None:
         """Say that ``k`` of at most ``n`` pairs are done, and where the interval stands, if there is one yet."""
 
+    def program_said(self, case: Case, side: str, line: str) -> None:
+        """Say what a program under way has printed last of what it is asked for."""
+
     def case_done(self, record: CaseRecord) -> None:
         """Say how a case ended."""
 
@@ -101,6 +104,11 @@ class LiveProgress(Progress):
     ) -> None:
         """Show the pairs, the interval as it closes in and the time left."""
         self._board.advance(case, k, n, interval=interval, seconds_left=seconds_left)
+        self._draw()
+
+    def program_said(self, case: Case, side: str, line: str) -> None:
+        """Show the line behind what is known of the case."""
+        self._board.hear(case, side, clean(line))
         self._draw()
 
     def case_done(self, record: CaseRecord) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from aiperf.analysis.metrics import DEFAULT_METRIC, METRICS
 from aiperf.paths import scenario_folder
-from aiperf.records import Check, Measure, Needs
+from aiperf.records import Check, Measure, Needs, ProgramMetric
 from aiperf.report.book_words import row_sentences
 from aiperf.report.layout.formats import Printed, document_json
 from aiperf.report.layout.page import Block, Sentences
@@ -66,7 +66,9 @@ def _paragraphs(scenario: Scenario, measurements: Sequence[Measurement]) -> Iter
     for title, lines in {
         "Latest measurement": measured_sentences(measurements, hashes=_hashes(scenario), command=command),
         "What runs": _sides(scenario),
-        "How it is measured": measure_sentences(scenario.measure, programs=scenario.is_command),
+        "How it is measured": measure_sentences(
+            scenario.measure, programs=scenario.is_command, metrics=scenario.sides[0].metrics
+        ),
         "How it is checked": [check_sentence(scenario.check)],
         "What it needs": [needs_sentence(scenario.needs)],
         "Beside it": _beside(scenario),
@@ -97,8 +99,8 @@ def value_text(value: Any) -> str:
     return str(value)
 
 
-def measure_sentences(measure: Measure, *, programs: bool = False) -> list[str]:
-    """Say how a case is timed; ``programs`` when its sides are whole programs."""
+def measure_sentences(measure: Measure, *, programs: bool = False, metrics: Sequence[ProgramMetric] = ()) -> list[str]:
+    """Say how a case is timed; ``programs`` when its sides are whole programs, which give ``metrics`` of their own."""
     if programs:
         where = "Each side is a whole program, timed from start to exit"
     elif measure.isolation == "in_process":
@@ -107,18 +109,36 @@ def measure_sentences(measure: Measure, *, programs: bool = False) -> list[str]:
         where = "A fresh process for each side of each pair, one after the other"
     else:
         where = "A fresh process for each side of each pair, alive together, measured in alternating rounds"
-    clock = {"auto": "device clock on a GPU, else wall clock", "device": "device clock", "wall": "wall clock"}
+    clock = {
+        "auto": "device clock on a GPU, else wall clock",
+        "device": "device clock",
+        "wall": "wall clock",
+        "gpu": "",
+    }
     how = f"{clock[measure.clock]}; {measure.cache} caches; {measure.statistic} over the iterations"
     said = [f"{where}; {measure.statistic} over its starts." if programs else f"{where}; {how}."]
+    said += [metric_sentence(metric) for metric in metrics]
+    if measure.clock == "gpu":
+        said.append("Its kernels and copies are timed by the GPU's activity records (CUPTI), beside the wall time.")
     if measure.metric != DEFAULT_METRIC:
         about = METRICS.get(measure.metric)
-        label = about.label if about is not None else "peak memory of the device it runs on"
-        said.append(f"The primary metric is {label}; time is shown beside it.")
+        label = "peak memory of the device it runs on" if measure.metric == "memory" else measure.metric
+        said.append(f"The primary metric is {about.label if about else label}; time is shown beside it.")
     if measure.delta is not None:
         said.append(f"Differences within {format_percent(measure.delta)} count as equivalent.")
     if measure.max_pairs is not None:
         said.append(f"At most {measure.max_pairs} pairs.")
     return said
+
+
+def metric_sentence(metric: ProgramMetric) -> str:
+    """Say where a metric of a program's own comes from."""
+    if metric.range:
+        parts = {"mean": "time of one", "total": "time of all", "count": "number"}
+        return f"{metric.name}: {parts[metric.part]} of the NVTX ranges {metric.range} of a start."
+    place = f'the last match of "{metric.pattern}"' if metric.pattern else f"{metric.path} of the last line of JSON"
+    unit = f" in {metric.unit}" if metric.unit else ""
+    return f"{metric.name}{unit} ({metric.better} is better): {place} in what a start prints."
 
 
 def check_sentence(check: Check) -> str:

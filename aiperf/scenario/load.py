@@ -21,6 +21,7 @@ from aiperf.scenario.document import Document, KeyPath, read_document
 from aiperf.scenario.model import Layer, Scenario, SideSpec
 from aiperf.scenario.outline import Outline, outline
 from aiperf.scenario.parameters import Resolved, parameter_faults, resolve_all
+from aiperf.scenario.program_metrics import DEFAULT_GPU_METRIC, side_metrics
 from aiperf.scenario.rules import check_kind, rule_faults
 from aiperf.scenario.schema import RESERVED, ScenarioFile, SharedFile, SideFile
 from aiperf.scenario.translate import schema_faults
@@ -100,11 +101,18 @@ def _scenario(
         gpu=_layer(document, ("gpu",), gpu) if has_gpu else None,
         gpu_axes={k: _swept(document, ("gpu", k), v) for k, v in file.gpu.items() if k in axes},
         needs=Needs(**file.needs.model_dump()),
-        measure=Measure(**{k: getattr(file.measure, k) for k in file.measure.model_fields_set}),
+        measure=_measure(file),
         check=_check(file),
         moves=dict(file.moves),
         expect=file.expect if "expect" in file.model_fields_set else "",
     )
+
+
+def _measure(file: ScenarioFile) -> Measure:
+    stated: dict[str, Any] = {k: getattr(file.measure, k) for k in file.measure.model_fields_set}
+    # Who asks for the GPU's time of programs means that one, unless they say otherwise.
+    about = {"metric": DEFAULT_GPU_METRIC} if file.measure.clock == "gpu" else {}
+    return Measure(**{**about, **stated})
 
 
 def _swept(document: Document, path: KeyPath, values: list[Any]) -> tuple[Any, ...]:
@@ -120,6 +128,7 @@ def _side(document: Document, path: KeyPath, side: SideFile, resolved: Resolved 
         workload=resolved.name if resolved else "",
         signature=resolved.signature if resolved else None,
         command=side.command,
+        metrics=side_metrics(document.data, side.metrics),
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aiperf.records import Check, Measure, Needs, Signature
+from aiperf.records import Check, Measure, Needs, ProgramMetric, Signature
 from aiperf.scenario.citations import Citation
 
 
@@ -39,6 +39,7 @@ class SideSpec:
     signature: Signature | None = None
     """None for a command."""
     command: tuple[str, ...] = ()
+    metrics: tuple[ProgramMetric, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,24 +7,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 
 from aiperf.errors import Fault
-from aiperf.records import PrimaryMetric
 from aiperf.scenario.citations import Citation, citation
 from aiperf.scenario.document import Document, KeyPath
+from aiperf.scenario.metric_rules import metric_faults
 from aiperf.scenario.outline import AXIS_KEYS, Outline, entry, head, holds
 from aiperf.scenario.schema import RESERVED
 from aiperf.scenario.text import axis_text
 from aiperf.scenario.wording import allowed, dotted, nearest, shown
 
 MAX_CASES = 1000
-_LATENCIES = tuple(name for name in get_args(PrimaryMetric) if name.startswith("latency"))
 
 
 def rule_faults(document: Document, parts: Outline) -> list[Fault]:
     """Faults of every rule, in no order."""
-    rules = (_sides, _commands, _workloads, _interpreters, _axes, _gpu, _case_count, _check, _measure, _same, _book)
+    rules = (
+        _sides,
+        _commands,
+        _workloads,
+        _interpreters,
+        _axes,
+        _gpu,
+        _case_count,
+        _check,
+        _measure,
+        _same,
+        _book,
+        metric_faults,
+    )
     return [fault for rule in rules for fault in rule(document, parts)]
 
 
@@ -186,11 +198,10 @@ def _measure(document: Document, parts: Outline) -> Iterator[Fault]:
     measure = document.data.get("measure")
     if not isinstance(measure, dict):
         return
-    yield from _metric(document, parts, measure)
     clock = measure.get("clock")
     if clock == "device" and parts.is_command:
         what = "measure.clock: a command is timed from start to exit, by wall time."
-        yield document.fault(("measure", "clock"), what, "Write wall, or leave it out.")
+        yield document.fault(("measure", "clock"), what, "Write gpu for the time of its kernels, or leave it out.")
     elif clock == "device" and not parts.gpus_needed and "gpu" not in document.data:
         what = "measure.clock: device needs a GPU, and the scenario does not ask for one."
         yield document.fault(("measure", "clock"), what, "Write needs: {gpus: 1}, or a gpu: block.")
@@ -204,23 +215,6 @@ def _measure(document: Document, parts: Outline) -> Iterator[Fault]:
             if key in side.data:
                 what = f"{dotted((*side.path, key))}: sides that share one process cannot differ in {key}."
                 yield document.fault((*side.path, key), what, hint, key=True)
-
-
-def _metric(document: Document, parts: Outline, measure: dict[str, Any]) -> Iterator[Fault]:
-    """What a case is about must be something that its sides report."""
-    metric, at = measure.get("metric"), ("measure", "metric")
-    if parts.is_command and metric in ("first_iteration", "gpu_memory", *_LATENCIES):
-        what = f"measure.metric: a command reports no {metric}."
-        yield document.fault(at, what, "Choose time, user, system or peak_memory.")
-    elif metric in ("user", "system") and not parts.is_command:
-        what = f"measure.metric: only commands report {metric} time."
-        yield document.fault(at, what, "Choose time, memory, first_iteration or a latency.")
-    elif metric == "gpu_memory" and not parts.gpus_needed:
-        what = "measure.metric: gpu_memory needs a GPU, and the scenario does not ask for one."
-        yield document.fault(at, what, "Write needs: {gpus: 1}.")
-    elif metric in ("memory", "peak_memory", "gpu_memory") and measure.get("isolation") == "in_process":
-        what = f"measure.metric: {metric} of sides that share one process belongs to neither."
-        yield document.fault(at, what, "Leave isolation out: each side then has its own process.")
 
 
 def _same(document: Document, parts: Outline) -> Iterator[Fault]:

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from aiperf.records import Cache, Clock, Isolation, PrimaryMetric, Statistic
+from aiperf.records import Cache, Clock, Isolation, Statistic
 from aiperf.scenario.command import words_of
 from aiperf.scenario.wording import shown
 from aiperf.units import InvalidValue, parse_size
 
 SIZE_PATTERN = r"^\s*[0-9]+(\.[0-9]+)?\s*(B|KiB|MiB|GiB|TiB|kB|KB|MB|GB|TB)?\s*$"
-RESERVED = ("env", "ranks", "python", "venv", "ref", "command", "workload")
+RESERVED = ("env", "ranks", "python", "venv", "ref", "command", "workload", "metrics")
 """Side keys that are aiperf's own; every other key of a side is a parameter of its workload."""
 
 
@@ -100,6 +100,29 @@ Command = Annotated[
     ),
 ]
 StepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+PrintedMetrics = Annotated[
+    dict[Text, Any],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {
+                "anyOf": [
+                    {"type": "string", "minLength": 1},
+                    {
+                        "type": "object",
+                        "properties": {
+                            "pattern": {"type": "string"},
+                            "json": {"type": "string"},
+                            "unit": {"type": "string"},
+                            "better": {"enum": ["lower", "higher"]},
+                        },
+                        "additionalProperties": False,
+                    },
+                ]
+            },
+        }
+    ),
+]
 AxisValues = Annotated[list[Any], Field(min_length=1)]
 SideNames = Annotated[
     list[Text],
@@ -148,6 +171,8 @@ class SideFile(SharedFile):
     """Workload of this side alone: family.function, or ./file.py:function."""
     command: Command = ()
     """A whole program, timed from start to exit; started without a shell."""
+    metrics: PrintedMetrics = {}
+    """Numbers that this side's program prints, where its lines differ from the other side's."""
 
 
 class NeedsFile(_Strict):
@@ -183,7 +208,7 @@ class MeasureFile(_Strict):
     """How the scenario is timed."""
 
     clock: Clock = "auto"
-    """auto takes the device's clock on a GPU, else wall time."""
+    """auto takes the device's clock on a GPU, else wall time; gpu: of programs, their kernels, beside wall time."""
     cache: Cache = "hot"
     """State of the caches before each iteration."""
     isolation: Isolation = "process"
@@ -200,8 +225,9 @@ class MeasureFile(_Strict):
     """Hold the stream back while launches queue."""
     max_pairs: Annotated[int, Field(ge=3, le=10_000)] = 40
     """Most launch pairs to measure."""
-    metric: PrimaryMetric = "time"
-    """The metric that the verdict and expect are about; memory is the GPU's where one is used."""
+    metric: Text = "time"
+    """The metric that the verdict and expect are about, one of metrics or of aiperf's own; memory is the GPU's where
+    one is used."""
 
 
 class CheckFile(_Strict):
@@ -255,6 +281,10 @@ class ScenarioFile(_Strict):
     """What both sides run: family.function, or ./file.py:function beside this file."""
     params: SharedFile = Field(default_factory=SharedFile)
     """Parameters shared by the sides."""
+    metrics: PrintedMetrics = {}
+    """Numbers that the programs of both sides print: name -> pattern of the line, whose one group is the number, or
+    {pattern or json, unit, better}."""
+    range: Annotated[SideNames, Field(description="NVTX ranges of the programs whose time is measured too.")] = []
     axes: dict[Text, AxisValues] = {}
     """Parameter -> values to sweep; NAME.ENTRY sweeps one entry of a mapping."""
     gpu: dict[str, Any] = {}

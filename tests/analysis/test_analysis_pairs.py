@@ -16,7 +16,8 @@ from aiperf.analysis.pairs import (
     side_value,
     values,
 )
-from aiperf.records import Note, Pair, PrimaryMetric, Sample
+from aiperf.records import Measure, Note, Pair, PrimaryMetric, ProgramMetric, Sample, Side
+from aiperf.scenario.program_metrics import GPU_METRICS, RESERVED_NAMES
 
 CASE = make_case()
 MEDIAN = make_case(statistic="median")
@@ -85,6 +86,7 @@ def test_metrics_are_read_from_where_the_table_says():
         "time": 3.0, "wall": 3.0, "user": 1.5, "system": 0.5,
         "first_iteration": 0.5, "peak_memory": 90, "gpu_memory": 11, "energy": None,
         "latency_p50": None, "latency_p90": None, "latency_p99": None, "latency_p999": None,
+        **dict.fromkeys(GPU_METRICS),
     }  # fmt: skip
     assert value(pair_of(group), "before", metric="peak_memory") == 70
     assert value(pair_of(group), "before", metric="gpu_memory") is None
@@ -224,6 +226,25 @@ def test_a_note_says_which_percentiles_lack_units_and_how_many_they_take():
 
 def test_what_a_case_can_be_about_is_a_metric() -> None:
     assert set(get_args(PrimaryMetric)) - {"memory"} < set(METRICS)
+
+
+def test_a_program_takes_no_name_of_a_metric_that_exists() -> None:
+    assert set(RESERVED_NAMES) == {*METRICS, "memory"}
+
+
+def test_a_programs_own_metric_is_the_mean_over_its_runs_and_its_direction_counts() -> None:
+    speed = ProgramMetric("speed", "tokens/s", "higher", pattern="x")
+    sides = tuple(Side(name, command=("x",), metrics=(speed,)) for name in ("before", "after"))
+    case = replace(make_case(), sides=sides, measure=Measure(metric="speed"))
+    runs = [replace(make_run(n), values={"speed": v}) for n, v in (("before", (1.0, 3.0, 3.5)), ("after", (4.0, 6.0)))]
+    pair = make_pair(0, {"before": 1.0, "after": 1.0}, runs=runs)
+    assert value(pair, "before", case, metric="speed") == 2.5
+    assert value(pair, "before", replace(case, measure=Measure(statistic="median")), metric="speed") == 3.0
+    assert ratios([pair], case, metric="speed")[0] == pytest.approx([math.log(5.0 / 2.5)])
+    assert lacks_primary_metric(pair, case) == ("", "")
+    assert lacks_primary_metric(replace(pair, runs=tuple(runs[:1])), case)[0] == "after"
+    with pytest.raises(ComparisonError, match='"speed" is not a metric'):
+        value(pair, "before", make_case(), metric="speed")
 
 
 def test_a_pair_that_does_not_tell_what_its_case_is_about_says_which_side_and_what() -> None:

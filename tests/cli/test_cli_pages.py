@@ -26,6 +26,7 @@ STANDS_FOR = {
     "S": "demo",
 }
 """What a page's placeholder is when the command runs."""
+_PROGRAMS = "needs those programs; tests/cli/test_cli_ab_metrics.py has others"
 ONLY_PARSED = {
     "run --suite cpu": "minutes",
     "run NAME": "half a minute with the standard precision; tests/cli/test_cli_run.py runs it",
@@ -33,6 +34,10 @@ ONLY_PARSED = {
     "run ./my-pair.yaml": "half a minute; tests/cli/test_cli_listing.py runs it",
     "run dataloader-pageable-vs-pinned": "needs a GPU",
     "ab --before CMD --after CMD": "a minute; tests/cli/test_cli_ab.py runs it",
+    """ab --before "./train --old" --after "./train --new" --metric 'tokens/s: (0-9.+)' --budget 2h""": _PROGRAMS,
+    'ab --before "./server-a" --after "./server-b" --metric json:stats.p99_ms --primary p99_ms': _PROGRAMS,
+    "ab --before ./naive --after ./tiled --gpus 1 --clock gpu": _PROGRAMS,
+    'ab --before "./train --old" --after "./train --new" --range step': _PROGRAMS,
     "profile NAME": "half a minute; tests/cli/test_cli_profile.py runs it",
     "peaks": "minutes; tests/cli/test_cli_host.py measures one",
     "calibrate": "minutes; tests/cli/test_cli_host.py calibrates",
@@ -51,7 +56,9 @@ OF_OTHERS = {"--strict", "--check"}
 def spans(page: Path) -> Iterator[str]:
     """Lines of fenced blocks and the code within sentences."""
     text = page.read_text(encoding="utf-8")
-    for block in re.findall(r"^```(?:console|bash|sh|)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        if language not in ("", "console", "bash", "sh"):
+            continue
         yield from (line.removeprefix("$ ").partition("  #")[0].strip() for line in block.splitlines())
     for span in re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)):
         yield " ".join(span.replace("\\|", "|").split())

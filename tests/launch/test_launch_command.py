@@ -15,10 +15,11 @@ from typing import Any
 import psutil
 import pytest
 
+from aiperf.launch import command
 from aiperf.launch.command import measure_command_pair, plan_commands
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.trial import CommandPlan, Trial, choose
-from aiperf.records import Case, Check, Failure, Pair, Side
+from aiperf.records import Case, Check, Failure, Pair, ProgramMetric, Side
 from aiperf.settings import Limits, Precision, Settings
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -274,3 +275,24 @@ def test_ending_aiperf_in_the_middle_of_a_pair_leaves_no_program(tmp_path: Path,
     # A killed parent's files go with its guardian, which removes them after the programs.
     while list(tmp_path.glob("aiperf-command-*")) and time.monotonic() < deadline:
         time.sleep(0.02)
+
+
+def test_the_last_line_with_a_number_is_handed_on_while_a_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_LISTEN_S", 0.0)
+    text = "import time; print('rate 1', flush=True); time.sleep(.2); print('rate 2', flush=True); time.sleep(.2)"
+    speaking = (sys.executable, "-S", "-c", text)
+    rate = (ProgramMetric("rate", better="higher", pattern="rate ([0-9]+)"),)
+    both = replace(
+        case(speaking, speaking), sides=tuple(Side(n, command=speaking, metrics=rate) for n in ("before", "after"))
+    )
+    heard: list[tuple[str, str]] = []
+    pair = measure(both, replace(QUEUED, runs=1), heard=lambda side, line: heard.append((side, line)))
+    assert isinstance(pair, Pair)
+    assert heard == [("after", "rate 1"), ("after", "rate 2"), ("before", "rate 1"), ("before", "rate 2")]
+    assert [run.values for run in pair.runs] == [{"rate": (2.0,)}, {"rate": (2.0,)}]
+
+
+def test_a_program_that_is_asked_for_a_number_is_never_put_to_sleep() -> None:
+    plan = choose([QUIET, replace(QUIET, own_clock=True)], settings=QUICK, memory=8 << 30)
+    assert not plan.sliced
+    assert "a metric of its own" in plan.reason

@@ -15,8 +15,8 @@ from aiperf.host import health
 from aiperf.host.health import HealthReading
 from aiperf.host.relevance import HostCheck
 from aiperf.plan.plan import Plan
+from aiperf.recipes import case_runner, run_record
 from aiperf.recipes import run as recipe
-from aiperf.recipes import run_record
 from aiperf.recipes.case import new_state, resume_case
 from aiperf.recipes.case_progress import Noise
 from aiperf.recipes.run import run_plan
@@ -210,3 +210,16 @@ def test_changed_files_are_named_and_only_their_contents_count(run, monkeypatch)
     run([pair(ratio=1.5)], make_case("a"))
     monkeypatch.setattr(run_record, "git_state", lambda folder: changed)
     run([pair(ratio=1.5)], make_case("a"), resume=True)
+
+
+class _Killed(BaseException):
+    """Stands for the end of aiperf itself: nothing after it is done."""
+
+
+def test_pairs_of_long_programs_are_on_disk_before_the_next_look(run, monkeypatch) -> None:
+    monkeypatch.setattr(case_runner, "CHECKPOINT_S", -1.0)
+    with pytest.raises(_Killed):
+        run([*[pair(ratio=1.5)] * 2, raises(_Killed())], make_case("a"))
+    again = run([pair(ratio=1.5)], make_case("a"), resume=True)
+    assert again.bench.calls[0][:2] == ("a", 2)
+    assert len(again.cases["a"].pairs) == 4

@@ -113,3 +113,16 @@ def test_a_failed_case_says_why_on_its_line() -> None:
         "time-slicing-vs-mps – failed: before, set-up: CUDA out of memory (asked 4.0 GiB, 1.2 GiB free) and more; "
         "stderr kept, 4 s"
     )
+
+
+def test_what_a_program_printed_last_stands_behind_its_case_until_the_next_pair() -> None:
+    case, board = make_case("training"), Board()
+    board.start([case])
+    board.begin(case)
+    board.hear(case, "after", "step 300 tokens/s: 812")
+    (line,) = frame_lines(board, width=120, height=20)
+    assert line == "training  setting up · after: step 300 tokens/s: 812"
+    board.advance(case, 1, 6, interval=None, seconds_left=None)
+    assert "tokens" not in frame_lines(board, width=120, height=20)[0]
+    board.hear(make_case("another"), "after", "nothing")
+    assert "nothing" not in frame_lines(board, width=120, height=20)[0]

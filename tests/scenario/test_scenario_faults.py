@@ -225,4 +225,4 @@ def test_a_command_is_about_what_a_program_tells(faults, write):
     text = "title: t\nwhy: w\nbefore: {command: [ls]}\nafter: {command: [ls, -l]}\nmeasure: {metric: "
     assert load_scenario(write(text + "peak_memory}\n")).measure.metric == "peak_memory"
     (line,) = faults(text + "latency_p90}\n")
-    assert line.endswith("a command reports no latency_p90. Choose time, user, system or peak_memory.")
+    assert line.endswith("a command reports no latency_p90. Choose time, user, system, peak_memory, or one of metrics.")

@@ -18,6 +18,7 @@ from aiperf.report.explain import (
     reproduce_command,
     side_sentences,
     stderr_lines,
+    stdout_lines,
 )
 from aiperf.report.explain_clock import clock_sentences
 from aiperf.report.explain_host import reading_cells
@@ -35,7 +36,7 @@ from aiperf.report.reasons import result_sentences
 from aiperf.report.views.cells import AFTER, BEFORE, INTERVAL, SPEEDUP
 from aiperf.report.views.run_rows import RunRow, build_rows, run_verdict_text
 
-_BLOCKS = ("measured", "checks", "mechanism", "facts", "limits", "incidents", "findings", "book")
+_BLOCKS = ("measured", "checks", "mechanism", "gpu", "facts", "limits", "incidents", "findings", "book")
 """Blocks of ``explain`` that stand at the end of a case; the run's findings are listed once a page."""
 _METRIC_COLUMNS: tuple[TableColumn[RunRow], ...] = (
     BEFORE,
@@ -125,7 +126,7 @@ def case_view(
         sides=sides,
         what=tuple(side_sentences(case)),
         outcome=tuple(outcome_sentences(record)),
-        stderr=tuple(stderr_lines(record)),
+        stderr=(*stderr_lines(record), *stdout_lines(record)),
         results=tuple(_result(record, r) for r in record.results if r.primary),
         columns=_METRIC_COLUMNS,
         metrics=tuple(replace(row, primary=True) for row in rows if row.verdict),

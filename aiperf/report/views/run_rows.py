@@ -165,6 +165,7 @@ def failure_sentence(failure: Failure) -> str:
     place = ", ".join(p for p in (failure.side, failure.phase) if p)
     rank = f" (rank {failure.rank})" if failure.rank is not None else ""
     kept = "; stderr kept" if failure.stderr_tail else ""
+    kept += "; what it printed kept" if failure.stdout_tail else ""
     return f"{place}{rank}: {clean(failure.message).rstrip('.')}{kept}"
 
 

@@ -1,0 +1,136 @@
+"""What a run of a program printed, read for the numbers that are asked of it: of each metric the last one counts.
+
+What must not live here: starting a program, and what a pair makes of its numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from aiperf.errors import AiperfError
+from aiperf.launch.child import tail_of
+from aiperf.records import FailureKind, ProgramMetric
+
+_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
+_PEEK_BYTES = 64 << 10
+_SHOWN_LINE = 200
+
+
+class NoValue(AiperfError):
+    """A run ended well, and gave no number of a metric; the text says which metric, and what is missing."""
+
+    kind: FailureKind = "metric"
+
+
+def printed(metrics: Sequence[ProgramMetric]) -> tuple[ProgramMetric, ...]:
+    """Those that a program prints."""
+    return tuple(metric for metric in metrics if metric.pattern or metric.path)
+
+
+def read_values(metrics: Sequence[ProgramMetric], out: Path, err: Path) -> dict[str, float]:
+    """The value of every metric that one run printed, unit of the metric.
+
+    The last match counts: of its standard output, or of its standard error where the other has none. Raises NoValue.
+    """
+    asked = printed(metrics)
+    found: dict[str, str] = {}
+    for file in (out, err):
+        open_ = [metric for metric in asked if metric.name not in found]
+        found |= _last(open_, file) if open_ else {}
+    return {metric.name: _number(metric, found.get(metric.name)) for metric in asked}
+
+
+def last_line(metrics: Sequence[ProgramMetric], out: Path, err: Path) -> str:
+    """The last line with a number of the first metric that a program under way has printed so far; empty without one.
+
+    Only the end of what it printed is looked at, so that looking stays cheap beside the program.
+    """
+    for file in (out, err):
+        for line in reversed(_lines(_end_of(file))):
+            for metric in printed(metrics)[:1]:
+                if _texts(metric, line):
+                    return " ".join(line.split())[:_SHOWN_LINE]
+    return ""
+
+
+def output_tail(file: Path) -> str:
+    """The last lines of what a run printed, without the sequences that colour a terminal."""
+    try:
+        return _ESCAPE.sub("", tail_of(file))
+    except OSError:
+        return ""
+
+
+def _last(metrics: Sequence[ProgramMetric], file: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    try:
+        # Universal newlines: a progress bar's carriage returns end lines, too.
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                for metric in metrics:
+                    for text in _texts(metric, line):
+                        found[metric.name] = text
+    except OSError:
+        pass  # nothing was printed there
+    return found
+
+
+def _end_of(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            size = opened.seek(0, 2)
+            opened.seek(max(0, size - _PEEK_BYTES))
+            return opened.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _lines(text: str) -> list[str]:
+    return re.split(r"[\r\n]+", text)
+
+
+def _texts(metric: ProgramMetric, line: str) -> list[str]:
+    line = _ESCAPE.sub("", line) if "\x1b" in line else line
+    if metric.path:
+        return _of_json(metric.path, line)
+    compiled = re.compile(metric.pattern)
+    group = next(iter(compiled.groupindex), 1)
+    return [match.group(group) for match in compiled.finditer(line) if match.group(group) is not None]
+
+
+def _of_json(path: str, line: str) -> list[str]:
+    begin = line.find("{")
+    if begin < 0:
+        return []
+    try:
+        value: Any = json.loads(line[begin:])
+    except (ValueError, RecursionError):
+        return []
+    for part in path.split("."):
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return []
+    return [str(value)]
+
+
+def _number(metric: ProgramMetric, text: str | None) -> float:
+    what = f'a line that matches "{metric.pattern}"' if metric.pattern else f"a line of JSON that has {metric.path}"
+    if text is None:
+        raise NoValue(f"it printed no line for the metric {metric.name}: {what} was expected")
+    plain = text.strip().replace(",", "") if _THOUSANDS.fullmatch(text.strip()) else text.strip()
+    try:
+        value = float(plain) * metric.factor
+    except ValueError:
+        raise NoValue(f'"{text}", printed for the metric {metric.name}, is not a number ({what})') from None
+    if not (math.isfinite(value) and value > 0):
+        raise NoValue(f"{metric.name} is {text}: only numbers above 0 have a ratio")
+    return value
