@@ -130,7 +130,8 @@ def _run(arguments: Sequence[str], folder: Path, seed: int, how: How, *, entries
     argv += ["--results", str(results), "--quiet", "--host-check", "off"]
     if not any(entry.gpus for entry in entries):
         argv += ["--pin", how.pin or str(max(os.sched_getaffinity(0)))]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "AIPERF_SCRATCH": str(scratch), "NO_COLOR": "1"}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    env = {**os.environ, "PYTHONPATH": path, "AIPERF_SCRATCH": str(scratch), "NO_COLOR": "1"}
     env.setdefault("AIPERF_STATE", str(folder / "state"))
     with (folder / "log").open("wb") as log:
         # In a session of its own: what a side does to its parent's group must not reach this process.
