@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Any
 
 from aiperf.errors import AiperfError
-from aiperf.launch.child import Child, StartError
+from aiperf.launch.child import Child, StartError, queued_s
 from aiperf.launch.environment import import_path
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.watchdog import family
@@ -136,6 +136,11 @@ class Gang:
     def resume(self) -> None:
         """Let every rank go on."""
         self._signal(signal.SIGCONT)
+
+    def queued_s(self) -> float:
+        """Seconds for which a rank has waited for a CPU so far, of the rank that waited most; 0 where the kernel does
+        not say."""
+        return max((queued_s(rank.child.pid) for rank in self._ranks), default=0.0)
 
     def _signal(self, number: int) -> None:
         for rank in self._ranks:

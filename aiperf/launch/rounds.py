@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from time import perf_counter
 
+from aiperf.launch.child import queued_s
 from aiperf.launch.gang import Gang
 from aiperf.launch.phase_seconds import Spent
 from aiperf.launch.warmup import TurnPlan
@@ -55,7 +56,7 @@ class WitnessedTurn:
     seconds: float
     """From the request to the last reply."""
     hidden_s: float
-    """The part that the side's own readings and what it did beside them do not account for."""
+    """The part that neither the side's own readings and what it did beside them nor waiting for a CPU account for."""
 
 
 def witness(turns: Sequence[WitnessedTurn]) -> dict[str, float]:
@@ -200,11 +201,14 @@ def _turn(
     played: Played, gang: Gang, side: str, index: int, turn: TurnPlan, settings: Settings, wall_too: bool
 ) -> None:
     request = TurnRequest(side, turn.reentry, turn.samples, turn.iterations, wall_too)
+    waited = queued_s("thread-self") + gang.queued_s()
     began = perf_counter()
     replies = gang.command(request, limit=settings.limits.measure)
     lasted = perf_counter() - began
+    # Where others have the CPUs, this process and the side's wait for them, also between readings.
+    waited = queued_s("thread-self") + gang.queued_s() - waited
     accounted = max(sum(reply.wall) + (reply.wall_block or 0.0) + reply.other_s for reply in replies)
-    played.turns.setdefault(side, []).append(WitnessedTurn(lasted, lasted - accounted))
+    played.turns.setdefault(side, []).append(WitnessedTurn(lasted, lasted - accounted - waited))
     played.samples += [
         Sample(side, index, i, turn.iterations, wall, device) for i, (wall, device) in enumerate(_slowest(replies))
     ]

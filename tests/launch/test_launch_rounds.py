@@ -42,6 +42,9 @@ class Answers:
     def plan(self) -> SimpleNamespace:
         return SimpleNamespace(ranks=self._ranks)
 
+    def queued_s(self) -> float:
+        return 0.0
+
     def find_strayed(self) -> None:
         self.running = True
 
