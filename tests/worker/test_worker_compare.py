@@ -26,13 +26,15 @@ def octets_of(array):
 
 
 def shot(*, kept=True, reference=None, pattern=90, **given):
-    """One audit as the judge holds it; with ``kept`` everything was handed over whole."""
+    """One audit as the judge holds it; with ``kept`` everything was handed over whole, else the beginning of it."""
     outputs, reference = {name: claim_of(array) for name, array in given.items()}, reference or {}
     references = {name: replace(claim_of(array), digest="") for name, array in reference.items()}
+    begins = {name: octets_of(array)[:16] for name, array in given.items() if not kept}
     return Handed(
         AuditClaims(outputs, references),
         pattern,
         whole={name: octets_of(array) for name, array in given.items() if kept},
+        parts={name: (Piece(0, name, "parts", cut.nbytes, (0,), 16), cut) for name, cut in begins.items()},
         references={name: octets_of(array) for name, array in reference.items()},
     )
 
@@ -352,6 +354,12 @@ def test_large_outputs_must_in_the_end_be_what_was_shown_of_them_in_part(base):
         answer = held(shot(out=base), after)
         assert answer.passed is passed
     assert answer.detail == "audit 0: after handed over other bytes of out than it had right after the step"
+
+
+def test_a_side_that_shows_nothing_of_an_output_fails_whatever_it_says(base):
+    for rule in (BITWISE, CLOSE, Check("named", name="near")):
+        answer = held(shot(out=base), replace(shot(kept=False, out=base), parts={}), rule)
+        assert answer.detail == "audit 0: after handed over nothing of out"
 
 
 def test_a_side_that_did_not_hand_over_fails_with_the_reason(base):
