@@ -65,6 +65,9 @@ class ComparisonRow:
     limit_share: float | None = _column("share of the measured peak that binds the side", None)
     limit_peak: str = _column("name of that peak", "")
     limit_side: str = _column("side that the share is of", "")
+    max_error: float | None = _column(
+        "largest relative error of the side's outputs, or what its named check gave", None
+    )
 
     def __post_init__(self) -> None:
         ends = [end for end in (self.ratio, self.low, self.high) if end is not None and end > 0]
@@ -89,6 +92,12 @@ class ComparisonRow:
 def comparison_row(record: CaseRecord, result: Result) -> ComparisonRow:
     """The row of one result; where the case was cut short its verdict is the status, without a sentence."""
     return ComparisonRow(**row_fields(record, result))
+
+
+def largest_error(record: CaseRecord, side: str) -> float | None:
+    """Of the outputs of a side, over the pairs that count; None where none was computed."""
+    checks = [c for pair in record.pairs if not pair.void for c in pair.checks if side in c.sides or not c.sides]
+    return max((c.max_error for c in checks if c.max_error is not None), default=None)
 
 
 def row_fields(record: CaseRecord, result: Result) -> dict[str, Any]:
@@ -118,6 +127,7 @@ def row_fields(record: CaseRecord, result: Result) -> dict[str, Any]:
         "limit_share": limit.share if limit else None,
         "limit_peak": limit.peak_name if limit else "",
         "limit_side": limit.side if limit else "",
+        "max_error": largest_error(record, result.side),
     }
 
 

@@ -49,10 +49,10 @@ class JudgeProcess:
         return self._waited_s
 
     def start(self) -> None:
-        """Have it start, if it does not run; does not wait. Raises LaunchFailed."""
-        if self._gang is not None and self._gang.alive:
+        """Have it start, if it has not; does not wait. One that has ended is not replaced: what it had taken is lost,
+        and the pair with it. Raises LaunchFailed."""
+        if self._gang is not None:
             return
-        self.close()
         env = {**side_environment({}, seed=0), **_ONE_THREAD}
         program = ("-P", "-m", "aiperf.worker.judge")
         gang = Gang(GangPlan(JUDGE, 1, env, "", (None,), self._folder, program=program), self._guardian)
@@ -60,8 +60,9 @@ class JudgeProcess:
         self._or_end(gang.start)
 
     def turn_to_next(self) -> None:
-        """Forget questions that nobody collects the answers to any more, of a pair that failed."""
-        if self._open:
+        """Be ready for another pair: a judge that has ended meanwhile, or owes answers to a pair that failed, is
+        replaced when it is needed."""
+        if self._open or (self._gang is not None and not self._gang.alive):
             self.close()
 
     def ask(self, request: WorkerRequest[R], *, limit: float) -> R:

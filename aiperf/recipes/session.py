@@ -167,6 +167,7 @@ class MeasurementSession:
         )  # fmt: skip
         try:
             if plan.case.check.kind != "none":
+                self._judge.turn_to_next()
                 self._judge.start()  # beside the sides, which take longer
             started = self._pool.take(plan)
             try:

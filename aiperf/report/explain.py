@@ -25,6 +25,7 @@ from aiperf.report.explain_host import meanwhile_sentences, placement_sentences
 from aiperf.report.layout.text import clean_keep, wrap
 from aiperf.report.mechanism import mechanism_sentences
 from aiperf.report.numbers import clean, format_percent, format_value
+from aiperf.report.output_changes import change_sentences
 from aiperf.report.reasons import result_sentences
 from aiperf.report.scenarios import check_sentence, measure_sentences, value_text
 from aiperf.report.views.run_rows import failure_sentence
@@ -252,6 +253,7 @@ def _checks(record: CaseRecord) -> list[str]:
         errors = [c.max_error for c in same if c.max_error is not None]
         largest = f", largest error {max(errors):.3g}" if errors else ""
         said.append(f"{compared}{audits}: passed in {sum(c.passed for c in same)} of {len(same)} pairs{largest}.")
+    said += [f"{sentence}." for sentence in change_sentences(checks)]
     said += [f"Not passed: {c.detail}" for c in checks if not c.passed and c.detail][:_LISTED]
     return said
 

@@ -13,9 +13,9 @@ from typing import Any
 from aiperf.protocol.checking import CompareReply
 from aiperf.protocol.claims import AuditedOutput, OutputChange
 from aiperf.protocol.messages import Check
-from aiperf.worker import arrays, raw
+from aiperf.worker import raw
 from aiperf.worker.closeness import within
-from aiperf.worker.octets import Found, Handed, left_unwritten, same_bytes, seen_bytes, worst_seen
+from aiperf.worker.octets import Found, Handed, is_as_shown, left_unwritten, same_bytes, seen_bytes, worst_seen
 
 _RTOL = {
     "float64": 1e-9,
@@ -138,10 +138,13 @@ class _Pair:
 
     def _output(self, name: str) -> str:
         base, mine = (Found.of(handed, name) for handed in (self._base, self._mine))
-        self._tally.seen += min(seen_bytes(base), seen_bytes(mine))
+        both_whole = base.whole is not None and mine.whole is not None
+        self._tally.seen += base.whole.nbytes if both_whole else min(seen_bytes(base), seen_bytes(mine))
         for side, found in ((self._first, base), (self._second, mine)):
             if found.bytes_do_not_fit:
                 return f"{side} handed over {name} with more or fewer bytes than its type and shape have"
+            if found.claim.nbytes and not seen_bytes(found):
+                return f"{side} handed over nothing of {name}"
         same = base.claim.digest == mine.claim.digest and same_bytes(base, mine) is not False
         detail, error = "", None
         if self._check.kind == "bitwise":
@@ -153,12 +156,10 @@ class _Pair:
         return detail if detail or same else self._lie(name, base, mine)
 
     def _lie(self, name: str, base: Found, mine: Found) -> str:
-        """A digest that does not fit the bytes, which were handed over after it."""
+        """Bytes that were made after those that the side spoke of."""
         for side, found in ((self._first, base), (self._second, mine)):
-            if found.whole is not None:
-                made = arrays.digest_of(found.whole, found.claim.dtype, found.claim.shape)
-                if made != found.claim.digest:
-                    return f"{side} handed over other bytes of {name} than it made a digest of right after the step"
+            if not is_as_shown(found):
+                return f"{side} handed over other bytes of {name} than it had right after the step"
         return ""
 
     def _bitwise(self, name: str, base: Found, mine: Found, *, same: bool) -> str:

@@ -5,6 +5,7 @@ What must not live here: how outputs get here, and the checks that every workloa
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -49,7 +50,11 @@ def named_check(
     found = checks[check.name]
     values: list[float] = []
     for index, (base, mine) in enumerate(zip(theirs, ours, strict=True)):
-        outcome = found(base(), mine())
+        try:
+            outcome = found(base(), mine())
+        except Exception as error:  # whatever it meets in outputs that it did not expect
+            traceback.print_exc()
+            return _failed(f"audit {index}: check {check.name} failed with {type(error).__name__}: {error}", values)
         values += [] if outcome.value is None else [outcome.value]
         if detail := _refusal(outcome, check):
             return _failed(f"audit {index}: {detail}", values)

@@ -5,7 +5,7 @@ What must not live here: what counts as equal, and how bytes get here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aiperf.protocol.claims import AuditClaims, AuditedOutput, Piece
@@ -122,17 +122,30 @@ def worst_seen(found: Found) -> arrays.Worst:
 
 
 def left_unwritten(handed: Handed, name: str) -> bool:
-    """Whether whole numbers, as far as they are here, all are what the audit wrote over them. Of truth values nothing
-    can be said."""
-    import numpy as np
-
+    """Whether an output, as far as it is here, is nothing but what the audit wrote over it. Of truth values nothing can
+    be said."""
     if name not in handed.claims.outputs:
         return False
     found = Found.of(handed, name)
     octets = found.whole if found.whole is not None else found.parts[1] if found.parts is not None else None
-    if octets is None or not octets.nbytes or found.bytes_do_not_fit:
+    if octets is None or not octets.nbytes or found.bytes_do_not_fit or not raw.itemsize(found.claim.dtype):
         return False
-    values = raw.decode(octets, found.claim.dtype)
+    # Hardly ever more than the beginning has to be looked at.
+    return all(_unwritten(raw.decode(part, found.claim.dtype), handed.pattern) for part in (octets[:_PART], octets))
+
+
+def _unwritten(values: Any, pattern: int) -> bool:
     if values.dtype.kind in "fc":
-        return bool(np.isnan(values).all())
-    return values.dtype.kind in "iu" and raw.itemsize(found.claim.dtype) > 0 and bool((values == handed.pattern).all())
+        return bool((values != values).all())
+    return values.dtype.kind in "iu" and bool((values == pattern).all())
+
+
+def is_as_shown(found: Found) -> bool:
+    """Whether the bytes handed over in the end are those that a side had right after the audit: by the parts
+    that it had to show then, else by its digest."""
+    if found.whole is None:
+        return True
+    if found.parts is not None:
+        cut = replace(found, parts=None).cut(found.parts[0])
+        return _equal(cut, found.parts[1])
+    return arrays.digest_of(found.whole, found.claim.dtype, found.claim.shape) == found.claim.digest

@@ -26,13 +26,15 @@ def octets_of(array):
 
 
 def shot(*, kept=True, reference=None, pattern=90, **given):
-    """One audit as the judge holds it; with ``kept`` everything was handed over whole."""
+    """One audit as the judge holds it; with ``kept`` everything was handed over whole, else the beginning of it."""
     outputs, reference = {name: claim_of(array) for name, array in given.items()}, reference or {}
     references = {name: replace(claim_of(array), digest="") for name, array in reference.items()}
+    begins = {name: octets_of(array)[:16] for name, array in given.items() if not kept}
     return Handed(
         AuditClaims(outputs, references),
         pattern,
         whole={name: octets_of(array) for name, array in given.items() if kept},
+        parts={name: (Piece(0, name, "parts", cut.nbytes, (0,), 16), cut) for name, cut in begins.items()},
         references={name: octets_of(array) for name, array in reference.items()},
     )
 
@@ -299,11 +301,11 @@ def test_equal_digests_of_unequal_bytes_are_a_failure(base, rule):
 
 
 @pytest.mark.parametrize("rule", [BITWISE, CLOSE, Check("named", name="near")])
-def test_other_bytes_than_a_side_made_a_digest_of_are_a_failure_even_where_they_are_right(base, rule):
+def test_other_bytes_than_a_side_made_its_digest_of_are_a_failure_even_where_they_are_right(base, rule):
     answer = held(shot(out=base), lying(shot(out=base), digest="x"), rule)
     assert not answer.passed
     if rule is not BITWISE:
-        assert answer.detail.startswith("audit 0: after handed over other bytes of out than it made a digest of")
+        assert answer.detail.startswith("audit 0: after handed over other bytes of out than it had right after")
 
 
 def test_values_are_looked_at_whatever_their_side_says_of_them(base):
@@ -342,6 +344,22 @@ def test_large_outputs_are_compared_by_digest_and_by_the_parts_that_were_drawn(b
     assert not held(shot(out=base), parts(wrong, 0, 112, digest=arrays.digest(base)), rule).passed, "against the whole"
     base[0, 0] = np.nan
     assert not held(parts(base, 0, worst="finite"), parts(base, 0, worst="finite"), rule).passed
+
+
+def test_large_outputs_must_in_the_end_be_what_was_shown_of_them_in_part(base):
+    near = base + np.float32(1e-6)
+    shown = parts(near, 0, 112)
+    for whole, passed in ((near, True), (base, False)):
+        after = replace(shown, whole={"out": octets_of(whole)})
+        answer = held(shot(out=base), after)
+        assert answer.passed is passed
+    assert answer.detail == "audit 0: after handed over other bytes of out than it had right after the step"
+
+
+def test_a_side_that_shows_nothing_of_an_output_fails_whatever_it_says(base):
+    for rule in (BITWISE, CLOSE, Check("named", name="near")):
+        answer = held(shot(out=base), replace(shot(kept=False, out=base), parts={}), rule)
+        assert answer.detail == "audit 0: after handed over nothing of out"
 
 
 def test_a_side_that_did_not_hand_over_fails_with_the_reason(base):

@@ -51,6 +51,11 @@ def test_a_check_that_the_workload_lacks_is_named_with_those_it_has(base):
     assert answer.detail == 'the workload has no check "perplexity" (it has: worst)'
 
 
+def test_a_check_that_fails_itself_is_a_failed_check(base):
+    answer = held(base, base, WORST, {"worst": lambda a, b: a["none of this name"]})
+    assert answer.detail == "audit 0: check worst failed with KeyError: 'none of this name'"
+
+
 def test_a_named_check_gets_before_first(base):
     seen = []
     checks = {"look": lambda a, b: (seen.append((a["out"][0, 0], b["out"][0, 0])), Outcome(True, ""))[1]}

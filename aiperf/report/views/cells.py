@@ -19,6 +19,7 @@ from aiperf.report.numbers import (
     format_share,
     format_value,
 )
+from aiperf.report.output_changes import format_error
 
 
 def before_text(row: ComparisonRow) -> str:
@@ -59,6 +60,11 @@ def change_text(row: ComparisonRow) -> str:
 def limit_text(row: ComparisonRow) -> str:
     """Share of the limit that binds."""
     return format_share(row.limit_share)
+
+
+def error_text(row: ComparisonRow) -> str:
+    """Largest error of the outputs, beside the metric that the case is about; empty where they are equal."""
+    return format_error(row.max_error) if row.primary else ""
 
 
 def verdict_text(row: ComparisonRow) -> str:

@@ -16,6 +16,7 @@ from aiperf.records.profiled import Profile
 from aiperf.report.layout.table import Table
 from aiperf.report.mechanism import flag, mechanism_cell
 from aiperf.report.numbers import DASH, clean, counted, format_value
+from aiperf.report.output_changes import change_sentences
 
 NOT_BEGUN, NO_RECORD = "not begun", "no record"
 """Status of a planned case that the run holds nothing of: it ended before the case, or its record is lost."""
@@ -36,6 +37,8 @@ class RunRow(ComparisonRow):
     expect: str = ""
     quality: str = ""
     """How far the outputs differ where the sides differ by design."""
+    changed: str = ""
+    """Outputs of another type or size than those they are compared with."""
     mechanism: str = ""
     """Whether the counters that the scenario names moved as it claims; empty without a claim or any profile."""
     mechanism_note: str = ""
@@ -226,6 +229,7 @@ def _result_row(record: CaseRecord, result: Result) -> RunRow:
         ladder=len(case.sides) > 2,
         expect=case.expect,
         quality=_quality(record, result) if result.primary else "",
+        changed=_changed(record, result.side) if result.primary else "",
         findings=record.findings,
     )
 
@@ -239,3 +243,8 @@ def _quality(record: CaseRecord, result: Result) -> str:
     value = f"{name} {max(errors):.3g}" if errors else name
     bound = f" (at most {check.bound:.3g})" if check.bound is not None else ""
     return clean(f"{value}{bound}{': ' + check.reason if check.reason else ''}")
+
+
+def _changed(record: CaseRecord, side: str) -> str:
+    checks = [check for pair in record.pairs if not pair.void for check in pair.checks if side in check.sides]
+    return "; ".join(change_sentences(checks))

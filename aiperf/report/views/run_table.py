@@ -23,6 +23,7 @@ from aiperf.report.views.cells import (
     INTERVAL,
     SPEEDUP,
     change_text,
+    error_text,
     interval_title,
     limit_text,
 )
@@ -43,6 +44,7 @@ def run_columns(rows: Sequence[RunRow]) -> list[TableColumn[Any]]:
         TableColumn("mechanism", "mechanism", lambda row: row.mechanism, rank=4, optional=True, quiet=True),
         TableColumn("limit_share", "of limit", limit_text, right=True, rank=4, quiet=True, markdown=_limit_with_peak),
         TableColumn("change", "change", change_text, right=True, rank=4, quiet=True),
+        TableColumn("max_error", "error", error_text, right=True, rank=5, optional=True, quiet=True),
         TableColumn("verdict", "verdict", run_verdict_text),
     ]
 
@@ -202,6 +204,7 @@ def _notes(row: RunRow) -> list[Line]:
     if undecided or row.verdict in ("invalid", "interrupted", "unfit"):
         notes.append(row.sentence)
     notes += [f"check: {row.quality}"] if row.quality else []
+    notes += [f"outputs: {row.changed}"] if row.changed else []
     notes.append(row.mechanism_note)
     expected = row.expect if row.primary and row.against in ("before", "") else ""
     if expected and row.verdict not in (expected, "inconclusive", "invalid", *CUT_SHORT):

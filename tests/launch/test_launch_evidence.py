@@ -1,0 +1,204 @@
+"""Real pairs whose sides deceive their own process: the judge, which runs none of their code, is not deceived."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiperf.launch.gang import LaunchFailed
+from aiperf.launch.guardian import Guardian
+from aiperf.launch.judge import JudgeProcess
+from aiperf.launch.pair import CHECKING, Where, measure_pair
+from aiperf.plan.order import PairPlan
+from aiperf.protocol.checking import ForgetRequest
+from aiperf.protocol.claims import OutputChange
+from aiperf.records import Case, Check, CheckResult, Measure, Needs, Side
+from aiperf.settings import Limits, Precision, Settings
+
+SIDES = Path(__file__).with_name("broken_sides.py")
+ALL = tuple(sorted(os.sched_getaffinity(0)))
+PRECISION = Precision(
+    name="tiny", looks=(3,), rounds=2, side_seconds=0.01, round_seconds=0.002, warmup_seconds=0.1, warmup_window=5,
+    audits=2,
+)  # fmt: skip
+SETTINGS = Settings(precision=PRECISION, limits=Limits(start=30, setup=30, warmup=20, measure=20, check=20, close=10))
+BITWISE, CLOSE, NAMED = Check("bitwise"), Check("tolerance"), Check("named", name="near")
+
+
+@pytest.fixture(scope="module")
+def guardian() -> Iterator[Guardian]:
+    with Guardian() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def judge(guardian: Guardian, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JudgeProcess]:
+    with JudgeProcess(tmp_path_factory.mktemp("judge"), guardian) as running:
+        yield running
+
+
+Judged = Callable[..., CheckResult]
+
+
+@pytest.fixture
+def judged(guardian: Guardian, judge: JudgeProcess, tmp_path: Path) -> Judged:
+    """What the check of one pair finds, in one process where the sides may share it: that starts faster."""
+
+    def run(
+        before: Any, after: Any, check: Check = BITWISE, *, mark: Callable[[str | None], None] = lambda _: None,
+        settings: Settings = SETTINGS, **measure: Any,
+    ) -> CheckResult:  # fmt: skip
+        sides = tuple(_side(name, given) for name, given in (("before", before), ("after", after)))
+        case = Case("s", "s", "t", "w", sides, measure=Measure(clock="wall", **measure), check=check, needs=Needs())
+        where = Where(ALL[-1:], ALL, tmp_path, guardian, mark, judge=judge)
+        pair = measure_pair(PairPlan(case, 0, ("before", "after"), 3), settings=settings, where=where)
+        own = [check for check in pair.checks if check.kind == "outputs"]
+        assert len(own) == 1
+        return own[0]
+
+    return run
+
+
+def _side(name: str, given: Any) -> Side:
+    function, params = given if isinstance(given, tuple) else ("plain", given)
+    return Side(name, workload=f"{SIDES}:{function}", params=params)
+
+
+# ---- sides that deceive their own process ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("patch", ["numpy", "comparer", "digest", "auditor", "no audits"])
+@pytest.mark.parametrize("check", [BITWISE, CLOSE])
+def test_a_wrong_side_fails_whatever_it_patches_in_its_process(judged: Judged, patch: str, check: Check) -> None:
+    found = judged({}, {"factor": 1.5, "patch": patch}, check)
+    assert not found.passed
+    assert found.sides == ("after",)
+
+
+@pytest.mark.parametrize("patch", ["numpy", "comparer", "digest"])
+def test_a_wrong_side_fails_where_both_patch_alike(judged: Judged, patch: str) -> None:
+    assert not judged({"patch": patch}, {"wrong": 0.01, "patch": patch}).passed
+    assert judged({"patch": patch}, {"patch": patch}).passed, "a lie that hides nothing"
+
+
+def test_an_auditor_that_audits_nothing_on_both_sides_leaves_nothing_that_could_pass(judged: Judged) -> None:
+    found = judged({"patch": "no audits"}, {"patch": "no audits"})
+    assert (found.passed, found.detail) == (False, "after: before has 0 audited outputs, after has 0")
+
+
+def test_what_is_shown_in_the_end_must_be_what_was_there_after_the_audit(judged: Judged) -> None:
+    found = judged({}, {"patch": "later"}, CLOSE)
+    assert found.detail == "after: audit 0: after handed over other bytes of out than it had right after the step"
+
+
+LARGE = {"items": 3 << 20, "patch": "digest"}
+"""24 MiB: more than is handed over whole. Both sides make the same digest of whatever they have."""
+
+
+@pytest.mark.parametrize("check", [BITWISE, CLOSE])
+def test_large_outputs_that_claim_to_be_equal_are_seen_in_parts(judged: Judged, check: Check) -> None:
+    found = judged(LARGE, {**LARGE, "wrong": 0.2}, check)
+    assert found.detail == "after: audit 0: out differs in parts of it, though both sides made the same digest"
+    honest = {"items": 3 << 20}
+    found = judged(honest, honest, check)
+    assert found.passed
+    assert found.compared.endswith(", digests of the whole and 8 of 48 MiB drawn at random")
+    assert (found.seen_bytes, found.output_bytes) == (8 << 20, 48 << 20)
+
+
+def test_large_outputs_that_differ_within_the_tolerance_are_compared_whole(judged: Judged) -> None:
+    found = judged({"items": 3 << 20}, {"items": 3 << 20, "factor": 1 + 1e-7}, Check("tolerance", rtol=1e-5))
+    assert found.passed
+    assert found.compared.endswith(", whole outputs")
+    assert found.max_error == pytest.approx(1e-7, rel=0.1)
+    assert not judged({"items": 3 << 20}, {"items": 3 << 20, "wrong": 1e-6}, Check("tolerance", rtol=1e-5)).passed
+
+
+# ---- truth that a side cannot loosen ---------------------------------------------------------------------------------
+
+
+def test_a_coarser_output_is_held_to_the_tolerance_of_befores_type_and_is_noted(judged: Judged) -> None:
+    found = judged({"dtype": "float32"}, {"dtype": "float16"}, CLOSE)
+    assert not found.passed
+    assert found.changes == (OutputChange("out", ("float32", "float16"), (500, 500), found.max_error),)
+    assert 1e-4 < (found.max_error or 0) < 1e-3
+    stated = judged({"dtype": "float32"}, {"dtype": "float16"}, Check("tolerance", rtol=1e-2))
+    assert (stated.passed, len(stated.changes)) == (True, 1)
+
+
+def test_a_side_that_moves_its_own_reference_is_held_against_befores(judged: Judged) -> None:
+    rule = Check("tolerance", rtol=0.25, atol=0.0, reference=True)
+    found = judged({"factor": 1.2, "truth": 1.0}, {"factor": 1.45, "truth": 1.4}, rule)
+    assert not found.passed
+    assert "out differs in 500 of 500 elements" in found.detail
+    assert "the reference's" in found.detail
+    assert judged({"factor": 1.2, "truth": 1.0}, {"factor": 1.24, "truth": 9.0}, rule).passed
+
+
+def test_a_named_check_is_befores_own(judged: Judged) -> None:
+    assert judged({}, ("always_passes", {}), NAMED).passed
+    assert judged({}, ("always_passes", {"factor": 1.5}), NAMED).detail == "after: audit 0: far apart"
+    accepts = judged(("always_passes", {}), {"factor": 1.5}, NAMED)
+    assert "accepts anything" in accepts.detail
+
+
+# ---- outputs that are not there --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("check", [BITWISE, CLOSE, NAMED])
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ("both", "some", "before gives ['more', 'out'], after gives ['out']"),
+        ("none", "none", "there are no outputs to compare"),
+        ("empty", "empty", "the outputs have no elements to compare"),
+    ],
+)
+def test_outputs_that_are_not_there_are_a_failed_check(
+    judged: Judged, check: Check, before: str, after: str, why: str
+) -> None:
+    found = judged(("gives", {"what": before}), ("gives", {"what": after}), check)
+    assert (found.passed, found.detail) == (False, f"after: audit 0: {why}")
+
+
+@pytest.mark.parametrize("check", [BITWISE, CLOSE])
+@pytest.mark.parametrize("isolation", ["process", "in_process"])
+@pytest.mark.parametrize("what", ["unwritten", "unwritten bools"])
+def test_what_neither_side_writes_is_not_equal(judged: Judged, check: Check, isolation: str, what: str) -> None:
+    assert not judged(("gives", {"what": what}), ("gives", {"what": what}), check, isolation=isolation).passed
+
+
+# ---- a judge that fails ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "what"), [(signal.SIGKILL, "signal", "killed by SIGKILL"), (signal.SIGSTOP, "hang", "no answer")]
+)
+def test_a_judge_that_dies_or_hangs_is_a_failed_launch_and_the_next_pair_has_a_new_one(
+    judged: Judged, judge: JudgeProcess, number: int, kind: str, what: str
+) -> None:
+    judge.ask(ForgetRequest(), limit=20)
+
+    def hurt(phase: str | None) -> None:
+        if phase == CHECKING:
+            os.kill(judge.pids[0], number)
+
+    with pytest.raises(LaunchFailed) as caught:
+        judged({}, {}, mark=hurt, settings=replace(SETTINGS, limits=replace(SETTINGS.limits, check=3)))
+    failure = caught.value.failure
+    assert (failure.side, failure.phase, failure.kind) == ("judge", "check", kind)
+    assert what in failure.message
+    assert judged({}, {}).passed
+
+
+def test_answers_to_a_pair_that_failed_are_not_taken_for_those_of_the_next(judged: Judged, judge: JudgeProcess) -> None:
+    judge.send(ForgetRequest(), limit=20)
+    first = judge.pids
+    assert judged({}, {}).passed
+    assert judge.pids != first
