@@ -88,3 +88,9 @@ def usage(what: str, hint: str = "", where: str = "") -> UserError:
 def invalid_value(where: str, value: object, allowed: Iterable[object]) -> Fault:
     """The fault of a value that is not one of those allowed."""
     return Fault(where, f'invalid value "{value}" (allowed: {", ".join(map(str, allowed))}).')
+
+
+def system_words(error: OSError) -> str:
+    """What the operating system says, and of which file."""
+    said = error.strerror or str(error) or type(error).__name__
+    return f"{said}: {error.filename}" if error.filename else said
