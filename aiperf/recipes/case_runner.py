@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from aiperf.host.calibration import load_calibration
 from aiperf.errors import system_words
+from aiperf.host.calibration import load_calibration
 from aiperf.launch.gang import LaunchFailed
 from aiperf.plan.resume import is_kept
 from aiperf.recipes.case import advance, interrupt, look, new_state, reject_case, resume_case
