@@ -162,6 +162,7 @@ class Gang:
                 pass_fds=passed,
                 stderr_path=self.plan.folder / f"{self.plan.name}-{rank}.log",
                 guardian=self._guardian,
+                adopts=True,
             )
         except BaseException:
             os.close(commands_write)
