@@ -159,11 +159,9 @@ class Child:
         stderr_path: Path | None = None,
         stdout: int | Path = subprocess.DEVNULL,
         guardian: Guardian | None = None,
-        adopts: bool = False,
     ) -> Child:
         """Start a program afresh (exec) in its own session, bound to ``cpus``, its input empty, its environment
-        exactly ``env``. ``stdout``: a descriptor or a file to write. ``adopts``: it is a worker, which has the orphans
-        below it come to itself. Raises StartError.
+        exactly ``env``. ``stdout``: a descriptor or a file to write. Raises StartError.
         """
         orphans.adopt()
         with contextlib.ExitStack() as files:
@@ -182,7 +180,7 @@ class Child:
                 raise StartError(
                     f"{argv[0] if argv else '(empty command)'} cannot be started: {_reason(error)}"
                 ) from error
-        orphans.launched(process.pid, adopts=adopts)
+        orphans.launched(process.pid)
         marker = env.get(LAUNCH_VARIABLE, "")
         child = cls(
             process, started=started, stderr_path=stderr_path, guardian=guardian, marker=marker, floor=floor

@@ -20,6 +20,7 @@ from time import monotonic
 from typing import Any
 
 from aiperf.errors import AiperfError
+from aiperf.launch import orphans
 from aiperf.launch.child import Child, StartError
 from aiperf.launch.environment import import_path
 from aiperf.launch.guardian import Guardian
@@ -162,8 +163,8 @@ class Gang:
                 pass_fds=passed,
                 stderr_path=self.plan.folder / f"{self.plan.name}-{rank}.log",
                 guardian=self._guardian,
-                adopts=True,
             )
+            orphans.adopting(child.pid)
         except BaseException:
             os.close(commands_write)
             os.close(replies_read)

@@ -36,12 +36,17 @@ def adopt() -> None:
     _set_subreaper(True)
 
 
-def launched(pid: int, *, adopts: bool) -> None:
-    """Say that a process leads a session of its own; ``adopts``: and takes the orphans below it to itself."""
+def launched(pid: int) -> None:
+    """Say that a process was started in a session of its own."""
     with _lock:
         _living.add(pid)
-        if not adopts:
-            _programs.add(pid)
+        _programs.add(pid)
+
+
+def adopting(pid: int) -> None:
+    """Say that it is a worker, which takes the orphans below it to itself."""
+    with _lock:
+        _programs.discard(pid)
 
 
 def helper(pid: int) -> None:
