@@ -25,7 +25,7 @@ class RunClaim:
         self._held = -1
 
     def take(self) -> None:
-        """RunClaim the folder; nothing is held where its file system has no locks. Raises UserError for a claimed one."""
+        """Claim the folder; nothing is held where its file system has no locks. Raises UserError for a claimed one."""
         while self._held < 0:
             try:
                 self._held = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
