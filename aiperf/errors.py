@@ -22,6 +22,10 @@ class Exit(IntEnum):
     UNFIT = 6
     INTERNAL = 70
     """A fault of aiperf itself: software error in sysexits.h; Python's own code for it is 1, here a regression."""
+    RESOURCES = 71
+    """EX_OSERR of sysexits.h: Python's own code for it is 1."""
+    OUTPUT = 74
+    """EX_IOERR of sysexits.h."""
     SKIPPED = 77
     INTERRUPTED = 130
 
@@ -35,6 +39,8 @@ MEANING = {
     Exit.WRONG: "wrong output, impossible result or failed case",
     Exit.UNFIT: "host unfit",
     Exit.INTERNAL: "a fault of aiperf itself",
+    Exit.RESOURCES: "too little memory, or too few processes or open files, for aiperf itself",
+    Exit.OUTPUT: "the answer could not be written",
     Exit.SKIPPED: "everything skipped",
     Exit.INTERRUPTED: "interrupted, what was measured is saved",
 }
@@ -82,3 +88,9 @@ def usage(what: str, hint: str = "", where: str = "") -> UserError:
 def invalid_value(where: str, value: object, allowed: Iterable[object]) -> Fault:
     """The fault of a value that is not one of those allowed."""
     return Fault(where, f'invalid value "{value}" (allowed: {", ".join(map(str, allowed))}).')
+
+
+def system_words(error: OSError) -> str:
+    """What the operating system says, and of which file."""
+    said = error.strerror or str(error) or type(error).__name__
+    return f"{said}: {error.filename}" if error.filename else said

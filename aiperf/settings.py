@@ -1,19 +1,13 @@
-"""How to measure: the one settings object, read from configs/measure/*.yaml and the command line.
+"""How to measure: the one settings object, made of configs/measure/*.yaml and the command line.
 
-What must not live here: what to measure (scenarios), and any measuring.
+What must not live here: reading either of them (plan/precision.py, cli/), what to measure (scenarios), any measuring.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
-
-import yaml
-
-from aiperf.errors import Fault, UserError, usage
-from aiperf.paths import config_file, config_names
+from typing import Literal
 
 ENERGY_SECONDS = 5.0
 """An energy reading shorter than this, or than 50 updates of a counter, is not reported: both in the sum of a side's
@@ -90,50 +84,3 @@ class Settings:
     """Emit ranges even when no profiler is attached."""
     energy_seconds: float = 0.0
     """Seconds for which each side of each pair runs alone under the energy counters; 0 leaves that phase out."""
-
-
-def load_precision(name: str) -> Precision:
-    """Precision from ``configs/measure/NAME.yaml`` or from a path to such a file. Raises UserError."""
-    path = config_file("measure", name)
-    if not path.is_file():
-        known = ", ".join(config_names("measure"))
-        raise usage(f'precision "{name}" is not known.', f"Choose one of {known}, or the path of a file like them.")
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise usage(f"cannot be read as YAML: {' '.join(str(error).split())}.", where=str(path)) from None
-    return _precision(path, data)
-
-
-def _precision(path: Path, data: Any) -> Precision:
-    known = {f.name: f for f in fields(Precision)}
-    if not isinstance(data, dict):
-        raise usage("is not a mapping of settings.", where=str(path))
-    unknown = [k for k in data if k not in known or k == "name"]
-    if unknown:
-        allowed = ", ".join(k for k in known if k != "name")
-        raise UserError([Fault(str(path), f'"{k}" is not a setting.', f"Allowed: {allowed}.") for k in unknown])
-    if faults := [Fault(str(path), told) for k, v in data.items() if (told := _fault(k, v, known[k].default))]:
-        raise UserError(faults)
-    values: dict[str, Any] = {k: tuple(v) if k == "looks" else v for k, v in data.items()}
-    precision = Precision(name=path.stem, **values)
-    if not precision.looks or list(precision.looks) != sorted(set(precision.looks)) or precision.looks[0] < 3:
-        raise usage("looks must be rising numbers of pairs, the first at least 3.", where=str(path))
-    return precision
-
-
-def _fault(key: str, value: Any, default: Any) -> str:
-    """What is wrong with a setting's value, judged by the kind of its default; empty when nothing is."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if isinstance(default, bool):
-        fine, wanted = isinstance(value, bool), "true or false"
-    elif isinstance(default, tuple):
-        fine, wanted = isinstance(value, list) and all(type(v) is int for v in value), "a list of whole numbers"
-    elif isinstance(default, int):
-        least = 0 if key == "audits" else 1
-        fine, wanted = whole and value >= least, f"a whole number of at least {least}"
-    else:
-        most = 1.0 if key in ("alpha", "delta") else math.inf
-        fine = (whole or isinstance(value, float)) and 0 < value < most
-        wanted = "a number above 0" + (" and below 1" if most == 1.0 else "")
-    return "" if fine else f'{key}: "{value}" is not {wanted}.'

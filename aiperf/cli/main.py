@@ -5,8 +5,9 @@ What must not live here: what a subcommand does. Each is imported when it is cal
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
-import os
 import sys
 import traceback
 from typing import Any, NamedTuple
@@ -16,7 +17,9 @@ import typer.core
 
 from aiperf import __version__
 from aiperf.cli.namesake import refuse_namesake
+from aiperf.cli.resources import MORE_RESOURCES, is_exhausted
 from aiperf.cli.signals import interruptible
+from aiperf.cli.streams import AnswerLost, guarded_streams, open_closed
 from aiperf.errors import AiperfError, Exit, UserError
 from aiperf.report.faults import print_faults
 
@@ -80,7 +83,8 @@ app = typer.Typer(
     "Measures before/after pairs interleaved and checked, with an interval and a verdict.",
     epilog="Exit codes: 0 fine, 1 confirmed regression (gate), 2 usage or scenario error, 3 inconclusive where the "
     "gate forbids it, 4 no or incomparable baseline, 5 wrong output, impossible result or failed case, 6 host unfit, "
-    "70 a fault of aiperf itself, 77 everything skipped, 130 interrupted.",
+    "70 a fault of aiperf itself, 71 too little memory for aiperf itself, 74 the answer could not be written, "
+    "77 everything skipped, 130 interrupted.",
 )
 
 
@@ -104,13 +108,17 @@ def _root(
 
 def entry() -> int:
     """Run the command and return its exit code."""
-    code = _outcome()
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Or Python would complain about it once more when it closes its files.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return code
+    if 1 in open_closed():
+        print("aiperf: stdout is closed, so no answer could be written.\n  Redirect it: > /dev/null.", file=sys.stderr)
+        return Exit.OUTPUT
+    with guarded_streams() as streams:
+        code = _outcome()
+        if (lost := streams.finish()) is None:
+            return code
+        if lost.errno == errno.EIO:
+            return code or Exit.INTERRUPTED
+        print(f"aiperf: the answer could not be written: {lost.strerror}", file=sys.stderr)
+        return code or Exit.OUTPUT
 
 
 def _outcome() -> int:
@@ -122,22 +130,36 @@ def _outcome() -> int:
     except UserError as error:
         print_faults(error)
         return _trace(error.exit)
-    except AiperfError as error:
-        print(f"aiperf: {error}", file=sys.stderr)
-        return _trace(Exit.USAGE)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except SystemExit as request:
-        # Typer's own word for a broken pipe is 1, which here means a regression.
-        if isinstance(request.__context__, BrokenPipeError):
-            return Exit.OK
-        return request.code if isinstance(request.code, int) else Exit.OK
+        return _requested(request)
+    except AnswerLost:
+        return Exit.OK  # what becomes of that is for entry to say
     except Exception as error:
-        # It may not happen again, so the traceback is printed without being asked for.
-        traceback.print_exc()
-        print(f"aiperf: a fault of aiperf itself: {type(error).__name__}: {error}", file=sys.stderr)
-        return Exit.INTERNAL
+        return _unforeseen(error)
     return Exit.OK
+
+
+def _requested(request: SystemExit) -> int:
+    """Exit code of a command that ended by itself; Typer's own word for a broken pipe is 1, here a regression."""
+    if request.code == Exit.REGRESSION and not isinstance(request.__context__, typer.Exit):
+        return Exit.OK if isinstance(request.__context__, BrokenPipeError) else Exit.INTERRUPTED
+    return request.code if isinstance(request.code, int) else Exit.OK
+
+
+def _unforeseen(error: Exception) -> int:
+    if is_exhausted(error):
+        with contextlib.suppress(MemoryError):
+            print(f"aiperf: {type(error).__name__}: {error}\n  {MORE_RESOURCES}", file=sys.stderr)
+        return _trace(Exit.RESOURCES)
+    if isinstance(error, AiperfError):
+        print(f"aiperf: {error}", file=sys.stderr)
+        return _trace(Exit.USAGE)
+    # It may not happen again, so the traceback is printed without being asked for.
+    traceback.print_exc()
+    print(f"aiperf: a fault of aiperf itself: {type(error).__name__}: {error}", file=sys.stderr)
+    return Exit.INTERNAL
 
 
 def _trace(code: Exit) -> Exit:

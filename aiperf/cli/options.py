@@ -18,8 +18,9 @@ import typer
 
 from aiperf.errors import UserError, usage
 from aiperf.host.placement import parse_cpus
+from aiperf.plan.precision import load_precision
 from aiperf.report.layout.formats import OutputFormat, chosen_format
-from aiperf.settings import Limits, Settings, load_precision
+from aiperf.settings import Limits, Settings
 from aiperf.units import InvalidValue, parse_time
 
 DEFAULT_RESULTS = Path("results")
@@ -179,11 +180,14 @@ def time_of(flag: str, text: str) -> float:
 
 def axis_values(only: list[str]) -> dict[str, str]:
     """``AXIS=VALUE`` arguments as a mapping. Raises UserError."""
-    values = {}
+    values: dict[str, str] = {}
     for text in only:
         axis, equals, value = text.partition("=")
         if not equals or not axis or not value:
             raise usage(f'"{text}" is not AXIS=VALUE.', "For example: --only size=1MiB.", where="--only")
+        if values.get(axis, value) != value:
+            what = f"the axis {axis} has one value at a time, not {values[axis]} and {value}."
+            raise usage(what, "Give each axis once; several values take several runs.", where="--only")
         values[axis] = value
     return values
 

@@ -11,11 +11,11 @@ from typing import Annotated
 
 import typer
 
-from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, with_format
+from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, time_of, with_format
 from aiperf.errors import usage
 from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.views.query_table import query_view, schema_view
-from aiperf.store.query import ask
+from aiperf.store.query import SECONDS, ask
 from aiperf.store.tables.catalogue import QUERY_TABLES
 
 _EXAMPLE = """For example: aiperf query "SELECT scenario, verdict, count(*) FROM comparisons GROUP BY ALL" """.rstrip()
@@ -33,6 +33,7 @@ def query(
             min=1, help=f"Maximum number of rows; default: all, {_TABLE_ROWS} in a table.", show_default=False
         ),
     ] = None,
+    timeout: Annotated[str, typer.Option("--timeout", help="Time for the query, e.g. 10min.")] = f"{SECONDS:g}s",
     schema: Annotated[bool, typer.Option("--schema", help="List the views and their columns.")] = False,
 ) -> None:
     """Query stored runs with DuckDB SQL: views runs, cases, comparisons, samples, telemetry, profile_rows, ..."""
@@ -41,8 +42,9 @@ def query(
         return
     if not sql.strip():
         raise usage("no SQL statement given.", f"{_EXAMPLE}; --schema lists the views.")
+    seconds = time_of("--timeout", timeout)
     most = limit if limit is not None or form in (OutputFormat.csv, OutputFormat.json) else _TABLE_ROWS
-    with ask(sql, results=results, limit=None if most is None else most + 1) as answer:
+    with ask(sql, results=results, limit=None if most is None else most + 1, seconds=seconds) as answer:
         print_in(form, query_view(answer.columns, answer.kinds, islice(answer.rows, most)))
         more = next(answer.rows, None) is not None
         for damaged in answer.damaged:

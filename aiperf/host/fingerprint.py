@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from aiperf.host import proc
 from aiperf.host.facts import HostFacts
+from aiperf.host.git import read_git
 from aiperf.host.read import libraries
 
 _GIB = 1024**3
@@ -148,14 +148,9 @@ def _gpu_class(gpu: dict[str, Any]) -> dict[str, Any]:
 
 
 def _git(folder: Path, *arguments: str) -> bytes | None:
-    """What git prints, or None when it fails; it takes no locks and asks nobody."""
-    env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
-    command = ["git", "-C", str(folder), *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, env=env, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    """What git prints, or None when it fails."""
+    done = read_git(folder, *arguments)
+    return done.stdout if done is not None and done.returncode == 0 else None
 
 
 def _content(path: Path) -> bytes:

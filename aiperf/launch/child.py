@@ -19,6 +19,7 @@ from types import TracebackType
 
 from aiperf.errors import AiperfError
 from aiperf.host import proc
+from aiperf.launch import orphans
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.watchdog import LAUNCH_VARIABLE, family, kill_family
 from aiperf.records import FailureKind
@@ -162,6 +163,7 @@ class Child:
         """Start a program afresh (exec) in its own session, bound to ``cpus``, its input empty, its environment
         exactly ``env``. ``stdout``: a descriptor or a file to write. Raises StartError.
         """
+        orphans.adopt()
         with contextlib.ExitStack() as files:
             err = files.enter_context(stderr_path.open("wb")) if stderr_path else subprocess.DEVNULL
             out = files.enter_context(stdout.open("wb")) if isinstance(stdout, Path) else stdout
@@ -174,9 +176,11 @@ class Child:
                         pass_fds=tuple(pass_fds), start_new_session=True,
                     )  # fmt: skip
             except (OSError, ValueError) as error:
+                orphans.ended(-1)
                 raise StartError(
                     f"{argv[0] if argv else '(empty command)'} cannot be started: {_reason(error)}"
                 ) from error
+        orphans.launched(process.pid)
         marker = env.get(LAUNCH_VARIABLE, "")
         child = cls(
             process, started=started, stderr_path=stderr_path, guardian=guardian, marker=marker, floor=floor
@@ -232,7 +236,7 @@ class Child:
                 raise AiperfError(f"process {self.pid} does not die: the kernel holds it (uninterruptible sleep)")
             self._reap(time.perf_counter())
         if self._markers:
-            self.stragglers += kill_family((), markers=self._markers)
+            self.stragglers += kill_family((), markers=self._markers) + orphans.sweep()
         assert self.ended is not None
         return self.ended
 
@@ -299,6 +303,8 @@ class Child:
             written_bytes=usage.ru_oublock * 512,
             queued_s=queued,
         )
+        left = orphans.ended(self.pid)
+        self.stragglers += left if self._sent is None else 0
         if self._guardian is not None:
             self._guardian.release(self.pid)
 

@@ -22,6 +22,7 @@ from time import monotonic
 from typing import Any
 
 from aiperf.errors import AiperfError
+from aiperf.launch import orphans
 from aiperf.launch.child import Child, StartError, queued_s
 from aiperf.launch.environment import import_path
 from aiperf.launch.guardian import Guardian
@@ -184,6 +185,7 @@ class Gang:
                 stderr_path=self.plan.folder / f"{self.plan.name}-{rank}.log",
                 guardian=self._guardian,
             )
+            orphans.adopting(child.pid)
         except BaseException:
             os.close(commands_write)
             os.close(replies_read)

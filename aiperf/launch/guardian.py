@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from aiperf.errors import AiperfError
-from aiperf.launch import watchdog
+from aiperf.launch import orphans, watchdog
 
 _START_S = 20.0
 _CLOSE_S = 5.0
@@ -99,6 +99,7 @@ class Guardian:
             self._process = subprocess.Popen(
                 argv, stdin=reader, stdout=subprocess.PIPE, stderr=quiet, env=env, cwd="/", start_new_session=True
             )
+            orphans.helper(self._process.pid)
             self._await_ready(self._process)
         except OSError as error:
             self._process = None

@@ -26,8 +26,15 @@ _UNHELD_S = 60.0
 
 
 def scratch_area() -> Path:
-    """Take AIPERF_SCRATCH, else the system's temporary folder: a disk, because storage scenarios read from it."""
-    return Path(os.environ.get("AIPERF_SCRATCH") or tempfile.gettempdir()).absolute()
+    """Take AIPERF_SCRATCH, else the system's temporary folder: a disk, because storage scenarios read from it.
+
+    Raises UserError where its name has a line break, which would end an order to the guardian.
+    """
+    area = Path(os.environ.get("AIPERF_SCRATCH") or tempfile.gettempdir()).absolute()
+    if "\n" in str(area):
+        hint = "Set AIPERF_SCRATCH to a folder without one in its name."
+        raise usage("the path of the scratch folder has a line break in it.", hint, "AIPERF_SCRATCH")
+    return area
 
 
 def prefix(what: str) -> str:
@@ -64,9 +71,19 @@ class Scratch:
         self._lock = _locked(self.path)
         return self.path
 
+    def restore(self) -> None:
+        """Make the folder again if it is gone: a side may have removed it. Raises OSError."""
+        if not self.path.is_dir():
+            self._unlock()
+            self.path.mkdir(mode=0o700)
+            self._lock = _locked(self.path)
+
     def close(self) -> None:
         """Remove the folder and all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
+        self._unlock()
+
+    def _unlock(self) -> None:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

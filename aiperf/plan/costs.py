@@ -5,19 +5,20 @@ What must not live here: a price that nobody named, and what anything costs.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any
 
-import yaml
-
 from aiperf.errors import Fault, UserError, usage
 from aiperf.paths import config_file, config_folder, config_names
+from aiperf.scenario.document import Document, read_document
+from aiperf.scenario.wording import arranged
 
 _TEXTS = ("currency", "source")
 _PRICES = ("gpu_hour", "host_hour", "kwh")
 _MOST_CURRENCY = 8
+_MOST_PRICE = 1e9
+"""Of an hour or a kilowatt-hour, in any currency."""
 
 
 @dataclass(frozen=True)
@@ -44,49 +45,45 @@ def load_prices(name: str) -> Prices:
     if not path.is_file():
         known, folder = ", ".join(config_names("cost")), config_folder() / "cost"
         raise usage(f'price file "{name}" not found.', f"Give a YAML file like {known} in {folder}.", "--cost")
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise usage(f"cannot be read as YAML: {' '.join(str(error).split())}.", where=str(path)) from None
-    if not isinstance(data, dict):
-        raise usage("is not a mapping of prices.", where=str(path))
-    if faults := [Fault(str(path), *fault) for fault in _faults(data)]:
-        raise UserError(faults)
+    document = read_document(path)
+    if faults := [*document.faults, *_faults(document)]:
+        raise UserError(arranged(faults))
+    data = document.data
     prices = {key: float(data[key]) for key in _PRICES if key in data}
-    return Prices(name, data["currency"].strip(), data["source"].strip(), str(data["date"]), **prices)
+    return Prices(name, data["currency"].strip(), data["source"].strip(), data["date"], **prices)
 
 
-def _faults(data: dict[Any, Any]) -> list[tuple[str, str]]:
-    known = [f.name for f in fields(Prices) if f.name != "name"]
-    faults = [(f'"{key}" is not a price.', f"Allowed: {', '.join(known)}.") for key in data if key not in known]
+def _faults(document: Document) -> list[Fault]:
+    data, known = document.data, [f.name for f in fields(Prices) if f.name != "name"]
+    allowed = f"Allowed: {', '.join(known)}."
+    faults = [document.fault((key,), f'"{key}" is not a price.', allowed, key=True) for key in data if key not in known]
     for key in _TEXTS:
         value = data.get(key)
         if not isinstance(value, str) or not value.strip() or not value.isprintable():
-            faults.append(
-                (f"{key} is missing or not a text.", "A price is worth what is known of where it comes from.")
-            )
+            hint = "A price is worth what is known of where it comes from."
+            faults.append(document.fault((key,), f"{key} is missing or not a text.", hint))
     if isinstance(data.get("currency"), str) and len(data["currency"]) > _MOST_CURRENCY:
-        faults.append((f'currency: "{data["currency"]}" is too long.', "For example: USD."))
+        faults.append(
+            document.fault(("currency",), f'currency: "{data["currency"]}" is too long.', "For example: USD.")
+        )
     if not _is_date(data.get("date")):
-        faults.append(("date is missing or not a date.", "Write when the prices were read, e.g. 2026-01-31."))
+        hint = "Write when the prices were read, e.g. 2026-01-31."
+        faults.append(document.fault(("date",), "date is missing or not a date.", hint))
     for key in _PRICES:
         if key in data and not _is_price(data[key]):
-            faults.append((f'{key}: "{data[key]}" is not a number of 0 or above.', ""))
+            faults.append(document.fault((key,), f'{key}: "{str(data[key])[:40]}" is not a number of 0 or above.'))
     if not any(key in data for key in _PRICES):
-        faults.append(("holds no price.", f"Give at least one of {', '.join(_PRICES)}."))
+        faults.append(document.fault((), "holds no price.", f"Give at least one of {', '.join(_PRICES)}."))
     return faults
 
 
 def _is_date(value: Any) -> bool:
-    # YAML reads 2026-01-31 as a date, and as a datetime when a time follows.
-    if isinstance(value, str):
-        try:
-            date.fromisoformat(value)
-        except ValueError:
-            return False
-        return True
-    return type(value) is date
+    try:
+        date.fromisoformat(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _is_price(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_PRICE

@@ -14,7 +14,7 @@ from aiperf.analysis.limits import PeakRate, is_beyond
 from aiperf.analysis.pairs import lacks_primary_metric
 from aiperf.analysis.recompute import case_limits, conclude
 from aiperf.analysis.stopping import Continue, Stop, next_look, next_step, out_of_reach
-from aiperf.errors import AiperfError, UserError
+from aiperf.errors import AiperfError, UserError, system_words
 from aiperf.launch.gang import LaunchFailed, LaunchSkipped
 from aiperf.plan.order import PairPlan, orders
 from aiperf.recipes.case_progress import CaseProgress, Noise
@@ -31,7 +31,7 @@ _FULLY_AUDITED = 2
 
 
 class MeasurePair(Protocol):
-    """Measures one pair. Raises LaunchFailed, LaunchSkipped, KeyboardInterrupt."""
+    """Measures one pair. Raises LaunchFailed, LaunchSkipped, OSError, KeyboardInterrupt."""
 
     def __call__(self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audits: int | None) -> Pair:
         """``audits``: at most so many of each side; None for the precision's."""
@@ -111,6 +111,8 @@ def advance(
             raise
         except AiperfError as error:
             _failed(state, Failure("", "start", "error", str(error)))
+        except OSError as error:
+            _failed(state, Failure("", "measure", "error", system_words(error)))
         except KeyboardInterrupt:
             state.stop = "interrupted"
             raise

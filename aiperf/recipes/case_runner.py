@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from aiperf.errors import system_words
 from aiperf.host.calibration import load_calibration
 from aiperf.launch.gang import LaunchFailed
 from aiperf.plan.resume import is_kept
@@ -118,6 +119,8 @@ class CaseRunner:
             return with_checkouts([case], trees, build=self._build, progress=note)[0], None
         except LaunchFailed as error:
             return case, error.failure
+        except OSError as error:
+            return case, Failure("", "start", "error", f"its ref could not be checked out: {system_words(error)}")
 
     def _advance(self, state: CaseProgress, then: Sequence[CaseProgress]) -> None:
         """Measure a case up to its next look."""

@@ -130,6 +130,7 @@ def resume_run(earlier: StoredRun, *, host_id: str, planned: Sequence[str]) -> t
     if case_files(earlier.folder):
         return None, record
     writer = RunWriter(earlier.folder)
+    writer.claim.take()
     names = tuple(dict.fromkeys((*record.planned, *planned)))
     record = replace(record, status="running", finished="", planned=names)
     writer.write_run(record)

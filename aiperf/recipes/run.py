@@ -88,8 +88,10 @@ def run_plan(
             raise
         progress.note(str(error))  # of clearing up: all was measured and is saved
     finally:
-        progress.run_done()
-        run = end_run(writer, run, status)
+        try:
+            progress.run_done()
+        finally:
+            run = end_run(writer, run, status)
     done = tuple(saved.records[name] for name in run.planned if name in saved.records)
     code = Exit.USAGE if problems else exit_code(done, status == "interrupted")
     return RunOutcome(writer.folder, run, done, code, problems)

@@ -53,7 +53,7 @@ class RunPeaks:
             )
             for outcome in (o for o in found if o.fresh and o.problem):
                 self._note(f"the limit {outcome.spec.name}: {outcome.problem}")
-        except AiperfError as error:
+        except (AiperfError, OSError) as error:
             # A run without limits is worth more than none.
             self._note(str(error))
         self._known = peak_rates(self._host_id)

@@ -28,6 +28,7 @@ Status = Literal["finished", "interrupted"]
 def begin_run(run: RunRecord, settings: Settings) -> tuple[RunWriter, RunRecord]:
     """Open a new folder for a run and store its record, now named after the folder. Raises UserError."""
     writer = RunWriter.create(settings.results, hostname=run.host["hostname"])
+    writer.claim.take()
     run = replace(run, run=writer.name)
     writer.write_run(run)
     return writer, run
@@ -68,6 +69,7 @@ def end_run(writer: RunWriter, run: RunRecord, status: Status) -> RunRecord:
     run = replace(run, finished=_now(), status=status)
     with contextlib.suppress(StoreError):
         writer.write_run(run)
+    writer.claim.release()
     return run
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from aiperf.errors import AiperfError, UserError
+from aiperf.errors import AiperfError, UserError, system_words
 from aiperf.host.energy import EnergyMeter, cpu_meter, gpu_meter
 from aiperf.host.facts import Gpu, HostFacts
 from aiperf.host.incidents import judge
@@ -116,7 +116,7 @@ class MeasurementSession:
             self._pool.resume()
 
     def measure(self, case: Case, index: int, order: tuple[str, ...], seed: int, *, audits: int | None = None) -> Pair:
-        """Measure one pair. Raises LaunchFailed, LaunchSkipped.
+        """Measure one pair. Raises LaunchFailed, also where a folder or file of it fails, and LaunchSkipped.
 
         ``audits``: at most so many of each side, none for one that is held against nothing; by default the precision's.
         """
@@ -124,6 +124,15 @@ class MeasurementSession:
         if side := unchecked(case):
             what = f"its ref {side.ref} was not checked out, so it would run the code as it lies"
             raise LaunchFailed(Failure(side.name, "start", "error", what))
+        try:
+            self._scratch.restore()
+            return self._watched(plan, audits)
+        except OSError as error:
+            raise LaunchFailed(Failure("", "measure", "error", system_words(error))) from error
+
+    def _watched(self, plan: PairPlan, audits: int | None) -> Pair:
+        """The pair, with what telemetry saw beside it."""
+        case = plan.case
         cpus = self._cpus.of_case(case)
         sampler = Sampler(
             gpus=self._used_gpus(case),

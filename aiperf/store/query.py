@@ -6,7 +6,9 @@ What must not live here: what the views hold (query_load.py), what is said of ba
 from __future__ import annotations
 
 import os
+import resource
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import usage
+from aiperf.host import proc
 from aiperf.store.query_load import Loaded, SampleFile, load, without_unreadable
 from aiperf.store.query_sql import mentioned, only_select, sql_fault, would_fail_again
 from aiperf.store.read import Damaged
@@ -25,6 +28,11 @@ from aiperf.store.tables.measured import SAMPLES
 
 MEMORY_LIMIT = "256MiB"
 """DuckDB's own; what does not fit goes to a temporary folder."""
+SECONDS = 60.0
+"""For which a query may run, unless its user says otherwise."""
+_ROOM = 4 << 30
+"""Bytes of address space beyond what the process has, for DuckDB, its answer and the rows in Python: the limit above
+does not count what a single value takes."""
 _THREADS = 4
 _CHUNK = 2048
 _PART = 10_000
@@ -45,8 +53,8 @@ class QueryResult:
 
 
 @contextmanager
-def ask(sql: str, *, results: Path, limit: int | None = None) -> Iterator[QueryResult]:
-    """Run the one SELECT ``sql`` over the runs in ``results``; at most ``limit`` rows.
+def ask(sql: str, *, results: Path, limit: int | None = None, seconds: float = SECONDS) -> Iterator[QueryResult]:
+    """Run the one SELECT ``sql`` over the runs in ``results``; at most ``limit`` rows, for at most ``seconds``.
 
     Damaged files are passed over and named. Raises UserError for SQL that is wrong or does more than read and when no
     run is stored; while the rows are gone through also for what only a later row shows, e.g. a cast that fails.
@@ -57,15 +65,16 @@ def ask(sql: str, *, results: Path, limit: int | None = None) -> Iterator[QueryR
     loaded = load(results.absolute(), tables)
     if not loaded.runs:
         raise usage(f"no run is stored in {results}.", "Measure something first: aiperf run NAME.")
-    with tempfile.TemporaryDirectory(prefix="aiperf-query-") as spill:
+    with tempfile.TemporaryDirectory(prefix="aiperf-query-") as spill, _limited_memory():
+        deadline = time.monotonic() + seconds
         with _as_user_errors(sql):
-            connection, answer = _started(select, tables, loaded, limit=limit, spill=spill)
-        with closing(connection):
+            connection, answer = _started(select, tables, loaded, limit=limit, spill=spill, deadline=deadline)
+        with closing(connection), _as_user_errors(sql):
             yield replace(answer, rows=_guarded(answer.rows, sql, loaded))
 
 
 def _started(
-    select: str, tables: Sequence[DataTable], loaded: Loaded, *, limit: int | None, spill: str
+    select: str, tables: Sequence[DataTable], loaded: Loaded, *, limit: int | None, spill: str, deadline: float
 ) -> tuple[Any, QueryResult]:
     """Start the query; when reading fails, once more without the files of samples that are damaged inside.
 
@@ -74,15 +83,15 @@ def _started(
     import duckdb
 
     try:
-        return _start(select, tables, loaded, limit=limit, spill=spill)
+        return _start(select, tables, loaded, limit=limit, spill=spill, deadline=deadline)
     except duckdb.Error as error:
         if not loaded.samples or would_fail_again(error):
             raise
-    return _start(select, tables, without_unreadable(loaded), limit=limit, spill=spill)
+    return _start(select, tables, without_unreadable(loaded), limit=limit, spill=spill, deadline=deadline)
 
 
 def _start(
-    select: str, tables: Sequence[DataTable], loaded: Loaded, *, limit: int | None, spill: str
+    select: str, tables: Sequence[DataTable], loaded: Loaded, *, limit: int | None, spill: str, deadline: float
 ) -> tuple[Any, QueryResult]:
     """Fill the views, lock everything else away, and fetch the first rows: most of what can fail has failed then."""
     import duckdb
@@ -99,8 +108,8 @@ def _start(
         shown = ", ".join(_column(name, kind) for name, kind in zip(names, kinds, strict=True))
         # Inside brackets a WITH that writes (COPY ... TO a file of samples) is no SQL.
         text = f"SELECT {shown} FROM (\n{select}\n)" + ("" if limit is None else f" LIMIT {limit}")
-        first = _interruptible(connection, lambda: connection.execute(text).fetchmany(_CHUNK))
-        rows = chain(first, _rest(connection))
+        first = _interruptible(connection, lambda: connection.execute(text).fetchmany(_CHUNK), deadline)
+        rows = chain(first, _rest(connection, deadline))
         return connection, QueryResult(tuple(names), tuple(kinds), rows, loaded.damaged)
     except BaseException:
         connection.close()
@@ -195,22 +204,44 @@ def _text(value: str) -> str:
     return value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _rest(connection: Any) -> Iterator[tuple[Any, ...]]:
-    while chunk := _interruptible(connection, lambda: connection.fetchmany(_CHUNK)):
+def _rest(connection: Any, deadline: float) -> Iterator[tuple[Any, ...]]:
+    while chunk := _interruptible(connection, lambda: connection.fetchmany(_CHUNK), deadline):
         yield from chunk
 
 
-def _interruptible(connection: Any, work: Callable[[], list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
-    """Do ``work`` in another thread: the one that runs DuckDB may not look at signals until its share is done."""
+def _interruptible(
+    connection: Any, work: Callable[[], list[tuple[Any, ...]]], deadline: float
+) -> list[tuple[Any, ...]]:
+    """Do ``work`` in another thread: the one that runs DuckDB may not look at signals until its share is done.
+
+    Raises UserError at the deadline.
+    """
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(work)
         try:
-            return future.result()
-        except KeyboardInterrupt:
+            return future.result(max(0.0, deadline - time.monotonic()))
+        except (KeyboardInterrupt, TimeoutError) as error:
             # An interrupt that comes just before the query begins would be forgotten.
             while not wait([future], timeout=_AGAIN_S).done:
                 connection.interrupt()
+            if isinstance(error, TimeoutError):
+                hint = "Ask for less, or give it more: --timeout 10min."
+                raise usage("the query did not end in time.", hint, "SQL") from None
             raise
+
+
+@contextmanager
+def _limited_memory() -> Iterator[None]:
+    """Let an allocation beyond what a query may take fail, instead of this host's memory."""
+    former = resource.getrlimit(resource.RLIMIT_AS)
+    most = int(proc.status().get("VmSize", "0").split()[0]) * 1024 + _ROOM
+    if former[0] != resource.RLIM_INFINITY:
+        most = min(most, former[0])
+    resource.setrlimit(resource.RLIMIT_AS, (most, former[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, former)
 
 
 def _guarded(rows: Iterator[tuple[Any, ...]], sql: str, loaded: Loaded) -> Iterator[tuple[Any, ...]]:
@@ -225,6 +256,9 @@ def _as_user_errors(sql: str, loaded: Loaded | None = None) -> Iterator[None]:
 
     try:
         yield
+    except MemoryError:
+        hint = "Ask for fewer columns or rows, or let SQL count them."
+        raise usage("the answer takes more memory than a query may have.", hint, "SQL") from None
     except duckdb.Error as error:
         if loaded and loaded.samples and not would_fail_again(error):
             bad = without_unreadable(loaded).damaged[len(loaded.damaged) :]

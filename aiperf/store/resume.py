@@ -12,15 +12,26 @@ from aiperf.errors import UserError, usage
 from aiperf.plan.resume import conflicts, goes_on, is_kept
 from aiperf.records import Case, CaseRecord, RunRecord
 from aiperf.store.codec import decode_run, encode_run
-from aiperf.store.read import StoredRun, read_pairs
+from aiperf.store.read import StoredRun, open_run, read_pairs
 from aiperf.store.write import RunWriter
 
 
 def reopen(earlier: StoredRun, now: RunRecord) -> tuple[RunWriter, RunRecord]:
     """Go on in the folder of ``earlier``; ``now`` is how a new run would begin.
 
-    Raises UserError with everything that is not as it was then.
+    Raises UserError with everything that is not as it was then, or with the process that measures into it now.
     """
+    writer = RunWriter(earlier.folder)
+    writer.claim.take()
+    try:
+        # Whoever had it may have measured since it was read.
+        return writer, _begun_again(writer, open_run(earlier.folder, results=earlier.folder.parent), now)
+    except BaseException:
+        writer.claim.release()
+        raise
+
+
+def _begun_again(writer: RunWriter, earlier: StoredRun, now: RunRecord) -> RunRecord:
     old = earlier.record
     if earlier.warnings:
         raise usage(f"{earlier.warnings[0].sentence}.", "Start a new run.", where="--resume")
@@ -31,9 +42,8 @@ def reopen(earlier: StoredRun, now: RunRecord) -> tuple[RunWriter, RunRecord]:
     planned = tuple(dict.fromkeys((*old.planned, *now.planned)))
     findings = tuple(dict.fromkeys((*old.findings, *now.findings)))
     run = replace(old, status="running", finished="", planned=planned, findings=findings)
-    writer = RunWriter(earlier.folder)
     writer.write_run(run)
-    return writer, run
+    return run
 
 
 def stored_cases(earlier: StoredRun, cases: Sequence[Case], *, note: Callable[[str], None]) -> dict[str, CaseRecord]:

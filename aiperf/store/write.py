@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 from aiperf.errors import AiperfError, UserError, usage
 from aiperf.records import Case, CaseRecord, RunRecord
+from aiperf.store.claim import RunClaim
 from aiperf.store.codec import encode_case, encode_run
 from aiperf.store.samples import encode_samples, strip_samples
 
@@ -112,6 +113,8 @@ class RunWriter:
         self.folder = folder
         self._opener = opener
         self._saved: list[str] = []
+        self.claim = RunClaim(folder)
+        """Whoever measures into the folder takes it, and lets it go when done."""
 
     @classmethod
     def create(

@@ -12,10 +12,12 @@ from contextlib import suppress
 from aiperf.worker.channel import Channel
 from aiperf.worker.dispatch import Worker
 from aiperf.worker.memory_policy import OwnNode
+from aiperf.worker.orphans import adopt_orphans
 
 
 def main() -> int:
     """Answer requests until one of them is to close, or until the parent is gone."""
+    adopt_orphans()
     read_fd, write_fd, rank, world_size, port, listen_fd = (int(a) for a in sys.argv[1:7])
     # What a side prints belongs to its log, whatever it writes to stdout.
     os.dup2(2, 1)

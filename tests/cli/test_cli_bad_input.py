@@ -98,7 +98,16 @@ def test_a_precision_file_with_mistakes_names_each_of_them(here, user) -> None:
     assert done.code == 2
     assert ('"lokks" is not a setting' in done.err, '"colour" is not a setting' in done.err) == (True, True)
     user.write("p.yaml", "looks: [6, 3]\n")
+    assert "p.yaml:1:1: " in done.err
     assert "rising" in here("run", "tiny.yaml", "--precision", "p.yaml").err
+
+
+def test_two_values_of_one_axis_are_refused_and_not_the_last_taken(here, user) -> None:
+    user.write("sizes.yaml", (user.folder / "tiny.yaml").read_text() + "axes: {items: [1, 2]}\n")
+    done = here("run", "sizes.yaml", "--only", "items=1", "--only", "items=2", "--dry-run")
+    assert (done.code, done.plain) == (2, True)
+    assert "the axis items has one value at a time, not 1 and 2" in done.err
+    assert here("run", "sizes.yaml", "--only", "items=1", "--only", "items=1", "--dry-run").code == 0
 
 
 @pytest.mark.parametrize("results", ["/proc/nowhere", "tiny.yaml", "tiny.yaml/deeper"])

@@ -7,7 +7,7 @@ import io
 import json
 import os
 
-from cli_user import CALM
+from cli_user import CALM, SCENARIO
 
 from aiperf.store.read import find_runs
 
@@ -121,3 +121,42 @@ def test_findings_of_the_host_are_judged_for_each_case_unless_that_is_switched_o
     assert user.types("run", "tiny.yaml", "--precision", "fast.yaml", "--no-peaks", "--host-check", "off").code == 0
     assert user.record()["findings"] == []
     assert user.types("run", "tiny.yaml", "--host-check", "lenient").code == 2
+
+
+REMOVER = """
+import glob
+import os
+import shutil
+
+import numpy as np
+
+from aiperf.workloads.contract import Work, Workload
+
+
+def add(context, *, items: int = 256):
+    x, out = np.ones(items), np.empty(items)
+    if items == 1:
+        for folder in glob.glob(os.environ["AIPERF_SCRATCH"] + "/aiperf-run-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+    return Workload(lambda: np.add(x, 1, out=out), Work(items=items), outputs=lambda: {"out": out})
+"""
+
+
+def test_a_side_that_removes_the_scratch_folder_does_not_end_the_run(user) -> None:
+    user.env["AIPERF_SCRATCH"] = str(user.folder / "scratch")
+    (user.folder / "scratch").mkdir()
+    user.write("remover.py", REMOVER)
+    user.write("axes.yaml", SCENARIO.replace("work.py", "remover.py") + "axes: {items: [1, 2]}\n")
+    typed = user.runs("axes.yaml")
+    # Its own case fails where a file of it was still wanted.
+    assert typed.code in (0, 5)
+    assert typed.plain
+    assert user.record("axes[items=2]")["status"] == "measured"
+    assert user.run_record()["status"] == "finished"
+
+
+def test_a_scratch_folder_with_a_line_break_is_refused(user) -> None:
+    user.env["AIPERF_SCRATCH"] = str(user.folder / "two\nlines")
+    typed = user.runs("tiny.yaml")
+    assert (typed.code, typed.plain) == (2, True)
+    assert "line break" in typed.err

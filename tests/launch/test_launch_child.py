@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 import uuid
@@ -170,6 +171,36 @@ def test_grandchildren_that_outlive_the_child_are_killed_and_counted(tmp_path: P
         assert ended is not None
         assert ended.status == 0
     assert child.stragglers == 2
+
+
+@pytest.mark.parametrize("how", ["stay", "end"])
+def test_an_orphan_with_an_empty_environment_ends_with_the_child(tmp_path: Path, how: str) -> None:
+    left = tmp_path / "pid"
+    with start("fork_twice.py", str(left), how, folder=tmp_path) as child:
+        wait_for(tmp_path / "out", "left")
+        pid = int(left.read_text())
+        assert child.wait(10 if how == "end" else 0.0) is None or how == "end"
+    assert not psutil.pid_exists(pid)
+    assert child.stragglers == (how == "end")
+
+
+def test_an_orphan_is_left_alone_while_another_program_may_have_left_it(tmp_path: Path) -> None:
+    left = tmp_path / "pid"
+    with start("fork_twice.py", str(left), "stay", folder=tmp_path):
+        wait_for(tmp_path / "out", "left")
+        (tmp_path / "other").mkdir()
+        with start("exit3.py", folder=tmp_path / "other") as other:
+            other.wait(10)
+        assert psutil.pid_exists(int(left.read_text()))
+    assert not psutil.pid_exists(int(left.read_text()))
+
+
+def test_children_of_this_process_that_were_there_before_are_no_orphans(tmp_path: Path) -> None:
+    with subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True) as bystander:
+        with start("exit3.py", folder=tmp_path) as child:
+            child.wait(10)
+        assert bystander.poll() is None
+        bystander.kill()
 
 
 def test_a_program_that_cannot_be_started_is_named_with_the_reason(tmp_path: Path) -> None:

@@ -174,6 +174,18 @@ def leaves_child(context: Context) -> Workload:
     return healthy(context)
 
 
+def leaves_orphan(context: Context) -> Workload:
+    """Fork twice, so that a process with an empty environment has no parent below this one."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.closerange(0, 64)
+            os.execve(sys.executable, [sys.executable, "-S", "-c", "import signal; signal.pause()", ORPHAN], {})
+        os._exit(0)
+    os.wait()
+    return healthy(context)
+
+
 def no_workload(context: Context) -> Any:
     """Return a dictionary that looks like one."""
     return {"step": lambda: None, "work": Work(), "outputs": dict}

@@ -40,5 +40,6 @@ SHELF = (
     Misbehaviour("outputs-raise.yaml", "check", "error", "KeyError"),
     Misbehaviour("outputs-differ.yaml", "check", "check", "out differs in 1 of 4096 elements"),
     Misbehaviour("leaves-child.yaml", "", None, ""),
+    Misbehaviour("leaves-orphan.yaml", "", None, ""),
     Misbehaviour("no-workload.yaml", "set-up", "error", "returned dict, not an aiperf Workload"),
 )

@@ -8,9 +8,10 @@ from plan_hosts import make_host
 from aiperf.errors import UserError
 from aiperf.paths import config_folder
 from aiperf.plan.book import load_book
+from aiperf.plan.precision import load_precision
 from aiperf.plan.suites import NOT_MEASURED, Suite, load_suite, members, plan_selected, plan_suite, suite_names
 from aiperf.scenario.find import list_scenarios
-from aiperf.settings import Settings, load_precision
+from aiperf.settings import Settings
 
 BENCH = "def copy(ctx, *, size: Size, pinned: bool = False): ...\n"
 SCENARIO = (

@@ -22,6 +22,7 @@ from aiperf.recipes.case_progress import Noise
 from aiperf.recipes.run import run_plan
 from aiperf.records import HostFinding, Invocation, Skip
 from aiperf.store.read import find_runs, open_run, read_pairs
+from aiperf.store.resume import reopen
 from aiperf.store.same import same_results
 
 STOP = raises(KeyboardInterrupt())
@@ -223,3 +224,12 @@ def test_pairs_of_long_programs_are_on_disk_before_the_next_look(run, monkeypatc
     again = run([pair(ratio=1.5)], make_case("a"), resume=True)
     assert again.bench.calls[0][:2] == ("a", 2)
     assert len(again.cases["a"].pairs) == 4
+
+
+def test_a_run_that_is_being_measured_is_not_resumed_and_stays_as_it_is(run, tmp_path) -> None:
+    run([*[pair(ratio=1.5)] * 3, STOP], make_case("a"))
+    writer, _ = reopen(open_run(results=tmp_path), open_run(results=tmp_path).record)
+    with pytest.raises(UserError, match="is being measured by process"):
+        run([pair(ratio=1.5)], make_case("a"), resume=True)
+    writer.claim.release()
+    assert run([pair(ratio=1.5)], make_case("a"), resume=True).stored.record.status == "finished"

@@ -14,6 +14,7 @@ from aiperf.host import health
 from aiperf.host.health import HealthReading
 from aiperf.host.peaks import peak_spec
 from aiperf.host.relevance import HostCheck
+from aiperf.launch.gang import LaunchFailed
 from aiperf.plan.plan import Plan
 from aiperf.recipes import run as recipe
 from aiperf.recipes import run_peaks, schedule
@@ -21,7 +22,7 @@ from aiperf.recipes.case_runner import noise_for
 from aiperf.recipes.peaks import PeakOutcome
 from aiperf.recipes.run import exit_code, run_plan
 from aiperf.recipes.schedule import relative_width
-from aiperf.records import HostFinding, Invocation, Measure, Needs, Side, Skip
+from aiperf.records import Failure, HostFinding, Invocation, Measure, Needs, Side, Skip
 from aiperf.records.calibration import Calibration
 from aiperf.store.read import open_run, read_pairs
 from aiperf.store.write import RunWriter, StoreError
@@ -72,6 +73,22 @@ def test_the_stand_hears_what_comes_over_the_end_of_a_case(run, budget) -> None:
 def test_a_failed_case_does_not_stop_the_next_one(run) -> None:
     done = run([failing(), pair(ratio=1.5)], make_case("a"), make_case("b"))
     assert [r.status for r in done.cases] == ["failed", "measured"]
+    assert done.outcome.exit is Exit.WRONG
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device", "/scratch/pair-0"),
+        LaunchFailed(Failure("after", "measure", "protocol", "its pipe to aiperf held no valid reply")),
+    ],
+)
+def test_a_full_disk_or_a_garbled_reply_ends_one_case_and_not_the_run(run, error) -> None:
+    done = run([raises(error), pair(ratio=1.5)], make_case("a"), make_case("b"))
+    assert [r.status for r in done.cases] == ["failed", "measured"]
+    said = error.failure.message if isinstance(error, LaunchFailed) else "No space left on device: /scratch/pair-0"
+    assert done.cases[0].failure.message == said
+    assert done.stored.record.status == "finished"
     assert done.outcome.exit is Exit.WRONG
 
 

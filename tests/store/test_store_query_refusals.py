@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -157,3 +158,23 @@ def test_any_sql_answers_or_is_a_mistake(results: Path, words: list[str]) -> Non
         rows(f"SELECT {' '.join(words)}", results)
     except UserError:
         return
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT length(repeat('x', 4000000000))",
+        "SELECT list_sum(range(1000000000))",
+        "SELECT repeat('x', 10000000) FROM range(900)",
+    ],
+)
+def test_a_query_that_takes_too_much_memory_is_refused(results, sql) -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    _, hint = refused(sql, results)
+    assert hint == "Ask for fewer columns or rows, or let SQL count them."
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_a_query_that_takes_too_long_is_ended(results) -> None:
+    with pytest.raises(UserError, match="did not end in time"):
+        rows("SELECT count(*) FROM range(100000000000)", results, seconds=0.3)

@@ -16,6 +16,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from aiperf.host import proc
 from aiperf.host.facts import HostFacts
+from aiperf.host.git import quiet_environment
 from aiperf.host.nvml import Nvml, open_nvml
 from aiperf.host.probes.counter_window import CounterWindow, watch
 from aiperf.host.probes.packages import Packages, read_packages
@@ -54,8 +55,11 @@ class CommandOutput:
 
 def run_command(argv: tuple[str, ...]) -> CommandOutput | None:
     """Run a reading command for two seconds at most; None when it is missing or too slow."""
+    env = quiet_environment(Path(argv[argv.index("-C") + 1])) if argv[0] == "git" else None
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_COMMAND_S, check=False, errors="replace")
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=_COMMAND_S, check=False, errors="replace", env=env
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return CommandOutput(done.returncode, done.stdout, done.stderr)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from aiperf.errors import UserError
-from aiperf.settings import Precision, load_precision
+from aiperf.plan.precision import load_precision
+from aiperf.settings import Precision
 
 
 @pytest.fixture
@@ -58,17 +61,29 @@ def test_a_file_of_ones_own_changes_only_what_it_names(load) -> None:
         ("name: other", '"name" is not a setting'),
         ("colour: red", '"colour" is not a setting'),
         ("- 1", "not a mapping"),
-        ("a: [", "cannot be read as YAML"),
-        (b"\xff\xfe", "cannot be read as YAML"),
-        ("!!python/object/apply:os.system [ls]", "cannot be read as YAML"),
+        ("a: [", "is not valid YAML"),
+        (b"\xff\xfe", "is not UTF-8 text"),
+        ("!!python/object/apply:os.system [ls]", "tag"),
+        ("looks: [3]\nlooks: [6]", "looks is written twice, first in line 1"),
+        ("looks: [3, 99999999999999999999999]", "looks"),
+        ("rounds: 999999999999999999999", "rounds"),
+        ("case_seconds: 1e308", "case_seconds"),
+        ("delta: 1e-400", "delta"),
+        ("width: 1e9", "width"),
+        ("looks: " + "[" * 5000 + "]" * 5000, "nested more than 12 levels deep"),
+        ("looks: &a [3]", "the anchor &a"),
+        ("? [a]\n: 3", "a key is a list"),
+        ("a: 1\n---\nb: 2", "a second document"),
+        ("a: " + "x" * (1 << 20), "may have 1 MiB"),
     ],
 )
 def test_a_mistake_in_a_precision_file_is_told_with_the_file(load, text, told) -> None:
     with pytest.raises(UserError) as caught:
         load(text)
     fault = caught.value.faults[0]
-    assert told in fault.what
-    assert fault.where.endswith("own.yaml")
+    assert told in " ".join(one.what for one in caught.value.faults)
+    assert re.search(r"own\.yaml(:\d+:\d+)?$", fault.where)
+    assert len(fault.what) < 200
 
 
 def test_all_mistakes_come_at_once(load) -> None:

@@ -1,0 +1,101 @@
+"""Streams that fail, limits that are too small and signals that come early: which exit code it ends with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from cli_user import processes_with, until
+
+from aiperf.errors import Exit
+
+MAIN = (sys.executable, "-m", "aiperf")
+
+
+def code_of(user, line: str, *argv: str) -> tuple[int, str]:
+    """Exit code and stderr of a command that a shell starts with other descriptors or limits; stderr on file 3."""
+    shell = subprocess.run(
+        ["bash", "-c", line, "bash", *MAIN, *argv],
+        cwd=user.folder, env=user.environment(), capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    return shell.returncode, shell.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "argv", "code"),
+    [
+        ('"$@" >&-', ("list",), Exit.OUTPUT),
+        ('"$@" >&- 2>&-', ("run", "tiny.yaml", "--dry-run"), Exit.OUTPUT),
+        ('"$@" > /dev/full', ("list",), Exit.OUTPUT),
+        ('"$@" > /dev/full', ("--help",), Exit.OUTPUT),
+        ('"$@" 1< /dev/null', ("list",), Exit.OUTPUT),
+        ('"$@" 2>&-', ("list",), Exit.OK),
+        ('"$@" 2>&-', ("list", "--no-such-option"), Exit.USAGE),
+        ('"$@" 2> /dev/full', ("run", "no-such-scenario"), Exit.USAGE),
+        ('"$@" <&-', ("list",), Exit.OK),
+        ('ulimit -v 30000; "$@"', ("list",), Exit.RESOURCES),
+        ('ulimit -v 20000; "$@"', ("list",), Exit.RESOURCES),
+    ],
+)
+def test_a_stream_or_a_limit_that_fails_has_a_code_of_its_own(user, line, argv, code) -> None:
+    ended, err = code_of(user, line, *argv)
+    assert ended == code, err
+    assert "Traceback" not in err
+
+
+def test_a_run_whose_progress_nobody_can_read_is_measured_to_its_end(user) -> None:
+    ended, _ = code_of(user, '"$@" 2> /dev/full', "run", "tiny.yaml", "--precision", "fast.yaml", "--no-peaks")
+    assert ended == Exit.OK
+    assert user.run_record()["status"] == "finished"
+
+
+@pytest.mark.parametrize("hang_up", [False, True])
+def test_a_run_whose_terminal_is_gone_is_closed_as_interrupted(marked, hang_up) -> None:
+    marked.env["TERM"] = "xterm"
+    master, slave = os.openpty()
+    process = marked.start(
+        "run", "tiny.yaml", "--precision", "endless.yaml", "--no-peaks", stdin=slave, stdout=slave, stderr=slave
+    )
+    os.close(slave)
+    assert until(lambda: list(marked.folder.glob("results/*/cases/tiny.json")))
+    os.close(master)
+    if hang_up:
+        process.send_signal(signal.SIGHUP)
+    assert process.wait(20) == Exit.INTERRUPTED
+    assert marked.run_record()["status"] == "interrupted"
+    assert marked.record()["stop"] == "interrupted"
+    assert until(lambda: not processes_with(marked.env["AIPERF_TEST_MARK"]), seconds=5)
+
+
+@pytest.mark.parametrize("module", ["aiperf.cli.main", "aiperf.cli.list"])
+def test_an_interrupt_while_the_command_is_loaded_shows_no_traceback(user, module) -> None:
+    # Before it runs at all Python itself takes some milliseconds, in which nobody can catch a signal.
+    program = f"""
+import importlib, os, signal
+import aiperf.__main__ as command
+load = importlib.import_module
+def interrupted(name, package=None):
+    if name == {module!r}:
+        os.kill(os.getpid(), signal.SIGINT)
+    return load(name, package)
+importlib.import_module = interrupted
+raise SystemExit(command.main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, "list"],
+        cwd=user.folder, env=user.environment(), capture_output=True, text=True, timeout=20,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (Exit.INTERRUPTED, "", "")
+
+
+def test_a_child_that_cannot_be_started_for_want_of_processes_is_no_mistake_of_the_user(user, monkeypatch) -> None:
+    def none_left(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("aiperf.launch.guardian.subprocess.Popen", none_left)
+    typed = user.runs("tiny.yaml")
+    assert typed.code == Exit.RESOURCES
+    assert "ulimit" in typed.err
