@@ -90,8 +90,8 @@ def _memory_below(v: Mapping[str, Any]) -> str:
 
 
 def _left_behind(v: Mapping[str, Any]) -> str:
-    what = f"{v['processes']} processes" if v["processes"] > 1 else "a process"
-    return f"{v['side']} left {what} behind in {v['pairs']} of {v['of']} pairs; they were ended with the program"
+    what, ended = ("a process", "it was") if v["processes"] == 1 else (f"{v['processes']} processes", "they were")
+    return f"{v['side']} left {what} behind in {v['pairs']} of {v['of']} pairs; {ended} ended with it"
 
 
 def _uneven_runs(v: Mapping[str, Any]) -> str:

@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, median
+from typing import Any
 
 from aiperf.analysis.pairs import counted, has_metric, side_run, valid
 from aiperf.records import Case, Note, Pair, SideRun
 
 _TIMES = 2.0
 """How much more CPU time a run has to use than others to have done work that they did not. Noise does not double it."""
+_ONE_SIDED, _BEYOND_OTHERS = 1.4, 1.3
+"""The same of the first run of a side, where its excess is also so many times that of the other sides' first runs,
+which met the same host."""
 _WALL_TIMES = 3.0
 _LEAST_S, _LEAST_WALL_S = 0.02, 0.1
 _CLUSTER_RUNS, _CLUSTER_SHARE = 2, 0.1
@@ -28,7 +32,12 @@ def program_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
     sides = [side.name for side in case.sides]
     runs = {name: [run for pair in used if (run := side_run(pair, name))] for name in sides}
     found = [_sliced(runs), *(_left_behind(name, runs[name]) for name in sides)]
-    found += [_uneven(name, used) or _first_slower(name, used, runs[name]) for name in sides]
+    excess = {name: _first_excess(name, used, runs[name]) for name in sides}
+    for name in sides:
+        own, others = excess[name], [excess[other] for other in sides if other != name and excess[other]]
+        alone = bool(others) and own > _ONE_SIDED and own > _BEYOND_OTHERS * min(others)
+        times = _ONE_SIDED if alone else _TIMES
+        found.append(_uneven(name, used) or _first_slower(name, used, runs[name], times=times))
     return (*(note for note in found if note is not None), *_unknown(used, case, runs))
 
 
@@ -67,18 +76,28 @@ def _uneven(side: str, pairs: Sequence[Pair]) -> Note | None:
     )
 
 
-def _first_slower(side: str, pairs: Sequence[Pair], runs: Sequence[SideRun]) -> Note | None:
+def _first_run(runs: Sequence[SideRun]) -> dict[str, Any] | None:
+    return next((run.facts["first_run"] for run in runs if "first_run" in run.facts), None)
+
+
+def _first_excess(side: str, pairs: Sequence[Pair], runs: Sequence[SideRun]) -> float:
+    """CPU time of the first run of all, in times of that of the measured ones; 0 where it is not known."""
+    first, later = _first_run(runs), _cpu_times(side, pairs)
+    return first["cpu_s"] / max(median(later), 1e-9) if first and later else 0.0
+
+
+def _first_slower(side: str, pairs: Sequence[Pair], runs: Sequence[SideRun], *, times: float) -> Note | None:
     """The first run of all, which is not measured, did what none of the measured ones does."""
-    first = next((run.facts["first_run"] for run in runs if "first_run" in run.facts), None)
+    first = _first_run(runs)
     if first is None:
         return None
     walls = [sample.wall_s for pair in pairs for sample in counted(pair.samples, side)]
     kinds = (
-        ("cpu", first["cpu_s"], _cpu_times(side, pairs), _TIMES, _LEAST_S),
+        ("cpu", first["cpu_s"], _cpu_times(side, pairs), times, _LEAST_S),
         ("wall", first["wall_s"] if not first["from_disk"] else 0.0, walls, _WALL_TIMES, _LEAST_WALL_S),
     )
-    for kind, once, later, times, least in kinds:
-        if later and once > times * median(later) and once - median(later) > least:
+    for kind, once, later, most, least in kinds:
+        if later and once > most * median(later) and once - median(later) > least:
             return Note("first_run_slower", {"side": side, "kind": kind, "first_s": once, "later_s": median(later)})
     return None
 

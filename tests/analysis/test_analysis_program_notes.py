@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -82,10 +83,26 @@ def test_a_first_run_that_did_what_later_ones_do_not_is_named(first: dict[str, A
     assert [(note.code, note.values["kind"]) for note in notes] == ([("first_run_slower", kind)] if kind else [])
 
 
+def test_a_first_run_of_one_side_only_needs_to_stand_out_less() -> None:
+    def noted(before_s: float, after_s: float) -> list[str]:
+        made = []
+        for pair in pairs_of(STEADY):
+            runs = tuple(
+                replace(run, facts={"first_run": {"cpu_s": cpu_s, "wall_s": 0.2, "from_disk": False}})
+                for run, cpu_s in zip(pair.runs, (before_s, after_s), strict=True)
+            )
+            made.append(replace(pair, runs=runs))
+        return [note.values["side"] for note in program_notes(made, CASE)]
+
+    assert noted(0.16, 0.10) == ["before"]
+    assert noted(0.16, 0.15) == []
+    assert noted(0.13, 0.10) == []
+
+
 def test_leftovers_and_slices_are_named() -> None:
     notes = program_notes(pairs_of(STEADY, facts={"stragglers": 2, "slice_s": 0.02}), CASE)
     assert [note_sentence(note) for note in notes] == [
         "sliced: the programs took turns of 20.0 ms on one core; time is what each ran or waited in its own turns, "
         "without what it queued for the core",
-        "before left 6 processes behind in 3 of 3 pairs; they were ended with the program",
+        "before left 6 processes behind in 3 of 3 pairs; they were ended with it",
     ]
