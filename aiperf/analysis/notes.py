@@ -18,6 +18,12 @@ def note_sentence(note: Note) -> str:
     return _SENTENCES[note.code](note.values)
 
 
+OF_PROGRAMS: frozenset[NoteCode] = frozenset(
+    {"sliced", "left_behind", "uneven_runs", "first_run_slower", "memory_below", "no_cpu_time"}
+)
+"""Notes that stand below the row of a case, because its numbers are read wrong without them."""
+
+
 def note_sentences(record: CaseRecord) -> tuple[str, ...]:
     """The notes of a record as sentences, in its order."""
     return tuple(note_sentence(note) for note in record.notes)
@@ -78,7 +84,25 @@ def _latencies_few(v: Mapping[str, Any]) -> str:
 
 def _memory_below(v: Mapping[str, Any]) -> str:
     size = format_bytes(v["bytes"])
-    return f"the peak memory of {' and '.join(v['sides'])} is unknown: it is below {size}, what aiperf itself used"
+    return (
+        f"peak memory is not compared: that of {' and '.join(v['sides'])} is below {size}, the least that can be seen"
+    )
+
+
+def _left_behind(v: Mapping[str, Any]) -> str:
+    what, ended = ("a process", "it was") if v["processes"] == 1 else (f"{v['processes']} processes", "they were")
+    return f"{v['side']} left {what} behind in {v['pairs']} of {v['of']} pairs; {ended} ended with it"
+
+
+def _uneven_runs(v: Mapping[str, Any]) -> str:
+    times = f"{format_time(v['s'])} of CPU time, the others {format_time(v['rest_s'])}"
+    return f"{v['runs']} of {v['of']} runs of {v['side']} take {times}: not every run does the same work"
+
+
+def _first_run_slower(v: Mapping[str, Any]) -> str:
+    kind = " of CPU time" if v["kind"] == "cpu" else ""
+    times = f"took {format_time(v['first_s'])}{kind}, later ones {format_time(v['later_s'])}"
+    return f"the first run of {v['side']}, which is not measured, {times}: it may leave results for them"
 
 
 def _unequal_gpu_work(v: Mapping[str, Any]) -> str:
@@ -128,5 +152,12 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"{100 * v['chance']:.2g} %"
     ),
     "unequal_gpu_work": _unequal_gpu_work,
+    "sliced": lambda v: (
+        f"sliced: the programs took turns of {format_time(v['slice_s'])} on one core; time is what each ran or waited "
+        "in its own turns, without what it queued for the core"
+    ),
+    "left_behind": _left_behind,
+    "uneven_runs": _uneven_runs,
+    "first_run_slower": _first_run_slower,
     "text": lambda v: str(v["text"]),
 }

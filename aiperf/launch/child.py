@@ -54,7 +54,8 @@ class Ended:
     written_bytes: int
     """Block devices only: what the page cache served is not in them."""
     queued_s: float
-    """Time its main thread was ready to run but others had the core; 0 where the kernel does not say."""
+    """Time it was ready to run but others had the core: its main thread, of a program also those of the processes that
+    it started, as far as they were seen; 0 where the kernel does not say."""
 
 
 def signal_name(number: int) -> str:

@@ -5,10 +5,10 @@ What must not live here: statistics, how many pairs a case needs, and workers th
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,27 +17,29 @@ from typing import Any
 
 from aiperf.host import proc
 from aiperf.host.energy import EnergyMeter
-from aiperf.launch.child import Child, Ended, StartError
-from aiperf.launch.command_details import Run, crowded, run_seed, sample_of, side_run
+from aiperf.launch.child import Ended, StartError
+from aiperf.launch.command_details import Run, crowded, impossible, run_seed, sample_of, side_run
 from aiperf.launch.command_energy import measure_program_energy
-from aiperf.launch.environment import side_environment
+from aiperf.launch.environment import program_environment
 from aiperf.launch.gang import LaunchSkipped
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.injection import InjectionMissing, injected_variables, wants_gpu
+from aiperf.launch.printed import KEPT, compare_printed
+from aiperf.launch.program import Launcher, LauncherLost, Program
 from aiperf.launch.program_output import NoValue, last_line, printed
 from aiperf.launch.program_values import given_values, unknown_value
 from aiperf.launch.scratch import Scratch
+from aiperf.launch.shims import ResolvedCommand, resolve
 from aiperf.launch.slicing import off_the_cores, run_sliced
 from aiperf.launch.trial import IO_BYTES, CommandPlan, Trial, choose
 from aiperf.launch.watchdog import family
-from aiperf.records import Case, CheckResult, EnergyReading, Failure, Pair, Side
+from aiperf.records import Case, EnergyReading, Failure, Pair, Side
 from aiperf.settings import Settings
 
 _LOOK_S = 0.05
 """How often a program that is not sliced is looked at: open devices, cancellation."""
 _LISTEN_S = 1.0
 """How often what a program has printed so far is looked at."""
-_OUTPUT_CAP = 16 << 20
 SLICES = "slices of all sides"
 """Mark of programs that take turns of milliseconds: no reading is one side's."""
 
@@ -59,45 +61,45 @@ class _Scene:
     seed: int
     settings: Settings
     cpus: tuple[int, ...] | None
-    guardian: Guardian | None
     cancel: threading.Event | None
+    launchers: Mapping[str, Launcher]
+    resolved: Mapping[str, ResolvedCommand]
     folder: Path
     mark: Mark = _nobody
     heard: Heard | None = None
 
-    def start(self, side: Side, index: int, *, phase: str = "measure") -> Child:
+    @classmethod
+    @contextmanager
+    def open(cls, case: Case, guardian: Guardian | None, **shared: Any) -> Iterator[_Scene]:
+        """The scene with a process for each side that starts its programs; they end with it, as its folder does."""
+        with ExitStack() as stack:
+            folder = stack.enter_context(Scratch(guardian, "command"))
+            try:
+                launchers = {side.name: stack.enter_context(Launcher(guardian)) for side in case.sides}
+            except (StartError, LauncherLost) as error:
+                raise _Stop(Failure(case.sides[0].name, "start", "error", str(error))) from error
+            yield cls(case, launchers=launchers, folder=folder, **shared)
+
+    def start(self, side: Side, index: int, *, phase: str = "measure") -> Program:
         """Start run ``index`` of a side."""
-        env = side_environment(side.env, seed=run_seed(self.seed, side.name, phase, index))
+        found = self.resolved.get(side.name) or ResolvedCommand(side.command)
+        env = found.environment(program_environment(side.env, seed=run_seed(self.seed, side.name, phase, index)))
         if phase != "energy":
             env |= injected_variables(self.case, side, self.records(side, index, phase), env=env)
         try:
-            return Child.start(
-                side.command,
+            return self.launchers[side.name].start(
+                found.argv,
                 env=env,
                 cwd=Path(side.folder) if side.folder else None,
                 cpus=self.cpus,
-                stderr_path=self.errors(side),
-                stdout=self.output(side, index, phase) if self._keeps_output(side) else subprocess.DEVNULL,
-                guardian=self.guardian,
+                keep=KEPT if self.case.check.kind == "bitwise" or printed(side.metrics) else -1,
             )
-        except StartError as error:
+        except (StartError, LauncherLost) as error:
             raise _Stop(Failure(side.name, "start", "error", str(error))) from error
 
-    def _keeps_output(self, side: Side) -> bool:
-        return self.case.check.kind == "bitwise" or bool(printed(side.metrics))
-
     def records(self, side: Side, index: int, phase: str) -> Path:
-        """Folder for what is recorded inside the processes of a run."""
-        return self.folder / f"{side.name}-{phase}-{index}.records"
-
-    def errors(self, side: Side) -> Path:
-        """Where the standard error of a side's latest run lies."""
-        return self.folder / f"{side.name}.err"
-
-    def output(self, side: Side, index: int = 0, phase: str = "measure") -> Path:
-        """Where the standard output of a run lies; the first measured one is what is compared, the energy phase's
-        many lie in one place."""
-        return self.folder / f"{side.name}-{phase}-{0 if phase == 'energy' else index}.out"
+        """Folder for what is recorded inside the processes of a run, whose name says nothing to them."""
+        return self.folder / f"{run_seed(self.seed, side.name, f'records of {phase}', index):x}"
 
 
 @dataclass
@@ -130,18 +132,22 @@ def plan_commands(
     A side that read from disk runs a second time, because the first reading may only have filled the cache.
     Raises KeyboardInterrupt when cancelled, LaunchSkipped where this host cannot look into programs as the case asks.
     """
-    with Scratch(guardian, "command") as folder:
-        scene = _Scene(case, seed, settings, None, guardian, cancel, folder, mark, heard)
-        try:
+    resolved = {side.name: resolve(side) for side in case.sides}
+    try:
+        with _Scene.open(
+            case, guardian, seed=seed, settings=settings, cpus=None, cancel=cancel, resolved=resolved, mark=mark,
+            heard=heard,
+        ) as scene:  # fmt: skip
             trials = tuple(_trial(side, scene) for side in case.sides)
-        except _Stop as stop:
-            return stop.failure
-        except InjectionMissing as missing:
-            raise LaunchSkipped(str(missing)) from missing
+    except _Stop as stop:
+        return stop.failure
+    except InjectionMissing as missing:
+        raise LaunchSkipped(str(missing)) from missing
     # What a program times by its own clock must not be put to sleep meanwhile.
     own_clock = bool(case.program_metrics) or wants_gpu(case)
     whole = tuple(replace(trial, own_clock=own_clock) for trial in trials)
-    return choose(whole, settings=settings, memory=proc.memory_info().get("MemAvailable", 0))
+    plan = choose(whole, settings=settings, memory=proc.memory_info().get("MemAvailable", 0))
+    return replace(plan, resolved=resolved)
 
 
 def measure_command_pair(
@@ -170,14 +176,15 @@ def measure_command_pair(
     if isinstance(chosen, Failure):
         return chosen
     held = None if chosen.parallel and settings.pin == "auto" else cpus
-    with Scratch(guardian, "command") as folder:
-        scene = _Scene(case, seed, settings, held, guardian, cancel, folder, mark, heard)
-        try:
+    try:
+        with _Scene.open(
+            case, guardian, seed=seed, settings=settings, cpus=held, cancel=cancel, resolved=chosen.resolved, mark=mark,
+            heard=heard,
+        ) as scene:  # fmt: skip
             runs = _sliced(scene, order, chosen) if chosen.sliced else _queued(scene, order, chosen)
             energy = _energy(scene, order, chosen, runs, meter)
-        except _Stop as stop:
-            return stop.failure
-        checks = _compare(scene, order)
+    except _Stop as stop:
+        return stop.failure
     by_side = {side.name: [run for run in runs if run.side == side.name] for side in case.sides}
     return Pair(
         index=index,
@@ -185,8 +192,13 @@ def measure_command_pair(
         seed=seed,
         samples=tuple(sample_of(run) for run in runs),
         runs=tuple(side_run(side, by_side[side.name], chosen, seed, energy.get(side.name)) for side in case.sides),
-        checks=checks,
-        incidents=tuple(i for name, side_runs in by_side.items() if (i := crowded(name, side_runs)) is not None),
+        checks=compare_printed(case, by_side),
+        incidents=tuple(
+            incident
+            for name, side_runs in by_side.items()
+            for incident in (crowded(name, side_runs), impossible(name, side_runs, held))
+            if incident is not None
+        ),
         energy=energy,
         cpus=held or (),
         started=started,
@@ -200,7 +212,7 @@ def measure_command_pair(
 
 def _trial(side: Side, scene: _Scene) -> Trial:
     trial = _one_trial(side, scene, 0)
-    return _one_trial(side, scene, 1) if trial.io_bytes > IO_BYTES else trial
+    return replace(_one_trial(side, scene, 1), first=trial) if trial.io_bytes > IO_BYTES else trial
 
 
 def _one_trial(side: Side, scene: _Scene, index: int) -> Trial:
@@ -209,10 +221,10 @@ def _one_trial(side: Side, scene: _Scene, index: int) -> Trial:
     return Trial(
         side=side.name,
         wall_s=run.wall_s,
-        cpu_s=run.ended.user_s + run.ended.system_s,
+        user_s=run.ended.user_s,
+        system_s=run.ended.system_s,
         queued_s=run.queued_s,
         io_bytes=run.ended.read_bytes + run.ended.written_bytes,
-        sleeps=run.ended.voluntary_switches,
         gpu=seen.gpu,
         peak_bytes=run.ended.peak_bytes,
     )
@@ -239,11 +251,11 @@ def _queued(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[Run]
 def _alone(side: Side, scene: _Scene, index: int, *, phase: str = "measure", seen: _Seen | None = None) -> Run:
     """Run a side's program once with nothing of ours beside it."""
     scene.mark(side.name if phase == "measure" else f"{phase} of {side.name}")
-    listener = _Listener(scene, side, scene.output(side, index, phase))
-    with scene.start(side, index, phase=phase) as child:
+    listener = _Listener(scene, side)
+    with scene.start(side, index, phase=phase) as child, _kept_launcher(side.name, phase):
         while (ended := child.wait(_LOOK_S)) is None:
             _judge(scene, phase, side.name, child, None)
-            listener.listen()
+            listener.listen(child)
             if seen is not None and not seen.gpu:
                 seen.gpu = _opens_gpu(child.pid)
     scene.mark(None)
@@ -251,33 +263,39 @@ def _alone(side: Side, scene: _Scene, index: int, *, phase: str = "measure", see
     wall_s = ended.ended - child.started
     run = Run(side.name, index, child, ended, wall_s, ended.queued_s, total_s=wall_s)
     try:
-        out, err = scene.output(side, index, phase), scene.errors(side)
-        run.values, run.gpu = given_values(
-            scene.case, side, out=out, err=err, records=scene.records(side, index, phase)
-        )
+        run.values, run.gpu = given_values(scene.case, side, child, records=scene.records(side, index, phase))
     except NoValue as error:
-        raise _Stop(unknown_value(error, side.name, phase, child, out)) from error
+        raise _Stop(unknown_value(error, side.name, phase, child)) from error
     return run
 
 
 class _Listener:
     """Hands on what a program prints while it runs, now and then."""
 
-    def __init__(self, scene: _Scene, side: Side, out: Path) -> None:
+    def __init__(self, scene: _Scene, side: Side) -> None:
         self._heard = scene.heard if printed(side.metrics) else None
-        self._side, self._out, self._err = side, out, scene.errors(side)
+        self._side = side
         self._next, self._last = time.monotonic() + _LISTEN_S, ""
 
-    def listen(self) -> None:
+    def listen(self, child: Program) -> None:
         if self._heard is None or time.monotonic() < self._next:
             return
-        line = last_line(self._side.metrics, self._out, self._err)
+        line = last_line(self._side.metrics, child.so_far())
         if line and line != self._last:
             self._heard(self._side.name, line)
         self._next, self._last = time.monotonic() + _LISTEN_S, line
 
 
-def _judge(scene: _Scene, phase: str, name: str, child: Child, ended: Ended | None) -> None:
+@contextmanager
+def _kept_launcher(name: str, phase: str) -> Iterator[None]:
+    """Have the end of the process that starts a side's programs be a failure of that side."""
+    try:
+        yield
+    except LauncherLost as error:
+        raise _Stop(Failure(name, phase, "error", str(error))) from error
+
+
+def _judge(scene: _Scene, phase: str, name: str, child: Program, ended: Ended | None) -> None:
     """Raise where a run failed, was cancelled, or lasts too long; it is killed then."""
     limit = scene.settings.limits.command
     if ended is not None:
@@ -319,14 +337,15 @@ def _sliced(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[Run]
         return lambda index: scene.start(sides[name], index)
 
     scene.mark(SLICES)
-    outcome = run_sliced(
-        [starter(name) for name in order],
-        runs=plan.runs,
-        seed=scene.seed,
-        cpus=scene.cpus,
-        limit_s=limit,
-        cancel=scene.cancel,
-    )
+    with _kept_launcher(order[0], "measure"):
+        outcome = run_sliced(
+            [starter(name) for name in order],
+            runs=plan.runs,
+            seed=scene.seed,
+            cpus=scene.cpus,
+            limit_s=limit,
+            cancel=scene.cancel,
+        )
     scene.mark(None)
     if outcome.cancelled:
         raise KeyboardInterrupt
@@ -340,31 +359,10 @@ def _sliced(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[Run]
     ]
 
 
-def _hang(side: str, phase: str, limit: float, child: Child) -> Failure:
+def _hang(side: str, phase: str, limit: float, child: Program) -> Failure:
     return Failure(side, phase, "hang", f"did not end within {limit:g} s and was killed", child.stderr_tail())
 
 
-def _failure(side: str, phase: str, child: Child) -> Failure:
+def _failure(side: str, phase: str, child: Program) -> Failure:
     kind, message = child.classify()
     return Failure(side, phase, kind, message, child.stderr_tail(), exit_status=child.exit_status)
-
-
-def _compare(scene: _Scene, order: Sequence[str]) -> tuple[CheckResult, ...]:
-    if scene.case.check.kind != "bitwise":
-        return (CheckResult(True, "exit status 0 on all sides; what they print is not compared", kind="none"),)
-    base = scene.case.sides[0]
-    return tuple(_same_output(scene, base, other) for other in scene.case.sides if other is not base)
-
-
-def _same_output(scene: _Scene, base: Side, other: Side) -> CheckResult:
-    files = [scene.output(base), scene.output(other)]
-    sizes = [file.stat().st_size for file in files]
-    with files[0].open("rb") as first, files[1].open("rb") as second:
-        heads = [first.read(_OUTPUT_CAP), second.read(_OUTPUT_CAP)]
-    part = f"first {_OUTPUT_CAP >> 20} MiB of " if max(sizes) > _OUTPUT_CAP else ""
-    compared = f"{part}standard output of {other.name} with {base.name}, bitwise"
-    if heads[0] == heads[1] and sizes[0] == sizes[1]:
-        return CheckResult(True, compared, kind="printed", sides=(other.name,))
-    at = next((i for i, (a, b) in enumerate(zip(*heads, strict=False)) if a != b), min(sizes))
-    detail = f"differs from byte {at} on ({base.name} wrote {sizes[0]} bytes, {other.name} {sizes[1]})"
-    return CheckResult(False, compared, f"{other.name}: {detail}", kind="printed", sides=(other.name,))

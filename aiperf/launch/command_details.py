@@ -5,19 +5,25 @@ What must not live here: starting a program, waiting for it, comparing what it p
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiperf.launch.child import Child, Ended
+from aiperf.launch.child import Ended
 from aiperf.launch.command_energy import held_back
 from aiperf.launch.environment import pad_bytes
-from aiperf.launch.trial import CommandPlan
+from aiperf.launch.program import Program
+from aiperf.launch.slicing import SLICE_S
+from aiperf.launch.trial import IO_BYTES, CommandPlan
 from aiperf.plan.refs import commit_facts
 from aiperf.records import EnergyReading, Incident, Sample, Side, SideRun
+from aiperf.units import format_time
 
 _FOREIGN_SHARE = 0.05
+_CLOCK_SHARE, _CLOCK_S = 0.02, 0.001
+"""How far the CPU time of a run may exceed its time on the CPUs that it had: the two come from different clocks."""
 _USED = ("voluntary_switches", "involuntary_switches", "read_bytes", "written_bytes", "user_s", "system_s")
 
 
@@ -27,7 +33,7 @@ class Run:
 
     side: str
     index: int
-    child: Child
+    child: Program
     ended: Ended
     wall_s: float
     queued_s: float
@@ -87,6 +93,8 @@ def side_run(side: Side, runs: Sequence[Run], plan: CommandPlan, seed: int, ener
             "environment_pad_bytes": pads,
             **({} if peaks else {"peak_below_bytes": max(run.ended.floor_bytes for run in runs)}),
             "stragglers": sum(run.child.stragglers for run in runs),
+            "counted_by": "cgroup" if all(run.child.grouped for run in runs) else "wait4",
+            **_trial_facts(side, plan),
             **commit_facts(side),
             **({"gpu": runs[0].gpu} if runs[0].gpu else {}),
         },
@@ -99,6 +107,30 @@ def _usage(ends: Sequence[Ended]) -> dict[str, float]:
     """What its runs used, from wait4; faults are not in it."""
     summed = {name: float(sum(getattr(ended, name) for ended in ends)) for name in _USED}
     return {"iterations": float(len(ends)), **summed}
+
+
+def _trial_facts(side: Side, plan: CommandPlan) -> dict[str, Any]:
+    """What was seen before anything was measured: the first run, and the program that a shim stands for."""
+    trial = next((trial for trial in plan.trials if trial.side == side.name), None)
+    first = (trial.first or trial) if trial else None
+    shim = plan.resolved.get(side.name)
+    own_s = {"wall_s": first.wall_s - first.queued_s, "cpu_s": first.cpu_s} if first else {}
+    return {
+        **({"first_run": {**own_s, "from_disk": first.io_bytes > IO_BYTES}} if first else {}),
+        **({"slice_s": SLICE_S} if plan.sliced else {}),
+        **({"shim": shim.shim, "program": shim.argv[0]} if shim and shim.shim else {}),
+    }
+
+
+def impossible(name: str, runs: Sequence[Run], cpus: tuple[int, ...] | None) -> Incident | None:
+    """A run whose CPU time does not fit into the time that it is said to have taken: such a pair does not count."""
+    count = len(cpus or os.sched_getaffinity(0))
+    for run in runs:
+        cpu_s = run.ended.user_s + run.ended.system_s
+        if cpu_s > count * run.wall_s * (1 + _CLOCK_SHARE) + _CLOCK_S:
+            what = f"{format_time(cpu_s)} of CPU time in {format_time(run.wall_s)} on {count} CPU{'s' * (count > 1)}"
+            return Incident("impossible_time", name, f"run {run.index} used {what}", voids=True)
+    return None
 
 
 def crowded(name: str, runs: Sequence[Run]) -> Incident | None:

@@ -15,15 +15,16 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
 from aiperf.host.energy import EnergyMeter
-from aiperf.launch.child import Child, Ended
+from aiperf.launch.child import Ended
 from aiperf.launch.energy import Windows, refused
+from aiperf.launch.program import Program
 from aiperf.records import EnergyReading
 from aiperf.settings import Settings
 from aiperf.units import format_time
 
-Start = Callable[[str, int], Child]
+Start = Callable[[str, int], Program]
 """Starts the run of the given index of a side's program."""
-Judge = Callable[[str, Child, Ended | None], None]
+Judge = Callable[[str, Program, Ended | None], None]
 """Called with a side's run while it lasts (no end yet) and when it ended; raises what ends the pair."""
 
 _LEAST_SHARE = 0.9
@@ -108,7 +109,7 @@ class _BackToBack:
     def __init__(self, name: str, start: Start, judge: Judge, clock: Callable[[], float], *, first: int) -> None:
         self._name, self._start, self._judge, self._clock = name, start, judge, clock
         self._first = first
-        self._child: Child | None = None
+        self._child: Program | None = None
         self._began: float | None = None
         self._ended = 0.0
         self.count = 0

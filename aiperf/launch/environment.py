@@ -14,6 +14,9 @@ from pathlib import Path
 from aiperf.launch.watchdog import LAUNCH_VARIABLE, PARENT_VARIABLE
 
 PAD_VARIABLE = "AIPERF_PAD"
+OWN = "AIPERF_"
+"""How the names of aiperf's own variables begin."""
+_PROGRAM_PAD = "_PAD"
 _PAD_BYTES = 4096
 _LOOPBACK = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 _LOGS = {"CUFILE_LOGFILE_PATH": "cufile.log"}
@@ -42,6 +45,16 @@ def side_environment(
     env[LAUNCH_VARIABLE] = uuid.uuid4().hex
     env[PAD_VARIABLE] = "x" * pad_bytes(seed)
     return env
+
+
+def program_environment(side_env: Mapping[str, str], *, seed: int) -> dict[str, str]:
+    """Return the whole environment of one run of a side's program: the parent's without aiperf's own variables, the
+    side's own, and the padding of ``side_environment`` under a name that says nothing.
+
+    A program that asks cannot tell its side or its launch by it; that its length varies it can see.
+    """
+    env = {name: value for name, value in os.environ.items() if not name.startswith(OWN)}
+    return {**env, **side_env, _PROGRAM_PAD: "x" * pad_bytes(seed)}
 
 
 def import_root() -> Path:

@@ -9,16 +9,14 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from aiperf.errors import AiperfError
-from aiperf.launch.child import tail_of
 from aiperf.records import FailureKind, ProgramMetric
 
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
-_PEEK_BYTES = 64 << 10
+_TAIL_BYTES, _TAIL_LINES = 8192, 20
 _SHOWN_LINE = 200
 
 
@@ -33,66 +31,45 @@ def printed(metrics: Sequence[ProgramMetric]) -> tuple[ProgramMetric, ...]:
     return tuple(metric for metric in metrics if metric.pattern or metric.path)
 
 
-def read_values(metrics: Sequence[ProgramMetric], out: Path, err: Path) -> dict[str, float]:
+def read_values(metrics: Sequence[ProgramMetric], out: bytes, err: bytes) -> dict[str, float]:
     """The value of every metric that one run printed, unit of the metric.
 
     The last match counts: of its standard output, or of its standard error where the other has none. Raises NoValue.
     """
     asked = printed(metrics)
     found: dict[str, str] = {}
-    for file in (out, err):
+    for text in (out, err):
         open_ = [metric for metric in asked if metric.name not in found]
-        found |= _last(open_, file) if open_ else {}
+        found |= _last(open_, text) if open_ else {}
     return {metric.name: _number(metric, found.get(metric.name)) for metric in asked}
 
 
-def last_line(metrics: Sequence[ProgramMetric], out: Path, err: Path) -> str:
-    """The last line with a number of the first metric that a program under way has printed so far; empty without one.
-
-    Only the end of what it printed is looked at, so that looking stays cheap beside the program.
-    """
-    for file in (out, err):
-        for line in reversed(_lines(_end_of(file))):
-            for metric in printed(metrics)[:1]:
-                if _texts(metric, line):
-                    return " ".join(line.split())[:_SHOWN_LINE]
+def last_line(metrics: Sequence[ProgramMetric], out: bytes) -> str:
+    """The last line with a number of the first metric in what a program under way has printed; empty without one."""
+    for line in reversed(_lines(out)):
+        for metric in printed(metrics)[:1]:
+            if _texts(metric, line):
+                return " ".join(line.split())[:_SHOWN_LINE]
     return ""
 
 
-def output_tail(file: Path) -> str:
+def output_tail(out: bytes) -> str:
     """The last lines of what a run printed, without the sequences that colour a terminal."""
-    try:
-        return _ESCAPE.sub("", tail_of(file))
-    except OSError:
-        return ""
+    return _ESCAPE.sub("", "\n".join(out[-_TAIL_BYTES:].decode("utf-8", errors="replace").splitlines()[-_TAIL_LINES:]))
 
 
-def _last(metrics: Sequence[ProgramMetric], file: Path) -> dict[str, str]:
+def _last(metrics: Sequence[ProgramMetric], out: bytes) -> dict[str, str]:
     found: dict[str, str] = {}
-    try:
-        # Universal newlines: a progress bar's carriage returns end lines, too.
-        with file.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                for metric in metrics:
-                    for text in _texts(metric, line):
-                        found[metric.name] = text
-    except OSError:
-        pass  # nothing was printed there
+    for line in _lines(out):
+        for metric in metrics:
+            for text in _texts(metric, line):
+                found[metric.name] = text
     return found
 
 
-def _end_of(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            size = opened.seek(0, 2)
-            opened.seek(max(0, size - _PEEK_BYTES))
-            return opened.read().decode("utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
-def _lines(text: str) -> list[str]:
-    return re.split(r"[\r\n]+", text)
+def _lines(out: bytes) -> list[str]:
+    # A progress bar's carriage returns end lines, too.
+    return re.split(r"[\r\n]+", out.decode("utf-8", errors="replace"))
 
 
 def _texts(metric: ProgramMetric, line: str) -> list[str]:

@@ -8,29 +8,33 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from aiperf.launch.child import Child
 from aiperf.launch.injected_records import read_gpu_work, read_ranges
 from aiperf.launch.injection import wants_gpu
+from aiperf.launch.program import Program
 from aiperf.launch.program_output import NoValue, output_tail, read_values
 from aiperf.records import Case, Failure, Side
 
 
-def given_values(
-    case: Case, side: Side, *, out: Path, err: Path, records: Path
-) -> tuple[dict[str, float], dict[str, Any]]:
+def given_values(case: Case, side: Side, program: Program, *, records: Path) -> tuple[dict[str, float], dict[str, Any]]:
     """The value of every metric that is asked of a run, and what its processes did on GPUs.
 
-    ``out`` and ``err`` hold what it printed, ``records`` is the folder of its processes. Raises NoValue.
+    ``program`` has ended, ``records`` is the folder of its processes. Raises NoValue.
     """
-    values = read_values(side.metrics, out, err) | read_ranges(side.metrics, records)
+    values = read_values(side.metrics, program.printed.text, program.stderr) | read_ranges(side.metrics, records)
     if not wants_gpu(case):
         return values, {}
     work = read_gpu_work(records)
     return values | work.values(), work.facts()
 
 
-def unknown_value(error: NoValue, side: str, phase: str, child: Child, out: Path) -> Failure:
+def unknown_value(error: NoValue, side: str, phase: str, child: Program) -> Failure:
     """The failure of a run that ended well and did not give what it was asked for, with the end of what it printed."""
     return Failure(
-        side, phase, error.kind, str(error), child.stderr_tail(), exit_status=0, stdout_tail=output_tail(out)
+        side,
+        phase,
+        error.kind,
+        str(error),
+        child.stderr_tail(),
+        exit_status=0,
+        stdout_tail=output_tail(child.printed.text),
     )

@@ -15,17 +15,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiperf.launch.child import Child, Ended, queued_s
+from aiperf.host import proc
+from aiperf.launch.child import Ended
+from aiperf.launch.program import Program
 
 SLICE_S = 0.020
 _STOP_LIMIT_S = 5.0
 _SPIN_S = 0.002
-"""A stop takes microseconds: sleeping while waiting for it would lengthen every slice."""
+"""A stop takes microseconds: sleeping while waiting for it would leave the core empty."""
 _NUDGE_S = 0.05
 _POLL_S = 0.0001
-_STOPPED = frozenset("TtZX")
+_OVER = frozenset("ZX")
+_STOPPED = _OVER | frozenset("Tt")
 
-Starter = Callable[[int], Child]
+Starter = Callable[[int], Program]
 """Starts the run of the given index of one program."""
 
 
@@ -36,12 +39,12 @@ class SlicedRun:
     program: int
     index: int
     active_s: float
-    """Wall time over the slices in which it was awake, from its exec to its end, less ``queued_s``."""
+    """Time over the slices in which it ran or waited for something of its own, from its start to its end."""
     queued_s: float
-    """Time in those slices that other processes had the core although the program was ready to run."""
+    """Time that other processes had the core although the program was ready to run."""
     slices: int
     ended: Ended
-    child: Child = field(repr=False)
+    child: Program = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -66,23 +69,42 @@ class _ProgramRunner:
         self._index = 0
         self._active_s = 0.0
         self._slices = 0
-        self.child: Child | None = None
+        self._counted: dict[int, tuple[float, float]] = {}
+        self._queued_s = 0.0
+        self.child: Program | None = None
 
     def turn(self, seconds: float) -> SlicedRun | None:
         """Wake the program for a slice, starting its next run if there is none; the run if it ended."""
         if self.child is None:
-            self._active_s, self._slices = 0.0, 0
+            self._active_s, self._queued_s, self._slices = 0.0, 0.0, 0
+            self._counted = {}
             self.child = self._start(self._index)
             begun = self.child.started
         else:
             begun = time.perf_counter()
             self.child.signal_group(signal.SIGCONT)
         self._slices += 1
-        ended, late_s = self.child.wait(seconds), 0.0
-        if ended is None:
-            ended, late_s = _stop(self.child)
-        self._active_s += (ended.ended if ended else time.perf_counter()) - begun - late_s
+        ended = self.child.wait(seconds)
+        until = ended.ended if ended else time.perf_counter()
+        if ended is None and (ended := _stop(self.child)) is not None:
+            until = ended.ended
+        self._count(until - begun, self.child)
         return self.finish(ended) if ended else None
+
+    def _count(self, awake_s: float, child: Program) -> None:
+        """Add one slice: ``awake_s`` from its start to the moment at which it was told to stop.
+
+        The kernel finishes what it does for the program after that moment, and a program that queues for the core stops
+        only when it has it again: then the time that it ran is longer than what is left of the slice without queueing.
+        """
+        members = [] if child.ended else [child.pid, *_children(child.pid)]
+        now = {pid: core_seconds(pid) for pid in members} or {child.pid: (child.ran_s, child.queued_s)}
+        former = [self._counted.get(pid, (0.0, 0.0)) for pid in now]
+        ran = sum(ran for ran, _ in now.values()) - sum(ran for ran, _ in former)
+        queued = sum(queued for _, queued in now.values()) - sum(queued for _, queued in former)
+        self._active_s += max(ran, awake_s - queued, 0.0)
+        self._queued_s += queued
+        self._counted |= now
 
     @property
     def active_s(self) -> float:
@@ -92,31 +114,29 @@ class _ProgramRunner:
     def finish(self, ended: Ended) -> SlicedRun:
         """Close the present run."""
         assert self.child is not None
-        queued_s = min(ended.queued_s, self._active_s)
-        active_s = self._active_s - queued_s
-        run = SlicedRun(self.program, self._index, active_s, queued_s, self._slices, ended, self.child)
+        run = SlicedRun(self.program, self._index, self._active_s, self._queued_s, self._slices, ended, self.child)
         self.finished.append(run)
         self.child = None
         self._index += 1
         return run
 
 
-def _stop(child: Child) -> tuple[Ended | None, float]:
-    """Put the group to sleep and return once it is: its end if that came first, and for how many seconds of the way
-    it slept already while this thread was queueing for a core.
+def core_seconds(pid: int) -> tuple[float, float]:
+    """Seconds that the main thread of a process had a core, and that it was ready to run but had none (schedstat).
+
+    The kernel brings the first up to date when the thread leaves its core: it is exact of one that is stopped.
     """
-    queued_before = queued_s("thread-self")
+    fields = (proc.read_text(Path(f"/proc/{pid}/schedstat")) or "").split()
+    return (int(fields[0]) / 1e9, int(fields[1]) / 1e9) if len(fields) == 3 else (0.0, 0.0)
+
+
+def _stop(child: Program) -> Ended | None:
+    """Put the group to sleep and return once it is; how it ended, if that came first."""
     child.signal_group(signal.SIGSTOP)
-    ended = _await_stop(child)
-    return ended, 0.0 if ended else queued_s("thread-self") - queued_before
-
-
-def _await_stop(child: Child) -> Ended | None:
-    flags = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
     begun = time.monotonic()
     deadline = begun + _STOP_LIMIT_S
     nudge = begun + _NUDGE_S
-    while (event := os.waitid(os.P_PID, child.pid, flags)) is None and time.monotonic() < deadline:
+    while (state := _state(child.pid)) not in _STOPPED and time.monotonic() < deadline:
         if time.monotonic() > nudge:
             # A program inside vfork cannot stop before its child has exec'd, and that child sleeps: let both go on.
             child.signal_group(signal.SIGCONT)
@@ -125,10 +145,9 @@ def _await_stop(child: Child) -> Ended | None:
             nudge = time.monotonic() + _NUDGE_S
         elif time.monotonic() > begun + _SPIN_S:
             time.sleep(_POLL_S)
-    if event is not None and event.si_code != os.CLD_STOPPED:
-        return child.poll()
-    os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOHANG)
-    while not all(_asleep(pid) for pid in _children(child.pid)) and time.monotonic() < deadline:
+    if state in _OVER:
+        return child.wait()
+    while not all(_state(pid) in _STOPPED for pid in _children(child.pid)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     return None
 
@@ -141,11 +160,25 @@ def _children(pid: int) -> list[int]:
     return found + [p for child in found for p in _children(child)]
 
 
-def _asleep(pid: int) -> bool:
+def _state(pid: int) -> str:
+    """Whether a process is stopped, as the letter of /proc; of one with threads, of the first that is not."""
+    states = [_letter(path) for path in _tasks(pid)]
+    return next((state for state in states if state not in _STOPPED), states[0] if states else "X")
+
+
+def _tasks(pid: int) -> list[str]:
     try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] in _STOPPED
+        return [f"/proc/{pid}/task/{task}/stat" for task in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return []
+
+
+def _letter(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
     except (OSError, IndexError):
-        return True
+        return "X"
 
 
 @contextlib.contextmanager
@@ -211,7 +244,8 @@ def _alternate(
                 return SlicingOutcome(tuple(done), failed=run)
             if run is None and runner.active_s > limit_s:
                 assert runner.child is not None
-                return SlicingOutcome(tuple(done), hung=runner.finish(runner.child.kill_group()))
+                killed = runner.child.kill_group()
+                return SlicingOutcome(tuple(done), hung=runner.finish(killed) if killed else None)
         if turned:
             order.reverse()
         else:

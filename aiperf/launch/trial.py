@@ -6,9 +6,10 @@ What must not live here: starting programs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from aiperf.launch.shims import ResolvedCommand
 from aiperf.launch.slicing import SLICE_S
 from aiperf.settings import Settings
 
@@ -17,8 +18,8 @@ _BUSY_LEAST = 0.9
 _BUSY_MOST = 1.1
 IO_BYTES = 1 << 20
 _MEMORY_SHARE = 0.5
-_SLEEPS = 20
-_SLEEPS_PER_S = 50
+_SYSTEM_MOST = 0.25
+"""Share of its CPU time that the kernel may take: what it does for a program goes on when that is put to sleep."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,21 @@ class Trial:
 
     side: str
     wall_s: float
-    cpu_s: float
+    user_s: float
+    system_s: float
     queued_s: float
     io_bytes: int
-    sleeps: int
     gpu: bool
     peak_bytes: int | None = None
     own_clock: bool = False
     """It is asked for a number that it may take by its own clock."""
+    first: Trial | None = None
+    """The run before this one, where that only filled the file caches."""
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of all its processes."""
+        return self.user_s + self.system_s
 
     @property
     def busy(self) -> float:
@@ -52,10 +60,10 @@ class Trial:
             return f"{self.side} moves {self.io_bytes / 2**20:.0f} MiB to or from disk"
         if self.busy > _BUSY_MOST:
             return f"{self.side} keeps {self.busy:.1f} cores busy"
-        if self.sleeps > _SLEEPS + _SLEEPS_PER_S * self.wall_s:
-            return f"{self.side} goes to sleep {self.sleeps} times in {self.wall_s:.2f} s"
         if self.wall_s > 2 * SLICE_S and self.busy < _BUSY_LEAST:
             return f"{self.side} computes in only {100 * self.busy:.0f} % of its time"
+        if self.system_s > _SYSTEM_MOST * self.cpu_s:
+            return f"{self.side} leaves {100 * self.system_s / self.cpu_s:.0f} % of its CPU time to the kernel"
         return ""
 
 
@@ -70,6 +78,8 @@ class CommandPlan:
     parallel: bool
     """Some side keeps several cores busy, so a single chosen core must not hold it."""
     trials: tuple[Trial, ...]
+    resolved: Mapping[str, ResolvedCommand] = field(default_factory=dict)
+    """Side -> what is started for its command."""
 
 
 def choose(trials: Sequence[Trial], *, settings: Settings, memory: int) -> CommandPlan:
@@ -77,7 +87,7 @@ def choose(trials: Sequence[Trial], *, settings: Settings, memory: int) -> Comma
 
     ``memory``: bytes that this host can give, of which programs that live together may take half.
     """
-    typical = math.exp(sum(math.log(max(t.wall_s - t.queued_s, 1e-4)) for t in trials) / len(trials))
+    typical = math.exp(sum(math.log(max(t.wall_s, 1e-4)) for t in trials) / len(trials))
     runs = max(1, min(_MOST_RUNS, round(settings.precision.side_seconds / typical)))
     sliced, reason = _sliced(trials, settings, memory)
     return CommandPlan(sliced, reason, runs, any(t.busy > _BUSY_MOST for t in trials), tuple(trials))

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from aiperf.analysis.drift import drift_note, drifts
-from aiperf.analysis.gpu_work import unequal_gpu_work
 from aiperf.analysis.invariants import invariant_notes
 from aiperf.analysis.limits import PeakRate
-from aiperf.analysis.pairs import has_metric, latency_notes
+from aiperf.analysis.pairs import latency_notes
+from aiperf.analysis.program_notes import program_notes
 from aiperf.analysis.recompute import case_limits
 from aiperf.records import Case, CaseRecord, Failure, Note, Pair, Result
 from aiperf.settings import Settings
@@ -108,7 +108,11 @@ def _notes(state: CaseProgress) -> tuple[Note, ...]:
     # Drifts of less than half the threshold are nobody's business.
     found = drifts(state.case, state.pairs, least=state.delta / 2) if state.results else ()
     moved = (drift_note(found, sides=len(state.case.sides)), *invariant_notes(state.pairs))
-    built = (same_code_note(state.pairs), *latency_notes(state.pairs, state.case), *_program_notes(state))
+    built = (
+        same_code_note(state.pairs),
+        *latency_notes(state.pairs, state.case),
+        *program_notes(state.pairs, state.case),
+    )
     return tuple(note for note in (state.ending, *moved, *built) if note is not None)
 
 
@@ -120,26 +124,6 @@ def same_code_note(pairs: Sequence[Pair]) -> Note | None:
             alike.setdefault(digest, []).append(run.side)
     groups = [sides for sides in alike.values() if len(sides) > 1]
     return Note("same_code", {"groups": groups}) if groups else None
-
-
-def _program_notes(state: CaseProgress) -> list[Note]:
-    """What the kernel does not count of programs: the memory of small ones, the CPU time of idle ones."""
-    if not state.case.is_command or not state.valid:
-        return []
-    names = [side.name for side in state.case.sides]
-    lacking = [
-        metric
-        for metric in ("user", "system", "peak_memory")
-        if not has_metric(state.pairs, state.case, metric=metric, sides=names)
-    ]
-    notes = [Note("no_cpu_time", {"metric": metric}) for metric in lacking if metric != "peak_memory"]
-    if unequal := unequal_gpu_work(state.pairs, state.case):
-        notes.append(unequal)
-    runs = [run for pair in state.pairs if not pair.void for run in pair.runs]
-    below = {run.side: run.facts["peak_below_bytes"] for run in runs if "peak_below_bytes" in run.facts}
-    if below and "peak_memory" in lacking:
-        notes.append(Note("memory_below", {"sides": list(below), "bytes": max(below.values())}))
-    return notes
 
 
 def skipped_record(case: Case, reason: str, fix: str, *, host_id: str, precision: str) -> CaseRecord:

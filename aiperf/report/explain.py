@@ -26,6 +26,7 @@ from aiperf.report.layout.text import clean_keep, wrap
 from aiperf.report.mechanism import mechanism_sentences
 from aiperf.report.numbers import clean, format_percent, format_value
 from aiperf.report.output_changes import change_sentences
+from aiperf.report.program_facts import program_sentences
 from aiperf.report.reasons import result_sentences
 from aiperf.report.scenarios import check_sentence, measure_sentences, value_text
 from aiperf.report.views.run_rows import failure_sentence
@@ -204,6 +205,7 @@ def _measured(record: CaseRecord) -> list[str]:
     again = f"; {voided} more were voided" if voided else ""
     said = [f"{len(used)} pairs{again}. {order}." if order else f"{len(used)} pairs{again}."]
     said += measure_sentences(record.case.measure, programs=record.case.is_command, metrics=record.case.program_metrics)
+    said += program_sentences(record)
     said += placement_sentences(record)
     said += [_span(record), *_phases(record)]
     unsteady = Counter(r.side for p in used for r in p.runs if r.warmup and not r.warmup.steady)

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench import calibrate, device, gate, overhead, peers, ranges, startup, store, telemetry
+from tests.bench import calibrate, device, gate, overhead, peers, programs, ranges, startup, store, telemetry
 from tests.bench.figures import Figure, table
 from tests.bench.shell import keep, say
 
-PARTS = ("startup", "store", "ranges", "telemetry", "overhead", "peers", "calibrate", "device", "gate")
+PARTS = ("startup", "store", "ranges", "telemetry", "overhead", "peers", "programs", "calibrate", "device", "gate")
 
 
 def _options() -> argparse.Namespace:
@@ -23,7 +23,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all without any (hours)")
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="what was measured; taken up again")
     parser.add_argument("--fresh", action="store_true", help="overhead: measure again what is kept")
-    parser.add_argument("--sessions", type=int, default=12, help="peers: sessions of each kind")
+    parser.add_argument("--sessions", type=int, default=12, help="peers, programs: sessions of each kind")
     parser.add_argument("--scenario", default="same-vs-same", help="calibrate: which scenario")
     parser.add_argument("--aa", type=int, default=40, help="calibrate: A/A sessions")
     parser.add_argument("--power", type=int, default=10, help="calibrate: sessions of each slowdown")
@@ -48,6 +48,7 @@ def main() -> int:
         "telemetry": telemetry.measure,
         "overhead": lambda: overhead.measure(out, fresh=options.fresh),
         "peers": lambda: peers.measure(out, sessions=options.sessions),
+        "programs": lambda: programs.measure(out, sessions=options.sessions),
         "calibrate": lambda: calibrate.measure(
             out, scenario=options.scenario, sessions=options.aa, power_sessions=options.power
         ),

@@ -21,7 +21,7 @@ harmless: nothing was said, and the cheat won nothing. skipped: the host cannot 
 ENVIRONMENT_NOTES = frozenset({
     "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "voided", "host_unfit", "drift",
     "invariant_moved", "invariant_changed", "temperature", "latencies_missing", "latencies_few", "latencies_zero",
-    "no_cpu_time", "memory_below", "text",
+    "no_cpu_time", "memory_below", "sliced", "no_verdict_in_reach", "text",
 })  # fmt: skip
 """Codes of notes that say nothing about trust in a side; every other code does."""
 ENVIRONMENT_INCIDENTS = frozenset({

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -17,7 +19,9 @@ import pytest
 
 from aiperf.launch import command
 from aiperf.launch.command import measure_command_pair, plan_commands
+from aiperf.launch.command_details import impossible
 from aiperf.launch.guardian import Guardian
+from aiperf.launch.shims import ResolvedCommand
 from aiperf.launch.trial import CommandPlan, Trial, choose
 from aiperf.records import Case, Check, Failure, Pair, ProgramMetric, Side
 from aiperf.settings import Limits, Precision, Settings
@@ -27,7 +31,7 @@ CPU = (max(os.sched_getaffinity(0)),)
 QUICK = Settings(precision=Precision(side_seconds=0.2), limits=Limits(command=20))
 QUEUED = CommandPlan(False, "a test", 2, False, ())
 SLICED = CommandPlan(True, "a test", 2, False, ())
-QUIET = Trial("after", wall_s=0.5, cpu_s=0.5, queued_s=0.0, io_bytes=0, sleeps=3, gpu=False, peak_bytes=1 << 20)
+QUIET = Trial("after", wall_s=0.5, user_s=0.49, system_s=0.01, queued_s=0.0, io_bytes=0, gpu=False, peak_bytes=1 << 20)
 
 
 def program(name: str, *arguments: str) -> tuple[str, ...]:
@@ -54,7 +58,7 @@ def _nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = {child.pid for child in psutil.Process().children()}
     yield
-    assert list(tmp_path.glob("aiperf-command-*")) == []
+    assert list(tmp_path.glob("aiperf-*")) == []
     assert [child for child in psutil.Process().children() if child.pid not in before] == []
 
 
@@ -103,10 +107,10 @@ def test_programs_that_only_compute_are_sliced_and_short_ones_run_often() -> Non
     [
         (replace(QUIET, gpu=True), "GPU"),
         (replace(QUIET, io_bytes=50 << 20), "50 MiB"),
-        (replace(QUIET, cpu_s=0.9), "1.8 cores"),
-        (replace(QUIET, cpu_s=0.3), "60 %"),
-        (replace(QUIET, sleeps=500), "500 times"),
-        (replace(QUIET, wall_s=0.01, cpu_s=0.01), "10 ms"),
+        (replace(QUIET, user_s=0.89), "1.8 cores"),
+        (replace(QUIET, user_s=0.29), "60 %"),
+        (replace(QUIET, user_s=0.1, system_s=0.4), "80 % of its CPU time to the kernel"),
+        (replace(QUIET, wall_s=0.01, user_s=0.01, system_s=0.0), "10 ms"),
         (replace(QUIET, peak_bytes=9 << 30), "memory"),
     ],
 )
@@ -204,11 +208,54 @@ def test_outputs_are_compared_when_asked() -> None:
     assert isinstance(other, Pair)
     assert isinstance(loose, Pair)
     assert same.checks[0].passed
-    assert "standard output of after with before" in same.checks[0].compared
+    assert same.checks[0].compared == "standard output of after with before, bitwise, 2 runs"
     assert not other.checks[0].passed
     assert "byte 9" in other.checks[0].detail
     assert loose.checks[0].passed
     assert "not compared" in loose.checks[0].compared
+
+
+@pytest.mark.parametrize("wrong", [0, 1], ids=["first", "second"])
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_one_run_of_many_that_prints_something_else_is_wrong_output(tmp_path: Path, side: str, wrong: int) -> None:
+    count = (
+        "import os, sys; n = len(os.listdir(sys.argv[1])); open(f'{sys.argv[1]}/{n}', 'w'); print('x' * 4, n == WRONG)"
+    )
+    places = {name: tmp_path / name for name in ("before", "after")}
+    for place in places.values():
+        place.mkdir()
+    commands = {
+        name: (sys.executable, "-S", "-c", count.replace("WRONG", str(wrong if name == side else -1)), str(place))
+        for name, place in places.items()
+    }
+    pair = measure(case(commands["before"], commands["after"], kind="bitwise"), QUEUED)
+    assert isinstance(pair, Pair)
+    (check,) = pair.checks
+    assert (check.passed, check.sides) == (False, ("after",))
+    assert ("two runs of before itself" if side == "before" else f"after, run {wrong}") in check.detail
+
+
+def test_a_pair_in_which_a_run_used_more_cpu_time_than_it_had_does_not_count() -> None:
+    pair = measure(case(program("spin_known.py", "1000000"), program("spin_known.py", "1000000")), QUEUED)
+    assert isinstance(pair, Pair)
+    assert not pair.void
+    ended = SimpleNamespace(user_s=0.4, system_s=0.148)
+    runs = [SimpleNamespace(index=0, wall_s=0.0808, ended=ended)]
+    incident = impossible("before", runs, (1,))  # type: ignore[arg-type]
+    assert incident is not None
+    assert (incident.kind, incident.voids) == ("impossible_time", True)
+    assert incident.detail == "run 0 used 548 ms of CPU time in 80.8 ms on 1 CPU"
+    assert impossible("before", runs, tuple(range(8))) is None  # type: ignore[arg-type]
+
+
+def test_what_stands_for_a_shim_is_run_and_named(tmp_path: Path) -> None:
+    say = (sys.executable, "-S", "-c", "print('direct')")
+    plan = replace(QUEUED, resolved={"after": ResolvedCommand(say, shim="/shims/say")})
+    pair = measure(case(say, ("no-such-shim",), kind="bitwise"), plan)
+    assert isinstance(pair, Pair)
+    assert pair.checks[0].passed
+    facts = {run.side: (run.facts.get("shim"), run.facts.get("program")) for run in pair.runs}
+    assert facts == {"before": (None, None), "after": ("/shims/say", sys.executable)}
 
 
 def test_the_output_of_a_run_beyond_those_that_count_is_not_what_is_compared() -> None:
@@ -244,15 +291,12 @@ with Guardian() as guardian:
 """
 
 
-def carrying(variable: str, value: str) -> list[int]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(variable) == value:
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
+def below(parent: int) -> list[psutil.Process]:
+    """The programs that a run of aiperf has started."""
+    with contextlib.suppress(psutil.Error):
+        found = psutil.Process(parent).children(recursive=True)
+        return [p for p in found if "hang.py" in " ".join(p.cmdline())]
+    return []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill -9"])
@@ -263,18 +307,13 @@ def test_ending_aiperf_in_the_middle_of_a_pair_leaves_no_program(tmp_path: Path,
     assert parent.stdout is not None
     parent.stdout.readline()
     deadline = time.monotonic() + 10
-    while len(carrying("AIPERF_PARENT", str(parent.pid))) < 2 and time.monotonic() < deadline:
+    while len(programs := below(parent.pid)) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert len(carrying("AIPERF_PARENT", str(parent.pid))) == 2
+    assert len(programs) == 2
     parent.send_signal(number)
     parent.wait()
     parent.stdout.close()
-    while carrying("AIPERF_PARENT", str(parent.pid)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert carrying("AIPERF_PARENT", str(parent.pid)) == []
-    # A killed parent's files go with its guardian, which removes them after the programs.
-    while list(tmp_path.glob("aiperf-command-*")) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    assert psutil.wait_procs(programs, timeout=10)[1] == []
 
 
 def test_the_last_line_with_a_number_is_handed_on_while_a_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -287,7 +287,7 @@ def test_cancelling_in_a_window_ends_the_program() -> None:
 @pytest.mark.usefixtures("_quick")
 @pytest.mark.parametrize("needs", [Needs(), Needs(gpus=1)])
 def test_what_the_trial_saw_of_a_gpu_is_held_against_what_the_case_names(needs: Needs) -> None:
-    opens = Trial("after", wall_s=0.1, cpu_s=0.1, queued_s=0.0, io_bytes=0, sleeps=0, gpu=True)
+    opens = Trial("after", wall_s=0.1, user_s=0.1, system_s=0.0, queued_s=0.0, io_bytes=0, gpu=True)
     pair = pair_of("import time; time.sleep(0.1)", replace(QUEUED, trials=(opens,)), needs=needs)
     assert isinstance(pair, Pair)
     assert pair.energy["before"].problem == ""

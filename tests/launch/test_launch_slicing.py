@@ -1,18 +1,21 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from aiperf.launch import slicing
-from aiperf.launch.child import Child
-from aiperf.launch.environment import side_environment
+from aiperf.launch.environment import program_environment
+from aiperf.launch.program import Launcher, Program
 from aiperf.launch.slicing import Starter, run_sliced
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -20,10 +23,21 @@ CPU = (max(os.sched_getaffinity(0)),)
 TURNS = 5_000_000
 
 
-def starter(name: str, *arguments: str, started: list[Child] | None = None) -> Starter:
-    def start(index: int) -> Child:
+OPEN = contextlib.ExitStack()
+
+
+@pytest.fixture(autouse=True)
+def _launchers_close() -> Iterator[None]:
+    with OPEN:
+        yield
+
+
+def starter(name: str, *arguments: str, started: list[Program] | None = None) -> Starter:
+    launcher = OPEN.enter_context(Launcher())
+
+    def start(index: int) -> Program:
         argv = [sys.executable, "-S", str(PROGRAMS / name), *arguments]
-        child = Child.start(argv, env=side_environment({}, seed=index), cpus=CPU)
+        child = launcher.start(argv, env=program_environment({}, seed=index), cpus=CPU)
         if started is not None:
             started.append(child)
         return child
@@ -31,20 +45,62 @@ def starter(name: str, *arguments: str, started: list[Child] | None = None) -> S
     return start
 
 
-def alive(children: list[Child]) -> list[int]:
+def shell(command: str) -> Program:
+    return OPEN.enter_context(Launcher()).start(["/bin/sh", "-c", command], env=program_environment({}, seed=1))
+
+
+def alive(children: list[Program]) -> list[int]:
     return [c.pid for c in children if psutil.pid_exists(c.pid)]
 
 
 def test_active_time_is_what_a_program_had_the_core_for_and_nothing_while_it_slept() -> None:
     # Time that another virtual machine takes is told by no clock in here: only these bounds hold whatever it takes.
     began = time.perf_counter()
-    outcome = run_sliced([starter("spin_known.py", str(TURNS))] * 2, runs=1, seed=1, cpus=CPU, limit_s=30)
+    outcome = run_sliced([starter("spin_known.py", str(TURNS)) for _ in range(2)], runs=1, seed=1, cpus=CPU, limit_s=30)
     took = time.perf_counter() - began
     assert [sorted(r.program for r in outcome.runs), outcome.failed, outcome.hung] == [[0, 1], None, None]
     for run in outcome.runs:
         assert run.active_s > 0.9 * (run.ended.user_s + run.ended.system_s)
         assert run.slices >= 3
     assert sum(run.active_s + run.queued_s for run in outcome.runs) < took
+
+
+@pytest.mark.parametrize(
+    ("awake_s", "ran_s", "queued_s", "active_s"),
+    [
+        pytest.param(0.020, 0.020, 0.000, 0.020, id="it had the core all the time"),
+        pytest.param(0.020, 0.012, 0.008, 0.012, id="others had the core for a while"),
+        pytest.param(0.020, 0.012, 0.030, 0.012, id="it queued on after it was told to stop"),
+        pytest.param(0.020, 0.055, 0.000, 0.055, id="the kernel worked on for it after it was told to stop"),
+        pytest.param(0.020, 0.015, 0.000, 0.020, id="it waited for something of its own"),
+    ],
+)
+def test_the_time_of_a_slice_is_what_it_ran_or_waited_and_never_less_than_it_ran(
+    monkeypatch: pytest.MonkeyPatch, awake_s: float, ran_s: float, queued_s: float, active_s: float
+) -> None:
+    program = SimpleNamespace(pid=7, ended=None)
+    runner = slicing._ProgramRunner(0, lambda _: program)  # type: ignore[arg-type,return-value]
+    runner.child = program  # type: ignore[assignment]
+    monkeypatch.setattr(slicing, "_children", lambda _: [])
+    for turn in (1, 2):
+        monkeypatch.setattr(slicing, "core_seconds", lambda _, turn=turn: (turn * ran_s, turn * queued_s))
+        runner._count(awake_s, program)  # type: ignore[arg-type]
+        assert runner.active_s == pytest.approx(turn * active_s)
+
+
+def test_no_run_takes_less_time_than_the_core_worked_for_it_whatever_else_runs_there() -> None:
+    code = "block = bytearray(150_000_000); block = None; sum(range(300_000))"
+    argv = [sys.executable, "-S", "-c", code]
+    hogs = [OPEN.enter_context(Launcher()).start(["/bin/sh", "-c", "while :; do :; done"], env={}, cpus=CPU)]
+    launchers = [OPEN.enter_context(Launcher()) for _ in range(2)]
+    starters = [lambda index, one=one: one.start(argv, env={}, cpus=CPU) for one in launchers]
+    outcome = run_sliced(starters, runs=3, seed=1, cpus=CPU, limit_s=60)
+    for hog in hogs:
+        hog.kill_group()
+    assert len(outcome.runs) == 6
+    for run in outcome.runs:
+        assert run.active_s > 0.98 * (run.ended.user_s + run.ended.system_s) - 0.001
+        assert run.queued_s > 0
 
 
 def test_a_program_of_twice_the_work_takes_about_twice_the_time() -> None:
@@ -59,7 +115,7 @@ def test_a_program_of_twice_the_work_takes_about_twice_the_time() -> None:
 
 
 def test_the_program_that_is_done_first_runs_on_uncounted_and_is_then_killed() -> None:
-    started: list[Child] = []
+    started: list[Program] = []
     programs = [starter("spin_known.py", str(2 * TURNS)), starter("spin_known.py", str(TURNS // 4), started=started)]
     outcome = run_sliced(programs, runs=1, seed=1, cpus=CPU, limit_s=30)
     assert len(started) > 2
@@ -68,7 +124,9 @@ def test_the_program_that_is_done_first_runs_on_uncounted_and_is_then_killed() -
 
 
 def test_only_one_program_is_awake_at_a_time() -> None:
-    outcome = run_sliced([starter("spin_known.py", str(TURNS))] * 2, runs=1, seed=3, cpus=None, limit_s=30)
+    outcome = run_sliced(
+        [starter("spin_known.py", str(TURNS)) for _ in range(2)], runs=1, seed=3, cpus=None, limit_s=30
+    )
     first, second = outcome.runs
     # Free to use two cores at once, they would need about half of the sum.
     wall = max(r.ended.ended for r in outcome.runs) - min(r.child.started for r in outcome.runs)
@@ -77,11 +135,11 @@ def test_only_one_program_is_awake_at_a_time() -> None:
 
 def test_the_children_of_a_program_sleep_with_it() -> None:
     command = f'"{sys.executable}" -S "{PROGRAMS / "spin_known.py"}" 1000000000; true'
-    with Child.start(["/bin/sh", "-c", command], env=side_environment({}, seed=1)) as child:
+    with shell(command) as child:
         deadline = time.monotonic() + 10
         while not (members := psutil.Process(child.pid).children()) and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert slicing._stop(child)[0] is None
+        assert slicing._stop(child) is None
         assert [p.status() for p in (psutil.Process(child.pid), *members)] == [psutil.STATUS_STOPPED] * 2
         child.signal_group(signal.SIGCONT)
         time.sleep(0.05)
@@ -90,10 +148,10 @@ def test_the_children_of_a_program_sleep_with_it() -> None:
 
 def test_a_program_that_starts_others_all_the_time_can_be_put_to_sleep() -> None:
     command = "while :; do /bin/true; done"
-    with Child.start(["/bin/sh", "-c", command], env=side_environment({}, seed=1)) as child:
+    with shell(command) as child:
         for _ in range(100):
             began = time.monotonic()
-            assert slicing._stop(child)[0] is None
+            assert slicing._stop(child) is None
             assert time.monotonic() - began < 2, "stopped while inside vfork, it needs its child to go on"
             assert psutil.Process(child.pid).status() == psutil.STATUS_STOPPED
             child.signal_group(signal.SIGCONT)
@@ -102,7 +160,7 @@ def test_a_program_that_starts_others_all_the_time_can_be_put_to_sleep() -> None
 
 @pytest.mark.parametrize(("program", "status"), [("exit3.py", 3), ("crash.py", -11)])
 def test_a_program_that_fails_ends_the_measurement_and_takes_the_other_with_it(program: str, status: int) -> None:
-    started: list[Child] = []
+    started: list[Program] = []
     outcome = run_sliced(
         [starter("hang.py", started=started), starter(program, started=started)],
         runs=1, seed=1, cpus=CPU, limit_s=30,
@@ -113,7 +171,7 @@ def test_a_program_that_fails_ends_the_measurement_and_takes_the_other_with_it(p
 
 
 def test_a_program_beyond_its_limit_is_killed_and_named() -> None:
-    started: list[Child] = []
+    started: list[Program] = []
     programs = [starter("spin_known.py", "1000000000", started=started), starter("hang.py", started=started)]
     outcome = run_sliced(programs, runs=1, seed=1, cpus=CPU, limit_s=0.3)
     assert outcome.hung is not None
@@ -122,11 +180,12 @@ def test_a_program_beyond_its_limit_is_killed_and_named() -> None:
 
 
 def test_a_cancelled_measurement_leaves_nothing() -> None:
-    started: list[Child] = []
+    started: list[Program] = []
     cancel = threading.Event()
+    programs = [starter("hang.py", started=started) for _ in range(2)]
     timer = threading.Timer(0.3, cancel.set)
     timer.start()
-    outcome = run_sliced([starter("hang.py", started=started)] * 2, runs=1, seed=1, cpus=CPU, limit_s=30, cancel=cancel)
+    outcome = run_sliced(programs, runs=1, seed=1, cpus=CPU, limit_s=30, cancel=cancel)
     timer.join()
     assert outcome.cancelled
     assert len(started) == 2

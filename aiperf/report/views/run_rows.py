@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aiperf.analysis.metrics import DEFAULT_METRIC
+from aiperf.analysis.notes import OF_PROGRAMS, note_sentence
 from aiperf.analysis.rows import ComparisonRow, row_fields
 from aiperf.records import CaseRecord, Failure, HostFinding, Result, RunRecord
 from aiperf.records.profiled import Profile
@@ -43,6 +44,8 @@ class RunRow(ComparisonRow):
     """Whether the counters that the scenario names moved as it claims; empty without a claim or any profile."""
     mechanism_note: str = ""
     """Says so where a side improved and they did not."""
+    notes: tuple[str, ...] = ()
+    """What the numbers of the case are, where that is not what a reader would think."""
     findings: tuple[HostFinding, ...] = ()
     """What was found of the host that can bias the case, unfit ones first."""
 
@@ -230,8 +233,18 @@ def _result_row(record: CaseRecord, result: Result) -> RunRow:
         expect=case.expect,
         quality=_quality(record, result) if result.primary else "",
         changed=_changed(record, result.side) if result.primary else "",
+        notes=_notes(record) if _is_last(record, result) else (),
         findings=record.findings,
     )
+
+
+def _is_last(record: CaseRecord, result: Result) -> bool:
+    """Whether a row is the last of its case's primary ones: what is said of the case stands there."""
+    return result.primary and result is [r for r in record.results if r.primary][-1]
+
+
+def _notes(record: CaseRecord) -> tuple[str, ...]:
+    return tuple(clean(note_sentence(note)) for note in record.notes if note.code in OF_PROGRAMS)
 
 
 def _quality(record: CaseRecord, result: Result) -> str:

@@ -90,6 +90,7 @@ def run_page(
     """A run for people."""
     compared = [row for row in table.rows if row.verdict]
     unproven = [f"{row.case}: {row.mechanism_note}" for row in compared if row.mechanism_note]
+    noted = [f"{row.case}: {note}" for row in compared for note in row.notes]
     bare = [
         f"{row.scenario} {row.label}".strip() + f": {row.status}: {_with_fix(row)}"
         for row in table.rows
@@ -100,7 +101,7 @@ def run_page(
         [Sentences(header_lines(run))],
         [run_table(table, every_metric=every_metric)],
         [Table(run_columns(table.rows), compared, dialect="markdown")],
-        [Sentences(unproven, mark="- ", dialect="markdown")],
+        [Sentences([*unproven, *noted], mark="- ", dialect="markdown")],
         [Sentences(touched_lines(table), lead=" ", indent="     ", mark="- ")],
         [Sentences(bare, mark="- ", dialect="markdown")],
         [Sentences([summary], mark="**"), Sentences(discoveries), Sentences(footer, dialect="terminal")],
@@ -205,7 +206,7 @@ def _notes(row: RunRow) -> list[Line]:
         notes.append(row.sentence)
     notes += [f"check: {row.quality}"] if row.quality else []
     notes += [f"outputs: {row.changed}"] if row.changed else []
-    notes.append(row.mechanism_note)
+    notes += [row.mechanism_note, *row.notes]
     expected = row.expect if row.primary and row.against in ("before", "") else ""
     if expected and row.verdict not in (expected, "inconclusive", "invalid", *CUT_SHORT):
         notes.append(f"the scenario expects: {expected}")

@@ -1,0 +1,114 @@
+"""What a reader should know of programs beside their verdict: leftovers, work that not every run does, what is unknown.
+
+What must not live here: sentences, running programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean, median
+from typing import Any
+
+from aiperf.analysis.pairs import counted, has_metric, side_run, valid
+from aiperf.records import Case, Note, Pair, SideRun
+
+_TIMES = 2.0
+"""How much more CPU time a run has to use than others to have done work that they did not. Noise does not double it."""
+_ONE_SIDED, _BEYOND_OTHERS = 1.4, 1.3
+"""The same of the first run of a side, where its excess is also so many times that of the other sides' first runs,
+which met the same host."""
+_WALL_TIMES = 3.0
+_LEAST_S, _LEAST_WALL_S = 0.02, 0.1
+_CLUSTER_RUNS, _CLUSTER_SHARE = 2, 0.1
+"""The smaller group of runs has at least so many of them: fewer are outliers."""
+
+
+def program_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
+    """The notes on a case of programs; empty for any other."""
+    used = valid(pairs)
+    if not case.is_command or not used:
+        return ()
+    sides = [side.name for side in case.sides]
+    runs = {name: [run for pair in used if (run := side_run(pair, name))] for name in sides}
+    found = [_sliced(runs), *(_left_behind(name, runs[name]) for name in sides)]
+    excess = {name: _first_excess(name, used, runs[name]) for name in sides}
+    for name in sides:
+        own, others = excess[name], [excess[other] for other in sides if other != name and excess[other]]
+        alone = bool(others) and own > _ONE_SIDED and own > _BEYOND_OTHERS * min(others)
+        times = _ONE_SIDED if alone else _TIMES
+        found.append(_uneven(name, used) or _first_slower(name, used, runs[name], times=times))
+    return (*(note for note in found if note is not None), *_unknown(used, case, runs))
+
+
+def _sliced(runs: dict[str, list[SideRun]]) -> Note | None:
+    slices = next((run.facts.get("slice_s") for own in runs.values() for run in own), None)
+    return Note("sliced", {"slice_s": slices}) if slices else None
+
+
+def _left_behind(side: str, runs: Sequence[SideRun]) -> Note | None:
+    left = [run.facts.get("stragglers", 0) for run in runs]
+    if not sum(left):
+        return None
+    return Note("left_behind", {"side": side, "processes": sum(left), "pairs": sum(map(bool, left)), "of": len(left)})
+
+
+def _cpu_times(side: str, pairs: Sequence[Pair]) -> list[float]:
+    samples = [sample for pair in pairs for sample in counted(pair.samples, side)]
+    return [s.user_s + s.system_s for s in samples if s.user_s is not None and s.system_s is not None]
+
+
+def _uneven(side: str, pairs: Sequence[Pair]) -> Note | None:
+    """Two kinds of runs, of which one does what the other does not."""
+    times = sorted(_cpu_times(side, pairs))
+    least = max(_CLUSTER_RUNS, _CLUSTER_SHARE * len(times))
+    gaps = [
+        (above - below, place)
+        for place, (below, above) in enumerate(pairwise(times), start=1)
+        if above > _TIMES * below and above - below > _LEAST_S and min(place, len(times) - place) >= least
+    ]
+    if not gaps:
+        return None
+    place = max(gaps)[1]
+    low, high = times[:place], times[place:]
+    return Note(
+        "uneven_runs", {"side": side, "runs": len(high), "of": len(times), "s": fmean(high), "rest_s": fmean(low)}
+    )
+
+
+def _first_run(runs: Sequence[SideRun]) -> dict[str, Any] | None:
+    return next((run.facts["first_run"] for run in runs if "first_run" in run.facts), None)
+
+
+def _first_excess(side: str, pairs: Sequence[Pair], runs: Sequence[SideRun]) -> float:
+    """CPU time of the first run of all, in times of that of the measured ones; 0 where it is not known."""
+    first, later = _first_run(runs), _cpu_times(side, pairs)
+    return first["cpu_s"] / max(median(later), 1e-9) if first and later else 0.0
+
+
+def _first_slower(side: str, pairs: Sequence[Pair], runs: Sequence[SideRun], *, times: float) -> Note | None:
+    """The first run of all, which is not measured, did what none of the measured ones does."""
+    first = _first_run(runs)
+    if first is None:
+        return None
+    walls = [sample.wall_s for pair in pairs for sample in counted(pair.samples, side)]
+    kinds = (
+        ("cpu", first["cpu_s"], _cpu_times(side, pairs), times, _LEAST_S),
+        ("wall", first["wall_s"] if not first["from_disk"] else 0.0, walls, _WALL_TIMES, _LEAST_WALL_S),
+    )
+    for kind, once, later, most, least in kinds:
+        if later and once > most * median(later) and once - median(later) > least:
+            return Note("first_run_slower", {"side": side, "kind": kind, "first_s": once, "later_s": median(later)})
+    return None
+
+
+def _unknown(pairs: Sequence[Pair], case: Case, runs: dict[str, list[SideRun]]) -> list[Note]:
+    """What the kernel does not count: the CPU time of idle programs, the memory of small ones."""
+    names = list(runs)
+    lacking = [m for m in ("user", "system", "peak_memory") if not has_metric(pairs, case, metric=m, sides=names)]
+    notes = [Note("no_cpu_time", {"metric": metric}) for metric in lacking if metric != "peak_memory"]
+    every = (run for own in runs.values() for run in own)
+    below = {run.side: run.facts["peak_below_bytes"] for run in every if "peak_below_bytes" in run.facts}
+    if below and "peak_memory" in lacking:
+        notes.append(Note("memory_below", {"sides": list(below), "bytes": max(below.values())}))
+    return notes

@@ -1,0 +1,45 @@
+"""Compares what the programs of a pair printed: every run that counts, with one of the base side's that chance picks.
+
+What must not live here: running programs, and reading numbers from what they printed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+
+from aiperf.launch.command_details import Run
+from aiperf.records import Case, CheckResult
+
+KEPT = 16 << 20
+"""Bytes of a run's output that are compared, from its beginning; of more than that the length is."""
+
+
+def compare_printed(case: Case, runs: Mapping[str, Sequence[Run]]) -> tuple[CheckResult, ...]:
+    """The check of every side that is held against the first, or the one that says that nothing is compared."""
+    if case.check.kind != "bitwise":
+        return (CheckResult(True, "exit status 0 on all sides; what they print is not compared", kind="none"),)
+    base, *others = (side.name for side in case.sides)
+    model = secrets.choice(runs[base])
+    own = next((run for run in runs[base] if _differs(run, model)), None)
+    return tuple(_check(other, runs[other], base, model, own) for other in others)
+
+
+def _check(other: str, runs: Sequence[Run], base: str, model: Run, own: Run | None) -> CheckResult:
+    longest = max(run.child.printed.size for run in (*runs, model))
+    part = f"first {KEPT >> 20} MiB of " if longest > KEPT else ""
+    compared = f"{part}standard output of {other} with {base}, bitwise, {len(runs)} runs"
+    wrong = own or next((run for run in runs if _differs(run, model)), None)
+    if wrong is None:
+        return CheckResult(True, compared, kind="printed", sides=(other,))
+    mine, its = wrong.child.printed, model.child.printed
+    at = next(
+        (i for i, (a, b) in enumerate(zip(its.head, mine.head, strict=False)) if a != b), min(mine.size, its.size)
+    )
+    which = f"{wrong.side}, run {wrong.index}" if own is None else f"two runs of {base} itself"
+    lengths = f"({base} wrote {its.size} bytes in run {model.index}, {wrong.side} {mine.size} in run {wrong.index})"
+    return CheckResult(False, compared, f"{which}: differs from byte {at} on {lengths}", kind="printed", sides=(other,))
+
+
+def _differs(run: Run, model: Run) -> bool:
+    return run.child.printed != model.child.printed

@@ -1,0 +1,317 @@
+"""A program of one side, started by a small process that also ends what the program leaves behind.
+
+What must not live here: what that process does (launcher.py), and any opinion on a program's timing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from aiperf.errors import AiperfError
+from aiperf.launch import launcher, watchdog
+from aiperf.launch.child import Ended, StartError, classify, oom_kill_count
+from aiperf.launch.control_group import group_folder
+from aiperf.launch.environment import OWN
+from aiperf.launch.guardian import Guardian
+from aiperf.records import FailureKind
+
+_START_S = 20.0
+_CLOSE_S = 5.0
+_KILL_WAIT_S = 10.0
+_PEEK_BYTES = 64 << 10
+_FLOOR_MARGIN = 128 << 10
+"""Memory that the process which starts a program may still touch after it looked at its own."""
+
+
+class LauncherLost(AiperfError):
+    """The process that starts programs ended before it was told to."""
+
+
+@dataclass(frozen=True)
+class ProgramOutput:
+    """Standard output of one run."""
+
+    head: bytes
+    """Its beginning, as much as was asked for."""
+    tail: bytes
+    """Its last 64 KiB."""
+    size: int
+    """Bytes of all of it."""
+
+    @property
+    def text(self) -> bytes:
+        """As much of it as is known, in order."""
+        unknown = self.size - len(self.head)
+        return self.head + self.tail[-unknown:] if unknown > 0 else self.head
+
+
+class Launcher:
+    """Handle on the process that starts one side's programs, one at a time; not safe to use from several threads.
+
+    It is the programs' parent: small, so that a program's own peak memory shows, and the one to whom every process
+    comes whose parent ended, so that none outlives its run.
+    """
+
+    def __init__(self, guardian: Guardian | None = None) -> None:
+        self._guardian = guardian
+        self._process: subprocess.Popen[bytes] | None = None
+        self._buffer = bytearray()
+        self._runs = 0
+        self.adopts = False
+        """Whether orphans of its programs come to it."""
+
+    def __enter__(self) -> Launcher:
+        env = {name: value for name, value in os.environ.items() if not name.startswith(OWN)}
+        argv = [sys.executable, "-I", "-S", launcher.__file__]
+        try:
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env, cwd="/",
+                start_new_session=True, bufsize=0,
+            )  # fmt: skip
+            if self._guardian is not None:
+                self._guardian.watch(self._process.pid)
+            self.adopts = self.line(_START_S) == "adopts"
+        except BaseException as error:
+            self.__exit__()
+            if isinstance(error, OSError):
+                raise StartError(f"the process that starts programs cannot be started: {error}") from error
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(_CLOSE_S)
+        except subprocess.TimeoutExpired:
+            watchdog.kill_family((process.pid,))
+            process.wait()
+        process.stdout.close()
+        if self._guardian is not None:
+            self._guardian.release(process.pid)
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path | None = None,
+        cpus: tuple[int, ...] | None = None,
+        keep: int = -1,
+    ) -> Program:
+        """Start a program afresh (exec) in its own session, bound to ``cpus``, its input empty, its environment
+        exactly ``env``. ``keep``: bytes of its standard output to keep; below 0 it goes to /dev/null.
+
+        Raises StartError, and LauncherLost.
+        """
+        self._runs += 1
+        marks = launcher_marks(os.sched_getaffinity(0), cpus)
+        group = group_folder(f"aiperf-{os.getpid()}-{id(self):x}-{self._runs}")
+        head = [_found(argv, env), str(cwd or Path.cwd()), *marks, str(keep), group, str(len(argv))]
+        words = [*head, *argv, *(f"{name}={value}" for name, value in env.items())]
+        if any("\0" in word for word in words):
+            raise StartError(f"{argv[0]} cannot be started: embedded null byte")
+        self._send("\0".join(words))
+        word, _, rest = self.line(_START_S).partition(" ")
+        if word == "fault":
+            number, _, where = rest.partition(" ")
+            why = os.strerror(int(number)) if number.isdigit() and int(number) else where
+            raise StartError(f"{argv[0]} cannot be started: {why}{f': {where}' if where and where != why else ''}")
+        pid, started, floor, spool = rest.split()
+        found = Program(self, tuple(argv), int(pid), started=float(started), floor=int(floor) + _FLOOR_MARGIN)
+        found.spool = Path(f"/proc/{self._running().pid}/fd/{spool}")
+        return found
+
+    def fileno(self) -> int:
+        """Where reports come from."""
+        return self._running().stdout.fileno()  # type: ignore[union-attr]
+
+    def ready(self, timeout: float | None) -> bool:
+        """Wait at most ``timeout`` seconds for a report to begin."""
+        if self._buffer:
+            return True
+        poller = select.poll()
+        poller.register(self.fileno(), select.POLLIN)
+        return bool(poller.poll(None if timeout is None else max(0.0, timeout) * 1000))
+
+    def line(self, timeout: float | None = None) -> str:
+        """The next line of a report. Raises LauncherLost."""
+        while (end := self._buffer.find(b"\n")) < 0:
+            self._take(timeout)
+        return os.fsdecode(self._cut(end + 1)[:-1])
+
+    def data(self, size: int) -> bytes:
+        """The next bytes of a report. Raises LauncherLost."""
+        while len(self._buffer) < size:
+            self._take(None)
+        return self._cut(size)
+
+    def _cut(self, size: int) -> bytes:
+        found = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return found
+
+    def _take(self, timeout: float | None) -> None:
+        if timeout is not None and not select.select([self.fileno()], [], [], timeout)[0]:
+            raise LauncherLost(f"the process that starts programs gave no sign of life within {timeout:g} s")
+        piece = os.read(self.fileno(), 1 << 20)
+        if not piece:
+            raise LauncherLost("the process that starts programs was ended by something else")
+        self._buffer += piece
+
+    def _send(self, text: str) -> None:
+        payload = os.fsencode(text)
+        try:
+            self._running().stdin.write(b"%d\n" % len(payload) + payload)  # type: ignore[union-attr]
+        except OSError as error:
+            raise LauncherLost(f"the process that starts programs does not listen: {error.strerror}") from error
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise LauncherLost("the process that starts programs is not running")
+        return self._process
+
+
+class Program:
+    """A running or ended program, leader of its own session and process group.
+
+    Whoever starts it must see it end: ``wait``, or ``kill_group``, or leave the ``with`` block. Its end takes all that
+    it started with it, before its output counts.
+    """
+
+    def __init__(self, starter: Launcher, argv: tuple[str, ...], pid: int, *, started: float, floor: int) -> None:
+        self.pid = pid
+        self.argv = argv
+        self.started = started
+        """``time.perf_counter`` just before its process was made."""
+        self.ended: Ended | None = None
+        self.stragglers = 0
+        """Processes of its own that outlived it and were killed."""
+        self.ran_s = 0.0
+        """Time that its main thread had a core, from its start to its end."""
+        self.queued_s = 0.0
+        """Time that its main thread was ready to run but had none."""
+        self.grouped = False
+        """Whether what it used was counted by a control group."""
+        self.printed = ProgramOutput(b"", b"", 0)
+        self.stderr = b""
+        """The end of what it wrote there, 64 KiB at most."""
+        self.spool = Path(os.devnull)
+        """Where the head of its output is while it runs."""
+        self._launcher = starter
+        self._floor = floor
+        self._sent: int | None = None
+        self._oom_kills = oom_kill_count()
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill_group()
+
+    @property
+    def exit_status(self) -> int | None:
+        """Exit status, minus the number of the signal that ended it, or None while it runs."""
+        return self.ended.status if self.ended else None
+
+    def wait(self, timeout: float | None = None) -> Ended | None:
+        """Wait for its end at most ``timeout`` seconds; None when it still runs then. Raises LauncherLost."""
+        if self.ended is None:
+            try:
+                if self._launcher.ready(timeout):
+                    self._close()
+            except LauncherLost:
+                watchdog.kill_family((self.pid,))
+                raise
+        return self.ended
+
+    def kill_group(self) -> Ended | None:
+        """SIGKILL the program and wait until all that it started is gone too; None where nobody is left to say how it
+        ended.
+        """
+        if self.ended is None:
+            self.signal_group(signal.SIGKILL)
+            try:
+                if self.wait(_KILL_WAIT_S) is None:
+                    raise AiperfError(f"process {self.pid} does not die: the kernel holds it (uninterruptible sleep)")
+            except LauncherLost:
+                return None
+        return self.ended
+
+    def signal_group(self, number: int) -> None:
+        """Send a signal to the whole group; nothing happens when it has ended."""
+        if self.ended is None:
+            if number in (signal.SIGKILL, signal.SIGTERM):
+                self._sent = number
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def so_far(self) -> bytes:
+        """The end of what it has printed by now, as far as its output is kept."""
+        try:
+            with self.spool.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _PEEK_BYTES))
+                return file.read()
+        except OSError:
+            return b""
+
+    def classify(self) -> tuple[FailureKind, str]:
+        """Failure kind and sentence of its end."""
+        if self.ended is None:
+            return "error", "still running"
+        return classify(self.ended.status, sent=self._sent, oom_kills=oom_kill_count() - self._oom_kills)
+
+    def stderr_tail(self, *, lines: int = 20) -> str:
+        """The last lines that it wrote to stderr, undecodable bytes replaced; empty while it runs."""
+        return "\n".join(self.stderr.decode("utf-8", errors="replace").splitlines()[-lines:])
+
+    def _close(self) -> None:
+        words = dict(word.split("=", 1) for word in self._launcher.line().split()[1:])
+        tail, head = (self._launcher.data(int(words[name])) for name in ("tail", "out"))
+        self.printed = ProgramOutput(head, tail, int(words["size"]))
+        self.stderr = self._launcher.data(int(words["err"]))
+        self.stragglers = int(words["left"]) if self._sent is None else 0
+        self.ran_s, self.queued_s = int(words["ran"]) / 1e9, int(words["waited"]) / 1e9
+        self.grouped = words["group"] == "1"
+        peak = int(words["peak"])
+        self.ended = Ended(
+            status=int(words["status"]),
+            ended=float(words["at"]),
+            user_s=float(words["user"]),
+            system_s=float(words["system"]),
+            peak_bytes=peak if peak > self._floor else None,
+            floor_bytes=self._floor,
+            voluntary_switches=int(words["voluntary"]),
+            involuntary_switches=int(words["involuntary"]),
+            read_bytes=int(words["read"]) * 512,
+            written_bytes=int(words["written"]) * 512,
+            queued_s=int(words["queued"]) / 1e9,
+        )
+
+
+def launcher_marks(allowed: set[int], cpus: tuple[int, ...] | None) -> tuple[str, str]:
+    """The CPUs of a program and those of the process that starts it, as an order says them: the latter stays off the
+    measured ones where there are others.
+    """
+    home = sorted(allowed - set(cpus or ())) if cpus else []
+    return ",".join(map(str, cpus or ())), ",".join(map(str, home))
+
+
+def _found(argv: Sequence[str], env: Mapping[str, str]) -> str:
+    """Where a program lies: looked up before it is started, so that the search is not in its time."""
+    return shutil.which(argv[0], path=env.get("PATH", os.defpath)) or argv[0]

@@ -1,0 +1,108 @@
+"""Notes on programs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aiperf.analysis.notes import note_sentence
+from aiperf.analysis.program_notes import program_notes
+from aiperf.records import Case, Pair, Sample, Side, SideRun
+
+CASE = Case("pair", "pair", "", "", (Side("before", command=("a",)), Side("after", command=("b",))))
+STEADY = [0.10, 0.11, 0.09, 0.10]
+
+
+def pairs_of(
+    before: list[float], *, wall_s: float = 0.2, facts: dict[str, Any] | None = None, count: int = 3
+) -> list[Pair]:
+    """Pairs in which the runs of ``before`` use these CPU times, and those of ``after`` steady ones."""
+
+    def samples(side: str, times: list[float]) -> list[Sample]:
+        return [
+            Sample(side, i, i, 1, wall_s=wall_s, user_s=cpu_s, system_s=0.001, peak_bytes=1 << 24)
+            for i, cpu_s in enumerate(times)
+        ]
+
+    runs = (
+        SideRun("before", (1,), None, 0.0, 0, facts=facts or {}),
+        SideRun("after", (2,), None, 0.0, 0, facts={}),
+    )
+    both = (*samples("before", before), *samples("after", STEADY))
+    return [Pair(index=i, order=("before", "after"), seed=i, samples=both, runs=runs) for i in range(count)]
+
+
+def codes(pairs: list[Pair]) -> list[str]:
+    return [note.code for note in program_notes(pairs, CASE)]
+
+
+def test_programs_that_do_the_same_in_every_run_have_no_note() -> None:
+    assert codes(pairs_of(STEADY)) == []
+    assert program_notes(pairs_of(STEADY), Case("s", "s", "", "", (Side("before"), Side("after")))) == ()
+    assert program_notes([], CASE) == ()
+
+
+def test_a_side_of_which_only_some_runs_do_the_work_is_named_with_both_times() -> None:
+    (note,) = program_notes(pairs_of([0.40, 0.01, 0.01, 0.01]), CASE)
+    assert note.code == "uneven_runs"
+    assert note.values["side"] == "before"
+    assert (note.values["runs"], note.values["of"]) == (3, 12)
+    assert note_sentence(note) == (
+        "3 of 12 runs of before take 401 ms of CPU time, the others 11.0 ms: not every run does the same work"
+    )
+
+
+@pytest.mark.parametrize(
+    "times",
+    [[0.19, 0.10, 0.10, 0.10], [0.012, 0.004, 0.004, 0.004]],
+    ids=["less than twice", "too little to matter"],
+)
+def test_what_noise_may_do_is_no_group_of_its_own(times: list[float]) -> None:
+    assert codes(pairs_of(times)) == []
+
+
+def test_one_run_of_many_is_an_outlier() -> None:
+    pairs = [*pairs_of(STEADY, count=5), *pairs_of([0.5, *STEADY[1:]], count=1)]
+    assert codes(pairs) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "kind"),
+    [
+        ({"cpu_s": 0.5, "wall_s": 0.5, "from_disk": False}, "cpu"),
+        ({"cpu_s": 0.5, "wall_s": 0.5, "from_disk": True}, "cpu"),
+        ({"cpu_s": 0.1, "wall_s": 0.9, "from_disk": False}, "wall"),
+        ({"cpu_s": 0.1, "wall_s": 0.9, "from_disk": True}, ""),
+        ({"cpu_s": 0.15, "wall_s": 0.4, "from_disk": False}, ""),
+    ],
+)
+def test_a_first_run_that_did_what_later_ones_do_not_is_named(first: dict[str, Any], kind: str) -> None:
+    notes = program_notes(pairs_of(STEADY, facts={"first_run": first}), CASE)
+    assert [(note.code, note.values["kind"]) for note in notes] == ([("first_run_slower", kind)] if kind else [])
+
+
+def test_a_first_run_of_one_side_only_needs_to_stand_out_less() -> None:
+    def noted(before_s: float, after_s: float) -> list[str]:
+        made = []
+        for pair in pairs_of(STEADY):
+            runs = tuple(
+                replace(run, facts={"first_run": {"cpu_s": cpu_s, "wall_s": 0.2, "from_disk": False}})
+                for run, cpu_s in zip(pair.runs, (before_s, after_s), strict=True)
+            )
+            made.append(replace(pair, runs=runs))
+        return [note.values["side"] for note in program_notes(made, CASE)]
+
+    assert noted(0.16, 0.10) == ["before"]
+    assert noted(0.16, 0.15) == []
+    assert noted(0.13, 0.10) == []
+
+
+def test_leftovers_and_slices_are_named() -> None:
+    notes = program_notes(pairs_of(STEADY, facts={"stragglers": 2, "slice_s": 0.02}), CASE)
+    assert [note_sentence(note) for note in notes] == [
+        "sliced: the programs took turns of 20.0 ms on one core; time is what each ran or waited in its own turns, "
+        "without what it queued for the core",
+        "before left 6 processes behind in 3 of 3 pairs; they were ended with it",
+    ]

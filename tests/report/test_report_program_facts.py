@@ -1,0 +1,57 @@
+"""What a table and ``show`` say of how programs were run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from factory_of_records import make_case, make_comparison, make_pair, make_result, measured
+
+from aiperf.records import CaseRecord, Note, Side, SideRun
+from aiperf.report.program_facts import program_sentences
+from aiperf.report.views.run_rows import build_rows
+
+SIDES = (Side("before", command=("tool",)), Side("after", command=("tool", "-x")))
+FACTS = {"sliced": True, "why": "all sides only compute, on one core", "counted_by": "wait4"}
+
+
+def record_of(before: dict[str, Any], after: dict[str, Any], **changes: Any) -> CaseRecord:
+    runs = (SideRun("before", (1,), None, 0.0, 0, facts=before), SideRun("after", (2,), None, 0.0, 0, facts=after))
+    comparison = make_result(make_comparison(0.4, 0.2, interval=(1.9, 2.1)))
+    return measured(make_case("ab", sides=SIDES, path=""), comparison, pairs=(make_pair(0, runs=runs),), **changes)
+
+
+def test_it_says_whether_programs_were_sliced_and_why_and_who_counted() -> None:
+    sliced = program_sentences(record_of(FACTS, FACTS))
+    assert sliced == [
+        "The programs ran in slices, awake one at a time: all sides only compute, on one core.",
+        "CPU time and memory include every process that a program started, counted process by process as they ended, "
+        "memory of several at once by looking.",
+    ]
+    queued = {**FACTS, "sliced": False, "why": "slicing is off", "counted_by": "cgroup"}
+    assert program_sentences(record_of(queued, queued)) == [
+        "The programs ran one whole run after the other: slicing is off.",
+        "CPU time and memory include every process that a program started, counted by a control group of each run.",
+    ]
+
+
+def test_it_names_what_was_started_for_a_shim() -> None:
+    shim = {**FACTS, "shim": "/home/u/.pyenv/shims/tool", "program": "/home/u/.pyenv/versions/3/bin/tool"}
+    (said,) = [line for line in program_sentences(record_of(FACTS, shim)) if "shim" in line]
+    assert said == (
+        "after names a shim, /home/u/.pyenv/shims/tool; the program behind it was started directly: "
+        "/home/u/.pyenv/versions/3/bin/tool."
+    )
+
+
+def test_other_sides_and_older_records_say_nothing() -> None:
+    assert program_sentences(record_of({}, {})) == []
+    assert program_sentences(measured(make_case())) == []
+
+
+def test_only_notes_that_change_how_the_numbers_are_read_stand_below_the_row() -> None:
+    notes = (
+        Note("verdict_reached", {"pairs": 6}),
+        Note("left_behind", {"side": "after", "processes": 1, "pairs": 1, "of": 6}),
+    )
+    (row,) = build_rows([record_of(FACTS, FACTS, notes=notes)]).rows
+    assert row.notes == ("after left a process behind in 1 of 6 pairs; it was ended with it",)
