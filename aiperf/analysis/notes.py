@@ -90,6 +90,7 @@ def _unequal_gpu_work(v: Mapping[str, Any]) -> str:
     return f"the sides gave the GPU unequal work: {'; '.join(parts)}; check that both compute the same"
 
 
+_PHASES = {"set_up": "in set-up", "prepare": "a step in prepare()", "outputs": "a call in outputs()"}
 _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "verdict_reached": lambda v: f"every verdict was reached at {v['pairs']} pairs",
     "narrow_enough": lambda v: (
@@ -128,5 +129,18 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"{100 * v['chance']:.2g} %"
     ),
     "unequal_gpu_work": _unequal_gpu_work,
+    "work_in_outputs": lambda v: (
+        f"outputs() of {v['side']} takes {format_time(v['seconds'])} longer right after a step than when it is called "
+        f"again, on other sides {format_time(v['other_s'])}: it finishes work of the step, which is not in the time"
+    ),
+    "time_outside": lambda v: (
+        f"{v['side']} spends {format_time(v['own_s'])} {_PHASES[v['phase']]}, {v['base']} {format_time(v['base_s'])}: "
+        "not in the time"
+    ),
+    "cpu_time_same": lambda v: (
+        f"CPU time per step did not fall as the time did: from {format_time(v['before_cpu_s'])} to "
+        f"{format_time(v['after_cpu_s'])}, while the time fell from {format_time(v['before_s'])} to "
+        f"{format_time(v['after_s'])}; {v['side']} uses more CPUs at once, or works outside of its timed steps"
+    ),
     "text": lambda v: str(v["text"]),
 }

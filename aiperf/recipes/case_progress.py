@@ -13,6 +13,7 @@ from aiperf.analysis.drift import drift_note, drifts
 from aiperf.analysis.gpu_work import unequal_gpu_work
 from aiperf.analysis.invariants import invariant_notes
 from aiperf.analysis.limits import PeakRate
+from aiperf.analysis.outside import cpu_time_notes, phase_notes
 from aiperf.analysis.pairs import has_metric, latency_notes
 from aiperf.analysis.recompute import case_limits
 from aiperf.records import Case, CaseRecord, Failure, Note, Pair, Result
@@ -109,7 +110,8 @@ def _notes(state: CaseProgress) -> tuple[Note, ...]:
     found = drifts(state.case, state.pairs, least=state.delta / 2) if state.results else ()
     moved = (drift_note(found, sides=len(state.case.sides)), *invariant_notes(state.pairs))
     built = (same_code_note(state.pairs), *latency_notes(state.pairs, state.case), *_program_notes(state))
-    return tuple(note for note in (state.ending, *moved, *built) if note is not None)
+    outside = (*phase_notes(state.pairs, state.case), *cpu_time_notes(state.pairs, state.case, state.results))
+    return tuple(note for note in (state.ending, *moved, *built, *outside) if note is not None)
 
 
 def same_code_note(pairs: Sequence[Pair]) -> Note | None:

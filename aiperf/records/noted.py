@@ -13,7 +13,8 @@ NoteCode = Literal[
     "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "voided", "host_unfit",
     "drift", "invariant_moved", "invariant_changed", "temperature", "same_code",
     "latencies_missing", "latencies_few", "latencies_zero", "no_cpu_time", "memory_below",
-    "audit_time", "fresh_inputs", "hidden_time", "unequal_gpu_work", "no_verdict_in_reach", "text",
+    "audit_time", "fresh_inputs", "hidden_time", "unequal_gpu_work", "no_verdict_in_reach",
+    "work_in_outputs", "time_outside", "cpu_time_same", "text",
 ]  # fmt: skip
 """text: words of another tool's file, of its import, or of a record of before notes had codes."""
 

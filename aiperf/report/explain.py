@@ -22,6 +22,7 @@ from aiperf.report.explain_clock import clock_sentences
 from aiperf.report.explain_facts import fact_sentences
 from aiperf.report.explain_gpu import gpu_sentences
 from aiperf.report.explain_host import meanwhile_sentences, placement_sentences
+from aiperf.report.explain_outside import outside_sentences
 from aiperf.report.layout.text import clean_keep, wrap
 from aiperf.report.mechanism import mechanism_sentences
 from aiperf.report.numbers import clean, format_percent, format_value
@@ -80,6 +81,7 @@ def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None =
         CaseBlock("sides", "What was run", [] if imported else side_sentences(case)),
         CaseBlock("outcome", "Outcome", outcome_sentences(record) + _last_words(record)),
         CaseBlock("measured", "How it was measured", _imported(record) if imported else _measured(record)),
+        CaseBlock("outside", "Median of a call, not in the time", outside_sentences(record)),
         CaseBlock("checks", "What was checked", [] if imported else _checks(record)),
         *(
             CaseBlock(

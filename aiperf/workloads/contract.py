@@ -70,6 +70,9 @@ class Workload:
     """The arrays that step reads and must leave unchanged. The harness redraws float ones in place for an audit."""
     redraw: Callable[[int], object] | None = None
     """Redraw the inputs in place from a seed, when scaled normal noise would not do. Equal seeds, equal inputs."""
+    fixed_inputs: str = ""
+    """Why audits meet inputs that are not, or not all, redrawn: ``reads a file that set-up wrote``. Shown beside the
+    result, which ``--strict`` refuses without it."""
     reset: Callable[[], None] | None = None
     """Back to the state after set-up (parameters, optimizer), before an audit; for steps with state."""
     prepare: Callable[[], None] | None = None
