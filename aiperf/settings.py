@@ -88,6 +88,8 @@ class Settings:
     """Measure a peak that a case needs and this host has not measured yet."""
     nvtx: bool = False
     """Emit ranges even when no profiler is attached."""
+    strict: bool = False
+    """Whether what could not be checked, and has no reason, makes a verdict invalid."""
     energy_seconds: float = 0.0
     """Seconds for which each side of each pair runs alone under the energy counters; 0 leaves that phase out."""
 

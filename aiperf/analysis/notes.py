@@ -23,6 +23,10 @@ def note_sentences(record: CaseRecord) -> tuple[str, ...]:
     return tuple(note_sentence(note) for note in record.notes)
 
 
+def _and(v: Mapping[str, Any]) -> str:
+    return " and ".join(v["sides"])
+
+
 def _budget_spent(v: Mapping[str, Any]) -> str:
     left = f"{format_duration(max(v['left'], 0))} of {format_duration(max(v['budget'], 0))} are left"
     return f"{v['pairs']} pairs would take {format_duration(v['seconds'])} more, {left}{_needed(v)}"
@@ -90,6 +94,24 @@ def _unequal_gpu_work(v: Mapping[str, Any]) -> str:
     return f"the sides gave the GPU unequal work: {'; '.join(parts)}; check that both compute the same"
 
 
+def _unverified(v: Mapping[str, Any]) -> str:
+    """What strict mode refuses, and the line to write."""
+    code = v["code"]
+    return f"not verified (strict): {_SENTENCES[code](v)}; {_REMEDIES[code]}"
+
+
+def _because(v: Mapping[str, Any]) -> str:
+    return f" ({v['reason']})" if v["reason"] else ""
+
+
+_REMEDIES = {
+    "inputs_undeclared": 'name them, inputs=lambda: {...}, or say why not, fixed_inputs="...", in the Workload',
+    "inputs_fixed": 'redraw them, redraw=..., or say why not, fixed_inputs="...", in the Workload',
+    "outputs_unpoisoned": 'say why not, kept_outputs="...", in the Workload',
+    "latencies_reported": 'say how it takes them, latency_source="...", in the Workload',
+    "stragglers": "the program must end what it starts",
+}
+"""What satisfies strict mode."""
 _PHASES = {"set_up": "in set-up", "prepare": "a step in prepare()", "outputs": "a call in outputs()"}
 _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "verdict_reached": lambda v: f"every verdict was reached at {v['pairs']} pairs",
@@ -142,5 +164,17 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"{format_time(v['after_cpu_s'])}, while the time fell from {format_time(v['before_s'])} to "
         f"{format_time(v['after_s'])}; {v['side']} uses more CPUs at once, or works outside of its timed steps"
     ),
+    "inputs_undeclared": lambda v: (
+        f"the inputs of {_and(v)} have no names, so that every audit ran on those of the rounds{_because(v)}"
+    ),
+    "inputs_fixed": lambda v: (
+        f"audits of {_and(v)} met the same {', '.join(v['inputs'])} every time: not redrawn{_because(v)}"
+    ),
+    "outputs_unpoisoned": lambda v: f"outputs of {_and(v)} are not overwritten before audits{_because(v)}",
+    "latencies_reported": lambda v: (
+        f"latencies are what the code of {_and(v)} reports: nothing checks them{_because(v)}"
+    ),
+    "stragglers": lambda v: f"processes that {_and(v)} started still ran when it had ended",
+    "unverified": _unverified,
     "text": lambda v: str(v["text"]),
 }

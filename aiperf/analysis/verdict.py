@@ -54,6 +54,8 @@ class Reason(StrEnum):
     """invalid: a side's outputs() finishes work that its steps left."""
     BEYOND_LIMIT = "beyond_limit"
     """invalid: a side would have been faster than this host can be."""
+    UNVERIFIED = "unverified"
+    """invalid, in strict mode: something of a side could not be checked, and its workload gives no reason."""
 
 
 def statistical_word(low: float, high: float, *, threshold: float) -> Word:

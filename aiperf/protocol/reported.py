@@ -28,9 +28,13 @@ class Coverage:
     """redrawn: it names no inputs, but its own ``redraw`` changed what the step computes."""
     fixed: tuple[str, ...] | None = None
     """Declared inputs that were the same in every audit; None where one audit alone cannot show it."""
-    reason: str = ""
+    fixed_inputs: str = ""
     """Why the workload's inputs are not all redrawn, in its own words."""
     poisoned: bool = True
     """Whether outputs are overwritten before an audited step."""
+    kept_outputs: str = ""
+    """Why they are not, in its own words."""
     latencies: bool = False
     """Whether the side reports latencies, which nothing checks."""
+    latency_source: str = ""
+    """How it takes them, in its own words."""

@@ -16,6 +16,7 @@ from aiperf.analysis.limits import PeakRate
 from aiperf.analysis.outside import cpu_time_notes, phase_notes
 from aiperf.analysis.pairs import has_metric, latency_notes
 from aiperf.analysis.recompute import case_limits
+from aiperf.analysis.unverified import unverified_notes
 from aiperf.records import Case, CaseRecord, Failure, Note, Pair, Result
 from aiperf.settings import Settings
 
@@ -95,6 +96,7 @@ def to_record(state: CaseProgress) -> CaseRecord:
         alpha=state.settings.precision.alpha,
         width=state.settings.precision.width,
         scale=state.noise.scale,
+        strict=state.settings.strict,
         precision=state.settings.precision.name,
         seed=state.seed,
         host_id=state.host_id,
@@ -111,7 +113,8 @@ def _notes(state: CaseProgress) -> tuple[Note, ...]:
     moved = (drift_note(found, sides=len(state.case.sides)), *invariant_notes(state.pairs))
     built = (same_code_note(state.pairs), *latency_notes(state.pairs, state.case), *_program_notes(state))
     outside = (*phase_notes(state.pairs, state.case), *cpu_time_notes(state.pairs, state.case, state.results))
-    return tuple(note for note in (state.ending, *moved, *built, *outside) if note is not None)
+    built = (*built, *outside, *unverified_notes(state.pairs, state.case))
+    return tuple(note for note in (state.ending, *moved, *built) if note is not None)
 
 
 def same_code_note(pairs: Sequence[Pair]) -> Note | None:

@@ -138,8 +138,9 @@ def reproduce_command(run: RunRecord, record: CaseRecord) -> str:
     """Give the one command that measures this case again; empty when there is none."""
     if record.status != "imported" and (not record.case.is_command or record.case.path):
         # The run's seed: each case draws its own from it.
-        gated = run.command == "gate" and record.case.sides[0].ref
+        gated = run.command == "gate" and bool(record.case.sides[0].ref)
         words = ["aiperf", *(_gate_words(record.case) if gated else ["run", _named(record.case)])]
+        words += [] if record.strict is gated else ["--strict" if record.strict else "--no-strict"]
         words += ["--precision", record.precision, *(["--seed", str(run.seed)] if run.known else [])]
         words += [word for key, value in record.case.axes.items() for word in ("--only", f"{key}={axis_text(value)}")]
         return shlex.join(words)

@@ -109,9 +109,11 @@ class Auditor:
         return Coverage(
             inputs="declared" if self._drawn and self._drawn[0] else without,
             fixed=fixed if several else None,
-            reason=workload.fixed_inputs,
+            fixed_inputs=workload.fixed_inputs,
             poisoned=workload.poison,
+            kept_outputs=workload.kept_outputs,
             latencies=workload.latencies is not None,
+            latency_source=workload.latency_source,
         )
 
     def _poison(self) -> None:

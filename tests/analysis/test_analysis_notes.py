@@ -56,6 +56,22 @@ def test_every_code_has_a_sentence() -> None:
             "CPU time per step did not fall as the time did: from 10.0 ms to 9.00 ms, while the time fell from 10.0 ms "
             "to 2.00 ms; after uses more CPUs at once, or works outside of its timed steps",
         ),
+        (
+            "inputs_fixed",
+            {"sides": ["before", "after"], "inputs": ["ids", "mask"], "reason": "the schedule is the question"},
+            "audits of before and after met the same ids, mask every time: not redrawn (the schedule is the question)",
+        ),
+        (
+            "latencies_reported",
+            {"sides": ["after"], "reason": ""},
+            "latencies are what the code of after reports: nothing checks them",
+        ),
+        ("stragglers", {"sides": ["after"], "reason": ""}, "processes that after started still ran when it had ended"),
+        (
+            "outputs_unpoisoned",
+            {"sides": ["after"], "reason": "they are state"},
+            "outputs of after are not overwritten before audits (they are state)",
+        ),
         ("text", {"text": "as another tool worded it"}, "as another tool worded it"),
     ],
 )

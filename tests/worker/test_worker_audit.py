@@ -6,6 +6,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from worker_made import values_of
 
+from aiperf.protocol.reported import Coverage
 from aiperf.worker import arrays
 from aiperf.worker.audit import Auditor, rehearse
 from aiperf.workloads.contract import Work, Workload
@@ -367,7 +368,7 @@ def test_inputs_without_names_count_as_redrawn_only_where_the_outputs_moved(x):
 
 def test_coverage_carries_the_reason_of_the_workload_and_what_it_leaves_unchecked(x):
     out = np.empty_like(x)
-    plain = covered(tanh_of(x, out))
-    assert (plain.reason, plain.poisoned, plain.latencies) == ("", True, False)
-    other = covered(tanh_of(x, out, fixed_inputs="reads a file", poison=False, latencies=lambda: []))
-    assert (other.reason, other.poisoned, other.latencies) == ("reads a file", False, True)
+    assert covered(tanh_of(x, out)) == Coverage(fixed=())
+    told = {"fixed_inputs": "reads a file", "kept_outputs": "state", "latency_source": "clock"}
+    other = covered(tanh_of(x, out, poison=False, latencies=lambda: [], **told))
+    assert other == Coverage(fixed=(), poisoned=False, latencies=True, **told)

@@ -11,6 +11,7 @@ from typing import Any
 
 from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.analysis.rows import ComparisonRow, row_fields
+from aiperf.analysis.unverified import unexplained
 from aiperf.records import CaseRecord, Failure, HostFinding, Result, RunRecord
 from aiperf.records.profiled import Profile
 from aiperf.report.layout.table import Table
@@ -20,6 +21,14 @@ from aiperf.report.output_changes import change_sentences
 
 NOT_BEGUN, NO_RECORD = "not begun", "no record"
 """Status of a planned case that the run holds nothing of: it ended before the case, or its record is lost."""
+_OPEN = {
+    "inputs_undeclared": "inputs not named",
+    "inputs_fixed": "inputs not redrawn",
+    "outputs_unpoisoned": "outputs not overwritten",
+    "latencies_reported": "latencies as reported",
+    "stragglers": "processes left running",
+}
+"""Note on what could not be checked -> a few words."""
 _INTERRUPTED = "the run was interrupted before it"
 
 
@@ -43,6 +52,8 @@ class RunRow(ComparisonRow):
     """Whether the counters that the scenario names moved as it claims; empty without a claim or any profile."""
     mechanism_note: str = ""
     """Says so where a side improved and they did not."""
+    unverified: str = ""
+    """What of the sides could not be checked, without a reason, in a few words."""
     findings: tuple[HostFinding, ...] = ()
     """What was found of the host that can bias the case, unfit ones first."""
 
@@ -230,8 +241,16 @@ def _result_row(record: CaseRecord, result: Result) -> RunRow:
         expect=case.expect,
         quality=_quality(record, result) if result.primary else "",
         changed=_changed(record, result.side) if result.primary else "",
+        unverified=_unverified(record, result) if result.primary else "",
         findings=record.findings,
     )
+
+
+def _unverified(record: CaseRecord, result: Result) -> str:
+    sides = (result.against, result.side)
+    notes = unexplained(record.notes, sides=sides, metric=result.comparison.metric)
+    about = ([side for side in sides if side in note.values["sides"]] for note in notes)
+    return "; ".join(f"{_OPEN[note.code]} ({', '.join(of)})" for note, of in zip(notes, about, strict=True))
 
 
 def _quality(record: CaseRecord, result: Result) -> str:

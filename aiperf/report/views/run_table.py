@@ -206,6 +206,8 @@ def _notes(row: RunRow) -> list[Line]:
     notes += [f"check: {row.quality}"] if row.quality else []
     notes += [f"outputs: {row.changed}"] if row.changed else []
     notes.append(row.mechanism_note)
+    if row.unverified and row.reason != "unverified":
+        notes.append(f"not verified: {row.unverified}")
     expected = row.expect if row.primary and row.against in ("before", "") else ""
     if expected and row.verdict not in (expected, "inconclusive", "invalid", *CUT_SHORT):
         notes.append(f"the scenario expects: {expected}")
