@@ -19,7 +19,7 @@ def note_sentence(note: Note) -> str:
 
 
 OF_PROGRAMS: frozenset[NoteCode] = frozenset(
-    {"sliced", "left_behind", "uneven_runs", "first_run_slower", "memory_below", "no_cpu_time"}
+    {"sliced", "uneven_runs", "first_run_slower", "memory_below", "no_cpu_time"}
 )
 """Notes that stand below the row of a case, because its numbers are read wrong without them."""
 
@@ -27,6 +27,10 @@ OF_PROGRAMS: frozenset[NoteCode] = frozenset(
 def note_sentences(record: CaseRecord) -> tuple[str, ...]:
     """The notes of a record as sentences, in its order."""
     return tuple(note_sentence(note) for note in record.notes)
+
+
+def _and(v: Mapping[str, Any]) -> str:
+    return " and ".join(v["sides"])
 
 
 def _budget_spent(v: Mapping[str, Any]) -> str:
@@ -89,11 +93,6 @@ def _memory_below(v: Mapping[str, Any]) -> str:
     )
 
 
-def _left_behind(v: Mapping[str, Any]) -> str:
-    what, ended = ("a process", "it was") if v["processes"] == 1 else (f"{v['processes']} processes", "they were")
-    return f"{v['side']} left {what} behind in {v['pairs']} of {v['of']} pairs; {ended} ended with it"
-
-
 def _uneven_runs(v: Mapping[str, Any]) -> str:
     times = f"{format_time(v['s'])} of CPU time, the others {format_time(v['rest_s'])}"
     return f"{v['runs']} of {v['of']} runs of {v['side']} take {times}: not every run does the same work"
@@ -114,6 +113,25 @@ def _unequal_gpu_work(v: Mapping[str, Any]) -> str:
     return f"the sides gave the GPU unequal work: {'; '.join(parts)}; check that both compute the same"
 
 
+def _unverified(v: Mapping[str, Any]) -> str:
+    """What strict mode refuses, and the line to write."""
+    code = v["code"]
+    return f"not verified (strict): {_SENTENCES[code](v)}; {_REMEDIES[code]}"
+
+
+def _because(v: Mapping[str, Any]) -> str:
+    return f" ({v['reason']})" if v["reason"] else ""
+
+
+_REMEDIES = {
+    "inputs_undeclared": 'name them, inputs=lambda: {...}, or say why not, fixed_inputs="...", in the Workload',
+    "inputs_fixed": 'redraw them, redraw=..., or say why not, fixed_inputs="...", in the Workload',
+    "outputs_unpoisoned": 'say why not, kept_outputs="...", in the Workload',
+    "latencies_reported": 'say how it takes them, latency_source="...", in the Workload',
+    "stragglers": "the program must end what it starts",
+}
+"""What satisfies strict mode."""
+_PHASES = {"set_up": "in set-up", "prepare": "a step in prepare()", "outputs": "a call in outputs()"}
 _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "verdict_reached": lambda v: f"every verdict was reached at {v['pairs']} pairs",
     "narrow_enough": lambda v: (
@@ -156,8 +174,32 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"sliced: the programs took turns of {format_time(v['slice_s'])} on one core; time is what each ran or waited "
         "in its own turns, without what it queued for the core"
     ),
-    "left_behind": _left_behind,
     "uneven_runs": _uneven_runs,
     "first_run_slower": _first_run_slower,
+    "work_in_outputs": lambda v: (
+        f"outputs() of {v['side']} takes {format_time(v['seconds'])} longer right after a step than when it is called "
+        f"again, on other sides {format_time(v['other_s'])}: it finishes work of the step, which is not in the time"
+    ),
+    "time_outside": lambda v: (
+        f"{v['side']} spends {format_time(v['own_s'])} {_PHASES[v['phase']]}, {v['base']} {format_time(v['base_s'])}: "
+        "not in the time"
+    ),
+    "cpu_time_same": lambda v: (
+        f"CPU time per step did not fall as the time did: from {format_time(v['before_cpu_s'])} to "
+        f"{format_time(v['after_cpu_s'])}, while the time fell from {format_time(v['before_s'])} to "
+        f"{format_time(v['after_s'])}; {v['side']} uses more CPUs at once, or works outside of its timed steps"
+    ),
+    "inputs_undeclared": lambda v: (
+        f"the inputs of {_and(v)} have no names, so that every audit ran on those of the rounds{_because(v)}"
+    ),
+    "inputs_fixed": lambda v: (
+        f"audits of {_and(v)} met the same {', '.join(v['inputs'])} every time: not redrawn{_because(v)}"
+    ),
+    "outputs_unpoisoned": lambda v: f"outputs of {_and(v)} are not overwritten before audits{_because(v)}",
+    "latencies_reported": lambda v: (
+        f"latencies are what the code of {_and(v)} reports: nothing checks them{_because(v)}"
+    ),
+    "stragglers": lambda v: f"processes that {_and(v)} started still ran when it had ended",
+    "unverified": _unverified,
     "text": lambda v: str(v["text"]),
 }

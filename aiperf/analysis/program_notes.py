@@ -31,7 +31,7 @@ def program_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
         return ()
     sides = [side.name for side in case.sides]
     runs = {name: [run for pair in used if (run := side_run(pair, name))] for name in sides}
-    found = [_sliced(runs), *(_left_behind(name, runs[name]) for name in sides)]
+    found = [_sliced(runs)]
     excess = {name: _first_excess(name, used, runs[name]) for name in sides}
     for name in sides:
         own, others = excess[name], [excess[other] for other in sides if other != name and excess[other]]
@@ -44,13 +44,6 @@ def program_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
 def _sliced(runs: dict[str, list[SideRun]]) -> Note | None:
     slices = next((run.facts.get("slice_s") for own in runs.values() for run in own), None)
     return Note("sliced", {"slice_s": slices}) if slices else None
-
-
-def _left_behind(side: str, runs: Sequence[SideRun]) -> Note | None:
-    left = [run.facts.get("stragglers", 0) for run in runs]
-    if not sum(left):
-        return None
-    return Note("left_behind", {"side": side, "processes": sum(left), "pairs": sum(map(bool, left)), "of": len(left)})
 
 
 def _cpu_times(side: str, pairs: Sequence[Pair]) -> list[float]:

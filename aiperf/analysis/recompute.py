@@ -14,7 +14,9 @@ from aiperf.analysis.fresh import fresh_note
 from aiperf.analysis.limits import PeakRate, binding, impossible, limits
 from aiperf.analysis.metrics import DEFAULT_METRIC, MEMORY, case_metrics
 from aiperf.analysis.outliers import two_groups
+from aiperf.analysis.outside import outputs_fault
 from aiperf.analysis.pairs import has_metric, log_ratios, reading, side_run, valid
+from aiperf.analysis.unverified import refused, unverified_notes
 from aiperf.analysis.verdict import Fault, decide
 from aiperf.analysis.witness import hidden_note
 from aiperf.records import Case, CaseRecord, CheckResult, Limit, Note, Pair, Result
@@ -42,6 +44,7 @@ def recompute(
         scale=scale,
         provisional=provisional,
         peaks={x.peak_name: PeakRate(x.peak, x.unit) for x in record.limits},
+        strict=record.strict,
     )
 
 
@@ -56,22 +59,27 @@ def conclude(
     scale: float = 1.0,
     provisional: bool = False,
     peaks: Peaks | None = None,
+    strict: bool = False,
 ) -> tuple[Result, ...]:
     """Every result of a case: primary, time, what else the pairs hold; each ladder step also against the previous.
 
     ``delta`` is the threshold asked for and ``tau`` the noise between sessions; ``width`` and ``scale`` as in
-    ``compare``. Raises ComparisonError when no pair counts or the primary metric is missing or zero somewhere; other
-    metrics are left out then.
+    ``compare``; ``strict`` refuses what could not be checked and has no reason. Raises ComparisonError when no pair
+    counts or the primary metric is missing or zero somewhere; other metrics are left out then.
     """
     threshold, primary = effective_threshold(delta, tau), case.measure.metric
     found = _all_limits(case, pairs, peaks or {})
     notes = against_sides(case, pairs)
 
-    def fault_of(*sides: str) -> Fault | None:
-        """The first that holds: a side is wrong, its time cannot be what the work took, no machine is so fast."""
+    unverified = unverified_notes(pairs, case) if strict else ()
+
+    def fault_of(*sides: str, metric: str) -> Fault | None:
+        """The first that holds: a side is wrong, its time cannot be what the work took, no machine is so fast, strict
+        mode refuses it."""
         wrong = failed_check(pairs, sides=sides)
         note = next((note for note in notes if note.values["side"] in sides), None)
-        return wrong or note or impossible([x for x in found if x.side in sides])
+        beyond = impossible([x for x in found if x.side in sides])
+        return wrong or note or beyond or refused(unverified, sides=sides, metric=metric)
 
     results = []
     for side, against in comparisons(case):
@@ -86,7 +94,7 @@ def conclude(
                 comparison,
                 threshold=threshold,
                 unsteady_share=unsteady_share(pairs, sides=(side, against)) if declared.steady else 0.0,
-                fault=fault_of(side, against),
+                fault=fault_of(side, against, metric=metric),
                 two_groups=declared.is_time and two_groups(d, o),
                 provisional=provisional,
                 expect=case.expect if metric == primary and against == case.sides[0].name else "",
@@ -136,7 +144,7 @@ def failed_check(pairs: Sequence[Pair], *, sides: Sequence[str]) -> CheckResult 
 
 def against_sides(case: Case, pairs: Sequence[Pair]) -> tuple[Note, ...]:
     """What recorded times say against a side, by which its comparisons are invalid, in the case's order."""
-    rules = (reuse_note, fresh_note, hidden_note)
+    rules = (reuse_note, fresh_note, hidden_note, outputs_fault)
     found = (rule(pairs, case, side.name) for rule in rules for side in case.sides)
     return tuple(note for note in found if note is not None)
 

@@ -50,8 +50,12 @@ class Reason(StrEnum):
     """invalid: a side loses most of its advantage on inputs that it meets for the first time."""
     HIDDEN_TIME = "hidden_time"
     """invalid: by the clock of aiperf's own process the turns of a side last longer than its readings."""
+    WORK_IN_OUTPUTS = "work_in_outputs"
+    """invalid: a side's outputs() finishes work that its steps left."""
     BEYOND_LIMIT = "beyond_limit"
     """invalid: a side would have been faster than this host can be."""
+    UNVERIFIED = "unverified"
+    """invalid, in strict mode: something of a side could not be checked, and its workload gives no reason."""
 
 
 def statistical_word(low: float, high: float, *, threshold: float) -> Word:

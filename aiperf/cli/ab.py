@@ -30,6 +30,7 @@ from aiperf.cli.options import (
     ResultsOption,
     ResumeOption,
     SeedOption,
+    StrictOption,
     TimeoutOption,
     make_settings,
     time_of,
@@ -89,6 +90,7 @@ def ab(
     pin: PinOption = "auto",
     timeout: TimeoutOption = "",
     host_check: HostCheckOption = HostCheck.warn,
+    strict: StrictOption = None,
     quiet: QuietOption = False,
     columns: ColumnsOption = "",
     cost: CostOption = "",
@@ -102,6 +104,7 @@ def ab(
             precision=precision, results=results, seed=seed, pin=pin, timeout=timeout, slicing=_slicing(slice_)
         )
         settings = _adjusted(settings, delta=delta, budget=budget, energy="energy" in wanted)
+        settings = replace(settings, strict=bool(strict))
         programs = Programs(before, after, env_before, env_after, same_output=same_output, gpus=gpus, asked=asked)
         began = time.monotonic()
         outcome = run_ab(

@@ -32,6 +32,7 @@ from aiperf.cli.options import (
     QuietOption,
     ResultsOption,
     SeedOption,
+    StrictOption,
     TimeoutOption,
     axis_values,
     make_settings,
@@ -123,6 +124,7 @@ def gate(
     peaks: PeaksOption = True,
     timeout: TimeoutOption = "",
     host_check: HostCheckOption = HostCheck.warn,
+    strict: StrictOption = None,
     quiet: QuietOption = False,
     ci_files: CiPaths = MappingProxyType({}),
 ) -> None:
@@ -142,9 +144,11 @@ def gate(
             "on_inconclusive": on_inconclusive, "baseline": baseline,
         }  # fmt: skip
         asked = _config(load_gate(config), given, absolute=absolute)
+        asked = asked if strict is None else replace(asked, strict=strict)
         settings = make_settings(
             precision=asked.precision, results=results, budget=budget, seed=seed, pin=pin, peaks=peaks, timeout=timeout
         )
+        settings = replace(settings, strict=asked.strict)
         wanted = _gate(asked, selectors, axis_values(only), settings, quiet=quiet, host_check=host_check)
         if dry_run:
             check_gate(wanted)

@@ -54,6 +54,12 @@ PinOption = Annotated[
 PeaksOption = Annotated[
     bool, typer.Option("--peaks/--no-peaks", help="Measure peaks that are not stored for this host yet.")
 ]
+StrictOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--strict/--no-strict", help="Invalid where something could not be checked and no reason is given (gate: on)."
+    ),
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress.")]
 ColumnsOption = Annotated[
     str,

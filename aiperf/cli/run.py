@@ -37,6 +37,7 @@ from aiperf.cli.options import (
     ResumeOption,
     SeedOption,
     ShardOption,
+    StrictOption,
     TimeoutOption,
     axis_values,
     in_results,
@@ -97,6 +98,7 @@ def run(
     timeout: TimeoutOption = "",
     host_check: HostCheckOption = HostCheck.warn,
     profilers: _Profilers = "",
+    strict: StrictOption = None,
     quiet: QuietOption = False,
     every_metric: EveryMetricOption = False,
     columns: ColumnsOption = "",
@@ -114,7 +116,8 @@ def run(
         settings = make_settings(
             precision=precision, results=results, budget=budget, seed=seed, pin=pin, peaks=peaks, timeout=timeout
         )
-        settings = replace(settings, energy_seconds=ENERGY_SECONDS if "energy" in wanted else 0.0)
+        energy_seconds = ENERGY_SECONDS if "energy" in wanted else 0.0
+        settings = replace(settings, energy_seconds=energy_seconds, strict=bool(strict))
         asked = _asked(selectors, chosen_suite, settings, only=only, shard=shard, profilers=profilers, resume=resume)
         began = time.monotonic()
         if dry_run:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from time import monotonic, time
@@ -22,7 +22,7 @@ from aiperf.launch.gang import Gang
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.judge import JudgeProcess
 from aiperf.launch.phase_seconds import Spent
-from aiperf.launch.rank_replies import far_memory, gang_usage, strays, sum_known
+from aiperf.launch.rank_replies import far_memory, gang_coverage, gang_phases, gang_usage, strays, sum_known
 from aiperf.launch.rounds import Played, fresh_seeds, plan_audits, play_rounds, witness
 from aiperf.launch.setup import pattern_of, setup_request
 from aiperf.launch.sides import Started, rank_cpus, start_cpus
@@ -39,7 +39,7 @@ from aiperf.protocol.messages import (
     SummaryRequest,
     WorkerRequest,
 )
-from aiperf.records import CheckResult, EnergyReading, Incident, Pair, Sample, Side, SideRun, Warmup
+from aiperf.records import CheckResult, EnergyReading, Incident, Pair, PhaseTime, Sample, Side, SideRun, Warmup
 from aiperf.settings import Settings
 
 SETTING_UP, CHECKING = "set-up phase", "check phase"
@@ -285,6 +285,8 @@ class _Session:
             again_s=played.fresh[name].again if name in played.fresh else (),
             facts={**facts[0], **commit_facts(self._sides[name])},
             usage=gang_usage([reply.usage for reply in replies]),
+            phases=gang_phases(replies),
+            coverage=gang_coverage(replies),
         )
 
     def _save(self, names: tuple[str, ...], gangs: Mapping[str, Gang], *, leaving: bool) -> None:
@@ -346,7 +348,12 @@ class _Session:
             self._worker_s += gang.busy_s
             gang.begin_close()
         for gang in gangs:
+            busy = gang.busy_s
             gang.end_close(self._settings.limits.close)
+            took, sides = gang.busy_s - busy, [name for name, own in launched.gangs.items() if own is gang]
+            # Of sides that share a process, nobody knows whose it is.
+            for run in (self._runs[name] for name in sides if len(sides) == 1):
+                self._runs[run.side] = replace(run, phases={**run.phases, "close": PhaseTime(1, took, took)})
 
 
 def work_differs(want: Mapping[str, Any], got: Mapping[str, Any], names: tuple[str, str]) -> str:

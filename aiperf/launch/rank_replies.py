@@ -6,11 +6,13 @@ What must not live here: asking for them (gang.py), and what a pair does with th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from aiperf.host.placement import format_cpus
 from aiperf.protocol.checking import CompareReply
-from aiperf.records import CheckResult, Incident
+from aiperf.protocol.messages import SummaryReply
+from aiperf.records import CheckResult, Coverage, Incident, PhaseTime
 
 _NEAR_SHARE = 0.9
 """Share of a rank's own pages that should lie on the NUMA nodes of the CPUs that it is bound to."""
@@ -69,6 +71,23 @@ def sum_known(values: Sequence[int | None]) -> int | None:
     """Over the ranks; None where one has no value."""
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
+
+
+def gang_phases(ranks: Sequence[SummaryReply]) -> dict[str, PhaseTime]:
+    """Of each function the calls of the rank that they took longest."""
+    names = dict.fromkeys(name for rank in ranks for name in rank.phases)
+    by_rank = {name: [rank.phases[name] for rank in ranks if name in rank.phases] for name in names}
+    return {name: max(found, key=lambda phase: phase.seconds) for name, found in by_rank.items()}
+
+
+def gang_coverage(ranks: Sequence[SummaryReply]) -> Coverage | None:
+    """Rank 0's, with what was the same in every audit of any rank; None where a rank had no audit."""
+    found = [rank.coverage for rank in ranks if rank.coverage is not None]
+    if len(found) < len(ranks):
+        return None
+    fixed = [each.fixed for each in found if each.fixed is not None]
+    names = tuple(dict.fromkeys(name for rank in fixed for name in rank))
+    return replace(found[0], fixed=names if len(fixed) == len(found) else None)
 
 
 def gang_usage(ranks: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -71,6 +71,8 @@ class GateConfig:
     absolute: bool = False
     """Hold values, not ratios, against the baseline."""
     precision: str = "standard"
+    strict: bool = True
+    """Whether what could not be checked, and has no reason, makes a verdict invalid."""
     on_inconclusive: OnInconclusive = "warn"
     confirm: bool = True
     """Measure what looks worse again in a fresh session; without it nothing can fail as a regression."""
@@ -102,6 +104,7 @@ def gate_command(config: GateConfig, case: Case, *, base: str, seed: int) -> str
         words += ["--against", base, *(["--head", config.head] if config.head else [])]
         words += ["--build", config.build] if config.build else []
     words += ["--side", config.side] if config.side else []
+    words += [] if config.strict else ["--no-strict"]
     return shlex.join([*words, "--precision", config.precision, "--seed", str(seed)])
 
 
@@ -119,6 +122,7 @@ class _GateReader(KeyReader):
                 "baseline": self._path,
                 "absolute": self._bool,
                 "precision": self._precision,
+                "strict": self._bool,
                 "on_inconclusive": self._on_inconclusive,
                 "confirm": self._bool,
                 "metrics": self._metrics,

@@ -1,7 +1,7 @@
 """The messages between aiperf and its workers, one dataclass each.
 
 What must not live here: how they are written (wire.py), what either end does with them, the messages of the check
-(checking.py), imports but Python's own.
+(checking.py), imports but Python's own and reported.py.
 
 A worker sends ``ReadyReply`` first. Then it answers each request, in order, with the reply that the request's class
 names, with ``SkipReply`` or with ``FailureReply``.
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
 
 from aiperf.protocol.claims import AuditClaims
+from aiperf.protocol.reported import Coverage, PhaseTime
 
 Clock = Literal["auto", "device", "wall", "gpu"]
 """gpu: of programs, what the GPU's own activity records say, beside the wall time."""
@@ -209,6 +210,10 @@ class SummaryReply(WorkerReply):
     facts: dict[str, Any]
     usage: dict[str, float]
     """Sums over the side's turns, from getrusage(2), and ``iterations``."""
+    phases: dict[str, PhaseTime] = field(default_factory=dict)
+    """Function of the workload -> its calls outside the timed iterations (worker/phase_times.py)."""
+    coverage: Coverage | None = None
+    """What its audits reach; None before the first."""
     peak_bytes: int | None
     peak_gpu_bytes: int | None
     replaced: tuple[str, ...] = ()

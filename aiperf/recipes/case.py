@@ -192,6 +192,7 @@ def refresh(state: CaseProgress) -> None:
             scale=state.noise.scale,
             provisional=state.settings.precision.provisional,
             peaks=state.peaks,
+            strict=state.settings.strict,
         )
 
 

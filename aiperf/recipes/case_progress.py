@@ -12,9 +12,11 @@ from datetime import UTC, datetime
 from aiperf.analysis.drift import drift_note, drifts
 from aiperf.analysis.invariants import invariant_notes
 from aiperf.analysis.limits import PeakRate
+from aiperf.analysis.outside import cpu_time_notes, phase_notes
 from aiperf.analysis.pairs import latency_notes
 from aiperf.analysis.program_notes import program_notes
 from aiperf.analysis.recompute import case_limits
+from aiperf.analysis.unverified import unverified_notes
 from aiperf.records import Case, CaseRecord, Failure, Note, Pair, Result
 from aiperf.settings import Settings
 
@@ -94,6 +96,7 @@ def to_record(state: CaseProgress) -> CaseRecord:
         alpha=state.settings.precision.alpha,
         width=state.settings.precision.width,
         scale=state.noise.scale,
+        strict=state.settings.strict,
         precision=state.settings.precision.name,
         seed=state.seed,
         host_id=state.host_id,
@@ -113,6 +116,8 @@ def _notes(state: CaseProgress) -> tuple[Note, ...]:
         *latency_notes(state.pairs, state.case),
         *program_notes(state.pairs, state.case),
     )
+    outside = (*phase_notes(state.pairs, state.case), *cpu_time_notes(state.pairs, state.case, state.results))
+    built = (*built, *outside, *unverified_notes(state.pairs, state.case))
     return tuple(note for note in (state.ending, *moved, *built) if note is not None)
 
 

@@ -6,6 +6,7 @@ Times are seconds, sizes bytes, ratios plain numbers; None means "not measured",
 
 from aiperf.protocol.claims import OutputChange
 from aiperf.protocol.messages import Cache, Check, Clock, Isolation, Measure, PrimaryMetric, Statistic
+from aiperf.protocol.reported import Coverage, PhaseTime
 from aiperf.records.asked import Case, Needs, ProgramMetric, Side, Signature, Skip
 from aiperf.records.concluded import Better, Comparison, Limit, Result, Summary, Verdict, Word
 from aiperf.records.finding import HostFinding
@@ -37,6 +38,7 @@ __all__ = [
     "CheckResult",
     "Clock",
     "Comparison",
+    "Coverage",
     "EnergyReading",
     "Failure",
     "FailureKind",
@@ -51,6 +53,7 @@ __all__ = [
     "NoteCode",
     "OutputChange",
     "Pair",
+    "PhaseTime",
     "PrimaryMetric",
     "ProgramMetric",
     "Result",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from aiperf.protocol.claims import OutputChange
+from aiperf.protocol.reported import Coverage, PhaseTime
 
 FailureKind = Literal[
     "crash", "signal", "hang", "oom_host", "oom_device", "dead_rank", "protocol", "error", "check", "store", "metric"
@@ -83,6 +84,12 @@ class SideRun:
     """The same on inputs that it had met before, written anew in the same way."""
     values: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """Programs: metric -> its value in each run, unit of the metric."""
+    phases: dict[str, PhaseTime] = field(default_factory=dict)
+    """Function of the workload (prepare, outputs, redraw, reset, latencies, close) -> its calls, which no time holds;
+    ``pending``: what ``outputs`` had to finish first (worker/phase_times.py). Gangs: the slowest rank's. Empty for
+    programs, and in records of before it was kept."""
+    coverage: Coverage | None = None
+    """What the audits of this launch could put to the test; None for programs, and in records of before it was kept."""
 
 
 @dataclass(frozen=True)

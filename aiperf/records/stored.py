@@ -63,6 +63,8 @@ class CaseRecord:
     """Half-width of the log interval at which the case would have stopped."""
     scale: float = 1.0
     """Factor on standard errors that A/A calibration asked for."""
+    strict: bool = False
+    """Whether what could not be checked, and has no reason, makes a verdict invalid."""
     precision: str = "standard"
     seed: int = 0
     replicate: str = "launch pair"

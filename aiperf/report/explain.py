@@ -22,6 +22,7 @@ from aiperf.report.explain_clock import clock_sentences
 from aiperf.report.explain_facts import fact_sentences
 from aiperf.report.explain_gpu import gpu_sentences
 from aiperf.report.explain_host import meanwhile_sentences, placement_sentences
+from aiperf.report.explain_outside import outside_sentences
 from aiperf.report.layout.text import clean_keep, wrap
 from aiperf.report.mechanism import mechanism_sentences
 from aiperf.report.numbers import clean, format_percent, format_value
@@ -81,6 +82,7 @@ def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None =
         CaseBlock("sides", "What was run", [] if imported else side_sentences(case)),
         CaseBlock("outcome", "Outcome", outcome_sentences(record) + _last_words(record)),
         CaseBlock("measured", "How it was measured", _imported(record) if imported else _measured(record)),
+        CaseBlock("outside", "Median of a call, not in the time", outside_sentences(record)),
         CaseBlock("checks", "What was checked", [] if imported else _checks(record)),
         *(
             CaseBlock(
@@ -137,8 +139,9 @@ def reproduce_command(run: RunRecord, record: CaseRecord) -> str:
     """Give the one command that measures this case again; empty when there is none."""
     if record.status != "imported" and (not record.case.is_command or record.case.path):
         # The run's seed: each case draws its own from it.
-        gated = run.command == "gate" and record.case.sides[0].ref
+        gated = run.command == "gate" and bool(record.case.sides[0].ref)
         words = ["aiperf", *(_gate_words(record.case) if gated else ["run", _named(record.case)])]
+        words += [] if record.strict is gated else ["--strict" if record.strict else "--no-strict"]
         words += ["--precision", record.precision, *(["--seed", str(run.seed)] if run.known else [])]
         words += [word for key, value in record.case.axes.items() for word in ("--only", f"{key}={axis_text(value)}")]
         return shlex.join(words)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from aiperf.protocol.claims import AuditClaims, AuditedOutput
+from aiperf.protocol.reported import Coverage
 from aiperf.worker import arrays
 from aiperf.worker.redraw import Redraw
 from aiperf.workloads.contract import Work, Workload
@@ -56,6 +57,7 @@ class Auditor:
         self.snapshots: list[Snapshot] = []
         self._faults: list[str] = []
         self._strays: list[float] = []
+        self._drawn: list[dict[str, str]] = []
 
     def run(self, seed: int, timed: Timed, *, want_reference: bool) -> Snapshot | None:
         """One audit. A step that cannot be audited becomes a fault, not an exception, and leaves no snapshot."""
@@ -65,6 +67,7 @@ class Auditor:
             self._workload.reset()
         self.redraw(seed)
         before = self._input_digests()
+        self._drawn.append(before)
         try:
             self._poison()
             self._see_poison()
@@ -93,6 +96,25 @@ class Auditor:
             return list(self._faults)
         shortest = min(self._strays) * 1e6
         return [*self._faults, f"the device went on working for {shortest:.0f} us after the timed stream had ended"]
+
+    @property
+    def coverage(self) -> Coverage:
+        """What the audits so far could put to the test. That an input was redrawn is seen from its digests, so that it
+        does not matter by whom, or whether ``redraw`` minds its seed."""
+        workload, several = self._workload, len(self._drawn) > 1
+        first = self._drawn[0] if several else {}
+        fixed = tuple(str(name) for name, digest in first.items() if all(d[name] == digest for d in self._drawn))
+        moved = workload.redraw is not None and len({str(s.claims.outputs) for s in self.snapshots}) > 1
+        without: Literal["redrawn", "undeclared"] = "redrawn" if moved else "undeclared"
+        return Coverage(
+            inputs="declared" if self._drawn and self._drawn[0] else without,
+            fixed=fixed if several else None,
+            fixed_inputs=workload.fixed_inputs,
+            poisoned=workload.poison,
+            kept_outputs=workload.kept_outputs,
+            latencies=workload.latencies is not None,
+            latency_source=workload.latency_source,
+        )
 
     def _poison(self) -> None:
         if self._workload.poison:

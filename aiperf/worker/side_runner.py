@@ -16,6 +16,7 @@ from aiperf.worker.audit import Auditor, rehearse
 from aiperf.worker.clocks import Clock, ClockReading, DeviceClock, WallClock, quiet_interpreter
 from aiperf.worker.inject import slowed
 from aiperf.worker.load import set_up
+from aiperf.worker.phase_times import PhaseTimes
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.steady import Steadiness, WarmUpReading
 from aiperf.worker.usage import Usage, gpu_peak, used_so_far
@@ -34,9 +35,10 @@ class SideRunner:
         began = perf_counter()
         self.request = request
         self._ranges = ranges
+        self._phases = PhaseTimes()
         measure = request.measure
         with ranges.side(request.side), ranges.phase("setup"):
-            self.workload = set_up(request.call.workload, context, request.call.params)
+            self.workload = self._phases.metered(set_up(request.call.workload, context, request.call.params))
             self.clock: Clock
             if measure.clock == "device":
                 # Ranks that redo a reading on their own would call a collective a different number of times.
@@ -190,7 +192,8 @@ class SideRunner:
                 self._untimed()
             self._end_of_own_peak()
             # Of every side, though one truth would do: what it allocates counts into the peaks that are compared.
-            snapshot = self.auditor.run(request.seed, timed, want_reference=self.request.check.reference)
+            with self._phases.audit():
+                snapshot = self.auditor.run(request.seed, timed, want_reference=self.request.check.reference)
         claims = snapshot.claims if snapshot is not None else None
         return messages.AuditReply(
             wall=tuple(r.wall_s for r in taken), device=tuple(r.device_s for r in taken), claims=claims
@@ -265,6 +268,8 @@ class SideRunner:
             counters=counters,
             facts=facts,
             usage=self._usage.sums(),
+            phases=self._phases.sums(),
+            coverage=self._auditor.coverage if self._auditor is not None else None,
             peak_bytes=None,
             peak_gpu_bytes=None,
         )

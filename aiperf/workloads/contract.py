@@ -70,6 +70,9 @@ class Workload:
     """The arrays that step reads and must leave unchanged. The harness redraws float ones in place for an audit."""
     redraw: Callable[[int], object] | None = None
     """Redraw the inputs in place from a seed, when scaled normal noise would not do. Equal seeds, equal inputs."""
+    fixed_inputs: str = ""
+    """Why audits meet inputs that are not, or not all, redrawn: ``reads a file that set-up wrote``. Shown with the
+    result, which ``--strict`` refuses without it; so are the two reasons below."""
     reset: Callable[[], None] | None = None
     """Back to the state after set-up (parameters, optimizer), before an audit; for steps with state."""
     prepare: Callable[[], None] | None = None
@@ -86,10 +89,14 @@ class Workload:
     open loop from the arrival that its schedule gave, which is drawn from the context's seed. Asked after every turn,
     outside of what is timed; what ended in warm-up and audits is thrown away, and on the device's clock also what had
     to wait for the stream to be let go (``blocking_kernel``). Their percentiles become metrics."""
+    latency_source: str = ""
+    """How ``latencies`` are taken, since nothing checks them: ``monotonic clock around each request``."""
     checks: Mapping[str, Callable[[Mapping[str, Array], Mapping[str, Array]], Outcome]] = field(default_factory=dict)
     """Named checks: (outputs of before, outputs of this side) as numpy arrays -> Outcome."""
     poison: bool = True
-    """False when overwriting the outputs would break the step (they are state); say why in the docstring."""
+    """False when overwriting the outputs would break the step (they are state)."""
+    kept_outputs: str = ""
+    """Why ``poison`` is False: ``reduced in place: the output is the state``."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What was really in force, read back: backend, transport, page kind, GDS active, registers, worker count."""
     close: Callable[[], None] | None = None

@@ -70,12 +70,12 @@ def draw_pairs(rng, *, mu, sd, position=0.005, drift=0.0, count=40, seed=0):
     return found
 
 
-def sit(rng, case, *, looks=LOOKS, seed=0, **model):
+def sit(rng, case, *, looks=LOOKS, seed=0, alpha=ALPHA, **model):
     """One session through the production path: conclude at each look, stop as next_step says. (result, stop, pairs)"""
     pairs = draw_pairs(rng, count=looks[-1], seed=seed, **model)
     done = looks[0]
     while True:
-        results = conclude(case, pairs[:done], **SETTINGS)
+        results = conclude(case, pairs[:done], **(SETTINGS | {"alpha": alpha}))
         step = next_step(
             results, looks=looks, pairs_done=done, elapsed=float(done), budget=1e6, mean_pair_seconds=1.0, width=0.01
         )

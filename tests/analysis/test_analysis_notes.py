@@ -37,6 +37,41 @@ def test_every_code_has_a_sentence() -> None:
             {"sides": ["before", "after"], "bytes": 8 * 2**20},
             "peak memory is not compared: that of before and after is below 8 MiB, the least that can be seen",
         ),
+        (
+            "time_outside",
+            {"side": "after", "phase": "prepare", "own_s": 1.8e-3, "base": "before", "base_s": 1e-4},
+            "after spends 1.80 ms a step in prepare(), before 100 µs: not in the time",
+        ),
+        (
+            "time_outside",
+            {"side": "after", "phase": "set_up", "own_s": 12.0, "base": "before", "base_s": 0.1},
+            "after spends 12.0 s in set-up, before 100 ms: not in the time",
+        ),
+        (
+            "cpu_time_same",
+            {
+                **{"side": "after", "against": "before", "before_s": 0.01, "after_s": 2e-3},
+                **{"before_cpu_s": 0.01, "after_cpu_s": 9e-3},
+            },
+            "CPU time per step did not fall as the time did: from 10.0 ms to 9.00 ms, while the time fell from 10.0 ms "
+            "to 2.00 ms; after uses more CPUs at once, or works outside of its timed steps",
+        ),
+        (
+            "inputs_fixed",
+            {"sides": ["before", "after"], "inputs": ["ids", "mask"], "reason": "the schedule is the question"},
+            "audits of before and after met the same ids, mask every time: not redrawn (the schedule is the question)",
+        ),
+        (
+            "latencies_reported",
+            {"sides": ["after"], "reason": ""},
+            "latencies are what the code of after reports: nothing checks them",
+        ),
+        ("stragglers", {"sides": ["after"], "reason": ""}, "processes that after started still ran when it had ended"),
+        (
+            "outputs_unpoisoned",
+            {"sides": ["after"], "reason": "they are state"},
+            "outputs of after are not overwritten before audits (they are state)",
+        ),
         ("text", {"text": "as another tool worded it"}, "as another tool worded it"),
     ],
 )

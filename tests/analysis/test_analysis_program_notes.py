@@ -99,10 +99,9 @@ def test_a_first_run_of_one_side_only_needs_to_stand_out_less() -> None:
     assert noted(0.13, 0.10) == []
 
 
-def test_leftovers_and_slices_are_named() -> None:
-    notes = program_notes(pairs_of(STEADY, facts={"stragglers": 2, "slice_s": 0.02}), CASE)
+def test_slices_are_named() -> None:
+    notes = program_notes(pairs_of(STEADY, facts={"slice_s": 0.02}), CASE)
     assert [note_sentence(note) for note in notes] == [
         "sliced: the programs took turns of 20.0 ms on one core; time is what each ran or waited in its own turns, "
         "without what it queued for the core",
-        "before left 6 processes behind in 3 of 3 pairs; they were ended with it",
     ]

@@ -13,6 +13,8 @@ WRONG = CheckResult(False, "after with before, 3 audits, rtol 1e-5", "y[3] is 0.
 REUSED = Note("audit_time", {"side": "after", "fresh_s": 1.2e-3, "repeated_s": 1e-4})
 REPEATED = Note("fresh_inputs", {"side": "after", "fresh_s": 1e-3, "repeated_s": 8e-4})
 HIDDEN = Note("hidden_time", {"side": "after", "turn_s": 1e-2, "hidden_s": 2.3e-3})
+PENDING = Note("work_in_outputs", {"side": "after", "seconds": 8e-3, "other_s": 1e-4})
+OPEN = Note("unverified", {"code": "inputs_undeclared", "sides": ["before", "after"], "reason": ""})
 BEYOND = Limit("after", "dram", 4.1e12, "B/s", 1.36, surely=1.31)
 
 
@@ -140,6 +142,16 @@ GOLDEN = [
         build(1.05, 1.03, 1.07), {"fault": HIDDEN}, "invalid", Reason.HIDDEN_TIME,
         "a turn of after took 10.0 ms, of which its readings do not account for 2.30 ms: "
         "they were too short, or work went on between them",
+    ),
+    (
+        build(1.05, 1.03, 1.07), {"fault": PENDING}, "invalid", Reason.WORK_IN_OUTPUTS,
+        "outputs() of after takes 8.00 ms longer right after a step than when it is called again, "
+        "on other sides 100 µs: it finishes work of the step, which is not in the time",
+    ),
+    (
+        build(1.05, 1.03, 1.07), {"fault": OPEN}, "invalid", Reason.UNVERIFIED,
+        "not verified (strict): the inputs of before and after have no names, so that every audit ran on those of the "
+        'rounds; name them, inputs=lambda: {...}, or say why not, fixed_inputs="...", in the Workload',
     ),
 ]  # fmt: skip
 

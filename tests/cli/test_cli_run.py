@@ -7,7 +7,7 @@ import io
 import json
 import os
 
-from cli_user import CALM, SCENARIO
+from cli_user import CALM, SCENARIO, WORKLOAD
 
 from aiperf.store.read import find_runs
 
@@ -75,6 +75,23 @@ def test_wrong_output_is_told_and_exits_with_5(user) -> None:
     assert "invalid" in done.out
     assert "out differs in 256 of 256 elements" in " ".join(done.out.split())
     assert user.record("wrong")["results"][0]["verdict"]["reason"] == "wrong_output"
+
+
+def test_strict_refuses_inputs_without_names_unless_the_workload_says_why(user) -> None:
+    user.write("bare.py", WORKLOAD.replace(', inputs=lambda: {"x": x}', ""))
+    bare = user.scenario("bare", workload="./bare.py:add")
+    assert user.runs(bare, "--strict").code == 5
+    assert (user.record("bare")["strict"], user.run_record()["settings"]["strict"]) == (True, True)
+    again, shown = user.types("report", "--recompute"), user.types("show", "latest", "bare")
+    assert (again.code, "1 of 1 cases the same" in again.out, "--strict" in shown.out) == (0, True, True)
+    loose = user.runs(bare)
+    assert (user.record("bare")["strict"], "not verified: inputs not named (before, after)" in loose.out) == (
+        False,
+        True,
+    )
+    user.write("bare.py", WORKLOAD.replace('inputs=lambda: {"x": x}', 'fixed_inputs="a constant"'))
+    assert "not verified" not in user.runs(bare, "--strict").out
+    assert "(a constant)" in " ".join(user.types("show", "latest", "bare").out.split())
 
 
 def test_a_failing_case_is_recorded_and_the_run_goes_on(user) -> None:

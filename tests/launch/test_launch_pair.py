@@ -29,7 +29,7 @@ from aiperf.protocol.messages import (
     WarmUpRequest,
     WorkerRequest,
 )
-from aiperf.records import Case, Check, Measure, Needs, Pair, Side, SideRun
+from aiperf.records import Case, Check, Coverage, Measure, Needs, Pair, Side, SideRun
 from aiperf.settings import Limits, Precision, Settings
 
 SIDES = Path(__file__).with_name("launch_sides.py")
@@ -516,6 +516,18 @@ def test_what_a_gang_used_is_the_sum_over_its_ranks_and_its_iterations_are_not(m
         assert run.usage["iterations"] == timed + run.reentry_iterations
     ranks = [{"iterations": 4, "minor_faults": faults} for faults in (3.0, 5.0)]
     assert rank_replies.gang_usage(ranks) == {"iterations": 4, "minor_faults": 8.0}
+
+
+@pytest.mark.parametrize("isolation", ["process", "in_process"])
+def test_a_pair_has_the_calls_outside_of_the_time_and_what_its_audits_reached(
+    measured: Measured, isolation: Any
+) -> None:
+    for run in measured(*both(), isolation=isolation).runs:
+        closed = {"close"} if isolation == "process" else set()
+        assert set(run.phases) == {"outputs", "pending", "redraw", *closed}
+        assert run.phases["outputs"].calls == PRECISION.audits
+        assert run.phases["redraw"].calls >= PRECISION.audits
+        assert run.coverage == Coverage(inputs="declared", fixed=())
 
 
 # ---- failures ------------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ def test_every_shipped_gate_loads_and_the_default_gates_time_and_memory():
         assert load_gate(path.stem).name == path.stem
     default = load_gate("default")
     assert (default.against, default.on_inconclusive, default.confirm) == ("origin/main", "warn", True)
+    assert default.strict
     assert [(rule.metric, rule.threshold) for rule in default.metrics] == [("time", None), ("peak_memory", 0.10)]
     assert default.scenarios == ()
 
@@ -41,7 +42,7 @@ def test_everything_that_a_file_may_say_is_read(gate_file, tmp_path):
         gate_file(
             "scenarios: [my-tag, ./bench/parse.yaml, '../*.yaml', near.yaml]\n"
             "baseline: base.json\nabsolute: true\nprecision: fast.yaml\nside: after\nhead: v2\nbuild: make -j4\n"
-            "on_inconclusive: fail\nconfirm: false\n"
+            "on_inconclusive: fail\nconfirm: false\nstrict: false\n"
             "metrics: {time: {threshold: 0.05}, peak_memory: {allow: {my-cache: 1.5, 'old-*': 0.2}}, user: }\n"
         )
     )
@@ -53,7 +54,7 @@ def test_everything_that_a_file_may_say_is_read(gate_file, tmp_path):
         str(folder / "near.yaml"),
     )
     assert (config.baseline, config.precision) == (str(folder / "base.json"), str(folder / "fast.yaml"))
-    assert (config.absolute, config.confirm, config.on_inconclusive) == (True, False, "fail")
+    assert (config.absolute, config.confirm, config.on_inconclusive, config.strict) == (True, False, "fail", False)
     assert (config.side, config.head, config.build) == ("after", "v2", "make -j4")
     assert config.metrics == (
         MetricRule("time", 0.05),
@@ -81,6 +82,7 @@ def test_a_file_with_three_faults_tells_all_three_by_line(gate_file):
         ("scenarios: [1.5, true]\n", "is not a text"),
         ("against: ''\n", "is not a text"),
         ("confirm: 'yes'\n", "is not true or false"),
+        ("strict: 2\n", "is not true or false"),
         ("metrics: {}\n", "is not a mapping of metrics"),
         ("metrics: [time]\n", "is not a mapping of metrics"),
         ("metrics: {time: 0.05}\n", "is not a mapping"),
@@ -123,7 +125,9 @@ def test_the_command_that_gates_a_case_again_names_what_it_was_held_against(tmp_
         "--precision standard --seed 1"
     )
     shipped = str(config_folder() / "gates" / "default.yaml")
-    held = GateConfig("default", shipped, baseline=str(tmp_path / "b.json"), absolute=True, precision="quick")
+    held = GateConfig(
+        "default", shipped, baseline=str(tmp_path / "b.json"), absolute=True, precision="quick", strict=False
+    )
     assert gate_command(held, case, base="", seed=0) == (
-        "aiperf gate s.yaml --only n=1 --baseline b.json --absolute --precision quick --seed 0"
+        "aiperf gate s.yaml --only n=1 --baseline b.json --absolute --no-strict --precision quick --seed 0"
     )

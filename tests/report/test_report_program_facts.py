@@ -6,6 +6,7 @@ from typing import Any
 
 from factory_of_records import make_case, make_comparison, make_pair, make_result, measured
 
+from aiperf.analysis.notes import note_sentence
 from aiperf.records import CaseRecord, Note, Side, SideRun
 from aiperf.report.program_facts import program_sentences
 from aiperf.report.views.run_rows import build_rows
@@ -51,7 +52,7 @@ def test_other_sides_and_older_records_say_nothing() -> None:
 def test_only_notes_that_change_how_the_numbers_are_read_stand_below_the_row() -> None:
     notes = (
         Note("verdict_reached", {"pairs": 6}),
-        Note("left_behind", {"side": "after", "processes": 1, "pairs": 1, "of": 6}),
+        Note("memory_below", {"sides": ["after"], "bytes": 9 << 20}),
     )
     (row,) = build_rows([record_of(FACTS, FACTS, notes=notes)]).rows
-    assert row.notes == ("after left a process behind in 1 of 6 pairs; it was ended with it",)
+    assert row.notes == (note_sentence(notes[1]),)

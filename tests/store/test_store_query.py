@@ -278,7 +278,7 @@ def test_damage_that_only_a_later_row_meets_names_the_file(tmp_path: Path, monke
     folder = write_run(tmp_path, [make_measured("a"), make_measured("b")])
     path = folder / "samples" / "b.parquet"
 
-    def spoilt(connection: Any) -> Any:
+    def spoilt(connection: Any, deadline: float) -> Any:
         import duckdb
 
         path.write_bytes(b"PAR1")

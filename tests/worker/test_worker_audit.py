@@ -6,6 +6,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from worker_made import values_of
 
+from aiperf.protocol.reported import Coverage
 from aiperf.worker import arrays
 from aiperf.worker.audit import Auditor, rehearse
 from aiperf.workloads.contract import Work, Workload
@@ -330,3 +331,44 @@ def test_what_goes_wrong_in_a_rehearsal_is_for_the_audits_to_say(x):
     rehearse(workload(lambda: None, outputs, x))
     with pytest.raises(Odd):
         audited(workload(lambda: None, outputs, x))
+
+
+def covered(given, seeds=(5, 6)):
+    return audited(given, seeds=seeds).coverage
+
+
+def test_coverage_names_the_inputs_that_every_audit_met_as_they_were(x):
+    mask, out = np.ones(100, dtype=np.int64), np.empty_like(x)
+    given = Workload(
+        lambda: np.multiply(x, mask, out=out),
+        Work(),
+        outputs=lambda: {"out": out},
+        inputs=lambda: {"x": x, "mask": mask},
+    )
+    assert covered(given).fixed == ("mask",)
+    assert covered(given, seeds=(5,)).fixed is None
+    assert covered(given).inputs == "declared"
+
+
+def test_a_redraw_that_ignores_its_seed_leaves_its_inputs_fixed(x):
+    out = np.empty_like(x)
+    assert covered(tanh_of(x, out, redraw=lambda seed: x.fill(0.5))).fixed == ("x",)
+    assert covered(tanh_of(x, out, redraw=lambda seed: x.fill(seed))).fixed == ()
+
+
+def test_inputs_without_names_count_as_redrawn_only_where_the_outputs_moved(x):
+    out = np.empty_like(x)
+    step, outputs = lambda: np.tanh(x, out=out), lambda: {"out": out}
+    assert covered(workload(step, outputs)).inputs == "undeclared"
+    counting = workload(lambda: np.add(out, 1, out=out), outputs, poison=False)
+    assert covered(counting).inputs == "undeclared", "outputs moved, but nothing redrew an input"
+    assert covered(workload(step, outputs, redraw=lambda seed: None)).inputs == "undeclared"
+    assert covered(workload(step, outputs, redraw=lambda seed: x.fill(seed))).inputs == "redrawn"
+
+
+def test_coverage_carries_the_reason_of_the_workload_and_what_it_leaves_unchecked(x):
+    out = np.empty_like(x)
+    assert covered(tanh_of(x, out)) == Coverage(fixed=())
+    told = {"fixed_inputs": "reads a file", "kept_outputs": "state", "latency_source": "clock"}
+    other = covered(tanh_of(x, out, poison=False, latencies=lambda: [], **told))
+    assert other == Coverage(fixed=(), poisoned=False, latencies=True, **told)

@@ -36,7 +36,7 @@ from aiperf.report.reasons import result_sentences
 from aiperf.report.views.cells import AFTER, BEFORE, INTERVAL, SPEEDUP
 from aiperf.report.views.run_rows import RunRow, build_rows, run_verdict_text
 
-_BLOCKS = ("measured", "checks", "mechanism", "gpu", "facts", "limits", "incidents", "findings", "book")
+_BLOCKS = ("measured", "outside", "checks", "mechanism", "gpu", "facts", "limits", "incidents", "findings", "book")
 """Blocks of ``explain`` that stand at the end of a case; the run's findings are listed once a page."""
 _METRIC_COLUMNS: tuple[TableColumn[RunRow], ...] = (
     BEFORE,

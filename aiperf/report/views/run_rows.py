@@ -12,6 +12,7 @@ from typing import Any
 from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.analysis.notes import OF_PROGRAMS, note_sentence
 from aiperf.analysis.rows import ComparisonRow, row_fields
+from aiperf.analysis.unverified import unexplained
 from aiperf.records import CaseRecord, Failure, HostFinding, Result, RunRecord
 from aiperf.records.profiled import Profile
 from aiperf.report.layout.table import Table
@@ -21,6 +22,14 @@ from aiperf.report.output_changes import change_sentences
 
 NOT_BEGUN, NO_RECORD = "not begun", "no record"
 """Status of a planned case that the run holds nothing of: it ended before the case, or its record is lost."""
+_OPEN = {
+    "inputs_undeclared": "inputs not named",
+    "inputs_fixed": "inputs not redrawn",
+    "outputs_unpoisoned": "outputs not overwritten",
+    "latencies_reported": "latencies as reported",
+    "stragglers": "processes left running",
+}
+"""Note on what could not be checked -> a few words."""
 _INTERRUPTED = "the run was interrupted before it"
 
 
@@ -46,6 +55,8 @@ class RunRow(ComparisonRow):
     """Says so where a side improved and they did not."""
     notes: tuple[str, ...] = ()
     """What the numbers of the case are, where that is not what a reader would think."""
+    unverified: str = ""
+    """What of the sides could not be checked, without a reason, in a few words."""
     findings: tuple[HostFinding, ...] = ()
     """What was found of the host that can bias the case, unfit ones first."""
 
@@ -234,6 +245,7 @@ def _result_row(record: CaseRecord, result: Result) -> RunRow:
         quality=_quality(record, result) if result.primary else "",
         changed=_changed(record, result.side) if result.primary else "",
         notes=_notes(record) if _is_last(record, result) else (),
+        unverified=_unverified(record, result) if result.primary else "",
         findings=record.findings,
     )
 
@@ -245,6 +257,13 @@ def _is_last(record: CaseRecord, result: Result) -> bool:
 
 def _notes(record: CaseRecord) -> tuple[str, ...]:
     return tuple(clean(note_sentence(note)) for note in record.notes if note.code in OF_PROGRAMS)
+
+
+def _unverified(record: CaseRecord, result: Result) -> str:
+    sides = (result.against, result.side)
+    notes = unexplained(record.notes, sides=sides, metric=result.comparison.metric)
+    about = ([side for side in sides if side in note.values["sides"]] for note in notes)
+    return "; ".join(f"{_OPEN[note.code]} ({', '.join(of)})" for note, of in zip(notes, about, strict=True))
 
 
 def _quality(record: CaseRecord, result: Result) -> str:

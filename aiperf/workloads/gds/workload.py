@@ -62,6 +62,7 @@ def read(
         # No disk peak: several requests in flight may outrun the single reader by which that peak is measured.
         work=Work(bytes=size, peaks={"h2d": float(size)}),
         outputs=lambda: {"target": target},
+        fixed_inputs="reads a file that set-up wrote for every side of the pair",
         prepare=prepare,
         counters=lambda: {"requests": float(-(-size // read_size)) if path != "pageable" else 1.0},
         facts=facts,

@@ -51,12 +51,17 @@ def _touch_held(context: Context, *, size: int, kind: str, access: str, touches:
         peaks = memory_peak("cpu", moved=size, working_set=size)
         work = Work(bytes=float(size), items=size // 8, item="elements", peaks=peaks)
     inputs = {"buffer": buffer, "index": index} if access == "random" else {"buffer": buffer}
+
+    def redraw(seed: int) -> None:
+        _fill(buffer, seed)
+        index[:] = generator(seed, "index").integers(0, len(buffer), touches)
+
     return Workload(
         step=random if access == "random" else sequential,
         work=work,
         outputs=lambda: {"out": out},
         inputs=lambda: inputs,
-        redraw=lambda seed: _fill(buffer, seed),
+        redraw=redraw,
         facts={"pages": kind, "anon_huge_bytes": page_kinds.huge_bytes(buffer)},
     )
 
@@ -133,6 +138,7 @@ def _units(asked: SimpleNamespace) -> Workload:
         redraw=pool.redraw,
         counters=lambda: pool.counts,
         latencies=pool.latencies,
+        latency_source="each worker's perf_counter around a unit",
         facts=pool.facts(),
         close=pool.close,
     )

@@ -310,7 +310,8 @@ def _all_reduce(ctx: Context, size: int, peak: str, device: str) -> Workload:
         # Work is the gang's, a peak is charged with what its busiest link carries: the same for every rank.
         work=Work(bytes=size, peaks={peak: bus}),
         outputs=lambda: {"target": target},
-        poison=False,  # reduced in place: the output is the state
+        poison=False,
+        kept_outputs="reduced in place: the output is the state",
         facts={"ranks": ctx.world_size, "backend": dist.get_backend()},
     )
 

@@ -1,0 +1,102 @@
+"""Time that a side spends where no clock reads it: set-up, prepare(), outputs(), and CPU time beside the step's.
+
+What must not live here: measuring it, wording.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+
+from aiperf.analysis.audited import FEWEST_PAIRS
+from aiperf.analysis.metrics import DEFAULT_METRIC
+from aiperf.analysis.pairs import counted, reading, side_run, side_value, valid
+from aiperf.records import Case, Note, Pair, Result, SideRun
+
+SHARE = 0.25
+"""Of the base side's step: less, moved out of the time, cannot make a verdict."""
+OUTPUTS_FLOOR_S, PREPARE_FLOOR_S, SETUP_FLOOR_S = 1e-3, 1e-4, 1.0
+"""What a call may take longer than the base side's for reasons of the host; of set-up, for compiling and imports."""
+NEAR_EMPTY_S = 20e-6
+"""Steps shorter than this use most of their CPU time on what is around them."""
+LEAST_CPU_S = 0.1
+"""CPU time of a side, all pairs together, below which the kernel's ticks are too coarse."""
+COMPUTES = 0.9
+"""Share of its time in which the base side must use a CPU: one that waits can be bettered by waiting less."""
+FELL_LESS = 1.5
+"""How much more the time must have fallen than the CPU time."""
+
+
+def outputs_fault(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
+    """The finding that ``outputs`` of ``side`` finishes work that its steps left: in every pair, the call after an
+    audited step exceeds others, and by more than on another side. None on a GPU, where a call may wait for the stream.
+    """
+    used = valid(pairs)
+    if case.needs.gpus or len(used) < FEWEST_PAIRS:
+        return None
+    own, step = _phase(used, side, "pending"), _step(used, case)
+    others = min(_phase(used, other.name, "pending") for other in case.sides if other.name != side)
+    least = min(_call(run, "pending") if (run := side_run(pair, side)) else 0.0 for pair in used)
+    if own - others <= max(OUTPUTS_FLOOR_S, SHARE * step) or least <= OUTPUTS_FLOOR_S:
+        return None
+    return Note("work_in_outputs", {"side": side, "seconds": own, "other_s": others})
+
+
+def phase_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
+    """A note on each side that spends clearly longer in set-up, ``prepare`` or ``outputs`` than the base side."""
+    used = valid(pairs)
+    if case.is_command or not used:
+        return
+    base, step = case.sides[0].name, _step(used, case)
+    steps = statistics.median(sum(s.iterations for s in counted(pair.samples, base)) for pair in used)
+    floors = {
+        "set_up": max(SETUP_FLOOR_S, SHARE * step * steps),
+        "prepare": max(PREPARE_FLOOR_S, SHARE * step),
+        "outputs": max(OUTPUTS_FLOOR_S, SHARE * step),
+    }
+    for side in (side.name for side in case.sides[1:]):
+        for phase, floor in floors.items():
+            own, other = (_phase(used, name, phase) for name in (side, base))
+            if own - other > floor:
+                yield Note("time_outside", {"side": side, "phase": phase, "own_s": own, "base": base, "base_s": other})
+
+
+def cpu_time_notes(pairs: Sequence[Pair], case: Case, results: Sequence[Result]) -> Iterator[Note]:
+    """A note where a side's time fell by much more than its CPU time, on a CPU case that neither waits nor prepares."""
+    used = valid(pairs)
+    if case.is_command or case.needs.gpus or case.measure.cache == "cold" or any(s.ranks > 1 for s in case.sides):
+        return
+    for result in (r for r in results if r.comparison.metric == DEFAULT_METRIC and r.comparison.low > 1):
+        before, after = result.comparison.before.value, result.comparison.after.value
+        base, own = (_cpu(used, name) for name in (result.against, result.side))
+        if not base or not own or min(before, after) < NEAR_EMPTY_S or base < COMPUTES * before:
+            continue
+        if before / after > FELL_LESS * base / own:
+            times = {"before_s": before, "after_s": after, "before_cpu_s": base, "after_cpu_s": own}
+            yield Note("cpu_time_same", {"side": result.side, "against": result.against, **times})
+
+
+def _cpu(pairs: Sequence[Pair], side: str) -> float:
+    """CPU seconds per step over all pairs; 0 where it is not known of each, too little, or not of steps alone."""
+    runs = [side_run(pair, side) for pair in pairs]
+    if not all(run and run.usage.get("iterations") and "prepare" not in run.phases for run in runs):
+        return 0.0
+    used = [run.usage for run in runs if run]
+    seconds = sum(each.get("user_s", 0.0) + each.get("system_s", 0.0) for each in used)
+    return seconds / sum(each["iterations"] for each in used) if seconds >= LEAST_CPU_S else 0.0
+
+
+def _step(pairs: Sequence[Pair], case: Case) -> float:
+    how, base = reading(pairs, case, metric=DEFAULT_METRIC), case.sides[0].name
+    return statistics.median(side_value(pair, base, how=how) or 0.0 for pair in pairs)
+
+
+def _phase(pairs: Sequence[Pair], side: str, phase: str) -> float:
+    """Median over pairs of the seconds of one call; 0 where there was none."""
+    of: Callable[[SideRun], float] = (lambda run: run.setup_s) if phase == "set_up" else lambda run: _call(run, phase)
+    runs = [run for pair in pairs if (run := side_run(pair, side)) is not None]
+    return statistics.median(map(of, runs)) if runs else 0.0
+
+
+def _call(run: SideRun, phase: str) -> float:
+    return run.phases[phase].call_s if phase in run.phases else 0.0

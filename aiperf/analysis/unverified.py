@@ -1,0 +1,73 @@
+"""What no audit could put to the test, with the reason that a workload gives: notes, which strict mode refuses without
+one.
+
+What must not live here: what an audit reaches (worker/audit.py), wording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from aiperf.analysis.metrics import LATENCIES
+from aiperf.analysis.pairs import side_run, valid
+from aiperf.records import Case, Coverage, Note, NoteCode, Pair
+
+UNVERIFIED = ("inputs_undeclared", "inputs_fixed", "outputs_unpoisoned", "latencies_reported", "stragglers")
+"""Codes of these notes."""
+
+
+def unverified_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
+    """One note for each thing that could not be checked: its sides, the reason given (or empty), names of inputs."""
+    found: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for side in (side.name for side in case.sides):
+        for code, reason, inputs in _of_side(valid(pairs), side):
+            found.setdefault((code, reason, inputs), []).append(side)
+    return tuple(_note(*key, sides) for key, sides in found.items())
+
+
+def refused(notes: Sequence[Note], *, sides: Sequence[str], metric: str) -> Note | None:
+    """What strict mode refuses a comparison of ``sides`` for: the first of these notes without a reason that is about
+    one of them; None where there is none."""
+    first = next(iter(unexplained(notes, sides=sides, metric=metric)), None)
+    return Note("unverified", {"code": first.code, **first.values}) if first else None
+
+
+def unexplained(notes: Sequence[Note], *, sides: Sequence[str], metric: str) -> list[Note]:
+    """Those of a case's notes that say what could not be checked of a comparison, and have no reason."""
+    about = [
+        n for n in notes if n.code in UNVERIFIED and not n.values["reason"] and set(n.values["sides"]) & set(sides)
+    ]
+    return [note for note in about if note.code != "latencies_reported" or metric in LATENCIES]
+
+
+def _note(code: Any, reason: str, inputs: tuple[str, ...], sides: list[str]) -> Note:
+    named: NoteCode = code
+    return Note(named, {"sides": sides, "reason": reason, **({"inputs": list(inputs)} if inputs else {})})
+
+
+def _of_side(pairs: Sequence[Pair], side: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """(code, reason, names of inputs) of what is open on a side in any of the pairs."""
+    runs = [run for pair in pairs if (run := side_run(pair, side)) is not None]
+    if any(run.facts.get("stragglers") for run in runs):
+        yield "stragglers", "", ()
+    covered = [run.coverage for run in runs if run.coverage is not None]
+    if covered:
+        yield from _of_coverage(covered[0], _fixed(covered))
+
+
+def _of_coverage(first: Coverage, fixed: tuple[str, ...]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    if first.inputs == "undeclared":
+        yield "inputs_undeclared", first.fixed_inputs, ()
+    if fixed:
+        yield "inputs_fixed", first.fixed_inputs, fixed
+    if not first.poisoned:
+        yield "outputs_unpoisoned", first.kept_outputs, ()
+    if first.latencies:
+        yield "latencies_reported", first.latency_source, ()
+
+
+def _fixed(covered: Sequence[Coverage]) -> tuple[str, ...]:
+    """Inputs that were fixed in every launch that can say so."""
+    known = [each.fixed for each in covered if each.fixed is not None]
+    return tuple(name for name in known[0] if all(name in fixed for fixed in known)) if known else ()

@@ -1,0 +1,40 @@
+"""What a worker reports of a side besides its times: calls outside the timed iterations, and what its audits reach.
+
+What must not live here: messages, and what any of it means for a verdict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class PhaseTime:
+    """The calls of one function of a workload that no reading of a clock holds; wall seconds."""
+
+    calls: int
+    seconds: float
+    """Of all calls together."""
+    call_s: float
+    """Of one call: the median; of ``pending`` the smallest."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Which of a side's inputs and outputs the audits of one launch could put to the test."""
+
+    inputs: Literal["declared", "redrawn", "undeclared"] = "declared"
+    """redrawn: it names no inputs, but its own ``redraw`` changed what the step computes."""
+    fixed: tuple[str, ...] | None = None
+    """Declared inputs that were the same in every audit; None where one audit alone cannot show it."""
+    fixed_inputs: str = ""
+    """Why the workload's inputs are not all redrawn, in its own words."""
+    poisoned: bool = True
+    """Whether outputs are overwritten before an audited step."""
+    kept_outputs: str = ""
+    """Why they are not, in its own words."""
+    latencies: bool = False
+    """Whether the side reports latencies, which nothing checks."""
+    latency_source: str = ""
+    """How it takes them, in its own words."""

@@ -1,0 +1,138 @@
+"""Work that is moved out of the time is found there; what honest sides spend there is not held against them."""
+
+from dataclasses import replace
+
+import pytest
+from analysis_maker import SETTINGS, make_case, make_pair, make_run
+
+from aiperf.analysis.outside import cpu_time_notes, outputs_fault, phase_notes
+from aiperf.analysis.recompute import conclude
+from aiperf.records import Note, PhaseTime
+
+
+def pairs_of(times, *, count=6, setup=None, cpu=None, **phases):
+    """Pairs whose sides take ``times``; ``phases``: name -> {side: seconds a call}; ``cpu``: {side: CPU s a step}."""
+    found = []
+    for i in range(count):
+        runs = []
+        for side in times:
+            calls = {name: by[side] for name, by in phases.items() if side in by}
+            calls = {name: s[i] if isinstance(s, tuple) else s for name, s in calls.items()}
+            spent = {name: PhaseTime(4, 4 * s, s) for name, s in calls.items()}
+            usage = {}
+            if cpu:
+                # Every tenth of a second of CPU time is one the kernel counts of the whole side.
+                usage = {"iterations": 0.5 / cpu[side], "user_s": 0.4, "system_s": 0.1}
+            runs.append(replace(make_run(side), setup_s=(setup or {}).get(side, 0.1), phases=spent, usage=usage))
+        noisy = {side: t * (1 + 1e-3 * (i * k % 3)) for k, (side, t) in enumerate(times.items(), 1)}
+        found.append(make_pair(i, noisy, rounds=4, runs=runs))
+    return found
+
+
+SLOW, FAST = {"before": 10e-3, "after": 2e-3}, {"before": 1e-3, "after": 1e-3}
+
+
+def test_outputs_that_finish_work_of_the_step_make_the_side_invalid():
+    pairs = pairs_of(SLOW, pending={"before": 1e-4, "after": 8e-3})
+    assert outputs_fault(pairs, make_case(), "after").values == {"side": "after", "seconds": 8e-3, "other_s": 1e-4}
+    assert outputs_fault(pairs, make_case(), "before") is None
+    verdict = conclude(make_case(), pairs, **SETTINGS)[0].verdict
+    assert (verdict.word, verdict.reason) == ("invalid", "work_in_outputs")
+    assert verdict.sentence == (
+        "outputs() of after takes 8.00 ms longer right after a step than when it is called again, "
+        "on other sides 100 µs: it finishes work of the step, which is not in the time"
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "pending", "gpus"),
+    [
+        pytest.param(SLOW, {"before": 1e-4, "after": 2.5e-3}, 0, id="a quarter of before's step"),
+        pytest.param(FAST, {"before": 1e-4, "after": 1.05e-3}, 0, id="below the floor"),
+        pytest.param(SLOW, {"before": 8e-3, "after": 8e-3}, 0, id="both sides alike"),
+        pytest.param(SLOW, {"before": 0.0, "after": 8e-3}, 1, id="waits for the stream"),
+        pytest.param(SLOW, {"before": 0.0, "after": (8e-3, 8e-3, 9e-4, 8e-3, 8e-3, 8e-3)}, 0, id="not every time"),
+        pytest.param(SLOW, {}, 0, id="a record of before it was kept"),
+    ],
+)
+def test_outputs_of_honest_sides_are_not_held_against_them(times, pending, gpus):
+    pairs, case = pairs_of(times, pending=pending), make_case(gpus=gpus)
+    assert [outputs_fault(pairs, case, side) for side in times] == [None, None]
+
+
+def test_in_a_ladder_only_the_side_that_works_in_outputs_is_invalid():
+    case = make_case("before", "lazy", "honest")
+    pairs = pairs_of({"before": 4e-3, "lazy": 1e-3, "honest": 2e-3}, pending={"lazy": 3e-3})
+    invalid = {(r.side, r.against): r.verdict.word == "invalid" for r in conclude(case, pairs, **SETTINGS)}
+    assert invalid == {("lazy", "before"): True, ("honest", "before"): False, ("honest", "lazy"): True}
+
+
+def test_longer_set_up_prepare_and_outputs_are_noted_with_both_values():
+    pairs = pairs_of(
+        SLOW,
+        setup={"before": 0.1, "after": 3.0},
+        prepare={"before": 1e-4, "after": 2.7e-3},
+        outputs={"before": 1e-3, "after": 4e-3},
+    )
+    base = {"side": "after", "base": "before"}
+    assert list(phase_notes(pairs, make_case())) == [
+        Note("time_outside", {**base, "phase": "set_up", "own_s": 3.0, "base_s": 0.1}),
+        Note("time_outside", {**base, "phase": "prepare", "own_s": 2.7e-3, "base_s": 1e-4}),
+        Note("time_outside", {**base, "phase": "outputs", "own_s": 4e-3, "base_s": 1e-3}),
+    ]
+
+
+def test_set_up_counts_from_a_quarter_of_what_the_measured_steps_of_before_take():
+    # 4 rounds of 10 steps: 40 s in all.
+    pairs = pairs_of({"before": 1.0, "after": 1.0}, setup={"before": 0.1, "after": 10.0})
+    assert list(phase_notes(pairs, make_case())) == []
+    assert list(phase_notes(pairs_of(FAST, setup={"before": 0.1, "after": 10.0}), make_case()))
+
+
+def test_what_is_shorter_outside_of_the_time_or_a_little_longer_is_not_noted():
+    shorter = pairs_of(SLOW, setup={"before": 9.0}, prepare={"before": 1.0}, outputs={"before": 1.0, "after": 0.1})
+    assert list(phase_notes(shorter, make_case())) == []
+    little = pairs_of(SLOW, setup={"after": 1.0}, prepare={"after": 2.4e-3}, outputs={"after": 2.4e-3})
+    assert list(phase_notes(little, make_case())) == []
+
+
+def cpu_notes(pairs, case=None):
+    case = case or make_case()
+    return list(cpu_time_notes(pairs, case, conclude(case, pairs, **SETTINGS)))
+
+
+def test_a_time_that_falls_without_its_cpu_time_is_noted():
+    (note,) = cpu_notes(pairs_of(SLOW, cpu={"before": 10e-3, "after": 9e-3}))
+    assert note.code == "cpu_time_same"
+    assert note.values["side"] == "after"
+    assert note.values["after_cpu_s"] == pytest.approx(9e-3)
+
+
+NEAR_EMPTY = {"before": 1e-4, "after": 1e-5}
+
+
+@pytest.mark.parametrize(
+    ("times", "cpu", "more", "case"),
+    [
+        pytest.param(SLOW, {"before": 10e-3, "after": 2e-3}, {}, {}, id="falls alike"),
+        pytest.param(SLOW, {"before": 10e-3, "after": 2.9e-3}, {}, {}, id="falls a little less"),
+        pytest.param(SLOW, {"before": 2e-3, "after": 2e-3}, {}, {}, id="before waited"),
+        pytest.param(NEAR_EMPTY, {"before": 1e-4, "after": 1e-4}, {}, {}, id="near-empty"),
+        pytest.param(SLOW, {"before": 10e-3, "after": 9e-3}, {"prepare": {"after": 1e-6}}, {}, id="prepares"),
+        pytest.param(SLOW, {"before": 10e-3, "after": 9e-3}, {}, {"cache": "cold"}, id="flushes"),
+        pytest.param(SLOW, {"before": 10e-3, "after": 9e-3}, {}, {"gpus": 1}, id="on a GPU"),
+        pytest.param(SLOW, None, {}, {}, id="not counted"),
+        pytest.param(FAST, {"before": 1e-3, "after": 9e-3}, {}, {}, id="not faster"),
+    ],
+)
+def test_no_note_where_cpu_time_says_nothing_or_falls_too(times, cpu, more, case):
+    assert cpu_notes(pairs_of(times, cpu=cpu, **more), make_case(**case)) == []
+
+
+def test_a_tenth_of_a_second_of_cpu_time_is_the_least_that_counts():
+    pairs = pairs_of(SLOW, cpu={"before": 10e-3, "after": 9e-3}, count=6)
+    tiny = [
+        replace(p, runs=tuple(replace(r, usage={k: v / 40 for k, v in r.usage.items()}) for r in p.runs)) for p in pairs
+    ]
+    assert cpu_notes(pairs)
+    assert cpu_notes(tiny) == []

@@ -1,0 +1,125 @@
+"""What no audit could check is noted with its reason; strict mode refuses what has none, and only what it is about."""
+
+from dataclasses import replace
+
+import pytest
+from analysis_maker import SETTINGS, make_case, make_pair, make_pairs, make_run
+
+from aiperf.analysis.recompute import conclude, recompute
+from aiperf.analysis.unverified import unexplained, unverified_notes
+from aiperf.records import CaseRecord, Coverage, Note
+
+D = [0.051, 0.043, 0.060, 0.048, 0.055, 0.039]
+
+
+def pairs_of(before=Coverage(fixed=()), after=Coverage(fixed=()), *, last=None, facts=None):  # noqa: B008
+    """Six pairs of sides covered so; ``last``: how after was covered in the last of them."""
+    runs = [replace(make_run("before"), coverage=before), replace(make_run("after"), coverage=after, facts=facts or {})]
+    pairs = make_pairs(D, runs=runs)
+    if last is not None:
+        pairs[-1] = replace(pairs[-1], runs=(runs[0], replace(runs[1], coverage=last)))
+    return pairs
+
+
+def notes_of(*args, **kwargs):
+    return list(unverified_notes(pairs_of(*args, **kwargs), make_case()))
+
+
+def test_each_thing_that_could_not_be_checked_is_a_note_on_the_sides_that_it_is_about():
+    after = Coverage(inputs="undeclared", fixed=(), poisoned=False, latencies=True)
+    assert notes_of(after=after) == [
+        Note("inputs_undeclared", {"sides": ["after"], "reason": ""}),
+        Note("outputs_unpoisoned", {"sides": ["after"], "reason": ""}),
+        Note("latencies_reported", {"sides": ["after"], "reason": ""}),
+    ]
+    assert notes_of(after=after, before=after)[0].values["sides"] == ["before", "after"]
+    assert notes_of() == []
+
+
+def test_inputs_count_as_fixed_where_every_launch_that_can_say_so_found_them_so():
+    fixed = Coverage(fixed=("ids", "mask"))
+    (note,) = notes_of(after=fixed, last=Coverage(fixed=("mask",)))
+    assert note.values == {"sides": ["after"], "reason": "", "inputs": ["mask"]}
+    assert notes_of(after=fixed, last=Coverage(fixed=None))[0].values["inputs"] == ["ids", "mask"]
+    assert notes_of(after=fixed, last=Coverage(fixed=())) == []
+    assert notes_of(after=Coverage(fixed=None)) == []
+
+
+def test_a_reason_is_carried_to_what_it_is_the_reason_of():
+    given = {"fixed_inputs": "a schedule", "kept_outputs": "state", "latency_source": "clock"}
+    after = Coverage(fixed=("ids",), poisoned=False, latencies=True, **given)
+    reasons = {note.code: note.values["reason"] for note in notes_of(after=after)}
+    assert reasons == {"inputs_fixed": "a schedule", "outputs_unpoisoned": "state", "latencies_reported": "clock"}
+    redrawn = Coverage(inputs="redrawn", fixed=(), fixed_inputs="is not needed")
+    assert notes_of(after=redrawn) == []
+
+
+def test_programs_that_leave_processes_behind_are_noted():
+    assert [note.code for note in notes_of(None, None, facts={"stragglers": 2})] == ["stragglers"]
+    assert notes_of(None, None, facts={"stragglers": 0}) == []
+
+
+def test_sides_with_reasons_of_their_own_have_notes_of_their_own():
+    one, two = Coverage(fixed=("x",), fixed_inputs="a"), Coverage(fixed=("x",), fixed_inputs="b")
+    assert [note.values["sides"] for note in notes_of(one, two)] == [["before"], ["after"]]
+
+
+FIXED = Coverage(fixed=("ids",))
+
+
+def verdict(pairs, *, strict=True):
+    return conclude(make_case(), pairs, strict=strict, **SETTINGS)[0].verdict
+
+
+def test_strict_mode_refuses_what_has_no_reason_with_the_line_to_write():
+    found = verdict(pairs_of(after=FIXED))
+    assert (found.word, found.reason) == ("invalid", "unverified")
+    assert found.sentence == (
+        "not verified (strict): audits of after met the same ids every time: not redrawn; "
+        'redraw them, redraw=..., or say why not, fixed_inputs="...", in the Workload'
+    )
+    assert verdict(pairs_of(after=FIXED), strict=False).word == "improved"
+    assert verdict(pairs_of(before=FIXED)).reason == "unverified"
+
+
+@pytest.mark.parametrize(
+    "covered",
+    [
+        pytest.param(Coverage(fixed=("ids",), fixed_inputs="the schedule is the question"), id="with a reason"),
+        pytest.param(Coverage(fixed=()), id="nothing open"),
+        pytest.param(Coverage(fixed=(), latencies=True), id="latencies, where the metric is none"),
+        pytest.param(None, id="a record of before it was kept"),
+    ],
+)
+def test_strict_mode_accepts_what_is_checked_or_explained(covered):
+    assert verdict(pairs_of(after=covered)).word == "improved"
+
+
+def test_reported_latencies_are_refused_where_a_comparison_is_about_them():
+    note = Note("latencies_reported", {"sides": ["after"], "reason": ""})
+    assert unexplained([note], sides=("after", "before"), metric="latency_p50") == [note]
+    assert unexplained([note], sides=("after", "before"), metric="time") == []
+    assert unexplained([note], sides=("third", "before"), metric="latency_p50") == []
+
+
+def test_notes_on_other_things_are_never_unexplained():
+    assert unexplained([Note("most_pairs", {"pairs": 40, "needed": None})], sides=("after",), metric="time") == []
+
+
+def test_only_comparisons_of_the_side_in_question_are_refused():
+    times = {"before": 4e-3, "tiled": 2e-3, "cluster": 1e-3}
+    runs = [replace(make_run(name), coverage=FIXED if name == "tiled" else Coverage(fixed=())) for name in times]
+    pairs = [make_pair(i, times, runs=runs) for i in range(6)]
+    found = conclude(make_case(*times), pairs, strict=True, **SETTINGS)
+    assert {(r.side, r.against): r.verdict.reason == "unverified" for r in found} == {
+        ("tiled", "before"): True,
+        ("cluster", "before"): False,
+        ("cluster", "tiled"): True,
+    }
+
+
+def test_a_stored_case_is_concluded_again_as_strictly_as_it_was():
+    pairs = pairs_of(after=FIXED)
+    record = CaseRecord(case=make_case(), status="measured", pairs=tuple(pairs), strict=True)
+    assert recompute(record, pairs, width=0.01)[0].verdict.reason == "unverified"
+    assert recompute(replace(record, strict=False), pairs, width=0.01)[0].verdict.word == "improved"

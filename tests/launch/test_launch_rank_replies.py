@@ -1,0 +1,24 @@
+"""What the ranks of a side report of it becomes one: the slowest rank's, and the least that any can vouch for."""
+
+from aiperf.launch.rank_replies import gang_coverage, gang_phases
+from aiperf.protocol.messages import SummaryReply
+from aiperf.records import Coverage, PhaseTime
+
+
+def reply(phases=None, coverage=None):
+    return SummaryReply(
+        work={}, counters={}, facts={}, usage={}, phases=phases or {}, coverage=coverage, peak_bytes=1, peak_gpu_bytes=1
+    )
+
+
+def test_of_each_phase_the_rank_counts_that_it_took_longest():
+    slow, fast = PhaseTime(2, 3.0, 1.5), PhaseTime(2, 1.0, 0.5)
+    ranks = [reply({"prepare": fast, "reset": slow}), reply({"prepare": slow}), reply({})]
+    assert gang_phases(ranks) == {"prepare": slow, "reset": slow}
+
+
+def test_an_input_is_fixed_where_any_rank_met_it_so_and_unknown_where_any_rank_cannot_say():
+    none, mask, ids = Coverage(fixed=()), Coverage(fixed=("mask",)), Coverage(fixed=("ids", "mask"))
+    assert gang_coverage([reply(coverage=each) for each in (none, mask, ids)]) == Coverage(fixed=("mask", "ids"))
+    assert gang_coverage([reply(coverage=mask), reply(coverage=Coverage())]).fixed is None
+    assert gang_coverage([reply(coverage=mask), reply()]) is None
