@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from aiperf.analysis.notes import note_sentences
-from aiperf.paths import scenario_folder
+from aiperf.paths import YAML_SUFFIXES, scenario_folder
 from aiperf.records import Case, CaseRecord, Incident, Limit, RunRecord, Side
 from aiperf.records.profiled import Profile
 from aiperf.report.book_words import row_sentences
@@ -133,7 +133,8 @@ def reproduce(run: RunRecord, record: CaseRecord) -> list[str]:
 
 def reproduce_command(run: RunRecord, record: CaseRecord) -> str:
     """Give the one command that measures this case again; empty when there is none."""
-    if record.status != "imported" and (not record.case.is_command or record.case.path):
+    by_file = record.case.path.endswith(YAML_SUFFIXES)
+    if record.status != "imported" and (by_file or not (record.case.is_command or record.case.sides[0].plain)):
         # The run's seed: each case draws its own from it.
         gated = run.command == "gate" and record.case.sides[0].ref
         words = ["aiperf", *(_gate_words(record.case) if gated else ["run", _named(record.case)])]

@@ -58,7 +58,8 @@ def _module_from(path: Path) -> Any:
         root = next(parent for parent in path.parents if not (parent / "__init__.py").is_file())
         if str(root) not in sys.path:
             sys.path.insert(0, str(root))
-        return importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
+        parts = path.relative_to(root).with_suffix("").parts
+        return importlib.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
     if path.stem in sys.modules and getattr(sys.modules[path.stem], "__file__", None) == str(path):
         return sys.modules[path.stem]
     spec = importlib.util.spec_from_file_location(path.stem, path)
