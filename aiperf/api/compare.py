@@ -5,6 +5,7 @@ What must not live here: measuring, statistics, layout.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +42,7 @@ class Compared:
     ratio: float | None
     """Time of before over time of after: above 1, after is faster. None where nothing was compared."""
     interval: tuple[float, float] | None
-    """Ends of the ratio's interval."""
+    """Ends of the ratio's interval; None where there are too few pairs for one."""
     before: float | None
     """Seconds of one call."""
     after: float | None
@@ -157,7 +158,7 @@ def compared(outcome: RunOutcome) -> Compared:
     return Compared(
         verdict=record.outcome(result),
         ratio=found.ratio,
-        interval=(found.low, found.high),
+        interval=(found.low, found.high) if found.low > 0 and math.isfinite(found.high) else None,
         before=found.before.value,
         after=found.after.value,
         reason=result.verdict.sentence,
