@@ -62,8 +62,7 @@ def resolve_workload(workload: str, *, base: Path) -> tuple[str, Path | None, st
         )  # fmt: skip
     shipped = _SHIPPED.match(workload)
     if shipped is None:
-        hint = f"Write {{command: {workload}}} for a program, or ./file.py:function." if " " in workload else _FORM
-        raise usage(f"{shown(workload)} is not a workload.", hint)
+        raise usage(f"{shown(workload)} is not a workload.", _likely(workload))
     family, function = shipped.groups()
     source = _source_of(family)
     if source is None:
@@ -73,6 +72,15 @@ def resolve_workload(workload: str, *, base: Path) -> tuple[str, Path | None, st
             nearest(family, names) or _FORM,
         )
     return workload, source, function
+
+
+def _likely(workload: str) -> str:
+    """What to write instead of something that names no function."""
+    if " " in workload:
+        return f"Write {{command: {workload}}} for a program, or ./file.py:function."
+    if workload.endswith(".py"):
+        return f"Name its function, too: {workload}:function."
+    return f"Write ./file.py:{workload}, with the file that defines it." if workload.isidentifier() else _FORM
 
 
 def families() -> list[str]:

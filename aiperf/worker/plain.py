@@ -52,7 +52,7 @@ class PlainFunction:
             work=Work(),
             outputs=self.outputs,
             inputs=self.inputs,
-            redraw=None if self._setup is None else self.make_arguments,
+            redraw=None if self._setup is None else self.redraw,
             reset=self.forget,
             poison=False,  # forget() does what can be done to returned values
             facts=self._facts,
@@ -97,6 +97,13 @@ class PlainFunction:
         else:
             own = {**own, **kwargs}
         self._args, self._kwargs = self._bound(args, own)
+
+    def redraw(self, seed: int) -> None:
+        """Other arguments, and the fact that they are not, where the set-up gives the same for every seed."""
+        before = {name: arrays.digest(array) for name, array in self.inputs().items()}
+        self.make_arguments(seed)
+        if before == {name: arrays.digest(array) for name, array in self.inputs().items()}:
+            self._facts["inputs"] = f"made by {self._call.setup.rpartition(':')[2]}, the same for every seed"
 
     def _made(self, setup: Callable[..., Any], seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         name = self._call.setup.rpartition(":")[2]

@@ -135,7 +135,14 @@ SIDES = {
         'x.yaml:3:11: workload: "./bench.py:bare": bare returns a Workload and takes no context. '
         "Write def bare(context: Context, ...) -> Workload:",
     ),
-    "not a workload": (("./bench.py:copy", "copy"), 'x.yaml:3:11: workload: "copy" is not a workload. Write ./file.py'),
+    "not a workload": (
+        ("./bench.py:copy", "copy"),
+        'x.yaml:3:11: workload: "copy" is not a workload. Write ./file.py:copy, with',
+    ),
+    "a file as a workload": (
+        ("./bench.py:copy", "./bench.py"),
+        'x.yaml:3:11: workload: "./bench.py" is not a workload. Name its function, too: ./bench.py:function.',
+    ),
     "a program as a workload": (
         ("before: {pinned: false}", "before: python a.py"),
         'x.yaml:5:9: before.workload: "python a.py" is not a workload. Write {command: python a.py} for a program, or',

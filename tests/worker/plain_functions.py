@@ -29,6 +29,10 @@ def from_the_library(count=4):
     return np.random.standard_normal(count)
 
 
+def fixed():
+    return [1.0, 2.0]
+
+
 def nothing(seed):
     SEEN.append(seed)
 

@@ -94,7 +94,9 @@ def test_an_audit_redraws_pickled_arrays_in_place(tmp_path):
 
 
 def test_a_step_that_changes_its_arguments_is_a_fault():
-    assert audited(made("in_place", "numbers"), 6).faults == ["the step changed its inputs"]
+    assert audited(made("in_place", "numbers"), 6).faults == [
+        "the step changed its inputs, which the next call meets: let it work on a copy"
+    ]
 
 
 def test_a_cached_array_shows_its_poison(monkeypatch):
@@ -120,6 +122,9 @@ def test_facts_say_what_was_returned_and_where_the_inputs_came_from(tmp_path):
     audited(workload)
     assert workload.facts == {"inputs": "made anew by numbers in audits", "returns": "list of 4 float"}
     assert made("none_needed").facts["inputs"] == "not redrawn: no setup"
+    fixed = made("scaled", "fixed")
+    audited(fixed)
+    assert fixed.facts["inputs"] == "made by fixed, the same for every seed"
 
 
 REFUSED = {
