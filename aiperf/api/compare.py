@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.api.references import Function, import_environment, reference_of
-from aiperf.errors import Exit, UserError, usage
+from aiperf.errors import CalledInWorker, Exit, UserError, usage
 from aiperf.host.read import read_host
 from aiperf.launch.watchdog import LAUNCH_VARIABLE
 from aiperf.recipes.functions import Functions, run_functions
@@ -107,7 +107,8 @@ def compare(
 
     Both are called in fresh processes, in finely alternating random rounds, and what they return is compared by value.
     Fresh processes import them by file and name, so they are functions of a module or a file, or texts such as
-    ``"mine.py:parse"`` and ``"json:loads"``. In a script, call this under ``if __name__ == "__main__":``.
+    ``"mine.py:parse"`` and ``"json:loads"``. A script that calls this is imported up to the call: functions stand above
+    it, or the call stands under ``if __name__ == "__main__":``.
 
     ``setup``: makes the arguments of both from a seed, ``def setup(seed, ...)``: a tuple holds them in order, a dict by
     name, anything else is the only one. Audits call it anew with other seeds, which shows what was cached.
@@ -119,8 +120,8 @@ def compare(
     Raises ValueError for what cannot be compared, with what to do, and KeyboardInterrupt after what was measured is
     saved.
     """
+    _refuse_in_worker()
     try:
-        refuse_in_worker("compare()")
         functions = Functions(
             reference_of(before, role="before"),
             reference_of(after, role="after"),
@@ -182,11 +183,12 @@ def settings_of(precision: str, *, threshold: float | None, budget: float | None
     return Settings(precision=level, seed=seed, results=results)
 
 
-def refuse_in_worker(what: str) -> None:
-    """Raise UserError in a process that another comparison started to import a function from."""
+def _refuse_in_worker() -> None:
+    """Raise CalledInWorker in a process that another comparison started: a script imported there ends its import here,
+    with what it defined above."""
     if LAUNCH_VARIABLE in os.environ:
-        hint = 'Put it under if __name__ == "__main__": so that importing the file does not measure.'
-        raise usage(f"{what} is called while a fresh process imports the file that calls it.", hint)
+        what = "compare() is called while a fresh process imports the file that calls it"
+        raise CalledInWorker(f'{what}. Put it under if __name__ == "__main__":')
 
 
 def worded(error: UserError) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from aiperf.errors import CalledInWorker
 from aiperf.protocol.messages import WorkloadCall
 from aiperf.worker.plain import NotAWorkload, plain_workload
 from aiperf.workloads.contract import Context, Workload
@@ -35,7 +36,12 @@ def workload_function(reference: str) -> Callable[..., Any]:
     else:
         family, _, name = reference.rpartition(".")
         module = importlib.import_module(f"aiperf.workloads.{family}.workload")
-    function = functools.reduce(getattr, name.split("."), module)
+    try:
+        function = functools.reduce(getattr, name.split("."), module)
+    except AttributeError:
+        if cut := getattr(module, "__aiperf_cut__", ""):
+            raise NotAWorkload(f"{name} is not defined above the call: {cut}") from None
+        raise
     if not callable(function):
         raise NotAWorkload(f"{reference} is {type(function).__name__}, not a function. Write def {name}(...):")
     return function
@@ -67,7 +73,11 @@ def _module_from(path: Path) -> Any:
         raise ImportError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except CalledInWorker as cut:
+        # A script that measures its own functions: those above the call are there.
+        module.__aiperf_cut__ = str(cut)  # type: ignore[attr-defined]
     return module
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import threading
@@ -87,10 +89,20 @@ def test_what_cannot_be_compared_is_a_value_error_with_what_to_do(mine, monkeypa
             aiperf.compare(**{"before": mine.loop, "after": mine.loop, **given})
 
 
-def test_a_script_that_compares_while_it_is_imported_is_told_of_the_guard(mine, monkeypatch):
-    monkeypatch.setenv("AIPERF_LAUNCH", "of a worker")
-    with pytest.raises(ValueError, match='if __name__ == "__main__"'):
-        aiperf.compare(mine.loop, mine.loop)
+def test_a_script_compares_the_functions_above_its_call_and_is_told_of_those_below(mine, monkeypatch):
+    script = (
+        "import aiperf\ndef f(n): return list(range(n))\n"
+        "print(repr(aiperf.compare(f, {after}, args=(9,), precision='fast.yaml', quiet=True)))\ndef g(n): return [n]\n"
+    )
+    said = []
+    for name, after in (("above", "f"), ("below", "'below.py:g'")):
+        Path(f"{name}.py").write_text(script.format(after=after))
+        env = {**os.environ, "PYTHONPATH": str(Path(aiperf.__file__).parents[1])}
+        done = subprocess.run([sys.executable, f"{name}.py"], capture_output=True, text=True, check=True, env=env)
+        said.append(done.stdout)
+    assert re.match(r"<aiperf (equivalent|inconclusive|improved|regressed): ", said[0]), said
+    assert "g is not defined above the call: compare() is called while" in said[1]
+    assert 'Put it under if __name__ == "__main__":' in said[1]
 
 
 def test_settings_are_those_of_a_precision_with_what_was_asked_for():
