@@ -64,6 +64,10 @@ class AiperfError(Exception):
     """Base of every error that aiperf raises on purpose."""
 
 
+class CalledInWorker(AiperfError):
+    """A script that a worker imports asked for a measurement of its own."""
+
+
 class UserError(AiperfError):
     """One or more mistakes of the user: printed without a traceback, exit code 2."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "aiperf"
 GROUND = {"errors", "units", "records", "settings", "paths", "protocol"}
-ROOMS = ("scenario", "host", "plan", "launch", "profilers", "analysis", "store", "report", "recipes", "cli")
+ROOMS = ("scenario", "host", "plan", "launch", "profilers", "analysis", "store", "report", "recipes", "api", "cli")
 """In the order in which data flows: a module imports from its own room and those before it."""
 CHILD_ROOMS = {"worker": {"worker", "workloads", "errors", "units", "protocol"}, "workloads": {"workloads"}}
 PURE = {"analysis"} | GROUND
@@ -59,7 +59,7 @@ def allowed_rooms(room: str) -> set[str]:
         return GROUND
     if room in ROOMS:
         return {*ROOMS[: ROOMS.index(room) + 1]} | GROUND
-    return CHILD_ROOMS.get(room, set() if room == "__init__" else {"cli"})
+    return CHILD_ROOMS.get(room, {"api"} if room == "__init__" else {"cli"})
 
 
 def roots(names: set[str]) -> set[str]:
@@ -158,7 +158,8 @@ def test_no_module_imports_itself_through_others() -> None:
 
 
 def test_the_parent_process_loads_no_library_of_a_side() -> None:
-    commands = sorted(f"aiperf.cli.{path.stem}" for path in (PACKAGE / "cli").glob("*.py") if path.stem != "__init__")
+    doors = (path for room in ("cli", "api") for path in (PACKAGE / room).glob("*.py") if path.stem != "__init__")
+    commands = sorted(f"aiperf.{path.parent.name}.{path.stem}" for path in doors)
     assert len(commands) > 15
     code = (
         f"import sys, {', '.join(commands)}; "

@@ -35,7 +35,7 @@ COMMANDS = {
     "ab": _Entry("ab", "ab", "Compare two programs: wall, user and system time, and peak memory."),
     "list": _Entry("list", "list_command", "List scenarios, suites, workloads or counters."),
     "show": _Entry("show", "show", "Explain a scenario with its latest measurement, a workload, or a verdict."),
-    "new": _Entry("new", "new", "Create a small working scenario and workload to edit."),
+    "new": _Entry("new", "new", "Create a small working scenario and its two functions to edit."),
     "report": _Entry("report", "report", "Print a stored run as a table or HTML page."),
     "profile": _Entry("profile", "profile", "Run both sides under profilers and compare their counters."),
     "clean": _Entry("clean", "clean", "Remove raw profiler reports and caches."),

@@ -16,9 +16,12 @@ from aiperf.scenario.scaffold import scaffold
 def new(
     name: Annotated[str, typer.Argument(help="Name of the new scenario.")],
     folder: Annotated[Path, typer.Option("--folder", help="Folder to write to.")] = Path("."),
+    full: Annotated[
+        bool, typer.Option("--full", help="Write a workload: work and limits, reference, GPU sizes; not two functions.")
+    ] = False,
 ) -> None:
-    """Create a small working scenario and workload to edit."""
-    written = scaffold(name, folder)
+    """Create a small working scenario and the two functions that it compares, to edit."""
+    written = scaffold(name, folder, full=full)
     for path in written:
         print(f"wrote {path}")
     print(f"next: aiperf run {written[0] if '/' in str(written[0]) else './' + str(written[0])}")

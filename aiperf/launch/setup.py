@@ -47,7 +47,7 @@ def pattern_of(case: Case, side: str, *, seed: int) -> int:
 
 def call_of(side: Side) -> WorkloadCall:
     """The workload of a side and its parameters."""
-    return WorkloadCall(side.workload, side.params)
+    return WorkloadCall(side.workload, side.params, side.plain, side.setup, side.setup_params, arguments=side.arguments)
 
 
 def device_of(case: Case) -> str:

@@ -95,10 +95,14 @@ def _side(scenario: Scenario, spec: SideSpec, point: Mapping[str, Any], *, on_gp
     swept = _swept(scenario, point)
     layers = [scenario.shared, *([scenario.gpu] if on_gpu and scenario.gpu else []), swept, spec.own]
     values = _beside(_merged(layer.params for layer in layers), scenario.path.parent)
+    own, made = _shared_out(spec, values)
     return Side(
         name=spec.name,
         workload=spec.workload,
-        params=bind(spec.signature, values) if spec.signature else {},
+        params=bind(spec.signature, own) if spec.signature else {},
+        plain=spec.signature.plain if spec.signature else False,
+        setup=spec.setup,
+        setup_params=bind(spec.setup_signature, made) if spec.setup_signature else {},
         env=dict(_merged(layer.env for layer in layers)),
         ranks=next((layer.ranks for layer in reversed(layers) if layer.ranks is not None), 1),
         python=next((layer.python for layer in reversed(layers) if layer.python), ""),
@@ -106,6 +110,15 @@ def _side(scenario: Scenario, spec: SideSpec, point: Mapping[str, Any], *, on_gp
         command=spec.command,
         metrics=spec.metrics,
     )
+
+
+def _shared_out(spec: SideSpec, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values that a side's function takes, and those of its set-up; a name that both have goes to both."""
+    if spec.setup_signature is None or spec.signature is None:
+        return dict(values), {}
+    made = {k: v for k, v in values.items() if k in spec.setup_signature.parameters}
+    own = {k: v for k, v in values.items() if k in spec.signature.parameters or k not in made}
+    return own, made
 
 
 def _beside(params: Mapping[str, Any], folder: Path) -> dict[str, Any]:

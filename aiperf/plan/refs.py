@@ -6,7 +6,7 @@ What must not live here: git, and starting anything.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,10 @@ def at_checkout(side: Side, *, repo: Path, checkout: Path, base: Path | None = N
     of_checkout = {COMMIT_VARIABLE: commit} | ({REPOSITORY_VARIABLE: str(repo)} if checkout != repo else {})
     moved = replace(
         side,
-        workload=_workload(side, move),
-        params={key: move(value) if isinstance(value, str) else value for key, value in side.params.items()},
+        workload=_workload(side.workload, move),
+        setup=_workload(side.setup, move),
+        params=_moved(side.params, move),
+        setup_params=_moved(side.setup_params, move),
         command=tuple(_argument(word, base, repo, move) for word in side.command),
         folder=str(folder),
         env={**side.env, "PYTHONPATH": _python_path(side, checkout, move), **of_checkout},
@@ -86,9 +88,13 @@ def _in_environment(path: Path, repo: Path) -> bool:
     return any((p / "pyvenv.cfg").is_file() for p in (path, *path.parents) if p.is_relative_to(repo))
 
 
-def _workload(side: Side, move: _Move) -> str:
-    path, colon, function = side.workload.rpartition(":")
-    return f"{move(path)}:{function}" if colon else side.workload
+def _workload(workload: str, move: _Move) -> str:
+    path, colon, function = workload.rpartition(":")
+    return f"{move(path)}:{function}" if colon else workload
+
+
+def _moved(params: Mapping[str, Any], move: _Move) -> dict[str, Any]:
+    return {key: move(value) if isinstance(value, str) else value for key, value in params.items()}
 
 
 def _argument(word: str, base: Path, repo: Path, move: _Move) -> str:

@@ -188,10 +188,8 @@ class _SuiteReader(KeyReader):
                 "duration": self._duration,
             }
         )
-        for key in ("title", "duration"):
-            if key not in data:
-                hint = f"Write duration: {NOT_MEASURED}, until it was." if key == "duration" else "Say what it is for."
-                self.fault((), f"{key} is missing.", hint)
+        if "title" not in data:
+            values["title"] = self.document.path.stem
         if not any(data.get(key) for key in ("scenarios", "book", "lanes")):
             self.fault((), "it selects nothing.", "Write scenarios: [name, tag, ...], book: [ch07] or lanes: [cpu].")
         return Suite(self.document.path.stem, **{"title": "", **values})

@@ -78,8 +78,15 @@ class WorkloadCall:
     """A workload function and the parameters that a side calls it with."""
 
     workload: str
-    """``family.function``, or ``/path/file.py:function``."""
+    """``family.function``, ``/path/file.py:function`` or ``module:function``."""
     params: dict[str, Any] = field(default_factory=dict)
+    plain: bool = False
+    """A plain function: each call is a step, and what it returns the output."""
+    setup: str = ""
+    """Function that makes the arguments of a plain one from a seed."""
+    setup_params: dict[str, Any] = field(default_factory=dict)
+    arguments: str = ""
+    """File of pickled arguments, (positional, by name), for ``setup`` or else for the plain function."""
 
 
 # ---- replies ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from aiperf.analysis.limits import PeakRate, is_beyond
 from aiperf.analysis.pairs import lacks_primary_metric
-from aiperf.analysis.recompute import case_limits, conclude
+from aiperf.analysis.recompute import case_limits, comparisons, conclude, failed_check
 from aiperf.analysis.stopping import Continue, Stop, next_look, next_step, out_of_reach
 from aiperf.errors import AiperfError, UserError, system_words
 from aiperf.launch.gang import LaunchFailed, LaunchSkipped
@@ -119,6 +119,7 @@ def advance(
         finally:
             state.seconds += time.monotonic() - began
         _judge_voids(state)
+        _judge_faults(state)
         pair_done(state)
 
 
@@ -141,6 +142,15 @@ def _judge_voids(state: CaseProgress) -> None:
     if voids > max(_FEWEST_VOIDS, _VOID_SHARE * len(state.pairs)):
         state.stop = "unfit"
         state.ending = Note("voided", {"voids": voids, "pairs": len(state.pairs)})
+
+
+def _judge_faults(state: CaseProgress) -> None:
+    """End a case whose every comparison has a failed check: no later pair can make it valid."""
+    if state.done or not state.valid:
+        return
+    if all(failed_check(state.pairs, sides=sides) for sides in comparisons(state.case)):
+        refresh(state)
+        state.stop, state.ending = "verdict", Note("verdict_reached", {"pairs": state.valid})
 
 
 def look(state: CaseProgress, *, budget: float) -> None:

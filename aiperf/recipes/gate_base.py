@@ -198,7 +198,7 @@ def _files_of(case: Case, name: str, repo: Path) -> list[Path]:
     What git ignores is no source: a build makes it.
     """
     side = _gated(case, name)
-    words = side.command or (side.workload.rpartition(":")[0],)
+    words = side.command or (side.workload.rpartition(":")[0], side.setup.rpartition(":")[0])
     found = [Path(case.path).parent / word for word in words if word]
     inside = [p.resolve() for p in found if p.is_file() and p.resolve().is_relative_to(repo.resolve())]
     paths = [p.relative_to(repo.resolve()) for p in inside]
@@ -213,10 +213,10 @@ def _gated(case: Case, name: str) -> Side:
 def _lacked(case: Case, name: str, commits: Commits, path: Path) -> str:
     """What the workload's file at base lacks for the call that the gated side makes; empty when nothing, or unknown."""
     side = _gated(case, name)
-    if side.command:
+    if side.command or not side.workload.startswith(f"{commits.repo / path}:"):
         return ""
     text = git(commits.repo, "show", f"{commits.base}:{path.as_posix()}")
-    found = lacking(text, side.workload.rpartition(":")[2], side.params)
+    found = lacking(text, side.workload.rpartition(":")[2], side.params, plain=side.plain)
     return f"{found} in {path}" if found else ""
 
 

@@ -39,9 +39,13 @@ class Signature:
     """The parameters of a workload function, read from its source without importing it."""
 
     parameters: dict[str, str]
-    """Name -> annotation text, keyword parameters only (the context is left out)."""
+    """Name -> annotation text; of a workload keyword parameters only (the context is left out)."""
     defaults: dict[str, Any]
     doc: str = ""
+    plain: bool = False
+    """A plain function, whose call is the step, and not one that makes a Workload."""
+    open: bool = False
+    """It may take parameters that its source does not show."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,17 @@ class Side:
     name: str
     """before, after, or a ladder step's name."""
     workload: str = ""
-    """``family.function`` of aiperf.workloads, or ``/abs/path.py:function``; empty for a command."""
+    """``family.function`` of aiperf.workloads, ``/abs/path.py:function`` or ``module:function``; a command has none."""
     params: dict[str, Any] = field(default_factory=dict)
     """Typed values: sizes already bytes, times already seconds."""
+    plain: bool = False
+    """The workload is a plain function: each call is a step, and what it returns the output."""
+    setup: str = ""
+    """Function that makes the arguments of a plain one from a seed, written as ``workload``; empty without one."""
+    setup_params: dict[str, Any] = field(default_factory=dict)
+    """Typed values for ``setup``."""
+    arguments: str = ""
+    """File of pickled arguments, (positional, by name), for ``setup`` or else for the plain function."""
     env: dict[str, str] = field(default_factory=dict)
     ranks: int = 1
     python: str = ""

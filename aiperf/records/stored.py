@@ -22,8 +22,8 @@ SCHEMA_VERSION = 3
 ``imported``; later, with a default, so that a record without it reads on: ``CaseRecord.findings``,
 ``Limit.surely``, ``held`` in ``SideRun.work``, ``Measure.headline``. 3: keys renamed (store/migrate.py)."""
 
-RunCommand = Literal["run", "ab", "gate", "profile", "calibrate", "import", ""]
-"""The command of aiperf that made a run; empty where no one command did."""
+RunCommand = Literal["run", "ab", "gate", "profile", "calibrate", "import", "python", ""]
+"""The command of aiperf that made a run, ``python`` for a program; empty where no one command did."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from aiperf.analysis.notes import note_sentences
-from aiperf.paths import scenario_folder
+from aiperf.paths import YAML_SUFFIXES, scenario_folder
 from aiperf.records import Case, CaseRecord, Incident, Limit, RunRecord, Side
 from aiperf.records.profiled import Profile
 from aiperf.report.book_words import row_sentences
@@ -137,7 +137,8 @@ def reproduce(run: RunRecord, record: CaseRecord) -> list[str]:
 
 def reproduce_command(run: RunRecord, record: CaseRecord) -> str:
     """Give the one command that measures this case again; empty when there is none."""
-    if record.status != "imported" and (not record.case.is_command or record.case.path):
+    by_file = record.case.path.endswith(YAML_SUFFIXES)
+    if record.status != "imported" and (by_file or not (record.case.is_command or record.case.sides[0].plain)):
         # The run's seed: each case draws its own from it.
         gated = run.command == "gate" and bool(record.case.sides[0].ref)
         words = ["aiperf", *(_gate_words(record.case) if gated else ["run", _named(record.case)])]
@@ -163,11 +164,18 @@ def _view(side: Side, case: Case) -> dict[str, Any]:
     """Everything a side may differ in; swept values as the user wrote them."""
     shared = {k for k in side.params if len({value_text(s.params.get(k)) for s in case.sides}) == 1}
     params = {k: case.axes.get(k, v) if k in shared else v for k, v in side.params.items()}
-    view: dict[str, Any] = {**params, **{f"env {k}": v for k, v in side.env.items()}}
+    view: dict[str, Any] = {**params, **_of_setup(side, case), **{f"env {k}": v for k, v in side.env.items()}}
     if side.ranks != 1 or any(s.ranks != 1 for s in case.sides):
         view["ranks"] = side.ranks
     view |= {key: value for key, value in (("python", side.python), ("ref", side.ref)) if value}
     return view
+
+
+def _of_setup(side: Side, case: Case) -> dict[str, Any]:
+    """The function that makes the arguments, and what it is given."""
+    if not side.setup:
+        return {}
+    return {**{name: case.axes.get(name, value) for name, value in side.setup_params.items()}, "setup": side.setup}
 
 
 def outcome_sentences(record: CaseRecord) -> list[str]:
@@ -250,6 +258,9 @@ def _checks(record: CaseRecord) -> list[str]:
     if not record.pairs:
         return []
     said = [check_sentence(record.case.check)]
+    if any(side.plain for side in record.case.sides) and record.case.check.kind in ("bitwise", "tolerance"):
+        exact = "" if record.case.check.kind == "bitwise" else ": floats within the tolerance, all else exactly"
+        said.append(f"What each call returned was compared by value{exact}.")
     checks = [c for p in record.pairs if not p.void for c in p.checks]
     for compared in dict.fromkeys(c.compared for c in checks):
         same = [c for c in checks if c.compared == compared]

@@ -23,8 +23,8 @@ _WORDS = {
     "str": ("text", "texts"),
     "Any": ("anything", "anything"),
 }
-_LISTS = ("list", "tuple", "Sequence")
-_MAPPINGS = ("dict", "Mapping")
+LISTS = ("list", "tuple", "Sequence")
+MAPPINGS = ("dict", "Mapping")
 _BARE = re.compile(r"(?!(?:true|false|null)\Z)[A-Za-z_][\w./+-]*(?::[\w./+-]+)*\Z", re.IGNORECASE)
 """Text that YAML reads as text without quotes, wherever it stands."""
 
@@ -100,8 +100,8 @@ def written(value: Any, annotation: str) -> str:
 def _inner(annotation: str) -> str:
     """Annotation of what a list or a mapping holds."""
     for option in options_of(tree_of(annotation)):
-        if name_of(option) in (*_LISTS, *_MAPPINGS) and (parts := parts_of(option)):
-            return ast.unparse(parts[-1] if name_of(option) in _MAPPINGS else parts[0])
+        if name_of(option) in (*LISTS, *MAPPINGS) and (parts := parts_of(option)):
+            return ast.unparse(parts[-1] if name_of(option) in MAPPINGS else parts[0])
     return "Any"
 
 
@@ -136,10 +136,10 @@ def _kind(node: ast.expr, many: int) -> str:
         return f"one of {', '.join(written(value, 'Any') for value in _listed(node))}"
     if name == "tuple" and len(parts) > 1 and not _is_open(parts):
         return f"{('list', 'lists')[many]} of {len(parts)}: {', '.join(_said(part, 0) for part in parts)}"
-    if name in _LISTS:
+    if name in LISTS:
         of = f" of {_said(parts[0], 1)}" if parts and name_of(parts[0]) != "Any" else ""
         return f"{('list', 'lists')[many]}{of}"
-    if name in _MAPPINGS:
+    if name in MAPPINGS:
         to = f" to {_said(parts[1], 1)}" if len(parts) == 2 and name_of(parts[1]) != "Any" else ""
         return f"{('mapping', 'mappings')[many]}{to}"
     return _WORDS[name][many] if name in _WORDS else ast.unparse(node)

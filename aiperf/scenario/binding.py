@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aiperf.records import Signature
-from aiperf.scenario.annotation import name_of, parts_of, tree_of
+from aiperf.scenario.annotation import LISTS, MAPPINGS, in_words, name_of, parts_of, tree_of
 from aiperf.scenario.wording import allowed, nearest, shown
 from aiperf.units import InvalidValue, parse_size, parse_time
 
@@ -30,7 +30,7 @@ def entry_annotation(annotation: str) -> str | None:
     node = tree_of(annotation)
     if name_of(node) in ("Any", ""):
         return "Any"
-    if name_of(node) not in ("dict", "Mapping"):
+    if name_of(node) not in MAPPINGS:
         return None
     parts = parts_of(node)
     return ast.unparse(parts[1]) if len(parts) == 2 else "Any"
@@ -44,9 +44,9 @@ def missing(signature: Signature, given: set[str]) -> list[str]:
 def bind(signature: Signature, values: dict[str, Any]) -> dict[str, Any]:
     """Typed values of one side. Raises InvalidValue for a name or value that the signature does not allow."""
     for name in values:
-        if name not in signature.parameters:
+        if name not in signature.parameters and not signature.open:
             raise InvalidValue(f"{shown(name)} is not a parameter; allowed: {allowed(signature.parameters)}.")
-    return {name: convert(value, signature.parameters[name]) for name, value in values.items()}
+    return {name: convert(value, signature.parameters.get(name, "Any")) for name, value in values.items()}
 
 
 def _convert(value: Any, node: ast.expr) -> Any:
@@ -61,7 +61,7 @@ def _convert(value: Any, node: ast.expr) -> Any:
         raise InvalidValue("null is not a value.", "Write one, or remove the key.")
     if name == "Literal":
         return _literal(value, [p.value for p in parts_of(node) if isinstance(p, ast.Constant)])
-    if name in ("list", "tuple", "Sequence", "dict", "Mapping"):
+    if name in (*LISTS, *MAPPINGS):
         return _container(value, name, parts_of(node))
     return _PLAIN[name](value) if name in _PLAIN else value
 
@@ -69,13 +69,21 @@ def _convert(value: Any, node: ast.expr) -> Any:
 def _union(value: Any, options: list[ast.expr]) -> Any:
     if value is None and any(isinstance(o, ast.Constant) and o.value is None for o in options):
         return None
-    problem: InvalidValue | None = None
+    problems: dict[str, InvalidValue] = {}
     for option in options:
         try:
             return _convert(value, option)
         except InvalidValue as error:
-            problem = problem or error
-    raise problem or InvalidValue(f"{shown(value)} is not allowed.")
+            problems[name_of(option)] = error
+    # What a list or a mapping holds is wrong, where one of them is allowed; else the value as a whole.
+    inside = LISTS if isinstance(value, list) else MAPPINGS if isinstance(value, dict) else ()
+    if near := next((problem for name, problem in problems.items() if name in inside), None):
+        raise near
+    named = [option for option in options if not (isinstance(option, ast.Constant) and option.value is None)]
+    if len(named) == 1 or not isinstance(value, list | dict):
+        raise next(iter(problems.values()))
+    words = in_words(" | ".join(ast.unparse(option) for option in options))
+    raise InvalidValue(f"{shown(value)} is not allowed; allowed: {words}.", "Write one of them.")
 
 
 def _none(value: Any) -> None:
@@ -94,7 +102,7 @@ def _literal(value: Any, options: list[Any]) -> Any:
 
 
 def _container(value: Any, name: str, parts: list[ast.expr]) -> Any:
-    if name in ("dict", "Mapping"):
+    if name in MAPPINGS:
         if not isinstance(value, dict):
             raise InvalidValue(f"{shown(value)} is not a mapping.", "Write {key: value}.")
         return {k: _convert(v, parts[1]) for k, v in value.items()} if len(parts) == 2 else value

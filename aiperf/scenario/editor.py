@@ -13,6 +13,8 @@ from aiperf.paths import config_folder
 from aiperf.scenario.schema import ScenarioFile
 
 _CHECK_WORDS = {"enum": ["bitwise", "tolerance"]}
+_NAME = {"type": "string", "minLength": 1}
+_SIDE = {"$ref": "#/$defs/SideFile"}
 _ROW = {"type": "string", "minLength": 1}
 
 
@@ -29,7 +31,13 @@ def json_schema() -> dict[str, Any]:
         "anyOf": [_CHECK_WORDS, {"$ref": "#/$defs/CheckFile"}],
     }
     schema["properties"]["book"]["items"] = {"anyOf": [_ROW, {"$ref": "#/$defs/CitationFile"}]}
-    schema["oneOf"] = [{"required": ["after"]}, {"required": ["ladder"]}]
+    for key in ("before", "after"):
+        text = schema["properties"][key].get("description", "")
+        schema["properties"][key] = {"description": text, "anyOf": [_NAME, _SIDE]}
+    steps = schema["properties"]["ladder"]["patternProperties"]
+    steps |= {pattern: {"anyOf": [_NAME, _SIDE]} for pattern in steps}
+    alone = {"required": ["workload"], "not": {"anyOf": [{"required": [key]} for key in ("before", "after", "ladder")]}}
+    schema["oneOf"] = [{"required": ["before", "after"]}, {"required": ["before", "ladder"]}, alone]
     _strip(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "aiperf scenario", **_rest(schema)}
 

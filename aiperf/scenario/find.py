@@ -15,8 +15,9 @@ from typing import Any
 from aiperf.errors import Fault, UserError
 from aiperf.paths import YAML_SUFFIXES, scenario_folder
 from aiperf.scenario.citations import Citation, citations
-from aiperf.scenario.document import Document, read_document
+from aiperf.scenario.document import Document
 from aiperf.scenario.outline import outline
+from aiperf.scenario.short_forms import read_scenario
 from aiperf.scenario.wording import allowed, closest, shown_path
 
 
@@ -160,7 +161,7 @@ def _clashes(paths: list[Path]) -> list[Fault]:
 
 def _listing(path: Path) -> Listing:
     try:
-        document = read_document(path)
+        document = read_scenario(path)
     except UserError as error:
         return Listing(path.stem, path, problem=str(error))
     data = document.data

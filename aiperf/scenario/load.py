@@ -17,13 +17,14 @@ from pydantic import ValidationError
 from aiperf.errors import Fault, UserError
 from aiperf.records import Check, Measure, Needs
 from aiperf.scenario.citations import citations
-from aiperf.scenario.document import Document, KeyPath, read_document
+from aiperf.scenario.document import Document, KeyPath
 from aiperf.scenario.model import Layer, Scenario, SideSpec
 from aiperf.scenario.outline import Outline, outline
 from aiperf.scenario.parameters import Resolved, parameter_faults, resolve_all
 from aiperf.scenario.program_metrics import DEFAULT_GPU_METRIC, side_metrics
 from aiperf.scenario.rules import check_kind, rule_faults
 from aiperf.scenario.schema import RESERVED, ScenarioFile, SharedFile, SideFile
+from aiperf.scenario.short_forms import read_scenario
 from aiperf.scenario.translate import schema_faults
 from aiperf.scenario.wording import arranged
 
@@ -33,7 +34,7 @@ def load_scenario(path: Path) -> Scenario:
 
     Raises UserError with every fault of the file, by line: YAML, keys, types, units, rules, workload parameters.
     """
-    document = read_document(path)
+    document = read_scenario(path)
     parts = outline(document)
     faults: list[Fault] = []
     file = None
@@ -89,7 +90,7 @@ def _scenario(
         path=document.path.resolve(),
         hash=_hash({key: value for key, value in document.data.items() if key not in _PROSE}),
         whole_hash=_hash(document.data),
-        title=file.title,
+        title=file.title or document.path.stem,
         why=file.why,
         sides=tuple(_side(document, path, side, resolved.get(path)) for path, side in sides.items()),
         book=tuple(cited.row for cited in file.book),
@@ -127,6 +128,8 @@ def _side(document: Document, path: KeyPath, side: SideFile, resolved: Resolved 
         own=_layer(document, path, side),
         workload=resolved.name if resolved else "",
         signature=resolved.signature if resolved else None,
+        setup=resolved.setup if resolved else "",
+        setup_signature=resolved.setup_signature if resolved else None,
         command=side.command,
         metrics=side_metrics(document.data, side.metrics),
     )

@@ -38,6 +38,9 @@ class SideSpec:
     """Full name; empty for a command."""
     signature: Signature | None = None
     """None for a command."""
+    setup: str = ""
+    """Full name of the function that makes a plain workload's arguments; empty without one."""
+    setup_signature: Signature | None = None
     command: tuple[str, ...] = ()
     metrics: tuple[ProgramMetric, ...] = ()
 

@@ -6,11 +6,11 @@ What must not live here: reading signatures, merging values.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from aiperf.errors import Fault, UserError
+from aiperf.errors import Fault, UserError, usage
 from aiperf.records import Signature
 from aiperf.scenario.binding import convert, entry_annotation, missing
 from aiperf.scenario.document import Document, KeyPath
@@ -19,6 +19,9 @@ from aiperf.scenario.schema import RESERVED
 from aiperf.scenario.signature import read_signature, resolve_workload
 from aiperf.scenario.wording import allowed, dotted, nearest, shown
 from aiperf.units import InvalidValue
+
+SEED = "seed"
+"""What a set-up function calls the parameter that gets the seed."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +33,30 @@ class Resolved:
     text: str
     """As the file has it."""
     signature: Signature
+    setup: str = ""
+    """Full name of the function that makes the arguments; empty without one."""
+    setup_signature: Signature | None = None
+    """Without the seed."""
+
+    @property
+    def takes(self) -> Signature:
+        """What a scenario may give to the workload and its set-up together; the latter may give any of the former."""
+        if self.setup_signature is None:
+            return self.signature
+        own, made = self.signature, self.setup_signature
+        return Signature(
+            {**own.parameters, **made.parameters},
+            {**dict.fromkeys(own.parameters), **own.defaults, **made.defaults},
+            plain=True,
+            open=own.open or made.open,
+        )
 
 
 def resolve_all(document: Document, parts: Outline) -> tuple[dict[KeyPath, Resolved], list[Fault]]:
     """The workload of every side that is no command, by the side's path, and what is wrong with them."""
     found: dict[KeyPath, Resolved] = {}
     faults: list[Fault] = []
+    setup = document.data.get("setup")
     for side in parts.sides:
         at = (*side.path, "workload") if "workload" in side.data else ("workload",)
         text = side.data.get("workload", document.data.get("workload"))
@@ -43,6 +64,9 @@ def resolve_all(document: Document, parts: Outline) -> tuple[dict[KeyPath, Resol
             continue
         try:
             found[side.path] = _resolve(text, document.path.parent)
+            at = ("setup",)
+            if isinstance(setup, str) and setup:
+                found[side.path] = _with_setup(found[side.path], setup, document.path.parent)
         except UserError as error:
             faults += [document.fault(at, f"{dotted(at)}: {f.what}", f.hint) for f in error.faults]
     return found, faults
@@ -50,6 +74,22 @@ def resolve_all(document: Document, parts: Outline) -> tuple[dict[KeyPath, Resol
 
 def _resolve(text: str, base: Path) -> Resolved:
     return Resolved(resolve_workload(text, base=base)[0], text, read_signature(text, base=base))
+
+
+def _with_setup(workload: Resolved, text: str, base: Path) -> Resolved:
+    if not workload.signature.plain:
+        hint = "Leave setup out: it makes the arguments of plain functions."
+        raise usage(f"{workload.text} is given a context and makes its inputs itself.", hint)
+    signature = read_signature(text, base=base)
+    if not signature.plain:
+        name = text.rpartition(":")[2]
+        raise usage(f"{shown(text)} makes a Workload, not arguments.", f"Write def {name}(seed, ...): return text")
+    known = {name: kind for name, kind in signature.parameters.items() if name != SEED}
+    return replace(
+        workload,
+        setup=resolve_workload(text, base=base)[0],
+        setup_signature=replace(signature, parameters=known),
+    )
 
 
 def parameter_faults(document: Document, parts: Outline, resolved: Mapping[KeyPath, Resolved]) -> list[Fault]:
@@ -80,7 +120,7 @@ def _block(
         is_axis = swept is not None and key in swept
         if head(key) in RESERVED and swept is not None:
             continue
-        annotation = _annotation(workload.signature, key if is_axis else "", key)
+        annotation = _annotation(workload.takes, key if is_axis else "", key)
         if annotation is None:
             yield (*path, key), _unknown(document, workload, (*path, key), key)
         elif is_axis and isinstance(value, list):
@@ -91,6 +131,8 @@ def _block(
 
 
 def _annotation(signature: Signature, axis: str, key: str) -> str | None:
+    if signature.open and head(key) not in signature.parameters:
+        return "Any"
     if not axis or not entry(axis):
         return signature.parameters.get(key)
     whole = signature.parameters.get(head(axis))
@@ -98,7 +140,7 @@ def _annotation(signature: Signature, axis: str, key: str) -> str | None:
 
 
 def _unknown(document: Document, workload: Resolved, at: KeyPath, key: str) -> Fault:
-    names = list(workload.signature.parameters)
+    names = list(workload.takes.parameters)
     if entry(key) and head(key) in names:
         what = f"{dotted(at)}: {head(key)} of {workload.text} is not a mapping, it has no entries."
         return document.fault(at, what, f"Sweep {head(key)} itself.", key=True)
@@ -118,18 +160,28 @@ def _value(document: Document, at: KeyPath, value: Any, annotation: str) -> Iter
 
 def _missing(document: Document, parts: Outline, known: list[tuple[RawSide, Resolved]]) -> Iterator[Fault]:
     shared = {*parts.params, *(head(k) for k in parts.axes), *(parts.gpu if parts.gpus_needed else ())}
-    lacking = {side.path: missing(r.signature, {*shared, *side.data}) for side, r in known}
+    lacking = {side.path: missing(r.takes, {*shared, *side.data}) for side, r in known}
     common: set[str] = set()
     if known and len({r.name for _, r in known}) == 1:
         common = set.intersection(*(set(names) for names in lacking.values()))
     if common:
         what = f"workload: {known[0][1].text} needs {_sentence(sorted(common))} not given."
-        yield document.fault(("workload",), what, "Write it in params, or in each side.")
+        yield document.fault(("workload",), what, _giving(known[0][1], "each side"))
     for side, workload in known:
         names = [n for n in lacking[side.path] if n not in common]
         if names:
             what = f"{dotted(side.path)}: {workload.text} needs {_sentence(names)} not given."
-            yield document.fault(side.path, what, "Write it in params, or in this side.", key=True)
+            yield document.fault(side.path, what, _giving(workload, "this side"), key=True)
+
+
+def _giving(workload: Resolved, side: str) -> str:
+    """How a missing argument is given."""
+    if not workload.signature.plain or workload.setup:
+        return f"Write it in params, or in {side}."
+    return (
+        "Write setup: ./file.py:function (it makes the arguments from a seed), or params: {...}; a function that "
+        "makes a Workload takes context first."
+    )
 
 
 def _sentence(names: list[str]) -> str:

@@ -19,6 +19,7 @@ from aiperf.scenario.text import axis_text
 from aiperf.scenario.wording import allowed, dotted, nearest, shown
 
 MAX_CASES = 1000
+_LIKE = "./file.py:function, or {key: value} with what differs."
 
 
 def rule_faults(document: Document, parts: Outline) -> list[Fault]:
@@ -27,6 +28,7 @@ def rule_faults(document: Document, parts: Outline) -> list[Fault]:
         _sides,
         _commands,
         _workloads,
+        _setup,
         _interpreters,
         _axes,
         _gpu,
@@ -44,8 +46,10 @@ def _sides(document: Document, parts: Outline) -> Iterator[Fault]:
     data = document.data
     if "after" in data and "ladder" in data:
         yield document.fault(("ladder",), "after and ladder are both given.", "Keep one of the two.", key=True)
-    elif "after" not in data and "ladder" not in data:
-        yield document.fault((), "after is missing.", "Write after: with what differs, or ladder: with named steps.")
+    elif "before" not in data and ("after" in data or "ladder" in data):
+        yield document.fault((), "before is missing.", f"Write before: {_LIKE}")
+    elif "before" in data and "after" not in data and "ladder" not in data:
+        yield document.fault((), "after is missing.", f"Write after: {_LIKE}")
     ladder = data.get("ladder")
     if isinstance(ladder, dict):
         for name in {"before", "after"} & set(ladder):
@@ -78,10 +82,20 @@ def _commands(document: Document, parts: Outline) -> Iterator[Fault]:
 def _workloads(document: Document, parts: Outline) -> Iterator[Fault]:
     if "workload" in document.data:
         return
+    if not any(key in document.data for key in ("before", "after", "ladder")):
+        hint = "Write workload: ./file.py:function, and with before: and after: what differs."
+        yield document.fault((), "workload is missing.", hint)
+        return
     lacking = [s for s in parts.sides if not s.is_command and "workload" not in s.data]
     if lacking and not any(s.is_command for s in parts.sides):
         hint = "Write workload: family.function, workload: ./file.py:function, or give every side a command."
         yield document.fault((), "workload is missing.", hint)
+
+
+def _setup(document: Document, parts: Outline) -> Iterator[Fault]:
+    if "setup" in document.data and any(s.is_command for s in parts.sides):
+        what = "setup makes the arguments of functions; a command gets none."
+        yield document.fault(("setup",), what, "Write them into the command.", key=True)
 
 
 def _interpreters(document: Document, parts: Outline) -> Iterator[Fault]:
@@ -220,7 +234,11 @@ def _measure(document: Document, parts: Outline) -> Iterator[Fault]:
 def _same(document: Document, parts: Outline) -> Iterator[Fault]:
     if document.data.get("expect") == "equivalent" or "ladder" in document.data:
         return
-    if len(parts.sides) == 2 and parts.sides[0].data == parts.sides[1].data:
+    if ("after",) not in document.keys:
+        if "expect" in document.data and "before" in document.data:
+            what = f"expect: {shown(document.data['expect'])} of a workload alone, which is held against itself."
+            yield document.fault(("expect",), what, "Write equivalent, or leave it out.")
+    elif len(parts.sides) == 2 and parts.sides[0].data == parts.sides[1].data:
         hint = "State what differs; or write expect: equivalent to compare a side with itself."
         yield document.fault(("after",), "after is the same as before.", hint, key=True)
 

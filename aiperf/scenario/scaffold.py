@@ -12,6 +12,37 @@ from aiperf.errors import Fault, UserError, usage
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
 
+_SHORT_SCENARIO = """\
+# Is after faster than before, and do both return the same? Run it:  aiperf run ./{name}.yaml
+before: ./{name}.py:by_row
+after: ./{name}.py:whole
+setup: ./{name}.py:matrix         # makes the arguments of both, untimed, from a seed
+axes: {{rows: [1024, 8192]}}      # one case for each value; params: {{columns: 64}} gives one value to both
+
+# What else it may say (aiperf new NAME --full writes one that says more, with work and limits):
+# check: {{rtol: 1e-5}}           # how close floats must be; all else is compared exactly
+# expect: equivalent            # what you think will come out: improved (default), equivalent or regressed
+"""
+
+_SHORT_CODE = '''\
+"""The functions that {name}.yaml compares. Each call is timed; what it returns is compared by value."""
+
+import numpy as np
+
+
+def matrix(seed, *, rows: int = 1024, columns: int = 256):
+    """The argument of both; a tuple would hold several, a dict would give them by name."""
+    return np.random.default_rng(seed).standard_normal((rows, columns))
+
+
+def by_row(matrix):
+    return np.array([np.sqrt(np.square(row).sum()) for row in matrix])
+
+
+def whole(matrix):
+    return np.sqrt(np.square(matrix).sum(axis=1))
+'''
+
 _SCENARIO = """\
 # One before/after question. Run it:  aiperf run ./{name}.yaml
 title: Norms of rows, one row at a time against all at once   # what is compared
@@ -82,8 +113,9 @@ def row_norms(
 '''
 
 
-def scaffold(name: str, folder: Path) -> list[Path]:
-    """Write ``NAME.yaml`` and ``NAME.py`` into ``folder``, which is made when it is missing.
+def scaffold(name: str, folder: Path, *, full: bool = False) -> list[Path]:
+    """Write ``NAME.yaml`` and ``NAME.py`` into ``folder``, which is made when it is missing: two plain functions, or
+    with ``full`` a workload.
 
     Raises UserError for a name that is none, and when a file is already there or cannot be written.
     """
@@ -91,7 +123,8 @@ def scaffold(name: str, folder: Path) -> list[Path]:
     if not _NAME.match(stem):
         hint = "Use letters, digits, - and _, e.g. my-pair; the folder is given apart."
         raise usage(f'"{name}" is not a name for a scenario.', hint)
-    texts = {folder / f"{stem}.yaml": _SCENARIO, folder / f"{stem}.py": _WORKLOAD}
+    scenario, code = (_SCENARIO, _WORKLOAD) if full else (_SHORT_SCENARIO, _SHORT_CODE)
+    texts = {folder / f"{stem}.yaml": scenario, folder / f"{stem}.py": code}
     taken = [p for p in texts if p.exists()]
     if taken:
         raise UserError(

@@ -168,7 +168,7 @@ class SideFile(SharedFile):
     """One side: parameters of the workload that differ, and how it is started."""
 
     workload: Text = ""
-    """Workload of this side alone: family.function, or ./file.py:function."""
+    """Workload of this side alone: family.function, ./file.py:function or module:function."""
     command: Command = ()
     """A whole program, timed from start to exit; started without a shell."""
     metrics: PrintedMetrics = {}
@@ -263,14 +263,14 @@ class CitationFile(_Strict):
 class ScenarioFile(_Strict):
     """One before/after question for aiperf."""
 
-    title: Text
-    """What is compared, for people."""
-    why: Text
+    title: Text = ""
+    """What is compared, for people; the file's name by default."""
+    why: Text = ""
     """Why after should differ from before: the mechanism."""
-    before: SideFile
-    """The first side."""
+    before: SideFile = Field(default_factory=SideFile)
+    """The first side, or the workload that it runs. Without before and after a workload is held against itself."""
     after: SideFile = Field(default_factory=SideFile)
-    """The second side."""
+    """The second side, or the workload that it runs."""
     ladder: Annotated[dict[StepName, SideFile], Field(min_length=1)] = {}
     """Instead of after: named sides, each compared with before and with the previous one."""
     book: list[Annotated[CitationFile, BeforeValidator(_cited)]] = []
@@ -278,7 +278,11 @@ class ScenarioFile(_Strict):
     tags: list[Text] = []
     """Words by which to select it."""
     workload: Text = ""
-    """What both sides run: family.function, or ./file.py:function beside this file."""
+    """What both sides run: family.function, ./file.py:function beside this file, or module:function. A plain function
+    is a step, and what it returns is the output."""
+    setup: Text = ""
+    """For plain functions: the function that makes their arguments from a seed, ./file.py:function. A tuple that it
+    returns holds the arguments in order, a mapping those by name; anything else is the only one."""
     params: SharedFile = Field(default_factory=SharedFile)
     """Parameters shared by the sides."""
     metrics: PrintedMetrics = {}

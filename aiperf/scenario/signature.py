@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,14 +20,17 @@ from aiperf.records import Signature
 from aiperf.scenario.wording import allowed, nearest, shown, shown_path
 
 _SHIPPED = re.compile(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)\Z")
-_OWN = re.compile(r"(.+\.py):([A-Za-z_]\w*)\Z", re.DOTALL)
+_OWN = re.compile(r"(.+\.py):([A-Za-z_][\w.]*)\Z", re.DOTALL)
+_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_][\w.]*)\Z")
 _PACKAGE = "aiperf.workloads"
 _ENTRY = "workload.py"
 """The module of a family's package whose functions scenarios name."""
 _HOPS = 4
 _DYNAMIC = ("*", "__getattr__", "globals", "setattr", "exec", "vars")
 """Names by which a module may come to functions that its text does not show."""
-_FORM = "Write family.function for a shipped workload, or ./file.py:function for your own."
+_FORM = "Write ./file.py:function or module:function for your own, or family.function for a shipped workload."
+_CONTEXTS = ("", "ctx", "context")
+"""What a workload calls its first parameter, underscores aside, where no annotation shows what it is."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,11 @@ class _Module:
     tree: ast.Module
 
 
-def resolve_workload(workload: str, *, base: Path) -> tuple[str, Path, str]:
+def resolve_workload(workload: str, *, base: Path) -> tuple[str, Path | None, str]:
     """The workload's full name, source file and function. ``base`` is the folder of the scenario file.
 
-    Raises UserError (without a place) for a name that is not one, a family or a file that is not there.
+    A module of ``base`` is its file; of another module the file is None: only an import could find it. Raises UserError
+    (without a place) for a name that is not one, a family or a file that is not there.
     """
     if own := _OWN.match(workload):
         path = Path(own.group(1)).expanduser()
@@ -51,9 +55,14 @@ def resolve_workload(workload: str, *, base: Path) -> tuple[str, Path, str]:
                 f"{shown(workload)}: there is no file {shown_path(path)}.", "The path is relative to the scenario."
             )
         return f"{path}:{own.group(2)}", path, own.group(2)
+    if module := _MODULE.match(workload):
+        beside = base.joinpath(*module.group(1).split(".")).with_suffix(".py").resolve()
+        return (f"{beside}:{module.group(2)}", beside, module.group(2)) if beside.is_file() else (
+            workload, None, module.group(2)
+        )  # fmt: skip
     shipped = _SHIPPED.match(workload)
     if shipped is None:
-        raise usage(f"{shown(workload)} is not a workload.", _FORM)
+        raise usage(f"{shown(workload)} is not a workload.", _likely(workload))
     family, function = shipped.groups()
     source = _source_of(family)
     if source is None:
@@ -63,6 +72,15 @@ def resolve_workload(workload: str, *, base: Path) -> tuple[str, Path, str]:
             nearest(family, names) or _FORM,
         )
     return workload, source, function
+
+
+def _likely(workload: str) -> str:
+    """What to write instead of something that names no function."""
+    if " " in workload:
+        return f"Write {{command: {workload}}} for a program, or ./file.py:function."
+    if workload.endswith(".py"):
+        return f"Name its function, too: {workload}:function."
+    return f"Write ./file.py:{workload}, with the file that defines it." if workload.isidentifier() else _FORM
 
 
 def families() -> list[str]:
@@ -81,24 +99,71 @@ def shipped_workloads() -> list[str]:
 
 
 def read_signature(workload: str, *, base: Path) -> Signature:
-    """Parameters, annotations and defaults of ``family.function`` or ``./file.py:function``.
+    """Parameters, annotations and defaults of ``family.function``, ``./file.py:function`` or ``module:function``.
 
-    Raises UserError (without a place) when there is no such function or its source cannot be read.
+    What only an import could show is a plain function that takes anything. Raises UserError (without a place) when
+    there is no such function or its source cannot be read.
     """
     _, path, function = resolve_workload(workload, base=base)
+    if path is None:
+        return _UNSEEN
     module = _parse(path, path.stat().st_mtime_ns)
+    if "." in function:
+        return _of_class(workload, module, function)
     found = _find(module, function, _HOPS)
-    if found is None or not isinstance(found[1], ast.FunctionDef):
-        names = _functions(module)
-        what = f"{shown(workload)}: {path.name} has no function {function}; allowed: {allowed(names) or 'none'}."
-        raise usage(what, nearest(function, names) or _FORM)
-    return _signature(workload, found[0], found[1])
+    if found is not None and isinstance(found[1], ast.FunctionDef):
+        return _signature(workload, found[0], found[1])
+    _refuse_async(workload, module.tree, function)
+    own = path.is_relative_to(workload_folder())
+    if not own and ((found is not None and _makes_function(found[1])) or _is_imported(module.tree, function)):
+        return _UNSEEN
+    names = _functions(module)
+    what = f"{shown(workload)}: {path.name} has no function {function}; allowed: {allowed(names) or 'none'}."
+    raise usage(what, nearest(function, names) or f"Write def {function}(...): in {path.name}, or name another.")
 
 
-def lacking(text: str, function: str, params: Iterable[str]) -> str:
+_UNSEEN = Signature({}, {}, plain=True, open=True)
+
+
+def _of_class(workload: str, module: _Module, function: str) -> Signature:
+    """Signature of a static or class method, ``Class.method``."""
+    *owners, name = function.split(".")
+    body = module.tree.body
+    for owner in owners:
+        found = next((node for node in body if isinstance(node, ast.ClassDef) and node.name == owner), None)
+        body = found.body if found else []
+    method = next((node for node in body if isinstance(node, ast.FunctionDef) and node.name == name), None)
+    if method is None:
+        raise usage(f"{shown(workload)}: {module.path.name} has no function {function}.", _FORM)
+    kinds = {ast.unparse(decorator) for decorator in method.decorator_list}
+    if not kinds & {"staticmethod", "classmethod"}:
+        hint = f"Write def run(): return {owners[-1]}().{name}() beside it, and name run."
+        raise usage(f"{shown(workload)}: {name} is a method, which needs an object of its class.", hint)
+    return _signature(workload, module, method, bound="classmethod" in kinds)
+
+
+def _refuse_async(workload: str, tree: ast.Module, function: str) -> None:
+    if any(isinstance(node, ast.AsyncFunctionDef) and node.name == function for node in tree.body):
+        hint = f"Write def run(): return asyncio.run({function}()) beside it, and name run."
+        raise usage(f"{shown(workload)}: {function} is async: a call of it computes nothing yet.", hint)
+
+
+def _makes_function(value: ast.AST) -> bool:
+    """Whether an assigned expression may be a function: another one's name, what a call returned, a lambda."""
+    return isinstance(value, ast.Name | ast.Attribute | ast.Call | ast.Lambda)
+
+
+def _is_imported(tree: ast.Module, name: str) -> bool:
+    imports = (node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom))
+    return any((alias.asname or alias.name) == name for node in imports for alias in node.names)
+
+
+def lacking(text: str, function: str, params: Iterable[str], *, plain: bool = False) -> str:
     """What a source text, of another commit, lacks for a call of ``function`` with these parameters, e.g. ``no function
-    f``; empty when it lacks nothing, or when only running it could show it.
+    f``; empty when it lacks nothing, or when only running it could show it. ``plain``: it takes no context.
     """
+    if "." in function:
+        return ""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -110,7 +175,7 @@ def lacking(text: str, function: str, params: Iterable[str]) -> str:
     if not isinstance(node, ast.FunctionDef) or node.decorator_list or node.args.kwarg is not None:
         return ""
     positional = [*node.args.posonlyargs, *node.args.args]
-    known = {argument.arg for argument, _ in _pairs(node.args, positional)}
+    known = {argument.arg for argument, _ in _pairs(node.args, positional)[0 if plain else 1 :]}
     unknown = [name for name in params if name not in known]
     return f"no parameter {' and '.join(unknown)} of {function}" if unknown else ""
 
@@ -214,24 +279,46 @@ def _imported(module: _Module, node: ast.ImportFrom) -> Path | None:
     return next((p for p in options if p.is_file()), None)
 
 
-def _signature(workload: str, module: _Module, function: ast.FunctionDef) -> Signature:
+def _signature(workload: str, module: _Module, function: ast.FunctionDef, *, bound: bool = False) -> Signature:
+    """``bound``: its first parameter is given already, as a class method's is."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
-    if not positional:
-        raise usage(f"{shown(workload)}: {function.name} takes no context.", "Its first parameter must be the context.")
+    plain = bound or _is_plain(module, function)
+    if not plain and not positional:
+        hint = f"Write def {function.name}(context: Context, ...) -> Workload:"
+        raise usage(f"{shown(workload)}: {function.name} returns a Workload and takes no context.", hint)
     parameters: dict[str, str] = {}
     defaults: dict[str, Any] = {}
-    for argument, default in _pairs(arguments, positional):
+    for argument, default in _pairs(arguments, positional)[1 if bound or not plain else 0 :]:
         parameters[argument.arg] = _annotation(module, argument.annotation)
         if default is not None:
             defaults[argument.arg] = _value(module, default)
-    return Signature(parameters, defaults, ast.get_docstring(function) or "")
+    return Signature(
+        parameters,
+        defaults,
+        ast.get_docstring(function) or "",
+        plain=plain,
+        open=plain and (arguments.kwarg is not None or bool(function.decorator_list)),
+    )
 
 
-def _pairs(arguments: ast.arguments, positional: list[ast.arg]) -> Iterator[tuple[ast.arg, ast.expr | None]]:
+def _is_plain(module: _Module, function: ast.FunctionDef) -> bool:
+    """Whether a call of it is a step, and does not make a Workload: it neither says so nor takes a context."""
+    if _annotation(module, function.returns).rpartition(".")[2].strip("'\" ") == "Workload":
+        return False
+    first = next(iter([*function.args.posonlyargs, *function.args.args]), None)
+    if first is None:
+        return True
+    annotation = _annotation(module, first.annotation).rpartition(".")[2]
+    return annotation != "Context" and (annotation != "Any" or first.arg.strip("_") not in _CONTEXTS)
+
+
+def _pairs(arguments: ast.arguments, positional: list[ast.arg]) -> list[tuple[ast.arg, ast.expr | None]]:
     gap: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
-    yield from list(zip(positional, gap + list(arguments.defaults), strict=True))[1:]
-    yield from zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return [
+        *zip(positional, gap + list(arguments.defaults), strict=True),
+        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    ]
 
 
 def _annotation(module: _Module, node: ast.expr | None) -> str:

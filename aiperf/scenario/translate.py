@@ -40,11 +40,6 @@ _BOUNDS = {
     "less_than": ("below", "lt"),
     "less_than_equal": ("at most", "le"),
 }
-_MISSING = {
-    "title": "Write title: and say in a few words what is compared.",
-    "why": "Write why: and name the mechanism that should make the sides differ.",
-    "before": "Write before: with the parameters of the first side.",
-}
 
 
 def schema_faults(document: Document, error: ValidationError, *, below: KeyPath = ()) -> list[Fault]:
@@ -58,7 +53,7 @@ def _fault(document: Document, error: ErrorDetails, path: KeyPath) -> Fault:
     if path[-1:] == ("[key]",):
         return _bad_name(document, path[:-1])
     if kind == "missing":
-        return document.fault(path[:-1], f"{name} is missing.", _MISSING.get(name, f"Write {name}:."))
+        return document.fault(path[:-1], f"{name} is missing.", f"Write {name}:.")
     if kind == "extra_forbidden":
         return _unknown(document, path)
     if value is None:

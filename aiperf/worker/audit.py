@@ -83,7 +83,7 @@ class Auditor:
         finally:
             self._pattern ^= 1
         if self._input_digests() != before:
-            self._faults.append("the step changed its inputs")
+            self._faults.append("the step changed its inputs, which the next call meets: let it work on a copy")
         self._strays.append(stray)
         self.snapshots.append(snapshot)
         return snapshot

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import random
 import sys
 import traceback
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from aiperf.worker.integrity import Integrity
 from aiperf.worker.memory_policy import OwnNode
 from aiperf.worker.named_check import named_check, read_outputs
 from aiperf.worker.origins import ForeignModule, refuse_foreign
+from aiperf.worker.plain import seed_libraries
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.side_runner import SideRunner
 from aiperf.worker.usage import host_peak, pages_by_node
@@ -116,10 +116,7 @@ class Worker:
         if self._memory is not None:
             self._memory.set_up(request.call.params)
         self._listen()
-        random.seed(request.seed)
-        for module, function in (("numpy.random", "seed"), ("torch", "manual_seed")):
-            if module in sys.modules:
-                getattr(sys.modules[module], function)(request.seed % 2**32)
+        seed_libraries(request.seed)
         scratch, shared = Path(request.scratch) / str(self._rank), Path(request.shared_scratch)
         for path in (scratch, shared):
             path.mkdir(parents=True, exist_ok=True)

@@ -9,18 +9,20 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from time import perf_counter
 
 from aiperf.protocol import messages
 from aiperf.worker.audit import Auditor, rehearse
 from aiperf.worker.clocks import Clock, ClockReading, DeviceClock, WallClock, quiet_interpreter
 from aiperf.worker.inject import slowed
-from aiperf.worker.load import set_up
+from aiperf.worker.load import make
 from aiperf.worker.phase_times import PhaseTimes
+from aiperf.worker.plain import NotAWorkload
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.steady import Steadiness, WarmUpReading
 from aiperf.worker.usage import Usage, gpu_peak, used_so_far
-from aiperf.workloads.contract import Context
+from aiperf.workloads.contract import Context, Workload, no_outputs
 
 _STRAY_FLOOR = 100e-6
 _STRAY_SHARE = 0.2
@@ -38,7 +40,7 @@ class SideRunner:
         self._phases = PhaseTimes()
         measure = request.measure
         with ranges.side(request.side), ranges.phase("setup"):
-            self.workload = self._phases.metered(set_up(request.call.workload, context, request.call.params))
+            self.workload = self._phases.metered(_with_outputs(make(request.call, context), request))
             self.clock: Clock
             if measure.clock == "device":
                 # Ranks that redo a reading on their own would call a collective a different number of times.
@@ -63,8 +65,14 @@ class SideRunner:
         """Made after the first step, because only then do outputs exist."""
         if self._auditor is None:
             keep = _KEEP_BYTES[self.request.check.kind]
-            self._auditor = Auditor(self.workload, keep_bytes=keep, pattern=self.request.pattern)
+            self._auditor = Auditor(self._audited(), keep_bytes=keep, pattern=self.request.pattern)
         return self._auditor
+
+    def _audited(self) -> Workload:
+        """The workload as audits see it: without a check no outputs are asked for, which may be incomparable."""
+        if self.request.check.kind != "none":
+            return self.workload
+        return replace(self.workload, outputs=no_outputs, poison=False)
 
     def first(self, request: messages.FirstIterationRequest) -> messages.FirstIterationReply:
         """The very first iteration, on the wall clock: compilation, lazy loading and allocation included."""
@@ -173,7 +181,7 @@ class SideRunner:
         """Have what audits need loaded, before the first one."""
         before = gpu_peak()
         with self._ranges.side(self.request.side), self._ranges.phase("audit"):
-            rehearse(self.workload)
+            rehearse(self._audited())
             self.clock.settle()
         self._rehearsal_bytes = (gpu_peak() or 0) - (before or 0)
         return messages.WorkerReply()
@@ -282,6 +290,16 @@ class SideRunner:
 
 def _nothing() -> None:
     pass
+
+
+def _with_outputs(workload: Workload, request: messages.SetUpRequest) -> Workload:
+    """The workload, if it gives outputs where they are compared. Raises NotAWorkload."""
+    if workload.outputs is no_outputs and request.check.kind != "none":
+        what = f"{request.call.workload} gives no outputs, so nothing could be checked"
+        raise NotAWorkload(
+            f'{what}. Write outputs=lambda: {{"out": out}}, or in the scenario check: {{kind: none, reason: why}}'
+        )
+    return workload
 
 
 def _seconds(reading: ClockReading) -> float:

@@ -57,15 +57,21 @@ class Outcome:
     """The quality metric, when there is one."""
 
 
+def no_outputs() -> Mapping[str, Array]:
+    """The outputs of a workload that gives none, which only a scenario without a check may use."""
+    return {}
+
+
 @dataclass(frozen=True)
 class Workload:
     """What a side runs. Plain callables, so that it can be driven from a notebook too."""
 
     step: Callable[[], object]
     """The timed region: one iteration. May leave device work queued on the current stream."""
-    work: Work
-    outputs: Callable[[], Mapping[str, Array]]
-    """The arrays that the latest step produced, by name. Written anew, whole, by every step."""
+    work: Work = field(default_factory=Work)
+    outputs: Callable[[], Mapping[str, Array]] = no_outputs
+    """The arrays that the latest step produced, by name. Written anew, whole, by every step. Required unless the
+    scenario says ``check: {kind: none, reason: ...}``."""
     inputs: Callable[[], Mapping[str, Array]] | None = None
     """The arrays that step reads and must leave unchanged. The harness redraws float ones in place for an audit."""
     redraw: Callable[[int], object] | None = None

@@ -47,9 +47,9 @@ ONLY_PARSED = {
     "import FILE": "tests/store/test_store_foreign_tools.py imports files of every tool",
 }
 """Command as printed, without ``aiperf`` and brackets -> why it does not run here."""
-FRAGMENTS = ("gate", "gate --promote", "compare", "export")
+FRAGMENTS = ("gate", "gate --promote", "compare", "export", "history", "run", "show")
 """Names of commands within a sentence, which need more words to run."""
-OF_OTHERS = {"--strict", "--check"}
+OF_OTHERS = {"--strict", "--check", "--aiperf-precision", "--aiperf-threshold"}
 """Options on the pages that belong to other programs, too."""
 
 

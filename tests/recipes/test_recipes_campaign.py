@@ -13,7 +13,7 @@ from aiperf.errors import AiperfError, usage
 from aiperf.launch.gang import LaunchSkipped
 from aiperf.recipes.case import advance, interrupt, look, new_state, reject_case
 from aiperf.recipes.case_progress import CaseProgress, Noise, same_code_note, skipped_record, to_record
-from aiperf.records import Note, Watch
+from aiperf.records import CheckResult, Note, Pair, Side, Watch
 
 
 def begin(tau: float = 0.0, *, seed: int = 0, name: str = "s", **measure) -> CaseProgress:
@@ -33,6 +33,31 @@ def test_a_clear_effect_ends_at_the_first_look() -> None:
     record = to_record(state)
     assert (record.status, record.results[0].verdict.word) == ("measured", "improved")
     assert record.results[0].comparison.ratio == pytest.approx(1.5, rel=0.01)
+
+
+def test_a_faulty_side_ends_the_case_after_its_first_pair() -> None:
+    state = begin()
+    sit(state, Bench([pair(passed=False)]))
+    assert (state.valid, state.stop) == (1, "verdict")
+    assert [r.verdict.word for r in to_record(state).results if r.primary] == ["invalid"]
+
+
+def test_a_ladder_goes_on_while_one_of_its_steps_is_sound() -> None:
+    sides = (*make_case().sides, Side("third", "w"))
+    state = new_state(replace(make_case(), sides=sides), make_settings(), host_id="h", noise=Noise(), seed=0)
+
+    def measured(index: int, order: tuple[str, ...], seed: int) -> Pair:
+        made = pair(ratio=1.5)(index, [s for s in order if s != "third"], seed)
+        like = [replace(sample, side="third") for sample in made.samples if sample.side == "after"]
+        runs = (*made.runs, replace(made.runs[1], side="third"))
+        wrong = CheckResult(False, "third with before", "differs", sides=("third",))
+        return replace(made, order=order, samples=(*made.samples, *like), runs=runs, checks=(wrong,))
+
+    sit(state, Bench([measured]))
+    assert state.valid == 4
+    words = {(r.side, r.against): r.verdict.word for r in to_record(state).results if r.primary}
+    assert words[("after", "before")] == "improved"
+    assert words[("third", "before")] == "invalid"
 
 
 def test_an_open_question_is_looked_at_again_and_ends_at_the_last_look() -> None:

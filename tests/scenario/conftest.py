@@ -39,7 +39,40 @@ def other(ctx, *, depth: int, size: Size = 1):
 
 
 def nothing():
-    """Takes no context."""
+    """Takes no context: a plain function."""
+
+
+def anything(text: str = "", count: int = 3, **more):
+    """Another one."""
+
+
+def make(seed, *, count: int, rows: int = 5):
+    """Makes arguments."""
+
+
+def bare() -> "Workload":
+    """Makes a workload without a context."""
+
+
+async def later():
+    """Computes when it is awaited."""
+
+
+class Parser:
+    def parse(self):
+        """Needs an object."""
+
+    @staticmethod
+    def fast(text: str):
+        """Needs none."""
+
+    @classmethod
+    def made(cls, text: str):
+        """Needs none either."""
+
+
+quick = nothing
+TABLE = [1]
 '''
 
 GOOD = """\

@@ -38,6 +38,16 @@ def test_schema_and_loader_accept_the_same_good_files(write, good, extra):
     assert load_scenario(write(good + extra)).name == "x"
 
 
+def test_schema_and_loader_accept_the_same_short_forms(write):
+    for text in (
+        "workload: ./bench.py:copy\nparams: {size: 1MiB}\n",
+        "before: ./bench.py:nothing\nafter: ./bench.py:anything\n",
+        "before: json:loads\nladder: {a: './bench.py:anything', b: {workload: 'json:dumps'}}\n",
+    ):
+        jsonschema.validate(yaml.safe_load(text), json_schema())
+        assert load_scenario(write(text)).title in ("x", "./bench.py:copy against itself")
+
+
 @pytest.mark.parametrize(
     "extra",
     [
@@ -66,7 +76,9 @@ def test_schema_and_loader_refuse_the_same_bad_files(write, good, extra):
         load_scenario(write(good + extra))
 
 
-@pytest.mark.parametrize(("old", "new"), [("title: Pageable against pinned\n", ""), ("{pinned: true}", "{ranks: 0}")])
+@pytest.mark.parametrize(
+    ("old", "new"), [("before: {pinned: false}\n", ""), ("{pinned: true}", "{ranks: 0}"), ("{pinned: true}", "[a]")]
+)
 def test_schema_and_loader_refuse_the_same_damaged_files(write, good, old, new):
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(yaml.safe_load(good.replace(old, new)), json_schema())

@@ -22,7 +22,6 @@ def test_all_faults_come_at_once_by_line(faults):
         "before: {pinned: off}\nafter: {direction: h2x}\nmeasure: {clok: wall}\nexpect: better\n"
     )
     assert faults(text) == [
-        "x.yaml:1:1: why is missing. Write why: and name the mechanism that should make the sides differ.",
         'x.yaml:1:8: title: 3 is not text. Quote it if it is meant as text, e.g. "1".',
         f'x.yaml:3:22: params.directon: ./bench.py:copy has no parameter "directon"; allowed: {PARAMETERS}. '
         "Did you mean direction?",
@@ -116,23 +115,70 @@ SIDES = {
         ("after: {", "after: {workload: './bench.py:other', "),
         "x.yaml:6:1: after: ./bench.py:other needs depth, which is not given. Write it in params, or in this side.",
     ),
-    "missing side": (("before: {pinned: false}\n", ""), "x.yaml:1:1: before is missing. Write before: with the param"),
-    "no second side": (("after: {pinned: true}\n", ""), "x.yaml:1:1: after is missing. Write after: with what differs"),
+    "missing side": (("before: {pinned: false}\n", ""), "x.yaml:1:1: before is missing. Write before: ./file.py:fun"),
+    "no second side": (("after: {pinned: true}\n", ""), "x.yaml:1:1: after is missing. Write after: ./file.py:func"),
     "side without a value": (("{pinned: false}", ""), "x.yaml:5:8: before has no value. Write {key: value}"),
     "equal sides": (("pinned: true", "pinned: false"), "x.yaml:6:1: after is the same as before. State what differs"),
     "unknown family": (("./bench.py:copy", "transfr.copy"), 'x.yaml:3:11: workload: "transfr.copy": there is no '),
     "unknown function": (
         ("bench.py:copy", "bench.py:cpy"),
-        'x.yaml:3:11: workload: "./bench.py:cpy": bench.py has no function cpy; allowed: copy, other, nothing. '
-        "Did you mean copy?",
+        'x.yaml:3:11: workload: "./bench.py:cpy": bench.py has no function cpy; allowed: copy, other, nothing, '
+        "anything, make, bare. Did you mean copy?",
     ),
     "unknown file": (
         ("bench.py:", "bnch.py:"),
         'x.yaml:3:11: workload: "./bnch.py:copy": there is no file bnch.py. The path is relative to the scenario.',
     ),
     "no workload": (("workload: ./bench.py:copy\n", ""), "x.yaml:1:1: workload is missing. Write workload: family"),
-    "no context": (("bench.py:copy", "bench.py:nothing"), 'x.yaml:3:11: workload: "./bench.py:nothing": nothing takes'),
-    "not a workload": (("./bench.py:copy", "copy"), 'x.yaml:3:11: workload: "copy" is not a workload. Write family.'),
+    "no context": (
+        ("bench.py:copy", "bench.py:bare"),
+        'x.yaml:3:11: workload: "./bench.py:bare": bare returns a Workload and takes no context. '
+        "Write def bare(context: Context, ...) -> Workload:",
+    ),
+    "not a workload": (
+        ("./bench.py:copy", "copy"),
+        'x.yaml:3:11: workload: "copy" is not a workload. Write ./file.py:copy, with',
+    ),
+    "a file as a workload": (
+        ("./bench.py:copy", "./bench.py"),
+        'x.yaml:3:11: workload: "./bench.py" is not a workload. Name its function, too: ./bench.py:function.',
+    ),
+    "a program as a workload": (
+        ("before: {pinned: false}", "before: python a.py"),
+        'x.yaml:5:9: before.workload: "python a.py" is not a workload. Write {command: python a.py} for a program, or',
+    ),
+    "an async function": (
+        ("bench.py:copy", "bench.py:later"),
+        'x.yaml:3:11: workload: "./bench.py:later": later is async: a call of it computes nothing yet. '
+        "Write def run(): return asyncio.run(later()) beside it, and name run.",
+    ),
+    "a method": (
+        ("bench.py:copy", "bench.py:Parser.parse"),
+        'x.yaml:3:11: workload: "./bench.py:Parser.parse": parse is a method, which needs an object of its class. '
+        "Write def run(): return Parser().parse() beside it, and name run.",
+    ),
+    "a parameter that a plain function lacks": (
+        ("workload: ./bench.py:copy", "workload: ./bench.py:nothing"),
+        'x.yaml:4:10: params.size: ./bench.py:nothing has no parameter "size"; allowed: none.',
+    ),
+    "an argument of a plain function that nobody gives": (
+        ("before: {pinned: false}", "before: './bench.py:Parser.fast'"),
+        "x.yaml:5:1: before: ./bench.py:Parser.fast needs text, which is not given. Write setup: ./file.py:function "
+        "(it makes the arguments from a seed), or params: {...}; a function that makes a Workload takes context first.",
+    ),
+    "a set-up beside a workload": (
+        ("params: {", "setup: ./bench.py:make\nparams: {"),
+        "x.yaml:4:8: setup: ./bench.py:copy is given a context and makes its inputs itself. Leave setup out: it makes "
+        "the arguments of plain functions.",
+    ),
+    "a set-up that makes a workload": (
+        ("workload: ./bench.py:copy\nparams: {size: 1MiB}", "workload: json:loads\nsetup: ./bench.py:copy"),
+        'x.yaml:4:8: setup: "./bench.py:copy" makes a Workload, not arguments. Write def copy(seed, ...): return text',
+    ),
+    "a set-up of programs": (
+        ("before: {pinned: false}", "setup: ./bench.py:make\nbefore: {command: ls}"),
+        "x.yaml:5:1: setup makes the arguments of functions; a command gets none. Write them into the command.",
+    ),
     "ranks of nothing": (("pinned: true", "ranks: 0"), "x.yaml:6:16: after.ranks: 0 is out of range; it must be at"),
     "env that is no text": (("pinned: true", "env: {A: true}"), "x.yaml:6:18: after.env.A: true is not text. Quote it"),
     "env name that is none": (("pinned: true", "env: {A-B: 1}"), 'x.yaml:6:15: after.env: "A-B" is not a name.'),
@@ -144,6 +190,13 @@ SIDES = {
     "empty command": (("{pinned: true}", "{command: ''}"), 'x.yaml:6:18: after.command: "" is an empty command.'),
     "open quote": (("{pinned: true}", '{command: "a \'b"}'), 'x.yaml:6:18: after.command: "a \'b" has a quote'),
 }
+
+
+def test_a_workload_alone_cannot_differ_from_itself(faults):
+    assert faults("workload: json:loads\nexpect: improved\n") == [
+        'x.yaml:2:9: expect: "improved" of a workload alone, which is held against itself. Write equivalent, or leave '
+        "it out."
+    ]
 
 
 @pytest.mark.parametrize("case", SIDES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aiperf.plan.cases import expand
 from aiperf.records import Check, Measure, Needs
 from aiperf.scenario.load import load_scenario
 
@@ -96,3 +97,26 @@ def without_prose(text):
 def test_a_scenario_is_frozen(write):
     with pytest.raises(AttributeError):
         load_scenario(write()).title = "x"
+
+
+def test_a_workload_alone_is_held_against_itself(write):
+    scenario = load_scenario(write("workload: ./bench.py:anything\nparams: {count: 2}\n"))
+    assert [side.name for side in scenario.sides] == ["before", "after"]
+    assert (scenario.title, scenario.expect) == ("./bench.py:anything against itself", "equivalent")
+    assert load_scenario(write("workload: json:loads\ntitle: t\n")).title == "t"
+
+
+def test_a_side_that_is_a_text_names_its_function(write):
+    scenario = load_scenario(write("before: ./bench.py:anything\nafter: json:loads\n"))
+    assert [side.workload for side in scenario.sides] == [f"{scenario.path.parent}/bench.py:anything", "json:loads"]
+    assert (scenario.title, scenario.why) == ("x", "")
+
+
+def test_values_go_to_the_function_that_takes_them_and_to_both_where_both_do(write):
+    text = "setup: ./bench.py:make\nparams: {count: 2}\naxes: {rows: [7]}\nbefore: ./bench.py:anything\n"
+    scenario = load_scenario(write(text + "after: './bench.py:Parser.fast'\n"))
+    before, after = expand(scenario, on_gpu=False)[0].sides
+    assert (before.plain, before.params) == (True, {"count": 2})
+    assert before.setup == f"{scenario.path.parent}/bench.py:make"
+    assert before.setup_params == {"count": 2, "rows": 7}
+    assert (after.params, after.setup_params) == ({}, {"count": 2, "rows": 7})

@@ -18,7 +18,7 @@ from aiperf.workloads.contract import Context
 
 
 def test_the_scaffold_loads_and_both_sides_do_equal_checked_work(tmp_path):
-    yaml_path, code_path = scaffold("my-pair", tmp_path / "new")
+    yaml_path, code_path = scaffold("my-pair", tmp_path / "new", full=True)
     scenario = load_scenario(yaml_path)
     spec = importlib.util.spec_from_file_location("scaffolded", code_path)
     module = importlib.util.module_from_spec(spec)
@@ -32,14 +32,37 @@ def test_the_scaffold_loads_and_both_sides_do_equal_checked_work(tmp_path):
     np.testing.assert_array_equal(before.inputs()["matrix"], after.inputs()["matrix"])
 
 
-def test_the_scaffold_suits_the_editor(tmp_path):
-    path = scaffold("pair.yaml", tmp_path)[0]
+def test_the_short_scaffold_compares_two_functions_that_return_the_same(tmp_path):
+    yaml_path, code_path = scaffold("my-pair", tmp_path)
+    scenario = load_scenario(yaml_path)
+    spec = importlib.util.spec_from_file_location("scaffolded_short", code_path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    before, after = expand(scenario, on_gpu=False)[0].sides
+    assert (before.plain, after.plain, before.setup_params) == (True, True, {"rows": 1024})
+    argument = module.matrix(3, **before.setup_params)
+    np.testing.assert_allclose(module.by_row(argument), module.whole(argument), rtol=1e-12)
+    assert len([line for line in yaml_path.read_text().splitlines() if line and not line.startswith("#")]) == 4
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_the_scaffold_suits_the_editor(tmp_path, full):
+    path = scaffold("pair.yaml", tmp_path, full=full)[0]
     assert path.name == "pair.yaml"
     jsonschema.validate(read_document(path).data, json_schema())
 
 
-def test_every_line_that_the_scaffold_teaches_in_a_comment_is_valid(tmp_path):
+def test_every_line_that_the_short_scaffold_teaches_in_a_comment_is_valid(tmp_path):
     path = scaffold("pair", tmp_path)[0]
+    lines = path.read_text().splitlines()
+    taught = [line[2:] for line in lines if line.startswith(("# check:", "# expect:"))]
+    assert len(taught) == 2
+    path.write_text("\n".join([*lines, *taught]) + "\n")
+    assert (load_scenario(path).expect, load_scenario(path).check.rtol) == ("equivalent", 1e-5)
+
+
+def test_every_line_that_the_scaffold_teaches_in_a_comment_is_valid(tmp_path):
+    path = scaffold("pair", tmp_path, full=True)[0]
     lines = path.read_text().splitlines()
     taught = [line[2:] for line in lines if line.startswith(("# gpu:", "# needs:", "# measure:"))]
     assert len(taught) == 3

@@ -83,13 +83,62 @@ def test_the_contract_and_private_modules_are_no_families(shipped):
         ("f = 3\n", "has no function f"),
         ("class f: ...\n", "has no function f"),
         ("x = '\0'\n", "is not valid Python"),
-        ("def f(): ...\n", "takes no context"),
+        ("def f() -> Workload: ...\n", "takes no context"),
     ],
 )
 def test_source_that_is_no_workload_is_a_fault(folder, source, says):
     (folder / "b.py").write_text(source)
     with pytest.raises(UserError, match=says):
         read_signature("./b.py:f", base=folder)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "def f(context, *, n: int)",
+        "def f(ctx, *, n: int)",
+        "def f(_, *, n: int)",
+        "def f(c: Context, *, n: int)",
+        "def f(c: contract.Context, *, n: int)",
+        "def f(c, *, n: int) -> Workload",
+        "def f(c, *, n: int) -> 'contract.Workload'",
+    ],
+)
+def test_a_function_that_takes_a_context_or_returns_a_workload_makes_one(folder, head):
+    (folder / "b.py").write_text(f"{head}: ...\n")
+    found = read_signature("./b.py:f", base=folder)
+    assert (found.plain, found.parameters, found.open) == (False, {"n": "int"}, False)
+
+
+@pytest.mark.parametrize(
+    ("head", "parameters", "open_"),
+    [
+        ("def f(n: int)", {"n": "int"}, False),
+        ("def f(a, /, b, *, n: int = 1)", {"a": "Any", "b": "Any", "n": "int"}, False),
+        ("def f(context: str)", {"context": "str"}, False),
+        ("def f(**more)", {}, True),
+        ("@cache\ndef f(n)", {"n": "Any"}, True),
+    ],
+)
+def test_any_other_function_is_a_step_whose_parameters_are_all_its_own(folder, head, parameters, open_):
+    (folder / "b.py").write_text(f"{head}: ...\n")
+    found = read_signature("./b.py:f", base=folder)
+    assert (found.plain, found.parameters, found.open) == (True, parameters, open_)
+
+
+def test_static_and_class_methods_are_functions_and_what_only_an_import_shows_takes_anything(folder):
+    assert read_signature("./bench.py:Parser.fast", base=folder).parameters == {"text": "str"}
+    assert read_signature("./bench.py:Parser.made", base=folder).parameters == {"text": "str"}
+    for unseen in ("./bench.py:quick", "./bench.py:Literal", "json:loads"):
+        found = read_signature(unseen, base=folder)
+        assert (found.plain, found.open) == (True, True), unseen
+    with pytest.raises(UserError, match="has no function TABLE"):
+        read_signature("./bench.py:TABLE", base=folder)
+
+
+def test_a_module_beside_the_scenario_is_its_file(folder):
+    assert resolve_workload("bench:copy", base=folder)[0] == f"{folder}/bench.py:copy"
+    assert resolve_workload("json:loads", base=folder) == ("json:loads", None, "loads")
 
 
 def test_aliases_that_go_in_circles_end(folder):
@@ -118,6 +167,11 @@ def test_defaults_that_would_grow_without_bound_stay_text(folder):
 )
 def test_what_another_text_lacks_for_a_call_is_told(text, lacks):
     assert lacking(text, "f", {"n": 1, "m": 2}) == lacks
+
+
+def test_a_plain_function_of_another_commit_takes_its_first_parameter_too():
+    assert lacking("def f(n, *, m): ...", "f", {"n": 1, "m": 2}, plain=True) == ""
+    assert lacking("def f(k): ...", "f", {"n": 1}, plain=True) == "no parameter n of f"
 
 
 @pytest.mark.parametrize(
@@ -194,6 +248,10 @@ def test_values_become_what_the_workload_receives(annotation, value, typed):
         ("Literal[1, True]", 1.0, "1.0 is not allowed; allowed: 1, true."),
         ("list[int]", 1, "1 is not a list. Write [1]."),
         ("list[int]", ["a"], '"a" is not a whole number.'),
+        ("int | float | str", [128], "[128] is not allowed; allowed: number or text."),
+        ("int | str", {"a": 1}, '{"a": 1} is not allowed; allowed: whole number or text.'),
+        ("int | list[int]", ["a"], '"a" is not a whole number.'),
+        ("int | None", [1], "[1] is not a whole number."),
         ("tuple[int, int]", [1], "[1] has 1 entries. Write 2."),
         ("dict[str, int]", {"a": "b"}, '"b" is not a whole number.'),
         ("dict[str, int]", [1], "[1] is not a mapping."),

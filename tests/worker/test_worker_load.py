@@ -27,15 +27,27 @@ def test_a_users_file_imports_its_neighbours(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("gives_none", "returned NoneType, not an aiperf Workload"),
-        ("bad_step", "step is NoneType, not a function"),
-        ("bad_close", "close is str, not a function"),
-        ("NOT_CALLABLE", "is not a function"),
+        ("gives_none", r"returned NoneType, not an aiperf Workload\. Write return Workload\(step=step, outputs="),
+        ("bad_step", r"step is NoneType, not a function\. Write step=step"),
+        ("bad_close", r"close is str, not a function\. Write close=close, or leave it out"),
+        ("NOT_CALLABLE", r"NOT_CALLABLE is int, not a function\. Write def NOT_CALLABLE\(\.\.\.\):"),
     ],
 )
 def test_what_breaks_the_contract_is_told(function, message):
     with pytest.raises(NotAWorkload, match=message):
         set_up(f"{BENCHES}:{function}", Context(), {})
+
+
+def test_a_file_of_a_package_is_imported_as_its_module(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    package = tmp_path / "aiperf_boxed" / "inner"
+    package.mkdir(parents=True)
+    (tmp_path / "aiperf_boxed" / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("")
+    (package / "other.py").write_text("NAME = 'inside'\n")
+    (package / "bench.py").write_text("from .other import NAME\ndef f(): return NAME\n")
+    found = workload_function(f"{package}/bench.py:f")
+    assert (found(), found.__module__) == ("inside", "aiperf_boxed.inner.bench")
 
 
 def test_a_missing_function_is_named():

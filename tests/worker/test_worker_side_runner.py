@@ -1,6 +1,7 @@
 """One side in this process: its turns, its warm-up and its audits."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from worker_made import set_up_request
@@ -8,12 +9,15 @@ from worker_made import set_up_request
 from aiperf.protocol.messages import (
     AuditReply,
     AuditRequest,
+    Check,
     FirstIterationRequest,
     RehearsalRequest,
     TurnRequest,
     WarmUpRequest,
+    WorkloadCall,
 )
 from aiperf.worker.clocks import ClockReading
+from aiperf.worker.load import NotAWorkload
 from aiperf.worker.ranges import Ranges
 from aiperf.worker.side_runner import SideRunner
 from aiperf.workloads.contract import Context
@@ -35,6 +39,30 @@ def turn(runner, **fields):
 
 def audit(runner, seed, iterations, *, lead=0):
     return runner.audit(AuditRequest("before", seed, lead, iterations))
+
+
+def test_a_workload_without_outputs_needs_a_scenario_without_a_check():
+    request = set_up_request("silent")
+    path = str(Path(__file__).with_name("plain_functions.py"))
+    silent = replace(request, call=WorkloadCall(f"{path}:silent"))
+    with pytest.raises(
+        NotAWorkload, match=r'Write outputs=lambda: \{"out": out\}, or in the scenario check: \{kind: no'
+    ):
+        SideRunner(silent, Context(), Ranges.open())
+    runner = SideRunner(replace(silent, check=Check("none", reason="r")), Context(), Ranges.open())
+    runner.first(FIRST)
+    audit(runner, 5, 1)
+    assert (runner.auditor.faults, runner.auditor.snapshots[0].claims.outputs) == ([], {})
+
+
+def test_without_a_check_audits_ask_for_no_outputs():
+    request = replace(set_up_request("no_data"), check=Check("none", reason="r"))
+    path = str(Path(__file__).with_name("plain_functions.py"))
+    call = WorkloadCall(f"{path}:no_data", plain=True, setup=f"{path}:numbers")
+    runner = SideRunner(replace(request, call=call), Context(), Ranges.open())
+    runner.first(FIRST)
+    assert len(audit(runner, 5, 1).wall) == 1
+    assert runner.auditor.faults == []
 
 
 def test_prepare_runs_before_every_iteration_and_outside_the_time():

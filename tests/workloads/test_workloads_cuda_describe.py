@@ -53,6 +53,14 @@ def test_defines_that_are_whole_numbers_stand_in_expressions() -> None:
     assert cuda.describe(**(ADD | {"arrays": arrays}), defines={"TILE": 24}).arrays["a"].shape == (1024,)
 
 
+def test_several_expressions_are_a_text_with_commas_or_a_list() -> None:
+    for whole in ([128], 128, "128", ["n // 8 + 3"]):
+        arrays = ADD["arrays"] | {"a": {"shape": whole}}
+        assert cuda.describe(**(ADD | {"arrays": arrays})).arrays["a"].shape == (128,)
+    assert placed(block=[16, "items * 4"], grid=["n // 10", 2], items=2).block == (16, 8, 1)
+    assert placed(block=[16, 8], grid=["n // 10", 2]).grid == (100, 2, 1)
+
+
 def test_whole_clusters_are_launched() -> None:
     assert placed(cluster=8).grid == (8, 1, 1)
     assert placed(cluster=8, grid="sms").grid == (136, 1, 1)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from aiperf.workloads.cuda.expression import evaluate
+from aiperf.workloads.cuda.expression import evaluate, joined
 from aiperf.workloads.cuda.geometry import Launch, Placed, place
 
 SOURCES = Path(__file__).parent / "kernels"
@@ -185,9 +185,9 @@ def _launches(asked: SimpleNamespace) -> tuple[Launch, ...]:
             Launch(
                 entry=str(given["entry"]),
                 args=tuple(args),
-                grid=str(given.get("grid", asked.grid)),
+                grid=joined(given.get("grid", asked.grid)),
                 grid_waves=float(given.get("grid_waves", asked.grid_waves)),
-                block=str(given.get("block", asked.block)),
+                block=joined(given.get("block", asked.block)),
                 smem=str(given.get("smem", asked.smem)),
                 cooperative=bool(given.get("cooperative", asked.cooperative)),
             )
@@ -199,7 +199,7 @@ def _layout(asked: SimpleNamespace) -> Launch | None:
     """The untimed filling of stored arrays: enough blocks for every element, whatever the timed launches use."""
     if not asked.layout:
         return None
-    block = "256" if str(asked.block) == "occupancy" or asked.grid != "cover" else str(asked.block)
+    block = "256" if asked.block == "occupancy" or asked.grid != "cover" else joined(asked.block)
     return Launch(asked.layout, tuple(asked.layout_args or ()), "cover", 1.0, block, "0", False)
 
 
@@ -246,7 +246,7 @@ def _array_spec(name: str, spec: Mapping[str, Any], names: Mapping[str, int], dt
     for value, options in ((role, _ROLES), (dtype, DTYPES), (init, _INITS)):
         if value not in options:
             raise ValueError(f"array {name}: {value} is not one of {', '.join(options)}")
-    shape = tuple(evaluate(part, names) for part in str(spec.get("shape", "n")).split(","))
+    shape = tuple(evaluate(part, names) for part in joined(spec.get("shape", "n")).split(","))
     if not all(isinstance(side, int) and side > 0 for side in shape):
         raise ValueError(f"array {name}: shape {shape} must hold whole numbers above 0")
     low = float(evaluate(str(spec.get("low", 0)), names))

@@ -20,6 +20,11 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 
 
+def joined(value: Any) -> str:
+    """One expression, or several with commas between them, as text: ``[n, 2]`` of a scenario is ``n,2``."""
+    return ",".join(str(part) for part in value) if isinstance(value, list | tuple) else str(value)
+
+
 def evaluate(text: str, names: Mapping[str, Any]) -> Any:
     """Value of ``text``: numbers, the given names, + - * / // % and brackets, and calls of names that are functions.
     Raises ValueError for anything else."""

@@ -20,7 +20,7 @@ def kernel(
     context: Context,
     *,
     source: str,
-    arrays: dict[str, dict[str, int | float | str]],
+    arrays: dict[str, dict[str, int | float | str | list[int | str]]],
     entry: str = "",
     args: list[int | float | str] | None = None,
     launches: list[dict[str, Any]] | None = None,
@@ -30,9 +30,9 @@ def kernel(
     variant: str = "",
     defines: dict[str, int | float | str] | None = None,
     options: list[str] | None = None,
-    block: int | str = 256,
+    block: int | str | list[int | str] = 256,
     items: int = 1,
-    grid: int | str = "cover",
+    grid: int | str | list[int | str] = "cover",
     grid_waves: float = 1.0,
     smem: Size = 0,
     carveout: int = -1,
@@ -57,8 +57,9 @@ def kernel(
     ``cluster`` above 1 -DCLUSTER, and ``options``. Entries are ``extern "C"``.
 
     Expressions. Text that stands for a number may be an expression (+ - * / // % and brackets) over n, items, rows,
-    cols, depth, threads (of a block), sms (multiprocessors), cluster and every define that is a whole number. ``shape``
-    gives rows, cols, depth and, when n is 0, n as their product; without it rows and cols are n.
+    cols, depth, threads (of a block), sms (multiprocessors), cluster and every define that is a whole number; several
+    of them are a list or a text with commas. ``shape`` gives rows, cols, depth and, when n is 0, n as their product;
+    without it rows and cols are n.
 
     Launches. ``launches`` lists {entry, args, grid, grid_waves, block, smem, cooperative}; what one leaves out comes
     from the keywords of the same name. ``block``: threads, ``"x,y"`` or ``"x,y,z"``, or ``occupancy`` (the driver's

@@ -1,0 +1,172 @@
+"""What a test gets as the fixture ``aiperf``: comparisons that fail it, and functions gated against a commit.
+
+What must not live here: hooks and options of pytest (pytest_plugin.py), measuring.
+"""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiperf.analysis.gate import GateOutcome, GateRow
+from aiperf.api.compare import Compared, compare, settings_of, worded
+from aiperf.api.references import Function, import_environment, reference_of, source_of
+from aiperf.errors import Exit, UserError
+from aiperf.host.read import read_host
+from aiperf.recipes.function_gate import gate_function
+from aiperf.recipes.functions import Functions
+from aiperf.report.layout.page import page_lines
+from aiperf.report.layout.text import plain
+from aiperf.report.numbers import known
+from aiperf.report.views.gate_table import gate_view
+from aiperf.scenario.checks import check_of
+
+_FAILS = (Exit.REGRESSION, Exit.WRONG, Exit.USAGE, Exit.UNFIT)
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the options of a pytest run ask for."""
+
+    against: str
+    """Git ref that functions are gated against; empty for none."""
+    precision: str
+    threshold: float | None
+    results: Path
+
+
+@dataclass(frozen=True)
+class ComparisonFixture:
+    """Compares functions inside a test, which fails where after is slower or returns something else."""
+
+    asked: Asked
+    test: str
+    """The test's own name, which names its case and the command that repeats it."""
+    report: Callable[[str, str], None] = field(default=lambda line, table: None)
+    """Given a line and the table of each comparison."""
+
+    def compare(self, before: Function, after: Function, **options: Any) -> Compared:
+        """``aiperf.compare`` with the precision and threshold of the run; fails the test unless the result is ``ok``.
+
+        An inconclusive comparison passes: it shows no regression. What this host cannot run skips the test.
+        """
+        given = {
+            "precision": self.asked.precision,
+            "threshold": self.asked.threshold,
+            "results": self.asked.results,
+            "name": _case_name(self.test),
+            "quiet": True,
+            **options,
+        }
+        refused = ""
+        try:
+            came = compare(before, after, **given)
+        except ValueError as error:
+            refused = str(error)
+        if refused:
+            pytest.fail(refused, pytrace=False)
+        self.report(f"{came!r}"[len("<aiperf ") : -1], came.table if came.ok else "")
+        if came.verdict == "skipped":
+            pytest.skip(came.reason)
+        if not came.ok:
+            pytest.fail(f"{came.verdict}: {came.reason}\n\n{came.table}", pytrace=False)
+        return came
+
+    def __call__(
+        self,
+        function: Function,
+        *,
+        setup: Function | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        check: str | Mapping[str, Any] = "tolerance",
+    ) -> Any:
+        """Call a function once, and return what it returns; with ``--aiperf-against REF`` gate it instead.
+
+        A gate interleaves the function of that commit with the one that lies here, and fails the test on a regression
+        that a fresh session confirms, or where both return something else. It returns None.
+        """
+        kwargs = dict(kwargs or {})
+        if not self.asked.against:
+            return _once(function, setup, args, kwargs)
+        refused = ""
+        try:
+            self.gate(function, setup=setup, args=args, kwargs=kwargs, check=check)
+        except UserError as error:
+            refused = worded(error)
+        if refused:
+            pytest.fail(refused, pytrace=False)
+        return None
+
+    def gate(
+        self,
+        function: Function,
+        *,
+        setup: Function | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any],
+        check: str | Mapping[str, Any] = "tolerance",
+    ) -> None:
+        """Fail, skip or pass the test by what a gate says of the function. Raises UserError."""
+        asked, name = self.asked, reference_of(function)
+        functions = Functions(
+            name,
+            name,
+            setup=reference_of(setup, role="setup") if setup is not None else "",
+            args=args,
+            kwargs=kwargs,
+            check=check_of(check),
+            env=import_environment(),
+            name=_case_name(self.test),
+            path=source_of(name),
+        )
+        settings = settings_of(
+            asked.precision, threshold=asked.threshold, budget=None, seed=_SEED, results=asked.results
+        )
+        again = shlex.join(["pytest", self.test, "--aiperf-against", asked.against])
+        self._judge(
+            gate_function(functions, against=asked.against, host=read_host(), settings=settings, reproduce=again)
+        )
+
+    def _judge(self, outcome: GateOutcome) -> None:
+        table = plain(page_lines(gate_view(outcome).page, width=120))
+        failed = outcome.exit in _FAILS
+        self.report("; ".join(map(_line, outcome.rows)) or outcome.sentence, "" if failed else table)
+        if outcome.exit is Exit.INTERRUPTED:
+            raise KeyboardInterrupt
+        if failed:
+            pytest.fail(f"{outcome.sentence}\n\n{table}", pytrace=False)
+        if outcome.exit in (Exit.NO_BASELINE, Exit.SKIPPED):
+            pytest.skip(next((row.sentence for row in outcome.rows if row.sentence), outcome.sentence))
+
+
+def _once(function: Function, setup: Function | None, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """One plain call, with the arguments that a set-up makes where there is one."""
+    if not callable(function) or not (setup is None or callable(setup)):
+        pytest.fail("without --aiperf-against a function is called here: pass it, not its name.", pytrace=False)
+    if setup is None:
+        return function(*args, **kwargs)
+    seed = {"seed": _SEED} if "seed" in inspect.signature(setup).parameters else {}
+    made = setup(*args, **kwargs, **seed)
+    if isinstance(made, dict):
+        return function(**made)
+    return function(*(() if made is None else made if isinstance(made, tuple) else (made,)))
+
+
+def _line(row: GateRow) -> str:
+    """``regressed: 0.81x [0.78 ... 0.84] of the base's speed`` of one row."""
+    if not known(row.ratio):
+        return row.status
+    return f"{row.status}: {row.ratio:.3g}x [{row.low:.3g} ... {row.high:.3g}]"
+
+
+def _case_name(test: str) -> str:
+    """A test's name as a case's: ``test_parse[10]`` of ``tests/test_a.py::test_parse[10]``."""
+    return test.rpartition("::")[2]

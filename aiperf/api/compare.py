@@ -1,0 +1,198 @@
+"""``aiperf.compare``: two plain functions against each other, measured as ``aiperf run`` does, with the same records.
+
+What must not live here: measuring, statistics, layout.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from aiperf.api.references import Function, import_environment, reference_of
+from aiperf.errors import CalledInWorker, Exit, UserError, usage
+from aiperf.host.read import read_host
+from aiperf.launch.watchdog import LAUNCH_VARIABLE
+from aiperf.plan.precision import load_precision
+from aiperf.recipes.functions import Functions, run_functions
+from aiperf.recipes.run import RunOutcome
+from aiperf.records import CaseRecord, Invocation, RunRecord
+from aiperf.report.explain import explain_case
+from aiperf.report.layout.html import page_html
+from aiperf.report.layout.page import Page, page_lines
+from aiperf.report.layout.text import plain
+from aiperf.report.live import choose_progress
+from aiperf.report.summary import summary_line
+from aiperf.report.views.run_rows import build_rows
+from aiperf.report.views.run_table import run_page
+from aiperf.scenario.checks import check_of
+from aiperf.settings import Settings
+
+_WIDTH = 120
+
+
+@dataclass(frozen=True, repr=False)
+class Compared:
+    """What came of a comparison. A notebook shows its table."""
+
+    verdict: str
+    """improved, regressed, equivalent, inconclusive or invalid; failed or skipped where nothing could be compared."""
+    ratio: float | None
+    """Time of before over time of after: above 1, after is faster. None where nothing was compared."""
+    interval: tuple[float, float] | None
+    """Ends of the ratio's interval; None where there are too few pairs for one."""
+    before: float | None
+    """Seconds of one call."""
+    after: float | None
+    reason: str
+    """Why this verdict, in a sentence."""
+    folder: Path
+    """The stored run, which ``aiperf report`` and ``aiperf show`` read."""
+    record: CaseRecord
+    """All that was measured and concluded."""
+    run: RunRecord
+
+    @property
+    def ok(self) -> bool:
+        """Whether both computed the same and after is not slower: neither regressed, invalid nor failed."""
+        return self.verdict not in ("regressed", "invalid", "failed")
+
+    @property
+    def table(self) -> str:
+        """The comparison table, as a terminal shows it."""
+        return plain(page_lines(self._page, width=_WIDTH))
+
+    @property
+    def explanation(self) -> str:
+        """What ``aiperf show`` says of it."""
+        return explain_case(self.run, self.record, width=_WIDTH)
+
+    @property
+    def _page(self) -> Page:
+        built = build_rows([self.record], run=self.run, profiles={})
+        return run_page(self.run, built, summary=summary_line([self.record]), every_metric=False)
+
+    def __str__(self) -> str:
+        return self.table
+
+    def __repr__(self) -> str:
+        if self.ratio is None or self.interval is None:
+            return f"<aiperf {self.verdict}: {self.reason}>"
+        low, high = self.interval
+        return f"<aiperf {self.verdict}: {self.ratio:.3g}x [{low:.3g} ... {high:.3g}]>"
+
+    def _repr_html_(self) -> str:
+        return page_html(self._page)
+
+
+def compare(
+    before: Function,
+    after: Function,
+    *,
+    setup: Function | None = None,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    check: str | Mapping[str, Any] = "tolerance",
+    precision: str = "standard",
+    threshold: float | None = None,
+    budget: float | None = None,
+    seed: int = 0,
+    name: str = "",
+    results: str | Path = "results",
+    quiet: bool = False,
+) -> Compared:
+    """Is ``after`` really faster than ``before``, and do both return the same?
+
+    Both are called in fresh processes, in finely alternating random rounds, and what they return is compared by value.
+    Fresh processes import them by file and name, so they are functions of a module or a file, or texts such as
+    ``"mine.py:parse"`` and ``"json:loads"``. A script that calls this is imported up to the call: functions stand above
+    it, or the call stands under ``if __name__ == "__main__":``.
+
+    ``setup``: makes the arguments of both from a seed, ``def setup(seed, ...)``: a tuple holds them in order, a dict by
+    name, anything else is the only one. Audits call it anew with other seeds, which shows what was cached.
+    ``args``, ``kwargs``: what ``setup`` is given besides the seed, or else what both functions are given; pickled.
+    ``check``: ``tolerance``, ``bitwise``, ``{"rtol": 1e-3}`` or ``{"kind": "none", "reason": "..."}``.
+    ``precision``: quick, standard or rigorous; ``threshold``: smallest share that matters, e.g. 0.02; ``budget``:
+    seconds at most, but for the first look; ``name``: of the case in the stored run under ``results``.
+
+    Raises ValueError for what cannot be compared, with what to do, and KeyboardInterrupt after what was measured is
+    saved.
+    """
+    _refuse_in_worker()
+    try:
+        functions = Functions(
+            reference_of(before, role="before"),
+            reference_of(after, role="after"),
+            setup=reference_of(setup, role="setup") if setup is not None else "",
+            args=args,
+            kwargs=dict(kwargs or {}),
+            check=check_of(check),
+            env=import_environment(),
+            name=name,
+        )
+        settings = settings_of(precision, threshold=threshold, budget=budget, seed=seed, results=Path(results))
+        outcome = run_functions(
+            functions,
+            host=read_host(),
+            settings=settings,
+            progress=choose_progress(quiet=quiet),
+            invocation=Invocation("python", ()),
+        )
+    except UserError as error:
+        raise ValueError(worded(error)) from None
+    if outcome.exit is Exit.INTERRUPTED:
+        raise KeyboardInterrupt(f"interrupted; what was measured is in {outcome.folder}")
+    return compared(outcome)
+
+
+def compared(outcome: RunOutcome) -> Compared:
+    """What came of a run of one case."""
+    (record,) = outcome.records
+    result = next((r for r in record.results if r.primary), None)
+    if result is None or record.status == "failed":
+        failure = record.failure
+        reason = record.skip_reason or (f"{failure.side}: {failure.message}" if failure else record.status)
+        return Compared(record.status, None, None, None, None, reason, outcome.folder, record, outcome.run)
+    found = result.comparison
+    return Compared(
+        verdict=record.outcome(result),
+        ratio=found.ratio,
+        interval=(found.low, found.high) if found.low > 0 and math.isfinite(found.high) else None,
+        before=found.before.value,
+        after=found.after.value,
+        reason=result.verdict.sentence,
+        folder=outcome.folder,
+        record=record,
+        run=outcome.run,
+    )
+
+
+def settings_of(precision: str, *, threshold: float | None, budget: float | None, seed: int, results: Path) -> Settings:
+    """Settings of a measurement that a program asks for. Raises UserError."""
+    level = load_precision(precision)
+    if threshold is not None:
+        if not 0 < threshold < 1:
+            raise usage(f"threshold={threshold:g} is not a share between 0 and 1.", "Write 0.02 for 2 %.")
+        level = replace(level, delta=threshold, width=threshold / 2)
+    if budget is not None:
+        if not budget > 0:
+            raise usage(f"budget={budget:g} is not a number of seconds above 0.", "Write 30 for half a minute.")
+        level = replace(level, case_seconds=float(budget))
+    return Settings(precision=level, seed=seed, results=results)
+
+
+def _refuse_in_worker() -> None:
+    """Raise CalledInWorker in a process that another comparison started: a script imported there ends its import here,
+    with what it defined above."""
+    if LAUNCH_VARIABLE in os.environ:
+        what = "compare() is called while a fresh process imports the file that calls it"
+        raise CalledInWorker(f'{what}. Put it under if __name__ == "__main__":')
+
+
+def worded(error: UserError) -> str:
+    """Every fault of an error, with what to do."""
+    faults = ((f"{f.where}: {f.what}" if f.where else f.what, f.hint) for f in error.faults)
+    return "\n".join(f"{what} {hint}".rstrip() for what, hint in faults)

@@ -1,0 +1,3 @@
+"""pytest's own fixture for running pytest in a folder."""
+
+pytest_plugins = ["pytester"]

@@ -1,0 +1,125 @@
+"""``aiperf.compare``: what comes back, what is stored, what is refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from api_made import functions_in
+
+import aiperf
+from aiperf.api.compare import settings_of
+from aiperf.store.read import open_run
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("functions")
+    with pytest.MonkeyPatch.context() as patch, functions_in(folder) as module:
+        patch.chdir(folder)
+        patch.setenv("AIPERF_STATE", str(folder / "state"))
+        yield module
+
+
+@pytest.fixture(scope="module")
+def slower(mine):
+    """What came of a pair whose after does 200 times the work, at a threshold of 10 %."""
+    given = {"precision": "fast.yaml", "threshold": 0.1, "quiet": True, "name": "often"}
+    return aiperf.compare(mine.loop, mine.often, setup=mine.make, **given)
+
+
+def test_a_comparison_has_verdict_ratio_interval_and_reason(slower):
+    assert slower.verdict == "regressed", slower
+    assert not slower.ok
+    low, high = slower.interval
+    assert low < slower.ratio < high < 0.9
+    assert slower.after > slower.before > 0
+    assert slower.reason
+    assert repr(slower).startswith("<aiperf regressed: 0.")
+
+
+def test_its_table_is_that_of_a_run_and_a_notebook_gets_it_as_html(slower):
+    assert slower.table == str(slower)
+    assert "often" in slower.table
+    assert "regressed" in slower.table
+    html = slower._repr_html_()
+    assert html.startswith("<div>")
+    assert "<th>verdict</th>" in html
+    assert "<td>regressed</td>" in html
+    assert "What was run" in slower.explanation
+
+
+def test_the_run_is_stored_as_any_other(slower):
+    stored = open_run(slower.folder.name, results=slower.folder.parent)
+    assert stored.record.command == "python"
+    assert slower.folder.parent.resolve() == Path("results").resolve()
+    assert slower.record.case.sides[0].plain
+    assert "To reproduce it" not in slower.explanation
+
+
+def test_another_result_is_invalid_and_an_exception_a_failure(mine):
+    for after, verdict, said in (("wrong", "invalid", "result[]"), ("fails", "failed", "no such model")):
+        came = aiperf.compare(
+            mine.loop, f"{mine.__file__}:{after}", args=([1.0, 2.0],), precision="fast.yaml", quiet=True
+        )
+        assert (came.verdict, came.ok) == (verdict, False)
+        assert said in came.reason
+        assert verdict in came.table
+    assert came.ratio is None
+    assert repr(came) == f"<aiperf failed: {came.reason}>"
+
+
+def test_what_cannot_be_compared_is_a_value_error_with_what_to_do(mine, monkeypatch):
+    for given, said in (
+        ({"before": lambda: 1}, "Write def run"),
+        ({"check": "exact"}, 'check=\'exact\': kind: .* Write "tolerance", "bitwise"'),
+        ({"check": {"kind": "none"}}, "is not a check of plain functions. Write"),
+        ({"check": {"rtol": -1.0}}, "rtol: .*greater than or equal to 0"),
+        ({"threshold": 2.0}, "threshold=2 is not a share between 0 and 1. Write 0.02 for 2 %."),
+        ({"budget": 0.0}, "budget=0 is not a number of seconds above 0"),
+        ({"precision": "exact"}, 'precision "exact" is not known. Choose one of'),
+        ({"args": (threading.Lock(),)}, "the arguments cannot be sent to fresh processes: .* Give setup="),
+    ):
+        with pytest.raises(ValueError, match=said):
+            aiperf.compare(**{"before": mine.loop, "after": mine.loop, **given})
+
+
+def test_a_script_compares_the_functions_above_its_call_and_is_told_of_those_below(mine, monkeypatch):
+    script = (
+        "import aiperf\ndef f(n): return list(range(n))\n"
+        "print(repr(aiperf.compare(f, {after}, args=(9,), precision='fast.yaml', quiet=True)))\ndef g(n): return [n]\n"
+    )
+    said = []
+    for name, after in (("above", "f"), ("below", "'below.py:g'")):
+        Path(f"{name}.py").write_text(script.format(after=after))
+        env = {**os.environ, "PYTHONPATH": str(Path(aiperf.__file__).parents[1])}
+        done = subprocess.run([sys.executable, f"{name}.py"], capture_output=True, text=True, check=True, env=env)
+        said.append(done.stdout)
+    assert re.match(r"<aiperf (equivalent|inconclusive|improved|regressed): ", said[0]), said
+    assert "g is not defined above the call: compare() is called while" in said[1]
+    assert 'Put it under if __name__ == "__main__":' in said[1]
+
+
+def test_settings_are_those_of_a_precision_with_what_was_asked_for():
+    settings = settings_of("quick", threshold=0.1, budget=7, seed=3, results=Path("r"))
+    assert (settings.precision.delta, settings.precision.case_seconds, settings.seed) == (0.1, 7.0, 3)
+
+
+def test_importing_aiperf_loads_nothing_of_it_and_of_no_library():
+    code = (
+        "import sys; before = set(sys.modules); import aiperf; "
+        "known = {'aiperf', 'importlib', 'warnings', '_warnings'}; "
+        "new = {m.split('.')[0] for m in set(sys.modules) - before} - known; "
+        "own = [m for m in sys.modules if m.startswith('aiperf.')]; print(sorted(new), own)"
+    )
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True,
+                          env={"PYTHONPATH": str(Path(aiperf.__file__).parents[1])})  # fmt: skip
+    assert done.stdout == "[] []\n"
+    assert set(aiperf.__all__) <= {*dir(aiperf)}
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = aiperf.nothing

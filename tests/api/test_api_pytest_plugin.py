@@ -1,0 +1,130 @@
+"""The pytest plug-in: what fails a test, what is gated against a commit, and what it costs where nothing uses it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from api_made import FUNCTIONS, PRECISION
+
+ROOT = Path(__file__).resolve().parents[2]
+FAST = ("-p", "no:cacheprovider", "--aiperf-precision", "fast.yaml", "--aiperf-threshold", "0.1")
+COMPARING = """
+import mine
+
+def test_wrong(aiperf):
+    aiperf.compare(mine.loop, mine.wrong, setup=mine.make)
+
+def test_slower(aiperf):
+    aiperf.compare(mine.loop, mine.often, setup=mine.make)
+
+def test_faster(aiperf):
+    came = aiperf.compare(mine.often, mine.loop, setup=mine.make)
+    assert came.ratio > 1
+
+def test_refused(aiperf):
+    aiperf.compare(lambda xs: xs, mine.loop)
+"""
+GATED = """
+import pytest
+import mine
+
+def test_one_function(aiperf):
+    aiperf(mine.loop, setup=mine.make)
+
+@pytest.mark.aiperf
+@pytest.mark.parametrize("count", [500])
+def test_marked(count):
+    assert len(mine.loop(range(count))) == count
+
+@pytest.mark.aiperf
+def test_with_a_fixture(tmp_path):
+    pass
+
+def test_of_no_commit():
+    pass
+"""
+NEW = """
+import pytest
+
+@pytest.mark.aiperf
+def test_new():
+    pass
+"""
+
+
+@pytest.fixture
+def folder(pytester, monkeypatch):
+    monkeypatch.setenv("AIPERF_STATE", str(pytester.path / "state"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    (pytester.path / "mine.py").write_text(FUNCTIONS)
+    (pytester.path / "fast.yaml").write_text(PRECISION)
+    return pytester
+
+
+def run(folder, *words):
+    installed = "aiperf" in {point.name for point in entry_points(group="pytest11")}
+    return folder.runpytest_subprocess(*FAST, *([] if installed else ["-p", "aiperf.api.pytest_plugin"]), *words)
+
+
+def test_a_test_fails_on_what_is_slower_or_wrong_with_the_table_in_its_report(folder):
+    folder.makepyfile(test_pairs=COMPARING)
+    done = run(folder)
+    done.assert_outcomes(passed=1, failed=3)
+    text = done.stdout.str()
+    assert "invalid: wrong output: " in text
+    assert "regressed: after is slower than before" in text
+    assert text.count("scenario / case") == 2
+    assert "test_slower\n" in text
+    assert text.count("before: a lambda has no name by which a fresh process could import it.") == 1
+    done.stdout.re_match_lines([r"test_pairs\.py::test_faster: improved: \d+.*x \[.* \.\.\. .*\]"])
+    assert (folder.path / ".pytest_cache" / "aiperf" / "latest").exists()
+    assert not (folder.path / "results").exists()
+
+
+def commit(folder):
+    for words in (
+        ["init", "-q", "."],
+        ["add", "-A"],
+        ["-c", "user.name=n", "-c", "user.email=a@b", "commit", "-qm", "a"],
+    ):
+        subprocess.run(["git", *words], cwd=folder.path, check=True)
+
+
+def test_marked_tests_and_single_functions_are_called_once_or_gated_against_a_commit(folder):
+    folder.makepyfile(test_gated=GATED)
+    run(folder).assert_outcomes(passed=4)
+    commit(folder)
+    slow = FUNCTIONS.replace("out.append(2 * x)", "out.append(2 * x)\n        for _ in range(300): pass")
+    (folder.path / "mine.py").write_text(slow)
+    folder.makepyfile(test_new=NEW)
+    done = run(folder, "--aiperf-against", "HEAD", "-k", "not one_function")
+    done.assert_outcomes(passed=1, failed=2, skipped=1)
+    text = done.stdout.str()
+    assert "to reproduce: pytest 'test_gated.py::test_marked[500]' --aiperf-against HEAD" in text
+    assert "regressed: time of test_marked[500]" in text
+    assert "test_with_a_fixture takes fixtures (tmp_path), which a fresh process has not. Write def" in text
+
+
+def test_an_unknown_commit_fails_the_test_with_what_to_do(folder):
+    folder.makepyfile(test_gated="import mine\ndef test_one(aiperf):\n    aiperf(mine.loop, setup=mine.make)\n")
+    commit(folder)
+    done = run(folder, "--aiperf-against", "nowhere")
+    done.assert_outcomes(failed=1)
+    assert "nowhere" in done.stdout.str()
+    assert "Traceback" not in done.stdout.str()
+
+
+def test_the_plug_in_loads_nothing_of_aiperf_until_a_test_uses_it():
+    code = (
+        "import sys, pytest; before = set(sys.modules); import aiperf.api.pytest_plugin; "
+        "print(sorted(m for m in set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "['aiperf', 'aiperf.api', 'aiperf.api.pytest_plugin']\n"
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
+    assert declared == {"aiperf": "aiperf.api.pytest_plugin"}
