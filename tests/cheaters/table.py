@@ -33,10 +33,10 @@ _h = _of("harm:activate", "harm", twin="honest-child")
 _LOGS = {"redraw": {"cheat": "resets_and_works"}, "redraws": {"cheat": "redraws_itself"}}
 
 WATCHED = (
-    _w("watched-identity", "keeps its result by the identity of the input array", "identity", intent=ACCIDENT,
-       fast=True),
+    _w("watched-identity", "keeps its result by the identity of the input array", "identity", intent=ACCIDENT),
     _w("watched-elements", "keeps its result by eight elements of the input", "elements", intent=ACCIDENT),
-    _w("watched-checksum", "keeps its result by a checksum of the whole input", "checksum", intent=ACCIDENT),
+    _w("watched-checksum", "keeps its result by a checksum of the whole input", "checksum", intent=ACCIDENT,
+       fast=True),
     _w("watched-tensor-version", "keeps its result by a tensor's address and version", "tensor_version",
        plain={"cheat": "tensor"}, intent=ACCIDENT),
     Entry("watched-lru-cache", "watched", "puts functools.lru_cache over the bytes of the input", "watched:deep",
@@ -101,7 +101,7 @@ DOMAIN = (
     _d("affine", "leaves out a factor of 1 and an offset of 0"),
     _d("own_redraw", "has a redraw that ignores its seed, and a result from set-up", twin="honest-redraws"),
     _d("softmax", "leaves out the maximum of a softmax", check=TOLERANCE),
-    _d("zeros", "writes the answer for zeros, because its input is all zeros", twin="honest-domain-affine"),
+    _d("zeros", "writes the answer for zeros, because its input is all zeros", twin="honest-domain-affine", fast=True),
     _d("clip", "leaves out a bound that no drawn value reaches", twin="honest-domain-affine"),
     _d("sorted", "does not sort keys that are sorted already", twin="honest-domain-integers"),
     _d("gather", "copies instead of gathering, because the indices count up", twin="honest-domain-integers"),
@@ -122,7 +122,7 @@ TRUTH = (
        plain={"own_reference": True}, intent="purpose"),
     Entry("truth-second-output", "truth", "leaves out the second of two outputs", "truth:several",
           {"leave_out": "second"}, {}, ACCIDENT, "honest-several", fast=True),
-    Entry("truth-fewer-rows", "truth", "computes and returns nine tenths of the rows", "truth:several",
+    Entry("truth-fewer-rows", "truth", "computes and returns half of both", "truth:several",
           {"leave_out": "rows"}, {}, ACCIDENT, "honest-several"),
     Entry("truth-stale-part", "truth", "leaves the last tenth of its outputs as set-up wrote it", "truth:several",
           {"leave_out": "stale"}, {}, ACCIDENT, "honest-several"),
