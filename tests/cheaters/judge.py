@@ -6,6 +6,7 @@ read. What must not live here: running anything, and tables.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -93,16 +94,17 @@ def _outcome(entry: Entry, record: CaseRecord, word: str) -> tuple[Word, tuple[s
     return nothing_said.get(word, "harmless"), ()
 
 
-def _about(entry: Entry, side: str) -> bool:
-    """Whether what is said of a side is said of the cheat: of the side that cheats, or of the one that is harmed."""
-    return not side or entry.honest or entry.group == "harm" or side == entry.cheater
+def _about(entry: Entry, sides: Iterable[str]) -> bool:
+    """Whether what is said of these sides is said of the cheat: of the side that cheats, or of one that is harmed."""
+    named = {side for side in sides if side}
+    return not named or entry.honest or entry.group == "harm" or entry.cheater in named
 
 
 def _notes(entry: Entry, record: CaseRecord) -> set[str]:
     notes = (note for note in record.notes if note.code not in PLAIN_NOTES)
-    return {f"note:{note.code}" for note in notes if _about(entry, str(note.values.get("side", "")))}
+    return {f"note:{n.code}" for n in notes if _about(entry, n.values.get("sides", [n.values.get("side", "")]))}
 
 
 def _incidents(entry: Entry, record: CaseRecord) -> set[str]:
-    incidents = (i for pair in record.pairs for i in pair.incidents if _about(entry, i.side))
+    incidents = (i for pair in record.pairs for i in pair.incidents if _about(entry, [i.side]))
     return {f"incident:{i.kind}" for i in incidents if i.kind not in PLAIN_INCIDENTS}

@@ -77,6 +77,8 @@ def test_what_is_said_of_the_honest_side_is_no_sign_unless_that_is_the_one_that_
     of_before = record("improved", notes=(Note("audit_time", {"side": "before"}),))
     assert outcome(of_before) == "missed"
     assert outcome(of_before, BY_NAME["harm-child"]) == "told"
+    assert outcome(record("improved", notes=(Note("inputs_fixed", {"sides": ["before"]}),))) == "missed"
+    assert outcome(record("improved", notes=(Note("inputs_fixed", {"sides": ["before", "after"]}),))) == "told"
     assert outcome(record("improved", incidents=(Incident("affinity", "before", "any"),))) == "missed"
 
 
