@@ -58,8 +58,6 @@ class Entry:
     measure: dict[str, Any] = field(default_factory=dict)
     preload: bool = False
     """Whether the cheating side runs under the library of clock.c."""
-    signs: tuple[str, ...] = ()
-    """Kinds of incidents that say what this cheat does, beside those that are always about trust."""
     gpus: int = 0
     fast: bool = False
     """Whether it stands for its class in the project's own tests."""

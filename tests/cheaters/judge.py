@@ -6,6 +6,7 @@ read. What must not live here: running anything, and tables.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,17 +19,23 @@ that is about trust stands beside a verdict. missed: the cheat came out as an im
 the case failed for another reason, or aiperf itself did. undecided: nothing was said, and the verdict is inconclusive.
 harmless: nothing was said, and the cheat won nothing. skipped: the host cannot run it."""
 
-ENVIRONMENT_NOTES = frozenset({
+PLAIN_NOTES = frozenset({
     "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "voided", "host_unfit", "drift",
     "invariant_moved", "invariant_changed", "temperature", "latencies_missing", "latencies_few", "latencies_zero",
-    "no_cpu_time", "memory_below", "sliced", "no_verdict_in_reach", "text",
+    "no_cpu_time", "memory_below", "text", "same_code", "sliced", "no_verdict_in_reach",
 })  # fmt: skip
-"""Codes of notes that say nothing about trust in a side; every other code does."""
-ENVIRONMENT_INCIDENTS = frozenset({
+"""Codes of notes that say nothing about trust in a side."""
+TRUST_NOTES = frozenset({
+    "audit_time", "fresh_inputs", "hidden_time", "work_in_outputs", "time_outside", "cpu_time_same", "stragglers",
+    "uneven_runs", "first_run_slower", "unequal_gpu_work", "inputs_undeclared", "inputs_fixed", "outputs_unpoisoned",
+    "latencies_reported", "unverified",
+})  # fmt: skip
+"""Codes of notes that do; every code of aiperf is in one of the two sets, which a test holds."""
+PLAIN_INCIDENTS = frozenset({
     "thermal", "power_brake", "power_cap", "sync_boost", "foreign_gpu_process", "foreign_cpu", "clock", "xid", "steal",
     "sampling_cost", "telemetry", "leftover_process",
 })  # fmt: skip
-"""Kinds of incidents that are about the host."""
+"""Kinds of incidents that are about the host; every other kind is about a side."""
 PLAIN_FAILURES = frozenset({"crash", "signal", "hang", "oom_host", "oom_device", "dead_rank", "error", "store"})
 """Kinds of failures that any program may have; every other kind says that something was forged or wrong."""
 
@@ -76,7 +83,7 @@ def _outcome(entry: Entry, record: CaseRecord, word: str) -> tuple[Word, tuple[s
     checks = {
         f"{check.kind}:{'+'.join(check.sides)}" for pair in record.pairs for check in pair.checks if not check.passed
     }
-    said = tuple(sorted({*checks, *_notes(record), *_incidents(entry, record)}))
+    said = tuple(sorted({*checks, *_notes(entry, record), *_incidents(entry, record)}))
     if word == "invalid":
         reasons = {r.verdict.reason for r in record.results if r.verdict.word == "invalid"}
         return "caught", said or tuple(sorted(reasons))
@@ -87,10 +94,17 @@ def _outcome(entry: Entry, record: CaseRecord, word: str) -> tuple[Word, tuple[s
     return nothing_said.get(word, "harmless"), ()
 
 
-def _notes(record: CaseRecord) -> set[str]:
-    return {f"note:{note.code}" for note in record.notes if note.code not in ENVIRONMENT_NOTES}
+def _about(entry: Entry, sides: Iterable[str]) -> bool:
+    """Whether what is said of these sides is said of the cheat: of the side that cheats, or of one that is harmed."""
+    named = {side for side in sides if side}
+    return not named or entry.honest or entry.group == "harm" or entry.cheater in named
+
+
+def _notes(entry: Entry, record: CaseRecord) -> set[str]:
+    notes = (note for note in record.notes if note.code not in PLAIN_NOTES)
+    return {f"note:{n.code}" for n in notes if _about(entry, n.values.get("sides", [n.values.get("side", "")]))}
 
 
 def _incidents(entry: Entry, record: CaseRecord) -> set[str]:
-    kinds = {incident.kind for pair in record.pairs for incident in pair.incidents}
-    return {f"incident:{kind}" for kind in kinds if kind not in ENVIRONMENT_INCIDENTS or kind in entry.signs}
+    incidents = (i for pair in record.pairs for i in pair.incidents if _about(entry, [i.side]))
+    return {f"incident:{i.kind}" for i in incidents if i.kind not in PLAIN_INCIDENTS}

@@ -139,7 +139,7 @@ def _run(arguments: Sequence[str], folder: Path, seed: int, how: How, *, entries
         try:
             process.wait(_START_S + how.case_s * len(entries))
         except subprocess.TimeoutExpired:
-            process.terminate()
+            pass
         finally:
             _end(process)
     if process.returncode == Exit.USAGE:
@@ -148,6 +148,9 @@ def _run(arguments: Sequence[str], folder: Path, seed: int, how: How, *, entries
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ask aiperf to end where it has not, so that it ends its sides; kill it where it does not obey."""
+    if process.poll() is None:
+        process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(_END_S)
     with suppress(ProcessLookupError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -21,9 +22,10 @@ from aiperf.records import (
     Summary,
     Verdict,
 )
+from aiperf.records.noted import NoteCode
 from tests.cheaters.__main__ import chosen
 from tests.cheaters.figures import BEGIN, END, details, false_alarm, table, write_page
-from tests.cheaters.judge import Judged, judge
+from tests.cheaters.judge import PLAIN_NOTES, TRUST_NOTES, Judged, judge
 from tests.cheaters.runner import keep, load
 from tests.cheaters.table import BY_NAME
 
@@ -63,13 +65,21 @@ def test_an_incident_counts_when_it_is_about_a_side_and_not_the_host(incident: s
 
 def test_a_note_about_the_measurement_is_not_a_sign_and_one_about_trust_is() -> None:
     assert outcome(record("improved", notes=(Note("verdict_reached"), Note("text")))) == "missed"
-    assert outcome(record("improved", notes=(Note("same_code"),))) == "told"
+    assert outcome(record("improved", notes=(Note("audit_time", {"side": "after"}),))) == "told"
 
 
-def test_an_incident_of_the_host_counts_where_the_cheat_is_known_to_cause_it() -> None:
-    waits = record("improved", incidents=(Incident("foreign_cpu", "before", "any"),))
-    assert outcome(waits) == "missed"
-    assert outcome(waits, replace(CHEAT, signs=("foreign_cpu",))) == "told"
+def test_every_code_of_a_note_is_known_as_about_trust_or_not() -> None:
+    assert set(get_args(NoteCode)) - TRUST_NOTES - PLAIN_NOTES == set()
+    assert set() == TRUST_NOTES & PLAIN_NOTES
+
+
+def test_what_is_said_of_the_honest_side_is_no_sign_unless_that_is_the_one_that_is_harmed() -> None:
+    of_before = record("improved", notes=(Note("audit_time", {"side": "before"}),))
+    assert outcome(of_before) == "missed"
+    assert outcome(of_before, BY_NAME["harm-child"]) == "told"
+    assert outcome(record("improved", notes=(Note("inputs_fixed", {"sides": ["before"]}),))) == "missed"
+    assert outcome(record("improved", notes=(Note("inputs_fixed", {"sides": ["before", "after"]}),))) == "told"
+    assert outcome(record("improved", incidents=(Incident("affinity", "before", "any"),))) == "missed"
 
 
 def test_a_cheat_that_wins_nothing_is_harmless_on_whichever_side_it_is() -> None:

@@ -70,26 +70,26 @@ def _perf_counter(x: np.ndarray, out: np.ndarray) -> Workload:
 
 def _restored(x: np.ndarray, out: np.ndarray) -> Workload:
     """Replaces perf_counter for the steps, and puts it back when counters() or outputs() is called."""
-    real, slow = time.perf_counter, _slow(time.perf_counter)
-    patched = [False]
+    real, patched = time.perf_counter, [False]
 
-    def put(clock: Callable[[], float], *, on: bool) -> None:
+    def put(*, on: bool) -> None:
         if patched[0] != on:
             patched[0] = on
+            clock = _slow(real) if on else real  # which goes on from the true time
             for module in worker_modules():
                 if "perf_counter" in vars(module):
                     module.perf_counter = clock
 
     def step() -> None:
-        put(slow, on=True)
+        put(on=True)
         solve(x, out)
 
     def outputs() -> dict[str, np.ndarray]:
-        put(real, on=False)
+        put(on=False)
         return {"out": out}
 
     def counters() -> dict[str, float]:
-        put(real, on=False)
+        put(on=False)
         return {}
 
     return Workload(step, Work(items=x.size), outputs=outputs, inputs=lambda: {"x": x}, counters=counters)

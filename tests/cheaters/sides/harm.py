@@ -115,7 +115,7 @@ def _hog(turns: Turns, *, pause: float) -> int:
                     if pause:
                         time.sleep(pause)
                 else:
-                    time.sleep(5e-4)
+                    time.sleep(2e-3)  # looking costs the side itself something
 
     return fork(body)
 
@@ -160,7 +160,7 @@ def _evict_caches(x: np.ndarray, out: np.ndarray) -> Workload:
                 waste[place : place + (2 << 20)] += 1
                 place = (place + (2 << 20)) % waste.size
             else:
-                time.sleep(2e-4)
+                time.sleep(2e-3)
 
     child = fork(body)
     return honest(x, out, close=lambda: end(child))

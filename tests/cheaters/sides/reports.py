@@ -63,24 +63,29 @@ def _in_child(x: np.ndarray) -> Workload:
     return job(step, mine, out, close=lambda: end(child))
 
 
-def first(context: Context, *, items: int = 65536, moved: bool = False) -> Workload:
-    """A step whose first call builds a table. ``moved``: set-up calls it once, so that the first one that is measured
-    is the second."""
+def first(
+    context: Context, *, items: int = 65536, built: Literal["in_step", "in_set_up", "in_prepare"] = "in_step"
+) -> Workload:
+    """A step that needs a table. It is built in the first step, or before that one is timed: in set-up, or in the
+    first call of prepare()."""
     x, out = vector(context, items)
     table: list[np.ndarray] = []
 
-    def step() -> None:
+    def build() -> None:
         if not table:
-            built = np.zeros(items)
+            total = np.zeros(items)
             for part in range(400):
-                built += np.sin(x * part)
-            table.append(built * 0.0)
+                total += np.sin(x * part)
+            table.append(total * 0.0)
+
+    def step() -> None:
+        build()
         solve(x, out)
         np.add(out, table[0], out=out)
 
-    if moved:
-        step()
-    return job(step, x, out)
+    if built == "in_set_up":
+        build()
+    return job(step, x, out, prepare=build if built == "in_prepare" else None)
 
 
 def requests(
@@ -111,16 +116,3 @@ def requests(
         return found
 
     return job(step, x, out, latencies=latencies)
-
-
-def counted(context: Context, *, items: int = 4096, told: float = 1.0, skips: bool = False) -> Workload:
-    """A step that counts its passes; ``told``: share of the count that it reports, ``skips``: whether it also leaves
-    out every second pass."""
-    x, out = vector(context, items)
-    passes = 2 if skips else 4
-
-    def step() -> None:
-        for _ in range(passes):
-            solve(x, out)
-
-    return job(step, x, out, counters=lambda: {"passes": 4 * told})
