@@ -241,11 +241,32 @@ def test_a_pair_in_which_a_run_used_more_cpu_time_than_it_had_does_not_count() -
     assert not pair.void
     ended = SimpleNamespace(user_s=0.4, system_s=0.148)
     runs = [SimpleNamespace(index=0, wall_s=0.0808, ended=ended)]
-    incident = impossible("before", runs, (1,))  # type: ignore[arg-type]
+    incident = impossible("before", runs, (1,), voids=True)  # type: ignore[arg-type]
     assert incident is not None
     assert (incident.kind, incident.voids) == ("impossible_time", True)
     assert incident.detail == "run 0 used 548 ms of CPU time in 80.8 ms on 1 CPU"
-    assert impossible("before", runs, tuple(range(8))) is None  # type: ignore[arg-type]
+    assert impossible("before", runs, tuple(range(8)), voids=True) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("printed", ["1", "2"], ids=["right", "wrong"])
+def test_work_in_the_other_sides_slices_is_refused_and_wrong_output_stays_wrong(tmp_path: Path, printed: str) -> None:
+    """A daemon in a session of its own is not put to sleep with the program, which waits for it in its own slices."""
+    work = "import sys; [i * i for i in range(6_000_000)]; open(sys.argv[1], 'w')"
+    waits = (
+        "import os, sys; done = sys.argv[1] + str(os.getpid())\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid(); os.fork() and os._exit(0)\n"
+        f"    os.execv(sys.executable, [sys.executable, '-S', '-c', {work!r}, done])\n"
+        f"os.wait()\nwhile not os.path.exists(done): pass\nprint({printed})"
+    )
+    spin = (sys.executable, "-S", "-c", "[i * i for i in range(6_000_000)]; print(1)")
+    elsewhere = (sys.executable, "-S", "-c", waits, str(tmp_path / "done"))
+    settings = replace(QUICK, pin="off")
+    pair = measure(case(spin, elsewhere, kind="bitwise"), replace(SLICED, runs=1), settings=settings)
+    assert isinstance(pair, Pair)
+    refused = [i.voids for i in pair.incidents if (i.kind, i.side) == ("impossible_time", "after")]
+    assert refused == [printed == "1"]
+    assert [check.passed for check in pair.checks] == [printed == "1"]
 
 
 def test_what_stands_for_a_shim_is_run_and_named(tmp_path: Path) -> None:
