@@ -248,25 +248,24 @@ def test_a_pair_in_which_a_run_used_more_cpu_time_than_it_had_does_not_count() -
     assert impossible("before", runs, tuple(range(8)), voids=True) is None  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("printed", ["1", "2"], ids=["right", "wrong"])
-def test_work_in_the_other_sides_slices_is_refused_and_wrong_output_stays_wrong(tmp_path: Path, printed: str) -> None:
-    """A daemon in a session of its own is not put to sleep with the program, which waits for it in its own slices."""
+def test_work_of_a_daemon_is_in_the_time_of_the_program_that_waits_for_it_and_not_in_the_other_sides_slices(
+    tmp_path: Path,
+) -> None:
     work = "import sys; [i * i for i in range(6_000_000)]; open(sys.argv[1], 'w')"
     waits = (
         "import os, sys; done = sys.argv[1] + str(os.getpid())\n"
         "if os.fork() == 0:\n"
         "    os.setsid(); os.fork() and os._exit(0)\n"
         f"    os.execv(sys.executable, [sys.executable, '-S', '-c', {work!r}, done])\n"
-        f"os.wait()\nwhile not os.path.exists(done): pass\nprint({printed})"
+        "os.wait()\nwhile not os.path.exists(done): pass\nprint(1)"
     )
     spin = (sys.executable, "-S", "-c", "[i * i for i in range(6_000_000)]; print(1)")
     elsewhere = (sys.executable, "-S", "-c", waits, str(tmp_path / "done"))
-    settings = replace(QUICK, pin="off")
-    pair = measure(case(spin, elsewhere, kind="bitwise"), replace(SLICED, runs=1), settings=settings)
+    pair = measure(case(spin, elsewhere, kind="bitwise"), replace(SLICED, runs=1))
     assert isinstance(pair, Pair)
-    refused = [i.voids for i in pair.incidents if (i.kind, i.side) == ("impossible_time", "after")]
-    assert refused == [printed == "1"]
-    assert [check.passed for check in pair.checks] == [printed == "1"]
+    assert not pair.void
+    wall = {sample.side: sample.wall_s for sample in pair.samples}
+    assert wall["after"] > 1.5 * wall["before"]
 
 
 def test_what_stands_for_a_shim_is_run_and_named(tmp_path: Path) -> None:
@@ -335,6 +334,9 @@ def test_ending_aiperf_in_the_middle_of_a_pair_leaves_no_program(tmp_path: Path,
     parent.wait()
     parent.stdout.close()
     assert psutil.wait_procs(programs, timeout=10)[1] == []
+    # A killed parent's files go with its guardian, which removes them after the programs.
+    while list(tmp_path.glob("aiperf-command-*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def test_the_last_line_with_a_number_is_handed_on_while_a_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
