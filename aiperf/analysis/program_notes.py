@@ -19,7 +19,7 @@ _ONE_SIDED, _BEYOND_OTHERS = 1.4, 1.3
 """The same of the first run of a side, where its excess is also so many times that of the other sides' first runs,
 which met the same host."""
 _WALL_TIMES = 3.0
-_LEAST_S, _LEAST_WALL_S = 0.02, 0.1
+_LEAST_S, _LEAST_ONE_SIDED_S, _LEAST_WALL_S = 0.02, 0.01, 0.1
 _CLUSTER_RUNS, _CLUSTER_SHARE = 2, 0.1
 """The smaller group of runs has at least so many of them: fewer are outliers."""
 
@@ -36,8 +36,7 @@ def program_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
     for name in sides:
         own, others = excess[name], [excess[other] for other in sides if other != name and excess[other]]
         alone = bool(others) and own > _ONE_SIDED and own > _BEYOND_OTHERS * min(others)
-        times = _ONE_SIDED if alone else _TIMES
-        found.append(_uneven(name, used) or _first_slower(name, used, runs[name], times=times))
+        found.append(_uneven(name, used) or _first_slower(name, used, runs[name], alone=alone))
     return (*(note for note in found if note is not None), *_unknown(used, case, runs))
 
 
@@ -79,14 +78,15 @@ def _first_excess(side: str, pairs: Sequence[Pair], runs: Sequence[SideRun]) -> 
     return first["cpu_s"] / max(median(later), 1e-9) if first and later else 0.0
 
 
-def _first_slower(side: str, pairs: Sequence[Pair], runs: Sequence[SideRun], *, times: float) -> Note | None:
+def _first_slower(side: str, pairs: Sequence[Pair], runs: Sequence[SideRun], *, alone: bool) -> Note | None:
     """The first run of all, which is not measured, did what none of the measured ones does."""
     first = _first_run(runs)
     if first is None:
         return None
     walls = [sample.wall_s for pair in pairs for sample in counted(pair.samples, side)]
+    times, least_s = (_ONE_SIDED, _LEAST_ONE_SIDED_S) if alone else (_TIMES, _LEAST_S)
     kinds = (
-        ("cpu", first["cpu_s"], _cpu_times(side, pairs), times, _LEAST_S),
+        ("cpu", first["cpu_s"], _cpu_times(side, pairs), times, least_s),
         ("wall", first["wall_s"] if not first["from_disk"] else 0.0, walls, _WALL_TIMES, _LEAST_WALL_S),
     )
     for kind, once, later, most, least in kinds:

@@ -186,17 +186,20 @@ def measure_command_pair(
     except _Stop as stop:
         return stop.failure
     by_side = {side.name: [run for run in runs if run.side == side.name] for side in case.sides}
+    checks = compare_printed(case, by_side)
+    right = all(check.passed for check in checks)
     return Pair(
         index=index,
         order=tuple(order),
         seed=seed,
         samples=tuple(sample_of(run) for run in runs),
         runs=tuple(side_run(side, by_side[side.name], chosen, seed, energy.get(side.name)) for side in case.sides),
-        checks=compare_printed(case, by_side),
+        checks=checks,
         incidents=tuple(
             incident
             for name, side_runs in by_side.items()
-            for incident in (crowded(name, side_runs), impossible(name, side_runs, held))
+            # What is known to be wrong must not be lost with a pair that does not count.
+            for incident in (crowded(name, side_runs), impossible(name, side_runs, held, voids=right))
             if incident is not None
         ),
         energy=energy,

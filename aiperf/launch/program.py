@@ -134,7 +134,8 @@ class Launcher:
             raise StartError(f"{argv[0]} cannot be started: {why}{f': {where}' if where and where != why else ''}")
         pid, started, floor, spool = rest.split()
         found = Program(self, tuple(argv), int(pid), started=float(started), floor=int(floor) + _FLOOR_MARGIN)
-        found.spool = Path(f"/proc/{self._running().pid}/fd/{spool}")
+        found.parent = self._running().pid
+        found.spool = Path(f"/proc/{found.parent}/fd/{spool}")
         return found
 
     def fileno(self) -> int:
@@ -211,6 +212,8 @@ class Program:
         self.printed = ProgramOutput(b"", b"", 0)
         self.stderr = b""
         """The end of what it wrote there, 64 KiB at most."""
+        self.parent = 0
+        """The process that started it, to which its orphans come."""
         self.spool = Path(os.devnull)
         """Where the head of its output is while it runs."""
         self._launcher = starter

@@ -82,7 +82,7 @@ class _ProgramRunner:
             begun = self.child.started
         else:
             begun = time.perf_counter()
-            self.child.signal_group(signal.SIGCONT)
+            _wake(self.child)
         self._slices += 1
         ended = self.child.wait(seconds)
         until = ended.ended if ended else time.perf_counter()
@@ -97,7 +97,7 @@ class _ProgramRunner:
         The kernel finishes what it does for the program after that moment, and a program that queues for the core stops
         only when it has it again: then the time that it ran is longer than what is left of the slice without queueing.
         """
-        members = [] if child.ended else [child.pid, *_children(child.pid)]
+        members = [] if child.ended else [child.pid, *_others(child)]
         now = {pid: core_seconds(pid) for pid in members} or {child.pid: (child.ran_s, child.queued_s)}
         former = [self._counted.get(pid, (0.0, 0.0)) for pid in now]
         ran = sum(ran for ran, _ in now.values()) - sum(ran for ran, _ in former)
@@ -131,7 +131,7 @@ def core_seconds(pid: int) -> tuple[float, float]:
 
 
 def _stop(child: Program) -> Ended | None:
-    """Put the group to sleep and return once it is; how it ended, if that came first."""
+    """Put a program and all that it started to sleep and return once they are; how it ended, if that came first."""
     child.signal_group(signal.SIGSTOP)
     begun = time.monotonic()
     deadline = begun + _STOP_LIMIT_S
@@ -147,9 +147,26 @@ def _stop(child: Program) -> Ended | None:
             time.sleep(_POLL_S)
     if state in _OVER:
         return child.wait()
-    while not all(_state(pid) in _STOPPED for pid in _children(child.pid)) and time.monotonic() < deadline:
+    while (awake := [p for p in _others(child) if _state(p) not in _STOPPED]) and time.monotonic() < deadline:
+        _signal(awake, signal.SIGSTOP)
         time.sleep(_POLL_S)
     return None
+
+
+def _wake(child: Program) -> None:
+    child.signal_group(signal.SIGCONT)
+    _signal(_others(child), signal.SIGCONT)
+
+
+def _others(child: Program) -> list[int]:
+    """Everything that a program has started, wherever it went: also what left its group, and orphans."""
+    return [pid for pid in _children(child.parent) if pid != child.pid]
+
+
+def _signal(pids: Sequence[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
 
 
 def _children(pid: int) -> list[int]:

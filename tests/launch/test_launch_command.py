@@ -241,11 +241,31 @@ def test_a_pair_in_which_a_run_used_more_cpu_time_than_it_had_does_not_count() -
     assert not pair.void
     ended = SimpleNamespace(user_s=0.4, system_s=0.148)
     runs = [SimpleNamespace(index=0, wall_s=0.0808, ended=ended)]
-    incident = impossible("before", runs, (1,))  # type: ignore[arg-type]
+    incident = impossible("before", runs, (1,), voids=True)  # type: ignore[arg-type]
     assert incident is not None
     assert (incident.kind, incident.voids) == ("impossible_time", True)
     assert incident.detail == "run 0 used 548 ms of CPU time in 80.8 ms on 1 CPU"
-    assert impossible("before", runs, tuple(range(8))) is None  # type: ignore[arg-type]
+    assert impossible("before", runs, tuple(range(8)), voids=True) is None  # type: ignore[arg-type]
+
+
+def test_work_of_a_daemon_is_in_the_time_of_the_program_that_waits_for_it_and_not_in_the_other_sides_slices(
+    tmp_path: Path,
+) -> None:
+    work = "import sys; [i * i for i in range(6_000_000)]; open(sys.argv[1], 'w')"
+    waits = (
+        "import os, sys; done = sys.argv[1] + str(os.getpid())\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid(); os.fork() and os._exit(0)\n"
+        f"    os.execv(sys.executable, [sys.executable, '-S', '-c', {work!r}, done])\n"
+        "os.wait()\nwhile not os.path.exists(done): pass\nprint(1)"
+    )
+    spin = (sys.executable, "-S", "-c", "[i * i for i in range(6_000_000)]; print(1)")
+    elsewhere = (sys.executable, "-S", "-c", waits, str(tmp_path / "done"))
+    pair = measure(case(spin, elsewhere, kind="bitwise"), replace(SLICED, runs=1))
+    assert isinstance(pair, Pair)
+    assert not pair.void
+    wall = {sample.side: sample.wall_s for sample in pair.samples}
+    assert wall["after"] > 1.5 * wall["before"]
 
 
 def test_what_stands_for_a_shim_is_run_and_named(tmp_path: Path) -> None:
@@ -314,6 +334,9 @@ def test_ending_aiperf_in_the_middle_of_a_pair_leaves_no_program(tmp_path: Path,
     parent.wait()
     parent.stdout.close()
     assert psutil.wait_procs(programs, timeout=10)[1] == []
+    # A killed parent's files go with its guardian, which removes them after the programs.
+    while list(tmp_path.glob("aiperf-command-*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def test_the_last_line_with_a_number_is_handed_on_while_a_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:

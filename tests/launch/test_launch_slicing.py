@@ -78,7 +78,7 @@ def test_active_time_is_what_a_program_had_the_core_for_and_nothing_while_it_sle
 def test_the_time_of_a_slice_is_what_it_ran_or_waited_and_never_less_than_it_ran(
     monkeypatch: pytest.MonkeyPatch, awake_s: float, ran_s: float, queued_s: float, active_s: float
 ) -> None:
-    program = SimpleNamespace(pid=7, ended=None)
+    program = SimpleNamespace(pid=7, parent=6, ended=None)
     runner = slicing._ProgramRunner(0, lambda _: program)  # type: ignore[arg-type,return-value]
     runner.child = program  # type: ignore[assignment]
     monkeypatch.setattr(slicing, "_children", lambda _: [])
