@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RESULTS ?= results
 
-.PHONY: install demo test test-library test-cheaters test-kernels test-gpu test-browser check bench clean
+.PHONY: install demo test test-library test-cheaters test-kernels test-gpu test-browser check bench docs clean
 
 install: $(VENV)/.installed
 
@@ -46,14 +46,19 @@ test-browser: install
 	$(BIN)/python -m pytest tests/browser
 
 check: install
-	$(BIN)/ruff format --check aiperf tests
-	$(BIN)/ruff check aiperf tests
+	$(BIN)/ruff format --check aiperf tests docs
+	$(BIN)/ruff check aiperf tests docs
 	$(BIN)/mypy
 	$(BIN)/mypy tests/gpu
 
 bench: install
 	$(BIN)/python -m tests.bench
 
+# The documentation as site/index.html, and the man page; needs no network, and a warning is an error.
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m docs.generate.manual site/aiperf.1
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find aiperf tests -name __pycache__ -type d -prune -exec rm -rf {} +

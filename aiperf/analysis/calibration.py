@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aiperf.analysis.distributions import beta_quantile, chi_square_quantile
 from aiperf.analysis.estimates import ratio_estimate
 from aiperf.analysis.verdict import FEWEST_PAIRS
 from aiperf.records import Result, Word
@@ -120,12 +121,10 @@ def rate(count: int, of: int, *, confidence: float = CONFIDENCE) -> Rate:
 
     Raises ValueError unless 0 <= k <= m and m > 0.
     """
-    from scipy.special import betaincinv
-
     if not 0 <= count <= of or of < 1:
         raise ValueError(f"{count} of {of} is not a rate")
-    high = 1.0 if count == of else float(betaincinv(count + 1, of - count, confidence))
-    low = 0.0 if count == 0 else float(betaincinv(count, of - count + 1, 1 - confidence))
+    high = 1.0 if count == of else beta_quantile(confidence, count + 1, of - count)
+    low = 0.0 if count == 0 else beta_quantile(1 - confidence, count, of - count + 1)
     return Rate(count, of, low, high, confidence)
 
 
@@ -142,13 +141,11 @@ def interval_scale(sessions: Sequence[SessionEstimate]) -> IntervalScale:
 
     Sessions with a spread of zero or df <= 2 (no variance of t) are left out.
     """
-    from scipy.special import chdtri
-
     usable = [s for s in sessions if s.df > 2 and s.se > 0]
     if not usable:
         return IntervalScale(1.0, 0.0, 1.0, 0)
     c2 = statistics.fmean((s.estimate / s.se) ** 2 * (s.df - 2) / s.df for s in usable)
-    lower = len(usable) * c2 / float(chdtri(len(usable), 1 - CONFIDENCE))
+    lower = len(usable) * c2 / chi_square_quantile(CONFIDENCE, len(usable))
     return IntervalScale(c2, lower, math.sqrt(c2) if lower > 1 else 1.0, len(usable))
 
 
@@ -157,14 +154,12 @@ def session_noise(sessions: Sequence[SessionEstimate]) -> SessionNoise:
 
     Raises ValueError with fewer than 2 sessions.
     """
-    from scipy.special import chdtri
-
     if len(sessions) < 2:
         raise ValueError("noise between sessions needs at least 2 of them")
     variance = statistics.variance(s.estimate for s in sessions)
     within = statistics.fmean(s.se**2 for s in sessions)
     df = len(sessions) - 1
-    upper = df * variance / float(chdtri(df, TAU_CONFIDENCE))
+    upper = df * variance / chi_square_quantile(1 - TAU_CONFIDENCE, df)
     return SessionNoise(math.sqrt(max(0.0, variance - within)), math.sqrt(max(0.0, upper - within)))
 
 

@@ -6,9 +6,12 @@ What must not live here: pairs, metrics, verdicts; only numbers come in.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from aiperf.analysis.distributions import t_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,14 +36,6 @@ class Fit:
     high: float
     position_low: float
     position_high: float
-
-
-def t_quantile(p: float, df: Any) -> Any:
-    """Quantile of Student's t; ``df`` may be an array."""
-    # scipy.special, not scipy.stats: the same function without half a second of imports.
-    from scipy.special import stdtrit
-
-    return stdtrit(df, p)
 
 
 def estimate(d: Any, o: Any) -> tuple[Any, Any, Any, Any, int]:
@@ -88,7 +83,7 @@ def fit(d: Sequence[float], o: Sequence[int], *, alpha: float, scale: float = 1.
         raise ValueError("a fit needs at least one log-ratio")
     mu, position, sd, se, df = estimate(d, o)
     se = float(se) * scale
-    half = float(t_quantile(1 - alpha / 2, df)) * se if df >= 1 else math.inf
+    half = t_quantile(1 - alpha / 2, df) * se if df >= 1 else math.inf
     estimable = len(set(o)) > 1
     reach = half if estimable else math.inf
     return Fit(
@@ -108,7 +103,7 @@ def mde(se: float, *, df: int, alpha: float) -> float:
     """Effect on the log-ratio that is found with a power of 80 %: (t_{1-alpha/2} + t_{.8}) se (METHOD 6)."""
     if df < 1:
         return math.inf
-    return float(t_quantile(1 - alpha / 2, df) + t_quantile(POWER, df)) * se
+    return (t_quantile(1 - alpha / 2, df) + t_quantile(POWER, df)) * se
 
 
 def pairs_needed(fitted: Fit, *, threshold: float, width: float, alpha: float, pairs: int) -> int | None:
@@ -117,16 +112,16 @@ def pairs_needed(fitted: Fit, *, threshold: float, width: float, alpha: float, p
     METHOD 6: P >= ((t_{1-alpha/2, P-2} + t_{.8, P-2}) s / gap)^2, gap = max(|threshold - |mu||, width), all on the
     log scale.
     """
-    import numpy as np
-
     if not math.isfinite(fitted.sd):
         return None
     gap = max(abs(threshold - abs(fitted.mu)), width)
-    candidates = np.arange(4, MOST_PAIRS + 1, 2)
-    quantiles = t_quantile(1 - alpha / 2, candidates - 2) + t_quantile(POWER, candidates - 2)
-    enough = candidates[(quantiles * fitted.sd / gap) ** 2 <= candidates]
-    if not len(enough):
+
+    def enough(count: int) -> bool:
+        return (mde(fitted.sd, df=count - 2, alpha=alpha) / gap) ** 2 <= count
+
+    candidates = range(4, MOST_PAIRS + 1, 2)
+    first = bisect_left(candidates, True, key=enough)
+    if first == len(candidates):
         return None
-    more = pairs + 2 - pairs % 2
-    needed = max(int(enough[0]), more)
+    needed = max(candidates[first], pairs + 2 - pairs % 2)
     return needed if needed <= MOST_PAIRS else None

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aiperf.analysis.distributions import t_tail
 from aiperf.analysis.estimates import ratio_estimate
 from aiperf.records import Comparison, Result
 
@@ -42,7 +43,7 @@ def p_value(comparison: Comparison, *, threshold: float, looks: int = 1) -> floa
     if found is None or found.se <= 0:
         return None
     size, edge = abs(found.log), math.log1p(threshold)
-    tails = (_upper_tail((size + sign * edge) / found.se, found.df) for sign in (-1, 1))
+    tails = (t_tail((size + sign * edge) / found.se, found.df) for sign in (-1, 1))
     return min(1.0, looks * sum(tails))
 
 
@@ -74,9 +75,3 @@ def discoveries(results: Sequence[Result], *, looks: int) -> Discoveries | None:
     }
     improved, regressed = counted["improved"], counted["regressed"]
     return Discoveries(len(tested), len(improved), sum(improved), len(regressed), sum(regressed))
-
-
-def _upper_tail(t: float, df: float) -> float:
-    from scipy.special import stdtr
-
-    return float(stdtr(df, -t))

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aiperf.analysis.crossover import t_quantile
+from aiperf.analysis.distributions import t_quantile, t_tail
 from aiperf.analysis.verdict import statistical_word
 from aiperf.records import Better, Comparison, Summary, Word
 
@@ -60,7 +60,7 @@ def ratio_estimate(comparison: Comparison) -> LogEstimate | None:
     if df < 1 or not all(math.isfinite(end) and end > 0 for end in ends):
         return None
     half = (math.log(comparison.high) - math.log(comparison.low)) / 2
-    return LogEstimate(math.log(comparison.ratio), half / float(t_quantile(1 - comparison.alpha / 2, df)), df)
+    return LogEstimate(math.log(comparison.ratio), half / t_quantile(1 - comparison.alpha / 2, df), df)
 
 
 def value_estimate(summary: Summary, *, pairs: int, better: Better = "lower") -> LogEstimate | None:
@@ -120,18 +120,16 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
 
 def regression_p(estimate: LogEstimate, *, delta: float) -> float:
     """One-sided p of "not worse than the threshold allows": P(t <= (log + ln(1 + delta)) / se)."""
-    from scipy.special import stdtr
-
     distance = estimate.log + math.log1p(delta)
     if estimate.se <= 0:
         return 0.0 if distance < 0 else 1.0
     df = min(estimate.df, 1e6)
-    return float(stdtr(df, distance / estimate.se))
+    return t_tail(-distance / estimate.se, df)
 
 
 def _held(log: float, se: float, df: float, *, alpha: float, delta: float) -> Change:
     df = min(df, 1e6)
-    half = float(t_quantile(1 - alpha / 2, df)) * se
+    half = t_quantile(1 - alpha / 2, df) * se
     low, high = ratio_of(log - half), ratio_of(log + half)
     word = statistical_word(low, high, threshold=delta)
     return Change(ratio_of(log), low, high, alpha, delta, word, regression_p(LogEstimate(log, se, df), delta=delta))

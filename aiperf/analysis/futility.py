@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from aiperf.analysis.crossover import t_quantile
+from aiperf.analysis.distributions import t_quantile
 from aiperf.records import Comparison
 
 _FEWEST_PAIRS = 4

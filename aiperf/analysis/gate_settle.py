@@ -140,8 +140,14 @@ def _is_judged(row: GateRow) -> bool:
 
 
 def _fine(rows: Sequence[GateRow], on_inconclusive: OnInconclusive) -> str:
-    passed = sum(row.status == "passed" for row in rows)
-    parts = [f"passed: {_count(passed, 'row')} no worse than allowed" if passed else "nothing failed"]
+    passed = sum(row.status == "passed" and row.ratio is not None for row in rows)
+    unmeasured = sum(row.status == "passed" for row in rows) - passed
+    parts = [f"passed: {_count(passed, 'row')} no worse than allowed"] if passed else []
+    if unmeasured:
+        parts.append(
+            f"{'' if passed else 'passed: '}{wording.NOTHING_CHANGED}, {_count(unmeasured, 'case')} not measured"
+        )
+    parts = parts or ["nothing failed"]
     if open_ := sum(row.status == "inconclusive" for row in rows):
         parts.append(f"{open_} inconclusive, let pass" + (" with a warning" if on_inconclusive == "warn" else ""))
     if new := sum(row.status == "no_baseline" for row in rows):

@@ -5,6 +5,8 @@ What must not live here: any decision.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aiperf.analysis import wording
 from aiperf.analysis.metrics import compared_metric
 from aiperf.analysis.verdict import statistical_word
@@ -14,6 +16,8 @@ from aiperf.records import Comparison, Failure
 _HASH = 8
 _COMMITS = {"before": "base", "after": "head"}
 """What the sides of a rebuilt case are to whoever reads the gate."""
+NOTHING_CHANGED = "no code changed between base and head"
+_NAMED = 3
 
 
 def regressed(shift: Comparison, *, loss: float, allow: float) -> str:
@@ -74,6 +78,12 @@ def too_few_sessions(has: int, needs: int) -> str:
     missing = needs - has
     more = "1 more session is missing" if missing == 1 else f"{missing} more sessions are missing"
     return f"the baseline has {has} of the {needs} sessions that an absolute comparison needs: {more}"
+
+
+def only_documentation(files: Sequence[str]) -> str:
+    """Base and head differ in nothing that is measured."""
+    named = ", ".join(files[:_NAMED]) + (f" and {len(files) - _NAMED} more" if len(files) > _NAMED else "")
+    return f"not measured: base and head differ only in {named}, which the gate ignores"
 
 
 def once(first: str) -> str:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from aiperf.analysis.across import Value, record_values
-from aiperf.analysis.crossover import t_quantile
 from aiperf.analysis.differences import case_differences, run_differences
+from aiperf.analysis.distributions import t_quantile
 from aiperf.analysis.estimates import LogEstimate, ratio_estimate
 from aiperf.analysis.gate import Difference
 from aiperf.records import CUT_SHORT, CaseRecord, Result, RunRecord
@@ -229,7 +229,7 @@ def _step(values: Sequence[float], sds: Sequence[float], start: int, middle: int
         precisions.append(math.fsum(w))
     df = end - start - 2
     se = math.sqrt(sum(1 / p for p in precisions) * max(1.0, chi2 / df))
-    size, half = levels[1] - levels[0], float(t_quantile(1 - ALPHA / 2, df)) * se
+    size, half = levels[1] - levels[0], t_quantile(1 - ALPHA / 2, df) * se
     return Step(middle, math.exp(size), math.exp(size - half), math.exp(size + half), ALPHA)
 
 

@@ -51,22 +51,25 @@ def write_ci(
     exit_code: Exit,
     summary: str,
     paths: CiPaths,
+    explained: bool = False,
     environ: Mapping[str, str] = os.environ,
 ) -> None:
     """Write what was asked for and, inside GitHub Actions, annotations to stderr and the step's summary.
 
-    ``title`` is the command, ``exit_code`` what it is going to exit with, ``summary`` Markdown for the step's summary;
-    ``environ`` says which CI system this is. Raises UserError when a file cannot be written, after all the others were.
+    ``title`` is the command, ``exit_code`` what it is going to exit with, ``summary`` Markdown for the step's summary,
+    ``explained`` whether that has the reasons and what the exit code means; ``environ`` says which CI system this is.
+    Raises UserError when a file cannot be written, after all the others were.
     """
     root = repository(environ)
-    report = CiReport(entries, title, exit_code, root, environ.get("CI_CONFIG_PATH") or ".gitlab-ci.yml")
+    whole = step_summary(entries, title=title, exit_code=exit_code, summary=summary, explained=explained)
+    report = CiReport(entries, title, exit_code, root, environ.get("CI_CONFIG_PATH") or ".gitlab-ci.yml", whole)
     faults = []
     for one in FORMATS:
         if path := paths.get(one.name):
             texts = one.render(report)
             faults += [f for end, at in one.files(path).items() for f in _write(f"--{one.name}", at, texts[end])]
     if _in_github(environ):
-        _append_summary(environ, step_summary(entries, title=title, exit_code=exit_code, summary=summary))
+        _append_summary(environ, whole)
         for line in annotation_lines(entries, title=title, exit_code=exit_code, root=root):
             print(line, file=sys.stderr)
     if faults:

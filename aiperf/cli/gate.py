@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from aiperf.analysis.gate import GateOutcome
 from aiperf.cli.ci import (
     CiPaths,
     refuse_files_of_a_dry_run,
@@ -51,9 +52,8 @@ from aiperf.recipes.promote import promote_runs
 from aiperf.records import Invocation
 from aiperf.report.ci.entries import entries_of_gate
 from aiperf.report.layout.formats import OutputFormat, print_in
-from aiperf.report.layout.page import page_markdown
 from aiperf.report.live import choose_progress
-from aiperf.report.views.gate_table import gate_view, promoted_view
+from aiperf.report.views.gate_table import gate_summary, gate_view, promoted_view
 from aiperf.scenario.find import find_scenarios
 from aiperf.scenario.load import load_scenarios
 from aiperf.settings import Settings
@@ -155,11 +155,19 @@ def gate(
             print_plan(wanted.plan, settings, form, heading=_heading(wanted))
             return
         outcome = run_gate(wanted)
-    entries, view = entries_of_gate(outcome), gate_view(outcome)
-    summary = page_markdown(view.page)
-    with then_written(lambda: write_ci(entries, title=_TITLE, exit_code=outcome.exit, summary=summary, paths=ci_files)):
-        print_in(form, view)
+    _print_and_write(outcome, form, ci_files)
     raise typer.Exit(int(outcome.exit))
+
+
+def _print_and_write(outcome: GateOutcome, form: OutputFormat, paths: CiPaths) -> None:
+    entries, view = entries_of_gate(outcome), gate_view(outcome)
+    summary = gate_summary(view)
+
+    def write() -> None:
+        write_ci(entries, title=_TITLE, exit_code=outcome.exit, summary=summary, paths=paths, explained=True)
+
+    with then_written(write):
+        print_in(form, view)
 
 
 def _gate(

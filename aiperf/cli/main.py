@@ -8,14 +8,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
 import typer.core
 
 from aiperf import __version__
+from aiperf.cli.defaults import Defaults, read_defaults
+from aiperf.cli.examples import help_epilog
 from aiperf.cli.namesake import refuse_namesake
 from aiperf.cli.resources import MORE_RESOURCES, is_exhausted
 from aiperf.cli.signals import interruptible
@@ -41,6 +45,7 @@ COMMANDS = {
     "clean": _Entry("clean", "clean", "Remove raw profiler reports and caches."),
     "compare": _Entry("compare", "compare", "Compare stored runs, case by case."),
     "gate": _Entry("gate", "gate", "Pass or fail a change against a git ref or a stored baseline."),
+    "comment": _Entry("comment", "comment", "Write a summary as the one comment on a pull or merge request."),
     "history": _Entry("history", "history", "Show the trend of a scenario over stored runs, with its change points."),
     "query": _Entry("query", "query", "Query stored runs with SQL."),
     "book": _Entry("book", "book", "Compare the book's claims with what was measured here."),
@@ -64,19 +69,28 @@ class _Commands(typer.core.TyperGroup):
         entry = COMMANDS[cmd_name]
         single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         function = getattr(importlib.import_module(f"aiperf.cli.{entry.module}"), entry.function)
-        single.command(cmd_name)(function)
-        return typer.main.get_command(single)
+        single.command(cmd_name, epilog=help_epilog(cmd_name))(function)
+        command = typer.main.get_command(single)
+        _set_defaults(ctx, cmd_name, command)
+        return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 
 
+def _set_defaults(ctx: Any, name: str, command: Any) -> None:
+    """Give the command what the user set once, before its options are parsed; not where only its help is listed."""
+    if ctx is None or _State.defaults is None:
+        return
+    options = {flag[2:]: parameter.name for parameter in command.params for flag in parameter.opts}
+    ctx.default_map = {**(ctx.default_map or {}), name: _State.defaults.of_command(options)}
+
+
 app = typer.Typer(
     name="aiperf",
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Is the after really better than the before, by how much, and how sure are we? "
@@ -90,6 +104,7 @@ app = typer.Typer(
 
 class _State:
     debug = False
+    defaults: Defaults | None = None
 
 
 def _version(wanted: bool) -> None:
@@ -126,9 +141,12 @@ def _outcome() -> int:
     try:
         with interruptible():
             refuse_namesake()
+            _State.defaults = read_defaults(Path.cwd(), os.environ)
             app()
     except UserError as error:
         print_faults(error)
+        if _State.defaults and _State.defaults.sentence:
+            print(_State.defaults.sentence, file=sys.stderr)
         return _trace(error.exit)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED

@@ -30,6 +30,8 @@ GATED_METRICS = (
 )
 """What may be gated; a test holds it equal to analysis.metrics."""
 MOST_LOSS = 100.0
+DOCUMENTATION = ("*.md", "*.rst", "docs/*", "LICENSE*")
+"""Files that no side is thought to read, as patterns of paths from the repository's root; a star takes slashes, too."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,12 @@ class GateConfig:
     confirm: bool = True
     """Measure what looks worse again in a fresh session; without it nothing can fail as a regression."""
     metrics: tuple[MetricRule, ...] = (MetricRule("time"),)
+    ignore: tuple[str, ...] = DOCUMENTATION
+    """Patterns of files: a head that differs from base in nothing else passes without being measured."""
+
+    def ignores(self, path: str) -> bool:
+        """Whether a change of this file, a path from the repository's root, is no change of what is measured."""
+        return any(fnmatch.fnmatchcase(path, pattern) for pattern in self.ignore)
 
 
 def load_gate(name: str) -> GateConfig:
@@ -126,6 +134,7 @@ class _GateReader(KeyReader):
                 "on_inconclusive": self._on_inconclusive,
                 "confirm": self._bool,
                 "metrics": self._metrics,
+                "ignore": self._patterns,
             }
         )
         if values.get("against") and values.get("baseline"):
@@ -141,6 +150,13 @@ class _GateReader(KeyReader):
         if not isinstance(value, bool):
             self.fault(at, f"{at[-1]}: {shown(value)} is not true or false.")
         return value is True
+
+    def _patterns(self, at: KeyPath, value: Any) -> tuple[str, ...]:
+        if not isinstance(value, list) or not all(isinstance(pattern, str) for pattern in value):
+            what = f"ignore: {shown(value)} is not a list of patterns."
+            self.fault(at, what, 'For example: ignore: ["*.md", "docs/*"]; [] measures whatever changed.')
+            return ()
+        return tuple(value)
 
     def _path(self, at: KeyPath, value: Any) -> str:
         text = self.text(at, value)

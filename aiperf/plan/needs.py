@@ -14,13 +14,11 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from aiperf.host.facts import HostFacts
+from aiperf.protocol.libraries import install_command, needs_library
 from aiperf.records import Needs
 from aiperf.units import format_bytes
 
 Unmet = tuple[str, str]
-
-
-_GPU_EXTRA = ("cupy", "kvikio")
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,8 @@ class _Ask:
 
 
 def unmet(needs: Needs, host: HostFacts, *, ranks: int = 1, folder: Path = Path(".")) -> list[Unmet]:
-    """Reason and fix of every need that the host does not meet, GPUs first; empty when the case can run.
+    """Reason and fix of every need that the host does not meet, GPUs first; none when the case can run. A fix is empty
+    where the reason says it.
 
     ``ranks`` is the largest gang of the case's sides; ``folder`` is where results and scratch files go. Memory is held
     against what is free now.
@@ -135,13 +134,10 @@ def _gds(ask: _Ask) -> Iterator[Unmet]:
 def _libraries(ask: _Ask) -> Iterator[Unmet]:
     for name, specifier in ask.needs.libraries.items():
         version = ask.host.libraries.get(name.lower())
-        wanted = f"{name} {specifier}".strip()
-        # The import names of the gpu extra are no distributions: which one is right depends on the CUDA version.
-        what = "aiperf-ab[gpu]" if name in _GPU_EXTRA else f"{name}{specifier}"
         if version is None:
-            yield f"needs {wanted}, which is not installed", f"install it: pip install '{what}'"
+            yield needs_library(name, specifier), ""
         elif specifier and not _fits(version, specifier):
-            yield f"needs {wanted}, {version} is installed", f"install it: pip install '{what}'"
+            yield f"needs {name} {specifier}, {version} is installed", install_command(name, specifier)
 
 
 def _cpus(ask: _Ask) -> Iterator[Unmet]:

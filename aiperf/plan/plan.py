@@ -6,14 +6,16 @@ What must not live here: starting anything, printing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aiperf.errors import usage
 from aiperf.host.facts import HostFacts
 from aiperf.plan.cases import expand
 from aiperf.plan.needs import unmet
-from aiperf.records import Case, Skip
+from aiperf.protocol.libraries import EXTRAS
+from aiperf.records import Case, Needs, Skip
+from aiperf.scenario.imports import imported_libraries
 from aiperf.scenario.model import Scenario
 from aiperf.settings import Precision, Settings
 
@@ -63,9 +65,10 @@ def make_plan(
             what = f"two scenarios are called {scenario.name}: {seen[scenario.name]} and {scenario.path}."
             raise usage(what, "Rename one: records carry the name.")
         for case in host_cases(scenario, host, only=only):
-            found = unmet(case.needs, host, ranks=gang(case), folder=settings.results)
+            needs = with_imports(case, host)
+            found = unmet(needs, host, ranks=gang(case), folder=settings.results)
             if found:
-                reasons, fixes = "; ".join(r for r, _ in found), "; ".join(dict.fromkeys(f for _, f in found))
+                reasons, fixes = "; ".join(r for r, _ in found), "; ".join(dict.fromkeys(f for _, f in found if f))
                 skips.append(Skip(case, reasons, fixes))
             else:
                 cases.append(case)
@@ -84,6 +87,22 @@ def host_cases(scenario: Scenario, host: HostFacts, *, only: Mapping[str, str] |
         smallest = min(c.needs.gpus for c in expand(scenario, on_gpu=True))
         return expand(scenario, on_gpu=len(host.gpus) >= smallest, only=only)
     return expand(scenario, on_gpu=False, only=only)
+
+
+def with_imports(case: Case, host: HostFacts) -> Needs:
+    """What the case needs, with the libraries that the host lacks and that its workloads import when they are loaded.
+
+    Gangs and sides on GPUs need torch, whatever they run. A side with an interpreter of its own is not looked at.
+    """
+    absent = EXTRAS.keys() - host.libraries.keys()
+    workloads = {side.workload for side in case.sides if side.workload and not side.python}
+    if not absent or not workloads:
+        return case.needs
+    wanted = {name for workload in workloads for name in imported_libraries(workload, base=Path(case.path).parent)}
+    if case.needs.gpus or gang(case) > 1:
+        wanted.add("torch")
+    more = dict.fromkeys(sorted(wanted & absent), "")
+    return replace(case.needs, libraries={**more, **case.needs.libraries})
 
 
 def gang(case: Case) -> int:

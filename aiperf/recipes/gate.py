@@ -16,7 +16,17 @@ from aiperf.host.calibration import load_calibration
 from aiperf.launch.git import WORKING_TREE, resolve
 from aiperf.plan.gates import gate_command
 from aiperf.plan.plan import Plan
-from aiperf.recipes.gate_base import Gate, GateBase, arrange_cases, check_side, find_base, incomparable_rows, rules_of
+from aiperf.recipes.gate_base import (
+    Gate,
+    GateBase,
+    arrange_cases,
+    check_side,
+    find_base,
+    incomparable_rows,
+    only_documentation,
+    rules_of,
+    unmeasured_rows,
+)
 from aiperf.records import Case
 from aiperf.records.calibration import Calibration, of_case
 
@@ -37,6 +47,8 @@ def run_gate(gate: Gate) -> GateOutcome:
     base = find_base(gate)
     if base.differences:
         return _outcome(gate, base, incomparable_rows(gate), began=began)
+    if files := only_documentation(gate, base):
+        return _outcome(gate, base, unmeasured_rows(gate, files), began=began)
     cases, refused = arrange_cases(gate, base)
     first = _measure(gate, base, Plan(cases, gate.plan.skips), again=False, left=gate.settings.budget)
     suspects = {row.case for row in flagged(first.rows)}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
+from aiperf.analysis import gate_wording as wording
 from aiperf.analysis.differences import differing
 from aiperf.analysis.estimates import FEWEST_SESSIONS
 from aiperf.analysis.gate import Difference, GateRow, Level, Status
@@ -142,6 +143,40 @@ def _named(ref: str, commits: Sequence[str]) -> str:
     """``origin/main (0123456789ab)``."""
     known = ", ".join(sorted({commit[:_SHORT] for commit in commits}))
     return f"{ref} ({known})" if known else ref
+
+
+def only_documentation(gate: Gate, base: GateBase) -> tuple[str, ...]:
+    """The files in which base and head differ, where the gate ignores all of them; empty otherwise.
+
+    Nothing that lies beside a scenario or below it is ignored, unless that folder is the whole repository: it may be
+    data.
+    """
+    changed: dict[str, None] = {}
+    for commits in dict.fromkeys(base.commits.values()):
+        root = commits.repo.resolve()
+        beside = {Path(path or ".").resolve().parent for path, its in base.commits.items() if its == commits} - {root}
+        for name in _differing_files(commits, of_tree=not gate.config.head):
+            if not gate.config.ignores(name) or any((root / name).is_relative_to(folder) for folder in beside):
+                return ()
+            changed[name] = None
+    return tuple(changed)
+
+
+def _differing_files(commits: Commits, *, of_tree: bool) -> list[str]:
+    """Paths from the repository's root; those of a working tree with files that no commit holds."""
+    found = git(commits.repo, "diff", "--name-only", "--no-renames", "-z", commits.base, commits.head)
+    if of_tree:
+        found += git(commits.repo, "ls-files", "--others", "--exclude-standard", "-z")
+    return [name for name in found.split("\0") if name]
+
+
+def unmeasured_rows(gate: Gate, files: Sequence[str]) -> list[GateRow]:
+    """A passed row for each case of a gate whose base and head differ only in ``files``, which no side runs."""
+    reason = wording.only_documentation(files)
+    return [
+        *(blank_row(case, rules_of(gate, case)[0].metric, "passed", reason) for case in gate.plan.cases),
+        *(blank_row(s.case, rules_of(gate, s.case)[0].metric, "skipped", s.reason) for s in gate.plan.skips),
+    ]
 
 
 def arrange_cases(gate: Gate, base: GateBase) -> tuple[tuple[Case, ...], list[GateRow]]:

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from aiperf.analysis.crossover import t_quantile
+from aiperf.analysis.distributions import t_quantile
 from aiperf.analysis.limits import PeakRate
 from aiperf.errors import AiperfError, Exit
 from aiperf.host.facts import HostFacts

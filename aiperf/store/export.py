@@ -19,10 +19,11 @@ from aiperf.errors import UserError, usage
 from aiperf.records import RunRecord
 from aiperf.records.profiled import Profile
 from aiperf.store.light import Light
+from aiperf.store.parquet import write_batches
 from aiperf.store.profiles import read_profiles
 from aiperf.store.read import Damaged, StoredRun, find_runs, open_run, read_pairs
 from aiperf.store.tables.catalogue import exported_columns
-from aiperf.store.tables.columns import ARROW_TYPES, DataColumn, DataTable, RunSource, file_value
+from aiperf.store.tables.columns import EXPORTED_TYPES, DataColumn, DataTable, RunSource, file_value
 from aiperf.store.write import whole_file
 
 STDOUT = "-"
@@ -161,22 +162,15 @@ def _write_file(path: Path, columns: _Columns, rows: Iterable[Sequence[Any]], *,
 
 
 def _write_parquet(file: BinaryIO, columns: _Columns, batches: _Batches) -> int:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    total = 0
 
-    schema = pa.schema([(c.name, pa.type_for_alias(ARROW_TYPES[c.kind])) for c in columns])
-    writer, total = pq.ParquetWriter(file, schema, compression="zstd"), 0
-    try:
+    def parts() -> Iterator[list[list[Any]]]:
+        nonlocal total
         for batch in batches:
-            cells = [[row[place] for row in batch] for place in range(len(columns))]
-            writer.write_table(pa.table(cells, schema=schema))
             total += len(batch)
-        writer.close()
-    except BaseException:
-        # Left open it would try again, and complain, when it is collected after its file is closed.
-        with contextlib.suppress(Exception):
-            writer.close()
-        raise
+            yield [[row[place] for row in batch] for place in range(len(columns))]
+
+    write_batches(file, {c.name: EXPORTED_TYPES[c.kind] for c in columns}, parts())
     return total
 
 

@@ -5,7 +5,6 @@ What must not live here: folders and names of files (write.py, read.py), statist
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,30 +13,32 @@ from typing import Any
 
 from aiperf.records import CaseRecord, Pair, Sample
 from aiperf.store.codec import CorruptRecord
+from aiperf.store.parquet import NotParquet, column_types, encode_columns, open_bytes, read_columns
 
 _MAGIC = b"PAR1"
 _SAMPLE = ("side", "round", "index", "iterations", "wall_s", "device_s", "user_s", "system_s", "peak_bytes", "audit")
 _TYPES = {
-    "case": "string",
-    "slot": "int64",
-    "pair": "int64",
-    "position": "int64",
-    "started": "float64",
-    "side": "string",
-    "round": "int64",
-    "index": "int64",
-    "iterations": "int64",
-    "wall_s": "float64",
-    "device_s": "float64",
-    "user_s": "float64",
-    "system_s": "float64",
-    "peak_bytes": "int64",
-    "audit": "bool",
+    "case": "VARCHAR",
+    "slot": "BIGINT",
+    "pair": "BIGINT",
+    "position": "BIGINT",
+    "started": "DOUBLE",
+    "side": "VARCHAR",
+    "round": "BIGINT",
+    "index": "BIGINT",
+    "iterations": "BIGINT",
+    "wall_s": "DOUBLE",
+    "device_s": "DOUBLE",
+    "user_s": "DOUBLE",
+    "system_s": "DOUBLE",
+    "peak_bytes": "BIGINT",
+    "audit": "BOOLEAN",
 }
-"""Column -> Parquet type. slot: place of the pair in the record, unique even where a void pair's index is used again;
+"""Column -> type. slot: place of the pair in the record, unique even where a void pair's index is used again;
 position: place of the side in the pair's order; started: of the pair, seconds since the epoch."""
 _LATENCIES = "latencies_s"
 """A column of lists, in files where a sample has any."""
+_WITH_LATENCIES = {**_TYPES, _LATENCIES: "DOUBLE[]"}
 
 
 def strip_samples(record: CaseRecord) -> CaseRecord:
@@ -47,9 +48,6 @@ def strip_samples(record: CaseRecord) -> CaseRecord:
 
 def encode_samples(record: CaseRecord) -> bytes:
     """Parquet file of every sample of every pair, void pairs included, in the order in which they were taken."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     columns: dict[str, list[Any]] = {name: [] for name in _TYPES}
     for slot, pair in enumerate(record.pairs):
         places = {side: place for place, side in enumerate(pair.order)}
@@ -61,25 +59,10 @@ def encode_samples(record: CaseRecord) -> bytes:
             columns["started"].append(pair.started)
             for name in _SAMPLE:
                 columns[name].append(getattr(sample, name))
-    schema = _schema()
-    if any(sample.latencies_s for pair in record.pairs for sample in pair.samples):
-        schema = schema.append(_latencies())
-        columns[_LATENCIES] = [list(sample.latencies_s) for pair in record.pairs for sample in pair.samples]
-    sink = io.BytesIO()
-    pq.write_table(pa.table(columns, schema=schema), sink, compression="zstd")
-    return sink.getvalue()
-
-
-def _schema() -> Any:
-    import pyarrow as pa
-
-    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in _TYPES.items()])
-
-
-def _latencies() -> Any:
-    import pyarrow as pa
-
-    return pa.field(_LATENCIES, pa.list_(pa.float64()))
+    if not any(sample.latencies_s for pair in record.pairs for sample in pair.samples):
+        return encode_columns(_TYPES, columns)
+    columns[_LATENCIES] = [list(sample.latencies_s) for pair in record.pairs for sample in pair.samples]
+    return encode_columns(_WITH_LATENCIES, columns)
 
 
 def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair, ...]:
@@ -88,17 +71,15 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
     ``case`` is the id of the case. Samples of later pairs are left out: a kill between the two files of a case leaves
     more samples than its record knows. Raises CorruptRecord when the file is damaged or belongs to other pairs.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        lists = [_LATENCIES] if _LATENCIES in pq.read_schema(io.BytesIO(data)).names else []
-        table = pq.read_table(io.BytesIO(data), columns=["case", "slot", "pair", *_SAMPLE, *lists])
-        columns = [table.column(name).to_pylist() for name in ("slot", "pair", *_SAMPLE)]
-        latencies = [tuple(row or ()) for row in table.column(_LATENCIES).to_pylist()] if lists else [()] * len(table)
-        cases = set(table.column("case").unique().to_pylist())
-    except (pa.ArrowException, OSError, KeyError) as error:
+        with open_bytes(data) as file:
+            lists = [_LATENCIES] if _LATENCIES in column_types(file) else []
+            table = read_columns(file, ["case", "slot", "pair", *_SAMPLE, *lists])
+    except NotParquet as error:
         raise CorruptRecord(_no_samples(error)) from None
+    cases = set(table.pop("case"))
+    latencies = [tuple(row or ()) for row in table.pop(_LATENCIES)] if lists else [()] * len(table["slot"])
+    columns = list(table.values())
     if cases - {case}:
         raise CorruptRecord(f"holds samples of another case, {(cases - {case}).pop()}")
     samples: list[list[Sample]] = [[] for _ in pairs]
@@ -113,13 +94,10 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
 
 def has_latencies(path: Path) -> bool:
     """Whether any sample in a file has latencies; also False where that cannot be read. Reads the end of it."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         with path.open("rb") as file:
-            return _LATENCIES in pq.read_schema(file).names
-    except (OSError, pa.ArrowException):
+            return _LATENCIES in column_types(file)
+    except (OSError, NotParquet):
         return False
 
 
@@ -141,21 +119,18 @@ def looks_whole(path: Path) -> str:
 
 def why_unreadable(path: Path) -> str:
     """What keeps every sample of ``path`` from being read: empty when nothing does. Reads all of it."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        # As bytes: of a path pyarrow takes parts like size=1 for columns.
-        found = pq.read_table(io.BytesIO(path.read_bytes()))
+        with path.open("rb") as file:
+            found = column_types(file)
+            read_columns(file, list(found))
     except OSError as error:
-        return f"cannot be read ({error.strerror})" if error.strerror else _no_samples(error)
-    except pa.ArrowException as error:
+        return f"cannot be read ({error.strerror})"
+    except NotParquet as error:
         return _no_samples(error)
-    if not any(found.schema.equals(schema) for schema in (_schema(), _schema().append(_latencies()))):
+    if list(found.items()) not in (list(_TYPES.items()), list(_WITH_LATENCIES.items())):
         return "holds other columns than samples have"
     return ""
 
 
 def _no_samples(error: Exception) -> str:
-    said = (str(error).splitlines() or [""])[0]
-    return f"is not a Parquet file of samples ({said})"
+    return f"is not a Parquet file of samples ({error})"

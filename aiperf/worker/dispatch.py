@@ -6,6 +6,7 @@ What must not live here: the pipe, and how a side is timed (side_runner.py).
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 import traceback
@@ -17,6 +18,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 from aiperf.protocol import checking, messages
+from aiperf.protocol.libraries import EXTRAS, needs_library
 from aiperf.worker import output_exchange
 from aiperf.worker.cuda_calls import cuda_calls
 from aiperf.worker.integrity import Integrity
@@ -82,12 +84,15 @@ class Worker:
             return replace(reply, busy_s=perf_counter() - began)
         except SkipSide as reason:
             return messages.SkipReply(reason=str(reason))
+        except ModuleNotFoundError as error:
+            library = (error.name or "").partition(".")[0]
+            if library in EXTRAS and importlib.util.find_spec(library) is None:
+                return messages.SkipReply(reason=needs_library(library))
+            return _failure(error)
         except ForeignModule as reason:
             return messages.FailureReply(message=str(reason))
         except Exception as error:
-            traceback.print_exc()
-            message = f"{type(error).__name__}: {error}".strip()
-            return messages.FailureReply(kind=_kind(error), message=message.splitlines()[0][:500])
+            return _failure(error)
 
     def runner(self, side: str) -> SideRunner:
         """A side that was set up, for whoever drives it without a parent."""
@@ -202,6 +207,12 @@ class Worker:
         if dist is not None and dist.is_available() and dist.is_initialized():
             dist.destroy_process_group()
         return messages.WorkerReply()
+
+
+def _failure(error: Exception) -> messages.FailureReply:
+    traceback.print_exception(error)
+    message = f"{type(error).__name__}: {error}".strip()
+    return messages.FailureReply(kind=_kind(error), message=message.splitlines()[0][:500])
 
 
 def _kind(error: BaseException) -> Literal["error", "oom_host", "oom_device"]:

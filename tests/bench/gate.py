@@ -79,7 +79,7 @@ class Kind:
     name: str
     told: str
     size: str
-    """Bytes to digest at this commit, as it stands in its source; ``{n}`` is that of base."""
+    """Bytes to digest at this commit, as it stands in its source; ``{n}`` is that of base. Empty: other words."""
     code: int
     sessions: int = 1
     on_inconclusive: str = "warn"
@@ -89,6 +89,8 @@ class Kind:
 # The random work averages, over logs, what the gate allows: it can be decided either way only by chance.
 KINDS = (
     Kind("plus5", "+5 % work", "round({n} * 1.05)", 1, sessions=2),
+    Kind("plus15", "+15 % work", "round({n} * 1.15)", 1, sessions=2),
+    Kind("docs", "a commit that changes documentation only", "", 0),
     Kind("noop", "no-op", "{n}  # the same", 0),
     Kind("noisy", "random work at each start", "round({n} * random.uniform(0.225, 2.13))", 3, on_inconclusive="fail"),
     Kind("neighbour", "no-op beside a busy core", "{n}  # the same", 0, busy=True),
@@ -152,7 +154,7 @@ def _gate_once(folder: Path, repo: Path, kind: Kind, number: int) -> None:
         if row.get("ratio")
         else told["sentence"] or done.err[-200:]
     )
-    say(f"{number:2d} {kind.name:9} exit {done.code}  {told['standing']}  {ratio}  {done.seconds:.0f} s")
+    say(f"{number:2d} {kind.name:9} exit {done.code}  {told['status']}  {ratio}  {done.seconds:.0f} s")
 
 
 def _row(text: str) -> dict[str, Any]:
@@ -191,7 +193,9 @@ def _repository(folder: Path) -> Path:
     _git(folder, "tag", "base")
     for kind in KINDS:
         _git(folder, "checkout", "-q", "-b", kind.name, "base")
-        _commit(folder, kind.size.format(n=size), kind.name)
+        if not kind.size:
+            (folder / "README.md").write_text("Other words.\n")
+        _commit(folder, (kind.size or "{n}").format(n=size), kind.name)
     (folder / ".done").touch()
     return folder
 

@@ -28,7 +28,6 @@ from aiperf.store.read import open_run
 
 FILES = ("--junit", "ci/j.xml", "--gitlab", "ci/g.json", "--metrics", "ci/m.txt", "--dashboard", "ci/d.json")
 NAMES = ("j.xml", "g.json", "m.txt", "d.json", "d-speedup.json")
-CONFIGS = CHECKOUT / "configs" / "ci"
 
 
 @pytest.fixture(autouse=True)
@@ -266,52 +265,33 @@ def test_a_mistake_and_a_path_that_cannot_be_written_are_both_told(tmp_path) -> 
     ]  # fmt: skip
 
 
-def steps(node: object) -> list[str]:
-    """Every command line of a workflow file, as the shell gets it."""
-    if isinstance(node, dict):
-        own = [node[key] for key in ("run", "script", "before_script") if key in node]
-        texts = [text for part in own for text in ([part] if isinstance(part, str) else part)]
-        return texts + [text for value in node.values() if isinstance(value, dict | list) for text in steps(value)]
-    return [text for item in node for text in steps(item)] if isinstance(node, list) else []
-
-
-@pytest.mark.parametrize(("name", "expected"), [("github.yaml", ["gate", "run"]), ("gitlab.yaml", ["gate"])])
-def test_the_commands_of_the_workflow_files_are_those_that_there_are(name, expected) -> None:
-    document = yaml.safe_load((CONFIGS / name).read_text(encoding="utf-8"))
-    lines = [shlex.split(text) for text in steps(document)]
-    typed = [argv[1:] for argv in lines if argv[0] == "aiperf"]
-    assert [argv[0] for argv in typed] == expected
-    group = typer.main.get_command(app)
-    for command, *rest in typed:
-        context = group.get_command(None, command).make_context(command, list(rest))
-        assert context.params["junit"].suffix == ".xml"
-        assert context.params.get("against") or command == "run"
-    assert [argv for argv in lines if argv[:4] == ["python", "-m", "pip", "install"]]
-
-
-def test_the_github_workflow_fetches_the_base_and_keeps_its_files_whatever_came() -> None:
-    document = yaml.safe_load((CONFIGS / "github.yaml").read_text(encoding="utf-8"))
-    gate = document["jobs"]["gate"]["steps"]
-    assert gate[0]["with"]["fetch-depth"] == 0
-    assert (gate[-1]["if"], gate[-1]["uses"].split("@")[0]) == ("always()", "actions/upload-artifact")
-    assert {"reports", "results"} <= set(gate[-1]["with"]["path"].split())
-    trend = [step["with"] for step in document["jobs"]["trend"]["steps"] if "benchmark" in step.get("uses", "")]
-    assert [(w["tool"], w["output-file-path"]) for w in trend] == [
-        ("customSmallerIsBetter", "reports/aiperf.json"), ("customBiggerIsBetter", "reports/aiperf-speedup.json")
-    ]  # fmt: skip
-    # A branch's name is somebody's text: it reaches the shell as a variable, never as part of the script.
-    assert not [text for text in steps(document) if "${{" in text]
-
-
-def test_the_gitlab_job_hands_in_the_files_that_its_command_writes() -> None:
-    (job,) = yaml.safe_load((CONFIGS / "gitlab.yaml").read_text(encoding="utf-8")).values()
-    argv = shlex.split(job["script"][0])
+def test_the_gitlab_component_s_command_exists_and_hands_in_the_files_that_it_writes() -> None:
+    text = (CHECKOUT / "templates/gate.yml").read_text(encoding="utf-8")
+    spec, jobs = yaml.safe_load_all(text)
+    inputs = spec["spec"]["inputs"]
+    assert set(re.findall(r"\$\[\[ inputs\.(\w+) \]\]", text)) == set(inputs)
+    (job,) = jobs.values()
+    argv = shlex.split(re.sub(r"\$\[\[ inputs\.(\w+) \]\]", lambda m: inputs[m[1]]["default"], job["script"][0]))
+    assert argv[:2] == ["aiperf", "gate"]
+    context = typer.main.get_command(app).get_command(None, "gate").make_context("gate", argv[2:])
+    assert context.params["against"] == "$CI_MERGE_REQUEST_DIFF_BASE_SHA"
     given = dict(pairwise(argv))
     assert job["artifacts"]["reports"] == {
         "junit": given["--junit"], "codequality": given["--gitlab"], "metrics": given["--metrics"]
     }  # fmt: skip
+    assert given["--summary"] in job["after_script"][0]
     assert job["artifacts"]["when"] == "always"
     assert job["variables"]["GIT_DEPTH"] == "0"
+    assert "$AIPERF_SOURCE" in job["before_script"][0]
+
+
+def test_the_github_workflow_charts_what_the_action_writes() -> None:
+    document = yaml.safe_load((CHECKOUT / "configs/ci/github.yaml").read_text(encoding="utf-8"))
+    assert document["jobs"]["gate"]["steps"][0]["with"]["fetch-depth"] == 0
+    trend = [step["with"] for step in document["jobs"]["trend"]["steps"] if "benchmark-action" in step.get("uses", "")]
+    assert [(w["tool"], w["output-file-path"].rpartition("/")[2]) for w in trend] == [
+        ("customSmallerIsBetter", "dashboard.json"), ("customBiggerIsBetter", "dashboard-speedup.json")
+    ]  # fmt: skip
 
 
 def test_help_names_the_files(here) -> None:

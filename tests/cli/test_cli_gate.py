@@ -164,3 +164,31 @@ def test_a_dry_run_says_what_would_be_gated_and_refuses_what_could_not_be(repo, 
     for wrong, code in ((("--against", "nosuch"), 2), (("--against", "main", "--side", "nosuch"), 2)):
         assert here("gate", "./tiny.yaml", *wrong, "--dry-run").code == code
     assert here("gate", "./tiny.yaml", "--baseline", "nosuch.json", "--dry-run").code == 4
+
+
+def test_twenty_commits_of_words_pass_without_being_measured_and_one_of_data_does_not(repo, here):
+    base = git(repo, "rev-parse", "HEAD")
+    for number in range(20):
+        repo.write(("README.md", "docs/guide.md", "docs/picture.svg", "sub/notes.rst")[number % 4], f"words {number}\n")
+        git(repo, "add", "-A")
+        git(repo, "commit", "-qm", f"words {number}")
+        done = here("gate", "./loop.yaml", "--against", base, "--json")
+        assert done.code == 0, done.err
+        found = json.loads(done.out)
+        assert [(row["status"], row["ratio"]) for row in found["rows"]] == [("passed", None)]
+        assert found["runs"] == []
+    assert found["sentence"] == "passed: no code changed between base and head, 1 case not measured · exit code 0: fine"
+    assert "README.md" in found["rows"][0]["sentence"]
+    # Beside a scenario of a folder of its own anything may be data; and a gate's file can ignore less.
+    repo.write("bench/loop.yaml", (repo.folder / "loop.yaml").read_text().replace("loop.py", "bench/loop.py"))
+    repo.write("bench/loop.py", LOOP.format(turns=200_000))
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "bench")
+    repo.write("bench/text.md", "data\n")  # in no commit, as the next
+    measured = gates(repo, "./bench/loop.yaml", "--against", "HEAD", "--json", precision="fast.yaml")
+    assert json.loads(measured.out)["runs"], measured.err
+    repo.write("time.yaml", "metrics: {time: {}}\nignore: []\n")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "all")
+    repo.write("README.md", "other words\n")
+    assert json.loads(gates(repo, "./loop.yaml", "--against", "HEAD", "--json", precision="fast.yaml").out)["runs"]

@@ -44,11 +44,15 @@ ONLY_PARSED = {
     "calibrate SCENARIO": "minutes; tests/cli/test_cli_host.py calibrates",
     "gate --against REF": "needs a repository with a change; tests/cli/test_cli_gate.py has one",
     "gate --config benchmarks/gate.yaml --against origin/main --junit reports/aiperf.xml": "needs a repository",
+    "profile random-vs-sequential-read --check": "seconds of probing tools; tests/cli/test_cli_profile.py has it",
+    "comment FILE": "needs a CI job; tests/cli/test_cli_comment.py has one",
     "import FILE": "tests/store/test_store_foreign_tools.py imports files of every tool",
 }
 """Command as printed, without ``aiperf`` and brackets -> why it does not run here."""
-FRAGMENTS = ("gate", "gate --promote", "compare", "export", "history", "run", "show")
+FRAGMENTS = ("gate", "gate --promote", "compare", "export", "run", "query", "history", "comment", "show")
 """Names of commands within a sentence, which need more words to run."""
+OF_NO_COMMAND = ("--install-completion",)
+"""What stands behind ``aiperf`` without a command; tests/cli/test_cli_examples.py completes."""
 OF_OTHERS = {"--strict", "--check", "--aiperf-precision", "--aiperf-threshold"}
 """Options on the pages that belong to other programs, too."""
 
@@ -72,7 +76,7 @@ def commands() -> list[str]:
     """Each command of aiperf once, without ``aiperf``; optional parts in brackets are taken, of a|b the first."""
     found = [span.removeprefix("aiperf").strip() for span in everything() if re.match(r"aiperf( |$)", span)]
     taken = (re.sub(r"[\[\]]|\.\.\.", "", re.sub(r"(\S+?)\|\S+", r"\1", command)) for command in found)
-    return sorted({" ".join(command.split()) for command in taken} - {""})
+    return sorted({" ".join(command.split()) for command in taken} - {"", *OF_NO_COMMAND})
 
 
 def parser(name: str) -> Any:

@@ -56,7 +56,7 @@ def test_the_compiled_kernel_tells_its_registers_and_spills_nothing(context: Con
 def test_a_source_that_does_not_compile_names_the_line(context: Context, tmp_path: Path) -> None:
     source = tmp_path / "broken.cu"
     source.write_text('extern "C" __global__ void broken(float* out) { out[0] = nothing; }', encoding="utf-8")
-    arrays: dict[str, dict[str, int | float | str]] = {"out": {"role": "output"}}
+    arrays: dict[str, dict[str, int | float | str | list[int | str]]] = {"out": {"role": "output"}}
     with pytest.raises(Exception, match="nothing"):
         cuda.kernel(context, source=str(source), entry="broken", args=["out"], arrays=arrays, n=1)
 

@@ -76,6 +76,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     # Loaded once for all writers.
-    import pyarrow.parquet  # noqa: F401
+    import duckdb  # noqa: F401
 
     main()

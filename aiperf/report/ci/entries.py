@@ -94,6 +94,8 @@ class CiReport:
     """Root of the repository."""
     elsewhere: str
     """Path that is given for a scenario outside the repository."""
+    summary: str = ""
+    """All of it as one text in Markdown."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ What must not live here: any format, files being written.
 
 from __future__ import annotations
 
-from aiperf.report.ci import dashboard, gitlab, junit
+from aiperf.report.ci import dashboard, github, gitlab, junit
 from aiperf.report.ci.entries import CiFormat
 
-FORMATS: tuple[CiFormat, ...] = (junit.FORMAT, gitlab.CODE_QUALITY, gitlab.METRICS, dashboard.FORMAT)
+FORMATS: tuple[CiFormat, ...] = (junit.FORMAT, gitlab.CODE_QUALITY, gitlab.METRICS, dashboard.FORMAT, github.SUMMARY)
 """Each becomes an option of run, ab and gate that names its file."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aiperf.errors import MEANING, Exit
-from aiperf.report.ci.entries import CiEntry
+from aiperf.report.ci.entries import OWN_GROUP, CiEntry, CiFormat
 from aiperf.report.ci.places import inside
 from aiperf.report.numbers import clean
 
@@ -39,10 +39,18 @@ def annotation_lines(entries: Sequence[CiEntry], *, title: str, exit_code: Exit,
     return lines
 
 
-def step_summary(entries: Sequence[CiEntry], *, title: str, exit_code: Exit, summary: str) -> str:
-    """Return Markdown: what the exit code means, what needs attention, then ``summary``."""
-    parts = [f"## {clean(title)}: exit code {int(exit_code)}, {MEANING[exit_code]}", ""]
-    loud = sorted((e for e in entries if e.level in ("error", "warning")), key=lambda e: e.level)
+def step_summary(
+    entries: Sequence[CiEntry], *, title: str, exit_code: Exit, summary: str, explained: bool = False
+) -> str:
+    """Return Markdown: what the exit code means, what needs attention and is not in ``summary``, then that.
+
+    ``summary`` names every case with its outcome, ``explained`` also with its reason and what the exit code means; it
+    is empty for a command that came to nothing. Nothing is said twice.
+    """
+    outcome = "" if explained else f": exit code {int(exit_code)}, {MEANING[exit_code]}"
+    parts = [f"## {clean(title)}{outcome}", ""]
+    unsaid = [e for e in entries if not summary or (not explained and (e.group == OWN_GROUP or e.metrics))]
+    loud = sorted((e for e in unsaid if e.level in ("error", "warning")), key=lambda e: e.level)
     # Indented, so that names need no escaping and a cut leaves nothing open.
     parts += [f"    {clean(e.name)}: {clean(e.summary)}" for e in loud[:_LISTED]]
     if len(loud) > _LISTED:
@@ -78,3 +86,10 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+SUMMARY = CiFormat(
+    "summary",
+    "Write the summary as Markdown, for `aiperf comment`; GitHub's step summary gets it by itself.",
+    lambda report: {"": report.summary},
+)

@@ -12,7 +12,7 @@ from aiperf.analysis.gate import GateOutcome, GateRow
 from aiperf.analysis.gate_base import Baseline
 from aiperf.analysis.rows import ComparisonRow
 from aiperf.report.layout.formats import Printed, document_json, printed_listing
-from aiperf.report.layout.page import Page, Sentences
+from aiperf.report.layout.page import Page, Sentences, page_markdown
 from aiperf.report.layout.table import Table, TableColumn, listing
 from aiperf.report.layout.text import STYLES
 from aiperf.report.numbers import clean, counted, format_percent, format_ratio, format_value
@@ -66,6 +66,11 @@ def gate_view(outcome: GateOutcome) -> Printed:
         ],
     ]
     return Printed(page, json=lambda: document_json({"gate_version": JSON_VERSION, **outcome.__dict__}))
+
+
+def gate_summary(view: Printed) -> str:
+    """The outcome as Markdown below a heading of somebody else's."""
+    return page_markdown(view.page[1:])
 
 
 def promoted_view(baseline: Baseline, *, path: str) -> Printed:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from aiperf.errors import usage
 from aiperf.scenario.text import axis_text
-from aiperf.store.tables.columns import ARROW_TYPES, DataColumn, DataRow, DataTable
+from aiperf.store.tables.columns import EXPORTED_TYPES, DataColumn, DataRow, DataTable
 from aiperf.store.tables.measured import LATENCIES, LEAD, MEASURED
 from aiperf.store.tables.profiled import PROFILED
 
@@ -35,7 +35,7 @@ def exported_columns(table: DataTable, axes: Iterable[str]) -> tuple[DataColumn,
     """Columns of a file: of a table of cases those of the run, of the case, and one for each axis come first."""
     lead = (*LEAD, *map(_axis_column, axes)) if table.level == "case" else ()
     known = {column.name for column in lead}
-    own = (c for c in table.columns if c.name not in known and c.kind in ARROW_TYPES)
+    own = (c for c in table.columns if c.name not in known and c.kind in EXPORTED_TYPES)
     return (*lead, *own)
 
 

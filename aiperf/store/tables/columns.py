@@ -25,9 +25,9 @@ DUCKDB_TYPES: dict[Kind, str] = {
     "text": "VARCHAR", "whole": "BIGINT", "number": "DOUBLE", "flag": "BOOLEAN", "time": "TIMESTAMP", "json": "JSON",
     "texts": "VARCHAR[]", "numbers": "DOUBLE[]",
 }  # fmt: skip
-ARROW_TYPES: dict[Kind, str] = {
-    "text": "string", "whole": "int64", "number": "float64", "flag": "bool", "time": "string", "json": "string",
-    "texts": "string",
+EXPORTED_TYPES: dict[Kind, str] = {
+    "text": "VARCHAR", "whole": "BIGINT", "number": "DOUBLE", "flag": "BOOLEAN", "time": "VARCHAR", "json": "VARCHAR",
+    "texts": "VARCHAR",
 }  # fmt: skip
 """In an exported file; lists of numbers are not exported: they have a table of their own."""
 _UNDECODED = re.compile("[\ud800-\udfff]")

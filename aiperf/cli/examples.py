@@ -1,0 +1,65 @@
+"""Examples that every command's help ends with; tests parse them, and the command reference and the man page show them.
+
+What must not live here: what a command does.
+"""
+
+from __future__ import annotations
+
+EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
+    "run": (
+        ("run random-vs-sequential-read", "one scenario, with its verdict"),
+        ("run ./my-pair.yaml --precision quick", "a pair of your own, provisional"),
+        ("run --suite cpu --budget 10min", "a suite; time goes to the widest intervals"),
+        ("run --resume latest", "go on where a run stopped"),
+    ),
+    "ab": (
+        ('ab --before "python old.py" --after "python new.py"', "two programs"),
+        ("ab --before ./old --after ./new --junit ab.xml", "with a report for a CI system"),
+    ),
+    "list": (
+        ("list", "all scenarios"),
+        ("list copy", "those that speak of copies"),
+        ("list --workloads", "what a scenario of your own can name"),
+    ),
+    "show": (
+        ("show random-vs-sequential-read", "a scenario beside its latest measurement"),
+        ("show latest CASE", "why this verdict"),
+        ("show transfer.copy", "the parameters of a workload"),
+    ),
+    "new": (("new my-pair", "my-pair.yaml and my-pair.py, which run as they are"),),
+    "report": (
+        ("report latest --html", "one page that opens offline"),
+        ("report latest --recompute", "conclude again from the raw samples"),
+    ),
+    "profile": (
+        ("profile random-vs-sequential-read --check", "what each profiler can do here"),
+        ("profile gemv-vs-batched-gemm --html", "both sides' counters as a page"),
+    ),
+    "clean": (("clean --dry-run", "what would be removed, and how large it is"),),
+    "compare": (("compare RUN RUN", "two stored runs, case by case"),),
+    "gate": (
+        ("gate ./loop.yaml --against origin/main", "the working tree against a branch"),
+        ("gate --config benchmarks/gate.yaml --against HEAD~1 --summary gate.md", "as a gate's file says"),
+        ('gate --promote latest --baseline base.json --why "new hardware"', "store a baseline"),
+    ),
+    "comment": (("comment gate.md", "what --summary wrote, on this CI job's request"),),
+    "history": (("history random-vs-sequential-read", "its trend over the stored runs"),),
+    "query": (
+        ('query "SELECT scenario, ratio, verdict FROM comparisons"', "any question about the stored runs"),
+        ("query --schema", "the tables and their columns"),
+    ),
+    "book": (("book", "every chapter in short"), ("book --chapter ch07", "its rows beside what was measured here")),
+    "export": (("export latest --output run.parquet", "its comparisons as one table"),),
+    "import": (("import pyperf.json", "another tool's results as a stored run"),),
+    "doctor": (("doctor", "what biases benchmarks here"), ("doctor --all", "with what is in order")),
+    "peaks": (("peaks", "measure, and compare with the datasheet"),),
+    "calibrate": (("calibrate random-vs-sequential-read", "this host's noise floor, with A/A runs"),),
+}
+"""Command -> (what to type after ``aiperf``, what it does)."""
+
+
+def help_epilog(name: str) -> str:
+    """The examples as click prints them: a paragraph that it does not fill."""
+    shown = [f"aiperf {typed}" for typed, _ in EXAMPLES[name]]
+    lines = [f"  {line}\n      {said}" for line, (_, said) in zip(shown, EXAMPLES[name], strict=True)]
+    return "\n".join(["\b", "Examples:", *lines])

@@ -1,0 +1,80 @@
+"""Defaults that a user sets once, by a variable or in pyproject.toml; what is typed wins."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+from cli_user import User
+
+from aiperf.cli.defaults import DEFAULTS, read_defaults, variable
+from aiperf.cli.main import COMMANDS, app
+
+
+@pytest.fixture
+def project(user: User, monkeypatch) -> User:
+    """A user with a project file that asks for the fast precision, and without variables."""
+    for option in DEFAULTS:
+        monkeypatch.delenv(variable(option), raising=False)
+    user.write("pyproject.toml", '[tool.aiperf]\nprecision = "./fast.yaml"\npeaks = false\npin = "none"\n')
+    user.write("slow.yaml", (user.folder / "fast.yaml").read_text().replace("looks: [3]", "looks: [40]"))
+    return user
+
+
+def longest(done) -> float:
+    """The seconds that a plan allows the case, which follow from its precision."""
+    return json.loads(done.out)[0]["high_s"]
+
+
+def test_the_file_is_the_default_a_variable_wins_over_it_and_what_is_typed_over_both(here, project, monkeypatch):
+    plan = ("run", "tiny.yaml", "--dry-run", "--json")
+    fast = longest(here(*plan, "--precision", "fast.yaml"))
+    assert longest(here(*plan)) == fast
+    monkeypatch.setenv("AIPERF_PRECISION", "./slow.yaml")
+    assert longest(here(*plan)) > fast
+    assert longest(here(*plan, "--precision", "fast.yaml")) == fast
+
+
+def test_a_run_takes_them_and_a_folder_below_the_project_too(project):
+    (project.folder / "below").mkdir()
+    done = User.types(project, "run", "tiny.yaml", "--results", "below/results")
+    assert done.code == 0, done.err
+    found = read_defaults(project.folder / "below", {"AIPERF_BUDGET": "5s", "AIPERF_STATE": "/x"})
+    assert found.values == {"precision": "./fast.yaml", "peaks": False, "pin": "none", "budget": "5s"}
+    assert found.sources["budget"] == "AIPERF_BUDGET"
+    assert found.sources["pin"] == str(project.folder / "pyproject.toml")
+    (project.folder / "below" / ".git").mkdir()
+    assert read_defaults(project.folder / "below", {}).values == {}
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ('precisoin = "quick"', "Did you mean precision?"),
+        ("pin = [1]", "pin: [1] is not a text"),
+        ("pin = ", "cannot be read"),
+    ],
+)
+def test_a_table_with_a_fault_is_one_message_with_its_place(here, project, table, said):
+    project.write("pyproject.toml", f"[tool.aiperf]\n{table}\n")
+    done = here("list")
+    assert (done.code, said in done.err, "pyproject.toml" in done.err, done.plain) == (2, True, True, True)
+
+
+def test_a_refused_value_says_where_it_came_from(here, project, monkeypatch):
+    monkeypatch.setenv("AIPERF_PRECISION", "qick")
+    done = here("run", "tiny.yaml", "--dry-run")
+    assert done.code == 2
+    assert "--precision qick (AIPERF_PRECISION)" in done.err
+
+
+def test_a_file_of_another_tool_is_left_alone(here, project):
+    project.write("pyproject.toml", "[tool.other]\nprecision = 3\n")
+    assert here("list", "copy").code == 0
+
+
+def test_every_option_with_a_default_is_one_of_a_command() -> None:
+    group = typer.main.get_command(app)
+    flags = {flag for name in COMMANDS for p in group.get_command(None, name).params for flag in p.opts}
+    assert {f"--{option}" for option in DEFAULTS} <= flags

@@ -1,0 +1,41 @@
+"""Every command's help ends with examples that parse; completion can be installed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from aiperf.cli.examples import EXAMPLES
+from aiperf.cli.main import COMMANDS, app
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_of_a_command_are_in_its_help_and_parse(name, here) -> None:
+    said = here(name, "--help").out
+    assert EXAMPLES[name]
+    for typed, meaning in EXAMPLES[name]:
+        assert f"  aiperf {typed}\n" in said
+        assert meaning in said
+        first, *rest = shlex.split(typed)
+        assert first == name
+        typer.main.get_command(app).get_command(None, name).make_context(name, rest)
+
+
+def test_examples_are_of_commands_that_there_are() -> None:
+    assert list(EXAMPLES) == list(COMMANDS)
+
+
+@pytest.mark.parametrize(("typed", "offered"), [("aiperf ga", "gate"), ("aiperf run --prec", "--precision")])
+def test_the_shell_completes_commands_and_options(typed, offered, tmp_path) -> None:
+    env = {
+        **os.environ, "_AIPERF_COMPLETE": "complete_bash", "COMP_WORDS": typed,
+        "COMP_CWORD": str(len(typed.split()) - 1),
+    }  # fmt: skip
+    code = "import sys; sys.argv = ['aiperf']; from aiperf.cli.main import entry; sys.exit(entry())"
+    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert offered in done.stdout.split()

@@ -1,0 +1,93 @@
+"""What a light install does: no torch, no pandas, no pyarrow."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from cli_user import PRECISION
+from light_install import CHECKOUT, light_interpreter
+
+from aiperf.protocol.libraries import EXTRAS
+
+TORCH = "needs torch: pip install 'aiperf-ab[torch]'"
+
+
+@pytest.fixture(scope="module")
+def light(tmp_path_factory):
+    """Type a command in a folder of its own without the extras' libraries; (exit code, output, what was said)."""
+    folder = tmp_path_factory.mktemp("light")
+    python = light_interpreter(folder / "venv")
+    (folder / "fast.yaml").write_text(PRECISION)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"AIPERF_STATE": str(folder / "state")}
+
+    def types(*argv: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [python, "-m", "aiperf", *argv], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    types.folder = folder
+    types.python = python
+    return types
+
+
+def test_none_of_the_libraries_can_be_imported_there(light) -> None:
+    code = f"import importlib.util as u; print([n for n in {sorted(EXTRAS)} if u.find_spec(n)])"
+    assert subprocess.check_output([light.python, "-c", code], text=True).strip() == "[]"
+
+
+def test_numpy_pairs_run_and_torch_pairs_are_skipped_with_the_extra_s_name(light) -> None:
+    code, out, err = light(
+        "run", "random-vs-sequential-read", "python-loop-vs-vectorised-tokeniser", "gemv-vs-batched-gemm",
+        "text-vs-binary-dataset", "python-loop-vs-vectorised", "--precision", "fast.yaml", "--no-peaks",
+    )  # fmt: skip
+    assert code == 0, err
+    records = [json.loads(path.read_text()) for path in (light.folder / "results" / "latest" / "cases").iterdir()]
+    found = {r["case"]["scenario"]: (r["status"], r["skip_reason"]) for r in records}
+    assert found["random-vs-sequential-read"] == ("measured", "")
+    assert found["python-loop-vs-vectorised-tokeniser"] == ("measured", "")
+    # Known before anything starts, from the workload's module; and seen by the worker, of an import in a function.
+    assert found["gemv-vs-batched-gemm"] == ("skipped", TORCH)
+    assert found["python-loop-vs-vectorised"] == ("skipped", TORCH)
+    assert found["text-vs-binary-dataset"][0] == "skipped"
+    assert "aiperf-ab[data]" in found["text-vs-binary-dataset"][1]
+    assert TORCH in out
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("list",), ("list", "--workloads"), ("show", "gemv-vs-batched-gemm"), ("doctor",), ("book", "--missing"),
+        ("run", "--suite", "cpu", "--dry-run"), ("report", str(CHECKOUT / "results/reference/2026-11-22T01-18-41-vm")),
+        ("query", "SELECT count(*) FROM samples", "--results", str(CHECKOUT / "results/reference")),
+        ("report", str(CHECKOUT / "results/reference/2026-11-22T01-18-41-vm"), "--recompute"),
+    ],
+    ids=lambda argv: " ".join(argv[:2]),
+)  # fmt: skip
+def test_other_commands_need_none_of_them(light, argv) -> None:
+    code, out, err = light(*argv)
+    assert (code, "Traceback" in err) == (0, False), err
+    assert len(out) > 20
+
+
+def test_two_programs_are_compared_without_them(light) -> None:
+    code, out, err = light("ab", "--before", "true", "--after", "true", "--precision", "fast.yaml")
+    assert code == 0, err
+    assert "ab" in out
+
+
+def test_every_library_of_an_extra_is_brought_by_it() -> None:
+    project = tomllib.loads((Path(CHECKOUT) / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    for library, extra in EXTRAS.items():
+        # Triton comes with every build of torch that can use it.
+        named = "torch" if library == "triton" else library
+        assert any(named in line for line in extras[extra]), (library, extra)
+        assert not any(line.startswith(library) for line in project["dependencies"])
+    assert any("torch" in line for line in extras["gpu"])
+    assert any("torch" in line for line in extras["dev"]), "make install has what demo and tests need"
