@@ -75,7 +75,7 @@ ENDLESS = (
 """No verdict can be reached: also by chance an interval at this alpha does not leave 1 out."""
 
 
-_FOLDERS = {"AIPERF_STATE", "AIPERF_SCRATCH", "AIPERF_TEST_MARK", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"}
+_FOLDERS = {"AIPERF_STATE", "AIPERF_SCRATCH", "TEST_MARK", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"}
 """What a command in this process may find changed: it is read at each use."""
 
 CALM = {"equivalent", "inconclusive"}

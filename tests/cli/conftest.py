@@ -46,8 +46,8 @@ def here(user: User, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 @pytest.fixture
 def marked(user: User) -> Iterator[User]:
     """A user whose processes can be told from all others; those left at the end are killed."""
-    user.env["AIPERF_TEST_MARK"] = f"mark-{os.getpid()}-{user.folder.name}"
+    user.env["TEST_MARK"] = f"mark-{os.getpid()}-{user.folder.name}"
     yield user
-    for pid in processes_with(user.env["AIPERF_TEST_MARK"]):
+    for pid in processes_with(user.env["TEST_MARK"]):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

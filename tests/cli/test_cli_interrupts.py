@@ -40,7 +40,7 @@ def test_an_interrupted_run_saves_and_reports_what_was_measured(marked, number) 
     record = marked.record()
     assert (record["status"], record["stop"]) == ("interrupted", "interrupted")
     assert len(record["pairs"]) >= 3
-    assert until(lambda: not processes_with(marked.env["AIPERF_TEST_MARK"]), seconds=5)
+    assert until(lambda: not processes_with(marked.env["TEST_MARK"]), seconds=5)
     told = marked.types("report", "--recompute")
     assert told.code == 0
     assert "interrupted" in told.out
@@ -60,10 +60,10 @@ def test_an_interrupt_in_the_first_pair_leaves_a_run_that_can_be_reported(marked
 
 def test_a_killed_run_leaves_no_worker_and_its_stored_cases_have_no_verdict(marked) -> None:
     process = start_endless(marked)
-    assert until(lambda: len(processes_with(marked.env["AIPERF_TEST_MARK"])) >= 3)
+    assert until(lambda: len(processes_with(marked.env["TEST_MARK"])) >= 3)
     process.kill()
     process.communicate(timeout=20)
-    assert until(lambda: not processes_with(marked.env["AIPERF_TEST_MARK"]), seconds=5)
+    assert until(lambda: not processes_with(marked.env["TEST_MARK"]), seconds=5)
     record = marked.record()
     assert (record["status"], record["stop"]) == ("interrupted", "")
     for more in ((), ("--recompute",)):
@@ -78,11 +78,11 @@ def test_a_killed_run_leaves_no_worker_and_its_stored_cases_have_no_verdict(mark
 def test_programs_die_with_the_comparison_that_started_them(marked) -> None:
     program = f"{sys.executable} -I -S -c {shlex.quote('while True: pass')}"
     process = marked.start("ab", "--before", program, "--after", program, "--precision", "fast.yaml")
-    assert until(lambda: len(processes_with(marked.env["AIPERF_TEST_MARK"])) >= 3)
+    assert until(lambda: len(processes_with(marked.env["TEST_MARK"])) >= 3)
     process.terminate()
     out, err = process.communicate(timeout=20)
     assert (process.returncode, "Traceback" in out + err) == (130, False)
-    assert until(lambda: not processes_with(marked.env["AIPERF_TEST_MARK"]), seconds=5)
+    assert until(lambda: not processes_with(marked.env["TEST_MARK"]), seconds=5)
 
 
 def test_an_interrupted_calibration_says_so_and_keeps_nothing_half_done(marked) -> None:

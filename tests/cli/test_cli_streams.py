@@ -67,7 +67,7 @@ def test_a_run_whose_terminal_is_gone_is_closed_as_interrupted(marked, hang_up) 
     assert process.wait(20) == Exit.INTERRUPTED
     assert marked.run_record()["status"] == "interrupted"
     assert marked.record()["stop"] == "interrupted"
-    assert until(lambda: not processes_with(marked.env["AIPERF_TEST_MARK"]), seconds=5)
+    assert until(lambda: not processes_with(marked.env["TEST_MARK"]), seconds=5)
 
 
 @pytest.mark.parametrize("module", ["aiperf.cli.main", "aiperf.cli.list"])

@@ -6,11 +6,14 @@ The kernels are those of NCCL and Gloo. What must not live here: gradients (para
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 
+from aiperf.workloads.comm import nccl_log
 from aiperf.workloads.contract import Context, Size, SkipSide, Work, Workload
 from aiperf.workloads.shared.seeded import empty, fill_normal
 
@@ -88,9 +91,10 @@ def collective(
 ) -> Workload:
     """``calls`` collectives of ``size`` bytes of float32 per rank, on CPU or CUDA tensors, one after the other.
 
-    ``setup: each_call`` joins the process group before every call and leaves it afterwards; ``groups`` uses a subgroup
-    of all ranks that is made once or before every call. Bytes: ``size`` for each call; items: calls. Source: AI Systems
-    Performance Engineering, chapter 4.
+    Over NCCL the facts name the transport, algorithm, protocol and channels that it chose, and settings of its variables
+    (``env:`` of a side) that it did not follow. ``setup: each_call`` joins the process group before every call and
+    leaves it afterwards; ``groups`` uses a subgroup of all ranks that is made once or before every call. Bytes:
+    ``size`` for each call; items: calls. Source: AI Systems Performance Engineering, chapter 4.
 
     An all-reduce works in place, so a step first copies the input once (local memory, inside the timed region on both
     sides) and reduces that copy ``calls`` times: after the first call every value only grows by the number of ranks,
@@ -104,7 +108,6 @@ def collective(
         raise ValueError("setup: each_call leaves after every call, so it can keep no subgroup; use groups: default")
     if context.world_size < 2:
         raise RuntimeError("a process group needs ranks: 2 or more on this side")
-    access = _Groups(context, joined, setup=setup, groups=groups)
     own = empty(context, (size // 4,), torch.float32)
     name = "payload" if op == "broadcast" else f"payload-{context.rank}"
 
@@ -115,8 +118,14 @@ def collective(
     ranks = context.world_size
     out = empty(context, (ranks if op == "all_gather" else 1, len(own)), torch.float32).zero_()
     bus = {"all_reduce": 2 * (ranks - 1) / ranks, "all_gather": ranks - 1, "broadcast": 1.0}[op] * size * calls
+    with nccl_log.logged(context.scratch) if joined == "nccl" else nullcontext(Path()) as log:
+        access = _Groups(context, joined, setup=setup, groups=groups)
+        step = _calls(op, own, list(out.unbind(0)), access, calls=calls)
+        if joined == "nccl":
+            step()
+            torch.cuda.synchronize()
     return Workload(
-        step=_calls(op, own, list(out.unbind(0)), access, calls=calls),
+        step=step,
         work=Work(
             bytes=float(size * calls),
             items=calls,
@@ -132,5 +141,6 @@ def collective(
             "ranks": ranks,
             "bus_bytes": bus,
             "tensor_device": own.device.type,
+            **(nccl_log.chosen(log) if joined == "nccl" else {}),
         },
     )
