@@ -14,13 +14,18 @@ from typing import TextIO
 from aiperf.report.layout.text import Line, plain
 
 PIPED_WIDTH = 100
-"""Width of a table that goes to a file or a pipe, unless COLUMNS says otherwise."""
+"""Width of sentences that go to a file or a pipe, unless COLUMNS says otherwise."""
+
+
+def is_narrow(file: TextIO) -> bool:
+    """Whether tables have to fit into a width: a terminal's or that of COLUMNS; a file or a pipe has none."""
+    return file.isatty() or os.environ.get("COLUMNS", "").isdigit()
 
 
 def terminal_width(file: TextIO) -> int:
     """Cells to fill: the terminal's width, COLUMNS, or ``PIPED_WIDTH``; never under 40."""
     fallback = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns
-    if file.isatty() or os.environ.get("COLUMNS", "").isdigit():
+    if is_narrow(file):
         return max(40, fallback)
     return PIPED_WIDTH
 

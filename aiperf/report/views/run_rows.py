@@ -172,9 +172,8 @@ def _not_begun(run: RunRecord, known: Collection[str], profiled: Collection[str]
 
 
 def run_verdict_text(row: RunRow) -> str:
-    """The verdict's word, or the status of a case without one."""
-    word = row.verdict or (row.status if row.status != "measured" else DASH)
-    return f"{word} (provisional)" if row.provisional else word
+    """The verdict's word, or the status of a case without one; that verdicts are provisional is said once, below."""
+    return row.verdict or (row.status if row.status != "measured" else DASH)
 
 
 def failure_sentence(failure: Failure) -> str:

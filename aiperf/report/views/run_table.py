@@ -33,7 +33,7 @@ from aiperf.report.views.run_rows import Extras, RunRow, RunTable, run_verdict_t
 def run_columns(rows: Sequence[RunRow]) -> list[TableColumn[Any]]:
     """The columns of a run's table, in every format for people."""
     return [
-        TableColumn("case", "scenario / case", _label, rank=3, fold="cut", least=11, most=43, dialect="terminal"),
+        TableColumn("case", "scenario / case", _label, rank=3, fold="cut", least=16, most=43, dialect="terminal"),
         TableColumn("scenario", "scenario", lambda row: row.scenario, dialect="markdown"),
         TableColumn("case", "case", _case, dialect="markdown"),
         TableColumn("metric", "metric", lambda row: row.metric, dialect="markdown"),
@@ -42,8 +42,8 @@ def run_columns(rows: Sequence[RunRow]) -> list[TableColumn[Any]]:
         SPEEDUP,
         replace(INTERVAL, header=interval_title(rows)),
         TableColumn("mechanism", "mechanism", lambda row: row.mechanism, rank=4, optional=True, quiet=True),
-        TableColumn("limit_share", "of limit", limit_text, right=True, rank=4, quiet=True, markdown=_limit_with_peak),
-        TableColumn("change", "change", change_text, right=True, rank=4, quiet=True),
+        TableColumn("limit_share", "of limit", limit_text, right=True, rank=7, quiet=True, markdown=_limit_with_peak),
+        TableColumn("change", "change", change_text, right=True, rank=6, quiet=True),
         TableColumn("max_error", "error", error_text, right=True, rank=5, optional=True, quiet=True),
         TableColumn("verdict", "verdict", run_verdict_text),
     ]
