@@ -10,7 +10,7 @@ import pytest
 from factory_of_records import make_case, make_comparison, make_result, make_run, measured, sample_records, with_check
 from hypothesis import given
 from hypothesis import strategies as st
-from printed import lines_of
+from printed import lines_of, markdown_of
 
 from aiperf.records import CaseRecord, Check, Incident, Side, Summary
 from aiperf.report.frame import case_line
@@ -224,6 +224,21 @@ def test_skips_of_one_scenario_with_one_reason_are_one_line() -> None:
     assert lines_at(100, skipped) == [" pageable-vs-pinned-copy   skipped: no GPU (2 cases)"]
     skipped[1] = replace(skipped[1], skip_reason="no memory")
     assert len(lines_at(100, skipped)) == 3
+
+
+def test_skips_of_several_scenarios_with_one_reason_are_one_line_below_the_others() -> None:
+    skipped = [
+        CaseRecord(
+            case=make_case(name), status="skipped", skip_reason="needs 1 GPU, this host has 0", skip_fix=f"see {name}"
+        )
+        for name in ("a", "b", "c")
+    ]
+    lonely = CaseRecord(case=make_case("d"), status="skipped", skip_reason="no disk")
+    (first, second) = lines_at(100, [*skipped, lonely])
+    assert first == " d   skipped: no disk"
+    assert second == " 3 cases   skipped: needs 1 GPU, this host has 0; aiperf show NAME says what one needs"
+    text = markdown_of(run_page(make_run(), build_rows([*skipped, lonely]), summary="s"))
+    assert "- 3 cases: skipped: needs 1 GPU" in text
 
 
 def test_an_interrupted_case_keeps_its_figures_and_one_without_says_how_far_it_came() -> None:

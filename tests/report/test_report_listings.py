@@ -133,6 +133,11 @@ def test_the_plan_is_this_to_the_character() -> None:
     assert text_of(plan_listing(rows, budget=60)).splitlines()[-1].endswith("32 s to 1 m 00 s (budget)")
     short = text_of(plan_listing(rows, budget=5)).splitlines()[-1]
     assert short.endswith("about 32 s: a budget of 5 s does not cut a case's first look short")
+    more = plan_rows(planned, [skip, Skip(make_case("other"), skip.reason, "another fix")])
+    assert " 2 cases   skipped: needs 2 GPUs, this host has 0; aiperf show NAME says what one needs" in text_of(
+        plan_listing(more)
+    )
+    assert len(more) == 4
     assert json.loads(document_json(rows))[2]["skip_reason"] == "needs 2 GPUs, this host has 0"
 
 

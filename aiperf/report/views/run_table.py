@@ -15,6 +15,7 @@ from aiperf.report.layout.formats import Printed, document_json, records_csv
 from aiperf.report.layout.page import Block, Page, Sentences
 from aiperf.report.layout.table import Table, TableColumn
 from aiperf.report.layout.text import STYLES, Line
+from aiperf.report.numbers import DASH
 from aiperf.report.summary import count_outcomes, discovery_line, found_in, header_lines, summary_line
 from aiperf.report.touched import touched_lines
 from aiperf.report.views.cells import (
@@ -27,7 +28,7 @@ from aiperf.report.views.cells import (
     interval_title,
     limit_text,
 )
-from aiperf.report.views.run_rows import Extras, RunRow, RunTable, run_verdict_text
+from aiperf.report.views.run_rows import Extras, RunRow, RunTable, fold_skips, run_verdict_text
 
 
 def run_columns(rows: Sequence[RunRow]) -> list[TableColumn[Any]]:
@@ -92,8 +93,8 @@ def run_page(
     unproven = [f"{row.case}: {row.mechanism_note}" for row in compared if row.mechanism_note]
     noted = [f"{row.case}: {note}" for row in compared for note in row.notes]
     bare = [
-        f"{row.scenario} {row.label}".strip() + f": {row.status}: {_with_fix(row)}"
-        for row in table.rows
+        f"{row.scenario} {row.label}".removesuffix(DASH).strip() + f": {row.status}: {_with_fix(row)}"
+        for row in fold_skips(table.rows)
         if not row.verdict
     ]
     return [
