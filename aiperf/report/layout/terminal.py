@@ -30,6 +30,11 @@ def terminal_width(file: TextIO) -> int:
     return PIPED_WIDTH
 
 
+def terminal_lines(file: TextIO) -> int | None:
+    """Lines that a terminal shows at once, less the one of its prompt; None for a file or a pipe."""
+    return max(10, shutil.get_terminal_size().lines - 1) if file.isatty() else None
+
+
 def show(lines: Iterable[Line], *, file: TextIO | None = None) -> None:
     """Print lines, coloured when ``file`` (stdout) is a terminal that wants it; NO_COLOR is honoured."""
     out = file or sys.stdout
