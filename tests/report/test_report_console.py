@@ -16,7 +16,7 @@ from aiperf.records import CaseRecord, Check, Incident, Side, Summary
 from aiperf.report.frame import case_line
 from aiperf.report.html.speedups import speedup_chart
 from aiperf.report.layout.table import table_lines
-from aiperf.report.layout.terminal import show, terminal_width
+from aiperf.report.layout.terminal import show, terminal_width, use_colour
 from aiperf.report.layout.text import STYLES, plain, wrap
 from aiperf.report.summary import count_outcomes, summary_line
 from aiperf.report.views.run_rows import build_rows
@@ -149,6 +149,18 @@ def test_a_terminal_gets_colour_unless_no_color_is_set(monkeypatch: pytest.Monke
     monkeypatch.setenv("NO_COLOR", "1")
     show(lines, file=bare)
     assert bare.getvalue() == plain(lines)
+
+
+def test_a_terminal_gets_no_colour_where_the_command_line_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    lines = table_lines(run_table(build_rows(sample_records())), width=100)
+    bare, coloured = Terminal(), Terminal()
+    use_colour(False)
+    show(lines, file=bare)
+    use_colour(True)
+    show(lines, file=coloured)
+    assert bare.getvalue() == plain(lines) != coloured.getvalue()
 
 
 def test_colour_changes_no_character_of_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
