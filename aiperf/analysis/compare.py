@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from aiperf.analysis.crossover import Fit, fit, mde, pairs_needed
 from aiperf.analysis.estimates import ratio_of
@@ -51,6 +52,7 @@ def compare(
     how = reading(used, case, metric=metric)
     d, o = log_ratios(used, case, metric=metric, side=side, against=against)
     fitted = fit(d, o, alpha=alpha, scale=scale)
+    spread = replace(fitted, sd=fitted.sd * scale)
     second = signed_rank_interval(d, alpha=alpha)
     return Comparison(
         metric=metric,
@@ -68,7 +70,7 @@ def compare(
         position_low=fitted.position_low,
         position_high=fitted.position_high,
         mde=ratio_of(mde(fitted.se, df=fitted.df, alpha=alpha)) - 1,
-        pairs_needed=_needed(fitted, delta=delta, width=width, alpha=alpha, pairs=len(used)),
+        pairs_needed=_needed(spread, delta=delta, width=width, alpha=alpha, pairs=len(used)),
         second_ratio=ratio_of(hodges_lehmann(d)),
         second_low=ratio_of(second[0]) if second else None,
         second_high=ratio_of(second[1]) if second else None,

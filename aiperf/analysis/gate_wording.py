@@ -47,7 +47,7 @@ def undecided(shift: Comparison, *, loss: float, more_sessions: bool) -> str:
         return f"{lead} ({shift.pairs} pairs); more sessions in the baseline would narrow it"
     if shift.pairs_needed is None:
         return f"{lead}; {shift.pairs} pairs were measured, more pairs are unlikely to decide it"
-    return f"{lead}; {shift.pairs} pairs were measured; a decision would need about {shift.pairs_needed}"
+    return f"{lead}; {shift.pairs} pairs were measured; about {shift.pairs_needed} would tell it from that loss"
 
 
 def failure(found: Failure | None, *, rebuilt: bool) -> str:

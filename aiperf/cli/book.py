@@ -34,6 +34,9 @@ def book(
     only_missing: Annotated[
         bool, typer.Option("--missing", help="Only core rows of chapters 1-14 and the appendix that have no scenario.")
     ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every row of every chapter, and not the summary alone.")
+    ] = False,
     html: Annotated[bool, typer.Option("--html", help="Write a self-contained HTML page instead.")] = False,
     output: Annotated[
         str,
@@ -63,7 +66,7 @@ def book(
         write_page(path, render_book(answered, host=where), form, fresh=not output)
     else:
         page = missing_page(answered, waiting=later, unmeasured=unread, chapters=asked) if only_missing else None
-        print_in(form, book_view(answered, page=page))
+        print_in(form, book_view(answered, page=page, summary=not (chapters or every)))
     for scenario, row_id in unknown_rows(load_book(), cited):
         print(f"{scenario} cites {row_id}, which is not in the book's catalogue.", file=sys.stderr)
     for spoilt in damaged:

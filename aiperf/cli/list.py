@@ -5,6 +5,7 @@ What must not live here: checking them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -13,10 +14,12 @@ import typer
 
 from aiperf.cli.options import DEFAULT_RESULTS, with_format
 from aiperf.errors import Fault, UserError, usage
+from aiperf.host.read import read_host
 from aiperf.plan.suites import load_suite, members, suite_names
 from aiperf.profilers.counters import COUNTERS
 from aiperf.report.counters import counter_rows
 from aiperf.report.layout.formats import OutputFormat, print_in
+from aiperf.report.layout.terminal import terminal_lines
 from aiperf.report.views.listings import (
     SuiteRow,
     counters_view,
@@ -44,6 +47,9 @@ def list_command(
     counters: Annotated[
         bool, typer.Option("--counters", help="List the counters that moves: can name instead.")
     ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="All scenarios, even where they fill more than a screen.")
+    ] = False,
 ) -> None:
     """List scenarios, suites, workloads or counters."""
     _refuse_mixtures({"suites": suites, "workloads": workloads, "counters": counters}, narrowed=bool(words or folder))
@@ -54,7 +60,8 @@ def list_command(
     elif counters:
         print_in(form, counters_view(counter_rows(COUNTERS.values())))
     else:
-        print_in(form, scenarios_view(_scenarios(words, folder)))
+        lines = None if every else terminal_lines(sys.stdout)
+        print_in(form, scenarios_view(_scenarios(words, folder), gpus=len(read_host().gpus), most_lines=lines))
 
 
 def _refuse_mixtures(listings: dict[str, bool], *, narrowed: bool) -> None:

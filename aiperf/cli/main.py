@@ -26,6 +26,7 @@ from aiperf.cli.signals import interruptible
 from aiperf.cli.streams import AnswerLost, guarded_streams, open_closed
 from aiperf.errors import AiperfError, Exit, UserError
 from aiperf.report.faults import print_faults
+from aiperf.report.layout.terminal import use_colour
 
 
 class _Entry(NamedTuple):
@@ -116,9 +117,11 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
+    no_color: bool = typer.Option(False, "--no-color", help="No colour, as with NO_COLOR in the environment."),
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
 ) -> None:
     _State.debug = debug
+    use_colour(not no_color)
 
 
 def entry() -> int:

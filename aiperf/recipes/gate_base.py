@@ -5,7 +5,7 @@ What must not live here: measuring, judging, printing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -134,7 +134,7 @@ def _commits_of(gate: Gate) -> GateBase:
     return GateBase(
         against,
         _named(config.against, [commits.base for commits in found.values()]),
-        _named(head, [commits.head for commits in found.values()]),
+        _named_head(config.head, found.values()),
         {path: found[repo] for path, repo in repos.items()},
     )
 
@@ -143,6 +143,15 @@ def _named(ref: str, commits: Sequence[str]) -> str:
     """``origin/main (0123456789ab)``."""
     known = ", ".join(sorted({commit[:_SHORT] for commit in commits}))
     return f"{ref} ({known})" if known else ref
+
+
+def _named_head(ref: str, found: Iterable[Commits]) -> str:
+    """The head as a person knows it: a working tree by the commit that is checked out, and whether it differs."""
+    if ref:
+        return _named(ref, [commits.head for commits in found])
+    last = {commits.repo: resolve(commits.repo, "HEAD") for commits in found}
+    changed = any(commits.head != last[commits.repo] for commits in found)
+    return _named("HEAD with uncommitted changes" if changed else "HEAD", list(last.values()))
 
 
 def only_documentation(gate: Gate, base: GateBase) -> tuple[str, ...]:

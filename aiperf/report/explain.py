@@ -231,7 +231,9 @@ def _span(record: CaseRecord) -> str:
         if record.harness_seconds >= 0.5
         else ""
     )
-    return f"Precision {record.precision}, seed {record.seed}; {format_duration(record.seconds)}{own}.{stop}"
+    return (
+        f"Precision {record.precision}, seed of this case {record.seed}; {format_duration(record.seconds)}{own}.{stop}"
+    )
 
 
 def _phases(record: CaseRecord) -> list[str]:

@@ -36,8 +36,7 @@ def result_sentences(result: Result, *, word: str = "") -> list[str]:
     found, verdict = result.comparison, result.verdict
     if word in _CUT_SHORT:
         return [f"Verdict: none. The case was {_CUT_SHORT[word]} before any stopping rule applied.", _figures(found)]
-    provisional = " (provisional)" if verdict.provisional else ""
-    said = [f"Verdict: {verdict.word}{provisional}. {_sentence(verdict.sentence)}", _figures(found)]
+    said = [f"Verdict: {verdict.word}. {_sentence(verdict.sentence)}", _figures(found)]
     if not result.primary:
         return said
     said += [
@@ -99,8 +98,6 @@ def _surer(result: Result) -> list[str]:
         said.append("More pairs are unlikely to decide it: the difference is too close to the threshold.")
     if known(found.mde) and not math.isinf(found.mde):
         said.append(f"With {found.pairs} pairs, a difference of {format_percent(found.mde)} or more can be detected.")
-    if verdict.provisional:
-        said.append("The verdict is provisional: measure with --precision standard to confirm it.")
     return [" ".join(said)] if said else []
 
 

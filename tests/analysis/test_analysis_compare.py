@@ -53,8 +53,11 @@ def test_the_second_opinion_is_there_when_alpha_can_be_reached():
 
 def test_pairs_needed_is_told_only_while_undecided():
     assert run(make_pairs(D[:6])).pairs_needed is None
-    wide = run(make_pairs([0.03, -0.02, 0.05, 0.0, 0.04, -0.03]))
+    pairs = make_pairs([0.03, -0.02, 0.05, 0.0, 0.04, -0.03])
+    wide = run(pairs)
     assert wide.pairs_needed > 6
+    # What calibration widens takes more pairs, as the gate counts them.
+    assert run(pairs, scale=1.3).pairs_needed > 1.5 * wide.pairs_needed
 
 
 def test_three_pairs_give_a_wide_but_finite_interval():

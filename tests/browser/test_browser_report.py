@@ -96,7 +96,9 @@ def test_a_count_filters_by_its_outcome_and_lets_go_again(window, page) -> None:
         count = int(window.ask("document.querySelector(arguments[0]).querySelector('b').textContent", tile))
         window.press(f"{tile} button")
         assert {v.replace(" ", "-") for v in window.column(VERDICT)} == {word}
-        assert len(window.column(VERDICT)) == count > 0
+        # Skips for one reason are one row.
+        assert len(window.column(VERDICT)) == (1 if word == "skipped" else count)
+        assert count > 0
         assert window.ask("document.querySelectorAll('#tiles [aria-pressed=true]').length") == 1
         window.press(f"{tile} button")
         assert len(window.column(0)) == everything

@@ -25,7 +25,7 @@ def run(reader, user, here):
 def test_the_latest_run_is_told_again_word_for_word(run, user) -> None:
     told = run("report")
     assert told.code == 0
-    assert "(provisional)" in told.out
+    assert "verdicts provisional" in told.out
     assert run("report", user.latest().name).out == run("report", f"results/{user.latest().name}").out == told.out
 
 

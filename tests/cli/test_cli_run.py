@@ -16,7 +16,7 @@ def test_a_run_prints_its_table_and_stores_every_file_of_it(reader) -> None:
     done, folder = reader.done, reader.latest()
     assert done.code == 0, done.err
     assert done.plain
-    assert "(provisional)" in done.out
+    assert "verdicts provisional" in done.out
     assert "[1/1] tiny" in done.err
     stored = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
     assert stored == ["cases/tiny.json", "run.json", "samples/tiny.parquet"]

@@ -132,9 +132,16 @@ def test_base_and_head_are_measured_against_each_other_once_where_nothing_looks_
     assert [side.ref for side in plan.cases[0].sides] == [base, "working-tree"]
     assert more == {"host_check": HostCheck.warn}
     assert outcome.base == f"main~1 ({base[:12]})"
-    assert outcome.head.startswith("working-tree (")
+    assert outcome.head == f"HEAD with uncommitted changes ({git(repo, 'rev-parse', 'HEAD')[:12]})"
     assert outcome.runs == ("results/r1",)
     assert outcome.rows[0].reproduce == f"aiperf gate a.yaml --against {base[:12]} --precision standard --seed 0"
+
+
+def test_a_head_that_is_all_committed_is_named_by_its_commit(repo):
+    git(repo, "add", "--all")
+    git(repo, "commit", "--quiet", "-m", "everything")
+    outcome = gate(repo, Fake({"a": [1.0]}))
+    assert outcome.head == f"HEAD ({git(repo, 'rev-parse', 'HEAD')[:12]})"
 
 
 def test_what_looks_worse_is_measured_again_with_another_seed_and_fails_when_it_is_worse_again(repo):

@@ -274,3 +274,14 @@ def test_a_run_of_many_cases_tells_how_many_verdicts_hold_for_all_of_them() -> N
     assert f"\n\n{line}  \n" in markdown_of(page).replace("\\", "")
     assert '"improved_kept": 5' in run_json(make_run(), table, records=records)
     assert line in render_html(make_run(), records, pairs=nothing)
+
+
+def test_the_summary_has_the_counts_and_no_row_and_programs_still_get_every_row() -> None:
+    short = book_view(ANSWERED, summary=True)
+    text = text_of(short, width=110)
+    assert "aiperf book --chapter N" in text
+    assert ANSWERED[0].row.id not in text
+    assert ANSWERED[0].row.id in markdown_of(book_view(ANSWERED))
+    assert short.markdown is not None
+    assert ANSWERED[0].row.id in document_of(short.markdown())
+    assert len(json.loads(document_of(short.json()))) == len(ANSWERED)

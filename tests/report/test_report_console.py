@@ -10,13 +10,13 @@ import pytest
 from factory_of_records import make_case, make_comparison, make_result, make_run, measured, sample_records, with_check
 from hypothesis import given
 from hypothesis import strategies as st
-from printed import lines_of
+from printed import lines_of, markdown_of
 
 from aiperf.records import CaseRecord, Check, Incident, Side, Summary
 from aiperf.report.frame import case_line
 from aiperf.report.html.speedups import speedup_chart
 from aiperf.report.layout.table import table_lines
-from aiperf.report.layout.terminal import show, terminal_width
+from aiperf.report.layout.terminal import show, terminal_width, use_colour
 from aiperf.report.layout.text import STYLES, plain, wrap
 from aiperf.report.summary import count_outcomes, summary_line
 from aiperf.report.views.run_rows import build_rows
@@ -43,27 +43,27 @@ precision standard · δ 2 % · up to 40 pairs a case · budget 10 m 00 s
 results/x · aiperf report
 """
 AT_80 = """\
- scenario / case   before     after  speedup  98.4 % interval  verdict
+ scenario / case   before     after  speedup  98.4 % interval   change  verdict
  pageable-vs-pinned-copy
-   h2d 1MiB       88.1 µs   31.4 µs    2.81×      2.77 … 2.84  improved
-   h2d 256MiB     15.3 ms   4.95 ms    3.10×      3.05 … 3.13  improved
-     peak_memory  1.5 GiB  1.25 GiB  −16.7 %  −17.4 … −16.0 %  improved
+   h2d 1MiB       88.1 µs   31.4 µs    2.81×      2.77 … 2.84  −64.4 %  improved
+   h2d 256MiB     15.3 ms   4.95 ms    3.10×      3.05 … 3.13  −67.7 %  improved
+     peak_memory  1.5 GiB  1.25 GiB  −16.7 %  −17.4 … −16.0 %  −16.7 %  improved
 """
 AT_60 = """\
- scenario / case   before    after  speedup  verdict
+ scenario / case  speedup  98.4 % interval  verdict
  pageable-vs-pinned-copy
-   h2d 1MiB       88.1 µs  31.4 µs    2.81×  improved
-   h2d 256MiB     15.3 ms  4.95 ms    3.10×  improved
- no room for 98.4 % interval, of limit, change: widen the
+   h2d 1MiB         2.81×      2.77 … 2.84  improved
+   h2d 256MiB       3.10×      3.05 … 3.13  improved
+ no room for before, after, of limit, change: widen the
    terminal or export
 """
 AT_44 = """\
- scenario / case  speedup  verdict
+ scenario / case  98.4 % interval  verdict
  pageable-vs-pinned-copy
-   h2d 1MiB         2.81×  improved
-   h2d 256MiB       3.10×  improved
- no room for before, after, 98.4 % interval,
-   of limit, change: widen the terminal or
+   h2d 1MiB           2.77 … 2.84  improved
+   h2d 256MiB         3.05 … 3.13  improved
+ no room for before, after, speedup, of
+   limit, change: widen the terminal or
    export
 """
 
@@ -92,24 +92,25 @@ def test_a_terminal_of_80_columns_loses_columns_from_the_right_but_not_the_verdi
     assert lines_at(80, sample_records()[:2], every_metric=True) == AT_80.splitlines()
 
 
-def test_a_terminal_of_60_columns_keeps_the_ratio_and_the_verdict() -> None:
+def test_a_terminal_of_60_columns_keeps_the_ratio_its_interval_and_the_verdict() -> None:
     assert lines_at(60, sample_records()[:2]) == AT_60.splitlines()
 
 
-def test_a_terminal_without_room_for_the_values_loses_them_before_the_speedup() -> None:
+def test_a_terminal_without_room_for_the_speedup_keeps_its_interval_and_the_verdict() -> None:
     assert lines_at(44, sample_records()[:2]) == AT_44.splitlines()
 
 
-@pytest.mark.parametrize("width", range(49, 121))
-def test_the_speedup_stands_beside_even_the_longest_verdict(width: int) -> None:
+@pytest.mark.parametrize("width", range(46, 121))
+def test_columns_go_in_their_order_and_the_interval_and_even_the_longest_verdict_never(width: int) -> None:
     found = make_result(make_comparison(2e-3, 1e-3, interval=(1.9, 2.1)), "inconclusive", verdict={"provisional": True})
     lines = lines_at(width, [measured(make_case(axes={"shape": "x" * 40}), found)])
-    assert [line for line in lines if "2.00×" in line and line.endswith("inconclusive (provisional)")]
+    assert [line for line in lines if "1.90 … 2.10" in line and line.endswith("inconclusive")]
     assert max(map(len, lines)) <= width
-    every = {"before", "after", "98.4 % interval", "of limit", "change"}
+    order = ["of limit", "change", "before", "after", "speedup"]
+    lost = [name for name in order if name not in lines[0]]
+    assert lost == order[: len(lost)]
     said = " ".join(line.strip() for line in lines[3:]).removeprefix("no room for ").partition(":")[0].split(", ")
-    lost = {name for name in every if name not in lines[0]}
-    assert {name for name in said if name} == (lost if lost & {"before", "98.4 % interval"} else set())
+    assert {name for name in said if name} == (set(lost) if "before" in lost else set())
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
@@ -148,6 +149,18 @@ def test_a_terminal_gets_colour_unless_no_color_is_set(monkeypatch: pytest.Monke
     monkeypatch.setenv("NO_COLOR", "1")
     show(lines, file=bare)
     assert bare.getvalue() == plain(lines)
+
+
+def test_a_terminal_gets_no_colour_where_the_command_line_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    lines = table_lines(run_table(build_rows(sample_records())), width=100)
+    bare, coloured = Terminal(), Terminal()
+    use_colour(False)
+    show(lines, file=bare)
+    use_colour(True)
+    show(lines, file=coloured)
+    assert bare.getvalue() == plain(lines) != coloured.getvalue()
 
 
 def test_colour_changes_no_character_of_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,10 +222,10 @@ def test_an_invalid_row_says_why_and_an_unexpected_one_what_was_expected() -> No
     assert len(lines) == 7
 
 
-def test_a_provisional_verdict_says_so_in_words() -> None:
+def test_that_verdicts_are_provisional_is_said_once_below_the_table() -> None:
     result = make_result(make_comparison(2e-3, 1e-3, interval=(1.9, 2.1)), verdict={"provisional": True})
     record = measured(make_case(), result)
-    assert lines_at(100, [record])[-1].endswith("improved (provisional)")
+    assert lines_at(100, [record])[-1].endswith("improved")
     assert summary_line([record]) == "1 improved · verdicts provisional · 21 s"
 
 
@@ -223,6 +236,21 @@ def test_skips_of_one_scenario_with_one_reason_are_one_line() -> None:
     assert lines_at(100, skipped) == [" pageable-vs-pinned-copy   skipped: no GPU (2 cases)"]
     skipped[1] = replace(skipped[1], skip_reason="no memory")
     assert len(lines_at(100, skipped)) == 3
+
+
+def test_skips_of_several_scenarios_with_one_reason_are_one_line_below_the_others() -> None:
+    skipped = [
+        CaseRecord(
+            case=make_case(name), status="skipped", skip_reason="needs 1 GPU, this host has 0", skip_fix=f"see {name}"
+        )
+        for name in ("a", "b", "c")
+    ]
+    lonely = CaseRecord(case=make_case("d"), status="skipped", skip_reason="no disk")
+    (first, second) = lines_at(100, [*skipped, lonely])
+    assert first == " d   skipped: no disk"
+    assert second == " 3 cases   skipped: needs 1 GPU, this host has 0; aiperf show NAME says what one needs"
+    text = markdown_of(run_page(make_run(), build_rows([*skipped, lonely]), summary="s"))
+    assert "- 3 cases: skipped: needs 1 GPU" in text
 
 
 def test_an_interrupted_case_keeps_its_figures_and_one_without_says_how_far_it_came() -> None:

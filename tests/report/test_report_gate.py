@@ -33,7 +33,8 @@ OPEN = GateRow(
     scenario="a", metric="time", unit="s",
     status="inconclusive",
     sentence="time per iteration: likely worse: interval -4.0 … -0.5 % includes a loss of 2 %; 12 pairs were measured; "
-    "a decision would need about 30", ratio=0.98, low=0.96, high=0.995, p=0.4, before=1.0, after=1.02, pairs_needed=30,
+    "about 30 would tell it from that loss",
+    ratio=0.98, low=0.96, high=0.995, p=0.4, before=1.0, after=1.02, pairs_needed=30,
     **NUMBERS,
 )  # fmt: skip
 NEW = GateRow(
@@ -41,12 +42,11 @@ NEW = GateRow(
     sentence="new at head: base 0123 has no new.py",
 )  # fmt: skip
 OUTCOME = GateOutcome(
-    "rebuild", (WORSE, MEMORY, OPEN, NEW), Exit.REGRESSION, REASON, "origin/main (0123456789ab)", "working-tree (cd)",
+    "rebuild", (WORSE, MEMORY, OPEN, NEW), Exit.REGRESSION, REASON, "origin/main (0123456789ab)", "HEAD (cd)",
     runs=("results/one", "results/two"), seconds=75.0, notes=("gpu_memory is not measured in new",),
 )  # fmt: skip
 TABLE = """\
-gate: base and head rebuilt and interleaved here · base origin/main (0123456789ab) · head
-working-tree (cd)
+gate: base and head rebuilt and interleaved here · base origin/main (0123456789ab) · head HEAD (cd)
 
    metric          base      head    ratio  98.4 % interval  allowed  status
  parse[size=1MiB]
@@ -61,8 +61,8 @@ working-tree (cd)
      all below 0.980× (12 pairs); confirmed
      to reproduce: aiperf gate parse.yaml --only size=1MiB --against 0123456789ab --seed 0
  inconclusive: a-scenario-with-a-rather-long-name[direction=h2d,size=256MiB]: time per iteration:
-     likely worse: interval -4.0 … -0.5 % includes a loss of 2 %; 12 pairs were measured; a decision
-     would need about 30
+     likely worse: interval -4.0 … -0.5 % includes a loss of 2 %; 12 pairs were measured; about 30
+     would tell it from that loss
  no baseline: new: new at head: base 0123 has no new.py
 
 gpu_memory is not measured in new

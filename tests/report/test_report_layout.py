@@ -9,7 +9,7 @@ from printed import document_of, markdown_of, text_of
 
 from aiperf.errors import UserError
 from aiperf.report.layout.formats import OutputFormat, chosen_format, print_in, printed_listing
-from aiperf.report.layout.page import Sentences
+from aiperf.report.layout.page import Sentences, page_lines
 from aiperf.report.layout.table import Table, TableColumn, listing
 from aiperf.report.layout.text import Line
 
@@ -29,6 +29,23 @@ PAGE = [
     [TABLE, Sentences(["the end"], lead="  ", mark="**")],
     [lambda width: [Line("#" * (width // 10))]],
 ]
+
+
+def test_a_table_that_goes_to_a_pipe_loses_nothing_and_wraps_only_sentences() -> None:
+    table = Table(
+        [
+            TableColumn("name", "name", lambda row: row[0], fold="cut", most=10),
+            TableColumn("more", "more", lambda row: row[1], rank=1),
+            TableColumn("long", "what", lambda row: row[2], fold="wrap"),
+        ],
+        [("n" * 60, "m" * 60, "a sentence of several words")],
+    )
+    lines = page_lines([[table]], width=100, narrow=False)
+    assert [line.text.split() for line in lines[1:]] == [
+        ["n" * 60, "m" * 60, "a", "sentence", "of"],
+        ["several", "words"],
+    ]
+    assert "more" not in page_lines([[table]], width=100)[0].text
 
 
 @dataclass(frozen=True)

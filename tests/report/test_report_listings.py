@@ -17,6 +17,7 @@ from aiperf.host.peaks import Peak
 from aiperf.records import Check, Measure, Needs, Skip
 from aiperf.report.faults import fault_lines, print_faults
 from aiperf.report.layout.formats import document_json
+from aiperf.report.layout.page import page_lines
 from aiperf.report.scenarios import check_sentence, needs_sentence, scenario_plain, scenarios_view
 from aiperf.report.views.calibration_table import calibration_page
 from aiperf.report.views.listings import scenarios_view as list_view
@@ -133,7 +134,26 @@ def test_the_plan_is_this_to_the_character() -> None:
     assert text_of(plan_listing(rows, budget=60)).splitlines()[-1].endswith("32 s to 1 m 00 s (budget)")
     short = text_of(plan_listing(rows, budget=5)).splitlines()[-1]
     assert short.endswith("about 32 s: a budget of 5 s does not cut a case's first look short")
+    more = plan_rows(planned, [skip, Skip(make_case("other"), skip.reason, "another fix")])
+    assert " 2 cases   skipped: needs 2 GPUs, this host has 0; aiperf show NAME says what one needs" in text_of(
+        plan_listing(more)
+    )
+    assert len(more) == 4
     assert json.loads(document_json(rows))[2]["skip_reason"] == "needs 2 GPUs, this host has 0"
+
+
+def test_a_long_list_is_a_screen_of_what_runs_here_first_and_says_how_many_more_there_are() -> None:
+    found = [
+        Listing(f"s{n:02d}", Path(f"s{n:02d}.yaml"), title="word " * 30, gpus=n % 2, tags=("t",)) for n in range(30)
+    ]
+    lines = page_lines(list_view(found, most_lines=14).page, width=80)
+    assert [line.text.split()[0] for line in lines[1:11]] == [f"s{n:02d}" for n in range(0, 20, 2)]
+    assert lines[11].text == " and 20 more: aiperf list WORD, aiperf list --all (with all tags)"
+    assert len(lines) == 13
+    assert page_lines(list_view(found, gpus=1, most_lines=14).page, width=60)[2].text.startswith(" s01")
+    whole = page_lines(list_view(found, most_lines=None).page, width=60)
+    assert any(line.text.startswith("Tags:") for line in whole)
+    assert sum(line.text.startswith(" s") for line in whole) == 31
 
 
 def test_a_plan_of_nothing_says_so() -> None:
@@ -222,7 +242,7 @@ def test_the_list_names_where_each_runs_and_what_is_wrong() -> None:
         Listing("c", Path("c.yaml"), "Third", gpu_sizes=True),
         Listing("d", Path("d.yaml"), problem="not UTF-8"),
     ]
-    assert text_of(list_view(listings)).splitlines() == [
+    assert text_of(list_view(listings, gpus=2)).splitlines() == [
         " scenario  runs on     title",
         " a         CPU         First",
         " bcd       2 GPUs      Second",

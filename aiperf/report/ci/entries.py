@@ -234,10 +234,9 @@ def _summary(record: CaseRecord, row: RunRow, word: str) -> str:
     if word == "unfit":
         voids = sum(pair.void for pair in record.pairs)
         return f"unfit: the host disturbed {voids} of {len(record.pairs)} pairs, which therefore do not count"
-    provisional = " (provisional)" if row.provisional else ""
     expected = f"; the scenario expects: {row.expect}" if word in _DECIDED and _missed(row) else ""
     figures = f"{speedup_text(row)} ({interval_text(row)})"
-    return clean(f"{word}{provisional} {figures}: {row.sentence.rstrip('.')}{expected}")
+    return clean(f"{word} {figures}: {row.sentence.rstrip('.')}{expected}")
 
 
 def _not_begun(name: str) -> CiEntry:

@@ -151,11 +151,10 @@ def case_view(
 def _result(record: CaseRecord, result: Result) -> ResultView:
     found = differences(record, result)
     word = record.outcome(result)
-    provisional = result.verdict.provisional and word == result.verdict.word
     ladder = f"{result.side} against {result.against}: " if len(record.case.sides) > 2 else ""
     order = f"▲ {result.against} went first, ● {result.side} went first" if found.orders else ""
     return ResultView(
-        heading=f"{ladder}{word}{' (provisional)' if provisional else ''}",
+        heading=f"{ladder}{word}",
         css=outcome_class(word),
         glyph=glyph(word),
         sentences=(*result_sentences(result, word=word), *clock_sentences(record, result)),

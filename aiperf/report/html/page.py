@@ -83,7 +83,9 @@ def _in_need(records: Sequence[CaseRecord], only: Collection[str], found: Overvi
     for row in found.rows:
         words.setdefault(row.case, set()).add(row.outcome)
     wanted = [r for r in records if not only or r.case.id in only]
-    return sorted(wanted, key=lambda r: need(words[r.case.id]))
+    # Of cases that are skipped for one reason the table has one row, and nothing more is to be said of each.
+    wanted = [r for r in wanted if only or r.case.id in words]
+    return sorted(wanted, key=lambda r: need(words.get(r.case.id, set())))
 
 
 def _details(
@@ -148,7 +150,7 @@ def _page(
         most_named=MOST_NAMED,
         anchors=anchors,
         sections=_sections(records, details, curves),
-        left_out=len([r for r in records if not only or r.case.id in only]) - len(details),
+        left_out=len(_in_need(records, only, found)) - len(details),
         not_named=len(records) - len([r for r in records if r.case.id in only]) if only else 0,
         command=command(run),
         facts=facts(run),

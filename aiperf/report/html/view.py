@@ -20,7 +20,7 @@ from aiperf.report.layout.table import TableColumn
 from aiperf.report.numbers import DASH, known
 from aiperf.report.scenarios import value_text
 from aiperf.report.views.cells import AFTER, BEFORE, INTERVAL, SPEEDUP, interval_title, limit_text
-from aiperf.report.views.run_rows import NO_RECORD, NOT_BEGUN, RunRow, build_rows, run_verdict_text
+from aiperf.report.views.run_rows import NO_RECORD, NOT_BEGUN, RunRow, build_rows, fold_skips, run_verdict_text
 
 NUMBERS = ("before", "after", "ratio", "low", "limit_share", "pairs")
 """Fields by which the page sorts its columns of numbers."""
@@ -49,7 +49,7 @@ class Overview:
 
 
 def overview(run: RunRecord, records: Sequence[CaseRecord], *, warnings: Sequence[str]) -> Overview:
-    """Rows of every planned case in plan order: also of those that were never begun."""
+    """Rows of every planned case in plan order, also of those never begun; skips for one reason are one row."""
     rows = [row for row in build_rows(records).rows if row.primary]
     # A case that failed after some pairs has its reason beside its figures.
     counted = {row.case for row in rows if row.verdict}
@@ -58,7 +58,7 @@ def overview(run: RunRecord, records: Sequence[CaseRecord], *, warnings: Sequenc
     places = {case_id: place for place, case_id in enumerate(run.planned)}
     rows = sorted([*rows, *unread], key=lambda row: places.get(row.case, len(places)))
     return Overview(
-        rows=tuple(rows),
+        rows=tuple(fold_skips(rows)),
         tiles=_tiles(rows),
         notices=tuple(_notices(run, len(unread))),
         tags={record.case.scenario: list(record.case.tags) for record in records if record.case.tags},

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiperf.errors import UserError, invalid_value, usage
 from aiperf.report.layout.page import Page, page_lines, page_markdown
-from aiperf.report.layout.terminal import show, terminal_width
+from aiperf.report.layout.terminal import is_narrow, show, terminal_width
 from aiperf.report.numbers import clean, known
 from aiperf.store.codec import dump_json, to_plain
 
@@ -63,7 +63,7 @@ def print_in(form: OutputFormat, printed: Printed, *, warnings: Sequence[str] = 
     Raises UserError for CSV of what has none; commands without CSV refuse it before they begin (``chosen_format``).
     """
     if form is OutputFormat.table:
-        show(page_lines(printed.page, width=terminal_width(sys.stdout)))
+        show(page_lines(printed.page, width=terminal_width(sys.stdout), narrow=is_narrow(sys.stdout)))
     else:
         made = _document(form, printed)
         sys.stdout.writelines([made] if isinstance(made, str) else made)

@@ -35,11 +35,11 @@ Page = Sequence[Sequence[Block]]
 """Paragraphs of blocks: a blank line stands between paragraphs, in Markdown between blocks."""
 
 
-def page_lines(page: Page, *, width: int) -> list[Line]:
-    """The page in at most ``width`` cells."""
+def page_lines(page: Page, *, width: int, narrow: bool = True) -> list[Line]:
+    """The page in at most ``width`` cells; unless it is ``narrow``, tables are as wide as they need."""
     lines: list[Line] = []
     for paragraph in page:
-        own = [line for block in paragraph for line in _block_lines(block, width)]
+        own = [line for block in paragraph for line in _block_lines(block, width, narrow=narrow)]
         lines += [Line(""), *own] if lines and own else own
     return lines
 
@@ -50,13 +50,13 @@ def page_markdown(page: Page) -> str:
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
-def _block_lines(block: Block, width: int) -> Sequence[Line]:
+def _block_lines(block: Block, width: int, *, narrow: bool) -> Sequence[Line]:
     if not isinstance(block, Table | Sentences):
         return block(width)
     if block.dialect == "markdown":
         return []
     if isinstance(block, Table):
-        return table_lines(block, width=width)
+        return table_lines(block, width=width, narrow=narrow)
     return sentence_lines(block.texts, width, lead=block.lead, indent=block.indent, style=block.style)
 
 

@@ -99,10 +99,13 @@ def listing(
     return Table(columns, rows, dialect=dialect)
 
 
-def table_lines(table: Table[R], *, width: int) -> list[Line]:
-    """Lay the table out in at most ``width`` cells; what found no room is said below. Nothing for no rows."""
+def table_lines(table: Table[R], *, width: int, narrow: bool = True) -> list[Line]:
+    """Lay the table out in at most ``width`` cells; what found no room is said below. Nothing for no rows.
+
+    Unless it is ``narrow``, no column is lost or cut, and only sentences are wrapped at ``width``.
+    """
     replaced = {place: line for place, row in enumerate(table.rows) if (line := table.instead(row))}
-    shown, lost = fitted(table, width=width, without=replaced)
+    shown, lost = fitted(table, width=width, narrow=narrow, without=replaced)
     lines: list[Line] = []
     if len(replaced) < len(table.rows) and any(own.column.header for own in shown):
         lines += _row_lines([own.column.header for own in shown], shown, table.indent, style="bold", whole=True)
@@ -128,8 +131,13 @@ def table_lines(table: Table[R], *, width: int) -> list[Line]:
     return [*lines, *left_out(lost, width)]
 
 
-def fitted(table: Table[R], *, width: int, without: Container[int] = ()) -> tuple[list[_Shown[R]], list[str]]:
-    """The columns that fit in ``width`` cells with their sizes, and the headers of those that found no room."""
+def fitted(
+    table: Table[R], *, width: int, narrow: bool = True, without: Container[int] = ()
+) -> tuple[list[_Shown[R]], list[str]]:
+    """The columns that fit in ``width`` cells with their sizes, and the headers of those that found no room.
+
+    Unless the table is ``narrow``, only a wrapped column gives way.
+    """
     places = [place for place in range(len(table.rows)) if place not in without]
     shown: list[_Shown[R]] = []
     for column in table.columns:
@@ -138,12 +146,13 @@ def fitted(table: Table[R], *, width: int, without: Container[int] = ()) -> tupl
         cells = {place: clean_keep(column.text(table.rows[place])) for place in places}
         if not column.optional or any(cell not in ("", DASH) for cell in cells.values()):
             size = max(map(cell_count, (column.header, *cells.values())))
-            shown.append(_Shown(column, cells, min(size, column.most) if column.most else size))
+            shown.append(_Shown(column, cells, min(size, column.most) if column.most and narrow else size))
     every = list(shown)
+    folds = ("cut", "middle", "wrap") if narrow else ("wrap",)
     while places and (over := _width(shown, table.indent) - width) > 0:
-        droppable = [own for own in shown if own.column.rank and not own.column.fold]
+        droppable = [own for own in shown if narrow and own.column.rank and not own.column.fold]
         top = max((own.column.rank for own in droppable), default=0)
-        folded = next((own for own in shown if own.column.fold and own.column.rank >= top), None)
+        folded = next((own for own in shown if own.column.fold in folds and own.column.rank >= top), None)
         if folded and (folded.size - over >= min(folded.column.least, folded.size) or not droppable):
             folded.size = max(folded.column.least if folded.column.fold == "wrap" else 1, folded.size - over)
             break

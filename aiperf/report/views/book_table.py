@@ -14,11 +14,12 @@ from aiperf.analysis.book import ANSWERS, LADDERS, Answered, counts
 from aiperf.plan.book import APPENDIX
 from aiperf.report.book_words import best_text, row_claim_text
 from aiperf.report.layout.formats import Printed, document_json, records_csv
-from aiperf.report.layout.page import Block, Page, Sentences
+from aiperf.report.layout.page import Block, Page, Sentences, page_markdown
 from aiperf.report.layout.table import Table, TableColumn, listing, table_lines
 from aiperf.report.layout.text import Line, sentence_lines
 from aiperf.report.numbers import counted
 
+_ROWS = "aiperf book --chapter N lists the rows of a chapter with what was measured, aiperf book --all every row."
 _STYLES = {"reproduced": "green", "stronger": "green", "not reproduced": "red", "weaker": "yellow"}
 
 
@@ -61,20 +62,25 @@ def by_chapter(answered: Iterable[Answered]) -> list[tuple[str, list[Answered]]]
     return [(name, list(rows)) for name, rows in groupby(answered, key=lambda a: a.row.chapter)]
 
 
-def book_view(answered: Sequence[Answered], *, page: Page | None = None) -> Printed:
-    """Every row under its chapter, the counts and what each answer means; or another ``page`` of these rows."""
-    whole: Page = [
-        [Sentences(["The book beside the machine"], mark="## ", dialect="markdown")],
-        *(_chapter(name, own) for name, own in by_chapter(answered)),
+def book_view(answered: Sequence[Answered], *, page: Page | None = None, summary: bool = False) -> Printed:
+    """Every row under its chapter, the counts and what each answer means; or another ``page`` of these rows.
+
+    A ``summary`` leaves the rows out in a terminal and says how to see them.
+    """
+    chapters = [_chapter(name, own) for name, own in by_chapter(answered)]
+    rules: Page = [
         [lambda width: totals_lines(answered, width=width)],
         [listing(("answer", "it means"), list(ANSWERS.items()))],
         [Sentences([LADDERS])],
     ]
+    whole: Page = [[Sentences(["The book beside the machine"], mark="## ", dialect="markdown")], *chapters, *rules]
+    short: Page = [*rules, [Sentences([_ROWS], dialect="terminal")]]
     lines = [_line(a) for a in answered]
     # In JSON with all that the catalogue says of each row.
     document = [{**vars(line), "book": a.row} for line, a in zip(lines, answered, strict=True)]
     return Printed(
-        whole if page is None else page,
+        page or (short if summary else whole),
+        markdown=(lambda: page_markdown(whole)) if page is None else None,
         json=lambda: document_json(document),
         csv=lambda: records_csv(lines, kind=BookLine),
     )

@@ -84,9 +84,7 @@ def interval_title(rows: Iterable[ComparisonRow]) -> str:
     return f"{confidence(alpha)} interval" if alpha is not None else "interval"
 
 
-BEFORE: TableColumn[ComparisonRow] = TableColumn(
-    "before", "before", before_text, right=True, rank=2, group="before, after"
-)
-AFTER: TableColumn[ComparisonRow] = TableColumn("after", "after", after_text, right=True, rank=2, group="before, after")
+BEFORE: TableColumn[ComparisonRow] = TableColumn("before", "before", before_text, right=True, rank=3)
+AFTER: TableColumn[ComparisonRow] = TableColumn("after", "after", after_text, right=True, rank=2)
 SPEEDUP: TableColumn[ComparisonRow] = TableColumn("ratio", "speedup", speedup_text, right=True, rank=1)
-INTERVAL: TableColumn[ComparisonRow] = TableColumn("low", "interval", interval_text, right=True, rank=4)
+INTERVAL: TableColumn[ComparisonRow] = TableColumn("low", "interval", interval_text, right=True)

@@ -162,10 +162,12 @@ def _table(rows: Sequence[CompareRow], dialect: Dialect) -> Table[CompareRow]:
             TableColumn("case", "case", lambda row: row.case, dialect="markdown"),
             TableColumn("metric", "metric", lambda row: row.metric, dialect="markdown"),
             TableColumn("run", "run", _label, dialect="markdown"),
-            TableColumn("before", "before", _before, right=True, rank=2, group="before, after"),
-            TableColumn("after", "after", _after, right=True, rank=2, group="before, after"),
-            TableColumn("ratio", "speedup", lambda row: DASH if row.kind == "value" else ratio_text(row), right=True),
-            TableColumn("low", "interval", _interval, right=True, rank=1),
+            TableColumn("before", "before", _before, right=True, rank=3),
+            TableColumn("after", "after", _after, right=True, rank=2),
+            TableColumn(
+                "ratio", "speedup", lambda row: DASH if row.kind == "value" else ratio_text(row), right=True, rank=1
+            ),
+            TableColumn("low", "interval", _interval, right=True),
             TableColumn("verdict", "verdict", lambda row: row.verdict_text, markdown=_verdict_with_sentence),
         ],
         rows,

@@ -162,8 +162,8 @@ def _table(series: Series, rows: Sequence[HistoryRow]) -> Table[HistoryRow]:
         [
             TableColumn("started", "when (UTC)", lambda row: row.when),
             TableColumn("git", "commit", lambda row: row.commit, right=True, rank=3, quiet=True),
-            TableColumn("ratio", _ratio_name(series), ratio_text, right=True),
-            TableColumn("low", "interval", ratio_interval_text, right=True, rank=1),
+            TableColumn("ratio", _ratio_name(series), ratio_text, right=True, rank=1),
+            TableColumn("low", "interval", ratio_interval_text, right=True),
             TableColumn("after", "after", after_text, right=True, rank=2, quiet=True),
             TableColumn("verdict", "verdict", lambda row: row.word, markdown=_word_with_sentence),
             TableColumn("notes", "notes", _notes_text, dialect="markdown", optional=True),

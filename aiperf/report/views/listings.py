@@ -13,12 +13,14 @@ from aiperf.plan.suites import NOT_MEASURED, Suite
 from aiperf.report.counters import CounterListing, counter_meaning
 from aiperf.report.layout.formats import Printed, printed_listing
 from aiperf.report.layout.page import Page, Sentences
-from aiperf.report.layout.table import listing
+from aiperf.report.layout.table import Table, listing, table_lines, text_column
+from aiperf.report.layout.text import Line, sentence_lines
 from aiperf.report.numbers import clean, counted
 from aiperf.scenario.find import Listing
 from aiperf.scenario.workloads import WorkloadListing
 from aiperf.units import format_duration
 
+_HEADERS = ("scenario", "runs on", "title")
 STANDARD = "standard"
 """Precision of the records that a suite's duration is estimated from."""
 
@@ -55,16 +57,41 @@ def _row(suite: Suite, names: Collection[str], seconds: Mapping[str, float]) -> 
     return replace(row, recorded=len(known), recorded_s=sum(known))
 
 
-def scenarios_view(listings: Sequence[Listing]) -> Printed:
-    """Name, where it runs, title or what is wrong; then the tags to select them by."""
-    cells = [[x.name, _where(x), f"problem: {x.problem}" if x.problem else x.title] for x in listings]
+def scenarios_view(listings: Sequence[Listing], *, gpus: int = 0, most_lines: int | None = None) -> Printed:
+    """Name, where it runs, title or what is wrong; then the tags to select them by.
+
+    For a terminal what a host with so many ``gpus`` can run stands first, and ``most_lines`` are filled at most.
+    """
+    cells = [_cells(x) for x in listings]
+    first = [_cells(x) for x in sorted(listings, key=lambda x: x.gpus > gpus)]
     tags = ", ".join(sorted({tag for x in listings for tag in x.tags}))
     below = [f"Tags: {tags}"] if tags else []
     below.append("aiperf show NAME explains one; aiperf run NAME or aiperf run TAG measures.")
-    table = listing(["scenario", "runs on", "title"], cells)
     empty: Page = [[Sentences(["No scenario was found."])]]
-    page: Page = [[table], [Sentences(below, indent="  ")]] if listings else empty
+    page: Page = [
+        [lambda width: _screen(first, below, width=width, most=most_lines)],
+        [listing(_HEADERS, cells, dialect="markdown")],
+        [Sentences(below, dialect="markdown")],
+    ]
+    page = page if listings else empty
     return printed_listing(listings, page, kind=Listing)
+
+
+def _cells(x: Listing) -> list[str]:
+    return [x.name, _where(x), f"problem: {x.problem}" if x.problem else x.title]
+
+
+def _screen(rows: Sequence[Sequence[str]], below: Sequence[str], *, width: int, most: int | None) -> list[Line]:
+    """The table with what stands below it, or as many rows as ``most`` lines hold, a line each, and how to see more."""
+    table = table_lines(listing(_HEADERS, rows), width=width)
+    last = sentence_lines(below, width, indent="  ")
+    if most is None or len(table) + 1 + len(last) <= most:
+        return [*table, Line(""), *last]
+    kept = max(1, most - 4)
+    names = [text_column(name, name, place) for place, name in enumerate(_HEADERS[:2])]
+    cut = Table([*names, text_column("title", "title", 2, fold="cut")], rows[:kept])
+    more = f"and {len(rows) - kept} more: aiperf list WORD, aiperf list --all (with all tags)"
+    return [*table_lines(cut, width=width), *sentence_lines([more, below[-1]], width, lead=" ", indent="   ")]
 
 
 def suites_view(rows: Sequence[SuiteRow]) -> Printed:

@@ -5,6 +5,7 @@ What must not live here: estimating, planning.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -64,7 +65,7 @@ def plan_listing(rows: Sequence[PlanRow], *, budget: float | None = None, headin
             TableColumn("case", "case", lambda row: row.name, dialect="markdown"),
             TableColumn("low_s", "time", lambda row: _skip(row) or _time(row), dialect="markdown"),
         ],
-        rows,
+        _fold(rows),
         instead=lambda row: Line(f" {row.name}   {_skip(row)}", "dim") if row.skip_reason else None,
     )
     counts = f"{counted(len(running), 'case')} to measure"
@@ -72,6 +73,17 @@ def plan_listing(rows: Sequence[PlanRow], *, budget: float | None = None, headin
     return printed_listing(
         rows, [[Sentences([heading] if heading else [])], [table], [Sentences([total])]], kind=PlanRow
     )
+
+
+def _fold(rows: Sequence[PlanRow]) -> list[PlanRow]:
+    """The rows with one in place of all those that are skipped for one reason; these stand last."""
+    count = Counter(row.skip_reason for row in rows if row.skip_reason)
+    alone = [row for row in rows if count[row.skip_reason] < 2]
+    return alone + [
+        PlanRow(f"{number} cases", "", "", skip_reason=why, fix="aiperf show NAME says what one needs")
+        for why, number in count.items()
+        if number > 1
+    ]
 
 
 def _time(row: PlanRow) -> str:

@@ -5,7 +5,7 @@ What must not live here: verdicts being decided, layout, files.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -123,9 +123,9 @@ class RunTable:
         return [row.status for row in self.rows if row.status in (NOT_BEGUN, NO_RECORD)]
 
     def groups(self) -> list[tuple[str, list[RunRow]]]:
-        """Rows by scenario, in the order of first appearance."""
+        """Rows by scenario, in the order of first appearance; skips of several scenarios for one reason are one row."""
         by_name: dict[str, list[RunRow]] = {}
-        for row in self.rows:
+        for row in fold_skips(self.rows):
             by_name.setdefault(row.scenario, []).append(row)
         return list(by_name.items())
 
@@ -142,6 +142,26 @@ def build_rows(
     found = list(records)
     rows = [_with_mechanism(row, record, profiles) for record in found for row in _rows(record)]
     return RunTable((*rows, *(_not_begun(run, {r.case.id for r in found}, profiles or ()) if run else ())))
+
+
+def fold_skips(rows: Sequence[RunRow]) -> list[RunRow]:
+    """The rows with one in place of all those that several scenarios skip for one reason; these stand last."""
+    reasons: dict[str, list[RunRow]] = {}
+    for row in rows:
+        if row.status == "skipped":
+            reasons.setdefault(row.sentence, []).append(row)
+    shared = {why: own for why, own in reasons.items() if len({row.scenario for row in own}) > 1}
+    said = [
+        RunRow(
+            scenario=f"{len(own)} cases",
+            label=DASH,
+            status="skipped",
+            sentence=why,
+            fix="aiperf show NAME says what one needs",
+        )
+        for why, own in shared.items()
+    ]
+    return [*(row for row in rows if row.status != "skipped" or row.sentence not in shared), *said]
 
 
 def _with_mechanism(row: RunRow, record: CaseRecord, profiles: Mapping[str, Profile] | None) -> RunRow:
@@ -172,9 +192,8 @@ def _not_begun(run: RunRecord, known: Collection[str], profiled: Collection[str]
 
 
 def run_verdict_text(row: RunRow) -> str:
-    """The verdict's word, or the status of a case without one."""
-    word = row.verdict or (row.status if row.status != "measured" else DASH)
-    return f"{word} (provisional)" if row.provisional else word
+    """The verdict's word, or the status of a case without one; that verdicts are provisional is said once, below."""
+    return row.verdict or (row.status if row.status != "measured" else DASH)
 
 
 def failure_sentence(failure: Failure) -> str:

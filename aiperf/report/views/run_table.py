@@ -15,6 +15,7 @@ from aiperf.report.layout.formats import Printed, document_json, records_csv
 from aiperf.report.layout.page import Block, Page, Sentences
 from aiperf.report.layout.table import Table, TableColumn
 from aiperf.report.layout.text import STYLES, Line
+from aiperf.report.numbers import DASH
 from aiperf.report.summary import count_outcomes, discovery_line, found_in, header_lines, summary_line
 from aiperf.report.touched import touched_lines
 from aiperf.report.views.cells import (
@@ -27,13 +28,13 @@ from aiperf.report.views.cells import (
     interval_title,
     limit_text,
 )
-from aiperf.report.views.run_rows import Extras, RunRow, RunTable, run_verdict_text
+from aiperf.report.views.run_rows import Extras, RunRow, RunTable, fold_skips, run_verdict_text
 
 
 def run_columns(rows: Sequence[RunRow]) -> list[TableColumn[Any]]:
     """The columns of a run's table, in every format for people."""
     return [
-        TableColumn("case", "scenario / case", _label, rank=3, fold="cut", least=11, most=43, dialect="terminal"),
+        TableColumn("case", "scenario / case", _label, rank=3, fold="cut", least=16, most=43, dialect="terminal"),
         TableColumn("scenario", "scenario", lambda row: row.scenario, dialect="markdown"),
         TableColumn("case", "case", _case, dialect="markdown"),
         TableColumn("metric", "metric", lambda row: row.metric, dialect="markdown"),
@@ -42,8 +43,8 @@ def run_columns(rows: Sequence[RunRow]) -> list[TableColumn[Any]]:
         SPEEDUP,
         replace(INTERVAL, header=interval_title(rows)),
         TableColumn("mechanism", "mechanism", lambda row: row.mechanism, rank=4, optional=True, quiet=True),
-        TableColumn("limit_share", "of limit", limit_text, right=True, rank=4, quiet=True, markdown=_limit_with_peak),
-        TableColumn("change", "change", change_text, right=True, rank=4, quiet=True),
+        TableColumn("limit_share", "of limit", limit_text, right=True, rank=7, quiet=True, markdown=_limit_with_peak),
+        TableColumn("change", "change", change_text, right=True, rank=6, quiet=True),
         TableColumn("max_error", "error", error_text, right=True, rank=5, optional=True, quiet=True),
         TableColumn("verdict", "verdict", run_verdict_text),
     ]
@@ -92,8 +93,8 @@ def run_page(
     unproven = [f"{row.case}: {row.mechanism_note}" for row in compared if row.mechanism_note]
     noted = [f"{row.case}: {note}" for row in compared for note in row.notes]
     bare = [
-        f"{row.scenario} {row.label}".strip() + f": {row.status}: {_with_fix(row)}"
-        for row in table.rows
+        f"{row.scenario} {row.label}".removesuffix(DASH).strip() + f": {row.status}: {_with_fix(row)}"
+        for row in fold_skips(table.rows)
         if not row.verdict
     ]
     return [
