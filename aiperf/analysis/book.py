@@ -25,6 +25,7 @@ Answer = Literal[
     "weaker",
     "inconclusive",
     "not reproduced",
+    "partly",
     "no claim of speed",
     "impossible as printed",
     "not runnable here",
@@ -39,20 +40,24 @@ ANSWERS: Mapping[Answer, str] = {
     "inconclusive": "measured, but the verdict is inconclusive or invalid and the interval does not exclude the claim",
     "not reproduced": "equivalent or regressed where a gain is claimed; or inconclusive, but the whole interval is "
     f"below {LEAST_SHARE:g} times the claim",
+    "partly": "some of the cases that the citations name reproduce the row; others have no record or another answer",
     "no claim of speed": "measured, but the row is not about time, so a time can neither reproduce nor refute it",
     "impossible as printed": "the book's own numbers do not add up to what it claims; what was "
     "measured is shown but not judged",
     "not runnable here": "this host, or any host that the project can use, lacks what it needs",
-    "not measured yet": "no stored record of this host and none in results/reference",
+    "not measured yet": "no stored record of the named cases, of this host or in results/reference",
     "no scenario yet": "no scenario cites the row",
 }
-"""What each answer means. The order is also the order of preference: a row with several cases is answered by its best,
-because the book claims a gain without saying at which size. How a ladder answers is said in LADDERS."""
+"""What each answer means. The first ones stand from good to bad: where none of several cases reproduces the row, the
+worst answer is the row's. How cases and the sides of a ladder answer is said in LADDERS."""
 LADDERS = (
+    "A row is judged by the cases that its citations name, and by no other: all of them must have a record, and all "
+    "must reproduce it. "
     "A ladder answers a row by one side: the one that the scenario's citation names, the best of them if it names "
     "several (a sweep), or the last side if it names none. It is compared with the first side unless the citation "
     "names another."
 )
+GOOD: tuple[Answer, ...] = ("reproduced", "stronger")
 _ORDER = {answer: place for place, answer in enumerate(ANSWERS)}
 
 
@@ -84,9 +89,13 @@ class Answered:
     best: Measured | None = None
     """The case that the answer rests on."""
     agreeing: int = 0
-    """Cases with this answer."""
+    """Cases with this answer; of a row that is answered in part, those that reproduce it."""
     cases: int = 0
     """Cases that were judged."""
+    missing: tuple[str, ...] = ()
+    """Ids of the named cases without a record."""
+    differs: tuple[str, ...] = ()
+    """What the citations say that they do not cover."""
 
 
 def answer_rows(rows: Iterable[BookRow], cited: Sequence[Cited], measured: Sequence[Measured]) -> tuple[Answered, ...]:
@@ -151,34 +160,70 @@ def _direction(word: str, expected: str) -> Answer:
 
 
 def _answered(row: BookRow, citing: Sequence[Cited], by_scenario: Mapping[str, Sequence[Measured]]) -> Answered:
-    names = tuple(c.scenario for c in citing)
-    about = [
-        found
-        for cited in citing
-        for found in by_scenario.get(cited.scenario, ())
-        if _answers(cited.named.get(row.id), found)
-    ]
+    names, differs = tuple(c.scenario for c in citing), _differs(row, citing)
+    citations = {c.scenario: c.named.get(row.id, Citation(row.id)) for c in citing}
+    about = [found for name in names for found in by_scenario.get(name, ()) if _answers(citations[name], found)]
     about = _of_its_kind(row, about)
-    gains = [found for found in about if not _is_control(row, found)]
+    controls = {found.scenario for found in about if _is_control(row, found)}
     # Where every scenario of a row says that nothing is gained, what they measured is the answer.
-    only_controls = {found.scenario for found in about} == {cited.scenario for cited in citing}
-    judged = [(_row_answer(row, found), found) for found in (gains or (about if only_controls else ()))]
-    judged.sort(key=lambda item: _ORDER[item[0]])
+    passed_over: set[str] = set() if controls == set(names) else controls
+    wanted = [case for name in names if name not in passed_over for case in _cases(citations[name], name)]
+    judged = _by_case(row, [found for found in about if found.scenario not in passed_over])
     if not judged:
         answer, why = _unmeasured(row, citing)
-        return Answered(row, answer, why, names)
-    answer, best = judged[0]
-    agreeing = len({found.case for other, found in judged if other == answer})
+        return Answered(row, answer, why, names, missing=tuple(wanted), differs=differs)
+    lacking = tuple(case for case in wanted if case not in judged)
+    answer = _together([answer for answer, _ in judged.values()], whole=not lacking)
+    shown, best = min(judged.values(), key=lambda item: _ORDER[item[0]] if answer == "partly" else item[0] != answer)
+    agreed = GOOD if answer == "partly" else (answer,)
+    agreeing = sum(other in agreed for other, _ in judged.values())
+    others = {case: other for case, (other, _) in judged.items() if other not in (*GOOD, shown)}
     why = _of_a_measured_row(row, best, {c.scenario: c.hashes for c in citing})
+    why = " ".join(filter(None, (_still_open(lacking, others if answer == "partly" else {}), why)))
     answer = "impossible as printed" if row.impossible else answer
-    return Answered(row, answer, why, names, best, agreeing, len({found.case for _, found in judged}))
+    return Answered(row, answer, why, names, best, agreeing, len(judged), lacking, differs)
 
 
-def _answers(citation: Citation | None, found: Measured) -> bool:
-    """Whether a comparison is the one that a row is about."""
-    if citation is None:
+def _cases(citation: Citation, scenario: str) -> list[str]:
+    """Ids of the cases that a citation names."""
+    return [f"{scenario}[{point}]" if point else scenario for point in citation.cases]
+
+
+def _answers(citation: Citation, found: Measured) -> bool:
+    """Whether a comparison is one that a citation names."""
+    if found.case not in _cases(citation, found.scenario):
+        return False
+    if not citation.sides:
         return found.last and found.first
     return found.side in citation.sides and (found.against == citation.against if citation.against else found.first)
+
+
+def _by_case(row: BookRow, about: Sequence[Measured]) -> dict[str, tuple[Answer, Measured]]:
+    """Case -> its answer and the side that gives it: the best, where the citation names several."""
+    judged: dict[str, tuple[Answer, Measured]] = {}
+    for answer, found in sorted(((_row_answer(row, f), f) for f in about), key=lambda item: _ORDER[item[0]]):
+        judged.setdefault(found.case, (answer, found))
+    return judged
+
+
+def _together(answers: Sequence[Answer], *, whole: bool) -> Answer:
+    """The answer of several cases; ``whole``: none that was named lacks a record."""
+    good = sum(answer in GOOD for answer in answers)
+    if not whole or 0 < good < len(answers):
+        return "partly"
+    return (min if good else max)(answers, key=_ORDER.__getitem__)
+
+
+def _still_open(lacking: Sequence[str], others: Mapping[str, Answer]) -> str:
+    """What a row that is answered in part lacks."""
+    said = [f"No record of {', '.join(lacking)}."] if lacking else []
+    return " ".join([*said, *(f"{case}: {answer}." for case, answer in others.items())])
+
+
+def _differs(row: BookRow, citing: Sequence[Cited]) -> tuple[str, ...]:
+    """What each citation does not cover, with its scenario where there are several."""
+    stated = [(c.scenario, c.named[row.id].differs) for c in citing if row.id in c.named]
+    return tuple(f"{name}: {text}" if len(citing) > 1 else text for name, text in stated if text)
 
 
 def _of_its_kind(row: BookRow, about: Sequence[Measured]) -> list[Measured]:

@@ -32,7 +32,7 @@ def book(
         list[str], typer.Option("--chapter", metavar="N|app", help="Only this chapter; repeatable.")
     ] = [],  # noqa: B006 - typer reads the default and never changes it
     only_missing: Annotated[
-        bool, typer.Option("--missing", help="Only core rows of chapters 1-14 and the appendix that have no scenario.")
+        bool, typer.Option("--missing", help="Only core and useful rows that have no scenario.")
     ] = False,
     every: Annotated[
         bool, typer.Option("--all", help="Every row of every chapter, and not the summary alone.")
@@ -46,8 +46,9 @@ def book(
 ) -> None:
     """Compare the book's claims with what was measured: every before/after row and its scenarios.
 
-    A row is judged by the side that the scenario's citation names; if it names several (a sweep), by the best of them;
-    if it names none, by the last side. Rows about memory, accuracy or a reading are not judged by time.
+    A row is judged by the cases that the citations name, all together, and by the side that they name; if one names
+    several sides (a sweep), by the best of them; if it names none, by the last side. Rows about memory, accuracy or a
+    reading are not judged by time.
     """
     refuse_page_in(form, html=html)
     if output and not html:

@@ -16,7 +16,7 @@ from aiperf.records import Case, Clock, Measure, Needs, Side
 from aiperf.scenario.binding import bind
 from aiperf.scenario.load import interpreter
 from aiperf.scenario.model import Layer, Scenario, SideSpec
-from aiperf.scenario.text import axis_text
+from aiperf.scenario.text import axis_text, point_text
 from aiperf.scenario.wording import allowed, nearest
 
 
@@ -39,7 +39,7 @@ def expand(scenario: Scenario, *, on_gpu: bool, only: Mapping[str, str] | None =
 
 def case_id(name: str, point: Mapping[str, Any]) -> str:
     """``name`` or ``name[size=1MiB,direction=h2d]``."""
-    inner = ",".join(f"{k}={axis_text(v)}" for k, v in point.items())
+    inner = point_text(point)
     return f"{name}[{inner}]" if inner else name
 
 
@@ -70,7 +70,7 @@ def _case(scenario: Scenario, point: dict[str, Any], *, on_gpu: bool) -> Case:
         moves=dict(scenario.moves),
         expect=scenario.expect,
         tags=scenario.tags,
-        book=scenario.book,
+        book=tuple(cited.row for cited in scenario.citations if point_text(point) in cited.cases),
         path=str(scenario.path),
         scenario_hash=scenario.hash,
     )

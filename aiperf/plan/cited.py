@@ -29,7 +29,7 @@ class Cited:
     problem: str = ""
     """Why this host can run none of its cases; empty when it can run some."""
     named: Mapping[str, Citation] = field(default_factory=dict)
-    """Row -> its citation, where that names the sides which answer it."""
+    """Row -> its citation; a row that is not here is answered by the last side of the only case."""
 
 
 def cited_rows(
@@ -53,7 +53,7 @@ def citing(entries: Iterable[Listing], rows: Iterable[str]) -> tuple[Listing, ..
 
 
 def _named(entry: Listing) -> dict[str, Citation]:
-    return {citation.row: citation for citation in entry.citations if citation.sides}
+    return {citation.row: citation for citation in entry.citations}
 
 
 def _cited(entry: Listing, host: HostFacts, results: Path) -> Cited:

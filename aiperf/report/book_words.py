@@ -55,7 +55,8 @@ def best_text(answered: Answered) -> str:
         return ""
     step = f" {answered.best.side}" if answered.best.side != "after" else ""
     step += f" against {answered.best.against}" if not answered.best.first else ""
-    of = f"; {answered.agreeing} of {answered.cases} cases say so" if answered.cases > 1 else ""
+    named = answered.cases + len(answered.missing)
+    of = f"; {answered.agreeing} of {named} cases say so" if named > 1 else ""
     return f"{measured_text(answered.best)} in {answered.best.case}{step}{of}"
 
 

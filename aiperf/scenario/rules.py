@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from aiperf.errors import Fault
-from aiperf.scenario.citations import Citation, citation
+from aiperf.scenario.citations import Citation, citation, named_points
 from aiperf.scenario.document import Document, KeyPath
 from aiperf.scenario.metric_rules import metric_faults
 from aiperf.scenario.outline import AXIS_KEYS, Outline, entry, head, holds
 from aiperf.scenario.schema import RESERVED
-from aiperf.scenario.text import axis_text
+from aiperf.scenario.text import axis_text, point_text
 from aiperf.scenario.wording import allowed, dotted, nearest, shown
 
 MAX_CASES = 1000
@@ -247,13 +247,15 @@ def _book(document: Document, parts: Outline) -> Iterator[Fault]:
     places: dict[str, int] = {}
     entries = document.data.get("book")
     for index, raw in enumerate(entries if isinstance(entries, list) else []):
-        cited, at = citation(raw), ("book", index)
+        cited, at = citation(raw, parts.axes), ("book", index)
         if cited.row in places:
             what = f"{dotted(at)}: {cited.row} is cited already, as {dotted(('book', places[cited.row]))}."
             yield document.fault(at, what, "Cite it once; side takes a list of names.")
         elif cited.row:
             places[cited.row] = index
         yield from _answering(document, at, cited, [side.name for side in parts.sides])
+        if cited.row:
+            yield from _answering_cases(document, parts, at, raw)
 
 
 def _answering(document: Document, at: KeyPath, cited: Citation, sides: list[str]) -> Iterator[Fault]:
@@ -271,3 +273,50 @@ def _answering(document: Document, at: KeyPath, cited: Citation, sides: list[str
     if cited.against and not cited.sides:
         hint = "Write side: and name the side that is the row's after."
         yield document.fault((*at, "against"), f"{dotted((*at, 'against'))} needs a side.", hint, key=True)
+
+
+def _answering_cases(document: Document, parts: Outline, at: KeyPath, raw: Any) -> Iterator[Fault]:
+    """Faults of the cases that a citation names: where there are axes, each has one value of every axis."""
+    keys = [key for key in ("case", "cases") if isinstance(raw, dict) and key in raw]
+    if len(keys) == 2:
+        yield document.fault((*at, "cases"), f"{dotted(at)} has case and cases.", "Keep one of the two.", key=True)
+    elif keys and not parts.axes:
+        what = f"{dotted((*at, keys[0]))}: the scenario has no axes, so it has one case."
+        yield document.fault((*at, keys[0]), what, f"Remove {keys[0]}.", key=True)
+    elif not keys and parts.axes:
+        what = f"{dotted(at)} does not name the case that answers the row; axes: {_axes_text(parts)}."
+        example = ", ".join(f"{key}: {allowed(values[:1])}" for key, values in parts.axes.items())
+        hint = f"Write {{row: chNN/name, case: {{{example}}}}} with the values that the row is about."
+        yield document.fault(at, what, hint)
+    else:
+        seen: set[str] = set()
+        for keys_of, point in named_points(raw):
+            yield from _answering_case(document, parts, (*at, *keys_of), point)
+            text = ",".join(sorted(point_text({key: value}) for key, value in point.items()))
+            if text in seen:
+                yield document.fault((*at, *keys_of), f"{dotted((*at, *keys_of))} is named twice.", "Name it once.")
+            seen.add(text)
+
+
+def _answering_case(document: Document, parts: Outline, at: KeyPath, point: dict[str, Any]) -> Iterator[Fault]:
+    for key, value in point.items():
+        place = (*at, key)
+        if key not in parts.axes:
+            what = f"{dotted(place)}: {shown(key)} is not an axis; allowed: {allowed(parts.axes)}."
+            yield document.fault(place, what, nearest(key, parts.axes) or "Name an axis of the scenario.", key=True)
+        elif axis_text(value) not in map(axis_text, values := _axis_of(parts, key)):
+            what = f"{dotted(place)}: {shown(value)} is not a value of {key}; allowed: {allowed(values)}."
+            yield document.fault(place, what, nearest(value, values) or "Name the case that the row is about.")
+    if lacking := [key for key in parts.axes if key not in point]:
+        what = f"{dotted(at)} does not say {allowed(lacking)}; axes: {_axes_text(parts)}."
+        yield document.fault(at, what, "Give each axis one value, or list several cases under cases.")
+
+
+def _axis_of(parts: Outline, key: str) -> list[Any]:
+    """Every value that an axis has, on a CPU or a GPU."""
+    own = parts.gpu.get(key)
+    return [*parts.axes[key], *(own if isinstance(own, list) else ())]
+
+
+def _axes_text(parts: Outline) -> str:
+    return "; ".join(f"{key} {allowed(_axis_of(parts, key))}" for key in parts.axes)

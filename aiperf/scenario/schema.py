@@ -18,6 +18,7 @@ from aiperf.units import InvalidValue, parse_size
 SIZE_PATTERN = r"^\s*[0-9]+(\.[0-9]+)?\s*(B|KiB|MiB|GiB|TiB|kB|KB|MB|GB|TB)?\s*$"
 RESERVED = ("env", "ranks", "python", "venv", "ref", "command", "workload", "metrics")
 """Side keys that are aiperf's own; every other key of a side is a parameter of its workload."""
+MOST_WORDS = 20
 
 
 def _specifier(value: Any) -> str:
@@ -64,11 +65,19 @@ def _check(value: Any) -> Any:
 
 
 def _cited(value: Any) -> Any:
-    advice = "Write chNN/name, or {row: chNN/name, side: name} for a ladder."
+    advice = "Write chNN/name, or {row: chNN/name, ...} to name the side or the case that answers it."
     if isinstance(value, str) and value.strip():
         return {"row": value}
     if not isinstance(value, dict):
         raise InvalidValue(f"{shown(value)} is not a row of the book.", advice)
+    return value
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str) and len(value.split()) > MOST_WORDS:
+        raise InvalidValue(
+            f"has {len(value.split())} words.", f"Write at most {MOST_WORDS}, such as: no decode, no resize."
+        )
     return value
 
 
@@ -82,6 +91,7 @@ Size = Annotated[
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": SIZE_PATTERN}]}),
 ]
 Text = Annotated[str, Field(min_length=1)]
+CasePoint = Annotated[dict[Text, Any], Field(min_length=1)]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 Specifier = Annotated[str, BeforeValidator(_specifier), WithJsonSchema({"type": "string"})]
 Library = Annotated[str, BeforeValidator(_library), WithJsonSchema({"type": "string"})]
@@ -250,7 +260,7 @@ class CheckFile(_Strict):
 
 
 class CitationFile(_Strict):
-    """A row of the book's catalogue, and which sides of a ladder are the row's."""
+    """A row of the book's catalogue, and which sides of a ladder and which cases are the row's."""
 
     row: Text
     """The row, as chNN/name or app/name."""
@@ -258,6 +268,12 @@ class CitationFile(_Strict):
     """The side that is the row's after, or several where the book means the best of them; else the last side."""
     against: Text = ""
     """The side that is the row's before, which must stand right before side; else the first side."""
+    case: CasePoint = {}
+    """The case that answers the row: each axis with one of its values. Needed where the scenario has axes."""
+    cases: Annotated[list[CasePoint], Field(min_length=1)] = []
+    """The cases that answer it together: a sweep or a list of modes. The row is reproduced only when all are."""
+    differs: Annotated[Text, BeforeValidator(_short)] = ""
+    """What of the row is not covered, in at most 20 words."""
 
 
 class ScenarioFile(_Strict):
@@ -274,7 +290,8 @@ class ScenarioFile(_Strict):
     ladder: Annotated[dict[StepName, SideFile], Field(min_length=1)] = {}
     """Instead of after: named sides, each compared with before and with the previous one."""
     book: list[Annotated[CitationFile, BeforeValidator(_cited)]] = []
-    """Rows of the book's catalogue that this covers: chNN/name, or {row: chNN/name, side: name} for a ladder."""
+    """Rows of the book's catalogue that this covers: chNN/name, or {row: chNN/name, side: name} for a ladder; with axes
+    {row: chNN/name, case: {axis: value}}."""
     tags: list[Text] = []
     """Words by which to select it."""
     workload: Text = ""

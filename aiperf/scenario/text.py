@@ -6,6 +6,7 @@ What must not live here: files, faults.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 _LONGEST = 40
@@ -27,3 +28,8 @@ def axis_text(value: Any) -> str:
     if len(safe) > _LONGEST:
         return f"{safe[: _LONGEST - 9]}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     return safe
+
+
+def point_text(point: Mapping[str, Any]) -> str:
+    """A point of the axes as the brackets of a case's id show it: ``size=1MiB,direction=h2d``."""
+    return ",".join(f"{k}={axis_text(v)}" for k, v in point.items())

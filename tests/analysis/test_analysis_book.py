@@ -108,12 +108,56 @@ def test_where_every_scenario_of_a_row_expects_no_gain_what_they_measured_answer
     assert (answered.answer, answered.cases) == (answer, 1)
 
 
-def test_a_row_is_answered_by_its_best_case_and_says_how_many_agree() -> None:
-    cases = [found(1.0, 1.1, case="s[1]"), found(1.9, 2.0, case="s[2]"), found(1.8, 2.0, case="s[3]")]
-    (answered,) = answer_rows([row()], [Cited("s", ("ch07/a",))], cases)
-    assert (answered.answer, answered.agreeing, answered.cases) == ("reproduced", 2, 3)
-    assert answered.best is not None
-    assert answered.best.case == "s[2]"
+def naming(*points: str, differs: str = "") -> Cited:
+    return Cited("s", ("ch07/a",), named={"ch07/a": Citation("ch07/a", cases=points, differs=differs)})
+
+
+CASES = [
+    found(1.0, 1.1, "equivalent", case="s[n=1]"),
+    found(1.9, 2.0, case="s[n=2]"),
+    found(2.6, 2.7, case="s[n=3]"),
+    found(1.2, 1.3, case="s[n=4]"),
+]
+
+
+@pytest.mark.parametrize(
+    ("points", "answer", "agreeing", "missing"),
+    [
+        (("n=1",), "not reproduced", 1, ()),
+        (("n=2",), "reproduced", 1, ()),
+        (("n=2", "n=3"), "reproduced", 1, ()),
+        (("n=1", "n=2"), "partly", 1, ()),
+        (("n=1", "n=4"), "not reproduced", 1, ()),
+        (("n=2", "n=5"), "partly", 1, ("s[n=5]",)),
+        (("n=5", "n=6"), "not measured yet", 0, ("s[n=5]", "s[n=6]")),
+    ],
+)
+def test_a_row_is_judged_by_the_named_cases_together_and_by_no_other(points, answer, agreeing, missing) -> None:
+    (answered,) = answer_rows([row()], [naming(*points)], CASES)
+    assert (answered.answer, answered.agreeing, answered.missing) == (answer, agreeing, missing)
+    assert answered.cases == len(points) - len(missing)
+
+
+def test_a_partial_answer_says_which_case_has_no_record_and_which_says_otherwise() -> None:
+    (answered,) = answer_rows([row()], [naming("n=1", "n=2", "n=5", differs="no decode")], CASES)
+    assert answered.answer == "partly"
+    assert answered.why == "No record of s[n=5]. s[n=1]: not reproduced."
+    assert answered.differs == ("no decode",)
+    assert answered.best == CASES[1]
+
+
+def test_every_scenario_that_cites_a_row_must_answer_it() -> None:
+    other = found(1.9, 2.1, scenario="t")
+    citing = [naming("n=2", differs="no decode"), Cited("t", ("ch07/a",))]
+    (answered,) = answer_rows([row()], citing, [*CASES, other])
+    assert (answered.answer, answered.agreeing, answered.differs) == ("reproduced", 2, ("s: no decode",))
+    (answered,) = answer_rows([row()], citing, CASES)
+    assert (answered.answer, answered.missing) == ("partly", ("t",))
+
+
+def test_without_a_named_case_only_the_case_without_axes_answers() -> None:
+    (answered,) = answer_rows([row()], [Cited("s", ("ch07/a",))], CASES)
+    assert answered.answer == "not measured yet"
 
 
 def ladder(sides: tuple[str, ...] = (), against: str = "") -> Cited:
@@ -183,7 +227,11 @@ def test_a_cost_that_the_scenario_expects_is_said_to_be_one() -> None:
 
 
 def test_a_row_whose_family_comes_later_waits_and_is_not_missing() -> None:
-    rows = [row("ch07/a"), row("ch07/later", family="llm.generate"), row("ch16/b", family="llm.generate")]
+    rows = [
+        row("ch07/a"),
+        row("ch07/later", family="llm.generate"),
+        row("ch16/b", family="llm.generate", weight="marginal"),
+    ]
     answered = answer_rows(rows, [], [])
     assert [a.row.id for a in missing(answered)] == ["ch07/a"]
     assert [a.row.id for a in waiting(answered)] == ["ch07/later"]
@@ -254,7 +302,7 @@ def test_unmeasured_are_wanted_rows_with_a_scenario_that_no_record_answers() -> 
     names = ("wanted", "useful", "measured", "impossible", "bare")
     rows = [
         row("ch07/wanted"),
-        row("ch07/useful", weight="useful"),
+        row("ch07/useful", weight="marginal"),
         row("ch07/measured"),
         row("ch07/impossible", impossible="three parts of four are more than one"),
         row("ch07/bare"),

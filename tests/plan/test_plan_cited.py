@@ -44,7 +44,8 @@ def test_a_scenario_that_cites_nothing_is_left_out_and_the_others_say_what_is_mi
 
 def test_only_what_cites_a_wanted_row_is_loaded(tmp_path) -> None:
     here = found(tmp_path, "ch02/c-vs-d")
-    assert here["card"] == Cited("card", ("ch01/a-vs-b",))
+    row = "ch01/a-vs-b"
+    assert here["card"] == Cited("card", (row,), named={row: Citation(row)})
     assert len(set(here["free"].hashes)) == 2
     assert all(not cited.hashes and not cited.problem for cited in found(tmp_path).values())
 
@@ -55,6 +56,7 @@ def test_the_sides_that_a_citation_names_come_with_its_row_whether_or_not_the_sc
         assert steps.rows == ("ch03/e-vs-f", "ch03/g-vs-h", "ch03/i-vs-j")
         assert steps.named == {
             "ch03/e-vs-f": Citation("ch03/e-vs-f", ("one",)),
+            "ch03/g-vs-h": Citation("ch03/g-vs-h"),
             "ch03/i-vs-j": Citation("ch03/i-vs-j", ("two",), "one"),
         }
 

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from aiperf.errors import UserError
+from aiperf.plan.cases import expand
 from aiperf.scenario.citations import Citation, citations
 from aiperf.scenario.editor import json_schema
 from aiperf.scenario.find import list_scenarios
@@ -76,9 +77,10 @@ WRONG = {
     "no row": ("{side: fast}", "8: book[1].row is missing. Write book[1].row:."),
     "an unknown key": (
         "{row: ch01/a, sid: fast}",
-        '22: book[1].sid: "sid" is not a key of book[1]; allowed: row, side, against. Did you mean side?',
+        '22: book[1].sid: "sid" is not a key of book[1]; allowed: row, side, against, case, cases, '
+        "differs. Did you mean side?",
     ),
-    "a number": ("3", "8: book[1]: 3 is not a row of the book. Write chNN/name, or {row: chNN/name, side: name} for"),
+    "a number": ("3", "8: book[1]: 3 is not a row of the book. Write chNN/name, or {row: chNN/name, ...} to"),
     "nothing": ('""', "8: book[1]: \"\" is not a row of the book. Write chNN/name"),
 }  # fmt: skip
 
@@ -104,3 +106,59 @@ def test_the_editors_schema_takes_every_kind_of_citation(ladder):
     for wrong in ("{side: fast}", "{row: a, sides: fast}", "7"):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(yaml.safe_load(f"{ladder}book: [{wrong}]\n"), json_schema())
+
+
+AXES = "axes: {size: [1MiB, 2MiB], n: [1, 2]}\n"
+BOTH = "{row: ch01/b, cases: [{n: 1, size: 2MiB}, {size: 1MiB, n: 2}], differs: 'no decode, no resize'}"
+
+
+@pytest.fixture
+def swept(good):
+    return good.replace("params: {size: 1MiB}\n", "") + AXES
+
+
+def test_a_citation_names_its_cases_as_their_ids_do_and_each_case_holds_the_rows_that_it_answers(write, swept):
+    path = write(swept + f"book: [{{row: ch01/a, case: {{size: 1MiB, n: 2}}}}, {BOTH}]\n")
+    scenario = load_scenario(path)
+    assert scenario.citations == (
+        Citation("ch01/a", cases=("size=1MiB,n=2",)),
+        Citation("ch01/b", cases=("size=2MiB,n=1", "size=1MiB,n=2"), differs="no decode, no resize"),
+    )
+    assert {case.id: case.book for case in expand(scenario, on_gpu=False)} == {
+        "x[size=1MiB,n=1]": (),
+        "x[size=1MiB,n=2]": ("ch01/a", "ch01/b"),
+        "x[size=2MiB,n=1]": ("ch01/b",),
+        "x[size=2MiB,n=2]": (),
+    }
+    jsonschema.validate(yaml.safe_load(path.read_text()), json_schema())
+
+
+WRONG_CASES = {
+    "no case": ("ch01/a", "book[1] does not name the case that answers the row; axes: size 1MiB, 2MiB; n 1, 2. "
+                "Write {row: chNN/name, case: {size: 1MiB, n: 1}} with the values that the row is about."),
+    "another value": ("{row: ch01/a, case: {size: 3MiB, n: 1}}",
+                      'book[1].case.size: "3MiB" is not a value of size; allowed: 1MiB, 2MiB. Did you mean'),
+    "another axis": ("{row: ch01/a, case: {size: 1MiB, n: 1, m: 2}}",
+                     'book[1].case.m: "m" is not an axis; allowed: size, n. '),
+    "an axis left out": ("{row: ch01/a, cases: [{size: 1MiB}]}",
+                         "book[1].cases[1] does not say n; axes: size 1MiB, 2MiB; n 1, 2. Give each axis one value"),
+    "a case twice": ("{row: ch01/a, cases: [{size: 1MiB, n: 1}, {n: 1, size: 1MiB}]}",
+                     "book[1].cases[2] is named twice. Name it once."),
+    "case and cases": ("{row: ch01/a, case: {size: 1MiB, n: 1}, cases: [{size: 2MiB, n: 1}]}",
+                       "book[1] has case and cases. Keep one of the two."),
+    "no mapping": ("{row: ch01/a, case: 3}", "book[1].case: 3 is not a mapping."),
+    "a long text": ("{row: ch01/a, case: {size: 1MiB, n: 1}, differs: " + "no " * 21 + "}",
+                    "book[1].differs: has 21 words. Write at most 20"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG_CASES)
+def test_a_wrong_case_is_one_fault_that_says_what_is_allowed(faults, swept, name):
+    text, said = WRONG_CASES[name]
+    (fault,) = faults(swept + f"book: [{text}]\n")
+    assert said in fault, fault
+
+
+def test_a_scenario_without_axes_has_one_case_and_a_citation_names_none(faults, good):
+    (fault,) = faults(good + "book: [{row: ch01/a, case: {n: 1}}]\n")
+    assert "book[1].case: the scenario has no axes, so it has one case. Remove case." in fault

@@ -20,7 +20,7 @@ def test_the_schema_is_itself_valid():
 
 
 FULL = """\
-book: [ch03/row]
+book: [{row: ch03/row, case: {n: 2, env.A: 1}, differs: no decode}]
 tags: [memory]
 axes: {n: [1, 2], env.A: [1, 2]}
 gpu: {n: [4], share: 0.1, ranks: 2}

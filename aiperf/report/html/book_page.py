@@ -17,6 +17,7 @@ _CLASSES = {
     "stronger": "improved",
     "weaker": "equivalent",
     "inconclusive": "inconclusive",
+    "partly": "inconclusive",
     "not reproduced": "regressed",
     "impossible as printed": "invalid",
 }

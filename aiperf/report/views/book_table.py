@@ -20,7 +20,7 @@ from aiperf.report.layout.text import Line, sentence_lines
 from aiperf.report.numbers import counted
 
 _ROWS = "aiperf book --chapter N lists the rows of a chapter with what was measured, aiperf book --all every row."
-_STYLES = {"reproduced": "green", "stronger": "green", "not reproduced": "red", "weaker": "yellow"}
+_STYLES = {"reproduced": "green", "stronger": "green", "not reproduced": "red", "weaker": "yellow", "partly": "yellow"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,10 @@ class BookLine:
     answer: str
     agreeing: int
     cases: int
+    missing: tuple[str, ...]
+    """Named cases without a record."""
+    differs: tuple[str, ...]
+    """What the citations do not cover."""
     why: str
     claim_low: float | None = None
     claim_high: float | None = None
@@ -118,18 +122,23 @@ def missing_page(
         many = f"{len(unmeasured)} {'have' if len(unmeasured) > 1 else 'has'} a scenario"
         said.append(f"{many} that was not measured yet, here or in results/reference: {_ids(unmeasured)}.")
     if not rows:
-        asked = ", ".join(chapters) if chapters else "chapters 1 to 14 and the appendix"
-        every = f"Every core row of {asked} that a CPU or one GPU can run has a scenario"
+        asked = f"of {', '.join(chapters)} " if chapters else ""
+        every = f"Every core or useful row {asked}that can run has a scenario"
         said = [f"{every}{' where its workloads exist' if waiting else ''}.", *said]
         return [[Sentences(said)]]
     cells = [(a.row.id, a.row.lane, a.row.family, f"{a.row.before}, against {a.row.after}") for a in rows]
-    said = [f"{counted(len(rows), 'core row')} without a scenario.", *said]
+    said = [f"{counted(len(rows), 'core or useful row')} without a scenario.", *said]
     return [[listing(("row", "lane", "family", "before, against after"), cells)], [Sentences(said)]]
 
 
 def texts(a: Answered) -> tuple[str, str, str, str, str, str]:
     """Row, scenarios, claim, measurement, answer and reason as people read them."""
-    return (a.row.id, ", ".join(a.scenarios), row_claim_text(a.row), best_text(a), a.answer, a.why)
+    return (a.row.id, ", ".join(a.scenarios), row_claim_text(a.row), best_text(a), a.answer, reason_text(a))
+
+
+def reason_text(a: Answered) -> str:
+    """Why it is answered so, and what the citations do not cover."""
+    return " ".join(filter(None, [a.why, f"Differs: {'; '.join(a.differs)}." if a.differs else ""]))
 
 
 def _chapter(name: str, answered: Sequence[Answered]) -> list[Block]:
@@ -146,7 +155,7 @@ def _table(answered: Sequence[Answered]) -> Table[Answered]:
             TableColumn("claim", "claimed", lambda a: row_claim_text(a.row), dialect="markdown"),
             TableColumn("measured", "measured", best_text, dialect="markdown"),
             TableColumn("answer", "answer", lambda a: a.answer, dialect="markdown"),
-            TableColumn("why", "why", lambda a: a.why, dialect="markdown"),
+            TableColumn("why", "why", reason_text, dialect="markdown"),
         ],
         answered,
         below=_below,
@@ -162,7 +171,7 @@ def _below(a: Answered) -> list[Line]:
         said.append(f"claimed {row_claim_text(a.row)}{measured}")
     said += [f"scenario {', '.join(a.scenarios)}"] if a.scenarios else []
     said += [f"nearest: {a.row.nearest}"] if a.row.nearest and not a.scenarios else []
-    said += [a.why] if a.why else []
+    said += [reason_text(a)] if reason_text(a) else []
     return [Line(text) for text in said]
 
 
@@ -178,4 +187,16 @@ def _line(a: Answered) -> BookLine:
     copied = ("low", "high", "metric", "verdict", "provisional", "case", "side", "host", "here", "run")
     if best:
         found |= {name: getattr(best, name) for name in copied} | {"measured": best.ratio}
-    return BookLine(a.row.id, a.row.weight, a.row.lane, a.scenarios, a.answer, a.agreeing, a.cases, a.why, **found)
+    return BookLine(
+        a.row.id,
+        a.row.weight,
+        a.row.lane,
+        a.scenarios,
+        a.answer,
+        a.agreeing,
+        a.cases,
+        a.missing,
+        a.differs,
+        a.why,
+        **found,
+    )
