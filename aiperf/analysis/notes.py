@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiperf.records import CaseRecord, Note, NoteCode
-from aiperf.units import format_bytes, format_duration, format_time
+from aiperf.units import format_bytes, format_duration, format_time, significant
 
 
 def note_sentence(note: Note) -> str:
@@ -123,6 +123,20 @@ def _because(v: Mapping[str, Any]) -> str:
     return f" ({v['reason']})" if v["reason"] else ""
 
 
+def _source_figures(v: Mapping[str, Any]) -> str:
+    """What another tool states; the time of the record is computed here."""
+    known = [
+        *(f"{key} {_own_figure(v[key], v['unit'])}" for key in ("mean", "median") if v[key] is not None),
+        *([f"n {v['n']}"] if v["n"] else []),
+        *v["others"],
+    ]
+    return f"{v['tool']}'s own figures: {', '.join(known)}; the time is aiperf's, a geometric mean of the replicates"
+
+
+def _own_figure(value: float, unit: str) -> str:
+    return format_time(value) if unit == "s" else f"{significant(value)} {unit}"
+
+
 _REMEDIES = {
     "inputs_undeclared": 'name them, inputs=lambda: {...}, or say why not, fixed_inputs="...", in the Workload',
     "inputs_fixed": 'redraw them, redraw=..., or say why not, fixed_inputs="...", in the Workload',
@@ -201,5 +215,6 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     ),
     "stragglers": lambda v: f"processes that {_and(v)} started still ran when it had ended",
     "unverified": _unverified,
+    "source_figures": _source_figures,
     "text": lambda v: str(v["text"]),
 }

@@ -29,13 +29,20 @@ class Tool(StrEnum):
     nvbench = "nvbench"
     pytest_benchmark = "pytest-benchmark"
     google_benchmark = "google-benchmark"
+    asv = "asv"
+    criterion = "criterion"
+    jmh = "jmh"
+    benchmarkdotnet = "benchmarkdotnet"
+    go_test = "go-test"
+    nccl_tests = "nccl-tests"
 
 
 @with_format(OutputFormat.table, OutputFormat.markdown, OutputFormat.json)
 def import_(
     form: OutputFormat,
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="JSON files of other tools, optionally gzipped.")
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Files of other tools, optionally gzipped; of criterion the folder."),
     ],
     tool: Annotated[
         Tool, typer.Option("--tool", help="The tool that wrote them; auto detects it from the content.")
@@ -51,7 +58,12 @@ def import_(
     after: Annotated[str, typer.Option("--after", help="The benchmark compared with --before (unpaired).")] = "",
     name: Annotated[str, typer.Option("--name", help="Name of the extra case.")] = "",
 ) -> None:
-    """Import results of pyperf, hyperfine, nvbench, pytest-benchmark or google/benchmark, one run per file."""
+    """Import results of other tools, one run per file.
+
+    It reads the files of pyperf, hyperfine, pytest-benchmark, asv, google/benchmark, nvbench, criterion, JMH and
+    BenchmarkDotNet, and the text of go test -bench and of nccl-tests. The tool's own mean, median and number of
+    readings are kept and shown beside aiperf's: a geometric mean of the replicates, and their spread.
+    """
     if bool(before) != bool(after) or (name and not before):
         raise usage(
             "--before and --after must be given together; --name needs both.", "Give both or neither.", where="--before"

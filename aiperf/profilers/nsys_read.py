@@ -22,7 +22,7 @@ from aiperf.records.profiled import CounterRow, Kind, ProfileNote
 
 _PROCESS = 0xFFFFFFFFFF000000 - (1 << 64)
 """Mask of the process in a global thread id, as the signed number that sqlite keeps."""
-_START_END, _DOMAIN_CREATED = 60, 75
+_PUSH_POP, _START_END, _DOMAIN_CREATED = 59, 60, 75
 _S = 1e-9
 _DIRECTIONS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP", 11: "unified HtoD", 12: "unified DtoH"}
 _MEMORY = {0: "pageable", 1: "pinned", 4: "managed"}
@@ -43,9 +43,13 @@ def read_nsys(path: Path, launched: Sequence[Pass]) -> Reading:
 
 
 def nsys_ranges(path: Path, domain: str) -> tuple[str, ...]:
-    """Names of the start/end ranges of a domain, in the order of their first begin. Raises UnreadableReport."""
+    """Names of a domain's start/end ranges, else of its push/pop ranges, in the order of their first begin.
+
+    Raises UnreadableReport.
+    """
     with _opened(path) as report:
-        return tuple(dict.fromkeys(found.name for found in report.all_ranges(domain)))
+        ranges = report.all_ranges(domain) or report.all_ranges(domain, kind=_PUSH_POP)
+        return tuple(dict.fromkeys(found.name for found in ranges))
 
 
 @contextlib.contextmanager
@@ -89,7 +93,7 @@ class _Report:
         orphans = sum(w.launched is None for w in work)
         parts, notes = [], []
         for one in launched:
-            found = self.all_ranges(one.domain)
+            found = self._ranges_for(one)
             gang, noted = _gang(one, found)
             ranges = _ranges(gang, found)
             notes += [*noted, *_doubts(gang, found, ranges)]
@@ -104,8 +108,15 @@ class _Report:
             facts={"schema": self._schema(), "without_launch": orphans, "gpu_records": len(work), **self._gpus()},
         )
 
-    def all_ranges(self, domain: str) -> list[_Range]:
-        """Start/end ranges of one domain, by begin."""
+    def _ranges_for(self, one: Pass) -> list[_Range]:
+        """Start/end ranges; of a program that is not aiperf's, push/pop ranges where the name has no others."""
+        found = self.all_ranges(one.domain)
+        if one.ranks or any(r.name in one.names for r in found):
+            return found
+        return self.all_ranges(one.domain, kind=_PUSH_POP)
+
+    def all_ranges(self, domain: str, *, kind: int = _START_END) -> list[_Range]:
+        """Ranges of one kind and domain, by begin."""
         table = self._resolve("NVTX_EVENTS")
         if table is None:
             return []
@@ -121,7 +132,7 @@ class _Report:
         rows = self._rows(
             f"SELECT {text}, e.start, e.end, e.globalTid & {_PROCESS}, e.domainId FROM {table} e "
             "WHERE e.eventType = ? ORDER BY e.start",
-            _START_END,
+            kind,
         )
         # Domain 0 is the one without a name.
         return [

@@ -44,7 +44,7 @@ def profile_program(
     readings: list[Reading] = []
     known = tuple(ranges)
     with Guardian() as guardian, Scratch(guardian, "profile") as folder:
-        launch = ProgramLaunch(tuple(command), folder, guardian, limit=limit, gpu=gpu)
+        launch = ProgramLaunch(_findable(command), folder, guardian, limit=limit, gpu=gpu)
         for status in statuses:
             if reason := _why_not(status, known):
                 artefacts.append(Artefact(status.tool, "", "skipped", reason, version=status.version))
@@ -54,6 +54,12 @@ def profile_program(
             artefacts.append(artefact)
             readings += found
     return _profile(" ".join(command), artefacts, readings, notes=withheld_notes(missed(os.environ)))
+
+
+def _findable(command: Sequence[str]) -> tuple[str, ...]:
+    """The command with an absolute path: profilers do not look for ``./x`` where the user is."""
+    program, *arguments = command
+    return (os.path.abspath(program) if os.sep in program else program, *arguments)
 
 
 def import_reports(files: Sequence[Path], statuses: Sequence[ToolStatus], *, ranges: Sequence[Range] = ()) -> Profile:

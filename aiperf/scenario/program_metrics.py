@@ -26,7 +26,8 @@ COMMAND_METRICS = ("time", "user", "system", "peak_memory")
 DEFAULT_GPU_METRIC = "gpu_busy"
 """What a case by the GPU's clock is about."""
 _JSON = "json:"
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+"""What a metric of a program may be called."""
 _WORD = re.compile(r"[A-Za-zµ%][A-Za-z0-9µ%_/.-]*")
 _RATE = re.compile(r"[A-Za-z]+/(s|sec|second)")
 _CLASS = re.compile(r"\[(?:\\.|[^\]\\])*\]")
@@ -91,7 +92,7 @@ def range_metrics(names: Sequence[str]) -> tuple[ProgramMetric, ...]:
     found = []
     for name in dict.fromkeys(names):
         stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_.-")
-        if not stem or not _NAME.fullmatch(stem):
+        if not stem or not METRIC_NAME.fullmatch(stem):
             raise InvalidValue(f'"{name}" is not the name of a range.', "For example: --range step.")
         stem = _free(stem)
         found += [
@@ -143,7 +144,7 @@ def check_primary(name: str, metrics: Sequence[ProgramMetric], others: Collectio
 
 
 def _metric(name: str, unit: str, better: str, *, pattern: str = "", path: str = "") -> ProgramMetric:
-    if not _NAME.fullmatch(name):
+    if not METRIC_NAME.fullmatch(name):
         where = f"Name its group, e.g. {_named('throughput')}." if pattern else "Letters, digits, _, - and . make one."
         raise InvalidValue(f'"{name}" cannot be the name of a metric.', where)
     if name in RESERVED_NAMES:

@@ -204,13 +204,26 @@ def age(folder: Path) -> tuple[str, int]:
     return (stem, int(count)) if count.isdigit() and len(count) < 4 else (folder.name, 1)
 
 
+def _last_measured(runs: Sequence[Path]) -> Path:
+    """The newest run that is not an import: where no link says it. Raises UserError."""
+    for folder in reversed(runs):
+        try:
+            imported = decode_run((folder / RUN_FILE).read_bytes(), where=str(folder)).command == "import"
+        except (CorruptRecord, OSError, UserError):
+            imported = False
+        if not imported:
+            return folder
+    what = f"{runs[-1].parent} holds imported runs only: none is the latest that was measured."
+    raise usage(what, f"Name one: {', '.join(p.name for p in runs[-3:])}.")
+
+
 def _locate(name: str, results: Path) -> Path:
     for candidate in (results / name, Path(name)):
         if name and _is_run(candidate):
             return candidate.parent / candidate.readlink() if candidate.is_symlink() else candidate
     runs = find_runs(results)
     if name == LATEST and runs:
-        return runs[-1]
+        return _last_measured(runs)
     begun = [p for p in runs if name and p.name.startswith(name)]
     if len(begun) == 1:
         return begun[0]

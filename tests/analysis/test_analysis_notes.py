@@ -30,6 +30,12 @@ def test_every_code_has_a_sentence() -> None:
             "both sides slowed by 3 % to 5.1 % over the case, by the same amount; the ratio within pairs did not "
             "change",
         ),
+        (
+            "source_figures",
+            {"tool": "jmh", "mean": 1.3, "median": None, "n": 6, "unit": "us/op", "others": ["error ± 0.7 us/op"]},
+            "jmh's own figures: mean 1.30 us/op, n 6, error ± 0.7 us/op; the time is aiperf's, a geometric mean of the "
+            "replicates",
+        ),
         ("voided", {"voids": 3, "pairs": 5}, "3 of 5 pairs were voided by the environment"),
         ("narrow_enough", {"pairs": 6, "width": 0.01}, "the interval reached the requested width (±1 %) at 6 pairs"),
         (

@@ -23,6 +23,7 @@ PLAIN_NOTES = frozenset({
     "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "voided", "host_unfit", "drift",
     "invariant_moved", "invariant_changed", "temperature", "latencies_missing", "latencies_few", "latencies_zero",
     "no_cpu_time", "memory_below", "text", "same_code", "sliced", "no_verdict_in_reach",
+    "source_figures",
 })  # fmt: skip
 """Codes of notes that say nothing about trust in a side."""
 TRUST_NOTES = frozenset({

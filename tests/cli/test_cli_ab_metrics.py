@@ -137,3 +137,14 @@ def test_a_run_that_was_interrupted_between_launches_goes_on_with_the_pairs_it_h
     assert [pair["started"] for pair in record["pairs"][:2]] == [pair["started"] for pair in first["pairs"]]
     assert (record["status"], calls) == ("measured", [0, 1, 2, 2])
     assert len(list((trained.folder / "results").glob("2*"))) == 1
+
+
+def test_a_program_beyond_the_timeout_is_killed_and_a_failed_case(user):
+    user.write("slow.py", "import time\nprint('step 3', flush=True)\ntime.sleep(60)\n")
+    slow = f"{sys.executable} -I -S slow.py"
+    argv = ("ab", "--before", slow, "--after", slow, "--metric", "step ([0-9]+)", "--better", "lower", "-q")
+    done = user.types(*argv, "--precision", "fast.yaml", "--timeout", "500ms")
+    assert done.code == 5
+    assert "did not end within 0.5 s and was killed" in " ".join(done.out.split())
+    failure = user.record("ab")["failure"]
+    assert (failure["side"], failure["phase"]) == ("before", "warm-up")

@@ -192,3 +192,28 @@ def test_twenty_commits_of_words_pass_without_being_measured_and_one_of_data_doe
     git(repo, "commit", "-qm", "all")
     repo.write("README.md", "other words\n")
     assert json.loads(gates(repo, "./loop.yaml", "--against", "HEAD", "--json", precision="fast.yaml").out)["runs"]
+
+
+RATE = """\
+import time
+began = time.process_time()
+sum(range({turns}))
+print(f"rate: {{1 / (time.process_time() - began):.1f}} items/s")
+"""
+
+
+@pytest.mark.parametrize(("turns", "code"), [(2_000_000, 1), (20_000, 0)])
+def test_a_number_that_a_program_prints_is_gated_with_its_unit_and_direction(repo, turns, code):
+    repo.write("loop.py", RATE.format(turns=200_000))
+    metrics = "metrics: {rate: {pattern: 'rate: ([0-9.]+)', unit: items/s, better: higher}}\nmeasure: {metric: rate}\n"
+    repo.write("loop.yaml", SCENARIO.format(python=sys.executable) + metrics)
+    repo.write("time.yaml", "metrics: {rate: {threshold: 0.05}}\n")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "rates")
+    repo.write("loop.py", RATE.format(turns=turns))
+    done = gates(repo, "./loop.yaml", "--against", "main", "--json", precision="fast.yaml")
+    assert done.code == code, done.err
+    (row,) = [row for row in json.loads(done.out)["rows"] if row["metric"] == "rate"]
+    assert (row["unit"], row["better"], row["status"]) == ("items/s", "higher", "regressed" if code else "passed")
+    told = repo.types("export", "--all", "-o", "-", "--format", "json")
+    assert {(r["unit"], r["better"]) for r in json.loads(told.out) if r["metric"] == "rate"} == {("items/s", "higher")}

@@ -38,8 +38,37 @@ def test_an_import_tells_value_spread_replicates_and_what_was_left_out(here) -> 
 @pytest.mark.usefixtures("files")
 def test_notes_of_some_cases_are_told_with_their_cases(here) -> None:
     told = here("import", "old/nvbench.json")
-    assert " copy[In=F16]        –       –  skipped: nvbench: Not supported on this device.\n" in told.out
+    assert (
+        " copy[In=F16]        –       –  skipped: nvbench: Not supported on this device.              –     –\n"
+        in told.out
+    )
     assert " batched: the batch mean: launches back to back with warm caches\n" in told.out
+
+
+@pytest.mark.usefixtures("files")
+def test_figures_of_the_tool_stand_beside_those_of_aiperf_and_are_told_apart(here) -> None:
+    told = here("import", "old/criterion", "--host-id", "laptop")
+    assert told.out.splitlines()[1:] == [
+        " case                     time  spread  replicates   criterion: mean   median   n  also",
+        " fold-xor[value=10]    9.24 ns  50.8 %  10 × sample          10.5 ns  9.68 ns  10  slope 7.34 ns",
+        " fold-xor[value=1000]  1.87 µs  57.6 %  10 × sample          2.23 µs  1.34 µs  10  slope 1.44 µs",
+        " fold-100               164 ns  13.8 %  12 × sample           165 ns   163 ns  12  slope 175 ns",
+        " the samples are of one process: their spread does not hold what differs between processes",
+        " the files have no date: the times at which they were last written are taken",
+        " time and spread are aiperf's, from the replicates; what follows is criterion's own",
+    ]
+    (row,) = json.loads(here("import", "old/jmh.json", "--json").out)
+    own = row["cases"][0]["own"]
+    assert (own["tool"], own["mean"], own["n"], own["unit"]) == ("jmh", pytest.approx(1.3), 6, "us/op")
+
+
+@pytest.mark.usefixtures("files")
+def test_an_import_is_not_latest_where_nothing_was_measured_either(here) -> None:
+    here("import", "old/pyperf.json")
+    told = here("report", "latest")
+    assert (told.code, "results holds imported runs only" in told.err, "2026-11-21T18-03-43-vm" in told.err) == (
+        2, True, True,
+    )  # fmt: skip
 
 
 @pytest.mark.usefixtures("files")
@@ -61,7 +90,7 @@ def test_all_faults_come_at_once_and_the_good_files_are_stored(here, user) -> No
     told = here("import", "old/bad.json", "old/pyperf.json", "old/none.json")
     assert told.code == 2
     assert "sorted" in told.out
-    assert "bad.json: was not written by a supported tool: its keys are rows." in told.err
+    assert "bad.json: is not a format that aiperf reads: its keys are rows." in told.err
     assert "none.json: cannot be read" in told.err
     assert told.plain
     again = here("import", "old/pyperf.json")
@@ -85,7 +114,7 @@ def test_runs_that_were_imported_are_held_against_each_other(here, user) -> None
 @pytest.mark.usefixtures("files")
 def test_two_benchmarks_of_a_file_can_be_held_against_each_other(here) -> None:
     told = here("import", "old/hyperfine.json", "--before", "sleep 0.02", "--after", "sleep 0.01", "--name", "half")
-    assert " half        22.1 ms / 14.2 ms  4.95 % / 20.2 %  12 × run\n" in told.out
+    assert " half        22.1 ms / 14.2 ms  4.95 % / 20.2 %  12 × run" in told.out
     assert "never interleaved" in told.out
     assert here("import", "old/pyperf.json", "--before", "sorted").code == 2
 

@@ -269,6 +269,16 @@ def test_push_pop_ranges_of_the_same_name_are_not_the_side(made: Export):
     assert only(read_nsys(made.done(), [BEFORE])).kernels is None
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_push_pop_ranges_are_the_side_of_a_foreign_program_that_has_no_others(made: Export, number: int):
+    made.range("step", 1000, 2000, kind=59, number=number).range("step", 3000, 6000, kind=59, number=number)
+    path = made.kernel(4000, 4100, launched=3500).done()
+    domain = "aiperf" if number else ""
+    assert nsys_ranges(path, domain) == ("step",)
+    side = only(read_nsys(path, [Pass("step", 1, domain=domain)]))
+    assert (side.wall_s, side.kernels) == (pytest.approx(4e-6), 1)
+
+
 def test_a_range_that_the_trace_ends_in_is_left_out_and_said(made: Export):
     made.range("before", 1000, 2000).range("before", 3000, None).kernel(4000, 4100, launched=3500)
     reading = read_nsys(made.done(), [BEFORE])

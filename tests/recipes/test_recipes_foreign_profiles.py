@@ -15,13 +15,13 @@ from aiperf.records.profiled import Artefact, Profile
 REPORTS = Path(__file__).resolve().parents[1] / "fixtures" / "profilers"
 
 
-def profiled(folder: Path, name: str, script: str) -> Profile:
+def profiled(folder: Path, name: str, script: str, *, program: str = "true") -> Profile:
     """What comes of a program under a tool that is this shell script."""
     path = folder / name
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     status = ToolStatus(name, True, str(path), "", found=FoundTool(name, path, (2025, 3, 1)))
-    return profile_program(["true"], [status], gpu=True, ranges=[Range("mine")], note=lambda _: None)
+    return profile_program([program], [status], gpu=True, ranges=[Range("mine")], note=lambda _: None)
 
 
 def failed(profile: Profile) -> Artefact:
@@ -48,6 +48,15 @@ def test_where_ncu_writes_no_report_its_own_words_are_told_with_what_helps(tmp_p
 def test_where_nsys_writes_no_report_its_own_words_are_told(tmp_path: Path):
     reason = failed(profiled(tmp_path, "nsys", "echo 'ERROR: the target could not be traced' >&2")).reason
     assert reason == "nsys left neither a report nor a .qdstrm; nsys said: the target could not be traced"
+
+
+@pytest.mark.parametrize("name", ["nsys", "ncu"])
+def test_a_relative_path_of_a_program_is_absolute_for_a_tool_that_looks_elsewhere(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    profiled(tmp_path, name, f'for last; do :; done; echo "$last" >> {tmp_path}/asked', program="./x")
+    assert str(tmp_path / "x") in (tmp_path / "asked").read_text().splitlines()
 
 
 def test_an_imported_gang_has_ranks_a_transfer_and_a_skew():

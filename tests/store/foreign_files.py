@@ -16,7 +16,9 @@ from aiperf.store.importers.keep import Imported, ImportOptions, import_files
 from aiperf.store.read import find_runs
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "foreign"
-FILES = tuple(sorted(p.name for p in FOLDER.iterdir() if p.is_file() and p.name != "README.md"))
+ASV = "asv/vm/asv.json"
+FILES = (*sorted(p.name for p in FOLDER.iterdir() if p.is_file() and p.name != "README.md"), ASV)
+JSON_FILES = tuple(name for name in FILES if name.endswith(".json"))
 
 
 def document(name: str) -> Any:

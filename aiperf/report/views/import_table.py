@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from aiperf.analysis.notes import note_sentences
+from aiperf.analysis.notes import note_sentence
 from aiperf.records import CaseRecord
 from aiperf.report.layout.formats import Printed, document_json
 from aiperf.report.layout.page import Block, Sentences
@@ -18,6 +18,8 @@ from aiperf.report.views.run_rows import failure_sentence
 from aiperf.store.importers.keep import Imported
 
 _TITLES = ("case", "time", "spread", "replicates")
+_OWN_TITLES = ("mean", "median", "n", "also")
+_OWN = "source_figures"
 _NAMED = 3
 """How many cases of a note are named; more are counted."""
 
@@ -32,8 +34,29 @@ def import_view(imported: Sequence[Imported]) -> Printed:
 def _blocks(one: Imported) -> Iterator[Block]:
     head = f"{one.path.name} · {one.run.host.get('imported_from')} · host {one.run.host_id} · {one.folder}"
     yield Sentences([head], style="bold", mark="### ")
-    yield listing(_TITLES, [_cells(record) for record in one.records], right=(1, 2))
-    yield Sentences(_notes(one.records), lead=" ", indent="   ", mark="- ")
+    own = [_own_cells(record) for record in one.records]
+    shown = [place for place in range(len(_OWN_TITLES)) if any(cells[place] for cells in own)]
+    tool = one.run.settings["imported"]["tool"]
+    titles = (
+        *_TITLES,
+        *(f"{tool}: {_OWN_TITLES[place]}" if place == shown[0] else _OWN_TITLES[place] for place in shown),
+    )
+    rows = [
+        (*_cells(record), *(cells[place] or DASH for place in shown))
+        for record, cells in zip(one.records, own, strict=True)
+    ]
+    yield listing(titles, rows, right=(1, 2, *range(4, 4 + sum(place < 3 for place in shown))))
+    legend = [f"time and spread are aiperf's, from the replicates; what follows is {tool}'s own"] if shown else []
+    yield Sentences([*_notes(one.records), *legend], lead=" ", indent="   ", mark="- ")
+
+
+def _own_cells(record: CaseRecord) -> tuple[str, ...]:
+    """Mean, median, n and other figures as the tool states them; empty where it states none."""
+    found = next((note.values for note in record.notes if note.code == _OWN), None)
+    if found is None:
+        return ("",) * len(_OWN_TITLES)
+    figures = (format_value(found[k], found["unit"]) if found[k] is not None else "" for k in ("mean", "median"))
+    return (*figures, str(found["n"]) if found["n"] else "", ", ".join(found["others"]))
 
 
 def _document(one: Imported) -> dict[str, Any]:
@@ -57,8 +80,9 @@ def _plain(record: CaseRecord) -> dict[str, Any]:
         "sides": record.summaries,
         "replicate": record.replicate,
         "replicates": len(record.pairs),
+        "own": next((note.values for note in record.notes if note.code == _OWN), None),
         "reason": _reason(record),
-        "notes": note_sentences(record),
+        "notes": _sentences(record),
     }
 
 
@@ -66,10 +90,15 @@ def _notes(records: Sequence[CaseRecord]) -> list[str]:
     """Each note once, those of all cases last; the others with the cases that they are of."""
     cases: dict[str, list[str]] = {}
     for record in records:
-        for note in note_sentences(record):
+        for note in _sentences(record):
             cases.setdefault(note, []).append(record.case.id)
     some = [f"{_of(ids)}: {note}" for note, ids in cases.items() if len(ids) < len(records)]
     return some + [note for note, ids in cases.items() if len(ids) == len(records)]
+
+
+def _sentences(record: CaseRecord) -> tuple[str, ...]:
+    """Without the tool's own figures, which have columns."""
+    return tuple(note_sentence(note) for note in record.notes if note.code != _OWN)
 
 
 def _of(ids: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from aiperf.analysis.imported import block_size, mean_summary, summary_of
 from aiperf.analysis.pairs import ComparisonError
 from aiperf.plan.cases import case_id
-from aiperf.records import Case, CaseRecord, Failure, Measure, Pair, Sample, Side, text_notes
+from aiperf.records import Case, CaseRecord, Failure, Measure, Note, Pair, Sample, Side, text_notes
 from aiperf.store.importers.common import Benchmark, Foreign, Replicate, Timing
 
 SIDE = "after"
@@ -79,7 +79,7 @@ def _record(foreign: Foreign, benchmark: Benchmark, case: Case, *, host_id: str)
         status="imported",
         precision=PRECISION,
         replicate=benchmark.unit,
-        notes=text_notes((*benchmark.notes, *foreign.notes)),
+        notes=(*_own_figures(foreign, benchmark), *text_notes((*benchmark.notes, *foreign.notes))),
         host_id=host_id,
         started=foreign.started.isoformat(timespec="seconds") if foreign.started else "",
         finished=foreign.finished.isoformat(timespec="seconds") if foreign.finished else "",
@@ -103,6 +103,15 @@ def _measured(bare: CaseRecord, benchmark: Benchmark) -> CaseRecord:
     spent = sum(p.seconds for p in pairs if math.isfinite(p.seconds))
     notes = (*bare.notes, *text_notes(_block_note(benchmark)))
     return replace(bare, pairs=pairs, summaries=(summary_of(pairs, bare.case),), notes=notes, seconds=spent)
+
+
+def _own_figures(foreign: Foreign, benchmark: Benchmark) -> tuple[Note, ...]:
+    """Keep what the tool itself states beside the summary, which is computed here."""
+    own = benchmark.own
+    if own is None:
+        return ()
+    values = {"tool": foreign.tool, "mean": own.mean, "median": own.median, "n": own.n, "unit": own.unit}
+    return (Note("source_figures", values | {"others": list(own.others)}),)
 
 
 def _block_note(benchmark: Benchmark) -> list[str]:

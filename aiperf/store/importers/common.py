@@ -17,6 +17,7 @@ from aiperf.errors import AiperfError
 _SHOWN = 40
 _MOST = 2**48
 """Beyond any number of iterations; two such factors would not fit a column of samples."""
+_LARGEST = 1e300
 _YEARS = range(1971, 2200)
 _DATES = ("%Y-%m-%d %H:%M:%S", "%Y/%m/%d-%H:%M:%S", "%Y-%m-%d %H:%M:%S.%f")
 
@@ -56,6 +57,19 @@ class ToolSummary:
 
 
 @dataclass(frozen=True)
+class ToolFigures:
+    """What the tool itself states of a benchmark, as the file holds it; never computed here."""
+
+    mean: float | None = None
+    median: float | None = None
+    n: int = 0
+    """How many readings the tool counts; 0 when the file does not say."""
+    unit: str = "s"
+    others: tuple[str, ...] = ()
+    """Figures that have no column of their own, for people: ``busbw 21.4 GB/s``."""
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """One benchmark of a foreign file, in seconds."""
 
@@ -71,6 +85,7 @@ class Benchmark:
     base: str = ""
     """Name without its parameters; empty takes ``name``."""
     axes: dict[str, Any] = field(default_factory=dict)
+    own: ToolFigures | None = None
     notes: tuple[str, ...] = ()
     skipped: str = ""
     """Why there is no time."""
@@ -109,7 +124,8 @@ class ToolFormat:
     outline: str
     """What shows that a file is of it, for people."""
     recognises: Callable[[Node], bool]
-    """Whether a document has its outline. Raises ForeignError for one that it cannot be."""
+    """Whether a document has its outline: JSON, or the text of a file that is none. Raises ForeignError for one that
+    it cannot be."""
     read: Callable[[Node, Path], Foreign]
     """The content of a document, with the path of its file. Raises ForeignError."""
 
@@ -134,6 +150,12 @@ class Node:
         value = self.value.get(key)
         return None if value is None else Node(value, f"{self.at}.{key}".lstrip("."))
 
+    def items(self) -> list[Node]:
+        """Return the items of this value, which is a list."""
+        if not isinstance(self.value, list):
+            raise self.wrong("a list")
+        return [Node(item, f"{self.at}[{place}]") for place, item in enumerate(self.value)]
+
     def members(self, key: str) -> Node:
         """Return an object member, an empty object when it is absent or null."""
         found = self.maybe(key)
@@ -146,11 +168,14 @@ class Node:
     def each(self, key: str) -> list[Node]:
         """Return the items of a list member, none when it is absent or null."""
         found = self.maybe(key)
-        if found is None:
-            return []
-        if not isinstance(found.value, list):
-            raise found.wrong("a list")
-        return [Node(item, f"{found.at}[{place}]") for place, item in enumerate(found.value)]
+        return [] if found is None else found.items()
+
+    def maybe_number(self, key: str) -> float | None:
+        """Return a number member, None when there is none that is a number: figures that only inform."""
+        value = self.value.get(key) if isinstance(self.value, dict) else None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return float(value) if abs(value) < _LARGEST else None
 
     def text(self, key: str, default: str = "") -> str:
         """Return a text member; numbers are taken as their text."""

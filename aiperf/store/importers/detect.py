@@ -11,8 +11,20 @@ import stat
 import zlib
 from pathlib import Path
 
-from aiperf.errors import usage
-from aiperf.store.importers import google_benchmark, hyperfine, nvbench, pyperf, pytest_benchmark
+from aiperf.errors import UserError, usage
+from aiperf.store.importers import (
+    asv,
+    benchmarkdotnet,
+    criterion,
+    go_test,
+    google_benchmark,
+    hyperfine,
+    jmh,
+    nccl_tests,
+    nvbench,
+    pyperf,
+    pytest_benchmark,
+)
 from aiperf.store.importers.common import Foreign, ForeignError, Node, ToolFormat
 
 MOST_BYTES = 200 * 1024**2
@@ -26,18 +38,23 @@ _KEYS_SHOWN = 8
 
 FORMATS = {
     form.tool: form
-    for form in (pyperf.FORMAT, hyperfine.FORMAT, nvbench.FORMAT, pytest_benchmark.FORMAT, google_benchmark.FORMAT)
-}
+    for form in (
+        pyperf.FORMAT, hyperfine.FORMAT, nvbench.FORMAT, pytest_benchmark.FORMAT, google_benchmark.FORMAT, asv.FORMAT,
+        criterion.FORMAT, jmh.FORMAT, benchmarkdotnet.FORMAT, go_test.FORMAT, nccl_tests.FORMAT,
+    )
+}  # fmt: skip
 """Tool -> its format; no two outlines fit one file."""
 
 
 def load(path: Path) -> bytes:
-    """Read a file's content, unpacked when it is gzipped. Raises UserError."""
+    """Read a file's content, unpacked when it is gzipped, or the results of a folder of criterion. Raises UserError."""
     where = str(path)
     try:
         found = path.stat()
+        if stat.S_ISDIR(found.st_mode):
+            return _folder(path)
         if not stat.S_ISREG(found.st_mode):
-            raise usage("is not a file.", "Name the JSON file that the tool wrote.", where)
+            raise usage("is not a file.", "Name the file that the tool wrote.", where)
         data = b"" if found.st_size > MOST_BYTES else path.read_bytes()
         size = found.st_size
         if data.startswith(_GZIP):
@@ -54,20 +71,25 @@ def load(path: Path) -> bytes:
     return data
 
 
+def _folder(path: Path) -> bytes:
+    try:
+        data = criterion.gather(path)
+    except ForeignError as error:
+        raise usage(f"cannot be imported: {error}.", where=str(path)) from None
+    if data is None:
+        what = "is a folder without results of criterion (.../new/sample.json)."
+        raise usage(what, "Name the file that the tool wrote, or criterion's target/criterion.", str(path))
+    return data
+
+
 def parse(data: bytes, path: Path, *, tool: str = AUTO) -> Foreign:
     """Read the content of a file of ``tool``, or of the tool that its outline shows. Raises UserError."""
     where = str(path)
-    try:
-        document = Node(json.loads(data))
-    except (ValueError, RecursionError) as error:
-        # The document begins the message of some errors; one line of it is enough.
-        reason = str(error).splitlines()[0][:100] if str(error) else type(error).__name__
-        raise usage(f"is not JSON ({reason}).", "Was the tool interrupted? Write the file again.", where) from None
+    document = _document(data, where)
     try:
         chosen = detect(document) if tool == AUTO else tool
         if not chosen:
-            outlines = "; ".join(form.outline for form in FORMATS.values())
-            raise usage(f"was not written by a supported tool: {_found(document)}.", f"Supported: {outlines}.", where)
+            raise _unknown(_found(document), where)
         found = FORMATS[chosen].read(document, path)
     except ForeignError as error:
         named = "" if tool == AUTO else f" (read as {tool}, as --tool asks)"
@@ -79,6 +101,37 @@ def parse(data: bytes, path: Path, *, tool: str = AUTO) -> Foreign:
         what = f"holds {readings} readings; at most {MOST_READINGS} are imported from one file."
         raise usage(what, "Split it by benchmark, or let the tool keep fewer.", where)
     return found
+
+
+def _document(data: bytes, where: str) -> Node:
+    """The JSON of a file, or the text of one that is none. Raises UserError for JSON that ends too early."""
+    try:
+        return Node(json.loads(data))
+    except (ValueError, RecursionError) as error:
+        broken = error
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise _unknown("it is neither JSON nor text", where) from None
+    if text.lstrip()[:1] in ("{", "[") and not _begins_with_json(text.lstrip()):
+        # The document begins the message of some errors; one line of it is enough.
+        reason = str(broken).splitlines()[0][:100] if str(broken) else type(broken).__name__
+        raise usage(f"is not JSON ({reason}).", "Was the tool interrupted? Write the file again.", where)
+    return Node(text)
+
+
+def _begins_with_json(text: str) -> bool:
+    """Whether a whole value stands first, as in JSON lines."""
+    try:
+        json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _unknown(found: str, where: str) -> UserError:
+    outlines = "; ".join(form.outline for form in FORMATS.values())
+    return usage(f"is not a format that aiperf reads: {found}.", f"It reads {outlines}.", where)
 
 
 def detect(document: Node) -> str:
@@ -94,8 +147,10 @@ def _fits(form: ToolFormat, document: Node) -> bool:
 
 
 def _found(document: Node) -> str:
+    if isinstance(document.value, str):
+        return "it is text without results of such a tool"
     if not isinstance(document.value, dict):
-        kinds = {list: "a list", str: "a text", type(None): "null", bool: "true or false"}
+        kinds = {list: "a list", type(None): "null", bool: "true or false"}
         return f"the file holds {kinds.get(type(document.value), 'a number')}, not an object"
     keys = [str(key)[:20] for key in document.value]
     more = ", ..." if len(keys) > _KEYS_SHOWN else ""

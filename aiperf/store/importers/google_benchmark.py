@@ -15,6 +15,7 @@ from aiperf.store.importers.common import (
     Node,
     Replicate,
     Timing,
+    ToolFigures,
     ToolFormat,
     ToolSummary,
     count,
@@ -70,6 +71,7 @@ def _benchmark(name: str, nodes: list[Node], context: Node) -> Benchmark:
         name,
         UNIT,
         tuple(Replicate((timing,)) for timing in timings),
+        own=_figures(nodes),
         notes=(one_process(UNIT), *notes, *left_out),
         skipped=fault_of([t.seconds for t in timings]),
     )
@@ -81,7 +83,15 @@ def _of_aggregates(name: str, nodes: list[Node], notes: tuple[str, ...]) -> Benc
         return Benchmark(name, UNIT, notes=notes, skipped="the file holds neither its repetitions nor their mean")
     summary = ToolSummary(_seconds(mean), samples=mean.fact("repetitions"))
     said = (*notes, "the file holds aggregates only: the mean, a value without spread")
-    return Benchmark(name, UNIT, summary=summary, notes=said, skipped=fault_of([summary.mean]))
+    return Benchmark(name, UNIT, summary=summary, own=_figures(nodes), notes=said, skipped=fault_of([summary.mean]))
+
+
+def _figures(nodes: list[Node]) -> ToolFigures | None:
+    """Mean and median of the tool's own aggregates; None when the file has none of them."""
+    found = {_aggregate(n): n for n in nodes}
+    mean, median = (_seconds(found[name]) if name in found else None for name in ("mean", "median"))
+    number = next((n.fact("repetitions") for n in nodes), 0)
+    return None if mean is None and median is None else ToolFigures(mean, median, number)
 
 
 def _seconds(node: Node) -> float:

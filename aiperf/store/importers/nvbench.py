@@ -18,6 +18,7 @@ from aiperf.store.importers.common import (
     Node,
     Replicate,
     Timing,
+    ToolFigures,
     ToolFormat,
     ToolSummary,
     fault_of,
@@ -106,6 +107,7 @@ def _benchmark(benchmark: Node, state: Node, path: Path) -> Benchmark:
         device=way.device,
         base=base,
         axes=axes,
+        own=ToolFigures(None if math.isnan(summary.mean) else summary.mean, None, summary.samples),
         notes=tuple(note for note in (one_process(UNIT) if times else why, way.note) if note),
         skipped=fault_of(times or [summary.mean]),
     )

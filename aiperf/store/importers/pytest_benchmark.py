@@ -16,6 +16,7 @@ from aiperf.store.importers.common import (
     Node,
     Replicate,
     Timing,
+    ToolFigures,
     ToolFormat,
     ToolSummary,
     fault_of,
@@ -24,6 +25,7 @@ from aiperf.store.importers.common import (
 )
 
 TOOL, UNIT = "pytest-benchmark", "round"
+_UNWRITTEN = "UNSERIALIZABLE["
 
 
 def _recognises(document: Node) -> bool:
@@ -67,14 +69,21 @@ def _benchmark(node: Node) -> Benchmark:
         summary=summary,
         base=name.partition("[")[0] if axes else "",
         axes=axes,
+        own=ToolFigures(stats.maybe_number("mean"), stats.maybe_number("median"), stats.fact("rounds")),
         notes=(note,),
         skipped=fault_of(times or [stats.number("mean")]),
     )
 
 
 def _axes(node: Node) -> dict[str, Any]:
-    """The test's parameters; one that is not plain becomes its JSON text."""
+    """The test's parameters; one that is not plain becomes its JSON text.
+
+    pytest-benchmark cannot write functions, modules and the like: then the id that pytest shows names the case.
+    """
     found = node.members("params").value
+    if any(isinstance(v, str) and v.startswith(_UNWRITTEN) for v in found.values()):
+        key = next(iter(found)) if len(found) == 1 else "param"
+        return {key: node.text("param") or node.text("name").partition("[")[2].removesuffix("]")}
     return {k: v if isinstance(v, str | int | float | bool) else json.dumps(v) for k, v in found.items()}
 
 

@@ -71,6 +71,9 @@ def checks() -> Iterator[tuple[str, bool, str]]:
     cost = rows("cost").get("time", {})
     yield "cost on the wall under 10 %", (cost.get("ratio") or 0) > 0.9, f"{cost.get('ratio')} {cost.get('verdict')}"
     for name, words in BAD.items():
+        if not (FOLDER / f"bad-{name}.exit").exists():
+            yield f"{name} is a failed program", False, "left out"
+            continue
         text = (FOLDER / f"bad-{name}.json").read_text()
         code = (FOLDER / f"bad-{name}.exit").read_text().split()[0]
         sentence = next((row.get("sentence", "") for row in json.loads(text)["rows"]), "") if text.strip() else ""
