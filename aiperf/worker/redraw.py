@@ -15,6 +15,10 @@ from aiperf.workloads.contract import Workload
 
 _NOISE = 0.02
 """Standard deviation drawn for a constant array, as a share of its value, or of 1 where it is 0."""
+_ROUNDING = 1e-6
+"""Of the mean: a smaller deviation is that of a constant, whose mean was rounded."""
+_DIGITS = 3
+"""Of the moments that are kept."""
 _WIDER, _SHIFT = 32.0, 4.0
 """A wide draw has so many times the standard deviation, and its mean lies so many of the usual ones further up: values
 that an answer which is right only for the usual ones, like a softmax without its maximum, does not survive."""
@@ -55,10 +59,19 @@ def _draw_of(name: str, array: Any) -> Draw | None:
         mean, std = arrays.moments(array)
         if not (math.isfinite(mean) and math.isfinite(std)):
             return None
-        return partial(_normal, name, mean, std or _NOISE * (abs(mean) or 1.0))
+        varies = std > _ROUNDING * abs(mean)
+        return partial(_normal, name, *_rounded(mean, std if varies else _NOISE * (abs(mean) or 1.0)))
     if arrays.is_shuffled_data(array):
-        return partial(_shuffled, name, arrays.clone(array))
+        # Keys that each occur once stay so; of others a new order alone would leave counts and sums as they were.
+        return partial(_rows, name, arrays.clone(array), arrays.has_repeats(array))
     return None
+
+
+def _rounded(mean: float, std: float) -> tuple[float, float]:
+    """Moments to as many digits as libraries agree on, which sum in different orders: the mean as a multiple of what
+    the deviation's last digit is."""
+    step = 10.0 ** (math.floor(math.log10(std)) - _DIGITS + 1)
+    return round(mean / step) * step, round(std / step) * step
 
 
 def _normal(name: str, mean: float, std: float, array: Any, seed: int, wide: bool) -> None:
@@ -66,5 +79,5 @@ def _normal(name: str, mean: float, std: float, array: Any, seed: int, wide: boo
     arrays.redraw(array, name=name, seed=seed, mean=mean + shift, std=std * factor)
 
 
-def _shuffled(name: str, original: Any, array: Any, seed: int, wide: bool) -> None:
-    arrays.shuffle(array, original, name=name, seed=seed)
+def _rows(name: str, original: Any, again: bool, array: Any, seed: int, wide: bool) -> None:
+    arrays.draw_rows(array, original, name=name, seed=seed, again=again)
