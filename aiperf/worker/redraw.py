@@ -6,7 +6,6 @@ What must not live here: when inputs are redrawn, and the arithmetic on arrays (
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,11 +18,13 @@ _ROUNDING = 1e-6
 """Of the mean: a smaller deviation is that of a constant, whose mean was rounded."""
 _DIGITS = 3
 """Of the moments that are kept."""
-_WIDER, _SHIFT = 32.0, 4.0
-"""A wide draw has so many times the standard deviation, and its mean lies so many of the usual ones further up: values
-that an answer which is right only for the usual ones, like a softmax without its maximum, does not survive."""
+_WIDER = {"float64": 256.0, "float16": 8.0}
+_ELSE_WIDER, _SHIFT = 32.0, 4.0
+"""A wide draw has so many times the standard deviation, by the range of the type, and its mean lies so many of the
+usual ones further up: values that an answer which is right only for the usual ones, like a softmax without its maximum,
+does not survive."""
 
-Draw = Callable[[Any, int, bool], None]
+Draw = partial[None]
 """(array, seed, whether it is to be a wide draw) -> None."""
 
 
@@ -41,6 +42,11 @@ class Redraw:
     def possible(self) -> bool:
         """Whether anything is redrawn at all."""
         return self._workload.redraw is not None or bool(self._draws)
+
+    @property
+    def widens(self) -> bool:
+        """Whether there are wide draws: of real numbers that the harness redraws."""
+        return any(draw.func is _normal for draw in self._draws.values())
 
     def __call__(self, seed: int, *, wide: bool = False) -> None:
         """Redraw every input that can be; ``wide`` concerns those that the harness draws."""
@@ -75,7 +81,8 @@ def _rounded(mean: float, std: float) -> tuple[float, float]:
 
 
 def _normal(name: str, mean: float, std: float, array: Any, seed: int, wide: bool) -> None:
-    shift, factor = (_SHIFT * std, _WIDER) if wide else (0.0, 1.0)
+    wider = _WIDER.get(arrays.dtype_of(array), _ELSE_WIDER)
+    shift, factor = (_SHIFT * std, wider) if wide else (0.0, 1.0)
     arrays.redraw(array, name=name, seed=seed, mean=mean + shift, std=std * factor)
 
 
