@@ -26,7 +26,10 @@ FLOORS = {"wall_s": 20e-6, "device_s": 5e-6}
 
 def reuse_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
     """The finding that ``side`` takes far longer on fresh inputs than on repeated ones; None when it does not, when it
-    has no audits, or when fewer than ``FEWEST_PAIRS`` pairs count. Times are those of the case's clock."""
+    has no audits, or when fewer than ``FEWEST_PAIRS`` pairs count. Times are those of the case's clock. Of ranks nothing
+    is said: after a redraw they begin at different moments, and one that communicates waits for the last."""
+    if any(each.ranks > 1 for each in case.sides):
+        return None
     used = valid(pairs)
     field = reading(used, case, metric=DEFAULT_METRIC).field if used else ""
     times = [t for t in (_times(pair, side, case.sides[0].name, field) for pair in used) if t is not None]

@@ -46,7 +46,10 @@ class _Singles:
 
 def fresh_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
     """The finding that ``side`` or the base loses at least half of its advantage over the other on inputs that it has
-    not met before; None where neither does, or where too few single iterations were timed to say so."""
+    not met before; None where neither does, or where too few single iterations were timed to say so. Of ranks nothing
+    is said, as in ``audited.reuse_note``."""
+    if any(each.ranks > 1 for each in case.sides):
+        return None
     names = {"base": case.sides[0].name, "side": side}
     if names["base"] == side:
         return None

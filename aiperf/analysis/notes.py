@@ -198,6 +198,11 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"{v['side']} spends {format_time(v['own_s'])} {_PHASES[v['phase']]}, {v['base']} {format_time(v['base_s'])}: "
         "not in the time"
     ),
+    "first_elsewhere": lambda v: (
+        f"the first iteration of {v['side']} takes {format_time(v['own_s'])}, "
+        f"of {v['base']} {format_time(v['base_s'])}, "
+        f"but {v['side']} spends {format_time(v['more_s'])} more before it, in set-up or prepare()"
+    ),
     "cpu_time_same": lambda v: (
         f"CPU time per step did not fall as the time did: from {format_time(v['before_cpu_s'])} to "
         f"{format_time(v['after_cpu_s'])}, while the time fell from {format_time(v['before_s'])} to "

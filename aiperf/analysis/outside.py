@@ -17,6 +17,9 @@ SHARE = 0.25
 """Of the base side's step: less, moved out of the time, cannot make a verdict."""
 OUTPUTS_FLOOR_S, PREPARE_FLOOR_S, SETUP_FLOOR_S = 1e-3, 1e-4, 1.0
 """What a call may take longer than the base side's for reasons of the host; of set-up, for compiling and imports."""
+FIRST_FLOOR_S, HALF = 10e-3, 0.5
+"""Seconds that a first iteration must save for its set-up to be looked at, and the share of them that is found there.
+"""
 NEAR_EMPTY_S = 20e-6
 """Steps shorter than this use most of their CPU time on what is around them."""
 LEAST_CPU_S = 0.1
@@ -59,6 +62,35 @@ def phase_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
             own, other = (_phase(used, name, phase) for name in (side, base))
             if own - other > floor:
                 yield Note("time_outside", {"side": side, "phase": phase, "own_s": own, "base": base, "base_s": other})
+
+
+def first_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
+    """A note on each side whose first iteration is shorter than the base side's, and which spends at least half of what
+    it saves, in every pair, before that iteration: in set-up or in the first call of ``prepare``."""
+    used, base = valid(pairs), case.sides[0].name
+    for side in (side.name for side in case.sides[1:] if not case.is_command):
+        both = [(_start(pair, base), _start(pair, side)) for pair in used]
+        starts = [(theirs, ours) for theirs, ours in both if theirs is not None and ours is not None]
+        if not starts or len(starts) < len(used):
+            continue
+        gains = [(theirs[0] - ours[0], ours[1] - theirs[1]) for theirs, ours in starts]
+        (base_s, own_s), saved = (statistics.median(x[i][0] for x in starts) for i in (0, 1)), min(g for g, _ in gains)
+        if saved > max(FIRST_FLOOR_S, SHARE * base_s) and all(more > HALF * gain for gain, more in gains):
+            before = statistics.median(more for _, more in gains)
+            yield Note(
+                "first_elsewhere", {"side": side, "own_s": own_s, "base": base, "base_s": base_s, "more_s": before}
+            )
+
+
+def _start(pair: Pair, side: str) -> tuple[float, float] | None:
+    """Seconds of a side's first iteration, and of what came before it: set-up, and what the first call of ``prepare``
+    took longer than others."""
+    run = side_run(pair, side)
+    if run is None or run.warmup is None:
+        return None
+    prepare = run.phases.get("prepare")
+    excess = prepare.seconds - prepare.calls * prepare.call_s if prepare else 0.0
+    return run.warmup.first_iteration_s, run.setup_s + max(0.0, excess)
 
 
 def cpu_time_notes(pairs: Sequence[Pair], case: Case, results: Sequence[Result]) -> Iterator[Note]:

@@ -22,7 +22,7 @@ from aiperf.launch.gang import Gang
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.judge import JudgeProcess
 from aiperf.launch.phase_seconds import Spent
-from aiperf.launch.rank_replies import far_memory, gang_coverage, gang_phases, gang_usage, strays, sum_known
+from aiperf.launch.rank_replies import far_memory, gang_coverage, gang_phases, gang_usage, overflow, strays, sum_known
 from aiperf.launch.rounds import Played, fresh_seeds, plan_audits, play_rounds, witness
 from aiperf.launch.setup import pattern_of, setup_request
 from aiperf.launch.sides import Started, rank_cpus, start_cpus
@@ -37,6 +37,7 @@ from aiperf.protocol.messages import (
     SetUpReply,
     SetUpRequest,
     SummaryRequest,
+    WideReply,
     WorkerRequest,
 )
 from aiperf.records import CheckResult, EnergyReading, Incident, Pair, PhaseTime, Sample, Side, SideRun, Warmup
@@ -123,6 +124,7 @@ class _Session:
         self._checks: list[CheckResult] = []
         self._incidents: list[Incident] = []
         self._energy: dict[str, EnergyReading] = {}
+        self._wide: dict[str, list[WideReply]] = {}
         self._worker_s = 0.0
         self._spent = Spent()
 
@@ -240,6 +242,7 @@ class _Session:
             after_audit=self._evidence.audited,
         )
         self._samples += played.samples
+        self._wide |= played.wide
         rounds = 1 + max(sample.round for sample in played.samples)
         for name in names:
             self._tell(name, launched, warmups[name], turns[name].reentry * rounds, played)
@@ -336,9 +339,16 @@ class _Session:
         self._named = [self._at_once([(gang, request)])[0] for request in self._evidence.by_name()]
 
     def _compare_work(self, first: str, others: Sequence[str]) -> None:
-        """Equal work on both sides: the items that a step delivers, as the workloads count them."""
-        want = self._runs[first].work
+        """Equal work on both sides: the items that a step delivers, as the workloads count them; and answers to large
+        inputs on both or on none."""
+        want, check = self._runs[first].work, self._case.check
         for other in others:
+            # Sides that differ by design may differ in the range of numbers that they bear, too.
+            by_design = check.kind == "named" or check.reason
+            if not by_design and (name := overflow(self._wide.get(first, ()), self._wide.get(other, ()))):
+                what = f"{other} with {first}, on inputs far from the usual ones"
+                detail = f"{other}: {name} holds values that are not finite on large inputs, where {first}'s are finite"
+                self._checks.append(CheckResult(False, what, detail, sides=(other,)))
             if detail := work_differs(want, self._runs[other].work, (first, other)):
                 self._checks.append(CheckResult(False, "work per step", detail, kind="work", sides=(other,)))
 

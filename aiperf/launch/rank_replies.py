@@ -11,7 +11,7 @@ from typing import Any
 
 from aiperf.host.placement import format_cpus
 from aiperf.protocol.checking import CompareReply
-from aiperf.protocol.messages import SummaryReply
+from aiperf.protocol.messages import SummaryReply, WideReply
 from aiperf.records import CheckResult, Coverage, Incident, PhaseTime
 
 _NEAR_SHARE = 0.9
@@ -65,6 +65,17 @@ def worst_check(replies: Sequence[CompareReply], side: str) -> CheckResult:
         output_bytes=worst.output_bytes,
         seen_bytes=worst.seen_bytes,
     )
+
+
+def overflow(base: Sequence[WideReply], other: Sequence[WideReply]) -> str:
+    """The output that is not finite on a side where the one it is compared with has finite numbers of the same type,
+    with inputs far from the usual ones; empty where there is none."""
+    for theirs, ours in zip(base, other, strict=False):
+        for name, output in ours.outputs.items():
+            want = theirs.outputs.get(name)
+            if want and want.dtype == output.dtype and want.worst == "finite" != output.worst:
+                return name
+    return ""
 
 
 def sum_known(values: Sequence[int | None]) -> int | None:

@@ -16,7 +16,16 @@ from aiperf.launch.gang import Gang
 from aiperf.launch.phase_seconds import Spent
 from aiperf.launch.warmup import TurnPlan
 from aiperf.plan.order import round_order
-from aiperf.protocol.messages import AuditReply, AuditRequest, FreshReply, FreshRequest, TurnReply, TurnRequest
+from aiperf.protocol.messages import (
+    AuditReply,
+    AuditRequest,
+    FreshReply,
+    FreshRequest,
+    TurnReply,
+    TurnRequest,
+    WideReply,
+    WideRequest,
+)
 from aiperf.records import Sample
 from aiperf.settings import Settings
 
@@ -47,6 +56,8 @@ class Played:
     """Side -> its turns as this process saw them."""
     fresh: dict[str, FreshReply] = field(default_factory=dict, compare=False)
     """Side -> single iterations on new and on known inputs; of a gang, of the slowest rank."""
+    wide: dict[str, list[WideReply]] = field(default_factory=dict, compare=False)
+    """Side -> by rank what it made of inputs far from the usual ones."""
 
 
 @dataclass(frozen=True)
@@ -134,25 +145,21 @@ def play_rounds(
     """
     rounds = round_count(turns, settings, clock=clock, on_gpu=on_gpu)
     draw = random.Random(f"{seed}-rounds")
-    audited = dict(zip(sorted(draw.sample(range(rounds), min(rounds, len(audits)))), audits, strict=False))
-    left_over = list(audits[len(audited) :])
+    audited = _by_round(audits, rounds, draw)
     probed = _fresh_round(turns, rounds, draw) if fresh else None
     played = Played([], {side: [] for side in order})
     steps = {side: turns[side].reentry + turns[side].iterations * (turns[side].samples + wall_too) for side in order}
     done = dict.fromkeys(order, 0)
     turn_of = _OneAtATime(gangs, order)
     for index in range(rounds):
-        sides = round_order(order, index=index, seed=seed)
-        due = [audited[index]] if index in audited else []
-        due += left_over if index == rounds - 1 else []
-        for side in sides:
+        for side in round_order(order, index=index, seed=seed):
             turn_of.begins(side)
             mark(side)
             with spent.on("rounds"):
                 _turn(played, gangs[side], side, index, turns[side], settings, wall_too)
             mark(None)
             done[side] += steps[side]
-            for audit in due:
+            for audit in audited.get(index, ()):
                 lead = (done[side] + audit.parity) % 2
                 with spent.on("audits"):
                     replies = _audit(gangs[side], side, audit, lead, settings)
@@ -166,6 +173,11 @@ def play_rounds(
                 with spent.on("audits"):
                     played.fresh[side] = reply = _fresh(gangs[side], side, fresh, settings)
                 done[side] += len(reply.fresh) + len(reply.again) + bool(reply.fresh or reply.again)
+    # Last, so that no reading comes after it, and on the CPU only: what a GPU makes of such inputs was not measured.
+    for side in order if probed is not None and not on_gpu else ():
+        turn_of.begins(side)
+        with spent.on("audits"):
+            played.wide[side] = gangs[side].command(WideRequest(side, fresh[-1]), limit=settings.limits.check)
     turn_of.end()
     return played
 
@@ -222,6 +234,16 @@ def _turn(
 
 def _audit(gang: Gang, side: str, audit: Audit, lead: int, settings: Settings) -> list[AuditReply]:
     return gang.command(AuditRequest(side, audit.seed, lead, audit.iterations), limit=settings.limits.check)
+
+
+def _by_round(audits: Sequence[Audit], rounds: int, draw: random.Random) -> dict[int, list[Audit]]:
+    """Round -> the audits that follow its turns, in their order; the last one has those that are left over."""
+    places = sorted(draw.sample(range(rounds), min(rounds, len(audits))))
+    places += [rounds - 1] * (len(audits) - len(places))
+    found: dict[int, list[Audit]] = {}
+    for place, audit in zip(places, audits, strict=True):
+        found.setdefault(place, []).append(audit)
+    return found
 
 
 def _fresh_round(turns: Mapping[str, TurnPlan], rounds: int, draw: random.Random) -> int | None:

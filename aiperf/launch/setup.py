@@ -6,6 +6,7 @@ What must not live here: starting workers, and anything after set-up.
 from __future__ import annotations
 
 import random
+import secrets
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,10 @@ _PAD_STEP, _PAD_STEPS = 256, 4096
 
 
 def setup_request(case: Case, side: Side, *, seed: int, delta: float, folder: Path) -> SetUpRequest:
-    """The request for one side; ``folder`` holds the scratch folders, ``delta`` is used where the case names none."""
+    """The request for one side; ``folder`` holds the scratch folders, ``delta`` is used where the case names none.
+
+    Each request names a new scratch folder.
+    """
     own = case.measure.delta
     return SetUpRequest(
         side=side.name,
@@ -27,7 +31,7 @@ def setup_request(case: Case, side: Side, *, seed: int, delta: float, folder: Pa
         check=case.check,
         device=device_of(case),
         seed=seed,
-        scratch=str(folder / side.name),
+        scratch=str(folder / secrets.token_hex(8)),  # no side can name another's
         shared_scratch=str(folder / "shared"),
         pad=_PAD_STEP * random.Random(f"{seed}-{side.name}-pad").randrange(_PAD_STEPS),
         gpus=case.needs.gpus,

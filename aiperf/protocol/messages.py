@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
 
-from aiperf.protocol.claims import AuditClaims
+from aiperf.protocol.claims import AuditClaims, AuditedOutput
 from aiperf.protocol.reported import Coverage, PhaseTime
 
 Clock = Literal["auto", "device", "wall", "gpu"]
@@ -209,6 +209,14 @@ class FreshReply(WorkerReply):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WideReply(WorkerReply):
+    """What a step made of a wide draw of its inputs."""
+
+    outputs: dict[str, AuditedOutput] = field(default_factory=dict)
+    """None where no input is drawn so, or where the step refuses such inputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SummaryReply(WorkerReply):
     """What a rank reports of a side besides its times."""
 
@@ -337,6 +345,13 @@ class FreshRequest(SideRequest[FreshReply], phase="measure"):
     """Iterations of each kind that are timed whatever they take."""
     seconds: float
     """After which no further iteration begins."""
+
+
+@dataclass(frozen=True)
+class WideRequest(SideRequest[WideReply], phase="check"):
+    """Run one untimed iteration on inputs far from the usual ones, and say what became of the outputs."""
+
+    seed: int
 
 
 @dataclass(frozen=True)

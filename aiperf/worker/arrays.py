@@ -18,6 +18,8 @@ _SMALL = 1 << 20
 """Bytes below which a digest is cryptographic, and host memory is not worth the way to a GPU."""
 _CHUNK = 1 << 22
 """Elements that are looked at together on a GPU."""
+_MANY = 1 << 20
+"""Elements that show whether values repeat."""
 _WEIGHT = 0x1E3779B97F4A7C15
 _MIX = 0x2545F4914F6CDD1D
 _LOW = 0xFFFFFFFF
@@ -197,12 +199,23 @@ def is_shuffled_data(array: Any) -> bool:
     return not (rising or (rows[1:] <= rows[:-1]).all())
 
 
-def shuffle(array: Any, original: Any, *, name: str, seed: int) -> None:
-    """Fill an array in place with the rows (elements, of one dimension) of ``original`` in random order; equal seeds
-    give equal orders."""
+def has_repeats(array: Any) -> bool:
+    """Whether a value occurs twice in an array of whole numbers, as far as its first many elements show."""
     import numpy as np
 
-    order = np.random.default_rng(own_seed(seed, name)).permutation(int(array.shape[0]))
+    host, _ = to_numpy(array.reshape(-1)[:_MANY])
+    ordered = np.sort(host)
+    return bool((ordered[1:] == ordered[:-1]).any())
+
+
+def draw_rows(array: Any, original: Any, *, name: str, seed: int, again: bool) -> None:
+    """Fill an array in place with rows (elements, of one dimension) of ``original`` in random order; equal seeds give
+    equal ones. ``again``: each is drawn by itself, so that some come several times and others not at all.
+    """
+    import numpy as np
+
+    draw, rows = np.random.default_rng(own_seed(seed, name)), int(array.shape[0])
+    order = draw.integers(0, rows, rows) if again else draw.permutation(rows)
     which = kind(array)
     if which == "torch":
         import torch

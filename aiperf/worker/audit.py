@@ -63,8 +63,7 @@ class Auditor:
         """One audit. A step that cannot be audited becomes a fault, not an exception, and leaves no snapshot."""
         for former in self.snapshots:
             former.held = {}
-        if self._workload.reset is not None:
-            self._workload.reset()
+        self._reset()
         self.redraw(seed)
         before = self._input_digests()
         self._drawn.append(before)
@@ -87,6 +86,27 @@ class Auditor:
         self._strays.append(stray)
         self.snapshots.append(snapshot)
         return snapshot
+
+    def wide(self, seed: int, step: Callable[[], object]) -> dict[str, AuditedOutput]:
+        """What ``step`` makes of inputs far from the usual ones, which come back afterwards; empty where no input is
+        drawn so, or where it raises: nobody promised that it bears them."""
+        if not self.redraw.widens:
+            return {}
+        self._reset()
+        self.redraw(seed, wide=True)
+        found: dict[str, AuditedOutput] = {}
+        with suppress(Exception):
+            self._poison()
+            step()
+            for name, array in self._workload.outputs().items():
+                found[str(name)] = replace(_described(array, array.nbytes), worst=arrays.worst_value(array))
+        self._reset()
+        self.redraw(seed)
+        return found
+
+    def _reset(self) -> None:
+        if self._workload.reset is not None:
+            self._workload.reset()
 
     @property
     def faults(self) -> list[str]:

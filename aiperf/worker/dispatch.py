@@ -40,6 +40,7 @@ _BY_SIDE: dict[type[messages.WorkerRequest[Any]], Callable[[SideRunner, Any], me
     messages.RehearsalRequest: SideRunner.rehearse,
     messages.AuditRequest: SideRunner.audit,
     messages.FreshRequest: SideRunner.fresh,
+    messages.WideRequest: SideRunner.wide,
 }
 
 

@@ -6,7 +6,6 @@ What must not live here: when inputs are redrawn, and the arithmetic on arrays (
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,11 +14,17 @@ from aiperf.workloads.contract import Workload
 
 _NOISE = 0.02
 """Standard deviation drawn for a constant array, as a share of its value, or of 1 where it is 0."""
-_WIDER, _SHIFT = 32.0, 4.0
-"""A wide draw has so many times the standard deviation, and its mean lies so many of the usual ones further up: values
-that an answer which is right only for the usual ones, like a softmax without its maximum, does not survive."""
+_ROUNDING = 1e-6
+"""Of the mean: a smaller deviation is that of a constant, whose mean was rounded."""
+_DIGITS = 3
+"""Of the moments that are kept."""
+_WIDER = {"float64": 256.0, "float16": 8.0}
+_ELSE_WIDER, _SHIFT = 32.0, 4.0
+"""A wide draw has so many times the standard deviation, by the range of the type, and its mean lies so many of the
+usual ones further up: values that an answer which is right only for the usual ones, like a softmax without its maximum,
+does not survive."""
 
-Draw = Callable[[Any, int, bool], None]
+Draw = partial[None]
 """(array, seed, whether it is to be a wide draw) -> None."""
 
 
@@ -38,6 +43,11 @@ class Redraw:
         """Whether anything is redrawn at all."""
         return self._workload.redraw is not None or bool(self._draws)
 
+    @property
+    def widens(self) -> bool:
+        """Whether there are wide draws: of real numbers that the harness redraws."""
+        return any(draw.func is _normal for draw in self._draws.values())
+
     def __call__(self, seed: int, *, wide: bool = False) -> None:
         """Redraw every input that can be; ``wide`` concerns those that the harness draws."""
         if self._workload.redraw is not None:
@@ -55,16 +65,26 @@ def _draw_of(name: str, array: Any) -> Draw | None:
         mean, std = arrays.moments(array)
         if not (math.isfinite(mean) and math.isfinite(std)):
             return None
-        return partial(_normal, name, mean, std or _NOISE * (abs(mean) or 1.0))
+        varies = std > _ROUNDING * abs(mean)
+        return partial(_normal, name, *_rounded(mean, std if varies else _NOISE * (abs(mean) or 1.0)))
     if arrays.is_shuffled_data(array):
-        return partial(_shuffled, name, arrays.clone(array))
+        # Keys that each occur once stay so; of others a new order alone would leave counts and sums as they were.
+        return partial(_rows, name, arrays.clone(array), arrays.has_repeats(array))
     return None
 
 
+def _rounded(mean: float, std: float) -> tuple[float, float]:
+    """Moments to as many digits as libraries agree on, which sum in different orders: the mean as a multiple of what
+    the deviation's last digit is."""
+    step = 10.0 ** (math.floor(math.log10(std)) - _DIGITS + 1)
+    return round(mean / step) * step, round(std / step) * step
+
+
 def _normal(name: str, mean: float, std: float, array: Any, seed: int, wide: bool) -> None:
-    shift, factor = (_SHIFT * std, _WIDER) if wide else (0.0, 1.0)
+    wider = _WIDER.get(arrays.dtype_of(array), _ELSE_WIDER)
+    shift, factor = (_SHIFT * std, wider) if wide else (0.0, 1.0)
     arrays.redraw(array, name=name, seed=seed, mean=mean + shift, std=std * factor)
 
 
-def _shuffled(name: str, original: Any, array: Any, seed: int, wide: bool) -> None:
-    arrays.shuffle(array, original, name=name, seed=seed)
+def _rows(name: str, original: Any, again: bool, array: Any, seed: int, wide: bool) -> None:
+    arrays.draw_rows(array, original, name=name, seed=seed, again=again)

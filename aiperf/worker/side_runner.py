@@ -228,6 +228,19 @@ class SideRunner:
             self._latencies()
         return messages.FreshReply(fresh=tuple(taken[True]), again=tuple(taken[False]))
 
+    def wide(self, request: messages.WideRequest) -> messages.WideReply:
+        """One untimed iteration on inputs far from the usual ones."""
+
+        def step() -> None:
+            self._untimed()
+            self.clock.settle()
+
+        with self._ranges.side(self.request.side), self._ranges.phase("audit"):
+            self._end_of_own_peak()
+            outputs = self.auditor.wide(request.seed, step)
+            self._latencies()
+        return messages.WideReply(outputs=outputs)
+
     def _end_of_own_peak(self) -> None:
         """From here on memory is allocated that is not the side's."""
         if self._auditor is None:

@@ -73,7 +73,9 @@ class Workload:
     """The arrays that the latest step produced, by name. Written anew, whole, by every step. Required unless the
     scenario says ``check: {kind: none, reason: ...}``."""
     inputs: Callable[[], Mapping[str, Array]] | None = None
-    """The arrays that step reads and must leave unchanged. The harness redraws float ones in place for an audit."""
+    """The arrays that step reads and must leave unchanged. The harness redraws float ones in place for an audit, and
+    whole numbers that are neither constant nor sorted: those that each occur once in another order, others with other
+    counts. Where that breaks what they mean - lengths that add up - give a ``redraw``."""
     redraw: Callable[[int], object] | None = None
     """Redraw the inputs in place from a seed, when scaled normal noise would not do. Equal seeds, equal inputs."""
     fixed_inputs: str = ""

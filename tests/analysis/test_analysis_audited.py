@@ -71,6 +71,14 @@ def test_five_times_in_every_pair_is_reuse_and_in_most_pairs_is_not():
     assert reuse_note(pairs_of(plain, {"after": most}), make_case(), "after") is None
 
 
+def test_ranks_that_wait_for_each_other_after_a_redraw_do_not_reuse():
+    pairs = pairs_of({"before": 1e-3, "after": 1e-4}, {"before": 1e-3, "after": 1e-3})
+    alone = make_case()
+    gang = replace(alone, sides=tuple(replace(side, ranks=2) for side in alone.sides))
+    assert reuse_note(pairs, alone, "after") is not None
+    assert reuse_note(pairs, gang, "after") is None
+
+
 def test_void_pairs_do_not_count_and_two_pairs_are_too_few():
     pairs = pairs_of({"before": 1e-3, "after": 1e-4}, {"after": 1e-3}, count=3)
     assert reuse_note(pairs, make_case(), "after")

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from analysis_maker import SETTINGS, make_case, make_pair, make_run
 
-from aiperf.analysis.outside import cpu_time_notes, outputs_fault, phase_notes
+from aiperf.analysis.notes import note_sentence
+from aiperf.analysis.outside import cpu_time_notes, first_notes, outputs_fault, phase_notes
 from aiperf.analysis.recompute import conclude
 from aiperf.records import Note, PhaseTime
 
@@ -136,3 +137,37 @@ def test_a_tenth_of_a_second_of_cpu_time_is_the_least_that_counts():
     ]
     assert cpu_notes(pairs)
     assert cpu_notes(tiny) == []
+
+
+def starts(first, setup, prepare=None):
+    """Three pairs with first iterations and set-ups of so many seconds (before, after)."""
+    runs = [replace(make_run(side, first=f), setup_s=s) for side, f, s in zip(FAST, first, setup, strict=True)]
+    if prepare:
+        runs[1] = replace(runs[1], phases={"prepare": prepare})
+    return [make_pair(i, FAST, runs=runs) for i in range(3)]
+
+
+def test_a_first_iteration_that_was_made_before_it_is_said_to_be_elsewhere():
+    (note,) = first_notes(starts((0.5, 0.01), (0.1, 0.6)), make_case())
+    assert note.code == "first_elsewhere"
+    assert note.values == {"side": "after", "own_s": 0.01, "base": "before", "base_s": 0.5, "more_s": 0.5}
+    assert note_sentence(note) == (
+        "the first iteration of after takes 10.0 ms, of before 500 ms, "
+        "but after spends 500 ms more before it, in set-up or prepare()"
+    )
+    lazy = PhaseTime(11, 0.51, 1e-3)
+    assert [n.code for n in first_notes(starts((0.5, 0.01), (0.1, 0.1), lazy), make_case())] == ["first_elsewhere"]
+
+
+@pytest.mark.parametrize(
+    ("first", "setup"),
+    [
+        pytest.param((0.5, 0.01), (0.1, 0.3), id="less than half of it is found there"),
+        pytest.param((0.012, 0.004), (0.1, 0.6), id="it saves too little"),
+        pytest.param((0.01, 0.5), (0.6, 0.1), id="the base side does it"),
+    ],
+)
+def test_a_shorter_first_iteration_alone_is_no_finding(first, setup):
+    assert list(first_notes(starts(first, setup), make_case())) == []
+    steady = PhaseTime(11, 0.55, 0.05)
+    assert list(first_notes(starts((0.5, 0.01), (0.1, 0.1), steady), make_case())) == []

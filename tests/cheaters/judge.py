@@ -27,9 +27,9 @@ PLAIN_NOTES = frozenset({
 })  # fmt: skip
 """Codes of notes that say nothing about trust in a side."""
 TRUST_NOTES = frozenset({
-    "audit_time", "fresh_inputs", "hidden_time", "work_in_outputs", "time_outside", "cpu_time_same", "stragglers",
-    "uneven_runs", "first_run_slower", "unequal_gpu_work", "inputs_undeclared", "inputs_fixed", "outputs_unpoisoned",
-    "latencies_reported", "unverified",
+    "audit_time", "fresh_inputs", "hidden_time", "work_in_outputs", "time_outside", "first_elsewhere", "cpu_time_same",
+    "stragglers", "uneven_runs", "first_run_slower", "unequal_gpu_work", "inputs_undeclared", "inputs_fixed",
+    "outputs_unpoisoned", "latencies_reported", "unverified",
 })  # fmt: skip
 """Codes of notes that do; every code of aiperf is in one of the two sets, which a test holds."""
 PLAIN_INCIDENTS = frozenset({

@@ -50,6 +50,18 @@ def vector(context: Context, *, items: int = 2000, offset: float = 0.0, work: in
     )
 
 
+def shares(context: Context, *, shift: bool = True) -> Workload:
+    """A softmax, without its maximum where it does not ``shift``."""
+    x = np.random.default_rng(context.seed).standard_normal((40, 50))
+    out = np.empty_like(x)
+
+    def step() -> None:
+        np.exp(x - (x.max(axis=1, keepdims=True) if shift else 0.0), out=out)
+        np.divide(out, out.sum(axis=1, keepdims=True), out=out)
+
+    return Workload(step, Work(items=len(x)), outputs=lambda: {"out": out}, inputs=lambda: {"x": x})
+
+
 def requests(context: Context, *, each: float = 1.0) -> Workload:
     """A vector whose steps are two requests each, which took ``each`` seconds and the rank's number more."""
     plain, ended = vector(context), []

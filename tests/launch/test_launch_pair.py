@@ -185,6 +185,18 @@ def test_two_pairs_of_one_seed_ask_for_inputs_that_nobody_can_compute_ahead(meas
     assert first.isdisjoint(second)
 
 
+@pytest.mark.parametrize("reason", ["", "The range of numbers differs by design."])
+def test_a_side_that_overflows_on_large_inputs_fails_unless_the_sides_differ_by_design(
+    measured: Measured, reason: str
+) -> None:
+    hasty, check = {"shift": False}, Check("tolerance", reason=reason)
+    pair = measured(
+        side("before", "shares"), side("after", "shares", params=hasty), check=check, isolation="in_process"
+    )
+    wrong = "after: out holds values that are not finite on large inputs, where before's are finite"
+    assert failed(pair) == ([] if reason else [wrong])
+
+
 def test_both_sides_time_single_iterations_on_new_and_on_known_inputs(measured: Measured) -> None:
     pair = measured(*both(), seed=5)
     assert all(min(len(run.fresh_s), len(run.again_s)) >= 3 and min(run.fresh_s + run.again_s) > 0 for run in pair.runs)
@@ -314,7 +326,9 @@ def test_exclusive_sides_never_live_at_the_same_time_and_are_compared_all_the_sa
 
 
 def test_exclusive_sides_are_audited_alike_even_if_only_one_prepares(measured: Measured) -> None:
-    pair = measured(side("before"), side("after", "prepares"), exclusive=True)
+    # Time for all single iterations on new inputs: else one side may have more of them.
+    settings = replace(SETTINGS, precision=replace(PRECISION, side_seconds=1.0, round_seconds=0.1))
+    pair = measured(side("before"), side("after", "prepares"), exclusive=True, settings=settings)
     before, after = facts(pair)
     assert before["audits"] == after["audits"] != []
     assert failed(pair) == []

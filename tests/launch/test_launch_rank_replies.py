@@ -1,7 +1,8 @@
 """What the ranks of a side report of it becomes one: the slowest rank's, and the least that any can vouch for."""
 
-from aiperf.launch.rank_replies import gang_coverage, gang_phases
-from aiperf.protocol.messages import SummaryReply
+from aiperf.launch.rank_replies import gang_coverage, gang_phases, overflow
+from aiperf.protocol.claims import AuditedOutput
+from aiperf.protocol.messages import SummaryReply, WideReply
 from aiperf.records import Coverage, PhaseTime
 
 
@@ -22,3 +23,15 @@ def test_an_input_is_fixed_where_any_rank_met_it_so_and_unknown_where_any_rank_c
     assert gang_coverage([reply(coverage=each) for each in (none, mask, ids)]) == Coverage(fixed=("mask", "ids"))
     assert gang_coverage([reply(coverage=mask), reply(coverage=Coverage())]).fixed is None
     assert gang_coverage([reply(coverage=mask), reply()]) is None
+
+
+def wide(worst="finite", dtype="float32"):
+    return WideReply(outputs={"x": AuditedOutput("int64", (), 8), "out": AuditedOutput(dtype, (), 4, worst=worst)})
+
+
+def test_an_output_overflows_where_that_of_the_same_type_on_the_other_side_is_finite_on_the_same_rank():
+    assert overflow([wide(), wide()], [wide(), wide("infinite")]) == "out"
+    assert overflow([wide()], [wide("nan")]) == "out"
+    assert overflow([wide("nan"), wide()], [wide("nan"), wide()]) == ""
+    assert overflow([wide()], [wide("infinite", "float16")]) == ""
+    assert overflow([wide()], [WideReply()]) == overflow([WideReply()], [wide("nan")]) == ""

@@ -13,7 +13,16 @@ import pytest
 from aiperf.launch.phase_seconds import Spent
 from aiperf.launch.rounds import Played, WitnessedTurn, fresh_seeds, plan_audits, play_rounds, round_count, witness
 from aiperf.launch.warmup import TurnPlan
-from aiperf.protocol.messages import AuditReply, AuditRequest, FreshReply, FreshRequest, TurnReply, TurnRequest
+from aiperf.protocol.messages import (
+    AuditReply,
+    AuditRequest,
+    FreshReply,
+    FreshRequest,
+    TurnReply,
+    TurnRequest,
+    WideReply,
+    WideRequest,
+)
 from aiperf.settings import Limits, Precision, Settings
 
 SETTINGS = Settings(precision=Precision(rounds=20, side_seconds=1.0), limits=Limits(measure=11.0, check=22.0))
@@ -65,6 +74,8 @@ class Answers:
         device = tuple(w / 2 for w in wall) if self._device else (None,) * count
         if isinstance(request, AuditRequest):
             return AuditReply(wall=wall, device=device)
+        if isinstance(request, WideRequest):
+            return WideReply()
         if isinstance(request, FreshRequest):
             return FreshReply(fresh=(2.0 + rank,) * 3, again=(1.0 + rank,) * 3)
         block = 9.0 + rank if request.wall_too else None
@@ -74,7 +85,7 @@ class Answers:
 
 def play(
     *, seed: int = 1, order: tuple[str, ...] = ("after", "before"), audits: int = 3, wall_too: bool = False,
-    seconds: float = 0.05, marks: list[str | None] | None = None, **kind: Any,
+    seconds: float = 0.05, on_gpu: bool = False, marks: list[str | None] | None = None, **kind: Any,
 ) -> tuple[Played, list[Asked]]:  # fmt: skip
     log: list[Asked] = []
     gang = Answers(log, **kind)
@@ -82,7 +93,7 @@ def play(
     played = play_rounds(
         dict.fromkeys(order, gang), dict.fromkeys(order, turn), order,
         plan_audits(audits, f"{seed}", pair=0, single=False), fresh=(1, 1, 2),
-        seed=seed, settings=SETTINGS, clock="wall", on_gpu=False, wall_too=wall_too, spent=Spent(),
+        seed=seed, settings=SETTINGS, clock="wall", on_gpu=on_gpu, wall_too=wall_too, spent=Spent(),
         mark=(marks if marks is not None else []).append,
     )  # type: ignore[arg-type]  # fmt: skip
     return played, log
@@ -234,7 +245,7 @@ def test_audits_follow_an_even_and_an_odd_number_of_steps_in_turn(seed: int, wal
             done[name] += asked.iterations
         elif isinstance(asked, FreshRequest):
             done[name] += 1 + 6
-        else:
+        elif isinstance(asked, TurnRequest):
             done[name] += asked.reentry + asked.iterations * (asked.samples + asked.wall_too)
     assert seen == {"before": [0, 1, 0, 1], "after": [0, 1, 0, 1]}
 
@@ -248,6 +259,14 @@ def test_samples_keep_their_side_round_and_iterations_and_audits_are_marked() ->
     (audit,) = [s for s in played.samples if s.audit and s.side == "before"]
     assert (audit.index, audit.wall_s) == (-1, 1.0)
     assert audit.iterations in (1, 2)
+
+
+def test_inputs_far_from_the_usual_ones_come_once_on_every_side_when_all_else_is_over() -> None:
+    played, log = play()
+    assert [(type(asked), asked.side) for asked, _ in log[-2:]] == [(WideRequest, "after"), (WideRequest, "before")]
+    assert [asked for asked, _ in log if isinstance(asked, WideRequest)] == [WideRequest(s, 2) for s in played.wide]
+    assert not any(isinstance(asked, WideRequest) for asked, _ in play(on_gpu=True)[1])
+    assert not any(isinstance(asked, WideRequest) for asked, _ in play(seconds=60.0)[1])
 
 
 def test_an_audit_that_a_side_refuses_gives_no_sample() -> None:
@@ -289,7 +308,7 @@ def test_telemetry_is_told_whose_turn_it_is_and_audits_belong_to_nobody() -> Non
 
 def test_every_request_has_the_limit_of_its_phase() -> None:
     _, log = play()
-    limits = {(TurnRequest, 11.0), (FreshRequest, 11.0), (AuditRequest, 22.0)}
+    limits = {(TurnRequest, 11.0), (FreshRequest, 11.0), (AuditRequest, 22.0), (WideRequest, 22.0)}
     assert {(type(request), limit) for request, limit in log} == limits
 
 

@@ -31,3 +31,10 @@ def test_a_side_that_runs_a_checkout_gets_the_repository_that_it_must_not_import
     case = Case("s", "s", "t", "w", sides)
     requests = [setup_request(case, side, seed=1, delta=0.02, folder=Path("/x")) for side in sides]
     assert [request.repository for request in requests] == ["/mine", ""]
+
+
+def test_the_scratch_folder_of_a_side_cannot_be_named_by_another_and_is_as_long():
+    case = Case("s", "s", "t", "w", SIDES)
+    names = [setup_request(case, side, seed=1, delta=0.02, folder=Path("/x")).scratch for side in (*SIDES, *SIDES)]
+    assert len(set(names)) == 6
+    assert {(Path(name).parent, len(name)) for name in names} == {(Path("/x"), len("/x/") + 16)}

@@ -374,3 +374,36 @@ def test_coverage_carries_the_reason_of_the_workload_and_what_it_leaves_unchecke
     told = {"fixed_inputs": "reads a file", "kept_outputs": "state", "latency_source": "clock"}
     other = covered(tanh_of(x, out, poison=False, latencies=lambda: [], **told))
     assert other == Coverage(fixed=(), poisoned=False, latencies=True, **told)
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "float16"])
+def test_a_wide_draw_shows_a_softmax_without_its_maximum_and_goes_again(kind):
+    x = np.random.default_rng(0).standard_normal((64, 64)).astype(kind)
+    out = np.empty_like(x)
+
+    def softmax(*, shift):
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.exp(x - (x.max(axis=1, keepdims=True) if shift else x.dtype.type(0)), out=out)
+            np.divide(out, out.sum(axis=1, keepdims=True), out=out)
+
+    found = {}
+    for shift in (True, False):
+        given = workload(lambda shift=shift: softmax(shift=shift), lambda: {"out": out}, x)
+        found[shift] = Auditor(given, keep_bytes=0).wide(5, given.step)["out"]
+        assert abs(x).max() < 8
+    assert (found[True].worst, found[False].worst) == ("finite", "nan")
+    assert found[True].dtype == kind
+
+
+def test_there_is_no_wide_draw_where_a_workload_redraws_or_its_step_refuses_such_inputs(x):
+    out = np.empty_like(x)
+    own = tanh_of(x, out, redraw=lambda seed: None)
+    assert Auditor(own, keep_bytes=0).wide(5, own.step) == {}
+
+    def refuses():
+        if abs(x).max() > 10:
+            raise ValueError("out of the domain")
+
+    given = workload(refuses, lambda: {"out": out}, x)
+    assert Auditor(given, keep_bytes=0).wide(5, given.step) == {}
+    assert abs(x).max() < 8

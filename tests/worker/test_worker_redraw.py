@@ -13,7 +13,28 @@ def redraw_of(**inputs):
 
 
 @pytest.mark.parametrize("make", [np.array, torch.tensor])
-def test_whole_numbers_in_no_order_are_shuffled_alike_for_alike_seeds(make):
+def test_whole_numbers_that_repeat_are_drawn_with_other_counts_alike_for_alike_seeds(make):
+    drawn = np.random.default_rng(0).integers(0, 50, 4096)
+    labels, twin = make(drawn), make(drawn)
+    redraw_of(y=labels)(11)
+    redraw_of(y=twin)(11)
+    assert labels.tolist() == twin.tolist()
+    counts, were = np.bincount(np.asarray(labels), minlength=50), np.bincount(drawn, minlength=50)
+    assert (counts != were).sum() > 25
+    assert set(labels.tolist()) <= set(drawn.tolist())
+
+
+def test_inputs_of_equal_content_are_redrawn_alike_whatever_library_holds_them():
+    drawn = np.random.default_rng(0).standard_normal(100_003).astype(np.float32) * 7 + 1e-4
+    for content in (drawn, np.full(9, 0.1, np.float32)):
+        ours, theirs = content.copy(), torch.tensor(content)
+        redraw_of(x=ours)(3)
+        redraw_of(x=theirs)(3)
+        assert ours.tolist() == theirs.tolist() != content.tolist()
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_whole_numbers_that_each_occur_once_are_shuffled_alike_for_alike_seeds(make):
     labels, twin = (make([3, 1, 2, 9, 4, 7, 0, 5]) for _ in range(2))
     redraw_of(y=labels)(11)
     redraw_of(y=twin)(11)
@@ -33,9 +54,12 @@ def test_a_seed_gives_the_same_order_whatever_was_drawn_before():
 
 
 def test_rows_of_a_table_stay_whole():
-    table = np.array([[5, 1], [2, 2], [9, 0], [4, 4], [7, 3], [1, 6]])
-    redraw_of(table=table)(3)
-    assert {tuple(row) for row in table.tolist()} == {(5, 1), (2, 2), (9, 0), (4, 4), (7, 3), (1, 6)}
+    rows = [(5, 1), (2, 2), (9, 0), (4, 4), (7, 3), (1, 6)]
+    table, keys = np.array(rows), np.arange(12)[::-1].reshape(6, 2)[[3, 0, 5, 1, 4, 2]]
+    were = {tuple(row) for row in keys.tolist()}
+    redraw_of(table=table, keys=keys)(3)
+    assert {tuple(row) for row in table.tolist()} < set(rows)
+    assert {tuple(row) for row in keys.tolist()} == were
 
 
 @pytest.mark.parametrize(
