@@ -74,6 +74,10 @@ PAIRS = [
     Pair("model.step", {"lengths": "padded"}, {"lengths": "packed"}, {"mode": "infer", "seq": 16}, 1e-4, 1e-5),
     Pair("model.step", {"pruned": "zeroed"}, {}, {"mode": "infer", "seq": 8, "prune": 0.5}, 1e-4, 1e-5),
     Pair("moe.layer", {"execution": "dense"}, {}, {"tokens": 24, "hidden": 16, "expert_hidden": 8}, 1e-4, 1e-5),
+    *(
+        Pair("llm.generate", {}, side, {"sequences": 2, "prompt_tokens": 9, "new_tokens": 4}, 1e-3, 1e-4)
+        for side in ({"kv": "static"}, {"kv": "paged"})
+    ),
     Pair("model.step", {}, {"cudnn_benchmark": True}, {"mode": "infer", "batch": 2, "seq": 8}),
     Pair("model.step", {}, {"compile": "default"}, {"model": "mlp:small", "batch": 4}, 1e-3, 1e-5),
 ]

@@ -1,0 +1,260 @@
+"""Where keys and values of earlier tokens are kept: nowhere, in one block, in place for graphs, in pages, in few bits.
+
+What must not live here: attention, the model, which cache a side uses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a cache must hold."""
+
+    layers: int
+    batch: int
+    kv_heads: int
+    head_dim: int
+    tokens: int
+    """Most tokens of a sequence."""
+    dtype: Any = torch.float32
+    device: Any = "cpu"
+
+    def empty(self, *shape: int, dtype: Any = None) -> Any:
+        """Zeros: what lies past the newest token is masked, but must be a number."""
+        return torch.zeros(shape, dtype=dtype or self.dtype, device=self.device)
+
+
+class Cache(Protocol):
+    """Keys and values as [batch, kv_heads, tokens, head_dim], by layer."""
+
+    length: int
+    """Tokens that each sequence has in the cache."""
+
+    def rows(self, count: int) -> Any:
+        """Positions of the next ``count`` tokens."""
+
+    def mask(self, count: int) -> Any:
+        """Which keys each of the next ``count`` tokens sees, or None: all, or those up to its own."""
+
+    def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
+        """Keep new tokens of a layer; all of its keys and values, the new ones included."""
+
+    def advance(self, count: int) -> None:
+        """Every layer has been extended by ``count`` tokens."""
+
+    def truncate(self, length: int) -> None:
+        """Forget all but the first ``length`` tokens."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that is reserved."""
+
+
+class CountedCache:
+    """What all caches share that know their length on the host."""
+
+    def __init__(self) -> None:
+        self.length = 0
+
+    def rows(self, count: int) -> Any:
+        """The next positions."""
+        return slice(self.length, self.length + count)
+
+    def mask(self, count: int) -> Any:
+        """None where one token sees all keys, or the first tokens see what is causal."""
+        if count == 1 or not self.length:
+            return None
+        return torch.ones(count, self.length + count, dtype=torch.bool, device=self.device).tril(self.length)
+
+    device: Any = "cpu"
+
+    def advance(self, count: int) -> None:
+        """Count them."""
+        self.length += count
+
+    def truncate(self, length: int) -> None:
+        """What lies past it is overwritten."""
+        self.length = length
+
+
+class Nothing(CountedCache):
+    """Keeps nothing: whoever decodes passes all tokens each time."""
+
+    nbytes = 0
+
+    def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
+        """The new tokens are all."""
+        return k, v
+
+    def advance(self, count: int) -> None:
+        """Nothing is kept."""
+
+
+class Contiguous(CountedCache):
+    """One block for each sequence, as long as the longest that it may become."""
+
+    def __init__(self, room: Room) -> None:
+        super().__init__()
+        self.device = room.device
+        self._kv = room.empty(2, room.layers, room.batch, room.kv_heads, room.tokens, room.head_dim)
+
+    def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
+        """Written behind the others; views of what is filled."""
+        end = self.length + k.shape[2]
+        self._kv[0, layer, :, :, self.length : end] = k
+        self._kv[1, layer, :, :, self.length : end] = v
+        return self._kv[0, layer, :, :, :end], self._kv[1, layer, :, :, :end]
+
+    @property
+    def nbytes(self) -> int:
+        """The whole block."""
+        return int(self._kv.nbytes)
+
+    @property
+    def kv(self) -> Any:
+        """The block itself: [2, layers, batch, kv_heads, tokens, head_dim]."""
+        return self._kv
+
+
+class Static(Contiguous):
+    """One block that is always read whole, under a mask; the position is a tensor, so that a CUDA graph can move it."""
+
+    def __init__(self, room: Room) -> None:
+        super().__init__(room)
+        self._place = torch.arange(room.tokens, device=room.device)
+        self.position = torch.zeros(1, dtype=torch.long, device=room.device)
+
+    def rows(self, count: int) -> Any:
+        """The next positions, on the device."""
+        return self.position + self._place[:count]
+
+    def mask(self, count: int) -> Any:
+        """Keys up to each token's own."""
+        return self._place <= self.rows(count)[:, None]
+
+    def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
+        """Written at the position."""
+        rows = self.rows(k.shape[2])
+        for which, new in enumerate((k, v)):
+            self._kv[which, layer].index_copy_(2, rows, new)
+        return self._kv[0, layer], self._kv[1, layer]
+
+    def advance(self, count: int) -> None:
+        """Move the position on the device; the host's count is not kept, because a replayed graph does not touch it."""
+        self.position += count
+
+    def truncate(self, length: int) -> None:
+        """Set the position."""
+        self.position.fill_(length)
+
+
+class Paged(CountedCache):
+    """Pages of ``page`` tokens from one pool, found by a block table; a sequence takes a page when it needs it.
+
+    The pages of a pool are handed out in a shuffled order, as they would lie after requests came and went. Reading
+    gathers a sequence's pages into one block, as an attention kernel that knows no pages needs.
+    """
+
+    def __init__(self, room: Room, *, page: int, seed: int = 0) -> None:
+        super().__init__()
+        self.device, self._page, self._batch = room.device, page, room.batch
+        pages = room.batch * -(-room.tokens // page)
+        self._pool = room.empty(2, room.layers, pages, room.kv_heads, page, room.head_dim)
+        order = torch.randperm(pages, generator=torch.Generator().manual_seed(seed))
+        self._free: list[int] = order.tolist()
+        self._owned: list[list[int]] = [[] for _ in range(room.batch)]
+        self._table = torch.zeros(room.batch, 0, dtype=torch.long, device=room.device)
+
+    def rows(self, count: int) -> Any:
+        """The next positions, after their pages have been taken."""
+        while self._table.shape[1] * self._page < self.length + count:
+            for pages in self._owned:
+                pages.append(self._free.pop())
+            self._table = torch.tensor(self._owned, device=self.device)
+        return super().rows(count)
+
+    def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
+        """Written to the pages of the new positions; all pages of the sequences, gathered."""
+        end = self.length + k.shape[2]
+        at = torch.arange(self.length, end, device=self.device)
+        pages, slots = self._table[:, at // self._page], at % self._page
+        found = []
+        for which, new in enumerate((k, v)):
+            pool = self._pool[which, layer]
+            pool[pages, :, slots] = new.transpose(1, 2)
+            whole = pool[self._table[:, : -(-end // self._page)]].transpose(1, 2).flatten(2, 3)
+            found.append(whole[:, :, :end])
+        return found[0], found[1]
+
+    def truncate(self, length: int) -> None:
+        """Give pages back that hold nothing any more."""
+        super().truncate(length)
+        kept = -(-length // self._page)
+        for pages in self._owned:
+            self._free.extend(reversed(pages[kept:]))
+            del pages[kept:]
+        self._table = self._table[:, :kept]
+
+    @property
+    def nbytes(self) -> int:
+        """Of the pages in use."""
+        pages = sum(map(len, self._owned))
+        return int(self._pool[:, :, :1].nbytes * pages)
+
+
+class Quantised(CountedCache):
+    """Each value in 8 or 4 bits, with a scale and a smallest value for each group of neighbours in a head.
+
+    Reading turns all tokens back into floats by a pass of its own, as an attention kernel that knows no codes needs.
+    """
+
+    def __init__(self, room: Room, *, bits: int, group: int = 32) -> None:
+        super().__init__()
+        self.device, self._bits, self._dtype = room.device, bits, room.dtype
+        self._group = min(group, room.head_dim)
+        if bits not in (4, 8) or room.head_dim % self._group or room.head_dim % 2:
+            raise ValueError(f"keys and values are kept in 4 or 8 bits, heads of a multiple of {self._group} values")
+        shape = (2, room.layers, room.batch, room.kv_heads, room.tokens)
+        self._codes = room.empty(*shape, room.head_dim * bits // 8, dtype=torch.uint8)
+        groups = room.head_dim // self._group
+        self._scale, self._least = (room.empty(*shape, groups, 1) for _ in range(2))
+
+    def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
+        """The new tokens are rounded and kept; all tokens as floats."""
+        end = self.length + k.shape[2]
+        new, filled = slice(self.length, end), slice(end)
+        found = []
+        for which, values in enumerate((k, v)):
+            codes, scale, least = (a[which, layer] for a in (self._codes, self._scale, self._least))
+            packed = self._rounded(values)
+            for into, part in zip((codes, scale, least), packed, strict=True):
+                into[:, :, new] = part
+            found.append(self._restored(codes[:, :, filled], scale[:, :, filled], least[:, :, filled]))
+        return found[0], found[1]
+
+    def _rounded(self, values: Any) -> tuple[Any, Any, Any]:
+        """Codes, scales and smallest values by group."""
+        grouped = values.unflatten(-1, (-1, self._group))
+        least, most = grouped.aminmax(dim=-1, keepdim=True)
+        scale = ((most - least) / (2**self._bits - 1)).clamp_min(torch.finfo(self._dtype).tiny)
+        codes = ((grouped - least) / scale).round().clamp(0, 2**self._bits - 1).to(torch.uint8).flatten(-2)
+        if self._bits == 4:
+            low, high = codes.chunk(2, dim=-1)
+            codes = low | (high << 4)
+        return codes, scale, least
+
+    def _restored(self, codes: Any, scale: Any, least: Any) -> Any:
+        if self._bits == 4:
+            codes = torch.cat((codes & 15, codes >> 4), dim=-1)
+        grouped = codes.unflatten(-1, (-1, self._group)).to(self._dtype)
+        return torch.addcmul(least, grouped, scale).flatten(-2)
+
+    @property
+    def nbytes(self) -> int:
+        """Codes, scales and smallest values."""
+        return int(self._codes.nbytes + self._scale.nbytes + self._least.nbytes)

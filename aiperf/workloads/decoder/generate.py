@@ -1,0 +1,92 @@
+"""Prefill, whole or in chunks, and greedy decoding token by token, eager or replayed as a CUDA graph.
+
+What must not live here: speculation (speculation.py), caches, what a workload counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from aiperf.workloads.decoder.caches import Cache, Static
+from aiperf.workloads.decoder.model import Decoder
+from aiperf.workloads.shared.queues import replay_of
+
+
+def chunks(tokens: Any, size: int) -> Iterator[Any]:
+    """Tokens [batch, count] in pieces of ``size`` (0: whole)."""
+    yield from tokens.split(size or tokens.shape[1], dim=1)
+
+
+def prefill(
+    model: Decoder, prompts: Any, cache: Cache, *, chunk: int = 0, between: Callable[[], object] | None = None
+) -> Any:
+    """Fill the emptied cache with the prompts; logits [batch, vocab] after their last token. ``between`` is called
+    after every piece."""
+    cache.truncate(0)
+    logits = None
+    for piece in chunks(prompts, chunk):
+        logits = model.forward(piece, cache)
+        if between is not None:
+            between()
+    return logits[:, -1]  # type: ignore[index]
+
+
+def choose(logits: Any) -> tuple[Any, Any]:
+    """The most likely token of each row, and how far its logit lies above the second's."""
+    best = logits.topk(2, dim=-1)
+    return best.indices[..., 0], (best.values[..., 0] - best.values[..., 1]).float()
+
+
+def greedy(model: Decoder, first: Any, cache: Cache, *, count: int) -> tuple[Any, Any]:
+    """``count`` tokens after ``first`` [batch], each chosen from a pass over the one before; tokens and margins as
+    [batch, count]."""
+    tokens, margins = [], []
+    for _ in range(count):
+        first, margin = choose(model.forward(first[:, None], cache)[:, -1])
+        tokens.append(first)
+        margins.append(margin)
+    return torch.stack(tokens, dim=1), torch.stack(margins, dim=1)
+
+
+def recomputed(model: Decoder, known: Any, cache: Cache, *, count: int) -> tuple[Any, Any]:
+    """``count`` tokens after ``known`` [batch, tokens] with a cache that keeps nothing: every pass takes all tokens."""
+    tokens, margins = known, []
+    for _ in range(count):
+        chosen, margin = choose(model.forward(tokens, cache)[:, -1])
+        tokens = torch.cat((tokens, chosen[:, None]), dim=1)
+        margins.append(margin)
+    return tokens[:, known.shape[1] :], torch.stack(margins, dim=1)
+
+
+class Stepper:
+    """One greedy step with all of its state on the device, so that a CUDA graph can hold it."""
+
+    def __init__(self, model: Decoder, cache: Static, *, batch: int) -> None:
+        self._model, self._cache = model, cache
+        self._token = torch.zeros(batch, dtype=torch.long, device=model.device)
+        self._margin = torch.zeros(batch, dtype=torch.float32, device=model.device)
+        self._run: Callable[[], object] = self._step
+
+    def _step(self) -> None:
+        chosen, margin = choose(self._model.forward(self._token[:, None], self._cache)[:, -1])
+        self._token.copy_(chosen)
+        self._margin.copy_(margin)
+
+    def capture(self) -> None:
+        """Replay the step as one graph from now on. The cache must have room for four tokens, and holds none after."""
+        self._cache.truncate(0)
+        self._run = replay_of(self._step)
+        self._cache.truncate(0)
+
+    def tokens(self, first: Any, *, count: int) -> tuple[Any, Any]:
+        """``count`` tokens after ``first`` [batch]; tokens and margins as [batch, count]."""
+        self._token.copy_(first)
+        tokens = torch.empty(len(first), count, dtype=torch.long, device=first.device)
+        margins = torch.empty(len(first), count, device=first.device)
+        for i in range(count):
+            self._run()
+            tokens[:, i], margins[:, i] = self._token, self._margin
+        return tokens, margins

@@ -1,0 +1,176 @@
+"""The decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU; random weights drawn from a seed.
+
+What must not live here: caches (caches.py), sampling (generate.py), speculation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from aiperf.workloads.decoder.caches import Cache
+from aiperf.workloads.shared.seeded import draw_on_device
+
+_EPS = 1e-5
+_THETA = 10_000.0
+_NORM_SPREAD = 0.1
+"""Standard deviation of the norms' weights around 1: a forgotten weight must show."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a decoder."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    inner: int
+    """Hidden units of the feed-forward network."""
+    vocab: int
+
+    @property
+    def head_dim(self) -> int:
+        """Values of one head."""
+        return self.width // self.heads
+
+    @property
+    def layer_parameters(self) -> int:
+        """Weights that a token is multiplied with in one layer; norms are left out."""
+        attention = self.width * self.head_dim * 2 * (self.heads + self.kv_heads)
+        return attention + 3 * self.width * self.inner
+
+    @property
+    def head_parameters(self) -> int:
+        """Weights of the projection to the vocabulary."""
+        return self.width * self.vocab
+
+    def kv_bytes(self, element: float) -> float:
+        """Bytes of keys and values that one token leaves in a cache whose values take ``element`` bytes."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * element
+
+
+PRESETS = {
+    "tiny": Shape(layers=2, width=128, heads=4, kv_heads=4, inner=384, vocab=1024),
+    "small": Shape(layers=4, width=256, heads=8, kv_heads=8, inner=768, vocab=4096),
+    "base": Shape(layers=12, width=768, heads=12, kv_heads=12, inner=2048, vocab=32768),
+    "1b": Shape(layers=16, width=2048, heads=32, kv_heads=8, inner=8192, vocab=128256),
+    "8b": Shape(layers=32, width=4096, heads=32, kv_heads=8, inner=14336, vocab=128256),
+    "70b-2layer": Shape(layers=2, width=8192, heads=64, kv_heads=8, inner=28672, vocab=128256),
+}
+
+
+@dataclass
+class DecoderLayer:
+    """Weights of one layer, as [out, in]."""
+
+    attention_norm: Any
+    qkv: Any
+    """Queries of all heads, then keys, then values of the KV heads."""
+    out: Any
+    mlp_norm: Any
+    gate_up: Any
+    down: Any
+
+
+@dataclass
+class Decoder:
+    """A decoder-only transformer for ``max_tokens`` positions."""
+
+    shape: Shape
+    embedding: Any
+    layers: list[DecoderLayer]
+    norm: Any
+    head: Any
+    max_tokens: int
+    cos: Any = field(init=False)
+    sin: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        device, half = self.embedding.device, self.shape.head_dim // 2
+        frequency = _THETA ** (-torch.arange(half, dtype=torch.float32, device=device) / half)
+        angle = torch.arange(self.max_tokens, dtype=torch.float32, device=device)[:, None] * frequency
+        angle = torch.cat((angle, angle), dim=1)
+        self.cos, self.sin = (f(angle).to(self.embedding.dtype) for f in (torch.cos, torch.sin))
+
+    @property
+    def device(self) -> Any:
+        """Where the weights are."""
+        return self.embedding.device
+
+    @property
+    def dtype(self) -> Any:
+        """The type in which it computes."""
+        return self.embedding.dtype
+
+    def forward(self, tokens: Any, cache: Cache, *, every: bool = False) -> Any:
+        """Logits [batch, 1, vocab] after the last of ``tokens`` [batch, count], or with ``every`` [batch, count, vocab]
+        after each. The tokens follow those in ``cache``, which holds them afterwards."""
+        count = tokens.shape[1]
+        rows, mask = cache.rows(count), cache.mask(count)
+        cos, sin = self.cos[rows], self.sin[rows]
+        causal = mask is None and count > 1
+        x = F.embedding(tokens, self.embedding)
+        for index, layer in enumerate(self.layers):
+            q, k, v = self._qkv(layer, self._normed(x, layer.attention_norm))
+            k, v = cache.extend(index, _rotated(k, cos, sin), v)
+            mixed = F.scaled_dot_product_attention(
+                _rotated(q, cos, sin), k, v, attn_mask=mask, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
+            )
+            x = x + F.linear(mixed.transpose(1, 2).flatten(2), layer.out)
+            gate, up = F.linear(self._normed(x, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
+            x = x + F.linear(F.silu(gate) * up, layer.down)
+        cache.advance(count)
+        return F.linear(self._normed(x if every else x[:, -1:], self.norm), self.head)
+
+    def _normed(self, x: Any, weight: Any) -> Any:
+        return F.rms_norm(x, (self.shape.width,), weight, _EPS)
+
+    def _qkv(self, layer: DecoderLayer, x: Any) -> tuple[Any, Any, Any]:
+        """Queries, keys and values as [batch, heads, count, head_dim]."""
+        heads, kv_heads = self.shape.heads, self.shape.kv_heads
+        split = F.linear(x, layer.qkv).unflatten(-1, (-1, self.shape.head_dim)).transpose(1, 2)
+        return tuple(split.split((heads, kv_heads, kv_heads), dim=1))
+
+    def first_layers(self, count: int) -> Decoder:
+        """A smaller decoder with a copy of the embedding, the first ``count`` layers, and the head."""
+        layers = [DecoderLayer(**{name: w.clone() for name, w in vars(layer).items()}) for layer in self.layers[:count]]
+        rest = (self.norm.clone(), self.head.clone(), self.max_tokens)
+        return Decoder(self.shape, self.embedding.clone(), layers, *rest)
+
+
+def _rotated(x: Any, cos: Any, sin: Any) -> Any:
+    """Rotary positions: pairs of values half a head apart turned by an angle that grows with the position."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+def draw(shape: Shape, *, seed: int, max_tokens: int, device: str = "cpu", dtype: Any = torch.float32) -> Decoder:
+    """A decoder with random weights; equal for equal seeds on devices of one kind."""
+
+    def drawn(name: str, *size: int) -> Any:
+        weight = torch.empty(size, dtype=dtype, device=device)
+        draw_on_device(weight, seed=seed, name=name)
+        return weight.mul_(size[-1] ** -0.5) if len(size) > 1 else weight.mul_(_NORM_SPREAD).add_(1)
+
+    width, kv = shape.width, shape.kv_heads * shape.head_dim
+
+    def layers() -> Iterator[DecoderLayer]:
+        for i in range(shape.layers):
+            yield DecoderLayer(
+                attention_norm=drawn(f"attention_norm-{i}", width),
+                qkv=drawn(f"qkv-{i}", width + 2 * kv, width),
+                out=drawn(f"out-{i}", width, width),
+                mlp_norm=drawn(f"mlp_norm-{i}", width),
+                gate_up=drawn(f"gate_up-{i}", 2 * shape.inner, width),
+                down=drawn(f"down-{i}", width, shape.inner),
+            )
+
+    embedding = drawn("embedding", shape.vocab, width).mul_(width**0.5)
+    return Decoder(
+        shape, embedding, list(layers()), drawn("norm", width), drawn("head", shape.vocab, width), max_tokens
+    )

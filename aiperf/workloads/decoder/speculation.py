@@ -1,0 +1,129 @@
+"""Speculative greedy decoding: tokens proposed from repeats of the text or by a smaller model, verified in one pass.
+
+Random weights agree with no draft. ``tuned`` makes them: the draft is the first layers of the target, and what the
+target's other layers add is scaled until the two choose the same token as often as asked. What must not live here:
+caches, the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aiperf.workloads.decoder.caches import Cache
+from aiperf.workloads.decoder.generate import choose, greedy, prefill
+from aiperf.workloads.decoder.model import Decoder
+
+Propose = Callable[[Sequence[int], int], list[int]]
+"""(all tokens so far, how many at most) -> tokens that may follow."""
+
+_NGRAM = 2
+_ROUNDS = 12
+"""Halvings of the range in which the scale is sought."""
+_RANGE = (1 / 64, 16.0)
+
+
+@dataclass
+class Tally:
+    """What became of the proposals of one step."""
+
+    passes: int = 0
+    proposed: int = 0
+    accepted: int = 0
+
+
+def ngram(context: Sequence[int], count: int) -> list[int]:
+    """What followed the latest earlier occurrence of the last two tokens."""
+    tail = list(context[-_NGRAM:])
+    for at in range(len(context) - _NGRAM - 1, -1, -1):
+        if list(context[at : at + _NGRAM]) == tail:
+            return list(context[at + _NGRAM : at + _NGRAM + count])
+    return []
+
+
+class Draft:
+    """A smaller model with a cache of its own, one pass for each token that it proposes."""
+
+    def __init__(self, model: Decoder, cache: Cache) -> None:
+        self._model, self._cache = model, cache
+
+    def __call__(self, context: Sequence[int], count: int) -> list[int]:
+        """``count`` tokens that it would choose itself; its cache catches up with what was accepted."""
+        self._cache.truncate(min(self._cache.length, len(context) - 1))
+        inputs = list(context[self._cache.length :])
+        found: list[int] = []
+        for _ in range(count):
+            logits = self._model.forward(torch.tensor([inputs], device=self._model.device), self._cache)
+            inputs = [int(logits[0, -1].argmax())]
+            found += inputs
+        return found
+
+    def restart(self, prompt: Any) -> None:
+        """Back to the prompt [1, tokens]."""
+        prefill(self._model, prompt, self._cache)
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first ``length`` tokens."""
+        self._cache.truncate(length)
+
+
+def speculate(
+    model: Decoder, context: Sequence[int], cache: Cache, propose: Propose, *, count: int, ahead: int
+) -> tuple[Any, Any, Tally]:
+    """``count`` tokens after ``context``, whose last token is not in the cache yet; the same as ``greedy`` chooses.
+
+    Up to ``ahead`` proposed tokens go through one pass with the newest token. Those that the model would have chosen
+    stay, and the pass gives one more. Tokens and margins as [1, count].
+    """
+    known, tally = list(context), Tally()
+    start, margins = len(known), []
+    while (missing := count - (len(known) - start)) > 0:
+        proposed = propose(known, min(ahead, missing - 1))[: missing - 1] if missing > 1 else []
+        length = cache.length
+        inputs = torch.tensor([[known[-1], *proposed]], device=model.device)
+        chosen, margin = choose(model.forward(inputs, cache, every=True)[0])
+        answers = chosen.tolist()
+        right = next((i for i, token in enumerate(proposed) if token != answers[i]), len(proposed))
+        known += answers[: right + 1]
+        margins.append(margin[: right + 1])
+        cache.truncate(length + right + 1)
+        tally.passes += 1
+        tally.proposed += len(proposed)
+        tally.accepted += right
+    return torch.tensor([known[start:]]), torch.cat(margins)[None], tally
+
+
+def agreement(model: Decoder, draft: Decoder, prompt: Any, caches: tuple[Cache, Cache], *, count: int) -> float:
+    """Share of ``count`` greedy tokens of ``model`` that ``draft`` chooses too, given the same tokens before each."""
+    first = choose(prefill(model, prompt, caches[0]))[0]
+    tokens, _ = greedy(model, first, caches[0], count=count)
+    prefill(draft, prompt, caches[1])
+    inputs = torch.cat((first[:, None], tokens[:, :-1]), dim=1)
+    chosen, _ = choose(draft.forward(inputs, caches[1], every=True))
+    return float((chosen == tokens).float().mean())
+
+
+def tuned(
+    model: Decoder, prompt: Any, caches: tuple[Cache, Cache], *, layers: int, acceptance: float, count: int
+) -> tuple[Decoder, dict[str, float]]:
+    """A draft of the first ``layers`` of ``model``, whose other layers are scaled in place until the two agree on about
+    ``acceptance`` of the next ``count`` tokens of ``prompt``. Also what was set and what came of it."""
+    draft = model.first_layers(layers)
+    tails = [(weight, weight.clone()) for layer in model.layers[layers:] for weight in (layer.out, layer.down)]
+
+    def agree(scale: float) -> float:
+        for weight, drawn in tails:
+            torch.mul(drawn, scale, out=weight)
+        return agreement(model, draft, prompt, caches, count=count)
+
+    (low, high), tried = _RANGE, dict[float, float]()
+    for _ in range(_ROUNDS):
+        scale = (low * high) ** 0.5
+        tried[scale] = agree(scale)
+        # The larger what the other layers add, the rarer the agreement.
+        low, high = (scale, high) if tried[scale] > acceptance else (low, scale)
+    best = min(tried, key=lambda scale: abs(tried[scale] - acceptance))
+    return draft, {"acceptance_asked": acceptance, "acceptance_set": agree(best), "tail_scale": best}

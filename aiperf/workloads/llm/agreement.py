@@ -1,0 +1,51 @@
+"""Whether two sides produced the same tokens, and how often they would choose different ones.
+
+What must not live here: bounds of sides that differ by design (a scenario states its own).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from aiperf.workloads.contract import Outcome
+
+_TIE = 1e-3
+"""Distance of the two best logits below which rounding may choose; logits are of the order of 1."""
+_NEAR = 1e-3
+"""By how much equal choices may differ in that distance."""
+
+
+def same_tokens(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
+    """Each sequence has before's tokens and margins, up to the first token whose choice was a tie of before's two best:
+    from there on the texts are different ones. The value is the share of tokens that were not compared for that."""
+    tokens, margins = before["tokens"], before["margins"]
+    if tokens.shape != after["tokens"].shape or margins.shape != after["margins"].shape:
+        return Outcome(False, f"{after['tokens'].shape} tokens against before's {tokens.shape}")
+    differ = tokens != after["tokens"]
+    compared = np.cumsum(differ, axis=1) == 0
+    first = differ & (np.cumsum(differ, axis=1) == 1)
+    first &= np.cumsum(first, axis=1) == 1
+    # Written so that what is no number is no agreement.
+    if not (margins[first] <= _TIE).all():
+        return Outcome(False, "a token differs from before's where before's choice was clear")
+    if not (np.abs(after["margins"] - margins)[compared] <= _NEAR * (1 + np.abs(margins[compared]))).all():
+        return Outcome(False, "the same tokens were chosen from different logits")
+    value = float(1 - compared.mean())
+    return Outcome(True, f"{value:.1%} of the tokens follow a tie", value)
+
+
+def disagreement(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
+    """Share of the positions of one given text at which the sides would choose different tokens."""
+    if before["logits"].shape != after["logits"].shape:
+        return Outcome(False, f"logits of shape {after['logits'].shape} against before's {before['logits'].shape}")
+    for name, side in (("before", before), ("after", after)):
+        best = side["logits"].max(axis=-1)
+        chosen = np.take_along_axis(side["logits"], side["tokens"].clip(0)[..., None], axis=-1)[..., 0]
+        # Equal logits choose nothing.
+        if not ((chosen == best) & (best > side["logits"].min(axis=-1))).all():
+            return Outcome(False, f"{name} has tokens that are not those of its highest logits")
+    value = float(np.mean(before["tokens"] != after["tokens"]))
+    return Outcome(True, f"{value:.1%} of the tokens would be chosen differently", value)

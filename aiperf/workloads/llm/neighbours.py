@@ -1,0 +1,53 @@
+"""Sequences that decode while another prompt is prefilled, a token each between two pieces of it.
+
+What must not live here: the prefill, queues and arrivals (serving is a family of its own).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from aiperf.workloads.decoder.caches import Cache
+from aiperf.workloads.decoder.generate import choose, prefill
+from aiperf.workloads.decoder.model import Decoder
+
+
+class Neighbours:
+    """A batch of sequences with a context, and ``rounds`` tokens each to decode in every iteration."""
+
+    def __init__(self, model: Decoder, cache: Cache, prompts: Any, *, rounds: int) -> None:
+        self._model, self._cache, self._prompts = model, cache, prompts
+        self.tokens = torch.zeros(len(prompts), rounds, dtype=torch.long, device=prompts.device)
+        self.margins = torch.zeros(len(prompts), rounds, device=prompts.device)
+        self._rounds, self._done, self._ended = rounds, 0, 0.0
+        self._gaps: list[float] = []
+
+    def fill(self) -> None:
+        """Prefill their context."""
+        self._first = choose(prefill(self._model, self._prompts, self._cache))[0]
+
+    def restart(self) -> None:
+        """A new iteration: back to the context, the last token has just been sent."""
+        self._cache.truncate(self._prompts.shape[1])
+        self._newest, self._done, self._ended = self._first, 0, time.monotonic()
+
+    def round(self) -> bool:
+        """One token for each, on the host as if to be sent; False when all rounds are done."""
+        if self._done == self._rounds:
+            return False
+        logits = self._model.forward(self._newest[:, None], self._cache)
+        self._newest, margins = choose(logits[:, -1])
+        self.tokens[:, self._done], self.margins[:, self._done] = self._newest, margins
+        self._newest.tolist()
+        now = time.monotonic()
+        self._gaps.append(now - self._ended)
+        self._done, self._ended = self._done + 1, now
+        return True
+
+    def gaps(self) -> list[float]:
+        """Seconds from token to token since this was last asked, one value a round."""
+        found, self._gaps = self._gaps, []
+        return found

@@ -1,0 +1,252 @@
+"""Sequences of one forward pass with their cache, and the steps of a side: prefill, decoding, both, or interleaved.
+
+What must not live here: the model and its caches (workloads/decoder), what is counted (workload.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from aiperf.workloads.decoder import caches, generate, speculation
+from aiperf.workloads.decoder.model import PRESETS, Decoder, Shape, draw
+from aiperf.workloads.llm.neighbours import Neighbours
+from aiperf.workloads.shared.seeded import own_seed, torch_dtype
+
+_CONTEXT = 64
+"""Tokens that a sequence beside the prefill has already."""
+_CAPTURED = 4
+"""Tokens that capturing a graph writes."""
+
+
+def make_cache(asked: SimpleNamespace, shape: Shape, *, batch: int, tokens: int) -> caches.Cache:
+    """The cache that a side asked for."""
+    room = caches.Room(
+        layers=shape.layers,
+        batch=batch,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        tokens=tokens,
+        dtype=torch_dtype(asked.dtype),
+        device=asked.context.device,
+    )
+    if asked.kv_bits:
+        return caches.Quantised(room, bits=asked.kv_bits)
+    if asked.kv == "paged":
+        return caches.Paged(room, page=asked.page_tokens, seed=asked.context.seed)
+    kinds: dict[str, Callable[[], caches.Cache]] = {
+        "none": caches.Nothing,
+        "contiguous": lambda: caches.Contiguous(room),
+        "static": lambda: caches.Static(room),
+    }
+    return kinds[asked.kv]()
+
+
+@dataclass
+class Group:
+    """Sequences that go through the model together."""
+
+    rows: slice
+    """Which of the side's sequences."""
+    cache: caches.Cache
+    first: Any = None
+    """The token after each prompt."""
+
+
+@dataclass
+class Generation:
+    """A model, prompts and caches, ready to decode."""
+
+    asked: SimpleNamespace
+    model: Decoder = field(init=False)
+    prompts: Any = field(init=False)
+    groups: list[Group] = field(init=False)
+    held: dict[str, Any] = field(init=False)
+    """Outputs, written by every step."""
+    forced: Any = None
+    """The text whose logits are asked for, if the side does not follow its own choices."""
+    facts: dict[str, float] = field(default_factory=dict)
+    tally: speculation.Tally = field(default_factory=speculation.Tally)
+    neighbours: Neighbours | None = None
+    """Sequences that decode beside the prefill."""
+
+    def __post_init__(self) -> None:
+        asked, context = self.asked, self.asked.context
+        shape = PRESETS[asked.model]
+        tokens = asked.prompt_tokens
+        if asked.phase != "prefill":
+            tokens += asked.new_tokens + _CAPTURED + asked.draft_tokens
+        positions = max(tokens, _CONTEXT + asked.new_tokens)
+        dtype = torch_dtype(asked.dtype)
+        self.model = draw(shape, seed=context.seed, max_tokens=positions, device=context.device, dtype=dtype)
+        self.prompts = self._long(asked.sequences, asked.prompt_tokens)
+        size = asked.batch or asked.sequences
+        self.groups = [
+            Group(slice(at, at + size), make_cache(asked, shape, batch=size, tokens=tokens))
+            for at in range(0, asked.sequences, size)
+        ]
+        if asked.feed == "forced":
+            self.forced = self._long(asked.sequences, asked.new_tokens)
+        if asked.decoding:
+            self._beside = self._long(asked.decoding, _CONTEXT)
+            room = make_cache(asked, shape, batch=asked.decoding, tokens=_CONTEXT + asked.new_tokens)
+            self.neighbours = Neighbours(self.model, room, self._beside, rounds=asked.new_tokens)
+        self.held = self._outputs(shape)
+        self._draw_texts(context.seed)
+        with torch.inference_mode():
+            self._prepare_ways()
+            self._ready()
+
+    def _long(self, *shape: int) -> Any:
+        return torch.zeros(shape, dtype=torch.long, device=self.asked.context.device)
+
+    def _outputs(self, shape: Shape) -> dict[str, Any]:
+        """Made outside of inference mode: an audit must overwrite them."""
+        asked, made = self.asked, {}
+        count, device = asked.sequences, asked.context.device
+        if asked.phase != "prefill":
+            made["tokens"] = self._long(count, asked.new_tokens)
+            if self.forced is None:
+                made["margins"] = torch.zeros(count, asked.new_tokens, device=device)
+            else:
+                made["logits"] = torch.zeros(count, asked.new_tokens, shape.vocab, device=device)
+            return made
+        made["logits"] = torch.zeros(count, shape.vocab, device=device)
+        if self.neighbours is not None:
+            made |= {"tokens": self.neighbours.tokens, "margins": self.neighbours.margins}
+        for number, group in enumerate(self.groups):
+            if isinstance(group.cache, caches.Contiguous):
+                made[f"kv_{number}"] = group.cache.kv
+        return made
+
+    def _prepare_ways(self) -> None:
+        """What set-up does beside drawing: a draft that agrees as asked, a captured graph, neighbours that decode."""
+        asked, shape = self.asked, self.model.shape
+        if asked.acceptance:
+            room = self.model.max_tokens
+            both = tuple(make_cache(asked, shape, batch=1, tokens=room) for _ in range(2))
+            self._draft, self.facts = speculation.tuned(
+                self.model,
+                self.prompts,
+                (both[0], both[1]),
+                layers=asked.draft_layers,
+                acceptance=asked.acceptance,
+                count=asked.new_tokens,
+            )
+        if asked.speculation == "draft":
+            own = make_cache(asked, shape, batch=1, tokens=self.model.max_tokens)
+            self._draft_proposes = speculation.Draft(self._draft, own)
+        if asked.kv == "static":
+            self._steppers = []
+            for group in self.groups:
+                assert isinstance(group.cache, caches.Static)
+                stepper = generate.Stepper(self.model, group.cache, batch=len(self.prompts[group.rows]))
+                if asked.graph == "per_size":
+                    stepper.capture()
+                self._steppers.append(stepper)
+
+    def _draw_texts(self, seed: int) -> None:
+        for name, text in self.texts().items():
+            source = torch.Generator().manual_seed(own_seed(seed, name))
+            text.copy_(torch.randint(self.model.shape.vocab, text.shape, generator=source))
+
+    def texts(self) -> dict[str, Any]:
+        """The inputs: prompts, the text to follow, the context of sequences beside the prefill."""
+        beside = self._beside if self.neighbours is not None else None
+        named = {"prompts": self.prompts, "forced": self.forced, "beside": beside}
+        return {name: text for name, text in named.items() if text is not None}
+
+    def redraw(self, seed: int) -> None:
+        """Other prompts from a seed; what decoding starts from is made for them."""
+        self._draw_texts(seed)
+        with torch.inference_mode():
+            self._ready()
+
+    def _ready(self) -> None:
+        """Caches that hold the prompts, where the step does not fill them itself."""
+        if self.neighbours is not None:
+            self.neighbours.fill()
+        if self.asked.phase != "decode":
+            return
+        for group in self.groups:
+            self._fill(group)
+        if self.asked.speculation != "none":
+            self._context = [*self.prompts[0].tolist(), int(self.groups[0].first)]
+        if self.asked.speculation == "draft":
+            self._draft_proposes.restart(self.prompts)
+
+    def _fill(self, group: Group) -> Any:
+        """Prefill a group; its neighbours decode a token after every piece, and what is left of theirs at the end."""
+        beside = self.neighbours
+        if beside is not None:
+            beside.restart()
+        logits = generate.prefill(
+            self.model,
+            self.prompts[group.rows],
+            group.cache,
+            chunk=self.asked.prefill_chunk,
+            between=None if beside is None else beside.round,
+        )
+        while beside is not None and beside.round():
+            pass
+        group.first = generate.choose(logits)[0]
+        return logits
+
+    def step(self) -> None:
+        """One iteration: what ``phase`` says, for all groups."""
+        with torch.inference_mode():
+            for number, group in enumerate(self.groups):
+                if self.asked.phase != "decode":
+                    logits = self._fill(group)
+                    if self.asked.phase == "prefill":
+                        self.held["logits"][group.rows] = logits
+                        continue
+                if self.forced is not None:
+                    self._follow(group)
+                else:
+                    tokens, margins = self._decoded(number, group)
+                    self.held["tokens"][group.rows] = tokens
+                    self.held["margins"][group.rows] = margins
+
+    def _follow(self, group: Group) -> None:
+        """Logits and choices at every position of the given text."""
+        group.cache.truncate(self.asked.prompt_tokens)
+        for i, column in enumerate(self.forced[group.rows].split(1, dim=1)):
+            logits = self.model.forward(column, group.cache)[:, -1]
+            self.held["logits"][group.rows, i] = logits.float()
+            self.held["tokens"][group.rows, i] = logits.argmax(dim=-1)
+
+    def _decoded(self, number: int, group: Group) -> tuple[Any, Any]:
+        """New tokens of a group and their margins."""
+        asked, count = self.asked, self.asked.new_tokens
+        if asked.kv == "none":
+            known = torch.cat((self.prompts[group.rows], group.first[:, None]), dim=1)
+            return generate.recomputed(self.model, known, group.cache, count=count)
+        group.cache.truncate(asked.prompt_tokens)
+        if asked.kv == "static":
+            return self._steppers[number].tokens(group.first, count=count)
+        if asked.speculation == "none":
+            return generate.greedy(self.model, group.first, group.cache, count=count)
+        propose: speculation.Propose = speculation.ngram
+        if asked.speculation == "draft":
+            self._draft_proposes.rewind(asked.prompt_tokens)
+            propose = self._draft_proposes
+        tokens, margins, self.tally = speculation.speculate(
+            self.model, self._context, group.cache, propose, count=count, ahead=asked.draft_tokens
+        )
+        return tokens, margins
+
+    def counters(self) -> dict[str, float]:
+        """Memory of the caches, and what became of proposals in the last step."""
+        found = {"kv_bytes": float(sum(group.cache.nbytes for group in self.groups))}
+        if self.asked.speculation != "none":
+            found |= {
+                "target_passes": float(self.tally.passes),
+                "proposed_tokens": float(self.tally.proposed),
+                "accepted_tokens": float(self.tally.accepted),
+            }
+        return found

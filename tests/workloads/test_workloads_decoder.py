@@ -1,0 +1,187 @@
+"""The decoder equals transformers' Llama with the same weights, with every cache; decoding ways choose the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from aiperf.workloads.decoder import caches, speculation
+from aiperf.workloads.decoder.generate import Stepper, choose, greedy, prefill, recomputed
+from aiperf.workloads.decoder.model import PRESETS, Decoder, Shape, draw
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Threads that wait for each other's share of tiny products cost more than the products."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+_SHAPE = Shape(layers=3, width=64, heads=4, kv_heads=2, inner=96, vocab=256)
+_PROMPT, _NEW = 21, 12
+_ROOM = _PROMPT + _NEW + 8
+
+
+def _model(shape: Shape = _SHAPE) -> Decoder:
+    return draw(shape, seed=3, max_tokens=_ROOM)
+
+
+def _prompts(batch: int = 2) -> torch.Tensor:
+    return torch.randint(_SHAPE.vocab, (batch, _PROMPT), generator=torch.Generator().manual_seed(5))
+
+
+def _room(batch: int = 2) -> caches.Room:
+    return caches.Room(_SHAPE.layers, batch, _SHAPE.kv_heads, _SHAPE.head_dim, _ROOM)
+
+
+def _llama(model: Decoder) -> LlamaForCausalLM:
+    """The same weights in transformers' model."""
+    shape = model.shape
+    config = LlamaConfig(
+        vocab_size=shape.vocab,
+        hidden_size=shape.width,
+        intermediate_size=shape.inner,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=False,
+        attn_implementation="eager",
+    )
+    theirs = {
+        "model.embed_tokens.weight": model.embedding,
+        "model.norm.weight": model.norm,
+        "lm_head.weight": model.head,
+    }
+    kv = shape.kv_heads * shape.head_dim
+    for i, layer in enumerate(model.layers):
+        q, k, v = layer.qkv.split((shape.width, kv, kv))
+        gate, up = layer.gate_up.chunk(2)
+        weights = {
+            "input_layernorm": layer.attention_norm,
+            "post_attention_layernorm": layer.mlp_norm,
+            "self_attn.q_proj": q,
+            "self_attn.k_proj": k,
+            "self_attn.v_proj": v,
+            "self_attn.o_proj": layer.out,
+            "mlp.gate_proj": gate,
+            "mlp.up_proj": up,
+            "mlp.down_proj": layer.down,
+        }
+        theirs |= {f"model.layers.{i}.{name}.weight": weight for name, weight in weights.items()}
+    llama = LlamaForCausalLM(config).eval()
+    llama.load_state_dict(theirs, strict=True)
+    return llama
+
+
+EXACT = {
+    "nothing": lambda room: caches.Nothing(),
+    "contiguous": caches.Contiguous,
+    "static": caches.Static,
+    "paged": lambda room: caches.Paged(room, page=4, seed=1),
+}
+
+
+@pytest.mark.parametrize("kind", EXACT)
+@torch.inference_mode()
+def test_logits_of_prefill_and_decode_are_those_of_transformers(kind):
+    model, prompts = _model(), _prompts()
+    llama = _llama(model)
+    more = torch.randint(_SHAPE.vocab, (2, _NEW), generator=torch.Generator().manual_seed(6))
+    text = torch.cat((prompts, more), dim=1)
+    truth = llama(text).logits
+    cache = EXACT[kind](_room())
+    assert torch.allclose(model.forward(prompts, cache, every=True), truth[:, :_PROMPT], rtol=0, atol=1e-5)
+    for i in range(_PROMPT, _PROMPT + _NEW):
+        logits = model.forward(text[:, : i + 1] if kind == "nothing" else text[:, i : i + 1], cache)
+        assert torch.allclose(logits[:, -1], truth[:, i], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 8])
+@pytest.mark.parametrize("kind", ["contiguous", "static", "paged"])
+def test_a_prompt_in_chunks_gives_what_the_whole_gives(kind, chunk):
+    model, prompts = _model(), _prompts()
+    whole = prefill(model, prompts, EXACT["contiguous"](_room()))
+    assert torch.allclose(prefill(model, prompts, EXACT[kind](_room()), chunk=chunk), whole, atol=1e-5)
+
+
+def test_every_way_to_decode_chooses_the_same_tokens():
+    model, prompts = _model(), _prompts()
+    cache, static = caches.Contiguous(_room()), caches.Static(_room())
+    first = choose(prefill(model, prompts, cache))[0]
+    tokens, margins = greedy(model, first, cache, count=_NEW)
+    known = torch.cat((prompts, first[:, None]), dim=1)
+    again, close = recomputed(model, known, caches.Nothing(), count=_NEW)
+    prefill(model, prompts, static)
+    stepped, near = Stepper(model, static, batch=2).tokens(first, count=_NEW)
+    assert torch.equal(tokens, again)
+    assert torch.equal(tokens, stepped)
+    assert torch.allclose(margins, close, atol=1e-4)
+    assert torch.allclose(margins, near, atol=1e-4)
+    assert tokens.unique().numel() > 4
+
+
+@pytest.mark.parametrize("acceptance", [0.3, 0.6, 0.8])
+def test_speculation_chooses_what_greedy_decoding_chooses_and_accepts_as_often_as_asked(acceptance):
+    shape = Shape(layers=4, width=64, heads=4, kv_heads=4, inner=96, vocab=256)
+    model, prompt, count = draw(shape, seed=1, max_tokens=160), _prompts(1), 96
+    room = caches.Room(4, 1, 4, 16, 160)
+    both = caches.Contiguous(room), caches.Contiguous(room)
+    draft, facts = speculation.tuned(model, prompt, both, layers=1, acceptance=acceptance, count=count)
+    assert facts["acceptance_set"] == pytest.approx(acceptance, abs=0.1)
+    first = choose(prefill(model, prompt, both[0]))[0]
+    tokens, margins = greedy(model, first, both[0], count=count)
+    context = [*prompt[0].tolist(), int(first)]
+    proposer = speculation.Draft(draft, both[1])
+    proposer.restart(prompt)
+    for propose in (proposer, speculation.ngram):
+        both[0].truncate(_PROMPT)
+        found, near, tally = speculation.speculate(model, context, both[0], propose, count=count, ahead=3)
+        assert torch.equal(found, tokens)
+        assert torch.allclose(near, margins, atol=1e-4)
+        assert tally.passes + tally.accepted == count
+        assert tally.accepted <= tally.proposed
+
+
+def test_a_repeated_text_is_proposed_from_its_latest_earlier_occurrence():
+    assert speculation.ngram([1, 2, 3, 9, 1, 2, 4, 5, 1, 2], 2) == [4, 5]
+    assert speculation.ngram([1, 2, 3], 2) == []
+
+
+def test_pages_are_owned_once_and_come_back():
+    cache = caches.Paged(_room(), page=4, seed=1)
+    model = _model()
+    prefill(model, _prompts(), cache)
+    assert cache.nbytes == 2 * 6 * 4 * _SHAPE.kv_bytes(4)
+    assert len({page for pages in cache._owned for page in pages}) == 12
+    cache.truncate(5)
+    assert cache.nbytes == 2 * 2 * 4 * _SHAPE.kv_bytes(4)
+    cache.truncate(0)
+    assert sorted(cache._free) == list(range(2 * 11))
+
+
+@pytest.mark.parametrize(("bits", "off"), [(8, 0.02), (4, 0.3)])
+def test_few_bits_stay_near_and_take_few_bytes(bits, off):
+    room = caches.Room(1, 2, 2, 64, 32)
+    cache, exact = caches.Quantised(room, bits=bits), caches.Contiguous(room)
+    k, v = torch.randn(2, 2, 2, 9, 64, generator=torch.Generator().manual_seed(1))
+    for start, end in ((0, 4), (4, 9)):
+        parts = [a[:, :, start:end] for a in (k, v)]
+        kept = cache.extend(0, *parts)
+        cache.advance(end - start)
+    for near, true in zip(kept, (k, v), strict=True):
+        assert 0 < (near - true).abs().max() < off
+    assert cache.nbytes == exact.nbytes * (bits + 2) // 32
+
+
+def test_presets_have_the_parameters_that_their_names_say():
+    def parameters(name: str) -> float:
+        shape = PRESETS[name]
+        return shape.layers * shape.layer_parameters + 2 * shape.head_parameters
+
+    assert parameters("8b") == pytest.approx(8.03e9, rel=0.01)
+    assert parameters("1b") == pytest.approx(1.5e9, rel=0.03)
+    assert PRESETS["8b"].kv_bytes(2) == 131072
