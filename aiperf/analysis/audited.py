@@ -26,8 +26,8 @@ FLOORS = {"wall_s": 20e-6, "device_s": 5e-6}
 
 def reuse_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
     """The finding that ``side`` takes far longer on fresh inputs than on repeated ones; None when it does not, when it
-    has no audits, or when fewer than ``FEWEST_PAIRS`` pairs count. Times are those of the case's clock. Of ranks nothing
-    is said: after a redraw they begin at different moments, and one that communicates waits for the last."""
+    has no audits, or when fewer than ``FEWEST_PAIRS`` pairs count. Times are those of the case's clock. Nothing
+    is said of ranks: after a redraw they begin at different moments, and one that communicates waits for the last."""
     if any(each.ranks > 1 for each in case.sides):
         return None
     used = valid(pairs)

@@ -54,7 +54,7 @@ def _reread() -> None:
 def chosen(path: Path) -> Facts:
     """What the log at ``path`` says, held against the variables of this process; nothing where there is no log."""
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    passed_over = ("NCCL_DEBUG", "NCCL_SOCKET_IFNAME")
+    passed_over = ("NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_VERSION")
     settings = {name: value for name, value in os.environ.items() if not name.startswith(passed_over)}
     return read(text, settings)
 

@@ -91,7 +91,7 @@ def collective(
 ) -> Workload:
     """``calls`` collectives of ``size`` bytes of float32 per rank, on CPU or CUDA tensors, one after the other.
 
-    Over NCCL the facts name the transport, algorithm, protocol and channels that it chose, and settings of its variables
+    Over NCCL the facts name the transport, algorithm, protocol and channels that it chose, and settings of variables
     (``env:`` of a side) that it did not follow. ``setup: each_call`` joins the process group before every call and
     leaves it afterwards; ``groups`` uses a subgroup of all ranks that is made once or before every call. Bytes:
     ``size`` for each call; items: calls. Source: AI Systems Performance Engineering, chapter 4.
