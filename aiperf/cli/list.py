@@ -61,7 +61,8 @@ def list_command(
         print_in(form, counters_view(counter_rows(COUNTERS.values())))
     else:
         lines = None if every else terminal_lines(sys.stdout)
-        print_in(form, scenarios_view(_scenarios(words, folder), gpus=len(read_host().gpus), most_lines=lines))
+        gpus = len(read_host().gpus) if lines is not None else 0
+        print_in(form, scenarios_view(_scenarios(words, folder), gpus=gpus, most_lines=lines))
 
 
 def _refuse_mixtures(listings: dict[str, bool], *, narrowed: bool) -> None:

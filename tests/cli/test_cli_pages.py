@@ -51,7 +51,7 @@ ONLY_PARSED = {
 """Command as printed, without ``aiperf`` and brackets -> why it does not run here."""
 FRAGMENTS = ("gate", "gate --promote", "compare", "export", "run", "query", "history", "comment", "show")
 """Names of commands within a sentence, which need more words to run."""
-OF_NO_COMMAND = ("--install-completion",)
+OF_NO_COMMAND = ("--install-completion", "--no-color COMMAND")
 """What stands behind ``aiperf`` without a command; tests/cli/test_cli_examples.py completes."""
 OF_OTHERS = {"--strict", "--check", "--aiperf-precision", "--aiperf-threshold"}
 """Options on the pages that belong to other programs, too."""

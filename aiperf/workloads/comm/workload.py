@@ -5,9 +5,9 @@ The kernels are those of NCCL and Gloo. What must not live here: gradients (para
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -79,6 +79,30 @@ def _calls(op: str, own: Any, rows: list[Any], access: _Groups, *, calls: int) -
     return {"all_reduce": all_reduce, "all_gather": all_gather, "broadcast": broadcast}[op]
 
 
+def _fill(own: Any, name: str, seed: int) -> None:
+    fill_normal(own, seed=seed, name=name)
+
+
+def _joined(context: Context, backend: str) -> Literal["gloo", "nccl"]:
+    """The backend that the ranks join by."""
+    joined = context.gang_backend(backend)
+    if joined == "nccl" and not dist.is_nccl_available():
+        raise SkipSide("this torch was built without NCCL")
+    if context.world_size < 2:
+        raise RuntimeError("a process group needs ranks: 2 or more on this side")
+    return joined
+
+
+@contextmanager
+def _told(context: Context, joined: str) -> Iterator[Callable[[], nccl_log.Facts]]:
+    """What NCCL says within the block, as facts; none of another backend."""
+    if joined != "nccl":
+        yield dict
+        return
+    with nccl_log.logged(context.scratch) as log:
+        yield lambda: nccl_log.chosen(log)
+
+
 def collective(
     context: Context,
     *,
@@ -101,24 +125,18 @@ def collective(
     which floating point holds exactly for powers of two. Bus bytes per payload byte are 2(n-1)/n for all-reduce, n-1
     for all-gather and 1 for broadcast (NCCL tests, doc/PERFORMANCE.md).
     """
-    joined = context.gang_backend(backend)
-    if joined == "nccl" and not dist.is_nccl_available():
-        raise SkipSide("this torch was built without NCCL")
+    joined = _joined(context, backend)
     if setup == "each_call" and groups != "default":
         raise ValueError("setup: each_call leaves after every call, so it can keep no subgroup; use groups: default")
-    if context.world_size < 2:
-        raise RuntimeError("a process group needs ranks: 2 or more on this side")
     own = empty(context, (size // 4,), torch.float32)
     name = "payload" if op == "broadcast" else f"payload-{context.rank}"
 
-    def redraw(seed: int) -> None:
-        fill_normal(own, seed=seed, name=name)
-
+    redraw = partial(_fill, own, name)
     redraw(context.seed)
     ranks = context.world_size
     out = empty(context, (ranks if op == "all_gather" else 1, len(own)), torch.float32).zero_()
     bus = {"all_reduce": 2 * (ranks - 1) / ranks, "all_gather": ranks - 1, "broadcast": 1.0}[op] * size * calls
-    with nccl_log.logged(context.scratch) if joined == "nccl" else nullcontext(Path()) as log:
+    with _told(context, joined) as chosen:
         access = _Groups(context, joined, setup=setup, groups=groups)
         step = _calls(op, own, list(out.unbind(0)), access, calls=calls)
         if joined == "nccl":
@@ -141,6 +159,6 @@ def collective(
             "ranks": ranks,
             "bus_bytes": bus,
             "tensor_device": own.device.type,
-            **(nccl_log.chosen(log) if joined == "nccl" else {}),
+            **chosen(),
         },
     )
