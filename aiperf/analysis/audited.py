@@ -48,7 +48,7 @@ def _times(pair: Pair, side: str, base: str, field: str) -> tuple[float, float, 
     """Seconds per iteration in a pair: the shortest audit and the median of plain ones of ``side``, and that of
     ``base``. What keeps a host busy lengthens some audits; reuse is missing in all of them."""
     audits = [s for s in pair.samples if s.side == side and s.audit and getattr(s, field) is not None]
-    plain, against = (per_iteration(counted(pair.samples, name, field), field) for name in (side, base))
+    plain, against = (per_iteration(counted(pair, name, field), field) for name in (side, base))
     if not (audits and plain and against) or min(plain) <= 0:
         return None
     own, other = (float(statistics.median(seconds)) for seconds in (plain, against))
