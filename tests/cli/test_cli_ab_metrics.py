@@ -29,7 +29,7 @@ def trained(user):
     """A user with a program whose second run does a twentieth of the work."""
     user.write("train.py", PROGRAM)
     before, after = (f"{sys.executable} -I -S train.py {turns}" for turns in (2_000_000, 100_000))
-    user.pair = ("ab", "--before", before, "--after", after, "--precision", "fast.yaml", "-q")
+    user.pair = ("ab", before, after, "--precision", "fast.yaml", "-q")
     return user
 
 
@@ -87,7 +87,7 @@ def test_a_program_that_prints_no_such_line_is_a_failed_case_with_what_it_printe
     ],
 )
 def test_a_metric_that_makes_no_sense_is_one_mistake(here, user, flags, says):
-    told = here("ab", "--before", "true", "--after", "true", *flags)
+    told = here("ab", "true", "true", *flags)
     assert told.code == 2
     assert says in " ".join(told.err.split())
     assert len([line for line in told.err.splitlines() if line.startswith("--")]) == 1
@@ -142,7 +142,7 @@ def test_a_run_that_was_interrupted_between_launches_goes_on_with_the_pairs_it_h
 def test_a_program_beyond_the_timeout_is_killed_and_a_failed_case(user):
     user.write("slow.py", "import time\nprint('step 3', flush=True)\ntime.sleep(60)\n")
     slow = f"{sys.executable} -I -S slow.py"
-    argv = ("ab", "--before", slow, "--after", slow, "--metric", "step ([0-9]+)", "--better", "lower", "-q")
+    argv = ("ab", slow, slow, "--metric", "step ([0-9]+)", "--better", "lower", "-q")
     done = user.types(*argv, "--precision", "fast.yaml", "--timeout", "500ms")
     assert done.code == 5
     assert "did not end within 0.5 s and was killed" in " ".join(done.out.split())
