@@ -200,6 +200,8 @@ def _asked(
         print(line, file=sys.stderr)
     plan = plan_selected(selectors, suite, host, settings, only=axis_values(only))
     plan = plan.shard(*shard_of(shard)) if shard else plan
+    for line in plan.notes:
+        print(line, file=sys.stderr)
     earlier = open_run(resume, results=settings.results) if resume else None
     return _Asked(plan, host, settings, request, earlier)
 
