@@ -41,6 +41,7 @@ from aiperf.cli.options import (
     with_format,
 )
 from aiperf.cli.program_metrics import with_metrics
+from aiperf.cli.resume import resume_lines, resumed_without
 from aiperf.errors import UserError, invalid_value
 from aiperf.host.read import read_host
 from aiperf.host.relevance import HostCheck
@@ -98,6 +99,7 @@ _SameOutput = Annotated[bool, typer.Option("--same-output", help="Require that a
 @with_format()
 @with_ci_files
 @with_metrics
+@resumed_without("commands")
 def ab(
     form: OutputFormat,
     commands: _Commands = None,
@@ -152,7 +154,7 @@ def ab(
         form=form,
         seconds=time.monotonic() - began,
         every_metric=True,
-        footer=[*_legend(outcome.records), str(outcome.folder)],
+        footer=[*_legend(outcome.records), *resume_lines(outcome, "ab", form, results), str(outcome.folder)],
         paths=ci_files,
         extras=build_extras(outcome.records, wanted, prices=prices, pairs_of=lambda record: record.pairs),
     )

@@ -74,7 +74,7 @@ CostOption = Annotated[
     str, typer.Option("--cost", metavar="FILE", help="YAML file of prices, like configs/cost/example.yaml.")
 ]
 ResumeOption = Annotated[
-    str, typer.Option("--resume", metavar="RUN|latest", help="Continue this run; finished cases are kept.")
+    str, typer.Option("--resume", metavar="RUN|latest", help="Continue this run; alone: as it was begun.")
 ]
 TimeoutOption = Annotated[str, typer.Option("--timeout", help="Timeout of each phase of a worker, e.g. 2min.")]
 

@@ -139,7 +139,7 @@ def plan_selected(
     if suite is not None:
         return plan_suite(suite, host, settings, only=only)
     if not selectors:
-        advice = "Name scenarios, tags or files, or a suite: --suite cpu; with --resume, what that run was begun with."
+        advice = "Name scenarios, tags or files, or a suite: --suite cpu."
         raise usage("no scenario given.", advice)
     return make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=only)
 

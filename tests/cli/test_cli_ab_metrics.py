@@ -125,13 +125,17 @@ def test_a_run_that_was_interrupted_between_launches_goes_on_with_the_pairs_it_h
         return whole(case, **how)
 
     monkeypatch.setattr(session, "measure_command_pair", third_is_interrupted)
-    assert trained.types(*trained.pair, *SPEED).code == 130
+    stopped = trained.types(*trained.pair, *SPEED)
+    assert stopped.code == 130
+    assert f"interrupted; continue with: aiperf ab --resume {trained.latest().name}" in stopped.out
     first = trained.record("ab")
     assert (first["status"], len(first["pairs"])) == ("interrupted", 2)
     other = trained.types(*trained.pair, "--metric", "(?P<rate>1[0-9.]*) tokens/s", "--resume", "latest")
     assert other.code == 2
     assert "compared other programs, or was asked otherwise (sides, measure)" in " ".join(other.err.split())
-    done = trained.types(*trained.pair, *SPEED, "--resume", "latest")
+    wrong = trained.types("run", "--resume", "latest")
+    assert (wrong.code, "Type: aiperf ab --resume latest" in wrong.err) == (2, True)
+    done = trained.types("ab", "--resume", "latest")
     assert done.code == 0, done.err
     record = trained.record("ab")
     assert [pair["started"] for pair in record["pairs"][:2]] == [pair["started"] for pair in first["pairs"]]

@@ -29,6 +29,7 @@ STANDS_FOR = {
 _PROGRAMS = "needs those programs; tests/cli/test_cli_ab_metrics.py has others"
 ONLY_PARSED = {
     "run --suite cpu": "minutes",
+    "run --resume latest": "tests/cli/test_cli_run.py interrupts a run and goes on",
     "run NAME": "half a minute with the standard precision; tests/cli/test_cli_run.py runs it",
     "doctor --all --checklist --diff A B": "needs two saved reports; tests/cli/test_cli_doctor.py has them",
     "run ./my-pair.yaml": "half a minute; tests/cli/test_cli_listing.py runs it",
