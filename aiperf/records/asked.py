@@ -94,6 +94,8 @@ class Side:
     folder: str = ""
     """Folder that its processes start in; empty takes the parent's."""
     command: tuple[str, ...] = ()
+    prepare: tuple[str, ...] = ()
+    """command: another one that runs before each of its runs, untimed."""
     metrics: tuple[ProgramMetric, ...] = ()
     """command: what is read of each run besides its times; the same names on every side of a case."""
     slowdown: float = 0.0
@@ -123,6 +125,8 @@ class Case:
     book: tuple[str, ...] = ()
     path: str = ""
     scenario_hash: str = ""
+    alternatives: bool = False
+    """The sides after the first are no steps of a ladder: each is compared with the first alone."""
     rebuilt: bool = False
     """Made by a gate: both sides are one side of the scenario, at two commits."""
 
