@@ -17,7 +17,8 @@ from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, with_format
 from aiperf.errors import UserError, usage
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.report.layout.formats import OutputFormat, print_in
-from aiperf.report.views.history_table import can_draw, history_view
+from aiperf.report.views.history_table import history_view
+from aiperf.report.views.sparks import can_draw
 from aiperf.scenario.wording import allowed, nearest
 from aiperf.store.history import entries
 
