@@ -44,7 +44,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ('gate --promote latest --baseline base.json --why "new hardware"', "store a baseline"),
     ),
     "comment": (("comment gate.md", "what --summary wrote, on this CI job's request"),),
-    "history": (("history random-vs-sequential-read", "its trend over the stored runs"),),
+    "history": (
+        ("history random-vs-sequential-read", "its trend over the stored runs"),
+        ("history random-vs-sequential-read --html", "the same as a page with charts"),
+    ),
     "query": (
         ('query "SELECT scenario, ratio, verdict FROM comparisons"', "any question about the stored runs"),
         ("query --schema", "the tables and their columns"),
