@@ -11,6 +11,7 @@ from aiperf.analysis.audited import reuse_note
 from aiperf.analysis.calibration import effective_threshold
 from aiperf.analysis.compare import compare, summarise
 from aiperf.analysis.fresh import fresh_note
+from aiperf.analysis.latencies import units_missing
 from aiperf.analysis.limits import PeakRate, binding, impossible, limits
 from aiperf.analysis.metrics import DEFAULT_METRIC, MEMORY, case_metrics
 from aiperf.analysis.outliers import two_groups
@@ -94,6 +95,7 @@ def conclude(
                 comparison,
                 threshold=threshold,
                 unsteady_share=unsteady_share(pairs, sides=(side, against)) if declared.steady else 0.0,
+                units_missing=units_missing(pairs, metric=metric, sides=(side, against)),
                 fault=fault_of(side, against, metric=metric),
                 two_groups=declared.is_time and two_groups(d, o),
                 provisional=provisional,

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from aiperf.analysis import wording
 from aiperf.analysis.metrics import compared_metric
+from aiperf.analysis.notes import note_sentence
 from aiperf.records import CheckResult, Comparison, Limit, Note, Verdict, Word
 
 Fault = CheckResult | Note | Limit
@@ -42,6 +43,8 @@ class Reason(StrEnum):
     """inconclusive: the rank-based second opinion contradicts the interval."""
     UNSTEADY = "unsteady"
     """inconclusive: most launches of a side never reached a steady state."""
+    TOO_FEW_UNITS = "too_few_units"
+    """inconclusive: latencies are so correlated that a launch is worth too few of them for this percentile."""
     WRONG_OUTPUT = "wrong_output"
     """invalid: the sides did not compute the same."""
     AUDIT_TIME = "audit_time"
@@ -76,6 +79,7 @@ def decide(
     *,
     threshold: float,
     unsteady_share: float = 0.0,
+    units_missing: Note | None = None,
     fault: Fault | None = None,
     two_groups: bool = False,
     provisional: bool = False,
@@ -84,8 +88,9 @@ def decide(
     """Decide one comparison.
 
     ``threshold`` is the effective one, a ratio minus 1; ``unsteady_share`` the larger of both sides' shares of
-    launches that never became steady; ``fault`` a failed check, a finding against a side, or a broken limit; ``expect``
-    the word the scenario expects, which only adds a clause.
+    launches that never became steady; ``units_missing`` says which side has too few latencies; ``fault`` is a failed
+    check, a finding against a side, or a broken limit; ``expect`` the word the scenario expects, which only adds a
+    clause.
     """
     word = statistical_word(comparison.low, comparison.high, threshold=threshold)
     # The first rule that holds decides; its sentence is worded only then.
@@ -97,6 +102,8 @@ def decide(
          lambda: wording.odd_spread(comparison, same=True)),
         (unsteady_share > UNSTEADY_CAP, "inconclusive", Reason.UNSTEADY,
          lambda: wording.unsteady(comparison, unsteady_share)),
+        (units_missing is not None, "inconclusive", Reason.TOO_FEW_UNITS,
+         lambda: note_sentence(units_missing) if units_missing else ""),
         (word == "inconclusive", "inconclusive", Reason.INTERVAL_STRADDLES,
          lambda: wording.straddles(comparison, threshold)),
         (two_groups, "inconclusive", Reason.TWO_GROUPS, lambda: wording.odd_spread(comparison, same=False)),
