@@ -26,7 +26,7 @@ from aiperf.launch.guardian import Guardian
 from aiperf.launch.injection import InjectionMissing, injected_variables, wants_gpu
 from aiperf.launch.printed import KEPT, compare_printed
 from aiperf.launch.program import Launcher, LauncherLost, Program
-from aiperf.launch.program_output import NoValue, last_line, printed
+from aiperf.launch.program_output import NoValue, last_line, output_tail, printed
 from aiperf.launch.program_values import given_values, unknown_value
 from aiperf.launch.scratch import Scratch
 from aiperf.launch.shims import ResolvedCommand, resolve
@@ -326,8 +326,9 @@ def _judge(scene: _Scene, phase: str, name: str, child: Program, ended: Ended | 
     if scene.cancel is not None and scene.cancel.is_set():
         raise KeyboardInterrupt
     if time.perf_counter() - child.started > limit:
+        so_far = child.so_far()
         child.kill_group()
-        raise _Stop(_hang(name, phase, limit, child))
+        raise _Stop(_hang(name, phase, limit, child, so_far))
 
 
 def _energy(
@@ -371,7 +372,8 @@ def _sliced(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[Run]
     if outcome.cancelled:
         raise KeyboardInterrupt
     if outcome.hung is not None:
-        raise _Stop(_hang(order[outcome.hung.program], "measure", limit, outcome.hung.child))
+        child = outcome.hung.child
+        raise _Stop(_hang(order[outcome.hung.program], "measure", limit, child, child.printed.text))
     if outcome.failed is not None:
         raise _Stop(_failure(order[outcome.failed.program], "measure", outcome.failed.child))
     return [
@@ -380,10 +382,12 @@ def _sliced(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[Run]
     ]
 
 
-def _hang(side: str, phase: str, limit: float, child: Program) -> Failure:
-    return Failure(side, phase, "hang", f"did not end within {limit:g} s and was killed", child.stderr_tail())
+def _hang(side: str, phase: str, limit: float, child: Program, so_far: bytes) -> Failure:
+    said = f"did not end within {limit:g} s and was killed"
+    return Failure(side, phase, "hang", said, child.stderr_tail(), stdout_tail=output_tail(so_far))
 
 
 def _failure(side: str, phase: str, child: Program) -> Failure:
     kind, message = child.classify()
-    return Failure(side, phase, kind, message, child.stderr_tail(), exit_status=child.exit_status)
+    said = output_tail(child.printed.text)
+    return Failure(side, phase, kind, message, child.stderr_tail(), exit_status=child.exit_status, stdout_tail=said)

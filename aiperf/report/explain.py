@@ -197,7 +197,7 @@ def stderr_lines(record: CaseRecord) -> list[str]:
 
 
 def stdout_lines(record: CaseRecord) -> list[str]:
-    """The last lines that a program printed whose output is what is wrong."""
+    """The last lines that the failed program printed."""
     return [clean(line) for line in record.failure.stdout_tail.splitlines()] if record.failure else []
 
 

@@ -151,4 +151,4 @@ def test_a_program_beyond_the_timeout_is_killed_and_a_failed_case(user):
     assert done.code == 5
     assert "did not end within 0.5 s and was killed" in " ".join(done.out.split())
     failure = user.record("ab")["failure"]
-    assert (failure["side"], failure["phase"]) == ("before", "warm-up")
+    assert (failure["side"], failure["phase"], failure["stdout_tail"]) == ("before", "warm-up", "step 3")
