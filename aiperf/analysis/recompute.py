@@ -72,6 +72,7 @@ def conclude(
     notes = against_sides(case, pairs)
 
     unverified = unverified_notes(pairs, case) if strict else ()
+    unlaunched = {run.side for pair in valid(pairs) for run in pair.runs if run.facts.get("launched") is False}
 
     def fault_of(*sides: str, metric: str) -> Fault | None:
         """The first that holds: a side is wrong, its time cannot be what the work took, no machine is so fast, strict
@@ -98,6 +99,7 @@ def conclude(
                 two_groups=declared.is_time and two_groups(d, o),
                 provisional=provisional,
                 expect=case.expect if metric == primary and against == case.sides[0].name else "",
+                unlaunched=tuple(name for name in (against, side) if name in unlaunched),
             )
             results.append(Result(side, against, comparison, verdict, primary=metric == primary))
     return tuple(results)

@@ -5,7 +5,7 @@ What must not live here: how a sentence is worded, and anything that computes an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from aiperf.analysis import wording
@@ -42,6 +42,8 @@ class Reason(StrEnum):
     """inconclusive: the rank-based second opinion contradicts the interval."""
     UNSTEADY = "unsteady"
     """inconclusive: most launches of a side never reached a steady state."""
+    NOT_LAUNCHED = "not_launched"
+    """inconclusive: servers that ran already were measured, so that no launch was repeated."""
     WRONG_OUTPUT = "wrong_output"
     """invalid: the sides did not compute the same."""
     AUDIT_TIME = "audit_time"
@@ -54,6 +56,16 @@ class Reason(StrEnum):
     """invalid: a side's outputs() finishes work that its steps left."""
     BEYOND_LIMIT = "beyond_limit"
     """invalid: a side would have been faster than this host can be."""
+    RATE_OFF = "rate_off"
+    """invalid: requests were not sent at the rate of their schedule."""
+    CLIENT_BUSY = "client_busy"
+    """invalid: the client of a load used so much of its CPU that it measured itself."""
+    SENT_LATE = "sent_late"
+    """invalid: too many requests were sent after their time."""
+    TOKEN_COUNT = "token_count"
+    """invalid: a server produced other numbers of tokens than it was asked for."""
+    PREFIX_CACHE = "prefix_cache"
+    """invalid: a server knew the prompts already that it was to meet for the first time."""
     UNVERIFIED = "unverified"
     """invalid, in strict mode: something of a side could not be checked, and its workload gives no reason."""
 
@@ -80,12 +92,13 @@ def decide(
     two_groups: bool = False,
     provisional: bool = False,
     expect: str = "",
+    unlaunched: Sequence[str] = (),
 ) -> Verdict:
     """Decide one comparison.
 
     ``threshold`` is the effective one, a ratio minus 1; ``unsteady_share`` the larger of both sides' shares of
     launches that never became steady; ``fault`` a failed check, a finding against a side, or a broken limit; ``expect``
-    the word the scenario expects, which only adds a clause.
+    the word the scenario expects, which only adds a clause; ``unlaunched`` the sides whose server ran already.
     """
     word = statistical_word(comparison.low, comparison.high, threshold=threshold)
     # The first rule that holds decides; its sentence is worded only then.
@@ -95,6 +108,8 @@ def decide(
          lambda: wording.too_few(comparison, FEWEST_PAIRS)),
         (compared_metric(comparison).is_time and comparison.sd < NO_SPREAD, "inconclusive", Reason.NO_SPREAD,
          lambda: wording.odd_spread(comparison, same=True)),
+        (bool(unlaunched) and word != "inconclusive", "inconclusive", Reason.NOT_LAUNCHED,
+         lambda: wording.not_launched(comparison, unlaunched)),
         (unsteady_share > UNSTEADY_CAP, "inconclusive", Reason.UNSTEADY,
          lambda: wording.unsteady(comparison, unsteady_share)),
         (word == "inconclusive", "inconclusive", Reason.INTERVAL_STRADDLES,
@@ -116,6 +131,8 @@ def decide(
 
 def _reason(fault: Fault | None) -> Reason:
     if isinstance(fault, Note):
+        return Reason(fault.code)
+    if isinstance(fault, CheckResult) and fault.code:
         return Reason(fault.code)
     return Reason.BEYOND_LIMIT if isinstance(fault, Limit) else Reason.WRONG_OUTPUT
 

@@ -6,7 +6,7 @@ What must not live here: any decision.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiperf.analysis.limits import judged
 from aiperf.analysis.metrics import compared_metric
@@ -97,6 +97,15 @@ def odd_spread(comparison: Comparison, *, same: bool) -> str:
     )
 
 
+def not_launched(comparison: Comparison, sides: Sequence[str]) -> str:
+    """Inconclusive: no launch of these sides was repeated."""
+    span = change_interval(comparison)
+    return (
+        f"interval {span} ({comparison.pairs} pairs), but the server of {' and '.join(sides)} ran already: "
+        "what differs from start to start is not in it; let aiperf start the servers (server: COMMAND)"
+    )
+
+
 def fault(found: CheckResult | Note | Limit) -> str:
     """Invalid: what was found against a side."""
     if isinstance(found, Note):
@@ -105,6 +114,8 @@ def fault(found: CheckResult | Note | Limit) -> str:
 
 
 def _wrong_output(check: CheckResult) -> str:
+    if check.code:
+        return check.detail
     audits = f", {check.audits} audit{'s' if check.audits != 1 else ''}" if check.audits else ""
     return f"wrong output: {check.compared}{audits}" + (f": {check.detail}" if check.detail else "")
 

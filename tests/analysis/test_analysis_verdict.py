@@ -153,6 +153,21 @@ GOLDEN = [
         "not verified (strict): the inputs of before and after have no names, so that every audit ran on those of the "
         'rounds; name them, inputs=lambda: {...}, or say why not, fixed_inputs="...", in the Workload',
     ),
+    (
+        build(1.05, 1.03, 1.07), {"unlaunched": ("before", "after")}, "inconclusive", Reason.NOT_LAUNCHED,
+        "interval +3.0 … +7.0 % (12 pairs), but the server of before and after ran already: what differs from start to "
+        "start is not in it; let aiperf start the servers (server: COMMAND)",
+    ),
+    *(
+        (
+            build(1.05, 1.03, 1.07),
+            {"fault": CheckResult(False, "the load", f"after: {reason.value}", kind="load", code=reason.value)},
+            "invalid", reason, f"after: {reason.value}",
+        )
+        for reason in (
+            Reason.RATE_OFF, Reason.SENT_LATE, Reason.CLIENT_BUSY, Reason.TOKEN_COUNT, Reason.PREFIX_CACHE,
+        )
+    ),
 ]  # fmt: skip
 
 
