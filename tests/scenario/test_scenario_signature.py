@@ -10,6 +10,7 @@ from aiperf.errors import UserError
 from aiperf.scenario import signature as module
 from aiperf.scenario.binding import bind, convert, entry_annotation, missing
 from aiperf.scenario.signature import families, lacking, read_signature, resolve_workload
+from aiperf.units import InvalidValue
 
 
 @pytest.fixture

@@ -163,6 +163,22 @@ def test_goodput_counts_requests_within_every_objective_by_the_schedules_time(tm
     assert values["queue"] < 0.02
 
 
+def test_the_highest_rate_is_found_on_a_server_of_known_capacity(tmp_path: Path) -> None:
+    # 10 ms of service in one slot: at up to 100/s nobody waits, above it the k-th waits for k (10 ms - 1 / rate).
+    spec = {**TRACE, "rate": 40.0, "requests": 8 * 24, "output_tokens": 1}
+    options = ("--service", "0.01", "--slots", "1")
+    with loaded(tmp_path, *options, trace=spec, segments=8, slo={"end_to_end": 0.05}, find="max_rate") as workload:
+        for _ in range(2 + 8):
+            workload.step()
+        assert workload.values is not None
+        assert workload.counters is not None
+        found, counts = workload.values(), workload.counters()
+    # 95 % of 24 wait at most 40 ms: about 120/s, and what the client and the connection take less.
+    assert list(found) == ["max_rate"]
+    assert 70 < found["max_rate"] < 130
+    assert counts["tries"] == 8
+
+
 def test_audits_meet_requests_of_their_own_that_are_equal_on_both_sides(tmp_path: Path) -> None:
     texts = []
     for _ in range(2):

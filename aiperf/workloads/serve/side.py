@@ -17,6 +17,7 @@ import numpy as np
 from aiperf.workloads.contract import Context, Outcome
 from aiperf.workloads.serve import judge
 from aiperf.workloads.serve.client import Endpoint, Sent, send
+from aiperf.workloads.serve.search import RateSearch
 from aiperf.workloads.serve.server import Server
 from aiperf.workloads.serve.tiny import TINY, make_tiny
 from aiperf.workloads.serve.trace import Arrival, Segment, known_share, make_segments
@@ -25,6 +26,7 @@ _WARM_UPS = 2
 """Steps before the first turn: the first iteration and one more (``Workload.anew``)."""
 _AUDITED = 8
 """Requests of an audit, whose answers are compared with the other side's."""
+_PATIENCE = 2.0
 _WARMING = 8
 """Requests under way while a trace is run to warm a cache."""
 
@@ -38,6 +40,7 @@ class LoadedServer:
         _check(asked)
         self._segments = make_segments(asked.trace, count=asked.segments, seed=context.seed, load=asked.load)
         self._audit: Segment | None = None
+        self._search = RateSearch(self._segments[0].rate, asked.share) if asked.find else None
         self._steps = 0
         self._played: list[tuple[Segment, Sent]] = []
         self._since: list[tuple[Segment, Sent]] = []
@@ -94,18 +97,29 @@ class LoadedServer:
             return
         if segment is None:
             segment = self._segments[(self._steps - _WARM_UPS) % len(self._segments)]
+            segment = segment if self._search is None else segment.at_rate(self._search.next_rate())
             self._steps += 1
         sent = self._send(segment)
         self._text = _text_of(sent)
         if not audit:
             self._since.append((segment, sent))
+            if self._search is not None:
+                met = sum(judge.met(request, self._asked.slo) for request in sent.requests)
+                self._search.tries.append((segment.rate, met, len(sent.requests)))
+                return
         total = sum(len(each.arrivals) for each in self._segments)
         self._refuse_failed([each for _, each in (*self._played, *self._since)], self._asked.errors * total)
 
     def _send(self, segment: Segment, concurrency: int = 0) -> Sent:
         asked = self._asked
-        limit = concurrency or asked.concurrency
-        return send(segment.arrivals, self._endpoint, timeout=asked.timeout, concurrency=limit)
+        limit, timeout = concurrency or asked.concurrency, asked.timeout
+        if self._search is not None and "end_to_end" in asked.slo:
+            # Beyond its objective a request is missed: an overloaded server need not work it off.
+            timeout = min(timeout, _PATIENCE * asked.slo["end_to_end"])
+        sent = send(segment.arrivals, self._endpoint, timeout=timeout, concurrency=limit)
+        if not any(request.ok for request in sent.requests):
+            self._server.raise_if_ended()
+        return sent
 
     def _refuse_failed(self, sent: Sequence[Sent], allowed: float) -> None:
         if fault := judge.failure(sent, allowed=allowed):
@@ -141,9 +155,12 @@ class LoadedServer:
         """The metrics of what was sent since the last call."""
         since, self._since = self._since, []
         self._played += since
-        found = [judge.segment_values(segment, sent, self._asked.slo) for segment, sent in since]
-        names = dict.fromkeys(name for values in found for name in values)
-        return {name: float(np.mean([values[name] for values in found if name in values])) for name in names}
+        if self._search is not None:
+            found = self._search.estimate() if len(self._played) == len(self._segments) else None
+            return {"max_rate": found} if found else {}
+        each = [judge.segment_values(segment, sent, self._asked.slo) for segment, sent in since]
+        names = dict.fromkeys(name for values in each for name in values)
+        return {name: float(np.mean([values[name] for values in each if name in values])) for name in names}
 
     def latencies(self) -> list[float]:
         """End to end, of the requests that were sent since ``values`` was last asked."""
@@ -164,8 +181,11 @@ class LoadedServer:
     def counters(self) -> Mapping[str, float]:
         """Requests by what became of them, and what the server exports of its own counts."""
         now = self._server.counted()
+        tried = (
+            {} if self._search is None else {"tries": len(self._search.tries), "cliff": float(self._search.is_cliff)}
+        )
         exported = {name: now[name] - self._before.get(name, 0.0) for name in now}
-        return {**judge.counts(self._played, self._asked.slo), **exported}
+        return {**judge.counts(self._played, self._asked.slo), **tried, **exported}
 
     def outputs(self) -> Mapping[str, Any]:
         """The characters of the latest answers, a row a request, padded with zeros."""
@@ -213,5 +233,9 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError("segments and warmup must be 1 or more, concurrency and load not negative")
     if not 0 <= asked.errors < 1:
         raise ValueError(f"errors is {asked.errors:g}; write the share of requests that may fail, from 0 to below 1")
+    if asked.find and not asked.slo:
+        raise ValueError("find: max_rate needs objectives: write slo: {ttft: 500ms}, for instance")
+    if asked.find and not 0 < asked.share < 1:
+        raise ValueError(f"share is {asked.share:g}; write the share of requests that is to be good, e.g. 0.95")
     if asked.model == TINY and asked.url:
         raise ValueError(f"model {TINY} is made for a server that is started here: write server:")

@@ -54,6 +54,11 @@ class Segment:
         """Requests a second, as scheduled."""
         return len(self.arrivals) / self.seconds
 
+    def at_rate(self, rate: float) -> Segment:
+        """The same requests in the same pattern at another rate."""
+        factor = self.rate / rate
+        return Segment(tuple(replace(a, at=a.at * factor) for a in self.arrivals), self.seconds * factor)
+
 
 def make_segments(spec: Mapping[str, Any] | str, *, count: int, seed: int, load: float = 0.0) -> tuple[Segment, ...]:
     """The trace of ``spec``, keys of ``workload.Trace`` or a file, cut into ``count`` segments of as many requests.

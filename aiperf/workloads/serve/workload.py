@@ -19,6 +19,7 @@ METRICS = {
         "inter_token": ("s", "lower"),
         "end_to_end": ("s", "lower"),
         "queue": ("s", "lower"),
+        "max_rate": ("1/s", "higher"),
     }
 }
 """Workload -> what it gives besides times of steps: metric -> unit, and which is better."""
@@ -54,6 +55,8 @@ def load(
     model: str = "",
     slo: Objectives = {},  # noqa: B006 read from the source, never changed
     load: float = 0.0,
+    find: Literal["", "max_rate"] = "",
+    share: float = 0.95,
     segments: int = 10,
     warmup: int = 16,
     concurrency: int = 0,
@@ -76,6 +79,9 @@ def load(
     ``load``: requests a second in place of the trace's. ``model: tiny-random`` is a Llama of random weights, made on
     the spot. ``concurrency``: requests under way at most, as a client with so many connections has it; 0 is any.
     ``errors``: share of the requests that may fail; refusals (429, 503) only miss their objectives.
+
+    ``find: max_rate`` searches, from the trace's rate on, the highest one at which ``share`` of the requests meets all
+    of ``slo``: each turn is a try with as many requests as a segment has.
 
     goodput: requests within all of ``slo`` a second of the schedule; without ``slo`` those answered whole.
     """
