@@ -15,13 +15,12 @@ from aiperf.workloads.serve.trace import Segment
 OBJECTIVES = ("ttft", "inter_token", "end_to_end")
 """What objectives may be about."""
 _RATE_OFF = 0.02
-_SLACK_S = 0.005
-"""Of a segment's length: the first and the last request are as punctual as a process is woken up."""
 _CLIENT_BUSY = 0.8
 _TOKENS_OFF = 0.1
 _LATE_S = 0.02
 _LATE_SHARE = 0.05
 """Share of the requests that may leave later than ``_LATE_S`` after their time: a busy host's hiccup is no fault."""
+_FEWEST_LATE = 2
 _CACHE_MARGIN = 0.1
 """What a template puts before every prompt is in the cache, too."""
 
@@ -127,13 +126,13 @@ def _sending(played: Played, requests: Sequence[Request]) -> dict[str, str]:
     found = {}
     planned = sum(s.arrivals[-1].at - s.arrivals[0].at for s, _ in played if s.arrivals)
     took = sum(_span(sent) for _, sent in played)
-    if planned > 0 and abs(took - planned) > max(_RATE_OFF * planned, _SLACK_S * len(played)):
+    if planned > 0 and abs(took - planned) > max(_RATE_OFF * planned, _LATE_S * len(played)):
         rate = sum(len(s.arrivals) - 1 for s, _ in played)
         found["rate_off"] = (
             f"requests were sent at {rate / max(took, 1e-9):.3g}/s and not at {rate / planned:.3g}/s (2 % off at most)"
         )
     late = [_lateness(request) for request in requests if _lateness(request) > _LATE_S]
-    if len(late) > _LATE_SHARE * len(requests):
+    if len(late) > max(_FEWEST_LATE, _LATE_SHARE * len(requests)):
         found["sent_late"] = (
             f"{len(late)} of {len(requests)} requests were sent more than {1000 * _LATE_S:.0f} ms after their time, "
             f"the latest {1000 * max(late):.0f} ms: the client needs a CPU of its own"

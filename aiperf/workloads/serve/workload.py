@@ -85,7 +85,8 @@ def load(
 
     goodput: requests within all of ``slo`` a second of the schedule; without ``slo`` those answered whole.
     """
-    side = LoadedServer(context, SimpleNamespace(**{**locals(), "context": None}))
+    asked = SimpleNamespace(**locals())
+    side = LoadedServer(context, asked)
     return Workload(
         step=side.step,
         outputs=side.outputs,
