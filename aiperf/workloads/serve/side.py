@@ -27,6 +27,7 @@ _WARM_UPS = 2
 _AUDITED = 8
 """Requests of an audit, whose answers are compared with the other side's."""
 _PATIENCE = 2.0
+_SHARED = "the client had no CPU of its own: write needs: {cpus: 2}, or more"
 _WARMING = 8
 """Requests under way while a trace is run to warm a cache."""
 
@@ -176,7 +177,10 @@ class LoadedServer:
         self.facts["prefix_hit_rate"] = cached
         prompts = [arrival.prompt for segment, _ in self._played for arrival in segment.arrivals]
         at_most = 1.0 if self._asked.cache == "warm" else known_share(prompts)
-        return judge.faults(self._played, concurrency=self._asked.concurrency, found_cached=cached, at_most=at_most)
+        shared = {"client_busy": _SHARED} if self.facts["client_cpus"] == self.facts["server_cpus"] != [] else {}
+        return shared | judge.faults(
+            self._played, concurrency=self._asked.concurrency, found_cached=cached, at_most=at_most
+        )
 
     def counters(self) -> Mapping[str, float]:
         """Requests by what became of them, and what the server exports of its own counts."""
@@ -218,12 +222,8 @@ def _text_of(sent: Sent) -> Any:
 
 
 def _shared_out(cpus: list[int]) -> tuple[list[int], list[int]]:
-    """The client's CPU and the server's CPUs. Raises ValueError where the side has one and the host has more."""
-    if len(cpus) > 1:
-        return cpus[-1:], cpus[:-1]
-    if (os.cpu_count() or 1) > 1:
-        raise ValueError("the client needs a CPU beside the server's: write needs: {cpus: 2}, or more")
-    return cpus, cpus
+    """The client's CPU and the server's CPUs; both on the same one where there is no other."""
+    return (cpus[-1:], cpus[:-1]) if len(cpus) > 1 else (cpus, cpus)
 
 
 def _check(asked: SimpleNamespace) -> None:
