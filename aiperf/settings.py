@@ -84,5 +84,7 @@ class Settings:
     """Emit ranges even when no profiler is attached."""
     strict: bool = False
     """Whether what could not be checked, and has no reason, makes a verdict invalid."""
+    warmup_runs: int = 1
+    """Untimed runs of each program before a case's first pair; the last of them decides how its pairs are run."""
     energy_seconds: float = 0.0
     """Seconds for which each side of each pair runs alone under the energy counters; 0 leaves that phase out."""

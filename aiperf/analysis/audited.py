@@ -20,6 +20,8 @@ TYPICAL, LEAST, SURELY = 8.0, 2.0, 4.0
 runs was 3.3 (2.3 on the device clock), the largest smallest 2.5."""
 SHARE = 0.25
 """Of the base side's plain step, which the excess must be above: less cannot make a verdict."""
+OWN = 2.0
+"""Times the base side's own excess, which another side's must be above: what lengthens both audits is the host's."""
 FLOORS = {"wall_s": 20e-6, "device_s": 5e-6}
 """Field of Sample -> seconds that the excess must be above: what a first call in cold caches costs any step."""
 
@@ -32,24 +34,33 @@ def reuse_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
         return None
     used = valid(pairs)
     field = reading(used, case, metric=DEFAULT_METRIC).field if used else ""
-    times = [t for t in (_times(pair, side, case.sides[0].name, field) for pair in used) if t is not None]
+    base = case.sides[0].name
+    times = [t for t in (_times(pair, side, base, field) for pair in used) if t is not None]
     if len(times) < FEWEST_PAIRS:
         return None
-    ratios = [fresh / plain for fresh, plain, _ in times]
+    ratios = [fresh / plain for fresh, plain, _, _ in times]
     if min(ratios) <= (LEAST if statistics.median(ratios) > TYPICAL else SURELY):
         return None
-    fresh, plain, base = (statistics.median(column) for column in zip(*times, strict=True))
-    if fresh - plain <= max(FLOORS[field], SHARE * base):
+    fresh, plain, step, excess = (statistics.median(column) for column in zip(*times, strict=True))
+    if fresh - plain <= max(FLOORS[field], SHARE * step, OWN * excess if side != base else 0.0):
         return None
     return Note("audit_time", {"side": side, "fresh_s": fresh, "repeated_s": plain})
 
 
-def _times(pair: Pair, side: str, base: str, field: str) -> tuple[float, float, float] | None:
-    """Seconds per iteration in a pair: the shortest audit and the median of plain ones of ``side``, and that of
-    ``base``. What keeps a host busy lengthens some audits; reuse is missing in all of them."""
-    audits = [s for s in pair.samples if s.side == side and s.audit and getattr(s, field) is not None]
-    plain, against = (per_iteration(counted(pair.samples, name, field), field) for name in (side, base))
-    if not (audits and plain and against) or min(plain) <= 0:
+def _times(pair: Pair, side: str, base: str, field: str) -> tuple[float, float, float, float] | None:
+    """Seconds per iteration in a pair: the shortest audit and the median of plain ones of ``side``, that median of
+    ``base``, and how much longer the shortest audit of ``base`` took. What keeps a host busy lengthens some audits;
+    reuse is missing in all of them."""
+    own, other = _fresh_and_plain(pair, side, field), _fresh_and_plain(pair, base, field)
+    if own is None or own[0] is None or other is None:
         return None
-    own, other = (float(statistics.median(seconds)) for seconds in (plain, against))
-    return min(per_iteration(audits, field)), own, other
+    return own[0], own[1], other[1], max(0.0, other[0] - other[1]) if other[0] is not None else 0.0
+
+
+def _fresh_and_plain(pair: Pair, side: str, field: str) -> tuple[float | None, float] | None:
+    """The shortest audit (None without one) and the median of plain iterations; None where a time is missing or 0."""
+    audits = [s for s in pair.samples if s.side == side and s.audit and getattr(s, field) is not None]
+    plain = per_iteration(counted(pair, side, field), field)
+    if not plain or min(plain) <= 0:
+        return None
+    return min(per_iteration(audits, field), default=None), float(statistics.median(plain))

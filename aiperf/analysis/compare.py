@@ -104,5 +104,5 @@ def summarise(pairs: Sequence[Pair], side: str, *, how: MetricSource) -> Summary
 def _outliers(pairs: Sequence[Pair], side: str, *, how: MetricSource) -> Outliers:
     if not how.field:
         return NO_OUTLIERS
-    taken = [counted(p.samples, side, how.field) for p in pairs]
+    taken = [counted(p, side, how.field) for p in pairs]
     return sum((mark(per_iteration(s, how.field), [x.iterations for x in s]) for s in taken), NO_OUTLIERS)

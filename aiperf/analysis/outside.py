@@ -51,7 +51,7 @@ def phase_notes(pairs: Sequence[Pair], case: Case) -> Iterator[Note]:
     if case.is_command or not used:
         return
     base, step = case.sides[0].name, _step(used, case)
-    steps = statistics.median(sum(s.iterations for s in counted(pair.samples, base)) for pair in used)
+    steps = statistics.median(sum(s.iterations for s in counted(pair, base)) for pair in used)
     floors = {
         "set_up": max(SETUP_FLOOR_S, SHARE * step * steps),
         "prepare": max(PREPARE_FLOOR_S, SHARE * step),

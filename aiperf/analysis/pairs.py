@@ -15,6 +15,7 @@ from aiperf.analysis.energy import gross_joules
 from aiperf.analysis.metrics import LATENCIES, Metric, case_metrics, fewest_units
 from aiperf.errors import AiperfError
 from aiperf.records import Case, Note, Pair, Sample, SideRun, Statistic
+from aiperf.records.measured import CLOCKED
 
 
 class ComparisonError(AiperfError):
@@ -61,24 +62,15 @@ def reading(pairs: Sequence[Pair], case: Case, *, metric: str) -> MetricSource:
         return MetricSource(declared, "", case.measure.statistic, by_round=False)
     field = declared.readings[-1]
     if "device_s" in declared.readings and case_clock(case) == "device":
-        everywhere = all(counted(pair.samples, side, "device_s") for pair in pairs for side in pair.order)
+        everywhere = all(counted(pair, side, "device_s") for pair in pairs for side in pair.order)
         field = "device_s" if everywhere else field
     by_round = case.measure.statistic == "median" and field == "wall_s" and not case.measure.exclusive
     return MetricSource(declared, field, case.measure.statistic, by_round)
 
 
-def counted(samples: Sequence[Sample], side: str, field: str = "") -> tuple[Sample, ...]:
-    """Keep the samples of one side that statistics may use: audited iterations are left out.
-
-    A device-clocked launch also takes wall readings, without holding the stream back: those have no device time, and
-    the wall time of the others holds the hold. So each field takes its own kind of sample.
-    """
-    own = tuple(s for s in samples if s.side == side and not s.audit)
-    if field == "device_s":
-        return tuple(s for s in own if s.device_s is not None)
-    if field == "wall_s":
-        return tuple(s for s in own if s.device_s is None) or own
-    return own
+def counted(pair: Pair, side: str, field: str = "") -> tuple[Sample, ...]:
+    """The samples of one side that statistics of a field may use: no audits, and of each field its own kind."""
+    return pair.plain.get((side, field if field in CLOCKED else ""), ())
 
 
 def side_value(pair: Pair, side: str, *, how: MetricSource) -> float | None:
@@ -89,7 +81,7 @@ def side_value(pair: Pair, side: str, *, how: MetricSource) -> float | None:
     """
     if not how.field:
         return _launch_value(pair, side, how)
-    samples = counted(pair.samples, side, how.field)
+    samples = counted(pair, side, how.field)
     if not samples or any(getattr(s, how.field) is None for s in samples):
         return None
     if how.statistic == "median":
@@ -122,13 +114,13 @@ def _launch_value(pair: Pair, side: str, how: MetricSource) -> float | None:
         return run.peak_gpu_bytes if run else None
     if metric != "peak_memory":
         return None
-    peaks = [s.peak_bytes for s in counted(pair.samples, side)] + [run.peak_bytes if run else None]
+    peaks = [s.peak_bytes for s in counted(pair, side)] + [run.peak_bytes if run else None]
     return max((p for p in peaks if p is not None), default=None)
 
 
 def latencies(pair: Pair, side: str) -> list[float]:
     """How long each unit of work of a side took in a pair, seconds, in the order reported."""
-    return [seconds for sample in counted(pair.samples, side) for seconds in sample.latencies_s]
+    return [seconds for sample in counted(pair, side) for seconds in sample.latencies_s]
 
 
 def latency_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
@@ -247,6 +239,6 @@ def round_log_ratio(pair: Pair, *, side: str, against: str, field: str = "wall_s
 
 def _by_round(pair: Pair, side: str) -> dict[int, list[Sample]]:
     rounds: dict[int, list[Sample]] = {}
-    for sample in counted(pair.samples, side):
+    for sample in counted(pair, side):
         rounds.setdefault(sample.round, []).append(sample)
     return rounds

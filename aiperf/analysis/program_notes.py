@@ -46,7 +46,7 @@ def _sliced(runs: dict[str, list[SideRun]]) -> Note | None:
 
 
 def _cpu_times(side: str, pairs: Sequence[Pair]) -> list[float]:
-    samples = [sample for pair in pairs for sample in counted(pair.samples, side)]
+    samples = [sample for pair in pairs for sample in counted(pair, side)]
     return [s.user_s + s.system_s for s in samples if s.user_s is not None and s.system_s is not None]
 
 
@@ -83,7 +83,7 @@ def _first_slower(side: str, pairs: Sequence[Pair], runs: Sequence[SideRun], *, 
     first = _first_run(runs)
     if first is None:
         return None
-    walls = [sample.wall_s for pair in pairs for sample in counted(pair.samples, side)]
+    walls = [sample.wall_s for pair in pairs for sample in counted(pair, side)]
     times, least_s = (_ONE_SIDED, _LEAST_ONE_SIDED_S) if alone else (_TIMES, _LEAST_S)
     kinds = (
         ("cpu", first["cpu_s"], _cpu_times(side, pairs), times, least_s),

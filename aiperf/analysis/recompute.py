@@ -106,12 +106,12 @@ def conclude(
 
 
 def comparisons(case: Case) -> tuple[tuple[str, str], ...]:
-    """(side, against) of every comparison: each side with before, and with the previous one of a ladder."""
+    """(side, against) of every comparison: each side with the first, and with the previous one of a ladder."""
     names = [s.name for s in case.sides]
     found = []
     for number, name in enumerate(names[1:], start=1):
         found.append((name, names[0]))
-        if number > 1:
+        if number > 1 and not case.alternatives:
             found.append((name, names[number - 1]))
     return tuple(found)
 

@@ -72,11 +72,11 @@ class ComparisonFixture:
             refused = str(error)
         if refused:
             pytest.fail(refused, pytrace=False)
-        self.report(f"{came!r}"[len("<aiperf ") : -1], came.table if came.ok else "")
+        self.report(f"{came!r}"[len("<aiperf ") : -1], came.table)
         if came.verdict == "skipped":
             pytest.skip(came.reason)
         if not came.ok:
-            pytest.fail(f"{came.verdict}: {came.reason}\n\n{came.table}", pytrace=False)
+            pytest.fail(f"{came.verdict}: {came.reason}", pytrace=False)
         return came
 
     def __call__(
@@ -137,12 +137,11 @@ class ComparisonFixture:
 
     def _judge(self, outcome: GateOutcome) -> None:
         table = plain(page_lines(gate_view(outcome).page, width=120))
-        failed = outcome.exit in _FAILS
-        self.report("; ".join(map(_line, outcome.rows)) or outcome.sentence, "" if failed else table)
+        self.report("; ".join(map(_line, outcome.rows)) or outcome.sentence, table)
         if outcome.exit is Exit.INTERRUPTED:
             raise KeyboardInterrupt
-        if failed:
-            pytest.fail(f"{outcome.sentence}\n\n{table}", pytrace=False)
+        if outcome.exit in _FAILS:
+            pytest.fail(outcome.sentence, pytrace=False)
         if outcome.exit in (Exit.NO_BASELINE, Exit.SKIPPED):
             pytest.skip(next((row.sentence for row in outcome.rows if row.sentence), outcome.sentence))
 

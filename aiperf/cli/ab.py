@@ -1,12 +1,14 @@
-"""``aiperf ab``: two commands against each other, without a scenario file.
+"""``aiperf ab``: commands against the first of them, without a scenario file.
 
-What must not live here: measuring, and what makes a case of two commands.
+What must not live here: measuring, and what makes a case of commands.
 """
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Annotated
@@ -33,56 +35,85 @@ from aiperf.cli.options import (
     StrictOption,
     TimeoutOption,
     make_settings,
+    not_together,
     time_of,
     with_delta,
     with_format,
 )
 from aiperf.cli.program_metrics import with_metrics
+from aiperf.cli.resume import resume_lines, resumed_without
 from aiperf.errors import UserError, invalid_value
 from aiperf.host.read import read_host
 from aiperf.host.relevance import HostCheck
 from aiperf.plan.costs import load_prices
 from aiperf.recipes.ab import AskedMetrics, Programs, run_ab
-from aiperf.records import Invocation
+from aiperf.records import CaseRecord, Invocation
 from aiperf.report.layout.formats import OutputFormat
 from aiperf.report.live import choose_progress
 from aiperf.report.views.extra_columns import build_extras, chosen_columns
 from aiperf.settings import ENERGY_SECONDS, Settings
 from aiperf.store.read import open_run
 
-_Before = Annotated[
-    str,
-    typer.Option(
-        "--before", metavar="CMD", help="Command line of the baseline; run without a shell (for pipes: sh -c '...')."
+_Commands = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="CMD CMD ...",
+        show_default=False,
+        help="Command lines, each as one word; the others are compared with the first. No shell runs them.",
     ),
+]
+_Shell = Annotated[str, typer.Option("--shell", metavar="SHELL", help="Have a shell run each, e.g. sh or 'bash -e'.")]
+_Prepare = Annotated[
+    list[str],
+    typer.Option(
+        "--prepare", metavar="LINE", help="Shell line to run before each run, untimed: once for all, or once for each."
+    ),
+]
+_Warmup = Annotated[
+    int, typer.Option("--warmup", min=1, metavar="N", help="Untimed runs of each before the first pair.")
+]
+_EnvBefore = Annotated[
+    list[str], typer.Option("--env-before", metavar="NAME=VALUE", help="Variable of the first; repeatable.")
+]
+_EnvAfter = Annotated[
+    list[str], typer.Option("--env-after", metavar="NAME=VALUE", help="Variable of all others; repeatable.")
 ]
 _Slice = Annotated[
     str,
     typer.Option("--slice", help="auto: alternate time slices of compute-only programs; off: one program at a time."),
 ]
 _Gpus = Annotated[
-    int, typer.Option("--gpus", min=0, metavar="N", help="Number of GPUs that both use; their energy is measured.")
+    int, typer.Option("--gpus", min=0, metavar="N", help="Number of GPUs that each uses; their energy is measured.")
 ]
-_Budget = Annotated[str, typer.Option("--budget", help="Time to spend, e.g. 60s; the first look is always completed.")]
+_Budget = Annotated[
+    str,
+    typer.Option(
+        "--budget", help="Time to spend, e.g. 60s (40s a program by default); the first look is always completed."
+    ),
+]
+_PROGRAM_SECONDS = 40
+_Delta = Annotated[float | None, typer.Option("--delta", help="Smallest relative difference that matters, e.g. 0.02.")]
+_SameOutput = Annotated[bool, typer.Option("--same-output", help="Require that all print the same bytes.")]
 
 
 @with_format()
 @with_ci_files
 @with_metrics
+@resumed_without("commands")
 def ab(
     form: OutputFormat,
-    before: _Before,
-    after: Annotated[str, typer.Option("--after", metavar="CMD", help="Command line of the candidate.")],
-    env_before: Annotated[list[str], typer.Option("--env-before", metavar="NAME=VALUE")] = [],  # noqa: B006
-    env_after: Annotated[list[str], typer.Option("--env-after", metavar="NAME=VALUE")] = [],  # noqa: B006
+    commands: _Commands = None,
+    env_before: _EnvBefore = [],  # noqa: B006 - typer reads the default and never changes it
+    env_after: _EnvAfter = [],  # noqa: B006
+    shell: _Shell = "",
+    prepare: _Prepare = [],  # noqa: B006
+    warmup: _Warmup = 1,
     slice_: _Slice = "auto",
-    same_output: Annotated[bool, typer.Option("--same-output", help="Require that both print the same bytes.")] = False,
+    same_output: _SameOutput = False,
     gpus: _Gpus = 0,
     asked: AskedMetrics = AskedMetrics(),  # noqa: B008
-    delta: Annotated[
-        float | None, typer.Option("--delta", help="Smallest relative difference that matters, e.g. 0.02.")
-    ] = None,
-    budget: _Budget = "80s",
+    delta: _Delta = None,
+    budget: _Budget = "",
     precision: PrecisionOption = "standard",
     seed: SeedOption = 0,
     results: ResultsOption = DEFAULT_RESULTS,
@@ -96,19 +127,20 @@ def ab(
     cost: CostOption = "",
     ci_files: CiPaths = MappingProxyType({}),
 ) -> None:
-    """Compare two programs in about a minute: wall, user and system time, and peak memory."""
+    """Compare programs with the first of them: wall, user and system time, and peak memory; two in about a minute."""
     with with_ci_errors("aiperf ab", ci_files):
-        wanted = chosen_columns(columns, cost=cost)
+        wanted = _columns(columns, cost=cost, prepared=bool(prepare))
         prices = load_prices(cost) if cost else None
         settings = make_settings(
             precision=precision, results=results, seed=seed, pin=pin, timeout=timeout, slicing=_slicing(slice_)
         )
-        settings = _adjusted(settings, delta=delta, budget=budget, energy="energy" in wanted)
-        settings = replace(settings, strict=bool(strict))
-        programs = Programs(before, after, env_before, env_after, same_output=same_output, gpus=gpus, asked=asked)
+        given = tuple(commands or ())
+        seconds = time_of("--budget", budget) if budget else _PROGRAM_SECONDS * max(2.0, len(given))
+        settings = replace(settings, strict=bool(strict), warmup_runs=warmup)
+        settings = _adjusted(settings, delta=delta, seconds=seconds, energy="energy" in wanted)
         began = time.monotonic()
         outcome = run_ab(
-            programs,
+            Programs(given, env_before, env_after, shell, prepare, same_output=same_output, gpus=gpus, asked=asked),
             host=read_host(),
             settings=settings,
             progress=choose_progress(quiet=quiet),
@@ -122,16 +154,29 @@ def ab(
         form=form,
         seconds=time.monotonic() - began,
         every_metric=True,
-        footer=[str(outcome.folder)],
+        footer=[*_legend(outcome.records), *resume_lines(outcome, "ab", form, results), str(outcome.folder)],
         paths=ci_files,
         extras=build_extras(outcome.records, wanted, prices=prices, pairs_of=lambda record: record.pairs),
     )
     raise typer.Exit(int(outcome.exit))
 
 
-def _adjusted(settings: Settings, *, delta: float | None, budget: str, energy: bool) -> Settings:
+def _columns(columns: str, *, cost: str, prepared: bool) -> tuple[str, ...]:
+    wanted = chosen_columns(columns, cost=cost)
+    if prepared and "energy" in wanted:
+        raise not_together("--prepare", "--columns energy")
+    return wanted
+
+
+def _legend(records: Sequence[CaseRecord]) -> list[str]:
+    """What the names of more than two programs stand for."""
+    sides = records[0].case.sides if records else ()
+    return [f"{side.name}: {shlex.join(side.command)}" for side in sides] if len(sides) > 2 else []
+
+
+def _adjusted(settings: Settings, *, delta: float | None, seconds: float, energy: bool) -> Settings:
     settings = with_delta(settings, delta)
-    precision = replace(settings.precision, case_seconds=time_of("--budget", budget))
+    precision = replace(settings.precision, case_seconds=seconds)
     return replace(settings, precision=precision, energy_seconds=ENERGY_SECONDS if energy else 0.0)
 
 

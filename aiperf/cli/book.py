@@ -13,8 +13,7 @@ import typer
 
 from aiperf.analysis.book import answer_rows, missing, unknown_rows, unmeasured, waiting
 from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, with_format
-from aiperf.cli.output import refuse_page_in, write_page
-from aiperf.errors import usage
+from aiperf.cli.output import HtmlOption, refuse_page_in, write_page
 from aiperf.host.fingerprint import fingerprint
 from aiperf.host.read import read_host
 from aiperf.plan.book import load_book
@@ -37,7 +36,7 @@ def book(
     every: Annotated[
         bool, typer.Option("--all", help="Every row of every chapter, and not the summary alone.")
     ] = False,
-    html: Annotated[bool, typer.Option("--html", help="Write a self-contained HTML page instead.")] = False,
+    html: HtmlOption = False,
     output: Annotated[
         str,
         typer.Option("--output", metavar="PATH", help="File of the page; default: book.html in the results folder."),
@@ -50,9 +49,7 @@ def book(
     several sides (a sweep), by the best of them; if it names none, by the last side. Rows about memory, accuracy or a
     reading are not judged by time.
     """
-    refuse_page_in(form, html=html)
-    if output and not html:
-        raise usage("needs --html.", "Add --html.", where="--output")
+    refuse_page_in(form, html=html, output=output)
     rows, host = load_book(chapters), read_host()
     asked = tuple(dict.fromkeys(row.chapter for row in rows)) if chapters else ()
     # Whether a row has a scenario is known without asking what the scenario needs.

@@ -57,6 +57,8 @@ def calibrate(
     settings = make_settings(precision=precision, results=results, seed=seed, pin=pin)
     host, note = read_host(), progress_note(quiet)
     plan = make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=axis_values(only))
+    for line in plan.notes:
+        print(line, file=sys.stderr)
     for skip in plan.skips:
         print(f"{skip.case.id} skipped: {skip.reason}", file=sys.stderr)
     if not plan.cases:

@@ -12,8 +12,10 @@ import typer
 
 from aiperf.analysis.across import hold_runs
 from aiperf.cli.options import DEFAULT_RESULTS, EveryMetricOption, ResultsOption, with_format
+from aiperf.cli.output import HtmlOption, refuse_page_in, write_page
 from aiperf.errors import Exit, usage
 from aiperf.host.calibration import load_calibration
+from aiperf.report.html.listing_page import compare_html
 from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.views.compare_rows import compare_rows
 from aiperf.report.views.compare_table import compare_view
@@ -29,8 +31,13 @@ def compare(
     force: Annotated[
         bool, typer.Option("--force", help="Compare even if the host or scenario differs; each figure is then marked.")
     ] = False,
+    html: HtmlOption = False,
+    output: Annotated[
+        str, typer.Option("--output", metavar="PATH", help="File of the page; default: compare.html in the results.")
+    ] = "",
 ) -> None:
     """Compare stored runs with the first one: their environments, then every case."""
+    refuse_page_in(form, html=html, output=output)
     stored = _open(runs, results)
     read = [run.read_cases() for run in stored]
     calibrations = {run.record.host_id: load_calibration(run.record.host_id) for run in stored if run.record.host_id}
@@ -39,7 +46,12 @@ def compare(
     )
     warnings = [damaged.sentence for _, found in read for damaged in found]
     rows = compare_rows(across)
-    print_in(form, compare_view(across, rows, every_metric=every_metric, warnings=warnings), warnings=warnings)
+    if html:
+        path = Path(output) if output else results / "compare.html"
+        page = compare_html(across, rows, every_metric=every_metric, warnings=warnings)
+        write_page(path, page, form, warnings=warnings)
+    else:
+        print_in(form, compare_view(across, rows, every_metric=every_metric, warnings=warnings), warnings=warnings)
     if not across.comparable:
         raise typer.Exit(int(Exit.NO_BASELINE))
 

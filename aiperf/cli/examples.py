@@ -13,8 +13,9 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("run --resume latest", "go on where a run stopped"),
     ),
     "ab": (
-        ('ab --before "python old.py" --after "python new.py"', "two programs"),
-        ("ab --before ./old --after ./new --junit ab.xml", "with a report for a CI system"),
+        ('ab "python old.py" "python new.py"', "two programs"),
+        ('ab "sort -n big.txt" "sort -g big.txt" "sort -h big.txt"', "three, the others against the first"),
+        ("ab --shell sh 'grep -c a f | cat' 'grep -o a f | wc -l' --prepare 'rm -f out'", "lines for a shell"),
     ),
     "list": (
         ("list", "all scenarios"),
@@ -43,7 +44,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ('gate --promote latest --baseline base.json --why "new hardware"', "store a baseline"),
     ),
     "comment": (("comment gate.md", "what --summary wrote, on this CI job's request"),),
-    "history": (("history random-vs-sequential-read", "its trend over the stored runs"),),
+    "history": (
+        ("history random-vs-sequential-read", "its trend over the stored runs"),
+        ("history random-vs-sequential-read --html", "the same as a page with charts"),
+    ),
     "query": (
         ('query "SELECT scenario, ratio, verdict FROM comparisons"', "any question about the stored runs"),
         ("query --schema", "the tables and their columns"),

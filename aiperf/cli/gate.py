@@ -184,6 +184,8 @@ def _gate(
         raise usage("there is no scenario to gate.", "Name scenarios, or list them under scenarios: in a gate's file.")
     host = read_host()
     plan = make_plan(load_scenarios(find_scenarios(chosen)), host, settings, only=only)
+    for line in plan.notes:
+        print(line, file=sys.stderr)
     return Gate(
         config,
         plan,

@@ -14,10 +14,13 @@ import typer
 
 from aiperf.analysis.trend import Series, all_series, latest_hosts, metrics_of
 from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, with_format
+from aiperf.cli.output import HtmlOption, refuse_page_in, write_page
 from aiperf.errors import UserError, usage
 from aiperf.records import CaseRecord, RunRecord
+from aiperf.report.html.listing_page import history_html
 from aiperf.report.layout.formats import OutputFormat, print_in
-from aiperf.report.views.history_table import can_draw, history_view
+from aiperf.report.views.history_table import history_view
+from aiperf.report.views.sparks import can_draw
 from aiperf.scenario.wording import allowed, nearest
 from aiperf.store.history import entries
 
@@ -35,8 +38,14 @@ def history(
     all_hosts: Annotated[
         bool, typer.Option("--all-hosts", help="Show every host, each by itself; default: the host of the newest run.")
     ] = False,
+    html: HtmlOption = False,
+    output: Annotated[
+        str,
+        typer.Option("--output", metavar="PATH", help="File of the page; default: history.html in the results."),
+    ] = "",
 ) -> None:
     """Show the trend of a scenario over stored runs, with its change points and what changed there."""
+    refuse_page_in(form, html=html, output=output)
     stored = entries(results, scenario=name)
     taken = [(entry.run, entry.record) for entry in stored.entries]
     if not taken:
@@ -51,6 +60,11 @@ def history(
     shown = _of_host(found, host) if host else found if all_hosts else latest_hosts(found)
     hidden = [] if host else [series for series in found if series not in shown]
     warnings = [damaged.sentence for damaged in stored.damaged]
+    if html:
+        path = Path(output) if output else results / "history.html"
+        page = history_html(case or name, shown, hidden=hidden, warnings=warnings)
+        write_page(path, page, form, warnings=warnings)
+        return
     view = history_view(shown, hidden=hidden, warnings=warnings, ascii_only=not can_draw(sys.stdout.encoding))
     print_in(form, view, warnings=warnings)
 

@@ -37,7 +37,7 @@ class _Entry(NamedTuple):
 
 COMMANDS = {
     "run": _Entry("run", "run", "Run scenarios by name, tag, path or glob; print the comparison table."),
-    "ab": _Entry("ab", "ab", "Compare two programs: wall, user and system time, and peak memory."),
+    "ab": _Entry("ab", "ab", "Compare programs: wall, user and system time, and peak memory."),
     "list": _Entry("list", "list_command", "List scenarios, suites, workloads or counters."),
     "show": _Entry("show", "show", "Explain a scenario with its latest measurement, a workload, or a verdict."),
     "new": _Entry("new", "new", "Create a small working scenario and its two functions to edit."),
@@ -58,6 +58,9 @@ COMMANDS = {
 }
 
 
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+
 class _Commands(typer.core.TyperGroup):
     """Subcommands by name, imported on use."""
 
@@ -70,7 +73,7 @@ class _Commands(typer.core.TyperGroup):
         entry = COMMANDS[cmd_name]
         single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         function = getattr(importlib.import_module(f"aiperf.cli.{entry.module}"), entry.function)
-        single.command(cmd_name, epilog=help_epilog(cmd_name))(function)
+        single.command(cmd_name, epilog=help_epilog(cmd_name), context_settings=_HELP)(function)
         command = typer.main.get_command(single)
         _set_defaults(ctx, cmd_name, command)
         return command
@@ -94,6 +97,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings=_HELP,
     help="Is the after really better than the before, by how much, and how sure are we? "
     "Measures before/after pairs interleaved and checked, with an interval and a verdict.",
     epilog="Exit codes: 0 fine, 1 confirmed regression (gate), 2 usage or scenario error, 3 inconclusive where the "

@@ -40,7 +40,10 @@ BudgetOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Random seed of orders, inputs and offsets (recorded).")]
 OnlyOption = Annotated[
-    list[str], typer.Option("--only", metavar="AXIS=VALUE", help="Only cases with this axis value; repeatable.")
+    list[str],
+    typer.Option(
+        "--only", metavar="AXIS=VALUE", help="Of scenarios with this axis only cases of this value; repeatable."
+    ),
 ]
 ShardOption = Annotated[
     str, typer.Option("--shard", metavar="I/N", help="Run part I of N of the plan, e.g. one part per GPU or host.")
@@ -71,7 +74,7 @@ CostOption = Annotated[
     str, typer.Option("--cost", metavar="FILE", help="YAML file of prices, like configs/cost/example.yaml.")
 ]
 ResumeOption = Annotated[
-    str, typer.Option("--resume", metavar="RUN|latest", help="Continue this run; finished cases are kept.")
+    str, typer.Option("--resume", metavar="RUN|latest", help="Continue this run; alone: as it was begun.")
 ]
 TimeoutOption = Annotated[str, typer.Option("--timeout", help="Timeout of each phase of a worker, e.g. 2min.")]
 

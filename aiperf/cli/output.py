@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -32,6 +33,8 @@ from aiperf.settings import Settings
 from aiperf.store.export import profile_cells
 from aiperf.store.tables.profiled import PROFILE_ROWS
 from aiperf.store.write import write_whole
+
+HtmlOption = Annotated[bool, typer.Option("--html", help="Write a self-contained HTML page instead.")]
 
 
 def print_run(
@@ -92,8 +95,11 @@ def case_view(run: RunRecord, record: CaseRecord, *, profile: Profile | None) ->
     )
 
 
-def write_page(path: Path, page: str, form: OutputFormat, *, fresh: bool = False) -> None:
-    """Write a page and print its path; ``fresh`` makes its folder where there is none yet. Raises UserError."""
+def write_page(path: Path, page: str, form: OutputFormat, *, fresh: bool = False, warnings: Sequence[str] = ()) -> None:
+    """Write a page and print its path, ``warnings`` to stderr; ``fresh`` makes its folder where there is none yet.
+
+    Raises UserError.
+    """
     try:
         if fresh:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,9 +108,16 @@ def write_page(path: Path, page: str, form: OutputFormat, *, fresh: bool = False
     except OSError as error:
         raise usage(f"the page cannot be written ({error.strerror}).", "Give another --output.", str(path)) from None
     sys.stdout.write(f"{json.dumps({'html': str(path)})}\n" if form is OutputFormat.json else f"{path}\n")
+    for warning in warnings:
+        print(warning, file=sys.stderr)
 
 
-def refuse_page_in(form: OutputFormat, *, html: bool) -> None:
-    """Refuse ``--html`` with a format that its answer, the path of the page, has not. Raises UserError."""
+def refuse_page_in(form: OutputFormat, *, html: bool, output: str = "") -> None:
+    """Refuse ``--html`` with a format that its answer, the path of the page, has not, and a file without a page.
+
+    Raises UserError.
+    """
+    if output and not html:
+        raise usage("needs --html.", "Add --html.", where="--output")
     if html and form not in (OutputFormat.table, OutputFormat.json):
         raise not_together("--html", f"--format {form}")

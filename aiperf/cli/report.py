@@ -23,7 +23,7 @@ from aiperf.cli.options import (
     not_together,
     with_format,
 )
-from aiperf.cli.output import print_profiles, print_run, refuse_page_in, write_page
+from aiperf.cli.output import HtmlOption, print_profiles, print_run, refuse_page_in, write_page
 from aiperf.errors import Exit, usage
 from aiperf.plan.costs import load_prices
 from aiperf.records import CaseRecord, Pair
@@ -44,7 +44,6 @@ _Recompute = Annotated[
 _WithProfiles = Annotated[
     bool, typer.Option("--profiles", help="Add profiler results below the table; csv and json print only these.")
 ]
-_Html = Annotated[bool, typer.Option("--html", help="Write a self-contained HTML page instead.")]
 _Output = Annotated[
     str, typer.Option("--output", metavar="PATH", help="File of the page; default: in the run's folder.")
 ]
@@ -66,7 +65,7 @@ def report(
     with_profiles: _WithProfiles = False,
     columns: ColumnsOption = "",
     cost: CostOption = "",
-    html: _Html = False,
+    html: HtmlOption = False,
     output: _Output = "",
     cases: _Cases = None,
 ) -> None:
@@ -86,9 +85,7 @@ def report(
         warnings += differing
     if html:
         path, page = _page(stored, records, output=output, cases=cases or (), warnings=warnings, profiles=profiles)
-        write_page(path, page, form)
-        for warning in warnings:
-            print(warning, file=sys.stderr)
+        write_page(path, page, form, warnings=warnings)
     elif with_profiles and form in (OutputFormat.csv, OutputFormat.json):
         print_profiles(profiles, form)
         for warning in warnings:

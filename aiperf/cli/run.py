@@ -48,6 +48,7 @@ from aiperf.cli.options import (
     with_format,
 )
 from aiperf.cli.output import print_plan
+from aiperf.cli.resume import resume_lines, resumed_without
 from aiperf.errors import Exit
 from aiperf.host.facts import HostFacts
 from aiperf.host.read import read_host
@@ -81,6 +82,7 @@ _Profilers = Annotated[
 
 @with_format()
 @with_ci_files
+@resumed_without("selectors", "suite")
 def run(
     form: OutputFormat,
     selectors: _Selectors = [],  # noqa: B006
@@ -139,6 +141,7 @@ def run(
         every_metric=every_metric,
         footer=[
             *troubles,
+            *resume_lines(outcome, "run", form, results),
             f"{outcome.folder} · {in_results('aiperf report', results)} · "
             f"{in_results('aiperf show latest CASE', results)} explains a verdict",
         ],
@@ -200,6 +203,8 @@ def _asked(
         print(line, file=sys.stderr)
     plan = plan_selected(selectors, suite, host, settings, only=axis_values(only))
     plan = plan.shard(*shard_of(shard)) if shard else plan
+    for line in plan.notes:
+        print(line, file=sys.stderr)
     earlier = open_run(resume, results=settings.results) if resume else None
     return _Asked(plan, host, settings, request, earlier)
 

@@ -97,6 +97,20 @@ class _Scene:
         except (StartError, LauncherLost) as error:
             raise _Stop(Failure(side.name, "start", "error", str(error))) from error
 
+    def prepare(self, side: Side, index: int) -> None:
+        """Run to its end what a side has to be prepared by before each of its runs."""
+        if not side.prepare:
+            return
+        env = program_environment(side.env, seed=run_seed(self.seed, side.name, "prepare", index))
+        folder = Path(side.folder) if side.folder else None
+        try:
+            with self.launchers[side.name].start(side.prepare, env=env, cwd=folder) as child:
+                while (ended := child.wait(_LOOK_S)) is None:
+                    _judge(self, "prepare", side.name, child, None)
+        except (StartError, LauncherLost) as error:
+            raise _Stop(Failure(side.name, "prepare", "error", str(error))) from error
+        _judge(self, "prepare", side.name, child, ended)
+
     def records(self, side: Side, index: int, phase: str) -> Path:
         """Folder for what is recorded inside the processes of a run, whose name says nothing to them."""
         return self.folder / f"{run_seed(self.seed, side.name, f'records of {phase}', index):x}"
@@ -129,7 +143,7 @@ def plan_commands(
 ) -> CommandPlan | Failure:
     """Run each side's program alone, untimed (this also warms the file caches), and choose how pairs are run.
 
-    A side that read from disk runs a second time, because the first reading may only have filled the cache.
+    A side that read from disk runs once more, because its reading may only have filled the cache.
     Raises KeyboardInterrupt when cancelled, LaunchSkipped where this host cannot look into programs as the case asks.
     """
     resolved = {side.name: resolve(side) for side in case.sides}
@@ -214,8 +228,10 @@ def measure_command_pair(
 
 
 def _trial(side: Side, scene: _Scene) -> Trial:
-    trial = _one_trial(side, scene, 0)
-    return replace(_one_trial(side, scene, 1), first=trial) if trial.io_bytes > IO_BYTES else trial
+    trials = [_one_trial(side, scene, index) for index in range(max(1, scene.settings.warmup_runs))]
+    if trials[-1].io_bytes > IO_BYTES:
+        trials.append(_one_trial(side, scene, len(trials)))
+    return replace(trials[-1], first=trials[0]) if len(trials) > 1 else trials[0]
 
 
 def _one_trial(side: Side, scene: _Scene, index: int) -> Trial:
@@ -230,6 +246,7 @@ def _one_trial(side: Side, scene: _Scene, index: int) -> Trial:
         io_bytes=run.ended.read_bytes + run.ended.written_bytes,
         gpu=seen.gpu,
         peak_bytes=run.ended.peak_bytes,
+        prepared=bool(side.prepare),
     )
 
 
@@ -253,6 +270,7 @@ def _queued(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[Run]
 
 def _alone(side: Side, scene: _Scene, index: int, *, phase: str = "measure", seen: _Seen | None = None) -> Run:
     """Run a side's program once with nothing of ours beside it."""
+    scene.prepare(side, index)
     scene.mark(side.name if phase == "measure" else f"{phase} of {side.name}")
     listener = _Listener(scene, side)
     with scene.start(side, index, phase=phase) as child, _kept_launcher(side.name, phase):

@@ -36,8 +36,10 @@ class Trial:
     peak_bytes: int | None = None
     own_clock: bool = False
     """It is asked for a number that it may take by its own clock."""
+    prepared: bool = False
+    """Something else has to run before each of its runs."""
     first: Trial | None = None
-    """The run before this one, where that only filled the file caches."""
+    """The first of several runs, of which this is the last."""
 
     @property
     def cpu_s(self) -> float:
@@ -52,6 +54,8 @@ class Trial:
     @property
     def obstacle(self) -> str:
         """Why this program must not be sliced; empty when it only computes on one core."""
+        if self.prepared:
+            return f"{self.side} is prepared before each run"
         if self.own_clock:
             return f"{self.side} gives a metric of its own, which sleep would change"
         if self.gpu:

@@ -5,11 +5,11 @@ What must not live here: starting anything, printing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aiperf.errors import usage
+from aiperf.errors import Fault, UserError, usage
 from aiperf.host.facts import HostFacts
 from aiperf.plan.cases import expand
 from aiperf.plan.needs import unmet
@@ -17,6 +17,8 @@ from aiperf.protocol.libraries import EXTRAS
 from aiperf.records import Case, Needs, Skip
 from aiperf.scenario.imports import imported_libraries
 from aiperf.scenario.model import Scenario
+from aiperf.scenario.text import axis_text
+from aiperf.scenario.wording import allowed, nearest
 from aiperf.settings import Precision, Settings
 
 START_SECONDS = {"command": 0.1, "cpu": 2.0, "gpu": 6.0}
@@ -24,6 +26,8 @@ START_SECONDS = {"command": 0.1, "cpu": 2.0, "gpu": 6.0}
 ``--dry-run`` rests on it; nothing is measured with it."""
 _LEAST_WARMUP_SHARE = 0.1
 _CHECK_SECONDS = 0.5
+_NAMED = 4
+"""As many scenarios as a note names."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class Plan:
 
     cases: tuple[Case, ...]
     skips: tuple[Skip, ...]
+    notes: tuple[str, ...] = ()
+    """What somebody who asked for some of the cases has to know."""
 
     def shard(self, number: int, count: int) -> Plan:
         """Part ``number`` (from 1) of ``count``, by turns, so that neighbours, which take alike, are dealt out.
@@ -46,7 +52,64 @@ class Plan:
         return Plan(
             tuple(case for case in self.cases if case.id in mine),
             tuple(skip for skip in self.skips if skip.case.id in mine),
+            self.notes,
         )
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """What ``--only`` leaves of several scenarios."""
+
+    values: Mapping[str, Mapping[str, str]]
+    """Scenario -> the axis values that its cases are kept by; without those of which no case is left."""
+    notes: tuple[str, ...] = ()
+    """Which scenarios are kept whole, or left out."""
+
+
+def narrow(scenarios: Sequence[Scenario], host: HostFacts, only: Mapping[str, str]) -> Narrowed:
+    """Apply axis values to scenarios that need not have the same axes: one without the axis keeps all its cases, one
+    whose axis lacks the value is left out. Raises UserError for an axis or a value that none of them has.
+    """
+    if len(scenarios) < 2 or not only:
+        return Narrowed({scenario.name: only for scenario in scenarios})
+    axes = {scenario.name: _axis_texts(host_cases(scenario, host)) for scenario in scenarios}
+    faults, notes = [], []
+    for axis, text in only.items():
+        having = {name: own[axis] for name, own in axes.items() if axis in own}
+        values = dict.fromkeys(value for own in having.values() for value in own)
+        if not having:
+            every = sorted({own for found in axes.values() for own in found})
+            hint = nearest(axis, every) or f"Their axes: {allowed(every) or 'none'}."
+            faults.append(Fault("--only", f"none of the {len(axes)} scenarios has an axis {axis}.", hint))
+        elif axis_text(text) not in values:
+            what = (
+                f"none of the {len(axes)} scenarios has a case with {axis}={text}; allowed: {allowed(sorted(values))}."
+            )
+            faults.append(Fault("--only", what))
+        lacking = [name for name, own in having.items() if axis_text(text) not in own]
+        notes += _said(f"--only {axis}={text}: kept whole, without that axis", [n for n in axes if n not in having])
+        notes += _said(f"--only {axis}={text}: left out, without that value", lacking)
+        axes = {name: own for name, own in axes.items() if name not in lacking}
+    if not axes and not faults:
+        faults.append(Fault("--only", "no scenario has all of these values.", "Leave one of them out."))
+    if faults:
+        raise UserError(faults)
+    return Narrowed({name: {k: v for k, v in only.items() if k in own} for name, own in axes.items()}, tuple(notes))
+
+
+def _axis_texts(cases: Sequence[Case]) -> dict[str, set[str]]:
+    """Axis -> its values as they are typed."""
+    found: dict[str, set[str]] = {}
+    for case in cases:
+        for axis, value in case.axes.items():
+            found.setdefault(axis, set()).add(axis_text(value))
+    return found
+
+
+def _said(what: str, names: Sequence[str]) -> list[str]:
+    """A note that names a few and counts the others."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return [f"{what}: {', '.join(names[:_NAMED])}{more}"] if names else []
 
 
 def make_plan(
@@ -54,9 +117,11 @@ def make_plan(
 ) -> Plan:
     """Expand every scenario for this host and part what can run from what must be skipped.
 
-    ``only`` keeps the cases with these axis values. Raises UserError for axes that a scenario does not have, and when
-    two scenarios share a name.
+    ``only`` keeps the cases with these axis values, as ``narrow`` does. Raises UserError for axes that no scenario has,
+    and when two scenarios share a name.
     """
+    scenarios = list(scenarios)
+    narrowed = narrow(scenarios, host, only or {})
     cases: list[Case] = []
     skips: list[Skip] = []
     seen: dict[str, Path] = {}
@@ -64,7 +129,9 @@ def make_plan(
         if seen.setdefault(scenario.name, scenario.path) != scenario.path:
             what = f"two scenarios are called {scenario.name}: {seen[scenario.name]} and {scenario.path}."
             raise usage(what, "Rename one: records carry the name.")
-        for case in host_cases(scenario, host, only=only):
+        if scenario.name not in narrowed.values:
+            continue
+        for case in host_cases(scenario, host, only=narrowed.values[scenario.name]):
             needs = with_imports(case, host)
             found = unmet(needs, host, ranks=gang(case), folder=settings.results)
             if found:
@@ -72,7 +139,7 @@ def make_plan(
                 skips.append(Skip(case, reasons, fixes))
             else:
                 cases.append(case)
-    return Plan(tuple(cases), tuple(skips))
+    return Plan(tuple(cases), tuple(skips), narrowed.notes)
 
 
 def host_cases(scenario: Scenario, host: HostFacts, *, only: Mapping[str, str] | None = None) -> list[Case]:

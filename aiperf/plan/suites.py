@@ -17,7 +17,7 @@ from aiperf.paths import config_file, config_names
 from aiperf.plan.book import APPENDIX, WEIGHTS, chapters, load_book
 from aiperf.plan.cases import expand
 from aiperf.plan.cited import citing
-from aiperf.plan.plan import Plan, host_cases, make_plan
+from aiperf.plan.plan import Plan, host_cases, make_plan, narrow
 from aiperf.records import Case
 from aiperf.scenario.document import KeyPath, read_document
 from aiperf.scenario.find import Listing, find_scenarios, list_scenarios
@@ -107,12 +107,15 @@ def plan_suite(suite: Suite, host: HostFacts, settings: Settings, *, only: Mappi
     loaded = load_scenarios(members(suite))
     if unknown := [name for name in suite.only if name not in {s.name for s in loaded}]:
         raise usage(f"suite {suite.name}: only names {unknown[0]}, which is not in it.", "Take it out, or add it.")
+    narrowed = narrow(loaded, host, only or {})
     plans = []
     for scenario in loaded:
-        kept = {**suite.only.get(scenario.name, {}), **(only or {})}
+        if scenario.name not in narrowed.values:
+            continue
+        kept = {**suite.only.get(scenario.name, {}), **narrowed.values[scenario.name]}
         whole = make_plan([scenario], host, settings, only=kept)
         plans.append(_first(whole, host_cases(scenario, host, only=kept)) if suite.cases == FIRST else whole)
-    return Plan(tuple(c for p in plans for c in p.cases), tuple(s for p in plans for s in p.skips))
+    return Plan(tuple(c for p in plans for c in p.cases), tuple(s for p in plans for s in p.skips), narrowed.notes)
 
 
 def _first(plan: Plan, cases: Sequence[Case]) -> Plan:
@@ -136,7 +139,7 @@ def plan_selected(
     if suite is not None:
         return plan_suite(suite, host, settings, only=only)
     if not selectors:
-        advice = "Name scenarios, tags or files, or a suite: --suite cpu; with --resume, what that run was begun with."
+        advice = "Name scenarios, tags or files, or a suite: --suite cpu."
         raise usage("no scenario given.", advice)
     return make_plan(load_scenarios(find_scenarios(selectors)), host, settings, only=only)
 

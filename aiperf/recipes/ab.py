@@ -1,13 +1,15 @@
-"""The recipe of `aiperf ab`: two commands become one case, which is measured as any other.
+"""The recipe of `aiperf ab`: commands become one case, which is measured as any other.
 
 What must not live here: measuring, flags, printing.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count as count_from
 
 from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.errors import Fault, UserError, invalid_value, usage
@@ -30,17 +32,21 @@ from aiperf.settings import Settings
 from aiperf.store.read import StoredRun
 from aiperf.units import InvalidValue
 
+_UNNAMED = re.compile(r"[^A-Za-z0-9._-]+")
+"""What a side's name does not hold."""
+_NAME_MOST = 24
+
 
 @dataclass(frozen=True)
 class AskedMetrics:
-    """What is asked of two programs besides their times, as typed."""
+    """What is asked of the programs besides their times, as typed."""
 
     printed: tuple[str, ...] = ()
-    """What both print, each as ``--metric`` has it."""
+    """What all print, each as ``--metric`` has it."""
     better: tuple[str, ...] = ()
     """Direction of each of them, or of all."""
     ranges: tuple[str, ...] = ()
-    """Names of the NVTX ranges of both."""
+    """Names of the NVTX ranges of all."""
     clock: str = "wall"
     """wall, or gpu for the time of their kernels too."""
     primary: str = ""
@@ -49,17 +55,21 @@ class AskedMetrics:
 
 @dataclass(frozen=True)
 class Programs:
-    """Two commands to compare, as typed."""
+    """Commands to compare with the first of them, as typed."""
 
-    before: str
-    after: str
+    commands: Sequence[str]
     env_before: Sequence[str] = ()
-    """``NAME=VALUE`` each."""
+    """``NAME=VALUE`` each, of the first."""
     env_after: Sequence[str] = ()
+    """The same of every other one."""
+    shell: str = ""
+    """The shell that runs each; empty to start them directly."""
+    prepare: Sequence[str] = ()
+    """What a shell runs before each run: one line for all, or one for each command."""
     same_output: bool = False
-    """Whether both must print the same bytes."""
+    """Whether all must print the same bytes."""
     gpus: int = 0
-    """GPUs that both use."""
+    """GPUs that each uses."""
     asked: AskedMetrics = AskedMetrics()
 
 
@@ -73,7 +83,7 @@ def run_ab(
     host_check: HostCheck,
     earlier: StoredRun | None = None,
 ) -> RunOutcome:
-    """Measure two programs against each other. Raises UserError with every mistake in them.
+    """Measure programs against the first of them. Raises UserError with every mistake in them.
 
     With ``earlier`` that run goes on, if it is of the same programs, asked the same; its pairs count.
     """
@@ -96,7 +106,7 @@ def _check_same(case: Case, earlier: StoredRun) -> None:
     records, _ = earlier.read_cases()
     found = next((record.case for record in records if record.case.id == case.id), None)
     if found is None:
-        what = f"{earlier.folder.name} is no run of two programs that was interrupted."
+        what = f"{earlier.folder.name} is no run of aiperf ab that began to measure."
         raise usage(what, "Name a run of aiperf ab.", where="--resume")
     asked = ("sides", "measure", "check", "needs")
     differing = [name for name in asked if getattr(found, name) != getattr(case, name)]
@@ -106,35 +116,94 @@ def _check_same(case: Case, earlier: StoredRun) -> None:
 
 
 def command_case(programs: Programs, host: HostFacts) -> Case:
-    """The case of two commands. Raises UserError with every mistake in them."""
+    """The case of two or more commands. Raises UserError with every mistake in them."""
     faults: list[Fault] = []
     metrics = _metrics(programs.asked, faults)
-    sides = tuple(
-        Side(
-            name,
-            command=_command(f"--{name}", text, faults),
-            env=_env(f"--env-{name}", env, faults),
-            metrics=metrics,
-        )
-        for name, text, env in (
-            ("before", programs.before, programs.env_before),
-            ("after", programs.after, programs.env_after),
-        )
-    )
+    sides = _sides(programs, metrics, faults)
     gpus = _gpus(programs, host, faults)
     primary = _primary(programs.asked, metrics, faults)
     if faults:
         raise UserError(faults)
+    first, *others = programs.commands
     return Case(
         scenario="ab",
         id="ab",
-        title=f"{programs.before} against {programs.after}",
+        title=f"{first} against {', '.join(others)}",
         why="Asked at the command line.",
         sides=sides,
+        alternatives=True,
         needs=Needs(gpus=gpus),
         measure=Measure(clock="gpu" if programs.asked.clock == "gpu" else "wall", metric=primary),
         check=Check("bitwise") if programs.same_output else Check("none", reason="programs may print what they like"),
     )
+
+
+def _sides(programs: Programs, metrics: tuple[ProgramMetric, ...], faults: list[Fault]) -> tuple[Side, ...]:
+    count = len(programs.commands)
+    if count < 2:
+        hint = 'Give two or more, each as one word: aiperf ab "./old --fast" ./new.'
+        faults.append(Fault("aiperf ab", f"compares programs, and {'one' if count else 'none'} is given.", hint))
+    shell = _shell(programs.shell, faults)
+    commands = [_command(n, text, shell, faults) for n, text in enumerate(programs.commands, start=1)]
+    envs = [_env("--env-before", programs.env_before, faults), _env("--env-after", programs.env_after, faults)]
+    prepared = [(*(shell or ("sh", "-c")), line) if line.strip() else () for line in programs.prepare]
+    if len(prepared) not in (0, 1, count):
+        what = f"is given {len(prepared)} times for {count} programs."
+        faults.append(Fault("--prepare", what, "Give it once for all, or once for each."))
+    return tuple(
+        Side(
+            name,
+            command=command,
+            env=envs[number > 0],
+            prepare=prepared[min(number, len(prepared) - 1)] if prepared else (),
+            metrics=metrics,
+        )
+        for number, (name, command) in enumerate(zip(side_names(programs.commands), commands, strict=True))
+    )
+
+
+def side_names(commands: Sequence[str]) -> list[str]:
+    """``before`` and ``after``; of more commands ``before``, and for each other one what only it has in its words."""
+    if len(commands) <= 2:
+        return ["before", "after"][: len(commands)]
+    words = [text.split() for text in commands]
+    shared = set(words[0]).intersection(*words[1:])
+    names = ["before"]
+    for own in words[1:]:
+        text = "-".join(word.rpartition("/")[2] for word in own if word not in shared)
+        name = _UNNAMED.sub("-", text).strip("-._")[:_NAME_MOST].rstrip("-._") or "program"
+        copies = (f"{name}-{number}" for number in count_from(2))
+        names.append(name if name not in (*names, "after") else next(copy for copy in copies if copy not in names))
+    return names
+
+
+def _shell(text: str, faults: list[Fault]) -> tuple[str, ...]:
+    """How a shell is asked to run a line; empty without one."""
+    if not text:
+        return ()
+    words = _words("--shell", text, "Name one, e.g. sh or 'bash -e'.", faults)
+    return (*words, "-c") if words else ()
+
+
+def _command(number: int, text: str, shell: tuple[str, ...], faults: list[Fault]) -> tuple[str, ...]:
+    where = f"program {number}"
+    if shell and text.strip():
+        return (*shell, text)
+    return _words(where, text, 'Give a command, e.g. "python script.py".', faults)
+
+
+def _words(where: str, text: str, example: str, faults: list[Fault]) -> tuple[str, ...]:
+    try:
+        parts = words_of(text)
+    except InvalidValue as error:
+        hint = error.hint.replace("Write sh -c", "Give --shell sh, or write sh -c")
+        faults.append(Fault(where, error.what, hint))
+        return ()
+    if not parts:
+        faults.append(Fault(where, "is empty.", example))
+    elif shutil.which(parts[0]) is None:
+        faults.append(Fault(where, f'program "{parts[0]}" not found.', "Give its path, or check PATH."))
+    return parts
 
 
 def _metrics(asked: AskedMetrics, faults: list[Fault]) -> tuple[ProgramMetric, ...]:
@@ -157,7 +226,7 @@ def _metrics(asked: AskedMetrics, faults: list[Fault]) -> tuple[ProgramMetric, .
 
 
 def _gpus(programs: Programs, host: HostFacts, faults: list[Fault]) -> int:
-    """The GPUs that both use; who asks for their clock uses one."""
+    """The GPUs that each uses; who asks for their clock uses one."""
     by_gpu = programs.asked.clock == "gpu"
     if programs.asked.clock not in ("wall", "gpu"):
         faults.append(invalid_value("--clock", programs.asked.clock, ("wall", "gpu")))
@@ -181,19 +250,6 @@ def _primary(asked: AskedMetrics, metrics: Sequence[ProgramMetric], faults: list
         if metrics or not (asked.printed or asked.ranges):
             faults.append(Fault("--primary", error.what, error.hint))
         return DEFAULT_METRIC
-
-
-def _command(flag: str, text: str, faults: list[Fault]) -> tuple[str, ...]:
-    try:
-        parts = words_of(text)
-    except InvalidValue as error:
-        faults.append(Fault(flag, error.what, error.hint))
-        return ()
-    if not parts:
-        faults.append(Fault(flag, "is empty.", 'Give a command, e.g. "python script.py".'))
-    elif shutil.which(parts[0]) is None:
-        faults.append(Fault(flag, f'program "{parts[0]}" not found.', "Give its path, or check PATH."))
-    return parts
 
 
 def _env(flag: str, entries: Sequence[str], faults: list[Fault]) -> dict[str, str]:

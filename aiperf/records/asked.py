@@ -96,6 +96,8 @@ class Side:
     folder: str = ""
     """Folder that its processes start in; empty takes the parent's."""
     command: tuple[str, ...] = ()
+    prepare: tuple[str, ...] = ()
+    """command: another one that runs before each of its runs, untimed."""
     metrics: tuple[ProgramMetric, ...] = ()
     """What a run of a program, or a launch of a workload, gives besides its times; the same names on every side."""
     slowdown: float = 0.0
@@ -125,6 +127,8 @@ class Case:
     book: tuple[str, ...] = ()
     path: str = ""
     scenario_hash: str = ""
+    alternatives: bool = False
+    """The sides after the first are no steps of a ladder: each is compared with the first alone."""
     rebuilt: bool = False
     """Made by a gate: both sides are one side of the scenario, at two commits."""
 

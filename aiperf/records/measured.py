@@ -6,6 +6,7 @@ What must not live here: anything computed across pairs.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from aiperf.protocol.claims import OutputChange
@@ -173,6 +174,10 @@ class Watch:
     """GPU -> degrees Celsius."""
 
 
+CLOCKED = ("device_s", "wall_s")
+"""Fields of Sample that a launch on the device clock does not take in the same samples."""
+
+
 @dataclass(frozen=True)
 class Pair:
     """One launch of each side, measured against each other: the replicate."""
@@ -203,6 +208,25 @@ class Pair:
     def void(self) -> bool:
         """Whether an incident takes this pair out of the statistics."""
         return any(i.voids for i in self.incidents)
+
+    @cached_property
+    def plain(self) -> dict[tuple[str, str], tuple[Sample, ...]]:
+        """(side, one of CLOCKED or "" for other fields) -> the samples that statistics of that field may use, in the
+        order in which they were taken; audits are left out.
+
+        A device-clocked launch also takes wall readings, without holding the stream back: those have no device time,
+        and the wall time of the others holds the hold. So each field takes its own kind of sample.
+        """
+        sides: dict[str, list[Sample]] = {}
+        for sample in self.samples:
+            if not sample.audit:
+                sides.setdefault(sample.side, []).append(sample)
+        found = {}
+        for side, own in sides.items():
+            found[side, ""] = tuple(own)
+            found[side, "device_s"] = tuple(s for s in own if s.device_s is not None)
+            found[side, "wall_s"] = tuple(s for s in own if s.device_s is None) or found[side, ""]
+        return found
 
 
 @dataclass(frozen=True)

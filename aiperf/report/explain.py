@@ -119,6 +119,8 @@ def side_sentences(case: Case) -> list[str]:
         said = [f"Every side runs {first}{given}."]
     else:
         said = [f"{name} runs {what}." for name, what in runs.items()]
+    prepared = {side.name: shlex.join(side.prepare) for side in case.sides if side.prepare}
+    said += [f"{name} is prepared before each run by {what}." for name, what in prepared.items()]
     for key in differing:
         values = ", ".join(f"{name}: {value_text(view[key]) if key in view else '–'}" for name, view in views.items())
         said.append(f"They differ in {key} ({values}).")

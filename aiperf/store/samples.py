@@ -83,12 +83,12 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
     if cases - {case}:
         raise CorruptRecord(f"holds samples of another case, {(cases - {case}).pop()}")
     samples: list[list[Sample]] = [[] for _ in pairs]
-    for took, slot, index, *values in zip(latencies, *columns, strict=True):
+    for slot, index, *values in zip(*columns, latencies, strict=True):
         if slot >= len(pairs):
             continue
         if pairs[slot].index != index:
             raise CorruptRecord(f"holds samples of pair {index} where the record has pair {pairs[slot].index}")
-        samples[slot].append(replace(Sample(*values), latencies_s=took))
+        samples[slot].append(Sample(*values))
     return tuple(replace(p, samples=tuple(s)) for p, s in zip(pairs, samples, strict=True))
 
 

@@ -36,7 +36,7 @@ def picture() -> str:
         stored = open_run(ROOT / "results" / "reference" / run, results=ROOT / "results" / "reference")
         rows += [row for row in build_rows([read_case(stored, case) for case in cases]).rows if row.primary]
     rows.sort(key=lambda row: -(row.ratio or 0.0))
-    return stand_alone(speedup_chart(rows))
+    return stand_alone(speedup_chart(rows).chart)
 
 
 def stand_alone(chart: str) -> str:

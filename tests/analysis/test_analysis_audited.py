@@ -57,6 +57,7 @@ def test_the_base_side_is_judged_too():
         pytest.param({"before": 1e-3, "after": 1e-3}, {"before": 3.9e-3, "after": 3.9e-3}, id="cold-caches"),
         pytest.param({"before": 1e-3, "after": 1e-3}, {"after": (1e-3, 9e-2, 9e-2, 1e-3, 1e-3, 1e-3)}, id="host"),
         pytest.param({"before": 1e-3, "after": 1e-4}, {}, id="not-audited"),
+        pytest.param({"before": 2e-3, "after": 1e-4}, {"before": 2.4e-3, "after": 7e-4}, id="busy-host"),
     ],
 )
 def test_first_touch_small_gains_and_single_slow_audits_are_no_reuse(plain, fresh):

@@ -62,6 +62,7 @@ def test_sides_that_share_a_process_have_no_memory_of_their_own():
 def test_each_ladder_step_is_held_against_before_and_against_the_previous_one():
     case = make_case("before", "tiled", "cluster")
     assert comparisons(case) == (("tiled", "before"), ("cluster", "before"), ("cluster", "tiled"))
+    assert comparisons(replace(case, alternatives=True)) == (("tiled", "before"), ("cluster", "before"))
     found = conclude(case, ladder_pairs({"before": 4.0, "tiled": 2.0, "cluster": 1.0}), **SETTINGS)
     assert [r.comparison.ratio for r in found] == pytest.approx([2.0, 4.0, 2.0], rel=0.01)
     assert all(r.primary and r.verdict.word == "improved" for r in found)

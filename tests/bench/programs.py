@@ -63,7 +63,7 @@ def _session(folder: Path, kind: str, number: int, programs: tuple[str, str], ou
         return
     around = machine()
     done = aiperf(
-        *("ab", "--before", programs[0], "--after", programs[1], "--budget", "50s", "--json", "--quiet"),
+        *("ab", programs[0], programs[1], "--budget", "50s", "--json", "--quiet"),
         *("--seed", str(number), "--results", str(out / "results")),
         state=out / "state",
     )

@@ -44,7 +44,7 @@ def by_aiperf(pair: Pair, *, out: Path, seed: int) -> dict[str, Any]:
     """``aiperf ab`` with its default settings."""
     done = aiperf(
         "ab",
-        *("--before", shlex.join(pair.before), "--after", shlex.join(pair.after)),
+        *(shlex.join(pair.before), shlex.join(pair.after)),
         *("--json", "--quiet", "--seed", str(seed), "--results", str(out / "results")),
         state=out / "state",
     )

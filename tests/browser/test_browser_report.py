@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from browser_window import Window
+from factory_of_pages import many
 from selenium.webdriver.common.keys import Keys
 
 CASE, BEFORE, SPEEDUP, PAIRS, VERDICT = 1, 2, 4, 8, 9
@@ -23,6 +24,13 @@ def numbers(texts: list[str]) -> list[float]:
         match = re.match(r"([\d.]+)\s*(\S*)", text)
         found.append(float(match.group(1)) * UNITS.get(match.group(2), 1.0) if match else math.nan)
     return found
+
+
+def rows_of_many() -> int:
+    """Of the page of 5000 cases: the skips, all for one reason, are one row."""
+    skipped = sum(record.status == "skipped" for record in many(5000)[1])
+    assert skipped > 50
+    return 5000 - skipped + 1
 
 
 def told(values: list[float]) -> list[float]:
@@ -226,7 +234,7 @@ def test_those_who_cannot_see_it_find_a_table_with_rows_and_headings(window, pag
 def test_rows_out_of_sight_are_there_for_those_who_cannot_see_too(window, big_page) -> None:
     window.show(big_page)
     nodes = window.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
-    assert sum(n["role"]["value"] == "row" for n in nodes if not n["ignored"]) > 5000
+    assert sum(n["role"]["value"] == "row" for n in nodes if not n["ignored"]) > rows_of_many()
 
 
 def test_a_narrow_window_loses_nothing_to_the_side_and_no_verdict(window, page) -> None:
@@ -246,7 +254,7 @@ def test_five_thousand_cases_open_and_sort_in_under_three_seconds(window, big_pa
         "requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now())));"
     )
     keys = window.ask("[...document.querySelectorAll('#cases tbody tr')].map(r => r.dataset.k.split(' ')[2])")
-    assert len(keys) == 5000
+    assert len(keys) == rows_of_many()
     assert keys == sorted(keys, key=lambda k: math.inf if k == "-" else float(k))
     assert taken < MOST_MILLISECONDS
 

@@ -120,7 +120,7 @@ def _arguments(entries: Sequence[Entry], folder: Path, library: Path | None) -> 
     if not entries[0].is_program:
         return ["run", *(str(write(entry, folder, library)) for entry in entries), "--no-peaks"]
     before, after = commands(entries[0], folder / "state-of-programs")
-    return ["ab", "--before", before, "--after", after, "--same-output"]
+    return ["ab", before, after, "--same-output"]
 
 
 def _run(arguments: Sequence[str], folder: Path, seed: int, how: How, *, entries: Sequence[Entry]) -> None:

@@ -7,6 +7,9 @@ import shlex
 import sys
 from types import SimpleNamespace
 
+import pytest
+
+from aiperf.recipes.ab import side_names
 from aiperf.settings import ENERGY_SECONDS
 
 PYTHON = f"{sys.executable} -I -S -c"
@@ -16,9 +19,7 @@ def test_equal_programs_are_compared_by_wall_user_and_system_time_and_memory(use
     program = f"{PYTHON} {shlex.quote('bytearray(150 << 20); sum(range(3000000)); print(1)')}"
     argv = (
         "ab",
-        "--before",
         program,
-        "--after",
         program,
         "--precision",
         "fast.yaml",
@@ -39,7 +40,7 @@ def test_equal_programs_are_compared_by_wall_user_and_system_time_and_memory(use
 
 
 def test_what_the_kernel_does_not_tell_of_small_and_idle_programs_is_said(user) -> None:
-    done = user.types("ab", "--before", "sleep 0.02", "--after", "sleep 0.02", "--precision", "fast.yaml", "--json")
+    done = user.types("ab", "sleep 0.02", "sleep 0.02", "--precision", "fast.yaml", "--json")
     assert not {row["metric"] for row in json.loads(done.out)["rows"]} & {"peak_memory"}
     record = user.record("ab")
     (values,) = [note["values"] for note in record["notes"] if note["code"] == "memory_below"]
@@ -52,7 +53,7 @@ def test_what_the_kernel_does_not_tell_of_small_and_idle_programs_is_said(user) 
 
 def test_a_side_gets_its_own_environment_and_other_output_is_wrong_output(user) -> None:
     program = f"{PYTHON} {shlex.quote('import os; print(os.environ.get(str(42)))')}"
-    argv = ("ab", "--before", program, "--after", program, "--precision", "fast.yaml", "--same-output", "-q")
+    argv = ("ab", program, program, "--precision", "fast.yaml", "--same-output", "-q")
     done = user.types(*argv, "--env-after", "42=x")
     assert done.code == 5
     assert "differs from byte 0" in " ".join(done.out.split())
@@ -60,7 +61,7 @@ def test_a_side_gets_its_own_environment_and_other_output_is_wrong_output(user) 
 
 def test_a_program_that_fails_is_a_failed_case_with_its_last_words(user) -> None:
     bad = f"{PYTHON} {shlex.quote('import sys; sys.exit(chr(110) + chr(111))')}"
-    done = user.types("ab", "--before", "true", "--after", bad, "--precision", "fast.yaml")
+    done = user.types("ab", "true", bad, "--precision", "fast.yaml")
     assert done.code == 5
     assert done.plain
     failure = user.record("ab")["failure"]
@@ -69,9 +70,9 @@ def test_a_program_that_fails_is_a_failed_case_with_its_last_words(user) -> None
 
 
 def test_every_mistake_in_the_commands_is_told_at_once(here, user) -> None:
-    told = here("ab", "--before", "nosuchprogram -x", "--after", "sh -c 'x", "--env-before", "A", "--env-after", "=b")
+    told = here("ab", "nosuchprogram -x", "sh -c 'x", "--env-before", "A", "--env-after", "=b")
     assert told.code == 2
-    told_of_a_pipe = here("ab", "--before", "true | true", "--after", "true")
+    told_of_a_pipe = here("ab", "true | true", "true")
     assert (told_of_a_pipe.code, "no shell runs it" in told_of_a_pipe.err) == (2, True)
     for fragment in (
         'program "nosuchprogram" not found',
@@ -84,13 +85,13 @@ def test_every_mistake_in_the_commands_is_told_at_once(here, user) -> None:
 
 
 def test_flags_that_make_no_sense_are_mistakes(here, user) -> None:
-    pair = ("ab", "--before", "true", "--after", "true")
+    pair = ("ab", "true", "true")
     for flag, value in (("--slice", "on"), ("--budget", "0s"), ("--budget", "soon"), ("--delta", "2"), ("--pin", "x")):
         told = here(*pair, flag, value)
         assert told.code == 2
         assert flag in told.err
         assert f'"{value}"' in told.err or f"value {value}." in told.err
-    assert here("ab", "--before", "", "--after", "true").code == 2
+    assert here("ab", "", "true").code == 2
     assert not (user.folder / "results").exists()
 
 
@@ -103,7 +104,7 @@ def test_columns_and_gpus_reach_the_measurement(here, user, monkeypatch) -> None
 
     monkeypatch.setattr("aiperf.recipes.ab.run_plan", run_plan)
     monkeypatch.setattr("aiperf.cli.ab.read_host", lambda: SimpleNamespace(gpus=(1, 2), gpu_problem=""))
-    pair = ("ab", "--before", "true", "--after", "true")
+    pair = ("ab", "true", "true")
     for flags in ((), ("--columns", "energy,goodput", "--gpus", "2")):
         assert here(*pair, *flags).code == 130
     assert asked == [(0, 0.0), (2, ENERGY_SECONDS)]
@@ -112,3 +113,74 @@ def test_columns_and_gpus_reach_the_measurement(here, user, monkeypatch) -> None
     assert "--gpus: asks for 3 GPUs; this host has 2." in told.err
     assert '"watts"' in here(*pair, "--columns", "watts").err
     assert len(asked) == 2
+
+
+def test_more_programs_are_each_compared_with_the_first_alone(user) -> None:
+    done = user.types("ab", "sleep 0.05", "sleep 0.02", "sleep 0.021", "--precision", "fast.yaml", "-q")
+    assert done.code == 0, done.err
+    record = user.record("ab")
+    primary = [result for result in record["results"] if result["primary"]]
+    assert [(r["side"], r["against"]) for r in primary] == [("0.02", "before"), ("0.021", "before")]
+    assert {sample["side"] for pair in record["pairs"] for sample in pair["samples"]} <= {"before", "0.02", "0.021"}
+    assert {run["side"] for run in record["pairs"][0]["runs"]} == {"before", "0.02", "0.021"}
+    assert "0.021: sleep 0.021" in done.out
+    assert "0.021 vs" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("commands", "names"),
+    [
+        (("a", "b"), ["before", "after"]),
+        (("python old.py", "python new.py", "python bin/fast.py"), ["before", "new.py", "fast.py"]),
+        (("sort -n f", "sort -g f", "sort -g f"), ["before", "g", "g-2"]),
+        (("a", "a", "a"), ["before", "program", "program-2"]),
+        (("x 1", "x before", "x after"), ["before", "before-2", "after-2"]),
+        (("x", "x --flag='%s'" % ("y" * 40), "x ü"), ["before", "flag-" + "y" * 19, "program"]),
+    ],
+)
+def test_a_program_among_many_is_named_by_the_words_that_the_others_lack(commands, names) -> None:
+    assert side_names(commands) == names
+
+
+def test_a_shell_runs_the_lines_and_each_run_is_prepared(user) -> None:
+    argv = ("ab", "--shell", "sh -e", "cat made > /dev/null; echo b >> ran", "rm made; echo a >> ran")
+    prepare = ("--prepare", "echo x >> prepared; touch made", "--warmup", "3")
+    done = user.types(*argv, *prepare, "--precision", "fast.yaml", "-q")
+    assert done.code == 0, done.err
+    ran = (user.folder / "ran").read_text().split()
+    # A run of after would fail without a preparation of its own.
+    assert len((user.folder / "prepared").read_text().split()) == len(ran)
+    pairs = user.record("ab")["pairs"]
+    counted = sum(len(run["pids"]) for pair in pairs for run in pair["runs"])
+    assert len(ran) == counted + 2 * 3
+    assert [run["facts"]["command"][:2] for run in pairs[0]["runs"]] == [["sh", "-e"]] * 2
+    assert not pairs[0]["runs"][0]["facts"]["sliced"]
+    assert "after is prepared before each run by sh -e -c 'echo x >> prepared;" in " ".join(
+        user.types("show", "latest", "ab").out.split()
+    )
+
+
+def test_a_preparation_that_fails_is_a_failed_case(user) -> None:
+    done = user.types("ab", "true", "true", "--prepare", "", "--prepare", "echo no >&2; exit 3", "-q")
+    assert done.code == 5
+    failure = user.record("ab")["failure"]
+    assert (failure["side"], failure["phase"], failure["exit_status"]) == ("after", "prepare", 3)
+    assert failure["stderr_tail"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        ((), "compares programs, and none is given."),
+        (("true",), "compares programs, and one is given."),
+        (("true", "true", "--prepare", "a", "--prepare", "b", "--prepare", "c"), "--prepare: is given 3 times for 2"),
+        (("true", "true", "--shell", "nosuchshell"), '--shell: program "nosuchshell" not found.'),
+        (("true", "true", "--prepare", "a", "--columns", "energy"), "--prepare: cannot be combined with --columns"),
+        (("true", "true", "--warmup", "0"), "--warmup"),
+    ],
+)
+def test_mistakes_of_number_and_shell_are_told(here, user, argv, told) -> None:
+    done = here("ab", *argv)
+    assert done.code == 2
+    assert told in done.err
+    assert not (user.folder / "results").exists()

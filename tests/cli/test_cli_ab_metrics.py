@@ -26,10 +26,10 @@ SPEED = ("--metric", "tokens/s: ([0-9.]+)")
 
 @pytest.fixture
 def trained(user):
-    """A user with a program whose second run does a twentieth of the work."""
+    """A user with a program whose second run does a 200th of the work: far beyond the threshold of fast.yaml."""
     user.write("train.py", PROGRAM)
-    before, after = (f"{sys.executable} -I -S train.py {turns}" for turns in (2_000_000, 100_000))
-    user.pair = ("ab", "--before", before, "--after", after, "--precision", "fast.yaml", "-q")
+    before, after = (f"{sys.executable} -I -S train.py {turns}" for turns in (2_000_000, 10_000))
+    user.pair = ("ab", before, after, "--precision", "fast.yaml", "-q")
     return user
 
 
@@ -87,7 +87,7 @@ def test_a_program_that_prints_no_such_line_is_a_failed_case_with_what_it_printe
     ],
 )
 def test_a_metric_that_makes_no_sense_is_one_mistake(here, user, flags, says):
-    told = here("ab", "--before", "true", "--after", "true", *flags)
+    told = here("ab", "true", "true", *flags)
     assert told.code == 2
     assert says in " ".join(told.err.split())
     assert len([line for line in told.err.splitlines() if line.startswith("--")]) == 1
@@ -125,13 +125,17 @@ def test_a_run_that_was_interrupted_between_launches_goes_on_with_the_pairs_it_h
         return whole(case, **how)
 
     monkeypatch.setattr(session, "measure_command_pair", third_is_interrupted)
-    assert trained.types(*trained.pair, *SPEED).code == 130
+    stopped = trained.types(*trained.pair, *SPEED)
+    assert stopped.code == 130
+    assert f"interrupted; continue with: aiperf ab --resume {trained.latest().name}" in stopped.out
     first = trained.record("ab")
     assert (first["status"], len(first["pairs"])) == ("interrupted", 2)
     other = trained.types(*trained.pair, "--metric", "(?P<rate>1[0-9.]*) tokens/s", "--resume", "latest")
     assert other.code == 2
     assert "compared other programs, or was asked otherwise (sides, measure)" in " ".join(other.err.split())
-    done = trained.types(*trained.pair, *SPEED, "--resume", "latest")
+    wrong = trained.types("run", "--resume", "latest")
+    assert (wrong.code, "Type: aiperf ab --resume latest" in wrong.err) == (2, True)
+    done = trained.types("ab", "--resume", "latest")
     assert done.code == 0, done.err
     record = trained.record("ab")
     assert [pair["started"] for pair in record["pairs"][:2]] == [pair["started"] for pair in first["pairs"]]
@@ -142,7 +146,7 @@ def test_a_run_that_was_interrupted_between_launches_goes_on_with_the_pairs_it_h
 def test_a_program_beyond_the_timeout_is_killed_and_a_failed_case(user):
     user.write("slow.py", "import time\nprint('step 3', flush=True)\ntime.sleep(60)\n")
     slow = f"{sys.executable} -I -S slow.py"
-    argv = ("ab", "--before", slow, "--after", slow, "--metric", "step ([0-9]+)", "--better", "lower", "-q")
+    argv = ("ab", slow, slow, "--metric", "step ([0-9]+)", "--better", "lower", "-q")
     done = user.types(*argv, "--precision", "fast.yaml", "--timeout", "500ms")
     assert done.code == 5
     assert "did not end within 0.5 s and was killed" in " ".join(done.out.split())

@@ -68,7 +68,7 @@ def test_all_mistakes_of_all_files_come_at_once_in_order(here, user) -> None:
         (("run", "./nosuch.yaml"), "nosuch.yaml"),
         (("run", ""), "is not a scenario"),
         (("run",), "no scenario given"),
-        (("run", "--resume", "latest"), "with --resume, what that run was begun with"),
+        (("run", "--resume", "latest"), "no run is stored"),
         (("run", "tiny.yaml", "--precision", "sloppy"), "quick, rigorous, standard"),
         (("run", "tiny.yaml", "--precision", "nosuch.yaml"), "nosuch.yaml"),
         (("run", "tiny.yaml", "--budget", "soon"), '--budget: "soon" is not a time'),

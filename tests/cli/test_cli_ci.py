@@ -121,7 +121,7 @@ def test_an_interrupted_run_has_written_its_files_and_names_what_it_never_began(
 
 def test_two_programs_have_their_files_too(user) -> None:
     program = f"{sys.executable} -I -S -c pass"
-    done = user.types("ab", "--before", program, "--after", program, "--precision", "fast.yaml", *FILES)
+    done = user.types("ab", program, program, "--precision", "fast.yaml", *FILES)
     assert (done.code, exit_code(user.folder), written(user.folder)) == (0, 0, True)
     assert list(cases(user.folder)) == ["ab"]
     assert "::" not in done.err
@@ -177,9 +177,9 @@ def test_a_mistake_in_a_scenario_is_in_the_report_and_annotated_at_its_line(here
 
 
 def test_a_wrong_flag_is_in_the_report_too(here, user) -> None:
-    told = here("ab", "--before", "true", "--after", "no-such-program-here", *FILES)
+    told = here("ab", "true", "no-such-program-here", *FILES)
     assert (told.code, exit_code(user.folder)) == (2, 2)
-    assert cases(user.folder) == {"--after": ("error",)}
+    assert cases(user.folder) == {"program 2": ("error",)}
 
 
 def test_without_github_nothing_is_annotated(here, user) -> None:

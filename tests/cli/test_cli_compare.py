@@ -156,3 +156,17 @@ def test_mistakes_are_told_in_a_line_and_exit_with_2(here, stored, names, fault)
     assert (told.code, told.out) == (2, "")
     assert fault in told.err
     assert told.plain
+
+
+def test_the_comparison_is_a_page_with_the_same_exit_code(here, user, stored) -> None:
+    stored("one", "cases/tiny.json", sure)
+    stored("two", "cases/tiny.json", slower)
+    told = here("compare", "one", "two", "--html")
+    page = (user.folder / "results" / "compare.html").read_text()
+    assert (told.code, told.out) == (0, "results/compare.html\n")
+    assert "beyond 1× the later run is better" in page
+    assert "▼ regressed" in page
+    stored("two", "run.json", other_host)
+    told = here("compare", "one", "two", "--html", "--output", "c.html")
+    assert told.code == 4
+    assert "<svg" not in (user.folder / "c.html").read_text()

@@ -112,3 +112,22 @@ def test_a_pipe_that_cannot_hold_the_picture_gets_ascii(stored) -> None:
     assert told.code == 0
     assert told.out.isascii()
     assert any(line.startswith("speedup  ==  ") for line in told.out.splitlines())
+
+
+def test_the_trend_is_a_page_that_opens_offline(here, stored) -> None:
+    told = here("history", "tiny", "--host", "h-1", "--html")
+    path = stored.folder / "results" / "history.html"
+    assert (told.code, told.out) == (0, f"{path.relative_to(stored.folder)}\n")
+    page = path.read_text()
+    assert page.count("<svg") == 2
+    assert "2 runs, 2026-11-01 … 2026-11-02" in page
+    other = here("history", "tiny", "--html", "--output", "mine.html", "--json")
+    assert json.loads(other.out) == {"html": "mine.html"}
+    assert (stored.folder / "mine.html").is_file()
+
+
+def test_a_file_without_a_page_and_a_page_in_another_format_are_refused(here, stored) -> None:
+    assert here("history", "tiny", "--output", "x.html").code == 2
+    told = here("history", "tiny", "--html", "--format", "csv")
+    assert told.code == 2
+    assert "--html: cannot be combined with --format csv" in told.err

@@ -77,7 +77,7 @@ def test_a_killed_run_leaves_no_worker_and_its_stored_cases_have_no_verdict(mark
 
 def test_programs_die_with_the_comparison_that_started_them(marked) -> None:
     program = f"{sys.executable} -I -S -c {shlex.quote('while True: pass')}"
-    process = marked.start("ab", "--before", program, "--after", program, "--precision", "fast.yaml")
+    process = marked.start("ab", program, program, "--precision", "fast.yaml")
     assert until(lambda: len(processes_with(marked.env["TEST_MARK"])) >= 3)
     process.terminate()
     out, err = process.communicate(timeout=20)

@@ -76,7 +76,7 @@ def test_other_commands_need_none_of_them(light, argv) -> None:
 
 
 def test_two_programs_are_compared_without_them(light) -> None:
-    code, out, err = light("ab", "--before", "true", "--after", "true", "--precision", "fast.yaml")
+    code, out, err = light("ab", "true", "true", "--precision", "fast.yaml")
     assert code == 0, err
     assert "ab" in out
 

@@ -6,9 +6,11 @@ import csv
 import io
 import json
 import os
+import shlex
 
 from cli_user import CALM, SCENARIO, WORKLOAD
 
+from aiperf.recipes.session import MeasurementSession
 from aiperf.store.read import find_runs
 
 
@@ -143,6 +145,7 @@ def test_findings_of_the_host_are_judged_for_each_case_unless_that_is_switched_o
 REMOVER = """
 import glob
 import os
+import shlex
 import shutil
 
 import numpy as np
@@ -177,3 +180,38 @@ def test_a_scratch_folder_with_a_line_break_is_refused(user) -> None:
     typed = user.runs("tiny.yaml")
     assert (typed.code, typed.plain) == (2, True)
     assert "line break" in typed.err
+
+
+def test_resume_needs_nothing_else_and_an_interrupted_run_names_the_command(user, monkeypatch) -> None:
+    whole, calls = MeasurementSession.measure, []
+
+    def fifth_is_interrupted(self, case, *more, **how):
+        calls.append(case.id)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return whole(self, case, *more, **how)
+
+    monkeypatch.setattr(MeasurementSession, "measure", fifth_is_interrupted)
+    user.scenario("second")
+    stopped = user.runs("./tiny.yaml", "./second.yaml", "--results", "mine", "--seed", "7", "--format", "csv")
+    assert stopped.code == 130
+    (folder,) = (user.folder / "mine").glob("2*")
+    (command,) = (line for line in stopped.err.splitlines() if line.startswith("interrupted; continue with: "))
+    assert command.endswith(f"aiperf run --resume {folder.name} --results mine")
+    # As the message says; what is typed now is added.
+    done = user.types(*shlex.split(command.partition("aiperf ")[2]), "-q")
+    assert done.code == 0, done.err
+    assert calls == ["tiny"] * 3 + ["second"] * 4
+    assert json.loads((folder / "run.json").read_text())["status"] == "finished"
+    assert [row["case"] for row in csv.DictReader(io.StringIO(done.out)) if row["primary"].lower() == "true"] == [
+        "tiny",
+        "second",
+    ]
+
+
+def test_a_run_of_another_command_is_not_gone_on_with(user, here) -> None:
+    assert user.types("ab", "true", "true", "--precision", "fast.yaml", "-q").code == 0
+    told = here("run", "--resume", "latest")
+    assert told.code == 2
+    assert "was begun by aiperf ab." in told.err
+    assert "aiperf ab --resume latest" in told.err

@@ -48,7 +48,7 @@ def _ratios(record: CaseRecord, pairs: tuple[Pair, ...]) -> list[tuple[str, floa
         ratios = []
         for pair in pairs:
             audits = [s for s in pair.samples if s.side == side and s.audit and getattr(s, field) is not None]
-            plain = counted(pair.samples, side, field)
+            plain = counted(pair, side, field)
             if audits and plain:
                 ratios.append(median(per_iteration(audits, field)) / median(per_iteration(plain, field)))
         if len(ratios) >= FEWEST_PAIRS:

@@ -59,6 +59,50 @@ def test_only_reaches_the_cases(scenario, host, settings):
     assert [c.id for c in plan.cases] == ["x[n=2]"]
 
 
+@pytest.fixture
+def mixed(scenario):
+    """Scenarios with other axes each: a has n and wait, b another n, c none."""
+    blocks = {"a": "axes: {n: [1, 2], wait: [1s, 2s]}\n", "b": "axes: {n: [2, 3]}\n", "c": ""}
+    return [replace(scenario(block), name=name) for name, block in blocks.items()]
+
+
+@pytest.mark.parametrize(
+    ("only", "kept", "notes"),
+    [
+        (
+            {"wait": "2s"},
+            ["a[n=1,wait=2s]", "a[n=2,wait=2s]", "b[n=2]", "b[n=3]", "c"],
+            ("--only wait=2s: kept whole, without that axis: b, c",),
+        ),
+        (
+            {"n": "1"},
+            ["a[n=1,wait=1s]", "a[n=1,wait=2s]", "c"],
+            ("--only n=1: kept whole, without that axis: c", "--only n=1: left out, without that value: b"),
+        ),
+        ({"n": "2", "wait": "1s"}, ["a[n=2,wait=1s]", "b[n=2]", "c"], None),
+    ],
+)
+def test_only_keeps_scenarios_without_the_axis_and_says_so(mixed, host, settings, only, kept, notes):
+    plan = make_plan(mixed, host(), settings, only=only)
+    assert [case.id for case in plan.cases] == kept
+    assert notes in (None, plan.notes)
+    assert plan.shard(1, 1).notes == plan.notes
+
+
+@pytest.mark.parametrize(
+    ("only", "what", "hint"),
+    [
+        ({"k": "1"}, "none of the 3 scenarios has an axis k.", "Their axes: n, wait."),
+        ({"n": "9"}, "none of the 3 scenarios has a case with n=9; allowed: 1, 2, 3.", ""),
+    ],
+)
+def test_an_axis_or_a_value_that_no_scenario_has_is_refused(mixed, host, settings, only, what, hint):
+    with pytest.raises(UserError) as caught:
+        make_plan(mixed, host(), settings, only=only)
+    (fault,) = caught.value.faults
+    assert (fault.where, fault.what, fault.hint) == ("--only", what, hint)
+
+
 def test_an_estimate_grows_with_looks_sides_and_care_up_to_the_budget(scenario):
     (case,) = expand(scenario(), on_gpu=False)
     low, high = estimate(case, Precision())

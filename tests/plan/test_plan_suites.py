@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from plan_hosts import make_host
 
@@ -184,6 +186,14 @@ def test_only_keeps_one_value_of_one_scenario(two_scenarios) -> None:
     stray = Suite("s", "t", scenarios=(str(two_scenarios),), only={"three": {"size": "2MiB"}})
     with pytest.raises(UserError, match="only names three"):
         plan_suite(stray, make_host(), Settings())
+
+
+def test_what_is_asked_of_an_axis_leaves_what_lacks_it_whole(two_scenarios) -> None:
+    (two_scenarios / "three.yaml").write_text(re.sub(r"axes: .*\n", "params: {size: 3MiB}\n", SCENARIO))
+    suite = Suite("s", "t", scenarios=(str(two_scenarios),))
+    plan = plan_suite(suite, make_host(), Settings(), only={"size": "2MiB"})
+    assert [case.id for case in plan.cases] == ["one[size=2MiB]", "three", "two[size=2MiB]"]
+    assert plan.notes == ("--only size=2MiB: kept whole, without that axis: three",)
 
 
 def test_a_command_names_scenarios_or_a_suite_and_not_both_or_neither(two_scenarios) -> None:

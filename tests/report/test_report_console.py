@@ -366,4 +366,4 @@ def test_a_case_about_memory_shows_it_by_name_and_what_it_costs_in_time() -> Non
     assert case_line(record).endswith("improved peak_memory −50.0 % (−52.4 … −47.4 %), 6 pairs, 21 s")
     rows = {row.metric: row for row in build_rows([record]).rows}
     assert [row.own_name for row in rows.values()] == ["peak_memory", ""]
-    assert ">pageable-vs-pinned-copy peak_memory<" in speedup_chart([rows["peak_memory"]])
+    assert ">pageable-vs-pinned-copy peak_memory<" in speedup_chart([rows["peak_memory"]]).chart

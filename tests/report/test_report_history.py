@@ -11,8 +11,10 @@ from factory_of_records import make_case, make_comparison, make_result, make_run
 from printed import text_of
 
 from aiperf.analysis.trend import all_series, latest_hosts
+from aiperf.analysis.trend_marks import Mark
 from aiperf.records import CaseRecord, Note, Summary
-from aiperf.report.views.history_table import can_draw, history_view, sparkline
+from aiperf.report.views.history_table import history_view
+from aiperf.report.views.sparks import bar, can_draw, reach, sparkline
 
 JITTER = [0.003, -0.002, 0.001, -0.004, 0.002, 0.004, -0.003, -0.001]
 CASE = make_case("copy", axes={"size": "1MiB"}, scenario_hash="1" * 16)
@@ -51,23 +53,24 @@ def test_a_short_history_to_the_character():
         == """\
 copy[size=1MiB] · host h-1 (h-1-node)
 5 runs, 2026-11-01 … 2026-11-05
-speedup  █▅  ▁  2.83× … 2.84×
-after    ▁▅  █  30.9 µs … 31.1 µs
- when (UTC)           commit  speedup     interval    after  verdict
- 2026-11-01 18:05   01010101    2.84×  2.82 … 2.87  30.9 µs  improved
+speedup  ▅▅  ▅  2.83× … 2.84× (each ± 1.01 %)
+after    ▅▅  ▅  30.9 µs … 31.1 µs (each ± 0.421 %)
+ when (UTC)           commit  speedup     interval  2.73× … 2.95×     after  verdict
+ 2026-11-01 18:05   01010101    2.84×  2.82 … 2.87          ├──●─┤  30.9 µs  improved
      changed: software.scipy 1.14 → 1.15
- 2026-11-02 18:05  abababab+    2.84×  2.81 … 2.86  31.0 µs  improved
- 2026-11-03 18:05   03030303    2.85×  2.82 … 2.88  30.9 µs  invalid
+ 2026-11-02 18:05  abababab+    2.84×  2.81 … 2.86         ├──●──┤  31.0 µs  improved
+ 2026-11-03 18:05   03030303    2.85×  2.82 … 2.88                  30.9 µs  invalid
      not in the trend: the case is invalid
      changed: software.scipy 1.15 → 1.14
  2026-11-04 18:05  skipped: no GPU
      not comparable with the runs above, so the trend restarts here: scenario_hash 111111111111 →
      222222222222
- 2026-11-05 18:05   05050505    2.83×  2.80 … 2.86  31.1 µs  improved (provisional)
+ 2026-11-05 18:05   05050505    2.83×  2.80 … 2.86         ├─●──┤   31.1 µs  improved (provisional)
      this run is not finished: still going on, or killed
 
 host h-0 with 1 run not shown; --all-hosts shows each host separately
 intervals: 98.4 % within a run
+pictures: a run that differs from its level by no more than the noise is drawn on that level
 change points are searched only in series of at least 8 comparable runs
 """
     )
@@ -82,7 +85,9 @@ def test_a_step_stands_at_the_run_where_it_begins_with_its_size_and_interval():
     assert "2026-11-13T18-05-03-h-1" in text
     assert text.count("step: speedup") == text.count("step: after") == 1
     drawn = next(line for line in lines if line.startswith("speedup")).split("  ")[1]
-    assert drawn.index("│") == 12
+    assert drawn == f"{12 * '█'}│{8 * '▁'}", "two levels, and nothing of the noise about them"
+    bars = [line.index("●") for line in lines if line.startswith(" 2026")]
+    assert max(bars[12:]) < min(bars[:12]) - 5
     assert "It is a hint to investigate, not a verdict" in text
     assert "steps are looked for" not in text
 
@@ -156,6 +161,29 @@ def test_the_sparkline_keeps_its_newest_end_and_marks_where_levels_begin():
     assert sparkline([0.0] * 50 + [1.0], room=6, ascii_only=True) == "...__#"
 
 
+def test_the_height_of_a_sparkline_stands_for_at_least_its_floor():
+    assert sparkline([0.0, 0.01], floor=0.07) == "▄▅"
+    assert sparkline([0.0, 0.07], floor=0.07) == "▁█"
+    assert sparkline([0.0, 0.07, 0.7], floor=0.07) == "▁▂█"
+
+
+def test_a_bar_is_an_interval_about_its_estimate_and_has_no_cap_where_it_runs_out():
+    ends = (0.0, 1.0)
+    assert bar(Mark(0.5, 0.2, 0.5), ends) == "      ├───●───┤"
+    assert bar(Mark(0.5, 0.2, 0.5), ends, ascii_only=True) == "      |---o---|"
+    assert bar(Mark(0.5, 9.0, 0.5), ends) == f"{10 * '─'}●{10 * '─'}"
+    assert bar(Mark(0.5, None, 0.5), ends) == f"{10 * ' '}●"
+    assert bar(None, ends) == ""
+
+
+def test_a_bar_stands_on_one_scale_of_at_least_four_thresholds_for_all_runs():
+    low, high = reach([Mark(0.5, 0.001, 0.5), None, Mark(0.501, 0.001, 0.5)], threshold=0.02)
+    assert high - low == pytest.approx(4 * math.log(1.02))
+    assert (low + high) / 2 == pytest.approx(0.5005)
+    low, high = reach([Mark(0.0, 0.1, 0.0), Mark(1.0, 0.1, 1.0), Mark(1.0, 50.0, 1.0)], threshold=0.02)
+    assert (low, high) == pytest.approx((-0.12, 1.12)), "one wide interval does not set the scale"
+
+
 def test_a_stream_that_cannot_hold_the_blocks_gets_ascii():
     assert can_draw("utf-8")
     assert can_draw(None)
@@ -163,7 +191,8 @@ def test_a_stream_that_cannot_hold_the_blocks_gets_ascii():
     assert not can_draw("latin-1")
     assert not can_draw("no such encoding")
     head = told([entry(1), entry(2)], ascii_only=True).splitlines()[2]
-    assert head.startswith("speedup  #_  ")
+    assert head.startswith("speedup  ==  ")
+    assert all(mark in told([entry(1), entry(2)], ascii_only=True) for mark in ("|", "o", "-"))
 
 
 def test_json_holds_every_point_and_step_raw():

@@ -19,7 +19,7 @@ from aiperf.report.html.interval import BAND, BAR_WIDTH, interval_chart, tiny_ba
 from aiperf.report.html.panels import panels
 from aiperf.report.html.readings import strips
 from aiperf.report.html.rounds import rounds_chart
-from aiperf.report.html.scale import bent, drawable, linear, logarithmic, ratio_ticks, ratios, short_value, value_ticks
+from aiperf.report.html.scale import drawable, linear, logarithmic, ratio_ticks, ratios, short_value, value_ticks
 from aiperf.report.html.speedups import MOST_NAMED, speedup_chart
 from aiperf.report.html.svg import dots, figure, line
 from aiperf.report.html.sweep import axis_number, sweeps
@@ -63,12 +63,13 @@ def test_a_log_scale_gives_equal_ratios_equal_lengths() -> None:
     assert scale(10) - scale(1) == pytest.approx(scale(100) - scale(10), abs=1)
 
 
-def test_the_scale_of_ratios_is_symmetric_about_1_and_holds_the_band_however_large_the_ratios() -> None:
-    assert bent(4.0, 0.02) == pytest.approx(-bent(0.25, 0.02))
-    scale = ratios(0.5, 2.0, start=0, end=1000, threshold=0.02)
-    assert scale(2) - scale(1) == pytest.approx(scale(1) - scale(0.5), abs=1)
-    wide = ratios(1.0, 1e6, start=0, end=1000, threshold=0.02)
-    assert wide(1.02) - wide(1 / 1.02) > 60
+def test_equal_ratios_are_equal_lengths_on_the_scale_of_ratios_near_1_and_far_from_it() -> None:
+    scale = ratios(0.5, 1000.0, start=0, end=10_000, threshold=0.02)
+    lengths = [scale(high) - scale(low) for low, high in ((0.5, 1), (1, 2), (1.1, 2.2), (10, 20), (500, 1000))]
+    assert max(lengths) - min(lengths) <= 2
+    near = ratios(1.0, 1.001, start=0, end=1000, threshold=0.02)
+    assert near.low <= 1 / 1.02
+    assert near.high >= 1.02
 
 
 def test_ticks_of_ratios_hold_1_and_stand_apart() -> None:
@@ -102,7 +103,7 @@ def test_ratios_without_measure_are_drawn_at_the_edge_and_do_no_harm() -> None:
     wild = replace(record.results[0].comparison, log_ratios=(900.0, -900.0, 0.0, 1.0, -1.0, 0.0))
     result = replace(record.results[0], comparison=wild)
     assert differences_chart(record, result, differences(record, result)).startswith("<svg")
-    assert "Infinity" not in speedup_chart(build_rows([record]).rows)
+    assert "Infinity" not in speedup_chart(build_rows([record]).rows).chart
 
 
 def test_only_positive_finite_numbers_can_be_drawn() -> None:
@@ -136,11 +137,20 @@ def test_the_tiny_bar_holds_the_interval_against_a_band_of_one_threshold() -> No
         return tuple(int(x) for x in re.findall(r"M(\d+) 7H(\d+)M(\d+)", tiny_bar(ratio, low, high, threshold=0.02))[0])
 
     assert ends(1 / 1.02, 1.0, 1.02) == (BAND[0], BAND[1], BAR_WIDTH // 2)
-    within, beyond, below = ends(0.99, 1.0, 1.01), ends(1.05, 1.1, 1.2), ends(0.8, 0.9, 0.95)
+    within, beyond, below = ends(0.99, 1.0, 1.01), ends(1.05, 1.07, 1.09), ends(0.9, 0.92, 0.95)
     assert BAND[0] < within[0] < within[2] < within[1] < BAND[1]
     assert BAND[1] < beyond[0] <= beyond[2] <= beyond[1] <= BAR_WIDTH
     assert 0 <= below[0] <= below[1] < BAND[0]
-    assert ends(1e5, 1e6, 1e7)[1] <= BAR_WIDTH
+    steps = [ends(1 / 1.02, 1.02**k, 1.13)[2] for k in range(6)]
+    assert len({b - a for a, b in pairwise(steps)}) == 1
+
+
+def test_the_tiny_bar_of_an_interval_beyond_its_ends_is_an_arrow_and_no_place_is_made_up() -> None:
+    far, little = tiny_bar(1e6, 1e5, 1e7, threshold=0.02), tiny_bar(0.1, 0.09, 0.11, threshold=0.02)
+    assert far != little
+    assert "H" not in far + little
+    open_end = tiny_bar(2.0, 1.05, 3.8, threshold=0.02)
+    assert re.search(rf'd="M\d+ 7H{BAR_WIDTH}"', open_end), "the estimate lies beyond, so only the bar is drawn"
 
 
 def test_no_bar_is_made_up_where_there_is_no_number() -> None:
@@ -162,17 +172,17 @@ def test_the_drawing_of_an_interval_says_it_in_words_too() -> None:
 def test_the_chart_of_all_cases_names_every_row_also_those_without_an_interval() -> None:
     rows = build_rows(sample_records()).rows
     headline = [row for row in rows if row.primary]
-    drawn = speedup_chart(headline)
+    drawn = speedup_chart(headline).chart
     for word in ("▲ improved", "= equivalent", "? inconclusive", "○ skipped", "✖ failed"):
         assert word in drawn
-    assert drawn.count('class="mark"') == 4
+    assert drawn.count('class="mark"') == 4 + 2, "two of four lie near 1 and are drawn in the zoomed part, too"
     assert drawn.count('class="none"') == 2
-    assert drawn.count('class="band"') == 1
+    assert drawn.count('class="band"') == 2
 
 
 def test_a_regressed_row_is_marked_to_the_left_of_1_and_an_improved_one_to_the_right() -> None:
     rows = build_rows([with_ratio(0.85, 0.9, 0.95, "regressed"), with_ratio(1.1, 1.2, 1.3)]).rows
-    drawn = speedup_chart(rows)
+    drawn = speedup_chart(rows).chart
     one = int(re.search(r'd="M(\d+) \d+V\d+" ?/?>?', drawn.split('class="one"')[1]).group(1))
     left, right = (int(x) for x in re.findall(r'class="mark" d="M(\d+) ', drawn))
     assert left < one < right
@@ -183,7 +193,7 @@ def test_many_rows_are_drawn_as_sorted_bars_all_of_them() -> None:
         with_ratio(r * 0.99, r, r * 1.01, axes={"i": i}) for i, r in enumerate(1.5 - i / 200 for i in range(150))
     ]
     rows = build_rows(records).rows
-    drawn = speedup_chart(rows)
+    drawn = speedup_chart(rows).chart
     assert len(rows) > MOST_NAMED
     bars = re.findall(r"M([\d.]+) (\d+)V(\d+)", drawn.split('class="v improved"')[1])
     assert len(bars) == 150
@@ -192,9 +202,42 @@ def test_many_rows_are_drawn_as_sorted_bars_all_of_them() -> None:
     assert "150 results from the smallest ratio" in drawn
 
 
+def test_what_lies_near_1_is_drawn_again_in_a_zoomed_part_where_large_ratios_crowd_it() -> None:
+    near, far, below = with_ratio(0.99, 1.0, 1.01), with_ratio(90, 100, 110), with_ratio(0.1, 0.2, 0.3)
+    found = speedup_chart(build_rows([near, far, below]).rows)
+    assert "the right part" in found.axis.lower()
+    assert "from 0.9× to 1.1×" in found.axis
+    assert ">near 1×<" in found.chart
+    assert ">1.1×<" in found.chart
+    inner, outer, lower = found.chart.split('<g class="v')[1:]
+    assert inner.count('class="mark"') == 2
+    whole, zoomed = (int(high) - int(low) for low, high in re.findall(r'class="bar" d="M(\d+) \d+H(\d+)', inner))
+    assert zoomed > 5 * whole
+    assert outer.count('class="mark"') == lower.count('class="mark"') == 1
+    (right,), (left,) = (re.findall(r'class="bar" d="M(\d+) \d+l', part) for part in (outer, lower))
+    assert int(right) > int(left)
+
+
+def test_there_is_no_zoomed_part_where_nothing_lies_near_1_or_all_can_be_told_apart() -> None:
+    for ratios_shown in ((3.0, 300.0), (0.99, 1.3), (1.0,)):
+        found = speedup_chart(build_rows([with_ratio(r * 0.99, r, r * 1.01) for r in ratios_shown]).rows)
+        assert "near 1×" not in found.chart
+        assert found.axis == "The axis is logarithmic: equal ratios are equal lengths."
+
+
+def test_of_many_rows_the_zoomed_part_holds_those_near_1_and_no_others() -> None:
+    records = [
+        with_ratio(r * 0.999, r, r * 1.001, axes={"i": r}) for r in [1 + i / 1000 for i in range(50)] + [99.0] * 50
+    ]
+    found = speedup_chart(build_rows(records).rows)
+    assert "lower part" in found.axis
+    upper, zoomed = found.chart.split('class="v improved"')[1:]
+    assert [len(re.findall(r"M[\d.]+ \d+V", part.split("</g>")[0])) for part in (upper, zoomed)] == [100, 50]
+
+
 def test_nothing_is_drawn_when_no_row_has_an_interval() -> None:
     skipped = [r for r in sample_records() if r.status == "skipped"]
-    assert speedup_chart(build_rows(skipped).rows) == ""
+    assert speedup_chart(build_rows(skipped).rows).chart == ""
 
 
 # --- samples

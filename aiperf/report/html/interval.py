@@ -8,28 +8,32 @@ from __future__ import annotations
 import math
 
 from aiperf.records import Comparison, Result
-from aiperf.report.html.scale import Scale, bent, drawable, ends, ratio_ticks, ratios
+from aiperf.report.html.scale import Scale, drawable, ends, ratio_ticks, ratios
 from aiperf.report.html.svg import figure, label, path, rect, x_axis
 from aiperf.report.numbers import confidence, format_interval, format_percent, format_ratio, known
 
 BAR_WIDTH = 90
 """Of the tiny bar, in pixels; style.css draws the threshold's band behind it, between ``BAND``."""
 BAND = (38, 52)
-_REACH = bent(1000.0, math.log1p(0.02))
 _WIDTH, _TOP, _BOTTOM, _EDGE = 540, 14, 66, 16
 
 
 def tiny_bar(ratio: float, low: float, high: float, *, threshold: float) -> str:
     """Draw an interval in units of its own threshold, so that the band has one place in every row.
 
-    Empty where there is no number or no threshold.
+    Equal ratios are equal lengths; what lies beyond the edge is an arrow there. Empty where there is no number or no
+    threshold.
     """
     if not (drawable(ratio) and threshold > 0):
         return ""
     unit = math.log1p(threshold)
     start, end = (_bar_place(x, unit) for x in (low, high)) if known(low) and known(high) else (0, BAR_WIDTH)
-    first = min(start, BAR_WIDTH - 1)
-    return f'<svg><path d="M{first} 7H{max(end, first + 1)}M{_bar_place(ratio, unit)} 2v10"/></svg>'
+    if end <= 0 or start >= BAR_WIDTH:
+        return f'<svg><path d="{"M7 2l-5 5 5 5" if end <= 0 else f"M{BAR_WIDTH - 7} 2l5 5-5 5"}"/></svg>'
+    start, end = max(0, start), min(BAR_WIDTH, end)
+    middle = _bar_place(ratio, unit)
+    estimate = f"M{middle} 2v10" if 0 <= middle <= BAR_WIDTH else ""
+    return f'<svg><path d="M{start} 7H{max(end, start + 1)}{estimate}"/></svg>'
 
 
 def interval_chart(result: Result, *, word: str = "") -> str:
@@ -87,13 +91,9 @@ def _beside(low: int, high: int) -> str:
 
 
 def _bar_place(ratio: float, unit: float) -> int:
-    """Pixel of a ratio in the tiny bar: the band's edges are one threshold from the middle."""
+    """Pixel of a ratio in the tiny bar, whose band's edges are one threshold from the middle; it may lie outside."""
+    half, edge = BAR_WIDTH // 2, (BAND[1] - BAND[0]) / 2
     if ratio <= 0:
-        return 0
-    edge, half = BAR_WIDTH / 2 - BAND[0], BAR_WIDTH / 2
-    away = bent(ratio, unit)
-    near = math.asinh(1.0)
-    if abs(away) <= near:
-        return round(half + edge * away / near)
-    far = min(1.0, (abs(away) - near) / (_REACH - near))
-    return round(half + math.copysign(edge + far * (half - edge), away))
+        return -1
+    away = min(max(math.log(ratio) / unit, -BAR_WIDTH), BAR_WIDTH)
+    return half + round(edge * away)

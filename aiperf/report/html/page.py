@@ -146,7 +146,7 @@ def _page(
         numbers=NUMBERS,
         sort_keys=sort_keys,
         outcome_class=outcome_class,
-        chart=speedup_chart(found.rows),
+        speedups=speedup_chart(found.rows),
         most_named=MOST_NAMED,
         anchors=anchors,
         sections=_sections(records, details, curves),

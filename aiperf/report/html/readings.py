@@ -56,7 +56,7 @@ def strips(case: Case, pairs: Sequence[Pair]) -> tuple[Strip, ...]:
     found = []
     for pair in used:
         for place, side in enumerate(s.name for s in case.sides):
-            samples = [s for s in counted(pair.samples, side, how.field) if (getattr(s, how.field) or 0) > 0]
+            samples = [s for s in counted(pair, side, how.field) if (getattr(s, how.field) or 0) > 0]
             if samples:
                 times = per_iteration(samples, how.field)
                 value = side_value(pair, side, how=how) or statistics.median(times)

@@ -34,7 +34,7 @@ class Scale:
     start: float
     end: float
     bend: Callable[[float], float]
-    """What makes it linear, logarithmic or a ratio's."""
+    """What makes it linear or logarithmic."""
 
     def __call__(self, value: float) -> int:
         """Place of ``value``, to the whole unit of the drawing."""
@@ -69,19 +69,15 @@ def fitting(values: Sequence[float], *, start: float, end: float) -> Scale:
 
 
 def ratios(low: float, high: float, *, start: float, end: float, threshold: float) -> Scale:
-    """Scale for ratios around 1 that shows the threshold's band and large ratios alike.
-
-    asinh(ln ratio / ln(1 + threshold)): linear within the band, logarithmic far from it, symmetric about 1.
-    """
-    unit = math.log1p(threshold) if threshold > 0 else 0.01
+    """Log scale for ratios that holds 1 and the threshold's band."""
     least = (1 + max(threshold, 0.0)) ** 2
     low, high = min(max(low, 1 / _FARTHEST), 1 / least), max(min(high, _FARTHEST), least)
-    return Scale(low / 1.02, high * 1.02, start, end, lambda value: bent(value, unit))
+    return logarithmic(low, high, start=start, end=end)
 
 
-def bent(ratio: float, unit: float) -> float:
-    """Return asinh of the log-ratio in units of the threshold's logarithm."""
-    return math.asinh(math.log(ratio) / unit)
+def exactly(low: float, high: float, *, start: float, end: float) -> Scale:
+    """Log scale from ``low`` to ``high`` without room at its ends, for a zoomed part of another."""
+    return Scale(low, high, start, end, math.log)
 
 
 def ends(low: float | None, high: float | None, scale: Scale) -> tuple[int, int]:

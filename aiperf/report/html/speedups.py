@@ -5,12 +5,14 @@ What must not live here: verdicts being decided, one case's own interval (interv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from aiperf.report.html.interval import band
 from aiperf.report.html.outcome import glyph, outcome_class
-from aiperf.report.html.scale import Scale, drawable, ends, ratio_ticks, ratios
+from aiperf.report.html.scale import Scale, drawable, ends, exactly, ratio_ticks, ratios, short_number
 from aiperf.report.html.svg import figure, label, path, x_axis, y_axis
 from aiperf.report.views.cells import speedup_text
 from aiperf.report.views.run_rows import RunRow, run_verdict_text
@@ -18,23 +20,62 @@ from aiperf.report.views.run_rows import RunRow, run_verdict_text
 MOST_NAMED = 60
 """With more rows than this they are drawn side by side, sorted, without names."""
 _WIDTH, _STEP, _TOP, _NAMES, _WORDS = 1020, 20, 26, 330, 200
+_WIDER, _GAP = 160, 40
+"""What a drawing grows by for its zoomed part, and the space before that part."""
 _LONGEST = 44
-_TALL = 300
+_LEFT, _TALL, _TALL_ZOOM = 64, 300, 200
+_ZOOMS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+_THRESHOLDS = 3.0
+"""A zoomed part reaches at least as many thresholds from 1."""
+_CROWDED = 4.0
+"""A zoomed part is drawn where all ratios take more than this many times its length."""
 
 
-def speedup_chart(rows: Sequence[RunRow]) -> str:
+@dataclass(frozen=True)
+class SpeedupChart:
+    """The drawing, and what its caption must say of the axis."""
+
+    chart: str
+    axis: str
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One scale of the drawing, and whether it is the zoomed one."""
+
+    scale: Scale
+    zoomed: bool = False
+
+    def holds(self, row: RunRow) -> bool:
+        """Whether any of a row's interval lies within."""
+        low, high = (row.low if drawable(row.low) else 0.0), (row.high if drawable(row.high) else math.inf)
+        return low <= self.scale.high and high >= self.scale.low
+
+
+def speedup_chart(rows: Sequence[RunRow]) -> SpeedupChart:
     """Draw every primary row with its own threshold (0: none); rows without an interval are named, not left out."""
     if not any(_drawn(row) for row in rows):
-        return ""
-    return _named(rows) if len(rows) <= MOST_NAMED else _sorted(rows)
+        return SpeedupChart("", "")
+    zoom = _zoom(rows)
+    axis = "The axis is logarithmic: equal ratios are equal lengths."
+    if zoom:
+        named = len(rows) <= MOST_NAMED
+        where, beyond = ("right", "with an arrow for those beyond") if named else ("lower", "without those beyond")
+        span = f"from {short_number(1 - zoom)}× to {short_number(1 + zoom)}×"
+        axis += f" The {where} part shows the same results {span}, {beyond}."
+    return SpeedupChart(_named(rows, zoom) if len(rows) <= MOST_NAMED else _sorted(rows, zoom), axis)
 
 
 def _drawn(row: RunRow) -> bool:
     return bool(row.verdict) and drawable(row.ratio)
 
 
+def _shown(rows: Sequence[RunRow]) -> list[float]:
+    return [x for row in rows if _drawn(row) for x in (row.low, row.high, row.ratio) if drawable(x)]
+
+
 def _scale(rows: Sequence[RunRow], *, start: float, end: float) -> Scale:
-    found = [x for row in rows if _drawn(row) for x in (row.low, row.high, row.ratio) if drawable(x)]
+    found = _shown(rows)
     return ratios(min(found), max(found), start=start, end=end, threshold=_widest(rows) or 0.02)
 
 
@@ -42,18 +83,38 @@ def _widest(rows: Sequence[RunRow]) -> float:
     return max((row.threshold or 0.0 for row in rows), default=0.0)
 
 
-def _named(rows: Sequence[RunRow]) -> str:
-    bottom = _TOP + _STEP * len(rows)
-    start, end = _NAMES, _WIDTH - _WORDS
-    scale = _scale(rows, start=start, end=end)
-    body = _bands(rows, scale)
-    body.append(x_axis(ratio_ticks(scale, apart=48), start=start, end=end, top=_TOP, bottom=bottom))
-    body.append(path(f"M{scale(1)} {_TOP - 6}V{bottom}", "one"))
-    body.append(label(scale(1) - 8, 14, "◂ worse", "small end"))
-    body.append(label(scale(1) + 8, 14, "better ▸", "small"))
-    body += [_line(row, scale, _TOP + place * _STEP + _STEP // 2) for place, row in enumerate(rows)]
+def _zoom(rows: Sequence[RunRow]) -> float:
+    """How far from 1 the zoomed part reaches; 0 where all can be told apart without one, or nothing lies near 1."""
+    wanted = _THRESHOLDS * (_widest(rows) or 0.02)
+    zoom = next((z for z in _ZOOMS if z >= wanted * 0.999), _ZOOMS[-1])
+    near = _Part(exactly(1 - zoom, 1 + zoom, start=0, end=1))
+    whole = _scale(rows, start=0, end=1)
+    crowded = math.log(whole.high / whole.low) > _CROWDED * math.log((1 + zoom) / (1 - zoom))
+    known = [row for row in rows if _drawn(row) and (drawable(row.low) or drawable(row.high))]
+    return zoom if crowded and any(near.holds(row) for row in known) else 0.0
+
+
+def _named(rows: Sequence[RunRow], zoom: float) -> str:
+    width, bottom = _WIDTH + (_WIDER if zoom else 0), _TOP + _STEP * len(rows)
+    start, end = _NAMES, width - _WORDS
+    parts = [_Part(_scale(rows, start=start, end=end))]
+    if zoom:
+        middle = (start + end + _GAP) // 2
+        near = exactly(1 - zoom, 1 + zoom, start=middle, end=end)
+        parts = [_Part(_scale(rows, start=start, end=middle - _GAP)), _Part(near, zoomed=True)]
+    body = [x for part in parts for x in _frame(rows, part, bottom)]
+    body += [_line(row, parts, width, _TOP + place * _STEP + _STEP // 2) for place, row in enumerate(rows)]
     said = "; ".join(f"{row.case} {speedup_text(row)} {run_verdict_text(row)}" for row in rows)
-    return figure(body, width=_WIDTH, height=bottom + 24, title="Speedup of every case", description=said, name="wide")
+    return figure(body, width=width, height=bottom + 24, title="Speedup of every case", description=said, name="wide")
+
+
+def _frame(rows: Sequence[RunRow], part: _Part, bottom: int) -> list[str]:
+    scale, one = part.scale, part.scale(1)
+    ticks = ratio_ticks(scale, apart=40)
+    axis = x_axis(ticks, start=int(scale.start), end=int(scale.end), top=_TOP, bottom=bottom)
+    words = (label(one - 8, 14, "◂ worse", "small end"), label(one + 8, 14, "better ▸", "small"))
+    head = (label(one, 14, "near 1×", "small mid"),) if part.zoomed else words
+    return [*_bands(rows, scale), axis, path(f"M{one} {_TOP - 6}V{bottom}", "one"), *head]
 
 
 def _bands(rows: Sequence[RunRow], scale: Scale) -> list[str]:
@@ -66,44 +127,73 @@ def _bands(rows: Sequence[RunRow], scale: Scale) -> list[str]:
     return body
 
 
-def _line(row: RunRow, scale: Scale, middle: int) -> str:
+def _line(row: RunRow, parts: Sequence[_Part], width: int, middle: int) -> str:
     word = row.outcome
     texts = label(_NAMES - 10, middle + 4, _name(row), "end") + label(
-        _WIDTH - _WORDS + 10, middle + 4, f"{glyph(word)} {run_verdict_text(row)}", "word"
+        width - _WORDS + 10, middle + 4, f"{glyph(word)} {run_verdict_text(row)}", "word"
     )
     if not _drawn(row):
-        return f'<g class="v {outcome_class(word)}">{texts}{path(f"M{_NAMES} {middle}H{_WIDTH - _WORDS}", "none")}</g>'
+        drawn = path(f"M{_NAMES} {middle}H{width - _WORDS}", "none")
+    else:
+        drawn = "".join(_interval(row, part, middle) for part in parts)
+    return f'<g class="v {outcome_class(word)}">{texts}{drawn}</g>'
+
+
+def _interval(row: RunRow, part: _Part, middle: int) -> str:
+    """The bar with its estimate; in a zoomed part what lies beyond is an arrow, and an end beyond has no cap."""
+    scale, ratio = part.scale, row.ratio or 1.0
+    if not part.holds(row):
+        x, d = (round(scale.end), 5) if ratio > 1 else (round(scale.start), -5)
+        return path(f"M{x - d} {middle - 4}l{d} 4 {-d} 4", "bar")
     low, high = ends(row.low, row.high, scale)
-    at = scale(row.ratio or 1.0)
-    bar = path(f"M{low} {middle}H{max(high, low + 1)}M{low} {middle - 4}v8M{high} {middle - 4}v8", "bar")
-    return f'<g class="v {outcome_class(word)}">{texts}{bar}{path(f"M{at} {middle - 5}l5 5-5 5-5-5z", "mark")}</g>'
+    caps = ((low, row.low), (high, row.high))
+    shown = "".join(f"M{x} {middle - 4}v8" for x, end in caps if not part.zoomed or _inside(end, scale))
+    bar = path(f"M{low} {middle}H{max(high, low + 1)}{shown}", "bar")
+    if part.zoomed and not _inside(ratio, scale):
+        return bar
+    return bar + path(f"M{scale(ratio)} {middle - 5}l5 5-5 5-5-5z", "mark")
 
 
-def _sorted(rows: Sequence[RunRow]) -> str:
-    """One thin upright bar a row, from the smallest ratio to the largest, one path for each verdict."""
+def _inside(value: float | None, scale: Scale) -> bool:
+    return drawable(value) and scale.low <= value <= scale.high
+
+
+def _sorted(rows: Sequence[RunRow], zoom: float) -> str:
+    """One thin upright bar a row, from the smallest ratio to the largest; what lies near 1 again below, zoomed."""
     drawn = sorted((row for row in rows if _drawn(row)), key=lambda row: row.ratio or 0.0)
-    left, bottom = 64, _TOP + _TALL
-    scale = _scale(rows, start=bottom, end=_TOP)
-    step = (_WIDTH - left - 10) / len(drawn)
+    bottom = _TOP + _TALL
+    body = _columns(drawn, _Part(_scale(rows, start=bottom, end=_TOP)), _widest(rows))
+    if zoom:
+        top = bottom + _GAP
+        bottom = top + _TALL_ZOOM
+        body += _columns(drawn, _Part(exactly(1 - zoom, 1 + zoom, start=bottom, end=top), zoomed=True), _widest(rows))
+    body.append(label(_LEFT, bottom + 18, f"{len(drawn)} results from the smallest ratio to the largest", "small"))
+    words = [row.verdict for row in drawn]
+    counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+    said = f"Intervals of {len(drawn)} results sorted by their ratio: {counts}."
+    return figure(body, width=_WIDTH, height=bottom + 26, title="Speedup of every case", description=said, name="wide")
+
+
+def _columns(drawn: Sequence[RunRow], part: _Part, threshold: float) -> list[str]:
+    """One path for each verdict; in a zoomed part a bar ends at the edge, and one beyond is left out."""
+    scale, step = part.scale, (_WIDTH - _LEFT - 10) / len(drawn)
     paths: dict[str, list[str]] = {}
     for place, row in enumerate(drawn):
+        if not part.holds(row):
+            continue
         low, high = ends(row.low, row.high, scale)
-        x = left + (place + 0.5) * step
+        x = _LEFT + (place + 0.5) * step
         paths.setdefault(row.verdict, []).append(f"M{x:.1f} {low}V{min(high, low - 1)}")
     width = min(6.0, max(0.7, step * 0.7))
-    body = [
-        *band(scale, _widest(rows), left, _WIDTH - 10, upright=True),
-        y_axis(ratio_ticks(scale, apart=22), start=left, end=_WIDTH - 10),
-        path(f"M{left} {scale(1)}H{_WIDTH - 10}", "one"),
+    return [
+        *band(scale, threshold, _LEFT, _WIDTH - 10, upright=True),
+        y_axis(ratio_ticks(scale, apart=22), start=_LEFT, end=_WIDTH - 10),
+        path(f"M{_LEFT} {scale(1)}H{_WIDTH - 10}", "one"),
         *(
             f'<g class="v {outcome_class(word)}" style="stroke-width:{width:.1f}">{path("".join(found))}</g>'
             for word, found in paths.items()
         ),
-        label(left, bottom + 18, f"{len(drawn)} results from the smallest ratio to the largest", "small"),
     ]
-    counts = ", ".join(f"{len(parts)} {word}" for word, parts in paths.items())
-    said = f"Intervals of {len(drawn)} results sorted by their ratio: {counts}."
-    return figure(body, width=_WIDTH, height=bottom + 26, title="Speedup of every case", description=said, name="wide")
 
 
 def _name(row: RunRow) -> str:

@@ -5,7 +5,9 @@ What must not live here: finding change points, choosing series, files.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import math
+import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -13,16 +15,27 @@ from aiperf.analysis.gate import Difference
 from aiperf.analysis.notes import note_sentences
 from aiperf.analysis.rows import ComparisonRow
 from aiperf.analysis.trend import FEWEST_POINTS, SHORTEST, Point, Series, Step
+from aiperf.analysis.trend_marks import Mark, ratio_marks, series_threshold, value_marks
 from aiperf.records import SCHEMA_VERSION
 from aiperf.report.layout.formats import Printed, document_json, records_csv
 from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.layout.table import Table, TableColumn
 from aiperf.report.layout.text import STYLES, Line, cut_to
-from aiperf.report.numbers import DASH, clean, confidence, counted, format_change, format_change_interval
+from aiperf.report.numbers import (
+    DASH,
+    clean,
+    confidence,
+    counted,
+    format_change,
+    format_change_interval,
+    format_percent,
+    format_ratio,
+    format_value,
+)
 from aiperf.report.views.cells import after_text, ratio_interval_text, ratio_text, verdict_text
 from aiperf.report.views.run_rows import build_rows
+from aiperf.report.views.sparks import bar, reach, spark_floor, sparkline
 
-_BLOCKS, _PLAIN = "▁▂▃▄▅▆▇█", "_.-~=+*#"
 _SHOWN = 32
 """Characters of a value that changed between two runs that are shown."""
 _LEAST_SPARK = 10
@@ -152,11 +165,12 @@ def _paragraph(series: Series, rows: Sequence[HistoryRow], *, ascii_only: bool) 
         Sentences([" · ".join(heading)], indent="  ", style="bold", mark="### "),
         Sentences([f"{counted(len(rows), 'run')}{span}"]),
         lambda width: _sparks(series, rows, width=width, ascii_only=ascii_only),
-        _table(series, rows),
+        _table(series, rows, ascii_only=ascii_only),
     ]
 
 
-def _table(series: Series, rows: Sequence[HistoryRow]) -> Table[HistoryRow]:
+def _table(series: Series, rows: Sequence[HistoryRow], *, ascii_only: bool) -> Table[HistoryRow]:
+    title, bars = _bars(series, ascii_only=ascii_only)
     # The rank is the order in which a narrow terminal loses columns; never the ratio or the verdict.
     return Table(
         [
@@ -164,6 +178,9 @@ def _table(series: Series, rows: Sequence[HistoryRow]) -> Table[HistoryRow]:
             TableColumn("git", "commit", lambda row: row.commit, right=True, rank=3, quiet=True),
             TableColumn("ratio", _ratio_name(series), ratio_text, right=True, rank=1),
             TableColumn("low", "interval", ratio_interval_text, right=True),
+            TableColumn(
+                "bar", title, lambda row: bars.get(row.run, ""), rank=4, quiet=True, optional=True, dialect="terminal"
+            ),
             TableColumn("after", "after", after_text, right=True, rank=2, quiet=True),
             TableColumn("verdict", "verdict", lambda row: row.word, markdown=_word_with_sentence),
             TableColumn("notes", "notes", _notes_text, dialect="markdown", optional=True),
@@ -184,53 +201,43 @@ def _notes_text(row: HistoryRow) -> str:
     return "; ".join([*_above(row), *_below(row)])
 
 
+def _bars(series: Series, *, ascii_only: bool) -> tuple[str, dict[str, str]]:
+    """The ends of one scale for all runs, and each run's interval on it; nothing for a single run."""
+    ratios = ratio_marks(series)
+    marks = ratios if any(ratios) else value_marks(series)
+    if sum(mark is not None for mark in marks) < 2:
+        return "", {}
+    ends = reach(marks, threshold=series_threshold(series))
+    low, high = (
+        format_ratio(math.exp(end)) if marks is ratios else format_value(math.exp(end), _unit(series)) for end in ends
+    )
+    drawn = {p.run.run: bar(mark, ends, ascii_only=ascii_only) for p, mark in zip(series.points, marks, strict=True)}
+    return f"{low} … {high}", drawn
+
+
 def _sparks(series: Series, rows: Sequence[HistoryRow], *, width: int, ascii_only: bool) -> list[Line]:
-    ratios = [p.log_ratio for p in series.points], series.ratio_steps, [ratio_text(row) for row in rows]
-    values = [p.log_value for p in series.points], series.value_steps, [after_text(row) for row in rows]
+    ratios = ratio_marks(series), series.ratio_steps, [ratio_text(row) for row in rows]
+    values = value_marks(series), series.value_steps, [after_text(row) for row in rows]
     drawings = [(_ratio_name(series), *ratios), (series.side, *values)]
     names = max(len(name) for name, *_ in drawings)
+    floor = spark_floor(series_threshold(series))
     lines = []
-    for name, logs, steps, texts in drawings:
-        known = [(log, text) for log, text in zip(logs, texts, strict=True) if log is not None]
+    for name, marks, steps, texts in drawings:
+        known = [(mark.log, text) for mark, text in zip(marks, texts, strict=True) if mark is not None]
         if len(known) < 2:
             continue
-        ends = f"{min(known)[1]} … {max(known)[1]}"
+        ends = f"{min(known)[1]} … {max(known)[1]}{_typical(marks)}"
         room = max(_LEAST_SPARK, width - names - len(ends) - 4)
-        drawn = sparkline(logs, begins={s.index for s in steps}, room=room, ascii_only=ascii_only)
+        levels = [mark.level if mark else None for mark in marks]
+        drawn = sparkline(levels, begins={s.index for s in steps}, room=room, ascii_only=ascii_only, floor=floor)
         lines.append(Line(f"{name:<{names}}  {drawn}  {ends}"))
     return lines
 
 
-def sparkline(
-    values: Sequence[float | None], *, begins: Collection[int] = (), room: int = 60, ascii_only: bool = False
-) -> str:
-    """Draw values as one character each, lowest to highest; a gap is a blank, a bar stands before each of ``begins``.
-
-    What does not fit into ``room`` is lost at the old end, which then begins with an ellipsis.
-    """
-    levels = _PLAIN if ascii_only else _BLOCKS
-    known = [v for v in values if v is not None]
-    if not known:
-        return ""
-    low, span = min(known), max(known) - min(known)
-    drawn = ""
-    for place, value in enumerate(values):
-        bar = ("|" if ascii_only else "│") if place in begins else ""
-        height = round((value - low) / span * (len(levels) - 1)) if value is not None and span > 0 else len(levels) // 2
-        drawn += bar + (" " if value is None else levels[height])
-    if len(drawn) <= room:
-        return drawn
-    mark = "..." if ascii_only else "…"
-    return mark + drawn[len(drawn) - room + len(mark) :]
-
-
-def can_draw(encoding: str | None) -> bool:
-    """Whether a stream of this encoding can hold the sparkline's blocks."""
-    try:
-        f"{_BLOCKS}│".encode(encoding or "utf-8")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
+def _typical(marks: Sequence[Mark | None]) -> str:
+    """`` (each ± 1.0 %)``: half the middle interval; empty where none is known."""
+    halves = [mark.half for mark in marks if mark is not None and mark.half is not None]
+    return f" (each ± {format_percent(math.expm1(statistics.median(halves)))})" if halves else ""
 
 
 def _notes(found: Sequence[Series], *, hidden: Sequence[Series] = ()) -> list[str]:
@@ -244,6 +251,8 @@ def _notes(found: Sequence[Series], *, hidden: Sequence[Series] = ()) -> list[st
     alphas = {p.result.comparison.alpha for s in found for p in s.points if p.result}
     if len(alphas) == 1:
         said.append(f"intervals: {confidence(alphas.pop())} within a run")
+    if any(sum(point.counts for point in series.points) > 1 for series in found):
+        said.append("pictures: a run that differs from its level by no more than the noise is drawn on that level")
     steps = [step for series in found for step in (*series.ratio_steps, *series.value_steps)]
     if steps:
         level = confidence(steps[0].alpha)

@@ -1,0 +1,76 @@
+"""Going on in a run without typing again how it was begun, and the command that does so.
+
+What must not live here: what of a run is kept (store/resume.py), and what must be the same (plan/resume.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from aiperf.cli.main import app  # which imports the commands when they are called
+from aiperf.cli.options import Command, in_results
+from aiperf.errors import Exit, usage
+from aiperf.recipes.run import RunOutcome
+from aiperf.report.layout.formats import OutputFormat
+from aiperf.store.read import open_run
+
+
+class _Again:
+    active = False
+    """Whether the command is typed by what stands here: a second time would be for ever."""
+
+
+def resumed_without(*names: str) -> Callable[[Command], Command]:
+    """Have a command with ``--resume``, and nothing in the parameters of these names, go on as its run was begun."""
+
+    def decorated(command: Command) -> Command:
+        @functools.wraps(command)
+        def called(**given: Any) -> None:
+            if given["resume"] and not any(given[name] for name in names):
+                _go_on(given["resume"], results=given["results"])
+            else:
+                command(**given)
+
+        return called
+
+    return decorated
+
+
+def _go_on(name: str, *, results: Path) -> None:
+    """Type the present command once more, as the run ``name`` was begun; what is typed now is added, and wins.
+
+    Raises UserError where that is a run of another command, and what the command raises.
+    """
+    before, command, typed = _parts(sys.argv)
+    record = open_run(name, results=results).record
+    stored = _parts(record.argv)[2]
+    if _Again.active or not stored or record.command != command:
+        resumable = record.command in ("run", "ab") and record.command != command
+        way = f"Type: aiperf {record.command} --resume {name}" if resumable else "Name what it is to measure, too."
+        what = f"{record.run} was begun by {f'aiperf {record.command}' if record.command else 'no command'}."
+        raise usage(what, way, where="--resume")
+    _Again.active = True
+    try:
+        app([*before, command, *stored, *typed])
+    finally:
+        _Again.active = False
+
+
+def resume_lines(outcome: RunOutcome, command: str, form: OutputFormat, results: Path) -> list[str]:
+    """The command that continues an interrupted run, for below its table; formats for programs get it on stderr."""
+    if outcome.exit is not Exit.INTERRUPTED:
+        return []
+    line = f"interrupted; continue with: {in_results(f'aiperf {command} --resume {outcome.folder.name}', results)}"
+    if form is not OutputFormat.table:
+        print(line, file=sys.stderr)
+    return [line]
+
+
+def _parts(argv: Sequence[str]) -> tuple[list[str], str, list[str]]:
+    """What was typed before the name of the command, that name, and what came after it."""
+    start = next((place for place, word in enumerate(argv) if place and not word.startswith("-")), len(argv))
+    return list(argv[1:start]), "".join(argv[start : start + 1]), list(argv[start + 1 :])
