@@ -197,7 +197,7 @@ class Worker:
         return replace(
             summary,
             facts=facts,
-            peak_bytes=host_peak(),
+            peak_bytes=None if runner.workload.elsewhere else host_peak(),
             peak_gpu_bytes=runner.peak_gpu_bytes,
             replaced=self._integrity.replaced(),
         )

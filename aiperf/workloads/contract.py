@@ -99,6 +99,9 @@ class Workload:
     to wait for the stream to be let go (``blocking_kernel``). Their percentiles become metrics."""
     latency_source: str = ""
     """How ``latencies`` are taken, since nothing checks them: ``monotonic clock around each request``."""
+    elsewhere: bool = False
+    """Whether processes that the workload starts do all the work, a server's: the memory of the side's own process says
+    nothing of it then, and is not reported."""
     rounds: int = 0
     """Turns of a launch, for a workload that follows a schedule of its own: each is one step, nothing runs untimed
     before it, and no other steps are taken but the two before the first turn (with ``anew``) and audits. 0: as the time

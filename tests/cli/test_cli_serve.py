@@ -36,6 +36,7 @@ def test_two_servers_are_loaded_side_by_side_and_the_quick_one_wins(marked: User
     record = marked.record("pair")
     found = {result["comparison"]["metric"]: result for result in record["results"]}
     assert {"end_to_end", "goodput", "ttft", "inter_token", "queue", "tokens_per_s"} <= found.keys()
+    assert "peak_memory" not in found, "it would be the client's"
     ratio = found["end_to_end"]["comparison"]
     # 30 and 15 ms of service, and what the client and the connection take.
     assert ratio["before"]["value"] > 0.03

@@ -243,13 +243,19 @@ def test_a_port_that_is_taken_is_named_before_the_server_starts(tmp_path: Path) 
 
 
 def test_refusals_miss_their_objectives_and_are_counted(tmp_path: Path) -> None:
-    with loaded(tmp_path, "--fault", "503", "--after", "12") as workload:
+    kept = tmp_path / "requests.jsonl"
+    with loaded(tmp_path, "--fault", "503", "--after", "12", keep=str(kept)) as workload:
         values = play(workload)
         assert workload.counters is not None
         counts = workload.counters()
     # 4 of the warm-up, 6 of the first segment and 1 of the second are answered.
     assert (counts["requests"], counts["met"], counts["refused"], counts["errors"]) == (12, 7, 5, 0)
     assert values["goodput"] == pytest.approx(100 * 7 / 12)
+    lines = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()]
+    assert [(line["segment"], line["request"]) for line in lines] == [(s, r) for s in range(2) for r in range(6)]
+    assert [line["status"] for line in lines] == [200] * 7 + [503] * 5
+    assert [len(line["times"]) for line in lines[:7]] == [4] * 7
+    assert all(line["scheduled"] <= line["sent"] + 1e-3 < line["end"] + 1e-3 for line in lines)
 
 
 @pytest.mark.parametrize(

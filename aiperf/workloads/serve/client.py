@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -101,6 +102,15 @@ def send(arrivals: Sequence[Arrival], to: Endpoint, *, timeout: float, concurren
     counts from the schedule.
     """
     return asyncio.run(_send(arrivals, to, timeout, concurrency))
+
+
+def keep(path: Path, sent: Sent, *, server: str, segment: int) -> None:
+    """Add the requests of a segment to a file: a line each, with when it was scheduled, sent, answered and ended."""
+    with path.open("a", encoding="utf-8") as file:
+        for number, request in enumerate(sent.requests):
+            known = {key: value for key, value in vars(request).items() if key != "pieces"}
+            line = {"server": server, "segment": segment, "request": number, **known, "tokens": request.tokens}
+            file.write(json.dumps(line) + "\n")
 
 
 async def _send(arrivals: Sequence[Arrival], to: Endpoint, timeout: float, concurrency: int) -> Sent:

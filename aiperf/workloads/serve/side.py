@@ -16,7 +16,7 @@ import numpy as np
 
 from aiperf.workloads.contract import Context, Outcome
 from aiperf.workloads.serve import judge
-from aiperf.workloads.serve.client import Endpoint, Sent, send
+from aiperf.workloads.serve.client import Endpoint, Sent, keep, send
 from aiperf.workloads.serve.search import RateSearch
 from aiperf.workloads.serve.server import Server
 from aiperf.workloads.serve.tiny import TINY, make_tiny
@@ -104,6 +104,8 @@ class LoadedServer:
         self._text = _text_of(sent)
         if not audit:
             self._since.append((segment, sent))
+            if self._asked.keep:
+                keep(Path(self._asked.keep), sent, server=self._server.base, segment=self._steps - _WARM_UPS - 1)
             if self._search is not None:
                 met = sum(judge.met(request, self._asked.slo) for request in sent.requests)
                 self._search.tries.append((segment.rate, met, len(sent.requests)))
@@ -129,8 +131,8 @@ class LoadedServer:
 
     def _warm_up(self) -> Segment:
         """Requests that all come at once, with prompts of their own."""
-        lengths = [arrival for segment in self._segments for arrival in segment.arrivals][: self._asked.warmup]
-        drawn = self._drawn(f"warm-up {self._steps}", len(lengths))
+        count = self._asked.warmup or max(len(segment.arrivals) for segment in self._segments)
+        drawn = self._drawn(f"warm-up {self._steps}", count)
         return Segment(tuple(Arrival(0.0, a.prompt, a.output_tokens) for a in drawn), 1.0)
 
     def redraw(self, seed: int) -> None:
@@ -229,8 +231,8 @@ def _shared_out(cpus: list[int]) -> tuple[list[int], list[int]]:
 def _check(asked: SimpleNamespace) -> None:
     if bool(asked.server) == bool(asked.url):
         raise ValueError("write server: COMMAND, or url: ADDRESS of a server that runs already, on each side")
-    if asked.segments < 1 or asked.warmup < 1 or asked.concurrency < 0 or asked.load < 0:
-        raise ValueError("segments and warmup must be 1 or more, concurrency and load not negative")
+    if asked.segments < 1 or asked.warmup < 0 or asked.concurrency < 0 or asked.load < 0:
+        raise ValueError("segments must be 1 or more; warmup, concurrency and load must not be negative")
     if not 0 <= asked.errors < 1:
         raise ValueError(f"errors is {asked.errors:g}; write the share of requests that may fail, from 0 to below 1")
     if asked.find and not asked.slo:

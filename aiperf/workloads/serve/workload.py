@@ -58,7 +58,7 @@ def load(
     find: Literal["", "max_rate"] = "",
     share: float = 0.95,
     segments: int = 10,
-    warmup: int = 16,
+    warmup: int = 0,
     concurrency: int = 0,
     cache: Literal["cold", "warm"] = "cold",
     endpoint: Literal["chat", "completions"] = "chat",
@@ -70,6 +70,7 @@ def load(
     port: int = 0,
     cwd: str = "",
     log: str = "",
+    keep: str = "",
 ) -> Workload:
     """An open loop of streamed, greedy requests; every time counts from the schedule.
 
@@ -78,6 +79,8 @@ def load(
     ``prompt`` or ``prompt_tokens``, ``output_tokens``); it is cut into ``segments``, in which the sides take turns.
     ``load``: requests a second in place of the trace's. ``model: tiny-random`` is a Llama of random weights, made on
     the spot. ``concurrency``: requests under way at most, as a client with so many connections has it; 0 is any.
+    ``warmup``: requests that all come at once in each of two steps before the first turn; 0 is as many as a segment
+    has, of which no more can be under way. ``keep``: a file to which every request is added, a line of JSON each.
     ``errors``: share of the requests that may fail; refusals (429, 503) only miss their objectives.
 
     ``find: max_rate`` searches, from the trace's rate on, the highest one at which ``share`` of the requests meets all
@@ -95,6 +98,7 @@ def load(
         values=side.values,
         faults=side.faults,
         anew=True,
+        elsewhere=True,
         latencies=side.latencies,
         latency_source="monotonic clock of the client, from the scheduled time to the end of each answer",
         counters=side.counters,
