@@ -85,6 +85,10 @@ def test_a_server_that_dies_fails_its_case_with_the_end_of_its_log(marked: User)
         ("poisson", "uniform", 'params.trace: arrivals: "uniform" is not allowed; allowed: poisson, constant, bursty'),
         ("100ms", "100", "params.slo: ttft: "),
         ("metric: end_to_end", "metric: goodputt", 'measure.metric: "goodputt" is not allowed'),
+        ("rate: 40, ", "", "params.trace has no rate"),
+        ("requests: 16", "requests: 0", "params.trace.requests: 0 is not above 0"),
+        ("before: {server:", "before: {cwd:", "before has no server"),
+        ("metric: end_to_end", "metric: max_rate", "max_rate is not searched"),
         ("segments: 2", "segment: 2", 'params.segment: serve.load has no parameter "segment"'),
     ],
 )

@@ -163,6 +163,25 @@ def test_goodput_counts_requests_within_every_objective_by_the_schedules_time(tm
     assert values["queue"] < 0.02
 
 
+def test_a_real_engine_serves_the_model_that_is_made_on_the_spot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    spec = {"rate": 20.0, "requests": 8, "prompt_tokens": [4, 12], "output_tokens": [3, 6]}
+    serve = "transformers serve {model} --device cpu --port {port} --continuous-batching --cb-num-blocks 64"
+    with loaded(tmp_path, server=serve, model="tiny-random", trace=spec, ready_limit=90.0) as workload:
+        values = play(workload)
+        assert workload.counters is not None
+        assert workload.faults is not None
+        counts, faults = workload.counters(), workload.faults()
+        text = workload.outputs()["text"]
+    assert (counts["requests"], counts["met"], counts["errors"]) == (8, 8, 0)
+    assert 24 <= counts["tokens"] <= 48
+    assert "token_count" not in faults
+    assert values["ttft"] < values["end_to_end"]
+    assert {chr(sign) for sign in text.ravel() if sign} <= set(" abcdefghijklmnopqrstuvwxyz"), "words of the trace"
+
+
 def test_the_highest_rate_is_found_on_a_server_of_known_capacity(tmp_path: Path) -> None:
     # 10 ms of service in one slot: at up to 100/s nobody waits, above it the k-th waits for k (10 ms - 1 / rate).
     spec = {**TRACE, "rate": 40.0, "requests": 8 * 24, "output_tokens": 1}
