@@ -33,7 +33,7 @@ from aiperf.analysis.verdict import Reason
 from aiperf.plan.gates import MetricRule
 from aiperf.records import Case, CaseRecord, Comparison, Result
 
-_WEAK = (Reason.TOO_FEW_PAIRS, Reason.NO_SPREAD, Reason.UNSTEADY, Reason.TWO_GROUPS)
+_WEAK = (Reason.TOO_FEW_PAIRS, Reason.NO_SPREAD, Reason.UNSTEADY, Reason.TOO_FEW_UNITS, Reason.TWO_GROUPS)
 """Reasons of the run's own verdict for which its interval supports nothing, whatever it is held against."""
 
 

@@ -5,11 +5,13 @@ What must not live here: reading a sample or computing anything.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import get_args
 
-from aiperf.records import Better, Case, Comparison
+from aiperf.analysis.percentiles import fewest_units
+from aiperf.records import Better, Case, Comparison, LatencySeries
 
 DEFAULT_METRIC = "time"
 """What a case is about unless its ``measure.metric`` names another metric."""
@@ -40,19 +42,31 @@ class Metric:
 
 MEMORY = ("peak_memory", "gpu_memory")
 """Of the host and of the GPU."""
-LATENCIES = {
-    "latency_p50": ("median latency", Fraction(1, 2)),
-    "latency_p90": ("90th percentile of latency", Fraction(9, 10)),
-    "latency_p99": ("99th percentile of latency", Fraction(99, 100)),
-    "latency_p999": ("99.9th percentile of latency", Fraction(999, 1000)),
-}
-"""Metric -> its label, and the share of the units that took no longer. Fractions: 0.99 of 1000 is 990 and not 991."""
 
 
-def fewest_units(share: Fraction) -> int:
-    """Units that a launch must report before its percentile says something: ten of them lie beyond it (METHOD 12)."""
-    return math.ceil(10 / (1 - share))
+@dataclass(frozen=True)
+class LatencyPercentile:
+    """Which percentile of which series of latencies a metric is."""
 
+    series: LatencySeries
+    share: Fraction
+    """Of the units that took no longer. A fraction: 0.99 of 1000 is 990 and not 991."""
+    label: str
+
+
+def _percentiles() -> Iterator[tuple[str, LatencyPercentile]]:
+    words = {"ttft": "time to first token", "inter_token": "time between tokens",
+             "end_to_end": "end-to-end latency", "queue": "time in queue"}  # fmt: skip
+    shares = {"50": Fraction(1, 2), "90": Fraction(9, 10), "99": Fraction(99, 100), "999": Fraction(999, 1000)}
+    for series in get_args(LatencySeries):
+        what = words.get(series, series)
+        for digits, share in shares.items():
+            label = f"median {what}" if digits == "50" else f"{float(share * 100):g}th percentile of {what}"
+            yield f"{series}_p{digits}", LatencyPercentile(series, share, label)
+
+
+LATENCIES = dict(_percentiles())
+"""Metric -> what it is. Series are never mixed: each has percentiles of its own."""
 
 METRICS: dict[str, Metric] = {
     m.name: m
@@ -67,10 +81,10 @@ METRICS: dict[str, Metric] = {
         Metric("first_iteration", "first iteration", "s", "lower", "the first iteration of the warm-up"),
         Metric("peak_memory", "peak host memory", "B", "lower", "the largest resident set of the side"),
         Metric("gpu_memory", "peak GPU memory", "B", "lower", "the largest GPU memory of the side"),
-        *(Metric(name, label, "s", "lower",
-                 f"the {label} of the units of work that a launch reported, {fewest_units(share)} of them or more",
+        *(Metric(name, p.label, "s", "lower",
+                 f"the {p.label} of the units of work that a launch reported, {fewest_units(p.share)} of them or more",
                  steady=True)
-          for name, (label, share) in LATENCIES.items()),
+          for name, p in LATENCIES.items()),
         Metric("gpu_busy", "GPU busy time", "s", "lower",
                "the time in which a kernel of the program ran on a GPU, by the GPU's activity records"),
         Metric("gpu_kernel_time", "kernel time", "s", "lower",

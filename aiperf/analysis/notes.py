@@ -82,8 +82,26 @@ def _same_code(v: Mapping[str, Any]) -> str:
 
 
 def _latencies_few(v: Mapping[str, Any]) -> str:
-    lacking = ", ".join(f"{metric} needs {units}" for metric, units in v["lacking"].items())
-    return f"some launch has the latencies of only {v['fewest']} units: {lacking}"
+    lacking = ", ".join(f"{metric} needs {units}, {units - v['fewest']} more" for metric, units in v["lacking"].items())
+    return f"some launch has only {v['fewest']} units of series {v.get('series', 'latency')}: {lacking}"
+
+
+def _units_missing(v: Mapping[str, Any]) -> str:
+    return (
+        f"{v['metric']} needs {v['missing']} more units a launch: the {v['units']} of {v['side']} are correlated and "
+        f"worth {v['worth']} independent ones; let each launch do more work"
+    )
+
+
+def _latency_bounds(v: Mapping[str, Any]) -> str:
+    def span(low: float, high: float | None) -> str:
+        return f"above {format_time(low)}" if high is None else f"{format_time(low)} to {format_time(high)}"
+
+    parts = (
+        f"{metric} {', '.join(f'{side} {span(*bounds)}' for side, bounds in sides.items())}"
+        for metric, sides in v["metrics"].items()
+    )
+    return f"95 % bounds of a launch's percentile, by its units: {'; '.join(parts)}"
 
 
 def _memory_below(v: Mapping[str, Any]) -> str:
@@ -160,8 +178,16 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "invariant_changed": _invariant_changed,
     "temperature": _temperature,
     "same_code": _same_code,
-    "latencies_missing": lambda v: f"latencies are not compared: some launch of {' and '.join(v['sides'])} has none",
+    "latencies_missing": lambda v: (
+        f"series {v.get('series', 'latency')} is not compared: some launch of {' and '.join(v['sides'])} has none"
+    ),
     "latencies_few": _latencies_few,
+    "latency_bounds": _latency_bounds,
+    "units_missing": _units_missing,
+    "not_launched": lambda v: (
+        f"the server of {' and '.join(v['sides'])} ran already, so that what differs from start to start is not in the "
+        "interval; let aiperf start the servers (server: COMMAND)"
+    ),
     "latencies_zero": lambda v: f"{' and '.join(v['metrics'])} not compared: 0 in at least one launch",
     "no_cpu_time": lambda v: (
         f"{v['metric']} time is not compared: in at least one pair the kernel reported none for a side"

@@ -9,12 +9,12 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from aiperf.analysis.energy import gross_joules
-from aiperf.analysis.metrics import LATENCIES, Metric, case_metrics, fewest_units
+from aiperf.analysis.metrics import LATENCIES, Metric, case_metrics
+from aiperf.analysis.percentiles import fewest_units, percentile
 from aiperf.errors import AiperfError
-from aiperf.records import Case, Note, Pair, Sample, SideRun, Statistic
+from aiperf.records import Case, Pair, Sample, SideRun, Statistic
 from aiperf.records.measured import CLOCKED
 
 
@@ -103,7 +103,7 @@ def _launch_value(pair: Pair, side: str, how: MetricSource) -> float | None:
     if metric == "energy":
         return gross_joules(pair.energy.get(side))
     if metric in LATENCIES:
-        return _percentile(latencies(pair, side), LATENCIES[metric][1])
+        return _latency(pair, side, metric)
     run = side_run(pair, side)
     if run is not None and metric in run.values:
         middle = statistics.median if how.statistic == "median" else statistics.fmean
@@ -118,31 +118,23 @@ def _launch_value(pair: Pair, side: str, how: MetricSource) -> float | None:
     return max((p for p in peaks if p is not None), default=None)
 
 
-def latencies(pair: Pair, side: str) -> list[float]:
-    """How long each unit of work of a side took in a pair, seconds, in the order reported."""
-    return [seconds for sample in counted(pair, side) for seconds in sample.latencies_s]
+def latencies(pair: Pair, side: str, series: str) -> dict[int, list[float]]:
+    """Rank -> how long each unit of work of a side took in a pair, seconds, in the order reported; ranks stay apart,
+    because those that work on one request together would report it more than once."""
+    found: dict[int, list[float]] = {}
+    for sample in counted(pair, side):
+        for part in sample.latencies:
+            if part.series == series:
+                found.setdefault(part.rank, []).extend(part.seconds)
+    return found
 
 
-def latency_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
-    """Which percentiles of latency are not compared, and why; empty where no latencies exist, or all are compared."""
-    used = valid(pairs)
-    units = {side.name: min((len(latencies(pair, side.name)) for pair in used), default=0) for side in case.sides}
-    if not any(latencies(pair, side) for pair in used for side in units):
-        return ()
-    if missing := [side for side, count in units.items() if not count]:
-        return (Note("latencies_missing", {"sides": missing}),)
-    fewest = min(units.values())
-    needed = {name: fewest_units(share) for name, (_, share) in LATENCIES.items()}
-    lacking = {name: count for name, count in needed.items() if count > fewest}
-    compared = [name for name, count in needed.items() if count <= fewest]
-    zero = [name for name in compared if not has_metric(pairs, case, metric=name, sides=list(units))]
-    few = (Note("latencies_few", {"fewest": fewest, "lacking": lacking}),) if lacking else ()
-    return (*few, Note("latencies_zero", {"metrics": zero})) if zero else few
-
-
-def _percentile(found: Sequence[float], share: Fraction) -> float | None:
-    """The smallest that at least a share of all do not exceed; None for too few (see ``fewest_units``)."""
-    return sorted(found)[math.ceil(share * len(found)) - 1] if len(found) >= fewest_units(share) else None
+def _latency(pair: Pair, side: str, metric: str) -> float | None:
+    """The percentile of the slowest rank; None where one has too few units."""
+    about, ranks = LATENCIES[metric], latencies(pair, side, LATENCIES[metric].series).values()
+    if not ranks or min(map(len, ranks)) < fewest_units(about.share):
+        return None
+    return max(percentile(units, about.share) for units in ranks)
 
 
 def side_run(pair: Pair, side: str) -> SideRun | None:
@@ -168,10 +160,14 @@ def lacks_primary_metric(pair: Pair, case: Case) -> tuple[str, str]:
         if metric == "peak_memory":
             sentence += "; of a program smaller than aiperf it is not known"
         if metric in LATENCIES:
-            units, needed = len(latencies(pair, side)), fewest_units(LATENCIES[metric][1])
-            found = f"a launch reported {units}" if units else "the workload reports none (latencies)"
+            about = LATENCIES[metric]
+            units = min(map(len, latencies(pair, side, about.series).values()), default=0)
+            needed = fewest_units(about.share)
+            found = f"a launch reported {units}: {needed - units} are missing"
+            if not units:
+                found = f"the workload reports no series {about.series} (latencies)"
             sentence = (
-                f"{metric} is what this case is about: it takes the latency of {needed} units of work, and {found}"
+                f"{metric} is what this case is about: it takes {needed} units of work that were timed, and {found}"
             )
         return side, sentence
     return "", ""

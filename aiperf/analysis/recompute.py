@@ -11,6 +11,7 @@ from aiperf.analysis.audited import reuse_note
 from aiperf.analysis.calibration import effective_threshold
 from aiperf.analysis.compare import compare, summarise
 from aiperf.analysis.fresh import fresh_note
+from aiperf.analysis.latencies import units_missing
 from aiperf.analysis.limits import PeakRate, binding, impossible, limits
 from aiperf.analysis.metrics import DEFAULT_METRIC, MEMORY, case_metrics
 from aiperf.analysis.outliers import two_groups
@@ -72,7 +73,6 @@ def conclude(
     notes = against_sides(case, pairs)
 
     unverified = unverified_notes(pairs, case) if strict else ()
-    unlaunched = {run.side for pair in valid(pairs) for run in pair.runs if run.facts.get("launched") is False}
 
     def fault_of(*sides: str, metric: str) -> Fault | None:
         """The first that holds: a side is wrong, its time cannot be what the work took, no machine is so fast, strict
@@ -95,14 +95,22 @@ def conclude(
                 comparison,
                 threshold=threshold,
                 unsteady_share=unsteady_share(pairs, sides=(side, against)) if declared.steady else 0.0,
+                cap=units_missing(pairs, metric=metric, sides=(side, against))
+                or not_launched(pairs, sides=(against, side)),
                 fault=fault_of(side, against, metric=metric),
                 two_groups=declared.is_time and two_groups(d, o),
                 provisional=provisional,
                 expect=case.expect if metric == primary and against == case.sides[0].name else "",
-                unlaunched=tuple(name for name in (against, side) if name in unlaunched),
             )
             results.append(Result(side, against, comparison, verdict, primary=metric == primary))
     return tuple(results)
+
+
+def not_launched(pairs: Sequence[Pair], *, sides: Sequence[str]) -> Note | None:
+    """Which of the sides are servers that ran already, so that no launch was repeated; None where none is."""
+    found = {run.side for pair in valid(pairs) for run in pair.runs if run.facts.get("launched") is False}
+    ran = [side for side in sides if side in found]
+    return Note("not_launched", {"sides": ran}) if ran else None
 
 
 def comparisons(case: Case) -> tuple[tuple[str, str], ...]:

@@ -5,11 +5,12 @@ What must not live here: how a sentence is worded, and anything that computes an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 
 from aiperf.analysis import wording
 from aiperf.analysis.metrics import compared_metric
+from aiperf.analysis.notes import note_sentence
 from aiperf.records import CheckResult, Comparison, Limit, Note, Verdict, Word
 
 Fault = CheckResult | Note | Limit
@@ -44,6 +45,8 @@ class Reason(StrEnum):
     """inconclusive: most launches of a side never reached a steady state."""
     NOT_LAUNCHED = "not_launched"
     """inconclusive: servers that ran already were measured, so that no launch was repeated."""
+    TOO_FEW_UNITS = "too_few_units"
+    """inconclusive: latencies are so correlated that a launch is worth too few of them for this percentile."""
     WRONG_OUTPUT = "wrong_output"
     """invalid: the sides did not compute the same."""
     AUDIT_TIME = "audit_time"
@@ -70,6 +73,10 @@ class Reason(StrEnum):
     """invalid, in strict mode: something of a side could not be checked, and its workload gives no reason."""
 
 
+_CAPS = {"units_missing": Reason.TOO_FEW_UNITS, "not_launched": Reason.NOT_LAUNCHED}
+"""Code of a note that caps a verdict -> the reason code."""
+
+
 def statistical_word(low: float, high: float, *, threshold: float) -> Word:
     """Word for an interval of the ratio (above 1 is better) against ``threshold`` = delta > 0 (METHOD 8).
 
@@ -88,17 +95,17 @@ def decide(
     *,
     threshold: float,
     unsteady_share: float = 0.0,
+    cap: Note | None = None,
     fault: Fault | None = None,
     two_groups: bool = False,
     provisional: bool = False,
     expect: str = "",
-    unlaunched: Sequence[str] = (),
 ) -> Verdict:
     """Decide one comparison.
 
     ``threshold`` is the effective one, a ratio minus 1; ``unsteady_share`` the larger of both sides' shares of
-    launches that never became steady; ``fault`` a failed check, a finding against a side, or a broken limit; ``expect``
-    the word the scenario expects, which only adds a clause; ``unlaunched`` the sides whose server ran already.
+    launches that never became steady; ``cap`` says why no number of pairs decides it; ``fault`` is a failed check,
+    a finding against a side, or a broken limit; ``expect`` the word the scenario expects, which only adds a clause.
     """
     word = statistical_word(comparison.low, comparison.high, threshold=threshold)
     # The first rule that holds decides; its sentence is worded only then.
@@ -108,10 +115,10 @@ def decide(
          lambda: wording.too_few(comparison, FEWEST_PAIRS)),
         (compared_metric(comparison).is_time and comparison.sd < NO_SPREAD, "inconclusive", Reason.NO_SPREAD,
          lambda: wording.odd_spread(comparison, same=True)),
-        (bool(unlaunched) and word != "inconclusive", "inconclusive", Reason.NOT_LAUNCHED,
-         lambda: wording.not_launched(comparison, unlaunched)),
         (unsteady_share > UNSTEADY_CAP, "inconclusive", Reason.UNSTEADY,
          lambda: wording.unsteady(comparison, unsteady_share)),
+        (cap is not None, "inconclusive", _CAPS.get(cap.code if cap else "", Reason.TOO_FEW_UNITS),
+         lambda: note_sentence(cap) if cap else ""),
         (word == "inconclusive", "inconclusive", Reason.INTERVAL_STRADDLES,
          lambda: wording.straddles(comparison, threshold)),
         (two_groups, "inconclusive", Reason.TWO_GROUPS, lambda: wording.odd_spread(comparison, same=False)),

@@ -6,7 +6,7 @@ What must not live here: any decision.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from aiperf.analysis.limits import judged
 from aiperf.analysis.metrics import compared_metric
@@ -94,15 +94,6 @@ def odd_spread(comparison: Comparison, *, same: bool) -> str:
     return (
         f"the {comparison.pairs} pairs fall into two groups, and an interval from so few pairs is not reliable: "
         f"{change_interval(comparison)}; at least 10 pairs are needed"
-    )
-
-
-def not_launched(comparison: Comparison, sides: Sequence[str]) -> str:
-    """Inconclusive: no launch of these sides was repeated."""
-    span = change_interval(comparison)
-    return (
-        f"interval {span} ({comparison.pairs} pairs), but the server of {' and '.join(sides)} ran already: "
-        "what differs from start to start is not in it; let aiperf start the servers (server: COMMAND)"
     )
 
 

@@ -26,7 +26,7 @@ from aiperf.protocol.messages import (
     WideReply,
     WideRequest,
 )
-from aiperf.records import Sample
+from aiperf.records import Latencies, Sample
 from aiperf.settings import Settings
 
 _FEWEST_ROUNDS = 4
@@ -233,8 +233,13 @@ def _turn(
     if wall_too:
         block = max(reply.wall_block or 0.0 for reply in replies)
         played.samples.append(Sample(side, index, turn.samples, turn.iterations, block))
-    if latencies := tuple(seconds for reply in replies for seconds in reply.latencies):
-        played.samples[-1] = replace(played.samples[-1], latencies_s=latencies)
+    latencies = [
+        Latencies(seconds, series, rank)
+        for rank, reply in enumerate(replies)
+        for series, seconds in reply.latencies.items()
+    ]
+    if latencies:
+        played.samples[-1] = replace(played.samples[-1], latencies=tuple(latencies))
     played.skews[side] += _skews(replies)
     own = played.values.setdefault(side, {})
     for name, value in replies[0].values.items():

@@ -10,11 +10,11 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from aiperf.errors import UserError, usage
 from aiperf.paths import YAML_SUFFIXES, config_file, config_names
-from aiperf.records import Case
+from aiperf.records import Case, LatencyMetric
 from aiperf.scenario.document import KeyPath, read_document
 from aiperf.scenario.keys import KeyReader
 from aiperf.scenario.program_metrics import METRIC_NAME
@@ -26,7 +26,7 @@ DEFAULT_GATE = "default"
 ON_INCONCLUSIVE: tuple[OnInconclusive, ...] = ("pass", "warn", "fail")
 GATED_METRICS = (
     *("time", "wall", "user", "system", "first_iteration", "peak_memory", "gpu_memory"),
-    *("latency_p50", "latency_p90", "latency_p99", "latency_p999", "energy"),
+    *(*get_args(LatencyMetric), "energy"),
     *("gpu_busy", "gpu_kernel_time", "gpu_copy_time", "gpu_span", "gpu_kernels", "gpu_copied"),
 )
 """What may be gated; a test holds it equal to analysis.metrics."""

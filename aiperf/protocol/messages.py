@@ -21,9 +21,17 @@ Clock = Literal["auto", "device", "wall", "gpu"]
 Cache = Literal["cold", "hot"]
 Isolation = Literal["process", "in_process"]
 Statistic = Literal["mean", "median"]
-PrimaryMetric = Literal[
-    "time", "first_iteration", "user", "system", "memory", "peak_memory", "gpu_memory",
+LatencySeries = Literal["latency", "ttft", "inter_token", "end_to_end", "queue"]
+"""What units of work are timed: of any kind; to a first token, from token to token, a whole request, its wait."""
+LatencyMetric = Literal[
     "latency_p50", "latency_p90", "latency_p99", "latency_p999",
+    "ttft_p50", "ttft_p90", "ttft_p99", "ttft_p999",
+    "inter_token_p50", "inter_token_p90", "inter_token_p99", "inter_token_p999",
+    "end_to_end_p50", "end_to_end_p90", "end_to_end_p99", "end_to_end_p999",
+    "queue_p50", "queue_p90", "queue_p99", "queue_p999",
+]  # fmt: skip
+PrimaryMetric = Literal[
+    "time", "first_iteration", "user", "system", "memory", "peak_memory", "gpu_memory", LatencyMetric,
 ]  # fmt: skip
 """What a case can be about: a metric, or ``memory``, which the plan resolves to that of the device a case runs on."""
 
@@ -176,15 +184,17 @@ class TurnReply(WorkerReply):
     device: tuple[float | None, ...]
     wall_block: float | None = None
     """Wall time of one more sample, the stream not held back; None where not asked for."""
-    latencies: tuple[float, ...] = ()
-    """Of the units of work that ended in the turn."""
+    latencies: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """``LatencySeries`` -> seconds of the units of work that ended in the turn."""
     values: dict[str, float] = field(default_factory=dict)
     """Metric of the workload -> its value over the turn."""
     other_s: float = 0.0
     """Wall time of the turn in re-entry, preparation, repeated readings and the collection of latencies."""
 
     def fault(self, request: TurnRequest) -> str:
-        """Times that are not as many as were asked for, or that are none."""
+        """Times that are not as many as were asked for, or that are none; series that do not exist."""
+        if unknown := sorted(self.latencies.keys() - set(get_args(LatencySeries))):
+            return f"latencies of {unknown[0]}"
         if not len(self.wall) == len(self.device) == request.samples:
             return f"{len(self.wall)} and {len(self.device)} times for {request.samples} samples"
         seconds = [*self.wall, *(s for s in (*self.device, self.wall_block) if s is not None), self.other_s]

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 
 from aiperf.analysis.drift import drift_note, drifts
 from aiperf.analysis.invariants import invariant_notes
+from aiperf.analysis.latencies import latency_notes
 from aiperf.analysis.limits import PeakRate
 from aiperf.analysis.outside import cpu_time_notes, first_notes, phase_notes
-from aiperf.analysis.pairs import latency_notes
 from aiperf.analysis.program_notes import program_notes
 from aiperf.analysis.recompute import case_limits
 from aiperf.analysis.unverified import unverified_notes

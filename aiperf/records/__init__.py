@@ -5,7 +5,17 @@ Times are seconds, sizes bytes, ratios plain numbers; None means "not measured",
 """
 
 from aiperf.protocol.claims import OutputChange
-from aiperf.protocol.messages import Cache, Check, Clock, Isolation, Measure, PrimaryMetric, Statistic
+from aiperf.protocol.messages import (
+    Cache,
+    Check,
+    Clock,
+    Isolation,
+    LatencyMetric,
+    LatencySeries,
+    Measure,
+    PrimaryMetric,
+    Statistic,
+)
 from aiperf.protocol.reported import Coverage, PhaseTime
 from aiperf.records.asked import Case, Needs, ProgramMetric, Side, Signature, Skip
 from aiperf.records.concluded import Better, Comparison, Limit, Result, Summary, Verdict, Word
@@ -17,6 +27,7 @@ from aiperf.records.measured import (
     Failure,
     FailureKind,
     Incident,
+    Latencies,
     Pair,
     Sample,
     SideRun,
@@ -46,6 +57,9 @@ __all__ = [
     "Incident",
     "Invocation",
     "Isolation",
+    "Latencies",
+    "LatencyMetric",
+    "LatencySeries",
     "Limit",
     "Measure",
     "Needs",

@@ -24,6 +24,16 @@ side was loaded as it was to be; none: nothing was compared."""
 
 
 @dataclass(frozen=True)
+class Latencies:
+    """How long units of work took that ended in one turn of a side, on one rank."""
+
+    seconds: tuple[float, ...]
+    series: str = "latency"
+    """A ``LatencySeries``."""
+    rank: int = 0
+
+
+@dataclass(frozen=True)
 class Sample:
     """One timed reading of one side: ``iterations`` calls of step. Gangs: the maximum over ranks."""
 
@@ -38,9 +48,8 @@ class Sample:
     peak_bytes: int | None = None
     audit: bool = False
     """An audited iteration: inputs redrawn and outputs poisoned before; never part of the statistics."""
-    latencies_s: tuple[float, ...] = ()
-    """How long each unit of work took that ended in the turn of which this is the last sample, as its workload tells;
-    gangs: of all ranks."""
+    latencies: tuple[Latencies, ...] = ()
+    """Of the turn of which this is the last sample, as the side's workload reports them: by series and rank."""
 
 
 @dataclass(frozen=True)

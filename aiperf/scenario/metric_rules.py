@@ -9,15 +9,14 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 from aiperf.errors import Fault
-from aiperf.records import PrimaryMetric, ProgramMetric
+from aiperf.records import LatencyMetric, PrimaryMetric, ProgramMetric
 from aiperf.scenario.document import Document, KeyPath
 from aiperf.scenario.outline import Outline, RawSide
 from aiperf.scenario.program_metrics import COMMAND_METRICS, GPU_METRICS, metric_from_keys, range_metrics
 from aiperf.scenario.wording import allowed, dotted, nearest, shown
 from aiperf.units import InvalidValue
 
-_LATENCIES = tuple(name for name in get_args(PrimaryMetric) if name.startswith("latency"))
-_NOT_OF_COMMANDS = ("first_iteration", "gpu_memory", *_LATENCIES)
+_NOT_OF_COMMANDS = ("first_iteration", "gpu_memory", *get_args(LatencyMetric))
 
 
 def metric_faults(document: Document, parts: Outline) -> Iterator[Fault]:

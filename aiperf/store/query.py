@@ -22,7 +22,7 @@ from aiperf.host import proc
 from aiperf.store.query_load import Loaded, SampleFile, load, without_unreadable
 from aiperf.store.query_sql import mentioned, only_select, sql_fault, would_fail_again
 from aiperf.store.read import Damaged
-from aiperf.store.samples import has_latencies
+from aiperf.store.samples import latency_columns
 from aiperf.store.tables.columns import DataTable
 from aiperf.store.tables.measured import SAMPLES
 
@@ -157,10 +157,12 @@ def _fill_samples(connection: Any, samples: Sequence[SampleFile]) -> None:
         [list(s.void) for s in samples],
     ]
     _insert(connection, "stored.files", ("VARCHAR", "VARCHAR", "VARCHAR", "BIGINT", "BIGINT[]"), files)
-    telling = [sample for sample in samples if has_latencies(sample.path)]
-    silent = [sample for sample in samples if sample not in telling]
-    parts = [_read(telling, {}), _read(silent, {"latencies_s": "NULL::DOUBLE[]"})]
-    connection.execute(f"CREATE VIEW samples AS {' UNION ALL '.join(filter(None, parts))}")
+    alike: dict[tuple[str, ...], list[SampleFile]] = {}
+    for sample in samples:
+        alike.setdefault(latency_columns(sample.path), []).append(sample)
+    lists = {c.name: f"NULL::{c.sql_type}" for c in SAMPLES.columns if c.sql_type.endswith("[]")}
+    parts = [_read(found, {name: lists[name] for name in lists.keys() - set(has)}) for has, found in alike.items()]
+    connection.execute(f"CREATE VIEW samples AS {' UNION ALL '.join(parts or [_read([], lists)])}")
 
 
 def _read(samples: Sequence[SampleFile], made: Mapping[str, str]) -> str:

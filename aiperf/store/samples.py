@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from aiperf.records import CaseRecord, Pair, Sample
+from aiperf.records import CaseRecord, Latencies, Pair, Sample
 from aiperf.store.codec import CorruptRecord
 from aiperf.store.parquet import NotParquet, column_types, encode_columns, open_bytes, read_columns
 
@@ -36,9 +37,9 @@ _TYPES = {
 }
 """Column -> type. slot: place of the pair in the record, unique even where a void pair's index is used again;
 position: place of the side in the pair's order; started: of the pair, seconds since the epoch."""
-_LATENCIES = "latencies_s"
-"""A column of lists, in files where a sample has any."""
-_WITH_LATENCIES = {**_TYPES, _LATENCIES: "DOUBLE[]"}
+_SECONDS = {"latencies_s": "DOUBLE[]"}
+_NAMED = {**_SECONDS, "latency_series": "VARCHAR[]", "latency_ranks": "BIGINT[]"}
+"""Columns of lists, an item each unit of work, in files where a sample has any; series and ranks since they exist."""
 
 
 def strip_samples(record: CaseRecord) -> CaseRecord:
@@ -59,10 +60,13 @@ def encode_samples(record: CaseRecord) -> bytes:
             columns["started"].append(pair.started)
             for name in _SAMPLE:
                 columns[name].append(getattr(sample, name))
-    if not any(sample.latencies_s for pair in record.pairs for sample in pair.samples):
+    units = [sample.latencies for pair in record.pairs for sample in pair.samples]
+    if not any(units):
         return encode_columns(_TYPES, columns)
-    columns[_LATENCIES] = [list(sample.latencies_s) for pair in record.pairs for sample in pair.samples]
-    return encode_columns(_WITH_LATENCIES, columns)
+    columns["latencies_s"] = [[s for part in parts for s in part.seconds] for parts in units]
+    columns["latency_series"] = [[part.series for part in parts for _ in part.seconds] for parts in units]
+    columns["latency_ranks"] = [[part.rank for part in parts for _ in part.seconds] for parts in units]
+    return encode_columns(_TYPES | _NAMED, columns)
 
 
 def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair, ...]:
@@ -73,12 +77,12 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
     """
     try:
         with open_bytes(data) as file:
-            lists = [_LATENCIES] if _LATENCIES in column_types(file) else []
+            lists = _lists(file)
             table = read_columns(file, ["case", "slot", "pair", *_SAMPLE, *lists])
     except NotParquet as error:
         raise CorruptRecord(_no_samples(error)) from None
     cases = set(table.pop("case"))
-    latencies = [tuple(row or ()) for row in table.pop(_LATENCIES)] if lists else [()] * len(table["slot"])
+    latencies = _latencies([table.pop(name) for name in lists]) if lists else [()] * len(table["slot"])
     columns = list(table.values())
     if cases - {case}:
         raise CorruptRecord(f"holds samples of another case, {(cases - {case}).pop()}")
@@ -92,13 +96,32 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
     return tuple(replace(p, samples=tuple(s)) for p, s in zip(pairs, samples, strict=True))
 
 
-def has_latencies(path: Path) -> bool:
-    """Whether any sample in a file has latencies; also False where that cannot be read. Reads the end of it."""
+def latency_columns(path: Path) -> tuple[str, ...]:
+    """The columns of a file that hold latencies; none also where that cannot be read. Reads the end of it."""
     try:
         with path.open("rb") as file:
-            return _LATENCIES in column_types(file)
+            return _lists(file)
     except (OSError, NotParquet):
-        return False
+        return ()
+
+
+def _lists(file: BinaryIO) -> tuple[str, ...]:
+    found = column_types(file)
+    return tuple(name for name in _NAMED if name in found)
+
+
+def _latencies(lists: Sequence[Sequence[Any]]) -> list[tuple[Latencies, ...]]:
+    """Of each sample, from its columns of lists: the seconds alone, or also series and ranks."""
+    seconds, *named = lists
+    if not named:
+        return [(Latencies(tuple(row)),) if row else () for row in seconds]
+    return [
+        tuple(
+            Latencies(tuple(s for s, *_ in units), series, rank)
+            for (series, rank), units in groupby(zip(*row, strict=True), key=lambda unit: unit[1:])
+        )
+        for row in zip(seconds, *named, strict=True)
+    ]
 
 
 def looks_whole(path: Path) -> str:
@@ -127,7 +150,7 @@ def why_unreadable(path: Path) -> str:
         return f"cannot be read ({error.strerror})"
     except NotParquet as error:
         return _no_samples(error)
-    if list(found.items()) not in (list(_TYPES.items()), list(_WITH_LATENCIES.items())):
+    if list(found.items()) not in [list((_TYPES | lists).items()) for lists in ({}, _SECONDS, _NAMED)]:
         return "holds other columns than samples have"
     return ""
 

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from aiperf.protocol.reported import PhaseTime
+from aiperf.worker.latencies import read_latencies
 from aiperf.workloads.contract import Workload
 
 PENDING = "pending"
@@ -34,9 +35,11 @@ class PhaseTimes:
             for name in ("prepare", "redraw", "reset")
             if getattr(workload, name) is not None
         }
-        if (latencies := workload.latencies) is not None:
+        if workload.latencies is not None:
             # A generator does its work when it is read.
-            timed["latencies"] = self._timed(lambda: tuple(latencies()), self._seconds.setdefault("latencies", []))
+            timed["latencies"] = self._timed(
+                lambda: read_latencies(workload), self._seconds.setdefault("latencies", [])
+            )
         return replace(workload, outputs=self._timed(workload.outputs, self._calls), **timed)
 
     @contextmanager

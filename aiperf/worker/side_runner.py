@@ -16,6 +16,7 @@ from aiperf.protocol import messages
 from aiperf.worker.audit import Auditor, rehearse
 from aiperf.worker.clocks import Clock, ClockReading, DeviceClock, WallClock, quiet_interpreter
 from aiperf.worker.inject import slowed
+from aiperf.worker.latencies import read_latencies
 from aiperf.worker.load import make
 from aiperf.worker.phase_times import PhaseTimes
 from aiperf.worker.plain import NotAWorkload
@@ -109,18 +110,18 @@ class SideRunner:
                 for _ in range(request.reentry):
                     self._untimed()
                 self.clock.settle()
-                self._latencies()
+                read_latencies(self.workload)
             with self._ranges.phase("measure"):
                 taken = [self._read(request.iterations) for _ in range(request.samples)]
                 if self.clock.holds:
                     # Units of iterations that waited behind a hold took as long as the hold did.
                     with self._beside_readings():
-                        self._latencies()
+                        read_latencies(self.workload)
                 block = self._wall_block(request.iterations) if request.wall_too else None
             steps = request.reentry + request.iterations * (request.samples + request.wall_too)
             self._usage.add(before, used_so_far(), iterations=steps)
         with self._beside_readings():
-            latencies, values = self._latencies(), self._values()
+            latencies, values = read_latencies(self.workload), self._values()
         return messages.TurnReply(
             wall=tuple(r.wall_s for r in taken),
             device=tuple(r.device_s for r in taken),
@@ -138,15 +139,6 @@ class SideRunner:
             yield
         finally:
             self._other_s += perf_counter() - began
-
-    def _latencies(self) -> tuple[float, ...]:
-        """Seconds of each unit of work that ended since the last call; empty where the workload reports none."""
-        if self.workload.latencies is None:
-            return ()
-        found = tuple(float(seconds) for seconds in self.workload.latencies())
-        if odd := [seconds for seconds in found if not (math.isfinite(seconds) and seconds >= 0)]:
-            raise ValueError(f"latencies() returned {odd[0]}: seconds must be finite and not negative")
-        return found
 
     def _values(self) -> dict[str, float]:
         """What the workload gives over the steps since the last call; empty where it gives nothing."""
@@ -235,7 +227,7 @@ class SideRunner:
                 # With something around it a reading is taken once: a second attempt would have met its inputs.
                 reading = self.clock.read(self.workload.step, 1, (_nothing, _nothing), ready=self._ready)
                 taken[seed != known].append(_seconds(reading))
-            self._latencies()
+            read_latencies(self.workload)
         return messages.FreshReply(fresh=tuple(taken[True]), again=tuple(taken[False]))
 
     def wide(self, request: messages.WideRequest) -> messages.WideReply:
@@ -248,7 +240,7 @@ class SideRunner:
         with self._ranges.side(self.request.side), self._ranges.phase("audit"):
             self._end_of_own_peak()
             outputs = self.auditor.wide(request.seed, step)
-            self._latencies()
+            read_latencies(self.workload)
         return messages.WideReply(outputs=outputs)
 
     def _end_of_own_peak(self) -> None:

@@ -92,11 +92,13 @@ class Workload:
     """float64 truth for the current inputs, keys as in outputs."""
     counters: Callable[[], Mapping[str, float]] | None = None
     """Structural counts of one step: launches, syncs, graph breaks, files opened."""
-    latencies: Callable[[], Iterable[float]] | None = None
-    """Seconds that each unit of work (a request, a token, a message) took that ended since this was last called; of an
-    open loop from the arrival that its schedule gave, which is drawn from the context's seed. Asked after every turn,
-    outside of what is timed; what ended in warm-up and audits is thrown away, and on the device's clock also what had
-    to wait for the stream to be let go (``blocking_kernel``). Their percentiles become metrics."""
+    latencies: Callable[[], Mapping[str, Iterable[float]] | Iterable[float]] | None = None
+    """Seconds that each unit of work took that ended since this was last called, by series: ``ttft`` (to a request's
+    first token), ``inter_token``, ``end_to_end``, ``queue``, or ``latency`` of any other unit, which plain seconds are,
+    too. In the order in which the units ended; of an open loop from the arrival that its schedule gave, which is drawn
+    from the context's seed. Asked after every turn, outside of what is timed; what ended in warm-up and audits is
+    thrown away, and on the device's clock also what had to wait for the stream to be let go (``blocking_kernel``).
+    Percentiles of each series become metrics (``ttft_p99``); a gang's are those of its slowest rank."""
     latency_source: str = ""
     """How ``latencies`` are taken, since nothing checks them: ``monotonic clock around each request``."""
     elsewhere: bool = False

@@ -5,18 +5,17 @@ from typing import get_args
 import pytest
 from analysis_maker import make_case, make_pair, make_pairs, make_run
 
-from aiperf.analysis.metrics import METRICS
+from aiperf.analysis.metrics import LATENCIES, METRICS
 from aiperf.analysis.pairs import (
     ComparisonError,
     has_metric,
     lacks_primary_metric,
-    latency_notes,
     log_ratios,
     reading,
     side_value,
     values,
 )
-from aiperf.records import Measure, Note, Pair, PrimaryMetric, ProgramMetric, Sample, Side
+from aiperf.records import Latencies, LatencyMetric, Measure, Pair, PrimaryMetric, ProgramMetric, Sample, Side
 from aiperf.scenario.program_metrics import GPU_METRICS, RESERVED_NAMES
 
 CASE = make_case()
@@ -85,7 +84,7 @@ def test_metrics_are_read_from_where_the_table_says():
     assert found == {
         "time": 3.0, "wall": 3.0, "user": 1.5, "system": 0.5,
         "first_iteration": 0.5, "peak_memory": 90, "gpu_memory": 11, "energy": None,
-        "latency_p50": None, "latency_p90": None, "latency_p99": None, "latency_p999": None,
+        **dict.fromkeys(LATENCIES),
         **dict.fromkeys(GPU_METRICS),
     }  # fmt: skip
     assert value(pair_of(group), "before", metric="peak_memory") == 70
@@ -160,11 +159,11 @@ def test_an_unknown_metric_lists_the_known_ones():
 # ---- latencies -------------------------------------------------------------------------------------------------------
 
 
-def told(side, latencies, *, audit=False):
+def told(side, latencies, *, audit=False, series="latency", rank=0):
     """Samples of a side, each of which tells some latencies."""
-    return tuple(replace(s, latencies_s=tuple(part)) for s, part in zip(
-        samples(side, *[(1, 1.0)] * len(latencies), audit=audit), latencies, strict=True
-    ))  # fmt: skip
+    parts = [(Latencies(tuple(part), series, rank),) if part else () for part in latencies]
+    taken = samples(side, *[(1, 1.0)] * len(latencies), audit=audit)
+    return tuple(replace(sample, latencies=part) for sample, part in zip(taken, parts, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -178,15 +177,27 @@ def test_a_percentile_is_the_smallest_that_so_many_units_do_not_exceed(metric: s
     assert value(pair, "before", metric=metric) == expected
 
 
-@pytest.mark.parametrize(("metric", "fewest"), [("latency_p50", 20), ("latency_p90", 100), ("latency_p99", 1000)])
+@pytest.mark.parametrize(("metric", "fewest"), [("ttft_p50", 11), ("latency_p90", 64), ("queue_p99", 662)])
 def test_a_percentile_of_too_few_units_is_not_told(metric: str, fewest: int):
-    assert value(pair_of(told("before", [[1.0] * (fewest - 1)])), "before", metric=metric) is None
-    assert value(pair_of(told("before", [[1.0] * fewest])), "before", metric=metric) == 1.0
+    series = metric.rsplit("_", 1)[0]
+    assert value(pair_of(told("before", [[1.0] * (fewest - 1)], series=series)), "before", metric=metric) is None
+    assert value(pair_of(told("before", [[1.0] * fewest], series=series)), "before", metric=metric) == 1.0
 
 
-def test_latencies_of_audits_and_of_the_other_side_never_count():
-    pair = pair_of(told("before", [[1.0] * 20]), told("before", [[9.0] * 99], audit=True), told("after", [[5.0] * 99]))
-    assert value(pair, "before", metric="latency_p50") == 1.0
+def test_latencies_of_audits_of_the_other_side_and_of_another_series_never_count():
+    pair = pair_of(
+        told("before", [[1.0] * 20], series="ttft"), told("before", [[9.0] * 99], series="ttft", audit=True),
+        told("after", [[5.0] * 99], series="ttft"), told("before", [[0.1] * 99], series="inter_token"),
+    )  # fmt: skip
+    assert value(pair, "before", metric="ttft_p50") == 1.0
+    assert value(pair, "before", metric="inter_token_p50") == 0.1
+    assert value(pair, "before", metric="latency_p50") is None
+
+
+def test_a_gang_has_the_percentile_of_its_slowest_rank_and_no_more_units_than_a_rank():
+    fast, slow = (told("before", [[1.0 + rank] * 63 + [9.0]], rank=rank) for rank in (0, 1))
+    assert value(pair_of(fast, slow), "before", metric="latency_p90") == 2.0
+    assert value(pair_of(fast, told("before", [[2.0] * 63], rank=1)), "before", metric="latency_p90") is None
 
 
 def test_a_tail_that_is_shorter_at_the_same_mean_is_an_improvement_of_the_tail_alone():
@@ -199,8 +210,8 @@ def test_a_tail_that_is_shorter_at_the_same_mean_is_an_improvement_of_the_tail_a
 
 
 def test_a_percentile_is_a_metric_only_where_every_launch_of_both_sides_tells_enough():
-    enough = pair_of(told("before", [[1.0] * 100]), told("after", [[1.0] * 100]))
-    fewer = replace(enough, index=1, samples=(*told("before", [[1.0] * 99]), *told("after", [[1.0] * 100])))
+    enough = pair_of(told("before", [[1.0] * 64]), told("after", [[1.0] * 64]))
+    fewer = replace(enough, index=1, samples=(*told("before", [[1.0] * 63]), *told("after", [[1.0] * 64])))
     held = {"sides": ("before", "after"), "metric": "latency_p90"}
     assert has_metric([enough], CASE, **held)
     assert not has_metric([enough, fewer], CASE, **held)
@@ -209,23 +220,9 @@ def test_a_percentile_is_a_metric_only_where_every_launch_of_both_sides_tells_en
     )
 
 
-def test_a_note_says_which_percentiles_lack_units_and_how_many_they_take():
-    pair = pair_of(told("before", [[1.0] * 480]), told("after", [[1.0] * 500]))
-    few = Note("latencies_few", {"fewest": 480, "lacking": {"latency_p99": 1000, "latency_p999": 10000}})
-    assert latency_notes([pair], CASE) == (few,)
-    void = replace(pair_of(told("before", [[1.0]])), incidents=make_pair(1, {"before": 1.0}, void=True).incidents)
-    assert latency_notes([pair, void], CASE) == latency_notes([pair], CASE)
-    lone = pair_of(told("before", [[1.0] * 50]), samples("after", (1, 1.0)))
-    assert latency_notes([lone], CASE) == (Note("latencies_missing", {"sides": ["after"]}),)
-    zero = pair_of(told("before", [[0.0] * 100]), told("after", [[1.0] * 100]))
-    assert latency_notes([zero], CASE)[1:] == (Note("latencies_zero", {"metrics": ["latency_p50", "latency_p90"]}),)
-    many = pair_of(told("before", [[1.0] * 10_000]), told("after", [[1.0] * 10_000]))
-    assert latency_notes([many], CASE) == ()
-    assert latency_notes([pair_of(samples("before", (1, 1.0)))], CASE) == latency_notes([], CASE) == ()
-
-
 def test_what_a_case_can_be_about_is_a_metric() -> None:
     assert set(get_args(PrimaryMetric)) - {"memory"} < set(METRICS)
+    assert get_args(LatencyMetric) == tuple(LATENCIES)
 
 
 def test_a_program_takes_no_name_of_a_metric_that_exists() -> None:
@@ -255,11 +252,14 @@ def test_a_pair_that_does_not_tell_what_its_case_is_about_says_which_side_and_wh
         "peak_memory is what this case is about, and it was not reported; "
         "of a program smaller than aiperf it is not known",
     )  # fmt: skip
-    side, told = lacks_primary_metric(pair, make_case(metric="latency_p99"))
-    assert (side, told) == (
+    assert lacks_primary_metric(pair, make_case(metric="ttft_p99")) == (
         "before",
-        "latency_p99 is what this case is about: it takes the latency of 1000 units of work, and the workload reports "
-        "none (latencies)",
+        "ttft_p99 is what this case is about: it takes 662 units of work that were timed, and the workload reports no "
+        "series ttft (latencies)",
     )  # fmt: skip
+    few = pair_of(told("before", [[1.0] * 700]), told("after", [[1.0] * 600]))
+    side, sentence = lacks_primary_metric(few, make_case(metric="latency_p99"))
+    assert side == "after"
+    assert sentence.endswith(" that were timed, and a launch reported 600: 62 are missing")
     void = make_pair(0, {"before": 2e-3, "after": 1e-3}, void=True)
     assert lacks_primary_metric(void, make_case(metric="peak_memory")) == ("", "")

@@ -1,4 +1,5 @@
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -6,7 +7,7 @@ from analysis_maker import SETTINGS, make_case, make_pair, make_pairs, make_run
 
 from aiperf.analysis.pairs import ComparisonError
 from aiperf.analysis.recompute import case_limits, comparisons, conclude, failed_check, recompute, unsteady_share
-from aiperf.records import CaseRecord, CheckResult, Sample
+from aiperf.records import CaseRecord, CheckResult, Latencies, Sample
 
 D = [0.051, 0.043, 0.060, 0.048, 0.055, 0.039, 0.050]
 PEAKS = {"dram": (1e12, "B/s"), "launch": (250e3, "launches/s")}
@@ -164,7 +165,28 @@ def test_what_a_scenario_expects_is_expected_of_its_headline_only():
 def test_a_percentile_can_be_the_headline():
     pairs = make_pairs([-d for d in D])
     slow = {"before": 2e-3, "after": 1e-3}
-    pairs = [replace(p, samples=tuple(replace(s, latencies_s=(slow[s.side],) * 100) for s in p.samples)) for p in pairs]
-    found = conclude(make_case(metric="latency_p90"), pairs, **SETTINGS)
-    assert [(r.comparison.metric, r.primary) for r in found[:2]] == [("latency_p90", True), ("time", False)]
+    pairs = [
+        replace(p, samples=tuple(replace(s, latencies=(Latencies((slow[s.side],) * 100, "ttft"),)) for s in p.samples))
+        for p in pairs
+    ]
+    found = conclude(make_case(metric="ttft_p90"), pairs, **SETTINGS)
+    assert [(r.comparison.metric, r.primary) for r in found[:2]] == [("ttft_p90", True), ("time", False)]
     assert found[0].comparison.ratio == pytest.approx(2.0)
+
+
+def test_correlated_latencies_that_are_worth_too_few_give_no_verdict_and_say_how_many_are_missing():
+    def told(seconds, *, waves):
+        slow = [number // 25 % 2 if waves else number * 7919 % 11 < 3 for number in range(100)]
+        return (Latencies(tuple(seconds * (3 if each else 1) for each in slow)),)
+
+    def verdict(*, waves):
+        pairs = [
+            replace(p, samples=tuple(replace(s, latencies=told(s.wall_s, waves=waves)) for s in p.samples))
+            for p in make_pairs(D)
+        ]
+        return conclude(make_case(metric="latency_p50"), pairs, **SETTINGS)[0].verdict
+
+    assert verdict(waves=False).word == "improved"
+    refused = verdict(waves=True)
+    assert (refused.word, refused.reason) == ("inconclusive", "too_few_units")
+    assert re.search(r"latency_p50 needs \d+ more units a launch: the 100 of after are correlated", refused.sentence)

@@ -15,6 +15,7 @@ REPEATED = Note("fresh_inputs", {"side": "after", "fresh_s": 1e-3, "repeated_s":
 HIDDEN = Note("hidden_time", {"side": "after", "turn_s": 1e-2, "hidden_s": 2.3e-3})
 PENDING = Note("work_in_outputs", {"side": "after", "seconds": 8e-3, "other_s": 1e-4})
 OPEN = Note("unverified", {"code": "inputs_undeclared", "sides": ["before", "after"], "reason": ""})
+LACKING = Note("units_missing", {"metric": "ttft_p90", "side": "after", "units": 90, "worth": 37, "missing": 65})
 BEYOND = Limit("after", "dram", 4.1e12, "B/s", 1.36, surely=1.31)
 
 
@@ -107,6 +108,11 @@ GOLDEN = [
         "(12 pairs); a longer warm-up may help",
     ),
     (
+        build(1.05, 1.03, 1.07, metric="ttft_p90"), {"cap": LACKING}, "inconclusive", Reason.TOO_FEW_UNITS,
+        "ttft_p90 needs 65 more units a launch: the 90 of after are correlated and worth 37 independent ones; "
+        "let each launch do more work",
+    ),
+    (
         build(1.05, 1.03, 1.07, pairs=2), {}, "inconclusive", Reason.TOO_FEW_PAIRS,
         "too few pairs: only 2 pairs counted, but an interval needs at least 3",
     ),
@@ -154,9 +160,10 @@ GOLDEN = [
         'rounds; name them, inputs=lambda: {...}, or say why not, fixed_inputs="...", in the Workload',
     ),
     (
-        build(1.05, 1.03, 1.07), {"unlaunched": ("before", "after")}, "inconclusive", Reason.NOT_LAUNCHED,
-        "interval +3.0 … +7.0 % (12 pairs), but the server of before and after ran already: what differs from start to "
-        "start is not in it; let aiperf start the servers (server: COMMAND)",
+        build(1.05, 1.03, 1.07), {"cap": Note("not_launched", {"sides": ["before", "after"]})},
+        "inconclusive", Reason.NOT_LAUNCHED,
+        "the server of before and after ran already, so that what differs from start to start is not in the interval; "
+        "let aiperf start the servers (server: COMMAND)",
     ),
     *(
         (

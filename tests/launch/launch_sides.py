@@ -63,17 +63,18 @@ def shares(context: Context, *, shift: bool = True) -> Workload:
 
 
 def requests(context: Context, *, each: float = 1.0) -> Workload:
-    """A vector whose steps are two requests each, which took ``each`` seconds and the rank's number more."""
+    """A vector whose steps are two requests each, which took ``each`` seconds and the rank's number more, and waited
+    for a tenth."""
     plain, ended = vector(context), []
 
     def step() -> None:
         plain.step()
         ended.extend([each + context.rank] * 2)
 
-    def latencies() -> list[float]:
+    def latencies() -> dict[str, list[float]]:
         told = list(ended)
         ended.clear()
-        return told
+        return {"end_to_end": told, "queue": [seconds / 10 for seconds in told]}
 
     return replace(plain, step=step, latencies=latencies)
 

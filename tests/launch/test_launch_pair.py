@@ -162,10 +162,16 @@ def test_every_timed_step_of_every_rank_tells_its_latencies_and_no_other(measure
     pair = measured(*both("requests", ranks=2))
     for name in ("before", "after"):
         own = [s for s in pair.samples if s.side == name and not s.audit]
-        told = [seconds for s in own for seconds in s.latencies_s]
         steps = sum(s.iterations for s in own)
-        assert sorted(told) == [1.0] * 2 * steps + [2.0] * 2 * steps
-    assert not any(s.latencies_s for s in pair.samples if s.audit)
+        told: dict[tuple[str, int], list[float]] = {}
+        for part in (part for s in own for part in s.latencies):
+            told.setdefault((part.series, part.rank), []).extend(part.seconds)
+        assert told == {
+            (series, rank): [seconds * (1.0 + rank)] * 2 * steps
+            for rank in (0, 1)
+            for series, seconds in (("end_to_end", 1.0), ("queue", 0.1))
+        }
+    assert not any(s.latencies for s in pair.samples if s.audit)
 
 
 def test_sides_share_the_seed_and_the_inputs_but_no_addresses_and_no_scratch(measured: Measured) -> None:

@@ -23,6 +23,7 @@ from aiperf.protocol.messages import (
     WideReply,
     WideRequest,
 )
+from aiperf.records import Latencies
 from aiperf.settings import Limits, Precision, Settings
 
 SETTINGS = Settings(precision=Precision(rounds=20, side_seconds=1.0), limits=Limits(measure=11.0, check=22.0))
@@ -79,7 +80,7 @@ class Answers:
         if isinstance(request, FreshRequest):
             return FreshReply(fresh=(2.0 + rank,) * 3, again=(1.0 + rank,) * 3)
         block = 9.0 + rank if request.wall_too else None
-        latencies = (0.25 + rank,) * (2 if self._latencies else 0)
+        latencies = {"ttft": (0.25 + rank,) * 2, "queue": (0.125,)} if self._latencies else {}
         return TurnReply(
             wall=wall, device=device, wall_block=block, latencies=latencies, values={"goodput": 5.0 + rank}
         )
@@ -294,12 +295,17 @@ def test_a_gang_is_as_slow_as_its_slowest_rank_and_its_skew_is_told() -> None:
 
 
 @pytest.mark.parametrize("wall_too", [False, True])
-def test_the_last_sample_of_a_turn_holds_the_latencies_of_all_ranks(wall_too: bool) -> None:
+def test_the_last_sample_of_a_turn_holds_the_latencies_of_every_rank_by_series(wall_too: bool) -> None:
     played, _ = play(ranks=2, latencies=True, audits=2, wall_too=wall_too)
-    told = [s.latencies_s for s in played.samples if not s.audit and s.round == 0 and s.side == "after"]
-    assert told == [(), (), *[()] * wall_too, (0.25, 0.25, 1.25, 1.25)]
-    assert not any(s.latencies_s for s in played.samples if s.audit)
-    assert not any(s.latencies_s for s in play()[0].samples)
+    told = [s.latencies for s in played.samples if not s.audit and s.round == 0 and s.side == "after"]
+    by_rank = [
+        part
+        for rank in (0, 1)
+        for part in (Latencies((0.25 + rank,) * 2, "ttft", rank), Latencies((0.125,), "queue", rank))
+    ]
+    assert told == [(), (), *[()] * wall_too, tuple(by_rank)]
+    assert not any(s.latencies for s in played.samples if s.audit)
+    assert not any(s.latencies for s in play()[0].samples)
 
 
 def test_telemetry_is_told_whose_turn_it_is_and_audits_belong_to_nobody() -> None:

@@ -13,7 +13,7 @@ from aiperf.errors import AiperfError, usage
 from aiperf.launch.gang import LaunchSkipped
 from aiperf.recipes.case import advance, interrupt, look, new_state, reject_case
 from aiperf.recipes.case_progress import CaseProgress, Noise, same_code_note, skipped_record, to_record
-from aiperf.records import CheckResult, Note, Pair, Side, Watch
+from aiperf.records import CheckResult, Latencies, Note, Pair, Side, Watch
 
 
 def begin(tau: float = 0.0, *, seed: int = 0, name: str = "s", **measure) -> CaseProgress:
@@ -269,15 +269,17 @@ def test_a_drift_over_the_pairs_is_a_note_and_changes_no_result() -> None:
 def test_percentiles_that_lack_units_are_a_note() -> None:
     def telling(index, order, seed):
         made = pair(ratio=1.5)(index, order, seed)
-        return replace(made, samples=tuple(replace(s, latencies_s=(1e-3,) * 30) for s in made.samples))
+        return replace(
+            made, samples=tuple(replace(s, latencies=(Latencies((1e-3,) * 30, "ttft"),)) for s in made.samples)
+        )
 
     state = begin()
     sit(state, Bench([telling]))
-    (sentence,) = [text for text in note_sentences(to_record(state)) if "latencies" in text]
-    assert (
-        sentence == "some launch has the latencies of only 120 units: latency_p99 needs 1000, latency_p999 needs 10000"
+    (sentence,) = [text for text in note_sentences(to_record(state)) if "units of series" in text]
+    assert sentence == (
+        "some launch has only 120 units of series ttft: ttft_p99 needs 662, 542 more, ttft_p999 needs 6636, 6516 more"
     )
-    assert {"latency_p50", "latency_p90"} <= {r.comparison.metric for r in to_record(state).results}
+    assert {"ttft_p50", "ttft_p90"} <= {r.comparison.metric for r in to_record(state).results}
 
 
 def test_a_refused_case_is_a_failed_one_that_measured_nothing() -> None:
@@ -350,4 +352,4 @@ def test_a_case_whose_sides_do_not_tell_what_it_is_about_fails_and_says_so() -> 
     sit(state, Bench([pair()]))
     record = to_record(state)
     assert (record.status, record.pairs) == ("failed", ())
-    assert "it takes the latency of 1000 units of work, and the workload reports none" in record.failure.message
+    assert "it takes 662 units of work that were timed, and the workload reports no series" in record.failure.message

@@ -15,7 +15,7 @@ from factory_of_stored_records import make_record
 from foreign_files import take_fixture
 
 from aiperf.errors import UserError
-from aiperf.records import CaseRecord, Comparison, Failure, Result, RunRecord, Summary, Verdict, Watch
+from aiperf.records import CaseRecord, Comparison, Failure, Latencies, Result, RunRecord, Summary, Verdict, Watch
 from aiperf.report.numbers import clean
 from aiperf.store import export
 from aiperf.store.export import Exported, choose_runs, export_table
@@ -208,16 +208,18 @@ def test_a_wall_time_that_was_never_read_is_empty(tmp_path: Path) -> None:
 def test_every_unit_of_work_is_a_row_of_latencies_and_a_case_without_any_has_none(tmp_path: Path) -> None:
     record = make_record("copy", pairs=1)
     pair = record.pairs[0]
-    first = replace(pair.samples[0], latencies_s=(0.25, 1e-9))
+    first = replace(pair.samples[0], latencies=(Latencies((0.25, 1e-9)), Latencies((0.5,), "queue", 1)))
     writer = RunWriter.create(tmp_path / "results")
     writer.write_run(RunRecord(writer.name, (), ""))
     writer.write_case(replace(record, pairs=(replace(pair, samples=(first, *pair.samples[1:])),)))
     writer.write_case(make_record("silent", pairs=1))
     rows = json.loads(exported(tmp_path / "results", "l.json", "latencies").read_text())
-    assert [(r["case"], r["side"], r["round"], r["index"], r["unit"], r["latency_s"]) for r in rows] == [
-        ("copy", first.side, first.round, first.index, 0, 0.25),
-        ("copy", first.side, first.round, first.index, 1, 1e-9),
-    ]
+    assert {(r["case"], r["side"], r["round"], r["index"]) for r in rows} == {
+        ("copy", first.side, first.round, first.index)
+    }
+    assert [(r["series"], r["rank"], r["unit"], r["latency_s"]) for r in rows] == [
+        ("latency", 0, 0, 0.25), ("latency", 0, 1, 1e-9), ("queue", 1, 0, 0.5),
+    ]  # fmt: skip
     assert {(r["slot"], r["pair"], r["void"], r["audit"]) for r in rows} == {(0, pair.index, pair.void, first.audit)}
 
 

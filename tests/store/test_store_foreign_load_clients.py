@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from foreign_files import case_of, document, fault_of_changed, take_changed, take_fixture
@@ -51,13 +52,16 @@ def test_lists_of_other_requests_are_a_damaged_file(tmp_path: Path) -> None:
 
 def test_requests_of_guidellm_count_from_the_time_that_was_targeted_where_it_is_known(tmp_path: Path) -> None:
     found = values(take_fixture("guidellm.json", tmp_path))
-    assert found["ttft"] == pytest.approx((0.04 + 0.3) / 2)
-    assert found["end_to_end"] == pytest.approx((0.06 + 0.324) / 2)
     changed = document("guidellm.json")
+    requests = changed["benchmarks"][0]["requests"]["successful"]
+    assert found["end_to_end"] == pytest.approx(fmean(r["request_scheduled_latency"] for r in requests))
+    first = [r["time_to_first_token_ms"] / 1000 + r["request_dispatch_delay"] for r in requests]
+    assert found["ttft"] == pytest.approx(fmean(first))
+    assert found["inter_token"] == pytest.approx(fmean(r["inter_token_latency_ms"] for r in requests) / 1000)
     for request in changed["benchmarks"][0]["requests"]["successful"]:
         request["request_scheduled_latency"] = None
     imported = take_changed("guidellm.json", changed, tmp_path)
-    assert values(imported)["end_to_end"] == pytest.approx((0.06 + 0.074) / 2)
+    assert values(imported)["end_to_end"] == pytest.approx(fmean(r["request_latency"] for r in requests))
     assert FROM_SENDING in said(imported)
 
 

@@ -16,7 +16,7 @@ from factory_of_runs import BEGUN, make_measured, make_result, voided, write_run
 from factory_of_stored_records import make_record
 from store_questions import refused, rows
 
-from aiperf.records import Failure, HostFinding, text_notes
+from aiperf.records import Failure, HostFinding, Latencies, text_notes
 from aiperf.store import query as query_module
 from aiperf.store.query import ask
 from aiperf.store.query_sql import mentioned
@@ -86,15 +86,18 @@ def test_samples_are_those_of_the_pairs_with_run_and_scenario(results: Path) -> 
 @pytest.mark.parametrize("hours", [(0, 1), (1, 0)])
 def test_files_with_latencies_and_files_without_answer_together(tmp_path: Path, hours: tuple[int, int]) -> None:
     plain, telling = make_measured("plain"), make_measured("telling")
-    pairs = tuple(replace(p, samples=tuple(replace(s, latencies_s=(1.0,)) for s in p.samples)) for p in telling.pairs)
+    pairs = tuple(
+        replace(p, samples=tuple(replace(s, latencies=(Latencies((1.0,), "ttft", 3),)) for s in p.samples))
+        for p in telling.pairs
+    )
     for record, hour in zip((plain, replace(telling, pairs=pairs)), hours, strict=True):
         write_run(tmp_path, [record], hour=hour)
     assert rows("SELECT scenario, count(*) > 0 FROM samples GROUP BY 1 ORDER BY 1", tmp_path) == [
         ("plain", True), ("telling", True),
     ]  # fmt: skip
-    flat = "SELECT scenario, unnest(latencies_s) AS seconds FROM samples"
-    found = rows(f"SELECT scenario, count(*) > 0, max(seconds) FROM ({flat}) GROUP BY 1", tmp_path)
-    assert found == [("telling", True, 1.0)]
+    flat = "SELECT scenario, unnest(latencies_s) AS seconds, unnest(latency_series) AS series FROM samples"
+    found = rows(f"SELECT scenario, series, count(*) > 0, max(seconds) FROM ({flat}) GROUP BY ALL", tmp_path)
+    assert found == [("telling", "ttft", True, 1.0)]
 
 
 def test_samples_of_a_void_pair_are_marked(results: Path) -> None:

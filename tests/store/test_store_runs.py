@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aiperf.errors import UserError
-from aiperf.records import Pair, RunRecord
+from aiperf.records import Latencies, Pair, RunRecord
 from aiperf.store.codec import encode_case
 from aiperf.store.read import find_runs, open_run, read_case, read_pairs
 from aiperf.store.samples import why_unreadable
@@ -400,10 +400,13 @@ def test_a_results_folder_that_was_there_keeps_its_own_rules(tmp_path: Path) -> 
     assert not (tmp_path / ".gitignore").exists()
 
 
+PARTS = (Latencies((0.25, 1e-9), "ttft"), Latencies((0.5,), "queue"), Latencies((0.5,), "queue", 1))
+
+
 def test_latencies_come_back_and_a_file_without_any_has_no_column_for_them(tmp_path) -> None:
     plain, telling = make_record("plain"), make_record("telling")
     first, *others = telling.pairs
-    samples = (replace(first.samples[0], latencies_s=(0.25, 1e-9)), *first.samples[1:])
+    samples = (replace(first.samples[0], latencies=PARTS), *first.samples[1:])
     telling = replace(telling, pairs=(replace(first, samples=samples), *others))
     writer = create(tmp_path)
     for record in (plain, telling):
@@ -412,7 +415,7 @@ def test_latencies_come_back_and_a_file_without_any_has_no_column_for_them(tmp_p
     for record in (plain, telling):
         assert read_pairs(stored, read_case(stored, record.case.id)) == record.pairs
         path = stored.samples_path(record.case)
-        assert ("latencies_s" in pq.read_schema(path).names) == (record is telling)
+        assert ("latency_series" in pq.read_schema(path).names) == (record is telling)
         assert why_unreadable(path) == ""
 
 

@@ -71,7 +71,7 @@ def test_latencies_count_with_what_their_generator_does(watch):
         yield 0.5
 
     times = PhaseTimes()
-    assert list(times.metered(made(latencies=slowly)).latencies()) == [0.5]
+    assert times.metered(made(latencies=slowly)).latencies() == {"latency": (0.5,)}
     assert times.sums()["latencies"] == PhaseTime(1, 2, 2)
 
 

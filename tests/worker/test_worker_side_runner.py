@@ -90,16 +90,16 @@ def test_a_turn_holds_the_latencies_of_its_readings_and_of_nothing_before_them()
     runner = make_runner("tells")
     runner.first(FIRST)
     warm_up(runner, readings=2, iterations=3, window=5)
-    assert turn(runner, reentry=2, samples=2, iterations=3, wall_too=True).latencies == tuple(range(9, 18))
+    assert turn(runner, reentry=2, samples=2, iterations=3, wall_too=True).latencies == {"latency": tuple(range(9, 18))}
     audit(runner, 1, 1, lead=1)
-    assert turn(runner, reentry=0, samples=1, iterations=1, wall_too=False).latencies == (20.0,)
-    assert turn(make_runner(), reentry=0, samples=1, iterations=1, wall_too=False).latencies == ()
+    assert turn(runner, reentry=0, samples=1, iterations=1, wall_too=False).latencies == {"latency": (20.0,)}
+    assert turn(make_runner(), reentry=0, samples=1, iterations=1, wall_too=False).latencies == {}
 
 
 def test_units_that_waited_behind_a_hold_have_no_latency_and_those_of_the_wall_block_do():
     runner = make_runner("tells")
     runner.clock.holds = True
-    assert turn(runner, reentry=2, samples=2, iterations=3, wall_too=True).latencies == tuple(range(8, 11))
+    assert turn(runner, reentry=2, samples=2, iterations=3, wall_too=True).latencies == {"latency": tuple(range(8, 11))}
 
 
 @pytest.mark.parametrize("odd", [-1.0, float("nan"), float("inf")])

@@ -17,7 +17,7 @@ import pytest
 
 from aiperf.workloads.contract import Context, Workload
 from aiperf.workloads.serve.client import Endpoint, send
-from aiperf.workloads.serve.judge import latency
+from aiperf.workloads.serve.judge import latency, series
 from aiperf.workloads.serve.server import Server, ServerFault
 from aiperf.workloads.serve.trace import Arrival, TraceError, known_share, make_segments, read_trace
 from aiperf.workloads.serve.workload import load
@@ -94,6 +94,11 @@ def test_every_token_is_noted_with_its_time_and_the_servers_count(tmp_path: Path
     assert "".join(request.pieces) == " three two one three"
     assert len(request.times) == 4
     assert 0.04 < (latency(request, "inter_token") or 0) < 0.07
+    times = series([sent])
+    assert {name: len(found) for name, found in times.items()} == {
+        "ttft": 1, "inter_token": 3, "end_to_end": 1, "queue": 1,
+    }  # fmt: skip
+    assert times["ttft"][0] + sum(times["inter_token"]) <= times["end_to_end"][0]
     assert (request.end or 0) >= request.times[-1] > request.times[0] > (request.sent or 0) >= 0.0
 
 

@@ -20,16 +20,16 @@ from aiperf.records.profiled import Profile
 from aiperf.store.codec import to_plain
 from aiperf.store.light import Light
 
-Kind = Literal["text", "whole", "number", "flag", "time", "json", "texts", "numbers"]
+Kind = Literal["text", "whole", "number", "flag", "time", "json", "texts", "numbers", "wholes", "names"]
 DUCKDB_TYPES: dict[Kind, str] = {
     "text": "VARCHAR", "whole": "BIGINT", "number": "DOUBLE", "flag": "BOOLEAN", "time": "TIMESTAMP", "json": "JSON",
-    "texts": "VARCHAR[]", "numbers": "DOUBLE[]",
+    "texts": "VARCHAR[]", "numbers": "DOUBLE[]", "wholes": "BIGINT[]", "names": "VARCHAR[]",
 }  # fmt: skip
 EXPORTED_TYPES: dict[Kind, str] = {
     "text": "VARCHAR", "whole": "BIGINT", "number": "DOUBLE", "flag": "BOOLEAN", "time": "VARCHAR", "json": "VARCHAR",
     "texts": "VARCHAR",
 }  # fmt: skip
-"""In an exported file; lists of numbers are not exported: they have a table of their own."""
+"""In an exported file; the other lists, an item each unit of work, are not exported: they have a table of their own."""
 _UNDECODED = re.compile("[\ud800-\udfff]")
 
 
@@ -113,7 +113,7 @@ def sql_value(kind: Kind, value: Any) -> Any:
         return _time(value)
     if kind == "json":
         return json_text(value)
-    return list(value) if kind in ("texts", "numbers") else value
+    return list(value) if DUCKDB_TYPES[kind].endswith("[]") else value
 
 
 def file_value(kind: Kind, value: Any, clean: Callable[[str], str]) -> Any:

@@ -137,8 +137,9 @@ def _sample_rows(run: RunSource) -> Iterator[DataRow]:
 
 def _latency_rows(run: RunSource) -> Iterator[DataRow]:
     for row in _sample_rows(run):
-        for place, seconds in enumerate(row.item.latencies_s):
-            yield row._replace(item=(row.item, place, seconds))
+        for part in row.item.latencies:
+            for place, seconds in enumerate(part.seconds):
+                yield row._replace(item=(row.item, place, seconds, part))
 
 
 def _counter_rows(run: RunSource) -> Iterator[DataRow]:
@@ -306,7 +307,12 @@ SAMPLES = DataTable(
         column("system_s", "number", "system CPU time", unit="s"),
         column("peak_bytes", "whole", "peak memory", unit="B"),
         column("audit", "flag", "an audited iteration: never part of the statistics"),
-        column("latencies_s", "numbers", "time of each unit of work that ended in the turn this sample ends", unit="s"),
+        column("latencies_s", "numbers", "time of each unit of work that ended in the turn this sample ends",
+               lambda row: [s for part in row.item.latencies for s in part.seconds], unit="s"),
+        column("latency_series", "names", "what each of these units is: latency, ttft, inter_token, ...",
+               lambda row: [part.series for part in row.item.latencies for _ in part.seconds]),
+        column("latency_ranks", "wholes", "rank that reported each of these units",
+               lambda row: [part.rank for part in row.item.latencies for _ in part.seconds]),
     ),
     _sample_rows,
     needs="samples",
@@ -321,7 +327,9 @@ LATENCIES = DataTable(
         column("round", "whole", "alternation within the pair", _of_latency("round")),
         column("index", "whole", "sample of the side that ends the turn", _of_latency("index")),
         column("audit", "flag", "an audited iteration: never part of the statistics", _of_latency("audit")),
-        column("unit", "whole", "place of the unit of work within the turn", _part(1)),
+        column("series", "text", "what was timed: latency, ttft, inter_token, ...", lambda row: row.item[3].series),
+        column("rank", "whole", "rank that reported it", lambda row: row.item[3].rank),
+        column("unit", "whole", "place of the unit of work within its series, turn and rank", _part(1)),
         column("latency_s", "number", "time of the unit of work", _part(2), unit="s"),
     ),
     _latency_rows,

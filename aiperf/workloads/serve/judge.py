@@ -39,11 +39,6 @@ def latency(request: Request, objective: str) -> float | None:
     return (request.times[-1] - request.times[0]) / gaps if gaps else None
 
 
-def gaps(request: Request) -> list[float]:
-    """Time from each token to the next one."""
-    return [after - before for before, after in pairwise(request.times)]
-
-
 def met(request: Request, slo: Mapping[str, float]) -> bool:
     """Whether a request was answered whole, and within every objective."""
     return request.ok and all((latency(request, name) or 0.0) <= limit for name, limit in slo.items())
@@ -57,12 +52,25 @@ def segment_values(segment: Segment, sent: Sent, slo: Mapping[str, float]) -> di
         "goodput": sum(met(request, slo) for request in sent.requests) / segment.seconds,
         "tokens_per_s": sum(request.tokens for request in whole) / sent.seconds,
     }
-    series = {name: [latency(request, name) for request in whole] for name in OBJECTIVES}
-    series["queue"] = [r.sent - r.scheduled for r in whole if r.sent is not None]
-    for name, found in series.items():
+    times = {name: [latency(request, name) for request in whole] for name in OBJECTIVES}
+    times["queue"] = [r.sent - r.scheduled for r in whole if r.sent is not None]
+    for name, found in times.items():
         if known := [seconds for seconds in found if seconds is not None]:
             values[name] = max(0.0, fmean(known))
     return values
+
+
+def series(sent: Sequence[Sent]) -> dict[str, list[float]]:
+    """Every time of the requests that were answered whole, in the order in which they ended: ``inter_token`` from each
+    token to the next one, the others one a request."""
+    found: dict[str, list[float]] = {"ttft": [], "inter_token": [], "end_to_end": [], "queue": []}
+    whole = [sorted((r for r in each.requests if r.ok), key=lambda request: request.end or 0.0) for each in sent]
+    for request in (request for segment in whole for request in segment):
+        found["ttft"].append(request.times[0] - request.scheduled)
+        found["inter_token"] += [after - before for before, after in pairwise(request.times)]
+        found["end_to_end"].append((request.end or 0.0) - request.scheduled)
+        found["queue"].append(max(0.0, (request.sent or 0.0) - request.scheduled))
+    return {name: [max(0.0, seconds) for seconds in times] for name, times in found.items()}
 
 
 def counts(played: Played, slo: Mapping[str, float]) -> dict[str, float]:

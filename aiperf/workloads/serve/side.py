@@ -165,10 +165,9 @@ class LoadedServer:
         names = dict.fromkeys(name for values in each for name in values)
         return {name: float(np.mean([values[name] for values in each if name in values])) for name in names}
 
-    def latencies(self) -> list[float]:
-        """End to end, of the requests that were sent since ``values`` was last asked."""
-        found = (judge.latency(request, "end_to_end") for _, sent in self._since for request in sent.requests)
-        return [seconds for seconds in found if seconds is not None]
+    def latencies(self) -> Mapping[str, list[float]]:
+        """By series, of the requests that were sent since ``values`` was last asked."""
+        return judge.series([sent for _, sent in self._since])
 
     def faults(self) -> Mapping[str, str]:
         """What makes the numbers of this launch worthless."""
