@@ -69,8 +69,10 @@ async def _answer(path: str, body: dict[str, Any], writer: asyncio.StreamWriter,
     if body["model"] != asked.model:
         return _whole(writer, 404, {"error": {"message": f"The model {body['model']} does not exist."}})
     prompt = body["messages"][0]["content"] if "messages" in body else body["prompt"]
+    if isinstance(prompt, list):
+        prompt = " ".join(part["text"] for part in prompt)
     engine.look_up(prompt)
-    return await _stream(prompt, body["max_tokens"], writer, engine)
+    return await _stream(prompt, body.get("max_tokens") or body["max_completion_tokens"], writer, engine)
 
 
 async def _stream(prompt: str, tokens: int, writer: asyncio.StreamWriter, engine: Engine) -> bool:
