@@ -100,23 +100,25 @@ class LoadedServer:
             segment = self._segments[(self._steps - _WARM_UPS) % len(self._segments)]
             segment = segment if self._search is None else segment.at_rate(self._search.next_rate())
             self._steps += 1
-        sent = self._send(segment)
+        sent = self._send(segment, is_try=not audit and self._search is not None)
         self._text = _text_of(sent)
-        if not audit:
-            self._since.append((segment, sent))
-            if self._asked.keep:
-                keep(Path(self._asked.keep), sent, server=self._server.base, segment=self._steps - _WARM_UPS - 1)
-            if self._search is not None:
-                met = sum(judge.met(request, self._asked.slo) for request in sent.requests)
-                self._search.tries.append((segment.rate, met, len(sent.requests)))
-                return
+        if audit:
+            self._refuse_failed([sent], self._asked.errors * len(sent.requests))
+            return
+        self._since.append((segment, sent))
+        if self._asked.keep:
+            keep(Path(self._asked.keep), sent, server=self._server.base, segment=self._steps - _WARM_UPS - 1)
+        if self._search is not None:
+            met = sum(judge.met(request, self._asked.slo) for request in sent.requests)
+            self._search.tries.append((segment.rate, met, len(sent.requests)))
+            return
         total = sum(len(each.arrivals) for each in self._segments)
         self._refuse_failed([each for _, each in (*self._played, *self._since)], self._asked.errors * total)
 
-    def _send(self, segment: Segment, concurrency: int = 0) -> Sent:
+    def _send(self, segment: Segment, concurrency: int = 0, *, is_try: bool = False) -> Sent:
         asked = self._asked
         limit, timeout = concurrency or asked.concurrency, asked.timeout
-        if self._search is not None and "end_to_end" in asked.slo:
+        if is_try and "end_to_end" in asked.slo:
             # Beyond its objective a request is missed: an overloaded server need not work it off.
             timeout = min(timeout, _PATIENCE * asked.slo["end_to_end"])
         sent = send(segment.arrivals, self._endpoint, timeout=timeout, concurrency=limit)
