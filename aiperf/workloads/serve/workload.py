@@ -6,7 +6,7 @@ What must not live here: the schedule (trace.py), sending (client.py), servers (
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from aiperf.workloads.contract import Context, Seconds, Workload
 from aiperf.workloads.serve.side import LoadedServer
@@ -62,7 +62,7 @@ def load(
     concurrency: int = 0,
     cache: Literal["cold", "warm"] = "cold",
     endpoint: Literal["chat", "completions"] = "chat",
-    extra: dict[str, object] = {},  # noqa: B006
+    extra: dict[str, Any] = {},  # noqa: B006
     ready: str = "/health",
     ready_limit: Seconds = 240.0,
     timeout: Seconds = 60.0,
