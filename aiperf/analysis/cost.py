@@ -84,6 +84,15 @@ def _value(result: Result, side: str) -> float | None:
     return summaries[side].value if side in summaries else None
 
 
+def good_requests(record: CaseRecord, side: str) -> float | None:
+    """Requests a second of a side under load that met their objectives; None for any other case. They are what is paid
+    for then: a segment of a load lasts as long as its schedule, whatever the server does."""
+    if not any(metric.name == "goodput" for metric in record.case.program_metrics):
+        return None
+    found = (_value(r, side) for r in record.results if r.comparison.metric == "goodput")
+    return next((value for value in found if value is not None), None)
+
+
 def items_of(pairs: Sequence[Pair], side: str) -> tuple[float, str]:
     """Items that an iteration of a side delivers, and what an item is; 0 where the workload counts none."""
     run = next((found for pair in pairs if (found := side_run(pair, side))), None)

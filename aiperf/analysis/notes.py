@@ -184,6 +184,10 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "latencies_few": _latencies_few,
     "latency_bounds": _latency_bounds,
     "units_missing": _units_missing,
+    "not_launched": lambda v: (
+        f"the server of {' and '.join(v['sides'])} ran already, so that what differs from start to start is not in the "
+        "interval; let aiperf start the servers (server: COMMAND)"
+    ),
     "latencies_zero": lambda v: f"{' and '.join(v['metrics'])} not compared: 0 in at least one launch",
     "no_cpu_time": lambda v: (
         f"{v['metric']} time is not compared: in at least one pair the kernel reported none for a side"

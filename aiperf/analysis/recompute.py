@@ -95,7 +95,8 @@ def conclude(
                 comparison,
                 threshold=threshold,
                 unsteady_share=unsteady_share(pairs, sides=(side, against)) if declared.steady else 0.0,
-                units_missing=units_missing(pairs, metric=metric, sides=(side, against)),
+                cap=units_missing(pairs, metric=metric, sides=(side, against))
+                or not_launched(pairs, sides=(against, side)),
                 fault=fault_of(side, against, metric=metric),
                 two_groups=declared.is_time and two_groups(d, o),
                 provisional=provisional,
@@ -103,6 +104,13 @@ def conclude(
             )
             results.append(Result(side, against, comparison, verdict, primary=metric == primary))
     return tuple(results)
+
+
+def not_launched(pairs: Sequence[Pair], *, sides: Sequence[str]) -> Note | None:
+    """Which of the sides are servers that ran already, so that no launch was repeated; None where none is."""
+    found = {run.side for pair in valid(pairs) for run in pair.runs if run.facts.get("launched") is False}
+    ran = [side for side in sides if side in found]
+    return Note("not_launched", {"sides": ran}) if ran else None
 
 
 def comparisons(case: Case) -> tuple[tuple[str, str], ...]:

@@ -43,6 +43,8 @@ class Reason(StrEnum):
     """inconclusive: the rank-based second opinion contradicts the interval."""
     UNSTEADY = "unsteady"
     """inconclusive: most launches of a side never reached a steady state."""
+    NOT_LAUNCHED = "not_launched"
+    """inconclusive: servers that ran already were measured, so that no launch was repeated."""
     TOO_FEW_UNITS = "too_few_units"
     """inconclusive: latencies are so correlated that a launch is worth too few of them for this percentile."""
     WRONG_OUTPUT = "wrong_output"
@@ -57,8 +59,22 @@ class Reason(StrEnum):
     """invalid: a side's outputs() finishes work that its steps left."""
     BEYOND_LIMIT = "beyond_limit"
     """invalid: a side would have been faster than this host can be."""
+    RATE_OFF = "rate_off"
+    """invalid: requests were not sent at the rate of their schedule."""
+    CLIENT_BUSY = "client_busy"
+    """invalid: the client of a load used so much of its CPU that it measured itself."""
+    SENT_LATE = "sent_late"
+    """invalid: too many requests were sent after their time."""
+    TOKEN_COUNT = "token_count"
+    """invalid: a server produced other numbers of tokens than it was asked for."""
+    PREFIX_CACHE = "prefix_cache"
+    """invalid: a server knew the prompts already that it was to meet for the first time."""
     UNVERIFIED = "unverified"
     """invalid, in strict mode: something of a side could not be checked, and its workload gives no reason."""
+
+
+_CAPS = {"units_missing": Reason.TOO_FEW_UNITS, "not_launched": Reason.NOT_LAUNCHED}
+"""Code of a note that caps a verdict -> the reason code."""
 
 
 def statistical_word(low: float, high: float, *, threshold: float) -> Word:
@@ -79,7 +95,7 @@ def decide(
     *,
     threshold: float,
     unsteady_share: float = 0.0,
-    units_missing: Note | None = None,
+    cap: Note | None = None,
     fault: Fault | None = None,
     two_groups: bool = False,
     provisional: bool = False,
@@ -88,9 +104,8 @@ def decide(
     """Decide one comparison.
 
     ``threshold`` is the effective one, a ratio minus 1; ``unsteady_share`` the larger of both sides' shares of
-    launches that never became steady; ``units_missing`` says which side has too few latencies; ``fault`` is a failed
-    check, a finding against a side, or a broken limit; ``expect`` the word the scenario expects, which only adds a
-    clause.
+    launches that never became steady; ``cap`` says why no number of pairs decides it; ``fault`` is a failed check,
+    a finding against a side, or a broken limit; ``expect`` the word the scenario expects, which only adds a clause.
     """
     word = statistical_word(comparison.low, comparison.high, threshold=threshold)
     # The first rule that holds decides; its sentence is worded only then.
@@ -102,8 +117,8 @@ def decide(
          lambda: wording.odd_spread(comparison, same=True)),
         (unsteady_share > UNSTEADY_CAP, "inconclusive", Reason.UNSTEADY,
          lambda: wording.unsteady(comparison, unsteady_share)),
-        (units_missing is not None, "inconclusive", Reason.TOO_FEW_UNITS,
-         lambda: note_sentence(units_missing) if units_missing else ""),
+        (cap is not None, "inconclusive", _CAPS.get(cap.code if cap else "", Reason.TOO_FEW_UNITS),
+         lambda: note_sentence(cap) if cap else ""),
         (word == "inconclusive", "inconclusive", Reason.INTERVAL_STRADDLES,
          lambda: wording.straddles(comparison, threshold)),
         (two_groups, "inconclusive", Reason.TWO_GROUPS, lambda: wording.odd_spread(comparison, same=False)),
@@ -123,6 +138,8 @@ def decide(
 
 def _reason(fault: Fault | None) -> Reason:
     if isinstance(fault, Note):
+        return Reason(fault.code)
+    if isinstance(fault, CheckResult) and fault.code:
         return Reason(fault.code)
     return Reason.BEYOND_LIMIT if isinstance(fault, Limit) else Reason.WRONG_OUTPUT
 

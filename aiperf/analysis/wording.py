@@ -105,6 +105,8 @@ def fault(found: CheckResult | Note | Limit) -> str:
 
 
 def _wrong_output(check: CheckResult) -> str:
+    if check.code:
+        return check.detail
     audits = f", {check.audits} audit{'s' if check.audits != 1 else ''}" if check.audits else ""
     return f"wrong output: {check.compared}{audits}" + (f": {check.detail}" if check.detail else "")
 

@@ -35,6 +35,9 @@ class Tool(StrEnum):
     benchmarkdotnet = "benchmarkdotnet"
     go_test = "go-test"
     nccl_tests = "nccl-tests"
+    vllm_bench = "vllm-bench"
+    guidellm = "guidellm"
+    nvidia_aiperf = "nvidia-aiperf"
 
 
 @with_format(OutputFormat.table, OutputFormat.markdown, OutputFormat.json)
@@ -61,7 +64,8 @@ def import_(
     """Import results of other tools, one run per file.
 
     It reads the files of pyperf, hyperfine, pytest-benchmark, asv, google/benchmark, nvbench, criterion, JMH and
-    BenchmarkDotNet, and the text of go test -bench and of nccl-tests. The tool's own mean, median and number of
+    BenchmarkDotNet, the text of go test -bench and of nccl-tests, and the requests of vllm bench serve, guidellm and
+    NVIDIA's aiperf. The tool's own mean, median and number of
     readings are kept and shown beside aiperf's: a geometric mean of the replicates, and their spread.
     """
     if bool(before) != bool(after) or (name and not before):

@@ -216,9 +216,11 @@ class _Session:
         for name in names:
             self._where.mark(f"warm-up of {name}")
             with self._spent.on("warm-up"):
-                anew = any(reply.anew for reply in launched.setups[name])
+                replies = launched.setups[name]
+                anew, rounds = any(reply.anew for reply in replies), max(reply.rounds for reply in replies)
+                single = single or bool(rounds)
                 warmups[name], turns[name] = warm_up(
-                    launched.gangs[name], name, self._case, self._settings, single=single, anew=anew
+                    launched.gangs[name], name, self._case, self._settings, single=single, anew=anew, rounds=rounds
                 )
         self._where.mark(None)
         audits = plan_audits(self._settings.precision.audits, self._secret, pair=self._index, single=single)
@@ -269,6 +271,9 @@ class _Session:
         for function in dict.fromkeys(f for reply in replies for f in reply.replaced):
             detail = f"{name} replaced {function}, which its measurement rests on"
             self._checks.append(CheckResult(False, "the harness", detail, kind="harness", sides=(name,)))
+        for code, fault in (item for reply in replies for item in reply.faults.items()):
+            detail = f"{name}: {fault}"
+            self._checks.append(CheckResult(False, "the load", detail, kind="load", sides=(name,), code=code))
         facts = [reply.facts for reply in replies]
         bound = rank_cpus(self._where.cpus, gang.plan.ranks)
         self._incidents += [*strays(name, facts, bound), *far_memory(name, facts, bound, proc.numa_nodes())]
@@ -286,6 +291,7 @@ class _Session:
             witness=witness(played.turns.get(name, ())),
             fresh_s=played.fresh[name].fresh if name in played.fresh else (),
             again_s=played.fresh[name].again if name in played.fresh else (),
+            values=played.values.get(name, {}),
             facts={**facts[0], **commit_facts(self._sides[name])},
             usage=gang_usage([reply.usage for reply in replies]),
             phases=gang_phases(replies),

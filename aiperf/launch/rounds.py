@@ -58,6 +58,8 @@ class Played:
     """Side -> single iterations on new and on known inputs; of a gang, of the slowest rank."""
     wide: dict[str, list[WideReply]] = field(default_factory=dict, compare=False)
     """Side -> by rank what it made of inputs far from the usual ones."""
+    values: dict[str, dict[str, tuple[float, ...]]] = field(default_factory=dict, compare=False)
+    """Side -> metric of its workload -> its value in each turn; of a gang, of its first rank."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,10 @@ def fresh_seeds(secret: str) -> tuple[int, ...]:
 
 
 def round_count(turns: Mapping[str, TurnPlan], settings: Settings, *, clock: str, on_gpu: bool) -> int:
-    """Rounds that give every side its measured time, as far as the precision allows; even, so that orders balance."""
+    """Rounds that give every side its measured time, as far as the precision allows; even, so that orders balance.
+    Sides that follow a schedule have as many as it has turns."""
+    if scheduled := max(turn.rounds for turn in turns.values()):
+        return scheduled
     precision = settings.precision
     at_most = min(precision.rounds, precision.device_rounds) if clock == "device" else precision.rounds
     longest = max(turn.seconds for turn in turns.values())
@@ -146,7 +151,8 @@ def play_rounds(
     rounds = round_count(turns, settings, clock=clock, on_gpu=on_gpu)
     draw = random.Random(f"{seed}-rounds")
     audited = _by_round(audits, rounds, draw)
-    probed = _fresh_round(turns, rounds, draw) if fresh else None
+    scheduled = any(turn.rounds for turn in turns.values())
+    probed = _fresh_round(turns, rounds, draw) if fresh and not scheduled else None
     played = Played([], {side: [] for side in order})
     steps = {side: turns[side].reentry + turns[side].iterations * (turns[side].samples + wall_too) for side in order}
     done = dict.fromkeys(order, 0)
@@ -160,7 +166,7 @@ def play_rounds(
             mark(None)
             done[side] += steps[side]
             for audit in audited.get(index, ()):
-                lead = (done[side] + audit.parity) % 2
+                lead = 0 if scheduled else (done[side] + audit.parity) % 2
                 with spent.on("audits"):
                     replies = _audit(gangs[side], side, audit, lead, settings)
                     after_audit(gangs[side], side, replies)
@@ -235,6 +241,9 @@ def _turn(
     if latencies:
         played.samples[-1] = replace(played.samples[-1], latencies=tuple(latencies))
     played.skews[side] += _skews(replies)
+    own = played.values.setdefault(side, {})
+    for name, value in replies[0].values.items():
+        own[name] = (*own.get(name, ()), value)
 
 
 def _audit(gang: Gang, side: str, audit: Audit, lead: int, settings: Settings) -> list[AuditReply]:

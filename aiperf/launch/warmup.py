@@ -36,14 +36,17 @@ class TurnPlan:
     """Calls of step per sample."""
     seconds: float
     """What a turn lasts, re-entry and flushes included."""
+    rounds: int = 0
+    """Turns that the side's schedule has; 0 where the time decides."""
 
 
 def warm_up(
-    gang: Gang, side: str, case: Case, settings: Settings, *, single: bool, anew: bool = False
+    gang: Gang, side: str, case: Case, settings: Settings, *, single: bool, anew: bool = False, rounds: int = 0
 ) -> tuple[Warmup, TurnPlan]:
     """Run a side until it is steady or its budget ends. ``single``: every sample is one iteration.
 
     ``anew``: nothing carries over from one iteration to the next, so that there is nothing to become steady.
+    ``rounds``: turns of its schedule, each of which is one iteration.
     """
     limit = settings.limits.warmup
     first = max(reply.seconds for reply in gang.command(FirstIterationRequest(side), limit=limit))
@@ -54,6 +57,8 @@ def warm_up(
     done = 2
     if anew:
         warmup = Warmup(done, monotonic() - began, first, True, _ANEW)
+        if rounds:
+            return warmup, TurnPlan(0, 1, 1, probe.reading_s, rounds)
         return warmup, _turn(case, settings, probe.seconds[-1], probe.reading_s, each, single)
     if each > 1:
         probe = _readings(gang, side, limit, readings=1, iterations=each, window=_SMALLEST_WINDOW)

@@ -12,6 +12,7 @@ EXTRAS = {
     "kvikio": "gpu",
     "pandas": "data",
     "pyarrow": "data",
+    "aiohttp": "serve",
 }
 """Import name -> extra."""
 

@@ -152,6 +152,8 @@ class SetUpReply(WorkerReply):
     """Its workload prepares every iteration, so a sample is one iteration."""
     anew: bool
     """Each iteration begins anew, so there is nothing to warm up."""
+    rounds: int = 0
+    """Turns that its workload's schedule has; 0 where the time decides."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +186,8 @@ class TurnReply(WorkerReply):
     """Wall time of one more sample, the stream not held back; None where not asked for."""
     latencies: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """``LatencySeries`` -> seconds of the units of work that ended in the turn."""
+    values: dict[str, float] = field(default_factory=dict)
+    """Metric of the workload -> its value over the turn."""
     other_s: float = 0.0
     """Wall time of the turn in re-entry, preparation, repeated readings and the collection of latencies."""
 
@@ -241,6 +245,8 @@ class SummaryReply(WorkerReply):
     """What its audits reach; None before the first."""
     peak_bytes: int | None
     peak_gpu_bytes: int | None
+    faults: dict[str, str] = field(default_factory=dict)
+    """Reason code -> what makes the side's numbers worthless, as its workload says."""
     replaced: tuple[str, ...] = ()
     """Functions that measuring rests on and that the side has replaced."""
 

@@ -46,6 +46,8 @@ class Signature:
     """A plain function, whose call is the step, and not one that makes a Workload."""
     open: bool = False
     """It may take parameters that its source does not show."""
+    metrics: dict[str, tuple[str, Better]] = field(default_factory=dict)
+    """What it gives besides times of steps: metric -> unit, and which is better."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class Side:
     prepare: tuple[str, ...] = ()
     """command: another one that runs before each of its runs, untimed."""
     metrics: tuple[ProgramMetric, ...] = ()
-    """command: what is read of each run besides its times; the same names on every side of a case."""
+    """What a run of a program, or a launch of a workload, gives besides its times; the same names on every side."""
     slowdown: float = 0.0
     """Calibration only: share by which the harness lengthens every step, so that a known effect can be looked for."""
 

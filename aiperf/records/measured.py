@@ -17,10 +17,10 @@ FailureKind = Literal[
 ]
 """metric: a program ended well, and a number that was asked of it is missing or cannot be compared."""
 
-CheckKind = Literal["outputs", "own_outputs", "work", "harness", "printed", "none"]
+CheckKind = Literal["outputs", "own_outputs", "work", "harness", "printed", "load", "none"]
 """outputs: of two sides, held against each other; own_outputs: one side's by themselves; work: what a step delivers;
-harness: whether a side left the functions that measure it alone; printed: standard output of programs; none: nothing
-was compared."""
+harness: whether a side left the functions that measure it alone; printed: standard output of programs; load: whether a
+side was loaded as it was to be; none: nothing was compared."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class SideRun:
     again_s: tuple[float, ...] = ()
     """The same on inputs that it had met before, written anew in the same way."""
     values: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    """Programs: metric -> its value in each run, unit of the metric."""
+    """Metric of its own -> its value in each run of a program, or in each turn of a workload; unit of the metric."""
     phases: dict[str, PhaseTime] = field(default_factory=dict)
     """Function of the workload (prepare, outputs, redraw, reset, latencies, close) -> its calls, which no time holds;
     ``pending``: what ``outputs`` had to finish first (worker/phase_times.py). Gangs: the slowest rank's. Empty for
@@ -124,6 +124,8 @@ class CheckResult:
     """Bytes of a side's outputs over all audits, of one rank; 0 where none were counted."""
     seen_bytes: int = 0
     """Those of them that were compared one by one, the others by digests that the sides made themselves."""
+    code: str = ""
+    """load: the reason code of the verdict."""
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,8 @@ def metric_sentence(metric: ProgramMetric) -> str:
         return f"{metric.name}: {parts[metric.part]} of the NVTX ranges {metric.range} of a start."
     place = f'the last match of "{metric.pattern}"' if metric.pattern else f"{metric.path} of the last line of JSON"
     unit = f" in {metric.unit}" if metric.unit else ""
+    if not (metric.pattern or metric.path):
+        return f"{metric.name}{unit} ({metric.better} is better): as the workload gives it, mean over its turns."
     return f"{metric.name}{unit} ({metric.better} is better): {place} in what a start prints."
 
 

@@ -53,6 +53,24 @@ def parts_of(node: ast.expr) -> list[ast.expr]:
     return list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
 
 
+def typed_keys(node: ast.expr) -> dict[str, ast.expr]:
+    """Key -> annotation of a mapping whose keys are known, ``dict[{"rate": float}]``; empty for any other."""
+    parts = parts_of(node)
+    if name_of(node) not in MAPPINGS or len(parts) != 1 or not isinstance(parts[0], ast.Dict):
+        return {}
+    pairs = zip(parts[0].keys, parts[0].values, strict=True)
+    return {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
+
+
+def of_class(node: ast.ClassDef) -> ast.expr | None:
+    """A TypedDict as an annotation with known keys; None for any other class."""
+    if not any(ast.unparse(base).rpartition(".")[2] == "TypedDict" for base in node.bases):
+        return None
+    fields = [f for f in node.body if isinstance(f, ast.AnnAssign) and isinstance(f.target, ast.Name)]
+    keys: list[ast.expr | None] = [ast.Constant(f.target.id) for f in fields if isinstance(f.target, ast.Name)]
+    return ast.Subscript(ast.Name("dict"), ast.Dict(keys, [field.annotation for field in fields]))
+
+
 def options_of(node: ast.expr) -> list[ast.expr]:
     """The members of a union, null last; any other annotation is its own only one."""
     name = name_of(node)
@@ -100,7 +118,7 @@ def written(value: Any, annotation: str) -> str:
 def _inner(annotation: str) -> str:
     """Annotation of what a list or a mapping holds."""
     for option in options_of(tree_of(annotation)):
-        if name_of(option) in (*LISTS, *MAPPINGS) and (parts := parts_of(option)):
+        if name_of(option) in (*LISTS, *MAPPINGS) and (parts := parts_of(option)) and not typed_keys(option):
             return ast.unparse(parts[-1] if name_of(option) in MAPPINGS else parts[0])
     return "Any"
 
@@ -140,6 +158,8 @@ def _kind(node: ast.expr, many: int) -> str:
         of = f" of {_said(parts[0], 1)}" if parts and name_of(parts[0]) != "Any" else ""
         return f"{('list', 'lists')[many]}{of}"
     if name in MAPPINGS:
+        if keys := typed_keys(node):
+            return f"{('mapping', 'mappings')[many]} with {', '.join(keys)}"
         to = f" to {_said(parts[1], 1)}" if len(parts) == 2 and name_of(parts[1]) != "Any" else ""
         return f"{('mapping', 'mappings')[many]}{to}"
     return _WORDS[name][many] if name in _WORDS else ast.unparse(node)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aiperf.records import Signature
-from aiperf.scenario.annotation import LISTS, MAPPINGS, in_words, name_of, parts_of, tree_of
+from aiperf.scenario.annotation import LISTS, MAPPINGS, in_words, name_of, options_of, parts_of, tree_of, typed_keys
 from aiperf.scenario.wording import allowed, nearest, shown
 from aiperf.units import InvalidValue, parse_size, parse_time
 
@@ -25,9 +25,12 @@ def convert(value: Any, annotation: str) -> Any:
     return _convert(value, tree_of(annotation))
 
 
-def entry_annotation(annotation: str) -> str | None:
-    """Annotation of one entry of a mapping parameter; None when the parameter is no mapping."""
-    node = tree_of(annotation)
+def entry_annotation(annotation: str, entry: str) -> str | None:
+    """Annotation of the entry of a mapping parameter; None when the parameter is no mapping, or has no such key."""
+    options = [option for option in options_of(tree_of(annotation)) if name_of(option) in MAPPINGS]
+    node = options[0] if options else tree_of(annotation)
+    if keys := typed_keys(node):
+        return ast.unparse(keys[entry]) if entry in keys else None
     if name_of(node) in ("Any", ""):
         return "Any"
     if name_of(node) not in MAPPINGS:
@@ -62,7 +65,7 @@ def _convert(value: Any, node: ast.expr) -> Any:
     if name == "Literal":
         return _literal(value, [p.value for p in parts_of(node) if isinstance(p, ast.Constant)])
     if name in (*LISTS, *MAPPINGS):
-        return _container(value, name, parts_of(node))
+        return _container(value, name, node)
     return _PLAIN[name](value) if name in _PLAIN else value
 
 
@@ -101,10 +104,22 @@ def _literal(value: Any, options: list[Any]) -> Any:
     raise InvalidValue(f"{shown(value)} is not allowed; allowed: {allowed(options)}.", hint)
 
 
-def _container(value: Any, name: str, parts: list[ast.expr]) -> Any:
+def _entry(key: Any, value: Any, keys: dict[str, ast.expr]) -> Any:
+    if key not in keys:
+        raise InvalidValue(f"{shown(key)} is not a key; allowed: {allowed(keys)}.", nearest(key, keys))
+    try:
+        return _convert(value, keys[key])
+    except InvalidValue as error:
+        raise InvalidValue(f"{key}: {error.what}", error.hint) from None
+
+
+def _container(value: Any, name: str, node: ast.expr) -> Any:
+    parts = parts_of(node)
     if name in MAPPINGS:
         if not isinstance(value, dict):
             raise InvalidValue(f"{shown(value)} is not a mapping.", "Write {key: value}.")
+        if keys := typed_keys(node):
+            return {key: _entry(key, each, keys) for key, each in value.items()}
         return {k: _convert(v, parts[1]) for k, v in value.items()} if len(parts) == 2 else value
     if not isinstance(value, list):
         raise InvalidValue(f"{shown(value)} is not a list.", f"Write [{_bare(value)}].")

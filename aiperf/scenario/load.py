@@ -9,6 +9,7 @@ import hashlib
 import json
 import os.path
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ def load_scenario(path: Path) -> Scenario:
         faults += schema_faults(document, error)
     gpu, gpu_faults = _gpu_block(document, parts)
     resolved, workload_faults = resolve_all(document, parts)
+    parts = replace(parts, given=tuple(m.name for each in list(resolved.values())[:1] for m in each.metrics))
     faults += [*gpu_faults, *rule_faults(document, parts), *workload_faults]
     faults += parameter_faults(document, parts, resolved)
     # A value that cannot even be read has one fault: nothing else about it can be known.
@@ -131,7 +133,7 @@ def _side(document: Document, path: KeyPath, side: SideFile, resolved: Resolved 
         setup=resolved.setup if resolved else "",
         setup_signature=resolved.setup_signature if resolved else None,
         command=side.command,
-        metrics=side_metrics(document.data, side.metrics),
+        metrics=resolved.metrics if resolved else side_metrics(document.data, side.metrics),
     )
 
 

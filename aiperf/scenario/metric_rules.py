@@ -29,7 +29,7 @@ def metric_faults(document: Document, parts: Outline) -> Iterator[Fault]:
         yield from _agreement(document, parts, [metrics for metrics, _ in by_side])
     measure = document.data.get("measure")
     if isinstance(measure, dict):
-        names = list(by_side[0][0]) if by_side else []
+        names = [*parts.given, *(by_side[0][0] if by_side else ())]
         yield from _clock(document, parts, measure)
         yield from _primary(document, parts, measure, names)
 

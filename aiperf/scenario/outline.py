@@ -47,6 +47,8 @@ class Outline:
     axes: dict[str, list[Any]]
     gpu: dict[str, Any]
     gpus_needed: bool
+    given: tuple[str, ...] = ()
+    """Metrics that the workload of the sides declares."""
 
     @property
     def is_command(self) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import Fault, UserError, usage
-from aiperf.records import Signature
+from aiperf.records import ProgramMetric, Signature
 from aiperf.scenario.binding import convert, entry_annotation, missing
 from aiperf.scenario.document import Document, KeyPath
 from aiperf.scenario.outline import AXIS_KEYS, Outline, RawSide, entry, head
@@ -37,6 +37,11 @@ class Resolved:
     """Full name of the function that makes the arguments; empty without one."""
     setup_signature: Signature | None = None
     """Without the seed."""
+
+    @property
+    def metrics(self) -> tuple[ProgramMetric, ...]:
+        """What it gives besides times of steps."""
+        return tuple(ProgramMetric(name, unit, better) for name, (unit, better) in self.signature.metrics.items())
 
     @property
     def takes(self) -> Signature:
@@ -136,7 +141,7 @@ def _annotation(signature: Signature, axis: str, key: str) -> str | None:
     if not axis or not entry(axis):
         return signature.parameters.get(key)
     whole = signature.parameters.get(head(axis))
-    return None if whole is None else entry_annotation(whole)
+    return None if whole is None else entry_annotation(whole, entry(axis))
 
 
 def _unknown(document: Document, workload: Resolved, at: KeyPath, key: str) -> Fault:

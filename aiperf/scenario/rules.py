@@ -15,6 +15,7 @@ from aiperf.scenario.document import Document, KeyPath
 from aiperf.scenario.metric_rules import metric_faults
 from aiperf.scenario.outline import AXIS_KEYS, Outline, entry, head, holds
 from aiperf.scenario.schema import RESERVED
+from aiperf.scenario.serving import serving_faults
 from aiperf.scenario.text import axis_text, point_text
 from aiperf.scenario.wording import allowed, dotted, nearest, shown
 
@@ -38,6 +39,7 @@ def rule_faults(document: Document, parts: Outline) -> list[Fault]:
         _same,
         _book,
         metric_faults,
+        serving_faults,
     )
     return [fault for rule in rules for fault in rule(document, parts)]
 

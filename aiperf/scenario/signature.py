@@ -12,11 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from aiperf.errors import usage
 from aiperf.paths import workload_folder
-from aiperf.records import Signature
+from aiperf.records import Better, Signature
+from aiperf.scenario.annotation import of_class
 from aiperf.scenario.wording import allowed, nearest, shown, shown_path
 
 _SHIPPED = re.compile(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)\Z")
@@ -299,7 +300,20 @@ def _signature(workload: str, module: _Module, function: ast.FunctionDef, *, bou
         ast.get_docstring(function) or "",
         plain=plain,
         open=plain and (arguments.kwarg is not None or bool(function.decorator_list)),
+        metrics=_metrics_of(module, function.name),
     )
+
+
+def _metrics_of(module: _Module, function: str) -> dict[str, tuple[str, Better]]:
+    """What the module's ``METRICS`` declares for a function; entries that are not (unit, better) are left out."""
+    found = _find(module, "METRICS", 0)
+    declared = _value(module, found[1]) if found is not None and isinstance(found[1], ast.expr) else {}
+    own = declared.get(function) if isinstance(declared, dict) else None
+    return {
+        name: entry
+        for name, entry in (own.items() if isinstance(own, dict) else ())
+        if isinstance(entry, tuple) and len(entry) == 2 and entry[1] in get_args(Better)
+    }
 
 
 def _is_plain(module: _Module, function: ast.FunctionDef) -> bool:
@@ -337,6 +351,10 @@ class _Aliases(ast.NodeTransformer):
         self.hops = hops
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
+        classes = (c for c in self.module.tree.body if isinstance(c, ast.ClassDef) and c.name == node.id)
+        if self.hops and (one := next(classes, None)) is not None and (keys := of_class(one)) is not None:
+            made: ast.expr = _Aliases(self.module, self.hops - 1).visit(ast.parse(ast.unparse(keys), mode="eval").body)
+            return made
         found = _find(self.module, node.id, _HOPS) if self.hops else None
         if found is None or isinstance(found[1], ast.FunctionDef):
             return node

@@ -140,8 +140,9 @@ class Worker:
         self._integrity.look()
         runner = self._runners[request.side] = SideRunner(request, context, self._ranges)
         refuse_foreign(request.repository)
+        made = runner.workload
         return messages.SetUpReply(
-            setup_s=runner.setup_s, prepares=runner.workload.prepare is not None, anew=runner.workload.anew
+            setup_s=runner.setup_s, prepares=made.prepare is not None, anew=made.anew, rounds=made.rounds
         )
 
     def _device(self, kind: str) -> str:
@@ -196,7 +197,7 @@ class Worker:
         return replace(
             summary,
             facts=facts,
-            peak_bytes=host_peak(),
+            peak_bytes=None if runner.workload.elsewhere else host_peak(),
             peak_gpu_bytes=runner.peak_gpu_bytes,
             replaced=self._integrity.replaced(),
         )

@@ -5,6 +5,7 @@ What must not live here: the pipe, and anything about the other side.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -120,12 +121,13 @@ class SideRunner:
             steps = request.reentry + request.iterations * (request.samples + request.wall_too)
             self._usage.add(before, used_so_far(), iterations=steps)
         with self._beside_readings():
-            latencies = read_latencies(self.workload)
+            latencies, values = read_latencies(self.workload), self._values()
         return messages.TurnReply(
             wall=tuple(r.wall_s for r in taken),
             device=tuple(r.device_s for r in taken),
             wall_block=block,
             latencies=latencies,
+            values=values,
             other_s=self._other_s + self.clock.repeated_s,
         )
 
@@ -137,6 +139,15 @@ class SideRunner:
             yield
         finally:
             self._other_s += perf_counter() - began
+
+    def _values(self) -> dict[str, float]:
+        """What the workload gives over the steps since the last call; empty where it gives nothing."""
+        if self.workload.values is None:
+            return {}
+        found = {str(name): float(value) for name, value in self.workload.values().items()}
+        if odd := {name: value for name, value in found.items() if not (math.isfinite(value) and value >= 0)}:
+            raise ValueError(f"values() returned {odd}: a value must be finite and not negative")
+        return found
 
     def _untimed(self) -> None:
         if self.workload.prepare is not None:
@@ -272,6 +283,7 @@ class SideRunner:
         amounts = {"bytes": work.bytes, "flops": work.flops, "items": work.items, "item": work.item}
         by_peak = {"peaks": dict(work.peaks), "maybe_cached": dict(work.maybe_cached)}
         counters = dict(self.workload.counters()) if self.workload.counters is not None else {}
+        faults = dict(self.workload.faults()) if self.workload.faults is not None else {}
         facts = dict(self.workload.facts)
         if isinstance(self.clock, DeviceClock):
             facts |= {"readings_held": self.clock.held, "readings_unheld": self.clock.unheld}
@@ -279,6 +291,7 @@ class SideRunner:
             work={**amounts, **by_peak},
             counters=counters,
             facts=facts,
+            faults=faults,
             usage=self._usage.sums(),
             phases=self._phases.sums(),
             coverage=self._auditor.coverage if self._auditor is not None else None,

@@ -101,6 +101,20 @@ class Workload:
     Percentiles of each series become metrics (``ttft_p99``); a gang's are those of its slowest rank."""
     latency_source: str = ""
     """How ``latencies`` are taken, since nothing checks them: ``monotonic clock around each request``."""
+    elsewhere: bool = False
+    """Whether processes that the workload starts do all the work, a server's: the memory of the side's own process says
+    nothing of it then, and is not reported."""
+    rounds: int = 0
+    """Turns of a launch, for a workload that follows a schedule of its own: each is one step, nothing runs untimed
+    before it, and no other steps are taken but the two before the first turn (with ``anew``) and audits. 0: as the time
+    allows."""
+    values: Callable[[], Mapping[str, float]] | None = None
+    """Metric -> its value over the steps since this was last called; asked after every turn, after ``latencies``. The
+    metrics are declared beside the function, so that a scenario can name them:
+    ``METRICS = {"load": {"goodput": ("1/s", "higher")}}``. A launch's value is the mean over its turns."""
+    faults: Callable[[], Mapping[str, str]] | None = None
+    """Reason code -> sentence of what makes the launch's numbers worthless; asked once, after the last turn. A fault
+    makes the comparison invalid. Codes: rate_off, client_busy, sent_late, token_count, prefix_cache."""
     checks: Mapping[str, Callable[[Mapping[str, Array], Mapping[str, Array]], Outcome]] = field(default_factory=dict)
     """Named checks: (outputs of before, outputs of this side) as numpy arrays -> Outcome."""
     poison: bool = True

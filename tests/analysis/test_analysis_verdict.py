@@ -108,7 +108,7 @@ GOLDEN = [
         "(12 pairs); a longer warm-up may help",
     ),
     (
-        build(1.05, 1.03, 1.07, metric="ttft_p90"), {"units_missing": LACKING}, "inconclusive", Reason.TOO_FEW_UNITS,
+        build(1.05, 1.03, 1.07, metric="ttft_p90"), {"cap": LACKING}, "inconclusive", Reason.TOO_FEW_UNITS,
         "ttft_p90 needs 65 more units a launch: the 90 of after are correlated and worth 37 independent ones; "
         "let each launch do more work",
     ),
@@ -158,6 +158,22 @@ GOLDEN = [
         build(1.05, 1.03, 1.07), {"fault": OPEN}, "invalid", Reason.UNVERIFIED,
         "not verified (strict): the inputs of before and after have no names, so that every audit ran on those of the "
         'rounds; name them, inputs=lambda: {...}, or say why not, fixed_inputs="...", in the Workload',
+    ),
+    (
+        build(1.05, 1.03, 1.07), {"cap": Note("not_launched", {"sides": ["before", "after"]})},
+        "inconclusive", Reason.NOT_LAUNCHED,
+        "the server of before and after ran already, so that what differs from start to start is not in the interval; "
+        "let aiperf start the servers (server: COMMAND)",
+    ),
+    *(
+        (
+            build(1.05, 1.03, 1.07),
+            {"fault": CheckResult(False, "the load", f"after: {reason.value}", kind="load", code=reason.value)},
+            "invalid", reason, f"after: {reason.value}",
+        )
+        for reason in (
+            Reason.RATE_OFF, Reason.SENT_LATE, Reason.CLIENT_BUSY, Reason.TOKEN_COUNT, Reason.PREFIX_CACHE,
+        )
     ),
 ]  # fmt: skip
 

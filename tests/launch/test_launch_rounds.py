@@ -81,16 +81,19 @@ class Answers:
             return FreshReply(fresh=(2.0 + rank,) * 3, again=(1.0 + rank,) * 3)
         block = 9.0 + rank if request.wall_too else None
         latencies = {"ttft": (0.25 + rank,) * 2, "queue": (0.125,)} if self._latencies else {}
-        return TurnReply(wall=wall, device=device, wall_block=block, latencies=latencies)
+        return TurnReply(
+            wall=wall, device=device, wall_block=block, latencies=latencies, values={"goodput": 5.0 + rank}
+        )
 
 
 def play(
     *, seed: int = 1, order: tuple[str, ...] = ("after", "before"), audits: int = 3, wall_too: bool = False,
-    seconds: float = 0.05, on_gpu: bool = False, marks: list[str | None] | None = None, **kind: Any,
+    seconds: float = 0.05, on_gpu: bool = False, marks: list[str | None] | None = None, turn: TurnPlan | None = None,
+    **kind: Any,
 ) -> tuple[Played, list[Asked]]:  # fmt: skip
     log: list[Asked] = []
     gang = Answers(log, **kind)
-    turn = TurnPlan(reentry=4, samples=3, iterations=7, seconds=seconds)
+    turn = turn or TurnPlan(reentry=4, samples=3, iterations=7, seconds=seconds)
     played = play_rounds(
         dict.fromkeys(order, gang), dict.fromkeys(order, turn), order,
         plan_audits(audits, f"{seed}", pair=0, single=False), fresh=(1, 1, 2),
@@ -335,3 +338,17 @@ def test_the_device_clock_needs_fewer_rounds(limits: dict[str, int], rounds: int
     settings = replace(SETTINGS, precision=replace(SETTINGS.precision, **{"rounds": 60, **limits}))
     assert round_count(short, settings, clock="device", on_gpu=True) == rounds
     assert round_count(short, settings, clock="wall", on_gpu=True) == settings.precision.rounds
+
+
+def test_sides_that_follow_a_schedule_have_its_turns_and_no_steps_but_those_of_audits() -> None:
+    scheduled = TurnPlan(reentry=0, samples=1, iterations=1, seconds=0.01, rounds=5)
+    played, log = play(turn=scheduled, audits=3)
+    assert Counter(turns(log)) == {"before": 5, "after": 5}
+    assert {type(request) for request, _ in log} == {TurnRequest, AuditRequest}
+    assert all(request.lead == 0 for request, _ in log if isinstance(request, AuditRequest))
+    assert played.fresh == played.wide == {}
+
+
+def test_the_values_of_a_workload_are_kept_turn_by_turn_of_the_first_rank() -> None:
+    played, log = play(ranks=2)
+    assert played.values == {side: {"goodput": (5.0,) * turns(log).count(side)} for side in ("after", "before")}

@@ -13,7 +13,7 @@ from printed import lines_of, markdown_of, text_of
 
 from aiperf.errors import UserError
 from aiperf.plan.costs import Prices
-from aiperf.records import EnergyReading, Limit, Needs, SideRun, Warmup
+from aiperf.records import EnergyReading, Limit, Needs, ProgramMetric, SideRun, Warmup
 from aiperf.report.views.extra_columns import build_extras, chosen_columns, format_si
 from aiperf.report.views.run_rows import build_rows
 from aiperf.report.views.run_table import extra_paragraphs, run_csv, run_json, run_page
@@ -183,3 +183,19 @@ def test_a_column_that_is_not_there_or_has_no_prices_is_a_mistake(text, cost, to
 )  # fmt: skip
 def test_joules_have_three_digits_and_a_prefix(value, unit, told) -> None:
     assert format_si(value, unit) == told
+
+
+def test_of_a_load_the_requests_within_their_objectives_are_paid() -> None:
+    good = ProgramMetric("goodput", "1/s", "higher")
+    case = make_case("two-servers", needs=Needs(gpus=1))
+    case = replace(case, sides=tuple(replace(side, metrics=(good,)) for side in case.sides))
+    found = make_comparison(4.0, 5.0, interval=(1.2, 1.3), ratio=1.25, metric="goodput", unit="1/s")
+    load = measured(case, make_result(found), pairs=tuple(make_pair(i) for i in range(2)))
+    rows = [
+        line.split() for line in shown(load, "goodput", "cost").splitlines() if "two-servers" in line or "after" in line
+    ]
+    text = " ".join(" ".join(row) for row in rows)
+    # 3.6 EUR an hour is 1 EUR for 4000 requests at 4/s.
+    assert "250 EUR" in text
+    assert "200 EUR" in text
+    assert "requests within objectives" in text

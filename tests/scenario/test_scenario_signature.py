@@ -10,6 +10,7 @@ from aiperf.errors import UserError
 from aiperf.scenario import signature as module
 from aiperf.scenario.binding import bind, convert, entry_annotation, missing
 from aiperf.scenario.signature import families, lacking, read_signature, resolve_workload
+from aiperf.units import InvalidValue
 
 
 @pytest.fixture
@@ -265,7 +266,34 @@ def test_values_of_another_kind_are_refused_with_advice(annotation, value, says)
 
 
 def test_entries_of_mappings_have_an_annotation_and_other_parameters_have_none():
-    assert [entry_annotation(a) for a in ("dict[str, int]", "dict", "int", "Any")] == ["int", "Any", None, "Any"]
+    found = [entry_annotation(a, "x") for a in ("dict[str, int]", "dict", "int", "Any")]
+    assert found == ["int", "Any", None, "Any"]
+
+
+def test_a_typed_dict_names_the_keys_of_a_mapping_and_the_type_of_each(folder):
+    (folder / "keys.py").write_text(
+        "from typing import Literal, TypedDict\n"
+        'METRICS = {"run": {"goodput": ("1/s", "higher"), "bad": "s"}, "other": {"x": ("s", "lower")}}\n'
+        "Kind = Literal['poisson', 'constant']\n"
+        "class Trace(TypedDict, total=False):\n"
+        "    rate: float\n    arrivals: Kind\n    lengths: int | list[int]\n"
+        "def run(context, *, trace: Trace | str) -> 'Workload': ...\n",
+        encoding="utf-8",
+    )
+    found = read_signature("./keys.py:run", base=folder)
+    assert found.metrics == {"goodput": ("1/s", "higher")}
+    annotation = found.parameters["trace"]
+    assert convert({"rate": 2, "lengths": [1, 2]}, annotation) == {"rate": 2.0, "lengths": [1, 2]}
+    assert convert("./trace.jsonl", annotation) == "./trace.jsonl"
+    assert (entry_annotation(annotation, "rate"), entry_annotation(annotation, "ratee")) == ("float", None)
+    for value, said in (
+        ({"ratee": 2}, '"ratee" is not a key; allowed: rate, arrivals, lengths.'),
+        ({"arrivals": "uniform"}, 'arrivals: "uniform" is not allowed; allowed: poisson, constant.'),
+        ({"rate": "fast"}, "rate: "),
+    ):
+        with pytest.raises(InvalidValue) as raised:
+            convert(value, annotation)
+        assert raised.value.what.startswith(said)
 
 
 def test_bind_refuses_unknown_names_and_missing_names_the_rest(folder):

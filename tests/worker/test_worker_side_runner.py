@@ -228,3 +228,14 @@ def test_a_runner_reports_work_counters_and_facts():
         "bytes": 160.0, "flops": 0, "items": 10, "item": "samples", "peaks": {"cpu_stream": 160.0}, "maybe_cached": {},
     }  # fmt: skip
     assert summary.counters == {"launches": 2}
+
+
+def test_values_are_asked_after_every_turn_and_a_value_that_is_none_is_refused():
+    runner = make_runner()
+    values = iter([{"goodput": 4, "ttft": 0.5}, {"goodput": float("nan")}])
+    runner.workload = replace(runner.workload, values=lambda: next(values), faults=lambda: {"rate_off": "too slow"})
+    runner.first(FIRST)
+    assert turn(runner, reentry=0, samples=1, iterations=1, wall_too=False).values == {"goodput": 4.0, "ttft": 0.5}
+    with pytest.raises(ValueError, match="a value must be finite and not negative"):
+        turn(runner, reentry=0, samples=1, iterations=1, wall_too=False)
+    assert runner.summarise().faults == {"rate_off": "too slow"}

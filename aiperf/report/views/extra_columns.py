@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from aiperf.analysis.cost import Goodput, cost_per_million, goodput, gpus_used, items_of, paid_seconds
+from aiperf.analysis.cost import Goodput, cost_per_million, good_requests, goodput, gpus_used, items_of, paid_seconds
 from aiperf.analysis.energy import first_fault, gross_joules, mean_over, net_joules, watts
 from aiperf.analysis.pairs import valid
 from aiperf.analysis.rows import comparison_row, limit_of
@@ -83,7 +83,10 @@ class _Side:
     ) -> None:
         self.record, self.side = record, side
         self.items, self.item = items_of(pairs, side)
-        self.values: dict[str, Any] = {"item": clean(self.item) if self.items else None}
+        self._good = good_requests(record, side)
+        if self._good:
+            self.items, self.item = 0.0, "requests within objectives"
+        self.values: dict[str, Any] = {"item": clean(self.item) if self.items or self._good else None}
         self._prices = prices
         self.result = _energy_result(record, side)
         if "energy" in wanted or "cost" in wanted:
@@ -91,7 +94,8 @@ class _Side:
         if "cost" in wanted and prices is not None:
             self._cost(prices)
         if "goodput" in wanted:
-            self._goodput(goodput(pairs, side, seconds=paid_seconds(record, side)))
+            known = goodput(pairs, side, seconds=paid_seconds(record, side))
+            self._goodput(Goodput(self._good, None) if self._good else known)
 
     def _energy(self, pairs: Sequence[Pair]) -> None:
         why = first_fault(pairs, self.side)
@@ -105,16 +109,19 @@ class _Side:
         }
 
     def _cost(self, prices: Prices) -> None:
-        seconds = paid_seconds(self.record, self.side)
+        seconds, items, joules = paid_seconds(self.record, self.side), self.items, self.values["energy_j"]
+        if self._good:
+            # An iteration is a segment: what energy one request takes is not known.
+            seconds, items, joules = 1 / self._good, 1.0, None
         if seconds is None:
             self.values |= {"cost_per_million": None, "cost_energy_part": None, "cost_problem": "no time was measured"}
             return
         found = cost_per_million(
             prices,
-            items=self.items,
+            items=items,
             seconds=seconds,
             gpus=gpus_used(self.record),
-            joules=self.values["energy_j"],
+            joules=joules,
             no_energy=self.values["energy_problem"] or "",
         )
         part = None if found.total is None or prices.kwh is None else found.energy

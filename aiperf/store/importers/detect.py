@@ -20,6 +20,7 @@ from aiperf.store.importers import (
     google_benchmark,
     hyperfine,
     jmh,
+    load_clients,
     nccl_tests,
     nvbench,
     pyperf,
@@ -41,6 +42,7 @@ FORMATS = {
     for form in (
         pyperf.FORMAT, hyperfine.FORMAT, nvbench.FORMAT, pytest_benchmark.FORMAT, google_benchmark.FORMAT, asv.FORMAT,
         criterion.FORMAT, jmh.FORMAT, benchmarkdotnet.FORMAT, go_test.FORMAT, nccl_tests.FORMAT,
+        *load_clients.FORMATS,
     )
 }  # fmt: skip
 """Tool -> its format; no two outlines fit one file."""

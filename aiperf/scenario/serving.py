@@ -1,0 +1,65 @@
+"""Rules of a scenario file about loads on servers: what ``serve.load`` needs on each side, numbers that make a trace.
+
+What must not live here: types of single parameters (the workload's annotations), other workloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from aiperf.errors import Fault
+from aiperf.scenario.document import Document, KeyPath
+from aiperf.scenario.outline import Outline, RawSide, entry, head
+from aiperf.scenario.wording import dotted, shown
+
+LOAD = "serve.load"
+_NEEDED = ("rate", "requests")
+"""What a trace that is drawn cannot do without; the workload has a default for everything else."""
+
+
+def serving_faults(document: Document, parts: Outline) -> Iterator[Fault]:
+    """Faults of the sides that are servers under load, in no order."""
+    loads = [s for s in parts.sides if s.data.get("workload", document.data.get("workload")) == LOAD]
+    for side in loads:
+        yield from _server(document, parts, side)
+        yield from _trace(document, parts, (*side.path, "trace"), side.params.get("trace"))
+    if not loads:
+        return
+    yield from _trace(document, parts, ("params", "trace"), parts.params.get("trace"))
+    measure, every = document.data.get("measure"), [parts.params, *(side.params for side in loads)]
+    metric = measure.get("metric") if isinstance(measure, dict) else None
+    finds = any("find" in params for params in every)
+    if finds and metric != "max_rate":
+        what = "find: max_rate gives one number, and the scenario is about another."
+        yield document.fault(("measure",), what, "Write measure: {metric: max_rate}.", key=True)
+    elif metric == "max_rate" and not finds:
+        what = "measure.metric: max_rate is not searched."
+        yield document.fault(("measure", "metric"), what, "Write find: max_rate in params.")
+
+
+def _server(document: Document, parts: Outline, side: RawSide) -> Iterator[Fault]:
+    swept = {head(key) for key in parts.axes}
+    given = [key for key in ("server", "url") if key in side.params or key in parts.params or key in swept]
+    if not given:
+        hint = 'Write server: "vllm serve MODEL --port {port}", or url: of one that runs already.'
+        yield document.fault(side.path, f"{dotted(side.path)} has no server.", hint, key=True)
+    elif len(given) == 2:
+        what = f"{dotted(side.path)} has a server and a url."
+        yield document.fault(side.path, what, "Keep one of the two.", key=True)
+
+
+def _trace(document: Document, parts: Outline, at: KeyPath, trace: Any) -> Iterator[Fault]:
+    if not isinstance(trace, dict):
+        return
+    swept = {entry(key) for key in parts.axes if head(key) == "trace"}
+    if "load" in parts.axes or "load" in parts.params:
+        swept.add("rate")
+    for key in _NEEDED:
+        value = trace.get(key)
+        if key not in trace and key not in swept:
+            hint = "For example: {rate: 8, requests: 400}."
+            yield document.fault(at, f"{dotted(at)} has no {key}.", hint, key=True)
+        elif isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
+            what = f"{dotted((*at, key))}: {shown(value)} is not above 0."
+            yield document.fault((*at, key), what, "Write a number above 0.")

@@ -1,0 +1,201 @@
+"""The client: sends one segment of a trace on schedule, whatever the server does, and notes when every token came.
+
+What must not live here: what the times mean (judge.py), and starting servers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from aiperf.workloads.serve.trace import Arrival
+
+_LEAD_S = 0.02
+"""From the call to the first arrival at the earliest: the loop and the connector stand by then."""
+_LONGEST_LINE = 1 << 20
+_KEEP_ALIVE_S = 2.0
+"""Shorter than servers keep a connection, so that none is met while it is being closed."""
+REFUSALS = (429, 503)
+"""Statuses by which a server says that it has too much to do."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where requests go, and how they are worded."""
+
+    base: str
+    """``http://127.0.0.1:8000``"""
+    model: str
+    kind: str = "chat"
+    """chat or completions."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Fields of every request besides those that the client sets."""
+
+    @property
+    def url(self) -> str:
+        """The address of the requests."""
+        return self.base + ("/v1/chat/completions" if self.kind == "chat" else "/v1/completions")
+
+    def body(self, prompt: str, tokens: int) -> dict[str, Any]:
+        """One request: greedy, streamed, so many tokens."""
+        text = {"messages": [{"role": "user", "content": prompt}]} if self.kind == "chat" else {"prompt": prompt}
+        asked = {"max_tokens": tokens, "stream": True, "temperature": 0}
+        return {"model": self.model, **text, **asked, **self.extra}
+
+
+@dataclass
+class Request:
+    """What became of one request; times are seconds after the start of its segment."""
+
+    scheduled: float
+    asked_tokens: int
+    sent: float | None = None
+    times: list[float] = field(default_factory=list)
+    """When each piece of the answer came."""
+    pieces: list[str] = field(default_factory=list)
+    end: float | None = None
+    status: int = 0
+    """Of HTTP; 0 without an answer."""
+    error: str = ""
+    """Why it counts as failed; empty when it was answered whole."""
+    counted: int | None = None
+    """Tokens that the server says it produced."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was answered whole."""
+        return not self.error and bool(self.times) and self.end is not None
+
+    @property
+    def refused(self) -> bool:
+        """Whether the server said that it has too much to do."""
+        return self.status in REFUSALS
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the answer, as the server counts them where it does."""
+        return len(self.times) if self.counted is None else self.counted
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One segment, as it went."""
+
+    requests: tuple[Request, ...]
+    seconds: float
+    """From the first arrival's time to the end of the last answer."""
+    cpu_share: float
+    """CPU time of the client in the wall time of the segment."""
+
+
+def send(arrivals: Sequence[Arrival], to: Endpoint, *, timeout: float, concurrency: int = 0) -> Sent:
+    """Send requests at their times and wait for every answer, at most ``timeout`` seconds for each.
+
+    ``concurrency``: requests under way at most, 0 for any; those that have to wait for that wait here, and their time
+    counts from the schedule.
+    """
+    return asyncio.run(_send(arrivals, to, timeout, concurrency))
+
+
+def keep(path: Path, sent: Sent, *, server: str, segment: int) -> None:
+    """Add the requests of a segment to a file: a line each, with when it was scheduled, sent, answered and ended."""
+    with path.open("a", encoding="utf-8") as file:
+        for number, request in enumerate(sent.requests):
+            known = {key: value for key, value in vars(request).items() if key != "pieces"}
+            line = {"server": server, "segment": segment, "request": number, **known, "tokens": request.tokens}
+            file.write(json.dumps(line) + "\n")
+
+
+async def _send(arrivals: Sequence[Arrival], to: Endpoint, timeout: float, concurrency: int) -> Sent:
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S)
+    limits = aiohttp.ClientTimeout(total=timeout)
+    gate = asyncio.Semaphore(concurrency or max(1, len(arrivals)))
+    requests = tuple(Request(a.at, a.output_tokens) for a in arrivals)
+    async with aiohttp.ClientSession(connector=connector, timeout=limits, read_bufsize=_LONGEST_LINE) as session:
+        bodies = [json.dumps(to.body(a.prompt, a.output_tokens)).encode() for a in arrivals]
+        cpu, start = time.process_time(), time.perf_counter() + _LEAD_S
+        sending = (_one(session, to.url, b, r, start, gate) for b, r in zip(bodies, requests, strict=True))
+        await asyncio.gather(*sending)
+        seconds = time.perf_counter() - start
+        return Sent(requests, seconds, (time.process_time() - cpu) / max(seconds + _LEAD_S, 1e-9))
+
+
+async def _one(
+    session: aiohttp.ClientSession, url: str, body: bytes, request: Request, start: float, gate: asyncio.Semaphore
+) -> None:
+    await asyncio.sleep(start + request.scheduled - time.perf_counter())
+    async with gate:
+        request.sent = time.perf_counter() - start
+        try:
+            async with session.post(url, data=body, headers={"Content-Type": "application/json"}) as answer:
+                request.status = answer.status
+                if answer.status != 200:
+                    request.error = f"status {answer.status}: {_message(await answer.text())}"
+                else:
+                    await _read(answer, request, start)
+        except TimeoutError:
+            request.error = f"no whole answer within {session.timeout.total:g} s"
+        except (aiohttp.ClientError, OSError) as error:
+            request.error = f"the connection broke: {error or type(error).__name__}"
+        except ValueError as error:
+            request.error = f"the answer is not a stream of the OpenAI protocol: {error}"
+        request.end = time.perf_counter() - start
+
+
+async def _read(answer: aiohttp.ClientResponse, request: Request, start: float) -> None:
+    """Read a stream of server-sent events to its end. Raises ValueError for anything else."""
+    done = False
+    async for line in answer.content:
+        came = time.perf_counter() - start
+        text = line.strip()
+        if not text or text.startswith(b":") or text.startswith(b"event:"):
+            continue
+        if not text.startswith(b"data:"):
+            raise ValueError(f"a line begins with {text[:40]!r}")
+        if text[5:].strip() == b"[DONE]":
+            done = True
+            continue
+        piece, finished = _piece(text[5:], request)
+        done = done or finished
+        if piece:
+            request.times.append(came)
+            request.pieces.append(piece)
+    if not done:
+        request.error = f"the stream ended after {len(request.times)} tokens without a finish"
+    elif not request.times:
+        request.error = "the answer holds no token"
+
+
+def _piece(text: bytes, request: Request) -> tuple[str, bool]:
+    """The text of one event, and whether it is the last one with text. Raises ValueError."""
+    event = json.loads(text)
+    if not isinstance(event, dict):
+        raise ValueError(f"an event is {text[:40]!r}")
+    if event.get("error"):
+        raise ValueError(f"the server reports {_message(json.dumps(event))}")
+    if isinstance(usage := event.get("usage"), dict) and isinstance(usage.get("completion_tokens"), int):
+        request.counted = usage["completion_tokens"]
+    choices = event.get("choices") or []
+    if not choices:
+        return "", False
+    choice = choices[0]
+    piece = (choice.get("delta") or {}).get("content") if "delta" in choice else choice.get("text")
+    return piece or "", bool(choice.get("finish_reason"))
+
+
+def _message(text: str) -> str:
+    """What an error of the server says, in one line."""
+    try:
+        found = json.loads(text)
+        found = found.get("error") or found.get("detail") or found.get("message") or found
+        text = found.get("message") or str(found) if isinstance(found, dict) else str(found)
+    except (ValueError, AttributeError):
+        pass
+    return " ".join(text.split())[:200] or "without a text"

@@ -1,0 +1,177 @@
+"""A server as a process: started on a free port, waited for, asked what it counts, ended with all that it started.
+
+What must not live here: requests of the load.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_POLL_S = 0.05
+_LEAVE_S = 10.0
+_TAIL_LINES, _TAIL_BYTES = 15, 4096
+_SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{[^}]*\})?\s+([-+0-9.eE]+)\s*$", re.MULTILINE)
+_HITS = ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", "sglang:cached_tokens_total")
+_QUERIES = ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total", "sglang:prompt_tokens_total")
+_COUNTED = {
+    "preemptions": ("vllm:num_preemptions_total", "sglang:num_retracted_reqs_total"),
+    "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens_total",),
+    "drafts": ("vllm:spec_decode_num_drafts_total",),
+}
+_FLUSHES = ("/reset_prefix_cache", "/flush_cache")
+"""Where vLLM and SGLang take the request to empty their prefix caches."""
+
+
+class ServerFault(RuntimeError):
+    """A server that cannot be used; the first line says why, the others are the end of its log."""
+
+
+class Server:
+    """A server under load: one that this process started, or one that runs already at ``base``."""
+
+    def __init__(self, base: str, process: subprocess.Popen[bytes] | None = None, log: Path | None = None) -> None:
+        self.base = base
+        self._process, self._log = process, log
+
+    @classmethod
+    def start(
+        cls,
+        command: str,
+        *,
+        port: int,
+        log: Path,
+        cwd: str = "",
+        env: Mapping[str, str] | None = None,
+        cpus: Sequence[int] = (),
+    ) -> Server:
+        """Start ``command``, in which ``{port}`` is a free port unless ``port`` says which. Raises ServerFault."""
+        if "{port}" not in command and not port:
+            raise ServerFault(f"{command}: the server's port is not known. Write {{port}} in the command, or port: N")
+        port = port or _free_port()
+        if _answers(port):
+            raise ServerFault(f"port {port} is taken by another process. Write {{port}} in the command for a free one")
+        argv = [word.replace("{port}", str(port)) for word in shlex.split(command)]
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        full = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {}), "PATH": path}
+        with log.open("ab") as into:
+            try:
+                process = subprocess.Popen(
+                    argv, env=full, cwd=cwd or None, stdin=subprocess.DEVNULL, stdout=into, stderr=into, process_group=0
+                )
+            except OSError as error:
+                raise ServerFault(f"{argv[0]} cannot be started: {error.strerror}: {error.filename}") from None
+        if cpus:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(process.pid, cpus)
+        return cls(f"http://127.0.0.1:{port}", process, log)
+
+    @property
+    def pid(self) -> int:
+        """Of its first process; 0 for one that ran already."""
+        return self._process.pid if self._process else 0
+
+    def await_ready(self, path: str, limit: float) -> None:
+        """Wait until ``path`` is answered with 200, at most ``limit`` seconds. Raises ServerFault."""
+        deadline, answer = time.monotonic() + limit, "no connection"
+        while time.monotonic() < deadline:
+            self.raise_if_ended()
+            status, text = fetch(self.base + path, timeout=max(0.1, min(5.0, deadline - time.monotonic())))
+            if status == 200:
+                return
+            answer = f"status {status}" if status else text
+            time.sleep(_POLL_S)
+        raise self.fault(f"the server was not ready within {limit:g} s ({path}: {answer})")
+
+    def raise_if_ended(self) -> None:
+        """Raise ServerFault when its process has ended."""
+        if self._process is not None and (status := self._process.poll()) is not None:
+            how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
+            raise self.fault(f"the server ended by itself {how}")
+
+    def fault(self, message: str) -> ServerFault:
+        """An error with the end of the server's log."""
+        tail = self.log_tail()
+        return ServerFault(f"{message}\nthe end of the server's log:\n{tail}" if tail else message)
+
+    def log_tail(self) -> str:
+        """The last lines that it wrote; empty for one that ran already."""
+        if self._log is None or not self._log.is_file():
+            return ""
+        with self._log.open("rb") as file:
+            file.seek(max(0, self._log.stat().st_size - _TAIL_BYTES))
+            return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-_TAIL_LINES:])
+
+    def first_model(self) -> str:
+        """The name of the first model that it serves. Raises ServerFault."""
+        status, text = fetch(self.base + "/v1/models", timeout=10.0)
+        found = re.search(r'"id"\s*:\s*"([^"]+)"', text) if status == 200 else None
+        if found is None:
+            raise self.fault("the server names no model at /v1/models: write model: NAME")
+        return found.group(1)
+
+    def flush(self) -> bool:
+        """Empty its prefix cache; whether it knows how to."""
+        return any(fetch(self.base + path, timeout=30.0, data=b"")[0] == 200 for path in _FLUSHES)
+
+    def counted(self) -> dict[str, float]:
+        """What it exports at /metrics of those that are known here; empty where it exports none."""
+        status, text = fetch(self.base + "/metrics", timeout=5.0)
+        sums: dict[str, float] = {}
+        for name, value in _SAMPLE.findall(text) if status == 200 else ():
+            with contextlib.suppress(ValueError):
+                sums[name] = sums.get(name, 0.0) + float(value)
+        known = {"prefix_hits": _HITS, "prefix_queries": _QUERIES, **_COUNTED}
+        found = {key: next((sums[name] for name in names if name in sums), None) for key, names in known.items()}
+        return {key: value for key, value in found.items() if value is not None}
+
+    def end(self) -> None:
+        """End its whole process group; nothing happens to one that ran already."""
+        if self._process is None:
+            return
+        for number, patience in ((signal.SIGTERM, _LEAVE_S), (signal.SIGKILL, _LEAVE_S)):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+                os.killpg(self._process.pid, signal.SIGCONT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(patience)
+        self._process.wait()
+
+
+def fetch(url: str, *, timeout: float, data: bytes | None = None) -> tuple[int, str]:
+    """Status and text of an answer; status 0 and the reason where there is none."""
+    request = urllib.request.Request(url, data=data, method="GET" if data is None else "POST")
+    try:
+        with _OPENER.open(request, timeout=timeout) as answer:
+            return int(answer.status), answer.read(1 << 22).decode("utf-8", "replace")
+    except urllib.error.HTTPError as error:
+        return error.code, ""
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        return 0, str(getattr(reason, "strerror", None) or reason)
+
+
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Goes to the server itself, whatever the environment says of proxies."""
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

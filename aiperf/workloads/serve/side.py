@@ -1,0 +1,244 @@
+"""One side under load: its server, the segments of its trace, what became of them.
+
+What must not live here: how requests are sent (client.py), and what their times mean (judge.py).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from aiperf.workloads.contract import Context, Outcome
+from aiperf.workloads.serve import judge
+from aiperf.workloads.serve.client import Endpoint, Sent, keep, send
+from aiperf.workloads.serve.search import RateSearch
+from aiperf.workloads.serve.server import Server
+from aiperf.workloads.serve.tiny import TINY, make_tiny
+from aiperf.workloads.serve.trace import Arrival, Segment, known_share, make_segments
+
+_WARM_UPS = 2
+"""Steps before the first turn: the first iteration and one more (``Workload.anew``)."""
+_AUDITED = 8
+"""Requests of an audit, whose answers are compared with the other side's."""
+_PATIENCE = 2.0
+_SHARED = "the client had no CPU of its own: write needs: {cpus: 2}, or more"
+_WARMING = 8
+"""Requests under way while a trace is run to warm a cache."""
+
+
+class LoadedServer:
+    """A server, started and ready, and the load on it."""
+
+    def __init__(self, context: Context, asked: SimpleNamespace) -> None:
+        """Start the server and wait for it. Raises ServerFault, TraceError, ValueError."""
+        self._asked, self._seed = asked, context.seed
+        _check(asked)
+        self._segments = make_segments(asked.trace, count=asked.segments, seed=context.seed, load=asked.load)
+        self._audit: Segment | None = None
+        self._search = RateSearch(self._segments[0].rate, asked.share) if asked.find else None
+        self._steps = 0
+        self._played: list[tuple[Segment, Sent]] = []
+        self._since: list[tuple[Segment, Sent]] = []
+        """What was sent since ``values`` was last asked."""
+        self._text = np.zeros((1, 1), np.int64)
+        self.facts: dict[str, Any] = {"client_cpus": [], "server_cpus": []}
+        self._server = self._started(context)
+        try:
+            self._prepare(context)
+        except BaseException:
+            self._server.end()
+            raise
+
+    def _started(self, context: Context) -> Server:
+        asked = self._asked
+        if asked.url:
+            self.facts["launched"] = False
+            return Server(asked.url.rstrip("/"))
+        if asked.model == TINY:
+            asked.model = str(make_tiny(context.shared_scratch / TINY))
+        command = asked.server.replace("{model}", asked.model)
+        mine, its = _shared_out(sorted(os.sched_getaffinity(0)))
+        self.facts |= {"client_cpus": mine, "server_cpus": its}
+        log = Path(asked.log) if asked.log else context.scratch / "server.log"
+        return Server.start(command, port=asked.port, log=log, cwd=asked.cwd, cpus=its)
+
+    def _prepare(self, context: Context) -> None:
+        asked, server = self._asked, self._server
+        server.await_ready(asked.ready, asked.ready_limit)
+        if self.facts["client_cpus"]:
+            os.sched_setaffinity(0, self.facts["client_cpus"])
+        self._endpoint = Endpoint(server.base, asked.model or server.first_model(), asked.endpoint, dict(asked.extra))
+        if asked.url and asked.cache == "cold":
+            self.facts["cache_flushed"] = server.flush()
+        if asked.cache == "warm":
+            once = tuple(Arrival(0.0, a.prompt, 1) for s in self._segments for a in s.arrivals)
+            self._refuse_failed([self._send(Segment(once, 1.0), _WARMING)], 0.0)
+        self._before = server.counted()
+        self.facts |= {"requests": sum(len(s.arrivals) for s in self._segments), "model": self._endpoint.model}
+
+    # ---- steps ---------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Send the next segment and wait for its answers: of the audit, of the warm-up, else of the trace.
+
+        Raises ServerFault when the server has ended, or too many requests failed.
+        """
+        segment, audit = self._audit, self._audit is not None
+        self._audit = None
+        if segment is None and self._steps < _WARM_UPS:
+            segment = self._warm_up()
+            self._steps += 1
+            self._refuse_failed([self._send(segment)], 0.0)
+            return
+        if segment is None:
+            segment = self._segments[(self._steps - _WARM_UPS) % len(self._segments)]
+            segment = segment if self._search is None else segment.at_rate(self._search.next_rate())
+            self._steps += 1
+        sent = self._send(segment, is_try=not audit and self._search is not None)
+        self._text = _text_of(sent)
+        if audit:
+            self._refuse_failed([sent], self._asked.errors * len(sent.requests))
+            return
+        self._since.append((segment, sent))
+        if self._asked.keep:
+            keep(Path(self._asked.keep), sent, server=self._server.base, segment=self._steps - _WARM_UPS - 1)
+        if self._search is not None:
+            met = sum(judge.met(request, self._asked.slo) for request in sent.requests)
+            self._search.tries.append((segment.rate, met, len(sent.requests)))
+            return
+        total = sum(len(each.arrivals) for each in self._segments)
+        self._refuse_failed([each for _, each in (*self._played, *self._since)], self._asked.errors * total)
+
+    def _send(self, segment: Segment, concurrency: int = 0, *, is_try: bool = False) -> Sent:
+        asked = self._asked
+        limit, timeout = concurrency or asked.concurrency, asked.timeout
+        if is_try and "end_to_end" in asked.slo:
+            # Beyond its objective a request is missed: an overloaded server need not work it off.
+            timeout = min(timeout, _PATIENCE * asked.slo["end_to_end"])
+        sent = send(segment.arrivals, self._endpoint, timeout=timeout, concurrency=limit)
+        if not any(request.ok for request in sent.requests):
+            self._server.raise_if_ended()
+        return sent
+
+    def _refuse_failed(self, sent: Sequence[Sent], allowed: float) -> None:
+        if fault := judge.failure(sent, allowed=allowed):
+            self._server.raise_if_ended()
+            raise self._server.fault(fault)
+
+    def _warm_up(self) -> Segment:
+        """Requests that all come at once, with prompts of their own."""
+        count = self._asked.warmup or max(len(segment.arrivals) for segment in self._segments)
+        drawn = self._drawn(f"warm-up {self._steps}", count)
+        return Segment(tuple(Arrival(0.0, a.prompt, a.output_tokens) for a in drawn), 1.0)
+
+    def redraw(self, seed: int) -> None:
+        """Have the next step be an audit: requests that no side has seen, the same on all of them."""
+        arrivals = self._drawn(f"audit {seed}", min(_AUDITED, len(self._segments[0].arrivals)))
+        self._audit = Segment(arrivals, max(arrivals[-1].at, 1e-3))
+
+    def _drawn(self, salt: str, count: int) -> tuple[Arrival, ...]:
+        """Requests at the times and with the lengths of the trace's first ones, with other words."""
+        draw = random.Random(f"{self._seed}-{salt}")
+        known = [arrival for segment in self._segments for arrival in segment.arrivals][:count]
+        begin = known[0].at
+        found = []
+        for arrival in known:
+            text = arrival.prompt.split()
+            draw.shuffle(text)
+            found.append(Arrival(max(0.0, arrival.at - begin), " ".join([salt, *text[1:]]), arrival.output_tokens))
+        return tuple(found)
+
+    # ---- what it reports ----------------------------------------------------------------------------------------
+
+    def values(self) -> Mapping[str, float]:
+        """The metrics of what was sent since the last call."""
+        since, self._since = self._since, []
+        self._played += since
+        if self._search is not None:
+            found = self._search.estimate() if len(self._played) == len(self._segments) else None
+            return {"max_rate": found} if found else {}
+        each = [judge.segment_values(segment, sent, self._asked.slo) for segment, sent in since]
+        names = dict.fromkeys(name for values in each for name in values)
+        return {name: float(np.mean([values[name] for values in each if name in values])) for name in names}
+
+    def latencies(self) -> Mapping[str, list[float]]:
+        """By series, of the requests that were sent since ``values`` was last asked."""
+        return judge.series([sent for _, sent in self._since])
+
+    def faults(self) -> Mapping[str, str]:
+        """What makes the numbers of this launch worthless."""
+        now = self._server.counted()
+        queries = now.get("prefix_queries", 0.0) - self._before.get("prefix_queries", 0.0)
+        hits = now.get("prefix_hits", 0.0) - self._before.get("prefix_hits", 0.0)
+        cached = hits / queries if queries > 0 else None
+        self.facts["prefix_hit_rate"] = cached
+        prompts = [arrival.prompt for segment, _ in self._played for arrival in segment.arrivals]
+        at_most = 1.0 if self._asked.cache == "warm" else known_share(prompts)
+        shared = {"client_busy": _SHARED} if self.facts["client_cpus"] == self.facts["server_cpus"] != [] else {}
+        return shared | judge.faults(
+            self._played, concurrency=self._asked.concurrency, found_cached=cached, at_most=at_most
+        )
+
+    def counters(self) -> Mapping[str, float]:
+        """Requests by what became of them, and what the server exports of its own counts."""
+        now = self._server.counted()
+        tried = (
+            {} if self._search is None else {"tries": len(self._search.tries), "cliff": float(self._search.is_cliff)}
+        )
+        exported = {name: now[name] - self._before.get(name, 0.0) for name in now}
+        return {**judge.counts(self._played, self._asked.slo), **tried, **exported}
+
+    def outputs(self) -> Mapping[str, Any]:
+        """The characters of the latest answers, a row a request, padded with zeros."""
+        return {"text": self._text}
+
+    @staticmethod
+    def disagreement(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
+        """Share of the characters of the answers that come after the first one that differs."""
+        one, other = before["text"], after["text"]
+        if len(one) != len(other):
+            return Outcome(False, f"{len(other)} answers against before's {len(one)}")
+        width = max(one.shape[1], other.shape[1])
+        one, other = (np.pad(text, ((0, 0), (0, width - text.shape[1]))) for text in (one, other))
+        written = (one != 0) | (other != 0)
+        agreed = (np.cumsum(one != other, axis=1) == 0) & written
+        value = 1 - float(agreed.sum() / max(1, written.sum()))
+        return Outcome(True, f"{value:.1%} of the text comes after the first difference", value)
+
+    def close(self) -> None:
+        """End the server."""
+        self._server.end()
+
+
+def _text_of(sent: Sent) -> Any:
+    texts = ["".join(request.pieces) for request in sent.requests]
+    found = np.zeros((len(texts), max([1, *map(len, texts)])), np.int64)
+    for row, text in enumerate(texts):
+        found[row, : len(text)] = [ord(sign) for sign in text]
+    return found
+
+
+def _shared_out(cpus: list[int]) -> tuple[list[int], list[int]]:
+    """The client's CPU and the server's CPUs; both on the same one where there is no other."""
+    return (cpus[-1:], cpus[:-1]) if len(cpus) > 1 else (cpus, cpus)
+
+
+def _check(asked: SimpleNamespace) -> None:
+    if bool(asked.server) == bool(asked.url):
+        raise ValueError("write server: COMMAND, or url: ADDRESS of a server that runs already, on each side")
+    if asked.segments < 1 or asked.warmup < 0 or asked.concurrency < 0 or asked.load < 0:
+        raise ValueError("segments must be 1 or more; warmup, concurrency and load must not be negative")
+    if not 0 <= asked.errors < 1:
+        raise ValueError(f"errors is {asked.errors:g}; write the share of requests that may fail, from 0 to below 1")
+    if asked.find and not asked.slo:
+        raise ValueError("find: max_rate needs objectives: write slo: {ttft: 500ms}, for instance")
+    if asked.find and not 0 < asked.share < 1:
+        raise ValueError(f"share is {asked.share:g}; write the share of requests that is to be good, e.g. 0.95")
+    if asked.model == TINY and asked.url:
+        raise ValueError(f"model {TINY} is made for a server that is started here: write server:")

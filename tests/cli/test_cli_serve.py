@@ -1,0 +1,104 @@
+"""serve.load as a user runs it: two servers on one schedule, from the file to the verdict."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from cli_user import User, processes_with
+
+SERVER = Path(__file__).resolve().parents[1] / "programs" / "openai_server.py"
+LOAD = f"""\
+title: A slow server against a quick one
+workload: serve.load
+params:
+  trace: {{arrivals: poisson, rate: 40, requests: 16, prompt_tokens: [4, 8], output_tokens: [2, 4]}}
+  slo: {{ttft: 100ms, end_to_end: 300ms}}
+  segments: 2
+  warmup: 2
+before: {{server: "{sys.executable} {SERVER} --port {{port}} --service 0.03 BEFORE"}}
+after: {{server: "{sys.executable} {SERVER} --port {{port}} --service 0.015 AFTER"}}
+needs: {{cpus: 2}}
+measure: {{metric: METRIC}}
+"""
+
+
+def written(user: User, name: str, before: str = "", after: str = "", metric: str = "end_to_end") -> str:
+    text = LOAD.replace("BEFORE", before).replace("AFTER", after).replace("METRIC", metric)
+    user.write(f"{name}.yaml", text)
+    return f"./{name}.yaml"
+
+
+def test_two_servers_are_loaded_side_by_side_and_the_quick_one_wins(marked: User) -> None:
+    done = marked.runs(written(marked, "pair"))
+    assert done.code == 0, done.out + done.err
+    record = marked.record("pair")
+    found = {result["comparison"]["metric"]: result for result in record["results"]}
+    assert {"end_to_end", "goodput", "ttft", "inter_token", "queue", "tokens_per_s"} <= found.keys()
+    assert "inter_token_p50" in found, "16 requests have more than 20 gaps"
+    assert "end_to_end_p50" not in found
+    assert "peak_memory" not in found, "it would be the client's"
+    ratio = found["end_to_end"]["comparison"]
+    # 30 and 15 ms of service, and what the client and the connection take.
+    assert ratio["before"]["value"] > 0.03
+    assert 0.015 < ratio["after"]["value"] < 0.03
+    assert 1.3 < ratio["ratio"] < 2.1
+    assert found["goodput"]["comparison"]["better"] == "higher"
+    runs = record["pairs"][0]["runs"]
+    assert [run["counters"]["requests"] for run in runs] == [16, 16]
+    assert [len(run["values"]["ttft"]) for run in runs] == [2, 2]
+    assert all(set(run["facts"]["client_cpus"]).isdisjoint(run["facts"]["server_cpus"]) for run in runs)
+    assert processes_with(marked.env["TEST_MARK"]) == []
+
+
+@pytest.mark.parametrize(
+    ("after", "reason", "said"),
+    [
+        ("--says !", "wrong_output", "wrong output: after with before"),
+        ("--length 0.5", "token_count", "tokens came for"),
+    ],
+)
+def test_what_makes_the_numbers_worthless_makes_the_verdict_invalid(
+    user: User, after: str, reason: str, said: str
+) -> None:
+    done = user.runs(written(user, "odd", after=after))
+    assert done.code == 5
+    verdict = user.record("odd")["results"][0]["verdict"]
+    assert (verdict["word"], verdict["reason"]) == ("invalid", reason)
+    assert said in verdict["sentence"]
+
+
+def test_a_server_that_dies_fails_its_case_with_the_end_of_its_log(marked: User) -> None:
+    done = marked.runs(written(marked, "dies", after="--fault die --after 9"))
+    assert done.code == 5
+    assert done.plain
+    failure = marked.record("dies")["failure"]
+    assert (failure["side"], failure["kind"]) == ("after", "error")
+    assert failure["message"].endswith("the server ended by itself with exit status 3")
+    assert failure["stderr_tail"].rstrip().endswith("out of cache blocks")
+    assert processes_with(marked.env["TEST_MARK"]) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("rate: 40", "ratee: 40", 'params.trace: "ratee" is not a key; allowed: arrivals, rate,'),
+        ("poisson", "uniform", 'params.trace: arrivals: "uniform" is not allowed; allowed: poisson, constant, bursty'),
+        ("100ms", "100", "params.slo: ttft: "),
+        ("metric: end_to_end", "metric: goodputt", 'measure.metric: "goodputt" is not allowed'),
+        ("rate: 40, ", "", "params.trace has no rate"),
+        ("requests: 16", "requests: 0", "params.trace.requests: 0 is not above 0"),
+        ("before: {server:", "before: {cwd:", "before has no server"),
+        ("metric: end_to_end", "metric: max_rate", "max_rate is not searched"),
+        ("segments: 2", "segment: 2", 'params.segment: serve.load has no parameter "segment"'),
+    ],
+)
+def test_a_mistake_in_the_file_is_said_with_its_place(here, user: User, old: str, new: str, said: str) -> None:
+    written(user, "wrong")
+    text = (user.folder / "wrong.yaml").read_text(encoding="utf-8")
+    user.write("wrong.yaml", text.replace(old, new))
+    done = here("run", "./wrong.yaml")
+    assert done.code == 2
+    assert said in " ".join(done.err.split())
+    assert "wrong.yaml:" in done.err

@@ -1,0 +1,153 @@
+"""A small server of the OpenAI protocol that serves at a known rate: --service seconds an answer, --slots at once.
+
+Its ``--fault`` options are what real servers do wrong. Run it by its path; it needs Python only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from typing import Any
+
+
+class Engine:
+    """Slots, a prefix cache of whole prompts, and a count of requests."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self.asked, self.slots = asked, asyncio.Semaphore(asked.slots)
+        self.seen: set[str] = set()
+        self.free_at = 0.0
+        self.hits = self.queries = self.requests = 0
+
+    def look_up(self, prompt: str) -> None:
+        self.queries += len(prompt.split())
+        self.hits += len(prompt.split()) if prompt in self.seen else 0
+        self.seen.add(prompt)
+
+    def is_faulty(self) -> bool:
+        """Whether this request, counted from 1, meets the fault."""
+        self.requests += 1
+        return self.requests >= self.asked.after
+
+
+async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, engine: Engine) -> None:
+    try:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            path = head.split()[1].decode()
+            length = next(
+                (int(line[15:]) for line in head.splitlines() if line.lower().startswith(b"content-length:")), 0
+            )
+            body = await reader.readexactly(length)
+            if not await _answer(path, json.loads(body) if body.strip() else {}, writer, engine):
+                break
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass
+    finally:
+        writer.close()
+
+
+async def _answer(path: str, body: dict[str, Any], writer: asyncio.StreamWriter, engine: Engine) -> bool:
+    """Answer one request; whether the connection stays."""
+    asked = engine.asked
+    if path == "/health":
+        return _whole(writer, 503 if asked.fault == "never_ready" else 200, {})
+    if path == "/v1/models":
+        return _whole(writer, 200, {"data": [{"id": asked.model}]})
+    if path == "/metrics":
+        lines = (
+            f"vllm:prefix_cache_{kind}_total {n}" for kind, n in (("hits", engine.hits), ("queries", engine.queries))
+        )
+        return _whole(writer, 200, "\n".join(lines) + "\n") if asked.metrics else _whole(writer, 404, {})
+    if path == "/reset_prefix_cache" and asked.metrics and not asked.no_flush:
+        engine.seen.clear()
+        return _whole(writer, 200, {})
+    if not path.endswith("completions"):
+        return _whole(writer, 404, {})
+    if body["model"] != asked.model:
+        return _whole(writer, 404, {"error": {"message": f"The model {body['model']} does not exist."}})
+    prompt = body["messages"][0]["content"] if "messages" in body else body["prompt"]
+    if isinstance(prompt, list):
+        prompt = " ".join(part["text"] for part in prompt)
+    engine.look_up(prompt)
+    return await _stream(prompt, body.get("max_tokens") or body["max_completion_tokens"], writer, engine)
+
+
+async def _stream(prompt: str, tokens: int, writer: asyncio.StreamWriter, engine: Engine) -> bool:
+    asked = engine.asked
+    fault = asked.fault if engine.is_faulty() else ""
+    if fault == "die":
+        print("out of cache blocks", file=sys.stderr, flush=True)
+        os._exit(3)
+    if fault in ("500", "503"):
+        return _whole(writer, int(fault), {"error": {"message": "the engine gave up"}})
+    if fault == "hang":
+        await asyncio.sleep(3600)
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+    if fault == "garbage":
+        writer.write(b"<html>\n<p>an error page\n\n")
+        return False
+    words = prompt.split()[::-1] or ["empty"]
+    many = round(tokens * asked.length)
+    loop = asyncio.get_running_loop()
+    came = loop.time()
+    async with engine.slots:
+        # By the clock, so that what a busy host adds to one sleep does not add up: the next one begins where this ends.
+        begin = max(came, engine.free_at) if asked.slots == 1 else loop.time()
+        engine.free_at = begin + asked.service
+        for place in range(many):
+            await asyncio.sleep(begin + asked.service * (place + 1) / many - loop.time())
+            if fault == "close_early" and place == many // 2:
+                return False
+            text = f" {words[place % len(words)]}{asked.says}"
+            _event(writer, {"choices": [{"delta": {"content": text}}]})
+            await writer.drain()
+    last = {"choices": [{"delta": {}, "finish_reason": "length"}], "usage": {"completion_tokens": many}}
+    _event(writer, last)
+    writer.write(b"data: [DONE]\n\n")
+    await writer.drain()
+    return False
+
+
+def _event(writer: asyncio.StreamWriter, event: dict[str, Any]) -> None:
+    writer.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+
+
+def _whole(writer: asyncio.StreamWriter, status: int, body: Any) -> bool:
+    text = (body if isinstance(body, str) else json.dumps(body)).encode()
+    writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(text)) + text)
+    return True
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--service", type=float, default=0.01)
+    parser.add_argument("--slots", type=int, default=8)
+    parser.add_argument("--model", default="small")
+    parser.add_argument("--fault", default="")
+    parser.add_argument("--after", type=int, default=1, help="the first request that meets the fault")
+    parser.add_argument("--length", type=float, default=1.0, help="tokens given for each that was asked for")
+    parser.add_argument("--says", default="", help="what is added to every token")
+    parser.add_argument("--metrics", action="store_true")
+    parser.add_argument("--no-flush", action="store_true")
+    parser.add_argument("--exit", type=int, default=0, help="end at once with this status")
+    return parser.parse_args()
+
+
+async def _main(asked: argparse.Namespace) -> None:
+    engine = Engine(asked)
+    server = await asyncio.start_server(lambda r, w: _serve(r, w, engine), "127.0.0.1", asked.port)
+    print(f"serving on port {asked.port}", flush=True)
+    async with server:
+        await server.serve_forever()
+
+
+if __name__ == "__main__":
+    options = _options()
+    if options.exit:
+        print("no such checkpoint", file=sys.stderr)
+        sys.exit(options.exit)
+    asyncio.run(_main(options))

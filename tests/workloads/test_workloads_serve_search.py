@@ -1,0 +1,76 @@
+"""The search for the highest rate: on a queue whose answer is known in closed form, and on cliffs."""
+
+from __future__ import annotations
+
+import math
+import random
+from statistics import fmean, stdev
+
+import pytest
+
+from aiperf.workloads.serve.search import RateSearch, falling
+
+MU, LIMIT, SHARE = 100.0, 0.05, 0.9
+KNOWN = MU - math.log(1 / (1 - SHARE)) / LIMIT
+"""Of M/M/1 the time in the system is exponential with rate mu - lambda: here a share of 0.9 is within the limit."""
+
+
+def queue(rate: float, requests: int, draw: random.Random) -> int:
+    """Requests of a single-server queue that end within the limit; it begins as it is after a long time."""
+    came = free = met = 0.0
+    began = rate / MU
+    free = draw.expovariate(MU - rate) if rate < MU and draw.random() < began else 0.0
+    for _ in range(requests):
+        came += draw.expovariate(rate)
+        free = max(came, free) + draw.expovariate(MU)
+        met += free - came <= LIMIT
+    return int(met)
+
+
+def sitting(draw: random.Random, *, pairs: int = 6, turns: int = 12, requests: int = 200) -> tuple[float, float]:
+    """95 % interval over launches of the rate that was found."""
+    found = []
+    for _ in range(pairs):
+        search = RateSearch(20.0, SHARE)
+        for _ in range(turns):
+            rate = search.next_rate()
+            search.tries.append((rate, queue(rate, requests, draw), requests))
+        estimate = search.estimate()
+        assert estimate is not None
+        found.append(math.log(estimate))
+    half = 2.571 * stdev(found) / math.sqrt(pairs)
+    return math.exp(fmean(found) - half), math.exp(fmean(found) + half)
+
+
+def test_the_interval_of_a_sitting_holds_the_known_knee_in_36_of_40() -> None:
+    draw = random.Random(7)
+    sittings = [sitting(draw) for _ in range(40)]
+    assert sum(low <= KNOWN <= high for low, high in sittings) >= 36
+    assert fmean(math.log(high / low) for low, high in sittings) < 0.35
+
+
+def test_the_fit_never_rises_and_weighs_tries_by_their_requests() -> None:
+    tries = [(1.0, 10, 10), (2.0, 6, 10), (4.0, 24, 30), (8.0, 1, 10)]
+    assert falling(tries) == [(1.0, 1.0), (2.0, 0.75), (4.0, 0.75), (8.0, 0.1)]
+
+
+def test_without_a_try_on_either_side_there_is_no_estimate_and_the_next_try_is_further_out() -> None:
+    search = RateSearch(4.0, 0.9)
+    assert (search.next_rate(), search.estimate()) == (4.0, None)
+    search.tries.append((4.0, 10, 10))
+    assert (search.next_rate(), search.estimate()) == (8.0, None)
+    search.tries.append((8.0, 5, 10))
+    assert search.next_rate() == pytest.approx(math.sqrt(32))
+    assert 4.0 < (search.estimate() or 0) < 8.0
+    low = RateSearch(4.0, 0.9, [(4.0, 1, 10)])
+    assert low.next_rate() == 2.0
+
+
+@pytest.mark.parametrize(("beyond", "cliff"), [(0, True), (8, False)])
+def test_a_cliff_is_told_from_a_slope(beyond: int, cliff: bool) -> None:
+    search = RateSearch(10.0, 0.9)
+    for _ in range(14):
+        rate = search.next_rate()
+        search.tries.append((rate, 10 if rate <= 33 else beyond, 10))
+    assert search.is_cliff is cliff
+    assert search.estimate() == pytest.approx(33, rel=0.12)
