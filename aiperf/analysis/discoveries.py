@@ -81,5 +81,6 @@ def discoveries(results: Sequence[tuple[str, Result]], *, looks: int) -> Discove
         held[holds][word] += 1
         if not holds and word in _DISCOVERED:
             lost.append(name)
-    counts = [n for word in _DISCOVERED for n in (held[True][word] + held[False][word], held[True][word])]
-    return Discoveries(len(tested), *counts, lost=tuple(lost))
+    improved, regressed = (held[True][word] + held[False][word] for word in _DISCOVERED)
+    kept_improved, kept_regressed = (held[True][word] for word in _DISCOVERED)
+    return Discoveries(len(tested), improved, kept_improved, regressed, kept_regressed, lost=tuple(lost))
