@@ -6,6 +6,7 @@ What must not live here: verdicts themselves, records being read, printing.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from aiperf.records import Comparison, Result
 
 RATE = 0.05
 """Share of wrong discoveries that is accepted among all discoveries (METHOD 10)."""
+_DISCOVERED = ("improved", "regressed")
 FEWEST = 5
 """With fewer results there is nothing to correct for."""
 
@@ -30,6 +32,8 @@ class Discoveries:
     regressed: int
     regressed_kept: int
     rate: float = RATE
+    lost: tuple[str, ...] = ()
+    """Names of the improvements and regressions that do not hold."""
 
 
 def p_value(comparison: Comparison, *, threshold: float, looks: int = 1) -> float | None:
@@ -58,20 +62,25 @@ def benjamini_hochberg(p_values: Sequence[float], *, rate: float = RATE) -> list
     return [place in kept for place in range(len(p_values))]
 
 
-def discoveries(results: Sequence[Result], *, looks: int) -> Discoveries | None:
-    """Correct the primary verdicts of one run for their number; None when they are too few to need it."""
+def discoveries(results: Sequence[tuple[str, Result]], *, looks: int) -> Discoveries | None:
+    """Correct the primary verdicts of one run, each with a name, for their number; None when they are too few to need
+    it.
+    """
     tested = []
-    for result in results:
+    for name, result in results:
         if result.primary and result.verdict.word != "invalid":
             p = p_value(result.comparison, threshold=result.verdict.threshold, looks=looks)
             if p is not None:
-                tested.append((result.verdict.word, p))
+                tested.append((name, result.verdict.word, p))
     if len(tested) < FEWEST:
         return None
-    kept = benjamini_hochberg([p for _, p in tested])
-    counted = {
-        word: [held for (other, _), held in zip(tested, kept, strict=True) if other == word]
-        for word in ("improved", "regressed")
-    }
-    improved, regressed = counted["improved"], counted["regressed"]
-    return Discoveries(len(tested), len(improved), sum(improved), len(regressed), sum(regressed))
+    kept = benjamini_hochberg([p for *_, p in tested])
+    held = {True: Counter[str](), False: Counter[str]()}
+    lost = []
+    for (name, word, _), holds in zip(tested, kept, strict=True):
+        held[holds][word] += 1
+        if not holds and word in _DISCOVERED:
+            lost.append(name)
+    improved, regressed = (held[True][word] + held[False][word] for word in _DISCOVERED)
+    kept_improved, kept_regressed = (held[True][word] for word in _DISCOVERED)
+    return Discoveries(len(tested), improved, kept_improved, regressed, kept_regressed, lost=tuple(lost))

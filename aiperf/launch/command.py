@@ -44,7 +44,7 @@ SLICES = "slices of all sides"
 """Mark of programs that take turns of milliseconds: no reading is one side's."""
 
 Heard = Callable[[str, str], None]
-"""Called with a side and the last line with a number that its program has printed so far, every second at most."""
+"""Called every second of a run with its side and the last line with a number that it has printed so far, if any."""
 Mark = Callable[[str | None], None]
 """Called with whose run it is, by the side's name or, of a phase, by words; None between runs."""
 
@@ -294,17 +294,15 @@ class _Listener:
     """Hands on what a program prints while it runs, now and then."""
 
     def __init__(self, scene: _Scene, side: Side) -> None:
-        self._heard = scene.heard if printed(side.metrics) else None
-        self._side = side
-        self._next, self._last = time.monotonic() + _LISTEN_S, ""
+        self._heard, self._side = scene.heard, side
+        self._next = time.monotonic() + _LISTEN_S
 
     def listen(self, child: Program) -> None:
         if self._heard is None or time.monotonic() < self._next:
             return
-        line = last_line(self._side.metrics, child.so_far())
-        if line and line != self._last:
-            self._heard(self._side.name, line)
-        self._next, self._last = time.monotonic() + _LISTEN_S, line
+        line = last_line(self._side.metrics, child.so_far()) if printed(self._side.metrics) else ""
+        self._heard(self._side.name, line)
+        self._next = time.monotonic() + _LISTEN_S
 
 
 @contextmanager

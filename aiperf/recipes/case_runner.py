@@ -71,7 +71,7 @@ class CaseRunner:
         self._calibrations = load_calibration(host_id)
         self._budget = TimeBudget(settings)
         self._saved_at = time.monotonic()
-        session.heard = progress.program_said
+        session.heard, session.entered = progress.program_said, progress.phase_entered
 
     def run(self, cases: Sequence[Case], earlier: Mapping[str, CaseRecord]) -> None:
         """Measure every case; with ``earlier`` records (with samples) the finished ones stay and open ones go on."""

@@ -74,6 +74,8 @@ class MeasurementSession:
         self._command_plans: dict[str, CommandPlan] = {}
         self.cancel = threading.Event()
         self.heard: Callable[[Case, str, str], None] = lambda case, side, line: None
+        self.entered: Callable[[Case, str], None] = lambda case, phase: None
+        """Called with a case and what is done with it now, before anything is timed."""
         """Called with what a program under way has printed last of what is asked of it."""
         self.worktrees = Worktrees(self._guardian)
         """The checkouts of this session's sides; they go when it closes."""
@@ -159,10 +161,11 @@ class MeasurementSession:
     ) -> Pair:
         if plan.case.is_command:
             with self.still():
-                return self._command(plan, cpus, mark)
+                return self._command(plan, cpus, self._telling(plan.case, mark))
+        tell = self._telling(plan.case, mark)
 
         def mark_all(phase: str | None) -> None:
-            mark(phase)
+            tell(phase)
             if phase in (SETTING_UP, CHECKING):
                 self._pool.resume()
             else:
@@ -190,6 +193,23 @@ class MeasurementSession:
             self._pool.resume()
             if meter is not None:
                 meter.close()
+
+    def _telling(self, case: Case, mark: Callable[[str | None], None]) -> Callable[[str | None], None]:
+        """``mark``, which also says what is done now; nothing is said at the turns of workers, which are timed."""
+        phase = ""
+
+        def told(now: str | None) -> None:
+            nonlocal phase
+            mark(now)
+            if now and " " in now:
+                self.entered(case, now)
+            elif now and case.is_command:
+                self.entered(case, f"run of {now}")
+            elif now is None and " " in phase and not case.is_command:
+                self.entered(case, "measuring")
+            phase = now or ""
+
+        return told
 
     def _let_wait(self, case: Case, cpus: tuple[int, ...] | None) -> None:
         """Have processes of coming pairs wait beside this case, on CPUs that it leaves."""

@@ -29,6 +29,10 @@ class Board:
     lines: dict[str, str] = field(default_factory=dict)
     """Case id -> its line; absent while it waits."""
     current: str = ""
+    phase: str = ""
+    """What is done with the current case now."""
+    elapsed: float | None = None
+    """Seconds since it was begun."""
     heard: str = ""
     """What a program of the current case has printed last."""
     done: int = 0
@@ -41,20 +45,26 @@ class Board:
     def begin(self, case: Case) -> None:
         """Make ``case`` the current one."""
         self._add(case.id)
-        self.current = case.id
-        self.heard = ""
+        self.current, self.phase, self.heard = case.id, "starting", ""
         # A case may be taken up again for its next look: then its line still says more than this one.
-        self.lines.setdefault(case.id, f"{_name(case)}  setting up")
+        self.lines.setdefault(case.id, f"{_name(case)}  {case.measure.metric}")
+
+    def enter(self, case: Case, phase: str) -> None:
+        """Note what is done with ``case`` now."""
+        if case.id == self.current:
+            self.phase = phase
 
     def advance(
         self, case: Case, k: int, n: int, *, interval: tuple[float, float] | None, seconds_left: float | None
     ) -> None:
         """Note that ``k`` of at most ``n`` pairs of ``case`` are done."""
         self._add(case.id)
-        self.current, self.heard = case.id, ""
-        parts = [f"pair {k} of at most {n}"]
+        self.current, self.phase, self.heard = case.id, "", ""
+        parts = [f"pair {k}/{n}"]
         if interval is not None and all(known(end) for end in interval):
-            parts.append(f"ratio {format_interval(*interval)}")
+            parts.append(f"{case.measure.metric} ratio {format_interval(*interval)}")
+        else:
+            parts.append(case.measure.metric)
         if seconds_left is not None:
             parts.append(f"about {format_duration(max(0.0, seconds_left))} left")
         self.lines[case.id] = f"{_name(case)}  {' · '.join(parts)}"
@@ -72,7 +82,7 @@ class Board:
         self.done += 1
         self.lines[record.case.id] = case_line(record)
         if self.current == record.case.id:
-            self.current = self.heard = ""
+            self.current = self.heard = self.phase = ""
 
     def note(self, text: str) -> None:
         """Keep the latest notes."""
@@ -92,8 +102,10 @@ def frame_lines(board: Board, *, width: int, height: int) -> list[str]:
         begun.append(board.current)
     shown = begun[-room:]
     lines = [board.lines[case_id] for case_id in shown]
-    if board.heard and shown[-1:] == [board.current]:
-        lines[-1] = f"{lines[-1]} · {board.heard}"
+    if shown[-1:] == [board.current]:
+        name, gap, known_of_it = lines[-1].partition("  ")
+        spent = "" if board.elapsed is None else format_duration(board.elapsed)
+        lines[-1] = name + gap + " · ".join(part for part in (spent, board.phase, known_of_it, board.heard) if part)
     waiting = len(board.order) - len(begun)
     hidden = len(begun) - len(shown)
     tail = [f"{hidden} more finished"] if hidden else []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 Interval = tuple[float, float]
 """Ends of the primary ratio's interval; above 1 is better."""
+
+
+_REDRAW_S = 0.2
 
 
 class Progress:
@@ -36,7 +40,10 @@ class Progress:
         """Say that ``k`` of at most ``n`` pairs are done, and where the interval stands, if there is one yet."""
 
     def program_said(self, case: Case, side: str, line: str) -> None:
-        """Say what a program under way has printed last of what it is asked for."""
+        """Say that a program is still under way, and what it has printed last of what it is asked for, if anything."""
+
+    def phase_entered(self, case: Case, phase: str) -> None:
+        """Say what is done with a case now."""
 
     def case_done(self, record: CaseRecord) -> None:
         """Say how a case ended."""
@@ -81,6 +88,8 @@ class LiveProgress(Progress):
         self._file = file or sys.stderr
         self._board = Board()
         self._live: Live | None = None
+        self._began: dict[str, float] = {}
+        self._drawn = float("-inf")
 
     def run_started(self, plan: Sequence[Case | Skip]) -> None:
         """Open the display."""
@@ -96,6 +105,7 @@ class LiveProgress(Progress):
 
     def case_started(self, case: Case) -> None:
         """Show the case as being set up."""
+        self._began.setdefault(case.id, time.monotonic())
         self._board.begin(case)
         self._draw()
 
@@ -107,9 +117,16 @@ class LiveProgress(Progress):
         self._draw()
 
     def program_said(self, case: Case, side: str, line: str) -> None:
-        """Show the line behind what is known of the case."""
-        self._board.hear(case, side, clean(line))
+        """Show the time that went by, and the line behind what is known of the case."""
+        if line:
+            self._board.hear(case, side, clean(line))
         self._draw()
+
+    def phase_entered(self, case: Case, phase: str) -> None:
+        """Show the phase; short ones, which follow each other within a second, are not worth a redraw each."""
+        self._board.enter(case, phase)
+        if time.monotonic() - self._drawn > _REDRAW_S:
+            self._draw()
 
     def case_done(self, record: CaseRecord) -> None:
         """Show how a case ended."""
@@ -133,6 +150,9 @@ class LiveProgress(Progress):
         from rich.text import Text
 
         size = self._live.console.size
+        self._drawn = time.monotonic()
+        began = self._began.get(self._board.current)
+        self._board.elapsed = None if began is None else self._drawn - began
         lines = frame_lines(self._board, width=size.width, height=size.height)
         self._live.update(Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True)
 

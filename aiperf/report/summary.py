@@ -10,11 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aiperf.analysis.discoveries import Discoveries, discoveries
-from aiperf.records import CaseRecord, RunRecord
+from aiperf.records import CaseRecord, Result, RunRecord
 from aiperf.report.numbers import clean, counted, format_percent
 from aiperf.settings import Precision
 from aiperf.units import format_duration
 
+_NAMED = 5
+"""As many rows as the line about discoveries names."""
 _VERDICTS = ("improved", "regressed", "equivalent", "inconclusive", "invalid")
 _ORDER = (*_VERDICTS, "interrupted", "unfit", "skipped", "failed", "not begun", "no record")
 
@@ -49,7 +51,7 @@ def summary_line(records: Sequence[CaseRecord], *, seconds: float | None = None,
 
 
 def discovery_line(run: RunRecord, records: Iterable[CaseRecord]) -> str:
-    """How many verdicts hold when their number is paid for; empty where there are too few results to need it."""
+    """How many verdicts hold when their number is paid for, and which do not; empty where there are too few."""
     found = found_in(run, records)
     if found is None:
         return ""
@@ -62,7 +64,9 @@ def discovery_line(run: RunRecord, records: Iterable[CaseRecord]) -> str:
         if count
     ]
     rate = f"a false discovery rate of {format_percent(found.rate)} over {found.tested} results (Benjamini-Hochberg)"
-    return f"{' and '.join(parts)} hold at {rate}" if parts else ""
+    more = f" and {len(found.lost) - _NAMED} more" if len(found.lost) > _NAMED else ""
+    lost = f"; not: {clean(', '.join(found.lost[:_NAMED]))}{more}" if found.lost else ""
+    return f"{' and '.join(parts)} hold at {rate}{lost}" if parts else ""
 
 
 def found_in(run: RunRecord, records: Iterable[CaseRecord]) -> Discoveries | None:
@@ -74,8 +78,15 @@ def found_in(run: RunRecord, records: Iterable[CaseRecord]) -> Discoveries | Non
         return None
     precision = run.settings.get("precision")
     looks = precision.get("looks") if isinstance(precision, Mapping) else None
-    results = [r for record in records for r in record.results if record.outcome(r) == r.verdict.word]
+    results = [
+        (_row_name(record, r), r) for record in records for r in record.results if record.outcome(r) == r.verdict.word
+    ]
     return discoveries(results, looks=len(looks or Precision().looks))
+
+
+def _row_name(record: CaseRecord, result: Result) -> str:
+    steps = len(record.case.sides) > 2
+    return f"{record.case.id} {result.side} vs {result.against}" if steps else record.case.id
 
 
 def header_lines(run: RunRecord) -> list[str]:

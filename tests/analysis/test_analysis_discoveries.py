@@ -79,6 +79,10 @@ def test_benjamini_and_hochberg_agree_with_scipy() -> None:
     assert benjamini_hochberg([0.04, 0.045, 0.049]) == [True, True, True]
 
 
+def named(results: list[Result]) -> list[tuple[str, Result]]:
+    return [(f"case {number}", each) for number, each in enumerate(results)]
+
+
 def test_a_run_is_counted_by_verdict_and_few_results_are_left_alone() -> None:
     sure = comparison([0.5, 0.51, 0.49, 0.5, 0.505, 0.495], alternating(6))
     barely = comparison([0.08, 0.07, 0.01, 0.02, 0.06, 0.03], alternating(6))
@@ -86,13 +90,15 @@ def test_a_run_is_counted_by_verdict_and_few_results_are_left_alone() -> None:
     run = [result("improved", sure), result("improved", barely), result("regressed", worse)]
     nothing = comparison([0.0, 0.001, -0.001, 0.002, 0.0, -0.002], alternating(6))
     run += [result("equivalent", nothing), result("inconclusive", nothing)]
-    found = discoveries(run, looks=5)
+    found = discoveries(named(run), looks=5)
     assert found is not None
     assert (found.tested, found.improved, found.improved_kept) == (5, 2, 1)
     assert (found.regressed, found.regressed_kept) == (1, 1)
-    assert discoveries(run[: FEWEST - 1], looks=5) is None
+    # What is neither improved nor regressed has nothing to lose.
+    assert found.lost == ("case 1",)
+    assert discoveries(named(run[: FEWEST - 1]), looks=5) is None
     wrong = [result("invalid", sure)] * 9 + [replace(result("improved", sure), primary=False)] * 9
-    assert discoveries(wrong, looks=5) is None
+    assert discoveries(named(wrong), looks=5) is None
 
 
 def sequential_p(draw, effect: float, *, threshold: float) -> float:

@@ -525,3 +525,25 @@ def test_quiet_cpus_are_kept_for_the_next_pairs_that_want_as_many_and_looked_for
         now[0] = at
         assert len(bench._cpus.of_case(case)) == max(1, case.needs.cpus)
     assert probed == [(100.0, 1), (159.0, 2), (280.5, 1), (339.5, 2), (340.0, 4), (340.0, 4)]
+
+
+def test_what_is_done_is_said_between_the_turns_of_workers_and_before_each_run_of_a_program(
+    session, monkeypatch
+) -> None:
+    said: list[tuple[str, str]] = []
+    session.entered = lambda case, phase: said.append((case.id, phase))
+    turns = (SETTING_UP, "warm-up of before", "warm-up of after", None, "before", "after", None, CHECKING, None)
+
+    def measure(plan, *, where, **_):
+        for turn in turns:
+            where.mark(turn)
+        return make_pair(plan.index, plan.order, plan.seed)
+
+    monkeypatch.setattr("aiperf.recipes.session.measure_pair", measure)
+    case = make_case()
+    session.measure(case, 0, ("before", "after"), 1)
+    phases = [SETTING_UP, "warm-up of before", "warm-up of after", "measuring", CHECKING]
+    assert [phase for _, phase in said[: len(phases)]] == phases
+    said.clear()
+    session.measure(commands("true", "true"), 0, ("before", "after"), 1)
+    assert [phase for _, phase in said[:3]] == ["warm-up of before", "warm-up of after", "run of before"]

@@ -18,7 +18,7 @@ from aiperf.analysis.book import ANSWERS, LADDERS, Measured, answer_rows
 from aiperf.plan.book import BookRow, Claim
 from aiperf.plan.cited import Cited
 from aiperf.plan.suites import Suite
-from aiperf.records import Measure, RunRecord
+from aiperf.records import Measure, RunRecord, Side
 from aiperf.report.book_words import best_text, claim_text, measured_text, row_sentence
 from aiperf.report.explain import explain_case
 from aiperf.report.html.book_page import render_book
@@ -275,6 +275,12 @@ def test_a_run_of_many_cases_tells_how_many_verdicts_hold_for_all_of_them() -> N
     line = discovery_line(make_run(), records)
     assert line == (
         "5 of 5 improved and 1 of 1 regressed hold at a false discovery rate of 5 % over 6 results (Benjamini-Hochberg)"
+    )
+    barely = make_result(make_comparison(1.05, 1.0, interval=(1.0201, 1.3)))
+    ladder = replace(make_case("steps"), sides=(*make_case("steps").sides, Side("last")))
+    doubtful = [*records, measured(make_case("doubtful[n=1]"), barely), measured(ladder, barely)]
+    assert discovery_line(make_run(), doubtful).endswith(
+        "over 8 results (Benjamini-Hochberg); not: doubtful[n=1], steps after vs before"
     )
     assert discovery_line(make_run(), records[:4]) == ""
     assert discovery_line(RunRecord.unknown("r"), records) == ""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
+from dataclasses import replace
 
 import pytest
 from factory_of_records import make_case, sample_records
 
-from aiperf.records import Skip
+from aiperf.records import Measure, Skip
 from aiperf.report.frame import Board, case_line, frame_lines
 from aiperf.report.live import LiveProgress, PlainProgress, Progress, choose_progress
 
@@ -57,7 +59,9 @@ def test_a_terminal_shows_pairs_interval_and_time_left_and_is_left_clean(monkeyp
         terminal.flush()
         os.set_blocking(master, False)
         shown = b"".join(iter(lambda: screen.read(100_000) or b"", b"")).decode()
-    assert "pair 6 of at most 40 · ratio 2.70 … 2.90 · about 30 s left" in shown
+    assert "pair 6/40 · time ratio 2.70 … 2.90 · about 30 s left" in shown
+    # From the first moment on: how long, what is done, which metric.
+    assert re.search(r"copy h2d 1MiB  \S+ s · starting · time", shown)
     assert shown.index("\x1b[?25l") < shown.rindex("\x1b[?25h")
     assert shown.endswith("\x1b[2K")
 
@@ -83,7 +87,7 @@ def test_the_current_case_is_in_view_however_many_there_are() -> None:
     lines = frame_lines(board, width=60, height=24)
     assert len(lines) < 24
     assert max(map(len, lines)) <= 60
-    assert lines[-3] == "case-149  pair 1 of at most 40"
+    assert lines[-3] == "case-149  pair 1/40 · time"
     assert lines[-2:] == ["130 more finished · 50 waiting", "a note"]
 
 
@@ -96,8 +100,8 @@ def test_a_case_taken_up_again_keeps_its_figures_until_the_next_pair() -> None:
         board.advance(case, 6, 40, interval=(0.9, 1.1), seconds_left=2.0)
     board.begin(first)
     assert frame_lines(board, width=100, height=24) == [
-        "second  pair 6 of at most 40 · ratio 0.90 … 1.10 · about 2 s left",
-        "first  pair 6 of at most 40 · ratio 0.90 … 1.10 · about 2 s left",
+        "second  pair 6/40 · time ratio 0.90 … 1.10 · about 2 s left",
+        "first  starting · pair 6/40 · time ratio 0.90 … 1.10 · about 2 s left",
     ]
 
 
@@ -105,7 +109,7 @@ def test_an_interval_without_an_end_is_not_shown() -> None:
     case = make_case("first")
     board = Board()
     board.advance(case, 2, 40, interval=(0.0, float("inf")), seconds_left=None)
-    assert frame_lines(board, width=100, height=24) == ["first  pair 2 of at most 40"]
+    assert frame_lines(board, width=100, height=24) == ["first  pair 2/40 · time"]
 
 
 def test_a_failed_case_says_why_on_its_line() -> None:
@@ -115,13 +119,23 @@ def test_a_failed_case_says_why_on_its_line() -> None:
     )
 
 
+def test_a_line_says_how_long_its_case_goes_on_what_is_done_and_the_metric() -> None:
+    case, board = replace(make_case("training"), measure=Measure(metric="latency_p99")), Board()
+    board.start([case])
+    board.begin(case)
+    board.enter(case, "warm-up of before")
+    board.enter(make_case("another"), "measuring")
+    board.elapsed = 65.0
+    assert frame_lines(board, width=120, height=20) == ["training  1 m 05 s · warm-up of before · latency_p99"]
+
+
 def test_what_a_program_printed_last_stands_behind_its_case_until_the_next_pair() -> None:
     case, board = make_case("training"), Board()
     board.start([case])
     board.begin(case)
     board.hear(case, "after", "step 300 tokens/s: 812")
     (line,) = frame_lines(board, width=120, height=20)
-    assert line == "training  setting up · after: step 300 tokens/s: 812"
+    assert line == "training  starting · time · after: step 300 tokens/s: 812"
     board.advance(case, 1, 6, interval=None, seconds_left=None)
     assert "tokens" not in frame_lines(board, width=120, height=20)[0]
     board.hear(make_case("another"), "after", "nothing")
