@@ -23,6 +23,7 @@ from aiperf.report.ci.entries import CiEntry, CiReport, entries_of_faults, entri
 from aiperf.report.ci.formats import FORMATS
 from aiperf.report.ci.github import annotation_lines, fit_summary, step_summary
 from aiperf.report.ci.places import repository
+from aiperf.report.crossings import crossing_lines
 from aiperf.report.layout.formats import OutputFormat
 from aiperf.report.layout.page import page_markdown
 from aiperf.report.summary import summary_line
@@ -100,7 +101,7 @@ def print_and_write(
             entries_of_run(outcome.run, records, problems=outcome.problems),
             title=title,
             exit_code=outcome.exit,
-            summary=page_markdown(run_page(outcome.run, table, summary=line)),
+            summary=page_markdown(run_page(outcome.run, table, summary=line, crossings=crossing_lines(records))),
             paths=paths,
         )
 

@@ -19,6 +19,7 @@ from aiperf.scenario.signature import shipped_workloads
 from docs.generate.drawings import DRAWINGS, FOLDER
 from docs.generate.manual import manual
 from docs.generate.picture import PICTURE, picture
+from docs.generate.recordings import RECORDINGS, recording
 from docs.generate.reference import commands_page, scenario_page, workloads_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,11 +101,27 @@ def test_the_pictures_are_those_that_the_generators_draw() -> None:
     assert PICTURE.read_text(encoding="utf-8") == picture()
     for name, draw in DRAWINGS.items():
         assert (FOLDER / name).read_text(encoding="utf-8") == draw()
+    for name, width in RECORDINGS.items():
+        assert (FOLDER / name).read_text(encoding="utf-8") == recording(width)
     for path in FOLDER.iterdir():
         text = path.read_text(encoding="utf-8")
         ElementTree.fromstring(text)
         assert "var(" not in text
         assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+@pytest.mark.parametrize(("name", "width"), RECORDINGS.items())
+def test_a_recording_holds_every_interval_and_verdict_within_its_width(name: str, width: int) -> None:
+    drawn = ElementTree.fromstring((FOLDER / name).read_text(encoding="utf-8"))
+    rows: dict[str, list[str]] = {}
+    for part in drawn.iter("{http://www.w3.org/2000/svg}text"):
+        rows.setdefault(part.get("y", ""), []).append((part.text or "").replace("\xa0", " "))
+    lines = ["".join(parts).rstrip() for parts in rows.values()]
+    assert max(map(len, lines)) <= width
+    words = "improved|regressed|equivalent|inconclusive"
+    compared = [line for line in lines if re.search(rf"×\s+[\d.]+ … [\d.]+.*\b({words})$", line)]
+    assert len(compared) == 14
+    assert any("of limit" in line for line in lines) == (width >= 160)
 
 
 def test_the_readme_is_short_and_shows_the_picture() -> None:

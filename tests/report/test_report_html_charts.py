@@ -22,7 +22,7 @@ from aiperf.report.html.rounds import rounds_chart
 from aiperf.report.html.scale import drawable, linear, logarithmic, ratio_ticks, ratios, short_value, value_ticks
 from aiperf.report.html.speedups import MOST_NAMED, speedup_chart
 from aiperf.report.html.svg import dots, figure, line
-from aiperf.report.html.sweep import axis_number, sweeps
+from aiperf.report.html.sweep import sweeps
 from aiperf.report.html.warmup import warmup_chart, warmup_lines
 from aiperf.report.views.run_rows import build_rows
 
@@ -418,8 +418,20 @@ def test_sizes_stand_on_a_log_axis_and_words_one_after_the_other() -> None:
     assert second - first == pytest.approx(third - second, abs=1)
     (words,) = sweeps(swept("op", ["add", "copy", "where"]))
     assert "add" in words.chart
-    assert (axis_number("4KiB"), axis_number("2ms"), axis_number(8), axis_number("1e3")) == (4096, 0.002, 8, 1000)
-    assert (axis_number("add"), axis_number(True), axis_number(None)) == (None, None, None)
+
+
+def test_a_crossing_is_marked_between_its_neighbours_and_named_in_the_caption() -> None:
+    records = [with_ratio(r * 0.99, r, r * 1.01, "regressed" if r < 1 else "improved", axes={"size": v})
+               for v, r in (("1KiB", 0.25), ("32KiB", 0.5), ("1MiB", 2.0))]  # fmt: skip
+    (found,) = sweeps(records)
+    (sentence,) = found.crossings
+    assert sentence.startswith("after is better than before above size = 181 KiB (98.4 % interval 17")
+    assert sentence.endswith("interpolated between 32KiB and 1MiB).")
+    (edge,) = re.findall(r'class="edge" d="M(\d+) 22V240"', found.chart)
+    marks = [int(x) for x in re.findall(r'class="bar" d="M(\d+) ', found.chart)]
+    assert marks[1] < int(edge) < marks[2]
+    (flat,) = sweeps(swept("size", ["1MiB", "2MiB", "4MiB"]))
+    assert (flat.crossings, 'class="edge"' in flat.chart) == ((), False)
 
 
 def test_each_combination_of_the_other_axes_is_a_line_of_its_own_and_those_left_out_are_counted() -> None:

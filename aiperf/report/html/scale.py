@@ -16,7 +16,16 @@ from aiperf.units import significant
 LOG_FROM = 3.0
 """Values whose largest is more than this many times the smallest are drawn on a log scale."""
 _PLAIN = ((2.0, 0.5), (1.1, 0.9), (1.02, 0.98), (1.005, 0.995), (1.001, 0.999), (1.0001, 0.9999))
-_PLAIN_TOO = ((5.0, 0.2), (1.5, 0.7), (1.2, 0.8), (1.05, 0.95), (1.01, 0.99), (1.002, 0.998), (1.0005, 0.9995))
+_PLAIN_TOO = (
+    (5.0, 0.2),
+    (3.0, 0.3),
+    (1.5, 0.7),
+    (1.2, 0.8),
+    (1.05, 0.95),
+    (1.01, 0.99),
+    (1.002, 0.998),
+    (1.0005, 0.9995),
+)
 """Ratios that make good ticks, each with its like below 1: the first kind is labelled before the second."""
 _SECONDS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0}
 _MOST_DIGITS = 10

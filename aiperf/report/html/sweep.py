@@ -5,12 +5,13 @@ What must not live here: one case's own charts, verdicts being decided.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aiperf.analysis.axis_crossing import AxisCrossing, axis_crossings, axis_number
 from aiperf.records import CaseRecord, Result
+from aiperf.report.crossings import crossing_sentence
 from aiperf.report.html.interval import band
 from aiperf.report.html.outcome import outcome_class
 from aiperf.report.html.scale import (
@@ -24,9 +25,8 @@ from aiperf.report.html.scale import (
     ratios,
     value_ticks,
 )
-from aiperf.report.html.svg import Ticks, discs, figure, label, line, path, side_class, x_axis, y_axis
+from aiperf.report.html.svg import Ticks, discs, figure, label, line, path, rect, side_class, x_axis, y_axis
 from aiperf.scenario.text import axis_text
-from aiperf.units import parse_size, parse_time
 
 FEWEST = 3
 """Values that an axis needs for a curve."""
@@ -46,6 +46,8 @@ class Sweep:
     """Name and dashes of every line, when there are several."""
     left_out: int
     """Combinations of the other axes that are not drawn."""
+    crossings: tuple[str, ...]
+    """Where the better side changes."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,9 @@ def _sweep(axis: str, records: Sequence[CaseRecord]) -> Sweep | None:
     if not series:
         return None
     drawn = dict(list(series.items())[:MOST_SERIES])
-    return Sweep(axis, _chart(axis, drawn), _legend(drawn), len(series) - len(drawn))
+    crossings = [found for found in axis_crossings(records) if found.axis == axis]
+    said = tuple(f"{crossing_sentence(found)}." for found in crossings)
+    return Sweep(axis, _chart(axis, drawn, crossings), _legend(drawn), len(series) - len(drawn), said)
 
 
 def _legend(drawn: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -92,12 +96,13 @@ def _drawable(result: Result) -> bool:
     return all(drawable(x) for x in (found.ratio, found.before.value, found.after.value))
 
 
-def _chart(axis: str, series: dict[str, list[_Point]]) -> str:
+def _chart(axis: str, series: dict[str, list[_Point]], crossings: Sequence[AxisCrossing]) -> str:
     points = [p for own in series.values() for p in own]
     values = {axis_text(p.value): p.value for p in points}
     left = _Across(values, start=_LEFT, end=_HALF - 34)
     right = _Across(values, start=_HALF + 46, end=_WIDTH - 12)
-    body = [*_times(left, series, points), *_ratios(right, series, points)]
+    marked = [x for found in crossings for x in _crossing(right, found)]
+    body = [*_times(left, series, points), *marked, *_ratios(right, series, points)]
     body.append(label((left.start + left.end) / 2, _BOTTOM + 36, axis, "mid"))
     body.append(label((right.start + right.end) / 2, _BOTTOM + 36, axis, "mid"))
     said = f"Over {axis}: {', '.join(values)}. To the left the value of each side, to the right the ratio."
@@ -123,6 +128,10 @@ class _Across:
     def __call__(self, value: Any) -> int:
         return self._scale(self._numbers[axis_text(value)])
 
+    def place(self, number: float) -> int:
+        """Where a number between the values stands."""
+        return self._scale(number)
+
     def ticks(self) -> Ticks:
         """Every value of the axis that has room for its name."""
         kept: list[tuple[int, str]] = []
@@ -131,18 +140,6 @@ class _Across:
             if not kept or x - kept[-1][0] >= 4 * (len(text) + len(kept[-1][1])):
                 kept.append((x, text))
         return kept
-
-
-def axis_number(value: Any) -> float | None:
-    """Size, time or number that a value of an axis stands for; None for any other text."""
-    if isinstance(value, bool) or value is None:
-        return None
-    if isinstance(value, int | float):
-        return float(value)
-    for parse in (parse_size, parse_time, float):
-        with contextlib.suppress(ValueError, TypeError):
-            return float(parse(value))
-    return None
 
 
 def _times(across: _Across, series: dict[str, list[_Point]], points: Sequence[_Point]) -> list[str]:
@@ -169,6 +166,14 @@ def _value(result: Result, side: str) -> float | None:
     if side == result.side:
         return result.comparison.after.value
     return result.comparison.before.value if side == result.against else None
+
+
+def _crossing(across: _Across, found: AxisCrossing) -> list[str]:
+    """The interval of a crossing as a band across the ratios, its place as a line."""
+    if found.at is None or found.low is None or found.high is None or not across.logarithmic:
+        return []
+    low, at, high = (across.place(number) for number in (found.low, found.at, found.high))
+    return [rect(low, _TOP, max(1, high - low), _BOTTOM - _TOP, "band"), path(f"M{at} {_TOP}V{_BOTTOM}", "edge")]
 
 
 def _ratios(across: _Across, series: dict[str, list[_Point]], points: Sequence[_Point]) -> list[str]:

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from aiperf.analysis.axis_crossing import axis_crossings
 from aiperf.records import CUT_SHORT, SCHEMA_VERSION, CaseRecord, RunRecord
+from aiperf.report.crossings import crossing_lines
 from aiperf.report.explain_host import reading_values
 from aiperf.report.layout.formats import Printed, document_json, records_csv
 from aiperf.report.layout.page import Block, Page, Sentences
@@ -71,6 +73,7 @@ def run_view(
         table,
         summary=summary_line(records, seconds=seconds, unread=table.unread),
         discoveries=[discovered] if discovered else [],
+        crossings=crossing_lines(records),
         every_metric=every_metric,
         footer=footer,
     )
@@ -85,6 +88,7 @@ def run_page(
     *,
     summary: str,
     discoveries: Sequence[str] = (),
+    crossings: Sequence[str] = (),
     every_metric: bool = False,
     footer: Sequence[str] = (),
 ) -> Page:
@@ -103,6 +107,7 @@ def run_page(
         [run_table(table, every_metric=every_metric)],
         [Table(run_columns(table.rows), compared, dialect="markdown")],
         [Sentences([*unproven, *noted], mark="- ", dialect="markdown")],
+        [Sentences(crossings, lead=" ", indent="     ", mark="- ")],
         [Sentences(touched_lines(table), lead=" ", indent="     ", mark="- ")],
         [Sentences(bare, mark="- ", dialect="markdown")],
         [Sentences([summary], mark="**"), Sentences(discoveries), Sentences(footer, dialect="terminal")],
@@ -158,6 +163,7 @@ def run_json(run: RunRecord, table: RunTable, *, records: Sequence[CaseRecord], 
         "outcomes": count_outcomes(records, unread=table.unread),
         "summary": summary_line(records, unread=table.unread),
         "discoveries": found_in(run, records),
+        "crossings": axis_crossings(records),
         "warnings": list(warnings),
     }
     if table.extras is not None:

@@ -1,0 +1,29 @@
+"""Sentences on where along an axis the better side changes.
+
+What must not live here: finding the place (analysis/axis_crossing.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiperf.analysis.axis_crossing import AxisCrossing, axis_crossings
+from aiperf.records import CaseRecord
+from aiperf.report.numbers import clean, confidence, format_value
+
+
+def crossing_lines(records: Sequence[CaseRecord]) -> list[str]:
+    """One sentence for each crossing of a run."""
+    return [f"{clean(found.scenario)}: {crossing_sentence(found)}" for found in axis_crossings(records)]
+
+
+def crossing_sentence(found: AxisCrossing) -> str:
+    """``after is better than before above size = 18.1 KiB (98.4 % interval 15.0 KiB … 21.9 KiB, interpolated ...)``."""
+    where = "above" if found.start_word == "regressed" else "below"
+    also = f" at {found.others}" if found.others else ""
+    better = f"{found.side} is better than {found.against}{also} {where} {found.axis}"
+    between = f"between {found.start} and {found.end}"
+    if found.at is None or found.alpha is None:
+        return clean(f"{better} {between}; where exactly, these pairs cannot say")
+    at, low, high = (format_value(number, found.unit) for number in (found.at, found.low, found.high))
+    return clean(f"{better} = {at} ({confidence(found.alpha)} interval {low} … {high}, interpolated {between})")
