@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -84,9 +86,47 @@ def test_pieces_of_a_prompt_leave_the_same_keys_and_let_others_decode_between_th
     assert set(before) == {"kv_0", "logits", "margins", "tokens"}
     assert all(np.allclose(before[name], after[name], atol=1e-4) for name in before)
     for side in (whole, pieces):
-        assert len(list(side.latencies())) == 6
-        assert list(side.latencies()) == []
+        # An iteration of the audit, in which the prompt's first token comes once and its neighbours' tokens six times.
+        told = side.latencies()
+        assert {name: len(seconds) for name, seconds in told.items()} == {"ttft": 1, "inter_token": 6}
+        assert side.latencies() == {"ttft": [], "inter_token": []}
+    assert max(told["inter_token"]) < told["ttft"][0]
     assert whole.work.items == pieces.work.items == 40
+
+
+@pytest.mark.parametrize("kv", ["none", "contiguous", "static", "paged"])
+def test_first_tokens_count_from_the_start_of_an_iteration_and_others_from_the_one_before(kv):
+    side = _side(phase="both", sequences=4, batch=2, new_tokens=5, kv=kv)
+    side.latencies()
+    began = time.perf_counter()
+    side.step()
+    lasted = time.perf_counter() - began
+    told = side.latencies()
+    assert [len(told[name]) for name in ("ttft", "inter_token")] == [2, 10]
+    assert told["ttft"][1] > told["ttft"][0] + sum(told["inter_token"][:5])
+    assert 0 < told["ttft"][1] + sum(told["inter_token"][5:]) <= lasted
+    decoding = _side(phase="decode", new_tokens=5, feed="forced")
+    decoding.step()
+    assert {name: len(seconds) for name, seconds in decoding.latencies().items()} == {"ttft": 0, "inter_token": 5}
+
+
+@pytest.mark.parametrize("kept", ["host", "file"])
+def test_a_context_that_is_read_back_is_the_one_that_would_be_computed(kept, tmp_path):
+    shared = {"phase": "prefill", "sequences": 2, "batch": 1, "prompt_tokens": 40}
+    computed = _side(**shared)
+    context = Context(seed=3, scratch=tmp_path)
+    fetched = llm.generate(context, **{**_SMALL, **shared, "context_from": kept})
+    for seed in (11, 12):
+        before, after = audit(computed, seed=seed), audit(fetched, seed=seed)
+        assert set(before) == set(after) == {"kv_0", "kv_1", "logits"}
+        assert all(np.allclose(before[name], after[name], atol=1e-4) for name in before)
+    assert fetched.work.items == computed.work.items
+    assert fetched.work.flops < computed.work.flops / 10
+    assert len(list(tmp_path.iterdir())) == (2 if kept == "file" else 0)
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(OSError, match="bytes"):
+            fetched.step()
 
 
 def _outputs():
@@ -147,6 +187,8 @@ def test_work_is_weights_once_a_pass_plus_what_is_read_of_keys_and_values():
         ({"decoding": 2}, "phase prefill"),
         ({"prefill_chunk": 4, "kv": "none"}, "needs a cache"),
         ({"graph": "per_size"}, "kv static"),
+        ({"context_from": "file"}, "context_from needs phase prefill"),
+        ({"context_from": "host", "phase": "prefill", "kv": "paged"}, "kv contiguous"),
     ],
 )
 def test_what_does_not_go_together_is_named(params, named):

@@ -34,30 +34,40 @@ def prefill(
     return logits[:, -1]  # type: ignore[index]
 
 
+def _nothing() -> None:
+    """For whoever does not ask when a token is there."""
+
+
 def choose(logits: Any) -> tuple[Any, Any]:
     """The most likely token of each row, and how far its logit lies above the second's."""
     best = logits.topk(2, dim=-1)
     return best.indices[..., 0], (best.values[..., 0] - best.values[..., 1]).float()
 
 
-def greedy(model: Decoder, first: Any, cache: Cache, *, count: int) -> tuple[Any, Any]:
+def greedy(
+    model: Decoder, first: Any, cache: Cache, *, count: int, each: Callable[[], object] = _nothing
+) -> tuple[Any, Any]:
     """``count`` tokens after ``first`` [batch], each chosen from a pass over the one before; tokens and margins as
-    [batch, count]."""
+    [batch, count]. ``each`` is called after every pass."""
     tokens, margins = [], []
     for _ in range(count):
         first, margin = choose(model.forward(first[:, None], cache)[:, -1])
         tokens.append(first)
         margins.append(margin)
+        each()
     return torch.stack(tokens, dim=1), torch.stack(margins, dim=1)
 
 
-def recomputed(model: Decoder, known: Any, cache: Cache, *, count: int) -> tuple[Any, Any]:
+def recomputed(
+    model: Decoder, known: Any, cache: Cache, *, count: int, each: Callable[[], object] = _nothing
+) -> tuple[Any, Any]:
     """``count`` tokens after ``known`` [batch, tokens] with a cache that keeps nothing: every pass takes all tokens."""
     tokens, margins = known, []
     for _ in range(count):
         chosen, margin = choose(model.forward(tokens, cache)[:, -1])
         tokens = torch.cat((tokens, chosen[:, None]), dim=1)
         margins.append(margin)
+        each()
     return tokens[:, known.shape[1] :], torch.stack(margins, dim=1)
 
 
@@ -81,7 +91,7 @@ class Stepper:
         self._run = replay_of(self._step)
         self._cache.truncate(0)
 
-    def tokens(self, first: Any, *, count: int) -> tuple[Any, Any]:
+    def tokens(self, first: Any, *, count: int, each: Callable[[], object] = _nothing) -> tuple[Any, Any]:
         """``count`` tokens after ``first`` [batch]; tokens and margins as [batch, count]."""
         self._token.copy_(first)
         tokens = torch.empty(len(first), count, dtype=torch.long, device=first.device)
@@ -89,4 +99,5 @@ class Stepper:
         for i in range(count):
             self._run()
             tokens[:, i], margins[:, i] = self._token, self._margin
+            each()
         return tokens, margins

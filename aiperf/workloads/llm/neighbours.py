@@ -5,7 +5,6 @@ What must not live here: the prefill, queues and arrivals (serving is a family o
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ import torch
 from aiperf.workloads.decoder.caches import Cache
 from aiperf.workloads.decoder.generate import choose, prefill
 from aiperf.workloads.decoder.model import Decoder
+from aiperf.workloads.llm.token_times import TokenTimes
 
 
 class Neighbours:
@@ -22,8 +22,8 @@ class Neighbours:
         self._model, self._cache, self._prompts = model, cache, prompts
         self.tokens = torch.zeros(len(prompts), rounds, dtype=torch.long, device=prompts.device)
         self.margins = torch.zeros(len(prompts), rounds, device=prompts.device)
-        self._rounds, self._done, self._ended = rounds, 0, 0.0
-        self._gaps: list[float] = []
+        self._rounds, self._done = rounds, 0
+        self.times = TokenTimes(prompts.device)
 
     def fill(self) -> None:
         """Prefill their context."""
@@ -32,7 +32,8 @@ class Neighbours:
     def restart(self) -> None:
         """A new iteration: back to the context, the last token has just been sent."""
         self._cache.truncate(self._prompts.shape[1])
-        self._newest, self._done, self._ended = self._first, 0, time.monotonic()
+        self._newest, self._done = self._first, 0
+        self.times.resume()
 
     def round(self) -> bool:
         """One token for each, on the host as if to be sent; False when all rounds are done."""
@@ -42,12 +43,6 @@ class Neighbours:
         self._newest, margins = choose(logits[:, -1])
         self.tokens[:, self._done], self.margins[:, self._done] = self._newest, margins
         self._newest.tolist()
-        now = time.monotonic()
-        self._gaps.append(now - self._ended)
-        self._done, self._ended = self._done + 1, now
+        self.times.another()
+        self._done += 1
         return True
-
-    def gaps(self) -> list[float]:
-        """Seconds from token to token since this was last asked, one value a round."""
-        found, self._gaps = self._gaps, []
-        return found

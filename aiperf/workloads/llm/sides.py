@@ -14,7 +14,9 @@ import torch
 
 from aiperf.workloads.decoder import caches, generate, speculation
 from aiperf.workloads.decoder.model import PRESETS, Decoder, Shape, draw
+from aiperf.workloads.llm.kept import KeptContext
 from aiperf.workloads.llm.neighbours import Neighbours
+from aiperf.workloads.llm.token_times import TokenTimes
 from aiperf.workloads.shared.seeded import own_seed, torch_dtype
 
 _CONTEXT = 64
@@ -55,6 +57,8 @@ class Group:
     cache: caches.Cache
     first: Any = None
     """The token after each prompt."""
+    kept: KeptContext | None = None
+    """Where its context is read back from, if it is."""
 
 
 @dataclass
@@ -96,6 +100,7 @@ class Generation:
             room = make_cache(asked, shape, batch=asked.decoding, tokens=_CONTEXT + asked.new_tokens)
             self.neighbours = Neighbours(self.model, room, self._beside, rounds=asked.new_tokens)
         self.held = self._outputs(shape)
+        self.times = TokenTimes(context.device)
         self._draw_texts(context.seed)
         with torch.inference_mode():
             self._prepare_ways()
@@ -170,20 +175,35 @@ class Generation:
         """Caches that hold the prompts, where the step does not fill them itself."""
         if self.neighbours is not None:
             self.neighbours.fill()
+        for number, group in enumerate(self.groups if self.asked.context_from != "prefill" else ()):
+            generate.prefill(self.model, self.prompts[group.rows, :-1], group.cache)
+            group.kept = self._kept(number, group)
         if self.asked.phase != "decode":
             return
         for group in self.groups:
             self._fill(group)
+        self.times.seconds()
         if self.asked.speculation != "none":
             self._context = [*self.prompts[0].tolist(), int(self.groups[0].first)]
         if self.asked.speculation == "draft":
             self._draft_proposes.restart(self.prompts)
+
+    def _kept(self, number: int, group: Group) -> KeptContext:
+        assert isinstance(group.cache, caches.Contiguous)
+        path = self.asked.context.scratch / f"context-{number}" if self.asked.context_from == "file" else None
+        return KeptContext(group.cache, path)
 
     def _fill(self, group: Group) -> Any:
         """Prefill a group; its neighbours decode a token after every piece, and what is left of theirs at the end."""
         beside = self.neighbours
         if beside is not None:
             beside.restart()
+        if group.kept is not None:
+            group.kept.fetch()
+            logits = self.model.forward(self.prompts[group.rows, -1:], group.cache)[:, -1]
+            group.first = generate.choose(logits)[0]
+            self.times.first()
+            return logits
         logits = generate.prefill(
             self.model,
             self.prompts[group.rows],
@@ -191,13 +211,15 @@ class Generation:
             chunk=self.asked.prefill_chunk,
             between=None if beside is None else beside.round,
         )
+        group.first = generate.choose(logits)[0]
+        self.times.first()
         while beside is not None and beside.round():
             pass
-        group.first = generate.choose(logits)[0]
         return logits
 
     def step(self) -> None:
         """One iteration: what ``phase`` says, for all groups."""
+        self.times.begin()
         with torch.inference_mode():
             for number, group in enumerate(self.groups):
                 if self.asked.phase != "decode":
@@ -215,22 +237,25 @@ class Generation:
     def _follow(self, group: Group) -> None:
         """Logits and choices at every position of the given text."""
         group.cache.truncate(self.asked.prompt_tokens)
+        self.times.resume()
         for i, column in enumerate(self.forced[group.rows].split(1, dim=1)):
             logits = self.model.forward(column, group.cache)[:, -1]
             self.held["logits"][group.rows, i] = logits.float()
             self.held["tokens"][group.rows, i] = logits.argmax(dim=-1)
+            self.times.another()
 
     def _decoded(self, number: int, group: Group) -> tuple[Any, Any]:
         """New tokens of a group and their margins."""
-        asked, count = self.asked, self.asked.new_tokens
+        asked, count, each = self.asked, self.asked.new_tokens, self.times.another
+        self.times.resume()
         if asked.kv == "none":
             known = torch.cat((self.prompts[group.rows], group.first[:, None]), dim=1)
-            return generate.recomputed(self.model, known, group.cache, count=count)
+            return generate.recomputed(self.model, known, group.cache, count=count, each=each)
         group.cache.truncate(asked.prompt_tokens)
         if asked.kv == "static":
-            return self._steppers[number].tokens(group.first, count=count)
+            return self._steppers[number].tokens(group.first, count=count, each=each)
         if asked.speculation == "none":
-            return generate.greedy(self.model, group.first, group.cache, count=count)
+            return generate.greedy(self.model, group.first, group.cache, count=count, each=each)
         propose: speculation.Propose = speculation.ngram
         if asked.speculation == "draft":
             self._draft_proposes.rewind(asked.prompt_tokens)
@@ -239,6 +264,12 @@ class Generation:
             self.model, self._context, group.cache, propose, count=count, ahead=asked.draft_tokens
         )
         return tokens, margins
+
+    def latencies(self) -> dict[str, list[float]]:
+        """Times to first tokens, which neighbours do not have, and from token to token, which are theirs if any are
+        there."""
+        found = self.times.seconds()
+        return found | {"inter_token": self.neighbours.times.seconds()["inter_token"]} if self.neighbours else found
 
     def counters(self) -> dict[str, float]:
         """Memory of the caches, and what became of proposals in the last step."""

@@ -31,6 +31,7 @@ def generate(
     page_tokens: int = 16,
     prefill_chunk: int = 0,
     decoding: int = 0,
+    context_from: Literal["prefill", "host", "file"] = "prefill",
     speculation: Literal["none", "ngram", "draft"] = "none",
     draft_tokens: int = 4,
     draft_layers: int = 1,
@@ -44,8 +45,13 @@ def generate(
     the whole block under a mask, ``paged`` finds pages of ``page_tokens`` by a block table and gathers them. With
     ``kv_bits`` 8 or 4 a contiguous cache holds codes by groups of 32. ``feed: forced`` follows a given text and gives
     the logits at each of its positions. ``prefill_chunk`` cuts prompts into pieces; ``decoding`` sequences with 64
-    tokens each decode one token after every piece and what is left of ``new_tokens`` after the last: the times from
-    token to token are the latencies.
+    tokens each decode one token after every piece and what is left of ``new_tokens`` after the last.
+
+    ``context_from``: in a prefill, all but the last token's keys and values are read back from host memory or a file
+    that set-up wrote, instead of computed.
+
+    Latencies: ``ttft`` from the start of an iteration, ``inter_token`` from pass to pass (of ``decoding`` sequences
+    where there are any; not of speculation, whose tokens come several at once).
 
     ``speculation`` proposes up to ``draft_tokens`` from repeats of the text, or by the first ``draft_layers`` layers as
     a draft. Random weights agree with no draft: ``acceptance`` scales what the other layers add, on every side that
@@ -69,8 +75,8 @@ def _workload(asked: SimpleNamespace, side: Generation) -> Workload:
         inputs=side.texts,
         redraw=side.redraw,
         counters=side.counters,
-        latencies=None if side.neighbours is None else side.neighbours.gaps,
-        latency_source="" if side.neighbours is None else "monotonic clock from token to token, on the host",
+        latencies=side.latencies,
+        latency_source="the device's events, on a CPU its clock, when tokens are chosen",
         checks={"same_tokens": same_tokens, "disagreement": disagreement},
         facts={
             "weight_bytes": (shape.layers * shape.layer_parameters + shape.head_parameters) * element,
@@ -101,6 +107,16 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError("feed forced needs phase decode and kv contiguous or paged")
     if asked.decoding and (asked.phase != "prefill" or asked.sequences > 1 or asked.kv == "static"):
         raise ValueError("decoding needs phase prefill, one sequence and no static kv")
+    if asked.context_from != "prefill" and (
+        asked.phase != "prefill"
+        or asked.kv != "contiguous"
+        or asked.kv_bits
+        or asked.decoding
+        or asked.prompt_tokens < 2
+    ):
+        raise ValueError(
+            "context_from needs phase prefill, kv contiguous as computed, 2 or more prompt_tokens, no decoding"
+        )
     if asked.prefill_chunk and asked.kv == "none":
         raise ValueError("prefill_chunk needs a cache")
     if asked.graph != "none" and asked.kv != "static":
@@ -120,6 +136,8 @@ def _work(asked: SimpleNamespace) -> Work:
     if asked.phase != "decode":
         tokens, rows, pairs = prompt, 1, prompt * (prompt + 1) // 2
         passes = -(-prompt // (asked.prefill_chunk or prompt))
+        if asked.context_from != "prefill":
+            tokens, pairs, passes, read = 1, prompt, 1, prompt
     if asked.phase != "prefill":
         tokens, rows = tokens + new, rows + new
         passes += -(-new // (asked.draft_tokens + 1)) if asked.speculation != "none" else new

@@ -1,0 +1,41 @@
+"""A context's keys and values, kept in host memory or in a file, and read back into their cache.
+
+What must not live here: computing them, what to evict.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from aiperf.workloads.decoder.caches import Contiguous
+
+
+class KeptContext:
+    """A copy of all that ``cache`` holds; in ``path``, or where there is none in host memory, pinned for a GPU."""
+
+    def __init__(self, cache: Contiguous, path: Path | None) -> None:
+        self._cache, self._path, self._length = cache, path, cache.length
+        on_gpu = cache.kv.is_cuda
+        direct = path is not None and not on_gpu
+        self._host = cache.kv if direct else torch.empty_like(cache.kv, device="cpu", pin_memory=on_gpu)
+        if not direct:
+            self._host.copy_(cache.kv)
+        self._bytes = self._host.view(torch.uint8).numpy().reshape(-1)
+        if path is not None:
+            path.write_bytes(self._bytes)
+
+    def fetch(self) -> None:
+        """Fill the cache with it. Raises OSError for a file that is shorter than what was written."""
+        if self._path is not None:
+            with self._path.open("rb", buffering=0) as file:
+                view, done = memoryview(self._bytes), 0
+                while done < len(view):
+                    read = file.readinto(view[done:])
+                    if not read:
+                        raise OSError(f"{self._path} has {done} of {len(view)} bytes")
+                    done += read
+        if self._host is not self._cache.kv:
+            self._cache.kv.copy_(self._host, non_blocking=True)
+        self._cache.truncate(self._length)
