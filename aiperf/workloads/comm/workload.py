@@ -27,7 +27,7 @@ class _Groups:
         self._ever = self.made = 0
         self._store: Any = None
         if setup == "each_call":
-            self._store = dist.TCPStore("127.0.0.1", context.store_port, context.world_size, is_master=False)
+            self._store = dist.TCPStore(context.store_host, context.store_port, context.world_size, is_master=False)
             return
         context.process_group(backend)
         if groups == "cached":
