@@ -38,6 +38,7 @@ from aiperf.cli.options import (
     with_format,
 )
 from aiperf.cli.program_metrics import with_metrics
+from aiperf.cli.slurm import with_slurm
 from aiperf.errors import UserError, invalid_value
 from aiperf.host.read import read_host
 from aiperf.host.relevance import HostCheck
@@ -69,6 +70,7 @@ _Budget = Annotated[str, typer.Option("--budget", help="Time to spend, e.g. 60s;
 @with_format()
 @with_ci_files
 @with_metrics
+@with_slurm
 def ab(
     form: OutputFormat,
     before: _Before,

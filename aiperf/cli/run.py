@@ -49,6 +49,7 @@ from aiperf.cli.options import (
     with_format,
 )
 from aiperf.cli.output import print_plan
+from aiperf.cli.slurm import with_slurm
 from aiperf.errors import Exit
 from aiperf.host.facts import HostFacts
 from aiperf.host.read import read_host
@@ -83,6 +84,7 @@ _Profilers = Annotated[
 
 @with_format()
 @with_ci_files
+@with_slurm
 def run(
     form: OutputFormat,
     selectors: _Selectors = [],  # noqa: B006

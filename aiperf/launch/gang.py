@@ -251,6 +251,15 @@ class Gang:
                 raise self._failed(rank, request.phase, "protocol", f"its reply cannot be right: {fault}")
         return replies
 
+    def ask(self, ranks: Sequence[int], request: WorkerRequest[R], *, limit: float) -> list[R]:
+        """``command`` for some ranks alone, in their order."""
+        everyone = self._ranks
+        self._ranks = [everyone[rank] for rank in sorted(ranks)]
+        try:
+            return self.command(request, limit=limit)
+        finally:
+            self._ranks = everyone
+
     def send(self, request: WorkerRequest[Any]) -> None:
         """Send a request to every rank without waiting. Raises LaunchFailed."""
         for rank in self._ranks:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aiperf.errors import UserError
+from aiperf.host.read import read_host
+from aiperf.launch.nodes.agent import serve
 from aiperf.launch.nodes.head import Nodes
+from aiperf.launch.nodes.links import Meeting, meeting_file
 from aiperf.launch.nodes.place import Place
 
 SCENARIO = """
@@ -87,3 +92,17 @@ def test_nodes_that_do_not_come_are_told_before_anything_runs(tmp_path):
     with pytest.raises(UserError, match=r"1 of 2 nodes came within 0\.1 s: n1"), Nodes(PLACE, tmp_path, wait_s=0.1):
         pass
     assert list((tmp_path / ".nodes").iterdir()) == []
+
+
+def test_a_node_that_does_not_see_the_shared_folder_says_so(tmp_path):
+    with pytest.raises(UserError, match=r"node n2 saw no sign of the head within 0\.1 s") as caught:
+        serve(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=0.1)
+    assert "every node sees" in caught.value.faults[0].hint
+
+
+def test_a_node_that_cannot_reach_the_head_names_it_and_where_it_tried(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    Meeting("n1", ("127.0.0.1",), port, "secret").write(meeting_file(tmp_path, "job"))
+    with pytest.raises(UserError, match=rf"node n2 cannot reach the head on n1 at 127\.0\.0\.1:{port}"):
+        serve(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=0.3)
