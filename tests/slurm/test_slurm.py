@@ -205,7 +205,7 @@ def test_a_survey_of_both_nodes_brings_its_table_home(cluster, tmp_path):
 @pytest.mark.parametrize("name", ["all-reduce-flat-vs-hierarchical", "ddp-buckets-over-two-nodes"])
 def test_a_shipped_scenario_of_two_nodes_is_measured_and_its_outputs_agree(cluster, tmp_path, name):
     argv = [sys.executable, "-m", "aiperf", "run", name, "--slurm", "-N", "2", "--results", str(tmp_path)]
-    argv += ["--precision", "quick", "--no-peaks", "--host-check", "off"]
+    argv += ["--precision", "quick", "--no-peaks", "--host-check", "off", "--budget", "20s"]
     done = subprocess.run(argv, env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=140)
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = [path.parent for path in tmp_path.glob("*/run.json") if not path.parent.is_symlink()]
