@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RESULTS ?= results
 
-.PHONY: install demo test test-library test-cheaters test-kernels test-gpu test-browser check bench docs clean
+.PHONY: install demo test test-library test-cheaters test-kernels test-gpu test-slurm test-browser check bench docs clean
 
 install: $(VENV)/.installed
 
@@ -37,6 +37,10 @@ test-cheaters: install
 test-kernels: install
 	@command -v nvcc >/dev/null || { echo "nvcc is not on PATH: install the CUDA toolkit." >&2; exit 2; }
 	AIPERF_EVERY_KERNEL=1 $(BIN)/python -m pytest tests/workloads/test_workloads_cuda_sources.py
+
+# A real Slurm of two nodes on this machine; needs slurm-wlm, munge and the superuser's rights, and takes minutes.
+test-slurm: install
+	$(BIN)/python -m pytest tests/slurm --timeout=150
 
 test-gpu: install
 	$(BIN)/python -m pytest tests/gpu

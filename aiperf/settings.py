@@ -78,6 +78,8 @@ class Settings:
     """auto, none, or a CPU list."""
     slice: Literal["auto", "off"] = "auto"
     results: Path = Path("results")
+    nodes: int = 1
+    """Nodes that the run may spread ranks over."""
     peaks: bool = True
     """Measure a peak that a case needs and this host has not measured yet."""
     nvtx: bool = False

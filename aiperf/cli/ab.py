@@ -42,6 +42,7 @@ from aiperf.cli.options import (
 )
 from aiperf.cli.program_metrics import with_metrics
 from aiperf.cli.resume import resume_lines, resumed_without
+from aiperf.cli.slurm import with_slurm
 from aiperf.errors import UserError, invalid_value
 from aiperf.host.read import read_host
 from aiperf.host.relevance import HostCheck
@@ -99,6 +100,7 @@ _SameOutput = Annotated[bool, typer.Option("--same-output", help="Require that a
 @with_format()
 @with_ci_files
 @with_metrics
+@with_slurm
 @resumed_without("commands")
 def ab(
     form: OutputFormat,

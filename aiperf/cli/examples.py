@@ -57,6 +57,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "import": (("import pyperf.json", "another tool's results as a stored run"),),
     "doctor": (("doctor", "what biases benchmarks here"), ("doctor --all", "with what is in order")),
     "peaks": (("peaks", "measure, and compare with the datasheet"),),
+    "survey": (
+        ("survey --slurm -N 8", "eight nodes of a Slurm cluster"),
+        ("survey --groups 4 --slow 2=0.2", "try it here, one of four slowed on purpose"),
+    ),
     "calibrate": (("calibrate random-vs-sequential-read", "this host's noise floor, with A/A runs"),),
 }
 """Command -> (what to type after ``aiperf``, what it does)."""

@@ -54,6 +54,7 @@ COMMANDS = {
     "import": _Entry("import_", "import_", "Import results of other benchmark tools."),
     "doctor": _Entry("doctor", "doctor", "Check this host for settings that bias benchmarks, with advice."),
     "peaks": _Entry("peaks", "peaks", "Measure the peaks of this host."),
+    "survey": _Entry("survey", "survey", "Find the slow node or link of a fleet."),
     "calibrate": _Entry("calibrate", "calibrate", "Estimate this host's noise floor with A/A runs."),
 }
 

@@ -22,6 +22,7 @@ from aiperf.cli.ci import (
     with_ci_files,
 )
 from aiperf.cli.host_check import HostCheckOption
+from aiperf.cli.nodes import LauncherOption, joined
 from aiperf.cli.options import (
     DEFAULT_RESULTS,
     BudgetOption,
@@ -49,10 +50,12 @@ from aiperf.cli.options import (
 )
 from aiperf.cli.output import print_plan
 from aiperf.cli.resume import resume_lines, resumed_without
+from aiperf.cli.slurm import with_slurm
 from aiperf.errors import Exit
 from aiperf.host.facts import HostFacts
 from aiperf.host.read import read_host
 from aiperf.host.relevance import HostCheck
+from aiperf.launch.nodes.head import Nodes
 from aiperf.plan.costs import load_prices
 from aiperf.plan.plan import Plan
 from aiperf.plan.suites import Suite, load_suite, plan_selected
@@ -60,7 +63,7 @@ from aiperf.profilers.registry import NAMES, chosen, passed_over, statuses
 from aiperf.recipes.checkouts import check_refs
 from aiperf.recipes.profile import profile_measured
 from aiperf.recipes.profile_case import ProfileRequest
-from aiperf.recipes.run import RunOutcome, run_plan
+from aiperf.recipes.run import Opening, RunOutcome, run_plan
 from aiperf.records import Invocation
 from aiperf.records.profiled import Profile
 from aiperf.report.layout.formats import OutputFormat
@@ -82,6 +85,7 @@ _Profilers = Annotated[
 
 @with_format()
 @with_ci_files
+@with_slurm
 @resumed_without("selectors", "suite")
 def run(
     form: OutputFormat,
@@ -105,10 +109,11 @@ def run(
     every_metric: EveryMetricOption = False,
     columns: ColumnsOption = "",
     cost: CostOption = "",
+    launcher: LauncherOption = "",
     ci_files: CiPaths = MappingProxyType({}),
 ) -> None:
     """Run scenarios by name, tag, path or glob and print the comparison table."""
-    with with_ci_errors("aiperf run", ci_files):
+    with with_ci_errors("aiperf run", ci_files), joined(launcher, results) as cluster:
         if dry_run:
             _refuse_in_a_dry_run(ci_files, resume=resume, columns=columns)
         wanted = chosen_columns(columns, cost=cost)
@@ -119,14 +124,15 @@ def run(
             precision=precision, results=results, budget=budget, seed=seed, pin=pin, peaks=peaks, timeout=timeout
         )
         energy_seconds = ENERGY_SECONDS if "energy" in wanted else 0.0
-        settings = replace(settings, energy_seconds=energy_seconds, strict=bool(strict))
+        nodes = len(cluster) if cluster else 1
+        settings = replace(settings, energy_seconds=energy_seconds, strict=bool(strict), nodes=nodes)
         asked = _asked(selectors, chosen_suite, settings, only=only, shard=shard, profilers=profilers, resume=resume)
         began = time.monotonic()
         if dry_run:
             check_refs(asked.plan.cases)
             print_plan(asked.plan, settings, form)
             return
-        outcome = asked.run(host_check=host_check, progress=choose_progress(quiet=quiet))
+        outcome = asked.run(host_check=host_check, progress=choose_progress(quiet=quiet), cluster=cluster)
     profiles, outcome = asked.profiled(outcome, quiet=quiet)
     troubles = trouble_lines(profiles)
     if form is not OutputFormat.table:
@@ -163,7 +169,7 @@ class _Asked:
     earlier: StoredRun | None
     """The run to go on in."""
 
-    def run(self, *, host_check: HostCheck, progress: Progress) -> RunOutcome:
+    def run(self, *, host_check: HostCheck, progress: Progress, cluster: Nodes | None) -> RunOutcome:
         return run_plan(
             self.plan,
             host=self.host,
@@ -171,7 +177,7 @@ class _Asked:
             progress=progress,
             invocation=Invocation("run", tuple(sys.argv)),
             host_check=host_check,
-            earlier=self.earlier,
+            opening=Opening(self.earlier, cluster),
         )
 
     def profiled(self, outcome: RunOutcome, *, quiet: bool) -> tuple[Sequence[Profile], RunOutcome]:

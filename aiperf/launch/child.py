@@ -245,6 +245,10 @@ class Child:
         """Every process of its group and session, those that carry its mark, and their descendants; itself too."""
         return family((self.pid,), markers=self._markers) if self.ended is None else set()
 
+    def queued_s(self) -> float:
+        """Seconds for which its main thread has waited for a CPU so far; 0 where the kernel does not say."""
+        return queued_s(self.pid)
+
     def signal_group(self, number: int) -> None:
         """Send a signal to the whole group; nothing happens when it has ended."""
         if self.ended is None:

@@ -18,7 +18,11 @@ OWN = "AIPERF_"
 """How the names of aiperf's own variables begin."""
 _PROGRAM_PAD = "_PAD"
 _PAD_BYTES = 4096
-_LOOPBACK = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+STORE_VARIABLE = "AIPERF_STORE_HOST"
+"""The address at which the ranks of a gang meet."""
+SCRATCH_VARIABLE = "AIPERF_NODE_SCRATCH"
+"""Where a rank of a gang over several nodes keeps what is its own: a folder of its node, and not the shared one."""
 _LOGS = {"CUFILE_LOGFILE_PATH": "cufile.log"}
 """Libraries' logs that would otherwise come to lie in the current folder, beside the user's files."""
 
@@ -36,7 +40,7 @@ def side_environment(
     """
     env = {**os.environ, **side_env}
     if gang:
-        for name in _LOOPBACK:
+        for name in INTERFACE_VARIABLES:
             env.setdefault(name, "lo")
     if logs is not None:
         for name, file in _LOGS.items():

@@ -13,19 +13,20 @@ import selectors
 import signal
 import socket
 import sys
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from aiperf.errors import AiperfError
 from aiperf.launch import orphans
-from aiperf.launch.child import Child, StartError, queued_s
-from aiperf.launch.environment import import_path
+from aiperf.launch.child import Child, StartError
+from aiperf.launch.environment import INTERFACE_VARIABLES, STORE_VARIABLE, import_path
 from aiperf.launch.guardian import Guardian
+from aiperf.launch.nodes.head import Nodes, RemoteChild
+from aiperf.launch.rank import LONGEST_LINE, Rank, fill, is_settled, threads_of, write_all
 from aiperf.launch.watchdog import family
 from aiperf.protocol.messages import (
     CloseRequest,
@@ -40,7 +41,6 @@ from aiperf.protocol.messages import (
 from aiperf.protocol.wire import ProtocolError, decode, encode
 from aiperf.records import Failure, FailureKind
 
-_LONGEST_LINE = 64 << 20
 _PEER_GRACE_S = 0.3
 """How long a rank that is about to die gets, when another one complains first."""
 
@@ -75,18 +75,15 @@ class GangPlan:
     folder of this package, which may hold an installed copy of the code under test. None: the parent's."""
     program: tuple[str, ...] = ("-m", "aiperf.worker")
     """What the interpreter runs."""
+    nodes: int = 1
+    """Over which the ranks are spread, as many on each, the first ones here."""
+    cluster: Nodes | None = None
+    """The nodes of the job; only of use to ranks on several."""
 
-
-@dataclass
-class _Rank:
-    index: int
-    child: Child
-    reader: int
-    writer: int
-    owed: deque[str] = field(default_factory=lambda: deque([""]))
-    """Tags of the replies still to come: of ``ReadyReply``, which has none, and of each request. A reply with another
-    one was not made by the worker for that request."""
-    buffer: bytearray = field(default_factory=bytearray)
+    @property
+    def local_ranks(self) -> int:
+        """Ranks on each node."""
+        return self.ranks // self.nodes
 
 
 class Gang:
@@ -97,7 +94,7 @@ class Gang:
         self.busy_s = 0.0
         """Time inside requests, the slowest rank's."""
         self._guardian = guardian
-        self._ranks: list[_Rank] = []
+        self._ranks: list[Rank] = []
         self._strayed: dict[int, int] = {}
         """Processes of the ranks outside of their groups -> a descriptor of each, which no later process inherits."""
 
@@ -113,6 +110,12 @@ class Gang:
         return tuple(rank.child.pid for rank in self._ranks)
 
     @property
+    def node_names(self) -> tuple[str, ...]:
+        """The nodes that its ranks are spread over; empty for ranks on this host alone."""
+        cluster = self.plan.cluster
+        return cluster.names[: self.plan.nodes] if self.plan.nodes > 1 and cluster else ()
+
+    @property
     def alive(self) -> bool:
         """Whether every rank still runs."""
         return all(rank.child.poll() is None for rank in self._ranks)
@@ -120,7 +123,7 @@ class Gang:
     @property
     def settled(self) -> bool:
         """Whether every rank has answered all that it was sent, or never will; does not wait, reads a little."""
-        return all(_is_settled(rank) for rank in self._ranks)
+        return all(is_settled(rank) for rank in self._ranks)
 
     def find_strayed(self) -> None:
         """Look for processes of the ranks that have left their groups: from now on they are stopped with them."""
@@ -141,7 +144,7 @@ class Gang:
     def queued_s(self) -> float:
         """Seconds for which a rank has waited for a CPU so far, of the rank that waited most; 0 where the kernel does
         not say."""
-        return max((queued_s(rank.child.pid) for rank in self._ranks), default=0.0)
+        return max((rank.child.queued_s() for rank in self._ranks), default=0.0)
 
     def _signal(self, number: int) -> None:
         for rank in self._ranks:
@@ -154,17 +157,54 @@ class Gang:
         """Start every rank. Raises LaunchFailed."""
         listener: socket.socket | None = None
         port = 0
+        if self.plan.nodes > 1 and (self.plan.cluster is None or len(self.plan.cluster) < self.plan.nodes):
+            raise self._refused(f"{self.plan.nodes} nodes are not at hand")
         if self.plan.ranks > 1:
-            listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+            listener = socket.create_server((self._store, 0), backlog=128)
             port = listener.getsockname()[1]
         try:
             for rank in range(self.plan.ranks):
-                self._start_rank(rank, port, listener if rank == 0 else None)
+                node = rank // self.plan.local_ranks
+                if node:
+                    self._start_there(rank, port, node)
+                else:
+                    self._start_rank(rank, port, listener if rank == 0 else None)
         except StartError as error:
-            raise LaunchFailed(Failure(self.plan.name, "start", "error", str(error))) from error
+            raise self._refused(str(error)) from error
         finally:
             if listener is not None:
                 listener.close()
+
+    def _refused(self, why: str) -> LaunchFailed:
+        return LaunchFailed(Failure(self.plan.name, "start", "error", why))
+
+    @property
+    def _store(self) -> str:
+        """The address at which the ranks meet."""
+        return self.plan.cluster.address if self.plan.nodes > 1 and self.plan.cluster else "127.0.0.1"
+
+    def _env(self, rank: int) -> dict[str, str]:
+        local = rank % self.plan.local_ranks
+        env = {"RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": str(self.plan.ranks)}
+        return {**self.plan.env, **env, STORE_VARIABLE: self._store}
+
+    def _log(self, rank: int) -> Path:
+        return self.plan.folder / f"{self.plan.name}-{rank}.log"
+
+    def _start_there(self, rank: int, port: int, node: int) -> None:
+        assert self.plan.cluster is not None
+        numbers = (rank, self.plan.ranks, port, -1)
+        child, connection = self.plan.cluster.start(
+            node,
+            program=(*self.plan.program, "{read}", "{write}", *map(str, numbers)),
+            env=self._env(rank),
+            python=self.plan.python,
+            cwd=self.plan.cwd,
+            log=self._log(rank),
+            share=(rank % self.plan.local_ranks, self.plan.local_ranks),
+        )
+        os.set_blocking(connection, False)
+        self._ranks.append(Rank(rank, child, connection, os.dup(connection)))
 
     def _start_rank(self, rank: int, port: int, listener: socket.socket | None) -> None:
         commands_read, commands_write = os.pipe()
@@ -172,7 +212,9 @@ class Gang:
         listen_fd = listener.fileno() if listener is not None else -1
         numbers = (commands_read, replies_write, rank, self.plan.ranks, port, listen_fd)
         argv = [self.plan.python or sys.executable, *self.plan.program, *(str(n) for n in numbers)]
-        env = {**self.plan.env, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.plan.ranks)}
+        env = self._env(rank)
+        if self.plan.nodes > 1 and self.plan.cluster:
+            env = {**dict.fromkeys(INTERFACE_VARIABLES, self.plan.cluster.interface), **env}
         env["PYTHONPATH"] = import_path(env.get("PYTHONPATH", ""), checkout=self.plan.cwd is not None)
         passed = [commands_read, replies_write, *([listen_fd] if listener is not None else [])]
         try:
@@ -182,7 +224,7 @@ class Gang:
                 cwd=self.plan.cwd,
                 cpus=self.plan.cpus[rank],
                 pass_fds=passed,
-                stderr_path=self.plan.folder / f"{self.plan.name}-{rank}.log",
+                stderr_path=self._log(rank),
                 guardian=self._guardian,
             )
             orphans.adopting(child.pid)
@@ -194,7 +236,7 @@ class Gang:
             os.close(commands_read)
             os.close(replies_write)
         os.set_blocking(replies_read, False)
-        self._ranks.append(_Rank(rank, child, replies_read, commands_write))
+        self._ranks.append(Rank(rank, child, replies_read, commands_write))
 
     def await_start(self, *, limit: float) -> None:
         """Wait until every rank takes requests. Raises LaunchFailed."""
@@ -209,14 +251,23 @@ class Gang:
                 raise self._failed(rank, request.phase, "protocol", f"its reply cannot be right: {fault}")
         return replies
 
+    def ask(self, ranks: Sequence[int], request: WorkerRequest[R], *, limit: float) -> list[R]:
+        """``command`` for some ranks alone, in their order."""
+        everyone = self._ranks
+        self._ranks = [everyone[rank] for rank in sorted(ranks)]
+        try:
+            return self.command(request, limit=limit)
+        finally:
+            self._ranks = everyone
+
     def send(self, request: WorkerRequest[Any]) -> None:
         """Send a request to every rank without waiting. Raises LaunchFailed."""
         for rank in self._ranks:
             rank.owed.append(secrets.token_hex(8))
             line = encode(request, tag=rank.owed[-1]).encode()
             try:
-                _write_all(rank.writer, line)
-            except BrokenPipeError:
+                write_all(rank.writer, line)
+            except (BrokenPipeError, ConnectionResetError):
                 raise self._died(rank, request.phase) from None
 
     def collect(self, request: type[WorkerRequest[R]], *, limit: float) -> list[R]:
@@ -242,7 +293,7 @@ class Gang:
                     raise self._failed(silent, phase, "hang", f"no answer within {limit:g} s")
                 for key, _ in ready:
                     rank = key.data
-                    if _fill(rank) == 0:
+                    if fill(rank) == 0:
                         raise self._died(rank, phase)
                     if (reply := self._next_reply(rank, kind, phase)) is not None:
                         replies[rank.index] = reply
@@ -251,11 +302,11 @@ class Gang:
         self.busy_s += max((reply.busy_s for reply in found), default=0.0)
         return found
 
-    def _next_reply(self, rank: _Rank, kind: type[R], phase: str) -> R | None:
+    def _next_reply(self, rank: Rank, kind: type[R], phase: str) -> R | None:
         """The next reply that has come whole; None while there is none. Raises what it reports."""
         if b"\n" not in rank.buffer:
-            if len(rank.buffer) > _LONGEST_LINE:
-                raise self._garbage(rank, phase, f"more than {_LONGEST_LINE} bytes without an end of line")
+            if len(rank.buffer) > LONGEST_LINE:
+                raise self._garbage(rank, phase, f"more than {LONGEST_LINE} bytes without an end of line")
             return None
         line, _, rest = bytes(rank.buffer).partition(b"\n")
         try:
@@ -274,20 +325,22 @@ class Gang:
         del rank.buffer[: len(line) + 1]
         return reply
 
-    def _blame_the_dead(self, complaining: _Rank, phase: str) -> None:
+    def _blame_the_dead(self, complaining: Rank, phase: str) -> None:
         """Raise for another rank that is dead: a collective that lost its peer complains within the same moment."""
         deadline = monotonic() + _PEER_GRACE_S
         for rank in self._ranks:
             if rank is not complaining and rank.child.wait(max(0.0, deadline - monotonic())) is not None:
                 raise self._died(rank, phase)
 
-    def _failed(self, rank: _Rank, phase: str, kind: FailureKind, message: str) -> LaunchFailed:
-        who = f"rank {rank.index}: " if len(self._ranks) > 1 else ""
+    def _failed(self, rank: Rank, phase: str, kind: FailureKind, message: str) -> LaunchFailed:
+        names = self.node_names
+        place = f" on {names[rank.index // self.plan.local_ranks]}" if names else ""
+        who = f"rank {rank.index}{place}: " if len(self._ranks) > 1 else ""
         tail, status = rank.child.stderr_tail(), rank.child.exit_status
         number = rank.index if len(self._ranks) > 1 else None
         return LaunchFailed(Failure(self.plan.name, phase, kind, who + message, tail, number, status))
 
-    def _died(self, rank: _Rank, phase: str) -> LaunchFailed:
+    def _died(self, rank: Rank, phase: str) -> LaunchFailed:
         if rank.child.wait(1.0) is None:
             return self._failed(rank, phase, "protocol", "closed its pipe to aiperf without ending")
         kind, message = rank.child.classify()
@@ -295,7 +348,7 @@ class Gang:
             kind, message = "crash", f"ended by itself with {message}"
         return self._failed(rank, phase, "dead_rank" if len(self._ranks) > 1 else kind, message)
 
-    def _garbage(self, rank: _Rank, phase: str, why: str) -> LaunchFailed:
+    def _garbage(self, rank: Rank, phase: str, why: str) -> LaunchFailed:
         shown = bytes(rank.buffer[:80]).decode("utf-8", "replace")
         return self._failed(rank, phase, "protocol", f"its pipe to aiperf held no valid reply ({why}): {shown!r}")
 
@@ -305,10 +358,10 @@ class Gang:
         What the side bound to some of these CPUs itself stays so.
         """
         for rank, wanted in zip(self._ranks, cpus, strict=True):
-            if wanted is None:
+            if wanted is None or isinstance(rank.child, RemoteChild):
                 continue
             for pid in family((rank.child.pid,)):
-                for thread in _threads(pid):
+                for thread in threads_of(pid):
                     with suppress(ProcessLookupError):
                         if not os.sched_getaffinity(thread) <= set(wanted):
                             os.sched_setaffinity(thread, wanted)
@@ -343,31 +396,3 @@ class Gang:
                 every.callback(os.close, rank.reader)
                 every.callback(os.close, rank.writer)
                 every.callback(rank.child.kill_group)
-
-
-def _fill(rank: _Rank) -> int | None:
-    """Read what has come, at most a little; bytes read, 0 at the end of the pipe, None when nothing has come."""
-    try:
-        chunk = os.read(rank.reader, 1 << 20)
-    except BlockingIOError:
-        return None
-    rank.buffer += chunk
-    return len(chunk)
-
-
-def _is_settled(rank: _Rank) -> bool:
-    if rank.buffer.count(b"\n") < len(rank.owed) and _fill(rank) == 0:
-        return True
-    return rank.buffer.count(b"\n") >= len(rank.owed) or len(rank.buffer) > _LONGEST_LINE
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data) :]
-
-
-def _threads(pid: int) -> list[int]:
-    try:
-        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
-    except FileNotFoundError:
-        return []

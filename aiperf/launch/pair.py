@@ -21,8 +21,19 @@ from aiperf.launch.evidence import Evidence
 from aiperf.launch.gang import Gang
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.judge import JudgeProcess
+from aiperf.launch.nodes.head import Nodes
 from aiperf.launch.phase_seconds import Spent
-from aiperf.launch.rank_replies import far_memory, gang_coverage, gang_phases, gang_usage, overflow, strays, sum_known
+from aiperf.launch.rank_replies import (
+    far_memory,
+    gang_coverage,
+    gang_phases,
+    gang_usage,
+    node_skew,
+    overflow,
+    slowest_rank,
+    strays,
+    sum_known,
+)
 from aiperf.launch.rounds import Played, fresh_seeds, plan_audits, play_rounds, witness
 from aiperf.launch.setup import pattern_of, setup_request
 from aiperf.launch.sides import Started, rank_cpus, start_cpus
@@ -66,6 +77,8 @@ class Where:
     """Given the processes of a pair that is done, which have closed and may take a moment to be gone."""
     judge: JudgeProcess | None = None
     """Compares outputs; None has the pair start one of its own."""
+    cluster: Nodes | None = None
+    """The nodes of the job, for sides whose ranks are spread over several."""
 
 
 @dataclass
@@ -189,14 +202,15 @@ class _Session:
                 hosts[name].send(self._setup(self._sides[name]))
             launched.setups[name] = hosts[name].collect(SetUpRequest, limit=limit)
         for gang in _unique(hosts.values()):
-            gang.pin(rank_cpus(self._where.cpus, gang.plan.ranks))
+            gang.pin(rank_cpus(self._where.cpus, gang.plan.ranks, gang.plan.nodes))
             gang.busy_s = 0.0
 
     def _hosts(self, names: tuple[str, ...]) -> dict[str, Gang]:
         """The processes of the sides: those that were started ahead, brought to their places, else new ones."""
-        cpus, everywhere = self._where.cpus, self._where.all_cpus
+        cpus, everywhere, cluster = self._where.cpus, self._where.all_cpus, self._where.cluster
         if not self._started.gangs:
-            self._started.start(names, cpus=cpus, everywhere=everywhere, guardian=self._where.guardian)
+            guardian = self._where.guardian
+            self._started.start(names, cpus=cpus, everywhere=everywhere, guardian=guardian, cluster=cluster)
             return self._started.gangs
         for place, gang in enumerate(self._started.unique()):
             gang.pin(start_cpus(cpus, everywhere, ranks=gang.plan.ranks, place=place))
@@ -275,7 +289,7 @@ class _Session:
             detail = f"{name}: {fault}"
             self._checks.append(CheckResult(False, "the load", detail, kind="load", sides=(name,), code=code))
         facts = [reply.facts for reply in replies]
-        bound = rank_cpus(self._where.cpus, gang.plan.ranks)
+        bound = rank_cpus(self._where.cpus, gang.plan.ranks, gang.plan.nodes)
         self._incidents += [*strays(name, facts, bound), *far_memory(name, facts, bound, proc.numa_nodes())]
         self._runs[name] = SideRun(
             side=name,
@@ -288,6 +302,8 @@ class _Session:
             peak_bytes=sum_known([reply.peak_bytes for reply in replies]),
             peak_gpu_bytes=sum_known([reply.peak_gpu_bytes for reply in replies]),
             skew=median(played.skews[name]) if played.skews[name] else None,
+            slowest_rank=slowest_rank(played.rank_times.get(name, ())),
+            node_skew=node_skew(played.rank_times.get(name, ()), gang.node_names),
             witness=witness(played.turns.get(name, ())),
             fresh_s=played.fresh[name].fresh if name in played.fresh else (),
             again_s=played.fresh[name].again if name in played.fresh else (),

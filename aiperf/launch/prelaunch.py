@@ -164,5 +164,5 @@ def _processes(plan: PairPlan) -> int:
 
 def _can_start(plan: PairPlan, count: int, spare: Sequence[int]) -> bool:
     """Whether each process has a CPU. Programs start when they are timed, who wants the machine to itself alone."""
-    alone = plan.case.is_command or plan.case.measure.exclusive
+    alone = plan.case.is_command or plan.case.measure.exclusive or plan.case.nodes > 1
     return not alone and max(count, _processes(plan)) <= len(spare)

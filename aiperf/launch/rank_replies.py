@@ -5,8 +5,10 @@ What must not live here: asking for them (gang.py), and what a pair does with th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 from aiperf.host.placement import format_cpus
@@ -76,6 +78,24 @@ def overflow(base: Sequence[WideReply], other: Sequence[WideReply]) -> str:
             if want and want.dtype == output.dtype and want.worst == "finite" != output.worst:
                 return name
     return ""
+
+
+def slowest_rank(times: Sequence[Sequence[float]]) -> int | None:
+    """The rank that was the slowest of most samples, the first of several; None for a single rank."""
+    slowest = Counter(each.index(max(each)) for each in times)
+    return min(slowest, key=lambda rank: (-slowest[rank], rank)) if slowest else None
+
+
+def node_skew(times: Sequence[Sequence[float]], names: Sequence[str]) -> dict[str, float]:
+    """By node the median over samples of its slowest rank / the median of all ranks; empty without several nodes.
+
+    ``times``: seconds by rank, sample by sample; the ranks of each node follow each other, as many on each.
+    """
+    if len(names) < 2 or not times:
+        return {}
+    local = len(times[0]) // len(names)
+    slowest = {name: slice(node * local, (node + 1) * local) for node, name in enumerate(names)}
+    return {name: median(max(e[own]) / max(median(e), 1e-12) for e in times) for name, own in slowest.items()}
 
 
 def sum_known(values: Sequence[int | None]) -> int | None:

@@ -54,6 +54,8 @@ class Played:
     """Side -> slowest rank / median rank, sample by sample; empty for a single rank."""
     turns: dict[str, list[WitnessedTurn]] = field(default_factory=dict, compare=False)
     """Side -> its turns as this process saw them."""
+    rank_times: dict[str, list[tuple[float, ...]]] = field(default_factory=dict, compare=False)
+    """Side -> seconds of each rank, sample by sample; empty for a single rank."""
     fresh: dict[str, FreshReply] = field(default_factory=dict, compare=False)
     """Side -> single iterations on new and on known inputs; of a gang, of the slowest rank."""
     wide: dict[str, list[WideReply]] = field(default_factory=dict, compare=False)
@@ -240,7 +242,9 @@ def _turn(
     ]
     if latencies:
         played.samples[-1] = replace(played.samples[-1], latencies=tuple(latencies))
-    played.skews[side] += _skews(replies)
+    times = _rank_times(replies)
+    played.rank_times.setdefault(side, []).extend(times)
+    played.skews[side] += [max(each) / max(median(each), 1e-12) for each in times]
     own = played.values.setdefault(side, {})
     for name, value in replies[0].values.items():
         own[name] = (*own.get(name, ()), value)
@@ -282,9 +286,8 @@ def _slowest(replies: Sequence[TurnReply | AuditReply]) -> Iterator[tuple[float,
         yield max(walls), max(timed) if len(timed) == len(devices) else None
 
 
-def _skews(replies: Sequence[TurnReply]) -> list[float]:
+def _rank_times(replies: Sequence[TurnReply]) -> list[tuple[float, ...]]:
     if len(replies) < 2:
         return []
     on_device = any(seconds is not None for seconds in replies[0].device)
-    times = zip(*(r.device if on_device else r.wall for r in replies), strict=True)
-    return [max(each) / max(median(each), 1e-12) for each in times]
+    return list(zip(*(r.device if on_device else r.wall for r in replies), strict=True))

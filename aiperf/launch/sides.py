@@ -14,9 +14,10 @@ from pathlib import Path
 
 from aiperf.host import proc
 from aiperf.host.placement import on_same_nodes
-from aiperf.launch.environment import side_environment
+from aiperf.launch.environment import SCRATCH_VARIABLE, side_environment
 from aiperf.launch.gang import Gang, GangPlan
 from aiperf.launch.guardian import Guardian
+from aiperf.launch.nodes.head import Nodes
 from aiperf.launch.setup import call_of, device_of
 from aiperf.plan.order import PairPlan
 from aiperf.protocol.messages import LoadRequest
@@ -49,6 +50,7 @@ class Started:
         guardian: Guardian,
         open_gpu: bool = False,
         apart: bool = False,
+        cluster: Nodes | None = None,
     ) -> None:
         """Start the sides ``names``, which are to live together, and have them import what they need.
 
@@ -64,14 +66,20 @@ class Started:
                 continue
             side = sides[name]
             own = cpus if cpus is None or not apart else (*everywhere[place:], *everywhere[:place])[: len(cpus)]
+            here = side.ranks > 1 and side.nodes == 1
+            env = side_environment(side.env, seed=self.plan.seed + place, gang=here, logs=self.folder)
+            if side.nodes > 1 and cluster is not None:
+                env[SCRATCH_VARIABLE] = str(cluster.scratch)
             plan = GangPlan(
                 name="both" if shared else name,
                 ranks=side.ranks,
-                env=side_environment(side.env, seed=self.plan.seed + place, gang=side.ranks > 1, logs=self.folder),
+                env=env,
                 python=side.python,
-                cpus=start_cpus(own, everywhere, ranks=side.ranks, place=place),
+                cpus=start_cpus(own, everywhere, ranks=side.ranks, nodes=side.nodes, place=place),
                 folder=self.folder,
                 cwd=Path(side.folder) if side.folder else None,
+                nodes=side.nodes,
+                cluster=cluster,
             )
             gang = self.gangs[name] = Gang(plan, guardian)
             gang.start()
@@ -108,8 +116,10 @@ class Started:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def rank_cpus(cpus: tuple[int, ...] | None, ranks: int) -> RankCpus:
-    """CPUs of each rank while it is measured: its share of ``cpus``; None leaves a rank free."""
+def rank_cpus(cpus: tuple[int, ...] | None, ranks: int, nodes: int = 1) -> RankCpus:
+    """CPUs of each rank while it is measured: its share of ``cpus``; None leaves a rank free, or to its own node."""
+    if nodes > 1:
+        return (*rank_cpus(cpus, ranks // nodes), *(None,) * (ranks - ranks // nodes))
     if cpus is None:
         return (None,) * ranks
     if len(cpus) < ranks:
@@ -118,7 +128,13 @@ def rank_cpus(cpus: tuple[int, ...] | None, ranks: int) -> RankCpus:
 
 
 def start_cpus(
-    cpus: tuple[int, ...] | None, everywhere: tuple[int, ...], *, ranks: int, place: int, root: Path = proc.ROOT
+    cpus: tuple[int, ...] | None,
+    everywhere: tuple[int, ...],
+    *,
+    ranks: int,
+    nodes: int = 1,
+    place: int,
+    root: Path = proc.ROOT,
 ) -> RankCpus:
     """As many CPUs as later, so that thread pools get their size; but sides of one CPU start on different ones,
     so that they import and set up at the same time. They move together before anything is measured.
@@ -126,7 +142,7 @@ def start_cpus(
     They start on the NUMA node that they are measured on: memory lies where it was first touched.
     """
     if cpus is None or ranks > 1 or len(cpus) > 1:
-        return rank_cpus(cpus, ranks)
+        return rank_cpus(cpus, ranks, nodes)
     near = on_same_nodes(cpus, everywhere, root=root)
     return ((near[place % len(near)],),) if len(near) > 1 else rank_cpus(cpus, ranks)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aiperf.errors import Fault, UserError
+from aiperf.errors import Fault, UserError, usage
 from aiperf.records import Case, Clock, Measure, Needs, Side
 from aiperf.scenario.binding import bind
 from aiperf.scenario.load import interpreter
@@ -86,8 +86,8 @@ def _measure(scenario: Scenario, *, on_gpu: bool) -> Measure:
 
 
 def _needs(scenario: Scenario, sides: tuple[Side, ...], *, on_gpu: bool) -> Needs:
-    """On GPUs, each rank of a gang has a GPU of its own."""
-    gpus = max(1, scenario.needs.gpus, *(s.ranks for s in sides)) if on_gpu else 0
+    """On GPUs, each rank of a gang has a GPU of its own, on its node."""
+    gpus = max(1, scenario.needs.gpus, *(s.ranks // s.nodes for s in sides)) if on_gpu else 0
     return replace(scenario.needs, gpus=gpus)
 
 
@@ -96,6 +96,11 @@ def _side(scenario: Scenario, spec: SideSpec, point: Mapping[str, Any], *, on_gp
     layers = [scenario.shared, *([scenario.gpu] if on_gpu and scenario.gpu else []), swept, spec.own]
     values = _beside(_merged(layer.params for layer in layers), scenario.path.parent)
     own, made = _shared_out(spec, values)
+    nodes = next((layer.nodes for layer in reversed(layers) if layer.nodes is not None), 1)
+    ranks = next((layer.ranks for layer in reversed(layers) if layer.ranks is not None), nodes)
+    if ranks % nodes:
+        what = f"{spec.name} cannot spread ranks: {ranks} evenly over nodes: {nodes}."
+        raise usage(what, "Write a multiple of nodes.", str(scenario.path))
     return Side(
         name=spec.name,
         workload=spec.workload,
@@ -104,7 +109,8 @@ def _side(scenario: Scenario, spec: SideSpec, point: Mapping[str, Any], *, on_gp
         setup=spec.setup,
         setup_params=bind(spec.setup_signature, made) if spec.setup_signature else {},
         env=dict(_merged(layer.env for layer in layers)),
-        ranks=next((layer.ranks for layer in reversed(layers) if layer.ranks is not None), 1),
+        ranks=ranks,
+        nodes=nodes,
         python=next((layer.python for layer in reversed(layers) if layer.python), ""),
         ref=next((layer.ref for layer in reversed(layers) if layer.ref), ""),
         command=spec.command,
@@ -141,9 +147,10 @@ def _swept(scenario: Scenario, point: Mapping[str, Any]) -> Layer:
             params[name] = value
     python, venv = params.pop("python", ""), params.pop("venv", "")
     return Layer(
-        params={k: v for k, v in params.items() if k not in ("ranks", "ref")},
+        params={k: v for k, v in params.items() if k not in ("ranks", "nodes", "ref")},
         env=env,
         ranks=params.get("ranks"),
+        nodes=params.get("nodes"),
         python=interpreter(python, venv, scenario.path.parent),
         ref=params.get("ref", ""),
     )

@@ -28,17 +28,30 @@ class _Ask:
     needs: Needs
     host: HostFacts
     ranks: int
+    """Of the largest gang, on each node."""
+    nodes: int
+    has_nodes: int
     folder: Path
 
 
-def unmet(needs: Needs, host: HostFacts, *, ranks: int = 1, folder: Path = Path(".")) -> list[Unmet]:
+def unmet(
+    needs: Needs,
+    host: HostFacts,
+    *,
+    ranks: int = 1,
+    nodes: int = 1,
+    has_nodes: int = 1,
+    folder: Path = Path("."),
+) -> list[Unmet]:
     """Reason and fix of every need that the host does not meet, GPUs first; none when the case can run. A fix is empty
     where the reason says it.
 
-    ``ranks`` is the largest gang of the case's sides; ``folder`` is where results and scratch files go. Memory is held
+    ``ranks`` is the largest gang of the case's sides, on each of its ``nodes``; the run has ``has_nodes``, all like
+    this host; ``folder`` is where results and scratch files go. Memory is held
     against what is free now.
     """
     rules: tuple[Callable[[_Ask], Iterator[Unmet]], ...] = (
+        _nodes,
         _gpus,
         _gang,
         _capability,
@@ -51,12 +64,17 @@ def unmet(needs: Needs, host: HostFacts, *, ranks: int = 1, folder: Path = Path(
         _disk,
         _rights,
     )
-    ask = _Ask(needs, host, ranks, folder)
+    ask = _Ask(needs, host, ranks, nodes, has_nodes, folder)
     return [found for rule in rules for found in rule(ask)]
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _nodes(ask: _Ask) -> Iterator[Unmet]:
+    if ask.nodes > ask.has_nodes:
+        yield f"needs {ask.nodes} nodes, this run has {ask.has_nodes}", f"run it with --slurm -N {ask.nodes}"
 
 
 def _gpus(ask: _Ask) -> Iterator[Unmet]:

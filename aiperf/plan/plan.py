@@ -133,7 +133,9 @@ def make_plan(
             continue
         for case in host_cases(scenario, host, only=narrowed.values[scenario.name]):
             needs = with_imports(case, host)
-            found = unmet(needs, host, ranks=gang(case), folder=settings.results)
+            found = unmet(
+                needs, host, ranks=local_gang(case), nodes=case.nodes, has_nodes=settings.nodes, folder=settings.results
+            )
             if found:
                 reasons, fixes = "; ".join(r for r, _ in found), "; ".join(dict.fromkeys(f for _, f in found if f))
                 skips.append(Skip(case, reasons, fixes))
@@ -175,6 +177,11 @@ def with_imports(case: Case, host: HostFacts) -> Needs:
 def gang(case: Case) -> int:
     """Ranks of the case's largest side."""
     return max(side.ranks for side in case.sides)
+
+
+def local_gang(case: Case) -> int:
+    """Ranks of the case's largest side on each of its nodes."""
+    return max(side.ranks // side.nodes for side in case.sides)
 
 
 def estimate(case: Case, precision: Precision) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from aiperf.errors import Fault, UserError, invalid_value, usage
 from aiperf.host.facts import HostFacts
 from aiperf.host.relevance import HostCheck
 from aiperf.plan.plan import Plan
-from aiperf.recipes.run import RunOutcome, run_plan
+from aiperf.recipes.run import Opening, RunOutcome, run_plan
 from aiperf.records import Case, Check, Invocation, Measure, Needs, ProgramMetric, Side
 from aiperf.report.live import Progress
 from aiperf.scenario.command import words_of
@@ -97,7 +97,7 @@ def run_ab(
         progress=progress,
         invocation=invocation,
         host_check=host_check,
-        earlier=earlier,
+        opening=Opening(earlier),
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aiperf.errors import AiperfError, Exit
 from aiperf.host.facts import HostFacts
 from aiperf.host.health import open_health
 from aiperf.host.relevance import HostCheck
+from aiperf.launch.nodes.head import Nodes
 from aiperf.launch.scratch import scratch_area
 from aiperf.plan.plan import Plan
 from aiperf.recipes.case_runner import CaseRunner, SavedCases
@@ -38,6 +39,16 @@ class RunOutcome:
     """What ended the run before its plan was done, besides an interrupt."""
 
 
+@dataclass(frozen=True)
+class Opening:
+    """What a run opens with besides its plan."""
+
+    earlier: StoredRun | None = None
+    """The run to go on in."""
+    cluster: Nodes | None = None
+    """The nodes of the job, where it has several."""
+
+
 def run_plan(
     plan: Plan,
     *,
@@ -47,19 +58,22 @@ def run_plan(
     invocation: Invocation,
     build: Sequence[str] = (),
     host_check: HostCheck = HostCheck.off,
-    earlier: StoredRun | None = None,
+    opening: Opening = Opening(),
 ) -> RunOutcome:
     """Measure every case of a plan and save each as soon as it is done. Raises UserError for unknown refs.
 
     ``build`` runs in each checkout of a side that names a ref: an argv, or a line for the shell. ``host_check`` says
-    how to treat findings of the host that can bias a case. With ``earlier`` the run continues in that run's folder:
+    how to treat findings of the host that can bias a case. With ``earlier`` the run continues in
+    that run's folder:
     finished cases are kept, open ones go on, failed and skipped ones are tried again. Raises UserError when it was of
     another host, seed, precision or software.
     """
+    earlier, cluster = opening.earlier, opening.cluster
     check_refs(plan.cases)
     health = open_health(host_check if plan.cases else HostCheck.off, host, data=scratch_area())
     found = health.recorded
     run = new_record(plan, host=host, settings=settings, invocation=invocation, found=found, host_check=host_check)
+    run = replace(run, nodes=cluster.facts if cluster else ())
     writer, run = reopen(earlier, run) if earlier else begin_run(run, settings)
     saved = SavedCases(writer, progress)
     status: Status = "interrupted"
@@ -71,7 +85,7 @@ def run_plan(
         if health.late:
             progress.note(f"host probes that did not answer in time, so not judged: {', '.join(health.late)}")
         saved.keep_skips(plan.skips, run)
-        with MeasurementSession(host, settings) as session:
+        with MeasurementSession(host, settings, cluster) as session:
             watch = HostWatch(health, session.still, progress.note)
             peaks = RunPeaks(session, host, run.host_id, measuring=settings.peaks, note=progress.note)
             runner = CaseRunner(session, settings, saved, progress, watch, peaks, host_id=run.host_id, build=build)

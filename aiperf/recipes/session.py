@@ -26,6 +26,8 @@ from aiperf.launch.command import measure_command_pair, plan_commands
 from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.judge import JudgeProcess
+from aiperf.launch.nodes.head import Nodes
+from aiperf.launch.nodes.links import FOLDER
 from aiperf.launch.pair import CHECKING, SETTING_UP, Where, measure_pair
 from aiperf.launch.prelaunch import PrelaunchPool
 from aiperf.launch.scratch import Scratch
@@ -33,7 +35,7 @@ from aiperf.launch.trial import CommandPlan
 from aiperf.launch.worktrees import Worktrees
 from aiperf.plan.order import PairPlan
 from aiperf.plan.refs import unchecked
-from aiperf.recipes.cpu_choice import CpuChoice, cpus_wanted, ranks_of
+from aiperf.recipes.cpu_choice import CpuChoice, cpus_wanted, local_ranks
 from aiperf.records import Case, Failure, Incident, Pair, Watch
 from aiperf.settings import Settings
 
@@ -61,11 +63,14 @@ _EXCHANGE = Path("/dev/shm")
 class MeasurementSession:
     """Open for the length of a run; closing it ends every process and removes every scratch file."""
 
-    def __init__(self, host: HostFacts, settings: Settings) -> None:
-        self._host, self._settings = host, settings
+    def __init__(self, host: HostFacts, settings: Settings, cluster: Nodes | None = None) -> None:
+        """``cluster``: the nodes of the job, of a run that has several."""
+        self._host, self._settings, self._cluster = host, settings, cluster
         self._guardian = Guardian()
         self._scratch = Scratch(self._guardian, "run")
         self._exchange = Scratch(self._guardian, "run", area=_EXCHANGE)
+        self._shared = Scratch(self._guardian, "run", area=settings.results.absolute() / FOLDER) if cluster else None
+        """Scratch that every node sees."""
         self._pool = PrelaunchPool(self._scratch.path, self._guardian)
         self._judge = JudgeProcess(self._scratch.path, self._guardian)
         self._coming: tuple[PairPlan, ...] = ()
@@ -84,6 +89,9 @@ class MeasurementSession:
         self._guardian.start()
         try:
             self._scratch.open()
+            if self._shared is not None and self._cluster is not None:
+                self._shared.open()
+                self._cluster.scratch = self._scratch.path
             with suppress(UserError):  # outputs then go through the scratch folder
                 self._exchange.open()
             # Held open, or the telemetry of each pair would start the library anew, which asks every GPU of the host.
@@ -98,7 +106,8 @@ class MeasurementSession:
         spared = (AiperfError,) if kind is not None else ()
         with suppress(*spared), ExitStack() as every:  # whatever one of them says, from the last to the first
             for one in (
-                self._exchange, self._scratch, self._guardian, self.worktrees, self._pool, self._judge, self._nvml,
+                self._shared, self._exchange, self._scratch, self._guardian, self.worktrees, self._pool, self._judge,
+                self._nvml,
             ):  # fmt: skip
                 if one is not None:
                     every.callback(one.close)
@@ -173,9 +182,10 @@ class MeasurementSession:
                 self._pool.suspend()
 
         exchange, meter = self._exchange_of(plan.case), self._meter(plan.case)
+        scratch = self._shared.path if self._shared is not None and plan.case.nodes > 1 else self._scratch.path
         where = Where(
-            cpus, self._host.cpus, self._scratch.path, self._guardian, mark_all, meter, exchange,
-            self._pool.retire, self._judge,
+            cpus, self._host.cpus, scratch, self._guardian, mark_all, meter, exchange, self._pool.retire, self._judge,
+            self._cluster,
         )  # fmt: skip
         try:
             if plan.case.check.kind != "none":
@@ -243,7 +253,7 @@ class MeasurementSession:
     def _exchange_of(self, case: Case) -> Path | None:
         """The folder in memory, if all that the sides of a case may hand over fits there now."""
         folder = self._exchange.path
-        if not folder.is_dir():
+        if not folder.is_dir() or case.nodes > 1:
             return None
         most = sum(side.ranks for side in case.sides) * _KEPT * (3 if case.check.reference else 1)
         return folder if min(shutil.disk_usage(folder).free, memory()[1]) >= most else None
@@ -256,7 +266,7 @@ class MeasurementSession:
 
     def _used_gpus(self, case: Case) -> tuple[Gpu, ...]:
         """The GPUs that the sides run on: what happens on another one does not touch the case."""
-        return self._host.gpus[: max(case.needs.gpus, ranks_of(case))] if case.needs.gpus else ()
+        return self._host.gpus[: max(case.needs.gpus, local_ranks(case))] if case.needs.gpus else ()
 
     def _command(self, plan: PairPlan, cpus: tuple[int, ...] | None, mark: Callable[[str | None], None]) -> Pair:
         case, seed = plan.case, plan.seed

@@ -89,6 +89,8 @@ class Side:
     """File of pickled arguments, (positional, by name), for ``setup`` or else for the plain function."""
     env: dict[str, str] = field(default_factory=dict)
     ranks: int = 1
+    nodes: int = 1
+    """Over which the ranks are spread, as many on each."""
     python: str = ""
     """Interpreter to start; empty takes the parent's."""
     ref: str = ""
@@ -152,6 +154,11 @@ class Case:
     def label(self) -> str:
         """The axes as people read them, e.g. ``h2d 1MiB``; empty without axes."""
         return " ".join(str(v) if isinstance(v, str) else f"{k}={v}" for k, v in self.axes.items())
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of its side that has most of them."""
+        return max(side.nodes for side in self.sides)
 
     @property
     def is_command(self) -> bool:

@@ -80,6 +80,10 @@ class SideRun:
     peak_gpu_bytes: int | None = None
     skew: float | None = None
     """Gangs: median over samples of slowest rank / median rank."""
+    slowest_rank: int | None = None
+    """Gangs: the rank that was the slowest of most samples."""
+    node_skew: dict[str, float] = field(default_factory=dict)
+    """Gangs over several nodes: by node, median over samples of its slowest rank / median rank of all."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Versions, device name, thread counts: read from inside the worker."""
     usage: dict[str, float] = field(default_factory=dict)

@@ -143,6 +143,7 @@ def _layer(document: Document, path: KeyPath, block: SharedFile) -> Layer:
         # Texts as written: a variable 010 must not arrive as 10.
         env={k: document.texts.get((*path, "env", k), v) for k, v in block.env.items()},
         ranks=block.ranks if "ranks" in block.model_fields_set else None,
+        nodes=block.nodes if "nodes" in block.model_fields_set else None,
         python=interpreter(block.python, block.venv, document.path.parent),
         ref=block.ref,
     )

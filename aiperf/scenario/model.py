@@ -23,6 +23,7 @@ class Layer:
     env: Mapping[str, str] = field(default_factory=dict)
     ranks: int | None = None
     """None: this block does not say."""
+    nodes: int | None = None
     python: str = ""
     """Interpreter, absolute when the file names a path; a ``venv`` has become its interpreter."""
     ref: str = ""

@@ -11,7 +11,7 @@ from typing import Any
 from aiperf.scenario.document import Document, KeyPath
 from aiperf.scenario.schema import RESERVED
 
-AXIS_KEYS = ("ranks", "python", "venv", "ref")
+AXIS_KEYS = ("ranks", "nodes", "python", "venv", "ref")
 """Side keys that may be swept as they are; env is swept one variable at a time, as env.NAME."""
 _SHARED = tuple(k for k in RESERVED if k not in ("command", "workload"))
 

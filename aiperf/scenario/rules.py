@@ -135,10 +135,10 @@ def _axis_values(document: Document, at: tuple[str, str], key: str, values: list
         if isinstance(value, dict):
             yield document.fault(place, f"{dotted(place)} is a mapping.", "Sweep one entry as NAME.ENTRY.")
             continue
-        if key == "ranks" and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1024):
-            yield document.fault(
-                place, f"{dotted(place)}: {shown(value)} is not a number of ranks.", "Write 1 to 1024."
-            )
+        wrong = isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1024
+        if key in ("ranks", "nodes") and wrong:
+            what = f"{dotted(place)}: {shown(value)} is not a number of {key}."
+            yield document.fault(place, what, "Write 1 to 1024.")
         if head(key) in ("python", "venv", "ref") and (not isinstance(value, str) or not value):
             yield document.fault(place, f"{dotted(place)}: {shown(value)} is not text.", "Quote it.")
         if head(key) == "env" and (isinstance(value, bool | list) or value is None):
@@ -227,7 +227,7 @@ def _measure(document: Document, parts: Outline) -> Iterator[Fault]:
     if parts.is_command:
         yield document.fault(("measure", "isolation"), "measure.isolation: commands are processes.", hint)
     for side in parts.sides:
-        for key in ("env", "ranks", "python", "venv", "ref"):
+        for key in ("env", "ranks", "nodes", "python", "venv", "ref"):
             if key in side.data:
                 what = f"{dotted((*side.path, key))}: sides that share one process cannot differ in {key}."
                 yield document.fault((*side.path, key), what, hint, key=True)

@@ -16,7 +16,7 @@ from aiperf.scenario.wording import shown
 from aiperf.units import InvalidValue, parse_size
 
 SIZE_PATTERN = r"^\s*[0-9]+(\.[0-9]+)?\s*(B|KiB|MiB|GiB|TiB|kB|KB|MB|GB|TB)?\s*$"
-RESERVED = ("env", "ranks", "python", "venv", "ref", "command", "workload", "metrics")
+RESERVED = ("env", "ranks", "nodes", "python", "venv", "ref", "command", "workload", "metrics")
 """Side keys that are aiperf's own; every other key of a side is a parameter of its workload."""
 MOST_WORDS = 20
 
@@ -166,6 +166,8 @@ class SharedFile(_Strict):
     """Variables set before the process starts."""
     ranks: Annotated[int, Field(ge=1, le=1024)] = 1
     """Processes started together with one rendezvous."""
+    nodes: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Nodes that the ranks are spread over, as many on each; skipped where the run has fewer."""
     python: Text = ""
     """Interpreter that runs the side."""
     venv: Text = ""

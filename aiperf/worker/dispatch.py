@@ -59,6 +59,8 @@ class Worker:
     ) -> None:
         """``memory``: the worker's preference for its NUMA node; None leaves memory where the kernel puts it."""
         self._rank = rank
+        self._local_rank = int(os.environ.get("LOCAL_RANK", rank)) if world_size > 1 else rank
+        self._store_host = os.environ.get("AIPERF_STORE_HOST", "127.0.0.1")
         self._world_size = world_size
         self._store_port = store_port
         self._listen_fd = listen_fd
@@ -114,8 +116,8 @@ class Worker:
         if request.device == "cuda" and (torch := sys.modules.get("torch")) is not None:
             with suppress(Exception):
                 if torch.cuda.is_available() and request.open_gpu:
-                    torch.cuda.set_device(self._rank)
-                    torch.cuda.synchronize(self._rank)
+                    torch.cuda.set_device(self._local_rank)
+                    torch.cuda.synchronize(self._local_rank)
         return messages.WorkerReply()
 
     def _set_up(self, request: messages.SetUpRequest) -> messages.SetUpReply:
@@ -123,7 +125,8 @@ class Worker:
             self._memory.set_up(request.call.params)
         self._listen()
         seed_libraries(request.seed)
-        scratch, shared = Path(request.scratch) / str(self._rank), Path(request.shared_scratch)
+        own, shared = Path(request.scratch), Path(request.shared_scratch)
+        scratch = Path(os.environ.get("AIPERF_NODE_SCRATCH") or own.parent) / own.name / str(self._rank)
         for path in (scratch, shared):
             path.mkdir(parents=True, exist_ok=True)
         context = Context(
@@ -136,6 +139,7 @@ class Worker:
             pad=request.pad,
             gpus=request.gpus,
             store_port=self._store_port,
+            store_host=self._store_host,
         )
         self._integrity.look()
         runner = self._runners[request.side] = SideRunner(request, context, self._ranges)
@@ -150,9 +154,9 @@ class Worker:
             return kind
         import torch
 
-        torch.cuda.set_device(self._rank)
+        torch.cuda.set_device(self._local_rank)
         cuda_calls()
-        return f"cuda:{self._rank}"
+        return f"cuda:{self._local_rank}"
 
     def _listen(self) -> None:
         """Open the store at which the ranks of a gang meet."""
@@ -161,7 +165,7 @@ class Worker:
         import torch.distributed as dist
 
         self._store = dist.TCPStore(
-            "127.0.0.1",
+            self._store_host,
             self._store_port,
             self._world_size,
             is_master=True,

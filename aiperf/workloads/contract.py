@@ -145,7 +145,9 @@ class Context:
     gpus: int = 0
     """GPUs that this side may use."""
     store_port: int = 0
-    """Port of the gang's rendezvous on loopback; 0 for one rank."""
+    """Port of the gang's rendezvous; 0 for one rank."""
+    store_host: str = "127.0.0.1"
+    """Address of the rendezvous: the head node's, of ranks on several."""
 
     @property
     def on_gpu(self) -> bool:
@@ -181,7 +183,7 @@ class Context:
         if dist.is_initialized():
             return
         store = dist.TCPStore(
-            "127.0.0.1", self.store_port, self.world_size, is_master=False, timeout=datetime.timedelta(seconds=60)
+            self.store_host, self.store_port, self.world_size, is_master=False, timeout=datetime.timedelta(seconds=60)
         )
         device = torch.device(self.device) if backend == "nccl" else None
         dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.world_size, device_id=device)

@@ -41,6 +41,11 @@ ONLY_PARSED = {
     'ab "./server-a" "./server-b" --metric json:stats.p99_ms --primary p99_ms': _PROGRAMS,
     "ab ./naive ./tiled --gpus 1 --clock gpu": _PROGRAMS,
     'ab "./train --old" "./train --new" --range step': _PROGRAMS,
+    "run NAME --slurm -N 2 --time 20min": "needs Slurm; tests/slurm has one",
+    "run NAME --slurm-file cluster.yaml -N 64 --detach": "needs Slurm; tests/cli/test_cli_slurm.py stands in for it",
+    "survey --slurm -N 8 --time 20min": "needs Slurm; tests/slurm has one",
+    "survey --groups 4 --slow 2=0.2": "a minute; tests/recipes/test_recipes_survey.py runs a smaller one",
+    "run --collect JOB": "needs Slurm; tests/cli/test_cli_slurm.py stands in for it",
     "profile NAME": "half a minute; tests/cli/test_cli_profile.py runs it",
     "peaks": "minutes; tests/cli/test_cli_host.py measures one",
     "calibrate": "minutes; tests/cli/test_cli_host.py calibrates",
@@ -52,11 +57,11 @@ ONLY_PARSED = {
     "import FILE": "tests/store/test_store_foreign_tools.py imports files of every tool",
 }
 """Command as printed, without ``aiperf`` and brackets -> why it does not run here."""
-FRAGMENTS = ("gate", "gate --promote", "compare", "export", "run", "query", "history", "comment", "show")
+FRAGMENTS = ("gate", "gate --promote", "compare", "export", "run", "query", "history", "comment", "show", "survey")
 """Names of commands within a sentence, which need more words to run."""
 OF_NO_COMMAND = ("--install-completion", "--no-color COMMAND")
 """What stands behind ``aiperf`` without a command; tests/cli/test_cli_examples.py completes."""
-OF_OTHERS = {"--strict", "--check", "--aiperf-precision", "--aiperf-threshold"}
+OF_OTHERS = {"--exclusive", "--no-requeue", "--strict", "--check", "--aiperf-precision", "--aiperf-threshold"}
 """Options on the pages that belong to other programs, too."""
 
 

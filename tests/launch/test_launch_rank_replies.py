@@ -1,6 +1,6 @@
 """What the ranks of a side report of it becomes one: the slowest rank's, and the least that any can vouch for."""
 
-from aiperf.launch.rank_replies import gang_coverage, gang_phases, overflow
+from aiperf.launch.rank_replies import gang_coverage, gang_phases, node_skew, overflow, slowest_rank
 from aiperf.protocol.claims import AuditedOutput
 from aiperf.protocol.messages import SummaryReply, WideReply
 from aiperf.records import Coverage, PhaseTime
@@ -35,3 +35,15 @@ def test_an_output_overflows_where_that_of_the_same_type_on_the_other_side_is_fi
     assert overflow([wide("nan"), wide()], [wide("nan"), wide()]) == ""
     assert overflow([wide()], [wide("infinite", "float16")]) == ""
     assert overflow([wide()], [WideReply()]) == overflow([WideReply()], [wide("nan")]) == ""
+
+
+def test_the_rank_that_is_slowest_most_often_is_named_the_first_of_equals():
+    assert slowest_rank([(1.0, 2.0), (3.0, 2.0), (1.0, 4.0)]) == 1
+    assert slowest_rank([(1.0, 2.0), (2.0, 1.0)]) == 0
+    assert slowest_rank([]) is None
+
+
+def test_the_skew_of_a_node_is_its_slowest_rank_against_the_median_of_all():
+    times = [(1.0, 1.0, 1.0, 2.0)] * 3
+    assert node_skew(times, ("n1", "n2")) == {"n1": 1.0, "n2": 2.0}
+    assert node_skew(times, ()) == node_skew([], ("n1", "n2")) == {}

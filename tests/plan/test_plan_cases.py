@@ -151,3 +151,13 @@ def test_a_case_carries_what_its_scenario_says(scenario):
     (case,) = expand(made, on_gpu=False)
     assert (case.tags, case.book, case.moves, case.expect) == (("a",), ("ch03/r",), {"c": "up"}, "improved")
     assert (case.check.kind, case.scenario_hash, case.path) == ("bitwise", made.hash, str(made.path))
+
+
+def test_ranks_are_spread_evenly_over_nodes_and_one_on_each_where_none_are_named(scenario):
+    (case,) = expand(scenario(params="{size: 1, nodes: 2, ranks: 8}", after="{nodes: 1}"), on_gpu=True)
+    assert [(side.nodes, side.ranks) for side in case.sides] == [(2, 8), (1, 8)]
+    assert (case.nodes, case.needs.gpus) == (2, 8)
+    (case,) = expand(scenario(params="{size: 1, nodes: 4}"), on_gpu=False)
+    assert [(side.nodes, side.ranks) for side in case.sides] == [(4, 4)] * 2
+    with pytest.raises(UserError, match="before cannot spread ranks: 3 evenly over nodes: 2"):
+        expand(scenario(params="{size: 1, nodes: 2, ranks: 3}"), on_gpu=False)

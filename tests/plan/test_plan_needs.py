@@ -114,3 +114,8 @@ def test_disk_is_asked_of_the_results_folder_even_before_it_exists(host, tmp_pat
 )
 def test_local_and_early_versions_count_by_their_release(host, version, meets):
     assert (unmet(Needs(libraries={"Torch": ">=2.11"}), host(libraries={"torch": version})) == []) is meets
+
+
+def test_a_case_of_two_nodes_needs_a_run_of_two(host):
+    assert unmet(Needs(), host(), nodes=2) == [("needs 2 nodes, this run has 1", "run it with --slurm -N 2")]
+    assert unmet(Needs(), host(), nodes=2, has_nodes=2) == []

@@ -19,7 +19,7 @@ from aiperf.recipes import case_runner, run_record
 from aiperf.recipes import run as recipe
 from aiperf.recipes.case import new_state, resume_case
 from aiperf.recipes.case_progress import Noise
-from aiperf.recipes.run import run_plan
+from aiperf.recipes.run import Opening, run_plan
 from aiperf.records import HostFinding, Invocation, Skip
 from aiperf.store.read import find_runs, open_run, read_pairs
 from aiperf.store.resume import reopen
@@ -35,7 +35,7 @@ def run(tmp_path, monkeypatch):
 
     def _run(script, *cases, resume=False, skips=(), host_check=HostCheck.off, **settings):
         bench, told = Bench(script), Told()
-        monkeypatch.setattr(recipe, "MeasurementSession", lambda host, settings: bench)
+        monkeypatch.setattr(recipe, "MeasurementSession", lambda host, settings, *_: bench)
         outcome = run_plan(
             Plan(tuple(cases), tuple(skips)),
             host=HOST,
@@ -43,7 +43,7 @@ def run(tmp_path, monkeypatch):
             progress=told,
             invocation=Invocation("run", ("aiperf", "run")),
             host_check=host_check,
-            earlier=open_run(results=tmp_path) if resume else None,
+            opening=Opening(open_run(results=tmp_path) if resume else None),
         )
         stored = open_run(results=tmp_path)
         by_id = {r.case.id: r for r in stored.read_cases()[0]}

@@ -34,7 +34,7 @@ def run(tmp_path, monkeypatch):
 
     def _run(script, *cases, skips=(), host_check=HostCheck.off, **settings):
         bench, told = Bench(script), Told()
-        monkeypatch.setattr(recipe, "MeasurementSession", lambda host, settings: bench)
+        monkeypatch.setattr(recipe, "MeasurementSession", lambda host, settings, *_: bench)
         outcome = run_plan(
             Plan(tuple(cases) or (make_case("a"),), tuple(skips)),
             host=HOST,

@@ -1,4 +1,5 @@
-"""Collectives over the ranks of a gang, by a stated backend. Workload: comm.collective.
+"""Collectives over the ranks of a gang, by a stated backend. Workloads: comm.collective, comm.all_reduce,
+comm.pairs.
 
 The kernels are those of NCCL and Gloo. What must not live here: gradients (parallel/), process start-up.
 """
@@ -27,7 +28,7 @@ class _Groups:
         self._ever = self.made = 0
         self._store: Any = None
         if setup == "each_call":
-            self._store = dist.TCPStore("127.0.0.1", context.store_port, context.world_size, is_master=False)
+            self._store = dist.TCPStore(context.store_host, context.store_port, context.world_size, is_master=False)
             return
         context.process_group(backend)
         if groups == "cached":
@@ -101,6 +102,77 @@ def _told(context: Context, joined: str) -> Iterator[Callable[[], nccl_log.Facts
         return
     with nccl_log.logged(context.scratch) as log:
         yield lambda: nccl_log.chosen(log)
+
+
+def all_reduce(
+    context: Context,
+    *,
+    how: Literal["flat", "hierarchical"] = "flat",
+    per_node: int = 2,
+    size: Size = 1 << 20,
+    backend: Literal["auto", "gloo", "nccl"] = "auto",
+) -> Workload:
+    """One all-reduce of ``size`` bytes of float32, over all ranks at once or in three steps: the ``per_node`` ranks of
+    each node add up on their first one, the first ones all-reduce, and hand the result to their nodes.
+
+    Both sides first copy the input once, inside the timed region. Bytes: ``size``; items: 1 message.
+    """
+    if context.world_size % per_node:
+        raise ValueError(f"{context.world_size} ranks are not {per_node} on each node")
+    context.process_group(_joined(context, backend))
+    first, world = context.rank - context.rank % per_node, context.world_size
+    # Every rank takes part in the making of every group.
+    within = {start: dist.new_group(list(range(start, start + per_node))) for start in range(0, world, per_node)}
+    between = dist.new_group(list(range(0, world, per_node)))
+    data = empty(context, (size // 4,), torch.float32)
+    redraw = partial(_fill, data, f"payload-{context.rank}")
+    redraw(context.seed)
+    out = data.clone()
+
+    def flat() -> None:
+        out.copy_(data)
+        dist.all_reduce(out)
+
+    def hierarchical() -> None:
+        out.copy_(data)
+        dist.reduce(out, dst=first, group=within[first])
+        if context.rank == first:
+            dist.all_reduce(out, group=between)
+        dist.broadcast(out, src=first, group=within[first])
+
+    return Workload(
+        step=flat if how == "flat" else hierarchical,
+        work=Work(bytes=float(size), items=1, item="messages"),
+        outputs=lambda: {"out": out},
+        inputs=lambda: {"payload": data},
+        redraw=redraw,
+        facts={"backend": dist.get_backend(), "ranks": world},
+    )
+
+
+def pairs(
+    context: Context, *, pairs: list[list[int]], size: Size = 1 << 20, backend: Literal["auto", "gloo", "nccl"] = "auto"
+) -> Workload:
+    """An all-reduce of ``size`` bytes of float32 within each of ``pairs`` of ranks, all pairs at the same time.
+
+    No rank is in two of the pairs; a rank in none of them does nothing. Bytes: ``size``; items: 1 message.
+    """
+    if len({rank for pair in pairs for rank in pair}) < 2 * len(pairs):
+        raise ValueError("pairs: a rank can be in one pair only")
+    context.process_group(_joined(context, backend))
+    # Every rank takes part in the making of every group.
+    groups = [dist.new_group(pair) for pair in pairs]
+    own = [group for group, pair in zip(groups, pairs, strict=True) if context.rank in pair]
+    data = empty(context, (size // 4,), torch.float32)
+    _fill(data, "payload", context.seed)
+    out = data.clone()
+
+    def step() -> None:
+        out.copy_(data)
+        for group in own:
+            dist.all_reduce(out, group=group)
+
+    return Workload(step, Work(bytes=float(size), items=1, item="messages"), outputs=lambda: {"out": out})
 
 
 def collective(

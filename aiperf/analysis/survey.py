@@ -1,0 +1,188 @@
+"""Which node or link of a fleet is slow: effects of nodes and links by a robust fit, with intervals and verdicts.
+
+Numbers in, numbers out. What must not live here: measuring, names of hosts, printing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+from typing import Literal
+
+from aiperf.analysis.distributions import t_quantile
+
+Word = Literal["slow", "ok", "undecided", "unreachable"]
+ERROR = 0.05
+"""Chance of any false verdict in a session; shared out over all of its comparisons (Bonferroni)."""
+_MAD = 1.4826
+"""Makes the median absolute deviation of normal values their standard deviation."""
+_CENTRE_COST = math.pi / 3
+"""Variance of ``_centre`` of many normal values, in that of their mean."""
+_PASSES = 20
+
+
+@dataclass(frozen=True)
+class SurveyReading:
+    """One reading: seconds of the same work on a node, or on two together."""
+
+    metric: str
+    round: int
+    nodes: tuple[int, ...]
+    """One node, or the two ends of a link."""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a survey says of a node or a link by one metric."""
+
+    metric: str
+    nodes: tuple[int, ...]
+    """One node, or the two ends of a link."""
+    deficit: float
+    """Log of its time over that of the fleet's middle: 0.1 is about 10 % slower."""
+    low: float
+    high: float
+    word: Word
+
+
+def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) -> tuple[Judged, ...]:
+    """A verdict on each of ``nodes`` nodes by every metric, and on the links that are not ok by metrics of pairs.
+
+    ``threshold``: the deficit that matters, as a share. slow: the whole interval lies beyond it; ok: below it. A node
+    without a reading is unreachable. The intervals hold for all verdicts of a session together.
+    """
+    by_metric: dict[str, list[SurveyReading]] = defaultdict(list)
+    for reading in readings:
+        by_metric[reading.metric].append(reading)
+    delta = math.log1p(threshold)
+    found: list[Judged] = []
+    for metric, own in by_metric.items():
+        count = len(by_metric)
+        if len(own[0].nodes) == 1:
+            found += _of_nodes(metric, own, nodes, delta, comparisons=count * nodes)
+        else:
+            found += _of_pairs(metric, own, nodes, delta, error=ERROR / count)
+    return tuple(found)
+
+
+def _word(low: float, high: float, delta: float) -> Word:
+    return "slow" if low > delta else "ok" if high < delta else "undecided"
+
+
+def _judged(
+    metric: str, nodes: tuple[int, ...], values: Sequence[float], sd: float, df: float, delta: float, error: float
+) -> Judged:
+    middle = _centre(values)
+    cost = _CENTRE_COST if len(values) > 2 else 1.0
+    reach = t_quantile(1 - error / 2, max(1.0, df)) * sd * math.sqrt(cost / len(values))
+    return Judged(metric, nodes, middle, middle - reach, middle + reach, _word(middle - reach, middle + reach, delta))
+
+
+def _unreachable(metric: str, node: int) -> Judged:
+    return Judged(metric, (node,), math.nan, math.nan, math.nan, "unreachable")
+
+
+def _centre(values: Sequence[float]) -> float:
+    """The median of the means of all pairs of values (Hodges and Lehmann, 1963): a quarter of them cannot move it far,
+    and it needs a twentieth more values than the mean."""
+    return median((a + b) / 2 for i, a in enumerate(values) for b in values[i:])
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Standard deviation about 0, whatever a minority of the values is."""
+    return _MAD * median(abs(value) for value in values) if values else 0.0
+
+
+def _reference(values: Sequence[float]) -> float:
+    """The fleet's middle, which a minority cannot move; of two nodes the faster one, for neither is a majority."""
+    return median(values) if len(values) > 2 else min(values)
+
+
+def _of_nodes(
+    metric: str, readings: Sequence[SurveyReading], nodes: int, delta: float, *, comparisons: int
+) -> list[Judged]:
+    """Each node against the middle of its round, which takes out what all of them share."""
+    rounds: dict[int, dict[int, float]] = defaultdict(dict)
+    for reading in readings:
+        rounds[reading.round][reading.nodes[0]] = math.log(reading.seconds)
+    values: dict[int, list[float]] = defaultdict(list)
+    for logs in rounds.values():
+        middle = median(logs.values())
+        for node, log in logs.items():
+            values[node].append(log - middle)
+    base = _reference([median(own) for own in values.values()])
+    shifted = {node: [value - base for value in own] for node, own in values.items()}
+    rest = [value - median(own) for own in shifted.values() for value in own]
+    df = len(rest) - len(shifted)
+    sd = _spread(rest) * math.sqrt(len(rest) / max(1, df))
+    return [
+        _judged(metric, (node,), shifted[node], sd, df, delta, ERROR / comparisons)
+        if node in shifted
+        else _unreachable(metric, node)
+        for node in range(nodes)
+    ]
+
+
+def _of_pairs(
+    metric: str, readings: Sequence[SurveyReading], nodes: int, delta: float, *, error: float
+) -> list[Judged]:
+    """Nodes and links from the times of pairs: log time = round + node + node + link + noise, crossed.
+
+    A node's effect is the robust middle over its partners of what theirs do not explain, so neither one slow link nor a
+    slow partner moves it. A link's is what is left.
+    """
+    effect, left = _fit(readings, nodes)
+    base = median(median(values) for values in left.values())
+    left = {link: [value - base for value in values] for link, values in left.items()}
+    # Differences, for of three values one is the median, and would count as one without noise.
+    noise = [(b - a) / math.sqrt(2) for values in left.values() for a, b in combinations(values, 2)]
+    sd_noise, df_noise = _spread(noise), sum(len(values) - 1 for values in left.values())
+    sd_links = _spread([median(values) for values in left.values()]) * math.sqrt(len(left) / max(1, len(left) - nodes))
+    met = {node: [link for link in left if node in link] for node in range(nodes)}
+    of_node, of_link = error / 2 / nodes, error / 2 / len(left)
+    found = []
+    for node, own in met.items():
+        if not own:
+            found.append(_unreachable(metric, node))
+            continue
+        values = [effect[node] + median(left[link]) for link in own]
+        found.append(_judged(metric, (node,), values, sd_links, len(left) - nodes, delta, of_node))
+    for link, values in left.items():
+        # What the ends' own effects leave uncertain is part of it.
+        sd = math.hypot(sd_noise, sd_links * math.sqrt(2 * len(values) / max(1, min(len(met[end]) for end in link))))
+        judged = _judged(metric, link, values, sd, df_noise, delta, of_link)
+        found += [judged] if judged.word == "slow" and len(met[link[0]]) > 2 else []
+    return found
+
+
+def _fit(readings: Sequence[SurveyReading], nodes: int) -> tuple[list[float], dict[tuple[int, int], list[float]]]:
+    """The effect of every node, and by link the log times less those of their rounds and ends.
+
+    Rounds and nodes are found in turns: a round's middle over what its nodes leave, so that slow nodes do not count as
+    a slow round, and a node's over its partners.
+    """
+    logs = [(reading.round, (reading.nodes[0], reading.nodes[1]), math.log(reading.seconds)) for reading in readings]
+    effect, left = [0.0] * nodes, dict[tuple[int, int], list[float]]()
+    for _ in range(_PASSES):
+        rounds: dict[int, list[float]] = defaultdict(list)
+        for turn, (one, two), log in logs:
+            rounds[turn].append(log - effect[one] - effect[two])
+        # A round of one or two pairs has no middle of its own.
+        common = median(value for own in rounds.values() for value in own)
+        middle = {turn: median(own) if len(own) > 2 else common for turn, own in rounds.items()}
+        left = defaultdict(list)
+        for turn, link, log in logs:
+            left[link].append(log - middle[turn] - effect[link[0]] - effect[link[1]])
+        links = {link: median(values) for link, values in left.items()}
+        for node in range(nodes):
+            own = [value for link, value in links.items() if node in link]
+            # Half of a step: two nodes that explain each other's times would otherwise take turns for ever.
+            effect[node] += 0.5 * _centre(own) if own else 0.0
+        centre = _reference(effect)
+        effect = [value - centre for value in effect]
+    return effect, left

@@ -1,0 +1,58 @@
+"""``--launcher``: what the processes of a job over several nodes do instead of, or before, the command itself.
+
+What must not live here: links between nodes, and starting ranks (launch/nodes/).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiperf.errors import Exit, Fault, UserError
+from aiperf.host.read import read_host
+from aiperf.launch.nodes.agent import serve
+from aiperf.launch.nodes.head import Nodes
+from aiperf.launch.nodes.place import Place, read_place
+
+LauncherOption = Annotated[
+    str,
+    typer.Option(
+        "--launcher",
+        metavar="env",
+        help="Spread ranks over the nodes on which srun, torchrun or mpirun started this command.",
+    ),
+]
+
+
+@contextlib.contextmanager
+def joined(launcher: str, results: Path) -> Iterator[Nodes | None]:
+    """The nodes of the job, in its first process; None without a launcher, or with a single node.
+
+    Every other process serves its node here until the run is over, and does not come back. Raises UserError.
+    """
+    if not launcher:
+        yield None
+        return
+    if launcher != "env":
+        raise UserError(Fault("--launcher", f'invalid value "{launcher}" (allowed: env).'))
+    place = read_place()
+    if not place.is_head:
+        raise typer.Exit(_serve(place, results))
+    if place.nodes == 1:
+        yield None
+        return
+    with Nodes(place, results) as nodes:
+        shown = ", ".join(nodes.names)
+        print(f"{len(nodes)} nodes: {shown} · ranks meet at {nodes.address} ({nodes.interface})", file=sys.stderr)
+        yield nodes
+
+
+def _serve(place: Place, results: Path) -> int:
+    if not place.is_agent:
+        return Exit.OK  # the first process of its node does what there is to do
+    return Exit.OK if serve(place, results, read_host()) else Exit.INTERRUPTED

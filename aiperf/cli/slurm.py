@@ -1,0 +1,193 @@
+"""``--slurm``: the same command as a batch job, waited for with one live line, its table brought home.
+
+What must not live here: Slurm's own commands (launch/nodes/slurm.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from aiperf.cli.options import Command, in_results, time_of, with_options
+from aiperf.errors import Exit, usage
+from aiperf.launch.nodes.slurm import SlurmJob, State, Submitted, in_allocation, minutes, run_here, submit
+
+_FLAGS = ("--slurm", "--detach")
+_VALUED = ("-N", "--nodes", "--partition", "--time", "--account", "--gpus-per-node", "--slurm-file", "--collect")
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "slurm": (Annotated[bool, typer.Option("--slurm", help="Run it as a Slurm job; inside one, on its nodes.")], False),
+    "nodes": (Annotated[int, typer.Option("--nodes", "-N", min=0, help="Slurm: nodes.")], 0),
+    "partition": (Annotated[str, typer.Option("--partition", help="Slurm: partition.")], ""),
+    "time_limit": (Annotated[str, typer.Option("--time", help="Slurm: time limit, e.g. 20min.")], ""),
+    "account": (Annotated[str, typer.Option("--account", help="Slurm: account.")], ""),
+    "gpus_per_node": (Annotated[int, typer.Option("--gpus-per-node", min=0, help="Slurm: GPUs of each node.")], 0),
+    "slurm_file": (
+        Annotated[
+            str, typer.Option("--slurm-file", metavar="FILE", help="YAML of the same, with setup: and sbatch: lines.")
+        ],
+        "",
+    ),
+    "detach": (Annotated[bool, typer.Option("--detach", help="Slurm: submit only.")], False),
+    "collect": (Annotated[str, typer.Option("--collect", metavar="JOB", help="Wait for a detached job.")], ""),
+}
+
+
+@dataclass(frozen=True)
+class _SlurmAsked:
+    job: SlurmJob | None
+    """None: not on Slurm."""
+    detach: bool
+    collect: str
+
+
+def with_slurm(command: Command) -> Command:
+    """Give a command the options of Slurm; where they are used it runs as a job instead of here."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [*signature.parameters.values(), inspect.Parameter("slurm", inspect.Parameter.KEYWORD_ONLY)]
+
+    @functools.wraps(command)
+    def called(**given: Any) -> None:
+        asked: _SlurmAsked = given.pop("slurm")
+        if asked.job is None and not asked.collect:
+            command(**given)
+            return
+        raise typer.Exit(_elsewhere(asked, given["results"], spreads="launcher" in given, quiet=given["quiet"]))
+
+    called.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    return with_options(called, "slurm", _OPTIONS, _asked)
+
+
+def _asked(typed: dict[str, Any]) -> _SlurmAsked:
+    wants = typed["slurm"] or typed["slurm_file"]
+    given = {name: typed[name] for name in ("nodes", "partition", "account", "gpus_per_node") if typed[name]}
+    if typed["time_limit"]:
+        given["minutes"] = minutes(time_of("--time", typed["time_limit"]))
+    if not wants:
+        if given or typed["detach"]:
+            raise usage("is an option of a Slurm job.", "Add --slurm.", "--detach" if typed["detach"] else "--nodes")
+        return _SlurmAsked(None, False, typed["collect"])
+    base = _read(Path(typed["slurm_file"])) if typed["slurm_file"] else SlurmJob()
+    return _SlurmAsked(replace(base, **given), typed["detach"], "")
+
+
+def _read(path: Path) -> SlurmJob:
+    """The job that a file describes. Raises UserError."""
+    try:
+        said = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        raise usage(f"cannot be read: {error}", where=str(path)) from None
+    names = [field.name for field in fields(SlurmJob) if field.name != "minutes"] + ["time"]
+    if not isinstance(said, dict) or (unknown := [key for key in said if key not in names]):
+        what = f"unknown key {unknown[0]}." if isinstance(said, dict) else "is no mapping."
+        raise usage(what, f"Allowed: {', '.join(names)}.", str(path))
+    if "time" in said:
+        said["minutes"] = minutes(time_of(f"{path}: time", str(said.pop("time"))))
+    for key, value in said.items():
+        kind = type(getattr(SlurmJob(), key))
+        if kind is tuple and isinstance(value, list) and all(isinstance(line, str) for line in value):
+            said[key] = tuple(value)
+        elif not isinstance(value, kind) or isinstance(value, bool):
+            wanted = {int: "a number", str: "text", tuple: "a list of lines"}[kind]
+            raise usage(f"{key}: {value!r} is not {wanted}.", where=str(path))
+    return SlurmJob(**said)
+
+
+def _elsewhere(asked: _SlurmAsked, results: Path, *, spreads: bool, quiet: bool) -> int:
+    """Run, submit or collect; the exit code."""
+    if asked.job is None:
+        return _bring_home(Submitted(asked.collect, results), results, quiet=quiet)
+    if asked.job.nodes > 1 and not spreads:
+        raise usage("takes one node.", "Leave -N out.", "--nodes")
+    command = [sys.executable, "-m", "aiperf", *without_slurm(sys.argv[1:])]
+    command += ["--launcher", "env"] if asked.job.nodes > 1 else []
+    if in_allocation():
+        return run_here(asked.job, command)
+    job = submit(asked.job, command, results)
+    if asked.detach:
+        again = in_results(f"aiperf run --collect {job.number}", results)
+        print(f"job {job.number} is submitted; collect its table with: {again}")
+        return Exit.OK
+    try:
+        return _bring_home(job, results, quiet=quiet)
+    except KeyboardInterrupt:
+        job.cancel()
+        return _bring_home(job, results, quiet=quiet)
+
+
+def without_slurm(argv: Sequence[str]) -> list[str]:
+    """A command line without the options of Slurm."""
+    kept, words = [], iter(argv)
+    for word in words:
+        flag = word.partition("=")[0]
+        if word in _VALUED:
+            next(words, None)
+        elif word == "--":
+            kept += [word, *words]
+        elif not (word in _FLAGS or flag in _VALUED or (word.startswith("-N") and word[2:].isdecimal())):
+            kept.append(word)
+    return kept
+
+
+def _bring_home(job: Submitted, results: Path, *, quiet: bool) -> int:
+    line = _Line(job, quiet=quiet)
+    state = job.wait(line.tell)
+    line.end()
+    code = job.exit_code()
+    if job.out.is_file():
+        print(job.out.read_text(encoding="utf-8", errors="replace"), end="")
+    if code is not None:
+        return code
+    if not job.err.is_file():
+        what = f"job {job.number} left nothing in {job.stem.parent}."
+        raise usage(what, "Does every node see it? Choose a folder on a shared file system.", "--results")
+    more = in_results("aiperf run --resume latest", results)
+    print(f"job {job.number} ended before its command: {state.word or 'unknown'}; {more} goes on", file=sys.stderr)
+    return Exit.INTERRUPTED
+
+
+class _Line:
+    """How the job fares, in one line that is rewritten on a terminal; above it what its command says."""
+
+    def __init__(self, job: Submitted, *, quiet: bool) -> None:
+        self._job, self._quiet = job, quiet
+        self._began, self._shown, self._read = time.monotonic(), "", 0
+        self._live = sys.stderr.isatty()
+
+    def tell(self, state: State) -> None:
+        if self._quiet:
+            return
+        self._follow()
+        line = f"job {self._job.number}: {state.line or 'over'}"
+        if self._live:
+            minute, second = divmod(int(time.monotonic() - self._began), 60)
+            print(f"\r\x1b[K{line} · {minute}:{second:02d}", end="", file=sys.stderr, flush=True)
+        elif line != self._shown:
+            print(line, file=sys.stderr)
+        self._shown = line
+
+    def _follow(self) -> None:
+        if not self._job.err.is_file():
+            return
+        with self._job.err.open("rb") as file:
+            file.seek(self._read)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read += len(whole)
+        if whole:
+            text = whole.decode("utf-8", "replace")
+            print(("\r\x1b[K" if self._live else "") + text, end="", file=sys.stderr)
+
+    def end(self) -> None:
+        if self._live and not self._quiet:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        if not self._quiet:
+            self._follow()

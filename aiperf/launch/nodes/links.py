@@ -1,0 +1,159 @@
+"""The links between the head of a job and its nodes: where they find the head, how both prove that they belong.
+
+What must not live here: what is sent over them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hmac
+import json
+import os
+import secrets
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = ".nodes"
+"""Folder below the results through which the nodes of a job meet; all of them must see it."""
+HELLO_S = 5.0
+"""Seconds in which a newcomer must have proved that it belongs."""
+BEAT_S = 2.0
+SILENCE_S = 8.0
+"""Between two signs of life, and without one until the other end counts as gone: within 10 s nothing is left."""
+_LONGEST = 1 << 20
+_SIOCGIFADDR = 0x8915
+
+
+class NotOurs(OSError):
+    """Whoever is at the other end does not know the token of this job."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the head waits, as it wrote it into the shared folder, readable to its user alone."""
+
+    node: str
+    addresses: tuple[str, ...]
+    port: int
+    token: str
+
+    def write(self, path: Path) -> None:
+        """Write it, whole or not at all. Raises OSError."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(self.__dict__, file)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+
+    @classmethod
+    def read(cls, path: Path) -> Meeting | None:
+        """The meeting in this file; None while there is none."""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            said = json.loads(path.read_text(encoding="utf-8"))
+            return cls(said["node"], tuple(said["addresses"]), said["port"], said["token"])
+        return None
+
+
+def meeting_file(results: Path, job: str) -> Path:
+    """The file in which the head of ``job`` says where it waits."""
+    return results.absolute() / FOLDER / f"{job}.json"
+
+
+class Link:
+    """Messages in both directions over one connection, a line of JSON each; ``send`` is safe from several threads."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = b""
+        self._lock = threading.Lock()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Raises OSError when the other end is gone."""
+        with self._lock:
+            self.connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self, limit: float) -> dict[str, Any]:
+        """The next message. Raises OSError, also where none comes within ``limit`` seconds or the other end is gone."""
+        self.connection.settimeout(limit)
+        while b"\n" not in self._buffer:
+            chunk = self.connection.recv(1 << 16)
+            if not chunk or len(self._buffer) > _LONGEST:
+                raise ConnectionResetError("the other end is gone")
+            self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        try:
+            message = json.loads(line)
+        except ValueError:
+            raise NotOurs("no message") from None
+        if not isinstance(message, dict):
+            raise NotOurs("no message")
+        return message
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a whole message has come already."""
+        return b"\n" in self._buffer
+
+    def close(self) -> None:
+        """End the connection, whoever else holds a copy of its descriptor."""
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+        self.connection.close()
+
+
+def _proof(token: str, who: str, nonce: str) -> str:
+    return hmac.new(token.encode(), f"{who} {nonce}".encode(), "sha256").hexdigest()
+
+
+def admit(connection: socket.socket, token: str) -> tuple[Link, dict[str, Any]]:
+    """The head's part: the link and what the newcomer says of itself. Raises OSError where it does not belong."""
+    link, nonce = Link(connection), secrets.token_hex(16)
+    connection.settimeout(HELLO_S)
+    link.send({"nonce": nonce})
+    said = link.receive(HELLO_S)
+    if not hmac.compare_digest(str(said.get("proof")), _proof(token, "node", nonce)):
+        raise NotOurs("it does not know the token of this job")
+    link.send({"proof": _proof(token, "head", str(said.get("nonce")))})
+    return link, said
+
+
+def join(address: tuple[str, int], token: str, hello: dict[str, Any]) -> Link:
+    """A node's part. Raises OSError where nobody answers, or somebody who does not belong."""
+    connection = socket.create_connection(address, HELLO_S)
+    try:
+        link, nonce = Link(connection), secrets.token_hex(16)
+        asked = link.receive(HELLO_S)
+        link.send({**hello, "nonce": nonce, "proof": _proof(token, "node", str(asked.get("nonce")))})
+        answer = link.receive(HELLO_S)
+        if not hmac.compare_digest(str(answer.get("proof")), _proof(token, "head", nonce)):
+            raise NotOurs("it does not know the token of this job")
+    except BaseException:
+        connection.close()
+        raise
+    return link
+
+
+def interfaces() -> Iterator[tuple[str, str]]:
+    """Name and IPv4 address of each interface that has one, loopback last."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):
+                reply = fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                found.append((name, socket.inet_ntoa(reply[20:24])))
+    yield from sorted(found, key=lambda pair: pair[1].startswith("127."))
+
+
+def interface_of(address: str) -> str:
+    """The interface with this address; empty where none has it."""
+    return next((name for name, own in interfaces() if own == address), "")

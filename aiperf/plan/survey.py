@@ -1,0 +1,53 @@
+"""Which nodes measure with which partner in which round of a survey: disjoint pairs, other partners every time.
+
+What must not live here: measuring, statistics.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+Round = tuple[tuple[int, int], ...]
+"""Pairs of nodes that measure at the same time; no node is in two of them."""
+
+_FEWEST_PARTNERS = 5
+REPEATS = 3
+"""Times that every pair is met again, spread over the session: what lasts is told from what passes."""
+
+
+def partners(nodes: int) -> int:
+    """Partners of each node: all of them in a small fleet, and in a large one a few more each time it doubles."""
+    return min(nodes - 1, _FEWEST_PARTNERS + math.ceil(math.log2(max(2, nodes))))
+
+
+def survey_rounds(nodes: int, *, seed: int) -> tuple[Round, ...]:
+    """The rounds of a survey of ``nodes`` nodes, in the order in which they are measured.
+
+    A tournament by the circle method, of which a large fleet plays some rounds: every node meets as many partners, none
+    twice in one pass (an odd number of nodes leaves one out in each round). All passes play the same pairs, each in an
+    order of its own, so that a pair's readings lie far apart in time.
+    """
+    draw = random.Random(f"{seed}-survey")
+    places = list(range(nodes + nodes % 2))
+    draw.shuffle(places)
+    rounds = [_round(places, turn, nodes) for turn in range(len(places) - 1)]
+    chosen = draw.sample(rounds, min(len(rounds), partners(nodes) + nodes % 2))
+    passes: list[Round] = []
+    for _ in range(REPEATS):
+        passes += draw.sample(chosen, len(chosen))
+    return tuple(passes)
+
+
+def _round(places: Sequence[int], turn: int, nodes: int) -> Round:
+    fixed, moving = places[0], places[1:]
+    turned = [fixed, *moving[turn:], *moving[:turn]]
+    pairs = [(turned[i], turned[-1 - i]) for i in range(len(turned) // 2)]
+    return tuple((min(pair), max(pair)) for pair in pairs if max(pair) < nodes)
+
+
+def survey_seconds(nodes: int, *, alone: float, pair: float, start: float) -> float:
+    """How long a survey takes: ``alone`` seconds in each round for what a node measures by itself, ``pair`` for what it
+    measures with its partner, ``start`` once."""
+    return start + len(survey_rounds(nodes, seed=0)) * (alone + pair)

@@ -1,0 +1,91 @@
+"""A survey's verdicts by simulation: how often a slow node or link is named, and a healthy fleet is left alone."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from aiperf.analysis.survey import Judged, SurveyReading, judge
+from aiperf.plan.survey import survey_rounds
+
+SESSIONS = 100
+NODES = 8
+
+
+def session(
+    seed: int, slow: Mapping[int, float] = {}, link: Mapping[tuple[int, int], float] = {}, *, nodes: int = NODES
+) -> list[SurveyReading]:
+    """Readings of a fleet whose nodes and links differ by 1 %, with an error of 2 %, in rounds that differ by 5."""
+    draw = random.Random(seed)
+    own = {m: [draw.gauss(0, 0.01) + math.log1p(slow.get(i, 0)) for i in range(nodes)] for m in ("gemm", "all_reduce")}
+    links = {
+        (i, j): draw.gauss(0, 0.01) + math.log1p(link.get((i, j), 0)) for j in range(nodes) for i in range(j)
+    }  # fmt: skip
+    found = []
+    for number, pairs in enumerate(survey_rounds(nodes, seed=seed)):
+        shared = draw.gauss(0, 0.05)
+        for i in range(nodes):
+            log = shared + own["gemm"][i] + draw.gauss(0, 0.02)
+            found.append(SurveyReading("gemm", number, (i,), math.exp(log)))
+        for i, j in pairs:
+            log = shared + own["all_reduce"][i] + own["all_reduce"][j] + links[i, j] + draw.gauss(0, 0.02)
+            found.append(SurveyReading("all_reduce", number, (i, j), math.exp(log)))
+    return found
+
+
+def slow_ones(judged: tuple[Judged, ...], metric: str) -> list[tuple[int, ...]]:
+    return sorted(one.nodes for one in judged if one.metric == metric and one.word == "slow")
+
+
+def sessions(expected: list[tuple[int, ...]], metric: str, **fleet: object) -> int:
+    """How many sessions of a fleet name exactly these."""
+    found = (judge(session(seed, **fleet), NODES, threshold=0.03) for seed in range(SESSIONS))
+    return sum(slow_ones(judged, metric) == expected for judged in found)
+
+
+@pytest.mark.parametrize("metric", ["gemm", "all_reduce"])
+def test_one_node_of_eight_that_is_a_tenth_slower_is_named_and_nobody_else(metric):
+    assert sessions([(3,)], metric, slow={3: 0.1}) >= 95
+
+
+@pytest.mark.parametrize("metric", ["gemm", "all_reduce"])
+def test_two_of_eight_are_named_as_well_for_the_reference_does_not_follow_them(metric):
+    assert sessions([(3,), (6,)], metric, slow={3: 0.1, 6: 0.1}) >= 95
+
+
+def test_a_healthy_fleet_is_left_alone():
+    judged = [judge(session(seed), NODES, threshold=0.03) for seed in range(SESSIONS)]
+    assert sum(any(one.word == "slow" for one in each) for each in judged) <= 5
+    words = [one.word for each in judged for one in each]
+    assert words.count("ok") > 0.8 * len(words)
+
+
+def test_a_slow_link_between_two_good_nodes_is_named_as_a_link():
+    assert sessions([(1, 4)], "all_reduce", link={(1, 4): 0.2}) >= 95
+
+
+def test_the_same_readings_give_the_same_verdicts_in_any_order():
+    readings = session(5, slow={2: 0.1})
+    assert repr(judge(readings, NODES, threshold=0.03)) == repr(judge(list(readings), NODES, threshold=0.03))
+
+
+def test_a_node_without_readings_is_unreachable_and_judges_nobody():
+    readings = [reading for reading in session(1) if 7 not in reading.nodes]
+    judged = {(one.metric, one.nodes): one.word for one in judge(readings, NODES, threshold=0.03)}
+    assert judged["gemm", (7,)] == judged["all_reduce", (7,)] == "unreachable"
+    assert all(word == "ok" for (_, nodes), word in judged.items() if 7 not in nodes)
+
+
+def test_a_deficit_about_as_large_as_the_threshold_is_undecided():
+    judged = [judge(session(seed, slow={2: 0.03}), NODES, threshold=0.03) for seed in range(SESSIONS)]
+    words = [one.word for each in judged for one in each if (one.metric, one.nodes) == ("gemm", (2,))]
+    assert words.count("undecided") > words.count("ok") + words.count("slow")
+
+
+def test_of_two_nodes_the_slower_one_is_named_by_what_each_measures_alone():
+    judged = judge(session(4, slow={1: 0.2}, nodes=2), 2, threshold=0.03)
+    assert slow_ones(judged, "gemm") == [(1,)]
+    assert slow_ones(judged, "all_reduce") == [], "what they measure together says nothing about which of them it is"

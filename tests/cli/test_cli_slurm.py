@@ -1,0 +1,139 @@
+"""``--slurm`` with stand-ins for sbatch, squeue and scancel; a real Slurm is in tests/slurm."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+
+from aiperf.cli import slurm
+from aiperf.cli.slurm import without_slurm
+from aiperf.errors import UserError
+from aiperf.launch.nodes.slurm import SlurmJob, State
+
+SBATCH = """#!/bin/bash
+printf '%s\\n' "$@" > {log}
+cp "${{@: -1}}" {log}.script
+cd {results}/.nodes
+echo "the table" > slurm-17.out; echo "a note" > slurm-17.err
+{ends}
+echo 17
+"""
+SQUEUE = '#!/bin/bash\necho "{state}"\n'
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """Give the stand-ins an end: the exit code of the job's command, or none, and Slurm's word for the job."""
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setattr("aiperf.launch.nodes.slurm._LAG_S", 0.3)
+
+    def program(name: str, text: str) -> None:
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def made(*, code: int | None = 0, state: str = "COMPLETED|n[1-2]|None") -> None:
+        ends = f"echo {code} > slurm-17.exit" if code is not None else "true"
+        program("sbatch", SBATCH.format(log=tmp_path / "asked", results=tmp_path, ends=ends))
+        program("squeue", SQUEUE.format(state=state))
+
+    return made
+
+
+def typed(user, tmp_path, *more: str):
+    return user.types("run", "x", "--slurm", "-N", "2", *more, "--results", str(tmp_path))
+
+
+def test_a_job_takes_whole_nodes_and_runs_the_same_command_on_each(cluster, user, tmp_path):
+    cluster()
+    done = typed(user, tmp_path, "--time", "90s", "--partition", "p", "--gpus-per-node", "8", "--seed", "4")
+    asked, script = (tmp_path / "asked").read_text().split("\n"), (tmp_path / "asked.script").read_text()
+    assert {"--nodes=2", "--exclusive", "--time=2", "--partition=p", "--gpus-per-node=8"} <= set(asked)
+    assert f"-m aiperf run x --seed 4 --results {tmp_path} --launcher env\n" in script
+    assert (done.code, done.out) == (0, "the table\n")
+    assert done.err.splitlines() == ["a note", "job 17: completed on n[1-2]"]
+
+
+def test_the_exit_code_of_the_command_is_that_of_the_job(cluster, user, tmp_path):
+    cluster(code=5, state="FAILED|n[1-2]|NonZeroExitCode")
+    assert typed(user, tmp_path).code == 5
+
+
+def test_a_job_that_ends_before_its_command_is_interrupted_and_says_how_to_go_on(cluster, user, tmp_path):
+    cluster(code=None, state="NODE_FAIL|n[1-2]|None")
+    done = typed(user, tmp_path)
+    assert (done.code, done.out) == (130, "the table\n")
+    assert "ended before its command: NODE_FAIL; aiperf run --resume latest --results" in done.err
+
+
+def test_detached_it_prints_how_to_collect_and_collecting_brings_the_table(cluster, user, tmp_path):
+    cluster(code=3)
+    done = typed(user, tmp_path, "--detach")
+    assert (done.code, "aiperf run --collect 17 --results" in done.out) == (0, True)
+    again = user.types("run", "--collect", "17", "--results", str(tmp_path))
+    assert (again.code, again.out) == (3, "the table\n")
+
+
+def test_the_options_of_a_job_without_slurm_are_a_mistake(user):
+    done = user.types("run", "x", "-N", "2")
+    assert (done.code, "Add --slurm" in done.err) == (2, True)
+
+
+def test_a_file_holds_what_does_not_change_and_flags_win(cluster, user, tmp_path):
+    cluster()
+    file = tmp_path / "cluster.yaml"
+    file.write_text("nodes: 4\npartition: h100\ntime: 1h\nsbatch: [--constraint=nvlink]\nsetup: [module load cuda]\n")
+    assert typed(user, tmp_path, "--slurm-file", str(file)).code == 0
+    asked, script = (tmp_path / "asked").read_text().split("\n"), (tmp_path / "asked.script").read_text()
+    assert {"--nodes=2", "--partition=h100", "--time=60", "--constraint=nvlink"} <= set(asked)
+    assert "module load cuda\nsrun" in script
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("node: 2", "unknown key node."),
+        ("nodes: two", "nodes: 'two' is not a number."),
+        ("setup: x", "is not a list of lines"),
+        ("- 1", "is no mapping"),
+        ("time: 20", "is not a time"),
+    ],
+)
+def test_a_wrong_file_is_refused_before_anything_is_submitted(tmp_path, text, said):
+    file = tmp_path / "cluster.yaml"
+    file.write_text(text)
+    with pytest.raises(UserError) as caught:
+        slurm._read(file)
+    assert said in str(caught.value) + str(caught.value.faults)
+
+
+def test_the_command_of_a_job_has_none_of_the_options_of_slurm():
+    argv = [
+        "run",
+        "a",
+        "b",
+        "--slurm",
+        "-N",
+        "2",
+        "--time=5min",
+        "--partition",
+        "p",
+        "-q",
+        "--detach",
+        "--gpus-per-node=8",
+        "--seed",
+        "3",
+    ]
+    assert without_slurm(argv) == ["run", "a", "b", "-q", "--seed", "3"]
+    assert without_slurm(["run", "-N2", "a", "--", "--slurm"]) == ["run", "a", "--", "--slurm"]
+
+
+def test_how_a_job_fares_in_a_few_words():
+    assert State("PENDING", "", "Resources").line == "queued (Resources)"
+    assert State("RUNNING", "n[1-2]").line == "running on n[1-2]"
+    assert [State(word).over for word in ("RUNNING", "TIMEOUT", "")] == [False, True, True]
+    assert SlurmJob(account="a").options()[-1] == "--account=a"

@@ -1,0 +1,108 @@
+"""A job of two nodes, played by two processes of this host as torchrun would start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aiperf.errors import UserError
+from aiperf.host.read import read_host
+from aiperf.launch.nodes.agent import serve
+from aiperf.launch.nodes.head import Nodes
+from aiperf.launch.nodes.links import Meeting, meeting_file
+from aiperf.launch.nodes.place import Place
+
+SCENARIO = """
+title: All-reduce over two nodes
+why: Both sides are the same.
+workload: comm.collective
+params: {op: all_reduce, nodes: 2, size: 4KiB}
+before: {calls: 1}
+after: {calls: 1}
+expect: equivalent
+check: {rtol: 0.00001}
+measure: {max_pairs: 3}
+"""
+PLACE = Place("torchrun", 0, 0, 2, 2, "n1", "job")
+
+
+def command(results: Path, rank: int) -> subprocess.Popen[str]:
+    scenario = results / "two.yaml"
+    scenario.write_text(SCENARIO)
+    env = {**os.environ, "RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
+    env |= {"MASTER_ADDR": "h", "MASTER_PORT": str(os.getpid()), "AIPERF_NODE": f"n{rank + 1}"}
+    argv = [sys.executable, "-m", "aiperf", "run", str(scenario), "--launcher", "env", "--results", str(results)]
+    argv += ["--precision", "quick", "--no-peaks", "--host-check", "off"]
+    return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@contextmanager
+def job(results: Path):
+    both = [command(results, rank) for rank in (0, 1)]
+    try:
+        yield both
+    finally:
+        for process in both:
+            process.kill()
+            process.wait()
+
+
+def record(results: Path) -> tuple[dict, dict]:
+    (folder,) = [path.parent for path in results.glob("*/run.json") if not path.parent.is_symlink()]
+    return json.loads((folder / "run.json").read_text()), json.loads((folder / "cases" / "two.json").read_text())
+
+
+def living(marker: str) -> list[str]:
+    """Command lines of the processes whose own variables hold ``marker``."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if marker.encode() in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_bytes().decode().replace("\0", " "))
+        except OSError:
+            continue
+    return [line for line in found if "aiperf.worker" in line]
+
+
+def test_a_node_that_is_killed_fails_the_case_by_its_name_and_leaves_no_process(tmp_path):
+    with job(tmp_path) as (head, agent):
+        marker, deadline = f"MASTER_PORT={os.getpid()}", time.monotonic() + 60
+        while len(living(marker)) < 4 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        agent.send_signal(signal.SIGKILL)
+        head.communicate(timeout=60)
+        left = living(marker)
+    _, case = record(tmp_path)
+    assert (head.returncode, case["status"]) == (5, "failed")
+    assert "n2" in case["failure"]["message"]
+    assert left == []
+
+
+def test_nodes_that_do_not_come_are_told_before_anything_runs(tmp_path):
+    with pytest.raises(UserError, match=r"1 of 2 nodes came within 0\.1 s: n1"), Nodes(PLACE, tmp_path, wait_s=0.1):
+        pass
+    assert list((tmp_path / ".nodes").iterdir()) == []
+
+
+def test_a_node_that_does_not_see_the_shared_folder_says_so(tmp_path):
+    with pytest.raises(UserError, match=r"node n2 saw no sign of the head within 0\.1 s") as caught:
+        serve(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=0.1)
+    assert "every node sees" in caught.value.faults[0].hint
+
+
+def test_a_node_that_cannot_reach_the_head_names_it_and_where_it_tried(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    Meeting("n1", ("127.0.0.1",), port, "secret").write(meeting_file(tmp_path, "job"))
+    with pytest.raises(UserError, match=rf"node n2 cannot reach the head on n1 at 127\.0\.0\.1:{port}"):
+        serve(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=0.3)

@@ -1,0 +1,39 @@
+"""The plan of a survey: disjoint pairs, as many partners for every node, and a cost that grows with the logarithm."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from aiperf.plan.survey import REPEATS, partners, survey_rounds, survey_seconds
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 9, 16, 64])
+def test_no_node_is_in_two_pairs_of_a_round_and_all_meet_as_many_partners(nodes):
+    rounds = survey_rounds(nodes, seed=1)
+    assert all(len({node for pair in each for node in pair}) == 2 * len(each) for each in rounds)
+    met = Counter(pair for each in rounds for pair in each)
+    assert set(met.values()) == {REPEATS}
+    by_node = Counter(node for pair in met for node in pair)
+    assert len(by_node) == nodes
+    assert max(by_node.values()) - min(by_node.values()) <= nodes % 2
+    assert min(by_node.values()) >= min(nodes - 1, partners(nodes))
+
+
+def test_a_pair_is_met_again_only_after_every_other_round_of_the_pass():
+    rounds = survey_rounds(8, seed=3)
+    each = len(rounds) // REPEATS
+    assert all(len(set(rounds[n * each : (n + 1) * each])) == each for n in range(REPEATS))
+
+
+def test_the_order_is_drawn_from_the_seed():
+    assert survey_rounds(8, seed=1) == survey_rounds(8, seed=1) != survey_rounds(8, seed=2)
+
+
+def test_64_nodes_take_under_15_minutes_and_each_doubling_adds_as_much():
+    seconds = [survey_seconds(n, alone=12.0, pair=8.0, start=30.0) for n in (16, 32, 64, 128)]
+    assert seconds[2] < 15 * 60
+    steps = [b - a for a, b in pairwise(seconds)]
+    assert max(steps) == pytest.approx(min(steps))

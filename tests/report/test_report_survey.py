@@ -1,0 +1,62 @@
+"""A survey as a table: slow ones first, what is suspected of them, and the line that drains a node."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from contextlib import redirect_stdout
+
+from aiperf.analysis.survey import Judged
+from aiperf.report.layout.formats import OutputFormat, print_in
+from aiperf.report.views.survey_table import survey_rows, survey_view
+
+NAMES = ("n1", "n2", "n3", "n4")
+
+
+def judged(metric: str, nodes: tuple[int, ...], word: str, share: float = 0.0) -> Judged:
+    log = math.log1p(share)
+    return Judged(metric, nodes, log, log - 0.01, log + 0.01, word)
+
+
+def printed(found, form=OutputFormat.table, *, on_slurm=True) -> str:
+    out = io.StringIO()
+    with redirect_stdout(out):
+        print_in(form, survey_view(survey_rows(found, NAMES), NAMES, on_slurm=on_slurm, about=["4 nodes"]))
+    return out.getvalue()
+
+
+def test_the_part_that_is_suspected_follows_from_what_is_slow():
+    found = [
+        judged("copy", (0,), "slow", 0.1),
+        judged("gemm", (1,), "slow", 0.1),
+        judged("all_reduce", (1,), "slow", 0.1),
+        judged("all_reduce", (2,), "slow", 0.1),
+        judged("all_reduce", (0, 3), "slow", 0.2),
+        judged("gemm", (3,), "ok"),
+    ]
+    rows = {(row.node, row.metric): row.part for row in survey_rows(found, NAMES)}
+    assert rows == {
+        ("n1", "copy"): "memory",
+        ("n2", "gemm"): "node",
+        ("n2", "all_reduce"): "node",
+        ("n3", "all_reduce"): "NIC",
+        ("n1 – n4", "all_reduce"): "link",
+        ("n4", "gemm"): "",
+    }
+
+
+def test_slow_ones_come_first_and_a_node_is_drained_but_not_a_link():
+    found = [judged("gemm", (0,), "ok"), judged("gemm", (2,), "slow", 0.1), judged("all_reduce", (0, 1), "slow", 0.2)]
+    out = printed(found)
+    assert out.index("n3") < out.index("n1   ")
+    drain = 'scontrol update nodename=n3 state=drain reason="aiperf survey: gemm +10.0 %"'
+    assert drain in " ".join(out.split())
+    assert out.count("scontrol") == 1
+    assert "scontrol" not in printed(found, on_slurm=False)
+
+
+def test_a_node_without_readings_has_no_numbers():
+    nothing = Judged("gemm", (1,), math.nan, math.nan, math.nan, "unreachable")
+    (row,) = json.loads(printed([nothing], OutputFormat.json))
+    assert (row["verdict"], row["deficit"]) == ("unreachable", None)

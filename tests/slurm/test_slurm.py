@@ -1,0 +1,215 @@
+"""aiperf on a real Slurm of two nodes (``make test-slurm``): what is measured, and what is left when something fails.
+
+What must not live here: what needs no Slurm (tests/launch, tests/cli/test_cli_slurm.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.two_node_slurm import TwoNodes
+
+SCENARIO = """
+title: The same collective on both sides
+why: Both sides are the same, so that nothing but the nodes is tried.
+workload: comm.collective
+params: {{op: all_reduce, nodes: 2, size: 4KiB}}
+axes: {{calls: [{calls}]}}
+before: {{}}
+after: {{}}
+expect: equivalent
+check: {{rtol: 0.00001}}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    nodes = TwoNodes(tmp_path_factory.mktemp("slurm"))
+    nodes.start()
+    yield nodes
+    nodes.stop()
+
+
+class Run:
+    """A command on the cluster, in a folder of its own."""
+
+    def __init__(self, cluster: TwoNodes, folder: Path, *, calls: str = "1") -> None:
+        self._cluster, self.folder = cluster, folder
+        (folder / "two.yaml").write_text(SCENARIO.format(calls=calls))
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "aiperf", "run", str(self.folder / "two.yaml"), "--precision", "quick"]
+        argv += ["--results", str(self.folder), "--no-peaks", "--host-check", "off", *more]
+        # In its own folder: what changes in the checkout meanwhile is none of a run that goes on.
+        return subprocess.Popen(argv, env=self._cluster.env, cwd=self.folder, stdout=-1, stderr=-1, text=True)
+
+    def job(self, *more: str) -> tuple[int, str, str]:
+        running = self.start("--slurm", "-N", "2", *more)
+        out, err = running.communicate(timeout=110)
+        return running.returncode, out, err
+
+    def cases(self) -> dict[str, dict]:
+        (folder,) = [path.parent for path in self.folder.glob("*/run.json") if not path.parent.is_symlink()]
+        found = [json.loads(path.read_text()) for path in (folder / "cases").glob("*.json")]
+        return {case["case"]["id"]: case for case in found}
+
+    def workers(self, node: str = "") -> list[int]:
+        """Processes of this run's sides, or of all that belongs to a node."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                variables = (entry / "environ").read_bytes()
+                mine = str(self.folder).encode() in variables + (entry / "cmdline").read_bytes()
+                worker = b"aiperf.worker" in (entry / "cmdline").read_bytes()
+                on_node = f"SLURMD_NODENAME={node}\0".encode() in variables
+                if (on_node if node else worker and b"SLURM_JOB_ID" in variables) and (mine or node):
+                    found.append(int(entry.name))
+        return found
+
+
+def until(true: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.1)
+
+
+def measuring(run: Run) -> None:
+    """Wait until a pair of the first case has its ranks on both nodes."""
+    until(lambda: len(run.workers()) >= 4)
+
+
+def test_a_job_measures_over_two_nodes_and_brings_its_table_home(cluster, tmp_path):
+    run = Run(cluster, tmp_path)
+    code, out, err = run.job("--time", "5min")
+    assert code == 0, err
+    (case,) = run.cases().values()
+    assert case["status"] == "measured"
+    assert all(check["passed"] for pair in case["pairs"] for check in pair["checks"])
+    assert all(side["node_skew"].keys() == {"n1", "n2"} for pair in case["pairs"] for side in pair["runs"])
+    assert "calls=1" in out
+    assert "running on n[1-2]" in err
+
+
+def test_inside_an_allocation_the_same_command_uses_its_nodes(cluster, tmp_path):
+    run = Run(cluster, tmp_path)
+    argv = ["salloc", "--nodes=2", "--exclusive", "--quiet", sys.executable, "-m", "aiperf", "run"]
+    argv += [str(tmp_path / "two.yaml"), "--precision", "quick", "--results", str(tmp_path), "--no-peaks"]
+    done = subprocess.run([*argv, "--slurm", "-N", "2"], env=cluster.env, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    assert [case["status"] for case in run.cases().values()] == ["measured"]
+
+
+def test_a_node_that_dies_fails_its_case_by_name_and_resume_finishes(cluster, tmp_path):
+    run = Run(cluster, tmp_path, calls="1, 2")
+    running = run.start("--slurm", "-N", "2")
+    measuring(run)
+    cluster.kill_node("n2")
+    for pid in run.workers("n2"):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    died = time.monotonic()
+    until(lambda: not run.workers(), 10)
+    assert time.monotonic() - died < 10
+    out, err = running.communicate(timeout=100)
+    cluster.start_node("n2")
+    until(lambda: cluster.states().count("idle") == 2, 30)
+    cases = run.cases()
+    assert {case["status"] for case in cases.values()} == {"failed"}, out + err
+    assert all("n2" in case["failure"]["message"] for case in cases.values())
+    code, _, err = run.job("--resume", "latest")
+    assert code == 0, err
+    assert {case["status"] for case in run.cases().values()} == {"measured"}
+
+
+def test_a_daemon_that_dies_alone_takes_nothing_with_it(cluster, tmp_path):
+    run = Run(cluster, tmp_path)
+    running = run.start("--slurm", "-N", "2")
+    measuring(run)
+    cluster.kill_node("n2")
+    out, err = running.communicate(timeout=110)
+    cluster.start_node("n2")
+    until(lambda: cluster.states().count("idle") == 2, 30)
+    (case,) = run.cases().values()
+    assert case["status"] == "measured", out + err
+    assert run.workers() == []
+
+
+def test_a_cancelled_job_saves_what_it_has_and_leaves_nothing(cluster, tmp_path):
+    run = Run(cluster, tmp_path, calls="1, 2")
+    running = run.start("--slurm", "-N", "2", "--precision", "standard")
+    measuring(run)
+    subprocess.run(["scancel", "--name=aiperf"], env=cluster.env, check=True)
+    until(lambda: not run.workers(), 10)
+    running.communicate(timeout=60)
+    assert running.returncode == 130
+    (record,) = [json.loads(path.read_text()) for path in tmp_path.glob("2*/run.json")]
+    assert record["status"] == "interrupted"
+
+
+def test_an_interrupt_of_the_command_that_waits_cancels_the_job(cluster, tmp_path):
+    run = Run(cluster, tmp_path)
+    running = run.start("--slurm", "-N", "2", "--precision", "standard")
+    measuring(run)
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=60)
+    assert running.returncode == 130
+    until(lambda: not run.workers(), 10)
+    left = subprocess.run(["squeue", "-h"], env=cluster.env, capture_output=True, text=True, check=True)
+    assert left.stdout == ""
+
+
+def test_a_job_at_its_time_limit_has_saved_what_it_measured(cluster, tmp_path):
+    run = Run(cluster, tmp_path, calls="1, 2, 3, 4")
+    running = run.start("--slurm", "-N", "2", "--time", "1min", "--precision", "standard")
+    running.communicate(timeout=118)
+    assert running.returncode == 130
+    assert any(case["pairs"] for case in run.cases().values())
+    until(lambda: not run.workers(), 10)
+
+
+def test_a_folder_that_the_nodes_do_not_share_is_told_before_anything_runs(cluster, tmp_path):
+    argv = [sys.executable, "-m", "aiperf", "run", "x", "--launcher", "env", "--results"]
+    line = f"exec {' '.join(argv)} {tmp_path}/$SLURMD_NODENAME"
+    done = subprocess.run(
+        ["srun", "-N2", "--ntasks-per-node=1", "bash", "-c", line],
+        env=cluster.env, capture_output=True, text=True, timeout=110,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "node n2 saw no sign of the head" in done.stderr
+    assert "1 of 2 nodes came within" in done.stderr
+    assert list(tmp_path.glob("*/2*")) == []
+
+
+def test_a_survey_of_both_nodes_brings_its_table_home(cluster, tmp_path):
+    argv = [sys.executable, "-m", "aiperf", "survey", "--slurm", "-N", "2", "--results", str(tmp_path), "--json"]
+    done = subprocess.run(
+        [*argv, "--slow", "1=3"], env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=140
+    )
+    assert done.returncode in (0, 6), done.stderr
+    rows = {(row["node"], row["metric"]): row for row in json.loads(done.stdout)}
+    assert {("n1", "gemm"), ("n2", "gemm"), ("n1", "copy"), ("n2", "all_reduce")} <= rows.keys()
+    assert rows["n2", "gemm"]["deficit"] > rows["n1", "gemm"]["deficit"]
+
+
+@pytest.mark.parametrize("name", ["all-reduce-flat-vs-hierarchical", "ddp-buckets-over-two-nodes"])
+def test_a_shipped_scenario_of_two_nodes_is_measured_and_its_outputs_agree(cluster, tmp_path, name):
+    argv = [sys.executable, "-m", "aiperf", "run", name, "--slurm", "-N", "2", "--results", str(tmp_path)]
+    argv += ["--precision", "quick", "--no-peaks", "--host-check", "off", "--budget", "20s"]
+    done = subprocess.run(argv, env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=140)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = [path.parent for path in tmp_path.glob("*/run.json") if not path.parent.is_symlink()]
+    cases = [json.loads(path.read_text()) for path in (folder / "cases").glob("*.json")]
+    assert cases
+    assert {case["status"] for case in cases} == {"measured"}
+    assert all(check["passed"] for case in cases for pair in case["pairs"] for check in pair["checks"])
