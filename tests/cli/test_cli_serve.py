@@ -36,8 +36,8 @@ def test_two_servers_are_loaded_side_by_side_and_the_quick_one_wins(marked: User
     record = marked.record("pair")
     found = {result["comparison"]["metric"]: result for result in record["results"]}
     assert {"end_to_end", "goodput", "ttft", "inter_token", "queue", "tokens_per_s"} <= found.keys()
-    assert "inter_token_p50" in found, "16 requests have more than 20 gaps"
-    assert "end_to_end_p50" not in found
+    assert "inter_token_p50" in found
+    assert "end_to_end_p99" not in found, "16 requests say nothing of it"
     assert "peak_memory" not in found, "it would be the client's"
     ratio = found["end_to_end"]["comparison"]
     # 30 and 15 ms of service, and what the client and the connection take.
