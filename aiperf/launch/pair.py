@@ -30,6 +30,7 @@ from aiperf.launch.rank_replies import (
     gang_usage,
     node_skew,
     overflow,
+    refused,
     slowest_rank,
     strays,
     sum_known,
@@ -282,12 +283,7 @@ class _Session:
         gang = launched.gangs[name]
         pids = gang.pids
         replies = gang.command(SummaryRequest(name), limit=self._settings.limits.check)
-        for function in dict.fromkeys(f for reply in replies for f in reply.replaced):
-            detail = f"{name} replaced {function}, which its measurement rests on"
-            self._checks.append(CheckResult(False, "the harness", detail, kind="harness", sides=(name,)))
-        for code, fault in (item for reply in replies for item in reply.faults.items()):
-            detail = f"{name}: {fault}"
-            self._checks.append(CheckResult(False, "the load", detail, kind="load", sides=(name,), code=code))
+        self._checks += refused(name, replies)
         facts = [reply.facts for reply in replies]
         bound = rank_cpus(self._where.cpus, gang.plan.ranks, gang.plan.nodes)
         self._incidents += [*strays(name, facts, bound), *far_memory(name, facts, bound, proc.numa_nodes())]

@@ -32,6 +32,15 @@ def strays(
             yield Incident("affinity", side, detail)
 
 
+def refused(side: str, replies: Sequence[SummaryReply]) -> Iterator[CheckResult]:
+    """Failed checks for what makes a side's numbers worthless: functions that it replaced, faults that it reports."""
+    for function in dict.fromkeys(f for reply in replies for f in reply.replaced):
+        detail = f"{side} replaced {function}, which its measurement rests on"
+        yield CheckResult(False, "the harness", detail, kind="harness", sides=(side,))
+    for code, fault in (item for reply in replies for item in reply.faults.items()):
+        yield CheckResult(False, "the load", f"{side}: {fault}", kind="load", sides=(side,), code=code)
+
+
 def far_memory(
     side: str,
     facts: Sequence[Mapping[str, Any]],

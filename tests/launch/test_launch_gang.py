@@ -170,7 +170,8 @@ time.sleep(60)
 def test_who_writes_without_end_is_asked_no_longer_and_told_when_it_is_heard(
     folder: Path, guardian: Guardian, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aiperf.launch.gang._LONGEST_LINE", 1 << 16)
+    for module in ("rank", "gang"):
+        monkeypatch.setattr(f"aiperf.launch.{module}.LONGEST_LINE", 1 << 16)
     with Gang(plan(folder, python=fake(folder, "while True:\n    os.write(write, b'x' * 4096)\n")), guardian) as gang:
         gang.start()
         deadline = time.monotonic() + 10
