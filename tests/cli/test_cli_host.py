@@ -61,7 +61,7 @@ def test_sessions_of_a_side_against_its_copy_calibrate_the_host(user) -> None:
 
 
 def test_a_side_that_fails_cannot_be_calibrated(user) -> None:
-    broken = user.scenario("broken", before="{fails: true}", after="{fails: true}")
+    broken = user.scenario("broken", before="{fails: true}", after="{fails: true}", measure="")
     done = user.types("calibrate", broken, "--precision", "fast.yaml", "--sessions", "2", "--inject", "")
     assert done.code == 5
     assert done.plain
