@@ -50,10 +50,19 @@ def sources() -> tuple[tuple[str, str, ast.Module], ...]:
     return tuple((path.relative_to(package).as_posix(), text, ast.parse(text)) for path, text in found)
 
 
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """The tree and every statement in it: no expression holds a function or a class."""
+    waiting = [tree]
+    while waiting:
+        yield (node := waiting.pop())
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting += getattr(node, block, ())
+
+
 def functions() -> Iterator[tuple[str, int]]:
     """(file and name, lines from ``def`` to the end) of every function and method."""
     for path, _, tree in sources():
-        for node in ast.walk(tree):
+        for node in statements(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert node.end_lineno is not None
                 yield f"{path} {node.name}", node.end_lineno - node.lineno + 1
@@ -77,7 +86,7 @@ def test_a_file_has_at_most_400_lines() -> None:
 def test_a_class_name_has_one_meaning_in_the_package() -> None:
     places = defaultdict(list)
     for path, _, tree in sources():
-        for node in ast.walk(tree):
+        for node in statements(tree):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(path)
     assert compare({name for name, paths in places.items() if len(paths) > 1}, set(SHARED_NAMES)) == {}

@@ -37,7 +37,16 @@ def _name(path: Path) -> str:
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
 
 
-def imported(tree: ast.AST, nodes: Callable[[ast.AST], Iterator[ast.AST]] = ast.walk) -> set[str]:
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """The tree and every statement in it: no expression holds an import."""
+    waiting = [tree]
+    while waiting:
+        yield (node := waiting.pop())
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting += getattr(node, block, ())
+
+
+def imported(tree: ast.AST, nodes: Callable[[ast.AST], Iterator[ast.AST]] = statements) -> set[str]:
     """Dotted names that a tree imports; of ``from aiperf.x import y`` both ``aiperf.x`` and ``aiperf.x.y``."""
     found = set()
     for node in nodes(tree):
@@ -67,10 +76,10 @@ def roots(names: set[str]) -> set[str]:
 
 
 def functions_in(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every node inside a function of the tree, asynchronous ones too."""
-    for function in ast.walk(tree):
+    """Every statement inside a function of the tree, asynchronous ones too."""
+    for function in statements(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from (node for node in ast.walk(function) if node is not function)
+            yield from (node for node in statements(function) if node is not function)
 
 
 def at_the_top(tree: ast.AST) -> Iterator[ast.AST]:

@@ -112,11 +112,11 @@ def read_signature(workload: str, *, base: Path) -> Signature:
     if "." in function:
         return _of_class(workload, module, function)
     found = _find(module, function, _HOPS)
+    shipped = path.is_relative_to(workload_folder())
     if found is not None and isinstance(found[1], ast.FunctionDef):
-        return _signature(workload, found[0], found[1])
+        return (_of_shipped if shipped else _signature)(workload, found[0], found[1])
     _refuse_async(workload, module.tree, function)
-    own = path.is_relative_to(workload_folder())
-    if not own and ((found is not None and _makes_function(found[1])) or _is_imported(module.tree, function)):
+    if not shipped and ((found is not None and _makes_function(found[1])) or _is_imported(module.tree, function)):
         return _UNSEEN
     names = _functions(module)
     what = f"{shown(workload)}: {path.name} has no function {function}; allowed: {allowed(names) or 'none'}."
@@ -302,6 +302,10 @@ def _signature(workload: str, module: _Module, function: ast.FunctionDef, *, bou
         open=plain and (arguments.kwarg is not None or bool(function.decorator_list)),
         metrics=_metrics_of(module, function.name),
     )
+
+
+_of_shipped = lru_cache(maxsize=256)(_signature)
+"""Many scenarios name the same workload, and no file of the package changes while a command runs."""
 
 
 def _metrics_of(module: _Module, function: str) -> dict[str, tuple[str, Better]]:

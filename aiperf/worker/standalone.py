@@ -214,12 +214,11 @@ class _StandaloneRank:
             yield self._ranges
             return
         import torch
-        from torch.profiler import ProfilerActivity, profile
+        from torch.autograd.profiler import profile
 
-        activities = [ProfilerActivity.CPU]
-        if torch.cuda.is_available():
-            activities.append(ProfilerActivity.CUDA)
-        recorded = profile(activities=activities, record_shapes=True)
+        # What torch.profiler.profile starts, which imports the compiler to see how that is configured: seconds.
+        device = "cuda" if torch.cuda.is_available() else None
+        recorded = profile(use_device=device, record_shapes=True, use_kineto=True)
         with recorded:
             # The first operators under a recording that has just begun take several times as long.
             self._warm_up(1)

@@ -53,6 +53,8 @@ before: {}
 after: {}
 expect: equivalent
 """
+IN_ONE_PROCESS = "measure: {isolation: in_process}\n"
+"""A pair starts half as many processes; for what is the same whichever processes its sides run in."""
 PRECISION = """\
 looks: [3]
 alpha: 0.05
@@ -110,7 +112,7 @@ class User:
 
     def __post_init__(self) -> None:
         self.write("work.py", WORKLOAD)
-        self.write("tiny.yaml", SCENARIO)
+        self.write("tiny.yaml", SCENARIO + IN_ONE_PROCESS)
         self.write("fast.yaml", PRECISION)
         self.write("endless.yaml", ENDLESS)
 
@@ -122,8 +124,8 @@ class User:
         return path
 
     def scenario(self, name: str, **blocks: str) -> str:
-        """Write tiny.yaml with other blocks under another name; the path to type."""
-        kept = dict(line.split(": ", 1) for line in SCENARIO.splitlines()) | blocks
+        """Write tiny.yaml with other blocks, less those that are empty, under another name; the path to type."""
+        kept = dict(line.split(": ", 1) for line in (SCENARIO + IN_ONE_PROCESS).splitlines()) | blocks
         self.write(f"{name}.yaml", "".join(f"{k}: {v}\n" for k, v in kept.items() if v))
         return f"./{name}.yaml"
 

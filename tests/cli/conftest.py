@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cli_user import Typed, User, processes_with
+from cli_user import SCENARIO, Typed, User, processes_with
 
 from aiperf.cli.main import entry
 
@@ -22,8 +22,9 @@ def user(tmp_path: Path) -> User:
 
 @pytest.fixture(scope="session")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> User:
-    """A user who has measured once; for tests that only look at the run."""
+    """A user who has measured once, each side in processes of its own; for tests that only look at the run."""
     user = User(tmp_path_factory.mktemp("reader"))
+    user.write("tiny.yaml", SCENARIO)
     user.done = user.runs("tiny.yaml")
     return user
 
@@ -45,7 +46,8 @@ def here(user: User, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
 @pytest.fixture
 def marked(user: User) -> Iterator[User]:
-    """A user whose processes can be told from all others; those left at the end are killed."""
+    """A user whose processes, of each side its own, can be told from all others; those left at the end are killed."""
+    user.write("tiny.yaml", SCENARIO)
     user.env["TEST_MARK"] = f"mark-{os.getpid()}-{user.folder.name}"
     yield user
     for pid in processes_with(user.env["TEST_MARK"]):

@@ -47,7 +47,7 @@ def job(repo, tmp_path_factory):  # noqa: F811
 
 def test_a_regression_fails_the_job_and_the_next_push_updates_its_comment(job) -> None:
     with forge(others=2) as server:
-        job.user.write("loop.py", LOOP.format(turns=2_000_000))
+        job.user.write("loop.py", LOOP.format(turns=400_000))
         steps = job(server, arguments="--precision wide.yaml --no-peaks")
         assert (steps["Measure"].code, steps["Comment"].code) == (1, 0), steps["Measure"].out
         assert "::error" in steps["Measure"].out
@@ -62,7 +62,7 @@ def test_a_regression_fails_the_job_and_the_next_push_updates_its_comment(job) -
         reports = {path.name for path in (job.temp / "aiperf-reports").iterdir()}
         assert reports == {"summary.md", "junit.xml", "dashboard.json", "dashboard-speedup.json"}
 
-        job.user.write("loop.py", LOOP.format(turns=200_000))
+        job.user.write("loop.py", LOOP.format(turns=20_000))
         job.user.write("docs/page.md", "better words\n")
         steps = job(server)
         assert (steps["Measure"].code, steps["Comment"].code) == (0, 0), steps["Measure"].out

@@ -66,7 +66,7 @@ def written(folder: Path) -> bool:
 
 
 def test_a_run_that_exits_with_5_has_written_every_file_and_stdout_stays_json(github) -> None:
-    broken = github.scenario("broken", after="{fails: true}", expect="")
+    broken = github.scenario("broken", after="{fails: true}", expect="", measure="")
     wrong, big = github.scenario("wrong", after="{wrong: true}", expect=""), github.scenario("big", needs="{gpus: 9}")
     done = github.runs(broken, wrong, big, "--json", *FILES)
     assert (done.code, exit_code(github.folder)) == (5, 5)
@@ -172,7 +172,7 @@ def test_a_mistake_in_a_scenario_is_in_the_report_and_annotated_at_its_line(here
     told = here("run", bad, *FILES)
     assert (told.code, exit_code(github.folder), written(github.folder)) == (2, 2, True)
     assert set(cases(github.folder).values()) == {("error",)}
-    assert re.search(r"^::error file=bad\.yaml,line=8,title=failed", told.err, re.MULTILINE)
+    assert re.search(r"^::error file=bad\.yaml,line=9,title=failed", told.err, re.MULTILINE)
     assert "exit code 2, usage or scenario error" in (github.folder / "step.md").read_text()
 
 

@@ -27,7 +27,7 @@ case_seconds: 15
 side_seconds: 0.05
 provisional: true
 """
-"""A threshold far beyond the noise of a test machine, and pairs enough for a loop ten times as long."""
+"""A threshold far beyond the noise of a test machine, and pairs enough for a program several times as long."""
 
 
 def git(user, *arguments):
@@ -38,9 +38,9 @@ def git(user, *arguments):
 
 @pytest.fixture
 def repo(user: User) -> User:
-    """A user whose folder is a repository: one commit with a loop of some 20 ms and its scenario."""
+    """A user whose folder is a repository: one commit with a loop of some milliseconds and its scenario."""
     user.env["AIPERF_STATE"] = str(user.folder.parent / "state")
-    user.write("loop.py", LOOP.format(turns=200_000))
+    user.write("loop.py", LOOP.format(turns=20_000))
     user.write("loop.yaml", SCENARIO.format(python=sys.executable))
     user.write("wide.yaml", PRECISION)
     user.write("time.yaml", "metrics: {time: {}}\n")
@@ -58,7 +58,7 @@ def gates(user, *argv, precision="wide.yaml"):
 
 
 def test_a_change_that_multiplies_the_work_is_a_confirmed_regression(repo):
-    repo.write("loop.py", LOOP.format(turns=2_000_000))
+    repo.write("loop.py", LOOP.format(turns=400_000))
     done = gates(repo, "./loop.yaml", "--against", "main", "--junit", "out/junit.xml", "--json")
     assert done.code == 1, done.err
     found = json.loads(done.out)
@@ -74,7 +74,7 @@ def test_a_change_that_multiplies_the_work_is_a_confirmed_regression(repo):
 
 
 def test_a_change_that_does_nothing_passes_and_says_so_last(repo):
-    repo.write("loop.py", LOOP.format(turns=200_000) + "# nothing\n")
+    repo.write("loop.py", LOOP.format(turns=20_000) + "# nothing\n")
     done = gates(repo, "./loop.yaml", "--against", "main", precision="fast.yaml")
     assert done.code == 0, done.out
     assert done.plain
@@ -181,7 +181,7 @@ def test_twenty_commits_of_words_pass_without_being_measured_and_one_of_data_doe
     assert "README.md" in found["rows"][0]["sentence"]
     # Beside a scenario of a folder of its own anything may be data; and a gate's file can ignore less.
     repo.write("bench/loop.yaml", (repo.folder / "loop.yaml").read_text().replace("loop.py", "bench/loop.py"))
-    repo.write("bench/loop.py", LOOP.format(turns=200_000))
+    repo.write("bench/loop.py", LOOP.format(turns=20_000))
     git(repo, "add", "-A")
     git(repo, "commit", "-qm", "bench")
     repo.write("bench/text.md", "data\n")  # in no commit, as the next

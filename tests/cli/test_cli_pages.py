@@ -48,6 +48,9 @@ ONLY_PARSED = {
     "run --collect JOB": "needs Slurm; tests/cli/test_cli_slurm.py stands in for it",
     "profile NAME": "half a minute; tests/cli/test_cli_profile.py runs it",
     "peaks": "minutes; tests/cli/test_cli_host.py measures one",
+    "report results/reference/2026-11-23T02-52-26-vm --recompute": (
+        "seconds; tests/store/test_store_reference.py concludes every run again, tests/cli/test_cli_light.py types it"
+    ),
     "calibrate": "minutes; tests/cli/test_cli_host.py calibrates",
     "calibrate SCENARIO": "minutes; tests/cli/test_cli_host.py calibrates",
     "gate --against REF": "needs a repository with a change; tests/cli/test_cli_gate.py has one",

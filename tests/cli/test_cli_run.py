@@ -97,7 +97,10 @@ def test_strict_refuses_inputs_without_names_unless_the_workload_says_why(user) 
 
 
 def test_a_failing_case_is_recorded_and_the_run_goes_on(user) -> None:
-    broken, big = user.scenario("broken", after="{fails: true}", expect=""), user.scenario("big", needs="{gpus: 9}")
+    broken, big = (
+        user.scenario("broken", after="{fails: true}", expect="", measure=""),
+        user.scenario("big", needs="{gpus: 9}"),
+    )
     done = user.runs(broken, big, "tiny.yaml")
     assert done.code == 5
     assert done.plain

@@ -11,6 +11,7 @@ import pytest
 @pytest.fixture
 def stored(reader, user):
     """The user's folder with one measured run of ``tiny`` under a given parent folder, on a given host."""
+    user.write("tiny.yaml", (reader.folder / "tiny.yaml").read_text())
 
     def _stored(parent: str, *, day: int = 1, host: str = "node-7") -> str:
         folder = user.folder / parent / f"2026-11-0{day}T00-00-00-{host}"

@@ -5,7 +5,9 @@ What must not live here: tests.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +23,8 @@ from aiperf.host.probes.reader import CommandOutput, HostReader
 
 SHELF = Path(__file__).resolve().parents[1] / "fixtures" / "hosts"
 HOSTS = sorted(path.stem for path in SHELF.glob("*.yaml"))
+_ITEMS = cache(load_checklist)
+_LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MERGED = ("files", "links", "later", "environ", "commands")
 
 
@@ -121,9 +125,14 @@ def _answer(told: Any, arguments: tuple[Any, ...]) -> Any:
     return tuple(told) if isinstance(told, list) else told
 
 
+@cache
+def _written(name: str) -> dict[str, Any]:
+    return yaml.load((SHELF / f"{name}.yaml").read_text(encoding="utf-8"), Loader=_LOADER)
+
+
 def recorded(name: str) -> dict[str, Any]:
     """A host of the shelf; what it is ``like`` comes first and is overridden file by file, answer by answer."""
-    plain = yaml.safe_load((SHELF / f"{name}.yaml").read_text(encoding="utf-8"))
+    plain = copy.deepcopy(_written(name))
     if "like" not in plain:
         return plain
     base = recorded(plain["like"])
@@ -169,4 +178,4 @@ def check(root: Path, name: str, **changes: Any) -> HostReport:
     host = recorded(name)
     for key, value in changes.items():
         host[key] = {**host.get(key, {}), **value} if isinstance(value, dict) else value
-    return check_host(PROBES, sight_of(root, host), items=load_checklist())
+    return check_host(PROBES, sight_of(root, host), items=_ITEMS())

@@ -170,7 +170,7 @@ def test_real_workers_run_through_their_windows(tmp_path: Path, monkeypatch: pyt
     for name, value in {"_LEAD_S": 0.03, "_PHASE_S": 0.01, "_SLACK_S": 0.3, "WINDOWS": 2}.items():
         monkeypatch.setattr(phase, name, value)
     meter = EnergyMeter([EnergyCounter("c", lambda: 50.0 * (int(monotonic() * 200) / 200))], source="made")
-    precision = Precision("tiny", looks=(3,), rounds=4, side_seconds=0.02, round_seconds=0.002, warmup_seconds=0.3,
+    precision = Precision("tiny", looks=(3,), rounds=4, side_seconds=0.02, round_seconds=0.002, warmup_seconds=0.1,
                           warmup_window=6, audits=2)  # fmt: skip
     limits = Limits(start=30, setup=30, warmup=20, measure=20, check=20, close=10)
     workload = f"{Path(__file__).with_name('launch_sides.py')}:vector"

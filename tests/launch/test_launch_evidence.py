@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from aiperf.launch import evidence
 from aiperf.launch.gang import LaunchFailed
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.judge import JudgeProcess
@@ -97,27 +98,35 @@ def test_what_is_shown_in_the_end_must_be_what_was_there_after_the_audit(judged:
     assert found.detail == "after: audit 0: after handed over other bytes of out than it had right after the step"
 
 
-LARGE = {"items": 3 << 20, "patch": "digest"}
-"""24 MiB: more than is handed over whole. Both sides make the same digest of whatever they have."""
+LARGE = {"items": 3 << 18, "patch": "digest"}
+"""6 MiB: more than is handed over whole, here. Both sides make the same digest of whatever they have."""
 
 
 @pytest.mark.parametrize("check", [BITWISE, CLOSE])
-def test_large_outputs_that_claim_to_be_equal_are_seen_in_parts(judged: Judged, check: Check) -> None:
+def test_large_outputs_that_claim_to_be_equal_are_seen_in_parts(
+    judged: Judged, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "_WHOLE", 4 << 20)
     found = judged(LARGE, {**LARGE, "wrong": 0.2}, check)
     assert found.detail == "after: audit 0: out differs in parts of it, though both sides made the same digest"
-    honest = {"items": 3 << 20}
+    honest = {"items": 3 << 18}
     found = judged(honest, honest, check)
     assert found.passed
-    assert found.compared.endswith(", digests of the whole and 8 of 48 MiB drawn at random")
-    assert (found.seen_bytes, found.output_bytes) == (8 << 20, 48 << 20)
+    assert found.compared.endswith(", digests of the whole and 8 of 12 MiB drawn at random")
+    assert (found.seen_bytes, found.output_bytes) == (8 << 20, 12 << 20)
 
 
-def test_large_outputs_that_differ_within_the_tolerance_are_compared_whole(judged: Judged) -> None:
-    found = judged({"items": 3 << 20}, {"items": 3 << 20, "factor": 1 + 1e-7}, Check("tolerance", rtol=1e-5))
+def test_large_outputs_that_differ_within_the_tolerance_are_compared_whole(
+    judged: Judged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "_WHOLE", 4 << 20)
+    honest, check = {"items": 3 << 18}, Check("tolerance", rtol=1e-5)
+    found = judged(honest, {**honest, "factor": 1 + 1e-7}, check)
     assert found.passed
     assert found.compared.endswith(", whole outputs")
     assert found.max_error == pytest.approx(1e-7, rel=0.1)
-    assert not judged({"items": 3 << 20}, {"items": 3 << 20, "wrong": 1e-6}, Check("tolerance", rtol=1e-5)).passed
+    # Of a single element.
+    assert not judged(honest, {**honest, "wrong": 2e-6}, check).passed
 
 
 # ---- truth that a side cannot loosen ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from aiperf.settings import Limits, Precision, Settings
 SIDES = Path(__file__).with_name("launch_sides.py")
 ALL = tuple(sorted(os.sched_getaffinity(0)))
 PRECISION = Precision(
-    name="tiny", looks=(3,), rounds=4, side_seconds=0.02, round_seconds=0.002, warmup_seconds=0.3, warmup_window=6,
+    name="tiny", looks=(3,), rounds=4, side_seconds=0.02, round_seconds=0.002, warmup_seconds=0.1, warmup_window=6,
     audits=2,
 )  # fmt: skip
 BITWISE = Check("bitwise")
@@ -68,8 +69,9 @@ def _nothing_left(guardian: Guardian, judge: JudgeProcess, tmp_path: Path) -> It
 Measured = Callable[..., Pair]
 
 
-@pytest.fixture
-def measured(guardian: Guardian, judge: JudgeProcess, tmp_path: Path) -> Measured:
+def measuring(guardian: Guardian, judge: JudgeProcess, folder: Path) -> Measured:
+    """What measures a pair, with its scratch below ``folder``."""
+
     def run(
         *sides: Side, order: tuple[str, ...] = (), seed: int = 3, cpus: tuple[int, ...] | None = ALL[-1:],
         check: Check = BITWISE, mark: Callable[[str | None], None] = lambda _: None,
@@ -77,11 +79,30 @@ def measured(guardian: Guardian, judge: JudgeProcess, tmp_path: Path) -> Measure
     ) -> Pair:  # fmt: skip
         needed, how = needs or Needs(), Measure(clock="wall", **measure)
         case = Case("s", "s", "t", "w", sides, measure=how, check=check, needs=needed)
-        where = Where(cpus, ALL, tmp_path, guardian, mark, exchange=exchange, judge=judge)
+        where = Where(cpus, ALL, folder, guardian, mark, exchange=exchange, judge=judge)
         names = order or tuple(side.name for side in sides)
         return measure_pair(PairPlan(case, 0, names, seed), settings=settings, where=where)
 
     return run
+
+
+@pytest.fixture
+def measured(guardian: Guardian, judge: JudgeProcess, tmp_path: Path) -> Measured:
+    return measuring(guardian, judge, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def healthy(guardian: Guardian, judge: JudgeProcess, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
+    """A pair of equal healthy sides by its isolation, measured once: for tests that only look at it."""
+
+    @cache
+    def pair(isolation: str) -> Pair:
+        folder = tmp_path_factory.mktemp("healthy")
+        found = measuring(guardian, judge, folder)(*both(), isolation=isolation)
+        assert list(folder.iterdir()) == []
+        return found
+
+    return pair
 
 
 def side(name: str, function: str = "vector", **fields: Any) -> Side:
@@ -124,8 +145,8 @@ def failed(pair: Pair) -> list[str]:
 # ---- what both sides get -------------------------------------------------------------------------------------------
 
 
-def test_a_pair_of_healthy_sides_is_measured_and_passes_its_check(measured: Measured) -> None:
-    pair = measured(*both())
+def test_a_pair_of_healthy_sides_is_measured_and_passes_its_check(healthy: Callable[[str], Pair]) -> None:
+    pair = healthy("process")
     assert {s.side for s in pair.samples} == {"before", "after"}
     assert all(s.wall_s > 0 and s.device_s is None for s in pair.samples)
     assert failed(pair) == []
@@ -138,7 +159,7 @@ def test_a_pair_of_healthy_sides_is_measured_and_passes_its_check(measured: Meas
 
 
 def test_the_time_inside_the_workers_is_most_of_the_time_of_the_pair_but_not_more(measured: Measured) -> None:
-    settings = replace(SETTINGS, precision=replace(PRECISION, side_seconds=0.5, round_seconds=0.12))
+    settings = replace(SETTINGS, precision=replace(PRECISION, side_seconds=0.5, round_seconds=0.12, warmup_seconds=0.3))
     pair = measured(*both(), settings=settings)
     inside = sum(s.wall_s for s in pair.samples) + sum(r.warmup.seconds for r in pair.runs if r.warmup)
     assert inside < pair.worker_seconds < pair.seconds
@@ -203,8 +224,8 @@ def test_a_side_that_overflows_on_large_inputs_fails_unless_the_sides_differ_by_
     assert failed(pair) == ([] if reason else [wrong])
 
 
-def test_both_sides_time_single_iterations_on_new_and_on_known_inputs(measured: Measured) -> None:
-    pair = measured(*both(), seed=5)
+def test_both_sides_time_single_iterations_on_new_and_on_known_inputs(healthy: Callable[[str], Pair]) -> None:
+    pair = healthy("process")
     assert all(min(len(run.fresh_s), len(run.again_s)) >= 3 and min(run.fresh_s + run.again_s) > 0 for run in pair.runs)
 
 
@@ -220,19 +241,6 @@ def test_both_sides_are_audited_with_the_planned_seeds(measured: Measured, monke
     )
 
 
-@pytest.mark.parametrize("gpus", [0, 1])
-def test_the_rounds_are_told_whether_the_sides_use_a_gpu(
-    gpus: int, measured: Measured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[bool] = []
-    play = pair_module.play_rounds
-    monkeypatch.setattr(pair_module, "play_rounds", lambda *a, **k: told.append(k["on_gpu"]) or play(*a, **k))
-    for module in ("setup", "sides"):  # there is none here
-        monkeypatch.setattr(f"aiperf.launch.{module}.device_of", lambda case: "cpu")
-    measured(*both(), needs=Needs(gpus=gpus))
-    assert told == [gpus > 0]
-
-
 @pytest.mark.parametrize(
     ("gpus", "audits", "how", "rehearsals"),
     [
@@ -243,7 +251,7 @@ def test_the_rounds_are_told_whether_the_sides_use_a_gpu(
         (1, 2, {"exclusive": True}, 0),
     ],
 )
-def test_sides_on_a_gpu_rehearse_audits_beside_each_other_once_both_are_warm(
+def test_rounds_are_told_of_a_gpu_and_sides_there_rehearse_audits_beside_each_other_once_both_are_warm(
     gpus: int,
     audits: int,
     how: dict[str, Any],
@@ -251,11 +259,14 @@ def test_sides_on_a_gpu_rehearse_audits_beside_each_other_once_both_are_warm(
     measured: Measured,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    done = traffic(monkeypatch)
-    for module in ("setup", "sides"):
+    done, told = traffic(monkeypatch), list[bool]()
+    play = pair_module.play_rounds
+    monkeypatch.setattr(pair_module, "play_rounds", lambda *a, **k: told.append(k["on_gpu"]) or play(*a, **k))
+    for module in ("setup", "sides"):  # there is none here
         monkeypatch.setattr(f"aiperf.launch.{module}.device_of", lambda case: "cpu")
     settings = replace(SETTINGS, precision=replace(PRECISION, audits=audits))
     measured(*both(), needs=Needs(gpus=gpus), settings=settings, **how)
+    assert set(told) == {gpus > 0}
     assert done.count(RehearsalRequest) == rehearsals
     if rehearsals:
         begins = done.index(RehearsalRequest)
@@ -340,10 +351,12 @@ def test_exclusive_sides_are_audited_alike_even_if_only_one_prepares(measured: M
     assert failed(pair) == []
 
 
-def test_preparation_on_one_side_gives_both_one_iteration_a_sample(measured: Measured) -> None:
+def test_preparation_on_one_side_gives_both_one_iteration_a_sample(
+    measured: Measured, healthy: Callable[[str], Pair]
+) -> None:
     pair = measured(side("before"), side("after", "prepares"))
     assert {s.iterations for s in pair.samples} == {1}
-    batched = measured(*both())
+    batched = healthy("process")
     assert min(s.iterations for s in batched.samples if not s.audit) > 1
 
 
@@ -519,8 +532,8 @@ def test_the_skew_of_a_gang_is_told(measured: Measured) -> None:
 
 
 @pytest.mark.parametrize("isolation", ["process", "in_process"])
-def test_what_a_side_used_is_counted_over_exactly_its_own_turns(measured: Measured, isolation: str) -> None:
-    pair = measured(*both(), isolation=isolation)
+def test_what_a_side_used_is_counted_over_exactly_its_own_turns(healthy: Callable[[str], Pair], isolation: str) -> None:
+    pair = healthy(isolation)
     for run in pair.runs:
         timed = sum(s.iterations for s in pair.samples if s.side == run.side and not s.audit)
         assert run.usage["iterations"] == timed + run.reentry_iterations
@@ -540,9 +553,9 @@ def test_what_a_gang_used_is_the_sum_over_its_ranks_and_its_iterations_are_not(m
 
 @pytest.mark.parametrize("isolation", ["process", "in_process"])
 def test_a_pair_has_the_calls_outside_of_the_time_and_what_its_audits_reached(
-    measured: Measured, isolation: Any
+    healthy: Callable[[str], Pair], isolation: str
 ) -> None:
-    for run in measured(*both(), isolation=isolation).runs:
+    for run in healthy(isolation).runs:
         closed = {"close"} if isolation == "process" else set()
         assert set(run.phases) == {"outputs", "pending", "redraw", *closed}
         assert run.phases["outputs"].calls == PRECISION.audits

@@ -29,7 +29,7 @@ SPARE = (ALL * 8)[:8]
 """As if there were eight; binding to the same one twice is binding to it once."""
 SETTINGS = Settings(
     precision=Precision(
-        name="tiny", looks=(3,), rounds=4, side_seconds=0.02, round_seconds=0.002, warmup_seconds=0.3, warmup_window=6
+        name="tiny", looks=(3,), rounds=4, side_seconds=0.02, round_seconds=0.002, warmup_seconds=0.1, warmup_window=6
     )
 )
 

@@ -20,7 +20,7 @@ from aiperf.launch.slicing import Starter, run_sliced
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 CPU = (max(os.sched_getaffinity(0)),)
-TURNS = 5_000_000
+TURNS = 3_000_000
 
 
 OPEN = contextlib.ExitStack()

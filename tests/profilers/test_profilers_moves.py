@@ -14,6 +14,7 @@ import yaml
 import aiperf.workloads
 from aiperf.profilers.counters import COUNTERS
 
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SCENARIOS = Path(__file__).resolve().parents[2] / "scenarios"
 WORKLOADS = Path(aiperf.workloads.__file__).parent
 NCU_NAME = re.compile(
@@ -25,7 +26,7 @@ NCU_NAME = re.compile(
 
 def claims() -> Iterator[tuple[str, str, str]]:
     for path in sorted(SCENARIOS.rglob("*.yaml")):
-        asked = yaml.safe_load(path.read_text(encoding="utf-8"))
+        asked = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
         for name in asked.get("moves") or {}:
             yield path.stem, asked.get("workload", ""), name
 

@@ -160,7 +160,7 @@ def emulate(described: cuda.Description, inputs: Mapping[str, np.ndarray], folde
     text = SHIM.replace("SOURCE", source).replace("BODY", "\n".join(body))
     (folder / "emulated.cpp").write_text(text, encoding="utf-8")
     defines = [option for option in described.options if option.startswith("-D")]
-    flags = ["-std=c++17", "-O0", "-w", "-ffp-contract=off", f"-I{described.source.parent}"]
+    flags = ["-std=c++14", "-O0", "-w", "-ffp-contract=off", f"-I{described.source.parent}"]
     build = ["g++", *flags, *defines, "emulated.cpp", "-o", "emulated"]
     subprocess.run(build, cwd=folder, check=True, timeout=120)
     subprocess.run([folder / "emulated"], cwd=folder, check=True, timeout=120)

@@ -49,7 +49,7 @@ def run(folder: Path, *, source: str, body: str, n: int, items: int, defines: tu
     text = SHIM.replace("SOURCE", str(KERNELS / source)).replace("BODY", body).replace("GRID", str(grid))
     (folder / "emulated.cpp").write_text(text, encoding="utf-8")
     flags = [f"-D{d}" for d in (f"N={n}", f"ITEMS={items}", *defines)]
-    build = ["g++", "-std=c++17", "-O1", "-fsanitize=bounds", "-D_GLIBCXX_ASSERTIONS", "-w", *flags]
+    build = ["g++", "-std=c++14", "-O1", "-fsanitize=bounds", "-D_GLIBCXX_ASSERTIONS", "-w", *flags]
     subprocess.run([*build, "emulated.cpp", "-o", "emulated"], cwd=folder, check=True, timeout=60)
     told = subprocess.run([folder / "emulated"], check=True, capture_output=True, timeout=60).stdout
     return np.frombuffer(told, dtype=np.float32).reshape(2, n)

@@ -1,4 +1,5 @@
-"""Two Gloo ranks: accumulation, compression, sharding, skew, local SGD, experts and process groups keep their word."""
+"""Two Gloo ranks: every strategy yields the gradient of the whole batch, collectives bring what they promise, and
+accumulation, compression, sharding, skew, local SGD, experts and process groups keep their word."""
 
 from __future__ import annotations
 
@@ -12,11 +13,14 @@ from aiperf.workloads.contract import Context
 from aiperf.workloads.moe import workload as moe
 from aiperf.workloads.parallel import workload as parallel
 from aiperf.workloads.shared import agreement, models
+from aiperf.workloads.shared.seeded import draw_normal, own_seed
 
 _TRAIN = {"workload": "parallel.train", "model": "tiny", "batch": 2, "seq": 4}
 _WALK = {**_TRAIN, "samples": 4, "learning_rate": 0.01}
 _MOE = {"workload": "moe.layer", "tokens": 48, "hidden": 16, "expert_hidden": 24, "experts": 8, "exchange": "blocking"}
 _COMM = {"workload": "comm.collective", "size": 64, "calls": 3}
+_MLP = {"workload": "parallel.train", "model": "mlp:small", "batch": 4}
+_CALL = {"workload": "comm.collective", "size": 4096}
 _SIDES = {
     "init": {**_COMM, "setup": "each_call"},
     "plain": {**_TRAIN, "accumulate": 2},
@@ -38,6 +42,14 @@ _SIDES = {
     "once": _COMM,
     "cached": {**_COMM, "groups": "cached"},
     "anew": {**_COMM, "groups": "new_each_call"},
+    "buckets": {**_MLP, "strategy": "after_backward", "bucket_mb": 0.5},
+    "parameters": {**_MLP, "strategy": "after_backward", "bucket_mb": 0},
+    "ddp": {**_MLP, "strategy": "ddp", "bucket_mb": 0.5},
+    "all_reduce": {**_CALL, "calls": 3},
+    "all_gather": {**_CALL, "op": "all_gather"},
+    "broadcast": {**_CALL, "op": "broadcast", "backend": "gloo"},
+    "eager": {**_TRAIN, "batch": 4, "bucket_mb": 1},
+    "compiled": {**_TRAIN, "batch": 4, "bucket_mb": 1, "compile": "default"},
 }
 
 
@@ -52,8 +64,8 @@ def _outputs(side):
     return {name: array for name, array in side.items() if not name.startswith("count.")}
 
 
-def _truth():
-    task = models.build("tiny", seed=3, device="cpu", batch=8, seq=4)
+def _truth(model="tiny", *, seq=4, **part):
+    task = models.build(model, seed=3, device="cpu", batch=8, seq=seq, **part)
     task.redraw(9)
     task.loss(task.module(task.batch), task.targets).backward()
     return {name: grad.numpy() for name, grad in models.gradients(task.module).items()}
@@ -63,6 +75,52 @@ def _truth():
 def test_every_way_of_cutting_a_batch_yields_the_gradient_of_one_process(found, side):
     for rank in (0, 1):
         assert differences(_outputs(found[rank][side]), _truth(), rtol=1e-4, atol=1e-6) == []
+
+
+@pytest.mark.parametrize("side", ["buckets", "parameters", "ddp"])
+def test_every_strategy_yields_the_gradient_of_one_process_with_the_whole_batch(found, side):
+    assert differences(_outputs(found[0][side]), _truth("mlp:small", seq=1), rtol=1e-5, atol=1e-7) == []
+
+
+def test_gradients_that_were_never_averaged_would_be_noticed(found):
+    alone = _truth("mlp:small", seq=1, part=0, parts=2)
+    assert differences(_outputs(found[0]["ddp"]), alone, rtol=1e-5, atol=1e-7) == sorted(alone)
+
+
+def test_a_compiled_model_is_cut_into_a_graph_for_each_bucket_and_yields_the_same_gradient(found):
+    eager, compiled = found[0]["eager"], found[0]["compiled"]
+    assert [float(side["count.graphs"]) for side in (eager, compiled)] == [0, 3]
+    assert [float(side["count.exchanges"]) for side in (eager, compiled)] == [1, 1]
+    assert differences(_outputs(eager), _outputs(compiled), rtol=1e-3, atol=1e-6) == []
+
+
+def test_both_strategies_report_equal_work(found):
+    names = ("count.bytes", "count.flops", "count.items")
+    assert [float(found[0]["buckets"][n]) for n in names] == [float(found[0]["ddp"][n]) for n in names]
+    assert float(found[0]["buckets"]["count.items"]) == 8
+
+
+def _payload(rank):
+    name = "payload" if rank is None else f"payload-{rank}"
+    drawn = np.empty(1024, np.float32)
+    draw_normal(drawn, seed=own_seed(9, name))
+    return drawn
+
+
+def test_three_all_reduces_sum_the_ranks_and_then_double_twice(found):
+    expected = 4 * (_payload(0) + _payload(1))
+    assert np.allclose(found[0]["all_reduce"]["out"][0], expected, rtol=1e-6)
+    assert str(found[0]["all_reduce"]["count.backend"]) == "gloo"
+
+
+def test_bus_bytes_of_an_all_reduce_are_twice_n_minus_one_nths(found):
+    assert float(found[0]["all_reduce"]["count.all_reduce_gloo"]) == 3 * 4096 * 2 * 1 / 2
+    assert "count.all_reduce_gloo" not in found[0]["all_gather"]
+
+
+def test_all_gather_brings_every_rank_and_broadcast_the_first(found):
+    assert np.array_equal(found[0]["all_gather"]["out"], np.stack([_payload(0), _payload(1)]))
+    assert np.array_equal(found[0]["broadcast"]["out"][0], _payload(None))
 
 
 def test_no_sync_exchanges_once_and_plain_accumulation_each_time(found):
