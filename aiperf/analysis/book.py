@@ -57,7 +57,7 @@ LADDERS = (
     "several (a sweep), or the last side if it names none. It is compared with the first side unless the citation "
     "names another. "
     "Where a scenario expects a gain of some of the named cases and none of others, the others reproduce the row by "
-    "the verdict that is expected of them."
+    "the verdict that is expected of them, on every side that is named."
 )
 GOOD: tuple[Answer, ...] = ("reproduced", "stronger")
 _GAIN = ("", "improved")
@@ -214,11 +214,13 @@ def _expected(citation: Citation, found: Measured) -> Measured:
 
 
 def _by_case(row: BookRow, about: Sequence[Measured], *, crossing: bool) -> dict[str, tuple[Answer, Measured]]:
-    """Case -> its answer and the side that gives it: the best, where the citation names several."""
+    """Case -> its answer and the side that gives it. Where the citation names several, one that gains is enough for a
+    gain, and all must agree where none is expected."""
     judged: dict[str, tuple[Answer, Measured]] = {}
     answers = ((_row_answer(row, found, crossing=crossing), found) for found in about)
     for answer, found in sorted(answers, key=lambda item: _ORDER[item[0]]):
-        judged.setdefault(found.case, (answer, found))
+        if found.case not in judged or found.expect not in _GAIN:
+            judged[found.case] = (answer, found)
     return judged
 
 

@@ -146,6 +146,13 @@ def test_a_crossover_needs_the_claimed_number_where_a_gain_is_expected_and_none_
     assert (answered.answer, answered.agreeing) == ("partly", 1)
 
 
+def test_where_no_gain_is_expected_every_named_side_must_show_none() -> None:
+    cited = Cited("s", ("ch07/a",), named={"ch07/a": Citation("ch07/a", ("one", "two"), expect=("regressed",))})
+    sides = [found(0.5, 0.6, "regressed", side="one"), found(1.9, 2.1, side="two")]
+    (answered,) = answer_rows([row(claim=None)], [cited], sides)
+    assert (answered.answer, answered.best.side) == ("not reproduced", "two")
+
+
 def test_what_the_file_expects_now_counts_and_not_what_the_record_expected() -> None:
     old = found(0.99, 1.01, "equivalent", expect="improved")
     (answered,) = answer_rows([row(claim=None)], [expecting("equivalent")], [old])
