@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from aiperf.analysis.metrics import MEMORY
@@ -55,9 +55,13 @@ LADDERS = (
     "must reproduce it. "
     "A ladder answers a row by one side: the one that the scenario's citation names, the best of them if it names "
     "several (a sweep), or the last side if it names none. It is compared with the first side unless the citation "
-    "names another."
+    "names another. "
+    "Where a scenario expects a gain of some of the named cases and none of others, the others reproduce the row by "
+    "the verdict that is expected of them, on every side that is named."
 )
 GOOD: tuple[Answer, ...] = ("reproduced", "stronger")
+_GAIN = ("", "improved")
+"""What a scenario expects where it expects a gain; no word means one, too."""
 _ORDER = {answer: place for place, answer in enumerate(ANSWERS)}
 
 
@@ -66,7 +70,7 @@ class Measured(ComparisonRow):
     """One comparison of the newest record of a case."""
 
     expect: str = ""
-    """The verdict that the scenario expects, where it says so."""
+    """The verdict that the scenario expected, where it said so; rows are answered by what it expects now."""
     host: str = ""
     here: bool = True
     """Measured on this host; otherwise a reference record of another one."""
@@ -99,7 +103,10 @@ class Answered:
 
 
 def answer_rows(rows: Iterable[BookRow], cited: Sequence[Cited], measured: Sequence[Measured]) -> tuple[Answered, ...]:
-    """Answer every row by the scenarios that cite it and what was measured of them."""
+    """Answer every row by the scenarios that cite it and what was measured of them.
+
+    What a scenario expects of a case is taken from its file as it is now, not from the record: it was not measured.
+    """
     citing: dict[str, list[Cited]] = {}
     for scenario in cited:
         for row_id in scenario.rows:
@@ -163,18 +170,20 @@ def _answered(row: BookRow, citing: Sequence[Cited], by_scenario: Mapping[str, S
     names, differs = tuple(c.scenario for c in citing), _differs(row, citing)
     citations = {c.scenario: c.named.get(row.id, Citation(row.id)) for c in citing}
     about = [found for name in names for found in by_scenario.get(name, ()) if _answers(citations[name], found)]
-    about = _of_its_kind(row, about)
-    controls = {found.scenario for found in about if _is_control(row, found)}
+    about = _of_its_kind(row, [_expected(citations[found.scenario], found) for found in about])
+    controls = {name for name in names if _is_control(row, citations[name])}
+    controls -= {found.scenario for found in about if found.expect in _GAIN}
     # Where every scenario of a row says that nothing is gained, what they measured is the answer.
     passed_over: set[str] = set() if controls == set(names) else controls
     wanted = [case for name in names if name not in passed_over for case in _cases(citations[name], name)]
-    judged = _by_case(row, [found for found in about if found.scenario not in passed_over])
+    kept = [found for found in about if found.scenario not in passed_over]
+    judged = _by_case(row, kept, crossing=controls != set(names))
     if not judged:
         answer, why = _unmeasured(row, citing)
         return Answered(row, answer, why, names, missing=tuple(wanted), differs=differs)
     lacking = tuple(case for case in wanted if case not in judged)
     answer = _together([answer for answer, _ in judged.values()], whole=not lacking)
-    shown, best = min(judged.values(), key=lambda item: _ORDER[item[0]] if answer == "partly" else item[0] != answer)
+    shown, best = min(judged.values(), key=lambda item: _place(*item, together=answer))
     agreed = GOOD if answer == "partly" else (answer,)
     agreeing = sum(other in agreed for other, _ in judged.values())
     others = {case: other for case, (other, _) in judged.items() if other not in (*GOOD, shown)}
@@ -198,12 +207,26 @@ def _answers(citation: Citation, found: Measured) -> bool:
     return found.side in citation.sides and (found.against == citation.against if citation.against else found.first)
 
 
-def _by_case(row: BookRow, about: Sequence[Measured]) -> dict[str, tuple[Answer, Measured]]:
-    """Case -> its answer and the side that gives it: the best, where the citation names several."""
+def _expected(citation: Citation, found: Measured) -> Measured:
+    """A comparison with what the file expects of its case now; it expects something of one metric and side alone."""
+    verdicts = dict(zip(_cases(citation, found.scenario), citation.expect, strict=False))
+    return replace(found, expect=verdicts.get(found.case, "") if found.first and found.primary else "")
+
+
+def _by_case(row: BookRow, about: Sequence[Measured], *, crossing: bool) -> dict[str, tuple[Answer, Measured]]:
+    """Case -> its answer and the side that gives it. Where the citation names several, one that gains is enough for a
+    gain, and all must agree where none is expected."""
     judged: dict[str, tuple[Answer, Measured]] = {}
-    for answer, found in sorted(((_row_answer(row, f), f) for f in about), key=lambda item: _ORDER[item[0]]):
-        judged.setdefault(found.case, (answer, found))
+    answers = ((_row_answer(row, found, crossing=crossing), found) for found in about)
+    for answer, found in sorted(answers, key=lambda item: _ORDER[item[0]]):
+        if found.case not in judged or found.expect not in _GAIN:
+            judged[found.case] = (answer, found)
     return judged
+
+
+def _place(answer: Answer, found: Measured, *, together: Answer) -> tuple[int, bool]:
+    """By which the case is chosen that a row shows: one that gives the row's answer, and of a gain rather than none."""
+    return _ORDER[answer] if together == "partly" else int(answer != together), found.expect not in _GAIN
 
 
 def _together(answers: Sequence[Answer], *, whole: bool) -> Answer:
@@ -232,15 +255,26 @@ def _of_its_kind(row: BookRow, about: Sequence[Measured]) -> list[Measured]:
     return kept or [found for found in about if found.metric not in MEMORY]
 
 
-def _is_control(row: BookRow, found: Measured) -> bool:
-    """A case that expects no gain where the row claims one says nothing of the claim beside cases that expect it."""
-    return row.claim is not None and row.claim.low > 1 and found.expect not in ("", "improved")
+def _gains(row: BookRow) -> bool:
+    """Whether the row claims a gain with a number."""
+    return row.claim is not None and row.claim.low > 1
 
 
-def _row_answer(row: BookRow, found: Measured) -> Answer:
+def _is_control(row: BookRow, citation: Citation) -> bool:
+    """A scenario that expects no gain of any named case, where the row claims one, says nothing of the claim beside
+    scenarios that expect it."""
+    return _gains(row) and bool(citation.expect) and not any(word in _GAIN for word in citation.expect)
+
+
+def _row_answer(row: BookRow, found: Measured, *, crossing: bool) -> Answer:
+    """What a comparison says of a row; ``crossing``: a gain is expected of some case that answers it."""
     if found.metric in MEMORY:
         return _direction(found.verdict, "improved")
-    return "no claim of speed" if row.not_time else case_answer(row.claim, found)
+    if row.not_time:
+        return "no claim of speed"
+    # Beside cases of which a gain is expected, the claimed number is theirs; the others answer by their direction.
+    other = crossing and _gains(row) and found.expect not in _GAIN
+    return case_answer(None if other else row.claim, found)
 
 
 def _of_a_measured_row(row: BookRow, best: Measured, hashes: Mapping[str, tuple[str, ...]]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from aiperf.errors import Fault, UserError, usage
 from aiperf.records import Case, Clock, Measure, Needs, Side
 from aiperf.scenario.binding import bind
+from aiperf.scenario.expectations import expected_verdict
 from aiperf.scenario.load import interpreter
 from aiperf.scenario.model import Layer, Scenario, SideSpec
 from aiperf.scenario.text import axis_text, point_text
@@ -68,7 +69,7 @@ def _case(scenario: Scenario, point: dict[str, Any], *, on_gpu: bool) -> Case:
         check=scenario.check,
         needs=_needs(scenario, sides, on_gpu=on_gpu),
         moves=dict(scenario.moves),
-        expect=scenario.expect,
+        expect=expected_verdict(scenario.expect, point),
         tags=scenario.tags,
         book=tuple(cited.row for cited in scenario.citations if point_text(point) in cited.cases),
         path=str(scenario.path),

@@ -65,4 +65,4 @@ def _cited(entry: Listing, host: HostFacts, results: Path) -> Cited:
     lacking = [unmet(with_imports(c, host), host, ranks=local_gang(c), nodes=c.nodes, folder=results) for c in cases]
     reasons = ["; ".join(reason for reason, _ in found) for found in lacking]
     problem = "" if not all(reasons) else f"{entry.name} {' or '.join(dict.fromkeys(reasons))}"
-    return Cited(entry.name, entry.book, (scenario.hash, scenario.whole_hash), problem)
+    return Cited(entry.name, entry.book, scenario.hashes, problem)

@@ -20,6 +20,7 @@ from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.measured import measured_plain, measured_sentences
 from aiperf.report.numbers import counted, format_percent
 from aiperf.scenario.model import Layer, Scenario, SideSpec
+from aiperf.scenario.text import point_text
 from aiperf.scenario.wording import shown_path
 from aiperf.store.codec import to_plain
 from aiperf.store.reference import Measurement
@@ -33,7 +34,10 @@ _BYTES = ("memory", "gpu_memory", "disk")
 def scenario_plain(scenario: Scenario, measurements: Sequence[Measurement] = ()) -> dict[str, Any]:
     """Return a scenario as JSON types: the file's content with every default filled in, and its latest measurement."""
     plain: dict[str, Any] = to_plain(scenario)
-    measured = measured_plain(measurements, hashes=_hashes(scenario))
+    del plain["hashes"]
+    if not any(entry.case for entry in scenario.expect):
+        plain["expect"] = _expectation(scenario)
+    measured = measured_plain(measurements, hashes=scenario.hashes)
     return {**plain, "lane": scenario.lane, "cases": case_count(scenario), "measured": measured}
 
 
@@ -64,7 +68,7 @@ def _paragraphs(scenario: Scenario, measurements: Sequence[Measurement]) -> Iter
     yield [Sentences([f"{scenario.name}: {scenario.title}"], indent="    ", mark="## ")]
     yield [Sentences([f"Why: {scenario.why}"], indent="    ")]
     for title, lines in {
-        "Latest measurement": measured_sentences(measurements, hashes=_hashes(scenario), command=command),
+        "Latest measurement": measured_sentences(measurements, hashes=scenario.hashes, command=command),
         "What runs": _sides(scenario),
         "How it is measured": measure_sentences(
             scenario.measure, programs=scenario.is_command, metrics=scenario.sides[0].metrics
@@ -75,10 +79,6 @@ def _paragraphs(scenario: Scenario, measurements: Sequence[Measurement]) -> Iter
         "To run it": [command],
     }.items():
         yield [Sentences([title], mark="### "), Sentences(lines, lead="  ", indent="    ", mark="- ")]
-
-
-def _hashes(scenario: Scenario) -> tuple[str, str]:
-    return (scenario.hash, scenario.whole_hash)
 
 
 def settings_text(values: Mapping[str, Any]) -> str:
@@ -211,10 +211,16 @@ def _layer(layer: Layer) -> str:
     return ", ".join(said)
 
 
+def _expectation(scenario: Scenario) -> str:
+    """``improved with size=4KiB, else equivalent``."""
+    said = [f"{e.verdict} with {point_text(e.case)}" if e.case else f"else {e.verdict}" for e in scenario.expect]
+    return ", ".join(said) if len(said) > 1 else "".join(said).removeprefix("else ")
+
+
 def _beside(scenario: Scenario) -> list[str]:
     said = [f"Runs on: {_LANES[scenario.lane]}.", f"File: {scenario.path}"]
     if scenario.expect:
-        said.append(f"Expected: {scenario.expect}.")
+        said.append(f"Expected: {_expectation(scenario)}.")
     if scenario.moves:
         said.append(f"Counters that should move: {', '.join(f'{k} {v}' for k, v in scenario.moves.items())}.")
     if scenario.tags:

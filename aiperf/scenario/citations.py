@@ -5,10 +5,11 @@ What must not live here: faults, the book's rows themselves, what was measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aiperf.scenario.expectations import Expectation, expectations, expected_verdict
 from aiperf.scenario.text import point_text
 
 
@@ -26,20 +27,23 @@ class Citation:
     only case of a scenario without axes."""
     differs: str = ""
     """What of the row is not covered."""
+    expect: tuple[str, ...] = ()
+    """The verdict that the file expects of each of these cases; empty where it expects none of any."""
 
 
 def citations(data: dict[str, Any]) -> tuple[Citation, ...]:
     """What a file cites, in its order; an entry of a wrong type counts as none."""
     entries = data.get("book")
     axes = data.get("axes")
-    found = [citation(e, axes if isinstance(axes, dict) else ()) for e in entries] if isinstance(entries, list) else []
+    known, expected = axes if isinstance(axes, dict) else (), expectations(data)
+    found = [citation(e, known, expected) for e in entries] if isinstance(entries, list) else []
     return tuple(cited for cited in found if cited.row)
 
 
-def citation(entry: Any, axes: Iterable[str] = ()) -> Citation:
+def citation(entry: Any, axes: Iterable[str] = (), expected: Sequence[Expectation] = ()) -> Citation:
     """One entry of the list; its row is empty where it has none. Case ids have the ``axes`` in this order."""
     if not isinstance(entry, dict):
-        return Citation(_text(entry))
+        return Citation(_text(entry), expect=_each_expected(expected, [{}]))
     side = entry.get("side")
     names = side if isinstance(side, list) else [side]
     points = [{k: point[k] for k in (*axes, *point) if k in point} for _, point in named_points(entry)]
@@ -49,7 +53,13 @@ def citation(entry: Any, axes: Iterable[str] = ()) -> Citation:
         _text(entry.get("against")),
         tuple(map(point_text, points)) or ("",),
         _text(entry.get("differs")),
+        _each_expected(expected, points or [{}]),
     )
+
+
+def _each_expected(expected: Sequence[Expectation], points: Iterable[dict[str, Any]]) -> tuple[str, ...]:
+    verdicts = tuple(expected_verdict(expected, point) for point in points)
+    return verdicts if any(verdicts) else ()
 
 
 def named_points(entry: Any) -> list[tuple[tuple[str | int, ...], dict[str, Any]]]:

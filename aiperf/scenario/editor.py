@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.paths import config_folder
-from aiperf.scenario.schema import ScenarioFile
+from aiperf.scenario.schema import VERDICTS, ScenarioFile
 
 _CHECK_WORDS = {"enum": ["bitwise", "tolerance"]}
+_VERDICT = {"enum": list(VERDICTS)}
 _NAME = {"type": "string", "minLength": 1}
 _SIDE = {"$ref": "#/$defs/SideFile"}
 _ROW = {"type": "string", "minLength": 1}
@@ -31,6 +32,8 @@ def json_schema() -> dict[str, Any]:
         "anyOf": [_CHECK_WORDS, {"$ref": "#/$defs/CheckFile"}],
     }
     schema["properties"]["book"]["items"] = {"anyOf": [_ROW, {"$ref": "#/$defs/CitationFile"}]}
+    expect = schema["properties"]["expect"]
+    schema["properties"]["expect"] = {"description": expect.pop("description"), "anyOf": [_VERDICT, expect]}
     for key in ("before", "after"):
         text = schema["properties"][key].get("description", "")
         schema["properties"][key] = {"description": text, "anyOf": [_NAME, _SIDE]}

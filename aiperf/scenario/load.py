@@ -19,12 +19,13 @@ from aiperf.errors import Fault, UserError
 from aiperf.records import Check, Measure, Needs
 from aiperf.scenario.citations import citations
 from aiperf.scenario.document import Document, KeyPath
+from aiperf.scenario.expectations import expectations
 from aiperf.scenario.model import Layer, Scenario, SideSpec
 from aiperf.scenario.outline import Outline, outline
 from aiperf.scenario.parameters import Resolved, parameter_faults, resolve_all
 from aiperf.scenario.program_metrics import DEFAULT_GPU_METRIC, side_metrics
 from aiperf.scenario.rules import check_kind, rule_faults
-from aiperf.scenario.schema import RESERVED, ScenarioFile, SharedFile, SideFile
+from aiperf.scenario.schema import RESERVED, VERDICTS, ScenarioFile, SharedFile, SideFile
 from aiperf.scenario.short_forms import read_scenario
 from aiperf.scenario.translate import schema_faults
 from aiperf.scenario.wording import arranged
@@ -86,12 +87,12 @@ def _scenario(
         sides[("after",)] = file.after
     sides |= {("ladder", name): side for name, side in file.ladder.items()}
     axes = {k: _swept(document, ("axes", k), v) for k, v in file.axes.items()}
-    has_gpu = "gpu" in file.model_fields_set
+    has_gpu, hashes = "gpu" in file.model_fields_set, _hashes(document.data)
     return Scenario(
         name=document.path.stem,
         path=document.path.resolve(),
-        hash=_hash({key: value for key, value in document.data.items() if key not in _PROSE}),
-        whole_hash=_hash(document.data),
+        hash=hashes[0],
+        hashes=hashes,
         title=file.title or document.path.stem,
         why=file.why,
         sides=tuple(_side(document, path, side, resolved.get(path)) for path, side in sides.items()),
@@ -107,7 +108,7 @@ def _scenario(
         measure=_measure(file),
         check=_check(file),
         moves=dict(file.moves),
-        expect=file.expect if "expect" in file.model_fields_set else "",
+        expect=expectations(document.data),
     )
 
 
@@ -168,6 +169,17 @@ def _check(file: ScenarioFile) -> Check:
 
 _PROSE = ("title", "why", "book")
 """What nothing that is measured or judged depends on; tags say which findings about the host concern a case."""
+
+
+def _hashes(data: dict[str, Any]) -> tuple[str, ...]:
+    """Of a file without its prose and of all of it, as it is and as it would be with another expectation or none.
+
+    What a scenario expects is judged and not measured: a record that expected something else still is one of this file.
+    """
+    rest = {key: value for key, value in data.items() if key != "expect"}
+    others = [data, rest, *({**rest, "expect": verdict} for verdict in VERDICTS)]
+    bare = [{key: value for key, value in other.items() if key not in _PROSE} for other in others]
+    return tuple(dict.fromkeys(map(_hash, (*bare, *others))))
 
 
 def _hash(data: dict[str, Any]) -> str:

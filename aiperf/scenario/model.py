@@ -12,6 +12,7 @@ from typing import Any
 
 from aiperf.records import Check, Measure, Needs, ProgramMetric, Signature
 from aiperf.scenario.citations import Citation
+from aiperf.scenario.expectations import Expectation
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,9 @@ class Scenario:
     path: Path
     hash: str
     """Of all that is measured or judged; a better title, reason or citation makes no other scenario."""
-    whole_hash: str
-    """Of prose too, as older records hold it; without layout, comments and which side answers a row."""
+    hashes: tuple[str, ...]
+    """That, and what records of the same measurement hold that expected another verdict, or are older: those hold a
+    hash of prose too, without layout, comments and which side answers a row."""
     title: str
     why: str
     sides: tuple[SideSpec, ...]
@@ -77,7 +79,8 @@ class Scenario:
     measure: Measure = field(default_factory=Measure)
     check: Check = field(default_factory=Check)
     moves: Mapping[str, str] = field(default_factory=dict)
-    expect: str = ""
+    expect: tuple[Expectation, ...] = ()
+    """In the order of the file: the first that fits a case is that case's."""
 
     @property
     def is_command(self) -> bool:

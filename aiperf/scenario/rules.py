@@ -5,6 +5,7 @@ What must not live here: types of single keys (the schema's), parameters of work
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from aiperf.errors import Fault
 from aiperf.scenario.citations import Citation, citation, named_points
 from aiperf.scenario.document import Document, KeyPath
+from aiperf.scenario.expectations import Expectation, expectation
 from aiperf.scenario.metric_rules import metric_faults
 from aiperf.scenario.outline import AXIS_KEYS, Outline, entry, head, holds
 from aiperf.scenario.schema import RESERVED
@@ -38,6 +40,7 @@ def rule_faults(document: Document, parts: Outline) -> list[Fault]:
         _measure,
         _same,
         _book,
+        _expect,
         metric_faults,
         serving_faults,
     )
@@ -301,6 +304,14 @@ def _answering_cases(document: Document, parts: Outline, at: KeyPath, raw: Any) 
 
 
 def _answering_case(document: Document, parts: Outline, at: KeyPath, point: dict[str, Any]) -> Iterator[Fault]:
+    yield from _point(document, parts, at, point)
+    if lacking := [key for key in parts.axes if key not in point]:
+        what = f"{dotted(at)} does not say {allowed(lacking)}; axes: {_axes_text(parts)}."
+        yield document.fault(at, what, "Give each axis one value, or list several cases under cases.")
+
+
+def _point(document: Document, parts: Outline, at: KeyPath, point: dict[str, Any]) -> Iterator[Fault]:
+    """Faults of the axes and values by which an entry names cases."""
     for key, value in point.items():
         place = (*at, key)
         if key not in parts.axes:
@@ -308,10 +319,44 @@ def _answering_case(document: Document, parts: Outline, at: KeyPath, point: dict
             yield document.fault(place, what, nearest(key, parts.axes) or "Name an axis of the scenario.", key=True)
         elif axis_text(value) not in map(axis_text, values := _axis_of(parts, key)):
             what = f"{dotted(place)}: {shown(value)} is not a value of {key}; allowed: {allowed(values)}."
-            yield document.fault(place, what, nearest(value, values) or "Name the case that the row is about.")
-    if lacking := [key for key in parts.axes if key not in point]:
-        what = f"{dotted(at)} does not say {allowed(lacking)}; axes: {_axes_text(parts)}."
-        yield document.fault(at, what, "Give each axis one value, or list several cases under cases.")
+            yield document.fault(place, what, nearest(value, values) or "Name a value that the axis has.")
+
+
+def _expect(document: Document, parts: Outline) -> Iterator[Fault]:
+    """Faults of what is expected by case: each entry must decide for a case that no earlier entry decides for."""
+    entries = document.data.get("expect")
+    points, earlier = _points(parts), list[Expectation]()
+    for index, raw in enumerate(entries if isinstance(entries, list) else []):
+        at, point = ("expect", index), raw.get("case") if isinstance(raw, dict) else None
+        if not isinstance(raw, dict) or ("case" in raw and not isinstance(point, dict)):
+            continue
+        if point and not parts.axes:
+            what = f"{dotted((*at, 'case'))}: the scenario has no axes, so it has one case."
+            yield document.fault((*at, "case"), what, "Remove case.", key=True)
+            continue
+        if wrong := list(_point(document, parts, (*at, "case"), point or {})):
+            yield from wrong
+            continue
+        stated = expectation(raw)
+        meant = [p for p in points if stated.fits(p)]
+        if stated.case and any(stated.case == other.case for other in earlier):
+            yield document.fault((*at, "case"), f"{dotted((*at, 'case'))} is named twice.", "Name it once.")
+        elif points and not meant:
+            what = f"{dotted(at)}: no case has {point_text(stated.case)}, on a CPU or a GPU."
+            yield document.fault(at, what, "Name values that one case has.")
+        elif points and all(any(other.fits(p) for other in earlier) for p in meant):
+            what = f"{dotted(at)}: earlier entries decide for all its cases; the first that fits a case counts."
+            yield document.fault(at, what, "Remove it, or write it before them.")
+        earlier.append(stated)
+
+
+def _points(parts: Outline) -> list[dict[str, Any]]:
+    """The points of all cases, on a CPU or a GPU; none where there are too many."""
+    on_gpu = {key: own if isinstance(own := parts.gpu.get(key), list) else v for key, v in parts.axes.items()}
+    kept = [axes for axes in (parts.axes, on_gpu) if math.prod(map(len, axes.values())) <= MAX_CASES]
+    if len(kept) < 2:
+        return []
+    return [dict(zip(axes, values, strict=True)) for axes in kept for values in itertools.product(*axes.values())]
 
 
 def _axis_of(parts: Outline, key: str) -> list[Any]:

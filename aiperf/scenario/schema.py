@@ -5,20 +5,23 @@ What must not live here: rules between keys, the workload's own parameters, read
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from aiperf.records import Cache, Clock, Isolation, Statistic
 from aiperf.scenario.command import words_of
-from aiperf.scenario.wording import shown
+from aiperf.scenario.wording import allowed, nearest, shown
 from aiperf.units import InvalidValue, parse_size
 
 SIZE_PATTERN = r"^\s*[0-9]+(\.[0-9]+)?\s*(B|KiB|MiB|GiB|TiB|kB|KB|MB|GB|TB)?\s*$"
 RESERVED = ("env", "ranks", "nodes", "python", "venv", "ref", "command", "workload", "metrics")
 """Side keys that are aiperf's own; every other key of a side is a parameter of its workload."""
 MOST_WORDS = 20
+Verdict = Literal["improved", "equivalent", "regressed"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+"""What a scenario may expect."""
 
 
 def _specifier(value: Any) -> str:
@@ -71,6 +74,17 @@ def _cited(value: Any) -> Any:
     if not isinstance(value, dict):
         raise InvalidValue(f"{shown(value)} is not a row of the book.", advice)
     return value
+
+
+def _expected(value: Any) -> Any:
+    if isinstance(value, list):
+        return value
+    if value not in VERDICTS:
+        raise InvalidValue(
+            f"{shown(value)} is not allowed; allowed: {allowed(VERDICTS)}.",
+            nearest(value, VERDICTS) or f"Write one of {allowed(VERDICTS)}.",
+        )
+    return [{"verdict": value}]
 
 
 def _short(value: Any) -> Any:
@@ -278,6 +292,15 @@ class CitationFile(_Strict):
     """What of the row is not covered, in at most 20 words."""
 
 
+class ExpectationFile(_Strict):
+    """A verdict, and the cases that should give it."""
+
+    verdict: Verdict
+    """improved, equivalent or regressed."""
+    case: CasePoint = {}
+    """Axes with the value that the cases have; an axis that is not named has any. Without it: all other cases."""
+
+
 class ScenarioFile(_Strict):
     """One before/after question for aiperf."""
 
@@ -320,5 +343,6 @@ class ScenarioFile(_Strict):
     """How to compare the outputs: bitwise, tolerances, or a named check."""
     moves: dict[Text, Literal["up", "down", "same"]] = {}
     """Counters that prove the mechanism, and which way they go from before to after."""
-    expect: Literal["improved", "equivalent", "regressed"] = "improved"
-    """The verdict that this scenario should give."""
+    expect: Annotated[list[ExpectationFile], Field(min_length=1), BeforeValidator(_expected)] = []
+    """The verdict that this scenario should give: one word for all its cases, or with axes a list of {verdict: word,
+    case: {axis: value}}, of which the first that fits a case counts."""

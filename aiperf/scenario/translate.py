@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from aiperf.errors import Fault
 from aiperf.scenario.document import Document, KeyPath
-from aiperf.scenario.schema import CheckFile, CitationFile, MeasureFile, NeedsFile, ScenarioFile
+from aiperf.scenario.schema import CheckFile, CitationFile, ExpectationFile, MeasureFile, NeedsFile, ScenarioFile
 from aiperf.scenario.wording import allowed, dotted, nearest, shown
 from aiperf.units import InvalidValue
 
@@ -23,6 +23,7 @@ _MODELS: dict[KeyPath, type[BaseModel]] = {
     ("needs",): NeedsFile,
     ("check",): CheckFile,
 }
+_ENTRIES: dict[str | int, type[BaseModel]] = {"book": CitationFile, "expect": ExpectationFile}
 _TYPES = {
     "string_type": ("text", 'Quote it if it is meant as text, e.g. "1".'),
     "int_type": ("a whole number", "Write digits only, without a unit."),
@@ -73,7 +74,7 @@ def _bad_name(document: Document, path: KeyPath) -> Fault:
 
 
 def _unknown(document: Document, path: KeyPath) -> Fault:
-    model = CitationFile if path[0] == "book" else _MODELS.get(path[:-1])
+    model = _ENTRIES.get(path[0]) or _MODELS.get(path[:-1])
     names = list(model.model_fields) if model else []
     parent = dotted(path[:-1]) or "a scenario"
     what = f"{dotted(path)}: {shown(path[-1])} is not a key of {parent}; allowed: {allowed(names)}."

@@ -77,7 +77,11 @@ def test_without_a_number_the_expected_verdict_decides() -> None:
     assert case_answer(None, found(0.9, 1.1, "inconclusive")) == "inconclusive"
 
 
-CONTROL = found(0.99, 1.01, "equivalent", expect="equivalent")
+CONTROL = found(0.99, 1.01, "equivalent")
+
+
+def expecting(*verdicts: str, points: tuple[str, ...] = ("",)) -> Cited:
+    return Cited("s", ("ch07/a",), named={"ch07/a": Citation("ch07/a", cases=points, expect=verdicts)})
 
 
 @pytest.mark.parametrize(
@@ -87,7 +91,7 @@ CONTROL = found(0.99, 1.01, "equivalent", expect="equivalent")
 def test_a_negative_control_says_nothing_of_a_claimed_gain_beside_a_scenario_that_expects_it(
     measured, answer, cases
 ) -> None:
-    citing = [Cited("s", ("ch07/a",)), Cited("gain", ("ch07/a",))]
+    citing = [expecting("equivalent"), Cited("gain", ("ch07/a",))]
     (answered,) = answer_rows([row()], citing, measured)
     assert (answered.answer, answered.cases) == (answer, cases)
 
@@ -95,7 +99,7 @@ def test_a_negative_control_says_nothing_of_a_claimed_gain_beside_a_scenario_tha
 def test_a_control_does_not_answer_for_a_side_that_was_not_measured() -> None:
     gain = Cited("gain", ("ch07/a",), named={"ch07/a": Citation("ch07/a", ("wanted",), "")})
     other = found(1.9, 2.1, scenario="gain", side="other")
-    (answered,) = answer_rows([row()], [Cited("s", ("ch07/a",)), gain], [CONTROL, other])
+    (answered,) = answer_rows([row()], [expecting("equivalent"), gain], [CONTROL, other])
     assert (answered.answer, answered.cases) == ("not measured yet", 0)
 
 
@@ -104,8 +108,66 @@ def test_a_control_does_not_answer_for_a_side_that_was_not_measured() -> None:
     [(0.99, 1.01, "equivalent", "not reproduced"), (1.9, 2.1, "improved", "reproduced")],
 )
 def test_where_every_scenario_of_a_row_expects_no_gain_what_they_measured_answers_it(low, high, word, answer) -> None:
-    (answered,) = answer_rows([row()], [Cited("s", ("ch07/a",))], [found(low, high, word, expect="equivalent")])
+    (answered,) = answer_rows([row()], [expecting("equivalent")], [found(low, high, word)])
     assert (answered.answer, answered.cases) == (answer, 1)
+
+
+GAIN, NONE, LOSS = (
+    found(1.9, 2.1, case="s[n=1]"),
+    found(0.99, 1.01, "equivalent", case="s[n=2]"),
+    found(0.5, 0.6, "regressed", case="s[n=3]"),
+)
+
+
+@pytest.mark.parametrize("claim", [TWO, None])
+@pytest.mark.parametrize(
+    ("verdicts", "measured", "answer", "why"),
+    [
+        (("improved", "equivalent", "regressed"), (NONE, LOSS, GAIN), "reproduced", ""),
+        (("", "equivalent", "regressed"), (NONE, LOSS, GAIN), "reproduced", ""),
+        (("improved", "regressed", "equivalent"), (NONE, LOSS, GAIN), "partly", "s[n=2]: not reproduced. s[n=3]: not"),
+        (("improved", "equivalent", "regressed"), (NONE, LOSS), "partly", "No record of s[n=1]."),
+        (("improved", "equivalent", "regressed"), (NONE, GAIN), "partly", "No record of s[n=3]."),
+        (("improved", "improved", "regressed"), (NONE, LOSS, GAIN), "partly", "s[n=2]: not reproduced."),
+    ],
+)
+def test_a_crossover_is_reproduced_when_every_named_case_has_the_verdict_that_is_expected_of_it(
+    claim, verdicts, measured, answer, why
+) -> None:
+    (answered,) = answer_rows([row(claim=claim)], [expecting(*verdicts, points=("n=1", "n=2", "n=3"))], measured)
+    assert answered.answer == answer
+    assert answered.why.startswith(why)
+    assert (answered.best.case == GAIN.case) is (GAIN in measured)
+
+
+@pytest.mark.parametrize("measured", [(found(1.1, 1.2, case="s[n=1]"), NONE), (GAIN, found(1.9, 2.1, case="s[n=2]"))])
+def test_a_crossover_needs_the_claimed_number_where_a_gain_is_expected_and_none_elsewhere(measured) -> None:
+    (answered,) = answer_rows([row()], [expecting("improved", "equivalent", points=("n=1", "n=2"))], measured)
+    assert (answered.answer, answered.agreeing) == ("partly", 1)
+
+
+def test_where_no_gain_is_expected_every_named_side_must_show_none() -> None:
+    cited = Cited("s", ("ch07/a",), named={"ch07/a": Citation("ch07/a", ("one", "two"), expect=("regressed",))})
+    sides = [found(0.5, 0.6, "regressed", side="one"), found(1.9, 2.1, side="two")]
+    (answered,) = answer_rows([row(claim=None)], [cited], sides)
+    assert (answered.answer, answered.best.side) == ("not reproduced", "two")
+
+
+def test_what_the_file_expects_now_counts_and_not_what_the_record_expected() -> None:
+    old = found(0.99, 1.01, "equivalent", expect="improved")
+    (answered,) = answer_rows([row(claim=None)], [expecting("equivalent")], [old])
+    assert (answered.answer, answered.best.expect) == ("reproduced", "equivalent")
+    older = found(0.99, 1.01, "equivalent", expect="equivalent")
+    (answered,) = answer_rows([row(claim=None)], [Cited("s", ("ch07/a",))], [older])
+    assert answered.answer == "not reproduced"
+
+
+@pytest.mark.parametrize("changes", [{"first": False}, {"primary": False}])
+def test_of_another_comparison_than_the_scenarios_own_nothing_is_expected(changes) -> None:
+    cited = Citation("ch07/a", ("after",), "before", expect=("equivalent",))
+    other = found(0.99, 1.01, "equivalent", **changes)
+    (answered,) = answer_rows([row(claim=None)], [Cited("s", ("ch07/a",), named={"ch07/a": cited})], [other])
+    assert answered.answer == "not reproduced"
 
 
 def naming(*points: str, differs: str = "") -> Cited:
@@ -214,15 +276,14 @@ def test_several_sides_of_one_case_are_one_case_that_agrees() -> None:
     ],
 )
 def test_a_row_that_gains_no_time_is_neither_reproduced_nor_refuted_by_time(measured, why) -> None:
-    (answered,) = answer_rows([row(claim=None, not_time="it buys memory")], [Cited("s", ("ch07/a",))], [measured])
+    cited = expecting(measured.expect)
+    (answered,) = answer_rows([row(claim=None, not_time="it buys memory")], [cited], [measured])
     assert (answered.answer, answered.why) == ("no claim of speed", why)
     assert answered.best == measured
 
 
 def test_a_cost_that_the_scenario_expects_is_said_to_be_one() -> None:
-    (answered,) = answer_rows(
-        [row(claim=None)], [Cited("s", ("ch07/a",))], [found(0.5, 0.6, "regressed", expect="regressed")]
-    )
+    (answered,) = answer_rows([row(claim=None)], [expecting("regressed")], [found(0.5, 0.6, "regressed")])
     assert (answered.answer, answered.why) == ("reproduced", "Costs time, as the scenario expects.")
 
 

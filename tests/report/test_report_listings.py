@@ -23,6 +23,7 @@ from aiperf.report.views.calibration_table import calibration_page
 from aiperf.report.views.listings import scenarios_view as list_view
 from aiperf.report.views.peaks_table import PeakRow, peak_row, peaks_view
 from aiperf.report.views.plan_table import plan_listing, plan_rows
+from aiperf.scenario.expectations import Expectation
 from aiperf.scenario.find import Listing
 from aiperf.scenario.model import Layer, Scenario, SideSpec
 
@@ -108,7 +109,7 @@ def make_scenario() -> Scenario:
         name="copy",
         path=Path("scenarios/copy.yaml"),
         hash="abc",
-        whole_hash="def",
+        hashes=("abc", "def"),
         title="Pageable vs pinned",
         why="The engine reads pinned memory.",
         sides=(before, after),
@@ -121,7 +122,7 @@ def make_scenario() -> Scenario:
         measure=Measure(clock="device", cache="cold", exclusive=True, delta=0.01),
         check=Check(kind="bitwise"),
         moves={"h2d_bandwidth": "up"},
-        expect="improved",
+        expect=(Expectation("improved"),),
     )
 
 

@@ -12,6 +12,7 @@ from aiperf.errors import UserError
 from aiperf.plan.cases import expand
 from aiperf.scenario.document import read_document
 from aiperf.scenario.editor import json_schema
+from aiperf.scenario.expectations import Expectation
 from aiperf.scenario.load import load_scenario
 from aiperf.scenario.scaffold import scaffold
 from aiperf.workloads.contract import Context
@@ -58,7 +59,7 @@ def test_every_line_that_the_short_scaffold_teaches_in_a_comment_is_valid(tmp_pa
     taught = [line[2:] for line in lines if line.startswith(("# check:", "# expect:"))]
     assert len(taught) == 2
     path.write_text("\n".join([*lines, *taught]) + "\n")
-    assert (load_scenario(path).expect, load_scenario(path).check.rtol) == ("equivalent", 1e-5)
+    assert (load_scenario(path).expect, load_scenario(path).check.rtol) == ((Expectation("equivalent"),), 1e-5)
 
 
 def test_every_line_that_the_scaffold_teaches_in_a_comment_is_valid(tmp_path):
