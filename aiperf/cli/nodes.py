@@ -6,6 +6,7 @@ What must not live here: links between nodes, and starting ranks (launch/nodes/)
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +14,15 @@ from typing import Annotated
 
 import typer
 
+from aiperf.cli.options import time_of
 from aiperf.errors import Exit, Fault, UserError
 from aiperf.host.read import read_host
 from aiperf.launch.nodes.agent import serve
-from aiperf.launch.nodes.head import Nodes
+from aiperf.launch.nodes.head import JOIN_S, Nodes
 from aiperf.launch.nodes.place import Place, read_place
 
+_JOIN = "AIPERF_JOIN_TIMEOUT"
+"""How long the nodes of a job wait for each other."""
 LauncherOption = Annotated[
     str,
     typer.Option(
@@ -40,19 +44,23 @@ def joined(launcher: str, results: Path) -> Iterator[Nodes | None]:
         return
     if launcher != "env":
         raise UserError(Fault("--launcher", f'invalid value "{launcher}" (allowed: env).'))
-    place = read_place()
+    place, wait_s = read_place(), _join_timeout()
     if not place.is_head:
-        raise typer.Exit(_serve(place, results))
+        raise typer.Exit(_serve(place, results, wait_s))
     if place.nodes == 1:
         yield None
         return
-    with Nodes(place, results) as nodes:
+    with Nodes(place, results, wait_s=wait_s) as nodes:
         shown = ", ".join(nodes.names)
         print(f"{len(nodes)} nodes: {shown} · ranks meet at {nodes.address} ({nodes.interface})", file=sys.stderr)
         yield nodes
 
 
-def _serve(place: Place, results: Path) -> int:
+def _join_timeout() -> float:
+    return time_of(_JOIN, text) if (text := os.environ.get(_JOIN)) else JOIN_S
+
+
+def _serve(place: Place, results: Path, wait_s: float) -> int:
     if not place.is_agent:
         return Exit.OK  # the first process of its node does what there is to do
-    return Exit.OK if serve(place, results, read_host()) else Exit.INTERRUPTED
+    return Exit.OK if serve(place, results, read_host(), wait_s=wait_s) else Exit.INTERRUPTED

@@ -22,6 +22,7 @@ from aiperf.cli.ci import (
     with_ci_files,
 )
 from aiperf.cli.host_check import HostCheckOption
+from aiperf.cli.kubernetes import with_kubernetes
 from aiperf.cli.nodes import LauncherOption, joined
 from aiperf.cli.options import (
     DEFAULT_RESULTS,
@@ -85,6 +86,7 @@ _Profilers = Annotated[
 
 @with_format()
 @with_ci_files
+@with_kubernetes
 @with_slurm
 @resumed_without("selectors", "suite")
 def run(

@@ -9,10 +9,10 @@ import functools
 import inspect
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 import yaml
@@ -21,15 +21,22 @@ from aiperf.cli.options import Command, in_results, time_of, with_options
 from aiperf.errors import Exit, usage
 from aiperf.launch.nodes.slurm import SlurmJob, State, Submitted, in_allocation, minutes, run_here, submit
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Job = TypeVar("_Job", bound="DataclassInstance")
 _FLAGS = ("--slurm", "--detach")
 _VALUED = ("-N", "--nodes", "--partition", "--time", "--account", "--gpus-per-node", "--slurm-file", "--collect")
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "slurm": (Annotated[bool, typer.Option("--slurm", help="Run it as a Slurm job; inside one, on its nodes.")], False),
-    "nodes": (Annotated[int, typer.Option("--nodes", "-N", min=0, help="Slurm: nodes.")], 0),
+    "nodes": (Annotated[int, typer.Option("--nodes", "-N", min=0, help="Slurm, Kubernetes: nodes.")], 0),
     "partition": (Annotated[str, typer.Option("--partition", help="Slurm: partition.")], ""),
-    "time_limit": (Annotated[str, typer.Option("--time", help="Slurm: time limit, e.g. 20min.")], ""),
+    "time_limit": (Annotated[str, typer.Option("--time", help="Slurm, Kubernetes: time limit, e.g. 20min.")], ""),
     "account": (Annotated[str, typer.Option("--account", help="Slurm: account.")], ""),
-    "gpus_per_node": (Annotated[int, typer.Option("--gpus-per-node", min=0, help="Slurm: GPUs of each node.")], 0),
+    "gpus_per_node": (
+        Annotated[int, typer.Option("--gpus-per-node", min=0, help="Slurm, Kubernetes: GPUs of each node.")],
+        0,
+    ),
     "slurm_file": (
         Annotated[
             str, typer.Option("--slurm-file", metavar="FILE", help="YAML of the same, with setup: and sbatch: lines.")
@@ -73,32 +80,36 @@ def _asked(typed: dict[str, Any]) -> _SlurmAsked:
         given["minutes"] = minutes(time_of("--time", typed["time_limit"]))
     if not wants:
         if given or typed["detach"]:
-            raise usage("is an option of a Slurm job.", "Add --slurm.", "--detach" if typed["detach"] else "--nodes")
+            raise usage(
+                "is an option of a job.", "Add --slurm or --kubernetes.", "--detach" if typed["detach"] else "--nodes"
+            )
         return _SlurmAsked(None, False, typed["collect"])
-    base = _read(Path(typed["slurm_file"])) if typed["slurm_file"] else SlurmJob()
+    file = typed["slurm_file"]
+    base = read_job_file(Path(file), SlurmJob, "minutes", minutes) if file else SlurmJob()
     return _SlurmAsked(replace(base, **given), typed["detach"], "")
 
 
-def _read(path: Path) -> SlurmJob:
-    """The job that a file describes. Raises UserError."""
+def read_job_file(path: Path, kind: type[_Job], limit: str, whole: Callable[[float], int]) -> _Job:
+    """The job that a file describes; its ``time`` becomes the field ``limit``, made ``whole``. Raises UserError."""
     try:
         said = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, UnicodeError, yaml.YAMLError) as error:
         raise usage(f"cannot be read: {error}", where=str(path)) from None
-    names = [field.name for field in fields(SlurmJob) if field.name != "minutes"] + ["time"]
+    defaults = kind()
+    names = [field.name for field in fields(defaults) if field.name != limit] + ["time"]
     if not isinstance(said, dict) or (unknown := [key for key in said if key not in names]):
         what = f"unknown key {unknown[0]}." if isinstance(said, dict) else "is no mapping."
         raise usage(what, f"Allowed: {', '.join(names)}.", str(path))
     if "time" in said:
-        said["minutes"] = minutes(time_of(f"{path}: time", str(said.pop("time"))))
+        said[limit] = whole(time_of(f"{path}: time", str(said.pop("time"))))
     for key, value in said.items():
-        kind = type(getattr(SlurmJob(), key))
-        if kind is tuple and isinstance(value, list) and all(isinstance(line, str) for line in value):
+        wanted = type(getattr(defaults, key))
+        if wanted is tuple and isinstance(value, list) and all(isinstance(line, str) for line in value):
             said[key] = tuple(value)
-        elif not isinstance(value, kind) or isinstance(value, bool):
-            wanted = {int: "a number", str: "text", tuple: "a list of lines"}[kind]
-            raise usage(f"{key}: {value!r} is not {wanted}.", where=str(path))
-    return SlurmJob(**said)
+        elif not isinstance(value, wanted) or isinstance(value, bool):
+            shown = {int: "a number", str: "text", tuple: "a list of lines", dict: "a mapping"}[wanted]
+            raise usage(f"{key}: {value!r} is not {shown}.", where=str(path))
+    return kind(**said)
 
 
 def _elsewhere(asked: _SlurmAsked, results: Path, *, spreads: bool, quiet: bool) -> int:
@@ -125,14 +136,19 @@ def _elsewhere(asked: _SlurmAsked, results: Path, *, spreads: bool, quiet: bool)
 
 def without_slurm(argv: Sequence[str]) -> list[str]:
     """A command line without the options of Slurm."""
+    return without_options(argv, _FLAGS, _VALUED)
+
+
+def without_options(argv: Sequence[str], flags: Sequence[str], valued: Sequence[str]) -> list[str]:
+    """A command line without these options, those of ``valued`` with their values."""
     kept, words = [], iter(argv)
     for word in words:
         flag = word.partition("=")[0]
-        if word in _VALUED:
+        if word in valued:
             next(words, None)
         elif word == "--":
             kept += [word, *words]
-        elif not (word in _FLAGS or flag in _VALUED or (word.startswith("-N") and word[2:].isdecimal())):
+        elif not (word in flags or flag in valued or ("-N" in valued and word[:2] == "-N" and word[2:].isdecimal())):
             kept.append(word)
     return kept
 

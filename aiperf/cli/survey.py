@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from aiperf.cli.kubernetes import with_kubernetes
 from aiperf.cli.nodes import LauncherOption, joined
 from aiperf.cli.options import (
     DEFAULT_RESULTS,
@@ -40,6 +41,7 @@ _Slow = Annotated[
 
 
 @with_format()
+@with_kubernetes
 @with_slurm
 def survey(
     form: OutputFormat,

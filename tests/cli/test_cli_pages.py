@@ -45,6 +45,9 @@ ONLY_PARSED = {
     "run NAME --slurm-file cluster.yaml -N 64 --detach": "needs Slurm; tests/cli/test_cli_slurm.py stands in for it",
     "survey --slurm -N 8 --time 20min": "needs Slurm; tests/slurm has one",
     "survey --groups 4 --slow 2=0.2": "a minute; tests/recipes/test_recipes_survey.py runs a smaller one",
+    "run NAME --kubernetes -N 2 --gpus-per-node 8 --image IMAGE --claim PVC --output job.yaml": (
+        "writes into the folder; tests/cli/test_cli_kubernetes.py has it"
+    ),
     "run --collect JOB": "needs Slurm; tests/cli/test_cli_slurm.py stands in for it",
     "profile NAME": "half a minute; tests/cli/test_cli_profile.py runs it",
     "peaks": "minutes; tests/cli/test_cli_host.py measures one",

@@ -7,10 +7,9 @@ import stat
 
 import pytest
 
-from aiperf.cli import slurm
-from aiperf.cli.slurm import without_slurm
+from aiperf.cli.slurm import read_job_file, without_slurm
 from aiperf.errors import UserError
-from aiperf.launch.nodes.slurm import SlurmJob, State
+from aiperf.launch.nodes.slurm import SlurmJob, State, minutes
 
 SBATCH = """#!/bin/bash
 printf '%s\\n' "$@" > {log}
@@ -107,7 +106,7 @@ def test_a_wrong_file_is_refused_before_anything_is_submitted(tmp_path, text, sa
     file = tmp_path / "cluster.yaml"
     file.write_text(text)
     with pytest.raises(UserError) as caught:
-        slurm._read(file)
+        read_job_file(file, SlurmJob, "minutes", minutes)
     assert said in str(caught.value) + str(caught.value.faults)
 
 
