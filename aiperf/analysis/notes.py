@@ -157,7 +157,10 @@ def _own_figure(value: float, unit: str) -> str:
 
 _REMEDIES = {
     "inputs_undeclared": 'name them, inputs=lambda: {...}, or say why not, fixed_inputs="...", in the Workload',
-    "inputs_fixed": 'redraw them, redraw=..., or say why not, fixed_inputs="...", in the Workload',
+    "inputs_fixed": (
+        "let setup draw them from its seed, or in a Workload redraw them, redraw=..., or say why not, "
+        'fixed_inputs="..."'
+    ),
     "outputs_unpoisoned": 'say why not, kept_outputs="...", in the Workload',
     "latencies_reported": 'say how it takes them, latency_source="...", in the Workload',
     "stragglers": "the program must end what it starts",

@@ -5,6 +5,7 @@ What must not live here: measuring, flags, printing.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -202,7 +203,9 @@ def _words(where: str, text: str, example: str, faults: list[Fault]) -> tuple[st
     if not parts:
         faults.append(Fault(where, "is empty.", example))
     elif shutil.which(parts[0]) is None:
-        faults.append(Fault(where, f'program "{parts[0]}" not found.', "Give its path, or check PATH."))
+        quoted = f'A program and its arguments are one word, in quotes: "PROGRAM {parts[0]}"; or give ./{parts[0]}.'
+        advice = quoted if os.path.isfile(parts[0]) else "Give its path, or check PATH."
+        faults.append(Fault(where, f'program "{parts[0]}" not found.', advice))
     return parts
 
 

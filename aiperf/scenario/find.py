@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,10 +120,14 @@ def _nothing(selector: str, known: list[Path], workloads: Collection[str] = ()) 
     is_path = "/" in selector or selector.endswith(YAML_SUFFIXES)
     if is_path:
         hint = "" if any(c in selector for c in "*?[") else "Give a .yaml file, or a folder that holds some."
+        if lies := _file_of(selector):
+            hint = f"Did you mean {lies}?"
         return Fault("", f'"{selector}" matches no scenario file.', hint)
     entries = [_listing(p) for p in known]
     tags = sorted({t for e in entries for t in e.tags})
-    near = [closest(selector, [e.name for e in entries] + tags), _near_workload(selector, workloads)]
+    near = [_file_of(f"./{selector}")]
+    if not near[0]:
+        near = [closest(selector, [e.name for e in entries] + tags), _near_workload(selector, workloads)]
     kinds, shows = "scenario, tag, file or folder", "aiperf list shows all names"
     if workloads:
         kinds, shows = "scenario, tag, file, folder or workload", f"{shows}, aiperf list --workloads the workloads"
@@ -130,6 +135,11 @@ def _nothing(selector: str, known: list[Path], workloads: Collection[str] = ()) 
     if tags and not any(near):
         hint = f"Tags: {allowed(tags)}. {hint}"
     return Fault("", f'"{selector}" is not a {kinds}.', hint)
+
+
+def _file_of(selector: str) -> str:
+    """The scenario file of this path without its ending; empty where none lies there."""
+    return next((f"{selector}{s}" for s in YAML_SUFFIXES if os.path.isfile(f"{selector}{s}")), "")
 
 
 def _near_workload(selector: str, workloads: Collection[str]) -> str:

@@ -154,7 +154,7 @@ def _metric(name: str, unit: str, better: str, *, pattern: str = "", path: str =
     base, factor = unit_factor(unit)
     known = better or ("higher" if unit.endswith(("/s", "/sec", "/second")) else "lower" if base in ("s", "B") else "")
     if not known:
-        advice = f"Say it with --better ({name}), or better: in a scenario: {allowed(BETTER)}."
+        advice = "Add --better higher or --better lower; in a scenario, better: higher or better: lower."
         raise InvalidValue(f"whether a higher or a lower {name} is better does not follow from its unit.", advice)
     made = ProgramMetric(name, base, pattern=pattern, path=path, factor=factor)
     return replace(made, better="higher" if known == "higher" else "lower")

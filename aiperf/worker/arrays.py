@@ -188,6 +188,11 @@ def redraw(array: Any, *, name: str, seed: int, mean: float, std: float) -> None
         array.set(drawn.astype(array.dtype))
 
 
+def is_writable(array: Any) -> bool:
+    """Whether an array can be changed in place: not the bytes of a text, nor what was made read-only."""
+    return kind(array) != "numpy" or bool(array.flags.writeable)
+
+
 def is_shuffled_data(array: Any) -> bool:
     """Whether an array of whole numbers may be data in any order: its rows are neither sorted nor all the same, which
     offsets and constants are."""

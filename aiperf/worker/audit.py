@@ -123,7 +123,9 @@ class Auditor:
         does not matter by whom, or whether ``redraw`` minds its seed."""
         workload, several = self._workload, len(self._drawn) > 1
         first = self._drawn[0] if several else {}
-        fixed = tuple(str(name) for name, digest in first.items() if all(d[name] == digest for d in self._drawn))
+        fixed = tuple(str(name) for name, digest in first.items() if all(d.get(name) == digest for d in self._drawn))
+        if workload.one_input:
+            fixed = ("arguments",) if all(drawn == first for drawn in self._drawn) else ()
         moved = workload.redraw is not None and len({str(s.claims.outputs) for s in self.snapshots}) > 1
         without: Literal["redrawn", "undeclared"] = "redrawn" if moved else "undeclared"
         return Coverage(

@@ -42,6 +42,7 @@ class PlainFunction:
             self._given = _unpickled(Path(call.arguments))
         self._args: tuple[Any, ...] = ()
         self._kwargs: dict[str, Any] = {}
+        self._seed: int | None = None
         self._result: Any = _Unset
         self._facts: dict[str, Any] = {"inputs": self._origin()}
 
@@ -53,9 +54,11 @@ class PlainFunction:
             work=Work(),
             outputs=self.outputs,
             inputs=self.inputs,
+            one_input=True,
             redraw=None if self._setup is None else self.redraw,
             reset=self.forget,
             poison=False,  # forget() does what can be done to returned values
+            kept_outputs="each call returns anew; arrays that were returned before are overwritten",
             facts=self._facts,
         )
 
@@ -90,6 +93,7 @@ class PlainFunction:
 
     def make_arguments(self, seed: int) -> None:
         """The arguments of the function, from its set-up where it has one. Raises NotAWorkload."""
+        self._seed = seed
         args, kwargs = self._given
         own = dict(self._call.params)
         if self._setup is not None:
@@ -101,9 +105,9 @@ class PlainFunction:
 
     def redraw(self, seed: int) -> None:
         """Other arguments, and the fact that they are not, where the set-up gives the same for every seed."""
-        before = {name: arrays.digest(array) for name, array in self.inputs().items()}
+        before, former = {name: arrays.digest(array) for name, array in self.inputs().items()}, self._seed
         self.make_arguments(seed)
-        if before == {name: arrays.digest(array) for name, array in self.inputs().items()}:
+        if seed != former and before == {name: arrays.digest(array) for name, array in self.inputs().items()}:
             self._facts["inputs"] = f"made by {self._call.setup.rpartition(':')[2]}, the same for every seed"
 
     def _made(self, setup: Callable[..., Any], seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:

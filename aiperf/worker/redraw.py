@@ -60,7 +60,9 @@ class Redraw:
 
 def _draw_of(name: str, array: Any) -> Draw | None:
     """How an array is redrawn; None for what may be structure rather than data: masks with infinities, sorted or
-    constant whole numbers, booleans."""
+    constant whole numbers, booleans; and for what cannot be written, as the bytes of a text."""
+    if not arrays.is_writable(array):
+        return None
     if arrays.is_floating(array):
         mean, std = arrays.moments(array)
         if not (math.isfinite(mean) and math.isfinite(std)):

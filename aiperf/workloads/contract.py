@@ -76,6 +76,8 @@ class Workload:
     """The arrays that step reads and must leave unchanged. The harness redraws float ones in place for an audit, and
     whole numbers that are neither constant nor sorted: those that each occur once in another order, others with other
     counts. Where that breaks what they mean - lengths that add up - give a ``redraw``."""
+    one_input: bool = False
+    """Whether ``inputs`` are the parts of one value, its structure among them: it is redrawn where any part is."""
     redraw: Callable[[int], object] | None = None
     """Redraw the inputs in place from a seed, when scaled normal noise would not do. Equal seeds, equal inputs."""
     fixed_inputs: str = ""

@@ -76,7 +76,8 @@ def test_strict_mode_refuses_what_has_no_reason_with_the_line_to_write():
     assert (found.word, found.reason) == ("invalid", "unverified")
     assert found.sentence == (
         "not verified (strict): audits of after met the same ids every time: not redrawn; "
-        'redraw them, redraw=..., or say why not, fixed_inputs="...", in the Workload'
+        "let setup draw them from its seed, or in a Workload redraw them, redraw=..., or say why not, "
+        'fixed_inputs="..."'
     )
     assert verdict(pairs_of(after=FIXED), strict=False).word == "improved"
     assert verdict(pairs_of(before=FIXED)).reason == "unverified"

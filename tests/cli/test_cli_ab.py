@@ -67,11 +67,15 @@ def test_a_program_that_fails_is_a_failed_case_with_its_last_words(user) -> None
     failure = user.record("ab")["failure"]
     assert (failure["side"], failure["kind"], failure["exit_status"]) == ("after", "error", 1)
     assert failure["stderr_tail"] == "no"
+    assert "failed: after, warm-up: exit status 1: no; stderr kept" in done.out
 
 
 def test_every_mistake_in_the_commands_is_told_at_once(here, user) -> None:
     told = here("ab", "nosuchprogram -x", "sh -c 'x", "--env-before", "A", "--env-after", "=b")
     assert told.code == 2
+    (user.folder / "old.py").write_text("")
+    unquoted = here("ab", "true", "old.py")
+    assert 'in quotes: "PROGRAM old.py"; or give ./old.py.' in unquoted.err
     told_of_a_pipe = here("ab", "true | true", "true")
     assert (told_of_a_pipe.code, "no shell runs it" in told_of_a_pipe.err) == (2, True)
     for fragment in (

@@ -81,7 +81,7 @@ def test_a_program_that_prints_no_such_line_is_a_failed_case_with_what_it_printe
     ("flags", "says"),
     [
         (("--metric", "tokens/s: [0-9]+"), '--metric: "tokens/s: [0-9]+" has no group that holds the number.'),
-        (("--metric", "loss: ([0-9.]+)"), "Say it with --better (loss)"),
+        (("--metric", "loss: ([0-9.]+)"), "Add --better higher or --better lower;"),
         (("--better", "higher"), "--better: says how to judge a --metric, and there is none."),
         ((*SPEED, "--primary", "speed"), '--primary: "speed" is not a metric of these programs. Allowed: tokens_per_s'),
     ],

@@ -53,9 +53,10 @@ def pair(user: User, after: str, *lines: str) -> str:
     return "./own.yaml"
 
 
-def test_three_lines_compare_two_plain_functions_by_value(user):
-    done = user.runs(pair(user, "comprehension"))
+def test_three_lines_compare_two_plain_functions_by_value_and_strict_mode_finds_nothing_open(user):
+    done = user.runs(pair(user, "comprehension"), "--strict")
     assert done.code == 0, done
+    assert "not verified" not in done.out
     record = user.record("own")
     assert {c["passed"] for p in record["pairs"] for c in p["checks"]} == {True}
     said = user.types("show", "latest", "own").out

@@ -58,6 +58,14 @@ def test_every_unknown_selector_gets_its_fault_and_the_nearest_name(shelf):
     ]
 
 
+def test_a_file_that_lies_there_under_the_name_is_what_was_meant(shelf, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("")
+    with pytest.raises(UserError) as caught:
+        find_scenarios(["mine", "./mine"], folders=[shelf])
+    assert [f.hint for f in caught.value.faults] == ["Did you mean ./mine.yaml?"] * 2
+
+
 WORKLOADS = ("cuda.kernel", "demo.copy", "peaks.d2h", "peaks.h2d")
 
 

@@ -93,6 +93,21 @@ def test_an_audit_redraws_pickled_arrays_in_place(tmp_path):
     assert len({str([output.digest for output in snapshot.claims.outputs.values()]) for snapshot in snapshots}) == 2
 
 
+def test_a_text_is_an_argument_that_no_audit_overwrites(tmp_path):
+    (tmp_path / "a").write_bytes(pickle.dumps((("b a",), {})))
+    for workload in (made("Parser.parse", arguments=tmp_path / "a"), made("Parser.parse", text="b a")):
+        auditor = audited(workload, 5, 6)
+        assert (auditor.faults, auditor.coverage.fixed) == ([], ("arguments",))
+
+
+def test_arguments_are_redrawn_where_any_part_of_them_is():
+    several = {"by name, one the same": "by_name", "in order, one the same": "in_order", "one": "numbers"}
+    assert {name: audited(made("scaled", s), 5, 6).coverage.fixed for name, s in several.items()} == dict.fromkeys(
+        several, ()
+    )
+    assert audited(made("scaled", "fixed"), 5, 6).coverage.fixed == ("arguments",)
+
+
 def test_a_step_that_changes_its_arguments_is_a_fault():
     assert audited(made("in_place", "numbers"), 6).faults == [
         "the step changed its inputs, which the next call meets: let it work on a copy"
@@ -119,7 +134,7 @@ def test_what_computes_when_it_is_read_is_a_fault_and_what_is_no_data_an_error()
 
 def test_facts_say_what_was_returned_and_where_the_inputs_came_from(tmp_path):
     workload = made("scaled", "numbers")
-    audited(workload)
+    audited(workload, 5, 5)
     assert workload.facts == {"inputs": "made anew by numbers in audits", "returns": "list of 4 float"}
     assert made("none_needed").facts["inputs"] == "not redrawn: no setup"
     fixed = made("scaled", "fixed")

@@ -16,6 +16,7 @@ from aiperf.analysis.unverified import unexplained
 from aiperf.records import CaseRecord, Failure, HostFinding, Result, RunRecord
 from aiperf.records.profiled import Profile
 from aiperf.report.layout.table import Table
+from aiperf.report.layout.text import cut_to
 from aiperf.report.mechanism import flag, mechanism_cell
 from aiperf.report.numbers import DASH, clean, counted, format_value
 from aiperf.report.output_changes import change_sentences
@@ -30,6 +31,8 @@ _OPEN = {
     "stragglers": "processes left running",
 }
 """Note on what could not be checked -> a few words."""
+_LAST_WORDS = 120
+"""Characters of the last line that a program wrote to stderr."""
 _INTERRUPTED = "the run was interrupted before it"
 
 
@@ -197,12 +200,14 @@ def run_verdict_text(row: RunRow) -> str:
 
 
 def failure_sentence(failure: Failure) -> str:
-    """``before, set-up: CUDA out of memory; stderr kept``."""
+    """``before, set-up: CUDA out of memory; stderr kept``; of a failed program with the last line of its stderr."""
     place = ", ".join(p for p in (failure.side, failure.phase) if p)
     rank = f" (rank {failure.rank})" if failure.rank is not None else ""
     kept = "; stderr kept" if failure.stderr_tail else ""
     kept += "; what it printed kept" if failure.stdout_tail else ""
-    return f"{place}{rank}: {clean(failure.message).rstrip('.')}{kept}"
+    lines = failure.stderr_tail.splitlines() if failure.kind == "error" and failure.exit_status else []
+    last = next((f": {cut_to(words, _LAST_WORDS)}" for line in reversed(lines) if (words := clean(line))), "")
+    return f"{place}{rank}: {clean(failure.message).rstrip('.')}{last}{kept}"
 
 
 def _rows(record: CaseRecord) -> list[RunRow]:
