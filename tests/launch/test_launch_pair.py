@@ -30,7 +30,7 @@ from aiperf.protocol.messages import (
     WarmUpRequest,
     WorkerRequest,
 )
-from aiperf.records import Case, Check, Coverage, Measure, Needs, Pair, Side, SideRun
+from aiperf.records import Case, Check, Coverage, Measure, Needs, Pair, Side
 from aiperf.settings import Limits, Precision, Settings
 
 SIDES = Path(__file__).with_name("launch_sides.py")
@@ -156,27 +156,6 @@ def test_a_pair_of_healthy_sides_is_measured_and_passes_its_check(healthy: Calla
     assert all(run.peak_bytes is not None and run.peak_bytes > 10 << 20 for run in pair.runs)
     assert all(run.work["items"] == 2000 for run in pair.runs)
     assert pair.cpus == ALL[-1:]
-
-
-def test_the_time_inside_the_workers_is_most_of_the_time_of_the_pair_but_not_more(measured: Measured) -> None:
-    settings = replace(SETTINGS, precision=replace(PRECISION, side_seconds=0.5, round_seconds=0.12, warmup_seconds=0.3))
-    pair = measured(*both(), settings=settings)
-    inside = sum(s.wall_s for s in pair.samples) + sum(r.warmup.seconds for r in pair.runs if r.warmup)
-    assert inside < pair.worker_seconds < pair.seconds
-    assert pair.worker_seconds > 0.5 * pair.seconds
-
-
-@pytest.mark.parametrize("exclusive", [False, True])
-def test_the_time_of_a_pair_is_told_by_phase(measured: Measured, exclusive: bool) -> None:
-    settings = replace(SETTINGS, precision=replace(PRECISION, side_seconds=0.5, round_seconds=0.12))
-    pair = measured(*both(), settings=settings, exclusive=exclusive)
-    phases = ["start", "set-up", "warm-up", "rounds", "audits", "save", "energy", "check", "close"]
-    assert sorted(pair.spent) == sorted(phases)
-    assert all(seconds > 0 for seconds in pair.spent.values())
-    assert 0.9 * pair.seconds < sum(pair.spent.values()) < pair.seconds
-    audits = sum(s.wall_s for s in pair.samples if s.audit)
-    assert sum(s.wall_s for s in pair.samples) - audits < pair.spent["rounds"]
-    assert audits < pair.spent["audits"]
 
 
 def test_every_timed_step_of_every_rank_tells_its_latencies_and_no_other(measured: Measured) -> None:
@@ -342,15 +321,6 @@ def test_exclusive_sides_never_live_at_the_same_time_and_are_compared_all_the_sa
     assert together[0]["alive"] or together[1]["alive"] or not together[0]["earlier"] + together[1]["earlier"]
 
 
-def test_exclusive_sides_are_audited_alike_even_if_only_one_prepares(measured: Measured) -> None:
-    # Time for all single iterations on new inputs: else one side may have more of them.
-    settings = replace(SETTINGS, precision=replace(PRECISION, side_seconds=1.0, round_seconds=0.1))
-    pair = measured(side("before"), side("after", "prepares"), exclusive=True, settings=settings)
-    before, after = facts(pair)
-    assert before["audits"] == after["audits"] != []
-    assert failed(pair) == []
-
-
 def test_preparation_on_one_side_gives_both_one_iteration_a_sample(
     measured: Measured, healthy: Callable[[str], Pair]
 ) -> None:
@@ -392,19 +362,6 @@ def test_memory_on_another_node_than_the_cpus_is_an_incident_unless_the_side_wan
         far({"memory_nodes": {"0": 0.1, "1": 0.9}}) == far({}) == far(there, cpus=None) == far(there, cpus=(0, 2)) == []
     )
     assert far(there | {"memory_policy": "none: the side chooses its node itself (numa: remote)"}) == []
-
-
-# ---- warm-up and idling --------------------------------------------------------------------------------------------
-
-
-def test_an_unsteady_side_is_recorded_with_what_still_moved(measured: Measured) -> None:
-    precision = replace(PRECISION, warmup_window=20, warmup_seconds=0.1)
-    pair = measured(side("before"), side("after", "slower_and_slower"), settings=replace(SETTINGS, precision=precision))
-    warmup = pair.runs[1].warmup
-    assert warmup is not None
-    assert not warmup.steady
-    assert warmup.reason.startswith("times still rising")
-    assert warmup.iterations >= 22
 
 
 # ---- the check -----------------------------------------------------------------------------------------------------
@@ -520,15 +477,6 @@ def test_a_gang_against_a_single_process_compares_what_both_have(measured: Measu
     pair = measured(side("before"), side("after", ranks=2), order=("after", "before"))
     assert [c.passed for c in pair.checks] == [True]
     assert [len(run.pids) for run in pair.runs] == [1, 2]
-
-
-def test_the_skew_of_a_gang_is_told(measured: Measured) -> None:
-    def skew(run: SideRun) -> float | None:
-        return run.skew
-
-    pair = measured(side("before"), side("after", "uneven", ranks=2), cpus=ALL if len(ALL) > 1 else None)
-    assert skew(pair.runs[0]) is None
-    assert skew(pair.runs[1]) == pytest.approx(4 / 2.5, rel=0.25)
 
 
 @pytest.mark.parametrize("isolation", ["process", "in_process"])
