@@ -236,6 +236,16 @@ def test_a_scenario_is_json_with_every_default() -> None:
     assert document["axes"] == {"size": ["1MiB", "256MiB"]}
 
 
+def test_what_is_expected_by_case_is_said_in_the_order_of_the_file() -> None:
+    made = make_scenario()
+    crossing = replace(made, expect=(Expectation("regressed", {"size": "1MiB"}), Expectation("improved")))
+    lines = [line.text for line in page_lines(scenarios_view([(crossing, ())]).page, width=100)]
+    assert "  Expected: regressed with size=1MiB, else improved." in lines
+    plain = scenario_plain(crossing)["expect"]
+    assert plain == [{"verdict": "regressed", "case": {"size": "1MiB"}}, {"verdict": "improved", "case": {}}]
+    assert scenario_plain(made)["expect"] == "improved"
+
+
 def test_the_list_names_where_each_runs_and_what_is_wrong() -> None:
     listings = [
         Listing("a", Path("a.yaml"), "First", ("cpu", "demo")),
