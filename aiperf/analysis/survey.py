@@ -83,7 +83,8 @@ def _judged(
     return Judged(metric, nodes, middle, middle - reach, middle + reach, _word(middle - reach, middle + reach, delta))
 
 
-def _unreachable(metric: str, node: int) -> Judged:
+def unreachable(metric: str, node: int) -> Judged:
+    """The verdict on a node without readings."""
     return Judged(metric, (node,), math.nan, math.nan, math.nan, "unreachable")
 
 
@@ -123,7 +124,7 @@ def _of_nodes(
     return [
         _judged(metric, (node,), shifted[node], sd, df, delta, ERROR / comparisons)
         if node in shifted
-        else _unreachable(metric, node)
+        else unreachable(metric, node)
         for node in range(nodes)
     ]
 
@@ -148,7 +149,7 @@ def _of_pairs(
     found = []
     for node, own in met.items():
         if not own:
-            found.append(_unreachable(metric, node))
+            found.append(unreachable(metric, node))
             continue
         values = [effect[node] + median(left[link]) for link in own]
         found.append(_judged(metric, (node,), values, sd_links, len(left) - nodes, delta, of_node))
