@@ -22,6 +22,8 @@ _MAD = 1.4826
 """Makes the median absolute deviation of normal values their standard deviation."""
 _CENTRE_COST = math.pi / 3
 """Variance of ``_centre`` of many normal values, in that of their mean."""
+_MEDIAN_COST = math.pi / 2
+"""Variance of the median of many normal values, in that of their mean."""
 _PASSES = 20
 
 
@@ -83,7 +85,8 @@ def _judged(
     return Judged(metric, nodes, middle, middle - reach, middle + reach, _word(middle - reach, middle + reach, delta))
 
 
-def _unreachable(metric: str, node: int) -> Judged:
+def unreachable(metric: str, node: int) -> Judged:
+    """The verdict on a node without readings."""
     return Judged(metric, (node,), math.nan, math.nan, math.nan, "unreachable")
 
 
@@ -123,7 +126,7 @@ def _of_nodes(
     return [
         _judged(metric, (node,), shifted[node], sd, df, delta, ERROR / comparisons)
         if node in shifted
-        else _unreachable(metric, node)
+        else unreachable(metric, node)
         for node in range(nodes)
     ]
 
@@ -143,12 +146,19 @@ def _of_pairs(
     noise = [(b - a) / math.sqrt(2) for values in left.values() for a, b in combinations(values, 2)]
     sd_noise, df_noise = _spread(noise), sum(len(values) - 1 for values in left.values())
     sd_links = _spread([median(values) for values in left.values()]) * math.sqrt(len(left) / max(1, len(left) - nodes))
+    # A robust fit leaves many links of a small fleet with nothing at all; the repeats say how well a link is known.
+    repeats = median(len(values) for values in left.values())
+    sd_links = max(sd_links, sd_noise * math.sqrt(_MEDIAN_COST / repeats))
     met = {node: [link for link in left if node in link] for node in range(nodes)}
     of_node, of_link = error / 2 / nodes, error / 2 / len(left)
     found = []
     for node, own in met.items():
         if not own:
-            found.append(_unreachable(metric, node))
+            found.append(unreachable(metric, node))
+            continue
+        if len(left) <= nodes:
+            # As many nodes as links: every time has an explanation, and none of them can be doubted.
+            found.append(Judged(metric, (node,), math.nan, math.nan, math.nan, "undecided"))
             continue
         values = [effect[node] + median(left[link]) for link in own]
         found.append(_judged(metric, (node,), values, sd_links, len(left) - nodes, delta, of_node))

@@ -34,9 +34,10 @@ LauncherOption = Annotated[
 
 
 @contextlib.contextmanager
-def joined(launcher: str, results: Path) -> Iterator[Nodes | None]:
+def joined(launcher: str, results: Path, *, all_needed: bool = True) -> Iterator[Nodes | None]:
     """The nodes of the job, in its first process; None without a launcher, or with a single node.
 
+    ``all_needed``: whether a node that does not come is a mistake, or left out.
     Every other process serves its node here until the run is over, and does not come back. Raises UserError.
     """
     if not launcher:
@@ -50,9 +51,11 @@ def joined(launcher: str, results: Path) -> Iterator[Nodes | None]:
     if place.nodes == 1:
         yield None
         return
-    with Nodes(place, results, wait_s=wait_s) as nodes:
+    with Nodes(place, results, wait_s=wait_s, all_needed=all_needed) as nodes:
         shown = ", ".join(nodes.names)
         print(f"{len(nodes)} nodes: {shown} · ranks meet at {nodes.address} ({nodes.interface})", file=sys.stderr)
+        if nodes.absent:
+            print(f"left out, for they did not come within {wait_s:g} s: {', '.join(nodes.absent)}", file=sys.stderr)
         yield nodes
 
 

@@ -63,17 +63,18 @@ def survey(
     else:
         settings = make_settings(precision="standard", results=results, seed=seed, timeout=timeout)
         asked = SurveyRequest(seed, threshold, groups, _slow(slow))
-        with joined(launcher, results) as cluster:
+        with joined(launcher, results, all_needed=False) as cluster:
             try:
                 note = progress_note(quiet)
                 found, file = run_survey(asked, host=read_host(), settings=settings, cluster=cluster, note=note)
             except LaunchFailed as error:
                 raise usage(f"a node failed: {error}", "Drain it, or leave it out.", "survey") from None
-    rows = survey_rows(found.verdicts(), found.nodes)
-    about = [f"{len(found.nodes)} nodes · deficits over {found.threshold:g} matter · {file}"]
+    names = (*found.nodes, *found.absent)
+    rows = survey_rows(found.verdicts(), names)
+    about = [f"{len(names)} nodes · deficits over {found.threshold:g} matter · {file}"]
     about += [f"drill: {found.drill}"] if found.drill else []
-    print_in(form, survey_view(rows, found.nodes, on_slurm="SLURM_JOB_ID" in os.environ, about=about))
-    raise typer.Exit(Exit.UNFIT if any(row.verdict == "slow" for row in rows) else Exit.OK)
+    print_in(form, survey_view(rows, names, on_slurm="SLURM_JOB_ID" in os.environ, about=about))
+    raise typer.Exit(Exit.UNFIT if any(row.verdict in ("slow", "unreachable") for row in rows) else Exit.OK)
 
 
 def _slow(text: str) -> tuple[int, float] | None:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from aiperf.analysis.survey import Judged, SurveyReading, judge
+from aiperf.analysis.survey import Judged, SurveyReading, judge, unreachable
 from aiperf.errors import AiperfError, usage
 from aiperf.host.facts import HostFacts
 from aiperf.launch.gang import Gang
@@ -52,10 +52,15 @@ class Survey:
     when: str = ""
     drill: str = ""
     """The node that was slowed on purpose, and by which share; empty for none."""
+    absent: tuple[str, ...] = ()
+    """Nodes of the job that did not come; they follow on ``nodes`` in the numbers of the verdicts."""
 
     def verdicts(self) -> tuple[Judged, ...]:
         """What the readings say; the same readings always say the same."""
-        return judge(self.readings, len(self.nodes), threshold=self.threshold)
+        found = judge(self.readings, len(self.nodes), threshold=self.threshold)
+        metrics = dict.fromkeys(one.metric for one in found)
+        numbers = range(len(self.nodes), len(self.nodes) + len(self.absent))
+        return (*found, *(unreachable(metric, node) for node in numbers for metric in metrics))
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ def run_survey(
             battery.end()
     drill = f"{names[asked.slow[0]]} +{asked.slow[1]:.0%}" if asked.slow else ""
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    survey = Survey(names, asked.seed, asked.threshold, readings, when, drill)
+    survey = Survey(names, asked.seed, asked.threshold, readings, when, drill, cluster.absent if cluster else ())
     return survey, _store(survey, settings.results)
 
 
@@ -195,6 +200,7 @@ def read_survey(path: Path) -> Survey:
         readings = tuple(
             SurveyReading(one["metric"], one["round"], tuple(one["nodes"]), one["seconds"]) for one in said["readings"]
         )
-        return Survey(**{**said, "nodes": tuple(said["nodes"]), "readings": readings})
+        absent = tuple(said.get("absent", ()))
+        return Survey(**{**said, "nodes": tuple(said["nodes"]), "readings": readings, "absent": absent})
     except (OSError, ValueError, KeyError, TypeError, AiperfError):
         raise usage("it is not a stored survey.", "They lie in results/surveys.", str(path)) from None

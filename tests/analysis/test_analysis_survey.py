@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
+from statistics import median
 
 import pytest
 
@@ -76,7 +77,9 @@ def test_a_node_without_readings_is_unreachable_and_judges_nobody():
     readings = [reading for reading in session(1) if 7 not in reading.nodes]
     judged = {(one.metric, one.nodes): one.word for one in judge(readings, NODES, threshold=0.03)}
     assert judged["gemm", (7,)] == judged["all_reduce", (7,)] == "unreachable"
-    assert all(word == "ok" for (_, nodes), word in judged.items() if 7 not in nodes)
+    others = {key: word for key, word in judged.items() if 7 not in key[1]}
+    assert all(word == "ok" for (metric, _), word in others.items() if metric == "gemm")
+    assert set(others.values()) <= {"ok", "undecided"}
 
 
 def test_a_deficit_about_as_large_as_the_threshold_is_undecided():
@@ -89,3 +92,29 @@ def test_of_two_nodes_the_slower_one_is_named_by_what_each_measures_alone():
     judged = judge(session(4, slow={1: 0.2}, nodes=2), 2, threshold=0.03)
     assert slow_ones(judged, "gemm") == [(1,)]
     assert slow_ones(judged, "all_reduce") == [], "what they measure together says nothing about which of them it is"
+
+
+@pytest.mark.parametrize("nodes", [3, 5, 6, 7])
+def test_a_small_healthy_fleet_is_left_alone_too(nodes):
+    judged = [judge(session(seed, nodes=nodes), nodes, threshold=0.03) for seed in range(SESSIONS)]
+    assert sum(any(one.word == "slow" for one in each) for each in judged) <= 5
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_as_many_nodes_as_links_leave_the_metric_of_pairs_undecided(nodes):
+    judged = judge(session(4, slow={1: 0.2}, nodes=nodes), nodes, threshold=0.03)
+    assert [one.word for one in judged if one.metric == "all_reduce"] == ["undecided"] * nodes
+    assert slow_ones(judged, "gemm") == [(1,)]
+
+
+@pytest.mark.parametrize("nodes", [6, 7, 8])
+def test_the_intervals_of_pairs_are_not_narrower_than_what_is_known(nodes):
+    held = total = 0
+    for seed in range(SESSIONS):
+        draw = random.Random(seed)  # as in session()
+        own = [[draw.gauss(0, 0.01) for _ in range(nodes)] for _ in ("gemm", "all_reduce")][1]
+        for one in judge(session(seed, nodes=nodes), nodes, threshold=0.03):
+            if one.metric == "all_reduce" and len(one.nodes) == 1:
+                total += 1
+                held += one.low <= own[one.nodes[0]] - median(own) <= one.high
+    assert held > 0.95 * total

@@ -9,6 +9,8 @@ import yaml
 from lightkube.models.batch_v1 import Job
 from lightkube.models.core_v1 import Service
 
+from aiperf.cli.nodes import joined
+from aiperf.errors import UserError
 from aiperf.launch.nodes.place import Place, read_place
 
 ASKED = ("run", "x", "--kubernetes", "--image", "registry/aiperf:1", "--claim", "shared")
@@ -128,3 +130,16 @@ def test_a_wrong_file_is_a_mistake(user, line, said):
     done = user.types("run", "x", "--kubernetes-file", "k.yaml")
     assert (done.code, done.out) == (2, "")
     assert said in done.err
+
+
+def test_pods_wait_for_each_other_as_long_as_the_job_says(user, monkeypatch, tmp_path):
+    job = rendered(user.types(*ASKED, "-N", "2").out)[1]
+    (said,) = [entry["value"] for entry in container(job)["env"] if entry["name"] == "AIPERF_JOIN_TIMEOUT"]
+    assert said == "10min"
+    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "AIPERF_JOIN_TIMEOUT": "100ms"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=r"1 of 2 nodes came within 0\.1 s"), joined("env", tmp_path):
+        pass
+    monkeypatch.setenv("AIPERF_JOIN_TIMEOUT", "long")
+    with pytest.raises(UserError, match="not a time"), joined("env", tmp_path):
+        pass

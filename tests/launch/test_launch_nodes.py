@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,11 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from aiperf import __version__
 from aiperf.errors import UserError
 from aiperf.host.read import read_host
 from aiperf.launch.nodes.agent import serve
 from aiperf.launch.nodes.head import Nodes
-from aiperf.launch.nodes.links import Meeting, meeting_file
+from aiperf.launch.nodes.links import Link, Meeting, join, meeting_file
 from aiperf.launch.nodes.place import Place
 
 SCENARIO = """
@@ -106,3 +108,28 @@ def test_a_node_that_cannot_reach_the_head_names_it_and_where_it_tried(tmp_path)
     Meeting("n1", ("127.0.0.1",), port, "secret").write(meeting_file(tmp_path, "job"))
     with pytest.raises(UserError, match=rf"node n2 cannot reach the head on n1 at 127\.0\.0\.1:{port}"):
         serve(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=0.3)
+
+
+def test_a_job_that_does_without_a_node_names_it_and_turns_it_away_when_it_comes_late(tmp_path):
+    file = meeting_file(tmp_path, "job")
+    hello = {"role": "node", "version": __version__, "facts": {}}
+    met: list[Meeting] = []
+
+    def comes() -> None:
+        while (meeting := Meeting.read(file)) is None:
+            time.sleep(0.01)
+        links.append(join(("127.0.0.1", meeting.port), meeting.token, {**hello, "node": "n3", "rank": 2}))
+        met.append(meeting)
+
+    links: list[Link] = []
+    thread = threading.Thread(target=comes)
+    thread.start()
+    with Nodes(replace(PLACE, world=3, nodes=3), tmp_path, wait_s=1.0, all_needed=False) as nodes:
+        thread.join()
+        assert (nodes.names, nodes.absent, len(nodes)) == (("n1", "n3"), ("rank 1",), 2)
+        late = join(("127.0.0.1", met[0].port), met[0].token, {**hello, "node": "n2", "rank": 1})
+        with pytest.raises(ConnectionResetError, match="the other end is gone"):
+            late.receive(5)
+        assert nodes.names == ("n1", "n3")
+    for link in (*links, late):
+        link.close()

@@ -155,8 +155,11 @@ class RemoteChild:
 class Nodes:
     """The nodes of a job, the head's own first. Open while the job's ranks may be started."""
 
-    def __init__(self, place: Place, results: Path, *, wait_s: float = JOIN_S) -> None:
-        self.place, self._results, self._wait_s = place, results, wait_s
+    def __init__(self, place: Place, results: Path, *, wait_s: float = JOIN_S, all_needed: bool = True) -> None:
+        self.place, self._results, self._wait_s, self._all_needed = place, results, wait_s, all_needed
+        self.absent: tuple[str, ...] = ()
+        """Nodes that did not come in time, by the rank of their process; none where all are needed."""
+        self._complete = False
         self.address, self.interface = "127.0.0.1", "lo"
         """Of the head, as the nodes reach it: ranks meet there."""
         self.scratch = Path("/tmp")
@@ -168,7 +171,7 @@ class Nodes:
         self._problem = ""
 
     def __len__(self) -> int:
-        return self.place.nodes
+        return len(self.names)
 
     @property
     def others(self) -> tuple[OtherNode, ...]:
@@ -186,7 +189,7 @@ class Nodes:
         return tuple({"node": node.name, **node.facts} for node in self._others)
 
     def __enter__(self) -> Nodes:
-        """Wait until every node has joined. Raises UserError where one does not."""
+        """Wait until every node has joined. Raises UserError where one does not that is needed, or no other one."""
         file = meeting_file(self._results, self.place.job)
         self._listener = socket.create_server(("", 0), backlog=256)
         addresses = tuple(address for _, address in interfaces()) or ("127.0.0.1",)
@@ -223,10 +226,13 @@ class Nodes:
             self._came.wait_for(lambda: self._problem or len(self._others) == wanted, self._wait_s)
             if self._problem:
                 raise usage(self._problem, "Have every node run the same installation.", "--launcher env")
-            if len(self._others) < wanted:
+            self._complete = True
+            if len(self._others) < wanted and (self._all_needed or not self._others):
                 raise _missing(self.names, self.place.nodes, self._results, self._wait_s)
             self._others.sort(key=lambda node: node.rank)
             _tell_apart(self.place.node, self._others)
+            came, step = {node.rank for node in self._others}, self.place.world // self.place.nodes
+            self.absent = tuple(f"rank {rank}" for rank in range(step, self.place.world, step) if rank not in came)
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -259,6 +265,9 @@ class Nodes:
     def _join(self, link: Link, said: dict[str, Any]) -> None:
         node = OtherNode(str(said["node"]), int(said["rank"]), dict(said["facts"]), link)
         with self._came:
+            if self._complete:
+                link.close()  # too late: the others have begun
+                return
             if said.get("version") != __version__:
                 self._problem = f"node {node.name} runs aiperf {said.get('version')}, this one {__version__}."
             own = link.connection.getsockname()[0]
