@@ -40,8 +40,18 @@ def test_packed_samples_are_answered_as_padded_ones_are(mode, tmp_path):
     assert padded.facts["padding"] == 1 - padded.work.items / (6 * 24)
 
 
+def test_samples_that_take_a_pass_each_train_as_packed_ones_do(tmp_path):
+    pair = Pair("model.step", {"lengths": "ragged"}, {"lengths": "packed"}, _UNEQUAL)
+    (ragged, packed), found = _both(pair, tmp_path)
+    assert differences(*found, rtol=1e-4, atol=1e-6) == []
+    assert ragged.work == packed.work
+    assert (ragged.counters()["passes"], packed.counters()["passes"]) == (6, 1)
+    assert ragged.counters()["computed_items"] == ragged.work.items
+    assert ragged.counters()["saved_bytes"] < packed.counters()["saved_bytes"], "one sample at a time"
+
+
 def test_every_sample_is_answered_as_it_would_be_alone():
-    task = _lengths.unequal("tiny", packed=True, seed=3, device="cpu", samples=6, longest=24)
+    task = _lengths.unequal("tiny", how="packed", seed=3, device="cpu", samples=6, longest=24)
     lengths = _lengths.lengths_of(6, 24)
     assert task.items == sum(lengths)
     assert task.pairs == sum(n * (n + 1) / 2 for n in lengths)
@@ -54,7 +64,7 @@ def test_every_sample_is_answered_as_it_would_be_alone():
 
 
 def test_padding_is_in_no_loss():
-    task = _lengths.unequal("tiny", packed=False, seed=3, device="cpu", samples=6, longest=24)
+    task = _lengths.unequal("tiny", how="padded", seed=3, device="cpu", samples=6, longest=24)
     with torch.no_grad():
         before = task.loss(task.module(task.batch), task.targets)
         task.batch[task.targets < 0] = 7
@@ -143,6 +153,7 @@ def test_predictions_that_took_another_way_are_counted():
     [
         ({"lengths": "packed", "accumulate": 2}, "accumulate: 1"),
         ({"lengths": "packed", "model": "mlp:small"}, "transformer"),
+        ({"lengths": "ragged", "mode": "infer"}, "mode: train"),
         ({"prune": 0.5}, "mode: infer"),
         ({"prune": 1.0, "mode": "infer"}, "between 0 and 1"),
         ({"prune": 0.5, "mode": "infer", "model": "moe:tiny"}, "mixture"),

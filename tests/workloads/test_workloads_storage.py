@@ -32,6 +32,7 @@ def _side(folder, **params):
         {"source": "ram", "read_size": 5000},
         {"source": "ram", "layout": "files", "samples": 64, "order": "random"},
         {"advice": "willneed", "cache": "cold"},
+        {"advice": "ahead", "window": 1 << 18, "read_size": 5000, "cache": "cold"},
         {"epochs": 2, "io": "direct"},
         {"source": "http", "read_size": 70000},
         {"source": "http", "read_size": 5000, "depth": 3, "order": "random"},
@@ -43,6 +44,36 @@ def test_every_way_of_reading_delivers_the_same_bytes(tmp_path, params):
         assert np.array_equal(audit(plain, seed=seed)["bytes"], audit(other, seed=seed)["bytes"])
     assert not np.array_equal(audit(plain, seed=5)["bytes"], audit(other, seed=6)["bytes"])
     finish(plain, other)
+
+
+def test_some_requests_are_blocks_of_the_file_each_another_one(tmp_path):
+    some = {"requests": 10, "order": "random", "read_size": 4096}
+    plain, direct = _side(tmp_path, **some), _side(tmp_path, **some, io="direct")
+    content = np.fromfile(next(tmp_path.rglob("*.bin")), np.uint8).reshape(-1, 4096)
+    for seed in (5, 6):
+        blocks = audit(plain, seed=seed)["bytes"].reshape(10, 4096)
+        assert len({int((content == block).all(axis=1).argmax()) for block in blocks}) == 10
+        assert all((content == block).all(axis=1).any() for block in blocks)
+        assert np.array_equal(audit(direct, seed=seed)["bytes"], blocks.ravel())
+    assert plain.work.bytes == plain.counters()["bytes_asked"] == 10 * 4096
+    finish(plain, direct)
+
+
+def test_what_is_read_ahead_stays_a_window_before_the_reading_and_is_asked_for_once(tmp_path, monkeypatch):
+    side = _side(tmp_path, advice="ahead", window=1 << 18, read_size=1 << 16)
+    asked, leads = [], []
+    true_read = files._read_all
+    monkeypatch.setattr(files.os, "posix_fadvise", lambda fd, at, size, how: asked.append((at, size, how)))
+    monkeypatch.setattr(
+        files, "_read_all", lambda *a: (leads.append(sum(asked[-1][:2]) - a[2][0][1]), true_read(*a))[1]
+    )
+    side.step()
+    assert asked[0] == (0, 0, files.os.POSIX_FADV_RANDOM), "the kernel's own read-ahead is off"
+    pieces = [at for at, size, how in asked[1:] if (size, how) == (files.PIECE, files.os.POSIX_FADV_WILLNEED)]
+    assert len(pieces) == len(set(pieces)) == len(asked) - 1
+    assert set(range(0, SIZE, files.PIECE)) <= set(pieces)
+    assert all((1 << 18) - files.PIECE < lead <= 1 << 18 for lead in leads)
+    finish(side)
 
 
 def test_requests_in_flight_are_as_many_as_asked(tmp_path, monkeypatch):
@@ -91,6 +122,11 @@ def test_every_direct_pass_goes_to_the_disk_and_counts(tmp_path):
         ({"source": "http", "cache": "cold"}, "cache warm"),
         ({"source": "http", "layout": "files", "samples": 64}, "layout single"),
         ({"assign": "all"}, "2 or more"),
+        ({"requests": 4}, "order random"),
+        ({"requests": 4, "order": "random", "read_size": 5000}, "whole blocks"),
+        ({"requests": 257, "order": "random", "read_size": 4096}, "257 requests"),
+        ({"advice": "ahead", "order": "random"}, "order sequential"),
+        ({"advice": "ahead", "window": 4096}, "128KiB"),
     ],
 )
 def test_parameters_that_cannot_work_are_refused(tmp_path, params, message):

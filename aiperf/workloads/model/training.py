@@ -36,7 +36,7 @@ class _Updates:
         self, task: models.Task, forward: Callable[[Any, Any], Any], cast: Callable[[], Any], asked: SimpleNamespace
     ):
         self._forward, self._cast = forward, cast
-        self._parts = list(zip(task.batch.chunk(asked.accumulate), task.targets.chunk(asked.accumulate), strict=True))
+        self._parts = task.parts(asked.accumulate)
         self.optimizer = torch.optim.AdamW(
             task.module.parameters(), lr=asked.learning_rate, **OPTIMIZERS[asked.optimizer]
         )
@@ -50,17 +50,17 @@ class _Updates:
         """The mean loss of the whole batch, still on its device."""
         self.optimizer.zero_grad(set_to_none=True)
         self.passes = 0
-        losses = [self._backward(x, y) for x, y in self._parts]
+        losses = [self._backward(x, y, share) for x, y, share in self._parts]
         self.scaler.unscale_(self.optimizer)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
-    def _backward(self, x: Any, y: Any) -> Any:
+    def _backward(self, x: Any, y: Any, share: float) -> Any:
         with self._cast():
             loss = self._forward(x, y)
         if len(self._parts) > 1:
-            loss = loss / len(self._parts)
+            loss = loss * share
         self.scaler.scale(loss).backward()
         self.passes += 1
         return loss.detach()

@@ -1,4 +1,4 @@
-"""Samples of unequal length as one batch for a transformer: padded to the longest, or packed into rows of that length.
+"""Samples of unequal length for a transformer: each by itself, padded to the longest, or packed into such rows.
 
 What must not live here: models (models.py), timing.
 """
@@ -66,22 +66,24 @@ class BatchLayout:
         return (self.samples[:, :, None] == self.samples[:, None, :]).logical_and_(causal).unsqueeze(1)
 
 
-def unequal(name: str, *, packed: bool, seed: int, device: str, samples: int, longest: int) -> models.Task:
+def unequal(name: str, *, how: str, seed: int, device: str, samples: int, longest: int) -> models.Task:
     """The transformer called ``name`` with ``samples`` of unequal length; items, FLOPs and loss are of true tokens.
 
-    Padded, each sample is a row; packed, a mask keeps the samples of a row apart. The model knows no positions, so a
+    ``how``: ``ragged`` samples stand in one row and take a pass each; ``padded``, each is a row; ``packed``, a mask
+    keeps the samples of a row apart. The model knows no positions, so a
     prediction depends on its sample alone. Raises ValueError for a model without sequences.
     """
     if name not in models.TRANSFORMERS:
         raise ValueError(f'samples of unequal length need a transformer, not "{name}"')
     task = models.build(name, seed=seed, device=device, batch=1, seq=1)
     lengths = lengths_of(samples, longest)
-    rows = rows_of(lengths, longest) if packed else [[i] for i in range(samples)]
-    layout = BatchLayout.of(lengths, rows, longest)
+    each = list(range(samples))
+    rows = {"ragged": [each], "padded": [[i] for i in each], "packed": rows_of(lengths, longest)}[how]
+    layout = BatchLayout.of(lengths, rows, sum(lengths) if how == "ragged" else longest)
     places = layout.places.to(device)
     batch = torch.zeros(layout.samples.shape, dtype=torch.int64, device=device)
     targets = torch.full_like(batch, _IGNORED)
-    if packed:
+    if how == "packed":
         visible = layout.visible().to(device)
         for part in task.module.modules():
             if isinstance(part, models.TransformerBlock):
@@ -105,4 +107,5 @@ def unequal(name: str, *, packed: bool, seed: int, device: str, samples: int, lo
         items=sum(lengths),
         pairs=pairs,
         pick=lambda prediction: prediction.flatten(0, 1)[places],
+        lengths=tuple(lengths) if how == "ragged" else (),
     )

@@ -55,7 +55,7 @@ def _infer(task: models.Task, cast: Callable[[], Any], asked: SimpleNamespace) -
 def _train(task: models.Task, cast: Callable[[], Any], asked: SimpleNamespace) -> training.Ready:
     """The training step; without a compiler its counters also have what one micro-batch keeps for the backward pass."""
     if asked.checkpoint != "none":
-        task.module.checkpoint = asked.checkpoint
+        task.module.recompute(asked.checkpoint)
     loss = _compiler(asked.compile)(lambda x, y: task.loss(task.module(x), y))
     ready = training.training(task, loss, cast, asked)
     kept: dict[str, float] = {}
@@ -78,7 +78,7 @@ def _task(asked: SimpleNamespace) -> models.Task:
         raise ValueError("samples of unequal length come in one batch; lengths other than equal need accumulate: 1")
     else:
         task = unequal.unequal(
-            asked.model, packed=asked.lengths == "packed", seed=context.seed, device=context.device,
+            asked.model, how=asked.lengths, seed=context.seed, device=context.device,
             samples=asked.batch, longest=asked.seq,
         )  # fmt: skip
     return pruning.pruned(task, share=asked.prune, removed=asked.pruned == "removed") if asked.prune else task
@@ -94,6 +94,8 @@ def _validate(asked: SimpleNamespace) -> None:
         raise ValueError(f"sync_every and log_every are {asked.sync_every} and {asked.log_every}; 0 is the least")
     if mode == "train" and max(asked.sync_every, asked.log_every) > steps:
         raise ValueError(f"the host would never look: a step has {steps} updates, fewer than it waits for")
+    if asked.lengths == "ragged" and mode != "train":
+        raise ValueError("ragged samples take a forward and backward pass each; they need mode: train")
     if asked.prune and mode != "infer":
         raise ValueError("prune compares predictions, and training would fill zeroed weights; it needs mode: infer")
     if asked.graph != "none" and (mode != "infer" or compile != "none"):
@@ -124,7 +126,7 @@ def step(
     sync_every: int = 0,
     log_every: int = 0,
     watch: Literal["gradients", "parameters"] = "gradients",
-    lengths: Literal["equal", "padded", "packed"] = "equal",
+    lengths: Literal["equal", "ragged", "padded", "packed"] = "equal",
     prune: float = 0.0,
     pruned: Literal["zeroed", "removed"] = "removed",
     guards: Literal["inference_mode", "inference_mode_and_no_grad"] = "inference_mode",
@@ -135,11 +137,13 @@ def step(
     Training: ``steps`` updates of ``accumulate`` micro-batches of ``batch`` sequences of ``seq`` tokens; outputs are
     the losses and the gradients of the last update, or with ``watch: parameters`` the weights after it (state: not
     poisoned, ``reset`` puts them back). ``compile`` covers forward and backward passes; the optimizer is eager.
-    ``checkpoint: all`` recomputes embedding, last norm and head besides the blocks. ``sync_every`` and ``log_every``:
+    ``checkpoint: blocks`` recomputes each block from its stored input; ``all`` embedding, head and every norm,
+    attention and feed-forward part, each from a stored input of its own. ``sync_every`` and ``log_every``:
     updates between two reads of the loss by the host. Inference: ``accumulate`` forward passes of ``batch`` sequences.
 
-    ``lengths`` other than equal: ``batch`` samples of log-normal lengths up to ``seq`` tokens, each ``padded`` to the
-    longest, or ``packed`` into rows of ``seq`` with a mask that keeps them apart. ``prune``: the share of hidden units
+    ``lengths`` other than equal: ``batch`` samples of log-normal lengths up to ``seq`` tokens: ``ragged``, a pass of
+    its own length for each, gradients summed; each ``padded`` to the longest; or ``packed`` into rows of ``seq`` with a
+    mask that keeps them apart. ``prune``: the share of hidden units
     and heads, those of least norm, whose weights are zeroed, or removed.
 
     FLOPs: 2 per weight and token forward, twice that again backward, plus attention, without recomputing, padding,

@@ -54,11 +54,21 @@ class Mixture(nn.Module):
         return functools.reduce(operator.add, parts)
 
 
+def _kept(layer: Callable[[Any], Any], x: Any) -> Any:
+    return layer(x)
+
+
+def _recomputed(layer: Callable[[Any], Any], x: Any) -> Any:
+    return checkpointing.checkpoint(layer, x, use_reentrant=False)
+
+
 class TransformerBlock(nn.Module):
     """Pre-norm causal attention and a feed-forward part, four times as wide or a mixture of experts."""
 
     visible: Any = None
     """Boolean [batch, 1, seq, seq]: which keys a query sees, where causal order alone would not do."""
+    checkpoint_layers: bool = False
+    """Whether norms, attention and feed-forward part are recomputed by themselves, each from its own stored input."""
 
     def __init__(self, width: int, heads: int, *, experts: int = 0, chosen: int = 0) -> None:
         super().__init__()
@@ -72,20 +82,27 @@ class TransformerBlock(nn.Module):
 
     def forward(self, x: Any) -> Any:
         """Tokens in, tokens out: [batch, seq, width]."""
+        layer = _recomputed if self.checkpoint_layers else _kept
+        x = x + layer(self._attention, layer(self.norm1, x))
+        return x + layer(self._feed_forward, layer(self.norm2, x))
+
+    def _attention(self, x: Any) -> Any:
         batch, seq, _ = x.shape
-        parts = self.qkv(self.norm1(x)).view(batch, seq, 3, self.heads, self.head_dim)
+        parts = self.qkv(x).view(batch, seq, 3, self.heads, self.head_dim)
         q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
         seen = functional.scaled_dot_product_attention(q, k, v, attn_mask=self.visible, is_causal=self.visible is None)
-        x = x + self.merge(seen.transpose(1, 2).reshape(batch, seq, self.heads * self.head_dim))
-        inner = self.norm2(x)
-        return x + (self.mixture(inner) if hasattr(self, "mixture") else self.down(functional.gelu(self.up(inner))))
+        return self.merge(seen.transpose(1, 2).reshape(batch, seq, self.heads * self.head_dim))
+
+    def _feed_forward(self, x: Any) -> Any:
+        return self.mixture(x) if hasattr(self, "mixture") else self.down(functional.gelu(self.up(x)))
 
 
 class Transformer(nn.Module):
     """A decoder-only language model without positions: token ids [batch, seq] to logits [batch, seq, vocab]."""
 
     checkpoint: Literal["none", "blocks", "all"] = "none"
-    """What is recomputed in the backward pass instead of kept: nothing, each block, or each layer of any kind."""
+    """What is recomputed in the backward pass instead of kept: nothing, each block as a whole, or each single layer,
+    in blocks and outside."""
 
     def __init__(self, *, layers: int, width: int, heads: int, vocab: int, experts: int = 0, chosen: int = 0) -> None:
         super().__init__()
@@ -95,17 +112,19 @@ class Transformer(nn.Module):
         )
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
 
+    def recompute(self, what: Literal["none", "blocks", "all"]) -> None:
+        """Set ``checkpoint``, of the blocks too."""
+        self.checkpoint = what
+        for block in self.blocks:
+            block.checkpoint_layers = what == "all"
+
     def forward(self, tokens: Any) -> Any:
         """Logits of every position."""
-        x = self._layer(self.embed, tokens)
+        layer = _recomputed if self.checkpoint == "all" else _kept
+        x = layer(self.embed, tokens)
         for block in self.blocks:
-            x = self._layer(block, x)
-        return self._layer(self.head, self._layer(self.norm, x))
-
-    def _layer(self, layer: Any, x: Any) -> Any:
-        if self.checkpoint == "none" or (self.checkpoint == "blocks" and not isinstance(layer, TransformerBlock)):
-            return layer(x)
-        return checkpointing.checkpoint(layer, x, use_reentrant=False)
+            x = (_recomputed if self.checkpoint == "blocks" else _kept)(block, x)
+        return layer(self.head, layer(self.norm, x))
 
 
 def parameters_of(name: str) -> int:
@@ -155,6 +174,17 @@ class Task:
     """Query-key pairs that causal order allows in one head, over the whole batch."""
     pick: Callable[[Any], Any] = lambda prediction: prediction
     """The predictions that were asked for out of those that the module made."""
+    lengths: tuple[int, ...] = ()
+    """Of samples that stand side by side in the one row of the batch and take a pass each; () for whole rows."""
+
+    def parts(self, count: int) -> list[tuple[Any, Any, float]]:
+        """(batch, targets, share of the mean loss) of each pass: one a sample where there are lengths, else ``count``
+        equal ones."""
+        if not self.lengths:
+            cut = zip(self.batch.chunk(count), self.targets.chunk(count), strict=True)
+            return [(x, y, 1 / count) for x, y in cut]
+        cut = zip(*(t.split(self.lengths, dim=1) for t in (self.batch, self.targets)), strict=True)
+        return [(x, y, x.numel() / self.batch.numel()) for x, y in cut]
 
 
 def active_weights(module: nn.Module) -> float:
@@ -267,8 +297,8 @@ def gradients(module: nn.Module) -> dict[str, Any]:
 
 
 def saved_bytes(task: Task, samples: int) -> float:
-    """Bytes that a forward pass over the first ``samples`` keeps for its backward pass, parameters left out; each
-    storage counts once."""
+    """Bytes that a forward pass over the first ``samples``, or over the longest that takes one by itself, keeps for its
+    backward pass, parameters left out; each storage counts once."""
     weights = {p.untyped_storage().data_ptr() for p in task.module.parameters()}
     kept: dict[int, Any] = {}
 
@@ -279,8 +309,11 @@ def saved_bytes(task: Task, samples: int) -> float:
             kept[storage.data_ptr()] = storage
         return tensor
 
+    x, y = task.batch[:samples], task.targets[:samples]
+    if task.lengths:
+        x, y, _ = max(task.parts(1), key=lambda part: part[0].numel())
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = task.loss(task.module(task.batch[:samples]), task.targets[:samples])
+        loss = task.loss(task.module(x), y)
     total = float(sum(storage.nbytes() for storage in kept.values()))
     del loss
     return total

@@ -20,8 +20,11 @@ from aiperf.workloads.shared.seeded import generator
 
 STARTS = 8
 """A redraw starts the reading at another eighth of each part, so that a remembered result is a wrong one."""
+PIECE = 128 << 10
+"""Bytes that advice ahead asks for at once: Linux cuts a longer WILLNEED to the device's window or I/O size."""
 _ADVICE = {
     "normal": os.POSIX_FADV_NORMAL,
+    "ahead": os.POSIX_FADV_RANDOM,  # no read-ahead but the program's own
     "sequential": os.POSIX_FADV_SEQUENTIAL,
     "random": os.POSIX_FADV_RANDOM,
     "willneed": os.POSIX_FADV_WILLNEED,
@@ -77,7 +80,8 @@ class Reader:
         self.pool = ThreadPoolExecutor(self.depth, thread_name_prefix="reader") if self.depth > 1 else None
         self.flags = os.O_RDONLY | (os.O_DIRECT if asked.io == "direct" else 0)
         self.size = asked.bytes // self.ranks
-        self.area = mmap.mmap(-1, self.size)  # page-aligned, as O_DIRECT demands
+        self.taken = asked.requests * asked.read_size or self.size
+        self.area = mmap.mmap(-1, self.taken)  # page-aligned, as O_DIRECT demands
         self.unwanted = mmap.mmap(-1, min(asked.read_size, self.size)) if asked.assign == "all" else None
         self.out = np.frombuffer(self.area, dtype=np.uint8)
         self.out.fill(0)
@@ -93,6 +97,9 @@ class Reader:
         if self.asked.order == "random":
             shuffled = generator(self.asked.context.seed, "order").permutation(len(pieces))
             pieces = [pieces[i] for i in shuffled]
+        if self.asked.requests:
+            own, step = memoryview(self.area), self.asked.read_size
+            pieces = [(at, n, own[i * step :][:n]) for i, (at, n, _) in enumerate(pieces[: self.asked.requests])]
         self.visits = []
         current = -1
         for at, length, target in pieces:
@@ -106,7 +113,7 @@ class Reader:
         """(offset in the set, length, where it goes) of the requests over one rank's part."""
         low = rank * self.size
         start = low + eighth * (self.size // STARTS)
-        own = memoryview(self.area)
+        own = memoryview(self.area)  # too short for all where only some requests are taken, which rotate then places
         for at, length in _pieces(
             low, low + self.size, start=start, most=self.asked.read_size, file_size=self.layout.file_size
         ):
@@ -130,7 +137,10 @@ class Reader:
 
     def _read(self, path: str, descriptor: int, requests: list[Request]) -> None:
         if self.pool is None:
-            _read_all(path, descriptor, requests)
+            if self.asked.advice == "ahead":
+                _read_ahead(path, descriptor, requests, window=self.asked.window)
+            else:
+                _read_all(path, descriptor, requests)
             return
         shares = [requests[k :: self.depth] for k in range(self.depth)]
         for done in [self.pool.submit(_read_all, path, descriptor, share) for share in shares]:
@@ -158,3 +168,14 @@ def _read_all(path: str, descriptor: int, requests: list[Request]) -> None:
     for target, offset, length in requests:
         if os.preadv(descriptor, target, offset) != length:
             raise OSError(f"short read of {path} at {offset}")
+
+
+def _read_ahead(path: str, descriptor: int, requests: list[Request], *, window: int) -> None:
+    """Like ``_read_all``, of a file read in order, with up to ``window`` bytes from the request on asked for before."""
+    asked = 0
+    for target, offset, length in requests:
+        asked = asked if offset <= asked <= offset + window else offset
+        while asked + PIECE <= offset + window:
+            os.posix_fadvise(descriptor, asked, PIECE, os.POSIX_FADV_WILLNEED)
+            asked += PIECE
+        _read_all(path, descriptor, [(target, offset, length)])

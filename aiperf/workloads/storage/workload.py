@@ -29,6 +29,16 @@ def _check(asked: SimpleNamespace) -> None:
     parts = files.STARTS * ranks
     if size % parts or (size // parts) % unit or (samples and size % samples):
         raise ValueError(f"{size} bytes must divide into {parts} parts of whole samples ({unit} bytes each)")
+    if asked.requests and (
+        asked.order != "random" or asked.layout != "single" or source != "file" or ranks > 1 or size % asked.read_size
+    ):
+        raise ValueError("requests takes some of a file's blocks: order random, layout single, one rank, whole blocks")
+    if not 0 <= asked.requests * asked.read_size <= size:
+        raise ValueError(f"{asked.requests} requests of {asked.read_size} bytes are not 0 to {size} bytes")
+    if asked.advice == "ahead" and asked.window < files.PIECE:
+        raise ValueError("window must be 128KiB or more, the size of the pieces that are asked for")
+    if asked.advice == "ahead" and (asked.order != "sequential" or asked.depth > 1 or source != "file"):
+        raise ValueError("advice ahead asks for what follows in a file: order sequential, depth 1")
     if asked.io == "direct" and asked.read_size % 4096:
         raise ValueError("io direct needs a read_size in whole blocks of 4 KiB")
     if asked.assign == "all" and ranks == 1:
@@ -49,14 +59,20 @@ def read(
     shard_size: Size = 64 << 20,
     read_size: Size = 1 << 20,
     order: Literal["sequential", "random"] = "sequential",
+    requests: int = 0,
     depth: int = 1,
     io: Literal["buffered", "direct"] = "buffered",
-    advice: Literal["normal", "sequential", "random", "willneed"] = "normal",
+    advice: Literal["normal", "sequential", "random", "willneed", "ahead"] = "normal",
+    window: Size = 4 << 20,
     cache: Literal["warm", "cold"] = "warm",
     assign: Literal["slice", "all"] = "slice",
     epochs: int = 1,
 ) -> Workload:
     """Read ``bytes`` into one host buffer with requests of at most ``read_size`` bytes; a file is opened on each visit.
+
+    ``requests``: how many, each for another block; 0 for the whole set. ``advice`` is a hint of posix_fadvise for each
+    file; ``ahead`` turns the kernel's read-ahead off and asks for the next ``window`` bytes by WILLNEED, in pieces of
+    128 KiB.
 
     ``cold`` evicts the set before every iteration: a page that stays is an error, and ``disk_bytes`` counts what the
     step then fetched from storage. ``depth``: requests in flight, each by a thread. ``ram``: the set was read in
@@ -65,12 +81,13 @@ def read(
     first is cold, unless ``io`` is direct. Several ranks begin a step together, each with an equal part, or with
     ``assign`` ``all`` with the whole set.
 
-    Outputs: the buffer. Bytes: the set, in all passes, once for all ranks. Items: samples, where the set has any, else
-    sets. Source: book chapters 2, 3 and 5, appendix.
+    Outputs: the buffer. Bytes: the set, or what is requested of it, in all passes, once for all ranks. Items: samples,
+    where the set has any, else sets. Source: book chapters 2, 3 and 5, appendix.
     """
     asked = SimpleNamespace(**locals())
     _check(asked)
     ranks = Ranks(context)
+    taken = requests * read_size or bytes
     from_disk = source == "file" and (cache == "cold" or io == "direct")
     with ranks.first_alone():
         data = files.data_set(asked)
@@ -94,10 +111,10 @@ def read(
     return Workload(
         step=step,
         work=Work(
-            bytes=float(bytes * epochs),
+            bytes=float(taken * epochs),
             items=(samples or 1) * epochs,
             item="samples" if samples else "sets",
-            peaks=_peaks(asked, from_disk=from_disk),
+            peaks=_peaks(asked, taken, from_disk=from_disk),
         ),
         outputs=lambda: {"bytes": reader.out},
         redraw=lambda seed: reader.rotate(1 + seed % (files.STARTS - 1)),
@@ -135,9 +152,9 @@ def _facts(asked: SimpleNamespace, data: files.FileSet) -> dict[str, Any]:
     return {"folder": str(data.paths[0].parent), "files": len(data.paths), **given}
 
 
-def _peaks(asked: SimpleNamespace, *, from_disk: bool) -> dict[str, float]:
+def _peaks(asked: SimpleNamespace, size: int, *, from_disk: bool) -> dict[str, float]:
     """Of all ranks together: the set comes off the disk once at least, whoever reads it."""
-    size, epochs = asked.bytes, asked.epochs
+    epochs = asked.epochs
     if asked.source != "file":
         return {}
     if from_disk:
