@@ -405,6 +405,9 @@ def test_a_daemon_that_does_not_quit_is_killed_and_not_only_its_shell(
     pid = int((Path(daemon.env["CUDA_MPS_PIPE_DIRECTORY"]) / "up").read_text())
     assert Path(f"/proc/{pid}").exists()
     daemon.close()
+    deadline = time.monotonic() + 5
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)  # killed, and not yet gone
     assert not alive(pid)
 
 

@@ -6,84 +6,17 @@ import json
 import os
 import re
 import socket
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import pytest
+from loaded_servers import SERVER, TRACE, loaded, play, running
 
-from aiperf.workloads.contract import Context, Workload
 from aiperf.workloads.serve.client import Endpoint, send
 from aiperf.workloads.serve.judge import latency, series
-from aiperf.workloads.serve.server import Server, ServerFault
+from aiperf.workloads.serve.server import ServerFault
 from aiperf.workloads.serve.trace import Arrival, TraceError, known_share, make_segments, read_trace
-from aiperf.workloads.serve.workload import load
-
-SERVER = Path(__file__).resolve().parents[1] / "programs" / "openai_server.py"
-TRACE = {"arrivals": "constant", "rate": 100.0, "requests": 12, "prompt_tokens": 6, "output_tokens": 4}
-
-
-def command(*options: str) -> str:
-    return " ".join([sys.executable, str(SERVER), "--port", "{port}", *options])
-
-
-@contextmanager
-def running(tmp_path: Path, *options: str) -> Iterator[Server]:
-    server = Server.start(command(*options), port=0, log=tmp_path / "log")
-    try:
-        server.await_ready("/health", 20)
-        yield server
-    finally:
-        server.end()
-
-
-@contextmanager
-def loaded(tmp_path: Path, *options: str, seed: int = 1, **params: Any) -> Iterator[Workload]:
-    """A side under load, which is closed; the CPUs of this process stay as they were."""
-    given = {"trace": TRACE, "server": command(*options), "segments": 2, "warmup": 2, **params}
-    affinity = os.sched_getaffinity(0)
-    try:
-        workload = load(Context(seed=seed, scratch=tmp_path, shared_scratch=tmp_path), **given)
-        try:
-            yield workload
-        finally:
-            assert workload.close is not None
-            workload.close()
-    finally:
-        os.sched_setaffinity(0, affinity)
-
-
-def play(workload: Workload) -> dict[str, float]:
-    """Warm up and play every turn, as a worker does; the mean of the turns' values."""
-    for _ in range(2):
-        workload.step()
-    turns = []
-    for _ in range(workload.rounds):
-        workload.step()
-        assert workload.values is not None
-        turns.append(workload.values())
-    return {name: fmean(turn[name] for turn in turns) for name in turns[0]}
-
-
-def test_latency_of_a_server_below_the_rate_grows_with_its_queue(tmp_path: Path) -> None:
-    arrivals = [Arrival(0.1 * number, "a b", 2) for number in range(8)]
-    with running(tmp_path, "--service", "0.5", "--slots", "1") as server:
-        sent = send(arrivals, Endpoint(server.base, "small"), timeout=20)
-    found = [latency(request, "end_to_end") or 0.0 for request in sent.requests]
-    # 0.5 s of service for each that is before it, less 0.1 s between arrivals: 0.5, 0.9, ... 3.3 s.
-    assert 1.9 <= fmean(found) <= 2.0
-
-
-def test_latency_counts_from_the_schedule_also_for_requests_that_wait_for_a_connection(tmp_path: Path) -> None:
-    arrivals = [Arrival(0.02 * number, "a b", 2) for number in range(6)]
-    with running(tmp_path, "--service", "0.1", "--slots", "1") as server:
-        sent = send(arrivals, Endpoint(server.base, "small"), timeout=20, concurrency=1)
-    # 0.1, 0.18, ... 0.5 s; a client that counts from sending would say 0.1 s.
-    assert fmean(latency(request, "end_to_end") or 0.0 for request in sent.requests) >= 0.3
-    assert min((r.end or 0) - (r.sent or 0) for r in sent.requests) < 0.2
 
 
 def test_every_token_is_noted_with_its_time_and_the_servers_count(tmp_path: Path) -> None:
@@ -93,7 +26,7 @@ def test_every_token_is_noted_with_its_time_and_the_servers_count(tmp_path: Path
     assert (request.status, request.error, request.tokens, request.counted) == (200, "", 4, 4)
     assert "".join(request.pieces) == " three two one three"
     assert len(request.times) == 4
-    assert 0.04 < (latency(request, "inter_token") or 0) < 0.07
+    assert 0.04 < (latency(request, "inter_token") or 0) < 0.2
     times = series([sent])
     assert {name: len(found) for name, found in times.items()} == {
         "ttft": 1, "inter_token": 3, "end_to_end": 1, "queue": 1,
@@ -158,16 +91,6 @@ def test_a_broken_line_of_a_trace_is_named_by_its_number(tmp_path: Path, line: s
         read_trace(path, seed=1)
 
 
-def test_goodput_counts_requests_within_every_objective_by_the_schedules_time(tmp_path: Path) -> None:
-    # One slot of 40 ms at 100 requests/s: of each segment's six the first two end within 85 ms of their time.
-    with loaded(tmp_path, "--service", "0.04", "--slots", "1", slo={"end_to_end": 0.085}) as workload:
-        values = play(workload)
-    assert values["goodput"] == pytest.approx(100 * 2 / 6)
-    assert 24 / 2 / 0.26 < values["tokens_per_s"] < 24 / 2 / 0.2 * 2
-    assert values["ttft"] < values["end_to_end"]
-    assert values["queue"] < 0.02
-
-
 def test_a_real_engine_serves_the_model_that_is_made_on_the_spot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,22 +108,6 @@ def test_a_real_engine_serves_the_model_that_is_made_on_the_spot(
     assert "token_count" not in faults
     assert values["ttft"] < values["end_to_end"]
     assert {chr(sign) for sign in text.ravel() if sign} <= set(" abcdefghijklmnopqrstuvwxyz"), "words of the trace"
-
-
-def test_the_highest_rate_is_found_on_a_server_of_known_capacity(tmp_path: Path) -> None:
-    # 10 ms of service in one slot: at up to 100/s nobody waits, above it the k-th waits for k (10 ms - 1 / rate).
-    spec = {**TRACE, "rate": 40.0, "requests": 8 * 24, "output_tokens": 1}
-    options = ("--service", "0.01", "--slots", "1")
-    with loaded(tmp_path, *options, trace=spec, segments=8, slo={"end_to_end": 0.05}, find="max_rate") as workload:
-        for _ in range(2 + 8):
-            workload.step()
-        assert workload.values is not None
-        assert workload.counters is not None
-        found, counts = workload.values(), workload.counters()
-    # 95 % of 24 wait at most 40 ms: about 120/s, and what the client and the connection take less.
-    assert list(found) == ["max_rate"]
-    assert 70 < found["max_rate"] < 130
-    assert counts["tries"] == 8
 
 
 def test_audits_meet_requests_of_their_own_that_are_equal_on_both_sides(tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""serve.load by the clock: latencies, goodput and the highest rate of servers whose speed is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from loaded_servers import TRACE, loaded, play, running
+
+from aiperf.workloads.serve.client import Endpoint, send
+from aiperf.workloads.serve.judge import latency
+from aiperf.workloads.serve.trace import Arrival
+
+
+def test_latency_of_a_server_below_the_rate_grows_with_its_queue(tmp_path: Path) -> None:
+    arrivals = [Arrival(0.1 * number, "a b", 2) for number in range(8)]
+    with running(tmp_path, "--service", "0.5", "--slots", "1") as server:
+        sent = send(arrivals, Endpoint(server.base, "small"), timeout=20)
+    found = [latency(request, "end_to_end") or 0.0 for request in sent.requests]
+    # 0.5 s of service for each that is before it, less 0.1 s between arrivals: 0.5, 0.9, ... 3.3 s.
+    assert 1.9 <= fmean(found) <= 2.0
+
+
+def test_latency_counts_from_the_schedule_also_for_requests_that_wait_for_a_connection(tmp_path: Path) -> None:
+    arrivals = [Arrival(0.02 * number, "a b", 2) for number in range(6)]
+    with running(tmp_path, "--service", "0.1", "--slots", "1") as server:
+        sent = send(arrivals, Endpoint(server.base, "small"), timeout=20, concurrency=1)
+    # 0.1, 0.18, ... 0.5 s; a client that counts from sending would say 0.1 s.
+    assert fmean(latency(request, "end_to_end") or 0.0 for request in sent.requests) >= 0.3
+    assert min((r.end or 0) - (r.sent or 0) for r in sent.requests) < 0.2
+
+
+def test_goodput_counts_requests_within_every_objective_by_the_schedules_time(tmp_path: Path) -> None:
+    # One slot of 40 ms at 100 requests/s: of each segment's six the first two end within 85 ms of their time.
+    with loaded(tmp_path, "--service", "0.04", "--slots", "1", slo={"end_to_end": 0.085}) as workload:
+        values = play(workload)
+    assert values["goodput"] == pytest.approx(100 * 2 / 6)
+    assert 24 / 2 / 0.26 < values["tokens_per_s"] < 24 / 2 / 0.2 * 2
+    assert values["ttft"] < values["end_to_end"]
+    assert values["queue"] < 0.02
+
+
+def test_the_highest_rate_is_found_on_a_server_of_known_capacity(tmp_path: Path) -> None:
+    # 10 ms of service in one slot: at up to 100/s nobody waits, above it the k-th waits for k (10 ms - 1 / rate).
+    spec = {**TRACE, "rate": 40.0, "requests": 8 * 24, "output_tokens": 1}
+    options = ("--service", "0.01", "--slots", "1")
+    with loaded(tmp_path, *options, trace=spec, segments=8, slo={"end_to_end": 0.05}, find="max_rate") as workload:
+        for _ in range(2 + 8):
+            workload.step()
+        assert workload.values is not None
+        assert workload.counters is not None
+        found, counts = workload.values(), workload.counters()
+    # 95 % of 24 wait at most 40 ms: about 120/s, and what the client and the connection take less.
+    assert list(found) == ["max_rate"]
+    assert 70 < found["max_rate"] < 130
+    assert counts["tries"] == 8
