@@ -18,6 +18,9 @@ TYPICAL, LEAST, SURELY = 8.0, 2.0, 4.0
 """Audited over plain time that cold caches do not explain: a median over pairs above ``TYPICAL`` with no pair below
 ``LEAST``, or every pair above ``SURELY``. Where the excess counts, the largest median of 819 sides of the reference
 runs was 3.3 (2.3 on the device clock), the largest smallest 2.5."""
+SINGLE = 4.0
+"""Times a plain iteration that a single one on known inputs may take with nothing reused: it meets cold caches, pages
+that were given back, threads that sleep. More is no excuse: who works only after a pause is slow there, too."""
 SHARE = 0.25
 """Of the base side's plain step, which the excess must be above: less cannot make a verdict."""
 OWN = 2.0
@@ -38,6 +41,9 @@ def reuse_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
     times = [t for t in (_times(pair, side, base, field) for pair in used) if t is not None]
     if len(times) < FEWEST_PAIRS:
         return None
+    known = [s for pair in used for run in pair.runs if run.side == side for s in run.again_s]
+    single = statistics.median(known) if known else 0.0
+    times = [(fresh, max(plain, min(single, SINGLE * plain)), step, excess) for fresh, plain, step, excess in times]
     ratios = [fresh / plain for fresh, plain, _, _ in times]
     if min(ratios) <= (LEAST if statistics.median(ratios) > TYPICAL else SURELY):
         return None

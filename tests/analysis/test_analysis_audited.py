@@ -7,7 +7,7 @@ from analysis_maker import SETTINGS, make_case, make_pair
 
 from aiperf.analysis.audited import reuse_note
 from aiperf.analysis.recompute import conclude
-from aiperf.records import CheckResult, Note, Sample
+from aiperf.records import CheckResult, Note, Sample, SideRun
 
 
 def pairs_of(plain, fresh, *, count=6, device=False, void=(), checks=()):
@@ -70,6 +70,18 @@ def test_five_times_in_every_pair_is_reuse_and_in_most_pairs_is_not():
     assert reuse_note(pairs_of(plain, {"after": 1e-3}), make_case(), "after")
     most = (1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 7e-4)
     assert reuse_note(pairs_of(plain, {"after": most}), make_case(), "after") is None
+
+
+def test_a_side_whose_single_iterations_on_known_inputs_are_slow_too_does_not_reuse():
+    def noted(plain, fresh, again):
+        pairs = pairs_of({"before": 30 * plain, "after": plain}, {"before": 30 * plain, "after": fresh})
+        runs = (SideRun("after", (1,), None, 0.0, 0, again_s=again),)
+        return reuse_note([replace(pair, runs=runs) for pair in pairs], make_case(), "after")
+
+    assert noted(1e-4, 1.4e-3, ()), "nothing speaks for it"
+    assert noted(1e-4, 1.4e-3, (0.9e-4, 1e-4, 1.2e-4)), "a memo that is hit"
+    assert noted(1e-4, 1.4e-3, (4e-4, 5e-4, 6e-4)) is None, "what it allocates is new each time"
+    assert noted(1e-4, 9e-3, (9e-3, 9e-3, 9e-3)), "it works whenever it was not called for a while"
 
 
 def test_ranks_that_wait_for_each_other_after_a_redraw_do_not_reuse():

@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-NOT_THERE = re.compile(r"(torch|functorch|triton|cupy|kvikio|pandas|pyarrow|scipy|nvidia(?!_ml))", re.IGNORECASE)
+NOT_THERE = re.compile(
+    r"(aiohttp|torch|functorch|triton|cupy|kvikio|pandas|pyarrow|scipy|nvidia(?!_ml))", re.IGNORECASE
+)
 
 
 def light_interpreter(folder: Path) -> Path:
