@@ -18,6 +18,8 @@ TYPICAL, LEAST, SURELY = 8.0, 2.0, 4.0
 """Audited over plain time that cold caches do not explain: a median over pairs above ``TYPICAL`` with no pair below
 ``LEAST``, or every pair above ``SURELY``. Where the excess counts, the largest median of 819 sides of the reference
 runs was 3.3 (2.3 on the device clock), the largest smallest 2.5."""
+LONG_S = 10e-3
+"""From here on a plain iteration is so long that a single one by itself takes no multiple of it."""
 SINGLE = 4.0
 """Times a plain iteration that a single one on known inputs may take with nothing reused: it meets cold caches, pages
 that were given back, threads that sleep. More is no excuse: who works only after a pause is slow there, too."""
@@ -45,7 +47,9 @@ def reuse_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
     single = statistics.median(known) if known else 0.0
     times = [(fresh, max(plain, min(single, SINGLE * plain)), step, excess) for fresh, plain, step, excess in times]
     ratios = [fresh / plain for fresh, plain, _, _ in times]
-    if min(ratios) <= (LEAST if statistics.median(ratios) > TYPICAL else SURELY):
+    # What a single call costs is not known of a short step whose single iterations were not timed.
+    surely = SURELY if known or min(plain for _, plain, _, _ in times) >= LONG_S else TYPICAL
+    if min(ratios) <= (LEAST if statistics.median(ratios) > TYPICAL else surely):
         return None
     fresh, plain, step, excess = (statistics.median(column) for column in zip(*times, strict=True))
     if fresh - plain <= max(FLOORS[field], SHARE * step, OWN * excess if side != base else 0.0):

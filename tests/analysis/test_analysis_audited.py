@@ -66,20 +66,22 @@ def test_first_touch_small_gains_and_single_slow_audits_are_no_reuse(plain, fres
 
 
 def test_five_times_in_every_pair_is_reuse_and_in_most_pairs_is_not():
-    plain = {"before": 1e-3, "after": 2e-4}
-    assert reuse_note(pairs_of(plain, {"after": 1e-3}), make_case(), "after")
-    most = (1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 7e-4)
+    plain = {"before": 1e-1, "after": 2e-2}
+    assert reuse_note(pairs_of(plain, {"after": 1e-1}), make_case(), "after")
+    most = (1e-1, 1e-1, 1e-1, 1e-1, 1e-1, 7e-2)
     assert reuse_note(pairs_of(plain, {"after": most}), make_case(), "after") is None
 
 
 def test_a_side_whose_single_iterations_on_known_inputs_are_slow_too_does_not_reuse():
     def noted(plain, fresh, again):
-        pairs = pairs_of({"before": 30 * plain, "after": plain}, {"before": 30 * plain, "after": fresh})
+        pairs = pairs_of({"before": 20 * plain, "after": plain}, {"before": 20 * plain, "after": fresh})
         runs = (SideRun("after", (1,), None, 0.0, 0, again_s=again),)
         return reuse_note([replace(pair, runs=runs) for pair in pairs], make_case(), "after")
 
     assert noted(1e-4, 1.4e-3, ()), "nothing speaks for it"
     assert noted(1e-4, 1.4e-3, (0.9e-4, 1e-4, 1.2e-4)), "a memo that is hit"
+    assert noted(1e-4, 7e-4, ()) is None, "a single call of a short step may cost so much, and none was timed"
+    assert noted(1e-4, 7e-4, (1e-4,)), "a memo that is hit saves less, but surely"
     assert noted(1e-4, 1.4e-3, (4e-4, 5e-4, 6e-4)) is None, "what it allocates is new each time"
     assert noted(1e-4, 9e-3, (9e-3, 9e-3, 9e-3)), "it works whenever it was not called for a while"
 
