@@ -232,7 +232,7 @@ def _place(answer: Answer, found: Measured, *, together: Answer) -> tuple[int, b
 def _together(answers: Sequence[Answer], *, whole: bool) -> Answer:
     """The answer of several cases; ``whole``: none that was named lacks a record."""
     good = sum(answer in GOOD for answer in answers)
-    if not whole or 0 < good < len(answers):
+    if good and (not whole or good < len(answers)):
         return "partly"
     return (min if good else max)(answers, key=_ORDER.__getitem__)
 

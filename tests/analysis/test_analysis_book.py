@@ -191,6 +191,7 @@ CASES = [
         (("n=1", "n=2"), "partly", 1, ()),
         (("n=1", "n=4"), "not reproduced", 1, ()),
         (("n=2", "n=5"), "partly", 1, ("s[n=5]",)),
+        (("n=1", "n=5"), "not reproduced", 1, ("s[n=5]",)),
         (("n=5", "n=6"), "not measured yet", 0, ("s[n=5]", "s[n=6]")),
     ],
 )
