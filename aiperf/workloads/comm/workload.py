@@ -6,6 +6,7 @@ The kernels are those of NCCL and Gloo. What must not live here: gradients (para
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -58,6 +59,35 @@ class _Groups:
         dist.init_process_group(self._backend, store=store, rank=rank, world_size=size, device_id=device)
 
 
+def _symmetric(own: Any, out: Any, op: str, *, calls: int) -> Callable[[], None]:
+    """The step of an all-reduce by PyTorch's kernels over memory that every rank's GPU can read.
+
+    The one-shot kernel writes elsewhere than it reads, so the calls go to and fro between two buffers.
+    """
+    from torch.distributed import _symmetric_memory as symmetric
+
+    group = dist.distributed_c10d._get_default_group()
+    count = 2 if op == "one_shot_all_reduce" else 1
+    buffers = [symmetric.empty(len(own), dtype=own.dtype, device=own.device) for _ in range(count)]
+    for buffer in buffers:
+        symmetric.rendezvous(buffer, group)
+    ops, name = torch.ops.symm_mem, group.group_name
+
+    def one_shot() -> None:
+        buffers[0].copy_(own)
+        for call in range(calls):
+            ops.one_shot_all_reduce_out(buffers[call % 2], "sum", name, buffers[1 - call % 2])
+        out.copy_(buffers[calls % 2])
+
+    def two_shot() -> None:
+        buffers[0].copy_(own)
+        for _ in range(calls):
+            ops.two_shot_all_reduce_(buffers[0], "sum", name)
+        out.copy_(buffers[0])
+
+    return one_shot if op == "one_shot_all_reduce" else two_shot
+
+
 def _calls(op: str, own: Any, rows: list[Any], access: _Groups, *, calls: int) -> Callable[[], None]:
     """The step: ``own`` copied where the collective works in place, then the calls."""
 
@@ -78,6 +108,11 @@ def _calls(op: str, own: Any, rows: list[Any], access: _Groups, *, calls: int) -
         repeat(lambda group: dist.broadcast(rows[0], src=0, group=group))
 
     return {"all_reduce": all_reduce, "all_gather": all_gather, "broadcast": broadcast}[op]
+
+
+def _thread_cpus() -> int:
+    """How many CPUs the threads of this process may use between them."""
+    return len(set().union(*(os.sched_getaffinity(int(thread)) for thread in os.listdir("/proc/self/task"))))
 
 
 def _fill(own: Any, name: str, seed: int) -> None:
@@ -178,19 +213,23 @@ def pairs(
 def collective(
     context: Context,
     *,
-    op: Literal["all_reduce", "all_gather", "broadcast"] = "all_reduce",
+    op: Literal["all_reduce", "all_gather", "broadcast", "one_shot_all_reduce", "two_shot_all_reduce"] = "all_reduce",
     size: Size = 1 << 20,
     backend: Literal["auto", "gloo", "nccl"] = "auto",
     calls: int = 1,
     setup: Literal["once", "each_call"] = "once",
     groups: Literal["default", "cached", "new_each_call"] = "default",
+    own_cpus: int = 0,
 ) -> Workload:
     """``calls`` collectives of ``size`` bytes of float32 per rank, on CPU or CUDA tensors, one after the other.
 
     Over NCCL the facts name the transport, algorithm, protocol and channels that it chose, and settings of variables
     (``env:`` of a side) that it did not follow. ``setup: each_call`` joins the process group before every call and
-    leaves it afterwards; ``groups`` uses a subgroup of all ranks that is made once or before every call. Bytes:
-    ``size`` for each call; items: calls. Source: AI Systems Performance Engineering, chapter 4.
+    leaves it afterwards; ``groups`` uses a subgroup of all ranks that is made once or before every call. The ops
+    ``one_shot_all_reduce`` (every rank reads all the others) and ``two_shot_all_reduce`` (each reduces a part, then
+    gathers the rest) are PyTorch's kernels over symmetric memory; their step copies the result once more. ``own_cpus``
+    binds each rank to that many of its CPUs before the backend starts its threads (0: all of them). Bytes: ``size``
+    for each call; items: calls. Source: AI Systems Performance Engineering, chapter 4.
 
     An all-reduce works in place, so a step first copies the input once (local memory, inside the timed region on both
     sides) and reduces that copy ``calls`` times: after the first call every value only grows by the number of ranks,
@@ -200,6 +239,11 @@ def collective(
     joined = _joined(context, backend)
     if setup == "each_call" and groups != "default":
         raise ValueError("setup: each_call leaves after every call, so it can keep no subgroup; use groups: default")
+    symmetric = op.endswith("_shot_all_reduce")
+    if symmetric and (joined, setup, groups) != ("nccl", "once", "default"):
+        raise ValueError(f"op: {op} is for the default group over backend nccl")
+    if own_cpus:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:own_cpus])
     own = empty(context, (size // 4,), torch.float32)
     name = "payload" if op == "broadcast" else f"payload-{context.rank}"
 
@@ -207,10 +251,12 @@ def collective(
     redraw(context.seed)
     ranks = context.world_size
     out = empty(context, (ranks if op == "all_gather" else 1, len(own)), torch.float32).zero_()
-    bus = {"all_reduce": 2 * (ranks - 1) / ranks, "all_gather": ranks - 1, "broadcast": 1.0}[op] * size * calls
+    per_byte = {"all_gather": ranks - 1.0, "broadcast": 1.0}.get(op, 2 * (ranks - 1) / ranks)
+    bus = per_byte * size * calls
     with _told(context, joined) as chosen:
         access = _Groups(context, joined, setup=setup, groups=groups)
-        step = _calls(op, own, list(out.unbind(0)), access, calls=calls)
+        rows = list(out.unbind(0))
+        step = _symmetric(own, rows[0], op, calls=calls) if symmetric else _calls(op, own, rows, access, calls=calls)
         if joined == "nccl":
             step()
             torch.cuda.synchronize()
@@ -220,7 +266,7 @@ def collective(
             bytes=float(size * calls),
             items=calls,
             item="messages",
-            peaks={f"all_reduce_{joined}": bus} if op == "all_reduce" else {},
+            peaks={f"all_reduce_{joined}": bus} if op.endswith("all_reduce") else {},
         ),
         outputs=lambda: {"out": out},
         inputs=lambda: {"payload": own},
@@ -231,6 +277,7 @@ def collective(
             "ranks": ranks,
             "bus_bytes": bus,
             "tensor_device": own.device.type,
+            "thread_cpus": _thread_cpus(),
             **chosen(),
         },
     )
