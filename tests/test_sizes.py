@@ -27,6 +27,7 @@ OPTIONS = "a command's options"
 KEYS = "a workload's parameters, the keys of its scenarios"
 LONG_FUNCTIONS: dict[str, str] = {
     "cli/run.py run": OPTIONS,
+    "workloads/comm/workload.py collective": KEYS,
     "workloads/cuda/workload.py kernel": KEYS,
     "workloads/data/workload.py loader": KEYS,
     "workloads/linalg/workload.py matmul": KEYS,

@@ -174,6 +174,7 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     ),
     "most_pairs": lambda v: f"{v['pairs']} pairs were measured, the maximum{_needed(v)}",
     "budget_spent": _budget_spent,
+    "ended_at_look": lambda v: f"the run was interrupted; the verdict is that of the look at {v['pairs']} pairs",
     "voided": lambda v: f"{v['voids']} of {v['pairs']} pairs were voided by the environment",
     "host_unfit": lambda v: str(v["reason"]),
     "drift": _drift,

@@ -114,7 +114,7 @@ def advance(
         except OSError as error:
             _failed(state, Failure("", "measure", "error", system_words(error)))
         except KeyboardInterrupt:
-            state.stop = "interrupted"
+            interrupt(state)
             raise
         finally:
             state.seconds += time.monotonic() - began
@@ -157,6 +157,7 @@ def look(state: CaseProgress, *, budget: float) -> None:
     """Conclude what there is and decide whether to go on; sets the next target or the stop rule."""
     precision = state.settings.precision
     refresh(state)
+    state.looked = state.valid
     if state.done:
         return
     step = next_step(
@@ -213,7 +214,12 @@ def reject_case(state: CaseProgress, reason: str) -> None:
 
 
 def interrupt(state: CaseProgress) -> None:
-    """End a case where it stands, unless a rule has ended it already."""
+    """End a case where it stands, unless a rule has ended it already.
+
+    At a look that it has had, it keeps the verdict of that look, as when a budget ends there; between two it has none.
+    """
+    if not state.stop and 0 < state.looked == state.valid:
+        state.stop, state.ending = "budget", Note("ended_at_look", {"pairs": state.valid})
     state.stop = state.stop or "interrupted"
     refresh(state)
 

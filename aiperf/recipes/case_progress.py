@@ -51,6 +51,8 @@ class CaseProgress:
     seconds: float = 0.0
     target: int = 0
     """Pairs that count wanted at the next look."""
+    looked: int = 0
+    """Pairs that counted at the last look."""
     stop: str = ""
     ending: Note | None = None
     """Why that rule ended the case."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 NoteCode = Literal[
-    "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "voided", "host_unfit",
+    "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "ended_at_look", "voided", "host_unfit",
     "drift", "invariant_moved", "invariant_changed", "temperature", "same_code",
     "latencies_missing", "latencies_few", "latencies_zero", "latency_bounds", "units_missing",
     "not_launched",

@@ -263,6 +263,13 @@ def test_a_side_that_was_not_measured_leaves_its_row_without_an_answer() -> None
     assert (answered.answer, answered.best) == ("not measured yet", None)
 
 
+def test_of_sides_with_one_answer_the_fastest_is_shown() -> None:
+    steps = (step("one", 1.2, 1.3), step("two", 1.4, 1.5), step("four", 1.1, 1.2))
+    (answered,) = answer_rows([row()], [ladder(("one", "two", "four"))], steps)
+    assert answered.best is not None
+    assert (answered.answer, answered.best.side) == ("weaker", "two")
+
+
 def test_several_sides_of_one_case_are_one_case_that_agrees() -> None:
     (answered,) = answer_rows([row(claim=None)], [ladder(("one", "four"))], STEPS)
     assert (answered.answer, answered.agreeing, answered.cases) == ("reproduced", 1, 1)

@@ -20,7 +20,7 @@ the case failed for another reason, or aiperf itself did. undecided: nothing was
 harmless: nothing was said, and the cheat won nothing. skipped: the host cannot run it."""
 
 PLAIN_NOTES = frozenset({
-    "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "voided", "host_unfit", "drift",
+    "verdict_reached", "narrow_enough", "most_pairs", "budget_spent", "ended_at_look", "voided", "host_unfit", "drift",
     "invariant_moved", "invariant_changed", "temperature", "latencies_missing", "latencies_few", "latencies_zero",
     "latency_bounds", "units_missing", "not_launched",
     "no_cpu_time", "memory_below", "text", "same_code", "sliced", "no_verdict_in_reach",

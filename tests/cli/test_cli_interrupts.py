@@ -38,7 +38,8 @@ def test_an_interrupted_run_saves_and_reports_what_was_measured(marked, number) 
     assert "tiny" in out
     assert marked.run_record()["status"] == "interrupted"
     record = marked.record()
-    assert (record["status"], record["stop"]) == ("interrupted", "interrupted")
+    # Where it stood at a look, that look's verdict stays.
+    assert (record["status"], record["stop"]) in {("interrupted", "interrupted"), ("measured", "budget")}
     assert len(record["pairs"]) >= 3
     assert until(lambda: not processes_with(marked.env["TEST_MARK"]), seconds=5)
     told = marked.types("report", "--recompute")

@@ -101,13 +101,22 @@ def test_an_interrupt_ends_the_run_and_keeps_every_case_begun(run) -> None:
     assert len(read_pairs(done.stored, done.cases[1])) == 2
 
 
-def test_an_interrupt_under_a_budget_marks_every_open_case_as_interrupted(run) -> None:
+def test_an_interrupt_leaves_a_case_at_its_look_the_verdict_of_that_look(run) -> None:
+    # Both had their look at four pairs; one of them was at the first pair after it.
     script = [*[noisy(0.04)] * 8, raises(KeyboardInterrupt())]
     done = run(script, make_case("a"), make_case("b"), budget=1e6)
-    assert sorted((r.case.id, r.status, len(r.pairs)) for r in done.cases) == [
-        ("a", "interrupted", 4),
-        ("b", "interrupted", 4),
+    assert sorted((r.case.id, r.status, r.stop, len(r.pairs)) for r in done.cases) == [
+        ("a", "measured", "budget", 4),
+        ("b", "measured", "budget", 4),
     ]
+    assert {r.outcome(r.results[0]) for r in done.cases} == {"inconclusive"}
+    assert {r.notes[0].code for r in done.cases} == {"ended_at_look"}
+    assert done.outcome.exit is Exit.INTERRUPTED
+
+
+def test_an_interrupt_between_two_looks_leaves_a_case_without_a_verdict(run) -> None:
+    done = run([*[noisy(0.04)] * 5, raises(KeyboardInterrupt())], budget=1e6)
+    assert [(r.status, r.stop, r.outcome(r.results[0])) for r in done.cases] == [("interrupted",) * 3]
 
 
 def test_an_interrupt_while_a_limit_is_measured_loses_no_pair(run, monkeypatch) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -110,9 +110,17 @@ def _calls(op: str, own: Any, rows: list[Any], access: _Groups, *, calls: int) -
     return {"all_reduce": all_reduce, "all_gather": all_gather, "broadcast": broadcast}[op]
 
 
-def _thread_cpus() -> int:
-    """How many CPUs the threads of this process may use between them."""
-    return len(set().union(*(os.sched_getaffinity(int(thread)) for thread in os.listdir("/proc/self/task"))))
+def _threads() -> set[int]:
+    return {int(thread) for thread in os.listdir("/proc/self/task")}
+
+
+def _cpus_of(threads: set[int]) -> int:
+    """How many CPUs these threads of this process may use between them, those that have ended left out."""
+    found: set[int] = set()
+    for thread in threads:
+        with suppress(ProcessLookupError):
+            found |= os.sched_getaffinity(thread)
+    return len(found)
 
 
 def _fill(own: Any, name: str, seed: int) -> None:
@@ -228,7 +236,8 @@ def collective(
     leaves it afterwards; ``groups`` uses a subgroup of all ranks that is made once or before every call. The ops
     ``one_shot_all_reduce`` (every rank reads all the others) and ``two_shot_all_reduce`` (each reduces a part, then
     gathers the rest) are PyTorch's kernels over symmetric memory; their step copies the result once more. ``own_cpus``
-    binds each rank to that many of its CPUs before the backend starts its threads (0: all of them). Bytes: ``size``
+    binds each rank to that many of its CPUs before the backend starts its threads (0: all of them); the fact
+    ``backend_thread_cpus`` says how many CPUs the threads started then may use. Bytes: ``size``
     for each call; items: calls. Source: AI Systems Performance Engineering, chapter 4.
 
     An all-reduce works in place, so a step first copies the input once (local memory, inside the timed region on both
@@ -242,6 +251,7 @@ def collective(
     symmetric = op.endswith("_shot_all_reduce")
     if symmetric and (joined, setup, groups) != ("nccl", "once", "default"):
         raise ValueError(f"op: {op} is for the default group over backend nccl")
+    before = _threads()
     if own_cpus:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:own_cpus])
     own = empty(context, (size // 4,), torch.float32)
@@ -277,7 +287,7 @@ def collective(
             "ranks": ranks,
             "bus_bytes": bus,
             "tensor_device": own.device.type,
-            "thread_cpus": _thread_cpus(),
+            "backend_thread_cpus": _cpus_of(_threads() - before),
             **chosen(),
         },
     )
