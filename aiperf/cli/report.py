@@ -93,6 +93,7 @@ def report(
     else:
         same, planned = len(records) - len(differing), len(records) + lost
         confirmed = f"recomputed from raw samples: {same} of {planned} cases the same"
+        confirmed += f", {lost} without a record" if lost else ""
         own = in_results(f"aiperf report {runs[0]}", results)
         print_run(
             stored.record,
