@@ -104,7 +104,7 @@ def test_processes_that_hold_memory_at_the_same_time_count_together(
 ) -> None:
     # Each holds its block until there are three.
     code = "import os, sys, time; block = bytearray(40 << 20); open(sys.argv[1], 'x')\n"
-    code += "while len(os.listdir('.')) < 3: time.sleep(0.01)\ntime.sleep(0.1)"
+    code += "while len(os.listdir('.')) < 3: time.sleep(0.01)\ntime.sleep(0.5)"
     each = [shlex.join([sys.executable, "-S", "-c", code, name]) for name in "abc"]
     family = ended(launcher.start(["/bin/sh", "-c", f"{' & '.join(each)} & wait"], env=ENV, cwd=tmp_path))
     assert family.ended is not None
