@@ -4,6 +4,7 @@ import os
 
 import pytest
 import torch
+from patience import PATIENCE_S
 
 from aiperf.host.peaks import PEAK_SPECS
 from aiperf.workloads.contract import Context, SkipSide
@@ -152,7 +153,7 @@ def test_a_gloo_all_reduce_takes_the_maximum_and_charges_bus_bytes():
         process.start()
     first, second = sorted(results.get() for _ in ranks)
     for process in ranks:
-        process.join(30)
+        process.join(PATIENCE_S)
     assert first[1] != second[1]
     assert first[2] == second[2] == [max(pair) for pair in zip(first[1], second[1], strict=True)]
     assert first[3] == {"all_reduce_gloo": MIB}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from aiperf.launch import injection
 from aiperf.launch.command import measure_command_pair, plan_commands
@@ -24,7 +25,7 @@ from aiperf.settings import Limits, Precision, Settings
 
 SOURCES = Path(__file__).parent / "injected"
 OWN = Path(injection.__file__).parent / "injected"
-SETTINGS = Settings(precision=Precision(side_seconds=0.01), limits=Limits(command=20))
+SETTINGS = Settings(precision=Precision(side_seconds=0.01), limits=Limits(command=PATIENCE_S))
 QUEUED = CommandPlan(False, "a test", 1, False, ())
 
 

@@ -7,6 +7,7 @@ import threading
 from contextlib import suppress
 
 import pytest
+from patience import PATIENCE_S
 
 from aiperf.launch.nodes.links import Meeting, NotOurs, admit, interface_of, interfaces, join
 
@@ -30,7 +31,7 @@ def meet(token: str, told: str, hello=None):
         found["node"] = join(listener.getsockname(), told, hello or {"role": "node"})
     except OSError as error:
         found["node"] = error
-    thread.join(5)
+    thread.join(PATIENCE_S)
     listener.close()
     return found["head"], found["node"]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from patience import PATIENCE_S
 
 from aiperf.launch import pair as pair_module
 from aiperf.launch import rank_replies
@@ -40,7 +41,7 @@ PRECISION = Precision(
     audits=2,
 )  # fmt: skip
 BITWISE = Check("bitwise")
-SETTINGS = Settings(precision=PRECISION, limits=Limits(start=30, setup=30, warmup=20, measure=20, check=20, close=10))
+SETTINGS = Settings(precision=PRECISION, limits=Limits(*(PATIENCE_S,) * 7))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def guardian() -> Iterator[Guardian]:
 @pytest.fixture(scope="module")
 def judge(guardian: Guardian, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JudgeProcess]:
     with JudgeProcess(tmp_path_factory.mktemp("judge"), guardian) as running:
-        running.ask(ForgetRequest(), limit=30)
+        running.ask(ForgetRequest(), limit=PATIENCE_S)
         yield running
 
 

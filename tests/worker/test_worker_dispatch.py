@@ -181,7 +181,7 @@ def test_a_side_that_was_never_set_up_is_a_failure_and_no_end():
 def test_a_reply_says_how_long_the_worker_was_busy(tmp_path):
     worker = make_worker()
     set_side(worker, tmp_path)
-    assert 0 < worker.handle(FirstIterationRequest("before")).busy_s < 5
+    assert 0 < worker.handle(FirstIterationRequest("before")).busy_s < 60
 
 
 def test_close_lets_every_side_go(tmp_path):

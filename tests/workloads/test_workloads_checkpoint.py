@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from cpu_pairs import audit, finish
+from patience import PATIENCE_S
 
 from aiperf.workloads.checkpoint import workload as checkpoint
 from aiperf.workloads.contract import Context, SkipSide
@@ -80,7 +81,7 @@ def test_parameters_that_cannot_work_are_refused(tmp_path, params, message):
 @pytest.fixture
 def gang_of_threads(monkeypatch):
     """Two ranks as threads: the collectives that the workload calls, without processes."""
-    meet, parts, ranks = threading.Barrier(2, timeout=20), {}, threading.local()
+    meet, parts, ranks = threading.Barrier(2, timeout=PATIENCE_S), {}, threading.local()
 
     def gather(own, into):
         parts[ranks.number] = own

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 from cpu_pairs import finish
+from patience import PATIENCE_S
 
 from aiperf.workloads.contract import Context
 from aiperf.workloads.storage import range_client, range_server
@@ -38,7 +39,7 @@ def ask(tmp_path):
                 mine.sendall(piece)
             mine.shutdown(socket.SHUT_WR)
             found = b"".join(iter(lambda: mine.recv(4096), b""))
-        serving.join(timeout=10)
+        serving.join(timeout=PATIENCE_S)
         assert not serving.is_alive()
         return found
 

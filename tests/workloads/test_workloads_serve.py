@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from loaded_servers import SERVER, TRACE, loaded, play, running
+from patience import PATIENCE_S
 
 from aiperf.workloads.serve.client import Endpoint, send
 from aiperf.workloads.serve.judge import latency, series
@@ -26,7 +27,7 @@ def not_late(faults: dict[str, str]) -> dict[str, str]:
 
 def test_every_token_is_noted_with_its_time_and_the_servers_count(tmp_path: Path) -> None:
     with running(tmp_path, "--service", "0.2") as server:
-        sent = send([Arrival(0.0, "one two three", 4)], Endpoint(server.base, "small"), timeout=20)
+        sent = send([Arrival(0.0, "one two three", 4)], Endpoint(server.base, "small"), timeout=PATIENCE_S)
     (request,) = sent.requests
     assert (request.status, request.error, request.tokens, request.counted) == (200, "", 4, 4)
     assert "".join(request.pieces) == " three two one three"

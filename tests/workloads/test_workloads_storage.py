@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from cpu_pairs import audit, finish, run
+from patience import PATIENCE_S
 
 from aiperf.workloads.contract import Context
 from aiperf.workloads.shared import page_cache
@@ -137,7 +138,7 @@ def test_parameters_that_cannot_work_are_refused(tmp_path, params, message):
 @pytest.fixture
 def gang_of_threads(monkeypatch):
     """Two ranks as threads: the collectives that the workload calls, without processes."""
-    meet = threading.Barrier(2, timeout=20)
+    meet = threading.Barrier(2, timeout=PATIENCE_S)
     monkeypatch.setattr(Context, "process_group", lambda context, backend: None)
     monkeypatch.setattr(torch.distributed, "barrier", meet.wait)
     yield meet
@@ -201,7 +202,7 @@ def test_a_rank_waits_for_the_other_before_its_step(tmp_path, gang_of_threads):
         with pytest.raises(TimeoutError):
             waiting.result(timeout=0.2)
         other.step()
-        waiting.result(timeout=10)
+        waiting.result(timeout=PATIENCE_S)
 
 
 class _Ranks:
