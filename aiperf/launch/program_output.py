@@ -13,6 +13,7 @@ from typing import Any
 
 from aiperf.errors import AiperfError
 from aiperf.records import FailureKind, ProgramMetric
+from aiperf.scenario.program_metrics import number_group
 
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
@@ -76,9 +77,8 @@ def _texts(metric: ProgramMetric, line: str) -> list[str]:
     line = _ESCAPE.sub("", line) if "\x1b" in line else line
     if metric.path:
         return _of_json(metric.path, line)
-    compiled = re.compile(metric.pattern)
-    group = next(iter(compiled.groupindex), 1)
-    return [match.group(group) for match in compiled.finditer(line) if match.group(group) is not None]
+    group = number_group(metric.pattern)
+    return [match.group(group) for match in re.finditer(metric.pattern, line) if match.group(group) is not None]
 
 
 def _of_json(path: str, line: str) -> list[str]:

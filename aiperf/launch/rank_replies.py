@@ -50,7 +50,7 @@ def far_memory(
     """Ranks whose memory lies on another NUMA node than the CPUs that they were bound to, unless they want it so."""
     for rank, (found, cpus) in enumerate(zip(facts, wanted, strict=True)):
         pages, home = found.get("memory_nodes"), sorted(n for n, there in nodes.items() if set(there) & set(cpus or ()))
-        if not pages or not home or "numa: " in str(found.get("memory_policy", "")):
+        if not pages or not home or found.get("memory_node"):
             continue
         near = sum(float(pages.get(str(node), 0.0)) for node in home)
         if near < _NEAR_SHARE:

@@ -195,10 +195,9 @@ def _command(number: int, text: str, shell: tuple[str, ...], faults: list[Fault]
 
 def _words(where: str, text: str, example: str, faults: list[Fault]) -> tuple[str, ...]:
     try:
-        parts = words_of(text)
+        parts = words_of(text, other="Give --shell sh")
     except InvalidValue as error:
-        hint = error.hint.replace("Write sh -c", "Give --shell sh, or write sh -c")
-        faults.append(Fault(where, error.what, hint))
+        faults.append(Fault(where, error.what, error.hint))
         return ()
     if not parts:
         faults.append(Fault(where, "is empty.", example))

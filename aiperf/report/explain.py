@@ -25,14 +25,14 @@ from aiperf.report.explain_host import meanwhile_sentences, placement_sentences
 from aiperf.report.explain_outside import outside_sentences
 from aiperf.report.layout.text import clean_keep, wrap
 from aiperf.report.mechanism import mechanism_sentences
-from aiperf.report.numbers import clean, format_percent, format_value
+from aiperf.report.numbers import clean, format_value
 from aiperf.report.output_changes import change_sentences
 from aiperf.report.program_facts import program_sentences
 from aiperf.report.reasons import result_sentences
 from aiperf.report.scenarios import check_sentence, measure_sentences, value_text
 from aiperf.report.views.run_rows import failure_sentence
 from aiperf.scenario.text import axis_text
-from aiperf.units import format_duration, format_rate
+from aiperf.units import format_duration, format_percent, format_rate
 
 _STOPS = {
     "verdict": "every verdict was reached",

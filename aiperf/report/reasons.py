@@ -13,11 +13,11 @@ from aiperf.report.numbers import (
     format_change,
     format_change_interval,
     format_interval,
-    format_percent,
     format_ratio,
     format_value,
     known,
 )
+from aiperf.units import format_percent
 
 _CUT_SHORT = {
     "interrupted": "interrupted",
