@@ -10,9 +10,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from aiperf.analysis.crossover import Fit, fit, mde, pairs_needed
 from aiperf.analysis.estimates import ratio_of
 from aiperf.analysis.outliers import NO_OUTLIERS, Outliers, mark
+from aiperf.analysis.pair_fit import Fit, fit, mde, pairs_needed
 from aiperf.analysis.pairs import (
     ComparisonError,
     MetricSource,

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from aiperf.analysis.axis_crossing import axis_crossings
+from aiperf.analysis.break_even import break_evens
 from aiperf.records import CUT_SHORT, SCHEMA_VERSION, CaseRecord, RunRecord
-from aiperf.report.crossings import crossing_lines
+from aiperf.report.break_even import break_even_lines
 from aiperf.report.explain_host import reading_values
 from aiperf.report.layout.formats import Printed, document_json, records_csv
 from aiperf.report.layout.page import Block, Page, Sentences
@@ -73,7 +73,7 @@ def run_view(
         table,
         summary=summary_line(records, seconds=seconds, unread=table.unread),
         discoveries=[discovered] if discovered else [],
-        crossings=crossing_lines(records),
+        crossings=break_even_lines(records),
         every_metric=every_metric,
         footer=footer,
     )
@@ -163,7 +163,7 @@ def run_json(run: RunRecord, table: RunTable, *, records: Sequence[CaseRecord], 
         "outcomes": count_outcomes(records, unread=table.unread),
         "summary": summary_line(records, unread=table.unread),
         "discoveries": found_in(run, records),
-        "crossings": axis_crossings(records),
+        "crossings": break_evens(records),
         "warnings": list(warnings),
     }
     if table.extras is not None:
