@@ -11,13 +11,13 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from patience import PATIENCE_S
 
 from aiperf.cli.main import entry
 
@@ -150,7 +150,7 @@ class User:
         if not apart and not more and self.env.keys() <= _FOLDERS:
             return self._types_here(*argv)
         with self.start(*argv, **more) as process:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=PATIENCE_S)
         return Typed(process.returncode, out or "", err or "")
 
     def _types_here(self, *argv: str) -> Typed:
@@ -211,11 +211,3 @@ def processes_with(marker: str) -> list[int]:
                 if marker.encode() in (entry_ / "environ").read_bytes() and state != b"Z":
                     found.append(int(entry_.name))
     return found
-
-
-def until(true: Callable[[], Any], *, seconds: float = 20.0) -> Any:
-    """Wait for something to become true; its value, false when the time is up."""
-    deadline = time.monotonic() + seconds
-    while not (value := true()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return value

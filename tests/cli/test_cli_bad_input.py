@@ -43,14 +43,14 @@ FILES = {
 def test_a_bad_scenario_is_told_with_its_place_and_exits_with_2(here, user, name) -> None:
     text, told = FILES[name]
     user.write("bad.yaml", text)
-    began = time.monotonic()
+    began = time.process_time()
     for argv in (("run", "./bad.yaml"), ("show", "./bad.yaml"), ("calibrate", "./bad.yaml")):
         done = here(*argv)
         assert done.code == 2
         assert told in done.err
         assert done.out == ""
         assert len(done.err) < 6000
-    assert time.monotonic() - began < 8
+    assert time.process_time() - began < 8
     assert sorted(p.name for p in user.folder.iterdir() if p.name in ("results", "owned")) == []
 
 

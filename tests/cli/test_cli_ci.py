@@ -16,7 +16,8 @@ from xml.etree import ElementTree
 import pytest
 import typer
 import yaml
-from cli_user import CHECKOUT, ENDLESS, User, until
+from cli_user import CHECKOUT, ENDLESS, User
+from patience import PATIENCE_S, until
 
 from aiperf.cli.ci import CiPaths, print_and_write, with_ci_errors
 from aiperf.cli.main import app
@@ -109,7 +110,7 @@ def test_an_interrupted_run_has_written_its_files_and_names_what_it_never_began(
     process = marked.start("run", "tiny.yaml", later, "--precision", "long.yaml", "--no-peaks", *FILES)
     assert until(lambda: list(marked.folder.glob("results/*/cases/tiny.json")))
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, exit_code(marked.folder)) == (130, 130)
     assert "Traceback" not in err
     assert "interrupted" in out

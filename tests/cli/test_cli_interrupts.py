@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from cli_user import processes_with, until
+from cli_user import processes_with
+from patience import PATIENCE_S, until
 
 from aiperf.cli.signals import interruptible
 
@@ -31,7 +32,7 @@ def test_an_interrupted_run_saves_and_reports_what_was_measured(marked, number) 
     os.killpg(process.pid, number)
     time.sleep(0.05)
     os.killpg(process.pid, number)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "Traceback" not in err
     assert "interrupted" in out
@@ -41,7 +42,7 @@ def test_an_interrupted_run_saves_and_reports_what_was_measured(marked, number) 
     # Where it stood at a look, that look's verdict stays.
     assert (record["status"], record["stop"]) in {("interrupted", "interrupted"), ("measured", "budget")}
     assert len(record["pairs"]) >= 3
-    assert until(lambda: not processes_with(marked.env["TEST_MARK"]), seconds=5)
+    assert until(lambda: not processes_with(marked.env["TEST_MARK"]))
     told = marked.types("report", "--recompute")
     assert told.code == 0
     assert "interrupted" in told.out
@@ -53,7 +54,7 @@ def test_an_interrupt_in_the_first_pair_leaves_a_run_that_can_be_reported(marked
     assert until(lambda: list(marked.folder.glob("results/*/run.json")))
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, "Traceback" in out + err) == (130, False)
     assert marked.run_record()["status"] == "interrupted"
     assert marked.types("report").code == 0
@@ -63,8 +64,8 @@ def test_a_killed_run_leaves_no_worker_and_its_stored_cases_have_no_verdict(mark
     process = start_endless(marked)
     assert until(lambda: len(processes_with(marked.env["TEST_MARK"])) >= 3)
     process.kill()
-    process.communicate(timeout=20)
-    assert until(lambda: not processes_with(marked.env["TEST_MARK"]), seconds=5)
+    process.communicate(timeout=PATIENCE_S)
+    assert until(lambda: not processes_with(marked.env["TEST_MARK"]))
     record = marked.record()
     assert (record["status"], record["stop"]) == ("interrupted", "")
     for more in ((), ("--recompute",)):
@@ -81,9 +82,9 @@ def test_programs_die_with_the_comparison_that_started_them(marked) -> None:
     process = marked.start("ab", program, program, "--precision", "fast.yaml")
     assert until(lambda: len(processes_with(marked.env["TEST_MARK"])) >= 3)
     process.terminate()
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, "Traceback" in out + err) == (130, False)
-    assert until(lambda: not processes_with(marked.env["TEST_MARK"]), seconds=5)
+    assert until(lambda: not processes_with(marked.env["TEST_MARK"]))
 
 
 def test_an_interrupted_calibration_says_so_and_keeps_nothing_half_done(marked) -> None:
@@ -91,7 +92,7 @@ def test_an_interrupted_calibration_says_so_and_keeps_nothing_half_done(marked) 
     process = marked.start("calibrate", "tiny.yaml", "--precision", "fast.yaml", "--sessions", "500")
     assert until(lambda: list(marked.folder.glob("results/*/cases/*.json")))
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "interrupted" in err
     assert "Traceback" not in err

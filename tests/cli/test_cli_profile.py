@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_user import Typed, User, until
+from cli_user import Typed, User
+from patience import until
 
 from aiperf.profilers import tools
 from aiperf.records import Case, Side

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_user import until
+from patience import PATIENCE_S, until
 
 from aiperf.records import Case
 from aiperf.records.profiled import Mechanism, Profile
@@ -149,9 +149,9 @@ def test_a_long_question_ends_at_once_on_a_signal(run, marked) -> None:
     sql = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b, runs"
     with marked.start("query", sql) as process:
         # By then it has read the runs and left for DuckDB's own threads.
-        until(lambda: len(list_threads(process.pid)) > 1)
+        assert until(lambda: len(list_threads(process.pid)) > 1)
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (130, "", "")
 
 

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from cli_user import processes_with, until
+from cli_user import processes_with
+from patience import PATIENCE_S, until
 
 from aiperf.errors import Exit
 
@@ -20,7 +21,7 @@ def code_of(user, line: str, *argv: str) -> tuple[int, str]:
     """Exit code and stderr of a command that a shell starts with other descriptors or limits; stderr on file 3."""
     shell = subprocess.run(
         ["bash", "-c", line, "bash", *MAIN, *argv],
-        cwd=user.folder, env=user.environment(), capture_output=True, text=True, timeout=60,
+        cwd=user.folder, env=user.environment(), capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
     return shell.returncode, shell.stderr
 
@@ -74,10 +75,10 @@ def test_a_run_whose_terminal_is_gone_is_closed_as_interrupted(marked, hang_up) 
     os.close(master)
     if hang_up:
         process.send_signal(signal.SIGHUP)
-    assert process.wait(60) == Exit.INTERRUPTED
+    assert process.wait(PATIENCE_S) == Exit.INTERRUPTED
     assert marked.run_record()["status"] == "interrupted"
     assert marked.record()["stop"] in {"interrupted", "budget"}
-    assert until(lambda: not processes_with(marked.env["TEST_MARK"]), seconds=5)
+    assert until(lambda: not processes_with(marked.env["TEST_MARK"]))
 
 
 @pytest.mark.parametrize("module", ["aiperf.cli.main", "aiperf.cli.list"])
@@ -96,7 +97,7 @@ raise SystemExit(command.main())
 """
     done = subprocess.run(
         [sys.executable, "-c", program, "list"],
-        cwd=user.folder, env=user.environment(), capture_output=True, text=True, timeout=20,
+        cwd=user.folder, env=user.environment(), capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (Exit.INTERRUPTED, "", "")
 

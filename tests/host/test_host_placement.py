@@ -68,7 +68,7 @@ def test_a_case_that_wants_all_or_more_than_all_gets_the_cpus_unprobed():
     begin = time.perf_counter()
     assert place("auto", cpus_wanted=0, allowed=(0, 1, 2, 3), probe_seconds=30) == (0, 1, 2, 3)
     assert place("auto", cpus_wanted=8, allowed=(0, 1, 2, 3), probe_seconds=30) == (0, 1, 2, 3)
-    assert time.perf_counter() - begin < 10
+    assert time.perf_counter() - begin < 30
 
 
 def test_auto_gives_one_of_the_allowed_cpus_and_restores_the_affinity():

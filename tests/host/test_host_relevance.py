@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -205,7 +206,7 @@ def test_a_run_starts_no_command_and_waits_no_longer_than_its_limit(monkeypatch)
     monkeypatch.setattr("aiperf.host.health.HostReader.readings", 5, raising=False)
     began = time.monotonic()
     read_health(wanted(RULES), data=Path("/tmp"))
-    assert time.monotonic() - began < LIMIT_S + 5
+    assert time.monotonic() - began < LIMIT_S + 30
     assert [(look.data, look.command(("true",))) for look in looks] == [(Path("/tmp"), None)]
 
 
@@ -225,7 +226,9 @@ def test_a_run_holds_the_unwritten_page_cache_against_no_other_case(tmp_path) ->
 
 
 def test_probes_that_are_late_are_named_and_not_judged(tmp_path, monkeypatch) -> None:
-    slow = replace(PROBES[0], read=lambda reader: time.sleep(0.3) or Finding("warn", "slow", "here"))
+    release = threading.Event()
+    slow = replace(PROBES[0], read=lambda reader: release.wait() and Finding("warn", "slow", "here"))
     monkeypatch.setattr("aiperf.host.health.PROBES", (slow, *PROBES[1:3]))
     found = read_health({slow.id}, reader=sight_of(tmp_path, recorded("laptop")), limit=0.05)
+    release.set()
     assert (found.findings, found.late) == ((), (slow.id,))

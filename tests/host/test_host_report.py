@@ -13,6 +13,7 @@ from host_fake_nvml import LIBRARY_NOT_FOUND, FakeNvml
 from host_shelf import ShelfNvml, check, plant, recorded, sight_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_S
 
 from aiperf.host.checklist import load_checklist
 from aiperf.host.host_report import check_host, differences
@@ -80,15 +81,15 @@ def test_a_probe_that_hangs_is_cut_at_the_limit_and_nvml_is_left_open(tmp_path) 
     release = threading.Event()
     library = ShelfNvml(recorded("h200-vm")["nvml"])
     reader = HostReader(root=tmp_path, environ={}, library=library, installed=Packages(), command=lambda argv: None)
-    slow = probe(lambda s: release.wait(30) and Finding("ok"))
+    slow = probe(lambda s: release.wait() and Finding("ok"))
     probes = [slow, probe(lambda s: Finding("ok", str(s.gpus[0].busy), "x"))]
-    begin = time.monotonic()
-    first, second = check_host(probes, reader, items=ITEMS, limit=0.3).findings
-    assert time.monotonic() - begin < 15
-    assert (first.level, first.reason) == ("unreadable", "the probe took longer than 0.3 s")
-    assert second.value == "0"
-    assert library.open == 1
-    release.set()
+    try:
+        first, second = check_host(probes, reader, items=ITEMS, limit=2.0).findings
+        assert (first.level, first.reason) == ("unreadable", "the probe took longer than 2 s")
+        assert second.value == "0"
+        assert library.open == 1
+    finally:
+        release.set()
 
 
 def test_nvml_is_opened_once_and_closed_again(tmp_path) -> None:
@@ -106,10 +107,11 @@ def test_a_file_that_needs_permission_says_the_command_that_would_read_it(tmp_pa
     assert (row.level, row.reason, row.fix) == ("unreadable", "/proc/swaps needs permission", "sudo cat /proc/swaps")
 
 
-def test_a_command_that_hangs_is_given_up_after_two_seconds() -> None:
+def test_a_command_that_hangs_is_given_up(monkeypatch) -> None:
+    monkeypatch.setattr("aiperf.host.probes.reader._COMMAND_S", 0.2)
     begin = time.monotonic()
-    assert run_command(("sleep", "30")) is None
-    assert time.monotonic() - begin < 20
+    assert run_command(("sleep", "600")) is None
+    assert time.monotonic() - begin < PATIENCE_S
     assert run_command(("no-such-program-of-aiperf",)) is None
 
 

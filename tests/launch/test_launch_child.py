@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from patience import PATIENCE_S, until
 
 from aiperf.launch.child import Child, StartError, classify
 from aiperf.launch.environment import PAD_VARIABLE, pad_bytes, side_environment
@@ -50,10 +50,7 @@ def _nothing_left() -> Iterator[None]:
 
 
 def wait_for(path: Path, text: str) -> None:
-    deadline = time.monotonic() + 10
-    while text not in path.read_text():
-        assert time.monotonic() < deadline, f"{path} never said {text}"
-        time.sleep(0.01)
+    assert until(lambda: text in path.read_text()), f"{path} never said {text}"
 
 
 def test_a_child_runs_bound_to_its_cpus_and_the_parent_keeps_its_own(tmp_path: Path) -> None:
@@ -62,27 +59,27 @@ def test_a_child_runs_bound_to_its_cpus_and_the_parent_keeps_its_own(tmp_path: P
     code = "import os; print(sorted(os.sched_getaffinity(0)), os.getsid(0) == os.getpid())"
     env = side_environment({}, seed=1)
     with Child.start([sys.executable, "-c", code], env=env, cpus=(cpu,), stdout=tmp_path / "out") as child:
-        child.wait(10)
+        child.wait(PATIENCE_S)
     assert (tmp_path / "out").read_text().split("\n")[0] == f"[{cpu}] True"
     assert os.sched_getaffinity(0) == before
 
 
 def test_the_environment_is_exactly_the_one_given(tmp_path: Path) -> None:
     with Child.start(["/usr/bin/env"], env={"ONLY": "this"}, stdout=tmp_path / "out") as child:
-        child.wait(10)
+        child.wait(PATIENCE_S)
     assert (tmp_path / "out").read_text() == "ONLY=this\n"
 
 
 def test_time_and_memory_are_those_of_the_program(tmp_path: Path) -> None:
     with start("spin_known.py", "4000000", folder=tmp_path) as child:
-        ended = child.wait(30)
+        ended = child.wait(PATIENCE_S)
     assert ended is not None
     assert 0.02 < ended.user_s < 5
     assert ended.ended - child.started >= 0.5 * (ended.user_s + ended.system_s)
     # Above what this process has had itself: Linux hands that on to its children's account.
     size = 200 + (own_peak() >> 20)
     with start("allocate.py", str(size), folder=tmp_path) as child:
-        ended = child.wait(30)
+        ended = child.wait(PATIENCE_S)
     assert ended is not None
     assert ended.peak_bytes is not None
     assert size << 20 < ended.peak_bytes < size + 100 << 20
@@ -97,7 +94,7 @@ def test_a_peak_below_our_own_is_unknown_and_never_ours(tmp_path: Path) -> None:
     ballast = bytearray(150 << 20)
     ballast[::4096] = b"x" * len(ballast[::4096])
     with start("exit3.py", folder=tmp_path) as child:
-        unknown = child.wait(10)
+        unknown = child.wait(PATIENCE_S)
     assert unknown is not None
     assert unknown.peak_bytes is None
     assert unknown.floor_bytes >= 150 << 20
@@ -105,7 +102,7 @@ def test_a_peak_below_our_own_is_unknown_and_never_ours(tmp_path: Path) -> None:
 
 def test_standard_input_is_at_its_end(tmp_path: Path) -> None:
     with start("reads_stdin.py", folder=tmp_path) as child:
-        assert child.wait(10) is not None
+        assert child.wait(PATIENCE_S) is not None
     assert (tmp_path / "out").read_text() == "0\n"
 
 
@@ -118,7 +115,7 @@ def test_standard_input_is_at_its_end(tmp_path: Path) -> None:
 )
 def test_an_end_is_told_by_its_cause(tmp_path: Path, program: str, status: int, kind: str, message: str) -> None:
     with start(program, folder=tmp_path) as child:
-        child.wait(10)
+        child.wait(PATIENCE_S)
     assert child.exit_status == status
     assert child.classify() == (kind, message)
 
@@ -134,7 +131,7 @@ def test_signals_are_told_apart_by_who_sent_them() -> None:
 
 def test_the_tail_of_stderr_is_short_and_decodes_whatever_was_written(tmp_path: Path) -> None:
     with start("chatty.py", folder=tmp_path) as child:
-        child.wait(10)
+        child.wait(PATIENCE_S)
     tail = child.stderr_tail(lines=20)
     assert (tmp_path / "err").stat().st_size > 1_000_000
     assert len(tail.splitlines()) == 20
@@ -167,7 +164,7 @@ def test_grandchildren_die_with_the_child_wherever_they_went(tmp_path: Path) -> 
 
 def test_grandchildren_that_outlive_the_child_are_killed_and_counted(tmp_path: Path) -> None:
     with start("fork_child.py", folder=tmp_path) as child:
-        ended = child.wait(10)
+        ended = child.wait(PATIENCE_S)
         assert ended is not None
         assert ended.status == 0
     assert child.stragglers == 2
@@ -179,7 +176,7 @@ def test_an_orphan_with_an_empty_environment_ends_with_the_child(tmp_path: Path,
     with start("fork_twice.py", str(left), how, folder=tmp_path) as child:
         wait_for(tmp_path / "out", "left")
         pid = int(left.read_text())
-        assert child.wait(10 if how == "end" else 0.0) is None or how == "end"
+        assert child.wait(PATIENCE_S if how == "end" else 0.0) is None or how == "end"
     assert not psutil.pid_exists(pid)
     assert child.stragglers == (how == "end")
 
@@ -190,7 +187,7 @@ def test_an_orphan_is_left_alone_while_another_program_may_have_left_it(tmp_path
         wait_for(tmp_path / "out", "left")
         (tmp_path / "other").mkdir()
         with start("exit3.py", folder=tmp_path / "other") as other:
-            other.wait(10)
+            other.wait(PATIENCE_S)
         assert psutil.pid_exists(int(left.read_text()))
     assert not psutil.pid_exists(int(left.read_text()))
 
@@ -198,7 +195,7 @@ def test_an_orphan_is_left_alone_while_another_program_may_have_left_it(tmp_path
 def test_children_of_this_process_that_were_there_before_are_no_orphans(tmp_path: Path) -> None:
     with subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True) as bystander:
         with start("exit3.py", folder=tmp_path) as child:
-            child.wait(10)
+            child.wait(PATIENCE_S)
         assert bystander.poll() is None
         bystander.kill()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import PATIENCE_S, until
 
 from aiperf.launch.environment import side_environment
 from aiperf.launch.gang import Gang, GangPlan, LaunchFailed, LaunchSkipped
@@ -75,8 +76,8 @@ def set_up(folder: Path, function: str, **params: object) -> SetUpRequest:
 
 def begin(gang: Gang, folder: Path, function: str = "vector", **params: object) -> None:
     gang.start()
-    gang.await_start(limit=30)
-    gang.command(set_up(folder, function, **params), limit=60)
+    gang.await_start(limit=PATIENCE_S)
+    gang.command(set_up(folder, function, **params), limit=PATIENCE_S)
 
 
 def fake(folder: Path, body: str) -> str:
@@ -89,11 +90,11 @@ def fake(folder: Path, body: str) -> str:
 
 
 def start_and_ask(gang: Gang) -> None:
-    gang.await_start(limit=20)
-    gang.command(FIRST, limit=20)
+    gang.await_start(limit=PATIENCE_S)
+    gang.command(FIRST, limit=PATIENCE_S)
 
 
-def failure_of(folder: Path, guardian: Guardian, body: str, *, ranks: int = 1, limit: float = 20) -> Failure:
+def failure_of(folder: Path, guardian: Guardian, body: str, *, ranks: int = 1, limit: float = PATIENCE_S) -> Failure:
     with Gang(plan(folder, ranks=ranks, python=fake(folder, body)), guardian) as gang:
         gang.start()
         with pytest.raises(LaunchFailed) as caught:
@@ -110,10 +111,10 @@ def test_a_gang_starts_answers_and_closes(folder: Path, guardian: Guardian) -> N
     with Gang(plan(folder), guardian) as gang:
         begin(gang, folder)
         (pid,) = gang.pids
-        assert gang.command(FIRST, limit=10)[0].seconds > 0
-        assert gang.command(SUMMARY, limit=10)[0].facts["rank_variables"] == ["0", "0", "1"]
+        assert gang.command(FIRST, limit=PATIENCE_S)[0].seconds > 0
+        assert gang.command(SUMMARY, limit=PATIENCE_S)[0].facts["rank_variables"] == ["0", "0", "1"]
         assert gang.busy_s > 0
-        gang.close(10)
+        gang.close(PATIENCE_S)
         assert gang.pids == ()
         assert not psutil.pid_exists(pid)
 
@@ -133,8 +134,8 @@ os.read(read, 1)
     )
     with Gang(plan(folder, ranks=3, python=fake(folder, body)), guardian) as gang:
         gang.start()
-        gang.await_start(limit=20)
-        assert [reply.seconds for reply in gang.command(FIRST, limit=20)] == [0, 1, 2]
+        gang.await_start(limit=PATIENCE_S)
+        assert [reply.seconds for reply in gang.command(FIRST, limit=PATIENCE_S)] == [0, 1, 2]
         assert gang.busy_s == 0.3
 
 
@@ -158,10 +159,7 @@ time.sleep(60)
         time.sleep(0.6)
         assert not gang.settled
         (folder / "go").touch()
-        deadline = time.monotonic() + 10
-        while not gang.settled and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert gang.settled
+        assert until(lambda: gang.settled)
         gang.await_start(limit=1)
         assert [reply.busy_s for reply in gang.collect(LoadRequest, limit=1)] == [0, 1]
         assert gang.settled
@@ -174,10 +172,7 @@ def test_who_writes_without_end_is_asked_no_longer_and_told_when_it_is_heard(
         monkeypatch.setattr(f"aiperf.launch.{module}.LONGEST_LINE", 1 << 16)
     with Gang(plan(folder, python=fake(folder, "while True:\n    os.write(write, b'x' * 4096)\n")), guardian) as gang:
         gang.start()
-        deadline = time.monotonic() + 10
-        while not gang.settled and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert gang.settled
+        assert until(lambda: gang.settled)
         with pytest.raises(LaunchFailed, match="held no valid reply"):
             gang.await_start(limit=5)
 
@@ -192,7 +187,7 @@ os.read(read, 1)
     with Gang(plan(folder, python=fake(folder, body)), guardian) as gang:
         gang.start()
         with pytest.raises(LaunchSkipped) as caught:
-            gang.await_start(limit=20)
+            gang.await_start(limit=PATIENCE_S)
     assert len(str(caught.value)) == 300_000
 
 
@@ -221,7 +216,7 @@ def test_an_error_is_told_with_its_kind_and_the_last_words(folder: Path, guardia
     with Gang(plan(folder), guardian) as gang:
         begin(gang, folder, "broken")
         with pytest.raises(LaunchFailed) as caught:
-            gang.command(FIRST, limit=10)
+            gang.command(FIRST, limit=PATIENCE_S)
     failure = caught.value.failure
     assert (failure.kind, failure.message) == ("error", "ValueError: broken batch")
     assert failure.stderr_tail.endswith("ValueError: broken batch")
@@ -275,7 +270,7 @@ def test_a_rank_that_does_not_answer_hangs_and_is_killed_even_if_it_ignores_sigt
     began = time.monotonic()
     failure = failure_of(folder, guardian, body, limit=0.4)
     assert (failure.kind, failure.message) == ("hang", "no answer within 0.4 s")
-    assert 0.4 <= time.monotonic() - began < 30
+    assert 0.4 <= time.monotonic() - began < PATIENCE_S
 
 
 @pytest.mark.parametrize(
@@ -295,8 +290,15 @@ def test_a_line_that_a_side_writes_into_its_reply_pipe_fails_its_launch_alone(
 
 
 def test_the_first_silent_rank_of_a_gang_is_named(folder: Path, guardian: Guardian) -> None:
-    body = 'rank == 1 or os.write(write, b\'{"type": "ReadyReply"}\\n\')\nos.read(read, 1)\n'
-    failure = failure_of(folder, guardian, body, ranks=3, limit=0.5)
+    body = (
+        'rank == 1 or os.write(write, b\'{"type": "ReadyReply"}\\n\')\nopen(f"began-{rank}", "x")\nos.read(read, 1)\n'
+    )
+    with Gang(replace(plan(folder, ranks=3, python=fake(folder, body)), cwd=folder), guardian) as gang:
+        gang.start()
+        assert until(lambda: len(list(folder.glob("began-*"))) == 3)
+        with pytest.raises(LaunchFailed) as caught:
+            gang.await_start(limit=0.5)
+    failure = caught.value.failure
     assert (failure.kind, failure.rank, failure.message) == ("hang", 1, "rank 1: no answer within 0.5 s")
 
 
@@ -306,10 +308,13 @@ def test_a_dead_rank_ends_the_wait_for_the_others(folder: Path, guardian: Guardi
     failure = failure_of(folder, guardian, body, ranks=2)
     assert (failure.kind, failure.rank, failure.exit_status) == ("dead_rank", 1, 3)
     assert failure.message == "rank 1: ended by itself with exit status 3"
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < PATIENCE_S
 
 
-def test_a_dead_rank_is_blamed_although_another_complains_first(folder: Path, guardian: Guardian) -> None:
+def test_a_dead_rank_is_blamed_although_another_complains_first(
+    folder: Path, guardian: Guardian, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aiperf.launch.gang._PEER_GRACE_S", PATIENCE_S)
     complaint = b'{"type": "FailureReply", "message": "connection closed by peer"}\\n'
     body = f"rank == 0 and os.write(write, b'{complaint.decode()}')\nrank == 1 and (time.sleep(0.1), sys.exit(3))\n"
     failure = failure_of(folder, guardian, body + "os.read(read, 1)\n", ranks=2)
@@ -328,7 +333,7 @@ def test_a_command_to_a_rank_that_died_meanwhile_fails_in_its_phase(folder: Path
         begin(gang, folder)
         psutil.Process(gang.pids[0]).kill()
         with pytest.raises(LaunchFailed) as caught:
-            gang.command(FIRST, limit=10)
+            gang.command(FIRST, limit=PATIENCE_S)
     assert (caught.value.failure.kind, caught.value.failure.phase) == ("signal", "warm-up")
 
 
@@ -339,7 +344,7 @@ def test_what_a_side_prints_before_it_crashes_is_kept(
     with Gang(plan(folder), guardian) as gang:
         begin(gang, folder, "talks")
         with pytest.raises(LaunchFailed) as caught:
-            gang.command(FIRST, limit=10)
+            gang.command(FIRST, limit=PATIENCE_S)
     assert caught.value.failure.kind == "crash"
     assert caught.value.failure.stderr_tail == "last words"
 
@@ -352,8 +357,8 @@ def test_two_ranks_meet_on_loopback_and_nowhere_else(folder: Path, guardian: Gua
         # On a host whose own name means loopback the sockets below would not tell.
         assert gang.plan.env["GLOO_SOCKET_IFNAME"] == "lo"
         begin(gang, folder, "reduces")
-        gang.command(FIRST, limit=30)
-        told = gang.command(SUMMARY, limit=10)
+        gang.command(FIRST, limit=PATIENCE_S)
+        told = gang.command(SUMMARY, limit=PATIENCE_S)
         assert [reply.facts["sum"] for reply in told] == [[3.0] * 4] * 2
         listening = [
             c.laddr.ip
@@ -363,14 +368,17 @@ def test_two_ranks_meet_on_loopback_and_nowhere_else(folder: Path, guardian: Gua
         ]
         assert listening
         assert set(listening) == {"127.0.0.1"}
-        gang.close(20)
+        gang.close(PATIENCE_S)
 
 
-def test_a_rank_that_dies_in_a_collective_is_the_one_that_is_named(folder: Path, guardian: Guardian) -> None:
+def test_a_rank_that_dies_in_a_collective_is_the_one_that_is_named(
+    folder: Path, guardian: Guardian, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aiperf.launch.gang._PEER_GRACE_S", PATIENCE_S)
     with Gang(plan(folder, ranks=2), guardian) as gang:
         begin(gang, folder, "loses_a_rank")
         with pytest.raises(LaunchFailed) as caught:
-            gang.command(FIRST, limit=30)
+            gang.command(FIRST, limit=PATIENCE_S)
     failure = caught.value.failure
     assert (failure.kind, failure.rank, failure.exit_status) == ("dead_rank", 1, 7)
 
@@ -385,7 +393,7 @@ def affinities(pid: int) -> list[set[int]]:
 def test_pinning_moves_every_thread_and_every_process_of_a_side(folder: Path, guardian: Guardian) -> None:
     with Gang(plan(folder), guardian) as gang:
         begin(gang, folder, "threads_and_children")
-        child = gang.command(SUMMARY, limit=10)[0].facts["child"]
+        child = gang.command(SUMMARY, limit=PATIENCE_S)[0].facts["child"]
         gang.pin([None])
         assert affinities(gang.pids[0])[0] == set(ALL)
         for wanted in ((ALL[-1],), (ALL[0],)):
@@ -408,7 +416,7 @@ def test_a_side_starts_on_its_cpus(folder: Path, guardian: Guardian) -> None:
     given = plan(folder)
     with Gang(GangPlan("after", 1, given.env, "", ((ALL[-1],),), folder), guardian) as gang:
         begin(gang, folder)
-        assert gang.command(SUMMARY, limit=10)[0].facts["cpus"] == [ALL[-1]]
+        assert gang.command(SUMMARY, limit=PATIENCE_S)[0].facts["cpus"] == [ALL[-1]]
 
 
 def test_the_environment_is_there_before_the_interpreter_starts(folder: Path, guardian: Guardian) -> None:
@@ -418,7 +426,7 @@ def test_the_environment_is_there_before_the_interpreter_starts(folder: Path, gu
         known = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True).stdout
         with Gang(plan(folder, env={"PYTHONHASHSEED": seed, "TEST_SIDE": "x"}), guardian) as gang:
             begin(gang, folder)
-            facts = gang.command(SUMMARY, limit=10)[0].facts
+            facts = gang.command(SUMMARY, limit=PATIENCE_S)[0].facts
         assert facts["hash"] == int(known)
         assert facts["env"] == {"TEST_SIDE": "x"}
 
@@ -426,7 +434,7 @@ def test_the_environment_is_there_before_the_interpreter_starts(folder: Path, gu
 def test_each_rank_knows_which_one_it_is(folder: Path, guardian: Guardian) -> None:
     with Gang(plan(folder, ranks=2), guardian) as gang:
         begin(gang, folder)
-        facts = [r.facts for r in gang.command(SUMMARY, limit=10)]
+        facts = [r.facts for r in gang.command(SUMMARY, limit=PATIENCE_S)]
     assert [(f["rank"], f["world_size"], f["rank_variables"]) for f in facts] == [
         (0, 2, ["0", "0", "2"]),
         (1, 2, ["1", "1", "2"]),
@@ -441,22 +449,20 @@ def test_a_suspended_gang_takes_no_cpu_in_any_thread_or_child_even_one_that_left
 ) -> None:
     with Gang(plan(folder), guardian) as gang:
         begin(gang, folder, "never_rests", leaves=leaves)
-        (facts,) = (reply.facts for reply in gang.command(SUMMARY, limit=10))
+        (facts,) = (reply.facts for reply in gang.command(SUMMARY, limit=PATIENCE_S))
         family = [psutil.Process(pid) for pid in (*gang.pids, facts["child"])]
         gang.find_strayed()
         gang.suspend()
+        assert until(lambda: {process.status() for process in family} == {psutil.STATUS_STOPPED})
         used = [sum(process.cpu_times()[:2]) for process in family]
         time.sleep(0.3)
         # A thread stops where it next leaves the kernel, and the kernel counts in ticks: one of 10 ms may still come.
         suspended = [sum(process.cpu_times()[:2]) for process in family]
         assert all(now - before < 0.03 for now, before in zip(suspended, used, strict=True))
         gang.resume()
-        until = time.monotonic() + 20
-        while time.monotonic() < until and not all(
-            sum(process.cpu_times()[:2]) - before >= 0.1 for process, before in zip(family, suspended, strict=True)
-        ):
-            time.sleep(0.05)
-        assert all(sum(p.cpu_times()[:2]) - before >= 0.1 for p, before in zip(family, suspended, strict=True))
+        assert until(
+            lambda: all(sum(p.cpu_times()[:2]) >= before + 0.1 for p, before in zip(family, suspended, strict=True))
+        )
 
 
 def test_twenty_gangs_leave_no_descriptor_and_no_process(folder: Path, guardian: Guardian) -> None:
@@ -467,7 +473,7 @@ def test_twenty_gangs_leave_no_descriptor_and_no_process(folder: Path, guardian:
     for _ in range(20):
         with Gang(plan(folder, ranks=2, python=program), guardian) as gang:
             gang.start()
-            gang.await_start(limit=20)
+            gang.await_start(limit=PATIENCE_S)
     for _ in range(5):
         with Gang(plan(folder, ranks=2, python="/nowhere/python"), guardian) as gang, pytest.raises(LaunchFailed):
             gang.start()

@@ -10,11 +10,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from patience import PATIENCE_S, until
 
 from aiperf import __version__
 from aiperf.errors import UserError
@@ -76,18 +79,18 @@ def living(marker: str) -> list[str]:
     return [line for line in found if "aiperf.worker" in line]
 
 
+@pytest.mark.timeout(240)
 def test_a_node_that_is_killed_fails_the_case_by_its_name_and_leaves_no_process(tmp_path):
     with job(tmp_path) as (head, agent):
-        marker, deadline = f"MASTER_PORT={os.getpid()}", time.monotonic() + 60
-        while len(living(marker)) < 4 and time.monotonic() < deadline:
-            time.sleep(0.1)
+        marker = f"MASTER_PORT={os.getpid()}"
+        assert until(lambda: len(living(marker)) >= 4)
         agent.send_signal(signal.SIGKILL)
-        head.communicate(timeout=60)
-        left = living(marker)
+        head.communicate(timeout=PATIENCE_S)
+        # The killed node's guardian ends its ranks.
+        assert until(lambda: not living(marker)), living(marker)
     _, case = record(tmp_path)
     assert (head.returncode, case["status"]) == (5, "failed")
     assert "n2" in case["failure"]["message"]
-    assert left == []
 
 
 def test_nodes_that_do_not_come_are_told_before_anything_runs(tmp_path):
@@ -110,7 +113,7 @@ def test_a_node_that_cannot_reach_the_head_names_it_and_where_it_tried(tmp_path)
         serve(replace(PLACE, rank=1, node="n2"), tmp_path, read_host(), wait_s=0.3)
 
 
-def test_a_job_that_does_without_a_node_names_it_and_turns_it_away_when_it_comes_late(tmp_path):
+def test_a_job_that_does_without_a_node_names_it_and_turns_it_away_when_it_comes_late(tmp_path, monkeypatch):
     file = meeting_file(tmp_path, "job")
     hello = {"role": "node", "version": __version__, "facts": {}}
     met: list[Meeting] = []
@@ -124,12 +127,21 @@ def test_a_job_that_does_without_a_node_names_it_and_turns_it_away_when_it_comes
     links: list[Link] = []
     thread = threading.Thread(target=comes)
     thread.start()
-    with Nodes(replace(PLACE, world=3, nodes=3), tmp_path, wait_s=1.0, all_needed=False) as nodes:
+    nodes = Nodes(replace(PLACE, world=3, nodes=3), tmp_path, wait_s=7.0, all_needed=False)
+    wait_for = nodes._came.wait_for
+
+    def awaited(met: Callable[[], Any], limit: float) -> bool:
+        """The seven seconds are over once n3 has come."""
+        assert limit == 7.0
+        return wait_for(lambda: met() or nodes.others, PATIENCE_S)
+
+    monkeypatch.setattr(nodes._came, "wait_for", awaited)
+    with nodes:
         thread.join()
         assert (nodes.names, nodes.absent, len(nodes)) == (("n1", "n3"), ("rank 1",), 2)
         late = join(("127.0.0.1", met[0].port), met[0].token, {**hello, "node": "n2", "rank": 1})
         with pytest.raises(ConnectionResetError, match="the other end is gone"):
-            late.receive(5)
+            late.receive(PATIENCE_S)
         assert nodes.names == ("n1", "n3")
     for link in (*links, late):
         link.close()

@@ -6,12 +6,12 @@ import os
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from patience import PATIENCE_S, until
 
 from aiperf.launch import program as program_module
 from aiperf.launch.child import StartError
@@ -45,7 +45,7 @@ def python(launcher: Launcher, code: str, *, keep: int = -1) -> Program:
 
 
 def ended(program: Program) -> Program:
-    assert program.wait(30) is not None
+    assert program.wait(PATIENCE_S) is not None
     return program
 
 
@@ -99,9 +99,14 @@ def test_memory_and_time_of_a_daemon_that_the_program_left_are_its_own_and_it_is
     assert {*psutil.Process().children(recursive=True)} - before <= {psutil.Process(launcher._running().pid)}
 
 
-def test_processes_that_hold_memory_at_the_same_time_count_together(launcher: Launcher, counted: bool) -> None:
-    each = [shlex.join([sys.executable, "-S", "-c", "import time; block = bytearray(40 << 20); time.sleep(0.8)"])] * 3
-    family = ended(launcher.start(["/bin/sh", "-c", f"{' & '.join(each)} & wait"], env=ENV))
+def test_processes_that_hold_memory_at_the_same_time_count_together(
+    launcher: Launcher, counted: bool, tmp_path: Path
+) -> None:
+    # Each holds its block until there are three.
+    code = "import os, sys, time; block = bytearray(40 << 20); open(sys.argv[1], 'x')\n"
+    code += "while len(os.listdir('.')) < 3: time.sleep(0.01)\ntime.sleep(0.5)"
+    each = [shlex.join([sys.executable, "-S", "-c", code, name]) for name in "abc"]
+    family = ended(launcher.start(["/bin/sh", "-c", f"{' & '.join(each)} & wait"], env=ENV, cwd=tmp_path))
     assert family.ended is not None
     assert family.ended.peak_bytes is not None
     assert family.ended.peak_bytes > 120 * MIB
@@ -116,7 +121,7 @@ def test_a_program_that_prints_cannot_find_what_another_printed(launcher: Launch
 
 
 def test_what_a_leftover_prints_after_the_end_of_its_program_is_not_its_output(launcher: Launcher) -> None:
-    late = ended(launcher.start(["/bin/sh", "-c", "(sleep 0.5; echo late) & echo early"], env=ENV, keep=1000))
+    late = ended(launcher.start(["/bin/sh", "-c", "(sleep 60; echo late) & echo early"], env=ENV, keep=1000))
     assert (late.printed.head, late.stragglers >= 1) == (b"early\n", True)
 
 
@@ -133,13 +138,16 @@ def test_the_environment_does_not_say_which_side_or_run_it_is(monkeypatch: pytes
 
 def test_a_program_starts_on_its_cpus_and_its_launcher_stays_off_them(launcher: Launcher) -> None:
     cpu, *others = sorted(os.sched_getaffinity(0), reverse=True)
-    code = "import os; print(os.sched_getaffinity(0), os.sched_getaffinity(os.getppid()), os.getsid(0) == os.getpid())"
-    argv = [sys.executable, "-S", "-c", f"import time; time.sleep(0.1); {code}"]
+    code = "print(os.sched_getaffinity(0), os.sched_getaffinity(os.getppid()), os.getsid(0) == os.getpid())"
+    # It leaves them while the program begins.
+    leaves = f"while {cpu} in os.sched_getaffinity(os.getppid()) and time.monotonic() < until: time.sleep(0.01)"
+    awaited = f"import os, time\nuntil = time.monotonic() + {20 * bool(others)}\n{leaves}\n{code}"
+    argv = [sys.executable, "-S", "-c", awaited]
     bound = ended(launcher.start(argv, env=ENV, cpus=(cpu,), keep=1000))
     assert bound.printed.head.decode() == f"{ {cpu} } { {*others} or {cpu} } True\n".replace("{ {", "{").replace(
         "} }", "}"
     )
-    free = ended(launcher.start([sys.executable, "-S", "-c", code], env=ENV, keep=1000))
+    free = ended(launcher.start([sys.executable, "-S", "-c", f"import os; {code}"], env=ENV, keep=1000))
     assert free.printed.head.decode().startswith(str(os.sched_getaffinity(0)))
 
 
@@ -178,11 +186,8 @@ def test_a_launcher_that_something_else_kills_takes_no_program_out_of_reach(laun
     lost = launcher.start(["sleep", "99"], env=ENV)
     os.kill(launcher._running().pid, signal.SIGKILL)
     with pytest.raises(LauncherLost, match="ended by something else"):
-        lost.wait(5)
-    deadline = time.monotonic() + 5
-    while psutil.pid_exists(lost.pid) and psutil.Process(lost.pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        lost.wait(PATIENCE_S)
+    assert until(lambda: not psutil.pid_exists(lost.pid) or psutil.Process(lost.pid).status() == psutil.STATUS_ZOMBIE)
     with pytest.raises(LauncherLost):
         launcher.start(["true"], env=ENV)
 

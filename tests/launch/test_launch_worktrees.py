@@ -7,11 +7,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import until
 
 from aiperf.errors import UserError
 from aiperf.launch.guardian import Guardian
@@ -264,15 +264,8 @@ from aiperf.launch.worktrees import Worktrees
 with Worktrees() as trees:
     made = trees.checkout(Path(sys.argv[1]), "release")
     print(made.folder, trees._guardian.pid, flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
-
-
-def until(true, seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not (found := true()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return bool(found)
 
 
 def test_after_kill_9_the_guardian_removes_the_folder_and_the_next_use_what_git_notes(repo, tmp_path, guardian) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from dataclasses import replace
 
+from patience import PATIENCE_S
+
 from aiperf.host.read import read_host
 from aiperf.launch.nodes.head import Nodes
 from aiperf.launch.nodes.place import read_place
@@ -34,7 +36,7 @@ def test_a_pair_over_two_nodes_is_measured_and_checked_and_tells_its_nodes_apart
                 pair = session.measure(CASE, 0, ("before", "after"), 1)
                 shared = list((tmp_path / ".nodes").iterdir())
             (facts,) = nodes.facts
-        assert agent.wait(10) == 0
+        assert agent.wait(PATIENCE_S) == 0
     assert [run.node_skew.keys() for run in pair.runs] == [{"n1", "n2"}] * 2
     assert all(run.facts["ranks"] == 2 and run.slowest_rank in (0, 1) for run in pair.runs)
     assert [check.passed for check in pair.checks] == [True]

@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from aiperf.store.history import entries
 from aiperf.store.query import ask
@@ -98,8 +101,12 @@ def leftovers(results: Path) -> list[Path]:
 
 
 def test_a_writer_killed_at_twenty_random_moments_leaves_whole_cases_and_loses_none(writers: Writers) -> None:
-    moments = random.Random(2026)
-    for number in range(20):
+    moments, began = random.Random(2026), time.monotonic()
+    for number in count():
+        # Enough, and enough of them in the middle of a file.
+        if number >= 20 and len(writers.saved) > 20 and len(leftovers(writers.results)) >= 5:
+            break
+        assert number < 20 or time.monotonic() - began < PATIENCE_S, (writers.saved, leftovers(writers.results))
         name = f"-writer{number}"
         pid = writers.start(name[1:])
         if number % 4:  # the others die while they begin
@@ -109,8 +116,6 @@ def test_a_writer_killed_at_twenty_random_moments_leaves_whole_cases_and_loses_n
         assert missing(writers, readable(writers.results, writer=name), writer=name) == {}
     there = readable(writers.results)
     assert missing(writers, there) == {}
-    assert len(writers.saved) > 20
-    assert len(leftovers(writers.results)) >= 5, "hardly a kill came in the middle of a file"
     history = entries(writers.results)
     assert history.damaged == ()
     assert {(e.run.run, e.record.case.id) for e in history.entries} == set(there)
@@ -123,13 +128,14 @@ def test_a_writer_killed_at_twenty_random_moments_leaves_whole_cases_and_loses_n
 
 def test_two_writers_in_one_folder_and_a_reader_do_not_meet(writers: Writers) -> None:
     pids = [writers.start("one"), writers.start("two")]
-    seen = 0
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and (seen < 12 or len(find_runs(writers.results)) < 2):
+    seen, cases = 0, Counter[str]()
+    deadline = time.monotonic() + PATIENCE_S
+    while seen < 12 or len(cases) < 2 or min(cases.values()) < 3:
+        assert time.monotonic() < deadline, cases
         history = entries(writers.results)
         assert history.damaged == ()
         assert len(history.entries) >= seen, "a case that was there is gone"
-        seen = len(history.entries)
+        seen, cases = len(history.entries), Counter(each.run.run for each in history.entries)
         if seen:
             sql = "SELECT count(*), (SELECT sum(pairs) FROM cases) FROM samples"
             with ask(sql, results=writers.results) as answer:
@@ -141,4 +147,4 @@ def test_two_writers_in_one_folder_and_a_reader_do_not_meet(writers: Writers) ->
     there = readable(writers.results)
     assert missing(writers, there) == {}
     assert len({run for run, _ in there}) == 2
-    assert min(sum(run == name for run, _ in there) for name in {run for run, _ in there}) > 2
+    assert len(there) >= seen

@@ -377,10 +377,10 @@ def test_a_thousand_records_are_read_in_seconds(tmp_path: Path) -> None:
     )
     for number in range(1000):
         (writer.folder / "cases" / f"copy-{number}.json").write_bytes(data)
-    started = time.perf_counter()
+    started = time.process_time()
     records, damaged = open_run(results=tmp_path).read_cases()
     assert (len(records), len(damaged)) == (1000, 0)
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_git_overlooks_the_runs_of_a_new_results_folder_and_sees_curated_ones(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from patience import PATIENCE_S
+
 from aiperf.workloads.contract import Context, Workload
 from aiperf.workloads.serve.server import Server
 from aiperf.workloads.serve.workload import load
@@ -26,7 +28,7 @@ def command(*options: str) -> str:
 def running(tmp_path: Path, *options: str) -> Iterator[Server]:
     server = Server.start(command(*options), port=0, log=tmp_path / "log")
     try:
-        server.await_ready("/health", 20)
+        server.await_ready("/health", PATIENCE_S)
         yield server
     finally:
         server.end()

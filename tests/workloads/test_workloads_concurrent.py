@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 
 from aiperf.workloads.contract import Context, SkipSide
 from aiperf.workloads.gpu import workload as gpu
@@ -59,7 +60,7 @@ def test_the_threads_of_a_crew_run_at_the_same_time_and_end_with_it() -> None:
     meeting, done = threading.Barrier(3), []
 
     def call() -> None:
-        meeting.wait(timeout=5)
+        meeting.wait(timeout=PATIENCE_S)
         done.append(threading.get_ident())
 
     crew = Crew([call] * 3, start=lambda: None)

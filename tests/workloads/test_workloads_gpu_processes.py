@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from patience import PATIENCE_S, until
 
 from aiperf.workloads.contract import Context, SkipSide, Workload
 from aiperf.workloads.gpu import mps as _mps
@@ -125,7 +126,7 @@ def test_the_end_of_the_input_ends_a_process_at_once_and_well(
     pool = GpuPool(["infer"], seed=3, requests=1, device=-1, env={"PYTHONPATH": str(tmp_path)})
     (worker,) = pool._workers
     worker.stdin.close()
-    assert worker.wait(timeout=10) == 0
+    assert worker.wait(timeout=PATIENCE_S) == 0
     assert worker.stdout.read() == b""
     pool.close()
     assert capsys.readouterr().err == ""
@@ -371,6 +372,7 @@ def test_what_mps_logged_last_of_a_fault_is_told(monkeypatch: pytest.MonkeyPatch
     pretend_control(tmp_path, monkeypatch, CONTROL)
     daemon = _mps.Mps(0)
     try:
+        daemon.await_up()
         assert daemon.faults() == ""
         log = Path(daemon.env["CUDA_MPS_LOG_DIRECTORY"]) / "server.log"
         log.write_text("[x] Server start\n[x] Failed to start : operation not supported\n[x] Server exited\n")
@@ -405,10 +407,7 @@ def test_a_daemon_that_does_not_quit_is_killed_and_not_only_its_shell(
     pid = int((Path(daemon.env["CUDA_MPS_PIPE_DIRECTORY"]) / "up").read_text())
     assert Path(f"/proc/{pid}").exists()
     daemon.close()
-    deadline = time.monotonic() + 5
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)  # killed, and not yet gone
-    assert not alive(pid)
+    assert until(lambda: not alive(pid)), "killed, and not yet gone"
 
 
 def test_a_daemon_whose_shell_has_ended_goes_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -422,10 +421,7 @@ def test_a_daemon_whose_shell_has_ended_goes_all_the_same(monkeypatch: pytest.Mo
     daemon._daemon.wait()
     assert alive(pid)
     daemon.close()
-    until = time.monotonic() + 10  # killed, but not waited for by anybody here
-    while alive(pid) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not alive(pid)
+    assert until(lambda: not alive(pid)), "killed, but not waited for by anybody here"
 
 
 def alive(pid: int) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from itertools import count
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -79,18 +81,24 @@ def test_fewer_bits_choose_other_tokens_more_often():
     ]
 
 
-def test_pieces_of_a_prompt_leave_the_same_keys_and_let_others_decode_between_them():
+def test_pieces_of_a_prompt_leave_the_same_keys_and_let_others_decode_between_them(monkeypatch):
+    # A clock that goes on by one each time it is read.
+    clock = SimpleNamespace(perf_counter=map(float, count()).__next__)
+    monkeypatch.setattr("aiperf.workloads.llm.token_times.time", clock)
     shared = {"phase": "prefill", "decoding": 3, "prompt_tokens": 40}
     whole, pieces = _side(**shared), _side(prefill_chunk=10, **shared)
     before, after = audit(whole, seed=11), audit(pieces, seed=11)
     assert set(before) == {"kv_0", "logits", "margins", "tokens"}
     assert all(np.allclose(before[name], after[name], atol=1e-4) for name in before)
+    waited = []
     for side in (whole, pieces):
         # An iteration of the audit, in which the prompt's first token comes once and its neighbours' tokens six times.
         told = side.latencies()
         assert {name: len(seconds) for name, seconds in told.items()} == {"ttft": 1, "inter_token": 6}
         assert side.latencies() == {"ttft": [], "inter_token": []}
-    assert max(told["inter_token"]) < told["ttft"][0]
+        waited += told["ttft"]
+    assert waited[1] - waited[0] == 3, "neighbours decode once between two of four pieces"
+    assert max(told["inter_token"]) < waited[1], "no neighbour waits for the whole prompt"
     assert whole.work.items == pieces.work.items == 40
 
 
