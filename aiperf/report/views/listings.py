@@ -1,15 +1,16 @@
-"""What there is to name, in every format: scenarios, suites, workloads, counters.
+"""What there is to name, in every format: scenarios, suites, workloads, counters, cases of a run.
 
 What must not live here: finding any of them, one of them being explained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from aiperf.plan.suites import NOT_MEASURED, Suite
+from aiperf.records import CaseRecord
 from aiperf.report.counters import CounterListing, counter_meaning
 from aiperf.report.layout.formats import Printed, printed_listing
 from aiperf.report.layout.page import Page, Sentences
@@ -39,6 +40,28 @@ class SuiteRow:
     """How many of its scenarios have a record, where nobody measured how long the suite takes."""
     recorded_s: float = 0.0
     """Seconds of the cases in those records."""
+
+
+@dataclass(frozen=True)
+class CaseRow:
+    """One case of a run."""
+
+    case: str
+    outcome: str
+    command: str
+    """What explains it."""
+
+
+def cases_view(records: Sequence[CaseRecord], command: Callable[[str], str]) -> Printed:
+    """The cases of a run, with the ``command`` that explains each by its id."""
+    rows = [CaseRow(record.case.id, _outcome(record), command(record.case.id)) for record in records]
+    table = listing(("case", "verdict", "explained by"), [(row.case, row.outcome, row.command) for row in rows])
+    return printed_listing(rows, [[table]], kind=CaseRow)
+
+
+def _outcome(record: CaseRecord) -> str:
+    words = [record.outcome(result) for result in record.results if result.primary]
+    return ", ".join(dict.fromkeys(words)) or record.status
 
 
 def suite_rows(
