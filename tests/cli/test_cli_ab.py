@@ -158,7 +158,8 @@ def test_a_shell_runs_the_lines_and_each_run_is_prepared(user) -> None:
     assert len((user.folder / "prepared").read_text().split()) == len(ran)
     pairs = user.only_record()["pairs"]
     counted = sum(len(run["pids"]) for pair in pairs for run in pair["runs"])
-    assert len(ran) == counted + 2 * 3
+    # Once more each, to see whether they print the same.
+    assert len(ran) == counted + 2 * (3 + 1)
     assert [run["facts"]["command"][:2] for run in pairs[0]["runs"]] == [["sh", "-e"]] * 2
     assert not pairs[0]["runs"][0]["facts"]["sliced"]
     assert "after is prepared before each run by sh -e -c 'echo x >> prepared;" in " ".join(
@@ -259,3 +260,30 @@ def test_runs_of_different_programs_have_histories_of_their_own(user) -> None:
 def test_a_name_that_is_no_name_or_a_scenarios_is_refused(here, name, told) -> None:
     done = here("ab", "true", "true", "--name", name)
     assert (done.code, told in done.err) == (2, True)
+
+
+def test_programs_that_print_different_things_are_said_to_and_refused_where_that_is_asked(user) -> None:
+    fast = ("--precision", "fast.yaml", "-q")
+    done = user.types("ab", "echo sum 10", "echo sum 11", "sh -c 'echo sum $$'", "echo sum 10", *fast)
+    assert done.code == 0, done.err
+    notes = [note["values"] for note in user.only_record()["notes"] if note["code"] == "prints_otherwise"]
+    # The third prints the number of its process: another one each time.
+    assert notes == [
+        {
+            "line": 1,
+            "base": "sum 10",
+            "own": "sum 11",
+            "side": "echo-11",
+            "against": "before",
+            "strict": "--same-output",
+        }
+    ]
+    said = 'the outputs of before and echo-11 differ, in line 1 "sum 10" against "sum 11" (--same-output refuses that)'
+    assert " ".join(done.out.split()).count(said) == 1
+    assert user.types("ab", "echo sum 10", "echo sum 11", "--same-output", *fast).code == 5
+
+
+def test_output_is_not_looked_at_where_that_would_take_long(user) -> None:
+    slow = ("sh -c 'sleep 0.01; echo 1'", "sh -c 'sleep 0.01; echo 2'")
+    assert user.types("ab", *slow, "--precision", "fast.yaml", "--budget", "0.1s", "-q").code == 0
+    assert "prints_otherwise" not in {note["code"] for note in user.only_record()["notes"]}
