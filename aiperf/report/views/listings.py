@@ -91,8 +91,9 @@ def scenarios_view(listings: Sequence[Listing], *, gpus: int = 0, most_lines: in
     below = [f"Tags: {tags}"] if tags else []
     below.append("aiperf show NAME explains one; aiperf run NAME or aiperf run TAG measures.")
     empty: Page = [[Sentences(["No scenario was found."])]]
+    whole: Page = [[listing(_HEADERS, first, dialect="terminal")], [Sentences(below, indent="  ", dialect="terminal")]]
     page: Page = [
-        [lambda width: _screen(first, below, width=width, most=most_lines)],
+        *(whole if most_lines is None else [[lambda width: _screen(first, below, width=width, most=most_lines)]]),
         [listing(_HEADERS, cells, dialect="markdown")],
         [Sentences(below, dialect="markdown")],
     ]
@@ -104,11 +105,11 @@ def _cells(x: Listing) -> list[str]:
     return [x.name, _where(x), f"problem: {x.problem}" if x.problem else x.title]
 
 
-def _screen(rows: Sequence[Sequence[str]], below: Sequence[str], *, width: int, most: int | None) -> list[Line]:
+def _screen(rows: Sequence[Sequence[str]], below: Sequence[str], *, width: int, most: int) -> list[Line]:
     """The table with what stands below it, or as many rows as ``most`` lines hold, a line each, and how to see more."""
     table = table_lines(listing(_HEADERS, rows), width=width)
     last = sentence_lines(below, width, indent="  ")
-    if most is None or len(table) + 1 + len(last) <= most:
+    if len(table) + 1 + len(last) <= most:
         return [*table, Line(""), *last]
     kept = max(1, most - 4)
     names = [text_column(name, name, place) for place, name in enumerate(_HEADERS[:2])]
