@@ -28,25 +28,26 @@ _HUGE_LOG = 20.0
 """A log-ratio beyond this says nothing about an order, and is not far from what a float can hold as a ratio."""
 
 
-def result_sentences(result: Result, *, word: str = "") -> list[str]:
+def result_sentences(result: Result, *, word: str = "", said: str = "") -> list[str]:
     """Explain one result: figures, verdict, why not its neighbour, what would help, diagnostics.
 
-    ``word`` is its outcome where its case was cut short.
+    ``word`` is its outcome where its case was cut short; ``said`` a sentence of a verdict that stands above already.
     """
     found, verdict = result.comparison, result.verdict
     if word in _CUT_SHORT:
         return [f"Verdict: none. The case was {_CUT_SHORT[word]} before any stopping rule applied.", _figures(found)]
-    said = [f"Verdict: {verdict.word}. {_sentence(verdict.sentence)}", _figures(found)]
+    why = "For the same reason as above." if verdict.sentence == said else _sentence(verdict.sentence)
+    sentences = [f"Verdict: {verdict.word}. {why}", _figures(found)]
     if not result.primary:
-        return said
-    said += [
+        return sentences
+    sentences += [
         *_neighbour(result),
         *_surer(result),
         *_second(found),
         *_position(found),
         *(_outliers(s) for s in (found.before, found.after) if s.outliers),
     ]
-    return said
+    return sentences
 
 
 def _figures(found: Comparison) -> str:

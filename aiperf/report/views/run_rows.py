@@ -29,6 +29,7 @@ _OPEN = {
     "outputs_unpoisoned": "outputs not overwritten",
     "latencies_reported": "latencies as reported",
     "stragglers": "processes left running",
+    "nothing_returned": "nothing returned, so that equal work was not checked",
 }
 """Note on what could not be checked -> a few words."""
 _LAST_WORDS = 120

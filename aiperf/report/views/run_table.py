@@ -130,11 +130,12 @@ def run_table(table: RunTable, *, every_metric: bool = False) -> Table[RunRow]:
         heads |= {row: f" {name}" if alike else f" {_label(row)}" for row in shown if not row.verdict}
         rows += shown
         headings += ["" if alike else name] * len(shown)
+    primary = {(row.case, row.side, row.against): row.sentence for row in rows if row.primary}
     return Table(
         run_columns(table.rows),
         rows,
         headings,
-        below=_notes,
+        below=lambda row: _notes(row, said="" if row.primary else primary.get((row.case, row.side, row.against), "")),
         instead=lambda row: _bare_line(heads[row], row) if not row.verdict else None,
         style=lambda row: STYLES.get(row.verdict, ""),
         dialect="terminal",
@@ -203,8 +204,8 @@ def _bare_line(head: str, row: RunRow) -> Line:
     return Line(f"{head}   {word}: {_with_fix(row)}", STYLES.get(row.status, ""), len(head))
 
 
-def _notes(row: RunRow) -> list[Line]:
-    """What the row's numbers do not say."""
+def _notes(row: RunRow, *, said: str) -> list[Line]:
+    """What the row's numbers do not say; ``said``: a sentence that stands above already."""
     if not row.verdict:
         return []
     notes = []
@@ -219,4 +220,4 @@ def _notes(row: RunRow) -> list[Line]:
     expected = row.expect if row.primary and row.against in ("before", "") else ""
     if expected and row.verdict not in (expected, "inconclusive", "invalid", *CUT_SHORT):
         notes.append(f"the scenario expects: {expected}")
-    return [Line(note) for note in notes if note]
+    return [Line(note) for note in notes if note and note != said]
