@@ -55,7 +55,7 @@ async def _answer(path: str, body: dict[str, Any], writer: asyncio.StreamWriter,
     if path == "/health":
         return _whole(writer, 503 if asked.fault == "never_ready" else 200, {})
     if path == "/v1/models":
-        return _whole(writer, 200, {"data": [{"id": asked.model}]})
+        return _whole(writer, 200, {"data": [{"permission": [{"id": "modelperm-1"}], "id": asked.model}]})
     if path == "/metrics":
         lines = (
             f"vllm:prefix_cache_{kind}_total {n}" for kind, n in (("hits", engine.hits), ("queries", engine.queries))

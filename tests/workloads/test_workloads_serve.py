@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from loaded_servers import SERVER, TRACE, loaded, play, running
 
 from aiperf.workloads.serve.client import Endpoint, send
 from aiperf.workloads.serve.judge import latency, series
-from aiperf.workloads.serve.server import ServerFault
+from aiperf.workloads.serve.server import Server, ServerFault
 from aiperf.workloads.serve.trace import Arrival, TraceError, known_share, make_segments, read_trace
 
 
@@ -171,6 +172,43 @@ def test_a_port_that_is_taken_is_named_before_the_server_starts(tmp_path: Path) 
         port = taken.getsockname()[1]
         with pytest.raises(ServerFault, match=f"port {port} is taken"), loaded(tmp_path, port=port):
             pass
+
+
+def test_a_server_is_on_its_cpus_from_its_first_instruction_and_the_client_on_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = []
+    start = subprocess.Popen
+
+    def started(*args: Any, **options: Any) -> Any:
+        bound.append(sorted(os.sched_getaffinity(0)))
+        return start(*args, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    every = os.sched_getaffinity(0)
+    with loaded(tmp_path) as workload:
+        assert os.sched_getaffinity(0) == set(workload.facts["client_cpus"])
+    assert bound == [workload.facts["server_cpus"]]
+    assert set(bound[0]) == every - set(workload.facts["client_cpus"])
+    one = min(every)
+    os.sched_setaffinity(0, {one})
+    try:
+        with pytest.raises(ValueError, match="the client has no CPU of its own"), loaded(tmp_path):
+            pass
+    finally:
+        os.sched_setaffinity(0, every)
+
+
+def test_a_model_that_is_not_given_is_the_first_one_that_the_server_lists(tmp_path: Path) -> None:
+    with running(tmp_path, "--model", "org/a-b") as server:
+        assert server.first_model() == "org/a-b"
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"data": []}', '{"data": [{"name": "a"}]}', '{"data": [{"id": 7}]}'])
+def test_a_server_that_lists_no_model_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr("aiperf.workloads.serve.server.fetch", lambda *_, **__: (200, text))
+    with pytest.raises(ServerFault, match="names no model at /v1/models: write model: NAME"):
+        Server("http://127.0.0.1:1").first_model()
 
 
 def test_refusals_miss_their_objectives_and_are_counted(tmp_path: Path) -> None:

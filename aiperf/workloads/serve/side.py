@@ -27,7 +27,6 @@ _WARM_UPS = 2
 _AUDITED = 8
 """Requests of an audit, whose answers are compared with the other side's."""
 _PATIENCE = 2.0
-_SHARED = "the client had no CPU of its own: write needs: {cpus: 2}, or more"
 _WARMING = 8
 """Requests under way while a trace is run to warm a cache."""
 
@@ -63,8 +62,10 @@ class LoadedServer:
         if asked.model == TINY:
             asked.model = str(make_tiny(context.shared_scratch / TINY))
         command = asked.server.replace("{model}", asked.model)
-        mine, its = _shared_out(sorted(os.sched_getaffinity(0)))
-        self.facts |= {"client_cpus": mine, "server_cpus": its}
+        *its, mine = sorted(os.sched_getaffinity(0))
+        if not its:
+            raise ValueError("the client has no CPU of its own: write needs: {cpus: 2}, or more")
+        self.facts |= {"client_cpus": [mine], "server_cpus": its}
         log = Path(asked.log) if asked.log else context.scratch / "server.log"
         return Server.start(command, port=asked.port, log=log, cwd=asked.cwd, cpus=its)
 
@@ -180,10 +181,7 @@ class LoadedServer:
         self.facts["prefix_hit_rate"] = cached
         prompts = [arrival.prompt for segment, _ in self._played for arrival in segment.arrivals]
         at_most = 1.0 if self._asked.cache == "warm" else known_share(prompts)
-        shared = {"client_busy": _SHARED} if self.facts["client_cpus"] == self.facts["server_cpus"] != [] else {}
-        return shared | judge.faults(
-            self._played, concurrency=self._asked.concurrency, found_cached=cached, at_most=at_most
-        )
+        return judge.faults(self._played, concurrency=self._asked.concurrency, found_cached=cached, at_most=at_most)
 
     def counters(self) -> Mapping[str, float]:
         """Requests by what became of them, and what the server exports of its own counts."""
@@ -222,11 +220,6 @@ def _text_of(sent: Sent) -> Any:
     for row, text in enumerate(texts):
         found[row, : len(text)] = [ord(sign) for sign in text]
     return found
-
-
-def _shared_out(cpus: list[int]) -> tuple[list[int], list[int]]:
-    """The client's CPU and the server's CPUs; both on the same one where there is no other."""
-    return (cpus[-1:], cpus[:-1]) if len(cpus) > 1 else (cpus, cpus)
 
 
 def _check(asked: SimpleNamespace) -> None:
