@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loaded_servers import SERVER, TRACE, loaded, play, running
+from loaded_servers import SERVER, loaded, play, running
 
 from aiperf.workloads.serve.client import Endpoint, send
 from aiperf.workloads.serve.judge import latency, series
@@ -213,7 +213,7 @@ def test_a_server_that_lists_no_model_is_refused(monkeypatch: pytest.MonkeyPatch
 
 def test_refusals_miss_their_objectives_and_are_counted(tmp_path: Path) -> None:
     kept = tmp_path / "requests.jsonl"
-    with loaded(tmp_path, "--fault", "503", "--after", "12", keep=str(kept)) as workload:
+    with loaded(tmp_path, "--metrics", "--fault", "503", "--after", "12", keep=str(kept)) as workload:
         values = play(workload)
         assert workload.counters is not None
         counts = workload.counters()
@@ -237,28 +237,9 @@ def test_refusals_miss_their_objectives_and_are_counted(tmp_path: Path) -> None:
 def test_what_makes_a_launch_worthless_has_a_code_and_a_sentence(
     tmp_path: Path, options: tuple[str, ...], params: dict[str, Any], code: str, said: str
 ) -> None:
-    with loaded(tmp_path, *options, **params) as workload:
+    with loaded(tmp_path, "--metrics", *options, **params) as workload:
         play(workload)
         assert workload.faults is not None
         faults = workload.faults()
     assert list(faults) == ([code] if code else [])
     assert said in faults.get(code, "")
-
-
-def test_a_trace_that_a_running_server_has_met_before_is_refused_unless_its_cache_was_flushed(tmp_path: Path) -> None:
-    def again(url: str) -> dict[str, str]:
-        spec = {**TRACE, "prompt_tokens": 40, "seed": 9}
-        with loaded(tmp_path, server="", url=url, trace=spec) as workload:
-            play(workload)
-            assert workload.faults is not None
-            return dict(workload.faults())
-
-    with running(tmp_path, "--metrics") as server:
-        assert again(server.base) == {}
-        assert again(server.base) == {}, "it was flushed in between"
-        assert server.flush()
-    with running(tmp_path, "--metrics", "--no-flush") as server:
-        assert again(server.base) == {}
-        found = again(server.base)
-        assert list(found) == ["prefix_cache"]
-        assert found["prefix_cache"].startswith("prefix cache differs: the server had 100 % of the prompts' tokens")
