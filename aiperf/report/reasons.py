@@ -6,9 +6,11 @@ What must not live here: deciding; every sentence restates figures of the record
 from __future__ import annotations
 
 import math
+from collections import Counter
 
-from aiperf.records import Comparison, Result, Summary
+from aiperf.records import CaseRecord, Comparison, Result, Summary
 from aiperf.report.numbers import (
+    clean,
     confidence,
     format_change,
     format_change_interval,
@@ -48,6 +50,16 @@ def result_sentences(result: Result, *, word: str = "", said: str = "") -> list[
         *(_outliers(s) for s in (found.before, found.after) if s.outliers),
     ]
     return sentences
+
+
+def void_sentence(record: CaseRecord) -> str:
+    """How many pairs of a case do not count, and the commonest disturbance with what was seen the first time."""
+    void = [pair for pair in record.pairs if pair.void]
+    seen = [{i.kind: i for i in reversed(pair.incidents) if i.voids} for pair in void]
+    commonest = Counter(kind for kinds in seen for kind in sorted(kinds)).most_common(1)
+    first = next((kinds[kind] for kind, _ in commonest for kinds in seen if kind in kinds), None)
+    why = f" ({first.kind.replace('_', ' ')}: {first.detail})" if first else ""
+    return clean(f"the host disturbed {len(void)} of {len(record.pairs)} pairs, which therefore do not count{why}")
 
 
 def _figures(found: Comparison) -> str:
