@@ -21,6 +21,8 @@ _PREFIXES = ((1e-6, 1e9, "n"), (1e-3, 1e6, "µ"), (1.0, 1e3, "m"))
 
 def clean(text: str) -> str:
     """``text`` on one line and without control characters, whatever a worker printed."""
+    if text.isprintable():  # most are
+        return " ".join(text.split())
     spaced = "".join(" " if c.isspace() else c for c in _ESCAPE.sub("", text))
     return " ".join("".join(c for c in spaced if c.isprintable()).split())
 
