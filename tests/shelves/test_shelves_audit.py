@@ -1,4 +1,4 @@
-"""What the ledger of readings says: of which scenarios somebody who did not write them has read row, code and record."""
+"""The ledger of readings: which scenarios somebody who did not write them has read, with row, code and record."""
 
 from __future__ import annotations
 
