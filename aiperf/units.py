@@ -75,6 +75,12 @@ def format_time(seconds: float) -> str:
     return f"{significant(seconds)} s"
 
 
+def format_percent(share: float) -> str:
+    """Write a share or a threshold: ``2 %``, ``0.5 %``, ``98.4 %``."""
+    text = significant(share * 100)
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
+
+
 def format_bytes(size: float) -> str:
     """Three significant digits and a binary unit: ``256 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):

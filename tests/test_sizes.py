@@ -31,6 +31,7 @@ LONG_FUNCTIONS: dict[str, str] = {
     "workloads/cuda/workload.py kernel": KEYS,
     "workloads/data/workload.py loader": KEYS,
     "workloads/linalg/workload.py matmul": KEYS,
+    "workloads/llm/workload.py generate": KEYS,
     "workloads/memory/allocation.py alloc": KEYS,
     "workloads/model/workload.py step": KEYS,
     "workloads/quant/workload.py linear": KEYS,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from aiperf.analysis.crossover import fit
+from aiperf.analysis.pair_fit import fit
 from aiperf.analysis.pairs import positions, valid
 from aiperf.records import Case, Pair
 

@@ -9,15 +9,17 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
-from aiperf.analysis.crossover import Fit, fit, mde, pairs_needed
 from aiperf.analysis.estimates import ratio_of
 from aiperf.analysis.outliers import NO_OUTLIERS, Outliers, mark
+from aiperf.analysis.pair_fit import Fit, fit, mde, pairs_needed
 from aiperf.analysis.pairs import (
     ComparisonError,
     MetricSource,
     counted,
     log_ratios,
+    once,
     per_iteration,
     reading,
     valid,
@@ -87,22 +89,34 @@ def _needed(fitted: Fit, *, delta: float, width: float, alpha: float, pairs: int
 def summarise(pairs: Sequence[Pair], side: str, *, how: MetricSource) -> Summary:
     """Statistics of one side over its pairs, unit of the metric. Raises ComparisonError as ``values`` does."""
     found = values(pairs, side, how=how)
-    marks = _outliers(pairs, side, how=how)
+    marks, logs = _outliers(pairs, side, how=how), [math.log(value) for value in found]
     return Summary(
         side=side,
-        value=math.exp(statistics.fmean(math.log(v) for v in found)),
+        value=math.exp(statistics.fmean(logs)),
         low=min(found),
         high=max(found),
         samples=marks.samples or len(found),
         outliers=marks.count,
         outlier_share=marks.share,
-        log_sd=statistics.stdev(math.log(v) for v in found) if len(found) > 1 else None,
+        log_sd=_deviation(logs) if len(found) > 1 else None,
         replicates=len(found),
     )
+
+
+def _deviation(x: Sequence[float]) -> float:
+    """The sample standard deviation; that of the standard library is exact and takes twenty times as long."""
+    apart = [value - x[0] for value in x]  # so that equal numbers have none at all
+    middle = math.fsum(apart) / len(x)
+    return math.sqrt(math.fsum((value - middle) ** 2 for value in apart) / (len(x) - 1))
 
 
 def _outliers(pairs: Sequence[Pair], side: str, *, how: MetricSource) -> Outliers:
     if not how.field:
         return NO_OUTLIERS
-    taken = [counted(p, side, how.field) for p in pairs]
-    return sum((mark(per_iteration(s, how.field), [x.iterations for x in s]) for s in taken), NO_OUTLIERS)
+    marks = (once(p, ("outliers", side, how.field), partial(_marked, p, side, how.field)) for p in pairs)
+    return sum(marks, NO_OUTLIERS)
+
+
+def _marked(pair: Pair, side: str, field: str) -> Outliers:
+    samples = counted(pair, side, field)
+    return mark(per_iteration(samples, field), [s.iterations for s in samples])

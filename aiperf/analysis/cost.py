@@ -16,6 +16,7 @@ from aiperf.records import CaseRecord, Pair, Result
 _MILLION = 1e6
 _SECONDS_AN_HOUR = 3600.0
 _JOULES_A_KWH = 3.6e6
+_MASK = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,16 @@ def cost_per_million(
     return Cost(each * _MILLION / items, energy * _MILLION / items)
 
 
-def gpus_used(record: CaseRecord) -> int:
-    """GPUs that a side of a case holds while it runs; 0 for a case of the CPU."""
+def gpus_used(record: CaseRecord, side: str) -> int:
+    """GPUs that a side holds while it runs: those that its own ``CUDA_VISIBLE_DEVICES`` leaves it, else the case's; 0
+    for a case of the CPU."""
     needed = record.case.needs.gpus
-    return max(needed, *(side.ranks for side in record.case.sides)) if needed else 0
+    if not needed:
+        return 0
+    own = next(s for s in record.case.sides if s.name == side)
+    if _MASK in own.env:
+        return sum(bool(part.strip()) for part in own.env[_MASK].split(","))
+    return max(needed, *(each.ranks for each in record.case.sides))
 
 
 def paid_seconds(record: CaseRecord, side: str) -> float | None:

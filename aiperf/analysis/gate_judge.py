@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from aiperf.analysis import gate_wording, wording
 from aiperf.analysis.calibration import effective_threshold
-from aiperf.analysis.crossover import Fit, pairs_needed
 from aiperf.analysis.estimates import (
     FEWEST_SESSIONS,
     LogEstimate,
@@ -28,6 +27,7 @@ from aiperf.analysis.gate_base import Baseline, BaselineEntry, stored_logs, stor
 from aiperf.analysis.metrics import compared_metric, metric_of
 from aiperf.analysis.notes import note_sentence
 from aiperf.analysis.outliers import two_groups
+from aiperf.analysis.pair_fit import Fit, pairs_needed
 from aiperf.analysis.pairs import positions, valid
 from aiperf.analysis.verdict import Reason
 from aiperf.plan.gates import MetricRule

@@ -5,7 +5,7 @@ What must not live here: reading a sample or computing anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import get_args
@@ -100,8 +100,10 @@ METRICS: dict[str, Metric] = {
 }  # fmt: skip
 
 
-def case_metrics(case: Case) -> dict[str, Metric]:
+def case_metrics(case: Case) -> Mapping[str, Metric]:
     """Every metric that a case may hold: those above, and those that its programs give."""
+    if not case.program_metrics:
+        return METRICS
     own = (_own(m.name, m.unit, m.better) for m in case.program_metrics)
     return METRICS | {metric.name: metric for metric in own}
 

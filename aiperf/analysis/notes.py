@@ -19,7 +19,7 @@ def note_sentence(note: Note) -> str:
 
 
 OF_PROGRAMS: frozenset[NoteCode] = frozenset(
-    {"sliced", "uneven_runs", "first_run_slower", "memory_below", "no_cpu_time"}
+    {"sliced", "uneven_runs", "first_run_slower", "prints_otherwise", "memory_below", "no_cpu_time"}
 )
 """Notes that stand below the row of a case, because its numbers are read wrong without them."""
 
@@ -122,6 +122,12 @@ def _first_run_slower(v: Mapping[str, Any]) -> str:
     return f"the first run of {v['side']}, which is not measured, {times}: it may leave results for them"
 
 
+def _prints_otherwise(v: Mapping[str, Any]) -> str:
+    base, own = (f'"{text}"' if text else "nothing" for text in (v["base"], v["own"]))
+    where = f"in line {v['line']} {base} against {own}" if v["line"] else "far from their beginnings"
+    return f"the outputs of {v['against']} and {v['side']} differ, {where} ({v['strict']} refuses that)"
+
+
 def _unequal_gpu_work(v: Mapping[str, Any]) -> str:
     written = {"gpu_kernels": lambda n: f"{n:g} kernels", "gpu_copied": lambda n: f"{format_bytes(n)} copied"}
     parts = [
@@ -156,6 +162,7 @@ def _own_figure(value: float, unit: str) -> str:
 
 
 _REMEDIES = {
+    "nothing_returned": 'return what they compute, or say why not, check: {kind: none, reason: "..."}',
     "inputs_undeclared": 'name them, inputs=lambda: {...}, or say why not, fixed_inputs="...", in the Workload',
     "inputs_fixed": (
         "let setup draw them from its seed, or in a Workload redraw them, redraw=..., or say why not, "
@@ -220,6 +227,7 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     ),
     "uneven_runs": _uneven_runs,
     "first_run_slower": _first_run_slower,
+    "prints_otherwise": _prints_otherwise,
     "work_in_outputs": lambda v: (
         f"outputs() of {v['side']} takes {format_time(v['seconds'])} longer right after a step than when it is called "
         f"again, on other sides {format_time(v['other_s'])}: it finishes work of the step, which is not in the time"
@@ -237,6 +245,10 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
         f"CPU time per step did not fall as the time did: from {format_time(v['before_cpu_s'])} to "
         f"{format_time(v['after_cpu_s'])}, while the time fell from {format_time(v['before_s'])} to "
         f"{format_time(v['after_s'])}; {v['side']} uses more CPUs at once, or works outside of its timed steps"
+    ),
+    "nothing_returned": lambda v: (
+        f"{'neither' if len(v['sides']) == 2 else 'no'} side returned anything: that they did the same work was not "
+        "checked"
     ),
     "inputs_undeclared": lambda v: (
         f"the inputs of {_and(v)} have no names, so that every audit ran on those of the rounds{_because(v)}"

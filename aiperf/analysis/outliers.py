@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aiperf.analysis.crossover import residuals
+from aiperf.analysis.pair_fit import residuals
 
 REACH = 5 * 1.4826
 """Five robust standard deviations, in units of the median absolute deviation (METHOD 3)."""

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, truediv
+from typing import TypeVar, cast
 
 from aiperf.analysis.energy import gross_joules
 from aiperf.analysis.metrics import LATENCIES, Metric, case_metrics
@@ -16,6 +18,9 @@ from aiperf.analysis.percentiles import fewest_units, percentile
 from aiperf.errors import AiperfError
 from aiperf.records import Case, Pair, Sample, SideRun, Statistic
 from aiperf.records.measured import CLOCKED
+
+T = TypeVar("T")
+_ITERATIONS = attrgetter("iterations")
 
 
 class ComparisonError(AiperfError):
@@ -79,10 +84,21 @@ def side_value(pair: Pair, side: str, *, how: MetricSource) -> float | None:
     ``mean`` is the arithmetic mean over iterations (sum of times / sum of iterations: the total is what is paid),
     ``median`` the median over samples of time per iteration.
     """
+    return once(pair, ("value", side, how.metric.name, how.field, how.statistic), lambda: _side_value(pair, side, how))
+
+
+def once(pair: Pair, key: Hashable, derive: Callable[[], T]) -> T:
+    """What ``derive`` makes of the samples of a pair, made at the first call with this key only."""
+    if key not in pair.derived:
+        pair.derived[key] = derive()
+    return cast(T, pair.derived[key])
+
+
+def _side_value(pair: Pair, side: str, how: MetricSource) -> float | None:
     if not how.field:
         return _launch_value(pair, side, how)
-    samples = counted(pair, side, how.field)
-    if not samples or any(getattr(s, how.field) is None for s in samples):
+    samples, read = counted(pair, side, how.field), attrgetter(how.field)
+    if not samples or None in map(read, samples):
         return None
     if how.statistic == "median":
         return float(statistics.median(per_iteration(samples, how.field)))
@@ -91,11 +107,12 @@ def side_value(pair: Pair, side: str, *, how: MetricSource) -> float | None:
 
 def per_iteration(samples: Sequence[Sample], field: str) -> list[float]:
     """Time per iteration of each sample, seconds."""
-    return [getattr(s, field) / s.iterations for s in samples]
+    return list(map(truediv, map(attrgetter(field), samples), map(_ITERATIONS, samples)))
 
 
 def _mean(samples: Sequence[Sample], field: str) -> float:
-    return math.fsum(getattr(s, field) for s in samples) / sum(s.iterations for s in samples)
+    total = math.fsum(map(attrgetter(field), samples))
+    return total / sum(s.iterations for s in samples)
 
 
 def _launch_value(pair: Pair, side: str, how: MetricSource) -> float | None:
@@ -210,7 +227,8 @@ def positions(pairs: Sequence[Pair], *, side: str, against: str) -> list[int]:
 
 def _log_ratio(pair: Pair, *, side: str, against: str, how: MetricSource) -> float:
     if how.by_round:
-        return round_log_ratio(pair, side=side, against=against, field=how.field)
+        key = ("rounds", side, against, how.field)
+        return once(pair, key, lambda: round_log_ratio(pair, side=side, against=against, field=how.field))
     value, base = (values([pair], s, how=how)[0] for s in (side, against))
     return math.log(base) - math.log(value)
 
@@ -234,7 +252,11 @@ def round_log_ratio(pair: Pair, *, side: str, against: str, field: str = "wall_s
 
 
 def _by_round(pair: Pair, side: str) -> dict[int, list[Sample]]:
+    return once(pair, ("by_round", side), lambda: _turns(counted(pair, side)))
+
+
+def _turns(samples: Sequence[Sample]) -> dict[int, list[Sample]]:
     rounds: dict[int, list[Sample]] = {}
-    for sample in counted(pair, side):
+    for sample in samples:
         rounds.setdefault(sample.round, []).append(sample)
     return rounds

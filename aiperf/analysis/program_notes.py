@@ -37,7 +37,19 @@ def program_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
         own, others = excess[name], [excess[other] for other in sides if other != name and excess[other]]
         alone = bool(others) and own > _ONE_SIDED and own > _BEYOND_OTHERS * min(others)
         found.append(_uneven(name, used) or _first_slower(name, used, runs[name], alone=alone))
-    return (*(note for note in found if note is not None), *_unknown(used, case, runs))
+    return (*(note for note in found if note is not None), *_printed(case, runs), *_unknown(used, case, runs))
+
+
+def _printed(case: Case, runs: dict[str, list[SideRun]]) -> list[Note]:
+    """Sides that print something else than the first, though nobody asked that they print the same."""
+    facts = {name: own[0].facts.get("prints_otherwise") for name, own in runs.items() if own}
+    strict = "check: bitwise" if case.path else "--same-output"
+    base = case.sides[0].name
+    return [
+        Note("prints_otherwise", {**change, "side": name, "against": base, "strict": strict})
+        for name, change in facts.items()
+        if change
+    ]
 
 
 def _sliced(runs: dict[str, list[SideRun]]) -> Note | None:

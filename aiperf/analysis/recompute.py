@@ -16,7 +16,7 @@ from aiperf.analysis.limits import PeakRate, binding, impossible, limits
 from aiperf.analysis.metrics import DEFAULT_METRIC, MEMORY, case_metrics
 from aiperf.analysis.outliers import two_groups
 from aiperf.analysis.outside import outputs_fault
-from aiperf.analysis.pairs import has_metric, log_ratios, reading, side_run, valid
+from aiperf.analysis.pairs import has_metric, positions, reading, side_run, valid
 from aiperf.analysis.unverified import refused, unverified_notes
 from aiperf.analysis.verdict import Fault, decide
 from aiperf.analysis.witness import hidden_note
@@ -90,7 +90,7 @@ def conclude(
                 alpha=alpha, delta=threshold, width=width, scale=scale,
             )  # fmt: skip
             declared = case_metrics(case)[metric]
-            d, o = log_ratios(pairs, case, metric=metric, side=side, against=against)
+            o = positions(valid(pairs), side=side, against=against)
             verdict = decide(
                 comparison,
                 threshold=threshold,
@@ -98,7 +98,7 @@ def conclude(
                 cap=units_missing(pairs, metric=metric, sides=(side, against))
                 or not_launched(pairs, sides=(against, side)),
                 fault=fault_of(side, against, metric=metric),
-                two_groups=declared.is_time and two_groups(d, o),
+                two_groups=declared.is_time and two_groups(comparison.log_ratios, o),
                 provisional=provisional,
                 expect=case.expect if metric == primary and against == case.sides[0].name else "",
             )

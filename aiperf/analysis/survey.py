@@ -11,9 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from aiperf.analysis.distributions import t_quantile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Word = Literal["slow", "ok", "undecided", "unreachable"]
 ERROR = 0.05
@@ -24,6 +27,18 @@ _CENTRE_COST = math.pi / 3
 """Variance of ``_centre`` of many normal values, in that of their mean."""
 _MEDIAN_COST = math.pi / 2
 """Variance of the median of many normal values, in that of their mean."""
+_CLIP = 1.5
+"""Standard deviations at which a residual is clipped."""
+_CLIPPED_SHARE = math.erf(_CLIP / math.sqrt(2)) - _CLIP * math.sqrt(2 / math.pi) * math.exp(-(_CLIP**2) / 2)
+_CLIPPED_SHARE += _CLIP**2 * math.erfc(_CLIP / math.sqrt(2))
+"""Variance of a clipped standard normal value."""
+_CLIP_WORTH = 0.9
+_MAD_WORTH = 0.37
+"""Degrees of freedom of these estimates of a standard deviation, in those of the root mean square."""
+_LINKS_SHARE = 0.2
+"""Of the chance of a false verdict, what links get: of them only slow ones are named."""
+_DRAWS = 500
+"""Of what the effects of nodes may be."""
 _PASSES = 20
 
 
@@ -66,7 +81,7 @@ def judge(readings: Iterable[SurveyReading], nodes: int, *, threshold: float) ->
     for metric, own in by_metric.items():
         count = len(by_metric)
         if len(own[0].nodes) == 1:
-            found += _of_nodes(metric, own, nodes, delta, comparisons=count * nodes)
+            found += _of_nodes(metric, own, nodes, delta, error=ERROR / count)
         else:
             found += _of_pairs(metric, own, nodes, delta, error=ERROR / count)
     return tuple(found)
@@ -77,11 +92,10 @@ def _word(low: float, high: float, delta: float) -> Word:
 
 
 def _judged(
-    metric: str, nodes: tuple[int, ...], values: Sequence[float], sd: float, df: float, delta: float, error: float
+    metric: str, nodes: tuple[int, ...], middle: float, error: float, df: float, delta: float, chance: float
 ) -> Judged:
-    middle = _centre(values)
-    cost = _CENTRE_COST if len(values) > 2 else 1.0
-    reach = t_quantile(1 - error / 2, max(1.0, df)) * sd * math.sqrt(cost / len(values))
+    """``error``: the standard error of ``middle``; ``chance``: of an interval that does not hold the truth."""
+    reach = t_quantile(1 - chance / 2, max(1.0, df)) * error
     return Judged(metric, nodes, middle, middle - reach, middle + reach, _word(middle - reach, middle + reach, delta))
 
 
@@ -101,15 +115,53 @@ def _spread(values: Sequence[float]) -> float:
     return _MAD * median(abs(value) for value in values) if values else 0.0
 
 
+def _clipped_spread(values: Sequence[float], df: int) -> float:
+    """Standard deviation about 0 of what a fit with ``df`` degrees of freedom leaves, whatever a fifth of it is.
+
+    Huber's proposal 2 (1964). The median of a robust fit's residuals says nothing: of a small fleet it leaves half of
+    them at 0.
+    """
+    import numpy as np
+
+    squares = np.square(np.asarray(values))
+    low, high = 0.0, float(np.sqrt(squares.sum() / df))
+    high *= _CLIP
+    for _ in range(60):
+        middle = (low + high) / 2
+        if np.minimum(squares, (_CLIP * middle) ** 2).sum() > df * _CLIPPED_SHARE * middle**2:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
 def _reference(values: Sequence[float]) -> float:
     """The fleet's middle, which a minority cannot move; of two nodes the faster one, for neither is a majority."""
     return median(values) if len(values) > 2 else min(values)
 
 
+def _standard_errors(effects: Sequence[float], covariance: NDArray[Any]) -> list[float]:
+    """Of each effect less the middle of all, whose own error counts too: by drawing what the effects may be.
+
+    The draws are the same every time.
+    """
+    import numpy as np
+
+    if len(effects) == 2:
+        return [math.sqrt(np.trace(covariance))] * 2
+    sizes, ways = np.linalg.eigh(covariance)
+    root = (ways * np.sqrt(np.maximum(sizes, 0.0))) @ ways.T
+    drawn = np.random.RandomState(0).standard_normal((_DRAWS, len(effects))) @ root
+    moved = np.median(np.asarray(effects) + drawn, axis=1) - median(effects)
+    return [float(error) for error in np.sqrt(np.square(drawn - moved[:, None]).mean(axis=0))]
+
+
 def _of_nodes(
-    metric: str, readings: Sequence[SurveyReading], nodes: int, delta: float, *, comparisons: int
+    metric: str, readings: Sequence[SurveyReading], nodes: int, delta: float, *, error: float
 ) -> list[Judged]:
     """Each node against the middle of its round, which takes out what all of them share."""
+    import numpy as np
+
     rounds: dict[int, dict[int, float]] = defaultdict(dict)
     for reading in readings:
         rounds[reading.round][reading.nodes[0]] = math.log(reading.seconds)
@@ -118,14 +170,17 @@ def _of_nodes(
         middle = median(logs.values())
         for node, log in logs.items():
             values[node].append(log - middle)
-    base = _reference([median(own) for own in values.values()])
-    shifted = {node: [value - base for value in own] for node, own in values.items()}
-    rest = [value - median(own) for own in shifted.values() for value in own]
-    df = len(rest) - len(shifted)
-    sd = _spread(rest) * math.sqrt(len(rest) / max(1, df))
+    rest = [value - median(own) for own in values.values() for value in own]
+    df = max(1, len(rest) - len(values) - len(rounds) + 1)
+    sd = _clipped_spread(rest, df)
+    middles = {node: _centre(own) for node, own in sorted(values.items())}
+    base = _reference(list(middles.values()))
+    costs = [_CENTRE_COST if len(values[node]) > 2 else 1.0 for node in middles]
+    own_errors = np.diag([sd**2 * cost / len(values[node]) for node, cost in zip(middles, costs, strict=True)])
+    errors = dict(zip(middles, _standard_errors(list(middles.values()), own_errors), strict=True))
     return [
-        _judged(metric, (node,), shifted[node], sd, df, delta, ERROR / comparisons)
-        if node in shifted
+        _judged(metric, (node,), middles[node] - base, errors[node], _CLIP_WORTH * df, delta, error / nodes)
+        if node in middles
         else unreachable(metric, node)
         for node in range(nodes)
     ]
@@ -142,32 +197,64 @@ def _of_pairs(
     effect, left = _fit(readings, nodes)
     base = median(median(values) for values in left.values())
     left = {link: [value - base for value in values] for link, values in left.items()}
+    met = {node: [link for link in left if node in link] for node in range(nodes)}
+    present = [node for node in range(nodes) if met[node]]
+    covariance, df = _design(readings, present)
     # Differences, for of three values one is the median, and would count as one without noise.
     noise = [(b - a) / math.sqrt(2) for values in left.values() for a, b in combinations(values, 2)]
-    sd_noise, df_noise = _spread(noise), sum(len(values) - 1 for values in left.values())
-    sd_links = _spread([median(values) for values in left.values()]) * math.sqrt(len(left) / max(1, len(left) - nodes))
-    # A robust fit leaves many links of a small fleet with nothing at all; the repeats say how well a link is known.
+    sd_noise = _spread(noise)
+    df_noise = _MAD_WORTH * sum(len(values) - 1 for values in left.values())
+    sd_links = _clipped_spread([median(values) for values in left.values()], max(1, df))
+    # The repeats say how well a link is known at least.
     repeats = median(len(values) for values in left.values())
     sd_links = max(sd_links, sd_noise * math.sqrt(_MEDIAN_COST / repeats))
-    met = {node: [link for link in left if node in link] for node in range(nodes)}
-    of_node, of_link = error / 2 / nodes, error / 2 / len(left)
+    of_node, of_link = (1 - _LINKS_SHARE) * error / nodes, _LINKS_SHARE * error / len(left)
+    middles = {node: effect[node] + _centre([median(left[link]) for link in met[node]]) for node in present}
+    middle = _reference(list(middles.values()))
+    errors = _standard_errors(list(middles.values()), sd_links**2 * _CENTRE_COST * covariance)
     found = []
-    for node, own in met.items():
-        if not own:
+    for node in range(nodes):
+        if node not in middles:
             found.append(unreachable(metric, node))
-            continue
-        if len(left) <= nodes:
-            # As many nodes as links: every time has an explanation, and none of them can be doubted.
+        elif df < 1:
+            # As many unknowns as links: every time has an explanation, and none of them can be doubted.
             found.append(Judged(metric, (node,), math.nan, math.nan, math.nan, "undecided"))
-            continue
-        values = [effect[node] + median(left[link]) for link in own]
-        found.append(_judged(metric, (node,), values, sd_links, len(left) - nodes, delta, of_node))
+        else:
+            own = errors[present.index(node)]
+            found.append(_judged(metric, (node,), middles[node] - middle, own, _CLIP_WORTH * df, delta, of_node))
     for link, values in left.items():
         # What the ends' own effects leave uncertain is part of it.
         sd = math.hypot(sd_noise, sd_links * math.sqrt(2 * len(values) / max(1, min(len(met[end]) for end in link))))
-        judged = _judged(metric, link, values, sd, df_noise, delta, of_link)
+        cost = _CENTRE_COST if len(values) > 2 else 1.0
+        own = sd * math.sqrt(cost / len(values))
+        judged = _judged(metric, link, _centre(values), own, df_noise, delta, of_link)
         found += [judged] if judged.word == "slow" and len(met[link[0]]) > 2 else []
     return found
+
+
+def _design(readings: Sequence[SurveyReading], present: Sequence[int]) -> tuple[NDArray[Any], int]:
+    """What the pairs that met say of the ``present`` nodes: the covariance of their effects in that of one link, and
+    the degrees of freedom that are left.
+
+    Pairs that always met in the same round share what the round adds, however often they met: that is not told from
+    their links.
+    """
+    import numpy as np
+
+    company: dict[int, set[tuple[int, ...]]] = defaultdict(set)
+    for reading in readings:
+        company[reading.round].add(reading.nodes)
+    shared = sorted({tuple(sorted(links)) for links in company.values() if len(links) > 2})
+    links = sorted({reading.nodes for reading in readings})
+    matrix = np.zeros((len(links), len(present) + max(1, len(shared))))
+    for row, link in enumerate(links):
+        for node in link:
+            matrix[row, present.index(node)] = 1.0
+        own = [place for place, each in enumerate(shared) if link in each]
+        for place in own or [0]:
+            matrix[row, len(present) + place] = 1.0 / len(own or [0])
+    covariance = np.linalg.pinv(matrix.T @ matrix)[: len(present), : len(present)]
+    return covariance, len(links) - int(np.linalg.matrix_rank(matrix))
 
 
 def _fit(readings: Sequence[SurveyReading], nodes: int) -> tuple[list[float], dict[tuple[int, int], list[float]]]:

@@ -13,14 +13,19 @@ from aiperf.analysis.metrics import LATENCIES
 from aiperf.analysis.pairs import side_run, valid
 from aiperf.records import Case, Coverage, Note, NoteCode, Pair
 
-UNVERIFIED = ("inputs_undeclared", "inputs_fixed", "outputs_unpoisoned", "latencies_reported", "stragglers")
+UNVERIFIED = (
+    "nothing_returned", "inputs_undeclared", "inputs_fixed", "outputs_unpoisoned", "latencies_reported", "stragglers",
+)  # fmt: skip
 """Codes of these notes."""
 
 
 def unverified_notes(pairs: Sequence[Pair], case: Case) -> tuple[Note, ...]:
     """One note for each thing that could not be checked: its sides, the reason given (or empty), names of inputs."""
     found: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
-    for side in (side.name for side in case.sides):
+    sides = [side.name for side in case.sides]
+    if sides == [side for side in sides if _returns_nothing(valid(pairs), side)]:
+        found["nothing_returned", "", ()] = sides
+    for side in sides:
         for code, reason, inputs in _of_side(valid(pairs), side):
             found.setdefault((code, reason, inputs), []).append(side)
     return tuple(_note(*key, sides) for key, sides in found.items())
@@ -39,6 +44,13 @@ def unexplained(notes: Sequence[Note], *, sides: Sequence[str], metric: str) -> 
         n for n in notes if n.code in UNVERIFIED and not n.values["reason"] and set(n.values["sides"]) & set(sides)
     ]
     return [note for note in about if note.code != "latencies_reported" or metric in LATENCIES]
+
+
+def _returns_nothing(pairs: Sequence[Pair], side: str) -> bool:
+    """Whether a plain function returned None wherever its outputs were asked for: all of them compare as equal."""
+    runs = [run for pair in pairs if (run := side_run(pair, side)) is not None]
+    known = [run.facts["returns"] for run in runs if "returns" in run.facts]
+    return bool(known) and all(returned is None for returned in known)
 
 
 def _note(code: Any, reason: str, inputs: tuple[str, ...], sides: list[str]) -> Note:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated
 
@@ -34,6 +35,7 @@ from aiperf.cli.options import (
     SeedOption,
     StrictOption,
     TimeoutOption,
+    in_results,
     make_settings,
     not_together,
     time_of,
@@ -48,6 +50,7 @@ from aiperf.host.read import read_host
 from aiperf.host.relevance import HostCheck
 from aiperf.plan.costs import load_prices
 from aiperf.recipes.ab import AskedMetrics, Programs, run_ab
+from aiperf.recipes.run import RunOutcome
 from aiperf.records import CaseRecord, Invocation
 from aiperf.report.layout.formats import OutputFormat
 from aiperf.report.live import choose_progress
@@ -72,6 +75,9 @@ _Prepare = Annotated[
 ]
 _Warmup = Annotated[
     int, typer.Option("--warmup", min=1, metavar="N", help="Untimed runs of each before the first pair.")
+]
+_Name = Annotated[
+    str, typer.Option("--name", metavar="NAME", help="Name of the case; default: one that the commands make.")
 ]
 _EnvBefore = Annotated[
     list[str], typer.Option("--env-before", metavar="NAME=VALUE", help="Variable of the first; repeatable.")
@@ -113,6 +119,7 @@ def ab(
     slice_: _Slice = "auto",
     same_output: _SameOutput = False,
     gpus: _Gpus = 0,
+    name: _Name = "",
     asked: AskedMetrics = AskedMetrics(),  # noqa: B008
     delta: _Delta = None,
     budget: _Budget = "",
@@ -138,11 +145,11 @@ def ab(
         )
         given = tuple(commands or ())
         seconds = time_of("--budget", budget) if budget else _PROGRAM_SECONDS * max(2.0, len(given))
-        settings = replace(settings, strict=bool(strict), warmup_runs=warmup)
-        settings = _adjusted(settings, delta=delta, seconds=seconds, energy="energy" in wanted)
+        settings = replace(_adjusted(settings, delta, seconds, energy="energy" in wanted), strict=bool(strict))
+        settings = replace(settings, warmup_runs=warmup)
         began = time.monotonic()
         outcome = run_ab(
-            Programs(given, env_before, env_after, shell, prepare, same_output=same_output, gpus=gpus, asked=asked),
+            Programs(given, env_before, env_after, shell, prepare, same_output, gpus, asked, name),
             host=read_host(),
             settings=settings,
             progress=choose_progress(quiet=quiet),
@@ -156,7 +163,7 @@ def ab(
         form=form,
         seconds=time.monotonic() - began,
         every_metric=True,
-        footer=[*_legend(outcome.records), *resume_lines(outcome, "ab", form, results), str(outcome.folder)],
+        footer=[*_legend(outcome.records), *resume_lines(outcome, "ab", form, results), _next(outcome, results)],
         paths=ci_files,
         extras=build_extras(outcome.records, wanted, prices=prices, pairs_of=lambda record: record.pairs),
     )
@@ -170,13 +177,18 @@ def _columns(columns: str, *, cost: str, prepared: bool) -> tuple[str, ...]:
     return wanted
 
 
+def _next(outcome: RunOutcome, results: Path) -> str:
+    """Where the run lies, and what explains it."""
+    return f"{outcome.folder} · {in_results('aiperf show latest', results)} explains the verdict"
+
+
 def _legend(records: Sequence[CaseRecord]) -> list[str]:
     """What the names of more than two programs stand for."""
     sides = records[0].case.sides if records else ()
     return [f"{side.name}: {shlex.join(side.command)}" for side in sides] if len(sides) > 2 else []
 
 
-def _adjusted(settings: Settings, *, delta: float | None, seconds: float, energy: bool) -> Settings:
+def _adjusted(settings: Settings, delta: float | None, seconds: float, *, energy: bool) -> Settings:
     settings = with_delta(settings, delta)
     precision = replace(settings.precision, case_seconds=seconds)
     return replace(settings, precision=precision, energy_seconds=ENERGY_SECONDS if energy else 0.0)

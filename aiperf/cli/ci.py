@@ -19,11 +19,11 @@ from aiperf.cli.output import print_run
 from aiperf.errors import AiperfError, Exit, Fault, UserError, usage
 from aiperf.recipes.run import RunOutcome
 from aiperf.records.profiled import Profile
+from aiperf.report.break_even import break_even_lines
 from aiperf.report.ci.entries import CiEntry, CiReport, entries_of_faults, entries_of_run, entry_of_error
 from aiperf.report.ci.formats import FORMATS
 from aiperf.report.ci.github import annotation_lines, fit_summary, step_summary
 from aiperf.report.ci.places import repository
-from aiperf.report.crossings import crossing_lines
 from aiperf.report.layout.formats import OutputFormat
 from aiperf.report.layout.page import page_markdown
 from aiperf.report.summary import summary_line
@@ -101,7 +101,7 @@ def print_and_write(
             entries_of_run(outcome.run, records, problems=outcome.problems),
             title=title,
             exit_code=outcome.exit,
-            summary=page_markdown(run_page(outcome.run, table, summary=line, crossings=crossing_lines(records))),
+            summary=page_markdown(run_page(outcome.run, table, summary=line, crossings=break_even_lines(records))),
             paths=paths,
         )
 

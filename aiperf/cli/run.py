@@ -136,7 +136,7 @@ def run(
             return
         outcome = asked.run(host_check=host_check, progress=choose_progress(quiet=quiet), cluster=cluster)
     profiles, outcome = asked.profiled(outcome, quiet=quiet)
-    troubles = trouble_lines(profiles)
+    troubles, single = trouble_lines(profiles), len(outcome.records) == 1
     if form is not OutputFormat.table:
         for line in troubles:
             print(line, file=sys.stderr)
@@ -151,7 +151,7 @@ def run(
             *troubles,
             *resume_lines(outcome, "run", form, results),
             f"{outcome.folder} · {in_results('aiperf report', results)} · "
-            f"{in_results('aiperf show latest CASE', results)} explains a verdict",
+            f"{in_results('aiperf show latest', results)} explains {'the verdict' if single else 'a verdict'}",
         ],
         paths=ci_files,
         extras=build_extras(outcome.records, wanted, prices=prices, pairs_of=lambda record: record.pairs),

@@ -5,21 +5,25 @@ What must not live here: the sentences.
 
 from __future__ import annotations
 
+import shlex
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from aiperf.cli.options import DEFAULT_RESULTS, ResultsOption, in_results, with_format
 from aiperf.cli.output import case_view
-from aiperf.errors import usage
+from aiperf.errors import UserError, usage
 from aiperf.report.layout.formats import OutputFormat, print_in
 from aiperf.report.scenarios import scenarios_view
+from aiperf.report.views.listings import cases_view
 from aiperf.report.workloads import workload_view
 from aiperf.scenario.find import find_subject, list_scenarios
 from aiperf.scenario.load import load_scenario
 from aiperf.scenario.signature import shipped_workloads
 from aiperf.scenario.workloads import describe_workload
+from aiperf.store.history import entries
 from aiperf.store.profiles import read_profiles
 from aiperf.store.read import open_run, read_case
 from aiperf.store.reference import latest_measurements
@@ -29,26 +33,23 @@ from aiperf.store.write import LATEST, RUN_FILE
 @with_format(OutputFormat.table, OutputFormat.markdown, OutputFormat.json)
 def show(
     form: OutputFormat,
-    name: Annotated[str, typer.Argument(help="A scenario or workload; or a run (name, folder or latest) with a CASE.")],
-    case: Annotated[str, typer.Argument(metavar="[CASE]", help="Case of that run whose verdict to explain.")] = "",
+    name: Annotated[str, typer.Argument(help="A scenario or workload; or a run: name, folder or latest.")],
+    case: Annotated[
+        str, typer.Argument(metavar="[CASE]", help="Case of that run to explain; needless where it has only one.")
+    ] = "",
     results: ResultsOption = DEFAULT_RESULTS,
 ) -> None:
     """Explain a scenario with its latest stored measurement, a workload, or the verdict of a case of a run."""
-    if case:
-        stored = open_run(name, results=results)
-        record = read_case(stored, case)
-        for damaged in stored.warnings:
-            print(damaged.sentence, file=sys.stderr)
-        # Found by case id, as the run's page does; aiperf report names what is damaged there.
-        profile = next((p for p in read_profiles(stored.folder, spans=False)[0] if p.case == record.case.id), None)
-        print_in(form, case_view(stored.record, record, profile=profile))
+    if case or _is_run(name, results):
+        _show_case(form, name, case, results)
         return
-    if name == LATEST or (results / name / RUN_FILE).is_file():
-        raise usage(
-            f'"{name}" is a run: it needs a case.',
-            f"{in_results(f'aiperf report {name}', results)} lists its cases; then name one.",
-        )
-    paths = find_subject(name, workloads=shipped_workloads())
+    try:
+        paths = find_subject(name, workloads=shipped_workloads())
+    except UserError:
+        if newest := next(reversed(entries(results, scenario=name).entries), None):
+            way = f"Type: {in_results(f'aiperf show {newest.run.run} {shlex.quote(name)}', results)}"
+            raise usage(f'"{name}" is not a scenario here; it was measured in a run.', way) from None
+        raise
     if not paths:
         print_in(form, workload_view(describe_workload(name, list_scenarios())))
         return
@@ -57,3 +58,30 @@ def show(
     for damaged in (d for _, found in latest for d in found):
         print(damaged.sentence, file=sys.stderr)
     print_in(form, scenarios_view([(s, found) for s, (found, _) in zip(scenarios, latest, strict=True)]))
+
+
+def _is_run(name: str, results: Path) -> bool:
+    return name == LATEST or any((folder / RUN_FILE).is_file() for folder in (results / name, Path(name)))
+
+
+def _show_case(form: OutputFormat, name: str, case: str, results: Path) -> None:
+    """Explain a case of a run: the one that is named, or its only one; of several, which there are."""
+    stored = open_run(name, results=results)
+    records, damaged = stored.read_cases()
+    if case:
+        record = read_case(stored, case)
+    elif len(records) == 1:
+        record = records[0]
+    elif records:
+        print_in(form, cases_view(records, lambda case: in_results(f"aiperf show {name} {shlex.quote(case)}", results)))
+        return
+    else:
+        lost = f" {len(damaged)} damaged record(s) were passed over." if damaged else ""
+        raise usage(
+            f"{stored.folder} holds no case.{lost}", f"{in_results(f'aiperf report {name}', results)} shows it."
+        )
+    for problem in stored.warnings if case else damaged:
+        print(problem.sentence, file=sys.stderr)
+    # Found by case id, as the run's page does; aiperf report names what is damaged there.
+    profile = next((p for p in read_profiles(stored.folder, spans=False)[0] if p.case == record.case.id), None)
+    print_in(form, case_view(stored.record, record, profile=profile))

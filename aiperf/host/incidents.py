@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 from aiperf.host.telemetry import GpuProcess, Telemetry
 from aiperf.records import Incident
+from aiperf.units import format_percent
 
 _STEAL = 0.02
 _COST = 0.01
@@ -41,10 +42,10 @@ def judge(telemetry: Telemetry, own_pids: Collection[int]) -> tuple[Incident, ..
     incidents += [Incident("xid", "", error, voids=True) for error in telemetry.xids]
     for side, values in telemetry.sides.items():
         if values.get("cpu_steal", 0.0) > _STEAL and not is_phase(side):
-            share = f"{values['cpu_steal']:.1%} of the CPU time went to other virtual machines"
+            share = f"{format_percent(values['cpu_steal'])} of the CPU time went to other virtual machines"
             incidents.append(Incident("steal", side, share))
     if telemetry.cost > _COST and telemetry.seconds >= _JUDGED_S:
-        share = f"reading clocks and counters took {telemetry.cost:.1%} of one core"
+        share = f"reading clocks and counters took {format_percent(telemetry.cost)} of one core"
         incidents.append(Incident("sampling_cost", "", share))
     if telemetry.problem:
         incidents.append(Incident("telemetry", "", telemetry.problem))

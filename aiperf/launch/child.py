@@ -116,7 +116,31 @@ def _affinity(cpus: Sequence[int] | None) -> Iterator[None]:
             os.sched_setaffinity(0, former)
 
 
-class Child:
+class GroupLeader:
+    """A process that leads its own session and process group, running or ended."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.ended: Ended | None = None
+        self._sent: int | None = None
+        self._oom_kills = oom_kill_count()
+
+    def signal_group(self, number: int) -> None:
+        """Send a signal to the whole group; nothing happens when it has ended."""
+        if self.ended is None:
+            if number in (signal.SIGKILL, signal.SIGTERM):
+                self._sent = number
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def classify(self) -> tuple[FailureKind, str]:
+        """Failure kind and sentence of its end."""
+        if self.ended is None:
+            return "error", "still running"
+        return classify(self.ended.status, sent=self._sent, oom_kills=oom_kill_count() - self._oom_kills)
+
+
+class Child(GroupLeader):
     """A running or ended child process, leader of its own session and process group.
 
     Made by ``Child.start``. Whoever starts it must see it end: ``wait``, ``poll`` until it has ended, ``kill_group``,
@@ -133,19 +157,16 @@ class Child:
         marker: str,
         floor: int,
     ) -> None:
-        self.pid = process.pid
+        super().__init__(process.pid)
         self.argv = process.args
         self.started = started
         self.stderr_path = stderr_path
-        self.ended: Ended | None = None
         self.stragglers = 0
         """Processes of its own that outlived the leader and were killed."""
         self._process = process
         self._guardian = guardian
         self._markers = (f"{LAUNCH_VARIABLE}={marker}".encode(),) if marker else ()
         self._floor = floor
-        self._sent: int | None = None
-        self._oom_kills = oom_kill_count()
         self._pidfd = _pidfd(self.pid)
 
     @classmethod
@@ -248,20 +269,6 @@ class Child:
     def queued_s(self) -> float:
         """Seconds for which its main thread has waited for a CPU so far; 0 where the kernel does not say."""
         return queued_s(self.pid)
-
-    def signal_group(self, number: int) -> None:
-        """Send a signal to the whole group; nothing happens when it has ended."""
-        if self.ended is None:
-            if number in (signal.SIGKILL, signal.SIGTERM):
-                self._sent = number
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, number)
-
-    def classify(self) -> tuple[FailureKind, str]:
-        """Failure kind and sentence of its end."""
-        if self.ended is None:
-            return "error", "still running"
-        return classify(self.ended.status, sent=self._sent, oom_kills=oom_kill_count() - self._oom_kills)
 
     def stderr_tail(self, *, lines: int = 20, limit_bytes: int = 8192) -> str:
         """Return the last lines it wrote to stderr, undecodable bytes replaced."""

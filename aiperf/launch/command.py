@@ -24,10 +24,10 @@ from aiperf.launch.environment import program_environment
 from aiperf.launch.gang import LaunchSkipped
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.injection import InjectionMissing, injected_variables, wants_gpu
-from aiperf.launch.printed import KEPT, compare_printed
+from aiperf.launch.printed import KEPT, compare_printed, printed_changes
 from aiperf.launch.program import Launcher, LauncherLost, Program
-from aiperf.launch.program_output import NoValue, last_line, output_tail, printed
-from aiperf.launch.program_values import given_values, unknown_value
+from aiperf.launch.program_output import NoValue, PrintedChange, last_line, printed
+from aiperf.launch.program_values import failed, given_values, hung, unknown_value
 from aiperf.launch.scratch import Scratch
 from aiperf.launch.shims import ResolvedCommand, resolve
 from aiperf.launch.slicing import off_the_cores, run_sliced
@@ -40,6 +40,10 @@ _LOOK_S = 0.05
 """How often a program that is not sliced is looked at: open devices, cancellation."""
 _LISTEN_S = 1.0
 """How often what a program has printed so far is looked at."""
+_OUTPUT = "output"
+"""Phase of runs that are not timed and whose output is looked at, where no check compares it."""
+_OUTPUT_SHARE = 0.1
+"""Part of a case's time that they may take."""
 SLICES = "slices of all sides"
 """Mark of programs that take turns of milliseconds: no reading is one side's."""
 
@@ -92,7 +96,7 @@ class _Scene:
                 env=env,
                 cwd=Path(side.folder) if side.folder else None,
                 cpus=self.cpus,
-                keep=KEPT if self.case.check.kind == "bitwise" or printed(side.metrics) else -1,
+                keep=KEPT if self.case.check.kind == "bitwise" or phase == _OUTPUT or printed(side.metrics) else -1,
             )
         except (StartError, LauncherLost) as error:
             raise _Stop(Failure(side.name, "start", "error", str(error))) from error
@@ -153,6 +157,7 @@ def plan_commands(
             heard=heard,
         ) as scene:  # fmt: skip
             trials = tuple(_trial(side, scene) for side in case.sides)
+            changes = _changes(scene, trials)
     except _Stop as stop:
         return stop.failure
     except InjectionMissing as missing:
@@ -161,7 +166,7 @@ def plan_commands(
     own_clock = bool(case.program_metrics) or wants_gpu(case)
     whole = tuple(replace(trial, own_clock=own_clock) for trial in trials)
     plan = choose(whole, settings=settings, memory=proc.memory_info().get("MemAvailable", 0))
-    return replace(plan, resolved=resolved)
+    return replace(plan, resolved=resolved, changes=changes)
 
 
 def measure_command_pair(
@@ -250,9 +255,22 @@ def _one_trial(side: Side, scene: _Scene, index: int) -> Trial:
     )
 
 
-def _opens_gpu(pid: int) -> bool:
-    """Whether a process of this group has an NVIDIA device open."""
-    return any(proc.has_gpu_open(member) for member in family((pid,)))
+def _changes(scene: _Scene, trials: Sequence[Trial]) -> dict[str, PrintedChange]:
+    """Where sides print something else than the first, by two more runs of each; nothing where these take too long.
+
+    Timed runs are not asked: what is kept goes through a pipe, and a program may do otherwise than with /dev/null.
+    """
+    most_s = _OUTPUT_SHARE * scene.settings.precision.case_seconds
+    if scene.case.check.kind != "none" or 2 * sum(trial.wall_s for trial in trials) > most_s:
+        return {}
+    sides = scene.case.sides
+    try:
+        runs = {side.name: [_alone(side, scene, 0, phase=_OUTPUT).child.printed] for side in sides}
+        for side in sides if printed_changes(runs) else ():
+            runs[side.name].append(_alone(side, scene, 1, phase=_OUTPUT).child.printed)
+    except _Stop:
+        return {}
+    return printed_changes(runs)
 
 
 # ---- running ---------------------------------------------------------------------------------------------------------
@@ -278,7 +296,7 @@ def _alone(side: Side, scene: _Scene, index: int, *, phase: str = "measure", see
             _judge(scene, phase, side.name, child, None)
             listener.listen(child)
             if seen is not None and not seen.gpu:
-                seen.gpu = _opens_gpu(child.pid)
+                seen.gpu = any(proc.has_gpu_open(member) for member in family((child.pid,)))
     scene.mark(None)
     _judge(scene, phase, side.name, child, ended)
     wall_s = ended.ended - child.started
@@ -319,14 +337,14 @@ def _judge(scene: _Scene, phase: str, name: str, child: Program, ended: Ended | 
     limit = scene.settings.limits.command
     if ended is not None:
         if ended.status != 0:
-            raise _Stop(_failure(name, phase, child))
+            raise _Stop(failed(name, phase, child))
         return
     if scene.cancel is not None and scene.cancel.is_set():
         raise KeyboardInterrupt
     if time.perf_counter() - child.started > limit:
         so_far = child.so_far()
         child.kill_group()
-        raise _Stop(_hang(name, phase, limit, child, so_far))
+        raise _Stop(hung(name, phase, limit, child, so_far))
 
 
 def _energy(
@@ -371,21 +389,10 @@ def _sliced(scene: _Scene, order: Sequence[str], plan: CommandPlan) -> list[Run]
         raise KeyboardInterrupt
     if outcome.hung is not None:
         child = outcome.hung.child
-        raise _Stop(_hang(order[outcome.hung.program], "measure", limit, child, child.printed.text))
+        raise _Stop(hung(order[outcome.hung.program], "measure", limit, child, child.printed.text))
     if outcome.failed is not None:
-        raise _Stop(_failure(order[outcome.failed.program], "measure", outcome.failed.child))
+        raise _Stop(failed(order[outcome.failed.program], "measure", outcome.failed.child))
     return [
         Run(order[r.program], r.index, r.child, r.ended, r.active_s, r.queued_s, r.active_s + r.queued_s, r.slices)
         for r in outcome.runs
     ]
-
-
-def _hang(side: str, phase: str, limit: float, child: Program, so_far: bytes) -> Failure:
-    said = f"did not end within {limit:g} s and was killed"
-    return Failure(side, phase, "hang", said, child.stderr_tail(), stdout_tail=output_tail(so_far))
-
-
-def _failure(side: str, phase: str, child: Program) -> Failure:
-    kind, message = child.classify()
-    said = output_tail(child.printed.text)
-    return Failure(side, phase, kind, message, child.stderr_tail(), exit_status=child.exit_status, stdout_tail=said)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from aiperf.launch.child import Ended
@@ -118,6 +118,7 @@ def _trial_facts(side: Side, plan: CommandPlan) -> dict[str, Any]:
     return {
         **({"first_run": {**own_s, "from_disk": first.io_bytes > IO_BYTES}} if first else {}),
         **({"slice_s": SLICE_S} if plan.sliced else {}),
+        **({"prints_otherwise": asdict(plan.changes[side.name])} if side.name in plan.changes else {}),
         **({"shim": shim.shim, "program": shim.argv[0]} if shim and shim.shim else {}),
     }
 

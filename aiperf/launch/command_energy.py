@@ -20,7 +20,7 @@ from aiperf.launch.energy import Windows, refused
 from aiperf.launch.program import Program
 from aiperf.records import EnergyReading
 from aiperf.settings import Settings
-from aiperf.units import format_time
+from aiperf.units import format_percent, format_time
 
 Start = Callable[[str, int], Program]
 """Starts the run of the given index of a side's program."""
@@ -90,8 +90,8 @@ class _ProgramWindows:
         self._paces[name] = runs.seconds / runs.count
         if runs.share < _LEAST_SHARE:
             account.problem = account.problem or (
-                f"its runs of {format_time(runs.ran_s / runs.count)} fill only {runs.share:.0%} of a window: "
-                "starting it again takes the rest"
+                f"its runs of {format_time(runs.ran_s / runs.count)} fill only {format_percent(runs.share)} "
+                "of a window: starting it again takes the rest"
             )
         elif account.keep(window):
             account.iterations += runs.count

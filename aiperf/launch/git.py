@@ -99,7 +99,7 @@ def repo_of(path: Path) -> Path:
     try:
         return Path(git(folder, "rev-parse", "--show-toplevel").rstrip("\n"))
     except CheckoutFailed as error:
-        if "not a git repository" in error.tail:
+        if not any((parent / ".git").exists() for parent in (folder.absolute(), *folder.absolute().parents)):
             hint = "Put it under git (git init, git commit), or leave ref out."
             raise usage("is in no git repository, so a ref of it means nothing.", hint, str(path)) from None
         hint = "Leave ref out, or let git work there."

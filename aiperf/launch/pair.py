@@ -24,6 +24,7 @@ from aiperf.launch.judge import JudgeProcess
 from aiperf.launch.nodes.head import Nodes
 from aiperf.launch.phase_seconds import Spent
 from aiperf.launch.rank_replies import (
+    disturbed,
     far_memory,
     gang_coverage,
     gang_phases,
@@ -284,6 +285,7 @@ class _Session:
         pids = gang.pids
         replies = gang.command(SummaryRequest(name), limit=self._settings.limits.check)
         self._checks += refused(name, replies)
+        self._incidents += disturbed(name, replies)
         facts = [reply.facts for reply in replies]
         bound = rank_cpus(self._where.cpus, gang.plan.ranks, gang.plan.nodes)
         self._incidents += [*strays(name, facts, bound), *far_memory(name, facts, bound, proc.numa_nodes())]

@@ -1,4 +1,4 @@
-"""Compares what the programs of a pair printed: every run that counts, with one of the base side's that chance picks.
+"""Compares what programs print: every run that counts with one of the base side's that chance picks, or two by two.
 
 What must not live here: running programs, and reading numbers from what they printed.
 """
@@ -9,6 +9,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 
 from aiperf.launch.command_details import Run
+from aiperf.launch.program import ProgramOutput
+from aiperf.launch.program_output import PrintedChange, first_change
 from aiperf.records import Case, CheckResult
 
 KEPT = 16 << 20
@@ -23,6 +25,19 @@ def compare_printed(case: Case, runs: Mapping[str, Sequence[Run]]) -> tuple[Chec
     model = secrets.choice(runs[base])
     own = next((run for run in runs[base] if _differs(run, model)), None)
     return tuple(_check(other, runs[other], base, model, own) for other in others)
+
+
+def printed_changes(runs: Mapping[str, Sequence[ProgramOutput]]) -> dict[str, PrintedChange]:
+    """Side -> where it prints something else than the first side; of sides that print the same in each of their runs.
+
+    Programs that print times or numbers of processes differ from themselves and say nothing.
+    """
+    steady = {name: own[0] for name, own in runs.items() if all(one == own[0] for one in own)}
+    base = next(iter(runs))
+    if base not in steady:
+        return {}
+    model = steady.pop(base)
+    return {name: first_change(model.head, own.head) for name, own in steady.items() if own != model}
 
 
 def _check(other: str, runs: Sequence[Run], base: str, model: Run, own: Run | None) -> CheckResult:

@@ -19,11 +19,10 @@ from types import TracebackType
 
 from aiperf.errors import AiperfError
 from aiperf.launch import launcher, watchdog
-from aiperf.launch.child import Ended, StartError, classify, oom_kill_count
+from aiperf.launch.child import Ended, GroupLeader, StartError
 from aiperf.launch.control_group import group_folder
 from aiperf.launch.environment import OWN
 from aiperf.launch.guardian import Guardian
-from aiperf.records import FailureKind
 
 _START_S = 20.0
 _CLOSE_S = 5.0
@@ -188,7 +187,7 @@ class Launcher:
         return self._process
 
 
-class Program:
+class Program(GroupLeader):
     """A running or ended program, leader of its own session and process group.
 
     Whoever starts it must see it end: ``wait``, or ``kill_group``, or leave the ``with`` block. Its end takes all that
@@ -196,11 +195,10 @@ class Program:
     """
 
     def __init__(self, starter: Launcher, argv: tuple[str, ...], pid: int, *, started: float, floor: int) -> None:
-        self.pid = pid
+        super().__init__(pid)
         self.argv = argv
         self.started = started
         """``time.perf_counter`` just before its process was made."""
-        self.ended: Ended | None = None
         self.stragglers = 0
         """Processes of its own that outlived it and were killed."""
         self.ran_s = 0.0
@@ -218,8 +216,6 @@ class Program:
         """Where the head of its output is while it runs."""
         self._launcher = starter
         self._floor = floor
-        self._sent: int | None = None
-        self._oom_kills = oom_kill_count()
 
     def __enter__(self) -> Program:
         return self
@@ -256,14 +252,6 @@ class Program:
                 return None
         return self.ended
 
-    def signal_group(self, number: int) -> None:
-        """Send a signal to the whole group; nothing happens when it has ended."""
-        if self.ended is None:
-            if number in (signal.SIGKILL, signal.SIGTERM):
-                self._sent = number
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, number)
-
     def so_far(self) -> bytes:
         """The end of what it has printed by now, as far as its output is kept."""
         try:
@@ -272,12 +260,6 @@ class Program:
                 return file.read()
         except OSError:
             return b""
-
-    def classify(self) -> tuple[FailureKind, str]:
-        """Failure kind and sentence of its end."""
-        if self.ended is None:
-            return "error", "still running"
-        return classify(self.ended.status, sent=self._sent, oom_kills=oom_kill_count() - self._oom_kills)
 
     def stderr_tail(self, *, lines: int = 20) -> str:
         """The last lines that it wrote to stderr, undecodable bytes replaced; empty while it runs."""

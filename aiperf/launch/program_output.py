@@ -9,15 +9,30 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from aiperf.errors import AiperfError
 from aiperf.records import FailureKind, ProgramMetric
+from aiperf.scenario.program_metrics import number_group
 
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 _TAIL_BYTES, _TAIL_LINES = 8192, 20
 _SHOWN_LINE = 200
+_SHOWN_CHANGE = 40
+
+
+@dataclass(frozen=True)
+class PrintedChange:
+    """The first line in which two programs print different things, each time that they run."""
+
+    line: int
+    """Counted from 1; 0 where it lies beyond what is kept."""
+    base: str
+    """The line as the first program prints it, shortened; empty where it prints no more."""
+    own: str
 
 
 class NoValue(AiperfError):
@@ -58,6 +73,22 @@ def output_tail(out: bytes) -> str:
     return _ESCAPE.sub("", "\n".join(out[-_TAIL_BYTES:].decode("utf-8", errors="replace").splitlines()[-_TAIL_LINES:]))
 
 
+def first_change(base: bytes, own: bytes) -> PrintedChange:
+    """Where two outputs part, with what is there on both sides of the difference."""
+    # Bytes that are no text keep their difference.
+    texts = [[*out.decode("utf-8", errors="backslashreplace").split("\n"), ""] for out in (base, own)]
+    lines = zip_longest(*texts, fillvalue="")
+    line, pair = next(((n, pair) for n, pair in enumerate(lines, start=1) if pair[0] != pair[1]), (0, ("", "")))
+    alike = next((place for place, (a, b) in enumerate(zip_longest(*pair)) if a != b), 0)
+    start = max(0, alike - _SHOWN_CHANGE // 2)
+    return PrintedChange(line, *(_shortened(text, start) for text in pair))
+
+
+def _shortened(text: str, start: int) -> str:
+    end = start + _SHOWN_CHANGE
+    return "…" * (0 < start < len(text)) + _ESCAPE.sub("", text[start:end]) + "…" * (len(text) > end)
+
+
 def _last(metrics: Sequence[ProgramMetric], out: bytes) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in _lines(out):
@@ -76,9 +107,8 @@ def _texts(metric: ProgramMetric, line: str) -> list[str]:
     line = _ESCAPE.sub("", line) if "\x1b" in line else line
     if metric.path:
         return _of_json(metric.path, line)
-    compiled = re.compile(metric.pattern)
-    group = next(iter(compiled.groupindex), 1)
-    return [match.group(group) for match in compiled.finditer(line) if match.group(group) is not None]
+    group = number_group(metric.pattern)
+    return [match.group(group) for match in re.finditer(metric.pattern, line) if match.group(group) is not None]
 
 
 def _of_json(path: str, line: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Every number that one run of a program gives besides its times: printed, of its ranges, of its GPUs.
+"""Every number that one run of a program gives besides its times: printed, of its ranges, of its GPUs; or its failure.
 
 What must not live here: how each is read (program_output.py, injected_records.py), and what a pair makes of them.
 """
@@ -38,3 +38,16 @@ def unknown_value(error: NoValue, side: str, phase: str, child: Program) -> Fail
         exit_status=0,
         stdout_tail=output_tail(child.printed.text),
     )
+
+
+def hung(side: str, phase: str, limit: float, child: Program, so_far: bytes) -> Failure:
+    """The failure of a run that lasted too long, with the end of what it had printed when it was killed."""
+    said = f"did not end within {limit:g} s and was killed"
+    return Failure(side, phase, "hang", said, child.stderr_tail(), stdout_tail=output_tail(so_far))
+
+
+def failed(side: str, phase: str, child: Program) -> Failure:
+    """The failure of a run that ended with another status than 0."""
+    kind, message = child.classify()
+    said = output_tail(child.printed.text)
+    return Failure(side, phase, kind, message, child.stderr_tail(), exit_status=child.exit_status, stdout_tail=said)

@@ -16,6 +16,10 @@ from aiperf.protocol.checking import CompareReply
 from aiperf.protocol.messages import SummaryReply, WideReply
 from aiperf.records import CheckResult, Coverage, Incident, PhaseTime
 
+_DISTURBED = ("rate_off", "sent_late", "client_busy")
+"""Codes of faults that say of the host that it kept a client from its schedule, and nothing of the sides."""
+_NOTED = ("cache_unknown",)
+"""Codes of faults that take no pair away: what could not be seen."""
 _NEAR_SHARE = 0.9
 """Share of a rank's own pages that should lie on the NUMA nodes of the CPUs that it is bound to."""
 
@@ -33,12 +37,24 @@ def strays(
 
 
 def refused(side: str, replies: Sequence[SummaryReply]) -> Iterator[CheckResult]:
-    """Failed checks for what makes a side's numbers worthless: functions that it replaced, faults that it reports."""
+    """Failed checks for what is wrong with a side: functions that it replaced, faults that it reports of itself."""
     for function in dict.fromkeys(f for reply in replies for f in reply.replaced):
         detail = f"{side} replaced {function}, which its measurement rests on"
         yield CheckResult(False, "the harness", detail, kind="harness", sides=(side,))
-    for code, fault in (item for reply in replies for item in reply.faults.items()):
-        yield CheckResult(False, "the load", f"{side}: {fault}", kind="load", sides=(side,), code=code)
+    for code, fault in _faults(replies):
+        if code not in (*_DISTURBED, *_NOTED):
+            yield CheckResult(False, "the load", f"{side}: {fault}", kind="load", sides=(side,), code=code)
+
+
+def disturbed(side: str, replies: Sequence[SummaryReply]) -> Iterator[Incident]:
+    """Incidents for faults that a side reports and that are not its own; those that spoil its numbers void the pair."""
+    for code, fault in _faults(replies):
+        if code in (*_DISTURBED, *_NOTED):
+            yield Incident(code, side, fault, voids=code in _DISTURBED)
+
+
+def _faults(replies: Sequence[SummaryReply]) -> list[tuple[str, str]]:
+    return [item for reply in replies for item in reply.faults.items()]
 
 
 def far_memory(
@@ -50,7 +66,7 @@ def far_memory(
     """Ranks whose memory lies on another NUMA node than the CPUs that they were bound to, unless they want it so."""
     for rank, (found, cpus) in enumerate(zip(facts, wanted, strict=True)):
         pages, home = found.get("memory_nodes"), sorted(n for n, there in nodes.items() if set(there) & set(cpus or ()))
-        if not pages or not home or "numa: " in str(found.get("memory_policy", "")):
+        if not pages or not home or found.get("memory_node"):
             continue
         near = sum(float(pages.get(str(node), 0.0)) for node in home)
         if near < _NEAR_SHARE:

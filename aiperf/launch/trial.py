@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from aiperf.launch.program_output import PrintedChange
 from aiperf.launch.shims import ResolvedCommand
 from aiperf.launch.slicing import SLICE_S
 from aiperf.settings import Settings
@@ -84,6 +85,8 @@ class CommandPlan:
     trials: tuple[Trial, ...]
     resolved: Mapping[str, ResolvedCommand] = field(default_factory=dict)
     """Side -> what is started for its command."""
+    changes: Mapping[str, PrintedChange] = field(default_factory=dict)
+    """Side -> where it prints something else than the first one."""
 
 
 def choose(trials: Sequence[Trial], *, settings: Settings, memory: int) -> CommandPlan:

@@ -12,7 +12,7 @@ from pathlib import Path
 from aiperf.errors import UserError
 from aiperf.host.facts import HostFacts
 from aiperf.plan.needs import unmet
-from aiperf.plan.plan import host_cases, local_gang, with_imports
+from aiperf.plan.plan import host_cases, ranks_per_node, with_imports
 from aiperf.scenario.citations import Citation
 from aiperf.scenario.find import Listing, list_scenarios
 from aiperf.scenario.load import load_scenario
@@ -62,7 +62,9 @@ def _cited(entry: Listing, host: HostFacts, results: Path) -> Cited:
         cases = host_cases(scenario, host)
     except UserError as error:
         return Cited(entry.name, entry.book, problem=f"{entry.name} has faults: {error.faults[0].what}")
-    lacking = [unmet(with_imports(c, host), host, ranks=local_gang(c), nodes=c.nodes, folder=results) for c in cases]
+    lacking = [
+        unmet(with_imports(c, host), host, ranks=ranks_per_node(c), nodes=c.nodes, folder=results) for c in cases
+    ]
     reasons = ["; ".join(reason for reason, _ in found) for found in lacking]
     problem = "" if not all(reasons) else f"{entry.name} {' or '.join(dict.fromkeys(reasons))}"
     return Cited(entry.name, entry.book, scenario.hashes, problem)

@@ -14,7 +14,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from aiperf.host.facts import HostFacts
-from aiperf.protocol.libraries import install_command, needs_library
+from aiperf.protocol.libraries import install_command, needs_libraries
 from aiperf.records import Needs
 from aiperf.units import format_bytes
 
@@ -150,11 +150,11 @@ def _gds(ask: _Ask) -> Iterator[Unmet]:
 
 
 def _libraries(ask: _Ask) -> Iterator[Unmet]:
-    for name, specifier in ask.needs.libraries.items():
-        version = ask.host.libraries.get(name.lower())
-        if version is None:
-            yield needs_library(name, specifier), ""
-        elif specifier and not _fits(version, specifier):
+    asked = {name: (specifier, ask.host.libraries.get(name.lower())) for name, specifier in ask.needs.libraries.items()}
+    for reason in needs_libraries({name: specifier for name, (specifier, version) in asked.items() if version is None}):
+        yield reason, ""
+    for name, (specifier, version) in asked.items():
+        if version is not None and specifier and not _fits(version, specifier):
             yield f"needs {name} {specifier}, {version} is installed", install_command(name, specifier)
 
 

@@ -134,7 +134,12 @@ def make_plan(
         for case in host_cases(scenario, host, only=narrowed.values[scenario.name]):
             needs = with_imports(case, host)
             found = unmet(
-                needs, host, ranks=local_gang(case), nodes=case.nodes, has_nodes=settings.nodes, folder=settings.results
+                needs,
+                host,
+                ranks=ranks_per_node(case),
+                nodes=case.nodes,
+                has_nodes=settings.nodes,
+                folder=settings.results,
             )
             if found:
                 reasons, fixes = "; ".join(r for r, _ in found), "; ".join(dict.fromkeys(f for _, f in found if f))
@@ -168,18 +173,18 @@ def with_imports(case: Case, host: HostFacts) -> Needs:
     if not absent or not workloads:
         return case.needs
     wanted = {name for workload in workloads for name in imported_libraries(workload, base=Path(case.path).parent)}
-    if case.needs.gpus or gang(case) > 1:
+    if case.needs.gpus or ranks_of(case) > 1:
         wanted.add("torch")
     more = dict.fromkeys(sorted(wanted & absent), "")
     return replace(case.needs, libraries={**more, **case.needs.libraries})
 
 
-def gang(case: Case) -> int:
+def ranks_of(case: Case) -> int:
     """Ranks of the case's largest side."""
     return max(side.ranks for side in case.sides)
 
 
-def local_gang(case: Case) -> int:
+def ranks_per_node(case: Case) -> int:
     """Ranks of the case's largest side on each of its nodes."""
     return max(side.ranks // side.nodes for side in case.sides)
 

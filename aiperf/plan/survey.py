@@ -13,8 +13,12 @@ Round = tuple[tuple[int, int], ...]
 """Pairs of nodes that measure at the same time; no node is in two of them."""
 
 _FEWEST_PARTNERS = 5
-REPEATS = 3
-"""Times that every pair is met again, spread over the session: what lasts is told from what passes."""
+
+
+def repeats(nodes: int) -> int:
+    """Times that every pair is met, spread over the session: what lasts is told from what passes. Two nodes have a
+    single pair, and meet more often."""
+    return 3 if nodes > 2 else 6
 
 
 def partners(nodes: int) -> int:
@@ -35,7 +39,7 @@ def survey_rounds(nodes: int, *, seed: int) -> tuple[Round, ...]:
     rounds = [_round(places, turn, nodes) for turn in range(len(places) - 1)]
     chosen = draw.sample(rounds, min(len(rounds), partners(nodes) + nodes % 2))
     passes: list[Round] = []
-    for _ in range(REPEATS):
+    for _ in range(repeats(nodes)):
         passes += draw.sample(chosen, len(chosen))
     return tuple(passes)
 

@@ -5,6 +5,8 @@ What must not live here: whether one is installed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 EXTRAS = {
     "torch": "torch",
     "triton": "gpu",
@@ -28,4 +30,16 @@ def install_command(library: str, version: str = "") -> str:
 
 def needs_library(library: str, version: str = "") -> str:
     """The reason for a skip where a library is missing."""
-    return f"needs {f'{library} {version}'.strip()}: {install_command(library, version)}"
+    return needs_libraries({library: version})[0]
+
+
+def needs_libraries(missing: Mapping[str, str]) -> list[str]:
+    """The reasons for a skip where libraries are missing (import name -> specifier): one for each thing to install."""
+    brings_torch = "gpu" in (EXTRAS.get(library) for library in missing)
+    groups: dict[str, list[str]] = {}
+    for library, version in missing.items():
+        command = install_command("cupy") if library == "torch" and brings_torch else install_command(library, version)
+        groups.setdefault(command, []).append(f"{library} {version}".strip())
+    return [
+        f"needs {' and '.join([', '.join(own[:-1]), own[-1]][len(own) < 2 :])}: {how}" for how, own in groups.items()
+    ]

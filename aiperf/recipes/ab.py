@@ -5,17 +5,20 @@ What must not live here: measuring, flags, printing.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count as count_from
+from pathlib import PurePath
 
 from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.errors import Fault, UserError, invalid_value, usage
 from aiperf.host.facts import HostFacts
 from aiperf.host.relevance import HostCheck
+from aiperf.paths import scenario_folder
 from aiperf.plan.plan import Plan
 from aiperf.recipes.run import Opening, RunOutcome, run_plan
 from aiperf.records import Case, Check, Invocation, Measure, Needs, ProgramMetric, Side
@@ -36,6 +39,8 @@ from aiperf.units import InvalidValue
 _UNNAMED = re.compile(r"[^A-Za-z0-9._-]+")
 """What a side's name does not hold."""
 _NAME_MOST = 24
+_CASE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
+_SUFFIX = re.compile(r"\.[A-Za-z]+$")
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ class Programs:
     gpus: int = 0
     """GPUs that each uses."""
     asked: AskedMetrics = AskedMetrics()
+    name: str = ""
+    """Name of the case; empty for one that the commands make."""
 
 
 def run_ab(
@@ -90,7 +97,7 @@ def run_ab(
     """
     case = command_case(programs, host)
     if earlier is not None:
-        _check_same(case, earlier)
+        case = _as_begun(case, earlier, named=bool(programs.name))
     return run_plan(
         Plan((case,), ()),
         host=host,
@@ -102,18 +109,22 @@ def run_ab(
     )
 
 
-def _check_same(case: Case, earlier: StoredRun) -> None:
-    """A run goes on with the programs that it began with. Raises UserError."""
+def _as_begun(case: Case, earlier: StoredRun, *, named: bool) -> Case:
+    """The case under the name that the run has for it, which goes on with the programs that it began with.
+
+    Raises UserError.
+    """
     records, _ = earlier.read_cases()
-    found = next((record.case for record in records if record.case.id == case.id), None)
-    if found is None:
+    found = next((record.case for record in records), None)
+    if found is None or earlier.record.command not in ("ab", ""):
         what = f"{earlier.folder.name} is no run of aiperf ab that began to measure."
         raise usage(what, "Name a run of aiperf ab.", where="--resume")
-    asked = ("sides", "measure", "check", "needs")
+    asked = ("sides", "measure", "check", "needs", *(["id"] if named else []))
     differing = [name for name in asked if getattr(found, name) != getattr(case, name)]
     if differing:
         what = f"{earlier.folder.name} compared other programs, or was asked otherwise ({', '.join(differing)})."
         raise usage(what, "Give the options that it began with, or start a new run.", where="--resume")
+    return replace(case, scenario=found.scenario, id=found.id)
 
 
 def command_case(programs: Programs, host: HostFacts) -> Case:
@@ -123,12 +134,19 @@ def command_case(programs: Programs, host: HostFacts) -> Case:
     sides = _sides(programs, metrics, faults)
     gpus = _gpus(programs, host, faults)
     primary = _primary(programs.asked, metrics, faults)
+    if programs.name and not _CASE_NAME.fullmatch(programs.name):
+        hint = "Use at most 60 letters, digits and . _ -, e.g. sort-vs-gsort."
+        faults.append(Fault("--name", f'"{programs.name}" cannot name a case.', hint))
+    elif programs.name and next(scenario_folder().rglob(f"{programs.name}.yaml"), None):
+        what = f"{programs.name} is a scenario's name, whose history this would join."
+        faults.append(Fault("--name", what, f"Give another one, e.g. my-{programs.name}."))
     if faults:
         raise UserError(faults)
     first, *others = programs.commands
+    name = programs.name or case_name(programs)
     return Case(
-        scenario="ab",
-        id="ab",
+        scenario=name,
+        id=name,
         title=f"{first} against {', '.join(others)}",
         why="Asked at the command line.",
         sides=sides,
@@ -178,6 +196,40 @@ def side_names(commands: Sequence[str]) -> list[str]:
     return names
 
 
+def case_name(programs: Programs) -> str:
+    """A name for the case, the same for the same programs: what they are called, or the word in which they differ.
+
+    Where that leaves something out, four digits of a hash of everything end it.
+    """
+    words = [text.split() for text in programs.commands]
+    stems = [_stem(own[0]) for own in words]
+    shared = set(words[0]).intersection(*words[1:])
+    whole = not (programs.shell or programs.prepare or programs.env_before or programs.env_after)
+    parts: list[str] = []
+    for stem, own in zip(stems, words, strict=True):
+        other = next((word for word in own[1:] if word not in shared), "") if len(set(stems)) == 1 else ""
+        part = f"{stem}-{_stem(other)}" if other else stem
+        parts.append(part[:_NAME_MOST].rstrip("-._"))
+        whole = whole and part == parts[-1] and own == ([own[0], other] if other else own[:1])
+        whole = whole and not any("/" in word.removeprefix("./") or "'" in word or '"' in word for word in own)
+    distinct = list(dict.fromkeys(parts))
+    name = "-vs-".join(distinct)
+    if whole and len(distinct) == len(parts) and len(name) <= 2 * _NAME_MOST + 4:
+        return name
+    everything = (
+        *(tuple(given) for given in (programs.commands, programs.env_before, programs.env_after, programs.prepare)),
+        programs.shell,
+    )
+    digest = hashlib.sha256(repr(everything).encode("utf-8", "surrogateescape")).hexdigest()[:4]
+    return f"{name[: 2 * _NAME_MOST + 4].rstrip('-._')}-{digest}"
+
+
+def _stem(word: str) -> str:
+    """What a program, a script or an option is called, without its folder and its ending."""
+    name = _SUFFIX.sub("", PurePath(word.strip("'\"")).name)
+    return _UNNAMED.sub("-", name).strip("-._") or "program"
+
+
 def _shell(text: str, faults: list[Fault]) -> tuple[str, ...]:
     """How a shell is asked to run a line; empty without one."""
     if not text:
@@ -195,10 +247,9 @@ def _command(number: int, text: str, shell: tuple[str, ...], faults: list[Fault]
 
 def _words(where: str, text: str, example: str, faults: list[Fault]) -> tuple[str, ...]:
     try:
-        parts = words_of(text)
+        parts = words_of(text, other="Give --shell sh")
     except InvalidValue as error:
-        hint = error.hint.replace("Write sh -c", "Give --shell sh, or write sh -c")
-        faults.append(Fault(where, error.what, hint))
+        faults.append(Fault(where, error.what, error.hint))
         return ()
     if not parts:
         faults.append(Fault(where, "is empty.", example))

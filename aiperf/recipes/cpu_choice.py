@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from aiperf.host.facts import HostFacts
 from aiperf.host.gpu_affinity import assign_cpus, gpu_cpus
 from aiperf.host.placement import place
+from aiperf.plan.plan import ranks_per_node
 from aiperf.records import Case
 
 _REPROBE_S = 180.0
@@ -22,17 +23,7 @@ _GPU_CPUS = 4
 
 def cpus_wanted(case: Case) -> int:
     """CPUs that the sides of a case share."""
-    return local_ranks(case) * _cpus_of_rank(case)
-
-
-def ranks_of(case: Case) -> int:
-    """Processes of the side that has most of them."""
-    return max(side.ranks for side in case.sides)
-
-
-def local_ranks(case: Case) -> int:
-    """Of the processes of a side those on one node, of the side that has most there."""
-    return max(side.ranks // side.nodes for side in case.sides)
+    return ranks_per_node(case) * _cpus_of_rank(case)
 
 
 def _cpus_of_rank(case: Case) -> int:
@@ -51,7 +42,7 @@ class CpuChoice:
 
     def of_case(self, case: Case) -> tuple[int, ...] | None:
         """CPUs for a pair: those of the last pair that wanted as many, if they were found lately. None: unpinned."""
-        wanted = (case.needs.gpus, local_ranks(case), _cpus_of_rank(case))
+        wanted = (case.needs.gpus, ranks_per_node(case), _cpus_of_rank(case))
         cpus, since = self._chosen.get(wanted, (None, float("-inf")))
         if time.monotonic() - since > _REPROBE_S:
             with self._still():
@@ -61,7 +52,7 @@ class CpuChoice:
 
     def _quiet(self, case: Case) -> tuple[int, ...] | None:
         """Quiet CPUs, on the NUMA node of the GPUs that are used where that suffices for all ranks."""
-        ranks, each = local_ranks(case), _cpus_of_rank(case)
+        ranks, each = ranks_per_node(case), _cpus_of_rank(case)
         allowed = self._host.cpus
         if case.needs.gpus and self._pin == "auto":
             near = self._near()[: max(case.needs.gpus, ranks)]

@@ -34,8 +34,9 @@ from aiperf.launch.scratch import Scratch
 from aiperf.launch.trial import CommandPlan
 from aiperf.launch.worktrees import Worktrees
 from aiperf.plan.order import PairPlan
+from aiperf.plan.plan import ranks_per_node
 from aiperf.plan.refs import unchecked
-from aiperf.recipes.cpu_choice import CpuChoice, cpus_wanted, local_ranks
+from aiperf.recipes.cpu_choice import CpuChoice, cpus_wanted
 from aiperf.records import Case, Failure, Incident, Pair, Watch
 from aiperf.settings import Settings
 
@@ -266,7 +267,7 @@ class MeasurementSession:
 
     def _used_gpus(self, case: Case) -> tuple[Gpu, ...]:
         """The GPUs that the sides run on: what happens on another one does not touch the case."""
-        return self._host.gpus[: max(case.needs.gpus, local_ranks(case))] if case.needs.gpus else ()
+        return self._host.gpus[: max(case.needs.gpus, ranks_per_node(case))] if case.needs.gpus else ()
 
     def _command(self, plan: PairPlan, cpus: tuple[int, ...] | None, mark: Callable[[str | None], None]) -> Pair:
         case, seed = plan.case, plan.seed

@@ -23,7 +23,7 @@ from aiperf.launch.scratch import Scratch
 from aiperf.launch.setup import setup_request
 from aiperf.launch.sides import Started
 from aiperf.plan.order import PairPlan
-from aiperf.plan.survey import REPEATS, Round, survey_rounds
+from aiperf.plan.survey import Round, repeats, survey_rounds
 from aiperf.protocol.messages import FirstIterationRequest, LoadRequest, SetUpRequest, TurnRequest
 from aiperf.records import Case, Check, Measure, Side
 from aiperf.settings import Settings
@@ -170,7 +170,7 @@ class _Battery:
         for one, two in each:
             both = [max(pair) for pair in zip(walls[one], walls[two], strict=True)]
             # Pairs that measure one after the other are compared within a pass over all of them.
-            place = number * REPEATS // len(self._rounds) if self._alone else number
+            place = number * repeats(self._nodes) // len(self._rounds) if self._alone else number
             yield SurveyReading(PAIRS, place, (one, two), median(both) / count)
 
     def _turn(self, gang: Gang, side: str, ranks: list[int], count: int) -> list[tuple[float, ...]]:

@@ -5,6 +5,7 @@ What must not live here: anything computed across pairs.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -217,7 +218,7 @@ class Pair:
     programs, and in records of before it was kept."""
     watch: Watch = field(default_factory=Watch)
 
-    @property
+    @cached_property
     def void(self) -> bool:
         """Whether an incident takes this pair out of the statistics."""
         return any(i.voids for i in self.incidents)
@@ -240,6 +241,12 @@ class Pair:
             found[side, "device_s"] = tuple(s for s in own if s.device_s is not None)
             found[side, "wall_s"] = tuple(s for s in own if s.device_s is None) or found[side, ""]
         return found
+
+    @cached_property
+    def derived(self) -> dict[Hashable, Any]:
+        """What statistics have derived from this pair, each under a key of its own, so that no sample is read again for
+        the next metric or comparison. Never stored."""
+        return {}
 
 
 @dataclass(frozen=True)

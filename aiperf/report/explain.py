@@ -15,7 +15,7 @@ from typing import Any
 
 from aiperf.analysis.notes import note_sentences
 from aiperf.paths import YAML_SUFFIXES, scenario_folder
-from aiperf.records import Case, CaseRecord, Incident, Limit, RunRecord, Side
+from aiperf.records import Case, CaseRecord, Incident, Limit, Result, RunRecord, Side
 from aiperf.records.profiled import Profile
 from aiperf.report.book_words import row_sentences
 from aiperf.report.explain_clock import clock_sentences
@@ -25,14 +25,14 @@ from aiperf.report.explain_host import meanwhile_sentences, placement_sentences
 from aiperf.report.explain_outside import outside_sentences
 from aiperf.report.layout.text import clean_keep, wrap
 from aiperf.report.mechanism import mechanism_sentences
-from aiperf.report.numbers import clean, format_percent, format_value
+from aiperf.report.numbers import clean, format_value
 from aiperf.report.output_changes import change_sentences
 from aiperf.report.program_facts import program_sentences
 from aiperf.report.reasons import result_sentences
 from aiperf.report.scenarios import check_sentence, measure_sentences, value_text
 from aiperf.report.views.run_rows import failure_sentence
 from aiperf.scenario.text import axis_text
-from aiperf.units import format_duration, format_rate
+from aiperf.units import format_duration, format_percent, format_rate
 
 _STOPS = {
     "verdict": "every verdict was reached",
@@ -88,7 +88,7 @@ def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None =
             CaseBlock(
                 "result",
                 f"{r.comparison.metric}: {r.side} vs {r.against}",
-                result_sentences(r, word=record.outcome(r)) + clock_sentences(record, r),
+                result_sentences(r, word=record.outcome(r), said=_said(record, r)) + clock_sentences(record, r),
             )
             for r in record.results
         ),
@@ -102,6 +102,13 @@ def case_blocks(run: RunRecord, record: CaseRecord, *, profile: Profile | None =
         CaseBlock("book", "The book", row_sentences(case.book, record)),
         CaseBlock("reproduce", "To reproduce it", reproduce(run, record)),
     ]
+
+
+def _said(record: CaseRecord, result: Result) -> str:
+    """Why the primary metric of the same two sides has its verdict, where that stands above ``result``."""
+    before = record.results[: record.results.index(result)]
+    of_sides = [r for r in before if r.primary and (r.side, r.against) == (result.side, result.against)]
+    return of_sides[0].verdict.sentence if of_sides else ""
 
 
 def side_sentences(case: Case) -> list[str]:

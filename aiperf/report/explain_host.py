@@ -13,8 +13,8 @@ from typing import Any
 
 from aiperf.host.placement import format_cpus
 from aiperf.records import CaseRecord, Pair
-from aiperf.report.numbers import DASH, format_percent
-from aiperf.units import format_bytes, format_rate, format_time, significant
+from aiperf.report.numbers import DASH
+from aiperf.units import format_bytes, format_percent, format_rate, format_time, significant
 
 ALL = ""
 """The mark of all readings of a pair, whoever ran."""

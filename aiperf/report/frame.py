@@ -26,8 +26,8 @@ class Board:
     """State of the display; belongs to one display and never leaves it."""
 
     order: list[str] = field(default_factory=list)
-    lines: dict[str, str] = field(default_factory=dict)
-    """Case id -> its line; absent while it waits."""
+    lines: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Case id -> its name and what is known of it; absent while it waits."""
     current: str = ""
     phase: str = ""
     """What is done with the current case now."""
@@ -47,7 +47,7 @@ class Board:
         self._add(case.id)
         self.current, self.phase, self.heard = case.id, "starting", ""
         # A case may be taken up again for its next look: then its line still says more than this one.
-        self.lines.setdefault(case.id, f"{_name(case)}  {case.measure.metric}")
+        self.lines.setdefault(case.id, (_name(case), case.measure.metric))
 
     def enter(self, case: Case, phase: str) -> None:
         """Note what is done with ``case`` now."""
@@ -67,7 +67,7 @@ class Board:
             parts.append(case.measure.metric)
         if seconds_left is not None:
             parts.append(f"about {format_duration(max(0.0, seconds_left))} left")
-        self.lines[case.id] = f"{_name(case)}  {' · '.join(parts)}"
+        self.lines[case.id] = (_name(case), " · ".join(parts))
 
     def hear(self, case: Case, side: str, line: str) -> None:
         """Note what a program of ``case`` has printed last."""
@@ -80,7 +80,7 @@ class Board:
             return
         self._add(record.case.id)
         self.done += 1
-        self.lines[record.case.id] = case_line(record)
+        self.lines[record.case.id] = (case_line(record), "")
         if self.current == record.case.id:
             self.current = self.heard = self.phase = ""
 
@@ -101,11 +101,12 @@ def frame_lines(board: Board, *, width: int, height: int) -> list[str]:
         begun.remove(board.current)
         begun.append(board.current)
     shown = begun[-room:]
-    lines = [board.lines[case_id] for case_id in shown]
+    known_of = [board.lines[case_id] for case_id in shown]
     if shown[-1:] == [board.current]:
-        name, gap, known_of_it = lines[-1].partition("  ")
+        name, rest = known_of[-1]
         spent = "" if board.elapsed is None else format_duration(board.elapsed)
-        lines[-1] = name + gap + " · ".join(part for part in (spent, board.phase, known_of_it, board.heard) if part)
+        known_of[-1] = (name, " · ".join(part for part in (spent, board.phase, rest, board.heard) if part))
+    lines = ["  ".join(part for part in parts if part) for parts in known_of]
     waiting = len(board.order) - len(begun)
     hidden = len(begun) - len(shown)
     tail = [f"{hidden} more finished"] if hidden else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 
-from aiperf.units import format_bytes, format_rate, format_time, significant
+from aiperf.units import format_bytes, format_percent, format_rate, format_time, significant
 
 DASH = "–"
 """Stands for a quantity that was not measured."""
@@ -21,6 +21,8 @@ _PREFIXES = ((1e-6, 1e9, "n"), (1e-3, 1e6, "µ"), (1.0, 1e3, "m"))
 
 def clean(text: str) -> str:
     """``text`` on one line and without control characters, whatever a worker printed."""
+    if text.isprintable():  # most are
+        return " ".join(text.split())
     spaced = "".join(" " if c.isspace() else c for c in _ESCAPE.sub("", text))
     return " ".join("".join(c for c in spaced if c.isprintable()).split())
 
@@ -118,12 +120,6 @@ def format_change_interval(low: float | None, high: float | None) -> str:
 def _ends(low: float, high: float, decimals: int) -> tuple[str, str]:
     first, last = (f"{end * 100:+.{decimals}f}".replace("-", _MINUS) for end in (low, high))
     return first, last
-
-
-def format_percent(share: float) -> str:
-    """Write a share or a threshold: ``2 %``, ``0.5 %``, ``98.4 %``."""
-    text = significant(share * 100)
-    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
 
 
 def format_share(share: float | None) -> str:

@@ -6,18 +6,20 @@ What must not live here: deciding; every sentence restates figures of the record
 from __future__ import annotations
 
 import math
+from collections import Counter
 
-from aiperf.records import Comparison, Result, Summary
+from aiperf.records import CaseRecord, Comparison, Result, Summary
 from aiperf.report.numbers import (
+    clean,
     confidence,
     format_change,
     format_change_interval,
     format_interval,
-    format_percent,
     format_ratio,
     format_value,
     known,
 )
+from aiperf.units import format_percent
 
 _CUT_SHORT = {
     "interrupted": "interrupted",
@@ -28,25 +30,36 @@ _HUGE_LOG = 20.0
 """A log-ratio beyond this says nothing about an order, and is not far from what a float can hold as a ratio."""
 
 
-def result_sentences(result: Result, *, word: str = "") -> list[str]:
+def result_sentences(result: Result, *, word: str = "", said: str = "") -> list[str]:
     """Explain one result: figures, verdict, why not its neighbour, what would help, diagnostics.
 
-    ``word`` is its outcome where its case was cut short.
+    ``word`` is its outcome where its case was cut short; ``said`` a sentence of a verdict that stands above already.
     """
     found, verdict = result.comparison, result.verdict
     if word in _CUT_SHORT:
         return [f"Verdict: none. The case was {_CUT_SHORT[word]} before any stopping rule applied.", _figures(found)]
-    said = [f"Verdict: {verdict.word}. {_sentence(verdict.sentence)}", _figures(found)]
+    why = "For the same reason as above." if verdict.sentence == said else _sentence(verdict.sentence)
+    sentences = [f"Verdict: {verdict.word}. {why}", _figures(found)]
     if not result.primary:
-        return said
-    said += [
+        return sentences
+    sentences += [
         *_neighbour(result),
         *_surer(result),
         *_second(found),
         *_position(found),
         *(_outliers(s) for s in (found.before, found.after) if s.outliers),
     ]
-    return said
+    return sentences
+
+
+def void_sentence(record: CaseRecord) -> str:
+    """How many pairs of a case do not count, and the commonest disturbance with what was seen the first time."""
+    void = [pair for pair in record.pairs if pair.void]
+    seen = [{i.kind: i for i in reversed(pair.incidents) if i.voids} for pair in void]
+    commonest = Counter(kind for kinds in seen for kind in sorted(kinds)).most_common(1)
+    first = next((kinds[kind] for kind, _ in commonest for kinds in seen if kind in kinds), None)
+    why = f" ({first.kind.replace('_', ' ')}: {first.detail})" if first else ""
+    return clean(f"the host disturbed {len(void)} of {len(record.pairs)} pairs, which therefore do not count{why}")
 
 
 def _figures(found: Comparison) -> str:

@@ -18,13 +18,13 @@ from aiperf.report.book_words import row_sentences
 from aiperf.report.layout.formats import Printed, document_json
 from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.measured import measured_plain, measured_sentences
-from aiperf.report.numbers import counted, format_percent
+from aiperf.report.numbers import counted
 from aiperf.scenario.model import Layer, Scenario, SideSpec
 from aiperf.scenario.text import point_text
 from aiperf.scenario.wording import shown_path
 from aiperf.store.codec import to_plain
 from aiperf.store.reference import Measurement
-from aiperf.units import format_bytes
+from aiperf.units import format_bytes, format_percent
 
 _LANES = {"cpu": "CPU", "gpu": "GPU", "either": "CPU, or GPU where there is one"}
 _COUNTS = {"gpus": "GPU", "cpus": "CPU", "ranks": "rank"}

@@ -11,9 +11,9 @@ from typing import Any
 
 from aiperf.analysis.discoveries import Discoveries, discoveries
 from aiperf.records import CaseRecord, Result, RunRecord
-from aiperf.report.numbers import clean, counted, format_percent
+from aiperf.report.numbers import clean, counted
 from aiperf.settings import Precision
-from aiperf.units import format_duration
+from aiperf.units import format_duration, format_percent
 
 _NAMED = 5
 """As many rows as the line about discoveries names."""

@@ -18,11 +18,12 @@ _AT_A_WORD = "~#"
 """At the begin of a word: a home folder, a comment."""
 
 
-def words_of(text: str) -> tuple[str, ...]:
+def words_of(text: str, *, other: str = "") -> tuple[str, ...]:
     """The words of a command, quotes taken as a shell takes them; empty for an empty text.
 
     Raises InvalidValue for a quote that is not closed and for what a shell
-    would replace or take for itself: no shell runs the command, so the program would get it as an argument.
+    would replace or take for itself: no shell runs the command, so the program would get it as an argument. ``other``:
+    what else can be done then, where the command is typed.
     """
     try:
         words = tuple(shlex.split(text))
@@ -31,7 +32,8 @@ def words_of(text: str) -> tuple[str, ...]:
     if words and (syntax := shell_syntax(text)):
         raise InvalidValue(
             f"{syntax!r} in {text!r} is for a shell, and no shell runs it: {words[0]} would get it as an argument.",
-            f"Write sh -c {shlex.quote(text)}, or put it in single quotes where it is meant as an argument.",
+            f"{f'{other}, or write' if other else 'Write'} sh -c {shlex.quote(text)}, or put it in single quotes where "
+            "it is meant as an argument.",
         )
     return words
 

@@ -31,7 +31,7 @@ def serving_faults(document: Document, parts: Outline) -> Iterator[Fault]:
     metric = measure.get("metric") if isinstance(measure, dict) else None
     finds = any("find" in params for params in every)
     if finds and metric != "max_rate":
-        what = "find: max_rate gives one number, and the scenario is about another."
+        what = "find: max_rate reports only max_rate, but measure.metric is not max_rate."
         yield document.fault(("measure",), what, "Write measure: {metric: max_rate}.", key=True)
     elif metric == "max_rate" and not finds:
         what = "measure.metric: max_rate is not searched."

@@ -155,7 +155,7 @@ def _decoder(kind: Any) -> Decoder:
     if origin is tuple:
         return _tuple(get_args(kind)[0])
     if origin is dict:
-        return _dict(_decoder(get_args(kind)[1]))
+        return _dict(get_args(kind)[1])
     if kind is Any:
         return lambda value: value
     if kind is float:
@@ -226,10 +226,12 @@ def _tuple(item: Any) -> Decoder:
     return decode
 
 
-def _dict(item: Decoder) -> Decoder:
+def _dict(item: Any) -> Decoder:
+    plain, decoder = _as_it_comes(item), _decoder(item)
+
     def decode(value: Any) -> Any:
         _expect(type(value) is dict, "an object", value)
-        return {k: _inside(item, v, f".{k}") for k, v in value.items()}
+        return {k: v if type(v) is plain else _inside(decoder, v, f".{k}") for k, v in value.items()}
 
     return decode
 

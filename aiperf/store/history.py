@@ -5,12 +5,10 @@ What must not live here: raw samples, SQL (query.py), statistics, printing.
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +18,7 @@ from aiperf.errors import UserError
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.store.codec import CorruptRecord, decode_run
 from aiperf.store.light import decode_light
-from aiperf.store.read import Damaged, age, run_folders
+from aiperf.store.read import Damaged, age, no_collection, run_folders
 from aiperf.store.write import CASES, RUN_FILE, name_stem
 
 T = TypeVar("T")
@@ -97,7 +95,7 @@ def scan(results: Path, decode: Decode[T], *, scenario: str = "") -> Iterator[Sc
     left out.
     """
     folders = run_folders(results)
-    with ThreadPoolExecutor(_READERS) as pool, _no_collection():
+    with ThreadPoolExecutor(_READERS) as pool, no_collection():
         for first in range(0, len(folders), _AT_ONCE):
             chunk = folders[first : first + _AT_ONCE]
             for files in pool.map(lambda f: _read_files(f, name_stem(scenario)), chunk):
@@ -158,15 +156,3 @@ def _began(run: ScannedRun[T]) -> tuple[float, tuple[str, int]]:
     except ValueError:
         return 0.0, age(run.folder)
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp(), age(run.folder)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keep the cycle collector out: records hold no cycles, and looking for some takes longer than reading them."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()

@@ -46,12 +46,11 @@ def write_batches(file: BinaryIO, types: Mapping[str, str], batches: Iterable[Se
         connection.execute(f"COPY rows TO {_opened(file)} ({_FORMAT})")
 
 
-def read_columns(file: BinaryIO, names: Sequence[str]) -> dict[str, list[Any]]:
-    """The columns called ``names`` of an open file. Raises NotParquet, also where one is missing."""
-    shown = ", ".join(map(_quoted, names))
+def read_rows(file: BinaryIO) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """The names of all columns of an open file, and its rows. Raises NotParquet."""
     with _reading() as connection:
-        rows = connection.execute(f"SELECT {shown} FROM read_parquet({_opened(file)})").fetchall()
-    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)) if rows else {name: [] for name in names}
+        found = connection.execute(f"SELECT * FROM read_parquet({_opened(file)})")
+        return tuple(column[0] for column in found.description), found.fetchall()
 
 
 def column_types(file: BinaryIO) -> dict[str, str]:

@@ -6,8 +6,10 @@ What must not live here: writing, printing, statistics.
 from __future__ import annotations
 
 import difflib
+import gc
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,7 +83,9 @@ class StoredRun:
         return self.folder / SAMPLES / f"{file_name(case)}.parquet"
 
     def _entries(self) -> list[CaseRecord | Damaged]:
-        return in_order([_read_case(path) for path in case_files(self.folder)], self.record.planned)
+        with no_collection():
+            found = [_read_case(path) for path in case_files(self.folder)]
+        return in_order(found, self.record.planned)
 
 
 def in_order(entries: Sequence[CaseRecord | Damaged], planned: Sequence[str]) -> list[CaseRecord | Damaged]:
@@ -233,3 +237,15 @@ def _locate(name: str, results: Path) -> Path:
         raise usage(f'"{name}" is a prefix of {len(begun)} runs.', f"Name one of: {', '.join(p.name for p in begun)}.")
     newest = ", ".join(p.name for p in reversed(runs[-3:]))
     raise usage(f'no run "{name}" in {results}.', f"The newest are: {newest}.")
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Keep the cycle collector out: records hold no cycles, and looking for some takes longer than reading them."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

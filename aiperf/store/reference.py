@@ -18,7 +18,7 @@ from aiperf.errors import UserError
 from aiperf.paths import config_folder
 from aiperf.records import CaseRecord, RunRecord
 from aiperf.store.history import Entry, entries
-from aiperf.store.read import Damaged, StoredRun, find_runs, open_run, read_pairs
+from aiperf.store.read import Damaged, StoredRun, find_runs, no_collection, open_run, read_pairs
 from aiperf.store.same import same_results
 
 REFERENCE = "reference"
@@ -67,7 +67,8 @@ def all_concluded_again(
     fresh, problems = [], []
     for record in records:
         try:
-            again = concluded_again(run, record)
+            with no_collection():
+                again = concluded_again(run, record)
         except UserError as error:
             again = record
             problems.append(f"{record.case.id} cannot be recomputed: {error.faults[0].where}: {error.faults[0].what}")

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, starmap
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from aiperf.records import CaseRecord, Latencies, Pair, Sample
 from aiperf.store.codec import CorruptRecord
-from aiperf.store.parquet import NotParquet, column_types, encode_columns, open_bytes, read_columns
+from aiperf.store.parquet import NotParquet, column_types, encode_columns, open_bytes, read_rows
 
 _MAGIC = b"PAR1"
 _SAMPLE = ("side", "round", "index", "iterations", "wall_s", "device_s", "user_s", "system_s", "peak_bytes", "audit")
@@ -77,22 +78,28 @@ def join_samples(pairs: Sequence[Pair], data: bytes, *, case: str) -> tuple[Pair
     """
     try:
         with open_bytes(data) as file:
-            lists = _lists(file)
-            table = read_columns(file, ["case", "slot", "pair", *_SAMPLE, *lists])
+            names, rows = read_rows(file)
     except NotParquet as error:
         raise CorruptRecord(_no_samples(error)) from None
-    cases = set(table.pop("case"))
-    latencies = _latencies([table.pop(name) for name in lists]) if lists else [()] * len(table["slot"])
-    columns = list(table.values())
-    if cases - {case}:
-        raise CorruptRecord(f"holds samples of another case, {(cases - {case}).pop()}")
+    place = {name: index for index, name in enumerate(names)}
+    if missing := next((name for name in ("case", "slot", "pair", *_SAMPLE) if name not in place), None):
+        raise CorruptRecord(_no_samples(f"it has no column {missing}"))
+    if others := set(map(itemgetter(place["case"]), rows)) - {case}:
+        raise CorruptRecord(f"holds samples of another case, {others.pop()}")
+    of_sample, lists = itemgetter(*map(place.__getitem__, _SAMPLE)), [place[name] for name in _NAMED if name in place]
     samples: list[list[Sample]] = [[] for _ in pairs]
-    for slot, index, *values in zip(*columns, latencies, strict=True):
+    for (slot, index), of_pair in groupby(rows, itemgetter(place["slot"], place["pair"])):
+        if type(slot) is not int or slot < 0:
+            raise CorruptRecord(f"holds samples of no pair (slot {slot})")
         if slot >= len(pairs):
             continue
         if pairs[slot].index != index:
             raise CorruptRecord(f"holds samples of pair {index} where the record has pair {pairs[slot].index}")
-        samples[slot].append(Sample(*values))
+        if lists:
+            whole = ((*of_sample(row), _latencies(*(row[column] for column in lists))) for row in of_pair)
+            samples[slot] += starmap(Sample, whole)
+        else:
+            samples[slot] += starmap(Sample, map(of_sample, of_pair))
     return tuple(replace(p, samples=tuple(s)) for p, s in zip(pairs, samples, strict=True))
 
 
@@ -110,18 +117,12 @@ def _lists(file: BinaryIO) -> tuple[str, ...]:
     return tuple(name for name in _NAMED if name in found)
 
 
-def _latencies(lists: Sequence[Sequence[Any]]) -> list[tuple[Latencies, ...]]:
-    """Of each sample, from its columns of lists: the seconds alone, or also series and ranks."""
-    seconds, *named = lists
+def _latencies(seconds: Sequence[float], *named: Sequence[Any]) -> tuple[Latencies, ...]:
+    """Of one sample, from its row of lists: the seconds alone, or also series and ranks."""
     if not named:
-        return [(Latencies(tuple(row)),) if row else () for row in seconds]
-    return [
-        tuple(
-            Latencies(tuple(s for s, *_ in units), series, rank)
-            for (series, rank), units in groupby(zip(*row, strict=True), key=lambda unit: unit[1:])
-        )
-        for row in zip(seconds, *named, strict=True)
-    ]
+        return (Latencies(tuple(seconds)),) if seconds else ()
+    parts = groupby(zip(seconds, *named, strict=True), key=lambda unit: unit[1:])
+    return tuple(Latencies(tuple(s for s, *_ in units), series, rank) for (series, rank), units in parts)
 
 
 def looks_whole(path: Path) -> str:
@@ -145,7 +146,7 @@ def why_unreadable(path: Path) -> str:
     try:
         with path.open("rb") as file:
             found = column_types(file)
-            read_columns(file, list(found))
+            read_rows(file)
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     except NotParquet as error:
@@ -155,5 +156,5 @@ def why_unreadable(path: Path) -> str:
     return ""
 
 
-def _no_samples(error: Exception) -> str:
+def _no_samples(error: object) -> str:
     return f"is not a Parquet file of samples ({error})"

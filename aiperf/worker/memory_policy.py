@@ -50,7 +50,7 @@ class OwnNode:
 
     def __init__(self, system: Path = SYSTEM) -> None:
         self._system = system
-        self._outcome = ""
+        self._outcome = self._chosen = ""
         self._set: Policy | None = None
 
     def set_up(self, params: Mapping[str, Any]) -> None:
@@ -66,17 +66,20 @@ class OwnNode:
             self._outcome = f"none: the kernel refused ({error.strerror})"
 
     def facts(self) -> dict[str, str]:
-        """What to record of a side: its policy, or why it has none; empty on a machine of one node."""
+        """What to record of a side: its policy, or why it has none, and the node that it chooses itself
+        (``memory_node``); empty on a machine of one node."""
         now = self._set and read_policy()
         if now != self._set:
             return {"memory_policy": f"{self._outcome} at set-up, {now.words if now else 'unknown'} at the end"}
-        return {"memory_policy": self._outcome} if self._outcome else {}
+        own = {"memory_node": self._chosen} if self._chosen else {}
+        return {"memory_policy": self._outcome, **own} if self._outcome else {}
 
     def _ask(self, chosen: str) -> str:
         before = read_policy()
         if before is None:
             return f"none: how to ask for one on {platform.machine()} is not known"
-        if chosen != "any":
+        self._chosen = "" if chosen == "any" else chosen
+        if self._chosen:
             if self._set is not None:
                 write_policy(Policy())
                 self._set = None

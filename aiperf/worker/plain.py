@@ -73,7 +73,7 @@ class PlainFunction:
             raise NotAWorkload(f"{what}. Write def {self._name}(context: Context, ...) -> Workload:")
         if self._result is _Unset:
             return {}
-        self._facts["returns"] = values.described(self._result)
+        self._facts["returns"] = values.described(self._result) if self._result is not None else None
         return values.encode(self._result, "result")
 
     def inputs(self) -> Mapping[str, Array]:

@@ -16,7 +16,7 @@ from aiperf.analysis.calibration import (
     session_noise,
     sessions_needed,
 )
-from aiperf.analysis.crossover import fit
+from aiperf.analysis.pair_fit import fit
 from aiperf.analysis.pairs import log_ratios
 from aiperf.analysis.recompute import conclude
 

@@ -56,7 +56,9 @@ def test_a_price_of_zero_that_somebody_states_is_a_price() -> None:
 def test_a_gang_is_paid_by_its_ranks_and_a_case_of_the_cpu_for_no_gpu() -> None:
     case = make_case(gpus=1)
     ranks = replace(case, sides=(case.sides[0], Side("after", workload="x.y", ranks=4)))
-    assert [gpus_used(CaseRecord(c, "measured")) for c in (case, ranks, make_case())] == [1, 4, 0]
+    assert [gpus_used(CaseRecord(c, "measured"), "after") for c in (case, ranks, make_case())] == [1, 4, 0]
+    masked = replace(case, sides=(case.sides[0], replace(case.sides[1], env={"CUDA_VISIBLE_DEVICES": "0, 2,3"})))
+    assert [gpus_used(CaseRecord(masked, "measured"), side) for side in ("before", "after")] == [1, 3]
 
 
 def test_the_wall_clock_is_paid_where_the_device_clock_leads() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from aiperf.analysis.crossover import fit
 from aiperf.analysis.discoveries import FEWEST, RATE, benjamini_hochberg, discoveries, p_value
+from aiperf.analysis.pair_fit import fit
 from aiperf.records import Comparison, Result, Summary, Verdict
 
 SIDE = Summary("before", 1.0, 1.0, 1.0, 1, 0, 0.0)

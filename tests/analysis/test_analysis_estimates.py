@@ -10,7 +10,6 @@ import pytest
 from analysis_maker import ALPHA, NOISE, result_of
 from scipy import stats
 
-from aiperf.analysis.crossover import fit
 from aiperf.analysis.estimates import (
     LogEstimate,
     change,
@@ -20,6 +19,7 @@ from aiperf.analysis.estimates import (
     regression_p,
     value_estimate,
 )
+from aiperf.analysis.pair_fit import fit
 from aiperf.records import Summary
 
 

@@ -48,6 +48,17 @@ def test_median_is_over_samples_of_time_per_iteration():
     assert value(pair, "before", MEDIAN) == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize("statistic", ["mean", "median"])
+def test_what_was_derived_from_a_pair_is_not_said_of_one_with_other_samples(statistic):
+    case = replace(CASE, measure=Measure(statistic=statistic))
+    pair = pair_of(samples("before", (1, 2.0)), samples("after", (1, 1.0)))
+    assert [value(pair, side, case) for side in pair.order] == [2.0, 1.0]
+    assert ratios([pair], case)[0] == [pytest.approx(math.log(2))]
+    slower = replace(pair, samples=(*samples("before", (1, 2.0)), *samples("after", (1, 4.0))))
+    assert [value(slower, side, case) for side in pair.order] == [2.0, 4.0]
+    assert ratios([slower], case)[0] == [pytest.approx(-math.log(2))]
+
+
 def test_audited_samples_never_count():
     pair = pair_of(samples("before", (1, 1.0)), samples("before", (1, 100.0), audit=True))
     assert value(pair, "before") == 1.0

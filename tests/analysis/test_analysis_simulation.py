@@ -8,8 +8,8 @@ import pytest
 from analysis_maker import LOOKS, make_case, seeded, sit
 from scipy import stats
 
-from aiperf.analysis.crossover import estimate
 from aiperf.analysis.distributions import t_quantile
+from aiperf.analysis.pair_fit import estimate
 from aiperf.analysis.verdict import statistical_word
 from aiperf.plan.precision import load_precision
 

@@ -14,16 +14,31 @@ from aiperf.plan.survey import survey_rounds
 
 SESSIONS = 100
 NODES = 8
+METRICS = ("gemm", "all_reduce")
+
+
+def truth(seed: int, nodes: int = NODES) -> dict[str, list[float]]:
+    """What the nodes of a healthy session really differ by."""
+    draw = random.Random(seed)
+    return {metric: [draw.gauss(0, 0.01) for _ in range(nodes)] for metric in METRICS}
 
 
 def session(
-    seed: int, slow: Mapping[int, float] = {}, link: Mapping[tuple[int, int], float] = {}, *, nodes: int = NODES
+    seed: int,
+    slow: Mapping[int, float] = {},
+    link: Mapping[tuple[int, int], float] = {},
+    *,
+    nodes: int = NODES,
+    links: float = 0.01,
 ) -> list[SurveyReading]:
     """Readings of a fleet whose nodes and links differ by 1 %, with an error of 2 %, in rounds that differ by 5."""
-    draw = random.Random(seed)
-    own = {m: [draw.gauss(0, 0.01) + math.log1p(slow.get(i, 0)) for i in range(nodes)] for m in ("gemm", "all_reduce")}
-    links = {
-        (i, j): draw.gauss(0, 0.01) + math.log1p(link.get((i, j), 0)) for j in range(nodes) for i in range(j)
+    own = {
+        metric: [own + math.log1p(slow.get(i, 0)) for i, own in enumerate(values)]
+        for metric, values in truth(seed, nodes).items()
+    }
+    draw = random.Random(f"{seed} readings")
+    differ = {
+        (i, j): draw.gauss(0, links) + math.log1p(link.get((i, j), 0)) for j in range(nodes) for i in range(j)
     }  # fmt: skip
     found = []
     for number, pairs in enumerate(survey_rounds(nodes, seed=seed)):
@@ -32,7 +47,7 @@ def session(
             log = shared + own["gemm"][i] + draw.gauss(0, 0.02)
             found.append(SurveyReading("gemm", number, (i,), math.exp(log)))
         for i, j in pairs:
-            log = shared + own["all_reduce"][i] + own["all_reduce"][j] + links[i, j] + draw.gauss(0, 0.02)
+            log = shared + own["all_reduce"][i] + own["all_reduce"][j] + differ[i, j] + draw.gauss(0, 0.02)
             found.append(SurveyReading("all_reduce", number, (i, j), math.exp(log)))
     return found
 
@@ -61,7 +76,7 @@ def test_a_healthy_fleet_is_left_alone():
     judged = [judge(session(seed), NODES, threshold=0.03) for seed in range(SESSIONS)]
     assert sum(any(one.word == "slow" for one in each) for each in judged) <= 5
     words = [one.word for each in judged for one in each]
-    assert words.count("ok") > 0.8 * len(words)
+    assert words.count("ok") > 0.75 * len(words)
 
 
 def test_a_slow_link_between_two_good_nodes_is_named_as_a_link():
@@ -78,7 +93,7 @@ def test_a_node_without_readings_is_unreachable_and_judges_nobody():
     judged = {(one.metric, one.nodes): one.word for one in judge(readings, NODES, threshold=0.03)}
     assert judged["gemm", (7,)] == judged["all_reduce", (7,)] == "unreachable"
     others = {key: word for key, word in judged.items() if 7 not in key[1]}
-    assert all(word == "ok" for (metric, _), word in others.items() if metric == "gemm")
+    assert [word for (metric, _), word in others.items() if metric == "gemm"].count("ok") >= 5
     assert set(others.values()) <= {"ok", "undecided"}
 
 
@@ -107,14 +122,22 @@ def test_as_many_nodes_as_links_leave_the_metric_of_pairs_undecided(nodes):
     assert slow_ones(judged, "gemm") == [(1,)]
 
 
-@pytest.mark.parametrize("nodes", [6, 7, 8])
-def test_the_intervals_of_pairs_are_not_narrower_than_what_is_known(nodes):
-    held = total = 0
-    for seed in range(SESSIONS):
-        draw = random.Random(seed)  # as in session()
-        own = [[draw.gauss(0, 0.01) for _ in range(nodes)] for _ in ("gemm", "all_reduce")][1]
-        for one in judge(session(seed, nodes=nodes), nodes, threshold=0.03):
-            if one.metric == "all_reduce" and len(one.nodes) == 1:
-                total += 1
-                held += one.low <= own[one.nodes[0]] - median(own) <= one.high
-    assert held > 0.95 * total
+def holds(seed: int, nodes: int = NODES, **fleet: float) -> bool:
+    """Whether the intervals of all nodes hold what is true, by every metric of a session."""
+    own = truth(seed, nodes)
+    return all(
+        one.low <= own[one.metric][one.nodes[0]] - median(own[one.metric]) <= one.high
+        for one in judge(session(seed, nodes=nodes, **fleet), nodes, threshold=0.03)
+        if len(one.nodes) == 1
+    )
+
+
+def test_the_intervals_of_a_session_hold_the_truth_all_together():
+    held = {nodes: sum(holds(seed, nodes) for seed in range(SESSIONS)) for nodes in (6, 7, 8, 16)}
+    assert sum(held.values()) >= 0.93 * SESSIONS * len(held), held
+    assert min(held.values()) >= 0.9 * SESSIONS, held
+
+
+def test_the_intervals_hold_of_fleets_whose_links_differ_little_or_much():
+    assert sum(holds(seed, links=0.0) for seed in range(SESSIONS)) >= 0.93 * SESSIONS
+    assert sum(holds(seed, links=0.03) for seed in range(SESSIONS)) >= 0.93 * SESSIONS

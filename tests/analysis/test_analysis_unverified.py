@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from analysis_maker import SETTINGS, make_case, make_pair, make_pairs, make_run
 
+from aiperf.analysis.notes import note_sentence
 from aiperf.analysis.recompute import conclude, recompute
 from aiperf.analysis.unverified import unexplained, unverified_notes
 from aiperf.records import CaseRecord, Coverage, Note
@@ -62,6 +63,23 @@ def test_programs_that_leave_processes_behind_are_noted():
 def test_sides_with_reasons_of_their_own_have_notes_of_their_own():
     one, two = Coverage(fixed=("x",), fixed_inputs="a"), Coverage(fixed=("x",), fixed_inputs="b")
     assert [note.values["sides"] for note in notes_of(one, two)] == [["before"], ["after"]]
+
+
+def returning(*facts):
+    """Three pairs of sides whose functions returned so."""
+    runs = [replace(make_run(n), facts=f) for n, f in zip(("before", "after"), facts, strict=True)]
+    return list(unverified_notes(make_pairs(D[:3], runs=runs), make_case()))
+
+
+def test_functions_that_return_nothing_agree_without_being_checked():
+    nothing, something = {"returns": None}, {"returns": "int"}
+    (note,) = returning(nothing, nothing)
+    assert note == Note("nothing_returned", {"sides": ["before", "after"], "reason": ""})
+    assert note_sentence(note) == ("neither side returned anything: that they did the same work was not checked")
+    assert unexplained([note], sides=("before", "after"), metric="time") == [note]
+    # One that returns something is compared with the other; without a check no side is asked.
+    others = ((nothing, something), (something, something), ({}, {}), (nothing, {}))
+    assert [returning(*each) for each in others] == [[]] * 4
 
 
 FIXED = Coverage(fixed=("ids",))

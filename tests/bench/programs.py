@@ -64,7 +64,7 @@ def _session(folder: Path, kind: str, number: int, programs: tuple[str, str], ou
     around = machine()
     done = aiperf(
         *("ab", programs[0], programs[1], "--budget", "50s", "--json", "--quiet"),
-        *("--seed", str(number), "--results", str(out / "results")),
+        *("--name", "ab", "--seed", str(number), "--results", str(out / "results")),
         state=out / "state",
     )
     if done.code not in (0, 3):

@@ -183,6 +183,11 @@ class User:
         """A case of the newest run as stored."""
         return json.loads((self.latest() / "cases" / f"{case}.json").read_text())
 
+    def only_record(self) -> dict[str, Any]:
+        """The newest run's only case as stored."""
+        (path,) = (self.latest() / "cases").glob("*.json")
+        return json.loads(path.read_text())
+
     def run_record(self) -> dict[str, Any]:
         """The newest run's own record."""
         return json.loads((self.latest() / "run.json").read_text())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shlex
 import sys
@@ -9,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from aiperf.recipes.ab import side_names
+from aiperf.recipes.ab import Programs, case_name, side_names
 from aiperf.settings import ENERGY_SECONDS
 
 PYTHON = f"{sys.executable} -I -S -c"
@@ -34,7 +36,7 @@ def test_equal_programs_are_compared_by_wall_user_and_system_time_and_memory(use
     told = json.loads(done.out)
     assert {row["metric"] for row in told["rows"]} >= {"time", "user", "system", "peak_memory"}
     assert next(row for row in told["rows"] if row["primary"])["verdict"] in ("equivalent", "inconclusive")
-    record = user.record("ab")
+    record = user.only_record()
     assert [side["env"] for side in record["case"]["sides"]] == [{}, {"COLOUR": "blue"}]
     assert len(record["pairs"]) == 3
 
@@ -42,7 +44,7 @@ def test_equal_programs_are_compared_by_wall_user_and_system_time_and_memory(use
 def test_what_the_kernel_does_not_tell_of_small_and_idle_programs_is_said(user) -> None:
     done = user.types("ab", "sleep 0.02", "sleep 0.02", "--precision", "fast.yaml", "--json")
     assert not {row["metric"] for row in json.loads(done.out)["rows"]} & {"peak_memory"}
-    record = user.record("ab")
+    record = user.only_record()
     (values,) = [note["values"] for note in record["notes"] if note["code"] == "memory_below"]
     assert values["sides"] == ["before", "after"]
     assert values["bytes"] > 2**20
@@ -56,7 +58,11 @@ def test_a_side_gets_its_own_environment_and_other_output_is_wrong_output(user) 
     argv = ("ab", program, program, "--precision", "fast.yaml", "--same-output", "-q")
     done = user.types(*argv, "--env-after", "42=x")
     assert done.code == 5
-    assert "differs from byte 0" in " ".join(done.out.split())
+    # Once, though time, user and system time are invalid for it.
+    assert " ".join(done.out.split()).count("differs from byte 0") == 1
+    told = " ".join(user.types("show", "latest").out.split())
+    assert told.count("Verdict: invalid. For the same reason as above.") >= 1
+    assert told.count("differs from byte 0") == 2  # as what was checked, and as the reason
 
 
 def test_a_program_that_fails_is_a_failed_case_with_its_last_words(user) -> None:
@@ -64,7 +70,7 @@ def test_a_program_that_fails_is_a_failed_case_with_its_last_words(user) -> None
     done = user.types("ab", "true", bad, "--precision", "fast.yaml")
     assert done.code == 5
     assert done.plain
-    failure = user.record("ab")["failure"]
+    failure = user.only_record()["failure"]
     assert (failure["side"], failure["kind"], failure["exit_status"]) == ("after", "error", 1)
     assert failure["stderr_tail"] == "no"
     assert "failed: after, warm-up: exit status 1: no; stderr kept" in done.out
@@ -122,7 +128,7 @@ def test_columns_and_gpus_reach_the_measurement(here, user, monkeypatch) -> None
 def test_more_programs_are_each_compared_with_the_first_alone(user) -> None:
     done = user.types("ab", "sleep 0.05", "sleep 0.02", "sleep 0.021", "--precision", "fast.yaml", "-q")
     assert done.code == 0, done.err
-    record = user.record("ab")
+    record = user.only_record()
     primary = [result for result in record["results"] if result["primary"]]
     assert [(r["side"], r["against"]) for r in primary] == [("0.02", "before"), ("0.021", "before")]
     assert {sample["side"] for pair in record["pairs"] for sample in pair["samples"]} <= {"before", "0.02", "0.021"}
@@ -154,20 +160,21 @@ def test_a_shell_runs_the_lines_and_each_run_is_prepared(user) -> None:
     ran = (user.folder / "ran").read_text().split()
     # A run of after would fail without a preparation of its own.
     assert len((user.folder / "prepared").read_text().split()) == len(ran)
-    pairs = user.record("ab")["pairs"]
+    pairs = user.only_record()["pairs"]
     counted = sum(len(run["pids"]) for pair in pairs for run in pair["runs"])
-    assert len(ran) == counted + 2 * 3
+    # Once more each, to see whether they print the same.
+    assert len(ran) == counted + 2 * (3 + 1)
     assert [run["facts"]["command"][:2] for run in pairs[0]["runs"]] == [["sh", "-e"]] * 2
     assert not pairs[0]["runs"][0]["facts"]["sliced"]
     assert "after is prepared before each run by sh -e -c 'echo x >> prepared;" in " ".join(
-        user.types("show", "latest", "ab").out.split()
+        user.types("show", "latest").out.split()
     )
 
 
 def test_a_preparation_that_fails_is_a_failed_case(user) -> None:
     done = user.types("ab", "true", "true", "--prepare", "", "--prepare", "echo no >&2; exit 3", "-q")
     assert done.code == 5
-    failure = user.record("ab")["failure"]
+    failure = user.only_record()["failure"]
     assert (failure["side"], failure["phase"], failure["exit_status"]) == ("after", "prepare", 3)
     assert failure["stderr_tail"] == "no"
 
@@ -188,3 +195,99 @@ def test_mistakes_of_number_and_shell_are_told(here, user, argv, told) -> None:
     assert done.code == 2
     assert told in done.err
     assert not (user.folder / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("commands", "name"),
+    [
+        (("sort", "gsort"), "sort-vs-gsort"),
+        (("./old.sh", "./new.sh"), "old-vs-new"),
+        (("python a.py", "python b.py"), "python-a-vs-python-b"),
+        (("sleep 1", "sleep 0.5", "sleep 2"), "sleep-1-vs-sleep-0.5-vs-sleep-2"),
+        (("sort f", "gsort f"), "sort-vs-gsort-976d"),
+        (("sort g", "gsort g"), "sort-vs-gsort-4e98"),
+        (("base/bin/p", "head/bin/p"), "p-ec2f"),
+        (("p", "p"), "p-cd85"),
+        (("ü", "é"), "program-65e7"),
+    ],
+)
+def test_a_case_is_named_by_its_programs_with_a_hash_only_where_that_says_not_all(commands, name) -> None:
+    assert case_name(Programs(commands)) == name
+
+
+def test_whatever_else_is_asked_of_the_programs_is_in_the_name(here) -> None:
+    asked = [
+        Programs(("a", "b")),
+        Programs(("a", "b"), ("X=1",)),
+        Programs(("a", "b"), (), ("X=1",)),
+        Programs(("a", "b"), shell="sh"),
+        Programs(("a", "b"), prepare=("true",)),
+        Programs(("a " + "x" * 90, "b")),
+    ]
+    names = [case_name(programs) for programs in asked]
+    assert names[0] == "a-vs-b"
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("a-vs-b-") for name in names[1:])
+
+
+def test_runs_of_different_programs_have_histories_of_their_own(user) -> None:
+    fast = ("--precision", "fast.yaml", "-q")
+    assert "true-vs-echo" in user.types("ab", "true", "echo", *fast).out
+    assert user.types("ab", "true", "true", "--name", "mine", *fast).code == 0
+    listed = [user.types("history", name, "--format", "csv").out for name in ("true-vs-echo", "mine")]
+    assert [{row["case"] for row in csv.DictReader(io.StringIO(text))} for text in listed] == [
+        {"true-vs-echo"},
+        {"mine"},
+    ]
+    lost = user.types("history", "ab")
+    assert (lost.code, "mine, true-vs-echo" in lost.err) == (2, True)
+    # The run goes on under the name that it has, also one of a time before cases had names.
+    (path,) = (user.latest() / "cases").glob("*.json")
+    path.write_text(path.read_text().replace('"mine"', '"ab"'))
+    path.rename(path.with_name("ab.json"))
+    run = user.latest() / "run.json"
+    run.write_text(run.read_text().replace('"mine"', '"ab"'))
+    assert user.types("ab", "true", "true", "--resume", "latest", *fast).code == 0
+    assert user.only_record()["case"]["id"] == "ab"
+    other = user.types("ab", "true", "true", "--name", "other", "--resume", "latest", *fast)
+    assert (other.code, "asked otherwise (id)" in other.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("a/b", '"a/b" cannot name a case.'),
+        ("ü", "cannot name"),
+        ("4k-pages-vs-transparent-huge-pages", "a scenario's name"),
+    ],
+)
+def test_a_name_that_is_no_name_or_a_scenarios_is_refused(here, name, told) -> None:
+    done = here("ab", "true", "true", "--name", name)
+    assert (done.code, told in done.err) == (2, True)
+
+
+def test_programs_that_print_different_things_are_said_to_and_refused_where_that_is_asked(user) -> None:
+    fast = ("--precision", "fast.yaml", "-q")
+    done = user.types("ab", "echo sum 10", "echo sum 11", "sh -c 'echo sum $$'", "echo sum 10", *fast)
+    assert done.code == 0, done.err
+    notes = [note["values"] for note in user.only_record()["notes"] if note["code"] == "prints_otherwise"]
+    # The third prints the number of its process: another one each time.
+    assert notes == [
+        {
+            "line": 1,
+            "base": "sum 10",
+            "own": "sum 11",
+            "side": "echo-11",
+            "against": "before",
+            "strict": "--same-output",
+        }
+    ]
+    said = 'the outputs of before and echo-11 differ, in line 1 "sum 10" against "sum 11" (--same-output refuses that)'
+    assert " ".join(done.out.split()).count(said) == 1
+    assert user.types("ab", "echo sum 10", "echo sum 11", "--same-output", *fast).code == 5
+
+
+def test_output_is_not_looked_at_where_that_would_take_long(user) -> None:
+    slow = ("sh -c 'sleep 0.01; echo 1'", "sh -c 'sleep 0.01; echo 2'")
+    assert user.types("ab", *slow, "--precision", "fast.yaml", "--budget", "0.1s", "-q").code == 0
+    assert "prints_otherwise" not in {note["code"] for note in user.only_record()["notes"]}

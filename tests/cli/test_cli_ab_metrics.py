@@ -44,12 +44,12 @@ def test_what_both_programs_print_is_compared_and_primary(trained):
     assert (rows["cpu_ms"]["unit"], rows["cpu_ms"]["better"], rows["cpu_ms"]["verdict"]) == ("s", "lower", "improved")
     # The same work by the same clock of the program: a rate and its time say the same.
     assert rows["tokens_per_s"]["ratio"] == pytest.approx(rows["cpu_ms"]["ratio"], rel=0.01)
-    record = trained.record("ab")
+    record = trained.only_record()
     runs = record["pairs"][0]["runs"][0]
     assert len(runs["values"]["tokens_per_s"]) == len(runs["pids"])
     assert not runs["facts"]["sliced"]
     assert "gives a metric of its own" in runs["facts"]["why"]
-    shown = trained.types("show", "latest", "ab").out
+    shown = trained.types("show", "latest").out
     assert 'tokens_per_s in tokens/s (higher is better): the last match of "tokens/s: ([0-9.]+)"' in shown
     again = trained.types("report", "latest", "--recompute")
     assert again.code == 0, again.err
@@ -71,10 +71,10 @@ def test_a_program_that_prints_no_such_line_is_a_failed_case_with_what_it_printe
     assert 'it printed no line for the metric images_per_s: a line that matches "images/s: ' in " ".join(
         done.out.split()
     )
-    failure = trained.record("ab")["failure"]
+    failure = trained.only_record()["failure"]
     assert (failure["side"], failure["kind"], failure["exit_status"]) == ("before", "metric", 0)
     assert failure["stdout_tail"].startswith("step 1: tokens/s: 1\nstep 2:")
-    assert "printed: step 1: tokens/s: 1" in trained.types("show", "latest", "ab").out
+    assert "printed: step 1: tokens/s: 1" in trained.types("show", "latest").out
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_run_that_was_interrupted_between_launches_goes_on_with_the_pairs_it_h
     stopped = trained.types(*trained.pair, *SPEED)
     assert stopped.code == 130
     assert f"interrupted; continue with: aiperf ab --resume {trained.latest().name}" in stopped.out
-    first = trained.record("ab")
+    first = trained.only_record()
     assert (first["status"], len(first["pairs"])) == ("interrupted", 2)
     other = trained.types(*trained.pair, "--metric", "(?P<rate>1[0-9.]*) tokens/s", "--resume", "latest")
     assert other.code == 2
@@ -137,7 +137,7 @@ def test_a_run_that_was_interrupted_between_launches_goes_on_with_the_pairs_it_h
     assert (wrong.code, "Type: aiperf ab --resume latest" in wrong.err) == (2, True)
     done = trained.types("ab", "--resume", "latest")
     assert done.code == 0, done.err
-    record = trained.record("ab")
+    record = trained.only_record()
     assert [pair["started"] for pair in record["pairs"][:2]] == [pair["started"] for pair in first["pairs"]]
     assert (record["status"], calls) == ("measured", [0, 1, 2, 2])
     assert len(list((trained.folder / "results").glob("2*"))) == 1
@@ -149,5 +149,5 @@ def test_a_program_beyond_the_timeout_is_killed_and_a_failed_case(user):
     done = user.types(*argv, "--precision", "fast.yaml", "--timeout", "3s")
     assert done.code == 5
     assert "did not end within 3 s and was killed" in " ".join(done.out.split())
-    failure = user.record("ab")["failure"]
+    failure = user.only_record()["failure"]
     assert (failure["side"], failure["phase"], failure["stdout_tail"]) == ("before", "warm-up", "step 3")

@@ -122,12 +122,12 @@ def test_an_interrupted_run_has_written_its_files_and_names_what_it_never_began(
 
 def test_two_programs_have_their_files_too(user) -> None:
     program = f"{sys.executable} -I -S -c pass"
-    done = user.types("ab", program, program, "--precision", "fast.yaml", *FILES)
+    done = user.types("ab", program, program, "--name", "nothing", "--precision", "fast.yaml", *FILES)
     assert (done.code, exit_code(user.folder), written(user.folder)) == (0, 0, True)
-    assert list(cases(user.folder)) == ["ab"]
+    assert list(cases(user.folder)) == ["nothing"]
     assert "::" not in done.err
     (value,) = json.loads((user.folder / "ci" / "d.json").read_text())
-    assert (value["name"], value["unit"]) == ("ab", "ms")
+    assert (value["name"], value["unit"]) == ("nothing", "ms")
     assert (user.folder / "ci" / "m.txt").read_text().count("aiperf_time_seconds{") == 2
 
 

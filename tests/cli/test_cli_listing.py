@@ -10,6 +10,7 @@ import pytest
 from cli_user import SCENARIO, WORKLOAD
 
 from aiperf.profilers.counters import COUNTERS
+from aiperf.scenario.find import list_scenarios
 
 
 def test_the_list_names_every_shipped_scenario_and_the_tags(here) -> None:
@@ -132,6 +133,12 @@ def test_the_counters_are_listed_in_full(here) -> None:
     rows = json.loads(here("list", "--counters", "--json").out)
     assert [row["name"] for row in rows] == list(COUNTERS)
     assert all(f" {name} " in told.out for name in COUNTERS)
+
+
+def test_a_pipe_gets_each_scenario_on_a_line_of_its_own(here) -> None:
+    lines = here("list").out.splitlines()
+    shown = {(line.split()[0], line.rpartition("  ")[2]) for line in lines if line}
+    assert shown >= {(listing.name, listing.title) for listing in list_scenarios()}
 
 
 @pytest.mark.parametrize("argv", [("list", "--workloads"), ("list", "--counters"), ("show", "tensor.op")], ids=" ".join)

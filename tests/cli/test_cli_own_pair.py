@@ -30,6 +30,10 @@ def wrong(xs):
     return [{"x": x, "twice": 2.01 * x} for x in xs]
 
 
+def silent(xs):
+    loop(xs)
+
+
 def handle(xs):
     return object()
 
@@ -70,6 +74,18 @@ def test_params_go_to_the_set_up_and_sweep_it(user):
     assert done.code == 0, done
     assert "returns list of 10 dict" in user.types("show", "latest", "own[count=10]").out
     assert user.record("own[count=20]")["case"]["sides"][1]["setup_params"] == {"count": 20}
+
+
+def test_two_functions_that_return_nothing_are_noted_and_refused_where_strict(user):
+    path = pair(user, "silent", "expect: equivalent", "measure: {isolation: in_process}")
+    user.write("own.yaml", (user.folder / "own.yaml").read_text().replace("py:loop", "py:silent"))
+    done = user.runs(path)
+    assert done.code == 0, done
+    said = "neither side returned anything: that they did the same work was not checked"
+    assert said in " ".join(user.types("show", "latest").out.split())
+    refused = user.runs(path, "--strict")
+    assert refused.code == 5
+    assert f"not verified (strict): {said}; return what they compute, or say why not" in " ".join(refused.out.split())
 
 
 def test_another_value_is_invalid_after_the_first_pair_and_names_its_place(user):

@@ -63,16 +63,40 @@ def test_other_samples_give_another_result_and_exit_with_5(run, user) -> None:
     assert (told.code, json.loads(told.out)["warnings"]) == (5, ["tiny differs from what was stored"])
 
 
-def test_a_run_without_a_case_says_what_is_missing(run, user) -> None:
-    for name in ("latest", user.latest().name):
-        told = run("show", name)
-        assert (told.code, "is a run: it needs a case" in told.err) == (2, True)
+def test_a_run_of_one_case_is_explained_without_naming_it_and_of_several_each_has_its_command(run, user) -> None:
+    whole = run("show", "latest", "tiny").out
+    assert whole
+    for name in ("latest", user.latest().name, f"results/{user.latest().name}"):
+        assert run("show", name).out == whole
+    cases = user.latest() / "cases"
+    record = json.loads((cases / "tiny.json").read_text())
+    record["case"]["id"] = "other one"
+    (cases / "other_one.json").write_text(json.dumps(record))
+    told = run("show", "latest")
+    assert told.code == 0
+    word = record["results"][0]["verdict"]["word"]
+    assert [" ".join(line.split()) for line in told.out.splitlines()[1:]] == [
+        f"tiny {word} aiperf show latest tiny",
+        f"other one {word} aiperf show latest 'other one'",
+    ]
+    assert run("show", "latest", "other one").out != whole
 
 
 def test_what_is_to_be_typed_next_names_the_results_that_were_named(run, user) -> None:
     (user.folder / "results").rename(user.folder / "my runs")
+    cases = user.folder / "my runs" / "latest" / "cases"
+    (cases / "tiny.json").unlink()
     told = run("show", "latest", "--results", "my runs")
-    assert "aiperf report latest --results 'my runs' lists its cases" in told.err
+    assert "aiperf report latest --results 'my runs' shows it" in told.err
+
+
+def test_a_case_that_is_no_scenario_here_is_found_in_the_run_that_measured_it(run, user) -> None:
+    cases = user.latest() / "cases"
+    record = json.loads((cases / "tiny.json").read_text())
+    record["case"] |= {"id": "old-vs-new", "scenario": "old-vs-new"}
+    (cases / "old-vs-new.json").write_text(json.dumps(record))
+    told = run("show", "old-vs-new")
+    assert (told.code, f"aiperf show {user.latest().name} old-vs-new" in told.err) == (2, True)
 
 
 def test_a_record_that_claims_more_than_its_samples_show_exits_with_5(run, user) -> None:

@@ -74,6 +74,21 @@ def test_what_makes_the_numbers_worthless_makes_the_verdict_invalid(
     assert (verdict["word"], verdict["reason"] in {reason, *LATE}) == ("invalid", True)
 
 
+def test_a_client_that_cannot_keep_its_schedule_voids_its_pairs_and_after_three_the_case_is_unfit(user: User) -> None:
+    path = written(user, "rushed", before="--slots 500", after="--slots 500")
+    text = (user.folder / "rushed.yaml").read_text(encoding="utf-8")
+    user.write("rushed.yaml", text.replace("rate: 40, requests: 16", "rate: 9000, requests: 160"))
+    done = user.runs(path)
+    assert done.code == 6, done.out + done.err
+    record = user.record("rushed")
+    assert (record["stop"], len(record["pairs"]), record["results"]) == ("unfit", 3, [])
+    voiding = [i["kind"] for pair in record["pairs"] for i in pair["incidents"] if i["voids"]]
+    assert set(voiding) <= {"rate_off", "sent_late", "client_busy"}
+    assert len(voiding) >= 3
+    said = " ".join(done.out.split())
+    assert "the host disturbed 3 of 3 pairs, which therefore do not count (" in said
+
+
 def test_a_server_that_dies_fails_its_case_with_the_end_of_its_log(marked: User) -> None:
     done = marked.runs(written(marked, "dies", after="--fault die --after 9"))
     assert done.code == 5

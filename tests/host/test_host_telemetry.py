@@ -183,7 +183,7 @@ def test_stolen_time_is_told_but_does_not_void():
     telemetry = Telemetry(sides={"before": {"cpu_steal": 0.1}, "after": {"cpu_steal": 0.0}})
     (incident,) = judge(telemetry, ())
     assert (incident.kind, incident.side, incident.voids) == ("steal", "before", False)
-    assert incident.detail == "10.0% of the CPU time went to other virtual machines"
+    assert incident.detail == "10 % of the CPU time went to other virtual machines"
 
 
 def test_a_sampler_that_breaks_says_so(tmp_path):
@@ -305,4 +305,4 @@ def test_how_the_machine_stood_at_the_start_is_told_with_where_the_reading_ran(t
 def test_reading_that_costs_more_than_it_may_is_told_and_a_pair_of_one_reading_is_not_judged(cost, seconds, told):
     found = judge(Telemetry(cost=cost, seconds=seconds), ())
     assert [(i.kind, i.voids) for i in found] == [("sampling_cost", False)] * told
-    assert not found or found[0].detail == "reading clocks and counters took 2.0% of one core"
+    assert not found or found[0].detail == "reading clocks and counters took 2 % of one core"

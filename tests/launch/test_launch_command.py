@@ -137,7 +137,7 @@ def test_it_is_told_whose_run_it_is_and_slices_are_nobodys() -> None:
     measure(quick, SLICED, mark=marks.append)
     assert marks == ["slices of all sides", None]
     plan_commands(quick, seed=1, settings=QUICK, guardian=None, mark=marks.append)
-    assert marks[2::2] == ["warm-up of before", "warm-up of after"]
+    assert marks[2::2] == ["warm-up of before", "warm-up of after", "output of before", "output of after"]
 
 
 def test_what_the_runs_of_a_program_used_is_told_as_the_sum_over_them() -> None:

@@ -159,7 +159,7 @@ def test_every_run_that_is_begun_ends_by_itself_before_anybody_else_runs() -> No
 def test_a_program_that_is_over_too_soon_has_no_reading_and_says_why() -> None:
     found = measured(world(before=0.05, after=0.01, gap=0.005))
     assert found["before"].problem == ""
-    assert found["after"].problem.startswith("its runs of 10.0 ms fill only 67% of a window")
+    assert found["after"].problem.startswith("its runs of 10.0 ms fill only 66.7 % of a window")
     assert found["after"].windows == 0
 
 

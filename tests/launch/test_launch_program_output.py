@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.launch.program_output import NoValue, last_line, output_tail, read_values
+from aiperf.launch.printed import printed_changes
+from aiperf.launch.program import ProgramOutput
+from aiperf.launch.program_output import NoValue, PrintedChange, first_change, last_line, output_tail, read_values
 from aiperf.records import ProgramMetric
 
 SPEED = ProgramMetric("speed", "tokens/s", "higher", pattern=r"tokens/s: (\S+)")
@@ -50,3 +52,37 @@ def test_a_run_without_a_number_says_which_and_why(text, says):
 def test_ranges_are_not_looked_for_in_what_is_printed():
     assert read_values([ProgramMetric("step", "s", range="step")], b"", b"") == {}
     assert (last_line([SPEED], b""), output_tail(b"")) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("base", "own", "change"),
+    [
+        (b"a\nb 1\n", b"a\nb 2\n", PrintedChange(2, "b 1", "b 2")),
+        (b"a\n", b"a\nmore\n", PrintedChange(2, "", "more")),
+        (b"", b"x", PrintedChange(1, "", "x")),
+        (b"\xff", b"\xfe", PrintedChange(1, "\\xff", "\\xfe")),
+        (b"-" * 99 + b"1" + b"." * 99, b"-" * 99 + b"2" + b"." * 99, (f"…{'-' * 20}1{'.' * 19}…", "2")),
+        (b"\x1b[31mred\x1b[0m", b"\x1b[31mrose\x1b[0m", PrintedChange(1, "red", "rose")),
+    ],
+)
+def test_the_first_line_that_differs_is_shown_around_the_difference(base, own, change):
+    found = first_change(base, own)
+    if isinstance(change, tuple):
+        assert (found.base, found.own[21], len(found.own)) == (*change, 42)
+    else:
+        assert found == change
+
+
+def test_only_sides_that_print_the_same_each_time_are_said_to_differ():
+    def output(text: str, size: int = 0) -> ProgramOutput:
+        return ProgramOutput(text.encode(), text.encode(), size or len(text))
+
+    one, two, three = output("1\n"), output("2\n"), output("3\n")
+    assert printed_changes({"before": [one, one], "after": [one, one]}) == {}
+    assert printed_changes({"before": [one, one], "x": [two, two], "y": [three, two], "z": [one, one]}) == {
+        "x": PrintedChange(1, "1", "2")
+    }
+    assert printed_changes({"before": [one, two], "after": [three, three]}) == {}
+    assert printed_changes({"before": [output("a", 9)], "after": [output("a", 8)]}) == {
+        "after": PrintedChange(0, "", "")
+    }

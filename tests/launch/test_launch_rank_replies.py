@@ -1,6 +1,8 @@
 """What the ranks of a side report of it becomes one: the slowest rank's, and the least that any can vouch for."""
 
-from aiperf.launch.rank_replies import gang_coverage, gang_phases, node_skew, overflow, slowest_rank
+from dataclasses import replace
+
+from aiperf.launch.rank_replies import disturbed, gang_coverage, gang_phases, node_skew, overflow, refused, slowest_rank
 from aiperf.protocol.claims import AuditedOutput
 from aiperf.protocol.messages import SummaryReply, WideReply
 from aiperf.records import Coverage, PhaseTime
@@ -23,6 +25,21 @@ def test_an_input_is_fixed_where_any_rank_met_it_so_and_unknown_where_any_rank_c
     assert gang_coverage([reply(coverage=each) for each in (none, mask, ids)]) == Coverage(fixed=("mask", "ids"))
     assert gang_coverage([reply(coverage=mask), reply(coverage=Coverage())]).fixed is None
     assert gang_coverage([reply(coverage=mask), reply()]) is None
+
+
+def test_what_the_host_did_to_a_client_voids_the_pair_and_only_what_a_side_did_makes_it_invalid():
+    codes = ("rate_off", "sent_late", "client_busy", "token_count", "prefix_cache", "cache_unknown")
+    replies = [replace(reply(), faults={code: f"{code} it is" for code in codes})]
+    assert [(check.code, check.kind, check.detail) for check in refused("after", replies)] == [
+        ("token_count", "load", "after: token_count it is"),
+        ("prefix_cache", "load", "after: prefix_cache it is"),
+    ]
+    assert [(found.kind, found.side, found.voids) for found in disturbed("after", replies)] == [
+        ("rate_off", "after", True),
+        ("sent_late", "after", True),
+        ("client_busy", "after", True),
+        ("cache_unknown", "after", False),
+    ]
 
 
 def wide(worst="finite", dtype="float32"):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from aiperf.plan.needs import unmet
+from aiperf.protocol.libraries import needs_libraries
 from aiperf.records import Needs
 
 GIB = 1024**3
@@ -119,3 +120,15 @@ def test_local_and_early_versions_count_by_their_release(host, version, meets):
 def test_a_case_of_two_nodes_needs_a_run_of_two(host):
     assert unmet(Needs(), host(), nodes=2) == [("needs 2 nodes, this run has 1", "run it with --slurm -N 2")]
     assert unmet(Needs(), host(), nodes=2, has_nodes=2) == []
+
+
+def test_an_extra_is_named_once_for_all_that_it_brings():
+    assert needs_libraries({"torch": "", "kvikio": "", "cupy": ">=13"}) == [
+        "needs torch, kvikio and cupy >=13: pip install 'aiperf-ab[gpu]'"
+    ]
+    assert needs_libraries({"torch": "", "pandas": "", "own": ">1"}) == [
+        "needs torch: pip install 'aiperf-ab[torch]'",
+        "needs pandas: pip install 'aiperf-ab[data]'",
+        "needs own >1: pip install 'own>1'",
+    ]
+    assert needs_libraries({}) == []

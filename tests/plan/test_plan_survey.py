@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from aiperf.plan.survey import REPEATS, partners, survey_rounds, survey_seconds
+from aiperf.plan.survey import partners, repeats, survey_rounds, survey_seconds
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 9, 16, 64])
@@ -15,7 +15,7 @@ def test_no_node_is_in_two_pairs_of_a_round_and_all_meet_as_many_partners(nodes)
     rounds = survey_rounds(nodes, seed=1)
     assert all(len({node for pair in each for node in pair}) == 2 * len(each) for each in rounds)
     met = Counter(pair for each in rounds for pair in each)
-    assert set(met.values()) == {REPEATS}
+    assert set(met.values()) == {repeats(nodes)}
     by_node = Counter(node for pair in met for node in pair)
     assert len(by_node) == nodes
     assert max(by_node.values()) - min(by_node.values()) <= nodes % 2
@@ -24,8 +24,8 @@ def test_no_node_is_in_two_pairs_of_a_round_and_all_meet_as_many_partners(nodes)
 
 def test_a_pair_is_met_again_only_after_every_other_round_of_the_pass():
     rounds = survey_rounds(8, seed=3)
-    each = len(rounds) // REPEATS
-    assert all(len(set(rounds[n * each : (n + 1) * each])) == each for n in range(REPEATS))
+    each = len(rounds) // repeats(8)
+    assert all(len(set(rounds[n * each : (n + 1) * each])) == each for n in range(repeats(8)))
 
 
 def test_the_order_is_drawn_from_the_seed():

@@ -22,10 +22,13 @@ class Engine:
         self.free_at = 0.0
         self.hits = self.queries = self.requests = 0
 
-    def look_up(self, prompt: str) -> None:
+    def look_up(self, prompt: str) -> int:
+        """Words of the prompt that are in the cache: all of them or none."""
+        found = len(prompt.split()) if prompt in self.seen else 0
         self.queries += len(prompt.split())
-        self.hits += len(prompt.split()) if prompt in self.seen else 0
+        self.hits += found
         self.seen.add(prompt)
+        return found
 
     def is_faulty(self) -> bool:
         """Whether this request, counted from 1, meets the fault."""
@@ -55,7 +58,7 @@ async def _answer(path: str, body: dict[str, Any], writer: asyncio.StreamWriter,
     if path == "/health":
         return _whole(writer, 503 if asked.fault == "never_ready" else 200, {})
     if path == "/v1/models":
-        return _whole(writer, 200, {"data": [{"id": asked.model}]})
+        return _whole(writer, 200, {"data": [{"permission": [{"id": "modelperm-1"}], "id": asked.model}]})
     if path == "/metrics":
         lines = (
             f"vllm:prefix_cache_{kind}_total {n}" for kind, n in (("hits", engine.hits), ("queries", engine.queries))
@@ -71,11 +74,21 @@ async def _answer(path: str, body: dict[str, Any], writer: asyncio.StreamWriter,
     prompt = body["messages"][0]["content"] if "messages" in body else body["prompt"]
     if isinstance(prompt, list):
         prompt = " ".join(part["text"] for part in prompt)
-    engine.look_up(prompt)
-    return await _stream(prompt, body.get("max_tokens") or body["max_completion_tokens"], writer, engine)
+    if asked.strict and "stream_options" in body:
+        return _whole(writer, 422, {"detail": "Unexpected fields in the request: stream_options"})
+    tokens = body.get("max_tokens") or body["max_completion_tokens"]
+    usage: dict[str, Any] = {
+        "completion_tokens": round(tokens * asked.length),
+        "prompt_tokens": len(prompt.split()),
+    }
+    cached = engine.look_up(prompt)
+    if asked.cached_tokens and body.get("stream_options"):
+        usage["prompt_tokens_details"] = {"cached_tokens": cached}
+    await asyncio.sleep(asked.prefill * (len(prompt.split()) - cached))
+    return await _stream(prompt, usage, writer, engine)
 
 
-async def _stream(prompt: str, tokens: int, writer: asyncio.StreamWriter, engine: Engine) -> bool:
+async def _stream(prompt: str, usage: dict[str, Any], writer: asyncio.StreamWriter, engine: Engine) -> bool:
     asked = engine.asked
     fault = asked.fault if engine.is_faulty() else ""
     if fault == "die":
@@ -90,7 +103,7 @@ async def _stream(prompt: str, tokens: int, writer: asyncio.StreamWriter, engine
         writer.write(b"<html>\n<p>an error page\n\n")
         return False
     words = prompt.split()[::-1] or ["empty"]
-    many = round(tokens * asked.length)
+    many = usage["completion_tokens"]
     loop = asyncio.get_running_loop()
     came = loop.time()
     async with engine.slots:
@@ -104,7 +117,7 @@ async def _stream(prompt: str, tokens: int, writer: asyncio.StreamWriter, engine
             text = f" {words[place % len(words)]}{asked.says}"
             _event(writer, {"choices": [{"delta": {"content": text}}]})
             await writer.drain()
-    last = {"choices": [{"delta": {}, "finish_reason": "length"}], "usage": {"completion_tokens": many}}
+    last = {"choices": [{"delta": {}, "finish_reason": "length"}], "usage": usage}
     _event(writer, last)
     writer.write(b"data: [DONE]\n\n")
     await writer.drain()
@@ -133,6 +146,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--says", default="", help="what is added to every token")
     parser.add_argument("--metrics", action="store_true")
     parser.add_argument("--no-flush", action="store_true")
+    parser.add_argument("--prefill", type=float, default=0.0, help="seconds a word of a prompt that is not cached")
+    parser.add_argument("--cached-tokens", action="store_true", help="say in answers what was cached")
+    parser.add_argument("--strict", action="store_true", help="refuse requests with stream_options")
     parser.add_argument("--exit", type=int, default=0, help="end at once with this status")
     return parser.parse_args()
 

@@ -268,9 +268,12 @@ def test_a_case_that_the_host_disturbed_too_often_has_figures_and_no_verdict() -
     away = Incident("foreign_cpu", "", "CPU 0 97 % busy", voids=True)
     void = tuple(replace(pair, incidents=(away,)) for pair in record.pairs[:4])
     record = replace(record, pairs=(*void, *record.pairs[4:]))
-    figures, note = lines_at(100, [record])[2:]
+    figures, note = lines_at(140, [record])[2:]
     assert figures.endswith("  unfit")
-    assert note == "     the host disturbed 4 of 6 pairs, which therefore do not count: no verdict"
+    why = "foreign cpu: CPU 0 97 % busy"
+    assert note == f"     the host disturbed 4 of 6 pairs, which therefore do not count ({why}): no verdict"
+    bare = replace(record, results=(), pairs=void)
+    assert lines_at(140, [bare])[0].endswith(f"the host disturbed 4 of 4 pairs, which therefore do not count ({why})")
 
 
 @pytest.mark.parametrize(

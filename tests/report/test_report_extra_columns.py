@@ -187,7 +187,7 @@ def test_joules_have_three_digits_and_a_prefix(value, unit, told) -> None:
 
 def test_of_a_load_the_requests_within_their_objectives_are_paid() -> None:
     good = ProgramMetric("goodput", "1/s", "higher")
-    case = make_case("two-servers", needs=Needs(gpus=1))
+    case = make_case("two-servers", needs=Needs(gpus=2))
     case = replace(case, sides=tuple(replace(side, metrics=(good,)) for side in case.sides))
     found = make_comparison(4.0, 5.0, interval=(1.2, 1.3), ratio=1.25, metric="goodput", unit="1/s")
     load = measured(case, make_result(found), pairs=tuple(make_pair(i) for i in range(2)))
@@ -195,7 +195,12 @@ def test_of_a_load_the_requests_within_their_objectives_are_paid() -> None:
         line.split() for line in shown(load, "goodput", "cost").splitlines() if "two-servers" in line or "after" in line
     ]
     text = " ".join(" ".join(row) for row in rows)
-    # 3.6 EUR an hour is 1 EUR for 4000 requests at 4/s.
-    assert "250 EUR" in text
-    assert "200 EUR" in text
+    # 7.2 EUR an hour is 1 EUR for 2000 requests at 4/s.
+    assert "500 EUR" in text
+    assert "400 EUR" in text
+    assert "per GPU" in shown(load, "goodput")
+    values = extras_of(load, "goodput").values[0]
+    assert (values["goodput_before"], values["goodput_per_gpu_before"], values["goodput_per_gpu_after"]) == (4, 2, 2.5)
+    on_cpus = replace(load, case=replace(load.case, needs=Needs()))
+    assert "per GPU" not in shown(on_cpus, "goodput")
     assert "requests within objectives" in text

@@ -11,7 +11,7 @@ import pytest
 from factory_of_pages import concluded, ladder, sampled
 from factory_of_records import make_case, make_comparison, make_result, measured, sample_records, voided
 
-from aiperf.analysis.crossover import fit
+from aiperf.analysis.pair_fit import fit
 from aiperf.records import CaseRecord, SideRun, Warmup
 from aiperf.report.html.differences import differences, differences_chart
 from aiperf.report.html.distribution import MOST_DOTS, distribution_chart

@@ -31,7 +31,7 @@ PAGE = [
 ]
 
 
-def test_a_table_that_goes_to_a_pipe_loses_nothing_and_wraps_only_sentences() -> None:
+def test_a_table_that_goes_to_a_pipe_has_a_line_a_row() -> None:
     table = Table(
         [
             TableColumn("name", "name", lambda row: row[0], fold="cut", most=10),
@@ -42,8 +42,7 @@ def test_a_table_that_goes_to_a_pipe_loses_nothing_and_wraps_only_sentences() ->
     )
     lines = page_lines([[table]], width=100, narrow=False)
     assert [line.text.split() for line in lines[1:]] == [
-        ["n" * 60, "m" * 60, "a", "sentence", "of"],
-        ["several", "words"],
+        ["n" * 60, "m" * 60, "a", "sentence", "of", "several", "words"],
     ]
     assert "more" not in page_lines([[table]], width=100)[0].text
 

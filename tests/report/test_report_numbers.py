@@ -14,11 +14,11 @@ from aiperf.report.numbers import (
     format_change,
     format_change_interval,
     format_interval,
-    format_percent,
     format_ratio,
     format_share,
     format_value,
 )
+from aiperf.units import format_percent
 
 
 @pytest.mark.parametrize(

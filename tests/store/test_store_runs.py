@@ -273,6 +273,9 @@ def test_damaged_or_foreign_samples_are_a_mistake_that_names_the_file(tmp_path: 
     swapped = replace(read_case(run, "b"), pairs=(make_pair(4), *read_case(run, "b").pairs[1:]))
     with pytest.raises(UserError, match="holds samples of pair 0 where the record has pair 4"):
         read_pairs(run, swapped)
+    pq.write_table(pq.read_table(samples / "b.parquet").drop_columns("wall_s"), samples / "b.parquet")
+    with pytest.raises(UserError, match=r"b\.parquet: is not a Parquet file of samples \(it has no column wall_s\)"):
+        read_pairs(run, read_case(run, "b"))
     (samples / "a.parquet").write_bytes(b"PAR1 nothing")
     with pytest.raises(UserError, match=r"a\.parquet: is not a Parquet file"):
         read_pairs(run, read_case(run, "a"))

@@ -69,7 +69,7 @@ def test_where_there_is_no_one_node_to_prefer_the_reason_is_told(tmp_path, kerne
     memory = OwnNode(machine(tmp_path, nodes))
     memory.set_up(params)
     assert kernel[2:] == []
-    assert memory.facts() == {"memory_policy": told}
+    assert memory.facts() == {"memory_policy": told} | ({"memory_node": params["numa"]} if params else {})
 
 
 def test_a_policy_of_the_touching_cpu_is_no_wish_of_anybody(tmp_path, kernel) -> None:

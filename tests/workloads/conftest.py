@@ -14,3 +14,14 @@ def subnormal_numbers_stay_numbers() -> Iterator[None]:
     yield
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_flush_denormal(False)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other's share of tiny products cost more than the products."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -78,6 +78,14 @@ PAIRS = [
         Pair("llm.generate", {}, side, {"sequences": 2, "prompt_tokens": 9, "new_tokens": 4}, 1e-3, 1e-4)
         for side in ({"kv": "static"}, {"kv": "paged"})
     ),
+    Pair(
+        "serve.engine",
+        {"batching": "none"},
+        {"prefill_chunk": 6, "kv_pool": 0.5},
+        {"requests": 5, "prompt_tokens": [4, 20], "new_tokens": [2, 8], "page_tokens": 4, "max_batch": 3},
+        1e-3,
+        1e-4,
+    ),
     Pair("model.step", {}, {"cudnn_benchmark": True}, {"mode": "infer", "batch": 2, "seq": 8}),
     Pair("model.step", {}, {"compile": "default"}, {"model": "mlp:small", "batch": 4}, 1e-3, 1e-5),
 ]

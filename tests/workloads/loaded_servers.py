@@ -60,3 +60,8 @@ def play(workload: Workload) -> dict[str, float]:
         assert workload.values is not None
         turns.append(workload.values())
     return {name: fmean(turn[name] for turn in turns) for name in turns[0]}
+
+
+def not_late(faults: dict[str, str]) -> dict[str, str]:
+    """The faults less those of a client that a busy host kept from sending in time."""
+    return {code: said for code, said in faults.items() if code not in ("rate_off", "sent_late", "client_busy")}

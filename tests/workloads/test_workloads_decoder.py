@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from aiperf.workloads.decoder import caches, speculation
+from aiperf.workloads.decoder import caches, shallow, speculation
 from aiperf.workloads.decoder.generate import Stepper, choose, greedy, prefill, recomputed
 from aiperf.workloads.decoder.model import PRESETS, Decoder, Shape, draw
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Threads that wait for each other's share of tiny products cost more than the products."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 _SHAPE = Shape(layers=3, width=64, heads=4, kv_heads=2, inner=96, vocab=256)
 _PROMPT, _NEW = 21, 12
@@ -37,8 +31,10 @@ def _room(batch: int = 2) -> caches.Room:
     return caches.Room(_SHAPE.layers, batch, _SHAPE.kv_heads, _SHAPE.head_dim, _ROOM)
 
 
-def _llama(model: Decoder) -> LlamaForCausalLM:
-    """The same weights in transformers' model."""
+def _llama(model: Decoder) -> Any:
+    """The same weights in transformers' model, which is slow to import."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     shape = model.shape
     config = LlamaConfig(
         vocab_size=shape.vocab,
@@ -82,6 +78,7 @@ EXACT = {
     "contiguous": caches.Contiguous,
     "static": caches.Static,
     "paged": lambda room: caches.Paged(room, page=4, seed=1),
+    "wide_window": lambda room: caches.Windowed(room, window=_ROOM, spare=1),
 }
 
 
@@ -98,6 +95,24 @@ def test_logits_of_prefill_and_decode_are_those_of_transformers(kind):
     for i in range(_PROMPT, _PROMPT + _NEW):
         logits = model.forward(text[:, : i + 1] if kind == "nothing" else text[:, i : i + 1], cache)
         assert torch.allclose(logits[:, -1], truth[:, i], rtol=0, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_logits_in_bf16_are_within_a_hundredth_of_those_in_fp32_and_no_farther_than_those_of_transformers():
+    model = draw(_SHAPE, seed=3, max_tokens=_ROOM, dtype=torch.bfloat16)
+    text = torch.randint(_SHAPE.vocab, (2, _PROMPT + 1), generator=torch.Generator().manual_seed(6))
+    truth = _llama(model)(text).logits
+    theirs = _llama(model).to(torch.bfloat16)(text).logits
+    cache = caches.Contiguous(dataclasses.replace(_room(), dtype=torch.bfloat16))
+    prompt = model.forward(text[:, :_PROMPT], cache, every=True)
+    ours = torch.cat((prompt, model.forward(text[:, _PROMPT:], cache)), dim=1)
+
+    def off(logits: torch.Tensor) -> float:
+        return float((logits.float() - truth).norm() / truth.norm())
+
+    assert 0 < off(ours) < 1e-2
+    assert off(ours) < 1.2 * off(theirs)
+    assert float((ours.float() - theirs.float()).norm() / truth.norm()) < 1.5e-2
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 8])
@@ -144,6 +159,111 @@ def test_speculation_chooses_what_greedy_decoding_chooses_and_accepts_as_often_a
         assert torch.allclose(near, margins, atol=1e-4)
         assert tally.passes + tally.accepted == count
         assert tally.accepted <= tally.proposed
+
+
+@pytest.mark.parametrize(("which", "ahead"), [([0, 2], 3), ([0], 5)])
+@torch.inference_mode()
+def test_layers_of_the_model_itself_propose_in_its_own_cache(which, ahead):
+    shape = Shape(layers=4, width=64, heads=4, kv_heads=4, inner=96, vocab=256)
+    model, prompt, count = draw(shape, seed=1, max_tokens=160), _prompts(1), 64
+    room = caches.Room(4, 1, 4, 16, 160)
+    both = caches.Contiguous(room), caches.Contiguous(room)
+    _, facts = speculation.tuned(model, prompt, both, layers=which, acceptance=0.7, count=count)
+    assert facts["acceptance_set"] == pytest.approx(0.7, abs=0.1)
+    first = choose(prefill(model, prompt, both[0]))[0]
+    tokens, margins = greedy(model, first, both[0], count=count)
+    both[0].truncate(_PROMPT)
+    proposer = speculation.SelfDraft(model, which, both[0])
+    context = [*prompt[0].tolist(), int(first)]
+    found, near, tally = speculation.speculate(model, context, both[0], proposer, count=count, ahead=ahead)
+    assert torch.equal(found, tokens)
+    assert torch.allclose(near, margins, atol=1e-4)
+    assert tally.passes + tally.accepted == count
+    assert 0.3 < tally.accepted / tally.proposed < 0.95
+
+
+@pytest.mark.parametrize("acceptance", [0.3, 0.6])
+@torch.inference_mode()
+def test_a_text_repeats_itself_as_often_as_asked(acceptance):
+    shape = PRESETS["tiny"]
+    model, prompt, count = draw(shape, seed=1, max_tokens=160), _prompts(1), 96
+    cache = caches.Contiguous(caches.Room(shape.layers, 1, shape.kv_heads, shape.head_dim, 160))
+    facts = speculation.repeating(model, prompt, cache, acceptance=acceptance, count=count)
+    assert facts["acceptance_set"] == pytest.approx(acceptance, abs=0.1)
+    context = [*prompt[0].tolist(), int(choose(prefill(model, prompt, cache))[0])]
+    found, _, tally = speculation.speculate(model, context, cache, speculation.ngram, count=count, ahead=1)
+    assert tally.accepted <= tally.passes < count
+    assert speculation.repeats(context + found[0].tolist(), len(context)) == pytest.approx(facts["acceptance_set"])
+
+
+@pytest.mark.parametrize("chunk", [0, 4])
+@torch.inference_mode()
+def test_a_window_gives_what_a_mask_of_all_older_keys_gives(chunk):
+    """One layer: what it gives depends on the window alone."""
+    shape, window = dataclasses.replace(_SHAPE, layers=1), 6
+    model, prompts = draw(shape, seed=3, max_tokens=_ROOM), _prompts()
+    more = torch.randint(shape.vocab, (2, _NEW), generator=torch.Generator().manual_seed(6))
+    text = torch.cat((prompts, more), dim=1)
+    cache = caches.Windowed(caches.Room(1, 2, shape.kv_heads, shape.head_dim, 0), window=window, spare=5)
+
+    def truth(end: int) -> torch.Tensor:
+        """Logits after token ``end``: those of the window alone, at its positions."""
+        whole = caches.Contiguous(dataclasses.replace(_room(), layers=1))
+        whole.length = max(0, end - window + 1)
+        whole.mask = lambda count: None
+        spot = model.spot(whole, end + 1 - whole.length)
+        rows = text[:, whole.length : end + 1]
+        alone = caches.Contiguous(dataclasses.replace(_room(), layers=1))
+        alone.mask = lambda count: None
+        spot = dataclasses.replace(spot, cache=alone, causal=True)
+        return model.logits(model.through(torch.nn.functional.embedding(rows, model.embedding), spot, 0, 1))[:, -1]
+
+    assert torch.allclose(prefill(model, prompts, cache, chunk=chunk), truth(_PROMPT - 1), atol=1e-5)
+    for i in range(_PROMPT, _PROMPT + _NEW):
+        assert torch.allclose(model.forward(text[:, i : i + 1], cache)[:, -1], truth(i), atol=1e-5)
+    assert cache.nbytes == 2 * 11 * shape.kv_bytes(4)
+
+
+@torch.inference_mode()
+def test_a_window_goes_back_as_far_as_it_is_kept():
+    cache, model, prompts = caches.Windowed(_room(), window=6, spare=5), _model(), _prompts()
+    first = choose(prefill(model, prompts, cache))[0]
+    tokens, _ = greedy(model, first, cache, count=5)
+    cache.truncate(_PROMPT)
+    assert torch.equal(greedy(model, first, cache, count=5)[0], tokens)
+    greedy(model, first, cache, count=1)
+    with pytest.raises(ValueError, match="not kept any more"):
+        cache.truncate(_PROMPT)
+    cache.truncate(0)
+    with pytest.raises(ValueError, match="1 token or more"):
+        caches.Windowed(_room(), window=0, spare=5)
+
+
+@torch.inference_mode()
+def test_a_token_leaves_early_where_its_choice_is_clear_and_leaves_keys_for_those_after_it():
+    model, text = _model(), _prompts(1)
+    margins = shallow.margins_after(model, text, caches.Contiguous(_room(1)), layers=2)
+    assert margins.shape == (1, _PROMPT)
+    full, deep, early = (caches.Contiguous(_room(1)) for _ in range(3))
+    always, never = (shallow.EarlyExit(model, layers=2, margin=margin) for margin in (0.0, 1e9))
+    first_two = model.only([0, 1])
+    for column in text.split(1, dim=1):
+        before = full.length
+        truth = model.forward(column, full)
+        assert torch.allclose(never.forward(column, deep), truth, atol=1e-5)
+        assert torch.allclose(deep.kv, full.kv, atol=1e-5)
+        logits = always.forward(column, early)
+        assert early.length == before + 1
+        assert early.kv[:, 2, :, :, before].abs().sum() > 0
+    assert (always.exited, never.exited) == (_PROMPT, 0)
+    assert torch.allclose(logits, first_two.forward(text, caches.Contiguous(_room(1))), atol=1e-5)
+    assert torch.allclose(margins[0, -1], choose(logits[:, -1])[1][0], atol=1e-4)
+    assert not torch.allclose(logits, truth, atol=1e-2)
+
+
+def test_spread_layers_begin_with_the_first_and_leave_equal_gaps():
+    assert shallow.spread(4, 2) == [0, 2]
+    assert shallow.spread(12, 8) == [0, 1, 3, 4, 6, 7, 9, 10]
 
 
 def test_a_repeated_text_is_proposed_from_its_latest_earlier_occurrence():

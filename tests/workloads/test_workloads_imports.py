@@ -34,6 +34,8 @@ COMPILED = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.code
         ("linalg.matmul", {"sparsity": "2:4"}, ("torch._dynamo", "torch.distributed.tensor")),
         ("linalg.matmul", {"sparsity": "pruned"}, ()),
         ("compile.process", {}, ()),
+        ("serve.engine", {}, ("aiperf.workloads.engine.side",)),
+        ("serve.load", {}, ()),
         ("/home/me/work.py:tensor.op", {"impl": "compiled"}, ()),
     ],
 )

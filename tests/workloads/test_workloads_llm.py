@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from cpu_pairs import audit, run
 
 from aiperf.workloads.contract import Context, SkipSide
@@ -16,15 +15,7 @@ from aiperf.workloads.decoder.model import PRESETS
 from aiperf.workloads.llm import agreement
 from aiperf.workloads.llm import workload as llm
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Threads that wait for each other's share of tiny products cost more than the products."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 _SMALL = {"prompt_tokens": 12, "new_tokens": 6}
 
@@ -53,9 +44,9 @@ def test_every_way_to_keep_keys_and_values_produces_the_same_tokens(params):
         assert outcome.value == 0
 
 
-@pytest.mark.parametrize("how", ["ngram", "draft"])
-def test_speculation_produces_the_same_tokens_in_fewer_passes_and_says_how_often_it_was_right(how):
-    shared = {"new_tokens": 32, "acceptance": 0.7, "model": "tiny"}
+@pytest.mark.parametrize(("how", "text"), [("ngram", "repeating"), ("draft", "random"), ("self", "random")])
+def test_speculation_produces_the_same_tokens_in_fewer_passes_and_says_how_often_it_was_right(how, text):
+    shared = {"new_tokens": 32, "acceptance": 0.7, "text": text}
     before, after = _side(**shared), _side(speculation=how, **shared)
     outcome = agreement.same_tokens(audit(before, seed=11), audit(after, seed=11))
     assert outcome.passed, outcome.detail
@@ -66,7 +57,7 @@ def test_speculation_produces_the_same_tokens_in_fewer_passes_and_says_how_often
     found = after.counters()
     assert found["target_passes"] + found["accepted_tokens"] == 32
     assert found["accepted_tokens"] <= found["proposed_tokens"]
-    if how == "draft":
+    if how != "ngram":
         assert 0.3 < found["accepted_tokens"] / found["proposed_tokens"] < 0.95
 
 
@@ -137,6 +128,58 @@ def test_a_context_that_is_read_back_is_the_one_that_would_be_computed(kept, tmp
             fetched.step()
 
 
+@pytest.mark.parametrize("constraint", ["remembered", "compiled"])
+def test_every_engine_of_a_grammar_produces_the_same_tokens_and_no_grammar_others(constraint):
+    shared = {"sequences": 2, "fields": 2}
+    walked, other, free = (_side(constraint=how, **shared) for how in ("python", constraint, "none"))
+    for seed in (11, 12):
+        before = audit(walked, seed=seed)
+        outcome = agreement.same_tokens(before, audit(other, seed=seed))
+        assert outcome.passed, outcome.detail
+        assert outcome.value == 0
+        assert not agreement.same_tokens(before, audit(free, seed=seed)).passed
+    assert walked.facts["grammar_states"] == other.facts["grammar_states"] > 10
+
+
+def test_tokens_leave_early_as_often_as_asked_and_the_fewer_the_more_often_the_choice_stays():
+    shared = {"feed": "forced", "new_tokens": 48, "acceptance": 0.6}
+    before = audit(_side(**shared), seed=3)
+    sides = [_side(depth="exit", exit_share=share, **shared) for share in (0.0, 0.25, 1.0)]
+    skipping = _side(depth="skip", **shared)
+    shares = []
+    for side, asked in zip(sides, (0.0, 0.25, 1.0), strict=True):
+        shares.append(agreement.disagreement(before, audit(side, seed=3)).value)
+        assert side.counters()["early_exits"] / 48 == pytest.approx(asked, abs=0.03)
+    assert shares[0] <= shares[1] < shares[2] < 0.7
+    assert shares[0] < 0.05
+    assert agreement.disagreement(before, audit(skipping, seed=3)).value == pytest.approx(shares[2], abs=0.15)
+    assert sides[2].work.flops == skipping.work.flops < _side(**shared).work.flops
+
+
+def test_a_window_as_long_as_the_text_changes_nothing_and_a_short_one_keeps_and_reads_less():
+    shared = {"feed": "forced", "new_tokens": 24, "prompt_tokens": 40}
+    full, wide, narrow = (
+        _side(**shared, **kept) for kept in ({}, {"kv": "windowed", "window": 64}, {"kv": "windowed", "window": 8})
+    )
+    before = audit(full, seed=11)
+    assert agreement.disagreement(before, audit(wide, seed=11)).value == 0
+    assert agreement.disagreement(before, audit(narrow, seed=11)).value > 0
+    assert narrow.counters()["kv_bytes"] < full.counters()["kv_bytes"] / 1.5
+    assert narrow.work.bytes < full.work.bytes
+    assert narrow.work.items == full.work.items
+
+
+def test_a_block_has_room_for_the_longest_text_and_pages_only_for_what_is_there():
+    block, pages = (_side(room_tokens=512, sequences=2, kv=kv) for kv in ("contiguous", "paged"))
+    tokens = PRESETS["tiny"].kv_bytes(4) * 2
+    assert block.counters()["kv_bytes"] == 512 * tokens
+    run(pages)
+    assert pages.counters()["kv_bytes"] == 32 * tokens
+    outcome = agreement.same_tokens(audit(block, seed=11), audit(pages, seed=11))
+    assert outcome.passed
+    assert outcome.value == 0
+
+
 def _outputs():
     rng = np.random.default_rng(1)
     return {"tokens": rng.integers(100, size=(2, 5)), "margins": rng.uniform(0.1, 1, (2, 5))}
@@ -195,6 +238,16 @@ def test_work_is_weights_once_a_pass_plus_what_is_read_of_keys_and_values():
         ({"decoding": 2}, "phase prefill"),
         ({"prefill_chunk": 4, "kv": "none"}, "needs a cache"),
         ({"graph": "per_size"}, "kv static"),
+        ({"kv": "windowed"}, "needs a window"),
+        ({"window": 4}, "needs a window"),
+        ({"room_tokens": -1}, "room_tokens is -1"),
+        ({"speculation": "self"}, "needs an acceptance"),
+        ({"text": "repeating"}, "needs an acceptance"),
+        ({"depth": "skip"}, "needs phase decode, feed forced"),
+        ({"depth": "exit", "feed": "forced", "exit_share": 2}, "exit_share from 0 to 1"),
+        ({"depth": "skip", "feed": "forced", "draft_layers": 2}, "below the 2 layers of tiny"),
+        ({"constraint": "python", "kv": "static"}, "constraint needs"),
+        ({"fields": 0, "constraint": "python"}, "fields is 0"),
         ({"context_from": "file"}, "context_from needs phase prefill"),
         ({"context_from": "host", "phase": "prefill", "kv": "paged"}, "kv contiguous"),
     ],

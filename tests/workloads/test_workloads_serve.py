@@ -6,23 +6,19 @@ import json
 import os
 import re
 import socket
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from loaded_servers import SERVER, TRACE, loaded, play, running
+from loaded_servers import SERVER, loaded, not_late, play, running
 from patience import PATIENCE_S
 
 from aiperf.workloads.serve.client import Endpoint, send
 from aiperf.workloads.serve.judge import latency, series
-from aiperf.workloads.serve.server import ServerFault
+from aiperf.workloads.serve.server import Server, ServerFault
 from aiperf.workloads.serve.trace import Arrival, TraceError, known_share, make_segments, read_trace
-
-
-def not_late(faults: dict[str, str]) -> dict[str, str]:
-    """The faults less those of a client that a busy host kept from sending in time."""
-    return {code: said for code, said in faults.items() if code not in ("rate_off", "sent_late", "client_busy")}
 
 
 def test_every_token_is_noted_with_its_time_and_the_servers_count(tmp_path: Path) -> None:
@@ -104,7 +100,7 @@ def test_a_real_engine_serves_the_model_that_is_made_on_the_spot(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     spec = {"rate": 20.0, "requests": 8, "prompt_tokens": [4, 12], "output_tokens": [3, 6]}
     serve = "transformers serve {model} --device cpu --port {port} --continuous-batching --cb-num-blocks 64"
-    with loaded(tmp_path, server=serve, model="tiny-random", trace=spec, ready_limit=90.0) as workload:
+    with loaded(tmp_path, server=serve, model="tiny-random", trace=spec, ready_limit=200.0) as workload:
         values = play(workload)
         assert workload.counters is not None
         assert workload.faults is not None
@@ -141,7 +137,7 @@ def test_audits_meet_requests_of_their_own_that_are_equal_on_both_sides(tmp_path
 @pytest.mark.parametrize(
     ("options", "params", "said"),
     [
-        (("--fault", "never_ready"), {"ready_limit": 0.5}, "was not ready within 0.5 s (/health: status 503)"),
+        (("--fault", "never_ready"), {"ready_limit": 2.0}, "was not ready within 2 s (/health: "),
         (("--exit", "4"), {}, "the server ended by itself with exit status 4"),
         (("--fault", "die", "--after", "8"), {}, "the server ended by itself with exit status 3"),
         (("--fault", "500", "--after", "8"), {}, "of 6 requests failed; the first one: status 500: the engine gave up"),
@@ -180,9 +176,46 @@ def test_a_port_that_is_taken_is_named_before_the_server_starts(tmp_path: Path) 
             pass
 
 
+def test_a_server_is_on_its_cpus_from_its_first_instruction_and_the_client_on_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = []
+    start = subprocess.Popen
+
+    def started(*args: Any, **options: Any) -> Any:
+        bound.append(sorted(os.sched_getaffinity(0)))
+        return start(*args, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    every = os.sched_getaffinity(0)
+    with loaded(tmp_path) as workload:
+        assert os.sched_getaffinity(0) == set(workload.facts["client_cpus"])
+    assert bound == [workload.facts["server_cpus"]]
+    assert set(bound[0]) == every - set(workload.facts["client_cpus"])
+    one = min(every)
+    os.sched_setaffinity(0, {one})
+    try:
+        with pytest.raises(ValueError, match="the client has no CPU of its own"), loaded(tmp_path):
+            pass
+    finally:
+        os.sched_setaffinity(0, every)
+
+
+def test_a_model_that_is_not_given_is_the_first_one_that_the_server_lists(tmp_path: Path) -> None:
+    with running(tmp_path, "--model", "org/a-b") as server:
+        assert server.first_model() == "org/a-b"
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"data": []}', '{"data": [{"name": "a"}]}', '{"data": [{"id": 7}]}'])
+def test_a_server_that_lists_no_model_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr("aiperf.workloads.serve.server.fetch", lambda *_, **__: (200, text))
+    with pytest.raises(ServerFault, match="names no model at /v1/models: write model: NAME"):
+        Server("http://127.0.0.1:1").first_model()
+
+
 def test_refusals_miss_their_objectives_and_are_counted(tmp_path: Path) -> None:
     kept = tmp_path / "requests.jsonl"
-    with loaded(tmp_path, "--fault", "503", "--after", "12", keep=str(kept)) as workload:
+    with loaded(tmp_path, "--metrics", "--fault", "503", "--after", "12", keep=str(kept)) as workload:
         values = play(workload)
         assert workload.counters is not None
         counts = workload.counters()
@@ -206,28 +239,9 @@ def test_refusals_miss_their_objectives_and_are_counted(tmp_path: Path) -> None:
 def test_what_makes_a_launch_worthless_has_a_code_and_a_sentence(
     tmp_path: Path, options: tuple[str, ...], params: dict[str, Any], code: str, said: str
 ) -> None:
-    with loaded(tmp_path, *options, **params) as workload:
+    with loaded(tmp_path, "--metrics", *options, **params) as workload:
         play(workload)
         assert workload.faults is not None
         faults = not_late(workload.faults())
     assert list(faults) == ([code] if code else [])
     assert said in faults.get(code, "")
-
-
-def test_a_trace_that_a_running_server_has_met_before_is_refused_unless_its_cache_was_flushed(tmp_path: Path) -> None:
-    def again(url: str) -> dict[str, str]:
-        spec = {**TRACE, "prompt_tokens": 40, "seed": 9}
-        with loaded(tmp_path, server="", url=url, trace=spec) as workload:
-            play(workload)
-            assert workload.faults is not None
-            return not_late(workload.faults())
-
-    with running(tmp_path, "--metrics") as server:
-        assert again(server.base) == {}
-        assert again(server.base) == {}, "it was flushed in between"
-        assert server.flush()
-    with running(tmp_path, "--metrics", "--no-flush") as server:
-        assert again(server.base) == {}
-        found = again(server.base)
-        assert list(found) == ["prefix_cache"]
-        assert found["prefix_cache"].startswith("prefix cache differs: the server had 100 % of the prompts' tokens")

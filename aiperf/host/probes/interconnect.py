@@ -71,11 +71,12 @@ def _interconnect(reader: HostReader) -> Finding:
     links = [found for gpu in gpus if (found := _links(gpu)) is not None]
     said = [_named(ways)]
     said += [each(f"{up} of {count} links up" for up, count in links)] if len(links) == len(gpus) else []
-    said += ["no peer access"] if any(status not in (0, None) for status in peers) else []
+    apart = any(status not in (0, None) for status in peers)
+    said += ["no peer access"] if apart else []
     down = any(up < count for up, count in links)
-    level: Level = "ok" if set(ways.values()) == {"NVLink"} and not down else "warn"
+    level: Level = "ok" if set(ways.values()) == {"NVLink"} and not down and not apart else "warn"
     where = "nvmlDeviceGetP2PStatus, nvmlDeviceGetTopologyCommonAncestor, nvmlDeviceGetNvLinkState"
-    return Finding(level if "no peer access" not in said else "warn", ", ".join(said), where)
+    return Finding(level, ", ".join(said), where)
 
 
 def _all_to_all(reader: HostReader) -> Finding:
@@ -146,15 +147,16 @@ def _fabric(reader: HostReader) -> Finding:
 
 
 def _pcie(reader: HostReader) -> Finding:
-    said, levels = [], list[Level]()
+    said, levels, rests = [], list[Level](), False
     for gpu in reader.gpus:
         whole = gpu.whole
         now, most = whole.need("nvmlDeviceGetCurrPcieLinkGeneration"), whole.need("nvmlDeviceGetMaxPcieLinkGeneration")
         wide, widest = whole.need("nvmlDeviceGetCurrPcieLinkWidth"), whole.need("nvmlDeviceGetMaxPcieLinkWidth")
         resting = now < most and (gpu.busy or 0) < _BUSY
+        rests = rests or resting
         said.append(f"generation {now} of {most}, x{wide} of x{widest}" + (", at rest" if resting else ""))
         levels.append("warn" if wide < widest or (now < most and not resting) else "ok")
-    note = "a resting GPU may lower the generation" if any("at rest" in text for text in said) else ""
+    note = "a resting GPU may lower the generation" if rests else ""
     where = "nvmlDeviceGetCurrPcieLinkGeneration, nvmlDeviceGetCurrPcieLinkWidth and their maxima"
     return Finding(worst(levels), each(said), where, note)
 

@@ -15,6 +15,7 @@ from aiperf.host.probes.memory import unwritten
 from aiperf.host.probes.probe import Finding, Probe
 from aiperf.host.probes.reader import HostReader
 from aiperf.host.stale import stale_workers
+from aiperf.units import format_percent
 
 _DEBUG = (
     "TORCH_DISTRIBUTED_DEBUG",
@@ -96,7 +97,7 @@ PEAKS = Probe(
     "GPU",
     "Measured peak against the datasheet",
     "aiperf peaks --stored, configs/hardware",
-    f"at least {FAR_BELOW:.0%} of the datasheet",
+    f"at least {format_percent(FAR_BELOW)} of the datasheet",
     "Whatever keeps a GPU below its datasheet keeps the measured sides down too.",
     "aiperf peaks",
     _peaks,

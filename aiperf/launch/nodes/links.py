@@ -78,7 +78,7 @@ class Link:
         self._lock = threading.Lock()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Raises OSError when the other end is gone."""
+        """Send one message, a line of JSON. Raises OSError when the other end is gone."""
         with self._lock:
             self.connection.sendall(json.dumps(message).encode() + b"\n")
 

@@ -73,7 +73,7 @@ class State:
 
     @property
     def line(self) -> str:
-        """It in a few words."""
+        """Its status in a few words: ``queued (Resources)``."""
         if self.word == "PENDING":
             return f"queued ({self.reason})" if self.reason not in ("", "None") else "queued"
         return f"{self.word.lower().replace('_', ' ')}{f' on {self.nodes}' if self.nodes else ''}"
@@ -93,7 +93,7 @@ class Submitted:
 
     @property
     def err(self) -> Path:
-        """What it said meanwhile."""
+        """The file of its stderr."""
         return Path(f"{self.stem}.err")
 
     def exit_code(self) -> int | None:

@@ -20,6 +20,7 @@ from aiperf.records import CaseRecord, RunRecord
 from aiperf.report.explain import explain_case
 from aiperf.report.faults import fault_lines
 from aiperf.report.numbers import clean, confidence, format_interval, format_ratio, format_value
+from aiperf.report.reasons import void_sentence
 from aiperf.report.views.cells import interval_text, speedup_text
 from aiperf.report.views.run_rows import RunRow, build_rows
 
@@ -232,8 +233,7 @@ def _summary(record: CaseRecord, row: RunRow, word: str) -> str:
     if not row.verdict:
         return clean(f"{word}: {row.sentence}{'; ' + row.fix if row.fix else ''}")
     if word == "unfit":
-        voids = sum(pair.void for pair in record.pairs)
-        return f"unfit: the host disturbed {voids} of {len(record.pairs)} pairs, which therefore do not count"
+        return f"unfit: {void_sentence(record)}"
     expected = f"; the scenario expects: {row.expect}" if word in _DECIDED and _missed(row) else ""
     figures = f"{speedup_text(row)} ({interval_text(row)})"
     return clean(f"{word} {figures}: {row.sentence.rstrip('.')}{expected}")

@@ -1,6 +1,6 @@
 """The paired differences in the order measured, and the interval as it closed in.
 
-What must not live here: the regression itself (analysis/crossover.py), single samples.
+What must not live here: the regression itself (analysis/pair_fit.py), single samples.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aiperf.analysis.crossover import Fit, fit
+from aiperf.analysis.pair_fit import Fit, fit
 from aiperf.analysis.pairs import positions, valid
 from aiperf.records import CaseRecord, Result
 from aiperf.report.html.interval import band

@@ -10,7 +10,8 @@ import math
 from aiperf.records import Comparison, Result
 from aiperf.report.html.scale import Scale, drawable, ends, ratio_ticks, ratios
 from aiperf.report.html.svg import figure, label, path, rect, x_axis
-from aiperf.report.numbers import confidence, format_interval, format_percent, format_ratio, known
+from aiperf.report.numbers import confidence, format_interval, format_ratio, known
+from aiperf.units import format_percent
 
 BAR_WIDTH = 90
 """Of the tiny bar, in pixels; style.css draws the threshold's band behind it, between ``BAND``."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from aiperf import __version__
 from aiperf.records import CaseRecord, Pair, RunRecord
 from aiperf.records.profiled import Profile
-from aiperf.report.crossings import crossing_lines
+from aiperf.report.break_even import break_even_lines
 from aiperf.report.html.case_view import CaseView, case_view
 from aiperf.report.html.outcome import GLYPHS, need, outcome_class
 from aiperf.report.html.speedups import MOST_NAMED, speedup_chart
@@ -142,7 +142,7 @@ def _page(
         header=header_lines(run),
         summary=summary_line(records, unread=table.unread),
         discoveries=discovery_line(run, records),
-        crossings=crossing_lines(records),
+        crossings=break_even_lines(records),
         found=found,
         columns=page_columns(found.rows),
         numbers=NUMBERS,

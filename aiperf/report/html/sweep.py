@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf.analysis.axis_crossing import AxisCrossing, axis_crossings, axis_number
+from aiperf.analysis.break_even import BreakEven, axis_number, break_evens
 from aiperf.records import CaseRecord, Result
-from aiperf.report.crossings import crossing_sentence
+from aiperf.report.break_even import break_even_sentence
 from aiperf.report.html.interval import band
 from aiperf.report.html.outcome import outcome_class
 from aiperf.report.html.scale import (
@@ -81,8 +81,8 @@ def _sweep(axis: str, records: Sequence[CaseRecord]) -> Sweep | None:
     if not series:
         return None
     drawn = dict(list(series.items())[:MOST_SERIES])
-    crossings = [found for found in axis_crossings(records) if found.axis == axis]
-    said = tuple(f"{crossing_sentence(found)}." for found in crossings)
+    crossings = [found for found in break_evens(records) if found.axis == axis]
+    said = tuple(f"{break_even_sentence(found)}." for found in crossings)
     return Sweep(axis, _chart(axis, drawn, crossings), _legend(drawn), len(series) - len(drawn), said)
 
 
@@ -96,7 +96,7 @@ def _drawable(result: Result) -> bool:
     return all(drawable(x) for x in (found.ratio, found.before.value, found.after.value))
 
 
-def _chart(axis: str, series: dict[str, list[_Point]], crossings: Sequence[AxisCrossing]) -> str:
+def _chart(axis: str, series: dict[str, list[_Point]], crossings: Sequence[BreakEven]) -> str:
     points = [p for own in series.values() for p in own]
     values = {axis_text(p.value): p.value for p in points}
     left = _Across(values, start=_LEFT, end=_HALF - 34)
@@ -168,7 +168,7 @@ def _value(result: Result, side: str) -> float | None:
     return result.comparison.before.value if side == result.against else None
 
 
-def _crossing(across: _Across, found: AxisCrossing) -> list[str]:
+def _crossing(across: _Across, found: BreakEven) -> list[str]:
     """The interval of a crossing as a band across the ratios, its place as a line."""
     if found.at is None or found.low is None or found.high is None or not across.logarithmic:
         return []

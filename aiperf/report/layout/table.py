@@ -102,7 +102,7 @@ def listing(
 def table_lines(table: Table[R], *, width: int, narrow: bool = True) -> list[Line]:
     """Lay the table out in at most ``width`` cells; what found no room is said below. Nothing for no rows.
 
-    Unless it is ``narrow``, no column is lost or cut, and only sentences are wrapped at ``width``.
+    Unless it is ``narrow``, each row is one line, and only sentences are wrapped at ``width``.
     """
     replaced = {place: line for place, row in enumerate(table.rows) if (line := table.instead(row))}
     shown, lost = fitted(table, width=width, narrow=narrow, without=replaced)
@@ -136,7 +136,7 @@ def fitted(
 ) -> tuple[list[_Shown[R]], list[str]]:
     """The columns that fit in ``width`` cells with their sizes, and the headers of those that found no room.
 
-    Unless the table is ``narrow``, only a wrapped column gives way.
+    Unless the table is ``narrow``, none gives way.
     """
     places = [place for place in range(len(table.rows)) if place not in without]
     shown: list[_Shown[R]] = []
@@ -148,11 +148,10 @@ def fitted(
             size = max(map(cell_count, (column.header, *cells.values())))
             shown.append(_Shown(column, cells, min(size, column.most) if column.most and narrow else size))
     every = list(shown)
-    folds = ("cut", "middle", "wrap") if narrow else ("wrap",)
-    while places and (over := _width(shown, table.indent) - width) > 0:
-        droppable = [own for own in shown if narrow and own.column.rank and not own.column.fold]
+    while narrow and places and (over := _width(shown, table.indent) - width) > 0:
+        droppable = [own for own in shown if own.column.rank and not own.column.fold]
         top = max((own.column.rank for own in droppable), default=0)
-        folded = next((own for own in shown if own.column.fold in folds and own.column.rank >= top), None)
+        folded = next((own for own in shown if own.column.fold and own.column.rank >= top), None)
         if folded and (folded.size - over >= min(folded.column.least, folded.size) or not droppable):
             folded.size = max(folded.column.least if folded.column.fold == "wrap" else 1, folded.size - over)
             break

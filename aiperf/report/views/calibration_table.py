@@ -12,7 +12,7 @@ from aiperf.analysis.metrics import DEFAULT_METRIC
 from aiperf.records import CaseRecord
 from aiperf.report.layout.page import Page, Sentences
 from aiperf.report.layout.table import listing
-from aiperf.report.numbers import format_percent
+from aiperf.units import format_percent
 
 
 def calibration_page(found: CalibrationStatistics, powers: Sequence[Power] = (), *, name: str, mode: str) -> Page:

@@ -16,15 +16,7 @@ from aiperf.report.layout.formats import Printed, document_json, records_csv
 from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.layout.table import Dialect, Table, TableColumn
 from aiperf.report.layout.text import STYLES, Line, cut_to
-from aiperf.report.numbers import (
-    DASH,
-    clean,
-    confidence,
-    counted,
-    format_change,
-    format_change_interval,
-    format_percent,
-)
+from aiperf.report.numbers import DASH, clean, confidence, counted, format_change, format_change_interval
 from aiperf.report.summary import header_lines
 from aiperf.report.views.cells import (
     after_text,
@@ -35,6 +27,7 @@ from aiperf.report.views.cells import (
 )
 from aiperf.report.views.compare_rows import NEW, NOT_COMPARED, VANISHED, CompareRow, letters_of
 from aiperf.report.views.run_table import run_plain
+from aiperf.units import format_percent
 
 _ORDER = ("improved", "regressed", "equivalent", "inconclusive", NEW, VANISHED, NOT_COMPARED)
 FORCED = (

@@ -29,7 +29,7 @@ _LABEL = 36
 _NAMES = {
     "energy": ("energy_j", "energy_above_idle_j", "items_per_joule", "power_w", "energy_problem"),
     "cost": ("cost_per_million", "cost_energy_part", "cost_problem"),
-    "goodput": ("goodput", "goodput_of_limit", "goodput_whole", "item"),
+    "goodput": ("goodput", "goodput_per_gpu", "goodput_of_limit", "goodput_whole", "item"),
 }
 _WARM = "Nothing is flushed in those windows: the energy is that of warm caches, also where times are of cold ones."
 _HELD = "Programs run alone for it and are never held back, also where their times are from slices, in which they are."
@@ -120,7 +120,7 @@ class _Side:
             prices,
             items=items,
             seconds=seconds,
-            gpus=gpus_used(self.record),
+            gpus=gpus_used(self.record, self.side),
             joules=joules,
             no_energy=self.values["energy_problem"] or "",
         )
@@ -129,9 +129,10 @@ class _Side:
         self.values["cost_problem"] = clean(found.problem) or None
 
     def _goodput(self, found: Goodput | None) -> None:
-        limit = limit_of(self.record, self.side)
+        limit, gpus = limit_of(self.record, self.side), gpus_used(self.record, self.side)
         self.values |= {
             "goodput": found.steady if found else None,
+            "goodput_per_gpu": found.steady / gpus if found and gpus else None,
             "goodput_whole": found.whole if found else None,
             "goodput_of_limit": limit.share if limit else None,
         }
@@ -170,6 +171,10 @@ def _whole_rate(side: _Side) -> str:
     return "" if whole == side.rate("goodput") else whole
 
 
+def _rate_per_gpu(side: _Side) -> str:
+    return "" if side.values["goodput_per_gpu"] is None else side.rate("goodput_per_gpu")
+
+
 def _column(key: str, header: str, text: Callable[[_Side], str], **more: Any) -> TableColumn[_Side]:
     return TableColumn(key, header, text, **({"right": True} | more))
 
@@ -194,6 +199,7 @@ _COLUMNS_OF: dict[str, tuple[TableColumn[_Side], ...]] = {
     ),
     "goodput": (
         _column("goodput", "items / s", lambda s: s.rate("goodput")),
+        _column("goodput_per_gpu", "per GPU", _rate_per_gpu, optional=True),
         _column("goodput_of_limit", "of limit", lambda s: format_share(s.values["goodput_of_limit"])),
         _column("goodput_whole", "with set-up and warm-up", _whole_rate),
         _last("item", "item", lambda s: s.values["item"] or "the workload counts no items"),

@@ -15,9 +15,9 @@ from aiperf.report.layout.formats import Printed, document_json, printed_listing
 from aiperf.report.layout.page import Page, Sentences, page_markdown
 from aiperf.report.layout.table import Table, TableColumn, listing
 from aiperf.report.layout.text import STYLES
-from aiperf.report.numbers import clean, counted, format_percent, format_ratio, format_value
+from aiperf.report.numbers import clean, counted, format_ratio, format_value
 from aiperf.report.views.cells import AFTER, BEFORE, INTERVAL, SPEEDUP, interval_text, interval_title, speedup_text
-from aiperf.units import format_duration
+from aiperf.units import format_duration, format_percent
 
 JSON_VERSION = 2
 _LEVELS = {

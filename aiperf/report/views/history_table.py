@@ -28,13 +28,13 @@ from aiperf.report.numbers import (
     counted,
     format_change,
     format_change_interval,
-    format_percent,
     format_ratio,
     format_value,
 )
 from aiperf.report.views.cells import after_text, ratio_interval_text, ratio_text, verdict_text
 from aiperf.report.views.run_rows import build_rows
 from aiperf.report.views.sparks import bar, reach, spark_floor, sparkline
+from aiperf.units import format_percent
 
 _SHOWN = 32
 """Characters of a value that changed between two runs that are shown."""

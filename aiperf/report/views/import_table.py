@@ -13,9 +13,10 @@ from aiperf.records import CaseRecord
 from aiperf.report.layout.formats import Printed, document_json
 from aiperf.report.layout.page import Block, Sentences
 from aiperf.report.layout.table import listing
-from aiperf.report.numbers import DASH, format_percent, format_value
+from aiperf.report.numbers import DASH, format_value
 from aiperf.report.views.run_rows import failure_sentence
 from aiperf.store.importers.keep import Imported
+from aiperf.units import format_percent
 
 _TITLES = ("case", "time", "spread", "replicates")
 _OWN_TITLES = ("mean", "median", "n", "also")

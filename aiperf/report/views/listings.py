@@ -1,15 +1,16 @@
-"""What there is to name, in every format: scenarios, suites, workloads, counters.
+"""What there is to name, in every format: scenarios, suites, workloads, counters, cases of a run.
 
 What must not live here: finding any of them, one of them being explained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from aiperf.plan.suites import NOT_MEASURED, Suite
+from aiperf.records import CaseRecord
 from aiperf.report.counters import CounterListing, counter_meaning
 from aiperf.report.layout.formats import Printed, printed_listing
 from aiperf.report.layout.page import Page, Sentences
@@ -41,6 +42,28 @@ class SuiteRow:
     """Seconds of the cases in those records."""
 
 
+@dataclass(frozen=True)
+class CaseRow:
+    """One case of a run."""
+
+    case: str
+    outcome: str
+    command: str
+    """What explains it."""
+
+
+def cases_view(records: Sequence[CaseRecord], command: Callable[[str], str]) -> Printed:
+    """The cases of a run, with the ``command`` that explains each by its id."""
+    rows = [CaseRow(record.case.id, _outcome(record), command(record.case.id)) for record in records]
+    table = listing(("case", "verdict", "explained by"), [(row.case, row.outcome, row.command) for row in rows])
+    return printed_listing(rows, [[table]], kind=CaseRow)
+
+
+def _outcome(record: CaseRecord) -> str:
+    words = [record.outcome(result) for result in record.results if result.primary]
+    return ", ".join(dict.fromkeys(words)) or record.status
+
+
 def suite_rows(
     found: Iterable[tuple[Suite, Collection[str]]], *, seconds: Mapping[str, float] = MappingProxyType({})
 ) -> list[SuiteRow]:
@@ -68,8 +91,9 @@ def scenarios_view(listings: Sequence[Listing], *, gpus: int = 0, most_lines: in
     below = [f"Tags: {tags}"] if tags else []
     below.append("aiperf show NAME explains one; aiperf run NAME or aiperf run TAG measures.")
     empty: Page = [[Sentences(["No scenario was found."])]]
+    whole: Page = [[listing(_HEADERS, first, dialect="terminal")], [Sentences(below, indent="  ", dialect="terminal")]]
     page: Page = [
-        [lambda width: _screen(first, below, width=width, most=most_lines)],
+        *(whole if most_lines is None else [[lambda width: _screen(first, below, width=width, most=most_lines)]]),
         [listing(_HEADERS, cells, dialect="markdown")],
         [Sentences(below, dialect="markdown")],
     ]
@@ -81,11 +105,11 @@ def _cells(x: Listing) -> list[str]:
     return [x.name, _where(x), f"problem: {x.problem}" if x.problem else x.title]
 
 
-def _screen(rows: Sequence[Sequence[str]], below: Sequence[str], *, width: int, most: int | None) -> list[Line]:
+def _screen(rows: Sequence[Sequence[str]], below: Sequence[str], *, width: int, most: int) -> list[Line]:
     """The table with what stands below it, or as many rows as ``most`` lines hold, a line each, and how to see more."""
     table = table_lines(listing(_HEADERS, rows), width=width)
     last = sentence_lines(below, width, indent="  ")
-    if most is None or len(table) + 1 + len(last) <= most:
+    if len(table) + 1 + len(last) <= most:
         return [*table, Line(""), *last]
     kept = max(1, most - 4)
     names = [text_column(name, name, place) for place, name in enumerate(_HEADERS[:2])]

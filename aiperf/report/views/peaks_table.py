@@ -14,7 +14,8 @@ from aiperf.host.peaks import PEAK_SPECS, Peak
 from aiperf.report.layout.formats import Printed, printed_listing
 from aiperf.report.layout.page import Sentences
 from aiperf.report.layout.table import Table, TableColumn
-from aiperf.report.numbers import DASH, format_percent, format_share, format_value
+from aiperf.report.numbers import DASH, format_share, format_value
+from aiperf.units import format_percent
 
 _TITLES = {spec.name: spec.title for spec in PEAK_SPECS}
 

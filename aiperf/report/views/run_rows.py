@@ -20,6 +20,7 @@ from aiperf.report.layout.text import cut_to
 from aiperf.report.mechanism import flag, mechanism_cell
 from aiperf.report.numbers import DASH, clean, counted, format_value
 from aiperf.report.output_changes import change_sentences
+from aiperf.report.reasons import void_sentence
 
 NOT_BEGUN, NO_RECORD = "not begun", "no record"
 """Status of a planned case that the run holds nothing of: it ended before the case, or its record is lost."""
@@ -29,6 +30,7 @@ _OPEN = {
     "outputs_unpoisoned": "outputs not overwritten",
     "latencies_reported": "latencies as reported",
     "stragglers": "processes left running",
+    "nothing_returned": "nothing returned, so that equal work was not checked",
 }
 """Note on what could not be checked -> a few words."""
 _LAST_WORDS = 120
@@ -224,7 +226,7 @@ def _bare_row(record: CaseRecord) -> RunRow:
         "failed": (failure_sentence(record.failure) if record.failure else "no reason was recorded", ""),
         "interrupted": (f"after {counted(len(record.pairs), 'pair')}", ""),
         "imported": (_imported(record), ""),
-        "measured": ("no result", ""),
+        "measured": (void_sentence(record) if record.stop == "unfit" else "no result", ""),
     }[record.status]
     return RunRow(
         scenario=case.scenario,
@@ -243,8 +245,7 @@ def _cut_short(record: CaseRecord, pairs: int) -> str:
     if record.status == "failed" and record.failure:
         return failure_sentence(record.failure)
     if record.stop == "unfit":
-        voids = sum(pair.void for pair in record.pairs)
-        return f"the host disturbed {voids} of {len(record.pairs)} pairs, which therefore do not count: no verdict"
+        return f"{void_sentence(record)}: no verdict"
     state = record.status if record.stop else "still going on, or killed,"
     return f"{state} after {counted(pairs, 'pair')}, before any stopping rule applied: no verdict"
 

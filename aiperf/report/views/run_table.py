@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from aiperf.analysis.axis_crossing import axis_crossings
+from aiperf.analysis.break_even import break_evens
 from aiperf.records import CUT_SHORT, SCHEMA_VERSION, CaseRecord, RunRecord
-from aiperf.report.crossings import crossing_lines
+from aiperf.report.break_even import break_even_lines
 from aiperf.report.explain_host import reading_values
 from aiperf.report.layout.formats import Printed, document_json, records_csv
 from aiperf.report.layout.page import Block, Page, Sentences
@@ -73,7 +73,7 @@ def run_view(
         table,
         summary=summary_line(records, seconds=seconds, unread=table.unread),
         discoveries=[discovered] if discovered else [],
-        crossings=crossing_lines(records),
+        crossings=break_even_lines(records),
         every_metric=every_metric,
         footer=footer,
     )
@@ -130,11 +130,12 @@ def run_table(table: RunTable, *, every_metric: bool = False) -> Table[RunRow]:
         heads |= {row: f" {name}" if alike else f" {_label(row)}" for row in shown if not row.verdict}
         rows += shown
         headings += ["" if alike else name] * len(shown)
+    primary = {(row.case, row.side, row.against): row.sentence for row in rows if row.primary}
     return Table(
         run_columns(table.rows),
         rows,
         headings,
-        below=_notes,
+        below=lambda row: _notes(row, said="" if row.primary else primary.get((row.case, row.side, row.against), "")),
         instead=lambda row: _bare_line(heads[row], row) if not row.verdict else None,
         style=lambda row: STYLES.get(row.verdict, ""),
         dialect="terminal",
@@ -163,7 +164,7 @@ def run_json(run: RunRecord, table: RunTable, *, records: Sequence[CaseRecord], 
         "outcomes": count_outcomes(records, unread=table.unread),
         "summary": summary_line(records, unread=table.unread),
         "discoveries": found_in(run, records),
-        "crossings": axis_crossings(records),
+        "crossings": break_evens(records),
         "warnings": list(warnings),
     }
     if table.extras is not None:
@@ -203,8 +204,8 @@ def _bare_line(head: str, row: RunRow) -> Line:
     return Line(f"{head}   {word}: {_with_fix(row)}", STYLES.get(row.status, ""), len(head))
 
 
-def _notes(row: RunRow) -> list[Line]:
-    """What the row's numbers do not say."""
+def _notes(row: RunRow, *, said: str) -> list[Line]:
+    """What the row's numbers do not say; ``said``: a sentence that stands above already."""
     if not row.verdict:
         return []
     notes = []
@@ -219,4 +220,4 @@ def _notes(row: RunRow) -> list[Line]:
     expected = row.expect if row.primary and row.against in ("before", "") else ""
     if expected and row.verdict not in (expected, "inconclusive", "invalid", *CUT_SHORT):
         notes.append(f"the scenario expects: {expected}")
-    return [Line(note) for note in notes if note]
+    return [Line(note) for note in notes if note and note != said]

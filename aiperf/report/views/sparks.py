@@ -55,7 +55,7 @@ def spark_floor(threshold: float) -> float:
 
 
 def reach(marks: Sequence[Mark | None], *, threshold: float) -> tuple[float, float]:
-    """The logs between which all numbers and the typical interval about them lie, at least some thresholds apart.
+    """Lowest and highest natural logarithm of the axis: all numbers with the typical interval about them.
 
     Longer intervals run out of it. Raises ValueError without a mark.
     """

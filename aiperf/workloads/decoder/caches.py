@@ -162,7 +162,7 @@ class Paged(CountedCache):
 
     def __init__(self, room: Room, *, page: int, seed: int = 0) -> None:
         super().__init__()
-        self.device, self._page, self._batch = room.device, page, room.batch
+        self.device, self._page = room.device, page
         pages = room.batch * -(-room.tokens // page)
         self._pool = room.empty(2, room.layers, pages, room.kv_heads, page, room.head_dim)
         order = torch.randperm(pages, generator=torch.Generator().manual_seed(seed))
@@ -205,6 +205,67 @@ class Paged(CountedCache):
         """Of the pages in use."""
         pages = sum(map(len, self._owned))
         return int(self._pool[:, :, :1].nbytes * pages)
+
+
+class Windowed(CountedCache):
+    """The newest ``window`` tokens, and those of one pass; each token sees the window that ends with itself.
+
+    The block has ``spare`` places more, so that what has just left the window is overwritten only when the block is
+    full: until then a cache may be truncated.
+    """
+
+    def __init__(self, room: Room, *, window: int, spare: int) -> None:
+        super().__init__()
+        if window < 1:
+            raise ValueError(f"a window has 1 token or more, not {window}")
+        self.device, self._window = room.device, window
+        self._kv = room.empty(2, room.layers, room.batch, room.kv_heads, window + spare, room.head_dim)
+        self._start = 0
+        """Position of the block's first token."""
+
+    def mask(self, count: int) -> Any:
+        """None for one token, which sees all that is returned."""
+        if count == 1:
+            return None
+        kept = self._kept()
+        key = torch.arange(kept + count, device=self.device)
+        query = key[kept:, None]
+        return (key <= query) & (query - key < self._window)
+
+    def _kept(self) -> int:
+        """Earlier tokens that a next one may see."""
+        return min(self.length, self._window - 1)
+
+    def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
+        """The window before the first new token, and the new ones."""
+        count, filled, kept = k.shape[2], self.length - self._start, self._kept()
+        block, room = self._kv[:, layer], self._kv.shape[4]
+        if filled + count <= room:
+            end = filled + count
+            block[0, :, :, filled:end], block[1, :, :, filled:end] = k, v
+            return block[0, :, :, filled - kept : end], block[1, :, :, filled - kept : end]
+        seen = [torch.cat((block[i, :, :, filled - kept : filled], new), dim=2) for i, new in enumerate((k, v))]
+        newest = min(self._window, seen[0].shape[2])
+        for i, all_of_it in enumerate(seen):
+            block[i, :, :, :newest] = all_of_it[:, :, -newest:]
+        return seen[0], seen[1]
+
+    def advance(self, count: int) -> None:
+        """Where the block was full, it now begins with the window."""
+        if self.length - self._start + count > self._kv.shape[4]:
+            self._start = self.length + count - min(self._window, self._kept() + count)
+        self.length += count
+
+    def truncate(self, length: int) -> None:
+        """Raises ValueError where the window before ``length`` has been overwritten."""
+        if length and length - self._start < min(length, self._window - 1):
+            raise ValueError(f"the window before token {length} is not kept any more")
+        self.length, self._start = length, self._start if length else 0
+
+    @property
+    def nbytes(self) -> int:
+        """The whole block."""
+        return int(self._kv.nbytes)
 
 
 class Quantised(CountedCache):

@@ -5,7 +5,7 @@ What must not live here: caches (caches.py), sampling (generate.py), speculation
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +77,17 @@ class DecoderLayer:
     down: Any
 
 
+@dataclass(frozen=True)
+class Spot:
+    """Where tokens of one pass are: their cache, rotations, and which keys they see."""
+
+    cache: Cache
+    cos: Any
+    sin: Any
+    mask: Any
+    causal: bool
+
+
 @dataclass
 class Decoder:
     """A decoder-only transformer for ``max_tokens`` positions."""
@@ -87,6 +98,8 @@ class Decoder:
     norm: Any
     head: Any
     max_tokens: int
+    places: Sequence[int] = ()
+    """The layer of a cache that each layer uses; empty: its own number."""
     cos: Any = field(init=False)
     sin: Any = field(init=False)
 
@@ -110,22 +123,45 @@ class Decoder:
     def forward(self, tokens: Any, cache: Cache, *, every: bool = False) -> Any:
         """Logits [batch, 1, vocab] after the last of ``tokens`` [batch, count], or with ``every`` [batch, count, vocab]
         after each. The tokens follow those in ``cache``, which holds them afterwards."""
-        count = tokens.shape[1]
+        spot = self.spot(cache, tokens.shape[1])
+        x = self.through(F.embedding(tokens, self.embedding), spot, 0, len(self.layers))
+        cache.advance(tokens.shape[1])
+        return self.logits(x if every else x[:, -1:])
+
+    def spot(self, cache: Cache, count: int) -> Spot:
+        """Where the next ``count`` tokens are."""
         rows, mask = cache.rows(count), cache.mask(count)
-        cos, sin = self.cos[rows], self.sin[rows]
-        causal = mask is None and count > 1
-        x = F.embedding(tokens, self.embedding)
-        for index, layer in enumerate(self.layers):
+        return Spot(cache, self.cos[rows], self.sin[rows], mask, mask is None and count > 1)
+
+    def through(self, x: Any, spot: Spot, start: int, stop: int) -> Any:
+        """Hidden states [batch, count, width] after layers ``start`` to ``stop``, which extend the cache."""
+        for index in range(start, stop):
+            layer = self.layers[index]
             q, k, v = self._qkv(layer, self._normed(x, layer.attention_norm))
-            k, v = cache.extend(index, _rotated(k, cos, sin), v)
+            k, v = spot.cache.extend(self._place(index), _rotated(k, spot.cos, spot.sin), v)
+            q, grouped = _rotated(q, spot.cos, spot.sin), q.shape[1] != k.shape[1]
             mixed = F.scaled_dot_product_attention(
-                _rotated(q, cos, sin), k, v, attn_mask=mask, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
+                q, k, v, attn_mask=spot.mask, is_causal=spot.causal, enable_gqa=grouped
             )
             x = x + F.linear(mixed.transpose(1, 2).flatten(2), layer.out)
             gate, up = F.linear(self._normed(x, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
             x = x + F.linear(F.silu(gate) * up, layer.down)
-        cache.advance(count)
-        return F.linear(self._normed(x if every else x[:, -1:], self.norm), self.head)
+        return x
+
+    def keep_only(self, x: Any, spot: Spot, start: int, stop: int) -> None:
+        """Keys and values of hidden states ``x`` for layers ``start`` to ``stop``, which are not run."""
+        for index in range(start, stop):
+            layer = self.layers[index]
+            both = F.linear(self._normed(x, layer.attention_norm), layer.qkv[self.shape.width :])
+            k, v = both.unflatten(-1, (-1, self.shape.head_dim)).transpose(1, 2).chunk(2, dim=1)
+            spot.cache.extend(self._place(index), _rotated(k, spot.cos, spot.sin), v)
+
+    def logits(self, x: Any) -> Any:
+        """Logits of hidden states."""
+        return F.linear(self._normed(x, self.norm), self.head)
+
+    def _place(self, index: int) -> int:
+        return self.places[index] if self.places else index
 
     def _normed(self, x: Any, weight: Any) -> Any:
         return F.rms_norm(x, (self.shape.width,), weight, _EPS)
@@ -141,6 +177,11 @@ class Decoder:
         layers = [DecoderLayer(**{name: w.clone() for name, w in vars(layer).items()}) for layer in self.layers[:count]]
         rest = (self.norm.clone(), self.head.clone(), self.max_tokens)
         return Decoder(self.shape, self.embedding.clone(), layers, *rest)
+
+    def only(self, which: Sequence[int]) -> Decoder:
+        """The same weights with only these of the layers, which use their own places in a cache of all layers."""
+        layers = [self.layers[index] for index in which]
+        return Decoder(self.shape, self.embedding, layers, self.norm, self.head, self.max_tokens, tuple(which))
 
 
 def _rotated(x: Any, cos: Any, sin: Any) -> Any:

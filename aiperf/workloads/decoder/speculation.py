@@ -1,8 +1,9 @@
-"""Speculative greedy decoding: tokens proposed from repeats of the text or by a smaller model, verified in one pass.
+"""Speculative greedy decoding: tokens proposed from repeats of the text, by a smaller model or by some of the model's
+own layers, verified in one pass.
 
-Random weights agree with no draft. ``tuned`` makes them: the draft is the first layers of the target, and what the
-target's other layers add is scaled until the two choose the same token as often as asked. What must not live here:
-caches, the model.
+Random weights agree with no draft. ``tuned`` makes them: the draft is some layers of the target, and what the target's
+other layers add is scaled until the two choose the same token as often as asked. ``repeating`` makes texts repeat
+themselves. What must not live here: caches, the model.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ Propose = Callable[[Sequence[int], int], list[int]]
 """(all tokens so far, how many at most) -> tokens that may follow."""
 
 _NGRAM = 2
+_WORDS = 96
+"""Tokens that a repeating text mostly consists of."""
+_RARE = 0.25
+"""What the other tokens' logits are multiplied with."""
+_STEPS = 20
+"""Scales from 1 down that are tried for a text that repeats itself, each ``_STEP`` of the one before."""
+_STEP = 0.8
 _ROUNDS = 12
 """Halvings of the range in which the scale is sought."""
 _RANGE = (1 / 64, 16.0)
@@ -70,6 +78,25 @@ class Draft:
         self._cache.truncate(length)
 
 
+class SelfDraft:
+    """Some layers of the model itself, with its weights and its cache, one pass for each token.
+
+    What the passes leave in the cache lies behind the newest token, and the pass that verifies overwrites it.
+    """
+
+    def __init__(self, model: Decoder, which: Sequence[int], cache: Cache) -> None:
+        self._model, self._cache = model.only(which), cache
+
+    def __call__(self, context: Sequence[int], count: int) -> list[int]:
+        """``count`` tokens that these layers would choose."""
+        length, found = self._cache.length, [context[-1]]
+        for _ in range(count):
+            logits = self._model.forward(torch.tensor([found[-1:]], device=self._model.device), self._cache)
+            found.append(int(logits[0, -1].argmax()))
+        self._cache.truncate(length)
+        return found[1:]
+
+
 def speculate(
     model: Decoder, context: Sequence[int], cache: Cache, propose: Propose, *, count: int, ahead: int
 ) -> tuple[Any, Any, Tally]:
@@ -106,24 +133,67 @@ def agreement(model: Decoder, draft: Decoder, prompt: Any, caches: tuple[Cache, 
     return float((chosen == tokens).float().mean())
 
 
-def tuned(
-    model: Decoder, prompt: Any, caches: tuple[Cache, Cache], *, layers: int, acceptance: float, count: int
-) -> tuple[Decoder, dict[str, float]]:
-    """A draft of the first ``layers`` of ``model``, whose other layers are scaled in place until the two agree on about
-    ``acceptance`` of the next ``count`` tokens of ``prompt``. Also what was set and what came of it."""
-    draft = model.first_layers(layers)
-    tails = [(weight, weight.clone()) for layer in model.layers[layers:] for weight in (layer.out, layer.down)]
-
-    def agree(scale: float) -> float:
-        for weight, drawn in tails:
-            torch.mul(drawn, scale, out=weight)
-        return agreement(model, draft, prompt, caches, count=count)
-
+def _sought(value: Callable[[float], float], wanted: float) -> tuple[float, float]:
+    """The scale at which ``value`` is nearest to ``wanted``, which falls as the scale grows; and the value there."""
     (low, high), tried = _RANGE, dict[float, float]()
     for _ in range(_ROUNDS):
         scale = (low * high) ** 0.5
-        tried[scale] = agree(scale)
-        # The larger what the other layers add, the rarer the agreement.
-        low, high = (scale, high) if tried[scale] > acceptance else (low, scale)
-    best = min(tried, key=lambda scale: abs(tried[scale] - acceptance))
-    return draft, {"acceptance_asked": acceptance, "acceptance_set": agree(best), "tail_scale": best}
+        tried[scale] = value(scale)
+        low, high = (scale, high) if tried[scale] > wanted else (low, scale)
+    best = min(tried, key=lambda scale: abs(tried[scale] - wanted))
+    return best, value(best)
+
+
+def tuned(
+    model: Decoder,
+    prompt: Any,
+    caches: tuple[Cache, Cache],
+    *,
+    layers: int | Sequence[int],
+    acceptance: float,
+    count: int,
+) -> tuple[Decoder, dict[str, float]]:
+    """A draft of the first ``layers`` of ``model``, or of those that are named; the other layers are scaled in place
+    until the two agree on about ``acceptance`` of the next ``count`` tokens of ``prompt``. Also what was set and what
+    came of it."""
+    kept = range(layers) if isinstance(layers, int) else layers
+    draft = model.first_layers(layers) if isinstance(layers, int) else model.only(kept)
+    others = [layer for index, layer in enumerate(model.layers) if index not in kept]
+    drawn = [(weight, weight.clone()) for layer in others for weight in (layer.out, layer.down)]
+
+    def agree(scale: float) -> float:
+        for weight, before in drawn:
+            torch.mul(before, scale, out=weight)
+        return agreement(model, draft, prompt, caches, count=count)
+
+    scale, found = _sought(agree, acceptance)
+    return draft, {"acceptance_asked": acceptance, "acceptance_set": found, "tail_scale": scale}
+
+
+def repeats(context: Sequence[int], start: int) -> float:
+    """Share of the tokens from ``start`` on that ``ngram`` finds from those before each."""
+    found = sum(ngram(context[:at], 1) == [context[at]] for at in range(start, len(context)))
+    return found / (len(context) - start)
+
+
+def repeating(model: Decoder, prompt: Any, cache: Cache, *, acceptance: float, count: int) -> dict[str, float]:
+    """Change ``model`` in place until the next ``count`` greedy tokens of ``prompt`` [1, tokens] repeat themselves.
+
+    Some tokens are made likely, and what attention adds is scaled: the less, the more does a token depend on the one
+    before it alone, until ``ngram`` finds about ``acceptance`` of them. Gives what was set and what came of it.
+    """
+    model.head[_WORDS:] *= _RARE
+    drawn = [(layer.out, layer.out.clone()) for layer in model.layers]
+
+    def found(scale: float) -> float:
+        for weight, before in drawn:
+            torch.mul(before, scale, out=weight)
+        first = choose(prefill(model, prompt, cache))[0]
+        tokens, _ = greedy(model, first, cache, count=count)
+        context = [*prompt[0].tolist(), int(first), *tokens[0].tolist()]
+        return repeats(context, len(context) - count)
+
+    # Texts are few and cycles sudden: no halving finds its way.
+    scale = min((_STEP**n for n in range(_STEPS)), key=lambda scale: abs(found(scale) - acceptance))
+    share = found(scale)
+    return {"acceptance_asked": acceptance, "acceptance_set": share, "attention_scale": scale}

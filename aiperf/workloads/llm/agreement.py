@@ -34,7 +34,7 @@ def same_tokens(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
     if not (np.abs(after["margins"] - margins)[compared] <= _NEAR * (1 + np.abs(margins[compared]))).all():
         return Outcome(False, "the same tokens were chosen from different logits")
     value = float(1 - compared.mean())
-    return Outcome(True, f"{value:.1%} of the tokens follow a tie", value)
+    return Outcome(True, f"{100 * value:.1f} % of the tokens follow a tie", value)
 
 
 def disagreement(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome:
@@ -48,4 +48,4 @@ def disagreement(before: Mapping[str, Any], after: Mapping[str, Any]) -> Outcome
         if not ((chosen == best) & (best > side["logits"].min(axis=-1))).all():
             return Outcome(False, f"{name} has tokens that are not those of its highest logits")
     value = float(np.mean(before["tokens"] != after["tokens"]))
-    return Outcome(True, f"{value:.1%} of the tokens would be chosen differently", value)
+    return Outcome(True, f"{100 * value:.1f} % of the tokens would be chosen differently", value)

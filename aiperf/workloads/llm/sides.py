@@ -1,64 +1,30 @@
-"""Sequences of one forward pass with their cache, and the steps of a side: prefill, decoding, both, or interleaved.
+"""The steps of a side: prefill, decoding, both, or interleaved; its texts and outputs.
 
-What must not live here: the model and its caches (workloads/decoder), what is counted (workload.py).
+What must not live here: the model (workloads/decoder), ways to decode (ways.py), what is counted (workload.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from aiperf.workloads.decoder import caches, generate, speculation
+from aiperf.workloads.decoder import caches, generate
 from aiperf.workloads.decoder.model import PRESETS, Decoder, Shape, draw
+from aiperf.workloads.decoder.shallow import EarlyExit
+from aiperf.workloads.llm.group import Group, make_cache
 from aiperf.workloads.llm.kept import KeptContext
 from aiperf.workloads.llm.neighbours import Neighbours
 from aiperf.workloads.llm.token_times import TokenTimes
+from aiperf.workloads.llm.ways import Ways
 from aiperf.workloads.shared.seeded import own_seed, torch_dtype
 
 _CONTEXT = 64
 """Tokens that a sequence beside the prefill has already."""
 _CAPTURED = 4
 """Tokens that capturing a graph writes."""
-
-
-def make_cache(asked: SimpleNamespace, shape: Shape, *, batch: int, tokens: int) -> caches.Cache:
-    """The cache that a side asked for."""
-    room = caches.Room(
-        layers=shape.layers,
-        batch=batch,
-        kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        tokens=tokens,
-        dtype=torch_dtype(asked.dtype),
-        device=asked.context.device,
-    )
-    if asked.kv_bits:
-        return caches.Quantised(room, bits=asked.kv_bits)
-    if asked.kv == "paged":
-        return caches.Paged(room, page=asked.page_tokens, seed=asked.context.seed)
-    kinds: dict[str, Callable[[], caches.Cache]] = {
-        "none": caches.Nothing,
-        "contiguous": lambda: caches.Contiguous(room),
-        "static": lambda: caches.Static(room),
-    }
-    return kinds[asked.kv]()
-
-
-@dataclass
-class Group:
-    """Sequences that go through the model together."""
-
-    rows: slice
-    """Which of the side's sequences."""
-    cache: caches.Cache
-    first: Any = None
-    """The token after each prompt."""
-    kept: KeptContext | None = None
-    """Where its context is read back from, if it is."""
 
 
 @dataclass
@@ -74,7 +40,7 @@ class Generation:
     forced: Any = None
     """The text whose logits are asked for, if the side does not follow its own choices."""
     facts: dict[str, float] = field(default_factory=dict)
-    tally: speculation.Tally = field(default_factory=speculation.Tally)
+    ways: Ways = field(init=False)
     neighbours: Neighbours | None = None
     """Sequences that decode beside the prefill."""
 
@@ -88,22 +54,25 @@ class Generation:
         dtype = torch_dtype(asked.dtype)
         self.model = draw(shape, seed=context.seed, max_tokens=positions, device=context.device, dtype=dtype)
         self.prompts = self._long(asked.sequences, asked.prompt_tokens)
-        size = asked.batch or asked.sequences
+        size, room = asked.batch or asked.sequences, tokens
+        if asked.kv != "paged":
+            room = max(tokens, asked.room_tokens)
         self.groups = [
-            Group(slice(at, at + size), make_cache(asked, shape, batch=size, tokens=tokens))
+            Group(slice(at, at + size), make_cache(asked, shape, batch=size, tokens=room))
             for at in range(0, asked.sequences, size)
         ]
         if asked.feed == "forced":
             self.forced = self._long(asked.sequences, asked.new_tokens)
         if asked.decoding:
             self._beside = self._long(asked.decoding, _CONTEXT)
-            room = make_cache(asked, shape, batch=asked.decoding, tokens=_CONTEXT + asked.new_tokens)
-            self.neighbours = Neighbours(self.model, room, self._beside, rounds=asked.new_tokens)
+            cache = make_cache(asked, shape, batch=asked.decoding, tokens=_CONTEXT + asked.new_tokens)
+            self.neighbours = Neighbours(self.model, cache, self._beside, rounds=asked.new_tokens)
         self.held = self._outputs(shape)
         self.times = TokenTimes(context.device)
         self._draw_texts(context.seed)
         with torch.inference_mode():
-            self._prepare_ways()
+            self.ways = Ways(asked, self.model, self.groups, self.prompts, self.forced)
+            self.facts = self.ways.facts
             self._ready()
 
     def _long(self, *shape: int) -> Any:
@@ -127,32 +96,6 @@ class Generation:
             if isinstance(group.cache, caches.Contiguous):
                 made[f"kv_{number}"] = group.cache.kv
         return made
-
-    def _prepare_ways(self) -> None:
-        """What set-up does beside drawing: a draft that agrees as asked, a captured graph, neighbours that decode."""
-        asked, shape = self.asked, self.model.shape
-        if asked.acceptance:
-            room = self.model.max_tokens
-            both = tuple(make_cache(asked, shape, batch=1, tokens=room) for _ in range(2))
-            self._draft, self.facts = speculation.tuned(
-                self.model,
-                self.prompts,
-                (both[0], both[1]),
-                layers=asked.draft_layers,
-                acceptance=asked.acceptance,
-                count=asked.new_tokens,
-            )
-        if asked.speculation == "draft":
-            own = make_cache(asked, shape, batch=1, tokens=self.model.max_tokens)
-            self._draft_proposes = speculation.Draft(self._draft, own)
-        if asked.kv == "static":
-            self._steppers = []
-            for group in self.groups:
-                assert isinstance(group.cache, caches.Static)
-                stepper = generate.Stepper(self.model, group.cache, batch=len(self.prompts[group.rows]))
-                if asked.graph == "per_size":
-                    stepper.capture()
-                self._steppers.append(stepper)
 
     def _draw_texts(self, seed: int) -> None:
         for name, text in self.texts().items():
@@ -183,10 +126,7 @@ class Generation:
         for group in self.groups:
             self._fill(group)
         self.times.seconds()
-        if self.asked.speculation != "none":
-            self._context = [*self.prompts[0].tolist(), int(self.groups[0].first)]
-        if self.asked.speculation == "draft":
-            self._draft_proposes.restart(self.prompts)
+        self.ways.restart(self.prompts)
 
     def _kept(self, number: int, group: Group) -> KeptContext:
         assert isinstance(group.cache, caches.Contiguous)
@@ -230,40 +170,23 @@ class Generation:
                 if self.forced is not None:
                     self._follow(group)
                 else:
-                    tokens, margins = self._decoded(number, group)
+                    self.times.resume()
+                    tokens, margins = self.ways.tokens(number, self.prompts[group.rows], self.times.another)
                     self.held["tokens"][group.rows] = tokens
                     self.held["margins"][group.rows] = margins
 
     def _follow(self, group: Group) -> None:
         """Logits and choices at every position of the given text."""
+        through = self.ways.model
+        if isinstance(through, EarlyExit):
+            through.exited = 0
         group.cache.truncate(self.asked.prompt_tokens)
         self.times.resume()
         for i, column in enumerate(self.forced[group.rows].split(1, dim=1)):
-            logits = self.model.forward(column, group.cache)[:, -1]
+            logits = through.forward(column, group.cache)[:, -1]
             self.held["logits"][group.rows, i] = logits.float()
             self.held["tokens"][group.rows, i] = logits.argmax(dim=-1)
             self.times.another()
-
-    def _decoded(self, number: int, group: Group) -> tuple[Any, Any]:
-        """New tokens of a group and their margins."""
-        asked, count, each = self.asked, self.asked.new_tokens, self.times.another
-        self.times.resume()
-        if asked.kv == "none":
-            known = torch.cat((self.prompts[group.rows], group.first[:, None]), dim=1)
-            return generate.recomputed(self.model, known, group.cache, count=count, each=each)
-        group.cache.truncate(asked.prompt_tokens)
-        if asked.kv == "static":
-            return self._steppers[number].tokens(group.first, count=count, each=each)
-        if asked.speculation == "none":
-            return generate.greedy(self.model, group.first, group.cache, count=count, each=each)
-        propose: speculation.Propose = speculation.ngram
-        if asked.speculation == "draft":
-            self._draft_proposes.rewind(asked.prompt_tokens)
-            propose = self._draft_proposes
-        tokens, margins, self.tally = speculation.speculate(
-            self.model, self._context, group.cache, propose, count=count, ahead=asked.draft_tokens
-        )
-        return tokens, margins
 
     def latencies(self) -> dict[str, list[float]]:
         """Times to first tokens, which neighbours do not have, and from token to token, which are theirs if any are
@@ -272,12 +195,5 @@ class Generation:
         return found | {"inter_token": self.neighbours.times.seconds()["inter_token"]} if self.neighbours else found
 
     def counters(self) -> dict[str, float]:
-        """Memory of the caches, and what became of proposals in the last step."""
-        found = {"kv_bytes": float(sum(group.cache.nbytes for group in self.groups))}
-        if self.asked.speculation != "none":
-            found |= {
-                "target_passes": float(self.tally.passes),
-                "proposed_tokens": float(self.tally.proposed),
-                "accepted_tokens": float(self.tally.accepted),
-            }
-        return found
+        """Memory of the caches, and what the way of decoding counted in the last step."""
+        return {"kv_bytes": float(sum(group.cache.nbytes for group in self.groups))} | self.ways.counters()

@@ -20,7 +20,7 @@ class TokenTimes:
         self.begin()
 
     def begin(self) -> None:
-        """All requests of an iteration arrive."""
+        """Mark the arrival of all requests of an iteration."""
         self._began = self._last = self._mark()
 
     def resume(self) -> None:
@@ -28,12 +28,12 @@ class TokenTimes:
         self._last = self._mark()
 
     def first(self) -> None:
-        """The first token of some sequences is there."""
+        """Mark the first token of some sequences."""
         self._last = self._mark()
         self._spans["ttft"].append((self._began, self._last))
 
     def another(self) -> None:
-        """Each of some sequences has one more token."""
+        """Mark one more token of each of some sequences."""
         mark = self._mark()
         self._spans["inter_token"].append((self._last, mark))
         self._last = mark

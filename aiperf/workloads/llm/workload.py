@@ -26,26 +26,36 @@ def generate(
     new_tokens: int = 32,
     dtype: Literal["float32", "bfloat16"] = "float32",
     feed: Literal["greedy", "forced"] = "greedy",
-    kv: Literal["none", "contiguous", "static", "paged"] = "contiguous",
+    kv: Literal["none", "contiguous", "static", "paged", "windowed"] = "contiguous",
     kv_bits: int = 0,
     page_tokens: int = 16,
+    room_tokens: int = 0,
+    window: int = 0,
     prefill_chunk: int = 0,
     decoding: int = 0,
     context_from: Literal["prefill", "host", "file"] = "prefill",
-    speculation: Literal["none", "ngram", "draft"] = "none",
+    speculation: Literal["none", "ngram", "draft", "self"] = "none",
     draft_tokens: int = 4,
     draft_layers: int = 1,
+    draft_from: Literal["first", "spread"] = "first",
     acceptance: float = 0.0,
+    text: Literal["random", "repeating"] = "random",
+    depth: Literal["full", "exit", "skip"] = "full",
+    exit_share: float = 0.5,
+    constraint: Literal["none", "python", "remembered", "compiled"] = "none",
+    fields: int = 6,
     graph: Literal["none", "per_size"] = "none",
 ) -> Workload:
     """A Llama-shaped decoder with random weights: prefill of ``sequences`` prompts, ``new_tokens`` greedy tokens for
     each, or both; ``batch`` sequences (0: all) go through the model together.
 
     ``kv``: where keys and values of earlier tokens are. ``none`` computes them again for every token, ``static`` reads
-    the whole block under a mask, ``paged`` finds pages of ``page_tokens`` by a block table and gathers them. With
-    ``kv_bits`` 8 or 4 a contiguous cache holds codes by groups of 32. ``feed: forced`` follows a given text and gives
-    the logits at each of its positions. ``prefill_chunk`` cuts prompts into pieces; ``decoding`` sequences with 64
-    tokens each decode one token after every piece and what is left of ``new_tokens`` after the last.
+    the whole block under a mask, ``paged`` finds pages of ``page_tokens`` by a block table and gathers them,
+    ``windowed`` keeps and sees the newest ``window`` only. A cache in one block has room for ``room_tokens`` a
+    sequence, or what is used if that is more. With ``kv_bits`` 8 or 4 a contiguous cache holds codes by groups of 32.
+    ``feed: forced`` follows a given text and gives the logits at each of its positions. ``prefill_chunk`` cuts prompts
+    into pieces; ``decoding`` sequences with 64 tokens each decode one token after every piece and what is left of
+    ``new_tokens`` after the last.
 
     ``context_from``: in a prefill, all but the last token's keys and values are read back from host memory or a file
     that set-up wrote, instead of computed.
@@ -53,10 +63,17 @@ def generate(
     Latencies: ``ttft`` from the start of an iteration, ``inter_token`` from pass to pass (of ``decoding`` sequences
     where there are any; not of speculation, whose tokens come several at once).
 
-    ``speculation`` proposes up to ``draft_tokens`` from repeats of the text, or by the first ``draft_layers`` layers as
-    a draft. Random weights agree with no draft: ``acceptance`` scales what the other layers add, on every side that
-    states it, until the draft chooses this share of the target's tokens. ``graph: per_size`` replays each decoding step
-    as a CUDA graph (kv static).
+    ``speculation`` proposes up to ``draft_tokens`` from repeats of the text (``ngram``), or by ``draft_layers`` layers,
+    the first or evenly ``spread`` ones: as a model with weights and a cache of its own (``draft``), or in place
+    (``self``). Random weights agree with no draft: ``acceptance`` scales what the other layers add, on every side that
+    states it, until the draft chooses this share of the target's tokens. With ``text: repeating`` it makes some tokens
+    likely and scales what attention adds, until repeats give this share.
+
+    ``depth: skip`` decodes with ``draft_layers`` alone; ``exit`` leaves after the first ``draft_layers`` where the
+    choice is clearer than a margin, which set-up finds so that ``exit_share`` of the text's tokens do. ``constraint``
+    allows tokens of a JSON grammar of ``fields`` fields: ``python`` walks every token through an automaton at each
+    step, ``remembered`` once for each state that is met, ``compiled`` looks a table up. ``graph: per_size`` replays
+    each decoding step as a CUDA graph (kv static).
 
     FLOPs: 2 x parameters x tokens, plus attention. Bytes: the weights once for each pass, plus the keys and values
     that it reads. Items: tokens, prompts' in a prefill, else new ones (book, chapters 15 to 19).
@@ -87,26 +104,32 @@ def _workload(asked: SimpleNamespace, side: Generation) -> Workload:
 
 
 def _check(asked: SimpleNamespace) -> None:
-    counts = ("sequences", "prompt_tokens", "new_tokens", "page_tokens", "draft_tokens", "draft_layers")
+    counts = ("sequences", "prompt_tokens", "new_tokens", "page_tokens", "draft_tokens", "draft_layers", "fields")
     if bad := [name for name in counts if getattr(asked, name) < 1]:
         raise ValueError(f"{bad[0]} is {getattr(asked, bad[0])}; it must be 1 or more")
     if min(asked.batch, asked.prefill_chunk, asked.decoding) < 0 or (asked.batch and asked.sequences % asked.batch):
         raise ValueError("batch must divide sequences; batch, prefill_chunk and decoding must not be negative")
-    if asked.kv_bits not in (0, 4, 8) or (asked.kv_bits and asked.kv != "contiguous"):
-        raise ValueError("kv_bits must be 0 (as computed), 4 or 8, with kv contiguous")
-    greedy = asked.phase == "decode" and asked.feed == "greedy"
-    if asked.speculation != "none" and (asked.kv != "contiguous" or not greedy or asked.sequences > 1):
-        raise ValueError("speculation needs phase decode, feed greedy, kv contiguous and one sequence")
-    if not 0 <= asked.acceptance < 1 or (asked.acceptance and asked.sequences > 1):
-        raise ValueError("acceptance must be from 0 (not tuned) to below 1, and needs one sequence")
-    if asked.speculation == "draft" and not asked.acceptance:
-        raise ValueError("speculation draft needs an acceptance above 0: random weights agree with no draft")
-    if asked.acceptance and asked.draft_layers >= PRESETS[asked.model].layers:
-        raise ValueError(f"draft_layers must be below the {PRESETS[asked.model].layers} layers of {asked.model}")
-    if asked.feed == "forced" and (asked.kv not in ("contiguous", "paged") or asked.phase != "decode"):
-        raise ValueError("feed forced needs phase decode and kv contiguous or paged")
+    if asked.feed == "forced" and (asked.kv in ("none", "static") or asked.phase != "decode"):
+        raise ValueError("feed forced needs phase decode and kv contiguous, paged or windowed")
     if asked.decoding and (asked.phase != "prefill" or asked.sequences > 1 or asked.kv == "static"):
         raise ValueError("decoding needs phase prefill, one sequence and no static kv")
+    if asked.prefill_chunk and asked.kv == "none":
+        raise ValueError("prefill_chunk needs a cache")
+    if asked.graph != "none" and asked.kv != "static":
+        raise ValueError("graph needs kv static: a graph reads and writes the same addresses each time")
+    _check_cache(asked)
+    _check_ways(asked)
+    if asked.graph != "none" and not asked.context.on_gpu:
+        raise SkipSide("CUDA graphs need a GPU, and this side runs on the CPU")
+
+
+def _check_cache(asked: SimpleNamespace) -> None:
+    if asked.kv_bits not in (0, 4, 8) or (asked.kv_bits and asked.kv != "contiguous"):
+        raise ValueError("kv_bits must be 0 (as computed), 4 or 8, with kv contiguous")
+    if (asked.window > 0) != (asked.kv == "windowed") or asked.window < 0:
+        raise ValueError(f"kv windowed needs a window of 1 or more, and only it has one; window is {asked.window}")
+    if asked.room_tokens < 0:
+        raise ValueError(f"room_tokens is {asked.room_tokens}; it must not be negative")
     if asked.context_from != "prefill" and (
         asked.phase != "prefill"
         or asked.kv != "contiguous"
@@ -117,12 +140,31 @@ def _check(asked: SimpleNamespace) -> None:
         raise ValueError(
             "context_from needs phase prefill, kv contiguous as computed, 2 or more prompt_tokens, no decoding"
         )
-    if asked.prefill_chunk and asked.kv == "none":
-        raise ValueError("prefill_chunk needs a cache")
-    if asked.graph != "none" and asked.kv != "static":
-        raise ValueError("graph needs kv static: a graph reads and writes the same addresses each time")
-    if asked.graph != "none" and not asked.context.on_gpu:
-        raise SkipSide("CUDA graphs need a GPU, and this side runs on the CPU")
+
+
+def _check_ways(asked: SimpleNamespace) -> None:
+    plain = asked.kv == "contiguous" and asked.phase == "decode" and asked.sequences == 1
+    if asked.speculation != "none" and (not plain or asked.feed != "greedy"):
+        raise ValueError("speculation needs phase decode, feed greedy, kv contiguous and one sequence")
+    if not 0 <= asked.acceptance < 1 or (asked.acceptance and asked.sequences > 1):
+        raise ValueError("acceptance must be from 0 (not tuned) to below 1, and needs one sequence")
+    if asked.speculation in ("draft", "self") and (not asked.acceptance or asked.text == "repeating"):
+        raise ValueError(
+            f"speculation {asked.speculation} needs an acceptance above 0 and text random: random weights agree with "
+            "no draft"
+        )
+    if asked.text == "repeating" and not asked.acceptance:
+        raise ValueError("text repeating needs an acceptance above 0: the share of tokens that repeats give")
+    if (asked.acceptance or asked.depth != "full") and asked.draft_layers >= PRESETS[asked.model].layers:
+        raise ValueError(f"draft_layers must be below the {PRESETS[asked.model].layers} layers of {asked.model}")
+    if asked.depth != "full" and (not plain or asked.feed != "forced"):
+        raise ValueError(f"depth {asked.depth} needs phase decode, feed forced, kv contiguous and one sequence")
+    if asked.depth == "exit" and (asked.draft_from != "first" or not 0 <= asked.exit_share <= 1):
+        raise ValueError("depth exit needs draft_from first and an exit_share from 0 to 1")
+    if asked.constraint != "none" and (
+        asked.speculation != "none" or asked.feed != "greedy" or asked.kv in ("none", "static")
+    ):
+        raise ValueError("constraint needs feed greedy, no speculation, and kv contiguous, paged or windowed")
 
 
 def _work(asked: SimpleNamespace) -> Work:
@@ -132,25 +174,32 @@ def _work(asked: SimpleNamespace) -> Work:
     groups = asked.sequences // (asked.batch or asked.sequences)
     stored = {0: element, 8: 1.25, 4: 0.75}[asked.kv_bits]
     prompt, new = asked.prompt_tokens, asked.new_tokens
+    layers = shape.layers if asked.depth == "full" else asked.draft_layers
     tokens = rows = passes = pairs = read = 0
     if asked.phase != "decode":
-        tokens, rows, pairs = prompt, 1, prompt * (prompt + 1) // 2
+        tokens, rows, pairs = prompt, 1, _seen(asked, 0, prompt)
         passes = -(-prompt // (asked.prefill_chunk or prompt))
         if asked.context_from != "prefill":
             tokens, pairs, passes, read = 1, prompt, 1, prompt
     if asked.phase != "prefill":
         tokens, rows = tokens + new, rows + new
         passes += -(-new // (asked.draft_tokens + 1)) if asked.speculation != "none" else new
-        seen = new * prompt + new * (new + 1) // 2
+        seen = _seen(asked, prompt, new)
         pairs += seen
         if asked.kv != "none":
             read = seen if asked.speculation == "none" else seen // (asked.draft_tokens + 1)
-    flops = 2.0 * (shape.layers * shape.layer_parameters * tokens + shape.head_parameters * rows)
-    flops = asked.sequences * (flops + 4.0 * shape.layers * shape.heads * shape.head_dim * pairs)
-    weights = float((shape.layers * shape.layer_parameters + shape.head_parameters) * element)
-    moved = groups * passes * weights + asked.sequences * read * shape.kv_bytes(stored)
+    flops = 2.0 * (layers * shape.layer_parameters * tokens + shape.head_parameters * rows)
+    flops = asked.sequences * (flops + 4.0 * layers * shape.heads * shape.head_dim * pairs)
+    weights = float((layers * shape.layer_parameters + shape.head_parameters) * element)
+    moved = groups * passes * weights + asked.sequences * read * shape.kv_bytes(stored) * layers / shape.layers
     items = asked.sequences * (prompt if asked.phase == "prefill" else new)
     device = asked.context.device
     peaks: dict[str, Any] = memory_peak(device, moved=moved, working_set=weights)
     peaks |= gemm_peak(device, asked.dtype, flops)
     return Work(bytes=moved, flops=flops, items=items, item="tokens", peaks=peaks)
+
+
+def _seen(asked: SimpleNamespace, before: int, count: int) -> int:
+    """Keys that ``count`` tokens after ``before`` others see, each its own among them."""
+    most = asked.window or before + count
+    return sum(min(most, at + 1) for at in range(before, before + count))

@@ -44,7 +44,7 @@ def _conserved(before: Mapping[str, Any], after: Mapping[str, Any], *, truth: Tr
     same = (np.sort(before["experts"], axis=1) == np.sort(after["experts"], axis=1)).all(axis=1)
     if not np.allclose(before["out"][same], after["out"][same], rtol=_RTOL, atol=_ATOL):
         return Outcome(False, "tokens with the same experts got different results")
-    return Outcome(True, f"{np.mean(~same):.1%} of the tokens went elsewhere", float(np.mean(~same)))
+    return Outcome(True, f"{100 * np.mean(~same):.1f} % of the tokens went elsewhere", float(np.mean(~same)))
 
 
 def _stride(tokens: int) -> int:

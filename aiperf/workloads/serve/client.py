@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ class Endpoint:
     """chat or completions."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Fields of every request besides those that the client sets."""
+    usage: bool = True
+    """Whether the server is asked for its own counts of tokens (``stream_options``)."""
 
     @property
     def url(self) -> str:
@@ -46,7 +48,9 @@ class Endpoint:
     def body(self, prompt: str, tokens: int) -> dict[str, Any]:
         """One request: greedy, streamed, so many tokens."""
         text = {"messages": [{"role": "user", "content": prompt}]} if self.kind == "chat" else {"prompt": prompt}
-        asked = {"max_tokens": tokens, "stream": True, "temperature": 0}
+        asked: dict[str, Any] = {"max_tokens": tokens, "stream": True, "temperature": 0}
+        if self.usage:
+            asked["stream_options"] = {"include_usage": True}
         return {"model": self.model, **text, **asked, **self.extra}
 
 
@@ -67,6 +71,10 @@ class Request:
     """Why it counts as failed; empty when it was answered whole."""
     counted: int | None = None
     """Tokens that the server says it produced."""
+    prompt_tokens: int | None = None
+    """Tokens of the prompt, as the server counts them."""
+    cached_tokens: int | None = None
+    """Those of them that the server says it had in its prefix cache."""
 
     @property
     def ok(self) -> bool:
@@ -180,14 +188,28 @@ def _piece(text: bytes, request: Request) -> tuple[str, bool]:
         raise ValueError(f"an event is {text[:40]!r}")
     if event.get("error"):
         raise ValueError(f"the server reports {_message(json.dumps(event))}")
-    if isinstance(usage := event.get("usage"), dict) and isinstance(usage.get("completion_tokens"), int):
-        request.counted = usage["completion_tokens"]
+    _note_counts(event, request)
     choices = event.get("choices") or []
     if not choices:
         return "", False
     choice = choices[0]
     piece = (choice.get("delta") or {}).get("content") if "delta" in choice else choice.get("text")
     return piece or "", bool(choice.get("finish_reason"))
+
+
+def _note_counts(event: Mapping[str, Any], request: Request) -> None:
+    """Keep what the server says it counted; llama.cpp's server has what it had cached among its timings."""
+    usage, timings = event.get("usage"), event.get("timings")
+    usage, timings = (part if isinstance(part, dict) else {} for part in (usage, timings))
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else timings.get("cache_n")
+    for name, value in (
+        ("counted", usage.get("completion_tokens")),
+        ("prompt_tokens", usage.get("prompt_tokens")),
+        ("cached_tokens", cached),
+    ):
+        if isinstance(value, int):
+            setattr(request, name, value)
 
 
 def _message(text: str) -> str:

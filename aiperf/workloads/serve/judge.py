@@ -10,6 +10,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from aiperf.workloads.serve.client import Request, Sent
+from aiperf.workloads.serve.cold import CacheProbe
 from aiperf.workloads.serve.trace import Segment
 
 OBJECTIVES = ("ttft", "inter_token", "end_to_end")
@@ -23,6 +24,7 @@ _LATE_SHARE = 0.05
 _FEWEST_LATE = 2
 _CACHE_MARGIN = 0.1
 """What a template puts before every prompt is in the cache, too."""
+_FLUSH = "flush it, or start it anew for each launch"
 
 Played = Sequence[tuple[Segment, Sent]]
 
@@ -73,6 +75,14 @@ def series(sent: Sequence[Sent]) -> dict[str, list[float]]:
     return {name: [max(0.0, seconds) for seconds in times] for name, times in found.items()}
 
 
+def cached_share(played: Played) -> float | None:
+    """Share of the prompts' tokens that the answers say were in the prefix cache; None where none says so."""
+    requests = [request for request in _requests(played) if request.prompt_tokens]
+    if all(request.cached_tokens is None for request in requests):
+        return None
+    return sum(r.cached_tokens or 0 for r in requests) / sum(r.prompt_tokens or 0 for r in requests)
+
+
 def counts(played: Played, slo: Mapping[str, float]) -> dict[str, float]:
     """What became of all requests of a launch."""
     requests = _requests(played)
@@ -88,12 +98,17 @@ def counts(played: Played, slo: Mapping[str, float]) -> dict[str, float]:
 
 
 def faults(
-    played: Played, *, concurrency: int, found_cached: float | None = None, at_most: float = 1.0
+    played: Played,
+    *,
+    concurrency: int,
+    found_cached: float | None = None,
+    at_most: float = 1.0,
+    probe: CacheProbe | None = None,
 ) -> dict[str, str]:
-    """Reason code -> what makes the numbers of a launch worthless; empty when nothing does.
+    """Code -> what is wrong with the numbers of a launch, as ``Workload.faults`` has it; empty when nothing is.
 
     ``found_cached``: share of the prompts that the server had in its prefix cache, where it says so; ``at_most``: what
-    it can find after a flush.
+    it can find after a flush; ``probe``: what was seen of its cache where it does not say.
     """
     requests = _requests(played)
     found: dict[str, str] = {}
@@ -113,7 +128,14 @@ def faults(
     if found_cached is not None and found_cached > at_most + _CACHE_MARGIN:
         found["prefix_cache"] = (
             f"prefix cache differs: the server had {100 * found_cached:.0f} % of the prompts' tokens in its prefix "
-            f"cache, and after a flush it can have {100 * at_most:.0f} %; flush it, or start it anew for each launch"
+            f"cache, and after a flush it can have {100 * at_most:.0f} %; {_FLUSH}"
+        )
+    if found_cached is None and probe is not None and probe.found == "known":
+        found["prefix_cache"] = f"prefix cache differs: the server knew the trace before ({probe.summary()}); {_FLUSH}"
+    if found_cached is None and probe is not None and probe.found == "unseen":
+        found["cache_unknown"] = (
+            f"whether the prefix cache was empty cannot be seen: the server does not count what it had in it, and "
+            f"{probe.summary()}"
         )
     return found
 

@@ -6,6 +6,7 @@ What must not live here: requests of the load.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -16,7 +17,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 _POLL_S = 0.05
@@ -67,14 +68,18 @@ class Server:
         full = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {}), "PATH": path}
         with log.open("ab") as into:
             try:
-                process = subprocess.Popen(
-                    argv, env=full, cwd=cwd or None, stdin=subprocess.DEVNULL, stdout=into, stderr=into, process_group=0
-                )
+                with _bound_to(cpus):
+                    process = subprocess.Popen(
+                        argv,
+                        env=full,
+                        cwd=cwd or None,
+                        stdin=subprocess.DEVNULL,
+                        stdout=into,
+                        stderr=into,
+                        process_group=0,
+                    )
             except OSError as error:
                 raise ServerFault(f"{argv[0]} cannot be started: {error.strerror}: {error.filename}") from None
-        if cpus:
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(process.pid, cpus)
         return cls(f"http://127.0.0.1:{port}", process, log)
 
     @property
@@ -116,10 +121,10 @@ class Server:
     def first_model(self) -> str:
         """The name of the first model that it serves. Raises ServerFault."""
         status, text = fetch(self.base + "/v1/models", timeout=10.0)
-        found = re.search(r'"id"\s*:\s*"([^"]+)"', text) if status == 200 else None
-        if found is None:
+        name = _model_of(text) if status == 200 else ""
+        if not name:
             raise self.fault("the server names no model at /v1/models: write model: NAME")
-        return found.group(1)
+        return name
 
     def flush(self) -> bool:
         """Empty its prefix cache; whether it knows how to."""
@@ -164,6 +169,27 @@ def fetch(url: str, *, timeout: float, data: bytes | None = None) -> tuple[int, 
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Goes to the server itself, whatever the environment says of proxies."""
+
+
+@contextlib.contextmanager
+def _bound_to(cpus: Sequence[int]) -> Iterator[None]:
+    """Bind this thread for a moment: a process that it starts is bound from its first instruction, and so are the
+    threads and processes that that one starts. Raises OSError."""
+    former = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus or former)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, former)
+
+
+def _model_of(text: str) -> str:
+    """The ``id`` of the first entry of ``data`` in a list of models; empty where there is none."""
+    try:
+        name = json.loads(text)["data"][0]["id"]
+    except (ValueError, LookupError, TypeError):
+        return ""
+    return name if isinstance(name, str) else ""
 
 
 def _free_port() -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from aiperf.workloads.contract import Context, Outcome
 from aiperf.workloads.serve import judge
 from aiperf.workloads.serve.client import Endpoint, Sent, keep, send
+from aiperf.workloads.serve.cold import CacheProbe, probe_cache
 from aiperf.workloads.serve.search import RateSearch
 from aiperf.workloads.serve.server import Server
 from aiperf.workloads.serve.tiny import TINY, make_tiny
@@ -27,7 +29,8 @@ _WARM_UPS = 2
 _AUDITED = 8
 """Requests of an audit, whose answers are compared with the other side's."""
 _PATIENCE = 2.0
-_SHARED = "the client had no CPU of its own: write needs: {cpus: 2}, or more"
+_NOT_UNDERSTOOD = (400, 422)
+"""Statuses by which a server says that it does not know a field of a request."""
 _WARMING = 8
 """Requests under way while a trace is run to warm a cache."""
 
@@ -47,6 +50,7 @@ class LoadedServer:
         self._since: list[tuple[Segment, Sent]] = []
         """What was sent since ``values`` was last asked."""
         self._text = np.zeros((1, 1), np.int64)
+        self._probe: CacheProbe | None = None
         self.facts: dict[str, Any] = {"client_cpus": [], "server_cpus": []}
         self._server = self._started(context)
         try:
@@ -63,8 +67,10 @@ class LoadedServer:
         if asked.model == TINY:
             asked.model = str(make_tiny(context.shared_scratch / TINY))
         command = asked.server.replace("{model}", asked.model)
-        mine, its = _shared_out(sorted(os.sched_getaffinity(0)))
-        self.facts |= {"client_cpus": mine, "server_cpus": its}
+        *its, mine = sorted(os.sched_getaffinity(0))
+        if not its:
+            raise ValueError("the client has no CPU of its own: write needs: {cpus: 2}, or more")
+        self.facts |= {"client_cpus": [mine], "server_cpus": its}
         log = Path(asked.log) if asked.log else context.scratch / "server.log"
         return Server.start(command, port=asked.port, log=log, cwd=asked.cwd, cpus=its)
 
@@ -80,6 +86,7 @@ class LoadedServer:
             once = tuple(Arrival(0.0, a.prompt, 1) for s in self._segments for a in s.arrivals)
             self._refuse_failed([self._send(Segment(once, 1.0), _WARMING)], 0.0)
         self._before = server.counted()
+        """What the server had counted before the first turn."""
         self.facts |= {"requests": sum(len(s.arrivals) for s in self._segments), "model": self._endpoint.model}
 
     # ---- steps ---------------------------------------------------------------------------------------------------
@@ -94,7 +101,9 @@ class LoadedServer:
         if segment is None and self._steps < _WARM_UPS:
             segment = self._warm_up()
             self._steps += 1
-            self._refuse_failed([self._send(segment)], 0.0)
+            self._refuse_failed([sent := self._send(segment)], 0.0)
+            if self._steps == _WARM_UPS:
+                self._look_at_cache(sent)
             return
         if segment is None:
             segment = self._segments[(self._steps - _WARM_UPS) % len(self._segments)]
@@ -124,7 +133,25 @@ class LoadedServer:
         sent = send(segment.arrivals, self._endpoint, timeout=timeout, concurrency=limit)
         if not any(request.ok for request in sent.requests):
             self._server.raise_if_ended()
+            if self._endpoint.usage and all(request.status in _NOT_UNDERSTOOD for request in sent.requests):
+                self._endpoint = replace(self._endpoint, usage=False)
+                return self._send(segment, concurrency, is_try=is_try)
         return sent
+
+    def _look_at_cache(self, latest: Sent) -> None:
+        """Before the first turn: probe the cache of a server that is to be cold and does not say what it had in it."""
+        counted = self._server.counted()
+        says = counted.get("prefix_queries", 0.0) > self._before.get("prefix_queries", 0.0)
+        says = says or any(request.cached_tokens is not None for request in latest.requests)
+        if self._asked.cache == "cold" and not says:
+            prompts = [arrival.prompt for segment in self._segments for arrival in segment.arrivals]
+            self._probe = probe_cache(self._first_token, prompts, salt=os.urandom(8).hex())
+            counted = self._server.counted()
+        self._before = counted
+
+    def _first_token(self, prompt: str) -> float | None:
+        (request,) = self._send(Segment((Arrival(0.0, prompt, 1),), 1.0)).requests
+        return judge.latency(request, "ttft")
 
     def _refuse_failed(self, sent: Sequence[Sent], allowed: float) -> None:
         if fault := judge.failure(sent, allowed=allowed):
@@ -176,13 +203,18 @@ class LoadedServer:
         now = self._server.counted()
         queries = now.get("prefix_queries", 0.0) - self._before.get("prefix_queries", 0.0)
         hits = now.get("prefix_hits", 0.0) - self._before.get("prefix_hits", 0.0)
-        cached = hits / queries if queries > 0 else None
+        cached = hits / queries if queries > 0 else judge.cached_share(self._played)
         self.facts["prefix_hit_rate"] = cached
+        if cached is None and self._probe is not None:
+            self.facts["cache_probe"] = f"{self._probe.found}: {self._probe.summary()}"
         prompts = [arrival.prompt for segment, _ in self._played for arrival in segment.arrivals]
         at_most = 1.0 if self._asked.cache == "warm" else known_share(prompts)
-        shared = {"client_busy": _SHARED} if self.facts["client_cpus"] == self.facts["server_cpus"] != [] else {}
-        return shared | judge.faults(
-            self._played, concurrency=self._asked.concurrency, found_cached=cached, at_most=at_most
+        return judge.faults(
+            self._played,
+            concurrency=self._asked.concurrency,
+            found_cached=cached,
+            at_most=at_most,
+            probe=self._probe,
         )
 
     def counters(self) -> Mapping[str, float]:
@@ -222,11 +254,6 @@ def _text_of(sent: Sent) -> Any:
     for row, text in enumerate(texts):
         found[row, : len(text)] = [ord(sign) for sign in text]
     return found
-
-
-def _shared_out(cpus: list[int]) -> tuple[list[int], list[int]]:
-    """The client's CPU and the server's CPUs; both on the same one where there is no other."""
-    return (cpus[-1:], cpus[:-1]) if len(cpus) > 1 else (cpus, cpus)
 
 
 def _check(asked: SimpleNamespace) -> None:

@@ -1,10 +1,13 @@
 """serve.load: requests on a schedule to a server of the OpenAI protocol, which a side starts or which runs already.
+serve.engine: the same kind of schedule served by an engine of our own, in the side's process.
 
-What must not live here: the schedule (trace.py), sending (client.py), servers (server.py), judging (judge.py).
+What must not live here: the schedule (trace.py), sending (client.py), servers (server.py), judging (judge.py), the
+engine and its policies (workloads/engine).
 """
 
 from __future__ import annotations
 
+import importlib
 from types import SimpleNamespace
 from typing import Any, Literal, TypedDict
 
@@ -20,7 +23,14 @@ METRICS = {
         "end_to_end": ("s", "lower"),
         "queue": ("s", "lower"),
         "max_rate": ("1/s", "higher"),
-    }
+    },
+    "engine": {
+        "goodput": ("1/s", "higher"),
+        "ttft": ("s", "lower"),
+        "inter_token": ("s", "lower"),
+        "end_to_end": ("s", "lower"),
+        "queue": ("s", "lower"),
+    },
 }
 """Workload -> what it gives besides times of steps: metric -> unit, and which is better."""
 
@@ -106,3 +116,72 @@ def load(
         facts=side.facts,
         close=side.close,
     )
+
+
+def engine(
+    context: Context,
+    *,
+    model: Literal["tiny", "small", "base", "1b"] = "tiny",
+    requests: int = 24,
+    rate: float = 0.0,
+    arrivals: Literal["poisson", "bursty"] = "poisson",
+    lengths: Literal["spread", "two"] = "spread",
+    prompt_tokens: list[int] = [16, 128],  # noqa: B006 read from the source, never changed
+    new_tokens: list[int] = [4, 32],  # noqa: B006
+    shared_tokens: int = 0,
+    urgent: float = 0.0,
+    batching: Literal["none", "static", "dynamic", "continuous"] = "continuous",
+    max_batch: int = 8,
+    delay: Seconds = 0.002,
+    prefill_chunk: int = 0,
+    order: Literal["fifo", "short_lane", "length_buckets", "urgent_first"] = "fifo",
+    bucket_tokens: int = 64,
+    page_tokens: int = 16,
+    kv_pool: float = 1.0,
+    prefix_cache: bool = False,
+    admission: Literal["all", "in_time"] = "all",
+    ttft_slo: Seconds = 0.5,
+    inter_token_slo: Seconds = 0.04,
+    threads: int = 1,
+) -> Workload:
+    """An engine of our own serves a schedule of ``requests`` in real time, with real passes of a random-weight decoder;
+    an iteration is the whole schedule.
+
+    ``rate``: arrivals a second, for which it really waits; 0: all at once. ``lengths``: by even steps of the logarithm,
+    or prompts of ``two`` lengths, every fourth the longer. ``shared_tokens`` begin every prompt. No answer ends early.
+
+    ``batching``: ``none`` serves a request at a time; ``static`` waits for ``max_batch`` requests, ``dynamic`` for at
+    most ``delay``, and such a batch stays together until its longest answer is whole; ``continuous`` lets requests join
+    and leave between passes. ``prefill_chunk`` cuts prompts into pieces, between which the others get a token.
+
+    Keys and values lie in pages of ``page_tokens``; ``kv_pool`` is the pool's share of what the largest ``max_batch``
+    need. Continuous batching takes pages when it needs them; without any left it preempts the request that
+    started last and computes it again. ``prefix_cache`` finds whole pages of earlier prompts of the iteration.
+    ``order``: prompts up to ``bucket_tokens`` first, batches of one bucket of so many tokens, or the share ``urgent``
+    first. ``admission: in_time`` rejects what is not urgent and would get its first token after ``ttft_slo``.
+
+    goodput: answers within ``ttft_slo``, and ``inter_token_slo`` on average, a second of the schedule, or of the
+    iteration where all come at once. Times count from the schedule (book, chapters 16 to 19).
+    """
+    asked = SimpleNamespace(**locals())
+    _check_engine(asked)
+    # Loaded here, because serve.load needs no torch.
+    side = importlib.import_module("aiperf.workloads.engine.side").EngineSide(asked)
+    found: Workload = side.workload()
+    return found
+
+
+def _check_engine(asked: SimpleNamespace) -> None:
+    counts = ("requests", "max_batch", "bucket_tokens", "page_tokens", "threads")
+    if bad := [name for name in counts if getattr(asked, name) < 1]:
+        raise ValueError(f"{bad[0]} is {getattr(asked, bad[0])}; it must be 1 or more")
+    for name in ("prompt_tokens", "new_tokens"):
+        span = getattr(asked, name)
+        if len(span) != 2 or not 1 <= span[0] <= span[1]:
+            raise ValueError(f"{name} is {span}; write [fewest, most], such as [16, 128]")
+    if not 0 <= asked.shared_tokens < asked.prompt_tokens[0]:
+        raise ValueError("shared_tokens must be from 0 to below the shortest prompt")
+    if min(asked.rate, asked.delay, asked.prefill_chunk) < 0 or not 0 <= asked.urgent <= 1 or asked.kv_pool <= 0:
+        raise ValueError("rate, delay and prefill_chunk must not be negative, urgent a share, kv_pool above 0")
+    if asked.batching != "continuous" and (asked.prefill_chunk or asked.prefix_cache):
+        raise ValueError("prefill_chunk and prefix_cache need batching continuous")

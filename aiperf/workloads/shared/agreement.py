@@ -65,7 +65,7 @@ def predictions_close(before: Mapping[str, Any], after: Mapping[str, Any]) -> Ou
     ]
     # Counted by what agrees: a comparison with NaN is false, so NaN never agrees.
     share = 1 - float(np.mean(np.concatenate([near.ravel() for near in off])))
-    return Outcome(True, f"{share:.2%} of the predictions differ", share)
+    return Outcome(True, f"{100 * share:.2f} % of the predictions differ", share)
 
 
 def _mismatch(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ _COMPILED = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.cod
 _WRAPPED = ("aiperf.workloads.shared.wrapping",)
 _OPTIMIZER = ("torch._dynamo",)
 """Its decorators import it."""
+_ENGINE = ("aiperf.workloads.engine.side",)
 _SUBCLASSED = ("torch._dynamo", "torch.distributed.tensor")
 """The first operation on a tensor of another class imports both (torch 2.11, seen with 2:4 sparsity and jagged)."""
 
@@ -32,6 +33,7 @@ def imports_of(workload: str, params: Mapping[str, Any], device: str = "cpu") ->
         "model.step": _WRAPPED if wrapped else _OPTIMIZER if params.get("mode") == "train" else (),
         "stream.pipeline": _OPTIMIZER if params.get("kernel") == "train_step" else (),
         "parallel.train": _OPTIMIZER,
+        "serve.engine": _ENGINE,
         "linalg.matmul": _SUBCLASSED if params.get("sparsity") == "2:4" else keyed,
     }
     return wanted.get(workload, ())

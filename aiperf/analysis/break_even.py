@@ -1,4 +1,4 @@
-"""Where along a numeric axis the better side changes: the crossing, with its interval.
+"""Break-even: where along a numeric axis the better side changes, with its interval.
 
 What must not live here: verdicts of single cases, drawing, sentences.
 """
@@ -27,7 +27,7 @@ _USED = (*_DECIDED, "equivalent", "inconclusive")
 
 
 @dataclass(frozen=True)
-class AxisCrossing:
+class BreakEven:
     """Two values of an axis at which opposite sides are better, and where between them neither is."""
 
     scenario: str
@@ -63,7 +63,7 @@ def axis_number(value: Any) -> float | None:
     return _quantity(value)[0]
 
 
-def axis_crossings(records: Sequence[CaseRecord]) -> tuple[AxisCrossing, ...]:
+def break_evens(records: Sequence[CaseRecord]) -> tuple[BreakEven, ...]:
     """Every change between improved and regressed along an axis of numbers, all else being equal."""
     swept: dict[tuple[str, ...], list[_SweepPoint]] = {}
     for record in records:
@@ -99,12 +99,12 @@ def _stretches(points: Sequence[_SweepPoint]) -> list[Sequence[_SweepPoint]]:
     return [points[a : b + 1] for a, b in pairwise(decided) if points[a].word != points[b].word]
 
 
-def _crossing(key: Sequence[str], stretch: Sequence[_SweepPoint]) -> AxisCrossing:
+def _crossing(key: Sequence[str], stretch: Sequence[_SweepPoint]) -> BreakEven:
     scenario, axis, others, side, against, _ = key
     first, last = stretch[0], stretch[-1]
     alpha = min(point.result.comparison.alpha for point in stretch)
     at, low, high = _place(stretch, alpha) or (None, None, None)
-    return AxisCrossing(
+    return BreakEven(
         scenario, axis, others, side, against, axis_text(first.value), axis_text(last.value), first.word,
         _quantity(first.value)[1], at, low, high, alpha if at is not None else None,
     )  # fmt: skip

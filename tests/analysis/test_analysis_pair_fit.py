@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from aiperf.analysis.crossover import estimate, fit, mde, pairs_needed, residuals
+from aiperf.analysis.pair_fit import estimate, fit, mde, pairs_needed, residuals
 
 O6 = [1, -1, -1, 1, 1, -1]
 

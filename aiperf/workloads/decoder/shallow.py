@@ -1,0 +1,55 @@
+"""Decoding with fewer layers: a token leaves after the first ones where its choice is clear, or some are never run.
+
+What must not live here: what agrees with the full model how often (speculation.py tunes it), the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch.nn.functional as F
+
+from aiperf.workloads.decoder.caches import Cache
+from aiperf.workloads.decoder.generate import choose
+from aiperf.workloads.decoder.model import Decoder
+
+
+def spread(layers: int, count: int) -> Sequence[int]:
+    """``count`` of ``layers``, evenly spread, the first among them."""
+    return [i * layers // count for i in range(count)]
+
+
+class EarlyExit:
+    """One token a pass, whose choice after the first ``layers`` counts where its margin is at least ``margin``.
+
+    Later tokens look at the keys and values of all layers: those of layers that were not run are made from the hidden
+    state with which the token left. Sequences of a batch leave together, when all may.
+    """
+
+    def __init__(self, model: Decoder, *, layers: int, margin: float) -> None:
+        self._model, self._layers, self._margin = model, layers, margin
+        self.exited = 0
+        """Passes that left early."""
+
+    def forward(self, tokens: Any, cache: Cache) -> Any:
+        """Logits [batch, 1, vocab] after ``tokens`` [batch, 1]."""
+        model, depth = self._model, len(self._model.layers)
+        spot = model.spot(cache, tokens.shape[1])
+        x = model.through(F.embedding(tokens, model.embedding), spot, 0, self._layers)
+        logits = model.logits(x)
+        if bool((choose(logits[:, -1])[1] >= self._margin).all()):
+            model.keep_only(x, spot, self._layers, depth)
+            self.exited += 1
+        else:
+            logits = model.logits(model.through(x, spot, self._layers, depth))
+        cache.advance(tokens.shape[1])
+        return logits
+
+
+def margins_after(model: Decoder, text: Any, cache: Cache, *, layers: int) -> Any:
+    """Margins [batch, count] of the choices after the first ``layers``, for every token of ``text`` [batch, count]. The
+    cache is emptied."""
+    cache.truncate(0)
+    spot = model.spot(cache, text.shape[1])
+    return choose(model.logits(model.through(F.embedding(text, model.embedding), spot, 0, layers)))[1]

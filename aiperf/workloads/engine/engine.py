@@ -1,0 +1,205 @@
+"""The engine: takes requests in as they arrive, gives them pages, lets a policy choose the next pass, keeps the times.
+
+What must not live here: policies (batching/, orders/, admission/), what a workload reports (side.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from aiperf.workloads.decoder.model import Decoder
+from aiperf.workloads.engine.demands import Demand
+from aiperf.workloads.engine.pages import BrokenBooks, PagePool
+from aiperf.workloads.engine.passes import PassRow, one_pass
+from aiperf.workloads.engine.prefix import PrefixCache
+from aiperf.workloads.engine.running import Running
+
+Order = Callable[[Sequence[Running], int], list[Running]]
+"""(waiting by arrival, how many at most) -> those that go next; at least one."""
+Admission = Callable[[Running, float, float], bool]
+"""(request, seconds since it arrived, seconds that its prompt will take) -> whether it is served."""
+_NEWEST = 0.2
+"""Weight of the newest pass in the time that a token of a prompt takes."""
+
+
+class Batching(Protocol):
+    """Which requests go through the model together."""
+
+    def turn(self, engine: Engine) -> None:
+        """One pass, one batch, or a wait, while any request waits, runs or is still to come."""
+
+
+@dataclass
+class EngineTally:
+    """What the engine did in one iteration."""
+
+    passes: int = 0
+    computed: int = 0
+    """Tokens that went through the model, padding and idle rows included."""
+    wasted: int = 0
+    """Those that padding and idle rows took."""
+    preempted: int = 0
+
+
+@dataclass
+class Engine:
+    """One iteration after another over the same pool; empty at the start of each, the prefix cache too."""
+
+    model: Decoder
+    pool: PagePool
+    batching: Batching
+    order: Order
+    admission: Admission
+    prefix: PrefixCache | None = None
+    coming: list[Running] = field(default_factory=list)
+    """By arrival, the next one last."""
+    waiting: list[Running] = field(default_factory=list)
+    """By arrival; preempted ones first."""
+    running: list[Running] = field(default_factory=list)
+    """In the order in which they started."""
+    finished: list[Running] = field(default_factory=list)
+    rejected: list[Running] = field(default_factory=list)
+    tally: EngineTally = field(default_factory=EngineTally)
+    _token_s: float = 0.0
+
+    def serve(self, demands: Sequence[Demand], prompts: Sequence[Sequence[int]]) -> None:
+        """Answer every request or reject it. Raises BrokenBooks when requests or pages do not add up afterwards."""
+        self.pool.clear()
+        if self.prefix is not None:
+            self.prefix.clear()
+        asked = [Running(d, list(prompt[: d.prompt_tokens])) for d, prompt in zip(demands, prompts, strict=True)]
+        self.coming = sorted(asked, key=lambda one: (one.demand.at, one.demand.number), reverse=True)
+        self.waiting, self.running, self.finished, self.rejected = [], [], [], []
+        self.tally, self._began = EngineTally(), time.perf_counter()
+        while self.receive():
+            self.batching.turn(self)
+        self._close(asked)
+
+    def _close(self, asked: Sequence[Running]) -> None:
+        """Every request has come out exactly once, with as many tokens as it asked for, and no page is lost."""
+        out = [*self.finished, *self.rejected]
+        if sorted(one.demand.number for one in out) != sorted(one.demand.number for one in asked):
+            raise BrokenBooks(f"{len(asked)} requests came in, and {len(out)} answers or rejections went out")
+        if short := [one for one in self.finished if len(one.answer) != one.demand.new_tokens]:
+            one = short[0]
+            raise BrokenBooks(f"request {one.demand.number} has {len(one.answer)} of {one.demand.new_tokens} tokens")
+        self.check_pages()
+
+    def check_pages(self) -> None:
+        """Raises BrokenBooks where the pool's books and the requests' page tables disagree."""
+        everyone = [*self.coming, *self.waiting, *self.running, *self.finished, *self.rejected]
+        self.pool.check((one.pages for one in everyone), self.prefix.pages if self.prefix is not None else ())
+
+    # ---- time and arrivals -------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """Seconds since the iteration began."""
+        return time.perf_counter() - self._began
+
+    def receive(self) -> bool:
+        """Queue what has arrived by now; False when there is nothing left to do."""
+        now = self.now
+        while self.coming and self.coming[-1].demand.at <= now:
+            self.waiting.append(self.coming.pop())
+        return bool(self.coming or self.waiting or self.running)
+
+    def wait(self, until: float | None = None) -> None:
+        """Sleep until the next arrival, or ``until`` where that comes first; queue what has arrived."""
+        times = [one.demand.at for one in self.coming[-1:]] + ([] if until is None else [until])
+        if times:
+            time.sleep(max(0.0, min(times) - self.now))
+        self.receive()
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+
+    def admit(self, most: int) -> list[Running]:
+        """Up to ``most`` that wait, by the order; those that admission turns away are rejected on the way."""
+        taken: list[Running] = []
+        while self.waiting and len(taken) < most:
+            chosen = self.order(self.waiting, most - len(taken))
+            kept = [one for one in chosen if self._is_admitted(one)]
+            taken += kept
+            self.waiting = [one for one in self.waiting if one not in chosen]
+            if kept:
+                break
+        return taken
+
+    def _is_admitted(self, one: Running) -> bool:
+        if one.started is not None or self.admission(one, self.now - one.demand.at, self._token_s * one.missing):
+            return True
+        self.rejected.append(one)
+        return False
+
+    def start(self, one: Running, *, tokens: int) -> bool:
+        """Give an admitted request pages for its first ``tokens`` tokens, known beginnings found in the prefix cache;
+        back to the head of the queue, and False, where the pool has not enough."""
+        if self.prefix is not None:
+            one.pages = self.prefix.find(one.tokens)
+            one.kept = len(one.pages) * self.pool.page
+        if not self.reserve(one, tokens):
+            self._let_go(one)
+            self.waiting.insert(0, one)
+            return False
+        if one.started is None:
+            one.started = self.now
+        self.running.append(one)
+        return True
+
+    def reserve(self, one: Running, tokens: int) -> bool:
+        """Room for so many tokens in all; False, and what it took stays its own, where no page is left."""
+        while len(one.pages) < self.pool.pages_for(tokens):
+            if not self.pool.free and not (self.prefix is not None and self.prefix.give_up()):
+                return False
+            one.pages.append(self.pool.take())
+        return True
+
+    def preempt(self, one: Running) -> None:
+        """Back to the head of the queue without its pages: what it had is computed again later."""
+        self.running.remove(one)
+        self._let_go(one)
+        self.waiting.insert(0, one)
+        self.tally.preempted += 1
+
+    def _let_go(self, one: Running) -> None:
+        for page in one.pages:
+            self.pool.drop(page)
+        one.pages, one.kept = [], 0
+
+    # ---- passes ------------------------------------------------------------------------------------------------------
+
+    def advance(self, rows: Iterable[Running], *, most: int = 0, idle: Sequence[Running] = ()) -> None:
+        """One pass: each request puts in what it knows and has not kept, at most ``most`` tokens (0: all); a token
+        comes out where that was all. ``idle`` ones take part to no effect. Whole answers leave, with their pages."""
+        going, began = list(rows), self.now
+        parts = [one.tokens[one.kept :][: most or None] for one in going]
+        asked = [PassRow(part, one.kept, one.pages) for one, part in zip(going, parts, strict=True)]
+        asked += [PassRow(one.tokens[-1:], len(one.tokens) - 1, one.pages, idle=True) for one in idle]
+        found = one_pass(self.model, self.pool, asked)
+        at = self.now
+        for one, part, (token, margin) in zip(going, parts, found, strict=False):
+            one.kept += len(part)
+            if self.prefix is not None and len(part) > 1:
+                self.prefix.keep(one.tokens[: one.kept], one.pages)
+            if not one.missing:
+                one.add(token, margin, at)
+        self._count(parts, len(asked), at - began)
+
+    def _count(self, parts: Sequence[Sequence[int]], rows: int, seconds: float) -> None:
+        longest, useful = max(map(len, parts)), sum(map(len, parts))
+        self.tally.passes += 1
+        self.tally.computed += longest * rows
+        self.tally.wasted += longest * rows - useful
+        if longest > 1:
+            each = seconds / useful
+            self._token_s = self._token_s + _NEWEST * (each - self._token_s) if self._token_s else each
+
+    def release(self, done: Iterable[Running]) -> None:
+        """These answers are whole: they leave, and their pages are free for others."""
+        for one in list(done):
+            self.running.remove(one)
+            self._let_go(one)
+            self.finished.append(one)

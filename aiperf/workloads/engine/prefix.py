@@ -1,0 +1,65 @@
+"""The prefix cache: whole pages of prompts, found by all tokens up to their end, kept until the pool needs them.
+
+What must not live here: the pool's books, which requests run.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from itertools import takewhile
+
+from aiperf.workloads.engine.pages import PagePool
+
+
+class PrefixCache:
+    """Finds pages by the tokens that they and those before them hold; the cache itself is one of a page's holders."""
+
+    def __init__(self, pool: PagePool) -> None:
+        self._pool = pool
+        self._pages: dict[bytes, int] = {}
+        """By use: the one unused for longest comes first."""
+        self.hits = 0
+        """Tokens that were found instead of computed."""
+
+    def clear(self) -> None:
+        """Forget all; for a pool that was emptied too."""
+        self._pages.clear()
+        self.hits = 0
+
+    @property
+    def pages(self) -> list[int]:
+        """What it holds."""
+        return list(self._pages.values())
+
+    def find(self, tokens: Sequence[int]) -> list[int]:
+        """Pages of the longest known beginning of ``tokens``, now shared; the last token is always left to compute."""
+        known = list(takewhile(self._pages.__contains__, self._keys(tokens[:-1])))
+        for key in reversed(known):  # so that a beginning is given up after what follows it
+            self._pages[key] = self._pages.pop(key)
+        found = [self._pages[key] for key in known]
+        for page in found:
+            self._pool.share(page)
+        self.hits += len(found) * self._pool.page
+        return found
+
+    def keep(self, tokens: Sequence[int], pages: Sequence[int]) -> None:
+        """Remember the full pages of ``tokens`` that are not known yet; nobody may write them from now on."""
+        for key, page in reversed(list(zip(self._keys(tokens), pages, strict=False))):
+            if key not in self._pages:
+                self._pages[key] = page
+                self._pool.share(page)
+
+    def give_up(self) -> bool:
+        """Forget the page unused for longest of those that no request holds; False where there is none."""
+        for key, page in self._pages.items():
+            if self._pool.holders(page) == 1:
+                del self._pages[key]
+                self._pool.drop(page)
+                return True
+        return False
+
+    def _keys(self, tokens: Sequence[int]) -> list[bytes]:
+        """For each full page, all tokens up to its end."""
+        known, size = array("i", tokens).tobytes(), array("i").itemsize * self._pool.page
+        return [known[:end] for end in range(size, len(known) + 1, size)]

@@ -1,0 +1,140 @@
+"""One side of serve.engine: a model, a pool, the policies that were asked for, and what an iteration reports.
+
+What must not live here: the policies themselves, the engine's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import torch
+
+from aiperf.workloads.contract import Work, Workload
+from aiperf.workloads.decoder.model import PRESETS, Shape, draw
+from aiperf.workloads.engine.admission.everyone import everyone
+from aiperf.workloads.engine.admission.in_time import InTime
+from aiperf.workloads.engine.answers import ServedTimes, answer_arrays, same_answers, write_answers
+from aiperf.workloads.engine.batching.continuous import ContinuousBatching
+from aiperf.workloads.engine.batching.dynamic import DynamicBatches
+from aiperf.workloads.engine.batching.one_by_one import OneByOne
+from aiperf.workloads.engine.batching.static import StaticBatches
+from aiperf.workloads.engine.demands import Demand, draw_demands, draw_prompts
+from aiperf.workloads.engine.engine import Admission, Batching, Engine, Order
+from aiperf.workloads.engine.orders.fifo import fifo
+from aiperf.workloads.engine.orders.length_buckets import LengthBuckets
+from aiperf.workloads.engine.orders.short_lane import ShortLane
+from aiperf.workloads.engine.orders.urgent_first import urgent_first
+from aiperf.workloads.engine.pages import PagePool
+from aiperf.workloads.engine.prefix import PrefixCache
+from aiperf.workloads.shared.seeded import gemm_peak
+
+
+def batching_of(asked: SimpleNamespace) -> Batching:
+    """The policy that a side asked for."""
+    kinds: dict[str, Callable[[], Batching]] = {
+        "none": OneByOne,
+        "static": lambda: StaticBatches(asked.max_batch),
+        "dynamic": lambda: DynamicBatches(asked.max_batch, asked.delay),
+        "continuous": lambda: ContinuousBatching(asked.max_batch, asked.prefill_chunk),
+    }
+    return kinds[asked.batching]()
+
+
+def order_of(asked: SimpleNamespace) -> Order:
+    """The order of the queue that a side asked for."""
+    kinds: dict[str, Callable[[], Order]] = {
+        "fifo": lambda: fifo,
+        "short_lane": lambda: ShortLane(asked.bucket_tokens),
+        "length_buckets": lambda: LengthBuckets(asked.bucket_tokens),
+        "urgent_first": lambda: urgent_first,
+    }
+    return kinds[asked.order]()
+
+
+class EngineSide:
+    """Serves the same schedule in every iteration, each time from an empty pool."""
+
+    def __init__(self, asked: SimpleNamespace) -> None:
+        context = asked.context
+        self._asked, self._threads = asked, torch.get_num_threads()
+        torch.set_num_threads(asked.threads)
+        self.shape: Shape = PRESETS[asked.model]
+        self.demands: tuple[Demand, ...] = draw_demands(asked, context.seed)
+        longest = max(demand.prompt_tokens for demand in self.demands)
+        new = max(demand.new_tokens for demand in self.demands)
+        self._prompts = torch.zeros(asked.requests, longest, dtype=torch.long, device=context.device)
+        self.redraw(context.seed)
+        model = draw(self.shape, seed=context.seed, max_tokens=longest + new, device=context.device)
+        pool = PagePool(self.shape, pages=self._pages(), page=asked.page_tokens, device=context.device)
+        admission: Admission = InTime(asked.ttft_slo) if asked.admission == "in_time" else everyone
+        cache = PrefixCache(pool) if asked.prefix_cache else None
+        self.engine = Engine(model, pool, batching_of(asked), order_of(asked), admission, cache)
+        self.held = answer_arrays(asked.requests, new, context.device)
+        self.times = ServedTimes(asked.ttft_slo, asked.inter_token_slo)
+
+    def _pages(self) -> int:
+        """The share ``kv_pool`` of what the largest ``max_batch`` requests need; one request always fits."""
+        page = self._asked.page_tokens
+        needs = sorted((-(-(d.prompt_tokens + d.new_tokens) // page) for d in self.demands), reverse=True)
+        return max(needs[0], round(self._asked.kv_pool * sum(needs[: self._asked.max_batch])))
+
+    def redraw(self, seed: int) -> None:
+        """Other prompts of the same lengths."""
+        draw_prompts(self._prompts, self.demands, shared=self._asked.shared_tokens, vocab=self.shape.vocab, seed=seed)
+
+    def step(self) -> None:
+        """Serve the whole schedule."""
+        with torch.inference_mode():
+            self.engine.serve(self.demands, self._prompts.tolist())
+        write_answers(self.held, self.engine.finished)
+        rate = self._asked.rate
+        self.times.add(self.engine.finished, seconds=len(self.demands) / rate if rate else self.engine.now)
+
+    def counters(self) -> dict[str, float]:
+        """What the latest iteration took."""
+        engine, tally = self.engine, self.engine.tally
+        return {
+            "forward_passes": float(tally.passes),
+            "computed_tokens": float(tally.computed),
+            "wasted_tokens": float(tally.wasted),
+            "preemptions": float(tally.preempted),
+            "prefix_hit_tokens": float(engine.prefix.hits if engine.prefix is not None else 0),
+            "rejected_requests": float(len(engine.rejected)),
+        }
+
+    def close(self) -> None:
+        """The process has its threads back."""
+        torch.set_num_threads(self._threads)
+
+    def _work(self) -> Work:
+        """What serving takes at the least: each shared token once, no padding, nothing recomputed."""
+        asked, shape = self._asked, self.shape
+        new = sum(demand.new_tokens for demand in self.demands)
+        kept = sum(demand.prompt_tokens + demand.new_tokens - 1 for demand in self.demands)
+        kept -= asked.shared_tokens * (asked.requests - 1) if asked.prefix_cache else 0
+        flops = 2.0 * (shape.layers * shape.layer_parameters * kept + shape.head_parameters * new)
+        if asked.admission != "all":
+            flops = 0.0  # nobody knows before how many are rejected
+        return Work(flops=flops, items=new, item="tokens", peaks=gemm_peak(asked.context.device, "float32", flops))
+
+    def workload(self) -> Workload:
+        """As the contract has it."""
+        return Workload(
+            step=self.step,
+            work=self._work(),
+            outputs=lambda: dict(self.held),
+            inputs=lambda: {"prompts": self._prompts},
+            redraw=self.redraw,
+            counters=self.counters,
+            latencies=self.times.series,
+            latency_source="the host's clock, when a token has been read from the device; from the scheduled arrival",
+            values=self.times.means,
+            checks={"same_answers": same_answers},
+            facts={
+                "pool_pages": self.engine.pool.count,
+                "kv_pool_bytes": int(self.engine.pool.kv.nbytes),
+                "threads": torch.get_num_threads(),
+            },
+            close=self.close,
+        )

@@ -1,0 +1,136 @@
+"""How a side's sequences decode: what set-up makes for it beside the model, and the tokens of a group.
+
+What must not live here: the techniques themselves (workloads/decoder), prefill, outputs, what is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from aiperf.workloads.decoder import caches, generate, grammar, shallow, speculation
+from aiperf.workloads.decoder.model import Decoder
+from aiperf.workloads.llm.group import Group, make_cache
+
+
+class Ways:
+    """Drafts, captured graphs, masks of a grammar, a model of fewer layers: what ``asked`` names."""
+
+    def __init__(
+        self, asked: SimpleNamespace, model: Decoder, groups: Sequence[Group], prompts: Any, forced: Any
+    ) -> None:
+        self._asked, self._model, self._groups = asked, model, groups
+        self.facts: dict[str, float] = {}
+        self.tally = speculation.Tally()
+        self.model: Decoder | shallow.EarlyExit = model
+        """What a token goes through."""
+        self._few = (shallow.spread if asked.draft_from == "spread" else _leading)(
+            len(model.layers), asked.draft_layers
+        )
+        self._propose: speculation.Propose = speculation.ngram
+        self._draft: speculation.Draft | None = None
+        if asked.acceptance:
+            self._tune(prompts)
+        self._make_shallow(prompts, forced)
+        self._steppers = self._captured(prompts) if asked.kv == "static" else []
+        self._masks = self._compiled() if asked.constraint != "none" else None
+
+    def _tune(self, prompts: Any) -> None:
+        """Weights that agree with a draft, or repeat themselves, as often as asked; a draft, if one proposes."""
+        asked, model = self._asked, self._model
+        room = {"batch": 1, "tokens": model.max_tokens}
+        own = make_cache(asked, model.shape, **room)
+        if asked.text == "repeating":
+            self.facts = speculation.repeating(model, prompts, own, acceptance=asked.acceptance, count=asked.new_tokens)
+            return
+        spread = asked.draft_from == "spread"
+        draft, self.facts = speculation.tuned(
+            model,
+            prompts,
+            (own, make_cache(asked, model.shape, **room)),
+            layers=self._few if spread else asked.draft_layers,
+            acceptance=asked.acceptance,
+            count=asked.new_tokens,
+        )
+        if asked.speculation == "draft":
+            self._draft = self._propose = speculation.Draft(draft, make_cache(asked, model.shape, **room))
+        elif asked.speculation == "self":
+            self._propose = speculation.SelfDraft(model, self._few, self._groups[0].cache)
+
+    def _make_shallow(self, prompts: Any, forced: Any) -> None:
+        asked, model = self._asked, self._model
+        if asked.depth == "skip":
+            self.model = model.only(self._few)
+        if asked.depth == "exit":
+            text, cache = torch.cat((prompts, forced), dim=1), self._groups[0].cache
+            margins = shallow.margins_after(model, text, cache, layers=asked.draft_layers)[:, -asked.new_tokens :]
+            margin = float(torch.quantile(margins.flatten(), 1 - asked.exit_share))
+            self.model = shallow.EarlyExit(model, layers=asked.draft_layers, margin=margin)
+            self.facts |= {"exit_share_asked": asked.exit_share, "exit_margin": margin}
+
+    def _captured(self, prompts: Any) -> list[generate.Stepper]:
+        steppers = []
+        for group in self._groups:
+            assert isinstance(group.cache, caches.Static)
+            stepper = generate.Stepper(self._model, group.cache, batch=len(prompts[group.rows]))
+            if self._asked.graph == "per_size":
+                stepper.capture()
+            steppers.append(stepper)
+        return steppers
+
+    def _compiled(self) -> grammar.Masks:
+        asked = self._asked
+        states = grammar.records(asked.fields, seed=asked.context.seed)
+        tokens = grammar.vocabulary(self._model.shape.vocab, states, seed=asked.context.seed)
+        self.facts |= {"grammar_states": len(states)}
+        if asked.constraint == "compiled":
+            compiled = grammar.CompiledMasks(states, tokens, asked.context.device)
+            self.facts |= {"grammar_table_bytes": compiled.nbytes}
+            return compiled
+        return grammar.WalkedMasks(states, tokens, asked.context.device, remember=asked.constraint == "remembered")
+
+    def restart(self, prompts: Any) -> None:
+        """Other prompts, which the groups' caches hold."""
+        if self._asked.speculation != "none":
+            self._context = [*prompts[0].tolist(), int(self._groups[0].first)]
+        if self._draft is not None:
+            self._draft.restart(prompts)
+
+    def tokens(self, number: int, prompts: Any, each: Callable[[], object]) -> tuple[Any, Any]:
+        """New tokens of group ``number``, which has these prompts, and their margins."""
+        asked, group, count = self._asked, self._groups[number], self._asked.new_tokens
+        if asked.kv == "none":
+            known = torch.cat((prompts, group.first[:, None]), dim=1)
+            return generate.recomputed(self._model, known, group.cache, count=count, each=each)
+        group.cache.truncate(asked.prompt_tokens)
+        if self._masks is not None:
+            return grammar.constrained(self._model, group.first, group.cache, self._masks, count=count, each=each)
+        if asked.kv == "static":
+            return self._steppers[number].tokens(group.first, count=count, each=each)
+        if asked.speculation == "none":
+            return generate.greedy(self._model, group.first, group.cache, count=count, each=each)
+        if self._draft is not None:
+            self._draft.rewind(asked.prompt_tokens)
+        tokens, margins, self.tally = speculation.speculate(
+            self._model, self._context, group.cache, self._propose, count=count, ahead=asked.draft_tokens
+        )
+        return tokens, margins
+
+    def counters(self) -> dict[str, float]:
+        """What became of proposals, or how many passes left early, in the last step."""
+        if isinstance(self.model, shallow.EarlyExit):
+            return {"early_exits": float(self.model.exited)}
+        if self._asked.speculation == "none":
+            return {}
+        return {
+            "target_passes": float(self.tally.passes),
+            "proposed_tokens": float(self.tally.proposed),
+            "accepted_tokens": float(self.tally.accepted),
+        }
+
+
+def _leading(layers: int, count: int) -> Sequence[int]:
+    return range(min(layers, count))
