@@ -99,13 +99,27 @@ def test_memory_and_time_of_a_daemon_that_the_program_left_are_its_own_and_it_is
     assert {*psutil.Process().children(recursive=True)} - before <= {psutil.Process(launcher._running().pid)}
 
 
+HOLDS = """
+import os, sys, time
+def looks():
+    with open(f"/proc/{sys.argv[2]}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches"))
+block = bytearray(40 << 20)
+open(sys.argv[1], "x").close()
+until = time.monotonic() + 30
+while len(os.listdir(".")) < 3 and time.monotonic() < until:
+    time.sleep(0.01)
+seen = looks()
+while looks() < seen + 3 and time.monotonic() < until:
+    time.sleep(0.01)
+"""
+"""Holds a block until there are three and the launcher, which sleeps between its looks, has slept twice since then."""
+
+
 def test_processes_that_hold_memory_at_the_same_time_count_together(
     launcher: Launcher, counted: bool, tmp_path: Path
 ) -> None:
-    # Each holds its block until there are three.
-    code = "import os, sys, time; block = bytearray(40 << 20); open(sys.argv[1], 'x')\n"
-    code += "while len(os.listdir('.')) < 3: time.sleep(0.01)\ntime.sleep(0.5)"
-    each = [shlex.join([sys.executable, "-S", "-c", code, name]) for name in "abc"]
+    each = [shlex.join([sys.executable, "-S", "-c", HOLDS, name, str(launcher._running().pid)]) for name in "abc"]
     family = ended(launcher.start(["/bin/sh", "-c", f"{' & '.join(each)} & wait"], env=ENV, cwd=tmp_path))
     assert family.ended is not None
     assert family.ended.peak_bytes is not None

@@ -61,7 +61,7 @@ def test_where_a_cache_does_not_show_it_is_said_that_nobody_can_know(tmp_path: P
     with loaded(tmp_path, "--service", "0.001") as workload:
         play(workload)
         assert workload.faults is not None
-        found = workload.faults()
+        found = not_late(workload.faults())
     assert list(found) == ["cache_unknown"]
     assert (
         "cannot be seen: the server does not count what it had in it, and to the first token" in found["cache_unknown"]
