@@ -65,3 +65,12 @@ def play(workload: Workload) -> dict[str, float]:
 def not_late(faults: dict[str, str]) -> dict[str, str]:
     """The faults less those of a client that a busy host kept from sending in time."""
     return {code: said for code, said in faults.items() if code not in ("rate_off", "sent_late", "client_busy")}
+
+
+def faults(tmp_path: Path, url: str, **params: object) -> tuple[dict[str, str], dict[str, object]]:
+    """What a side finds wrong with a running server whose prompts are always the same, and its facts."""
+    spec = {**TRACE, "prompt_tokens": 40, "seed": 9}
+    with loaded(tmp_path, server="", url=url, trace=spec, **params) as workload:
+        play(workload)
+        assert workload.faults is not None
+        return not_late(dict(workload.faults())), dict(workload.facts)

@@ -5,19 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from loaded_servers import TRACE, loaded, not_late, play, running
+from loaded_servers import faults, loaded, not_late, play, running
 
 from aiperf.workloads.serve.cold import CacheProbe
 
 FRESH, AGAIN = (40.0, 42.0, 45.0, 41.0), (2.0, 3.0, 2.5, 2.2)
-
-
-def faults(tmp_path: Path, url: str, **params: object) -> tuple[dict[str, str], dict[str, object]]:
-    spec = {**TRACE, "prompt_tokens": 40, "seed": 9}
-    with loaded(tmp_path, server="", url=url, trace=spec, **params) as workload:
-        play(workload)
-        assert workload.faults is not None
-        return not_late(dict(workload.faults())), dict(workload.facts)
 
 
 def test_a_trace_that_a_running_server_has_met_before_is_refused_unless_its_cache_was_flushed(tmp_path: Path) -> None:
@@ -42,19 +34,6 @@ def test_what_the_answers_say_of_the_cache_counts_where_the_server_exports_nothi
     assert facts["prefix_hit_rate"] == 1.0
     assert list(found) == ["prefix_cache"]
     assert "the server had 100 % of the prompts' tokens in its prefix cache" in found["prefix_cache"]
-
-
-def test_a_server_that_says_nothing_is_probed_by_the_time_to_its_first_token(tmp_path: Path) -> None:
-    with running(tmp_path, "--prefill", "0.001", "--service", "0.001") as server:
-        first, facts = faults(tmp_path, server.base)
-        assert first == {}
-        assert str(facts["cache_probe"]).startswith("cold: to the first token fresh prompts took ")
-        found, facts = faults(tmp_path, server.base)
-    assert list(found) == ["prefix_cache"]
-    assert found["prefix_cache"].startswith(
-        "prefix cache differs: the server knew the trace before (to the first token"
-    )
-    assert str(facts["cache_probe"]).startswith("known: ")
 
 
 def test_where_a_cache_does_not_show_it_is_said_that_nobody_can_know(tmp_path: Path) -> None:

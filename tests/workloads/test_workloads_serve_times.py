@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from loaded_servers import TRACE, loaded, play, running
+from loaded_servers import TRACE, faults, loaded, play, running
 
 from aiperf.workloads.serve.client import Endpoint, send
 from aiperf.workloads.serve.judge import latency
@@ -55,3 +55,16 @@ def test_the_highest_rate_is_found_on_a_server_of_known_capacity(tmp_path: Path)
     assert list(found) == ["max_rate"]
     assert 70 < found["max_rate"] < 130
     assert counts["tries"] == 8
+
+
+def test_a_server_that_says_nothing_is_probed_by_the_time_to_its_first_token(tmp_path: Path) -> None:
+    with running(tmp_path, "--prefill", "0.001", "--service", "0.001") as server:
+        first, facts = faults(tmp_path, server.base)
+        assert first == {}
+        assert str(facts["cache_probe"]).startswith("cold: to the first token fresh prompts took ")
+        found, facts = faults(tmp_path, server.base)
+    assert list(found) == ["prefix_cache"]
+    assert found["prefix_cache"].startswith(
+        "prefix cache differs: the server knew the trace before (to the first token"
+    )
+    assert str(facts["cache_probe"]).startswith("known: ")
