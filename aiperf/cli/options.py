@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from aiperf.cli.defaults import InForce
 from aiperf.errors import UserError, usage
 from aiperf.host.placement import parse_cpus
 from aiperf.plan.precision import load_precision
@@ -36,7 +37,9 @@ PrecisionOption = Annotated[
 ]
 BudgetOption = Annotated[
     str,
-    typer.Option("--budget", help="Time for the whole run, e.g. 10min; every case still gets its first look."),
+    typer.Option(
+        "--budget", help="Time for the whole run, e.g. 10min; every case still gets its first look, however long."
+    ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Random seed of orders, inputs and offsets (recorded).")]
 OnlyOption = Annotated[
@@ -166,6 +169,7 @@ def make_settings(
         results=results,
         peaks=peaks,
         slice="auto" if slicing else "off",
+        taken=dict(InForce.taken),
     )
 
 

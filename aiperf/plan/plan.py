@@ -20,6 +20,7 @@ from aiperf.scenario.model import Scenario
 from aiperf.scenario.text import axis_text, chosen_texts
 from aiperf.scenario.wording import allowed, nearest
 from aiperf.settings import Precision, Settings
+from aiperf.units import format_duration
 
 START_SECONDS = {"command": 0.1, "cpu": 2.0, "gpu": 6.0}
 """Rough cost of starting one process of a side, imports and set-up included, by where it runs. Only the estimate of
@@ -207,3 +208,13 @@ def estimate(case: Case, precision: Precision) -> tuple[float, float]:
     sides = len(case.sides)
     cap = precision.case_seconds
     return min(cap, first * sides * low), min(cap, last * sides * high)
+
+
+def too_small_a_budget(plan: Plan, settings: Settings) -> str:
+    """Says so where a run's budget is shorter than the first looks of its cases, as ``estimate`` knows them."""
+    least = sum(estimate(case, settings.precision)[0] for case in plan.cases)
+    if settings.budget is None or least <= settings.budget:
+        return ""
+    whose = "the first look" if len(plan.cases) == 1 else f"the first looks of {len(plan.cases)} cases"
+    budget = format_duration(settings.budget)
+    return f"{whose} will take about {format_duration(least)}: a budget of {budget} does not cut that short"

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import shlex
 
 from cli_user import CALM, SCENARIO, WORKLOAD
@@ -32,7 +33,7 @@ def test_a_run_prints_its_table_and_stores_every_file_of_it(reader) -> None:
 def test_the_last_line_names_commands_that_find_the_run_where_it_was_put(user) -> None:
     done = user.runs("tiny.yaml", "--results", "my runs")
     assert "aiperf report --results 'my runs' · " in " ".join(done.out.split())
-    assert "aiperf show latest CASE --results 'my runs' explains" in " ".join(done.out.split())
+    assert "aiperf show latest --results 'my runs' explains" in " ".join(done.out.split())
 
 
 def test_json_is_one_document_on_stdout_and_a_seed_fixes_orders_and_seeds_of_the_pairs(user, reader) -> None:
@@ -218,3 +219,15 @@ def test_a_run_of_another_command_is_not_gone_on_with(user, here) -> None:
     assert told.code == 2
     assert "was begun by aiperf ab." in told.err
     assert "aiperf ab --resume latest" in told.err
+
+
+def test_a_budget_that_cannot_hold_the_first_looks_is_said_before_and_after(user) -> None:
+    done = user.runs("tiny.yaml", "--budget", "0.1s")
+    assert done.code == 0, done.err
+    first = next(line for line in done.err.splitlines() if "does not cut" in line)
+    assert re.fullmatch(r"the first look will take about \d+ s: a budget of 0 s does not cut that short", first)
+    assert done.err.index(first) < done.err.index("[1/1]")
+    last = " ".join(done.out.split())
+    assert "longer than the budget of 0 s: every case gets its first look" in last
+    calm = user.runs("tiny.yaml", "--budget", "5min")
+    assert "budget of" not in calm.out + calm.err
