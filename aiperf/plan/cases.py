@@ -120,6 +120,7 @@ def _side(scenario: Scenario, spec: SideSpec, point: Mapping[str, Any], *, on_gp
         python=next((layer.python for layer in reversed(layers) if layer.python), ""),
         ref=next((layer.ref for layer in reversed(layers) if layer.ref), ""),
         command=spec.command,
+        prepare=spec.prepare,
         metrics=spec.metrics,
     )
 

@@ -171,6 +171,14 @@ def test_a_shell_runs_the_lines_and_each_run_is_prepared(user) -> None:
     )
 
 
+def test_a_side_of_a_scenario_is_prepared_before_each_of_its_runs(user) -> None:
+    user.write("own.yaml", "before: {command: rm made, prepare: echo x >> made}\nafter: {command: 'true'}\n")
+    done = user.runs("own.yaml")
+    assert done.code == 0, done.err
+    assert not (user.folder / "made").exists()
+    assert "before is prepared before each run by sh -c 'echo x >> made'" in user.types("show", "latest").out
+
+
 def test_a_preparation_that_fails_is_a_failed_case(user) -> None:
     done = user.types("ab", "true", "true", "--prepare", "", "--prepare", "echo no >&2; exit 3", "-q")
     assert done.code == 5
