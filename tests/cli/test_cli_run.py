@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 
-from cli_user import CALM, SCENARIO, WORKLOAD
+from cli_user import CALM, SCENARIO, WORKLOAD, User
 
 from aiperf.recipes.session import MeasurementSession
 from aiperf.store.read import find_runs
@@ -231,3 +231,33 @@ def test_a_budget_that_cannot_hold_the_first_looks_is_said_before_and_after(user
     assert "longer than the budget of 0 s: every case gets its first look" in last
     calm = user.runs("tiny.yaml", "--budget", "5min")
     assert "budget of" not in calm.out + calm.err
+
+
+def test_a_run_goes_on_in_the_folder_that_it_was_begun_in_and_elsewhere_that_is_said(user, tmp_path_factory) -> None:
+    assert user.runs("./tiny.yaml").code == 0
+    run, elsewhere = user.latest(), User(tmp_path_factory.mktemp("elsewhere"))
+    (elsewhere.folder / "tiny.yaml").unlink()
+    told = elsewhere.types("run", "--resume", str(run))
+    assert (told.code, told.out) == (2, "")
+    way = told.err.splitlines()[-1].strip()
+    assert way == f"Type: cd {shlex.quote(str(user.folder))} && aiperf run --resume {shlex.quote(str(run))}"
+    assert user.types(*shlex.split(way.partition("aiperf ")[2])).code == 0
+    # Without the folder, or in a record of before it was kept, what fails is said together with how it was begun.
+    record = json.loads((run / "run.json").read_text())
+    for cwd, place in (
+        (str(user.folder / "gone"), "gone, which is gone"),
+        ("", "a folder that its record does not name"),
+    ):
+        (run / "run.json").write_text(json.dumps(record | {"cwd": cwd}))
+        told = elsewhere.types("run", "--resume", str(run))
+        assert told.code == 2
+        assert '"./tiny.yaml" matches no scenario file.' in told.err
+        assert f"was begun in {f'{user.folder}/' if cwd else ''}{place}, by: aiperf run ./tiny.yaml" in told.err
+
+
+def test_programs_do_not_go_on_in_a_folder_where_their_names_may_mean_others(user, tmp_path_factory) -> None:
+    argv = ("ab", "true", "true", "--precision", "fast.yaml", "-q")
+    assert user.types(*argv).code == 0
+    elsewhere = User(tmp_path_factory.mktemp("elsewhere"))
+    told = elsewhere.types(*argv, "--resume", str(user.latest()))
+    assert (told.code, f"folder: {user.folder} then, {elsewhere.folder} now" in told.err) == (2, True)
