@@ -134,6 +134,7 @@ def test_more_programs_are_each_compared_with_the_first_alone(user) -> None:
     assert {sample["side"] for pair in record["pairs"] for sample in pair["samples"]} <= {"before", "0.02", "0.021"}
     assert {run["side"] for run in record["pairs"][0]["runs"]} == {"before", "0.02", "0.021"}
     assert "0.021: sleep 0.021" in done.out
+    assert user.types("report").out.count(" user ") == done.out.count(" user ") > 0
     assert "0.021 vs" not in done.out
 
 
