@@ -90,3 +90,5 @@ class Settings:
     """Untimed runs of each program before a case's first pair; the last of them decides how its pairs are run."""
     energy_seconds: float = 0.0
     """Seconds for which each side of each pair runs alone under the energy counters; 0 leaves that phase out."""
+    taken: dict[str, str] = field(default_factory=dict)
+    """Option -> its value with where it came from, of those that were not typed: a variable, or the project's file."""

@@ -125,7 +125,8 @@ def _first_run_slower(v: Mapping[str, Any]) -> str:
 def _prints_otherwise(v: Mapping[str, Any]) -> str:
     base, own = (f'"{text}"' if text else "nothing" for text in (v["base"], v["own"]))
     where = f"in line {v['line']} {base} against {own}" if v["line"] else "far from their beginnings"
-    return f"the outputs of {v['against']} and {v['side']} differ, {where} ({v['strict']} refuses that)"
+    way = f" ({v['strict']} refuses that)" if v["strict"] else ""
+    return f"the outputs of {v['against']} and {v['side']} differ, {where}{way}"
 
 
 def _unequal_gpu_work(v: Mapping[str, Any]) -> str:

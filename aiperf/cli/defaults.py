@@ -8,9 +8,10 @@ file. The option's own type checks the value.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from aiperf.errors import UserError, usage
@@ -32,6 +33,8 @@ DEFAULTS = {
     "config": "configuration of a gate: a name or a file",
 }
 """Option without its dashes -> what it takes."""
+CHANGE_A_RUN = ("precision", "budget", "seed", "pin", "peaks", "timeout", "host-check")
+"""Those that say how is measured: a run records where they came from."""
 _FILE = "pyproject.toml"
 _TABLE = "tool.aiperf"
 
@@ -49,11 +52,26 @@ class Defaults:
         """Defaults by parameter, for a command whose options (without dashes) have these parameters."""
         return {parameters[option]: value for option, value in self.values.items() if option in parameters}
 
+    def taken(self, options: Collection[str]) -> dict[str, str]:
+        """``{"budget": "10min (AIPERF_BUDGET)"}``: those among the ``options`` that say how is measured."""
+        return {
+            option: f"{str(self.values[option]).lower() if option == 'peaks' else self.values[option]} "
+            f"({Path(self.sources[option]).name})"
+            for option in CHANGE_A_RUN
+            if option in options
+        }
+
     @property
     def sentence(self) -> str:
         """What is in force, for somebody whose command was refused; empty without any."""
         said = ", ".join(f"--{option} {self.values[option]} ({self.sources[option]})" for option in self.values)
         return f"defaults in force: {said}" if said else ""
+
+
+class InForce:
+    """What the present command took from the defaults, because it was not typed."""
+
+    taken: Mapping[str, str] = MappingProxyType({})
 
 
 def variable(option: str) -> str:

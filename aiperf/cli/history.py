@@ -28,7 +28,9 @@ from aiperf.store.history import entries
 @with_format()
 def history(
     form: OutputFormat,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A scenario, or the id of one of its cases.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", show_default=False, help="A scenario, or the id of one of its cases.")
+    ] = "",
     results: ResultsOption = DEFAULT_RESULTS,
     case: Annotated[str, typer.Option("--case", help="Only the case with this id.")] = "",
     metric: Annotated[
@@ -46,6 +48,8 @@ def history(
 ) -> None:
     """Show the trend of a scenario over stored runs, with its change points and what changed there."""
     refuse_page_in(form, html=html, output=output)
+    if not name:
+        raise _nothing(name, results, damaged=0)
     stored = entries(results, scenario=name)
     taken = [(entry.run, entry.record) for entry in stored.entries]
     if not taken:
@@ -75,8 +79,11 @@ def _nothing(name: str, results: Path, *, damaged: int) -> UserError:
     names = sorted({entry.record.case.scenario for entry in everything.entries})
     lost = f" {damaged} damaged record(s) of it were passed over." if damaged else ""
     if not names:
-        return usage(f"no run is stored in {results}.{lost}", f"Measure something first: aiperf run {name}.")
-    hint = nearest(name, names) or f"There are runs of: {allowed(names[:10])}{', ...' if len(names) > 10 else ''}."
+        return usage(f"no run is stored in {results}.{lost}", f"Measure something first: aiperf run {name or 'NAME'}.")
+    every = f"There are runs of: {allowed(names[:10])}{', ...' if len(names) > 10 else ''}."
+    if not name:
+        return usage("a history is of one scenario, and none is named.", every)
+    hint = nearest(name, names) or every
     return usage(f'no stored run of "{name}" in {results}.{lost}', hint)
 
 

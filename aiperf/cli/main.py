@@ -18,7 +18,7 @@ import typer
 import typer.core
 
 from aiperf import __version__
-from aiperf.cli.defaults import Defaults, read_defaults
+from aiperf.cli.defaults import Defaults, InForce, read_defaults
 from aiperf.cli.examples import help_epilog
 from aiperf.cli.namesake import refuse_namesake
 from aiperf.cli.resources import MORE_RESOURCES, is_exhausted
@@ -90,6 +90,14 @@ def _set_defaults(ctx: Any, name: str, command: Any) -> None:
         return
     options = {flag[2:]: parameter.name for parameter in command.params for flag in parameter.opts}
     ctx.default_map = {**(ctx.default_map or {}), name: _State.defaults.of_command(options)}
+    defaults, invoke = _State.defaults, command.invoke
+
+    def invoked(own: Any) -> Any:
+        sources = {option: own.get_parameter_source(parameter) for option, parameter in options.items()}
+        InForce.taken = defaults.taken([o for o, source in sources.items() if source and source.name == "DEFAULT_MAP"])
+        return invoke(own)
+
+    command.invoke = invoked
 
 
 app = typer.Typer(

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from aiperf.cli.defaults import InForce
 from aiperf.errors import UserError, usage
 from aiperf.host.placement import parse_cpus
 from aiperf.plan.precision import load_precision
@@ -36,13 +37,17 @@ PrecisionOption = Annotated[
 ]
 BudgetOption = Annotated[
     str,
-    typer.Option("--budget", help="Time for the whole run, e.g. 10min; every case still gets its first look."),
+    typer.Option(
+        "--budget", help="Time for the whole run, e.g. 10min; every case still gets its first look, however long."
+    ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Random seed of orders, inputs and offsets (recorded).")]
 OnlyOption = Annotated[
     list[str],
     typer.Option(
-        "--only", metavar="AXIS=VALUE", help="Of scenarios with this axis only cases of this value; repeatable."
+        "--only",
+        metavar="AXIS=VALUE[,VALUE]",
+        help="Of scenarios with this axis only cases of these values; repeatable.",
     ),
 ]
 ShardOption = Annotated[
@@ -164,6 +169,7 @@ def make_settings(
         results=results,
         peaks=peaks,
         slice="auto" if slicing else "off",
+        taken=dict(InForce.taken),
     )
 
 
@@ -188,16 +194,14 @@ def time_of(flag: str, text: str) -> float:
 
 
 def axis_values(only: list[str]) -> dict[str, str]:
-    """``AXIS=VALUE`` arguments as a mapping. Raises UserError."""
+    """``AXIS=VALUE`` arguments as a mapping, the values of one axis between commas. Raises UserError."""
     values: dict[str, str] = {}
     for text in only:
         axis, equals, value = text.partition("=")
-        if not equals or not axis or not value:
-            raise usage(f'"{text}" is not AXIS=VALUE.', "For example: --only size=1MiB.", where="--only")
-        if values.get(axis, value) != value:
-            what = f"the axis {axis} has one value at a time, not {values[axis]} and {value}."
-            raise usage(what, "Give each axis once; several values take several runs.", where="--only")
-        values[axis] = value
+        if not (equals and axis and all(value.split(","))):
+            hint = "For example: --only size=1MiB, or --only size=1MiB,16MiB."
+            raise usage(f'"{text}" is not AXIS=VALUE or AXIS=VALUE,VALUE.', hint, where="--only")
+        values[axis] = f"{values[axis]},{value}" if axis in values else value
     return values
 
 

@@ -99,7 +99,7 @@ def report(
             stored.record,
             records,
             form=form,
-            every_metric=every_metric,
+            every_metric=every_metric or stored.record.command == "ab",
             footer=[*([confirmed, *differing] if again else []), *_only_profiled(records, profiles, own)],
             warnings=warnings,
             profiles=profiles,

@@ -6,6 +6,8 @@ What must not live here: what of a run is kept (store/resume.py), and what must 
 from __future__ import annotations
 
 import functools
+import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 from aiperf.cli.main import app  # which imports the commands when they are called
 from aiperf.cli.options import Command, in_results
-from aiperf.errors import Exit, usage
+from aiperf.errors import Exit, Fault, UserError, usage
 from aiperf.recipes.run import RunOutcome
 from aiperf.report.layout.formats import OutputFormat
 from aiperf.store.read import open_run
@@ -46,16 +48,27 @@ def _go_on(name: str, *, results: Path) -> None:
     Raises UserError where that is a run of another command, and what the command raises.
     """
     before, command, typed = _parts(sys.argv)
-    record = open_run(name, results=results).record
+    run = open_run(name, results=results)
+    record = run.record
     stored = _parts(record.argv)[2]
     if _Again.active or not stored or record.command != command:
         resumable = record.command in ("run", "ab") and record.command != command
         way = f"Type: aiperf {record.command} --resume {name}" if resumable else "Name what it is to measure, too."
         what = f"{record.run} was begun by {f'aiperf {record.command}' if record.command else 'no command'}."
         raise usage(what, way, where="--resume")
+    if record.cwd and os.path.isdir(record.cwd) and not os.path.samefile(record.cwd, "."):
+        again = shlex.join(["aiperf", command, "--resume", str(run.folder.resolve())])
+        what = f"{record.run} was begun in {record.cwd}, and what was typed there may mean something else here."
+        raise usage(what, f"Type: cd {shlex.quote(record.cwd)} && {again}", where="--resume")
     _Again.active = True
     try:
         app([*before, command, *stored, *typed])
+    except UserError as error:
+        if record.cwd and os.path.isdir(record.cwd):
+            raise
+        place = f"{record.cwd}, which is gone" if record.cwd else "a folder that its record does not name"
+        what = f"{record.run} was begun in {place}, by: {shlex.join(['aiperf', command, *stored])}"
+        raise UserError([*error.faults, Fault("--resume", what, "Go on in a folder with the same files.")]) from None
     finally:
         _Again.active = False
 

@@ -70,6 +70,7 @@ from aiperf.records.profiled import Profile
 from aiperf.report.layout.formats import OutputFormat
 from aiperf.report.live import Progress, choose_progress
 from aiperf.report.profile_suite import trouble_lines
+from aiperf.report.summary import over_budget
 from aiperf.report.views.extra_columns import build_extras, chosen_columns
 from aiperf.settings import ENERGY_SECONDS, Precision, Settings
 from aiperf.store.read import StoredRun, open_run
@@ -149,6 +150,7 @@ def run(
         every_metric=every_metric,
         footer=[
             *troubles,
+            *over_budget(outcome.run, outcome.records),
             *resume_lines(outcome, "run", form, results),
             f"{outcome.folder} · {in_results('aiperf report', results)} · "
             f"{in_results('aiperf show latest', results)} explains {'the verdict' if single else 'a verdict'}",

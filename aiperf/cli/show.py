@@ -33,7 +33,9 @@ from aiperf.store.write import LATEST, RUN_FILE
 @with_format(OutputFormat.table, OutputFormat.markdown, OutputFormat.json)
 def show(
     form: OutputFormat,
-    name: Annotated[str, typer.Argument(help="A scenario or workload; or a run: name, folder or latest.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A scenario or workload; or a run: name, folder or latest.")
+    ],
     case: Annotated[
         str, typer.Argument(metavar="[CASE]", help="Case of that run to explain; needless where it has only one.")
     ] = "",

@@ -359,6 +359,7 @@ def _energy(
             start=lambda name, index: scene.start(sides[name], index, phase="energy"),
             judge=partial(_judge, scene, "measure"),
             strangers=[t.side for t in plan.trials if t.gpu] if not scene.case.needs.gpus else (),
+            prepared=[side.name for side in scene.case.sides if side.prepare],
             needs_gpu=bool(scene.case.needs.gpus),
             seed=scene.seed,
             settings=scene.settings,

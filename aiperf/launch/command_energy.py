@@ -30,6 +30,7 @@ Judge = Callable[[str, Program, Ended | None], None]
 _LEAST_SHARE = 0.9
 """Share of the time that a program has to be running: the rest is aiperf's work of starting it again."""
 _LOOK_S = 0.05
+_PREPARED = "it is prepared before each run, and its energy is read over runs back to back"
 _UNDECLARED = "it opens a GPU, and the case does not say so (needs: gpus), so no GPU's counter was read"
 
 
@@ -40,6 +41,7 @@ def measure_program_energy(
     start: Start,
     judge: Judge,
     strangers: Sequence[str] = (),
+    prepared: Sequence[str] = (),
     needs_gpu: bool,
     seed: int,
     settings: Settings,
@@ -48,15 +50,17 @@ def measure_program_energy(
 ) -> dict[str, EnergyReading]:
     """Measure every side's program in windows of its own, alone and never held back, between windows at rest.
 
-    ``paces``: seconds of a run of each side. ``strangers``: sides that open a GPU though the case names none. Every
-    run that is begun ends by itself; an iteration is one run. Raises what ``start`` and ``judge`` raise, and leaves no
-    program behind then either. ``mark`` gets whose windows it is.
+    ``paces``: seconds of a run of each side. ``strangers``: sides that open a GPU though the case names none;
+    ``prepared``: those that need something else before each run. Every run that is begun ends by itself; an iteration
+    is one run. Raises what ``start`` and ``judge`` raise, and leaves no program behind then either. ``mark`` gets whose
+    windows it is.
     """
     if settings.energy_seconds <= 0 or meter is None:
         return {}
     if meter.problem:
         return refused(names, meter, meter.problem)
     unmeasured = refused([name for name in names if name in strangers], meter, _UNDECLARED)
+    unmeasured |= refused(prepared, meter, _PREPARED)
     measured = [name for name in names if name not in unmeasured]
     if not measured:
         return unmeasured

@@ -6,7 +6,7 @@ What must not live here: whether the host can run them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,24 +17,24 @@ from aiperf.scenario.binding import bind
 from aiperf.scenario.expectations import expected_verdict
 from aiperf.scenario.load import interpreter
 from aiperf.scenario.model import Layer, Scenario, SideSpec
-from aiperf.scenario.text import axis_text, point_text
+from aiperf.scenario.text import axis_text, chosen_texts, point_text
 from aiperf.scenario.wording import allowed, nearest
 
 
 def expand(scenario: Scenario, *, on_gpu: bool, only: Mapping[str, str] | None = None) -> list[Case]:
     """The cases of a scenario, one for each point of its axes, in the order of the file.
 
-    ``on_gpu`` applies the gpu block. ``only`` keeps the cases whose axes have these values (as text). Raises UserError
-    for an axis or a value in ``only`` that the scenario does not have.
+    ``on_gpu`` applies the gpu block. ``only`` keeps the cases whose axes have these values (as text; several of an axis
+    between commas). Raises UserError for an axis or a value in ``only`` that the scenario does not have.
     """
     axes = {**scenario.axes, **scenario.gpu_axes} if on_gpu else dict(scenario.axes)
-    wanted = {k: axis_text(v) for k, v in (only or {}).items()}
+    wanted = {k: chosen_texts(v, [axis_text(own) for own in axes.get(k, ())]) for k, v in (only or {}).items()}
     _check_only(scenario, axes, wanted)
     points = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
     return [
         _case(scenario, point, on_gpu=on_gpu)
         for point in points
-        if all(axis_text(point[k]) == text for k, text in wanted.items())
+        if all(axis_text(point[k]) in texts for k, texts in wanted.items())
     ]
 
 
@@ -44,14 +44,19 @@ def case_id(name: str, point: Mapping[str, Any]) -> str:
     return f"{name}[{inner}]" if inner else name
 
 
-def _check_only(scenario: Scenario, axes: Mapping[str, tuple[Any, ...]], wanted: Mapping[str, str]) -> None:
+def _check_only(scenario: Scenario, axes: Mapping[str, tuple[Any, ...]], wanted: Mapping[str, Sequence[str]]) -> None:
     faults = []
-    for key, text in wanted.items():
+    for key, texts in wanted.items():
         if key not in axes:
             hint = nearest(key, axes) or f"Its axes: {allowed(axes) or 'none'}."
             faults.append(Fault("", f"{scenario.name} has no axis {key}.", hint))
-        elif text not in (values := [axis_text(v) for v in axes[key]]):
-            faults.append(Fault("", f"{scenario.name} has no case with {key}={text}; allowed: {allowed(values)}."))
+            continue
+        values = [axis_text(v) for v in axes[key]]
+        faults += [
+            Fault("", f"{scenario.name} has no case with {key}={text}; allowed: {allowed(values)}.")
+            for text in texts
+            if text not in values
+        ]
     if faults:
         raise UserError(faults)
 
@@ -115,6 +120,7 @@ def _side(scenario: Scenario, spec: SideSpec, point: Mapping[str, Any], *, on_gp
         python=next((layer.python for layer in reversed(layers) if layer.python), ""),
         ref=next((layer.ref for layer in reversed(layers) if layer.ref), ""),
         command=spec.command,
+        prepare=spec.prepare,
         metrics=spec.metrics,
     )
 

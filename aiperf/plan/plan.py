@@ -17,9 +17,10 @@ from aiperf.protocol.libraries import EXTRAS
 from aiperf.records import Case, Needs, Skip
 from aiperf.scenario.imports import imported_libraries
 from aiperf.scenario.model import Scenario
-from aiperf.scenario.text import axis_text
+from aiperf.scenario.text import axis_text, chosen_texts
 from aiperf.scenario.wording import allowed, nearest
 from aiperf.settings import Precision, Settings
+from aiperf.units import format_duration
 
 START_SECONDS = {"command": 0.1, "cpu": 2.0, "gpu": 6.0}
 """Rough cost of starting one process of a side, imports and set-up included, by where it runs. Only the estimate of
@@ -61,7 +62,8 @@ class Narrowed:
     """What ``--only`` leaves of several scenarios."""
 
     values: Mapping[str, Mapping[str, str]]
-    """Scenario -> the axis values that its cases are kept by; without those of which no case is left."""
+    """Scenario -> the axis values that its cases are kept by, several of an axis between commas; without those of which
+    no case is left."""
     notes: tuple[str, ...] = ()
     """Which scenarios are kept whole, or left out."""
 
@@ -74,19 +76,19 @@ def narrow(scenarios: Sequence[Scenario], host: HostFacts, only: Mapping[str, st
         return Narrowed({scenario.name: only for scenario in scenarios})
     axes = {scenario.name: _axis_texts(host_cases(scenario, host)) for scenario in scenarios}
     faults, notes = [], []
+    wanted = {}
     for axis, text in only.items():
         having = {name: own[axis] for name, own in axes.items() if axis in own}
         values = dict.fromkeys(value for own in having.values() for value in own)
+        wanted[axis] = chosen_texts(text, values)
         if not having:
             every = sorted({own for found in axes.values() for own in found})
             hint = nearest(axis, every) or f"Their axes: {allowed(every) or 'none'}."
             faults.append(Fault("--only", f"none of the {len(axes)} scenarios has an axis {axis}.", hint))
-        elif axis_text(text) not in values:
-            what = (
-                f"none of the {len(axes)} scenarios has a case with {axis}={text}; allowed: {allowed(sorted(values))}."
-            )
-            faults.append(Fault("--only", what))
-        lacking = [name for name, own in having.items() if axis_text(text) not in own]
+        else:
+            head, known = f"none of the {len(axes)} scenarios has a case with {axis}=", allowed(sorted(values))
+            faults += [Fault("--only", f"{head}{one}; allowed: {known}.") for one in wanted[axis] if one not in values]
+        lacking = [name for name, own in having.items() if not own.intersection(wanted[axis])]
         notes += _said(f"--only {axis}={text}: kept whole, without that axis", [n for n in axes if n not in having])
         notes += _said(f"--only {axis}={text}: left out, without that value", lacking)
         axes = {name: own for name, own in axes.items() if name not in lacking}
@@ -94,7 +96,11 @@ def narrow(scenarios: Sequence[Scenario], host: HostFacts, only: Mapping[str, st
         faults.append(Fault("--only", "no scenario has all of these values.", "Leave one of them out."))
     if faults:
         raise UserError(faults)
-    return Narrowed({name: {k: v for k, v in only.items() if k in own} for name, own in axes.items()}, tuple(notes))
+    kept = {
+        name: {axis: ",".join(t for t in texts if t in own[axis]) for axis, texts in wanted.items() if axis in own}
+        for name, own in axes.items()
+    }
+    return Narrowed(kept, tuple(notes))
 
 
 def _axis_texts(cases: Sequence[Case]) -> dict[str, set[str]]:
@@ -207,3 +213,13 @@ def estimate(case: Case, precision: Precision) -> tuple[float, float]:
     sides = len(case.sides)
     cap = precision.case_seconds
     return min(cap, first * sides * low), min(cap, last * sides * high)
+
+
+def too_small_a_budget(plan: Plan, settings: Settings) -> str:
+    """Says so where a run's budget is shorter than the first looks of its cases, as ``estimate`` knows them."""
+    least = sum(estimate(case, settings.precision)[0] for case in plan.cases)
+    if settings.budget is None or least <= settings.budget:
+        return ""
+    whose = "the first look" if len(plan.cases) == 1 else f"the first looks of {len(plan.cases)} cases"
+    budget = format_duration(settings.budget)
+    return f"{whose} will take about {format_duration(least)}: a budget of {budget} does not cut that short"

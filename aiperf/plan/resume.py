@@ -26,6 +26,8 @@ def conflicts(earlier: RunRecord, now: RunRecord, *, words: tuple[str, str] = ("
     for what, then, today in (
         ("host", earlier.host_id, now.host_id),
         ("seed", earlier.seed, now.seed),
+        # Programs are started there, by names that may mean others elsewhere.
+        ("folder", earlier.cwd, now.cwd if earlier.cwd and earlier.command == "ab" else earlier.cwd),
         *((name, earlier.settings.get(name), now.settings.get(name)) for name in _SETTINGS),
     ):
         if then != today:

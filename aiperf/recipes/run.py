@@ -12,7 +12,7 @@ from aiperf.host.health import open_health
 from aiperf.host.relevance import HostCheck
 from aiperf.launch.nodes.head import Nodes
 from aiperf.launch.scratch import scratch_area
-from aiperf.plan.plan import Plan
+from aiperf.plan.plan import Plan, too_small_a_budget
 from aiperf.recipes.case_runner import CaseRunner, SavedCases
 from aiperf.recipes.checkouts import check_refs
 from aiperf.recipes.host_watch import HostWatch
@@ -84,6 +84,8 @@ def run_plan(
             progress.note(finding.text)
         if health.late:
             progress.note(f"host probes that did not answer in time, so not judged: {', '.join(health.late)}")
+        if said := too_small_a_budget(plan, settings):
+            progress.note(said)
         saved.keep_skips(plan.skips, run)
         with MeasurementSession(host, settings, cluster) as session:
             watch = HostWatch(health, session.still, progress.note)

@@ -51,6 +51,7 @@ def new_record(
         run="",
         command=invocation.command,
         argv=invocation.argv,
+        cwd=str(Path.cwd()),
         started=_now(),
         precision=settings.precision.name,
         seed=settings.seed,

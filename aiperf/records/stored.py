@@ -114,6 +114,8 @@ class RunRecord:
     planned: tuple[str, ...] = ()
     """Case ids in plan order."""
     command: RunCommand = "run"
+    cwd: str = ""
+    """Folder that the command was typed in; empty in records of before it was kept."""
     nodes: tuple[dict[str, Any], ...] = ()
     """The nodes beside this host that ranks were spread over: name, interface, address, and their hosts."""
     schema_version: int = SCHEMA_VERSION

@@ -199,7 +199,8 @@ def _sides(scenario: Scenario) -> list[str]:
 def _side(side: SideSpec, scenario: Scenario) -> str:
     runs = shlex.join(side.command) if side.command else side.workload or scenario.workload
     own = _layer(side.own)
-    return f"{side.name}: {runs}{' with ' + own if own else ''}"
+    prepared = f", prepared by {shlex.join(side.prepare)}" if side.prepare else ""
+    return f"{side.name}: {runs}{' with ' + own if own else ''}{prepared}"
 
 
 def _layer(layer: Layer) -> str:

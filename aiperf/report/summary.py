@@ -135,16 +135,29 @@ def machine_text(host: Mapping[str, Any]) -> str:
 
 
 def _how(run: RunRecord) -> list[str]:
-    precision = run.settings.get("precision")
-    parts = [f"precision {run.precision}"]
+    precision, given = run.settings.get("precision"), run.settings.get("taken")
+    taken = {str(k): clean(str(v)) for k, v in given.items()} if isinstance(given, Mapping) else {}
+    parts = [f"precision {taken.pop('precision', run.precision)}"]
     if isinstance(precision, Mapping):
         if precision.get("delta"):
             parts.append(f"δ {format_percent(float(precision['delta']))}")
         if precision.get("looks"):
             parts.append(f"up to {list(precision['looks'])[-1]} pairs a case")
     budget = run.settings.get("budget")
-    if budget:
+    if budget and "budget" not in taken:
         parts.append(f"budget {format_duration(float(budget))}")
+    parts += [f"{option} {value}" for option, value in taken.items()]
     if run.status == "interrupted":
         parts.append("interrupted")
     return parts
+
+
+def over_budget(run: RunRecord, records: Iterable[CaseRecord]) -> list[str]:
+    """That the cases took longer than the run's budget, where they did."""
+    budget, seconds = run.settings.get("budget"), sum(record.seconds for record in records)
+    if not budget or seconds <= float(budget):
+        return []
+    return [
+        f"the cases took {format_duration(seconds)}, longer than the budget of {format_duration(float(budget))}: every "
+        "case gets its first look"
+    ]

@@ -134,6 +134,7 @@ def _side(document: Document, path: KeyPath, side: SideFile, resolved: Resolved 
         setup=resolved.setup if resolved else "",
         setup_signature=resolved.setup_signature if resolved else None,
         command=side.command,
+        prepare=("sh", "-c", side.prepare) if side.prepare else (),
         metrics=resolved.metrics if resolved else side_metrics(document.data, side.metrics),
     )
 

@@ -44,6 +44,8 @@ class SideSpec:
     """Full name of the function that makes a plain workload's arguments; empty without one."""
     setup_signature: Signature | None = None
     command: tuple[str, ...] = ()
+    prepare: tuple[str, ...] = ()
+    """command: another one that runs before each of its runs, untimed."""
     metrics: tuple[ProgramMetric, ...] = ()
 
 

@@ -13,7 +13,9 @@ from aiperf.scenario.schema import RESERVED
 
 AXIS_KEYS = ("ranks", "nodes", "python", "venv", "ref")
 """Side keys that may be swept as they are; env is swept one variable at a time, as env.NAME."""
-_SHARED = tuple(k for k in RESERVED if k not in ("command", "workload"))
+OF_A_SIDE = ("command", "prepare", "workload")
+"""Keys that only a side has."""
+_SHARED = tuple(k for k in RESERVED if k not in OF_A_SIDE)
 
 
 @dataclass(frozen=True)

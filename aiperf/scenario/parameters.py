@@ -14,7 +14,7 @@ from aiperf.errors import Fault, UserError, usage
 from aiperf.records import ProgramMetric, Signature
 from aiperf.scenario.binding import convert, entry_annotation, missing
 from aiperf.scenario.document import Document, KeyPath
-from aiperf.scenario.outline import AXIS_KEYS, Outline, RawSide, entry, head
+from aiperf.scenario.outline import AXIS_KEYS, OF_A_SIDE, Outline, RawSide, entry, head
 from aiperf.scenario.schema import RESERVED
 from aiperf.scenario.signature import read_signature, resolve_workload
 from aiperf.scenario.wording import allowed, dotted, nearest, shown
@@ -149,7 +149,7 @@ def _unknown(document: Document, workload: Resolved, at: KeyPath, key: str) -> F
     if entry(key) and head(key) in names:
         what = f"{dotted(at)}: {head(key)} of {workload.text} is not a mapping, it has no entries."
         return document.fault(at, what, f"Sweep {head(key)} itself.", key=True)
-    side_keys = [k for k in RESERVED if k not in ("command", "workload")] if at[0] == "params" else list(RESERVED)
+    side_keys = [k for k in RESERVED if k not in OF_A_SIDE] if at[0] == "params" else list(RESERVED)
     if at[0] in ("axes", "gpu"):
         side_keys = list(AXIS_KEYS)
     what = f"{dotted(at)}: {workload.text} has no parameter {shown(key)}; allowed: {allowed(names) or 'none'}."

@@ -15,7 +15,7 @@ from aiperf.scenario.citations import Citation, citation, named_points
 from aiperf.scenario.document import Document, KeyPath
 from aiperf.scenario.expectations import Expectation, expectation
 from aiperf.scenario.metric_rules import metric_faults
-from aiperf.scenario.outline import AXIS_KEYS, Outline, entry, head, holds
+from aiperf.scenario.outline import AXIS_KEYS, OF_A_SIDE, Outline, entry, head, holds
 from aiperf.scenario.schema import RESERVED
 from aiperf.scenario.serving import serving_faults
 from aiperf.scenario.text import axis_text, point_text
@@ -63,6 +63,11 @@ def _sides(document: Document, parts: Outline) -> Iterator[Fault]:
 
 
 def _commands(document: Document, parts: Outline) -> Iterator[Fault]:
+    for side in parts.sides:
+        if "prepare" in side.data and not side.is_command:
+            hint = "Give the Workload a prepare function, or make the arguments in setup."
+            what = f"{dotted((*side.path, 'prepare'))}: only a command is prepared by a line for the shell."
+            yield document.fault((*side.path, "prepare"), what, hint, key=True)
     if not any(s.is_command for s in parts.sides):
         return
     hint = "Write it into the command, or as a variable in env."
@@ -114,7 +119,7 @@ def _interpreters(document: Document, parts: Outline) -> Iterator[Fault]:
 def _axes(document: Document, parts: Outline) -> Iterator[Fault]:
     for key, values in parts.axes.items():
         at = ("axes", key)
-        if key in ("command", "workload", "env"):
+        if key in (*OF_A_SIDE, "env"):
             hint = "Sweep one variable as env.NAME." if key == "env" else "Write a ladder to compare several."
             yield document.fault(at, f"{dotted(at)}: {key} cannot be an axis.", hint, key=True)
         elif entry(key) and head(key) in AXIS_KEYS:
@@ -156,7 +161,7 @@ def _axis_values(document: Document, at: tuple[str, str], key: str, values: list
 def _gpu(document: Document, parts: Outline) -> Iterator[Fault]:
     for key, value in parts.gpu.items():
         at = ("gpu", key)
-        if key in ("command", "workload"):
+        if key in OF_A_SIDE:
             hint = "The gpu block replaces shared parameters and axes."
             yield document.fault(at, f"{dotted(at)}: {key} cannot be replaced for a GPU.", hint, key=True)
         elif key in parts.axes:

@@ -16,7 +16,7 @@ from aiperf.scenario.wording import allowed, nearest, shown
 from aiperf.units import InvalidValue, parse_size
 
 SIZE_PATTERN = r"^\s*[0-9]+(\.[0-9]+)?\s*(B|KiB|MiB|GiB|TiB|kB|KB|MB|GB|TB)?\s*$"
-RESERVED = ("env", "ranks", "nodes", "python", "venv", "ref", "command", "workload", "metrics")
+RESERVED = ("env", "ranks", "nodes", "python", "venv", "ref", "command", "prepare", "workload", "metrics")
 """Side keys that are aiperf's own; every other key of a side is a parameter of its workload."""
 MOST_WORDS = 20
 Verdict = Literal["improved", "equivalent", "regressed"]
@@ -197,6 +197,8 @@ class SideFile(SharedFile):
     """Workload of this side alone: family.function, ./file.py:function or module:function."""
     command: Command = ()
     """A whole program, timed from start to exit; started without a shell."""
+    prepare: Text = ""
+    """Line that sh runs before each run of the command, untimed, as `aiperf ab --prepare` does."""
     metrics: PrintedMetrics = {}
     """Numbers that this side's program prints, where its lines differ from the other side's."""
 

@@ -6,7 +6,7 @@ What must not live here: files, faults.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 _LONGEST = 40
@@ -33,3 +33,9 @@ def axis_text(value: Any) -> str:
 def point_text(point: Mapping[str, Any]) -> str:
     """A point of the axes as the brackets of a case's id show it: ``size=1MiB,direction=h2d``."""
     return ",".join(f"{k}={axis_text(v)}" for k, v in point.items())
+
+
+def chosen_texts(text: str, values: Collection[str]) -> list[str]:
+    """The axis values that ``text`` names, as case names show them: one of ``values``, or several between commas."""
+    whole = axis_text(text)
+    return [whole] if whole in values else list(dict.fromkeys(axis_text(part) for part in text.split(",")))

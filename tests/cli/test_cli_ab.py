@@ -134,6 +134,7 @@ def test_more_programs_are_each_compared_with_the_first_alone(user) -> None:
     assert {sample["side"] for pair in record["pairs"] for sample in pair["samples"]} <= {"before", "0.02", "0.021"}
     assert {run["side"] for run in record["pairs"][0]["runs"]} == {"before", "0.02", "0.021"}
     assert "0.021: sleep 0.021" in done.out
+    assert user.types("report").out.count(" user ") == done.out.count(" user ") > 0
     assert "0.021 vs" not in done.out
 
 
@@ -169,6 +170,14 @@ def test_a_shell_runs_the_lines_and_each_run_is_prepared(user) -> None:
     assert "after is prepared before each run by sh -e -c 'echo x >> prepared;" in " ".join(
         user.types("show", "latest").out.split()
     )
+
+
+def test_a_side_of_a_scenario_is_prepared_before_each_of_its_runs(user) -> None:
+    user.write("own.yaml", "before: {command: rm made, prepare: echo x >> made}\nafter: {command: 'true'}\n")
+    done = user.runs("own.yaml")
+    assert done.code == 0, done.err
+    assert not (user.folder / "made").exists()
+    assert "before is prepared before each run by sh -c 'echo x >> made'" in user.types("show", "latest").out
 
 
 def test_a_preparation_that_fails_is_a_failed_case(user) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import time
@@ -102,12 +103,19 @@ def test_a_precision_file_with_mistakes_names_each_of_them(here, user) -> None:
     assert "rising" in here("run", "tiny.yaml", "--precision", "p.yaml").err
 
 
-def test_two_values_of_one_axis_are_refused_and_not_the_last_taken(here, user) -> None:
-    user.write("sizes.yaml", (user.folder / "tiny.yaml").read_text() + "axes: {items: [1, 2]}\n")
-    done = here("run", "sizes.yaml", "--only", "items=1", "--only", "items=2", "--dry-run")
+def test_several_values_of_an_axis_are_kept_and_each_that_is_none_is_named(here, user) -> None:
+    user.write("sizes.yaml", (user.folder / "tiny.yaml").read_text() + "axes: {items: [1, 2, 3]}\n")
+
+    def planned(*only: str) -> list[str]:
+        argv = [word for text in only for word in ("--only", text)]
+        return [row["case"] for row in json.loads(here("run", "sizes.yaml", *argv, "--dry-run", "--json").out)]
+
+    assert planned("items=3,1") == planned("items=1", "items=3", "items=1") == ["sizes[items=1]", "sizes[items=3]"]
+    done = here("run", "sizes.yaml", "--only", "items=1,4,5", "--dry-run")
     assert (done.code, done.plain) == (2, True)
-    assert "the axis items has one value at a time, not 1 and 2" in done.err
-    assert here("run", "sizes.yaml", "--only", "items=1", "--only", "items=1", "--dry-run").code == 0
+    assert done.err.count("allowed: 1, 2, 3") == 2
+    wrong = here("run", "sizes.yaml", "--only", "items=1,", "--dry-run")
+    assert (wrong.code, "or --only size=1MiB,16MiB" in wrong.err) == (2, True)
 
 
 @pytest.mark.parametrize("results", ["/proc/nowhere", "tiny.yaml", "tiny.yaml/deeper"])

@@ -78,3 +78,22 @@ def test_every_option_with_a_default_is_one_of_a_command() -> None:
     group = typer.main.get_command(app)
     flags = {flag for name in COMMANDS for p in group.get_command(None, name).params for flag in p.opts}
     assert {f"--{option}" for option in DEFAULTS} <= flags
+
+
+def test_the_header_says_what_was_not_typed_and_where_it_came_from(project, monkeypatch):
+    monkeypatch.setenv("AIPERF_BUDGET", "1min")
+    monkeypatch.setenv("AIPERF_QUIET", "true")
+    done = project.types("ab", "true", "true", "--pin", "auto")
+    assert done.code == 0, done.err
+    how = done.out.splitlines()[1]
+    assert "precision ./fast.yaml (pyproject.toml) · " in how
+    assert how.endswith(" · budget 1min (AIPERF_BUDGET)")
+    assert project.run_record()["settings"]["taken"] == {
+        "precision": "./fast.yaml (pyproject.toml)",
+        "budget": "1min (AIPERF_BUDGET)",
+    }
+    # What is typed again to go on counts as typed.
+    assert "budget" in project.types("run", "tiny.yaml", "--no-peaks").out.splitlines()[1]
+    assert "AIPERF" not in project.types("run", "tiny.yaml", "--no-peaks", "--budget", "9s").out.splitlines()[1]
+    monkeypatch.delenv("AIPERF_BUDGET")
+    assert "budget 9 s" in project.types("run", "--resume", "latest").out.splitlines()[1]

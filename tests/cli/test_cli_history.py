@@ -32,6 +32,11 @@ def test_the_history_is_that_of_the_newest_host_and_counts_the_others(here, stor
     assert "host h-1 with 2 runs not shown; --all-hosts" in told.out
 
 
+def test_without_a_name_it_says_what_has_a_history(here, stored) -> None:
+    told = here("history")
+    assert (told.code, "There are runs of: tiny." in told.err) == (2, True)
+
+
 def test_all_hosts_have_blocks_of_their_own_and_one_can_be_named(here, stored) -> None:
     told = here("history", "tiny", "--all-hosts")
     assert told.out.count("tiny · host") == 2

@@ -74,7 +74,8 @@ def test_no_rows_are_told(run) -> None:
     assert run("query", "SELECT run FROM runs WHERE false", "--format", "csv").out == "run\n"
 
 
-def test_the_schema_lists_every_view_and_column_without_a_run(here) -> None:
+def test_the_schema_lists_every_view_and_column_without_a_run(here, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     told = here("query", "--schema")
     assert told.code == 0
     assert max(map(len, told.out.splitlines())) <= 100

@@ -6,9 +6,10 @@ import csv
 import io
 import json
 import os
+import re
 import shlex
 
-from cli_user import CALM, SCENARIO, WORKLOAD
+from cli_user import CALM, SCENARIO, WORKLOAD, User
 
 from aiperf.recipes.session import MeasurementSession
 from aiperf.store.read import find_runs
@@ -32,7 +33,7 @@ def test_a_run_prints_its_table_and_stores_every_file_of_it(reader) -> None:
 def test_the_last_line_names_commands_that_find_the_run_where_it_was_put(user) -> None:
     done = user.runs("tiny.yaml", "--results", "my runs")
     assert "aiperf report --results 'my runs' · " in " ".join(done.out.split())
-    assert "aiperf show latest CASE --results 'my runs' explains" in " ".join(done.out.split())
+    assert "aiperf show latest --results 'my runs' explains" in " ".join(done.out.split())
 
 
 def test_json_is_one_document_on_stdout_and_a_seed_fixes_orders_and_seeds_of_the_pairs(user, reader) -> None:
@@ -218,3 +219,45 @@ def test_a_run_of_another_command_is_not_gone_on_with(user, here) -> None:
     assert told.code == 2
     assert "was begun by aiperf ab." in told.err
     assert "aiperf ab --resume latest" in told.err
+
+
+def test_a_budget_that_cannot_hold_the_first_looks_is_said_before_and_after(user) -> None:
+    done = user.runs("tiny.yaml", "--budget", "0.1s")
+    assert done.code == 0, done.err
+    first = next(line for line in done.err.splitlines() if "does not cut" in line)
+    assert re.fullmatch(r"the first look will take about \d+ s: a budget of 0 s does not cut that short", first)
+    assert done.err.index(first) < done.err.index("[1/1]")
+    last = " ".join(done.out.split())
+    assert "longer than the budget of 0 s: every case gets its first look" in last
+    calm = user.runs("tiny.yaml", "--budget", "5min")
+    assert "budget of" not in calm.out + calm.err
+
+
+def test_a_run_goes_on_in_the_folder_that_it_was_begun_in_and_elsewhere_that_is_said(user, tmp_path_factory) -> None:
+    assert user.runs("./tiny.yaml").code == 0
+    run, elsewhere = user.latest(), User(tmp_path_factory.mktemp("elsewhere"))
+    (elsewhere.folder / "tiny.yaml").unlink()
+    told = elsewhere.types("run", "--resume", str(run))
+    assert (told.code, told.out) == (2, "")
+    way = told.err.splitlines()[-1].strip()
+    assert way == f"Type: cd {shlex.quote(str(user.folder))} && aiperf run --resume {shlex.quote(str(run))}"
+    assert user.types(*shlex.split(way.partition("aiperf ")[2])).code == 0
+    # Without the folder, or in a record of before it was kept, what fails is said together with how it was begun.
+    record = json.loads((run / "run.json").read_text())
+    for cwd, place in (
+        (str(user.folder / "gone"), "gone, which is gone"),
+        ("", "a folder that its record does not name"),
+    ):
+        (run / "run.json").write_text(json.dumps(record | {"cwd": cwd}))
+        told = elsewhere.types("run", "--resume", str(run))
+        assert told.code == 2
+        assert '"./tiny.yaml" matches no scenario file.' in told.err
+        assert f"was begun in {f'{user.folder}/' if cwd else ''}{place}, by: aiperf run ./tiny.yaml" in told.err
+
+
+def test_programs_do_not_go_on_in_a_folder_where_their_names_may_mean_others(user, tmp_path_factory) -> None:
+    argv = ("ab", "true", "true", "--precision", "fast.yaml", "-q")
+    assert user.types(*argv).code == 0
+    elsewhere = User(tmp_path_factory.mktemp("elsewhere"))
+    told = elsewhere.types(*argv, "--resume", str(user.latest()))
+    assert (told.code, f"folder: {user.folder} then, {elsewhere.folder} now" in told.err) == (2, True)

@@ -186,6 +186,8 @@ def test_a_program_that_opens_a_gpu_which_the_case_does_not_name_is_not_charged_
     assert found["before"].problem == ""
     assert {run.name for run in made.runs} == {"before"}
     assert all("opens a GPU" in r.problem for r in measured(world(), strangers=("before", "after")).values())
+    prepared = measured(world(), prepared=("before", "after"))
+    assert all("prepared before each run" in reading.problem for reading in prepared.values())
 
 
 def test_a_run_that_fails_ends_the_phase_and_leaves_no_program() -> None:

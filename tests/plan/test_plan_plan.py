@@ -80,6 +80,7 @@ def mixed(scenario):
             ("--only n=1: kept whole, without that axis: c", "--only n=1: left out, without that value: b"),
         ),
         ({"n": "2", "wait": "1s"}, ["a[n=2,wait=1s]", "b[n=2]", "c"], None),
+        ({"n": "3,1", "wait": "1s"}, ["a[n=1,wait=1s]", "b[n=3]", "c"], None),
     ],
 )
 def test_only_keeps_scenarios_without_the_axis_and_says_so(mixed, host, settings, only, kept, notes):

@@ -187,6 +187,10 @@ SIDES = {
     "text that is a number": (("pinned: true", "label: 2"), 'x.yaml:6:16: after.label: 2 is not text. Quote it: "2".'),
     "list entry": (("pinned: true", "shape: [1, b]"), 'x.yaml:6:16: after.shape: "b" is not a whole number.'),
     "command beside a workload": (("{pinned: true}", "{command: ls}"), "x.yaml:5:1: before has no command, another"),
+    "preparing a workload": (
+        ("{pinned: true}", "{pinned: true, prepare: sync}"),
+        "x.yaml:6:23: after.prepare: only a command is prepared by a line for the shell.",
+    ),
     "empty command": (("{pinned: true}", "{command: ''}"), 'x.yaml:6:18: after.command: "" is an empty command.'),
     "open quote": (("{pinned: true}", '{command: "a \'b"}'), 'x.yaml:6:18: after.command: "a \'b" has a quote'),
 }

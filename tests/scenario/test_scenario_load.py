@@ -48,6 +48,12 @@ def test_a_ladder_gives_its_sides_in_the_order_of_the_file(write, good):
     assert [s.name for s in scenario.sides] == ["before", "z", "a"]
 
 
+def test_a_command_is_prepared_by_a_line_for_the_shell(write):
+    text = "before: {command: ls, prepare: 'rm -f *.out; sync'}\nafter: {command: ls -l}\n"
+    (case,) = expand(load_scenario(write(text)), on_gpu=False)
+    assert [side.prepare for side in case.sides] == [("sh", "-c", "rm -f *.out; sync"), ()]
+
+
 def test_commands_are_split_without_a_shell_and_have_nothing_to_compare(write):
     text = "title: t\nwhy: w\nbefore: {command: \"python -c 'print(1)'\"}\nafter: {command: [ls, '*']}\n"
     scenario = load_scenario(write(text))
