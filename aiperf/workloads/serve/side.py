@@ -207,6 +207,7 @@ class LoadedServer:
         self.facts["prefix_hit_rate"] = cached
         if cached is None and self._probe is not None:
             self.facts["cache_probe"] = f"{self._probe.found}: {self._probe.summary()}"
+        self.facts["slowest"] = judge.slowest(self._played)
         prompts = [arrival.prompt for segment, _ in self._played for arrival in segment.arrivals]
         at_most = 1.0 if self._asked.cache == "warm" else known_share(prompts)
         return judge.faults(
