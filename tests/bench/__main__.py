@@ -38,6 +38,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--gates", type=int, default=20, help="gate: runs of each kind of commit")
     parser.add_argument("--kinds", default="", help="gate: only these, e.g. plus5,noop,noisy,neighbour")
     options = parser.parse_args()
+    if options.pairs < 3:
+        parser.error("a verdict needs --pairs 3 or more")
     if unknown := [part for part in options.parts if part not in PARTS]:
         parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
     return options
