@@ -25,7 +25,7 @@ _LATE_SHARE = 0.05
 """Share of the requests that may leave later than ``_LATE_S`` after their time: a busy host's hiccup is no fault."""
 _FEWEST_LATE = 2
 _CACHE_MARGIN = 0.1
-"""What a template puts before every prompt is in the cache, too."""
+"""What else may be alike: what a template puts before every prompt, where its length is not known."""
 _MOST_KEPT = 40
 """Moments of a request that a record keeps."""
 _FLUSH = "flush it, or start it anew for each launch"
@@ -85,6 +85,18 @@ def cached_share(played: Played) -> float | None:
     if all(request.cached_tokens is None for request in requests):
         return None
     return sum(r.cached_tokens or 0 for r in requests) / sum(r.prompt_tokens or 0 for r in requests)
+
+
+def template_share(played: Played) -> float:
+    """Share of the prompts' tokens that a template puts around every prompt, which any cache has after the first one:
+    the fewest tokens of a prompt beyond its words, in each. 0 where the server does not count a prompt's tokens."""
+    pairs = [pair for s, sent in played for pair in zip(s.arrivals, sent.requests, strict=True)]
+    counted = [(len(arrival.prompt.split()), request.prompt_tokens) for arrival, request in pairs]
+    known = [(words, tokens) for words, tokens in counted if tokens]
+    if not known:
+        return 0.0
+    template = max(0, min(tokens - words for words, tokens in known))
+    return template * len(known) / sum(tokens for _, tokens in known)
 
 
 def slowest(played: Played) -> dict[str, Any]:

@@ -209,7 +209,8 @@ class LoadedServer:
             self.facts["cache_probe"] = self._probe.found
         self.facts["slowest"] = judge.slowest(self._played)
         prompts = [arrival.prompt for segment, _ in self._played for arrival in segment.arrivals]
-        at_most = 1.0 if self._asked.cache == "warm" else known_share(prompts)
+        alike = known_share(prompts) + judge.template_share(self._played)
+        at_most = 1.0 if self._asked.cache == "warm" else min(1.0, alike)
         return judge.faults(
             self._played,
             concurrency=self._asked.concurrency,
