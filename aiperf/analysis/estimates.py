@@ -71,6 +71,16 @@ def value_estimate(summary: Summary, *, pairs: int, better: Better = "lower") ->
     return LogEstimate(value_log(summary.value, better), spread / math.sqrt(pairs), pairs - 1)
 
 
+def value_interval(summary: Summary, *, alpha: float) -> tuple[float, float] | None:
+    """Interval of one side's value by the spread of its pairs; what moved both sides alike is in it. None without a
+    spread."""
+    found = value_estimate(summary, pairs=summary.replicates or 0, better="higher")
+    if found is None:
+        return None
+    half = t_quantile(1 - alpha / 2, found.df) * found.se
+    return ratio_of(found.log - half), ratio_of(found.log + half)
+
+
 def value_log(value: float, better: Better) -> float:
     """Natural logarithm of a value, signed so that above is better."""
     return -math.log(value) if better == "lower" else math.log(value)

@@ -1,6 +1,6 @@
 """What a case asks against what the host has: each unmet need with its reason and what would fix it.
 
-What must not live here: reading the host beyond the free space of one folder.
+What must not live here: reading the host beyond the free space of one folder and what is on PATH.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ def unmet(
         _peer,
         _gds,
         _libraries,
+        _programs,
         _cpus,
         _memory,
         _disk,
@@ -156,6 +157,12 @@ def _libraries(ask: _Ask) -> Iterator[Unmet]:
     for name, (specifier, version) in asked.items():
         if version is not None and specifier and not _fits(version, specifier):
             yield f"needs {name} {specifier}, {version} is installed", install_command(name, specifier)
+
+
+def _programs(ask: _Ask) -> Iterator[Unmet]:
+    for name in ask.needs.programs:
+        if shutil.which(name) is None:
+            yield f"needs the program {name}, which is not on PATH", f"install {name}, or add its folder to PATH"
 
 
 def _cpus(ask: _Ask) -> Iterator[Unmet]:

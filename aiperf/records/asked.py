@@ -32,6 +32,8 @@ class Needs:
     root: bool = False
     compiler: bool = False
     """A working C++ compiler on PATH (torch.compile on a CPU needs one)."""
+    programs: tuple[str, ...] = ()
+    """Commands that are to be on PATH."""
 
 
 @dataclass(frozen=True)

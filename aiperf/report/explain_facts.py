@@ -19,6 +19,8 @@ from aiperf.units import significant
 
 _ELSEWHERE = ("cpus", "threads", "memory_nodes", "readings_held", "readings_unheld")
 """Named where the measuring is described."""
+_DRAWN = ("slowest",)
+"""What pages draw."""
 _MARKS = ("folder", "code_digest", "step_digest", "library_sha", "compile_options")
 """Marks for programs, and what only repeats the parameters."""
 _SOFTWARE = ("python", "torch")
@@ -59,7 +61,7 @@ def _facts(record: CaseRecord) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, dict[str, None]]] = {}
     for side in record.case.sides:
         for run in (run for pair in valid(record.pairs) for run in pair.runs if run.side == side.name):
-            for name in run.facts.keys() - {*_ELSEWHERE, *_MARKS}:
+            for name in run.facts.keys() - {*_ELSEWHERE, *_DRAWN, *_MARKS}:
                 found.setdefault(name, {}).setdefault(side.name, {})[_text(name, run.facts[name])] = None
     return {name: {side: _one(list(values)) for side, values in by.items()} for name, by in sorted(found.items())}
 

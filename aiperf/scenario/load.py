@@ -104,7 +104,7 @@ def _scenario(
         axes=axes,
         gpu=_layer(document, ("gpu",), gpu) if has_gpu else None,
         gpu_axes={k: _swept(document, ("gpu", k), v) for k, v in file.gpu.items() if k in axes},
-        needs=Needs(**file.needs.model_dump()),
+        needs=Needs(**(file.needs.model_dump() | {"programs": tuple(file.needs.programs)})),
         measure=_measure(file),
         check=_check(file),
         moves=dict(file.moves),

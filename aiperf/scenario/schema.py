@@ -230,6 +230,8 @@ class NeedsFile(_Strict):
     """The superuser's rights."""
     compiler: bool = False
     """A C++ compiler."""
+    programs: list[Text] = []
+    """Commands on PATH, e.g. [llama-server]."""
 
 
 class MeasureFile(_Strict):

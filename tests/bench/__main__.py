@@ -11,11 +11,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench import calibrate, device, gate, overhead, peers, programs, ranges, startup, store, telemetry
+from tests.bench import calibrate, device, gate, overhead, peers, programs, ranges, serving, startup, store, telemetry
 from tests.bench.figures import Figure, table
 from tests.bench.shell import keep, say
 
-PARTS = ("startup", "store", "ranges", "telemetry", "overhead", "peers", "programs", "calibrate", "device", "gate")
+PARTS = (
+    "startup", "store", "ranges", "telemetry", "overhead", "peers", "programs", "calibrate", "serving", "device",
+    "gate",
+)  # fmt: skip
 
 
 def _options() -> argparse.Namespace:
@@ -27,11 +30,16 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--scenario", default="same-vs-same", help="calibrate: which scenario")
     parser.add_argument("--aa", type=int, default=40, help="calibrate: A/A sessions")
     parser.add_argument("--power", type=int, default=10, help="calibrate: sessions of each slowdown")
+    parser.add_argument("--sittings", type=int, default=20, help="serving: sittings of each kind")
+    parser.add_argument("--minutes", type=float, default=10.0, help="serving: what a sitting may take")
+    parser.add_argument("--pairs", type=int, default=16, help="serving: pairs that a sitting has at most")
     parser.add_argument("--device-aa", type=int, default=15, help="device: A/A sessions of each control")
     parser.add_argument("--device-power", type=int, default=4, help="device: sessions of each slowdown and control")
     parser.add_argument("--gates", type=int, default=20, help="gate: runs of each kind of commit")
     parser.add_argument("--kinds", default="", help="gate: only these, e.g. plus5,noop,noisy,neighbour")
     options = parser.parse_args()
+    if options.pairs < 3:
+        parser.error("a verdict needs --pairs 3 or more")
     if unknown := [part for part in options.parts if part not in PARTS]:
         parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
     return options
@@ -51,6 +59,9 @@ def main() -> int:
         "programs": lambda: programs.measure(out, sessions=options.sessions),
         "calibrate": lambda: calibrate.measure(
             out, scenario=options.scenario, sessions=options.aa, power_sessions=options.power
+        ),
+        "serving": lambda: serving.measure(
+            out, sittings=options.sittings, minutes=options.minutes, pairs=options.pairs
         ),
         "device": lambda: device.measure(out, sessions=options.device_aa, power_sessions=options.device_power),
     }

@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from aiperf.analysis.calibration import SessionEstimate, calibrate, power
-from tests.bench import shell
+from tests.bench import serving, shell
 from tests.bench.figures import (
     Figure,
     aiperf_figures,
@@ -196,3 +196,25 @@ def test_what_is_kept_can_be_read_again_and_leaves_no_part_behind(tmp_path):
     shell.keep(path, {"ratio": 1.02})
     assert shell.kept(path) == {"ratio": 1.02}
     assert [p.name for p in path.parent.iterdir()] == ["x.json"]
+
+
+def test_sittings_of_servers_are_judged_from_twenty_on_and_only_what_says_a_direction_is_a_flag():
+    equal = ["equivalent"] * 17 + ["inconclusive"] * 2
+    slow = ["regressed"] * 16 + ["inconclusive"] * 3
+    rows = serving.figures({"equal": [*equal, "improved"], "decode +10 %": [*slow, "improved"]})
+    assert [(row.measured, row.ok) for row in rows] == [("1 of 20", True), ("16 of 20", True)]
+    rows = serving.figures(
+        {"equal": [*equal[1:], "regressed", "improved"], "decode +10 %": [*slow[1:], "improved", "improved"]}
+    )
+    assert [(row.measured, row.ok) for row in rows] == [("2 of 20", False), ("15 of 20", False)]
+    rows = serving.figures({"equal": ["equivalent"], "decode +10 %": ["regressed"] * 2})
+    assert [(row.target, row.measured, row.ok) for row in rows] == [
+        ("20 sittings", "0 of 1", None), ("20 sittings", "2 of 2", None),
+    ]  # fmt: skip
+
+
+def test_a_delayed_server_is_measured_against_the_same_program_without_the_delay():
+    text = serving.SCENARIO.format(serve="serve.py", share=0.1, options="serve {model} --port {port}", pairs=4)
+    before, after = (line for line in text.splitlines() if line.startswith(("before", "after")))
+    assert after.replace("after", "before").replace(" 0.1 ", " 0 ") == before
+    assert 'serve.py 0.1 serve {model} --port {port}"' in after

@@ -40,6 +40,7 @@ def test_a_host_that_has_everything_meets_everything(host):
         ranks=2,
         root=True,
         compiler=True,
+        programs=("sh",),
     )
     assert unmet(needs, rich, ranks=2) == []
 
@@ -58,6 +59,7 @@ UNMET = {
     "memory": (Needs(memory=21 * GIB), "needs 21 GiB of free memory, 20 GiB is free"),
     "ranks": (Needs(ranks=3), "3 ranks need a CPU each, this host gives 2"),
     "root": (Needs(root=True), "needs the superuser's rights"),
+    "program": (Needs(programs=("sh", "no-such-server")), "needs the program no-such-server, which is not on PATH"),
     "compiler": (Needs(compiler=True), "needs a C++ compiler, none is on PATH"),
 }
 

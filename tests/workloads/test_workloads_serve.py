@@ -15,10 +15,10 @@ import pytest
 from loaded_servers import SERVER, loaded, not_late, play, running
 from patience import PATIENCE_S
 
-from aiperf.workloads.serve.client import Endpoint, send
-from aiperf.workloads.serve.judge import latency, series
+from aiperf.workloads.serve.client import Endpoint, Request, Sent, send
+from aiperf.workloads.serve.judge import latency, series, slowest
 from aiperf.workloads.serve.server import Server, ServerFault
-from aiperf.workloads.serve.trace import Arrival, TraceError, known_share, make_segments, read_trace
+from aiperf.workloads.serve.trace import Arrival, Segment, TraceError, known_share, make_segments, read_trace
 
 
 def test_every_token_is_noted_with_its_time_and_the_servers_count(tmp_path: Path) -> None:
@@ -211,6 +211,29 @@ def test_a_server_that_lists_no_model_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("aiperf.workloads.serve.server.fetch", lambda *_, **__: (200, text))
     with pytest.raises(ServerFault, match="names no model at /v1/models: write model: NAME"):
         Server("http://127.0.0.1:1").first_model()
+
+
+def test_the_slowest_request_is_kept_with_what_was_under_way_meanwhile() -> None:
+    def request(scheduled: float, sent: float, times: list[float], end: float) -> Request:
+        return Request(scheduled, len(times), sent=sent, times=times, end=end, status=200)
+
+    early, worst, late = (
+        request(0.0, 0.0, [0.3, 0.5], 0.6),
+        request(0.2, 0.25, [1.0, 1.1], 1.2),
+        request(1.5, 1.5, [1.6], 1.7),
+    )
+    failed = Request(0.1, 2, sent=0.1, end=9.0, error="status 500: x")
+    sent = Sent((early, worst, late), 1.7, 0.1)
+    segment = Segment((), 1.0)
+    found = slowest([(segment, Sent((late, failed), 1.7, 0.1)), (segment, sent)])
+    assert (found["segment"], found["request"], found["sent"], found["end"]) == (1, 1, 0.05, 1.0)
+    assert found["tokens"] == [0.8, 0.9]
+    # From its time on: early waits; both; early has its first token; early ends; its own token; its end.
+    assert found["under_way"] == [(0.0, 1, 0), (0.05, 2, 0), (0.1, 1, 1), (0.4, 1, 0), (0.8, 0, 1), (1.0, 0, 0)]
+    assert slowest([(segment, Sent((failed,), 9.0, 0.1))]) == {}
+    many = request(0.0, 0.0, [0.01 * n for n in range(1, 500)], 5.0)
+    tokens = slowest([(segment, Sent((many,), 5.0, 0.1))])["tokens"]
+    assert (len(tokens), tokens[0], tokens[-1]) == (40, 0.01, 4.99)
 
 
 def test_refusals_miss_their_objectives_and_are_counted(tmp_path: Path) -> None:

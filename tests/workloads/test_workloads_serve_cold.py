@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from loaded_servers import faults, loaded, not_late, play, running
 
+from aiperf.workloads.serve.client import Request, Sent
 from aiperf.workloads.serve.cold import CacheProbe
+from aiperf.workloads.serve.judge import template_share
+from aiperf.workloads.serve.trace import Arrival, Segment
 
 FRESH, AGAIN = (40.0, 42.0, 45.0, 41.0), (2.0, 3.0, 2.5, 2.2)
 
@@ -53,6 +56,19 @@ def test_a_server_that_refuses_to_be_asked_for_its_counts_is_not_asked(tmp_path:
         assert workload.counters is not None
         counts = workload.counters()
     assert (counts["requests"], counts["met"], counts["errors"]) == (12, 12, 0)
+
+
+def test_what_a_template_puts_around_every_prompt_may_be_in_a_cold_cache() -> None:
+    def played(*tokens: int | None) -> list[tuple[Segment, Sent]]:
+        arrivals = tuple(Arrival(0.0, "one two three four", 1) for _ in tokens)
+        requests = tuple(Request(0.0, 1, prompt_tokens=count) for count in tokens)
+        return [(Segment(arrivals, 1.0), Sent(requests, 1.0, 0.0))]
+
+    # 6 tokens of a template beside 4 words, some of which are two tokens.
+    assert template_share(played(10, 10, 12)) == pytest.approx(18 / 32)
+    assert template_share(played(4, 5)) == 0
+    assert template_share(played(3, 4)) == 0
+    assert template_share(played(None, None)) == 0
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from aiperf.report.explain_host import reading_cells
 from aiperf.report.html.differences import differences, differences_chart
 from aiperf.report.html.distribution import Drawn, distribution_chart
 from aiperf.report.html.interval import interval_chart
+from aiperf.report.html.load import slowest_chart
 from aiperf.report.html.outcome import glyph, outcome_class
 from aiperf.report.html.profile_page import ProfileView, profile_view
 from aiperf.report.html.readings import Strip, clock_of, strips
@@ -81,6 +82,8 @@ class CaseView:
     """Of the table of every metric."""
     metrics: tuple[RunRow, ...]
     clock: str
+    slowest: str
+    """The slowest request of each side under load."""
     drawn: Drawn
     rounds: str
     warmup: tuple[WarmupLine, ...]
@@ -131,6 +134,7 @@ def case_view(
         columns=_METRIC_COLUMNS,
         metrics=tuple(replace(row, primary=True) for row in rows if row.verdict),
         clock=clock_of(case, sampled) if found else "",
+        slowest=slowest_chart(record),
         drawn=distribution_chart(found, sides),
         rounds=rounds_chart(found, sides),
         warmup=tuple(warmup_lines(record, found)),

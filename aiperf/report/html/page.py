@@ -14,6 +14,7 @@ from aiperf.records import CaseRecord, Pair, RunRecord
 from aiperf.records.profiled import Profile
 from aiperf.report.break_even import break_even_lines
 from aiperf.report.html.case_view import CaseView, case_view
+from aiperf.report.html.load import load_curves
 from aiperf.report.html.outcome import GLYPHS, need, outcome_class
 from aiperf.report.html.speedups import MOST_NAMED, speedup_chart
 from aiperf.report.html.sweep import sweeps
@@ -117,7 +118,7 @@ def _details(
 
 
 def _curves(environment: Environment, records: Sequence[CaseRecord]) -> str:
-    found = sweeps(records)
+    found = [*sweeps(records), *load_curves(records)]
     sides = list(dict.fromkeys(s.name for r in records for s in r.case.sides))
     return environment.get_template("sweep.html.j2").render(sweeps=found, sides=sides) if found else ""
 

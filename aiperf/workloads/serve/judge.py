@@ -6,13 +6,15 @@ What must not live here: sending requests, and comparing the two sides.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import fmean
+from typing import Any, TypeVar
 
 from aiperf.workloads.serve.client import Request, Sent
 from aiperf.workloads.serve.cold import CacheProbe
 from aiperf.workloads.serve.trace import Segment
 
+T = TypeVar("T")
 OBJECTIVES = ("ttft", "inter_token", "end_to_end")
 """What objectives may be about."""
 _RATE_OFF = 0.02
@@ -23,7 +25,9 @@ _LATE_SHARE = 0.05
 """Share of the requests that may leave later than ``_LATE_S`` after their time: a busy host's hiccup is no fault."""
 _FEWEST_LATE = 2
 _CACHE_MARGIN = 0.1
-"""What a template puts before every prompt is in the cache, too."""
+"""What else may be alike: what a template puts before every prompt, where its length is not known."""
+_MOST_KEPT = 40
+"""Moments of a request that a record keeps."""
 _FLUSH = "flush it, or start it anew for each launch"
 
 Played = Sequence[tuple[Segment, Sent]]
@@ -81,6 +85,61 @@ def cached_share(played: Played) -> float | None:
     if all(request.cached_tokens is None for request in requests):
         return None
     return sum(r.cached_tokens or 0 for r in requests) / sum(r.prompt_tokens or 0 for r in requests)
+
+
+def template_share(played: Played) -> float:
+    """Share of the prompts' tokens that a template puts around every prompt, which any cache has after the first one:
+    the fewest tokens of a prompt beyond its words, in each. 0 where the server does not count a prompt's tokens."""
+    pairs = [pair for s, sent in played for pair in zip(s.arrivals, sent.requests, strict=True)]
+    counted = [(len(arrival.prompt.split()), request.prompt_tokens) for arrival, request in pairs]
+    known = [(words, tokens) for words, tokens in counted if tokens]
+    if not known:
+        return 0.0
+    template = max(0, min(tokens - words for words, tokens in known))
+    return template * len(known) / sum(tokens for _, tokens in known)
+
+
+def slowest(played: Played) -> dict[str, Any]:
+    """The request that took longest from its schedule, of those answered whole: seconds after its time at which it was
+    sent, had its first and later tokens, and ended; and what was under way meanwhile, from change to change: seconds,
+    requests without a token, requests with one. Empty without any."""
+    whole = [(r, sent, s) for s, (_, sent) in enumerate(played) for r in sent.requests if r.ok and r.sent is not None]
+    if not whole:
+        return {}
+    worst, sent, segment = max(whole, key=lambda found: (found[0].end or 0.0) - found[0].scheduled)
+
+    def after(seconds: float) -> float:
+        return round(max(0.0, seconds - worst.scheduled), 5)
+
+    ends = after(worst.end or 0.0)
+    changes = [step for step in _under_way(sent.requests) if step[0] <= worst.scheduled + ends]
+    began = max((k for k, step in enumerate(changes) if step[0] <= worst.scheduled), default=0)
+    return {
+        "segment": segment,
+        "request": sent.requests.index(worst),
+        "sent": after(worst.sent or 0.0),
+        "tokens": [after(seconds) for seconds in _thinned(worst.times)],
+        "end": ends,
+        "under_way": [(after(at), waiting, answered) for at, waiting, answered in _thinned(changes[began:])],
+    }
+
+
+def _under_way(requests: Sequence[Request]) -> list[tuple[float, int, int]]:
+    """From change to change: when, how many requests had been sent and had no token, how many had one and no end."""
+    changes: list[tuple[float, int, int]] = []
+    for request in (r for r in requests if r.sent is not None and r.end is not None):
+        first = request.times[0] if request.times else request.end or 0.0
+        changes += [(request.sent or 0.0, 1, 0), (first, -1, 1), (request.end or 0.0, 0, -1)]
+    changes.sort()
+    waiting, answered = (list(accumulate(counts)) for counts in list(zip(*changes, strict=True))[1:])
+    return [(at, sent, begun) for (at, _, _), sent, begun in zip(changes, waiting, answered, strict=True)]
+
+
+def _thinned(found: Sequence[T]) -> list[T]:
+    """At most ``_MOST_KEPT`` of them, evenly; the first and the last always."""
+    if len(found) <= _MOST_KEPT:
+        return list(found)
+    return [found[round(k * (len(found) - 1) / (_MOST_KEPT - 1))] for k in range(_MOST_KEPT)]
 
 
 def counts(played: Played, slo: Mapping[str, float]) -> dict[str, float]:

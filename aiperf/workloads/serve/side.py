@@ -206,9 +206,11 @@ class LoadedServer:
         cached = hits / queries if queries > 0 else judge.cached_share(self._played)
         self.facts["prefix_hit_rate"] = cached
         if cached is None and self._probe is not None:
-            self.facts["cache_probe"] = f"{self._probe.found}: {self._probe.summary()}"
+            self.facts["cache_probe"] = self._probe.found
+        self.facts["slowest"] = judge.slowest(self._played)
         prompts = [arrival.prompt for segment, _ in self._played for arrival in segment.arrivals]
-        at_most = 1.0 if self._asked.cache == "warm" else known_share(prompts)
+        alike = known_share(prompts) + judge.template_share(self._played)
+        at_most = 1.0 if self._asked.cache == "warm" else min(1.0, alike)
         return judge.faults(
             self._played,
             concurrency=self._asked.concurrency,
