@@ -261,6 +261,14 @@ _SENTENCES: dict[NoteCode, Callable[[Mapping[str, Any]], str]] = {
     "latencies_reported": lambda v: (
         f"latencies are what the code of {_and(v)} reports: nothing checks them{_because(v)}"
     ),
+    "memory_forgotten": lambda v: (
+        f"{v['side']} was seen with {format_bytes(v['seen_bytes'])} of memory and reports a peak of "
+        f"{format_bytes(v['peak_bytes'])}: the peak was reset"
+    ),
+    "memory_elsewhere": lambda v: (
+        f"{v['side']} holds {format_bytes(v['own_bytes'])} outside of its own process (other processes, files in "
+        f"memory), {v['base']} {format_bytes(v['base_bytes'])}: not in the peak memory"
+    ),
     "stragglers": lambda v: f"processes that {_and(v)} started still ran when it had ended",
     "unverified": _unverified,
     "source_figures": _source_figures,

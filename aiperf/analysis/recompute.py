@@ -13,6 +13,7 @@ from aiperf.analysis.compare import compare, summarise
 from aiperf.analysis.fresh import fresh_note
 from aiperf.analysis.latencies import units_missing
 from aiperf.analysis.limits import PeakRate, binding, impossible, limits
+from aiperf.analysis.memory import forgotten_note
 from aiperf.analysis.metrics import DEFAULT_METRIC, MEMORY, case_metrics
 from aiperf.analysis.outliers import two_groups
 from aiperf.analysis.outside import outputs_fault
@@ -154,7 +155,7 @@ def failed_check(pairs: Sequence[Pair], *, sides: Sequence[str]) -> CheckResult 
 
 def against_sides(case: Case, pairs: Sequence[Pair]) -> tuple[Note, ...]:
     """What recorded times say against a side, by which its comparisons are invalid, in the case's order."""
-    rules = (reuse_note, fresh_note, hidden_note, outputs_fault)
+    rules = (reuse_note, fresh_note, hidden_note, outputs_fault, forgotten_note)
     found = (rule(pairs, case, side.name) for rule in rules for side in case.sides)
     return tuple(note for note in found if note is not None)
 

@@ -57,6 +57,8 @@ class Reason(StrEnum):
     """invalid: by the clock of aiperf's own process the turns of a side last longer than its readings."""
     WORK_IN_OUTPUTS = "work_in_outputs"
     """invalid: a side's outputs() finishes work that its steps left."""
+    MEMORY_FORGOTTEN = "memory_forgotten"
+    """invalid: a side was seen with more memory than the peak that it reports."""
     BEYOND_LIMIT = "beyond_limit"
     """invalid: a side would have been faster than this host can be."""
     TOKEN_COUNT = "token_count"

@@ -36,7 +36,7 @@ def hidden_note(pairs: Sequence[Pair], case: Case, side: str) -> Note | None:
 def _seen(pairs: Sequence[Pair], name: str) -> tuple[float, float] | None:
     """Seconds of a turn, and of its hidden part."""
     runs = (side_run(pair, name) for pair in valid(pairs))
-    found: list[Mapping[str, float]] = [run.witness for run in runs if run is not None and run.witness]
+    found: list[Mapping[str, float]] = [run.witness for run in runs if run is not None and "turn_s" in run.witness]
     if not found:
         return None
     turn, hidden = (statistics.median(each[key] for each in found) for key in ("turn_s", "hidden_s"))

@@ -21,6 +21,7 @@ from aiperf.launch.evidence import Evidence
 from aiperf.launch.gang import Gang
 from aiperf.launch.guardian import Guardian
 from aiperf.launch.judge import JudgeProcess
+from aiperf.launch.memory_watch import MemoryWatch
 from aiperf.launch.nodes.head import Nodes
 from aiperf.launch.phase_seconds import Spent
 from aiperf.launch.rank_replies import (
@@ -30,13 +31,14 @@ from aiperf.launch.rank_replies import (
     gang_phases,
     gang_usage,
     node_skew,
-    overflow,
     refused,
     slowest_rank,
     strays,
     sum_known,
+    unequal,
 )
-from aiperf.launch.rounds import Played, fresh_seeds, plan_audits, play_rounds, witness
+from aiperf.launch.rounds import OneAtATime, Played, fresh_seeds, plan_audits, play_rounds, witness
+from aiperf.launch.scheduling import SchedulingWatch, here
 from aiperf.launch.setup import pattern_of, setup_request
 from aiperf.launch.sides import Started, rank_cpus, start_cpus
 from aiperf.launch.warmup import TurnPlan, warm_up
@@ -106,6 +108,7 @@ def measure_pair(plan: PairPlan, *, settings: Settings, where: Where, started: S
         leave = where.retire
         return pair
     finally:
+        session.memory.stop()
         if where.judge is None:
             judge.close()
         leave(held)
@@ -124,6 +127,7 @@ class _Session:
         self._secret = secrets.token_hex(16)
         """What the seeds of audits are drawn from; no side gets to know it."""
         self._judge = judge
+        self.memory = MemoryWatch({})
         self._named: list[list[CompareReply]] = []
         """What the workload's own check says of each other side, by rank."""
         self._evidence = Evidence(
@@ -187,6 +191,9 @@ class _Session:
             for gang in _unique(hosts.values()):
                 gang.await_start(limit=limits.start)
                 gang.collect(LoadRequest, limit=limits.setup)
+        if self._case.measure.metric == "peak_memory":
+            self.memory = MemoryWatch({name: here(gang) for name, gang in hosts.items()})
+            self.memory.start()
         launched = _Launched(hosts)
         with self._spent.on("set-up"):
             self._set_up(names, launched)
@@ -224,12 +231,16 @@ class _Session:
 
     # ---- warm-up, rounds, check --------------------------------------------------------------------------------
 
-    def _measure(self, names: tuple[str, ...], launched: _Launched, *, leaving: bool) -> None:
-        """Warm up and measure sides that live together; ``leaving``: they are gone when the check comes."""
+    def _warm_up(
+        self, names: tuple[str, ...], launched: _Launched, turn_of: OneAtATime
+    ) -> tuple[dict[str, Warmup], dict[str, TurnPlan], bool]:
+        """How each side became steady, its turns, and whether these are of single iterations."""
         single = any(reply.prepares for replies in launched.setups.values() for reply in replies)
         warmups: dict[str, Warmup] = {}
         turns: dict[str, TurnPlan] = {}
         for name in names:
+            if not self._case.needs.gpus:  # what a stopped process does to another one's start on a GPU was not seen
+                turn_of.begins(name)
             self._where.mark(f"warm-up of {name}")
             with self._spent.on("warm-up"):
                 replies = launched.setups[name]
@@ -238,6 +249,13 @@ class _Session:
                 warmups[name], turns[name] = warm_up(
                     launched.gangs[name], name, self._case, self._settings, single=single, anew=anew, rounds=rounds
                 )
+        return warmups, turns, single
+
+    def _measure(self, names: tuple[str, ...], launched: _Launched, *, leaving: bool) -> None:
+        """Warm up and measure sides that live together; ``leaving``: they are gone when the check comes."""
+        watch = SchedulingWatch({n: here(gang) for n, gang in launched.gangs.items()}, cpus=self._where.cpus)
+        turn_of = OneAtATime(launched.gangs, names, watch)
+        warmups, turns, single = self._warm_up(names, launched, turn_of)
         self._where.mark(None)
         audits = plan_audits(self._settings.precision.audits, self._secret, pair=self._index, single=single)
         if audits and self._case.needs.gpus and len(_unique(launched.gangs.values())) > 1:
@@ -258,10 +276,14 @@ class _Session:
             mark=self._where.mark,
             spent=self._spent,
             after_audit=self._evidence.audited,
+            turn_of=turn_of,
         )
+        self._incidents += watch.incidents
+        self._checks += watch.checks
         self._samples += played.samples
         self._wide |= played.wide
         rounds = 1 + max(sample.round for sample in played.samples)
+        self.memory.stop()
         for name in names:
             self._tell(name, launched, warmups[name], turns[name].reentry * rounds, played)
         with self._spent.on("save"):
@@ -302,7 +324,7 @@ class _Session:
             skew=median(played.skews[name]) if played.skews[name] else None,
             slowest_rank=slowest_rank(played.rank_times.get(name, ())),
             node_skew=node_skew(played.rank_times.get(name, ()), gang.node_names),
-            witness=witness(played.turns.get(name, ())),
+            witness=witness(played.turns.get(name, ())) | self.memory.of(name),
             fresh_s=played.fresh[name].fresh if name in played.fresh else (),
             again_s=played.fresh[name].again if name in played.fresh else (),
             values=played.values.get(name, {}),
@@ -336,8 +358,8 @@ class _Session:
         """Begin the check: the judge compares while the sides close, their workloads before."""
         if self._case.check.kind == "none":
             return
-        first, *others = self._sides
-        self._compare_work(first, others)
+        first = next(iter(self._sides))
+        self._checks += unequal(self._case, self._runs, self._wide)
         self._evidence.ask()
         if self._case.check.kind == "named" and first in alive:
             self._check_by_name(alive[first])
@@ -358,20 +380,6 @@ class _Session:
     def _check_by_name(self, gang: Gang) -> None:
         self._named = [self._at_once([(gang, request)])[0] for request in self._evidence.by_name()]
 
-    def _compare_work(self, first: str, others: Sequence[str]) -> None:
-        """Equal work on both sides: the items that a step delivers, as the workloads count them; and answers to large
-        inputs on both or on none."""
-        want, check = self._runs[first].work, self._case.check
-        for other in others:
-            # Sides that differ by design may differ in the range of numbers that they bear, too.
-            by_design = check.kind == "named" or check.reason
-            if not by_design and (name := overflow(self._wide.get(first, ()), self._wide.get(other, ()))):
-                what = f"{other} with {first}, on inputs far from the usual ones"
-                detail = f"{other}: {name} holds values that are not finite on large inputs, where {first}'s are finite"
-                self._checks.append(CheckResult(False, what, detail, sides=(other,)))
-            if detail := work_differs(want, self._runs[other].work, (first, other)):
-                self._checks.append(CheckResult(False, "work per step", detail, kind="work", sides=(other,)))
-
     def _close(self, launched: _Launched) -> None:
         gangs = _unique(launched.gangs.values())
         for gang in gangs:
@@ -384,15 +392,6 @@ class _Session:
             # Of sides that share a process, nobody knows whose it is.
             for run in (self._runs[name] for name in sides if len(sides) == 1):
                 self._runs[run.side] = replace(run, phases={**run.phases, "close": PhaseTime(1, took, took)})
-
-
-def work_differs(want: Mapping[str, Any], got: Mapping[str, Any], names: tuple[str, str]) -> str:
-    """What is unequal in the work per step that two sides report; empty when both deliver the same."""
-    if (want.get("items"), want.get("item")) == (got.get("items"), got.get("item")):
-        return ""
-    first, other = names
-    does = f"{other} does {got.get('items')} {got.get('item')} a step"
-    return f"{does}, {first} {want.get('items')} {want.get('item')}"
 
 
 def _unique(gangs: Any) -> list[Gang]:

@@ -14,7 +14,7 @@ from typing import Any
 from aiperf.host.placement import format_cpus
 from aiperf.protocol.checking import CompareReply
 from aiperf.protocol.messages import SummaryReply, WideReply
-from aiperf.records import CheckResult, Coverage, Incident, PhaseTime
+from aiperf.records import Case, CheckResult, Coverage, Incident, PhaseTime, SideRun
 
 _DISTURBED = ("rate_off", "sent_late", "client_busy")
 """Codes of faults that say of the host that it kept a client from its schedule, and nothing of the sides."""
@@ -150,3 +150,27 @@ def gang_usage(ranks: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """What all ranks used, and the iterations of one of them: a gang goes through each together."""
     sums = {name: sum(used[name] for used in ranks) for name in ranks[0]}
     return {**sums, "iterations": ranks[0]["iterations"]} if sums else {}
+
+
+def unequal(case: Case, runs: Mapping[str, SideRun], wide: Mapping[str, Sequence[WideReply]]) -> Iterator[CheckResult]:
+    """Failed checks of what sides do not share besides their outputs: the items that a step delivers, as the workloads
+    count them; and answers to large inputs, on both or on none."""
+    first, *others = (side.name for side in case.sides)
+    for other in others:
+        # Sides that differ by design may differ in the range of numbers that they bear, too.
+        by_design = case.check.kind == "named" or case.check.reason
+        if not by_design and (name := overflow(wide.get(first, ()), wide.get(other, ()))):
+            what = f"{other} with {first}, on inputs far from the usual ones"
+            detail = f"{other}: {name} holds values that are not finite on large inputs, where {first}'s are finite"
+            yield CheckResult(False, what, detail, sides=(other,))
+        if detail := work_differs(runs[first].work, runs[other].work, (first, other)):
+            yield CheckResult(False, "work per step", detail, kind="work", sides=(other,))
+
+
+def work_differs(want: Mapping[str, Any], got: Mapping[str, Any], names: tuple[str, str]) -> str:
+    """What is unequal in the work per step that two sides report; empty when both deliver the same."""
+    if (want.get("items"), want.get("item")) == (got.get("items"), got.get("item")):
+        return ""
+    first, other = names
+    does = f"{other} does {got.get('items')} {got.get('item')} a step"
+    return f"{does}, {first} {want.get('items')} {want.get('item')}"

@@ -14,6 +14,7 @@ from time import perf_counter
 from aiperf.launch.child import queued_s
 from aiperf.launch.gang import Gang
 from aiperf.launch.phase_seconds import Spent
+from aiperf.launch.scheduling import SchedulingWatch
 from aiperf.launch.warmup import TurnPlan
 from aiperf.plan.order import round_order
 from aiperf.protocol.messages import (
@@ -144,9 +145,10 @@ def play_rounds(
     mark: Callable[[str | None], None],
     spent: Spent,
     after_audit: Callable[[Gang, str, Sequence[AuditReply]], None] = lambda gang, side, replies: None,
+    turn_of: OneAtATime | None = None,
 ) -> Played:
     """Measure every side in alternating rounds; audits, and single iterations on inputs of the seeds ``fresh``, fall on
-    rounds that the workload cannot foresee.
+    rounds that the workload cannot foresee. ``turn_of``: what has stopped sides before the rounds; new otherwise.
 
     ``after_audit`` is given the replies to each audit before the sides go on.
     """
@@ -158,7 +160,8 @@ def play_rounds(
     played = Played([], {side: [] for side in order})
     steps = {side: turns[side].reentry + turns[side].iterations * (turns[side].samples + wall_too) for side in order}
     done = dict.fromkeys(order, 0)
-    turn_of = _OneAtATime(gangs, order)
+    turn_of = turn_of or OneAtATime(gangs, order, SchedulingWatch({}))
+    turn_of.find_strayed()
     for index in range(rounds):
         for side in round_order(order, index=index, seed=seed):
             turn_of.begins(side)
@@ -181,37 +184,45 @@ def play_rounds(
                 with spent.on("audits"):
                     played.fresh[side] = reply = _fresh(gangs[side], side, fresh, settings)
                 done[side] += len(reply.fresh) + len(reply.again) + bool(reply.fresh or reply.again)
-    # Last, so that no reading comes after it, and on the CPU only: what a GPU makes of such inputs was not measured.
     for side in order if probed is not None and not on_gpu else ():
         turn_of.begins(side)
         with spent.on("audits"):
-            played.wide[side] = gangs[side].command(WideRequest(side, fresh[-1]), limit=settings.limits.check)
+            played.wide[side] = _wide(gangs[side], side, fresh[-1], settings)
     turn_of.end()
     return played
 
 
-class _OneAtATime:
+class OneAtATime:
     """Stops every process of the sides whose turn it is not: work that they started elsewhere waits for their turn."""
 
-    def __init__(self, gangs: Mapping[str, Gang], order: Sequence[str]) -> None:
+    def __init__(self, gangs: Mapping[str, Gang], order: Sequence[str], watch: SchedulingWatch) -> None:
         self._gangs = {side: gangs[side] for side in order}
         self._stopped: dict[int, Gang] = {}
+        self._watch, self._turn = watch, ""
+
+    def find_strayed(self) -> None:
+        """From now on processes are stopped, too, that have left the groups of their sides."""
         for gang in {id(gang): gang for gang in self._gangs.values()}.values():
             gang.find_strayed()
 
     def begins(self, side: str) -> None:
         """Let this side run, and nobody else."""
+        self._watch.look(after=self._turn)
         mine = self._gangs[side]
-        for gang in self._gangs.values():
+        for name, gang in self._gangs.items():
             if gang is not mine and id(gang) not in self._stopped:
                 gang.suspend()
                 self._stopped[id(gang)] = gang
+                self._watch.stopped(name)
         # Also when it was not stopped by this process: another side may have done so.
+        self._watch.resumes(side)
         mine.resume()
         self._stopped.pop(id(mine), None)
+        self._turn = side
 
     def end(self) -> None:
         """Let all of them run."""
+        self._watch.look(after=self._turn)
         for gang in self._stopped.values():
             gang.resume()
         self._stopped.clear()
@@ -275,6 +286,12 @@ def _fresh(gang: Gang, side: str, seeds: tuple[int, ...], settings: Settings) ->
     seconds = _FRESH_SHARE * settings.precision.side_seconds if gang.plan.ranks == 1 else 0.0
     replies = gang.command(FreshRequest(side, seeds, _FEWEST_FRESH, seconds), limit=settings.limits.measure)
     return max(replies, key=lambda reply: sum(reply.fresh) + sum(reply.again))
+
+
+def _wide(gang: Gang, side: str, seed: int, settings: Settings) -> list[WideReply]:
+    """What a side makes of inputs far from the usual ones: last, so that no reading comes after it, on the CPU only:
+    what a GPU makes of such inputs was not measured."""
+    return gang.command(WideRequest(side, seed), limit=settings.limits.check)
 
 
 def _slowest(replies: Sequence[TurnReply | AuditReply]) -> Iterator[tuple[float, float | None]]:

@@ -13,6 +13,7 @@ from aiperf.analysis.drift import drift_note, drifts
 from aiperf.analysis.invariants import invariant_notes
 from aiperf.analysis.latencies import latency_notes
 from aiperf.analysis.limits import PeakRate
+from aiperf.analysis.memory import elsewhere_notes
 from aiperf.analysis.outside import cpu_time_notes, first_notes, phase_notes
 from aiperf.analysis.program_notes import program_notes
 from aiperf.analysis.recompute import case_limits
@@ -119,7 +120,7 @@ def _notes(state: CaseProgress) -> tuple[Note, ...]:
         *program_notes(state.pairs, state.case),
     )
     outside = (*phase_notes(state.pairs, state.case), *cpu_time_notes(state.pairs, state.case, state.results))
-    outside = (*outside, *first_notes(state.pairs, state.case))
+    outside = (*outside, *first_notes(state.pairs, state.case), *elsewhere_notes(state.pairs, state.case))
     built = (*built, *outside, *unverified_notes(state.pairs, state.case))
     return tuple(note for note in (state.ending, *moved, *built) if note is not None)
 

@@ -18,8 +18,8 @@ NoteCode = Literal[
     "audit_time", "fresh_inputs", "hidden_time", "unequal_gpu_work", "no_verdict_in_reach",
     "sliced", "uneven_runs", "first_run_slower", "prints_otherwise",
     "work_in_outputs", "time_outside", "first_elsewhere", "cpu_time_same", "inputs_undeclared", "inputs_fixed",
-    "outputs_unpoisoned", "latencies_reported", "stragglers", "nothing_returned", "unverified",
-    "source_figures", "text",
+    "outputs_unpoisoned", "latencies_reported", "stragglers", "nothing_returned", "memory_forgotten",
+    "memory_elsewhere", "unverified", "source_figures", "text",
 ]  # fmt: skip
 """text: words of another tool's file, of its import, or of a record of before notes had codes."""
 

@@ -72,6 +72,17 @@ def test_every_code_has_a_sentence() -> None:
             {"sides": ["after"], "reason": ""},
             "latencies are what the code of after reports: nothing checks them",
         ),
+        (
+            "memory_forgotten",
+            {"side": "after", "seen_bytes": 300 * 2**20, "peak_bytes": 64 * 2**20},
+            "after was seen with 300 MiB of memory and reports a peak of 64 MiB: the peak was reset",
+        ),
+        (
+            "memory_elsewhere",
+            {"side": "after", "own_bytes": 300 * 2**20, "base": "before", "base_bytes": 0},
+            "after holds 300 MiB outside of its own process (other processes, files in memory), before 0 B: not in the "
+            "peak memory",
+        ),
         ("stragglers", {"sides": ["after"], "reason": ""}, "processes that after started still ran when it had ended"),
         (
             "outputs_unpoisoned",

@@ -14,6 +14,7 @@ REUSED = Note("audit_time", {"side": "after", "fresh_s": 1.2e-3, "repeated_s": 1
 REPEATED = Note("fresh_inputs", {"side": "after", "fresh_s": 1e-3, "repeated_s": 8e-4})
 HIDDEN = Note("hidden_time", {"side": "after", "turn_s": 1e-2, "hidden_s": 2.3e-3})
 PENDING = Note("work_in_outputs", {"side": "after", "seconds": 8e-3, "other_s": 1e-4})
+FORGOTTEN = Note("memory_forgotten", {"side": "after", "seen_bytes": 96 << 20, "peak_bytes": 32 << 20})
 OPEN = Note("unverified", {"code": "inputs_undeclared", "sides": ["before", "after"], "reason": ""})
 LACKING = Note("units_missing", {"metric": "ttft_p90", "side": "after", "units": 90, "worth": 37, "missing": 65})
 BEYOND = Limit("after", "dram", 4.1e12, "B/s", 1.36, surely=1.31)
@@ -148,6 +149,10 @@ GOLDEN = [
         build(1.05, 1.03, 1.07), {"fault": HIDDEN}, "invalid", Reason.HIDDEN_TIME,
         "a turn of after took 10.0 ms, of which its readings do not account for 2.30 ms: "
         "they were too short, or work went on between them",
+    ),
+    (
+        build(1.05, 1.03, 1.07), {"fault": FORGOTTEN}, "invalid", Reason.MEMORY_FORGOTTEN,
+        "after was seen with 96 MiB of memory and reports a peak of 32 MiB: the peak was reset",
     ),
     (
         build(1.05, 1.03, 1.07), {"fault": PENDING}, "invalid", Reason.WORK_IN_OUTPUTS,

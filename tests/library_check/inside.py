@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from aiperf.launch.pair import work_differs
+from aiperf.launch.rank_replies import work_differs
 from aiperf.plan.cases import expand
 from aiperf.protocol.claims import AuditClaims
 from aiperf.records import Case, Check, Side

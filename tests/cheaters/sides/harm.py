@@ -27,11 +27,12 @@ def activate(
     *,
     cheat: Literal[
         "none", "stop_sibling", "renice_sibling", "hog_child", "hog_children", "hog_thread", "evict_caches",
-        "other_cpus", "pool_thread", "idle_child", "idle_thread",
+        "other_cpus", "bind_sibling", "idle_class", "own_fifo", "own_nice",
+        "pool_thread", "idle_child", "idle_thread", "binds_itself", "reads_sibling",
     ] = "none",
     items: int = 65536,
 ) -> Workload:  # fmt: skip
-    """Three functions of a vector; ``cheat`` says what is done to the other side, the last three names do none."""
+    """Three functions of a vector; ``cheat`` says what is done to the other side, the last five names do none."""
     return _SIDES[cheat](*vector(context, items))
 
 
@@ -133,6 +134,50 @@ def _renice_sibling(x: np.ndarray, out: np.ndarray) -> Workload:
 
     stop, child = _thread_of(body, turns), _hog(turns, pause=3e-3)
     return honest(x, out, close=lambda: (stop(), end(child))[0])
+
+
+def _to_siblings(act: Callable[[int], None]) -> Callable[..., Workload]:
+    """Does something to the other worker in every step, after the work."""
+
+    def build(x: np.ndarray, out: np.ndarray) -> Workload:
+        found = list[int]()
+
+        def step() -> None:
+            solve(x, out)
+            if not found:
+                found[:] = siblings()
+            for pid in found:
+                with suppress(OSError):
+                    act(pid)
+
+        return job(step, x, out)
+
+    return build
+
+
+def _bind_elsewhere(pid: int) -> None:
+    """Binds the other worker to a CPU that neither side was given, where whatever else runs is in its way."""
+    others = set(range(os.cpu_count() or 1)) - os.sched_getaffinity(0)
+    os.sched_setaffinity(pid, {min(others)} if others else {0})
+
+
+def _idle_class(pid: int) -> None:
+    os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+
+
+def _look_at(pid: int) -> None:
+    os.sched_getaffinity(pid), os.getpriority(os.PRIO_PROCESS, pid)
+
+
+def _to_itself(act: Callable[[], None]) -> Callable[..., Workload]:
+    """Does something to its own process before it works."""
+
+    def build(x: np.ndarray, out: np.ndarray) -> Workload:
+        with suppress(OSError):
+            act()
+        return honest(x, out)
+
+    return build
 
 
 def _hog_children(count: int) -> Callable[..., Workload]:
@@ -278,7 +323,13 @@ _SIDES: dict[str, Callable[..., Workload]] = {
     "hog_thread": _hog_thread,
     "evict_caches": _evict_caches,
     "other_cpus": _pool(escape=True),
+    "bind_sibling": _to_siblings(_bind_elsewhere),
+    "idle_class": _to_siblings(_idle_class),
+    "own_fifo": _to_itself(lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))),
+    "own_nice": _to_itself(lambda: os.setpriority(os.PRIO_PROCESS, 0, -10)),
     "pool_thread": _pool(escape=False),
     "idle_child": _idle_child,
     "idle_thread": _idle_thread,
+    "binds_itself": _to_itself(lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})),
+    "reads_sibling": _to_siblings(_look_at),
 }

@@ -6,6 +6,7 @@ What must not live here: forged times of steps (forged.py).
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -21,13 +22,22 @@ _COPIES = 200
 
 
 def memory(
-    context: Context, *, cheat: Literal["none", "clear_refs", "child", "less"] = "none", items: int = 65536
+    context: Context,
+    *,
+    cheat: Literal["none", "clear_refs", "child", "file", "less", "helper"] = "none",
+    items: int = 65536,
 ) -> Workload:
     """A step that needs many copies of its input at once. ``clear_refs`` has the kernel forget the peak, ``child``
-    keeps them in another process, ``less`` (honest) does with one."""
+    keeps them in another process and ``file`` in a file in memory, ``less`` (honest) does with one and ``helper``
+    (honest) has a child that does nothing."""
     x, out = vector(context, items)
     if cheat == "child":
         return _in_child(x)
+    if cheat == "file":
+        return _in_file(x, out)
+    if cheat == "helper":
+        child = fork(signal.pause)
+        return job(lambda: _copy_and_solve(x, out, _COPIES), x, out, close=lambda: end(child))
     copies = 1 if cheat == "less" else _COPIES
 
     def step() -> None:
@@ -61,6 +71,19 @@ def _in_child(x: np.ndarray) -> Workload:
         os.read(done_read, 1)
 
     return job(step, mine, out, close=lambda: end(child))
+
+
+def _in_file(x: np.ndarray, out: np.ndarray) -> Workload:
+    """The copies lie in a file in memory, which no process maps."""
+    file = os.memfd_create("copies")
+
+    def step() -> None:
+        for place in range(_COPIES):
+            os.pwrite(file, x.data, place * x.nbytes)
+        solve(np.frombuffer(os.pread(file, x.nbytes, (_COPIES - 1) * x.nbytes)), out)
+        os.ftruncate(file, 0)
+
+    return job(step, x, out, close=lambda: os.close(file))
 
 
 def first(

@@ -1,0 +1,97 @@
+"""Real processes that are stopped and meddled with: who changed how whom is scheduled."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from aiperf.launch.scheduling import Scheduling, SchedulingWatch
+
+
+@pytest.fixture
+def sides() -> Iterator[dict[str, tuple[int, ...]]]:
+    sleeping = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    yield dict(zip(("before", "after"), ((each.pid,) for each in sleeping), strict=True))
+    for each in sleeping:
+        each.kill()
+        each.wait()
+
+
+def lowered(pid: int) -> None:
+    os.setpriority(os.PRIO_PROCESS, pid, 7)
+
+
+def idle(pid: int) -> None:
+    os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+
+
+def bound(pid: int) -> None:
+    os.sched_setaffinity(pid, {min(os.sched_getaffinity(0))})
+
+
+def stop(watch: SchedulingWatch, side: str, pids: dict[str, tuple[int, ...]]) -> None:
+    os.kill(pids[side][0], signal.SIGSTOP)
+    watch.stopped(side)
+
+
+@pytest.mark.parametrize("harm", [lowered, idle, bound])
+def test_a_side_that_changes_how_a_stopped_one_is_scheduled_is_named_and_the_change_is_undone(
+    sides: dict[str, tuple[int, ...]], harm: Callable[[int], None]
+) -> None:
+    victim = sides["before"][0]
+    was, watch = Scheduling.of(victim), SchedulingWatch(sides)
+    if harm is bound and len(was.cpus) == 1:
+        pytest.fail("this machine has one CPU: nothing can be bound elsewhere")
+    stop(watch, "before", sides)
+    watch.look(after="after")
+    assert watch.checks == ()
+    harm(victim)
+    watch.look(after="after")
+    (check,) = watch.checks
+    assert (check.passed, check.kind, check.sides) == (False, "harness", ("after", "before"))
+    now = Scheduling.of(victim)
+    assert (now.cpus, now.policy) == (was.cpus, was.policy)
+    assert now.nice in (was.nice, 7), "only a process that may raise priorities can undo that"
+    watch.look(after="after")
+    assert watch.incidents == ()
+
+
+def test_what_a_side_does_to_itself_in_its_turn_is_told_and_accuses_nobody(sides: dict[str, tuple[int, ...]]) -> None:
+    watch = SchedulingWatch(sides)
+    stop(watch, "after", sides)
+    watch.resumes("after")
+    os.kill(sides["after"][0], signal.SIGCONT)
+    lowered(sides["after"][0])
+    bound(sides["after"][0])
+    stop(watch, "after", sides)
+    watch.look(after="before")
+    assert watch.checks == ()
+    (incident,) = watch.incidents
+    assert (incident.kind, incident.side, incident.voids) == ("priority", "after", False)
+
+
+def test_threads_that_may_run_elsewhere_than_on_the_sides_cpus_are_told(sides: dict[str, tuple[int, ...]]) -> None:
+    cpus = sorted(os.sched_getaffinity(0))
+    within, beyond = SchedulingWatch(sides, cpus=cpus), SchedulingWatch(sides, cpus=cpus[:1])
+    stop(within, "after", sides)
+    os.kill(sides["after"][0], signal.SIGCONT)
+    stop(beyond, "after", sides)
+    assert within.incidents == ()
+    assert [(i.kind, i.side) for i in beyond.incidents] == [("affinity", "after")] * (len(cpus) > 1)
+
+
+def test_a_side_that_does_not_stop_or_has_ended_is_not_judged(sides: dict[str, tuple[int, ...]]) -> None:
+    watch = SchedulingWatch(sides)
+    watch.stopped("before")
+    lowered(sides["before"][0])
+    watch.look(after="after")
+    assert watch.checks == watch.incidents == ()
+    stop(watch, "after", sides)
+    os.kill(sides["after"][0], signal.SIGKILL)
+    os.waitid(os.P_PID, sides["after"][0], os.WEXITED | os.WNOWAIT)
+    watch.look(after="before")
+    assert watch.checks == ()
