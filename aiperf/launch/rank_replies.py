@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from aiperf.host.placement import format_cpus
+from aiperf.launch.wide import wide_fault
 from aiperf.protocol.checking import CompareReply
 from aiperf.protocol.messages import SummaryReply, WideReply
 from aiperf.records import Case, CheckResult, Coverage, Incident, PhaseTime, SideRun
@@ -94,17 +95,6 @@ def worst_check(replies: Sequence[CompareReply], side: str) -> CheckResult:
     )
 
 
-def overflow(base: Sequence[WideReply], other: Sequence[WideReply]) -> str:
-    """The output that is not finite on a side where the one it is compared with has finite numbers of the same type,
-    with inputs far from the usual ones; empty where there is none."""
-    for theirs, ours in zip(base, other, strict=False):
-        for name, output in ours.outputs.items():
-            want = theirs.outputs.get(name)
-            if want and want.dtype == output.dtype and want.worst == "finite" != output.worst:
-                return name
-    return ""
-
-
 def slowest_rank(times: Sequence[Sequence[float]]) -> int | None:
     """The rank that was the slowest of most samples, the first of several; None for a single rank."""
     slowest = Counter(each.index(max(each)) for each in times)
@@ -159,10 +149,11 @@ def unequal(case: Case, runs: Mapping[str, SideRun], wide: Mapping[str, Sequence
     for other in others:
         # Sides that differ by design may differ in the range of numbers that they bear, too.
         by_design = case.check.kind == "named" or case.check.reason
-        if not by_design and (name := overflow(wide.get(first, ()), wide.get(other, ()))):
-            what = f"{other} with {first}, on inputs far from the usual ones"
-            detail = f"{other}: {name} holds values that are not finite on large inputs, where {first}'s are finite"
-            yield CheckResult(False, what, detail, sides=(other,))
+        fault = (
+            "" if by_design else wide_fault(wide.get(first, ()), wide.get(other, ()), case.check, names=(first, other))
+        )
+        if fault:
+            yield CheckResult(False, f"{other} with {first}, on inputs far from the usual ones", fault, sides=(other,))
         if detail := work_differs(runs[first].work, runs[other].work, (first, other)):
             yield CheckResult(False, "work per step", detail, kind="work", sides=(other,))
 

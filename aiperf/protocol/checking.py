@@ -10,6 +10,17 @@ from dataclasses import dataclass
 from aiperf.protocol.claims import AuditClaims, OutputChange, Piece
 from aiperf.protocol.messages import Check, SideRequest, WorkerReply, WorkerRequest
 
+RTOL = {
+    "float64": 1e-9,
+    "float32": 1e-4,
+    "float16": 1e-2,
+    "bfloat16": 2e-2,
+    "complex64": 1e-4,
+    "complex128": 1e-9,
+    **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"), 0.15),
+}
+"""Type of an output -> the relative tolerance of a check that states none."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class HandOverReply(WorkerReply):

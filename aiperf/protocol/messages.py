@@ -228,6 +228,12 @@ class WideReply(WorkerReply):
 
     outputs: dict[str, AuditedOutput] = field(default_factory=dict)
     """None where no input is drawn so, or where the step refuses such inputs."""
+    inputs: str = ""
+    """Digest of all inputs: answers to other ones are not compared."""
+    values: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """Output of real numbers -> some of its elements, the same of every side; where they are finite."""
+    moved: dict[str, float] = field(default_factory=dict)
+    """The same output -> the most that one of them changes when inputs move by the tolerance of their type."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ What must not live here: when an audit happens, and what counts as equal.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, cast
 
 from aiperf.workloads.shared.parts import by_parts, device_in_use
@@ -370,3 +370,15 @@ def _weighted_sum_by_torch(octets: Any, words: int, device: str) -> int:
         mixed.bitwise_xor_((mixed >> 32).bitwise_and_(_LOW)).mul_(weights)
         total += int(mixed.bitwise_xor_((mixed >> 32).bitwise_and_(_LOW)).sum())
     return total
+
+
+def some(array: Any, places: Sequence[int]) -> tuple[float, ...]:
+    """The elements of an array of real numbers at these places, counted row by row."""
+    flat = (array.detach() if kind(array) == "torch" else array).reshape(-1)
+    return tuple(float(flat[place]) for place in places)
+
+
+def move(array: Any, share: float) -> None:
+    """Make every second number of each row larger by ``share`` of itself, in place."""
+    numbers = array.detach() if kind(array) == "torch" else array
+    numbers[..., ::2] *= 1 + share

@@ -5,12 +5,17 @@ What must not live here: comparing two sides (compare.py), and how bytes of a sn
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import sub
 from typing import Any, Literal
 
+from aiperf.protocol.checking import RTOL
 from aiperf.protocol.claims import AuditClaims, AuditedOutput
+from aiperf.protocol.messages import WideReply
 from aiperf.protocol.reported import Coverage
 from aiperf.worker import arrays
 from aiperf.worker.redraw import Redraw
@@ -18,6 +23,9 @@ from aiperf.workloads.contract import Work, Workload
 
 _LITTLE = 1 << 20
 """Bytes of each type of array that a rehearsal looks at: as many as take the way that large ones take."""
+
+_SOME = 1024
+"""Elements of an output on a wide draw that are handed over."""
 
 
 @dataclass
@@ -87,22 +95,37 @@ class Auditor:
         self.snapshots.append(snapshot)
         return snapshot
 
-    def wide(self, seed: int, step: Callable[[], object]) -> dict[str, AuditedOutput]:
+    def wide(self, seed: int, step: Callable[[], object]) -> WideReply:
         """What ``step`` makes of inputs far from the usual ones, which come back afterwards; empty where no input is
         drawn so, or where it raises: nobody promised that it bears them."""
         if not self.redraw.widens:
-            return {}
-        self._reset()
-        self.redraw(seed, wide=True)
-        found: dict[str, AuditedOutput] = {}
+            return WideReply()
+        found = WideReply()
         with suppress(Exception):
-            self._poison()
-            step()
-            for name, array in self._workload.outputs().items():
-                found[str(name)] = replace(_described(array, array.nbytes), worst=arrays.worst_value(array))
+            outputs = self._on_wide(seed, step)
+            inputs = " ".join(f"{name}={digest}" for name, digest in self._input_digests().items())
+            found = WideReply(
+                outputs={
+                    str(name): replace(_described(array, array.nbytes), worst=arrays.worst_value(array))
+                    for name, array in outputs.items()
+                }
+            )
+            values = _some_of(outputs, seed)
+            again = _some_of(self._on_wide(seed, step, moved=True), seed)
+            moved = {name: max(map(abs, map(sub, again[name], own)), default=0.0) for name, own in values.items()}
+            found = replace(found, inputs=inputs, values=values, moved=moved)
         self._reset()
         self.redraw(seed)
         return found
+
+    def _on_wide(self, seed: int, step: Callable[[], object], *, moved: bool = False) -> Mapping[str, Any]:
+        self._reset()
+        self.redraw(seed, wide=True)
+        if moved:
+            self.redraw.move()
+        self._poison()
+        step()
+        return self._workload.outputs()
 
     def _reset(self) -> None:
         if self._workload.reset is not None:
@@ -192,6 +215,18 @@ class Auditor:
 
 def _described(array: Any, nbytes: int) -> AuditedOutput:
     return AuditedOutput(arrays.dtype_of(array), tuple(int(extent) for extent in array.shape), int(nbytes))
+
+
+def _some_of(outputs: Mapping[str, Any], seed: int) -> dict[str, tuple[float, ...]]:
+    """Some elements of every output of real numbers, at places that the seed draws; without those that hold others than
+    finite ones."""
+    found = {}
+    for name, array in outputs.items():
+        dtype, size = arrays.dtype_of(array), math.prod(array.shape)
+        if dtype in RTOL and not dtype.startswith("complex"):
+            places = sorted(random.Random(seed).sample(range(size), min(size, _SOME)))
+            found[str(name)] = arrays.some(array, places)
+    return {name: values for name, values in found.items() if all(map(math.isfinite, values))}
 
 
 def rehearse(workload: Workload) -> None:

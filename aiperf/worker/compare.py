@@ -10,22 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiperf.protocol.checking import CompareReply
+from aiperf.protocol.checking import RTOL, CompareReply
 from aiperf.protocol.claims import AuditedOutput, OutputChange
 from aiperf.protocol.messages import Check
 from aiperf.worker import raw
 from aiperf.worker.closeness import within
 from aiperf.worker.octets import Found, Handed, is_as_shown, left_unwritten, same_bytes, seen_bytes, worst_seen
 
-_RTOL = {
-    "float64": 1e-9,
-    "float32": 1e-4,
-    "float16": 1e-2,
-    "bfloat16": 2e-2,
-    "complex64": 1e-4,
-    "complex128": 1e-9,
-    **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"), 0.15),
-}
 _MIB = 1 << 20
 
 
@@ -208,7 +199,7 @@ class _Pair:
     def _within(self, name: str, base: Found, mine: Found, *, same: bool) -> tuple[str, float | None]:
         """Two arrays against each other, and against their truth where the check asks for that."""
         a, b = base.values(), mine.values()
-        rtol = self._check.rtol if self._check.rtol is not None else _RTOL.get(base.claim.dtype, 0.0)
+        rtol = self._check.rtol if self._check.rtol is not None else RTOL.get(base.claim.dtype, 0.0)
         pairs = [] if same else [(name, a, b, self._first)]
         if self._check.reference:
             truth = self._base.reference(name)

@@ -9,6 +9,7 @@ import math
 from functools import partial
 from typing import Any
 
+from aiperf.protocol.checking import RTOL
 from aiperf.worker import arrays
 from aiperf.workloads.contract import Workload
 
@@ -56,6 +57,13 @@ class Redraw:
             for name, array in self._workload.inputs().items():
                 if name in self._draws:
                     self._draws[name](array, seed, wide)
+
+    def move(self) -> None:
+        """Move the real numbers that the harness draws by the tolerance of their type: an answer may change as much."""
+        if self._workload.inputs is not None:
+            for name, array in self._workload.inputs().items():
+                if name in self._draws and self._draws[name].func is _normal:
+                    arrays.move(array, RTOL[arrays.dtype_of(array)])
 
 
 def _draw_of(name: str, array: Any) -> Draw | None:

@@ -239,9 +239,9 @@ class SideRunner:
 
         with self._ranges.side(self.request.side), self._ranges.phase("audit"):
             self._end_of_own_peak()
-            outputs = self.auditor.wide(request.seed, step)
+            reply = self.auditor.wide(request.seed, step)
             read_latencies(self.workload)
-        return messages.WideReply(outputs=outputs)
+        return reply
 
     def _end_of_own_peak(self) -> None:
         """From here on memory is allocated that is not the side's."""

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from aiperf.launch.rank_replies import disturbed, gang_coverage, gang_phases, node_skew, overflow, refused, slowest_rank
-from aiperf.protocol.claims import AuditedOutput
-from aiperf.protocol.messages import SummaryReply, WideReply
+from aiperf.launch.rank_replies import disturbed, gang_coverage, gang_phases, node_skew, refused, slowest_rank
+from aiperf.protocol.messages import SummaryReply
 from aiperf.records import Coverage, PhaseTime
 
 
@@ -40,18 +39,6 @@ def test_what_the_host_did_to_a_client_voids_the_pair_and_only_what_a_side_did_m
         ("client_busy", "after", True),
         ("cache_unknown", "after", False),
     ]
-
-
-def wide(worst="finite", dtype="float32"):
-    return WideReply(outputs={"x": AuditedOutput("int64", (), 8), "out": AuditedOutput(dtype, (), 4, worst=worst)})
-
-
-def test_an_output_overflows_where_that_of_the_same_type_on_the_other_side_is_finite_on_the_same_rank():
-    assert overflow([wide(), wide()], [wide(), wide("infinite")]) == "out"
-    assert overflow([wide()], [wide("nan")]) == "out"
-    assert overflow([wide("nan"), wide()], [wide("nan"), wide()]) == ""
-    assert overflow([wide()], [wide("infinite", "float16")]) == ""
-    assert overflow([wide()], [WideReply()]) == overflow([WideReply()], [wide("nan")]) == ""
 
 
 def test_the_rank_that_is_slowest_most_often_is_named_the_first_of_equals():

@@ -6,6 +6,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from worker_made import values_of
 
+from aiperf.protocol.messages import WideReply
 from aiperf.protocol.reported import Coverage
 from aiperf.worker import arrays
 from aiperf.worker.audit import Auditor, rehearse
@@ -389,7 +390,7 @@ def test_a_wide_draw_shows_a_softmax_without_its_maximum_and_goes_again(kind):
     found = {}
     for shift in (True, False):
         given = workload(lambda shift=shift: softmax(shift=shift), lambda: {"out": out}, x)
-        found[shift] = Auditor(given, keep_bytes=0).wide(5, given.step)["out"]
+        found[shift] = Auditor(given, keep_bytes=0).wide(5, given.step).outputs["out"]
         assert abs(x).max() < 8
     assert (found[True].worst, found[False].worst) == ("finite", "nan")
     assert found[True].dtype == kind
@@ -398,12 +399,34 @@ def test_a_wide_draw_shows_a_softmax_without_its_maximum_and_goes_again(kind):
 def test_there_is_no_wide_draw_where_a_workload_redraws_or_its_step_refuses_such_inputs(x):
     out = np.empty_like(x)
     own = tanh_of(x, out, redraw=lambda seed: None)
-    assert Auditor(own, keep_bytes=0).wide(5, own.step) == {}
+    assert Auditor(own, keep_bytes=0).wide(5, own.step) == WideReply()
 
     def refuses():
         if abs(x).max() > 10:
             raise ValueError("out of the domain")
 
     given = workload(refuses, lambda: {"out": out}, x)
-    assert Auditor(given, keep_bytes=0).wide(5, given.step) == {}
+    assert Auditor(given, keep_bytes=0).wide(5, given.step) == WideReply()
+    assert abs(x).max() < 8
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "float16"])
+def test_a_wide_draw_hands_over_equal_elements_of_equal_answers_and_how_much_its_inputs_determine_them(kind):
+    first = np.random.default_rng(0).standard_normal((64, 64)).astype(kind)
+    x, out = first.copy(), np.empty_like(first)
+
+    def answer(step):
+        x[...] = first
+        given = workload(lambda: step(out), lambda: {"out": out}, x)
+        return Auditor(given, keep_bytes=0).wide(5, given.step)
+
+    copies, clips = answer(lambda out: np.copyto(out, x)), answer(lambda out: np.clip(x, -4, 4, out=out))
+    assert copies.inputs == clips.inputs != ""
+    assert len(copies.values["out"]) == len(clips.values["out"]) == 1024
+    assert max(map(abs, clips.values["out"])) == 4 < max(map(abs, copies.values["out"]))
+    assert all(abs(c) == 4 or c == v for c, v in zip(clips.values["out"], copies.values["out"], strict=True))
+    share = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2}[kind]
+    assert 0 < copies.moved["out"] <= 1.5 * share * max(map(abs, copies.values["out"]))
+    leaps = answer(lambda out: np.copyto(out, np.sin(1e12 * x.astype(float))))
+    assert leaps.moved["out"] > 0.5
     assert abs(x).max() < 8

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from cpu_pairs import PAIRS, Pair, audit, differences, finish, run, set_up, snapshot
 
+from aiperf.launch.wide import wide_fault
+from aiperf.protocol.messages import Check
 from aiperf.worker import arrays
+from aiperf.worker.audit import Auditor
 
 
 @pytest.fixture(scope="module", params=PAIRS, ids=str)
@@ -87,3 +90,10 @@ def test_a_side_agrees_with_its_float64_reference_where_it_has_one(sides):
             continue
         truth = {k: arrays.to_numpy(v)[0] for k, v in workload.reference().items()}
         assert differences(found, truth, rtol=1e-4, atol=1e-4) == []
+
+
+def test_large_inputs_accuse_no_honest_pair(sides):
+    pair, before, after = sides
+    answers = [[Auditor(each, keep_bytes=0).wide(5, lambda each=each: run(each))] for each in (before, after)]
+    check = Check("tolerance", rtol=pair.rtol or None, atol=pair.atol or None)
+    assert wide_fault(*answers, check, names=("before", "after")) == ""

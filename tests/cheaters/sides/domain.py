@@ -21,7 +21,7 @@ def activate(
     *,
     case: Literal[
         "no_inputs", "integers", "mask", "affine", "own_redraw", "softmax", "zeros", "clip", "sorted", "gather",
-        "lengths",
+        "lengths", "scores", "sums",
     ],
     cheat: bool = False,
     items: int = 65536,
@@ -106,6 +106,39 @@ def _softmax(context: Context, items: int, cheat: bool) -> Workload:
     return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: {"x": x})
 
 
+def _scores(context: Context, items: int, cheat: bool) -> Workload:
+    """Attention of 64 features in float32, whose sums run backwards on one side: honest, and on large inputs as far
+    apart as rounding gets."""
+    query, key = np.random.default_rng(context.seed).standard_normal((2, 256, 64), np.float32)
+    out = np.empty((256, 256), np.float32)
+    order = slice(None, None, -1 if cheat else 1)
+
+    def step() -> None:
+        scores = query[:, order] @ key[:, order].T
+        np.exp(scores - scores.max(axis=1, keepdims=True), out=out)
+        np.divide(out, out.sum(axis=1, keepdims=True), out=out)
+
+    given = {"query": query, "key": key}
+    return Workload(step, Work(items=out.size), outputs=lambda: {"out": out}, inputs=lambda: given)
+
+
+def _sums(context: Context, items: int, cheat: bool) -> Workload:
+    """Mean and deviation of rows in float32, added up in another order on one side: honest."""
+    x = vector(context, items)[0].astype(np.float32)
+    rows, out = x.reshape(_ROWS, -1), np.empty((2, _ROWS), np.float32)
+
+    def step() -> None:
+        if cheat:
+            ones = np.full(rows.shape[1], 1 / rows.shape[1], np.float32)
+            np.matmul(rows[:, ::-1], ones, out=out[0])
+            np.sqrt(np.matmul(np.square(rows - out[0][:, None]), ones), out=out[1])
+        else:
+            np.mean(rows, axis=1, out=out[0])
+            np.std(rows, axis=1, out=out[1])
+
+    return Workload(step, Work(items=items), outputs=lambda: {"out": out}, inputs=lambda: {"x": x})
+
+
 def _zeros(context: Context, items: int, cheat: bool) -> Workload:
     """An input of zeros, whose standard deviation is zero as well."""
     x, out = np.zeros(items), np.empty(items)
@@ -170,4 +203,6 @@ _CASES: dict[str, Callable[[Context, int, bool], Workload]] = {
     "sorted": _sorted,
     "gather": _gather,
     "lengths": _lengths,
+    "scores": _scores,
+    "sums": _sums,
 }

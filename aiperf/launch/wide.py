@@ -1,0 +1,53 @@
+"""Are the answers to inputs far from the usual ones the same on two sides, as far as such inputs let answers agree?
+
+What must not live here: drawing inputs (worker/redraw.py), checks of the usual inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from aiperf.protocol.checking import RTOL
+from aiperf.protocol.messages import Check, WideReply
+
+_MOVED = 4.0
+"""Times what moved inputs change in the base side's answer, that two honest answers may lie apart: both round in every
+sum, where the move is one of the inputs alone."""
+_SHARE = 0.01
+"""Of the elements that were looked at, which must be wrong: of quantised numbers a few may fall to another side."""
+
+
+def wide_fault(base: Sequence[WideReply], other: Sequence[WideReply], check: Check, *, names: tuple[str, str]) -> str:
+    """The first output, rank by rank, that is wrong on inputs far from the usual ones: not finite where the one it is
+    compared with has finite numbers of the same type, or another number. Empty where there is none."""
+    for theirs, ours in zip(base, other, strict=False):
+        for name, output in ours.outputs.items():
+            want = theirs.outputs.get(name)
+            if not want or want.dtype != output.dtype:
+                continue
+            if want.worst == "finite" != output.worst:
+                first = f"where {names[0]}'s are finite"
+                return f"{names[1]}: {name} holds values that are not finite on large inputs, {first}"
+            same = theirs.inputs == ours.inputs
+            if same and (fault := _apart(name, theirs, ours, check, rtol=RTOL.get(want.dtype))):
+                return f"{names[1]}: {name} differs from {names[0]}'s on large inputs, {fault}"
+    return ""
+
+
+def _apart(name: str, base: WideReply, other: WideReply, check: Check, *, rtol: float | None) -> str:
+    """How far two answers lie apart; empty where they are as close as they can be expected to be.
+
+    ``|got - want| <= rtol |want| + rtol RMS(want) + 4 m``: ``m`` is what inputs that move by the tolerance of their
+    type change in the base side's answer, so that an answer which such inputs hardly determine accuses nobody.
+    """
+    want, got, moved = base.values.get(name, ()), other.values.get(name, ()), base.moved.get(name)
+    if rtol is None or moved is None or not want or len(want) != len(got) or not math.isfinite(moved):
+        return ""
+    rtol = max(rtol, check.rtol or 0.0)
+    floor = max(rtol * math.hypot(*want) / math.sqrt(len(want)), check.atol or 0.0) + _MOVED * moved
+    wrong = [(abs(g - w), w, g) for w, g in zip(want, got, strict=True) if abs(g - w) > floor + rtol * abs(w)]
+    if len(wrong) <= _SHARE * len(want):
+        return ""
+    _, expected, found = max(wrong)
+    return f"in {len(wrong)} of {len(want)} elements drawn: {found:.9g} against {expected:.9g} at worst"

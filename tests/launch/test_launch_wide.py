@@ -1,0 +1,69 @@
+"""Answers to inputs far from the usual ones: what accuses a side, and what accuses nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiperf.launch.wide import wide_fault
+from aiperf.protocol.claims import AuditedOutput
+from aiperf.protocol.messages import Check, WideReply
+
+TOLERANCE = Check("tolerance")
+WANT = tuple(float(i) for i in range(1, 1001))
+
+
+def wide(worst="finite", dtype="float32", *, values=(), moved=0.0, inputs="x"):
+    outputs = {"x": AuditedOutput("int64", (), 8), "out": AuditedOutput(dtype, (), 4, worst=worst)}
+    return WideReply(outputs=outputs, inputs=inputs, values={"out": values}, moved={"out": moved})
+
+
+def fault(base, other, check=TOLERANCE):
+    return wide_fault(base, other, check, names=("before", "after"))
+
+
+def test_an_output_that_is_not_finite_accuses_where_that_of_the_same_type_on_the_other_side_is_on_the_same_rank():
+    what = "after: out holds values that are not finite on large inputs, where before's are finite"
+    assert fault([wide(), wide()], [wide(), wide("infinite")]) == what
+    assert fault([wide()], [wide("nan")]) == what
+    assert fault([wide("nan"), wide()], [wide("nan"), wide()]) == ""
+    assert fault([wide()], [wide("infinite", "float16")]) == ""
+    assert fault([wide()], [WideReply()]) == fault([WideReply()], [wide("nan")]) == ""
+
+
+@pytest.mark.parametrize("check", [TOLERANCE, Check("bitwise")])
+def test_numbers_that_differ_by_more_than_the_tolerance_of_their_type_accuse(check):
+    base = wide(values=WANT)
+    assert fault([base], [wide(values=WANT)], check) == ""
+    assert fault([base], [wide(values=tuple(v * (1 + 5e-5) for v in WANT))], check) == ""
+    clipped = wide(values=tuple(min(v, 64.0) for v in WANT))
+    assert fault([base], [clipped], check) == (
+        "after: out differs from before's on large inputs, in 936 of 1000 elements drawn: 64 against 1000 at worst"
+    )
+    assert fault([clipped], [base], check) != ""
+
+
+def test_an_answer_that_its_inputs_hardly_determine_accuses_nobody():
+    other = wide(values=tuple(v + 3.0 for v in WANT))
+    assert fault([wide(values=WANT)], [other]) != ""
+    assert fault([wide(values=WANT, moved=1.0)], [other]) == ""
+    assert fault([wide(values=WANT)], [wide(values=other.values["out"], moved=9.0)]) != "", "a side vouches for itself"
+
+
+@pytest.mark.parametrize(("wrong", "found"), [(10, False), (11, True)])
+def test_one_element_in_a_hundred_may_have_fallen_to_another_side(wrong, found):
+    other = wide(values=tuple(-v if i < wrong else v for i, v in enumerate(WANT[::-1])))
+    assert bool(fault([wide(values=WANT[::-1])], [other])) == found
+
+
+@pytest.mark.parametrize("other", [{"inputs": "y"}, {"dtype": "float16"}, {"values": ()}, {"values": WANT[:9]}])
+def test_answers_to_other_inputs_of_another_type_or_that_are_missing_are_not_compared(other):
+    far = {"values": tuple(-v for v in WANT)}
+    assert fault([wide(values=WANT)], [wide(**{**far, **other})]) == ""
+    assert fault([wide(values=WANT)], [wide(**far)]) != ""
+
+
+def test_a_check_with_a_looser_tolerance_holds_here_too():
+    other = wide(values=tuple(1.05 * v for v in WANT))
+    assert fault([wide(values=WANT)], [other]) != ""
+    assert fault([wide(values=WANT)], [other], Check("tolerance", rtol=0.1)) == ""
+    assert fault([wide(values=WANT)], [other], Check("tolerance", atol=60.0)) == ""
