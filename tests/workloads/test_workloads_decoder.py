@@ -297,6 +297,27 @@ def test_few_bits_stay_near_and_take_few_bytes(bits, off):
     assert cache.nbytes == exact.nbytes * (bits + 2) // 32
 
 
+@pytest.mark.parametrize("bits", [8, 4])
+def test_the_newest_tokens_are_exact_and_older_ones_rounded(bits):
+    room = caches.Room(1, 2, 2, 64, 32)
+    rounded, exact = caches.Quantised(room, bits=bits), caches.Contiguous(room)
+    cache = caches.RecentExact(caches.Quantised(room, bits=bits), caches.Windowed(room, window=5, spare=4))
+    k, v = torch.randn(2, 2, 2, 12, 64, generator=torch.Generator().manual_seed(1))
+    for start, end in ((0, 9), (9, 10), (10, 11), (11, 12)):
+        parts = [a[:, :, start:end] for a in (k, v)]
+        kept, all_rounded, truth = (each.extend(0, *parts) for each in (cache, rounded, exact))
+        for each in (cache, rounded, exact):
+            each.advance(end - start)
+        older = max(0, end - 4 - (end - start))
+        for found, near, true in zip(kept, all_rounded, truth, strict=True):
+            assert torch.equal(found[:, :, older:], true[:, :, older:])
+            assert torch.equal(found[:, :, :older], near[:, :, :older])
+            assert not torch.equal(near, true)
+    cache.truncate(10)
+    assert cache.length == 10
+    assert rounded.nbytes < cache.nbytes < rounded.nbytes + exact.nbytes
+
+
 def test_presets_have_the_parameters_that_their_names_say():
     def parameters(name: str) -> float:
         shape = PRESETS[name]
