@@ -271,6 +271,20 @@ def test_a_repeated_text_is_proposed_from_its_latest_earlier_occurrence():
     assert speculation.ngram([1, 2, 3], 2) == []
 
 
+def test_keys_and_values_in_pages_are_those_of_one_block_to_the_bit():
+    room = caches.Room(2, 3, 2, 16, 32)
+    block, pages = caches.Contiguous(room), caches.Paged(room, page=4, seed=1)
+    source = torch.Generator().manual_seed(1)
+    for count in (6, 1, 9, 1):
+        assert pages.rows(count) == block.rows(count)
+        for layer in range(2):
+            k, v = torch.randn(2, 3, 2, count, 16, generator=source)
+            for one, other in zip(block.extend(layer, k, v), pages.extend(layer, k, v), strict=True):
+                assert torch.equal(one, other)
+        block.advance(count)
+        pages.advance(count)
+
+
 def test_pages_are_owned_once_and_come_back():
     cache = caches.Paged(_room(), page=4, seed=1)
     model = _model()
