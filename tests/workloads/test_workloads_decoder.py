@@ -271,6 +271,20 @@ def test_a_repeated_text_is_proposed_from_its_latest_earlier_occurrence():
     assert speculation.ngram([1, 2, 3], 2) == []
 
 
+def test_keys_and_values_in_pages_are_those_of_one_block_to_the_bit():
+    room = caches.Room(2, 3, 2, 16, 32)
+    block, pages = caches.Contiguous(room), caches.Paged(room, page=4, seed=1)
+    source = torch.Generator().manual_seed(1)
+    for count in (6, 1, 9, 1):
+        assert pages.rows(count) == block.rows(count)
+        for layer in range(2):
+            k, v = torch.randn(2, 3, 2, count, 16, generator=source)
+            for one, other in zip(block.extend(layer, k, v), pages.extend(layer, k, v), strict=True):
+                assert torch.equal(one, other)
+        block.advance(count)
+        pages.advance(count)
+
+
 def test_pages_are_owned_once_and_come_back():
     cache = caches.Paged(_room(), page=4, seed=1)
     model = _model()
@@ -295,6 +309,27 @@ def test_few_bits_stay_near_and_take_few_bytes(bits, off):
     for near, true in zip(kept, (k, v), strict=True):
         assert 0 < (near - true).abs().max() < off
     assert cache.nbytes == exact.nbytes * (bits + 2) // 32
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_the_newest_tokens_are_exact_and_older_ones_rounded(bits):
+    room = caches.Room(1, 2, 2, 64, 32)
+    rounded, exact = caches.Quantised(room, bits=bits), caches.Contiguous(room)
+    cache = caches.RecentExact(caches.Quantised(room, bits=bits), caches.Windowed(room, window=5, spare=4))
+    k, v = torch.randn(2, 2, 2, 12, 64, generator=torch.Generator().manual_seed(1))
+    for start, end in ((0, 9), (9, 10), (10, 11), (11, 12)):
+        parts = [a[:, :, start:end] for a in (k, v)]
+        kept, all_rounded, truth = (each.extend(0, *parts) for each in (cache, rounded, exact))
+        for each in (cache, rounded, exact):
+            each.advance(end - start)
+        older = max(0, end - 4 - (end - start))
+        for found, near, true in zip(kept, all_rounded, truth, strict=True):
+            assert torch.equal(found[:, :, older:], true[:, :, older:])
+            assert torch.equal(found[:, :, :older], near[:, :, :older])
+            assert not torch.equal(near, true)
+    cache.truncate(10)
+    assert cache.length == 10
+    assert rounded.nbytes < cache.nbytes < rounded.nbytes + exact.nbytes
 
 
 def test_presets_have_the_parameters_that_their_names_say():

@@ -72,6 +72,17 @@ def test_fewer_bits_choose_other_tokens_more_often():
     ]
 
 
+def test_newest_tokens_kept_as_computed_bring_few_bits_nearer_and_one_scale_a_head_takes_less():
+    shared = {"feed": "forced", "new_tokens": 64}
+    exact = audit(_side(**shared), seed=11)
+    sides = [_side(**shared, kv_bits=4, **kept) for kept in ({}, {"kv_recent": 200}, {"kv_group": 8})]
+    shares = [agreement.disagreement(exact, audit(side, seed=11)).value for side in sides]
+    assert shares[1] == 0 < shares[0]
+    assert shares[2] < shares[0]
+    sizes = [side.counters()["kv_bytes"] for side in sides]
+    assert sizes[0] < sizes[2] < sizes[1]
+
+
 def test_pieces_of_a_prompt_leave_the_same_keys_and_let_others_decode_between_them(monkeypatch):
     # A clock that goes on by one each time it is read.
     clock = SimpleNamespace(perf_counter=map(float, count()).__next__)
@@ -238,6 +249,8 @@ def test_work_is_weights_once_a_pass_plus_what_is_read_of_keys_and_values():
         ({"decoding": 2}, "phase prefill"),
         ({"prefill_chunk": 4, "kv": "none"}, "needs a cache"),
         ({"graph": "per_size"}, "kv static"),
+        ({"kv_bits": 8, "kv_group": 5}, "divide the 32 values"),
+        ({"kv_bits": 8, "kv_recent": -1}, "not be negative"),
         ({"kv": "windowed"}, "needs a window"),
         ({"window": 4}, "needs a window"),
         ({"room_tokens": -1}, "room_tokens is -1"),

@@ -319,3 +319,37 @@ class Quantised(CountedCache):
     def nbytes(self) -> int:
         """Codes, scales and smallest values."""
         return int(self._codes.nbytes + self._scale.nbytes + self._least.nbytes)
+
+
+class RecentExact(CountedCache):
+    """Few bits for older tokens, the newest ``recent`` as they were computed, those of one pass among them."""
+
+    def __init__(self, older: Quantised, newest: Windowed) -> None:
+        super().__init__()
+        self.device, self._older, self._newest = older.device, older, newest
+
+    def extend(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
+        """Kept twice; all tokens as floats, the newest exact."""
+        rounded, exact = self._older.extend(layer, k, v), self._newest.extend(layer, k, v)
+        both = (
+            torch.cat((old[:, :, : old.shape[2] - new.shape[2]], new), dim=2)
+            for old, new in zip(rounded, exact, strict=True)
+        )
+        return next(both), next(both)
+
+    def advance(self, count: int) -> None:
+        """Both."""
+        super().advance(count)
+        self._older.advance(count)
+        self._newest.advance(count)
+
+    def truncate(self, length: int) -> None:
+        """Both. Raises ValueError where what would be the newest is not kept exactly any more."""
+        super().truncate(length)
+        self._older.truncate(length)
+        self._newest.truncate(length)
+
+    @property
+    def nbytes(self) -> int:
+        """Both."""
+        return self._older.nbytes + self._newest.nbytes

@@ -26,9 +26,11 @@ _WORDS = 96
 """Tokens that a repeating text mostly consists of."""
 _RARE = 0.25
 """What the other tokens' logits are multiplied with."""
-_STEPS = 20
+_STEPS = 12
 """Scales from 1 down that are tried for a text that repeats itself, each ``_STEP`` of the one before."""
 _STEP = 0.8
+_NEAR = 0.07
+"""Distance from what was asked at which no more are tried."""
 _ROUNDS = 12
 """Halvings of the range in which the scale is sought."""
 _RANGE = (1 / 64, 16.0)
@@ -193,7 +195,12 @@ def repeating(model: Decoder, prompt: Any, cache: Cache, *, acceptance: float, c
         context = [*prompt[0].tolist(), int(first), *tokens[0].tolist()]
         return repeats(context, len(context) - count)
 
-    # Texts are few and cycles sudden: no halving finds its way.
-    scale = min((_STEP**n for n in range(_STEPS)), key=lambda scale: abs(found(scale) - acceptance))
+    # Cycles appear all at once, so that halving a range would not find its way.
+    tried = dict[float, float]()
+    for step in range(_STEPS):
+        tried[_STEP**step] = found(_STEP**step)
+        if abs(tried[_STEP**step] - acceptance) <= _NEAR:
+            break
+    scale = min(tried, key=lambda scale: abs(tried[scale] - acceptance))
     share = found(scale)
     return {"acceptance_asked": acceptance, "acceptance_set": share, "attention_scale": scale}

@@ -40,13 +40,17 @@ def make_cache(asked: SimpleNamespace, shape: Shape, *, batch: int, tokens: int,
         dtype=torch_dtype(asked.dtype),
         device=asked.context.device,
     )
+    spare = room.tokens - asked.prompt_tokens
     if asked.kv_bits:
-        return caches.Quantised(room, bits=asked.kv_bits)
+        rounded = caches.Quantised(room, bits=asked.kv_bits, group=asked.kv_group or shape.head_dim)
+        if not asked.kv_recent:
+            return rounded
+        return caches.RecentExact(rounded, caches.Windowed(room, window=asked.kv_recent + 1, spare=spare))
     kinds: dict[str, Callable[[], caches.Cache]] = {
         "none": caches.Nothing,
         "contiguous": lambda: caches.Contiguous(room),
         "static": lambda: caches.Static(room),
         "paged": lambda: caches.Paged(room, page=asked.page_tokens, seed=asked.context.seed),
-        "windowed": lambda: caches.Windowed(room, window=asked.window, spare=room.tokens - asked.prompt_tokens),
+        "windowed": lambda: caches.Windowed(room, window=asked.window, spare=spare),
     }
     return kinds[asked.kv]()

@@ -28,6 +28,8 @@ def generate(
     feed: Literal["greedy", "forced"] = "greedy",
     kv: Literal["none", "contiguous", "static", "paged", "windowed"] = "contiguous",
     kv_bits: int = 0,
+    kv_group: int = 32,
+    kv_recent: int = 0,
     page_tokens: int = 16,
     room_tokens: int = 0,
     window: int = 0,
@@ -52,7 +54,8 @@ def generate(
     ``kv``: where keys and values of earlier tokens are. ``none`` computes them again for every token, ``static`` reads
     the whole block under a mask, ``paged`` finds pages of ``page_tokens`` by a block table and gathers them,
     ``windowed`` keeps and sees the newest ``window`` only. A cache in one block has room for ``room_tokens`` a
-    sequence, or what is used if that is more. With ``kv_bits`` 8 or 4 a contiguous cache holds codes by groups of 32.
+    sequence, or what is used if that is more. With ``kv_bits`` 8 or 4 a contiguous cache holds codes, with a scale and
+    a minimum for each ``kv_group`` values (0: of a head), and besides the ``kv_recent`` newest tokens as computed.
     ``feed: forced`` follows a given text and gives the logits at each of its positions. ``prefill_chunk`` cuts prompts
     into pieces; ``decoding`` sequences with 64 tokens each decode one token after every piece and what is left of
     ``new_tokens`` after the last.
@@ -126,6 +129,9 @@ def _check(asked: SimpleNamespace) -> None:
 def _check_cache(asked: SimpleNamespace) -> None:
     if asked.kv_bits not in (0, 4, 8) or (asked.kv_bits and asked.kv != "contiguous"):
         raise ValueError("kv_bits must be 0 (as computed), 4 or 8, with kv contiguous")
+    head = PRESETS[asked.model].head_dim
+    if asked.kv_bits and (asked.kv_group < 0 or head % (asked.kv_group or head) or asked.kv_recent < 0):
+        raise ValueError(f"kv_group must be 0 or divide the {head} values of a head; kv_recent must not be negative")
     if (asked.window > 0) != (asked.kv == "windowed") or asked.window < 0:
         raise ValueError(f"kv windowed needs a window of 1 or more, and only it has one; window is {asked.window}")
     if asked.room_tokens < 0:
@@ -172,7 +178,8 @@ def _work(asked: SimpleNamespace) -> Work:
     shape = PRESETS[asked.model]
     element = torch_dtype(asked.dtype).itemsize
     groups = asked.sequences // (asked.batch or asked.sequences)
-    stored = {0: element, 8: 1.25, 4: 0.75}[asked.kv_bits]
+    group = asked.kv_group or shape.head_dim
+    stored = asked.kv_bits / 8 + 2 * element / group if asked.kv_bits else element
     prompt, new = asked.prompt_tokens, asked.new_tokens
     layers = shape.layers if asked.depth == "full" else asked.draft_layers
     tokens = rows = passes = pairs = read = 0
